@@ -1,0 +1,109 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// Backend is the least that an engine must do: one attempt to acquire, which
+// yields a lease that can be renewed and released. What only some engines can
+// do is a small interface beside it: [BatchRenewer], [Notifier].
+//
+// A Backend knows neither the local queue nor the watchdog: a [Locker] calls
+// it, from many goroutines, and wraps the raw errors that it returns. Each
+// method must return within 100 ms after its context ended, whatever the
+// engine's client library does.
+type Backend interface {
+	// Acquire makes one attempt to take a.Key and does not wait for its holder.
+	// While another holds the key it returns a *HeldError. It may resend, and
+	// must be idempotent for one a.ID. An error that leaves open whether the
+	// attempt took the key, or may yet take it, wraps ErrIndeterminate; the
+	// Locker then calls Undo until that succeeds. ErrConflict and ErrInvalid
+	// keep their meaning; any other error says that nothing was taken.
+	Acquire(ctx context.Context, a *Acquisition) (Lease, error)
+
+	// Undo frees whatever the acquisition with a.ID took, and sees to it that
+	// an attempt of it that is still on its way takes nothing. It frees no
+	// other acquisition. With a.Queue it gives up the place in the queue too.
+	Undo(ctx context.Context, a *Acquisition) error
+
+	// Close frees what the backend holds open. A Locker calls it once, when it
+	// closes; a backend that Lockers share counts them with Attacher.
+	Close() error
+}
+
+// Attacher is implemented by a [Backend] that several Lockers may share:
+// [New] calls Attach once, and the last of as many calls of Close frees it.
+type Attacher interface {
+	Attach()
+}
+
+// Acquisition is one attempt, or its repetitions, to take one key.
+type Acquisition struct {
+	Key    string        // byte for byte what other clients use
+	ID     string        // "<uuid>:<n>", unique for every outermost acquisition
+	TTL    time.Duration // lease length
+	Tokens uint64        // how many fencing tokens the lease shall reserve, 1 or more
+	Queue  bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
+
+	// Unanswered is set by Backend.Acquire when one of its attempts had no
+	// answer, so that it may yet run beside the one that was answered. The
+	// Locker calls Undo then, however the acquisition ended without a lease.
+	Unanswered bool
+}
+
+// Lease is what the engine granted for one [Acquisition].
+type Lease interface {
+	// Deadline is the instant before which the engine does not end the lease
+	// by itself: it counts from before the last acknowledged acquire or
+	// renewal was sent. It does no I/O and may be called at any time.
+	Deadline() Instant
+
+	// Tokens returns the block of fencing tokens first, first+1, ... first+n-1
+	// that the lease reserves. No other lease of the key, before or after, has
+	// a token of the block or above it, nor below it, respectively.
+	Tokens() (first, n uint64)
+
+	// Renew extends the lease to ttl from now. ErrLost says that the engine
+	// answered: not yours. Any other error leaves the deadline as it is, and
+	// Renew is called again; calls may overlap. It never makes a lease anew,
+	// and never shortens one.
+	Renew(ctx context.Context, ttl time.Duration) error
+
+	// Release frees the key if this lease still holds it; last is the highest
+	// token that was handed out. ErrLost says that the engine answered: not
+	// yours. After any other error Release is called again.
+	Release(ctx context.Context, last uint64) error
+}
+
+// BatchRenewer is implemented by a [Backend] that renews many leases of its
+// own at the cost of few commands.
+type BatchRenewer interface {
+	// RenewAll is Renew for each lease, with ttls[i] for leases[i]; the result
+	// has one error, or nil, for each.
+	RenewAll(ctx context.Context, leases []Lease, ttls []time.Duration) []error
+}
+
+// Notifier is implemented by a [Backend] whose engine tells when a key may
+// have become free. Notices are hints: one may be lost or needless.
+type Notifier interface {
+	// Subscribe returns once the engine has confirmed the subscription, so
+	// that a release after it returns is noticed.
+	Subscribe(ctx context.Context, a *Acquisition) (Subscription, error)
+}
+
+// Subscription is one waiter's interest in one key.
+type Subscription interface {
+	// C receives a value when the key may have become free, and when the
+	// subscription was restored after a gap.
+	C() <-chan struct{}
+	Close()
+}
+
+// HeldError is what Backend.Acquire returns while another owner holds the key.
+type HeldError struct {
+	// For is how long the holder's lease lasts if it is not renewed; 0 is unknown.
+	For time.Duration
+}
+
+func (e *HeldError) Error() string { return "held by another owner" }

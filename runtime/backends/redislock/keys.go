@@ -1,0 +1,55 @@
+package redislock
+
+import (
+	"fmt"
+	"strings"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// keys are the names of what one lock keeps at the server. The lock and its
+// channel are Redisson's (RLock: hash at the name itself, channel
+// redisson_lock__channel:{name}); the rest is ours, and says so.
+type keys struct {
+	lock    string
+	token   string
+	queue   string
+	turn    string
+	undone  string // a prefix; the acquisition's id follows
+	channel string
+}
+
+// maxKey is the longest key taken, in bytes: as long as a name that a person
+// can still read, and a small part of what each command carries.
+const maxKey = 1024
+
+func keysOf(name string) (keys, error) {
+	if len(name) > maxKey {
+		return keys{}, fmt.Errorf("%w: the key has %d bytes; redislock takes %d at most (hash what is longer)", lock.ErrInvalid, len(name), maxKey)
+	}
+	tag, err := tagged(name)
+	if err != nil {
+		return keys{}, err
+	}
+	return keys{
+		lock:    name,
+		token:   "lockgen:token:" + tag,
+		queue:   "lockgen:queue:" + tag,
+		turn:    "lockgen:turn:" + tag,
+		undone:  "lockgen:undone:" + tag + ":",
+		channel: "redisson_lock__channel:" + tag,
+	}, nil
+}
+
+// tagged returns name such that prefix + tagged(name) is in the Redis Cluster
+// slot of name, by Redisson's rule: {name}, or name itself if it has a hash tag.
+func tagged(name string) (string, error) {
+	open := strings.IndexByte(name, '{')
+	if open < 0 && !strings.Contains(name, "}") {
+		return "{" + name + "}", nil
+	}
+	if open < 0 || strings.IndexByte(name[open:], '}') <= 1 {
+		return "", fmt.Errorf("%w: the key %q has an empty or unbalanced brace pair; Redis Cluster would place the lock's keys in different slots", lock.ErrInvalid, name)
+	}
+	return name, nil
+}

@@ -1,0 +1,71 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// of returns the keys in the order of the scripts' KEYS.
+func (k *keys) of(id string) []string {
+	return []string{k.lock, k.token, k.queue, k.turn, k.undone + id}
+}
+
+// lease implements [lock.Lease].
+type lease struct {
+	backend    *Backend
+	keys       keys
+	key, id    string
+	first, n   uint64
+	ttl        atomic.Int64 // of the last renewal, ns
+	deadline   atomic.Pointer[lock.Instant]
+	unanswered atomic.Bool // some attempt to acquire, or to release, had no answer
+}
+
+func (l *lease) Deadline() lock.Instant { return *l.deadline.Load() }
+
+func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
+
+// extend moves the deadline to ttl after sent, and never back: the script
+// shortens no lease, and answers may come out of order.
+func (l *lease) extend(sent lock.Instant, ttl time.Duration) {
+	next := sent.Add(ttl.Truncate(time.Millisecond)) // as the server was told
+	for {
+		old := l.deadline.Load()
+		if old != nil && old.Left() > next.Left() {
+			return
+		}
+		if l.deadline.CompareAndSwap(old, &next) {
+			l.ttl.Store(int64(ttl))
+			return
+		}
+	}
+}
+
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+}
+
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	doubt := l.unanswered.Load()
+	c := release(l.keys, l.id, strconv.FormatUint(last, 10), "", tombstone(doubt, time.Duration(l.ttl.Load())))
+	reply, unanswered, err := l.backend.run(ctx, l.key, c)
+	if unanswered {
+		l.unanswered.Store(true)
+	}
+	if err != nil {
+		if errors.Is(err, lock.ErrConflict) {
+			return lock.ErrLost // something else lives at the key
+		}
+		return err
+	}
+	if freed, _ := reply.(int64); freed == 0 && !doubt && !unanswered {
+		return lock.ErrLost
+	}
+	// Freed, or freed before by an attempt whose answer was lost.
+	return nil
+}

@@ -1,0 +1,327 @@
+// Package redislock is a lock backend on Redis, standalone, behind Sentinel or
+// as a Cluster, from version 6.2. A lock is the hash that Redisson's RLock
+// writes, so that a Java service on Redisson and a lockgen service exclude and
+// wake each other on one key; field <uuid>:<n> is the owner's, with value 1. A
+// re-entry is counted in the process and leaves it at 1: a counter at the
+// server would count a command that was sent twice.
+//
+// One Redis whose replica is promoted can lose a lock that the replica had not
+// received: two holders are then possible until the first one's lease ends.
+// Guard what must never be written twice by the fencing token, which keeps
+// rising all the same.
+//
+// Least rights of an ACL user, for locks under seckill::
+//
+//	+evalsha +eval +time +exists +hexists +hset +hdel +get +set +del +pttl
+//	+pexpire +zadd +zrange +zrem +publish +subscribe +unsubscribe +ping
+//	+info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:*
+//
+// (+info is for the check of the eviction policy; without it, and without
+// publish, locks work, unchecked and by polling.)
+package redislock
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const (
+	// turnLimit is how long a free lock is kept for the process whose turn it
+	// is. A process that died in the queue costs the others so long, once.
+	turnLimit = 500 * time.Millisecond
+	// queueLimit is how long a queue outlives its last arrival. Whoever waits
+	// arrives anew once a second.
+	queueLimit = 10 * time.Second
+	// straggler is how long after its lease's length an attempt without an
+	// answer may still reach the server and must find itself undone.
+	straggler = time.Minute
+)
+
+// resendAfter is when a call without an answer is sent again. Each resend is
+// idempotent; after the last the outcome is unknown.
+var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
+
+// Options of a [Backend].
+type Options struct {
+	// AllowEviction accepts a server with a maxmemory-policy other than
+	// noeviction. Such a server may evict a lock that is held, which lets a
+	// second holder in.
+	AllowEviction bool
+}
+
+// Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
+// be called from any number of goroutines.
+type Backend struct {
+	options  Options
+	own      redis.UniversalClient // dialed by us, from the caller's options
+	lanes    lanes
+	listener *listener
+	users    atomic.Int64 // Lockers that attached and did not close
+	closed   sync.Once
+}
+
+// New returns a Backend for the servers of client, a *redis.Client (also of
+// Sentinel) or a *redis.ClusterClient; it panics on any other. It copies the
+// client's options and dials connections of its own, because a renewal must
+// not wait behind business traffic, and because a command that the library
+// repeats behind our back could not be told from one that was sent once. It
+// does no I/O, and never closes client.
+func New(client redis.UniversalClient, options ...Options) *Backend {
+	switch c := client.(type) {
+	case *redis.Client:
+		o := *c.Options()
+		return newBackend(redis.NewClient(singleOptions(&o)), options)
+	case *redis.ClusterClient:
+		o := *c.Options()
+		return newBackend(redis.NewClusterClient(clusterOptions(&o)), options)
+	}
+	panic(fmt.Sprintf("redislock: New takes a *redis.Client or a *redis.ClusterClient, not %T; see Open", client))
+}
+
+// Open is [New] for the servers that universal describes: one, those that a
+// Sentinel names, or a Cluster.
+func Open(universal *redis.UniversalOptions, options ...Options) *Backend {
+	client := redis.NewUniversalClient(universal)
+	defer client.Close() // it never dialed
+	return New(client, options...)
+}
+
+// singleOptions changes o to what a lock needs: no repetition by the library,
+// no wait without a bound, and few connections.
+func singleOptions(o *redis.Options) *redis.Options {
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.PoolSize = laneWidth + 4 // pipelines, renewals, clean-up
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.PipelinePoolSize = -1
+	o.Limiter = nil
+	o.PushNotificationProcessor = nil // is the caller's client's own
+	o.Protocol = 2                    // nothing is pushed to us, and looking for it costs
+	o.DisableIdentity = true          // asks for rights that a lock does not need
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
+	return o
+}
+
+func clusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
+	o.MaxRetries, o.MaxRedirects = -1, 3
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.PoolSize = laneWidth + 4
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.PipelinePoolSize = -1
+	o.Protocol = 2
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
+	return o
+}
+
+// bounded replaces "no timeout" by go-redis's default.
+func bounded(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return 3 * time.Second
+	}
+	return timeout
+}
+
+func newBackend(own redis.UniversalClient, options []Options) *Backend {
+	b := &Backend{own: own, lanes: lanes{own: own}, listener: newListener(own)}
+	for _, o := range options {
+		b.options = o
+	}
+	return b
+}
+
+// Attach implements [lock.Attacher].
+func (b *Backend) Attach() { b.users.Add(1) }
+
+// Close implements [lock.Backend]: the last Locker to close closes the connections.
+func (b *Backend) Close() (err error) {
+	if b.users.Add(-1) > 0 {
+		return nil
+	}
+	b.closed.Do(func() {
+		b.listener.close()
+		err = b.own.Close()
+	})
+	return err
+}
+
+// Acquire implements [lock.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+	k, err := keysOf(a.Key)
+	if err != nil {
+		return nil, err
+	}
+	queue := "0"
+	if a.Queue {
+		queue = "1"
+	}
+	c := &call{
+		script: acquireScript,
+		keys:   k.of(a.ID),
+		args: []any{a.ID, a.TTL.Milliseconds(), a.Tokens, process(a.ID), queue,
+			turnLimit.Milliseconds(), queueLimit.Milliseconds(), k.channel},
+	}
+	reply, unanswered, err := b.run(ctx, a.Key, c)
+	a.Unanswered = a.Unanswered || unanswered
+	if err != nil {
+		return nil, err
+	}
+	state, value, err := pair(reply)
+	switch {
+	case err != nil:
+		return nil, err
+	case state == 0:
+		return nil, &lock.HeldError{For: time.Duration(value) * time.Millisecond}
+	case state < 0:
+		return nil, errors.New("the acquisition was undone already")
+	}
+	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, first: uint64(value), n: a.Tokens}
+	l.unanswered.Store(a.Unanswered)
+	l.extend(c.sent, a.TTL)
+	return l, nil
+}
+
+// Undo implements [lock.Backend].
+func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+	k, err := keysOf(a.Key)
+	if err != nil {
+		return nil //nolint:nilerr // an invalid key was never sent
+	}
+	leaving := ""
+	if a.Queue {
+		leaving = process(a.ID)
+	}
+	_, _, err = b.run(ctx, a.Key, release(k, a.ID, "", leaving, tombstone(a.Unanswered, a.TTL)))
+	return err
+}
+
+// release returns the call that frees k of id.
+func release(k keys, id, last, leaving string, tombstone time.Duration) *call {
+	return &call{
+		script: releaseScript,
+		keys:   k.of(id),
+		args:   []any{id, last, leaving, turnLimit.Milliseconds(), k.channel, tombstone.Milliseconds()},
+	}
+}
+
+func tombstone(unanswered bool, ttl time.Duration) time.Duration {
+	if !unanswered {
+		return 0
+	}
+	return ttl + straggler
+}
+
+// run sends c to the server of key, again where an attempt had no answer or
+// was refused for the moment. unanswered says that some attempt had none, so
+// that it may have run, or may yet run, beside the one that was answered.
+func (b *Backend) run(ctx context.Context, key string, c *call) (reply any, unanswered bool, err error) {
+	for attempt := 0; ; attempt++ {
+		try := &call{script: c.script, keys: c.keys, args: c.args}
+		var l *lane
+		if l, err = b.lanes.of(ctx, key); err == nil {
+			if err = b.check(ctx, l); err == nil {
+				reply, err = l.do(ctx, try)
+			}
+		}
+		noAnswer := errors.Is(err, errNoAnswer)
+		unanswered = unanswered || noAnswer
+		switch {
+		case err == nil:
+			c.sent = try.sent
+			return reply, unanswered, nil
+		case ctx.Err() == nil && attempt < len(resendAfter) && (noAnswer || b.lanes.passing(ctx, err)):
+			if pause(ctx, resendAfter[attempt]) {
+				continue
+			}
+		}
+		if unanswered {
+			return nil, true, fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+		}
+		return nil, false, explained(err)
+	}
+}
+
+// explained says of an answer what the Locker's caller is to know of it.
+func explained(err error) error {
+	if strings.Contains(err.Error(), "WRONGTYPE") {
+		return fmt.Errorf("%w: %w", lock.ErrConflict, err)
+	}
+	return err
+}
+
+// pause waits d, a little more or less, and reports whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d - rand.N(d/4))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// check refuses, before the first lock at a server, one that may evict locks.
+func (b *Backend) check(ctx context.Context, l *lane) error {
+	if l.checked.Load() || b.options.AllowEviction {
+		return nil
+	}
+	// go-redis hears of a deadline, but not of a cancellation, while it reads.
+	verdict := make(chan error, 1)
+	go func() { verdict <- l.mayEvict() }()
+	select {
+	case err := <-verdict:
+		if err == nil {
+			l.checked.Store(true)
+		}
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+	}
+}
+
+// process returns the number that stands for the Locker of an acquisition in
+// queues and on channels: digits above 1, because Redisson's clients read
+// every message on a lock's channel as a number and act on 0 and 1.
+func process(id string) string {
+	name, _, _ := strings.Cut(id, ":")
+	sum := sha1.Sum([]byte(name))
+	return strconv.FormatUint(binary.BigEndian.Uint64(sum[:8])>>12|1<<51, 10)
+}
+
+// pair reads the two integers that a script answered.
+func pair(reply any) (first, second int64, err error) {
+	list, ok := reply.([]any)
+	if ok && len(list) == 2 {
+		first, ok = list[0].(int64)
+		if ok {
+			second, ok = list[1].(int64)
+		}
+		if ok {
+			return first, second, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("the server's answer to a lock script makes no sense: %v", reply)
+}

@@ -1,0 +1,21 @@
+-- Renews up to a hundred leases. It never makes a lock, and never shortens one.
+--
+-- KEYS    pairs: lock, its token key
+-- ARGV    pairs: owner id, lease in ms
+--
+-- Returns for each pair 1 if renewed, 0 if the lock is not this owner's.
+
+local answers = {}
+for i = 1, #KEYS, 2 do
+  -- pcall: what another client put at one key must not fail the others.
+  if redis.pcall('HEXISTS', KEYS[i], ARGV[i]) == 1 then
+    if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[i + 1]) then
+      redis.call('PEXPIRE', KEYS[i], ARGV[i + 1])
+    end
+    redis.call('PEXPIRE', KEYS[i + 1], ARGV[i + 1] + 1000)
+    answers[#answers + 1] = 1
+  else
+    answers[#answers + 1] = 0
+  end
+end
+return answers

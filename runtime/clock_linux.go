@@ -1,0 +1,17 @@
+package lock
+
+import (
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// clockBoottime is CLOCK_BOOTTIME of clock_gettime(2): CLOCK_MONOTONIC, which
+// Go's runtime reads, and the time the machine was suspended.
+const clockBoottime = 7
+
+func readBoottime() (time.Duration, bool) {
+	var ts syscall.Timespec
+	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0)
+	return time.Duration(ts.Nano()), errno == 0
+}

@@ -1,0 +1,232 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// pollLimit bounds what a lost notification can cost a waiter.
+const pollLimit = time.Second
+
+// compete takes e's key at the backend, for h. It is called by the one
+// goroutine that is busy with e, and leaves e held by h or passed on.
+func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) (*hold, error) {
+	c := &contender{locker: l, entry: e, policy: h.policy, ctx: ctx, end: end}
+	lease, err := c.run()
+	if err != nil {
+		l.abandon(c, err)
+		return nil, c.explain(err)
+	}
+	lk := newLeased(lease, &c.acquisition, e, l.tenure(c.acquisition.TTL))
+	if lk.deadline().Left() <= 0 {
+		// The grant took longer than the lease: nothing may begin under it.
+		l.discard(lk)
+		l.next(e)
+		return nil, because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
+			" was over when its grant arrived; a longer ttl is needed"))
+	}
+	e.shard.mu.Lock()
+	e.give(h, lk)
+	e.rejectTries()
+	e.shard.mu.Unlock()
+	l.watchdog.add(lk)
+	return h, nil
+}
+
+// contender is one goroutine's competition for one key at the backend.
+type contender struct {
+	locker      *Locker
+	entry       *entry
+	policy      *Policy
+	ctx         context.Context // the caller's
+	end         time.Time       // of the policy's wait
+	acquisition Acquisition     // its address is handed on: kept by the lease
+}
+
+// run returns the lease, or the backend's raw error: a *HeldError if the key
+// was held by another until the end.
+func (c *contender) run() (Lease, error) {
+	c.acquisition = Acquisition{
+		Key:    c.entry.id.key,
+		ID:     c.locker.newID(),
+		TTL:    c.policy.ttl(),
+		Tokens: 1,
+		Queue:  !c.policy.Try,
+	}
+	if tenure := c.locker.tenure(c.policy.ttl()); tenure > 0 && c.contested() {
+		// Whoever gets the lease handed shall have its own ttl left.
+		c.acquisition.TTL += tenure
+		c.acquisition.Tokens = tokensFor(tenure)
+	}
+	ctx, cancel := c.bounded()
+	defer cancel()
+	lease, err := c.entry.backend.Acquire(ctx, &c.acquisition)
+	if c.policy.Try || !isHeld(err) {
+		return lease, err
+	}
+	return c.wait(ctx, err)
+}
+
+// wait goes on trying: when the engine notifies, when the holder's lease ends,
+// and once a second.
+func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
+	e := c.entry
+	e.shard.mu.Lock()
+	e.elsewhere = true
+	e.rejectTries()
+	e.shard.mu.Unlock()
+
+	timer := time.NewTimer(pollAfter(err))
+	defer timer.Stop()
+	for {
+		if fresh := c.subscribe(ctx); !fresh {
+			var notice <-chan struct{}
+			if e.subscription != nil {
+				notice = e.subscription.C()
+			}
+			select {
+			case <-notice:
+			case <-timer.C:
+			case <-ctx.Done():
+				return nil, err
+			case <-c.locker.closing:
+				return nil, ErrClosed
+			}
+		}
+		var lease Lease
+		lease, err = e.backend.Acquire(ctx, &c.acquisition)
+		if !isHeld(err) {
+			return lease, err
+		}
+		timer.Reset(pollAfter(err))
+	}
+}
+
+// subscribe sees to it that the entry has a subscription, where the engine
+// notifies. It reports whether it is new: then a release may have gone by
+// before it stood, and the key is tried again. A failure is no error: the
+// waiter polls, and subscribes again next time.
+func (c *contender) subscribe(ctx context.Context) (fresh bool) {
+	n, ok := c.entry.backend.(Notifier)
+	if !ok || c.entry.subscription != nil {
+		return false
+	}
+	s, err := n.Subscribe(ctx, &c.acquisition)
+	if err != nil {
+		return false
+	}
+	c.entry.subscription = s
+	return true
+}
+
+// bounded returns the caller's context, ending when the policy's wait does.
+func (c *contender) bounded() (context.Context, context.CancelFunc) {
+	if c.end.IsZero() {
+		return c.ctx, func() {}
+	}
+	return context.WithDeadline(c.ctx, c.end)
+}
+
+func (c *contender) contested() bool {
+	c.entry.shard.mu.Lock()
+	defer c.entry.shard.mu.Unlock()
+	return c.entry.contested
+}
+
+// abandon clears up after a competition that failed with err, and lets the
+// next in line compete.
+func (l *Locker) abandon(c *contender, err error) {
+	e, a := c.entry, &c.acquisition
+	e.shard.mu.Lock()
+	alone := e.first == nil
+	e.shard.mu.Unlock()
+	waited := a.Queue && (isHeld(err) || errors.Is(err, ErrClosed))
+	if a.Unanswered || errors.Is(err, ErrIndeterminate) || waited && alone {
+		undo := *a
+		undo.Queue = alone // the place in the engine's queue serves the next in line
+		l.janitor.add(a.TTL, func(ctx context.Context) error {
+			return e.backend.Undo(ctx, &undo)
+		})
+	}
+	l.next(e)
+}
+
+// explain turns the backend's raw error into what the caller is told.
+func (c *contender) explain(err error) error {
+	ended := c.ctx.Err()
+	switch {
+	case isHeld(err) && ended != nil:
+		return because(ErrNotAcquired, ended)
+	case isHeld(err) && !c.policy.Try:
+		return waited(c.policy)
+	case isHeld(err):
+		return because(ErrNotAcquired, err)
+	}
+	for _, kind := range []error{ErrIndeterminate, ErrConflict, ErrInvalid, ErrClosed} {
+		if errors.Is(err, kind) {
+			return because(kind, c.endedBy(err))
+		}
+	}
+	return because(ErrUnavailable, c.endedBy(err))
+}
+
+// endedBy returns err such that it matches the error of the caller's context
+// exactly when that has ended: the wait of the policy is a deadline too, and
+// none of the caller's.
+func (c *contender) endedBy(err error) error {
+	ended := c.ctx.Err()
+	switch {
+	case ended == nil && errors.Is(err, context.DeadlineExceeded):
+		return &reason{kind: sentinel(err), cause: errors.New(err.Error())}
+	case ended != nil && !errors.Is(err, ended):
+		return errors.Join(err, ended)
+	}
+	return err
+}
+
+func sentinel(err error) error {
+	if errors.Is(err, ErrIndeterminate) {
+		return ErrIndeterminate
+	}
+	return ErrUnavailable
+}
+
+func isHeld(err error) bool {
+	var h *HeldError
+	return errors.As(err, &h)
+}
+
+// pollAfter returns when to try again without a notice: when the holder's
+// lease ends, and within a second, with jitter so that processes part.
+func pollAfter(err error) time.Duration {
+	var h *HeldError
+	errors.As(err, &h)
+	d := pollLimit - rand.N(pollLimit/10)
+	if h != nil && h.For > 0 && h.For < d {
+		// Engines count in milliseconds; one more, and the lease is over.
+		return h.For + time.Millisecond
+	}
+	return d
+}
+
+// tenure is how long a lease of length ttl may be handed on in this process.
+func (l *Locker) tenure(ttl time.Duration) time.Duration {
+	return min(max(l.handOff, 0), ttl/4)
+}
+
+// tokensFor returns how many tokens a lease reserves that is handed on for d:
+// as many as the server's clock yields in that time, so that the tokens in use
+// never run ahead of it, and more than goroutines can switch.
+func tokensFor(d time.Duration) uint64 {
+	return uint64(d.Microseconds())*TokensPerMicrosecond + 1
+}
+
+// TokensPerMicrosecond is by how much the floor of the fencing tokens rises
+// with the server's clock, on the engines that have no revision of their own:
+// a new lease's first token is the larger of the last one + 1 and this many
+// times the server's clock in microseconds. That keeps tokens rising when a
+// server restarts empty or a stale replica is promoted, and below 2^53 until
+// the year 2041.
+const TokensPerMicrosecond = 4

@@ -1,0 +1,245 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"time"
+)
+
+// entryID names a lock inside one Locker.
+type entryID struct{ backend, key string }
+
+// shard is a part of the Locker's table of keys. Its mutex guards the map and
+// every entry in it; nothing blocks while holding it.
+type shard struct {
+	mu      sync.Mutex
+	entries map[entryID]*entry
+}
+
+var shardSeed = maphash.MakeSeed()
+
+func (l *Locker) shard(id entryID) *shard {
+	return &l.shards[maphash.String(shardSeed, id.key)%uint64(len(l.shards))]
+}
+
+// entry is one key that this process holds or wants. It lives from the first
+// acquire until nobody holds or wants the key. At most one goroutine competes
+// for the key at the backend: the one that state says is busy with it. All
+// others wait in line.
+type entry struct {
+	id      entryID
+	shard   *shard
+	backend Backend
+	state   entryState
+	lease   *leased // while held
+	holder  *hold   // while held
+
+	first, last *waiter
+	contested   bool // somebody had to wait: ask for a lease that can be handed on
+	elsewhere   bool // the one that competes was told that another process holds the key
+
+	subscription Subscription // belongs to whoever is busy with the key
+}
+
+type entryState int
+
+const (
+	busy entryState = iota // a goroutine competes for the key at the backend, or releases it
+	held
+)
+
+// waiter is one goroutine in the line for an entry.
+type waiter struct {
+	hold       *hold
+	next, prev *waiter
+	queued     bool
+	turn       chan turn // has room for one; receives exactly one once the waiter is dequeued
+}
+
+// turn is what ends a wait in line.
+type turn int
+
+const (
+	granted  turn = iota // the hold has been given the lease
+	compete              // go and compete at the backend
+	rejected             // for Try: the key is held by another
+)
+
+// errHeld is the cause of a Try that found the key held inside this process.
+var errHeld error = &HeldError{}
+
+// take returns a hold on key: at once, by competing at the backend, or after
+// waiting in line. The zero end waits until ctx ends.
+func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time) (*hold, error) {
+	id := entryID{p.Backend, key}
+	s := l.shard(id)
+	for {
+		h := &hold{locker: l, policy: p}
+		s.mu.Lock()
+		e := s.entries[id]
+		if e == nil {
+			e = &entry{id: id, shard: s, backend: l.backends[id.backend]}
+			s.entries[id] = e
+			s.mu.Unlock()
+			return l.compete(ctx, e, h, end)
+		}
+		if p.Try && (e.state == held || e.elsewhere) {
+			s.mu.Unlock()
+			return nil, because(ErrNotAcquired, errHeld)
+		}
+		w := &waiter{hold: h, turn: make(chan turn, 1)}
+		e.push(w)
+		s.mu.Unlock()
+		t, err := l.await(ctx, e, w, end)
+		switch {
+		case err != nil:
+			return nil, err
+		case t == compete:
+			return l.compete(ctx, e, h, end)
+		case t == rejected:
+			return nil, because(ErrNotAcquired, errHeld)
+		case h.lostCause() == nil:
+			return h, nil
+		}
+		// The lease was lost between the grant and this goroutine's waking.
+		// Nothing has run under it: begin again.
+	}
+}
+
+// await waits in line. A waiter that gives up has left the line on return,
+// and what it was given at that very moment has been passed on.
+func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
+	var timer <-chan time.Time
+	if !end.IsZero() {
+		t := time.NewTimer(time.Until(end))
+		defer t.Stop()
+		timer = t.C
+	}
+	var err error
+	select {
+	case t := <-w.turn:
+		return t, nil
+	case <-ctx.Done():
+		err = because(ErrNotAcquired, ctx.Err())
+	case <-timer:
+		err = waited(w.hold.policy)
+	case <-l.closing:
+		err = ErrClosed
+	}
+	e.shard.mu.Lock()
+	if w.queued {
+		e.remove(w)
+		e.shard.mu.Unlock()
+		return 0, err
+	}
+	e.shard.mu.Unlock()
+	switch <-w.turn {
+	case granted:
+		l.pass(ended, w.hold)
+	case compete:
+		l.next(e)
+	}
+	return 0, err
+}
+
+// ended is a context that has ended: nobody waits for what is done under it.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+func waited(p *Policy) error {
+	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
+}
+
+// pass ends h's part in its lease: the next in line gets it, if the lease can
+// be handed on, else it is released at the backend, in bounded time. It
+// returns ErrLost if the engine answered that the lease was no longer h's.
+func (l *Locker) pass(ctx context.Context, h *hold) error {
+	e := h.entry
+	e.shard.mu.Lock()
+	if e.holder != h { // lost meanwhile: the entry is no longer h's
+		e.shard.mu.Unlock()
+		return nil
+	}
+	lease := e.lease
+	if w := e.first; w != nil && lease.canHandTo(w.hold.policy) {
+		e.remove(w)
+		e.give(w.hold, lease)
+		e.shard.mu.Unlock()
+		w.turn <- granted
+		return nil
+	}
+	e.state, e.lease, e.holder = busy, nil, nil
+	e.shard.mu.Unlock()
+	l.watchdog.remove(lease)
+	err := l.release(ctx, lease)
+	l.next(e)
+	return err
+}
+
+// give makes h the holder of e by lease, with the next token. The shard is locked.
+func (e *entry) give(h *hold, lease *leased) {
+	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), Now()
+	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
+	lease.holder.Store(h)
+}
+
+// next ends the work of whoever was busy with e: the first in line takes over,
+// or the entry goes.
+func (l *Locker) next(e *entry) {
+	e.shard.mu.Lock()
+	e.elsewhere = false
+	if w := e.first; w != nil {
+		e.remove(w)
+		e.shard.mu.Unlock()
+		w.turn <- compete
+		return
+	}
+	delete(e.shard.entries, e.id)
+	sub := e.subscription
+	e.shard.mu.Unlock()
+	if sub != nil {
+		sub.Close()
+	}
+}
+
+// rejectTries answers every Try in the line: the key is held by another.
+func (e *entry) rejectTries() {
+	for w := e.first; w != nil; {
+		next := w.next
+		if w.hold.policy.Try {
+			e.remove(w)
+			w.turn <- rejected
+		}
+		w = next
+	}
+}
+
+func (e *entry) push(w *waiter) {
+	w.queued, e.contested = true, true
+	w.prev = e.last
+	if e.last == nil {
+		e.first = w
+	} else {
+		e.last.next = w
+	}
+	e.last = w
+}
+
+func (e *entry) remove(w *waiter) {
+	if w.prev == nil {
+		e.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		e.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev, w.queued = nil, nil, false
+}

@@ -1,0 +1,250 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Why a lock is no longer held; wrapped in ErrLost.
+var (
+	errLeaseOver   = errors.New("its lease is over")
+	errNotOwner    = errors.New("the engine answered that another owns it, or no one")
+	errClosedUnder = errors.New("the Locker was closed")
+	errReturned    = errors.New("the locked method has returned")
+)
+
+// hold is one outermost acquisition of one key by one owner.
+type hold struct {
+	locker *Locker
+	entry  *entry
+	policy *Policy
+	lease  *leased
+	token  uint64
+	began  Instant
+
+	mu     sync.Mutex
+	cancel context.CancelCauseFunc // of the method's context; nil before it began
+	lost   atomic.Pointer[error]
+
+	first entering // by whoever acquired it; here to save allocations
+}
+
+// lose tells the holder that the lock is gone, once.
+func (h *hold) lose(cause error) {
+	h.mu.Lock()
+	if !h.lost.CompareAndSwap(nil, &cause) {
+		h.mu.Unlock()
+		return
+	}
+	cancel := h.cancel
+	h.mu.Unlock()
+	if cancel != nil {
+		cancel(h.fail("hold", cause))
+	}
+}
+
+// lostCause returns why the hold is lost, or nil as far as is known without
+// looking at the clock.
+func (h *hold) lostCause() error {
+	if p := h.lost.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// check returns why the hold is lost, by the clocks at this instant.
+func (h *hold) check() error {
+	if cause := h.lostCause(); cause != nil {
+		return cause
+	}
+	if h.lease.deadline().leftMeasured() <= 0 {
+		return errLeaseOver
+	}
+	return nil
+}
+
+func (h *hold) fail(op string, cause error) error {
+	return &Error{Op: op, Method: h.policy.Method, Key: h.entry.id.key, Err: because(ErrLost, cause)}
+}
+
+// renews reports whether the watchdog is to go on renewing for this holder.
+func (h *hold) renews() bool {
+	p := h.policy
+	return !p.NoRenew && (p.Max == 0 || h.began.since() < p.Max)
+}
+
+// Hold is what an acquire returns beside the context: the duty to release.
+type Hold struct {
+	ctx    context.Context // the method's
+	caller context.Context // what it was derived from
+	frame  *frame
+	parent *frame  // the frame that this one re-enters; nil for an outermost one
+	rest   []*Hold // where several locks were taken: all of them, this one is only their face
+	cancel context.CancelCauseFunc
+}
+
+// entering is what one acquire or re-entry makes: what it returns, and the
+// context to run under.
+type entering struct {
+	held  Hold
+	frame frame
+	owned ownedContext
+}
+
+// frame is one entry of one call into a hold: the outermost acquire or a
+// re-entry. Frames form the chain of what a context owns.
+type frame struct {
+	hold    *hold
+	outer   *frame // what the caller's context owned
+	several bool   // the innermost of an AcquireAll
+	closed  atomic.Bool
+	inner   slot // at most one re-entry of this frame runs at a time
+}
+
+// enter makes the context for the method that h guards.
+func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
+	x := &h.first
+	x.frame.hold, x.frame.outer = h, outer
+	inner, cancel := context.WithCancelCause(ctx)
+	x.owned = ownedContext{Context: inner, frame: &x.frame}
+	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, cancel: cancel}
+	h.begin(cancel)
+	return &x.held
+}
+
+// begin hands h the means to end its method's context; a loss that came before
+// ends it at once.
+func (h *hold) begin(cancel context.CancelCauseFunc) {
+	h.mu.Lock()
+	h.cancel = cancel
+	h.mu.Unlock()
+	if cause := h.lostCause(); cause != nil {
+		cancel(h.fail("hold", cause))
+	}
+}
+
+// find returns the innermost frame of the chain that entered this Locker's
+// lock on key, or nil if there is none or its call has returned.
+func (f *frame) find(l *Locker, backend, key string) *frame {
+	for ; f != nil; f = f.outer {
+		if f.hold.locker == l && f.hold.entry.id.key == key && f.hold.entry.id.backend == backend {
+			if f.closed.Load() {
+				return nil
+			}
+			return f
+		}
+	}
+	return nil
+}
+
+// reenter enters the hold of f once more, for a nested call under ctx. It
+// sends nothing. While another re-entry of the same frame runs (a sibling
+// goroutine on the same context), it waits as for a mutex.
+func (f *frame) reenter(ctx context.Context, p *Policy, end time.Time) (*Hold, error) {
+	if !p.Reentrant {
+		return nil, because(ErrDeadlock, errors.New("this call chain holds the key already; say reentrant in the inner directive, or do not nest"))
+	}
+	if err := f.inner.enter(ctx, p, end); err != nil {
+		return nil, err
+	}
+	if err := f.alive(); err != nil {
+		f.inner.leave()
+		return nil, because(ErrLost, err)
+	}
+	x := &entering{}
+	x.frame.hold, x.frame.outer = f.hold, owned(ctx)
+	x.owned = ownedContext{Context: ctx, frame: &x.frame}
+	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, parent: f}
+	return &x.held, nil
+}
+
+// alive returns why f can't be re-entered, or nil.
+func (f *frame) alive() error {
+	if f.closed.Load() {
+		return errReturned
+	}
+	if cause := f.hold.lostCause(); cause != nil {
+		return cause
+	}
+	if f.hold.lease.deadline().Left() <= 0 {
+		return errLeaseOver
+	}
+	return nil
+}
+
+// Release ends the hold. It must run in a defer, with the address of the
+// method's error result (or nil): if the lease was over before the method
+// returned, or the engine answers "not the owner", *errp becomes an error that
+// wraps [ErrLost] beside the method's own; nothing else touches *errp. A
+// release that fails or has no answer goes on in the background. It holds its
+// caller up for 1 s at most, and for 100 ms once the caller's context has
+// ended. A second call does nothing, and so does a call on a nil Hold.
+func (h *Hold) Release(errp *error) {
+	if h == nil {
+		return
+	}
+	if h.rest != nil {
+		for _, one := range slices.Backward(h.rest) {
+			one.Release(errp)
+		}
+		return
+	}
+	if !h.frame.closed.CompareAndSwap(false, true) {
+		return
+	}
+	defer h.frame.hold.locker.leave()
+	var err error
+	if h.parent != nil {
+		err = h.leaveReentry()
+	} else {
+		err = h.release()
+	}
+	if err == nil || errp == nil {
+		return
+	}
+	switch {
+	case *errp == nil:
+		*errp = err
+	case !errors.Is(*errp, ErrLost):
+		*errp = errors.Join(*errp, err)
+	}
+}
+
+func (h *Hold) leaveReentry() error {
+	hold := h.frame.hold
+	h.parent.inner.leave()
+	if cause := hold.lostCause(); cause != nil {
+		return hold.fail("release", cause)
+	}
+	return nil
+}
+
+func (h *Hold) release() error {
+	hold := h.frame.hold
+	// Children of the method that still run hear of the end before anyone
+	// else can be inside.
+	h.cancel(errReturned)
+	if hold.lostCause() == nil && hold.lease.deadline().Left() <= 0 {
+		hold.locker.lose(hold.lease, errLeaseOver)
+	}
+	if cause := hold.lostCause(); cause != nil {
+		if !errors.Is(cause, errNotOwner) {
+			// The engine may still hold what we have given up: the margin.
+			hold.locker.discard(hold.lease)
+		}
+		return hold.fail("release", cause)
+	}
+	if err := hold.locker.pass(h.caller, hold); err != nil {
+		return hold.fail("release", errNotOwner)
+	}
+	if cause := hold.lostCause(); cause != nil { // lost while pass was about to begin
+		return hold.fail("release", cause)
+	}
+	return nil
+}
+
+func isLost(err error) bool { return errors.Is(err, ErrLost) }

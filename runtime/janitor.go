@@ -1,0 +1,158 @@
+package lock
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	choreTimeout = time.Second            // of one try
+	choreFirst   = 20 * time.Millisecond  // wait after the first failure, then doubled
+	choreMost    = 500 * time.Millisecond // the longest wait between two tries
+	choresAtOnce = 32
+)
+
+// janitor clears up behind acquires and releases whose outcome is unknown, in
+// the background, until each is done or the lease it is about has ended by
+// itself. Its goroutine lives only while there is something to do.
+type janitor struct {
+	mu       sync.Mutex
+	chores   []*chore // waiting for their time
+	underway int
+	done     chan struct{} // of the goroutine; nil while there is none
+	poke     chan struct{}
+
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// chore is one owner-checked clean-up; do is called until it returns nil.
+type chore struct {
+	do      func(context.Context) error
+	due     time.Time
+	end     time.Time
+	backoff time.Duration
+}
+
+func (j *janitor) init() {
+	j.poke = make(chan struct{}, 1)
+	j.ctx, j.cancel = context.WithCancel(context.Background())
+}
+
+// add has do called now, and again until it succeeds or the lease, of length
+// ttl from now at most, is over.
+func (j *janitor) add(ttl time.Duration, do func(context.Context) error) {
+	now := time.Now()
+	j.put(&chore{do: do, due: now, end: now.Add(ttl + choreTimeout), backoff: choreFirst}, 0)
+}
+
+// put adds c and takes finished off the chores under way.
+func (j *janitor) put(c *chore, finished int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.underway -= finished
+	if c != nil {
+		j.chores = append(j.chores, c)
+	}
+	if j.done == nil {
+		j.done = make(chan struct{})
+		go j.run(j.done)
+	}
+	select {
+	case j.poke <- struct{}{}:
+	default:
+	}
+}
+
+// drain waits until all is cleared up, for a second at least and longer if ctx
+// allows it; then it drops what is left, which ends with its lease.
+func (j *janitor) drain(ctx context.Context) {
+	defer j.cancel()
+	j.mu.Lock()
+	done := j.done
+	j.mu.Unlock()
+	if done == nil {
+		return
+	}
+	grace := time.NewTimer(choreTimeout)
+	defer grace.Stop()
+	select {
+	case <-done:
+		return
+	case <-grace.C:
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		j.cancel()
+		<-done
+	}
+}
+
+func (j *janitor) run(done chan struct{}) {
+	defer close(done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, next, idle := j.collect()
+		if idle {
+			return
+		}
+		for _, c := range due {
+			go j.work(c)
+		}
+		timer.Reset(next)
+		select {
+		case <-timer.C:
+		case <-j.poke:
+		}
+	}
+}
+
+// collect takes out the chores that are due, as many as may run at once. next
+// is how long it is until another is. idle says that nothing is left to do:
+// the goroutine must end.
+func (j *janitor) collect() (due []*chore, next time.Duration, idle bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.ctx.Err() != nil {
+		j.chores = nil
+	}
+	now := time.Now()
+	next = time.Hour // or until a chore that is under way pokes
+	rest := j.chores[:0]
+	for _, c := range j.chores {
+		switch wait := c.due.Sub(now); {
+		case wait > 0:
+			next = min(next, wait)
+			rest = append(rest, c)
+		case j.underway < choresAtOnce:
+			j.underway++
+			due = append(due, c)
+		default:
+			rest = append(rest, c)
+		}
+	}
+	clear(j.chores[len(rest):])
+	j.chores = rest
+	if len(rest) == 0 && j.underway == 0 {
+		j.done = nil
+		return nil, 0, true
+	}
+	return due, next, false
+}
+
+// work tries c once and puts it back if that failed.
+func (j *janitor) work(c *chore) {
+	ctx, cancel := context.WithTimeout(j.ctx, choreTimeout)
+	defer cancel()
+	if c.do(ctx) == nil || time.Now().After(c.end) {
+		c = nil
+	} else {
+		c.due = time.Now().Add(c.backoff - rand.N(c.backoff/4))
+		c.backoff = min(2*c.backoff, choreMost)
+	}
+	j.put(c, 1)
+}

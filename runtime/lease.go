@@ -1,0 +1,120 @@
+package lock
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// leased is a lease that this process holds, as the local queue and the
+// watchdog see it.
+type leased struct {
+	Lease
+	acquisition *Acquisition
+	entry       *entry
+	holder      atomic.Pointer[hold]
+
+	handOnUntil Instant // until then it may go to the next in line
+	token, end  uint64  // the next fencing token, and the end of the block
+
+	// Kept by the watchdog, under its mutex.
+	due    time.Time // when it looks at this lease next
+	index  int       // in its heap; -1 when not in it
+	failed bool      // the last renewal had no answer
+}
+
+func newLeased(lease Lease, a *Acquisition, e *entry, tenure time.Duration) *leased {
+	first, n := lease.Tokens()
+	lk := &leased{Lease: lease, acquisition: a, entry: e, token: first, end: first + n, index: -1}
+	// The deadline counts from before the acquire was sent, and so must the tenure.
+	lk.handOnUntil = lease.Deadline().Add(tenure - a.TTL)
+	return lk
+}
+
+// deadline is when the lease is over for its holder: earlier than the engine
+// ends it, by a hundredth of its length and up to 2 ms, because clocks do not
+// run equally fast (the drift that Redlock reckons with).
+func (lk *leased) deadline() Instant {
+	return lk.Lease.Deadline().Add(-margin(lk.acquisition.TTL))
+}
+
+func margin(ttl time.Duration) time.Duration {
+	return ttl/100 + min(ttl/10, 2*time.Millisecond)
+}
+
+// canHandTo reports whether a holder under p may follow on this lease without
+// a word to the engine: within the tenure, with a token left, with all of p's
+// own ttl still ahead, and not much more, so that a crash under a short ttl
+// does not keep the key for a long one.
+func (lk *leased) canHandTo(p *Policy) bool {
+	return lk.token < lk.end && lk.handOnUntil.Left() > 0 && lk.Lease.Deadline().Left() >= p.ttl() &&
+		lk.acquisition.TTL <= p.ttl()+lk.entry.holder.locker.tenure(p.ttl())
+}
+
+func (lk *leased) nextToken() uint64 {
+	t := lk.token
+	lk.token++
+	return t
+}
+
+// release gives lease back to the engine for a caller that waits: at most 1 s,
+// and 100 ms after ctx ended. What is not done by then goes on in the
+// background. It returns ErrLost if the engine answered "not yours".
+func (l *Locker) release(ctx context.Context, lk *leased) error {
+	rc := &releaseContext{caller: ctx, deadline: time.Now().Add(releaseLimit)}
+	defer rc.finish()
+	err := lk.Release(rc, lk.token-1)
+	if err == nil || isLost(err) {
+		return err
+	}
+	l.discard(lk)
+	return nil
+}
+
+// discard releases lease in the background.
+func (l *Locker) discard(lk *leased) {
+	last := lk.token - 1
+	l.janitor.add(lk.acquisition.TTL, func(ctx context.Context) error {
+		if err := lk.Release(ctx, last); !isLost(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// lose ends lk before its holder released it: the holder's context ends, and
+// the next in line competes for the key. A lease that was released or lost
+// already is left alone.
+func (l *Locker) lose(lk *leased, cause error) {
+	e := lk.entry
+	e.shard.mu.Lock()
+	if e.lease != lk {
+		e.shard.mu.Unlock()
+		return
+	}
+	h := e.holder
+	e.state, e.lease, e.holder = busy, nil, nil
+	e.shard.mu.Unlock()
+	l.watchdog.remove(lk)
+	h.lose(cause)
+	l.next(e)
+}
+
+// seizeAll takes away every lock that is still held and gives it back to its engine.
+func (l *Locker) seizeAll() {
+	var all []*leased
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			if e.lease != nil {
+				all = append(all, e.lease)
+			}
+		}
+		s.mu.Unlock()
+	}
+	for _, lk := range all {
+		l.lose(lk, errClosedUnder)
+		l.discard(lk)
+	}
+}

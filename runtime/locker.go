@@ -1,0 +1,268 @@
+package lock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultHandOff is how long one process hands a lease from goroutine to
+// goroutine before others get their turn, unless [Options] says otherwise.
+const DefaultHandOff = 20 * time.Millisecond
+
+// Options of a [Locker]. The zero value is the default, and so is nil.
+type Options struct {
+	// Backends are the named backends that Policy.Backend chooses from.
+	Backends map[string]Backend
+
+	// HandOff is how long a lease is handed on inside this process, without a
+	// command to the engine, while goroutines of it wait for the key. 0 means
+	// DefaultHandOff, a negative value that every hold gets a lease of its own.
+	// It is never longer than a quarter of the lease.
+	HandOff time.Duration
+}
+
+// Locker guards methods by locks of one or several backends. One Locker serves
+// a whole process; all its methods may be called from any number of goroutines.
+type Locker struct {
+	id       string // a random UUID; with a count behind it, the id of an acquisition
+	count    atomic.Uint64
+	backends map[string]Backend // "" is the Locker's own
+	handOff  time.Duration
+
+	shards   [64]shard
+	watchdog watchdog
+	janitor  janitor
+
+	active  atomic.Int64  // acquires under way and holds
+	closed  atomic.Bool   // no new acquire begins
+	closing chan struct{} // closed by Close: waiters give up
+	idle    chan struct{} // closed when active is 0 after closing
+	once    sync.Once
+	gone    sync.Once
+}
+
+// New returns a Locker whose locks live at b. It does no I/O; an engine that
+// can't be reached shows at the first acquire. It panics if b is nil.
+func New(b Backend, opts *Options) *Locker {
+	if b == nil {
+		panic("lock: New needs a Backend, got nil")
+	}
+	if opts == nil {
+		opts = &Options{}
+	}
+	l := &Locker{
+		id:       newUUID(),
+		backends: map[string]Backend{"": b},
+		handOff:  opts.HandOff,
+		closing:  make(chan struct{}),
+		idle:     make(chan struct{}),
+	}
+	if l.handOff == 0 {
+		l.handOff = DefaultHandOff
+	}
+	for name, named := range opts.Backends {
+		if name == "" || named == nil {
+			panic(fmt.Sprintf("lock: Options.Backends[%q] = %v; it needs a name and a Backend", name, named))
+		}
+		l.backends[name] = named
+	}
+	for i := range l.shards {
+		l.shards[i].entries = map[entryID]*entry{}
+	}
+	l.watchdog.init(l)
+	l.janitor.init()
+	for _, b := range l.backends {
+		if a, ok := b.(Attacher); ok {
+			a.Attach()
+		}
+	}
+	return l
+}
+
+// Acquire takes key under p and returns the context that owns it. The caller
+// must run the guarded work under that context and then call Release of the
+// Hold, in a defer, with the address of its error result. It blocks until the
+// lock is held, p.Wait is over or ctx ends (100 ms later at most). On an error
+// the returned context is ctx and the Hold is nil, on which Release does
+// nothing.
+func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Context, *Hold, error) {
+	if p == nil {
+		p = defaultPolicy
+	}
+	outer := owned(ctx)
+	if err := l.admit(ctx, p, key); err != nil {
+		return ctx, nil, failed(p, key, err)
+	}
+	if f := outer.find(l, p.Backend, key); f != nil {
+		held, err := f.reenter(ctx, p, l.waitEnd(p))
+		if err != nil {
+			l.leave()
+			return ctx, nil, failed(p, key, err)
+		}
+		return held.ctx, held, nil
+	}
+	h, err := l.take(ctx, p, key, l.waitEnd(p))
+	if err != nil {
+		l.leave()
+		return ctx, nil, failed(p, key, err)
+	}
+	held := h.enter(ctx, outer)
+	return held.ctx, held, nil
+}
+
+// AcquireAll takes all the locks or none. It takes them one after the other in
+// an order that is the same for every call in every process (by backend, then
+// key), so that two calls can't wait for each other; a key that is named twice
+// is taken once. Otherwise it is as [Locker.Acquire]; each policy's Wait counts
+// from the call.
+func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
+	reqs = inOrder(reqs)
+	switch len(reqs) {
+	case 0:
+		return ctx, nil, failed(defaultPolicy, "", invalidf("AcquireAll needs a request"))
+	case 1:
+		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
+	}
+	return l.acquireSeveral(ctx, reqs)
+}
+
+// inOrder returns reqs sorted into the global order, nil policies replaced and
+// repeated keys dropped.
+func inOrder(reqs []Request) []Request {
+	reqs = slices.Clone(reqs)
+	for i := range reqs {
+		if reqs[i].Policy == nil {
+			reqs[i].Policy = defaultPolicy
+		}
+	}
+	slices.SortStableFunc(reqs, func(a, b Request) int {
+		if c := compare(a.Policy.Backend, b.Policy.Backend); c != 0 {
+			return c
+		}
+		return compare(a.Key, b.Key)
+	})
+	return slices.CompactFunc(reqs, func(a, b Request) bool {
+		return a.Key == b.Key && a.Policy.Backend == b.Policy.Backend
+	})
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Do runs fn under the lock on key and returns its error. It is what a
+// generated wrapper does, for code that locks by hand: fn must use the context
+// that it is given.
+func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx context.Context) error) (err error) {
+	ctx, held, err := l.Acquire(ctx, p, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return fn(ctx)
+}
+
+// Close makes every new acquire and every waiting one fail with [ErrClosed],
+// waits until all holds are released or ctx ends, takes away the locks that
+// are then left (their methods get [ErrLost]), and frees the backends. After
+// it no goroutine, timer or subscription of the Locker lives. Its error says
+// that ctx ended first. A second call does nothing.
+func (l *Locker) Close(ctx context.Context) (err error) {
+	l.once.Do(func() { err = l.close(ctx) })
+	return err
+}
+
+func (l *Locker) close(ctx context.Context) error {
+	l.closed.Store(true)
+	close(l.closing)
+	l.active.Add(1) // so that leave sees the last one go
+	l.leave()
+	var err error
+	select {
+	case <-l.idle:
+	case <-ctx.Done():
+		if n := l.active.Load(); n > 0 {
+			err = &Error{Op: "close", Err: fmt.Errorf("%d locks were still held: %w", n, ctx.Err())}
+		}
+		l.seizeAll()
+	}
+	l.janitor.drain(ctx)
+	l.watchdog.halt()
+	for _, b := range l.backends {
+		err = errors.Join(err, b.Close())
+	}
+	l.watchdog.wait() // renewals under way end with their connections
+	return err
+}
+
+// admit lets an acquire in: it is right in itself, and the Locker is open. Each
+// admitted one must call leave, once, when it failed or was released.
+func (l *Locker) admit(ctx context.Context, p *Policy, key string) error {
+	if l == nil {
+		return invalidf("the Locker is nil; make one with lock.New")
+	}
+	if key == "" {
+		return invalidf("the key is empty")
+	}
+	if err := p.validate(); err != nil {
+		return err
+	}
+	if l.backends[p.Backend] == nil {
+		return invalidf("no backend is named %q in Options.Backends", p.Backend)
+	}
+	if err := ctx.Err(); err != nil {
+		return because(ErrNotAcquired, err)
+	}
+	l.active.Add(1)
+	if l.closed.Load() {
+		l.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (l *Locker) leave() {
+	if l.active.Add(-1) == 0 && l.closed.Load() {
+		l.gone.Do(func() { close(l.idle) })
+	}
+}
+
+func (l *Locker) waitEnd(p *Policy) time.Time {
+	if p.Wait == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(p.Wait)
+}
+
+func (l *Locker) newID() string {
+	id := make([]byte, 0, 48)
+	id = append(append(id, l.id...), ':')
+	return string(strconv.AppendUint(id, l.count.Add(1), 10))
+}
+
+// newUUID returns a random UUID, version 4 of RFC 9562: the form in which
+// Redisson writes the owner of a lock.
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails, by its documentation
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func failed(p *Policy, key string, err error) error {
+	return &Error{Op: "acquire", Method: p.Method, Key: key, Err: err}
+}

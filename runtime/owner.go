@@ -1,0 +1,99 @@
+package lock
+
+import "context"
+
+// Token returns the fencing token of the innermost lock that ctx owns. Tokens
+// rise strictly per key, over all processes and hand-offs; a re-entry keeps its
+// hold's. Write it beside the data and refuse a lower one: that alone stops a
+// holder that was paused past its lease. It returns (0, false) when ctx owns
+// nothing, and when the innermost acquisition took several locks: name one with
+// [TokenOf].
+func Token(ctx context.Context) (token uint64, ok bool) {
+	f := owned(ctx)
+	if f == nil || f.several || f.closed.Load() {
+		return 0, false
+	}
+	return f.hold.token, true
+}
+
+// TokenOf returns the fencing token of the lock on key that ctx owns, on
+// whichever backend; the innermost, where ctx owns it on several.
+func TokenOf(ctx context.Context, key string) (token uint64, ok bool) {
+	for f := owned(ctx); f != nil; f = f.outer {
+		if f.hold.entry.id.key == key {
+			if f.closed.Load() {
+				return 0, false
+			}
+			return f.hold.token, true
+		}
+	}
+	return 0, false
+}
+
+// Owns reports whether ctx owns a live lock on key: a call under ctx is inside
+// the method, the method has not returned, and the lease is not over.
+func Owns(ctx context.Context, key string) bool {
+	for f := owned(ctx); f != nil; f = f.outer {
+		if f.hold.entry.id.key == key {
+			return !f.closed.Load() && f.hold.check() == nil
+		}
+	}
+	return false
+}
+
+// Check returns nil while every lock of the chain that ctx is inside of is
+// held, and an error that wraps [ErrLost] otherwise. It compares clocks on the
+// spot and asks no one, so it is right at the instant of the call even after a
+// pause of the process, when no timer has fired yet. What happens between the
+// call and the write that follows is the fencing token's job. For a context
+// outside of any lock it returns nil.
+func Check(ctx context.Context) error {
+	// Not owned(): a copy made by context.WithoutCancel owns nothing, but code
+	// that runs under it must still learn of the loss.
+	f, _ := ctx.Value(frameKey).(*frame)
+	for ; f != nil; f = f.outer {
+		if f.closed.Load() {
+			return f.hold.fail("check", errReturned)
+		}
+		if err := f.hold.check(); err != nil {
+			return f.hold.fail("check", err)
+		}
+	}
+	return nil
+}
+
+// Detach returns ctx without the locks that it owns: a call under it acquires
+// afresh, and [Check] and [Token] see nothing. Deadline, cancellation and other
+// values stay.
+func Detach(ctx context.Context) context.Context {
+	return &ownedContext{Context: ctx}
+}
+
+// ownedContext is the context that a locked method receives.
+type ownedContext struct {
+	context.Context
+	frame *frame // nil after Detach
+}
+
+type frameKeyType struct{}
+
+// frameKey is compared on every ctx.Value of a locked method, so it is boxed once.
+var frameKey any = frameKeyType{}
+
+func (c *ownedContext) Value(key any) any {
+	if key == frameKey {
+		return c.frame
+	}
+	return c.Context.Value(key)
+}
+
+// owned returns the innermost frame that ctx owns, or nil. An owned context can
+// always be cancelled; one that can't was cut off by context.WithoutCancel: it
+// would not hear of a loss, so it owns nothing.
+func owned(ctx context.Context) *frame {
+	f, _ := ctx.Value(frameKey).(*frame)
+	if f == nil || ctx.Done() == nil {
+		return nil
+	}
+	return f
+}

@@ -1,0 +1,76 @@
+package lock
+
+import (
+	"fmt"
+	"time"
+)
+
+// DefaultTTL is the lease length of a policy that names none.
+const DefaultTTL = 30 * time.Second
+
+// MinTTL is the shortest lease that a policy may ask for; engines count in
+// milliseconds.
+const MinTTL = time.Millisecond
+
+// Policy is what one directive asks for. The zero value is an exclusive lock
+// with the defaults; so is a nil *Policy. A Policy is never written to by this
+// package and may be shared by any number of goroutines.
+type Policy struct {
+	Method  string // the locked method, for errors and events
+	Pattern string // the key's pattern, "seckill:voucher:<id>"
+	Backend string // one of Options.Backends; empty for the Locker's own
+
+	TTL     time.Duration // lease length, renewed until the method returns; 0 is DefaultTTL
+	Wait    time.Duration // how long to queue; 0 is until the context ends
+	Max     time.Duration // how long the watchdog goes on renewing; 0 is without end
+	AtLeast time.Duration // the lock is kept at least this long
+
+	Try       bool // do not queue at all
+	Reentrant bool // a nested call under the same context enters at once
+	NoRenew   bool // the lease is fixed; the method's context ends with it
+	Read      bool // the shared side of a read-write lock
+	Write     bool // the exclusive side of a read-write lock
+	Fair      bool // first come, first served over all machines
+	Skip      bool // for scheduled jobs: not acquired means zero results and nil
+
+	Permits int // a semaphore of so many permits; 0 is an exclusive lock
+}
+
+// Request names one of several locks that are taken together.
+type Request struct {
+	Policy *Policy
+	Key    string
+}
+
+var defaultPolicy = &Policy{}
+
+func (p *Policy) ttl() time.Duration {
+	if p.TTL == 0 {
+		return DefaultTTL
+	}
+	return p.TTL
+}
+
+// validate reports what can't be right about p, or what no engine of this
+// release can do.
+func (p *Policy) validate() error {
+	switch {
+	case p.TTL != 0 && p.TTL < MinTTL:
+		return invalidf("TTL is %v; the shortest lease is %v (0 means %v)", p.TTL, MinTTL, DefaultTTL)
+	case p.Wait < 0:
+		return invalidf("Wait is %v; it must not be negative (Try means not to wait)", p.Wait)
+	case p.Max < 0:
+		return invalidf("Max is %v; it must not be negative", p.Max)
+	case p.Wait > 0 && p.Try:
+		return invalidf("Wait and Try exclude each other")
+	case p.Max > 0 && p.NoRenew:
+		return invalidf("Max and NoRenew exclude each other: a lease that is not renewed ends after its TTL")
+	case p.Read, p.Write, p.Fair, p.Permits != 0, p.AtLeast != 0, p.Skip:
+		return invalidf("read-write, fair, semaphore and scheduled locks are not supported yet")
+	}
+	return nil
+}
+
+func invalidf(format string, args ...any) error {
+	return because(ErrInvalid, fmt.Errorf(format, args...))
+}

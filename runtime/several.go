@@ -1,0 +1,86 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// acquireSeveral takes reqs, which are in the global order, and makes one
+// context that owns them all. Keys that the chain holds already are re-entered.
+func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Context, *Hold, error) {
+	outer := owned(ctx)
+	ends := make([]time.Time, len(reqs))
+	for i, r := range reqs {
+		ends[i] = l.waitEnd(r.Policy)
+	}
+	for {
+		held, err := l.takeSeveral(ctx, outer, reqs, ends)
+		if err == nil {
+			return held.ctx, held, nil
+		}
+		if !errors.Is(err, errLostEarly) {
+			return ctx, nil, err
+		}
+	}
+}
+
+// errLostEarly says that one lock was lost while the call waited for another.
+// Nothing has run; all is taken anew.
+var errLostEarly = errors.New("lost before the method began")
+
+func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
+	inner, cancel := context.WithCancelCause(ctx)
+	all := &Hold{caller: ctx, cancel: cancel}
+	defer func() {
+		if err != nil {
+			cancel(err)
+			for _, one := range slices.Backward(all.rest) {
+				one.Release(nil)
+			}
+		}
+	}()
+	chain := outer
+	for i, r := range reqs {
+		one, err := l.takeOne(ctx, outer, r, ends[i])
+		if err != nil {
+			return nil, failed(r.Policy, r.Key, err)
+		}
+		one.frame.outer, one.cancel = chain, cancel
+		chain = one.frame
+		all.rest = append(all.rest, one)
+	}
+	for _, one := range all.rest {
+		if one.parent != nil {
+			continue
+		}
+		if one.frame.hold.begin(cancel); one.frame.hold.lostCause() != nil {
+			return nil, errLostEarly
+		}
+	}
+	chain.several = true
+	all.frame = chain
+	all.ctx = &ownedContext{Context: inner, frame: chain}
+	return all, nil
+}
+
+// takeOne takes or re-enters one lock, and makes no context for it.
+func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.Time) (*Hold, error) {
+	if err := l.admit(ctx, r.Policy, r.Key); err != nil {
+		return nil, err
+	}
+	if f := outer.find(l, r.Policy.Backend, r.Key); f != nil {
+		held, err := f.reenter(ctx, r.Policy, end)
+		if err != nil {
+			l.leave()
+		}
+		return held, err
+	}
+	h, err := l.take(ctx, r.Policy, r.Key, end)
+	if err != nil {
+		l.leave()
+		return nil, err
+	}
+	return &Hold{caller: ctx, frame: &frame{hold: h}}, nil
+}

@@ -1,0 +1,271 @@
+package lock
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// renewBatch is how many leases one call of BatchRenewer is filled up to;
+	// backends send one command for as many.
+	renewBatch = 100
+	// renewAtOnce bounds the goroutines that renew leases of a backend without
+	// BatchRenewer.
+	renewAtOnce = 16
+)
+
+// watchdog renews the leases of a Locker and ends those whose deadline passes.
+// One goroutine looks at the lease that is due next; the backends' calls run
+// beside it, so that no engine's silence keeps it from ending a lease in time.
+type watchdog struct {
+	locker *Locker
+	poke   chan struct{}
+
+	mu      sync.Mutex
+	leases  leaseHeap
+	running bool
+	halted  bool
+
+	ctx    context.Context // of renewals
+	cancel context.CancelFunc
+	work   sync.WaitGroup // the goroutine and the renewals
+}
+
+func (w *watchdog) init(l *Locker) {
+	w.locker = l
+	w.poke = make(chan struct{}, 1)
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+}
+
+// add begins to watch lk.
+func (w *watchdog) add(lk *leased) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.halted {
+		return
+	}
+	if !w.running {
+		w.running = true
+		w.work.Go(w.run)
+	}
+	lk.due = time.Now().Add(renewAfter(lk.acquisition.TTL))
+	heap.Push(&w.leases, lk)
+	w.wake(lk)
+}
+
+// remove ends the watch over lk. A renewal of it that is under way changes
+// nothing any more: the engine checks the owner, and its answer is ignored.
+func (w *watchdog) remove(lk *leased) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if lk.index >= 0 {
+		heap.Remove(&w.leases, lk.index)
+	}
+}
+
+// schedule sets when lk is looked at next, after at the latest when its
+// deadline comes, unless the watch over it has ended.
+func (w *watchdog) schedule(lk *leased, after time.Duration, failed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if lk.index < 0 {
+		return
+	}
+	lk.failed = failed
+	lk.due = time.Now().Add(min(after, lk.deadline().Left()))
+	heap.Fix(&w.leases, lk.index)
+	w.wake(lk)
+}
+
+// wake rouses the goroutine if lk is now the first that is due.
+func (w *watchdog) wake(lk *leased) {
+	if lk.index != 0 {
+		return
+	}
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// halt stops the goroutine and the renewals under way; wait waits for them.
+func (w *watchdog) halt() {
+	w.mu.Lock()
+	w.halted = true
+	w.mu.Unlock()
+	w.cancel()
+}
+
+func (w *watchdog) wait() { w.work.Wait() }
+
+func (w *watchdog) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		over, renew, next := w.collect()
+		for _, lk := range over {
+			w.locker.lose(lk, errLeaseOver)
+		}
+		for _, leases := range renew {
+			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
+		}
+		timer.Reset(next)
+		select {
+		case <-timer.C:
+		case <-w.poke:
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+// collect returns the leases that are over, those to renew by backend, and how
+// long it is until the next one is due.
+func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	machine.measure() // once for all deadlines of this round
+	now := time.Now()
+	var later []*leased // taken out to be put back
+	for len(w.leases) > 0 {
+		lk := w.leases[0]
+		due := !lk.due.After(now)
+		if !due && !w.fillsUp(lk, renew, now) {
+			break
+		}
+		heap.Pop(&w.leases)
+		later = append(later, lk)
+		left := lk.deadline().Left()
+		if left <= 0 {
+			over = append(over, lk)
+			continue
+		}
+		lk.due = now.Add(left)
+		if lk.holder.Load().renews() {
+			// A renewal without an answer is not given up, and not waited for either.
+			lk.due = now.Add(min(left, lk.acquisition.TTL/6))
+			if renew == nil {
+				renew = map[string][]*leased{}
+			}
+			renew[lk.entry.id.backend] = append(renew[lk.entry.id.backend], lk)
+		}
+	}
+	for _, lk := range later {
+		heap.Push(&w.leases, lk)
+	}
+	next = time.Hour
+	if len(w.leases) > 0 {
+		next = time.Until(w.leases[0].due)
+	}
+	return over, renew, next
+}
+
+// fillsUp reports whether lk, which is due next but not yet, is to be renewed
+// now all the same, because a command is being sent that has room for it.
+// Leases that were renewed together fall due together, so after a period the
+// batches are full.
+func (w *watchdog) fillsUp(lk *leased, renew map[string][]*leased, now time.Time) bool {
+	if len(renew[lk.entry.id.backend])%renewBatch == 0 {
+		return false
+	}
+	return lk.due.Sub(now) < lk.acquisition.TTL/6 && !lk.failed && lk.holder.Load().renews()
+}
+
+// renew renews leases, which are all of backend b, and sets when each is due next.
+func (w *watchdog) renew(b Backend, leases []*leased) {
+	ctx, cancel := context.WithTimeout(w.ctx, longestLeft(leases))
+	defer cancel()
+	ttls := make([]time.Duration, len(leases))
+	for i, lk := range leases {
+		ttls[i] = lk.acquisition.TTL
+	}
+	errs := w.call(ctx, b, leases, ttls)
+	jitter := 1 - rand.Float64()/10 // one for all, so that they stay together
+	for i, lk := range leases {
+		switch err := errs[i]; {
+		case err == nil:
+			w.schedule(lk, time.Duration(float64(renewAfter(ttls[i]))*jitter), false)
+		case isLost(err):
+			w.locker.lose(lk, errNotOwner)
+		default:
+			w.schedule(lk, retryAfter(ttls[i]), true)
+		}
+	}
+}
+
+func (w *watchdog) call(ctx context.Context, b Backend, leases []*leased, ttls []time.Duration) []error {
+	if br, ok := b.(BatchRenewer); ok {
+		plain := make([]Lease, len(leases))
+		for i, lk := range leases {
+			plain[i] = lk.Lease
+		}
+		if errs := br.RenewAll(ctx, plain, ttls); len(errs) == len(leases) {
+			return errs
+		}
+		return repeated(errors.New("RenewAll broke its contract: one result for each lease"), len(leases))
+	}
+	errs := make([]error, len(leases))
+	var wg sync.WaitGroup
+	room := make(chan struct{}, renewAtOnce)
+	for i, lk := range leases {
+		room <- struct{}{}
+		wg.Go(func() {
+			errs[i] = lk.Renew(ctx, ttls[i])
+			<-room
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+func repeated(err error, n int) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+// renewAfter is a third of the lease: two renewals may fail before it is over.
+func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
+
+// retryAfter is when a renewal without an answer is sent again.
+func retryAfter(ttl time.Duration) time.Duration {
+	return min(max(ttl/20, 5*time.Millisecond), time.Second)
+}
+
+// longestLeft returns how long an answer can still be of use to one of leases.
+func longestLeft(leases []*leased) time.Duration {
+	longest := time.Duration(0)
+	for _, lk := range leases {
+		longest = max(longest, lk.deadline().Left())
+	}
+	return longest
+}
+
+// leaseHeap orders leases by when they are due.
+type leaseHeap []*leased
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *leaseHeap) Push(x any) {
+	lk := x.(*leased)
+	lk.index = len(*h)
+	*h = append(*h, lk)
+}
+func (h *leaseHeap) Pop() any {
+	old := *h
+	lk := old[len(old)-1]
+	old[len(old)-1] = nil
+	lk.index = -1
+	*h = old[:len(old)-1]
+	return lk
+}
