@@ -27,6 +27,7 @@ type watchdog struct {
 
 	mu      sync.Mutex
 	leases  leaseHeap
+	next    time.Time // when the goroutine looks again
 	running bool
 	halted  bool
 
@@ -50,6 +51,7 @@ func (w *watchdog) add(lk *leased) {
 	}
 	if !w.running {
 		w.running = true
+		w.next = time.Now().Add(time.Hour)
 		w.work.Go(w.run)
 	}
 	lk.due = time.Now().Add(renewAfter(lk.acquisition.TTL))
@@ -81,11 +83,14 @@ func (w *watchdog) schedule(lk *leased, after time.Duration, failed bool) {
 	w.wake(lk)
 }
 
-// wake rouses the goroutine if lk is now the first that is due.
+// wake rouses the goroutine if lk is due before it looks again by itself. A
+// look that a release made needless is let be: a lock that is taken and
+// released at a rate wakes nobody.
 func (w *watchdog) wake(lk *leased) {
-	if lk.index != 0 {
+	if !lk.due.Before(w.next) {
 		return
 	}
+	w.next = lk.due
 	select {
 	case w.poke <- struct{}{}:
 	default:
@@ -157,11 +162,11 @@ func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next t
 	for _, lk := range later {
 		heap.Push(&w.leases, lk)
 	}
-	next = time.Hour
+	w.next = now.Add(time.Hour)
 	if len(w.leases) > 0 {
-		next = time.Until(w.leases[0].due)
+		w.next = w.leases[0].due
 	}
-	return over, renew, next
+	return over, renew, time.Until(w.next)
 }
 
 // fillsUp reports whether lk, which is due next but not yet, is to be renewed

@@ -1,82 +1,76 @@
 -- Takes a lock, or says for how long it is not to be had. Idempotent for one
--- owner id, so that it may be sent again when a reply was lost.
+-- owner id: it is sent again when a reply was lost.
 --
 -- KEYS[1] the lock, as Redisson's RLock: hash, field = owner id, value = 1
 -- KEYS[2] the highest fencing token that is reserved or was used
 -- KEYS[3] the queue: zset of process numbers, score = server time of arrival
--- KEYS[4] the turn: the process that may take the lock while it is free
--- KEYS[5] the tombstone of this acquisition
+--         in µs, or, of the one process whose turn it is while the lock is
+--         free, minus the server time in ms when its turn ends
+-- KEYS[4] the tombstone of this acquisition
 -- ARGV[1] owner id
 -- ARGV[2] lease in ms
 -- ARGV[3] how many fencing tokens the lease reserves
--- ARGV[4] process number
--- ARGV[5] '1' to queue when the lock is not to be had
--- ARGV[6] how long a turn lasts, in ms
--- ARGV[7] how long a queue outlives its last arrival, in ms
--- ARGV[8] the lock's channel
+-- ARGV[4] how long they are remembered, in ms
+-- ARGV[5] process number
+-- ARGV[6] '1' to queue when the lock is not to be had
+-- ARGV[7] the lock's channel
 --
--- Returns {1, first token} when taken, {0, ms} when held by another for so
--- long (0: unknown), {-1, 0} when the acquisition was undone before.
+-- TURN and QUEUE, in ms, are put in by script.go.
+--
+-- Returns {1, first token} when taken, {0, ms} when another holds it for so
+-- long (0: unknown), {-1, 0} when this acquisition was undone before.
 
-local time = redis.call('TIME')
+local call = redis.call
+local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 
--- Each write is ordered so that a refusal (ACL, memory, an impossible ttl)
--- leaves nothing behind: PEXPIRE goes first, where it changes nothing, because
--- after it has been let through once the lock can't be left without an expiry.
-local function take(first)
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  redis.call('SET', KEYS[2], string.format('%.0f', first + ARGV[3] - 1), 'PX', ARGV[2] + 1000)
-  redis.call('HSET', KEYS[1], ARGV[1], 1)
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {1, first}
-end
-
-local function nextToken()
-  local last = tonumber(redis.call('GET', KEYS[2]) or '0')
-  return math.max(last + 1, micros * 4)
-end
-
-if redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[4], KEYS[5]) == 0 then
-  return take(nextToken())
-end
-
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then -- sent before, and its reply lost
-  local last = tonumber(redis.call('GET', KEYS[2]) or '0')
-  if last == 0 then
-    return take(micros * 4)
+if call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) > 0 and call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  if call('EXISTS', KEYS[4]) == 1 then
+    return {-1, 0}
   end
-  return take(last - ARGV[3] + 1)
-end
-
-if redis.call('EXISTS', KEYS[5]) == 1 then
-  return {-1, 0}
-end
-
-local left = redis.call('PTTL', KEYS[1])
-if left == -2 then
-  local turn = redis.call('GET', KEYS[4])
-  if not turn then
-    -- The last lease ran out, so nobody called the next in the queue.
-    local head = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
-    if head and head ~= ARGV[4] then
-      redis.call('SET', KEYS[4], head, 'PX', ARGV[6])
-      redis.call('ZREM', KEYS[3], head)
-      redis.pcall('PUBLISH', ARGV[8], head)
-      turn = head
+  local left = call('PTTL', KEYS[1])
+  if left == -2 then -- free: whose turn is it?
+    local now = math.floor(micros / 1000)
+    local head = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+    if head[1] and tonumber(head[2]) < 0 and -head[2] <= now then -- it did not come
+      call('ZREM', KEYS[3], head[1])
+      head = call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
+    end
+    if head[1] == ARGV[5] then
+      call('ZREM', KEYS[3], ARGV[5])
+    elseif head[1] then
+      left = -head[2] - now
+      if left < 0 then -- the last lease ran out, so nobody has called it
+        left = TURN
+        call('ZADD', KEYS[3], 'XX', -(now + left), head[1])
+        redis.pcall('PUBLISH', ARGV[7], head[1])
+      end
     end
   end
-  if not turn or turn == ARGV[4] then
-    local granted = take(nextToken())
-    redis.call('DEL', KEYS[4])
-    redis.call('ZREM', KEYS[3], ARGV[4])
-    return granted
+  if left ~= -2 then
+    if ARGV[6] == '1' then
+      call('ZADD', KEYS[3], 'NX', micros, ARGV[5])
+      call('PEXPIRE', KEYS[3], QUEUE)
+    end
+    return {0, math.max(left, 0)}
   end
-  left = redis.call('PTTL', KEYS[4])
 end
 
-if ARGV[5] == '1' then
-  redis.call('ZADD', KEYS[3], 'NX', micros, ARGV[4])
-  redis.call('PEXPIRE', KEYS[3], ARGV[7])
+-- Whatever refuses from here on (ACL, memory, an impossible ttl) leaves nothing
+-- behind. On a key that was not used of late, PEXPIRE is first tried where it
+-- changes nothing, so that no lock can be left without an expiry.
+local first = micros * 4
+local last = call('SET', KEYS[2], first + ARGV[3] - 1, 'PX', ARGV[4], 'GET')
+if not last then
+  call('PEXPIRE', KEYS[1], ARGV[2])
+elseif tonumber(last) >= first then -- the clock went back, or tokens are reserved ahead of it
+  first = last + 1
+  call('SET', KEYS[2], first + ARGV[3] - 1, 'PX', ARGV[4])
 end
-return {0, math.max(left, 0)}
+call('HSET', KEYS[1], ARGV[1], 1)
+local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+if expires ~= 1 then
+  call('DEL', KEYS[1])
+  return expires
+end
+return {1, first}

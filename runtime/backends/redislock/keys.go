@@ -14,7 +14,6 @@ type keys struct {
 	lock    string
 	token   string
 	queue   string
-	turn    string
 	undone  string // a prefix; the acquisition's id follows
 	channel string
 }
@@ -35,7 +34,6 @@ func keysOf(name string) (keys, error) {
 		lock:    name,
 		token:   "lockgen:token:" + tag,
 		queue:   "lockgen:queue:" + tag,
-		turn:    "lockgen:turn:" + tag,
 		undone:  "lockgen:undone:" + tag + ":",
 		channel: "redisson_lock__channel:" + tag,
 	}, nil

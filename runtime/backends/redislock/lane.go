@@ -15,22 +15,23 @@ import (
 )
 
 const (
-	// laneWidth is how many pipelines may be under way to one server at once.
+	// laneWidth is how many connections a lane sends on.
 	laneWidth = 2
 	// laneBatch is how many calls one pipeline carries at most.
 	laneBatch = 128
 )
 
 // lane sends the calls of concurrent goroutines to one server. A call that
-// finds a pipeline free is sent at once; those that come while all are under
-// way go together in the next. So a lone caller waits for nobody, and many
-// callers share round trips.
+// finds a connection free is sent at once, by its own goroutine; those that
+// come while all are in use go together in the next pipeline. So a lone caller
+// waits for nobody, and many callers share round trips.
 type lane struct {
-	client *redis.Client
+	client *redis.Client // for what must not wait behind calls: renewals
 
-	mu       sync.Mutex
-	waiting  []*call
-	underway int
+	mu      sync.Mutex
+	waiting []*call
+	free    []*link
+	links   []*link // free or in use
 
 	checked atomic.Bool // that the server may be trusted with locks
 }
@@ -54,16 +55,35 @@ const (
 	left
 )
 
+var (
+	// errNotSent says that a call did not reach the server and never will.
+	errNotSent = errors.New("not sent")
+	// errNoAnswer says that a call may have run, or may yet run.
+	errNoAnswer = errors.New("no answer")
+)
+
+func newLane(client *redis.Client) *lane {
+	l := &lane{client: client}
+	for range laneWidth {
+		l.links = append(l.links, newLink(client))
+	}
+	l.free = append(l.free, l.links...)
+	return l
+}
+
 // do runs c and returns its reply. It returns as soon as ctx ends: with
 // errNotSent if c was not sent and will not be, else with errNoAnswer.
 func (l *lane) do(ctx context.Context, c *call) (any, error) {
-	c.done = make(chan struct{})
 	l.mu.Lock()
-	l.waiting = append(l.waiting, c)
-	if l.underway < laneWidth {
-		l.underway++
-		go l.run()
+	if len(l.free) > 0 {
+		s := l.take()
+		l.mu.Unlock()
+		reply, err := s.one(ctx, c)
+		l.put(s)
+		return reply, err
 	}
+	c.done = make(chan struct{})
+	l.waiting = append(l.waiting, c)
 	l.mu.Unlock()
 	select {
 	case <-c.done:
@@ -76,80 +96,181 @@ func (l *lane) do(ctx context.Context, c *call) (any, error) {
 	}
 }
 
-// run sends pipelines until no call waits.
-func (l *lane) run() {
+// take takes a free link, the one used last: its connection is warm. The lane
+// is locked.
+func (l *lane) take() *link {
+	s := l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	return s
+}
+
+// put frees s, or has it serve those who wait by now.
+func (l *lane) put(s *link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		l.free = append(l.free, s)
+		return
+	}
+	go l.serve(s)
+}
+
+// serve sends pipelines on s until no call waits.
+func (l *lane) serve(s *link) {
 	for {
 		l.mu.Lock()
 		n := min(len(l.waiting), laneBatch)
 		if n == 0 {
-			l.underway--
+			l.waiting = nil
+			l.free = append(l.free, s)
 			l.mu.Unlock()
 			return
 		}
 		batch := l.waiting[:n:n]
 		l.waiting = l.waiting[n:]
 		l.mu.Unlock()
-		l.send(batch)
+		s.many(batch)
 	}
 }
 
-// send runs calls in one pipeline; those whose script the server does not know
-// go once more, with the script. Their callers may have left meanwhile, so no
-// call is touched after it is done.
-func (l *lane) send(calls []*call) {
-	now := lock.Now()
+// close ends all connections, those in use as well.
+func (l *lane) close() error {
+	var err error
+	for _, s := range l.links {
+		err = errors.Join(err, s.client.Close())
+	}
+	return err
+}
+
+// link is one connection, in use by one goroutine at a time. It is a client
+// with a pool of one, dialed by us, because go-redis, which passes a deadline
+// on to its connection, knows no way to pass on a cancellation.
+type link struct {
+	client *redis.Client
+
+	mu   sync.Mutex
+	conn net.Conn
+	turn uint64 // counts uses, so that a late interruption strikes no other
+}
+
+func newLink(client *redis.Client) *link {
+	s := &link{}
+	o := *client.Options()
+	o.PoolSize = 1
+	dial := o.Dialer
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		s.mu.Lock()
+		s.conn = conn
+		s.mu.Unlock()
+		return conn, err
+	}
+	s.client = redis.NewClient(&o)
+	return s
+}
+
+// one runs c, and cuts the connection if ctx ends before the answer is there.
+func (s *link) one(ctx context.Context, c *call) (any, error) {
+	if ctx.Done() == nil {
+		return s.process(ctx, c)
+	}
+	s.mu.Lock()
+	turn := s.turn
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.turn == turn && s.conn != nil {
+			s.conn.Close()
+		}
+	})
+	reply, err := s.process(ctx, c)
+	if !stop() {
+		s.mu.Lock()
+		s.turn++
+		s.mu.Unlock()
+		if err != nil && !isAnswer(err) {
+			err = fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+	return reply, err
+}
+
+func (s *link) process(ctx context.Context, c *call) (any, error) {
+	c.sent = lock.Now()
+	cmd := c.command(ctx, false)
+	err := s.client.Process(ctx, cmd)
+	if err != nil && isUnknownScript(err) {
+		c.sent = lock.Now()
+		cmd = c.command(ctx, true)
+		err = s.client.Process(ctx, cmd)
+	}
+	return cmd.Val(), classify(err)
+}
+
+// many runs calls in one pipeline; those whose script the server does not know
+// go once more, with the script. Their callers may leave meanwhile.
+func (s *link) many(calls []*call) {
 	live := calls[:0]
 	for _, c := range calls {
 		if c.state.CompareAndSwap(waiting, sent) {
-			c.sent = now
 			live = append(live, c)
 		}
 	}
-	again := l.pipeline(live, false)
-	l.pipeline(again, true)
+	again := s.pipeline(live, false)
+	s.pipeline(again, true)
 }
 
 // pipeline runs calls and ends each, but for those that it returns.
-func (l *lane) pipeline(calls []*call, whole bool) (unknown []*call) {
+func (s *link) pipeline(calls []*call, whole bool) (unknown []*call) {
 	if len(calls) == 0 {
 		return nil
 	}
-	cmds := make([]*redis.Cmd, len(calls))
-	pipe := l.client.Pipeline()
+	now := lock.Now()
+	ctx := context.Background()
+	cmds := make([]redis.Cmder, len(calls))
+	pipe := s.client.Pipeline()
 	for i, c := range calls {
-		name, body := "evalsha", c.script.hash
-		if whole {
-			name, body = "eval", c.script.source
-		}
-		args := make([]any, 0, 3+len(c.keys)+len(c.args))
-		args = append(args, name, body, len(c.keys))
-		for _, k := range c.keys {
-			args = append(args, k)
-		}
-		cmds[i] = pipe.Do(context.Background(), append(args, c.args...)...)
+		c.sent = now
+		cmds[i] = c.command(ctx, whole)
+		_ = pipe.Process(ctx, cmds[i])
 	}
-	_, failed := pipe.Exec(context.Background())
+	_, failed := pipe.Exec(ctx)
 	for i, c := range calls {
-		reply, err := cmds[i].Result()
-		if err == nil && failed != nil && reply == nil {
+		cmd := cmds[i].(*redis.Cmd)
+		err := cmd.Err()
+		if err == nil && failed != nil && cmd.Val() == nil {
 			err = failed
 		}
-		if err != nil && !whole && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		if err != nil && !whole && isUnknownScript(err) {
 			unknown = append(unknown, c)
 			continue
 		}
-		c.reply, c.err = reply, classify(err)
+		c.reply, c.err = cmd.Val(), classify(err)
 		close(c.done)
 	}
 	return unknown
 }
 
-var (
-	// errNotSent says that a call did not reach the server and never will.
-	errNotSent = errors.New("not sent")
-	// errNoAnswer says that a call may have run, or may yet run.
-	errNoAnswer = errors.New("no answer")
-)
+// command returns c as go-redis sends it: by the script's hash, or whole.
+func (c *call) command(ctx context.Context, whole bool) *redis.Cmd {
+	args := make([]any, 0, 3+len(c.keys)+len(c.args))
+	if whole {
+		args = append(args, "eval", c.script.source, len(c.keys))
+	} else {
+		args = append(args, "evalsha", c.script.hash, len(c.keys))
+	}
+	for _, k := range c.keys {
+		args = append(args, k)
+	}
+	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
+	if len(c.keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
+}
+
+func isUnknownScript(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 // classify wraps err by what it says of the call's fate: errNotSent,
 // errNoAnswer, or (an error that the server answered) neither.
@@ -168,5 +289,5 @@ func classify(err error) error {
 // isAnswer reports whether err is what the server said, and not about the way there.
 func isAnswer(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && !errors.Is(err, redis.ErrClosed)
+	return errors.As(err, &answer)
 }

@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -33,10 +34,20 @@ func (ls *lanes) of(ctx context.Context, key string) (*lane, error) {
 		if ls.all == nil {
 			ls.all = map[*redis.Client]*lane{}
 		}
-		l = &lane{client: client}
+		l = newLane(client)
 		ls.all[client] = l
 	}
 	return l, nil
+}
+
+func (ls *lanes) close() error {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	var err error
+	for _, l := range ls.all {
+		err = errors.Join(err, l.close())
+	}
+	return err
 }
 
 // passing reports whether err, which the server answered, is a state that

@@ -12,7 +12,7 @@ import (
 
 // of returns the keys in the order of the scripts' KEYS.
 func (k *keys) of(id string) []string {
-	return []string{k.lock, k.token, k.queue, k.turn, k.undone + id}
+	return []string{k.lock, k.token, k.queue, k.undone + id}
 }
 
 // lease implements [lock.Lease].
@@ -52,7 +52,11 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	doubt := l.unanswered.Load()
-	c := release(l.keys, l.id, strconv.FormatUint(last, 10), "", tombstone(doubt, time.Duration(l.ttl.Load())))
+	used := "" // a lone token is the one that was reserved
+	if l.n > 1 {
+		used = strconv.FormatUint(last, 10)
+	}
+	c := release(l.keys, l.id, used, "", tombstone(doubt, time.Duration(l.ttl.Load())))
 	reply, unanswered, err := l.backend.run(ctx, l.key, c)
 	if unanswered {
 		l.unanswered.Store(true)

@@ -106,7 +106,7 @@ func singleOptions(o *redis.Options) *redis.Options {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize = laneWidth + 4 // pipelines, renewals, clean-up
+	o.PoolSize = 4 // renewals; the lanes have connections of their own
 	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
 	o.PipelinePoolSize = -1
 	o.Limiter = nil
@@ -122,7 +122,7 @@ func clusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
 	o.MaxRetries, o.MaxRedirects = -1, 3
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize = laneWidth + 4
+	o.PoolSize = 4
 	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
 	o.PipelinePoolSize = -1
 	o.Protocol = 2
@@ -159,7 +159,7 @@ func (b *Backend) Close() (err error) {
 	}
 	b.closed.Do(func() {
 		b.listener.close()
-		err = b.own.Close()
+		err = errors.Join(b.lanes.close(), b.own.Close())
 	})
 	return err
 }
@@ -177,8 +177,8 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	c := &call{
 		script: acquireScript,
 		keys:   k.of(a.ID),
-		args: []any{a.ID, a.TTL.Milliseconds(), a.Tokens, process(a.ID), queue,
-			turnLimit.Milliseconds(), queueLimit.Milliseconds(), k.channel},
+		args: []any{a.ID, a.TTL.Milliseconds(), a.Tokens, remembered(a).Milliseconds(),
+			process(a.ID), queue, k.channel},
 	}
 	reply, unanswered, err := b.run(ctx, a.Key, c)
 	a.Unanswered = a.Unanswered || unanswered
@@ -219,8 +219,19 @@ func release(k keys, id, last, leaving string, tombstone time.Duration) *call {
 	return &call{
 		script: releaseScript,
 		keys:   k.of(id),
-		args:   []any{id, last, leaving, turnLimit.Milliseconds(), k.channel, tombstone.Milliseconds()},
+		args:   []any{id, last, leaving, k.channel, tombstone.Milliseconds()},
 	}
+}
+
+// remembered is how long the server keeps the tokens of a lease in mind: until
+// its clock has surely passed what a block reserved ahead of it; for a lone
+// token, which is not ahead, long enough to outlast a clock that is set back
+// between one hold and the next.
+func remembered(a *lock.Acquisition) time.Duration {
+	if a.Tokens == 1 {
+		return min(a.TTL, 10*time.Second) + time.Second
+	}
+	return a.TTL + time.Second
 }
 
 func tombstone(unanswered bool, ttl time.Duration) time.Duration {

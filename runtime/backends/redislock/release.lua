@@ -5,45 +5,46 @@
 -- ARGV[1] owner id
 -- ARGV[2] the last fencing token that was used, or '' to leave the reserved one
 -- ARGV[3] process number if the process is to leave the queue, or ''
--- ARGV[4] how long a turn lasts, in ms
--- ARGV[5] the lock's channel
--- ARGV[6] how long an attempt to acquire may still be on its way, in ms: so
+-- ARGV[4] the lock's channel
+-- ARGV[5] how long an attempt to acquire may still be on its way, in ms: so
 --         long a tombstone refuses it; '0' if each attempt was answered
+--
+-- TURN, in ms, is put in by script.go.
 --
 -- Returns 1 if the lock was this owner's and is free now, else 0.
 
-local freed = redis.call('HDEL', KEYS[1], ARGV[1])
-local free = redis.call('EXISTS', KEYS[1]) == 0
+local call = redis.call
+local freed = call('HDEL', KEYS[1], ARGV[1])
+local free = freed == 1
 
-if freed == 1 and ARGV[2] ~= '' then
-  -- pcall: what was reserved may stay, only the notice below must not fail.
+if free and ARGV[2] ~= '' then
+  -- pcall: what was reserved may stay; the notice below must not fail.
   redis.pcall('SET', KEYS[2], ARGV[2], 'PX', 1000)
 end
 
-local turn = false
 if ARGV[3] ~= '' then
-  redis.call('ZREM', KEYS[3], ARGV[3])
-  turn = redis.call('GET', KEYS[4])
-  if turn == ARGV[3] then
-    redis.call('DEL', KEYS[4])
-    turn = true
+  local score = call('ZSCORE', KEYS[3], ARGV[3])
+  call('ZREM', KEYS[3], ARGV[3])
+  if score and tonumber(score) < 0 then
+    free = call('EXISTS', KEYS[1]) == 0
   end
 end
 
-if free and (freed == 1 or turn == true) then
-  -- Whoever has the number below may go on; lockgen's other waiters take the
-  -- '0' after it as meant for Redisson's, which know no queue. A refusal to
+if free then
+  -- The process with the number below may go on; our other waiters take the
+  -- '0' behind it as meant for Redisson's, which know no queue. A refusal to
   -- publish (ACL) must not fail the release: waiters poll as well.
-  local head = redis.call('ZRANGE', KEYS[3], 0, 0)[1]
+  local head = call('ZRANGE', KEYS[3], 0, 0)[1]
   if head then
-    redis.call('SET', KEYS[4], head, 'PX', ARGV[4])
-    redis.call('ZREM', KEYS[3], head)
-    redis.pcall('PUBLISH', ARGV[5], head)
+    local time = call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    call('ZADD', KEYS[3], 'XX', -(now + TURN), head)
+    redis.pcall('PUBLISH', ARGV[4], head)
   end
-  redis.pcall('PUBLISH', ARGV[5], '0')
+  redis.pcall('PUBLISH', ARGV[4], '0')
 end
 
-if ARGV[6] ~= '0' then
-  redis.call('SET', KEYS[5], '1', 'PX', ARGV[6])
+if ARGV[5] ~= '0' then
+  call('SET', KEYS[4], '1', 'PX', ARGV[5])
 end
 return freed
