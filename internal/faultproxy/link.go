@@ -1,0 +1,184 @@
+package faultproxy
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// link is one client's connection and the connection to the server that stands
+// for it. Each direction has a reader and a writer with a queue between them, so
+// that a delay adds to the latency and leaves the throughput alone.
+//
+//	client -> readRequests -> requests -> write -> server
+//	client <- write <- replies <- readReplies <- server
+type link struct {
+	proxy          *Proxy
+	client, server *net.TCPConn
+
+	cut        context.Context // done when all must end at once
+	cutNow     context.CancelFunc
+	serverGone context.Context // done when no request can be answered any more
+	serverDone context.CancelFunc
+
+	mu      sync.Mutex
+	pending []*frame // sent to the server, not yet answered, oldest first
+}
+
+// frame is one request or reply under way.
+type frame struct {
+	bytes []byte
+	due   time.Time
+
+	// Of a request:
+	args    []string
+	swallow *swallow // its reply is to be lost
+	held    *Held    // it waits for Deliver
+}
+
+// queueSize is more than a test has under way in one direction.
+const queueSize = 1 << 12
+
+func newLink(p *Proxy, client, server *net.TCPConn) *link {
+	l := &link{proxy: p, client: client, server: server}
+	l.cut, l.cutNow = context.WithCancel(context.Background())
+	l.serverGone, l.serverDone = context.WithCancel(l.cut)
+	return l
+}
+
+// reset ends the link at once; both sides see a TCP reset.
+func (l *link) reset() {
+	for _, conn := range []*net.TCPConn{l.client, l.server} {
+		_ = conn.SetLinger(0)
+		_ = conn.Close()
+	}
+	l.cutNow()
+}
+
+// run moves frames until both directions have ended. What a client sent before it
+// closed still reaches the server, late or not, as over TCP.
+func (l *link) run() {
+	defer l.cutNow()
+	requests := make(chan *frame, queueSize)
+	replies := make(chan *frame, queueSize)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { l.readRequests(requests) })
+	tasks.Go(func() {
+		l.writeRequests(requests)
+		_ = l.server.CloseWrite()
+	})
+	tasks.Go(func() {
+		l.readReplies(replies)
+		l.serverDone()
+	})
+	tasks.Go(func() {
+		l.writeReplies(replies)
+		_ = l.client.Close()
+	})
+	tasks.Wait()
+	_ = l.server.Close()
+}
+
+func (l *link) readRequests(out chan<- *frame) {
+	defer close(out)
+	r := bufio.NewReader(l.client)
+	for {
+		bytes, err := readFrame(r)
+		if err != nil {
+			return
+		}
+		out <- l.proxy.admit(bytes)
+	}
+}
+
+// writeRequests sends requests when they are due. It ends with its queue, so that
+// the reader is never left waiting; writes to a dead server just fail.
+func (l *link) writeRequests(in <-chan *frame) {
+	for f := range in {
+		if f.held != nil && !f.held.wait(l.serverGone) {
+			continue
+		}
+		sleepUntil(f.due, l.serverGone)
+		if l.proxy.dropped(Requests) {
+			continue
+		}
+		l.expectReply(f)
+		_, _ = l.server.Write(f.bytes)
+	}
+}
+
+// readReplies passes replies on up to the first that is to be lost. The later
+// ones are read all the same: they tell that their requests have run.
+func (l *link) readReplies(out chan<- *frame) {
+	endOfReplies := sync.OnceFunc(func() { close(out) })
+	defer endOfReplies()
+	r := bufio.NewReader(l.server)
+	for losing := false; ; {
+		bytes, err := readFrame(r)
+		if err != nil {
+			return
+		}
+		request := l.answered(bytes)
+		if request.held != nil {
+			close(request.held.answered)
+		}
+		if request.swallow != nil {
+			losing = true
+			endOfReplies()
+			l.proxy.lost(request.swallow)
+		}
+		if !losing {
+			out <- &frame{bytes: bytes, due: l.proxy.due(Replies)}
+		}
+	}
+}
+
+// writeReplies passes replies on when they are due, also after the server's end.
+func (l *link) writeReplies(in <-chan *frame) {
+	for f := range in {
+		sleepUntil(f.due, l.cut)
+		if !l.proxy.dropped(Replies) {
+			_, _ = l.client.Write(f.bytes)
+		}
+	}
+}
+
+func sleepUntil(due time.Time, or context.Context) {
+	wait := time.Until(due)
+	if wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-or.Done():
+	}
+}
+
+// expectReply notes that the server will answer f. A subscription is answered by
+// pushes, of which there may be none, one or many. (In RESP2 these look like any
+// reply; but there a subscribed connection has no other requests.)
+func (l *link) expectReply(f *frame) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(f.args) == 0 || strings.HasSuffix(strings.ToUpper(f.args[0]), "SUBSCRIBE") {
+		return
+	}
+	l.pending = append(l.pending, f)
+}
+
+// answered returns the request that a reply belongs to, an empty one if to none.
+func (l *link) answered(reply []byte) *frame {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if reply[0] == '>' || len(l.pending) == 0 {
+		return &frame{}
+	}
+	request := l.pending[0]
+	l.pending = l.pending[1:]
+	return request
+}

@@ -1,0 +1,221 @@
+// Package faultproxy is a TCP proxy between a Redis client and its server that
+// loses, delays and holds back what a network can lose, delay and hold back. It
+// knows where a request begins and ends, so that a test can say which command is
+// struck, and can count commands, pipelined ones included.
+//
+// All switches may be turned while connections are in use.
+package faultproxy
+
+import (
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+)
+
+// Direction is the way that bytes go; the two may be joined by |.
+type Direction uint8
+
+const (
+	Requests Direction = 1 << iota // from the client to the server
+	Replies                        // from the server to the client
+)
+
+// Proxy stands between clients and one server.
+type Proxy struct {
+	t        testing.TB
+	upstream string
+	addr     string
+	tasks    sync.WaitGroup
+
+	mu       sync.Mutex // guards the rest
+	listener net.Listener
+	links    map[*link]bool
+	delays   map[Direction]time.Duration
+	hole     Direction
+	swallows []*swallow
+	helds    []*Held
+	counts   map[string]int
+}
+
+// New starts a proxy before upstream, "host:port". It ends with the test.
+func New(t testing.TB, upstream string) *Proxy {
+	t.Helper()
+	p := &Proxy{
+		t:        t,
+		upstream: upstream,
+		addr:     net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Port(t))),
+		links:    map[*link]bool{},
+		delays:   map[Direction]time.Duration{},
+		counts:   map[string]int{},
+	}
+	p.Accept()
+	t.Cleanup(func() {
+		p.Refuse()
+		p.Reset()
+		p.tasks.Wait()
+	})
+	return p
+}
+
+// Addr is the address for clients to dial.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Swallow lets the next n requests that match through and loses their replies:
+// each such reply closes its connection, after the replies before it were passed
+// on. The channel is closed when n replies were lost.
+func (p *Proxy) Swallow(n int, match Match) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &swallow{match: match, left: n, lost: n, done: make(chan struct{})}
+	p.swallows = append(p.swallows, s)
+	return s.done
+}
+
+// Late holds back the next request that matches, and all behind it on its
+// connection, until Deliver. The client may give up and close meanwhile.
+func (p *Proxy) Late(match Match) *Held {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := &Held{
+		match:    match,
+		arrived:  make(chan struct{}),
+		deliver:  make(chan struct{}),
+		answered: make(chan struct{}),
+		failed:   make(chan struct{}),
+	}
+	p.helds = append(p.helds, h)
+	return h
+}
+
+// Delay makes all that goes in dir from now on take d longer.
+func (p *Proxy) Delay(dir Direction, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range []Direction{Requests, Replies} {
+		if dir&one != 0 {
+			p.delays[one] = d
+		}
+	}
+}
+
+// Hole drops all that goes in dir, without a word; connections stay open and new
+// ones are accepted. A connection that lost bytes to it is out of step for good,
+// as after a real hole that TCP gave up on: clients should have timed out.
+func (p *Proxy) Hole(dir Direction) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hole |= dir
+}
+
+// Heal ends all delays and holes.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.delays)
+	p.hole = 0
+}
+
+// Reset cuts all connections with a TCP reset. New ones are accepted.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.reset()
+	}
+}
+
+// Refuse makes new connections fail as if no server were there. Those that exist
+// stay.
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+}
+
+// Accept ends Refuse.
+func (p *Proxy) Accept() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		return
+	}
+	listener, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		p.t.Errorf("faultproxy: %v", err)
+		return
+	}
+	p.listener = listener
+	p.tasks.Go(func() { p.serve(listener) })
+}
+
+func (p *Proxy) serve(listener net.Listener) {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return // closed by Refuse
+		}
+		server, err := net.Dial("tcp", p.upstream)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.join(listener, client.(*net.TCPConn), server.(*net.TCPConn))
+	}
+}
+
+// join makes a link of two connections, unless the proxy began to refuse while
+// the server was dialled.
+func (p *Proxy) join(listener net.Listener, client, server *net.TCPConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := newLink(p, client, server)
+	if p.listener != listener {
+		l.reset()
+		return
+	}
+	p.links[l] = true
+	p.tasks.Go(func() {
+		l.run()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.links, l)
+	})
+}
+
+// Count returns how many requests named name came since the start or the last
+// ResetCounts.
+func (p *Proxy) Count(name string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts[strings.ToUpper(name)]
+}
+
+// Counts returns the number of requests by command, in capitals.
+func (p *Proxy) Counts() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.counts)
+}
+
+// ResetCounts starts counting at nought again.
+func (p *Proxy) ResetCounts() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.counts)
+}
+
+// Links returns how many connections there are.
+func (p *Proxy) Links() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}

@@ -1,0 +1,118 @@
+// Package fence keeps the imports of the project pointing one way.
+//
+// A user's program compiles what the packages that it imports import: the runtime
+// must cost nothing but the standard library, and a backend nothing but its own
+// client.
+package fence
+
+import (
+	"errors"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const project = "github.com/lockgen/lockgen/"
+
+// fences says of each package of the root module which others of ours it may
+// depend on, directly or not, and which modules of others. The standard library is
+// free to all.
+var fences = []struct {
+	pkg    string
+	ours   []string
+	others []string
+}{
+	{"runtime", nil, nil},
+	{"runtime/backends/memlock", []string{"runtime"}, nil},
+	{"runtime/backends/redislock", []string{"runtime"}, goRedis},
+
+	{"templates", nil, jennifer},
+	{"generator", []string{"templates"}, slices.Concat(jennifer, goPackages)},
+	{"cmd/lockgen", []string{"generator", "templates"}, slices.Concat(jennifer, goPackages, diff)},
+
+	// What only tests use is in the users' module graphs as well, so it brings nothing.
+	{"internal/testserver", nil, nil},
+	{"internal/testserver/cmd", []string{"internal/testserver"}, nil},
+	{"internal/faultproxy", []string{"internal/testserver"}, nil},
+}
+
+// A client, and what it cannot do without.
+var (
+	goRedis = []string{
+		"github.com/redis/go-redis/v9", "github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys",
+	}
+	jennifer   = []string{"github.com/dave/jennifer"}
+	diff       = []string{"github.com/rogpeppe/go-internal/diff"}
+	goPackages = []string{"golang.org/x/tools", "golang.org/x/mod", "golang.org/x/sync"}
+)
+
+func TestImportsPointOneWay(t *testing.T) {
+	readFolders(t)
+	for _, fence := range fences {
+		for _, dep := range goList(t, "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", project+fence.pkg) {
+			if ours, ok := strings.CutPrefix(dep, project); ok {
+				if ours != fence.pkg && !slices.Contains(fence.ours, ours) {
+					t.Errorf("%s depends on %s of ours", fence.pkg, ours)
+				}
+				continue
+			}
+			allowed := func(module string) bool { return dep == module || strings.HasPrefix(dep, module+"/") }
+			if !slices.ContainsFunc(fence.others, allowed) {
+				t.Errorf("%s depends on %s", fence.pkg, dep)
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsFenced(t *testing.T) {
+	// The pattern stops at nested modules, whose go.mod is fence enough.
+	for _, path := range goList(t, "-f", "{{if .GoFiles}}{{.ImportPath}}{{end}}", "../../...") {
+		if pkg := strings.TrimPrefix(path, project); !isFenced(pkg) {
+			t.Errorf("%s: add a row that says what it may import", pkg)
+		}
+	}
+}
+
+func isFenced(pkg string) bool {
+	for _, fence := range fences {
+		if fence.pkg == pkg {
+			return true
+		}
+	}
+	return false
+}
+
+// readFolders makes go test run this package again after any change to the tree. It
+// replays the old result as long as nothing changed of what the test itself has
+// read, and what go list reads does not count.
+func readFolders(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("../..", func(_ string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // some other test's temporary file
+			return nil
+		case err == nil && entry.IsDir() && (entry.Name() == ".git" || entry.Name() == ".cache"):
+			return fs.SkipDir
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// goList returns the lines that go list prints, but for the empty ones.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	var stderr strings.Builder
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %q: %v\n%s", args, err, &stderr)
+	}
+	return strings.Fields(string(out))
+}

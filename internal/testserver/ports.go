@@ -1,0 +1,78 @@
+package testserver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"testing"
+)
+
+// Ports come in blocks below the range from which the usual kernels take the
+// local ports of outgoing connections (32768 on Linux, 49152 on macOS). A port
+// out of that range could be lost to such a connection while its server is
+// down, and a client that dials it then can even be connected to itself.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+	blockSize = 16
+)
+
+// portBlock is a set of ports that no other process of ours uses while it is
+// held: its lowest port is bound over UDP as the sign, which the kernel takes
+// away when the process ends, however it ends.
+type portBlock struct {
+	guard net.PacketConn
+	ports []int
+}
+
+func reservePorts(n int) (*portBlock, error) {
+	if n >= blockSize {
+		return nil, fmt.Errorf("a block has no %d ports", n)
+	}
+	const blocks = (lastPort - firstPort) / blockSize
+	start := rand.IntN(blocks) // so that processes that start together rarely meet
+	for i := range blocks {
+		base := firstPort + (start+i)%blocks*blockSize
+		guard, err := net.ListenPacket("udp", loopback(base))
+		if err != nil {
+			continue
+		}
+		block := &portBlock{guard: guard}
+		for port := base + 1; port < base+blockSize && len(block.ports) < n; port++ {
+			if isFree(port) {
+				block.ports = append(block.ports, port)
+			}
+		}
+		if len(block.ports) == n {
+			return block, nil
+		}
+		block.release()
+	}
+	return nil, fmt.Errorf("no %d free ports between %d and %d", n, firstPort, lastPort)
+}
+
+func (b *portBlock) release() { _ = b.guard.Close() }
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
+}
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// Port returns a free TCP port that is the test's own until it ends, also while
+// nothing listens on it.
+func Port(t testing.TB) int {
+	t.Helper()
+	block, err := reservePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(block.release)
+	return block.ports[0]
+}

@@ -1,0 +1,20 @@
+//go:build unix && !linux
+
+package testserver
+
+import (
+	"bytes"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// dieWithParent does nothing: only Linux has a parent-death signal. After a
+// kill -9 of the tests their servers must be ended by hand.
+func dieWithParent(*syscall.SysProcAttr) {}
+
+// isStopped says whether the process is stopped by a signal.
+func isStopped(pid int) (bool, error) {
+	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
+	return bytes.HasPrefix(bytes.TrimSpace(state), []byte("T")), err
+}

@@ -1,0 +1,64 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var redisServer = &Server{
+	Name:    "redis",
+	Env:     "LOCKGEN_TEST_REDIS",
+	Ports:   1,
+	Find:    func() (string, error) { return findBinary("redis-server", "valkey-server") },
+	Command: redisCommand,
+	Probe:   probeRedis,
+}
+
+var sharedRedis = &shared{server: redisServer}
+
+// Redis returns the address of the Redis that all tests share. Use keys that
+// carry the test's name, and change nothing that other tests would see.
+func Redis(t testing.TB) string {
+	t.Helper()
+	return sharedRedis.addr(t)
+}
+
+// StartRedis starts a Redis of the test's own. The args follow the defaults on
+// the command line, one word each: "--maxmemory", "1mb", or
+// "--user", "alice", "on", ">pw", "~*", "+@all", or "--replicaof", host, port.
+func StartRedis(t testing.TB, args ...string) *Instance {
+	t.Helper()
+	return startPrivate(t, redisServer, args)
+}
+
+func redisCommand(_ context.Context, l Launch) (*exec.Cmd, error) {
+	// A restart begins with empty memory, whatever SAVE or a replication has left.
+	if err := os.RemoveAll(filepath.Join(l.Dir, "dump.rdb")); err != nil {
+		return nil, err
+	}
+	args := append([]string{
+		"--port", l.Port(),
+		"--bind", "127.0.0.1",
+		"--dir", l.Dir,
+		"--save", "",
+		"--appendonly", "no",
+		"--repl-diskless-sync-delay", "0", // the default makes a replica wait 5 s
+	}, l.Args...)
+	return exec.Command(l.Bin, args...), nil
+}
+
+// probeRedis takes a refusal of the unauthenticated PING for an answer too: a
+// server with a password is up. One that still loads its data is not.
+func probeRedis(ctx context.Context, addr string) error {
+	_, err := Command(ctx, addr, "PING")
+	var refused ServerError
+	if errors.As(err, &refused) && !strings.HasPrefix(string(refused), "LOADING") {
+		return nil
+	}
+	return err
+}

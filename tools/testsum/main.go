@@ -1,0 +1,101 @@
+// Command testsum runs a command that prints `go test -json`, shows of it what a
+// person wants to see, and ends with a line that a machine can read:
+//
+//	testsum [-v] [-summary file] -- go test -json ./...
+//
+//	412 passed, 0 failed
+//
+// Only what fails or skips is shown in full. Where nothing may be skipped (CI=true,
+// or LOCKGEN_TEST_REQUIRE=all), a skipped test fails the run: `go test` itself
+// would call it ok.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	verbose := flag.Bool("v", false, "show the output of all tests")
+	summary := flag.String("summary", "", "also write the closing lines to this `file`")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: testsum [-v] [-summary file] -- command [argument...]")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	code, err := run(flag.Args(), *verbose, *summary)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func run(argv []string, verbose bool, summary string) (int, error) {
+	results := newResults(os.Stdout, verbose)
+	code, err := feed(argv, results)
+	if err != nil {
+		return code, err
+	}
+	closing := results.closing()
+	fmt.Print("\n", closing)
+	if summary != "" {
+		if err := os.WriteFile(summary, []byte(results.packageLines()+closing), 0o644); err != nil {
+			return code, err
+		}
+	}
+	switch {
+	case code == 0 && results.failed > 0:
+		code = 1
+	case code == 0 && results.skipped > 0 && mayNotSkip():
+		return 1, errors.New("this run may not skip tests")
+	}
+	return code, nil
+}
+
+// feed runs argv to its end, so that an interrupted run still has closing lines.
+func feed(argv []string, results *results) (code int, err error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 1, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 1, err
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		for sig := range signals {
+			if sig != syscall.SIGINT { // a Ctrl-C has reached argv already
+				_ = cmd.Process.Signal(sig)
+			}
+		}
+	}()
+	if err := results.read(out); err != nil {
+		_, _ = io.Copy(io.Discard, out) // or argv would never end
+		_ = cmd.Wait()
+		return 1, err
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil // -1 after a signal
+	}
+	return 0, err
+}
+
+func mayNotSkip() bool {
+	return os.Getenv("CI") == "true" || os.Getenv("LOCKGEN_TEST_REQUIRE") == "all"
+}
