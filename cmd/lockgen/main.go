@@ -1,0 +1,6 @@
+// Lockgen writes the wrappers that //lock: directives ask for.
+package main
+
+import "os"
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/lockgen/lockgen/generator"
+)
+
+// printText reports to a person.
+func (c *command) printText(res *generator.Result, changed []generator.File) {
+	for _, d := range res.Diagnostics {
+		fmt.Fprintf(c.stderr, "%s:%d:%d: %s\n", c.relative(d.File), d.Line, d.Column, d.Text())
+	}
+	for _, f := range changed {
+		name := c.relative(f.Path)
+		switch {
+		case c.diff:
+			c.stdout.Write(diff.Diff(name, f.Old, name, f.New))
+		case c.check:
+			fmt.Fprintf(c.stderr, "%s: stale (%s)\n", name, staleness(f))
+		case c.dry:
+			fmt.Fprintf(c.stdout, "would %s %s\n", f.Change(), name)
+		default:
+			fmt.Fprintf(c.stdout, "%sd %s\n", f.Change(), name)
+		}
+	}
+	if c.check && len(changed) > 0 {
+		fmt.Fprintf(c.stderr, "run: go tool lockgen %s\n", strings.Join(c.packages(), " "))
+	}
+	if res.Methods == 0 && len(res.Diagnostics) == 0 && len(changed) == 0 {
+		fmt.Fprintf(c.stderr, "lockgen: no //lock: directive in %s\n", plural(res.Packages, "package"))
+	}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func staleness(f generator.File) string {
+	switch f.Change() {
+	case generator.Create:
+		return "missing"
+	case generator.Delete:
+		return "the package has no directive any more"
+	}
+	return "differs from its directives"
+}
+
+func (c *command) packages() []string {
+	if len(c.patterns) == 0 {
+		return []string{"."}
+	}
+	return c.patterns
+}
+
+// relative is path as seen from the current directory.
+func (c *command) relative(path string) string {
+	if rel, err := filepath.Rel(c.dir, path); err == nil {
+		return rel
+	}
+	return path
+}
+
+type jsonFile struct {
+	Path    string `json:"path"`
+	Package string `json:"package"`
+	Change  string `json:"change"`
+}
+
+type jsonDiagnostic struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// printJSON reports to a tool.
+func (c *command) printJSON(res *generator.Result) error {
+	out := struct {
+		Packages    int              `json:"packages"`
+		Methods     int              `json:"methods"`
+		Files       []jsonFile       `json:"files"`
+		Diagnostics []jsonDiagnostic `json:"diagnostics"`
+	}{res.Packages, res.Methods, []jsonFile{}, []jsonDiagnostic{}}
+	for _, f := range res.Files {
+		out.Files = append(out.Files, jsonFile{c.relative(f.Path), f.Package, string(f.Change())})
+	}
+	for _, d := range res.Diagnostics {
+		out.Diagnostics = append(out.Diagnostics, jsonDiagnostic{c.relative(d.File), d.Line, d.Column, d.Message, d.Hint})
+	}
+	enc := json.NewEncoder(c.stdout)
+	enc.SetEscapeHTML(false) // <id> is to be read
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}

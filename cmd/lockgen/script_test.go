@@ -1,0 +1,111 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The behaviour of the command is told in testdata/script/*.txtar; the test
+// binary is the command.
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"lockgen": main})
+}
+
+func TestScripts(t *testing.T) {
+	repo, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := strings.Fields(string(cache))
+	testscript.Run(t, testscript.Params{
+		Dir:                 "../../testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("REPO", repo)
+			env.Setenv("GOCACHE", dirs[0])
+			env.Setenv("GOMODCACHE", dirs[1])
+			env.Setenv("GOPROXY", "off")
+			env.Setenv("GOWORK", "off")
+			env.Setenv("GOFLAGS", "")
+			return expand(env, filepath.Join(env.WorkDir, "go.mod"), filepath.Join(env.WorkDir, "go.mod"))
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exit-status": exitStatus,
+			"mode":        mode,
+			"touch-old":   touchOld,
+			"is-old":      isOld,
+			"env-file":    envFile,
+		},
+	})
+}
+
+// expand writes from, its $REPO replaced, to to. A script without it is fine.
+func expand(env *testscript.Env, from, to string) error {
+	text, err := os.ReadFile(from)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, []byte(strings.ReplaceAll(string(text), "$REPO", env.Getenv("REPO"))), 0o644)
+}
+
+// envFile copies a file, $REPO replaced: env-file from to.
+func envFile(ts *testscript.TestScript, _ bool, args []string) {
+	text := strings.ReplaceAll(ts.ReadFile(args[0]), "$REPO", ts.Getenv("REPO"))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o644))
+}
+
+// exitStatus runs a program and demands its exit status: exit-status 2 prog args.
+func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// mode demands a file's permissions: mode 644 file.
+func mode(ts *testscript.TestScript, _ bool, args []string) {
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if got := strconv.FormatUint(uint64(info.Mode().Perm()), 8); got != args[0] {
+		ts.Fatalf("mode %s, want %s", got, args[0])
+	}
+}
+
+var old = time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// touchOld gives a file a time that isOld knows again.
+func touchOld(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.Chtimes(ts.MkAbs(args[0]), old, old))
+}
+
+func isOld(ts *testscript.TestScript, _ bool, args []string) {
+	info, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if !info.ModTime().Equal(old) {
+		ts.Fatalf("%s was written at %v", args[0], info.ModTime())
+	}
+}

@@ -1,0 +1,55 @@
+package generator
+
+import (
+	"cmp"
+	"fmt"
+	"go/token"
+	"slices"
+)
+
+// Diagnostic is one mistake in the user's code.
+type Diagnostic struct {
+	File    string // absolute
+	Line    int
+	Column  int // in bytes, from 1
+	Message string
+	Hint    string // how to mend it; may be empty
+}
+
+// Text is the message, and the hint in parentheses.
+func (d Diagnostic) Text() string {
+	if d.Hint == "" {
+		return d.Message
+	}
+	return d.Message + " (" + d.Hint + ")"
+}
+
+func (d Diagnostic) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s", d.File, d.Line, d.Column, d.Text())
+}
+
+// report adds a diagnostic at pos; the package will yield no file.
+func (p *pkg) report(pos token.Pos, hint, format string, args ...any) {
+	at := p.run.fset.Position(pos)
+	p.diagnostics = append(p.diagnostics, Diagnostic{
+		File: at.Filename, Line: at.Line, Column: at.Column,
+		Message: fmt.Sprintf(format, args...), Hint: hint,
+	})
+}
+
+func sortDiagnostics(list []Diagnostic) []Diagnostic {
+	slices.SortFunc(list, func(a, b Diagnostic) int {
+		return cmp.Or(
+			cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Message, b.Message), cmp.Compare(a.Hint, b.Hint),
+		)
+	})
+	return slices.Compact(list)
+}
+
+// problem is a mistake in a text whose position is not known where it is
+// found: at counts bytes from the start of that text.
+type problem struct {
+	at            int
+	message, hint string
+}

@@ -1,0 +1,230 @@
+package generator
+
+import (
+	"go/token"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// item is one word of a directive: a flag, or a name with a value. Offsets
+// count bytes from the start of the text that was read.
+type item struct {
+	name    string
+	at      int
+	valued  bool
+	value   string // unquoted
+	valueAt int    // of the value as written, its quote included
+	quoted  bool
+	broken  bool  // it could not be read, which has been said
+	source  []int // for a quoted value: where each byte of value, and its end, is written
+}
+
+// offset returns where byte i of the value is written.
+func (it *item) offset(i int) int {
+	if it.quoted && i < len(it.source) {
+		return it.source[i]
+	}
+	return it.valueAt + i
+}
+
+// readItems parts the text after "//lock:" into items. Spaces inside quotes
+// belong to the value, so the split is not at the first space, as go/ast's
+// ParseDirective has it. Both spellings are understood: name="value" and
+// name "value".
+func readItems(text string) (items []item, problems []problem) {
+	r := &itemReader{text: text}
+	for r.skipSpace(); r.at < len(text); r.skipSpace() {
+		it, ok := r.item()
+		it.broken = !ok
+		items = append(items, it)
+	}
+	return items, r.problems
+}
+
+type itemReader struct {
+	text     string
+	at       int
+	problems []problem
+}
+
+func (r *itemReader) fail(at int, hint, message string) {
+	r.problems = append(r.problems, problem{at: at, message: message, hint: hint})
+}
+
+func (r *itemReader) skipSpace() (skipped bool) {
+	start := r.at
+	for r.at < len(r.text) && isSpace(r.text[r.at]) {
+		r.at++
+	}
+	return r.at > start
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
+
+func isQuote(c byte) bool { return c == '"' || c == '`' }
+
+// item reads one item and the space after it.
+func (r *itemReader) item() (item, bool) {
+	it := item{at: r.at}
+	for r.at < len(r.text) && !isSpace(r.text[r.at]) && r.text[r.at] != '=' && !isQuote(r.text[r.at]) {
+		r.at++
+	}
+	it.name = r.text[it.at:r.at]
+	if it.name == "" {
+		return it, r.nameless(it.at)
+	}
+	switch {
+	case r.peek() == '=':
+		r.at++
+		return it, r.value(&it)
+	case isQuote(r.peek()):
+		r.fail(r.at, "write "+it.name+"=…", "a value follows its name without = or space")
+		return it, r.quoted(&it)
+	}
+	// name "value": a space and a quote, and = in neither place.
+	end := r.at
+	r.skipSpace()
+	switch {
+	case isQuote(r.peek()):
+		return it, r.value(&it)
+	case r.peek() == '=':
+		r.fail(r.at, "write "+it.name+"=…", "no space may stand before or after =")
+		r.at++
+		r.skipSpace()
+		r.value(&it)
+		return it, false
+	}
+	r.at = end
+	return it, true
+}
+
+// nameless skips a value that has no name.
+func (r *itemReader) nameless(at int) bool {
+	if r.peek() == '=' {
+		r.at++
+		r.fail(at, "an item is a flag or name=value", "a name is missing before =")
+	} else {
+		r.fail(at, "write key=…", "a value has no name")
+	}
+	r.value(&item{})
+	return false
+}
+
+func (r *itemReader) peek() byte {
+	if r.at < len(r.text) {
+		return r.text[r.at]
+	}
+	return 0
+}
+
+// value reads what follows "=": a Go string literal or a bare word.
+func (r *itemReader) value(it *item) bool {
+	it.valued, it.valueAt = true, r.at
+	if isQuote(r.peek()) {
+		return r.quoted(it)
+	}
+	for r.at < len(r.text) && !isSpace(r.text[r.at]) {
+		if isQuote(r.text[r.at]) {
+			r.fail(r.at, "put the whole value in quotes", "a quote inside a bare value")
+			r.quoted(&item{})
+			return false
+		}
+		r.at++
+	}
+	it.value = r.text[it.valueAt:r.at]
+	if it.value == "" {
+		if it.name != "" {
+			r.fail(it.at, "no space may stand before or after =", it.name+" has no value after =")
+		}
+		return false
+	}
+	return true
+}
+
+// quoted reads a Go string literal and demands a space after it.
+func (r *itemReader) quoted(it *item) bool {
+	it.valued, it.quoted, it.valueAt = true, true, r.at
+	literal, ok := r.literal()
+	if !ok {
+		r.fail(it.valueAt, "close it with "+r.text[it.valueAt:it.valueAt+1], "the quote is not closed")
+		r.at = len(r.text)
+		return false
+	}
+	r.at += len(literal)
+	value, source, bad := unquote(literal, it.valueAt)
+	if bad >= 0 {
+		r.fail(bad, "a value is a Go string literal; a backslash is written \\\\", "unknown escape in the string")
+		return false
+	}
+	it.value, it.source = value, source
+	if r.at < len(r.text) && !isSpace(r.text[r.at]) {
+		r.fail(r.at, "", "a space is missing after the value")
+	}
+	return true
+}
+
+// literal returns the string literal at r.at as it is written.
+func (r *itemReader) literal() (string, bool) {
+	rest := r.text[r.at:]
+	quote := rest[0]
+	for i := 1; i < len(rest); i++ {
+		switch {
+		case rest[i] == quote:
+			return rest[:i+1], true
+		case rest[i] == '\\' && quote == '"':
+			i++
+		}
+	}
+	return "", false
+}
+
+// unquote returns the value of a Go string literal that starts at offset at,
+// and for each of its bytes, and its end, where that is written. bad is the
+// offset of an escape that Go does not know, or -1.
+func unquote(literal string, at int) (value string, source []int, bad int) {
+	body, quote := literal[1:len(literal)-1], literal[0]
+	var b strings.Builder
+	pos := at + 1
+	for len(body) > 0 {
+		if quote == '`' {
+			b.WriteByte(body[0])
+			source = append(source, pos)
+			body, pos = body[1:], pos+1
+			continue
+		}
+		c, multibyte, tail, err := strconv.UnquoteChar(body, quote)
+		if err != nil {
+			return "", nil, pos
+		}
+		before := b.Len()
+		switch {
+		case body[0] != '\\': // as written, even where it is no valid UTF-8
+			b.WriteString(body[:len(body)-len(tail)])
+		case multibyte || c < utf8.RuneSelf:
+			b.WriteRune(c)
+		default: // \xff and \377 are bytes
+			b.WriteByte(byte(c))
+		}
+		for i := range b.Len() - before {
+			if body[0] == '\\' {
+				i = 0
+			}
+			source = append(source, pos+i)
+		}
+		pos += len(body) - len(tail)
+		body = tail
+	}
+	return b.String(), append(source, pos), -1
+}
+
+// directive is one //lock: line on a method.
+type directive struct {
+	pos   token.Pos // of the comment
+	start token.Pos // of the text after "//lock:"
+	items map[string]*item
+	key   pattern
+	settings
+}
+
+func (d *directive) posOf(offset int) token.Pos { return d.start + token.Pos(offset) }

@@ -1,0 +1,40 @@
+// Package generator turns //lock: directives into lock_gen.go. The data goes
+// one way, and [Generate] is its table of contents:
+//
+//	list      load.go       which packages and files there are; no types
+//	parse     parse.go      the files that mention a directive, and their siblings
+//	scan      scan.go       //lock: comments and what they stand on
+//	          nearmiss.go   comments that were meant as directives
+//	          directive.go  the text of one directive: items and their columns
+//	          items.go      what each item means
+//	          pattern.go    the key: literals and <placeholders>
+//	check     needs.go      which imports the directives depend on
+//	          types.go      go/types for these, errors elsewhere tolerated
+//	resolve   resolve.go    each placeholder against the method's types
+//	          kinds.go      which types a key can hold
+//	          build.go      the model that templates render: policies and keys
+//	          wrap.go       and wrappers
+//	          names.go      identifiers: the user's stay, ours move
+//	          imports.go    and import names
+//	verify    verify.go     the output type-checks before anyone sees it
+//	result    output.go     the file as it is and as it should be
+//
+// Generate writes nothing: it returns contents and diagnostics, and the command
+// writes, diffs or checks them.
+//
+// # Placeholders
+//
+// The first name of a placeholder is a parameter or the receiver; Go lets no
+// two of them share a name. Each further name is a field or a method without
+// arguments, found as Go finds it: the shallowest wins. The value at the end
+// becomes text by its type, in this order, which prefers what is injective to
+// what is pretty:
+//
+//  1. an integer, string or bool, also by underlying type: its value, even if
+//     the type has a String method (say <status.String> to have that)
+//  2. encoding.TextMarshaler
+//  3. fmt.Stringer
+//  4. a pointer to one of these; nil is ErrInvalid at run time
+//
+// A literal < or > in a key is written << or >>.
+package generator

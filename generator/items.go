@@ -1,0 +1,245 @@
+package generator
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// settings is what the items of a directive ask for, the key apart.
+type settings struct {
+	ttl, wait, max          templates.Duration
+	reentrant, try, noRenew bool
+}
+
+// itemSpec says what an item means. read checks the value and stores it; it is
+// nil for a flag, whose set is called.
+type itemSpec struct {
+	name    string
+	example string // how it is written
+	read    func(s *settings, it *item) *problem
+	set     func(s *settings)
+	later   bool // parses, and is not supported yet
+}
+
+// itemSpecs are all items, in the order in which messages list them. "key" is
+// read by its own parser, in pattern.go.
+var itemSpecs = []itemSpec{
+	{name: "key", example: `key="seckill:voucher:<id>"`, read: func(*settings, *item) *problem { return nil }},
+	{name: "ttl", example: "ttl=60s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.ttl) }},
+	{name: "reentrant", set: func(s *settings) { s.reentrant = true }},
+	{name: "wait", example: "wait=2s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.wait) }},
+	{name: "try", set: func(s *settings) { s.try = true }},
+	{name: "renew", example: "renew=off", read: readRenew},
+	{name: "max", example: "max=10m", read: func(s *settings, it *item) *problem { return readDuration(it, &s.max) }},
+	{name: "read", later: true},
+	{name: "write", later: true},
+	{name: "fair", later: true},
+	{name: "permits", example: "permits=3", read: readCount, later: true},
+	{name: "fallback", example: "fallback=Method", read: readIdentifier, later: true},
+	{name: "skip", later: true},
+	{name: "atleast", example: "atleast=10s", read: func(_ *settings, it *item) *problem { return readDuration(it, new(templates.Duration)) }, later: true},
+	{name: "backend", example: "backend=name", read: readIdentifier, later: true},
+}
+
+// itemPattern matches the name of any item.
+const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|fallback|skip|atleast|backend`
+
+func findItem(name string) *itemSpec {
+	for i := range itemSpecs {
+		if itemSpecs[i].name == name {
+			return &itemSpecs[i]
+		}
+	}
+	return nil
+}
+
+// parseDirective reads the text after "//lock:".
+func parseDirective(text string) (*directive, []problem) {
+	items, problems := readItems(text)
+	d := &directive{items: map[string]*item{}}
+	for i := 0; i < len(items); i++ {
+		it := &items[i]
+		if strings.HasPrefix(it.name, "//") {
+			problems = append(problems, problem{it.at, "a remark after the items", "put it on a line of its own"})
+			items = items[:i]
+			break
+		}
+		spec := findItem(it.name)
+		switch {
+		case it.name == "": // said by readItems
+		case spec == nil:
+			problems = append(problems, unknownItem(it))
+		case d.items[it.name] != nil:
+			problems = append(problems, problem{it.at, it.name + " is given twice", "say it once"})
+		default:
+			d.items[it.name] = it
+			if spec.read != nil && !it.valued && i+1 < len(items) && isStrayValue(items[i+1]) {
+				i++
+				problems = append(problems, problem{it.at, it.name + " needs a value", "write " + it.name + "=" + items[i].name})
+			} else if p := spec.apply(&d.settings, it); p != nil {
+				problems = append(problems, *p)
+			}
+		}
+	}
+	if key := d.items["key"]; key != nil {
+		problems = append(problems, d.parseKey(key)...)
+	} else if !triedKey(items) {
+		problems = append(problems, problem{0, "the directive has no key", `write key="seckill:voucher:<id>"`})
+	}
+	return d, append(problems, d.conflicts()...)
+}
+
+// isStrayValue reports whether an item is rather the value of the one before.
+func isStrayValue(it item) bool { return !it.valued && findItem(it.name) == nil }
+
+// triedKey reports whether some item without a name, or with an unknown one, was
+// meant to be the key, so that its absence is no mistake of its own.
+func triedKey(items []item) bool {
+	for _, it := range items {
+		if it.name == "" || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames(true)) == "key" {
+			return true
+		}
+	}
+	return false
+}
+
+func unknownItem(it *item) problem {
+	if word := nearest(strings.ToLower(it.name), itemNames(true)); word != "" {
+		return problem{it.at, "unknown item " + it.name, "did you mean " + word + "?"}
+	}
+	return problem{it.at, "unknown item " + it.name, "have " + strings.Join(itemNames(false), ", ")}
+}
+
+// itemNames lists the items; later ones only where they are asked for.
+func itemNames(later bool) []string {
+	var out []string
+	for _, s := range itemSpecs {
+		if later || !s.later {
+			out = append(out, s.name)
+		}
+	}
+	return out
+}
+
+func (spec *itemSpec) apply(s *settings, it *item) *problem {
+	switch {
+	case it.broken: // said by readItems
+		return nil
+	case spec.read == nil && it.valued:
+		return &problem{it.at, it.name + " takes no value", "write " + it.name}
+	case spec.read != nil && !it.valued:
+		return &problem{it.at, it.name + " needs a value", "write " + spec.example}
+	case spec.read != nil && it.value == "" && it.name != "key":
+		return &problem{it.valueAt, it.name + " is empty", "write " + spec.example}
+	case spec.read != nil:
+		if p := spec.read(s, it); p != nil {
+			return p
+		}
+	}
+	if spec.later {
+		return &problem{it.at, it.name + " is not yet supported", ""}
+	}
+	if spec.set != nil {
+		spec.set(s)
+	}
+	return nil
+}
+
+// conflicts reports items that exclude each other, at the later one.
+func (d *directive) conflicts() []problem {
+	var out []problem
+	for _, pair := range []struct{ a, b, hint string }{
+		{"wait", "try", "try means not to wait at all"},
+		{"renew", "max", "max bounds the renewal that renew=off turns off"},
+	} {
+		a, b := d.items[pair.a], d.items[pair.b]
+		if a == nil || b == nil {
+			continue
+		}
+		out = append(out, problem{max(a.at, b.at), pair.a + " and " + pair.b + " exclude each other", pair.hint})
+	}
+	return out
+}
+
+var (
+	plainDuration = regexp.MustCompile(`^([0-9]+)(ns|us|µs|μs|ms|s|m|h)$`)
+	durationShape = regexp.MustCompile(`^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)`)
+	numberShape   = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+)
+
+var units = map[string]time.Duration{
+	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond,
+	"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+}
+
+func readDuration(it *item, into *templates.Duration) *problem {
+	fail := func(message, hint string) *problem {
+		return &problem{it.valueAt, it.name + "=" + it.value + ": " + message, hint}
+	}
+	d, err := time.ParseDuration(it.value)
+	switch {
+	case err != nil && numberShape.MatchString(it.value):
+		return fail("a unit is missing", "write "+it.name+"="+it.value+"s or "+it.value+"ms")
+	case err != nil && durationShape.MatchString(it.value) && isOverflow(it.value):
+		return fail("too long", "the longest duration is about 290 years")
+	case err != nil:
+		return fail("not a duration", "write it as 500ms, 60s, 10m or 1h30m")
+	case d <= 0 && it.name == "wait":
+		return fail("must be at least 1ms", "not to wait at all, say try; to wait until the context ends, leave wait out")
+	case d <= 0 && it.name == "ttl":
+		return fail("must be at least 1ms", "without ttl a lease lasts 30s, and is renewed")
+	case d < time.Millisecond:
+		return fail("must be at least 1ms", "")
+	}
+	*into = inUnits(it.value, d)
+	return nil
+}
+
+// isOverflow reports whether a duration that does not parse would do so with
+// fewer digits.
+func isOverflow(s string) bool {
+	_, err := time.ParseDuration(regexp.MustCompile(`[0-9]+`).ReplaceAllString(s, "1"))
+	return err == nil
+}
+
+// inUnits keeps the unit that the user wrote, or takes the largest that divides.
+func inUnits(text string, d time.Duration) templates.Duration {
+	if m := plainDuration.FindStringSubmatch(text); m != nil {
+		n, _ := strconv.ParseInt(m[1], 10, 64) // it parsed as a duration
+		return templates.Duration{Count: n, Unit: units[m[2]]}
+	}
+	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, time.Millisecond, time.Microsecond} {
+		if d%unit == 0 {
+			return templates.Duration{Count: int64(d / unit), Unit: unit}
+		}
+	}
+	return templates.Duration{Count: int64(d), Unit: time.Nanosecond}
+}
+
+func readRenew(s *settings, it *item) *problem {
+	if it.value != "off" {
+		return &problem{it.valueAt, "renew=" + it.value + ": the only value is off", "without it the lease is renewed until the method returns"}
+	}
+	s.noRenew = true
+	return nil
+}
+
+func readCount(_ *settings, it *item) *problem {
+	if n, err := strconv.ParseInt(it.value, 10, 32); err != nil || n < 1 {
+		return &problem{it.valueAt, it.name + "=" + it.value + ": not a number above 0", ""}
+	}
+	return nil
+}
+
+var identifierShape = regexp.MustCompile(`^[\pL_][\pL\p{Nd}_-]*$`)
+
+func readIdentifier(_ *settings, it *item) *problem {
+	if !identifierShape.MatchString(it.value) {
+		return &problem{it.valueAt, it.name + "=" + it.value + ": not a name", ""}
+	}
+	return nil
+}

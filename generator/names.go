@@ -1,0 +1,133 @@
+package generator
+
+import (
+	"go/token"
+	"go/types"
+	"slices"
+	"strconv"
+	"unicode"
+	"unicode/utf8"
+)
+
+// names is a set of identifiers that are taken in some scope.
+type names map[string]bool
+
+func (n names) add(list ...string) {
+	for _, s := range list {
+		n[s] = true
+	}
+}
+
+func (n names) addAll(other names) {
+	for s := range other {
+		n[s] = true
+	}
+}
+
+func (n names) clone() names {
+	out := names{}
+	out.addAll(n)
+	return out
+}
+
+// pick takes the first candidate that is free, or the last one with a number.
+func (n names) pick(candidates ...string) string {
+	for _, c := range candidates {
+		if n.free(c) {
+			n[c] = true
+			return c
+		}
+	}
+	last := candidates[len(candidates)-1]
+	for i := 2; ; i++ {
+		if c := last + strconv.Itoa(i); n.free(c) {
+			n[c] = true
+			return c
+		}
+	}
+}
+
+func (n names) free(s string) bool { return !n[s] && !token.IsKeyword(s) && s != "_" }
+
+// predeclared are the identifiers of the universe: legal names, and confusing.
+func predeclared() names {
+	n := names{}
+	n.add(types.Universe.Names()...)
+	return n
+}
+
+// lowerFirst turns an exported name into an unexported one, initialisms whole:
+// HTTPServer becomes httpServer.
+func lowerFirst(s string) string {
+	runes := []rune(s)
+	n := 0
+	for n < len(runes) && unicode.IsUpper(runes[n]) {
+		n++
+	}
+	if n > 1 && n < len(runes) && unicode.IsLower(runes[n]) {
+		n-- // the last capital begins the next word
+	}
+	for i := range max(n, 1) {
+		runes[i] = unicode.ToLower(runes[i])
+	}
+	return string(runes)
+}
+
+func upperFirst(s string) string {
+	c, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(c)) + s[n:]
+}
+
+// ordinal numbers the second and later of several: "", "2", "3".
+func ordinal(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return strconv.Itoa(i + 1)
+}
+
+// nearest returns the candidate that s is a likely misspelling of, or "".
+func nearest(s string, candidates []string) string {
+	best, at := "", max(1, len(s)/3)
+	for _, c := range candidates {
+		if d := distance(s, c); d <= at && d < len(c) && (best == "" || d < at) {
+			best, at = c, d
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be changed, added, dropped or swapped with
+// their neighbour.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,221 @@
+package generator
+
+import (
+	"go/ast"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// neededImports lists the imports that the directives depend on: those which
+// annotated signatures name, and, where a placeholder goes into a type, those
+// which that type names. A service imports hundreds of packages; its annotated
+// signatures name two. An import that is left out is an error to go/types,
+// which matters only where it touches an annotated signature, and there it is
+// not left out.
+func (p *pkg) neededImports() []string {
+	if len(p.methods) == 0 {
+		return nil
+	}
+	n := &needs{paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}}
+	for _, f := range p.files {
+		n.index(f)
+	}
+	for _, m := range p.methods {
+		roots := map[string]bool{}
+		for _, d := range m.directives {
+			for _, part := range d.key.parts {
+				if part.isPlaceholder() {
+					roots[part.path[0]] = true
+				}
+			}
+		}
+		n.fields(m.file, m.decl.Recv, roots)
+		n.fields(m.file, m.decl.Type.Params, roots)
+		n.fields(m.file, m.decl.Type.Results, nil)
+		n.receiver(m.decl.Recv)
+		for _, s := range m.file.imports() { // its names are used without a qualifier
+			if s.Name != nil && s.Name.Name == "." {
+				n.paths[importPath(s)] = true
+			}
+		}
+	}
+	return sortedKeys(n.paths)
+}
+
+// declared is a package-level declaration and the file whose imports it uses.
+type declared struct {
+	file *source
+	node ast.Node
+}
+
+type needs struct {
+	paths    map[string]bool
+	seen     map[string]bool
+	declared map[string][]declared // by name
+	methods  map[string][]declared // by receiver; only those without parameters
+}
+
+func (n *needs) index(f *source) {
+	if f.syntax == nil {
+		return
+	}
+	for _, d := range f.syntax.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv != nil && len(d.Type.Params.List) == 0 {
+				name := baseName(d.Recv)
+				n.methods[name] = append(n.methods[name], declared{f, d.Type})
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					n.declared[s.Name.Name] = append(n.declared[s.Name.Name], declared{f, s})
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						n.declared[name.Name] = append(n.declared[name.Name], declared{f, s})
+					}
+				}
+			}
+		}
+	}
+}
+
+// fields visits parameters or results. What a placeholder starts from is
+// followed into its type; of the others only the names count.
+func (n *needs) fields(f *source, list *ast.FieldList, roots map[string]bool) {
+	if list == nil {
+		return
+	}
+	for _, field := range list.List {
+		deep := slices.ContainsFunc(field.Names, func(id *ast.Ident) bool { return roots[id.Name] })
+		n.visit(f, field.Type, deep)
+	}
+}
+
+// receiver visits what the wrapper repeats of the guarded type: its type
+// parameters, and the types embedded in it, whose methods it may wrap again.
+func (n *needs) receiver(recv *ast.FieldList) { n.guarded(baseName(recv)) }
+
+func (n *needs) guarded(name string) {
+	if n.seen["embedded "+name] {
+		return
+	}
+	n.seen["embedded "+name] = true
+	for _, d := range n.declared[name] {
+		spec, ok := d.node.(*ast.TypeSpec)
+		if !ok {
+			continue
+		}
+		if spec.TypeParams != nil {
+			n.visit(d.file, spec.TypeParams, true)
+		}
+		if s, ok := spec.Type.(*ast.StructType); ok {
+			for _, field := range s.Fields.List {
+				if len(field.Names) == 0 {
+					n.visit(d.file, field.Type, false)
+					n.guarded(typeName(field.Type))
+				}
+			}
+		}
+	}
+}
+
+// visit notes the imports that a type expression names. An alias is followed
+// always, since it is what it stands for; other types of the package only if
+// deep, since a placeholder needs their fields and methods.
+func (n *needs) visit(f *source, node ast.Node, deep bool) {
+	ast.Inspect(node, func(x ast.Node) bool {
+		switch x := x.(type) {
+		case *ast.SelectorExpr:
+			if pkg, ok := x.X.(*ast.Ident); ok {
+				n.imported(f, pkg.Name)
+				return false
+			}
+		case *ast.Ident:
+			n.follow(x.Name, deep)
+		}
+		return true
+	})
+}
+
+func (n *needs) follow(name string, deep bool) {
+	for _, d := range n.declared[name] {
+		spec, isType := d.node.(*ast.TypeSpec)
+		if isType && !spec.Assign.IsValid() && !deep {
+			continue
+		}
+		mark := name + " " + strconv.FormatBool(deep)
+		if n.seen[mark] {
+			return
+		}
+		n.seen[mark] = true
+		n.visit(d.file, d.node, deep)
+		for _, m := range n.methods[name] {
+			if deep {
+				n.visit(m.file, m.node, deep)
+			}
+		}
+	}
+}
+
+// imported notes the import that a file calls name. Where the import has no
+// name of its own, its path may not tell how the package is called.
+func (n *needs) imported(f *source, name string) {
+	var unclear []string
+	for _, s := range f.imports() {
+		p := importPath(s)
+		switch {
+		case s.Name != nil && s.Name.Name == name, s.Name == nil && guessName(p) == name:
+			n.paths[p] = true
+			return
+		case s.Name == nil:
+			unclear = append(unclear, p)
+		}
+	}
+	for _, p := range unclear {
+		n.paths[p] = true
+	}
+}
+
+var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
+
+// guessName is the name that a package at p has by convention.
+func guessName(p string) string {
+	base := path.Base(p)
+	if majorVersion.MatchString(base) {
+		base = path.Base(path.Dir(p))
+	}
+	return base
+}
+
+func importPath(s *ast.ImportSpec) string {
+	p, _ := strconv.Unquote(s.Path.Value) // it parsed
+	return p
+}
+
+// baseName is the receiver's type without pointer and type parameters.
+func baseName(recv *ast.FieldList) string {
+	if recv == nil || len(recv.List) == 0 {
+		return ""
+	}
+	return typeName(recv.List[0].Type)
+}
+
+func typeName(x ast.Expr) string {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return x.Name
+	case *ast.StarExpr:
+		return typeName(x.X)
+	case *ast.ParenExpr:
+		return typeName(x.X)
+	case *ast.IndexExpr:
+		return typeName(x.X)
+	case *ast.IndexListExpr:
+		return typeName(x.X)
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+package generator
+
+import (
+	"strings"
+	"unicode"
+)
+
+// pattern is a key as a directive spells it: literals and placeholders in turn.
+type pattern struct {
+	text  string // as written, unquoted
+	parts []part
+}
+
+// part is a literal, or a placeholder if path is not empty. Offsets count
+// bytes of the pattern's text.
+type part struct {
+	literal string
+	text    string   // the placeholder as written: "<order.Customer.ID>"
+	path    []string // "order", "Customer", "ID"
+	at      int      // where the placeholder starts
+	bytes   []int    // where each byte of the literal is written
+}
+
+func (p part) isPlaceholder() bool { return len(p.path) > 0 }
+
+// parseKey parses the value of the key item.
+func (d *directive) parseKey(it *item) []problem {
+	if it.broken || !it.valued {
+		return nil // said where the item was read
+	}
+	if it.value == "" {
+		return []problem{{it.valueAt, "the key is empty", `write key="seckill:voucher:<id>"`}}
+	}
+	parsed, problems := parsePattern(it.value)
+	for i := range problems {
+		problems[i].at = it.offset(problems[i].at)
+	}
+	d.key = parsed
+	return problems
+}
+
+// parsePattern parts text into literals and placeholders and checks that no
+// two lists of values can make one key.
+func parsePattern(text string) (pattern, []problem) {
+	p := pattern{text: text}
+	var problems []problem
+	var literal part
+	write := func(i int) {
+		literal.literal += text[i : i+1]
+		literal.bytes = append(literal.bytes, i)
+	}
+	flush := func() {
+		if literal.literal != "" {
+			p.parts = append(p.parts, literal)
+			literal = part{}
+		}
+	}
+	for i := 0; i < len(text); {
+		switch {
+		case strings.HasPrefix(text[i:], "<<"), strings.HasPrefix(text[i:], ">>"):
+			write(i)
+			i += 2
+		case text[i] == '>':
+			problems = append(problems, problem{i, "> closes no placeholder", "a literal > is written >>"})
+			i++
+		case text[i] == '<':
+			end := strings.IndexAny(text[i+1:], "<>")
+			if end < 0 || text[i+1+end] == '<' {
+				problems = append(problems, problem{i, "the placeholder is not closed", "close it with >; a literal < is written <<"})
+				i++
+				continue
+			}
+			flush()
+			end += i + 2
+			ph, bad := parsePlaceholder(text[i:end], i)
+			problems = append(problems, bad...)
+			p.parts = append(p.parts, ph)
+			i = end
+		default:
+			write(i)
+			i++
+		}
+	}
+	flush()
+	return p, append(problems, p.ambiguities()...)
+}
+
+// parsePlaceholder reads "<a.b.c>", which starts at offset at of the pattern.
+func parsePlaceholder(text string, at int) (part, []problem) {
+	ph := part{text: text, at: at, path: []string{"?"}}
+	inner := text[1 : len(text)-1]
+	switch {
+	case inner == "":
+		return ph, []problem{{at, "the placeholder is empty", "name a parameter: <id>"}}
+	case strings.HasSuffix(inner, "..."):
+		return ph, []problem{{at, text + " is not yet supported: one lock per element of a slice", ""}}
+	case strings.HasSuffix(inner, "()"):
+		return ph, []problem{{at, text + ": a method is named without ()", "write <" + strings.ReplaceAll(inner, "()", "") + ">"}}
+	}
+	path := strings.Split(inner, ".")
+	for _, name := range path {
+		if !isIdentifier(name) {
+			return ph, []problem{{at, text + " is no placeholder", "write a parameter, or fields and methods of one: <order.Customer.ID>; a literal < is written <<"}}
+		}
+	}
+	ph.path = path
+	return ph, nil
+}
+
+func isIdentifier(s string) bool {
+	for i, c := range s {
+		if !unicode.IsLetter(c) && c != '_' && (i == 0 || !unicode.IsDigit(c)) {
+			return false
+		}
+	}
+	return s != "" && s != "_"
+}
+
+// isPlain reports whether c may stand in an encoded value: such a byte, and the
+// % of an escape, tell no literal from a value.
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-'
+}
+
+func separates(literal string) bool {
+	for i := range len(literal) {
+		if !isPlain(literal[i]) && literal[i] != '%' {
+			return true
+		}
+	}
+	return false
+}
+
+// ambiguities reports what could let two lists of values make one key, or part
+// a lock's keys in a Redis Cluster.
+func (p pattern) ambiguities() []problem {
+	var out []problem
+	for i, ph := range p.parts {
+		if i == 0 || !ph.isPlaceholder() {
+			continue
+		}
+		between, left := "", i-1
+		if !p.parts[left].isPlaceholder() {
+			between, left = p.parts[left].literal, left-1
+		}
+		if left >= 0 && !separates(between) {
+			out = append(out, problem{ph.at,
+				p.parts[left].text + " and " + ph.text + " run together: two lists of values could make one key",
+				`part them by a byte outside A-Z a-z 0-9 _ . - %, such as ":"`})
+		}
+	}
+	return append(out, p.braces()...)
+}
+
+// braces checks that every { has its }, with something in between: Redis
+// Cluster hashes what stands between the first pair, and else the whole key.
+func (p pattern) braces() []problem {
+	const hint = "Redis Cluster would place the lock's keys in different slots"
+	open, filled := []int(nil), false
+	for _, part := range p.parts {
+		if part.isPlaceholder() {
+			filled = true
+			continue
+		}
+		for i := range len(part.literal) {
+			at := part.bytes[i]
+			switch part.literal[i] {
+			case '{':
+				open, filled = append(open, at), false
+			case '}':
+				if len(open) == 0 {
+					return []problem{{at, "} has no {", hint}}
+				}
+				if !filled {
+					return []problem{{open[len(open)-1], "{} is empty", hint}}
+				}
+				open = open[:len(open)-1]
+			default:
+				filled = true
+			}
+		}
+	}
+	if len(open) > 0 {
+		return []problem{{open[len(open)-1], "{ has no }", hint}}
+	}
+	return nil
+}

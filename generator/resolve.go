@@ -1,0 +1,332 @@
+package generator
+
+import (
+	"go/types"
+	"slices"
+	"strings"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// keyed is one directive's key, resolved.
+type keyed struct {
+	roots []*types.Var // the receiver and parameters that the key names, in signature order
+	steps []templates.Step
+	parts []templates.Part
+	fails bool // some value can be invalid
+}
+
+// resolver resolves the placeholders of one directive of one method.
+type resolver struct {
+	m       *method
+	d       *directive
+	out     *keyed
+	locals  names             // what the key function's identifiers must differ from
+	params  map[string]string // what the key function calls the user's parameters
+	checked map[string]bool   // expressions that are known not to be nil
+}
+
+// value is an expression on the way along a placeholder.
+type value struct {
+	text        string // as generated: "order.Customer"
+	path        string // as the user would say it, without locals of ours
+	typ         types.Type
+	addressable bool
+	call        bool // it calls a method, which is to be called once
+}
+
+// resolve resolves the placeholders of directive d against the types of m.
+// params says what the key function calls the method's variables; its locals
+// are picked from what is not taken.
+func (m *method) resolve(d *directive, params map[string]string, taken names) *keyed {
+	r := &resolver{m: m, d: d, out: &keyed{}, locals: taken, params: params, checked: map[string]bool{}}
+	for _, p := range d.key.parts {
+		if !p.isPlaceholder() {
+			r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Literal, Text: p.literal})
+			continue
+		}
+		if p.path[0] != "?" { // else it was reported when it was parsed
+			r.placeholder(p)
+		}
+	}
+	order := m.variables()
+	slices.SortFunc(r.out.roots, func(a, b *types.Var) int {
+		return slices.Index(order, a) - slices.Index(order, b)
+	})
+	return r.out
+}
+
+// bodyWords are the predeclared names that key functions use: a parameter of
+// theirs, unlike one of the method itself, gives way.
+var bodyWords = map[string]bool{"nil": true, "string": true, "int64": true, "uint64": true, "bool": true}
+
+// keyParams says what key functions call the receiver and the parameters.
+func (m *method) keyParams(taken names) map[string]string {
+	out := map[string]string{}
+	for _, v := range m.variables() {
+		out[v.Name()] = v.Name()
+		if bodyWords[v.Name()] {
+			out[v.Name()] = taken.pick(v.Name() + "Arg")
+		}
+	}
+	return out
+}
+
+// variables are the receiver and the parameters.
+func (m *method) variables() []*types.Var {
+	sig := m.fn.Signature()
+	out := []*types.Var{sig.Recv()}
+	for v := range sig.Params().Variables() {
+		out = append(out, v)
+	}
+	return out
+}
+
+func (r *resolver) report(p part, hint, format string, args ...any) {
+	key := r.d.items["key"]
+	r.m.pkg.report(r.d.posOf(key.offset(p.at)), hint, format, args...)
+}
+
+func (r *resolver) placeholder(p part) {
+	v, ok := r.root(p)
+	for _, name := range p.path[1:] {
+		if !ok {
+			return
+		}
+		v, ok = r.selector(p, v, name)
+	}
+	if ok {
+		r.text(p, v)
+	}
+}
+
+// root finds the parameter or receiver that a placeholder starts from. Go lets
+// no two of them have one name.
+func (r *resolver) root(p part) (value, bool) {
+	name := p.path[0]
+	for _, v := range r.m.variables() {
+		if v.Name() != name {
+			continue
+		}
+		if !slices.Contains(r.out.roots, v) {
+			r.out.roots = append(r.out.roots, v)
+		}
+		return value{text: r.params[name], path: name, typ: v.Type(), addressable: true}, true
+	}
+	r.report(p, r.have(p), "unknown placeholder %s", p.text)
+	return value{}, false
+}
+
+// have says what a placeholder could have named.
+func (r *resolver) have(p part) string {
+	sig := r.m.fn.Signature()
+	var have []string
+	for v := range sig.Params().Variables() {
+		if v.Name() != "" && v.Name() != "_" && !isContext(v.Type()) {
+			have = append(have, v.Name())
+		}
+	}
+	receiver := sig.Recv().Name()
+	usable := receiver != "" && receiver != "_"
+	if len(p.path) > 1 && usable {
+		have = append(have, receiver)
+	}
+	if near := nearest(p.path[0], have); near != "" {
+		return "did you mean " + near + "? have " + strings.Join(have, ", ")
+	}
+	if len(have) > 0 {
+		return "have " + strings.Join(have, ", ")
+	}
+	if usable {
+		return "the method has no named parameter; have the receiver's fields: <" + receiver + ".…>"
+	}
+	return "the method has no named parameter: name it"
+}
+
+// selector goes one step along a placeholder: to a field, or to the result of
+// a method without arguments. Embedded fields on the way are gone through one
+// by one, since a nil one must end the key and not the program.
+func (r *resolver) selector(p part, v value, name string) (value, bool) {
+	pkg := r.m.pkg.types
+	obj, index, _ := types.LookupFieldOrMethod(v.typ, v.addressable, pkg, name)
+	if obj == nil {
+		r.reportNoSelector(p, v, name)
+		return v, false
+	}
+	v = r.notNil(p, v)
+	base := v
+	for _, i := range index[:len(index)-1] {
+		field := structOf(v.typ).Field(i)
+		v = value{text: v.text + "." + field.Name(), path: v.path + "." + field.Name(), typ: field.Type(), addressable: v.addressable, call: v.call}
+		v = r.notNil(p, v)
+	}
+	text, path := v.text+"."+name, base.path+"."+name
+	if strings.HasPrefix(v.text, base.text+".") { // Go finds the embedded fields by itself
+		text = base.text + "." + name
+	}
+	switch obj := obj.(type) {
+	case *types.Var:
+		return value{text: text, path: path, typ: obj.Type(), addressable: v.addressable, call: v.call}, true
+	case *types.Func:
+		sig := obj.Signature()
+		if sig.Params().Len() > 0 || sig.Results().Len() != 1 {
+			r.report(p, "a placeholder calls methods without arguments that return one value", "%s: %s is %s", p.text, path, r.describe(sig))
+			return v, false
+		}
+		return value{text: text + "()", path: path, typ: sig.Results().At(0).Type(), call: true}, true
+	}
+	return v, false
+}
+
+func (r *resolver) describe(t types.Type) string {
+	return types.TypeString(t, types.RelativeTo(r.m.pkg.types))
+}
+
+func (r *resolver) reportNoSelector(p part, v value, name string) {
+	if invalid(v.typ) {
+		r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
+		return
+	}
+	if obj, _, _ := types.LookupFieldOrMethod(v.typ, true, r.m.pkg.types, name); obj != nil {
+		r.report(p, "", "%s: %s has a pointer receiver, and %s has no address", p.text, name, v.path)
+		return
+	}
+	var have []string
+	if s := structOf(v.typ); s != nil {
+		for f := range s.Fields() {
+			if f.Exported() || f.Pkg() == r.m.pkg.types {
+				have = append(have, f.Name())
+			}
+		}
+	}
+	hint := ""
+	if near := nearest(name, have); near != "" {
+		hint = "did you mean " + near + "?"
+	} else if 0 < len(have) && len(have) <= 10 {
+		hint = "have " + strings.Join(have, ", ")
+	}
+	r.report(p, hint, "%s: %s has no field or method %s", p.text, v.path, name)
+}
+
+// structOf is the struct that t is or points to.
+func structOf(t types.Type) *types.Struct {
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		t = ptr.Elem()
+	}
+	s, _ := t.Underlying().(*types.Struct)
+	return s
+}
+
+// notNil sees to it that a pointer or interface can be gone through, once.
+func (r *resolver) notNil(p part, v value) value {
+	_, isPointer := v.typ.Underlying().(*types.Pointer)
+	if !isPointer && (!types.IsInterface(v.typ) || isTypeParam(v.typ)) {
+		return v
+	}
+	if v.call { // a local, so that what is checked is what is used
+		name := v.path[strings.LastIndex(v.path, ".")+1:]
+		name = r.locals.pick(lowerFirst(name), lowerFirst(name)+"Value")
+		r.out.steps = append(r.out.steps, templates.Step{Let: &templates.Let{Name: name, Expr: v.text}})
+		v.text, v.call = name, false
+	}
+	if !r.checked[v.text] {
+		r.checked[v.text] = true
+		path := v.path
+		if "<"+path+">" == p.text {
+			path = ""
+		}
+		r.out.steps = append(r.out.steps, templates.Step{NotNil: &templates.NotNil{Expr: v.text, Placeholder: p.text, Path: path}})
+	}
+	r.out.fails = true
+	v.addressable = isPointer
+	return v
+}
+
+func isTypeParam(t types.Type) bool {
+	_, ok := types.Unalias(t).(*types.TypeParam)
+	return ok
+}
+
+// text makes the value a part of the key, by the rule in the package comment.
+func (r *resolver) text(p part, v value) {
+	if invalid(v.typ) { // go/types lets such a type implement anything
+		r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
+		return
+	}
+	whole := v.typ
+	for {
+		if kind, ok := basicKind(v.typ); ok {
+			r.basic(p, v, kind)
+			return
+		}
+		ptr, isPointer := v.typ.Underlying().(*types.Pointer)
+		if isPointer {
+			if _, ok := basicKind(ptr.Elem()); !ok && r.method(p, v) {
+				return
+			}
+			v = r.notNil(p, v)
+			v = value{text: "*" + v.text, path: v.path, typ: ptr.Elem(), addressable: true}
+			continue
+		}
+		if !r.method(p, v) {
+			r.reportType(p, whole)
+		}
+		return
+	}
+}
+
+func (r *resolver) reportType(p part, t types.Type) {
+	hint := "a key takes integers, strings, bools, fmt.Stringer, encoding.TextMarshaler, and pointers to these"
+	if s, ok := t.Underlying().(*types.Slice); ok {
+		if b, ok := s.Elem().Underlying().(*types.Basic); ok && b.Kind() == types.Byte {
+			hint = "convert it to a string first"
+		}
+	}
+	r.report(p, hint, "%s has type %s", p.text, r.describe(t))
+}
+
+// basic adds an integer or bool, which needs no encoding, or a string.
+func (r *resolver) basic(p part, v value, kind templates.PartKind) {
+	if kind != templates.Encoded {
+		r.out.parts = append(r.out.parts, templates.Part{Kind: kind, Text: v.text, Type: basicName(v.typ)})
+		return
+	}
+	expr := v.text
+	if basicName(v.typ) != "string" {
+		expr = "string(" + expr + ")"
+	}
+	r.encode(p, v, "KeyString", expr)
+}
+
+func basicName(t types.Type) string {
+	if b, ok := types.Unalias(t).(*types.Basic); ok {
+		return types.Typ[b.Kind()].Name()
+	}
+	return ""
+}
+
+// method adds a value that knows its own text, if it does.
+func (r *resolver) method(p part, v value) bool {
+	for _, way := range []struct {
+		function string
+		iface    *types.Interface
+	}{{"KeyText", textMarshaler}, {"KeyStringer", stringer}} {
+		if types.Implements(v.typ, way.iface) {
+			r.encode(p, v, way.function, v.text)
+			return true
+		}
+		if v.addressable && !types.IsInterface(v.typ) && types.Implements(types.NewPointer(v.typ), way.iface) {
+			r.encode(p, v, way.function, "&"+strings.TrimPrefix(v.text, "&"))
+			return true
+		}
+	}
+	return false
+}
+
+func (r *resolver) encode(p part, v value, function, expr string) {
+	base := v.path[strings.LastIndex(v.path, ".")+1:]
+	name := r.locals.pick(lowerFirst(base) + "Key")
+	r.out.fails = true
+	r.out.steps = append(r.out.steps, templates.Step{Encode: &templates.Encode{Name: name, Func: function, Placeholder: p.text, Expr: expr}})
+	r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Encoded, Text: name})
+}

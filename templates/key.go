@@ -1,0 +1,91 @@
+package templates
+
+import (
+	"strconv"
+
+	"github.com/dave/jennifer/jen"
+)
+
+// declaration renders the key function of policy p.
+func (k KeyFunc) declaration(n Names, p Policy) jen.Code {
+	var body []jen.Code
+	for _, s := range k.Steps {
+		body = append(body, k.step(n, p, s)...)
+	}
+	results := jen.String()
+	result := []jen.Code{k.sum(n)}
+	if k.Err != "" {
+		results = jen.Params(jen.String(), jen.Error())
+		result = append(result, jen.Nil())
+	}
+	body = append(body, jen.Return(result...))
+
+	c := jen.Add(k.doc(p)).Line()
+	c.Func().Add(generic(k.Name, k.TypeParams)).Params(fields(k.Params)...).Add(results).Block(body...)
+	return c.Line()
+}
+
+func (k KeyFunc) doc(p Policy) jen.Code {
+	lead := k.Name + " returns the key " + unbroken(strconv.Quote(p.Pattern)) + " as [" + p.Method + "] locks it."
+	if k.Err == "" {
+		return comment(lead)
+	}
+	return comment(lead + " A value that can be no part of a key is ErrInvalid.")
+}
+
+func (k KeyFunc) step(n Names, p Policy, s Step) []jen.Code {
+	policy := jen.Op("&").Id(p.Var)
+	switch {
+	case s.NotNil != nil:
+		c := s.NotNil
+		return []jen.Code{jen.If(jen.Id(c.Expr).Op("==").Nil()).Block(jen.Return(
+			jen.Lit(""),
+			jen.Id(n.Lock).Dot("KeyNil").Call(policy, jen.Lit(c.Placeholder), jen.Lit(c.Path)),
+		))}
+	case s.Let != nil:
+		return []jen.Code{jen.Id(s.Let.Name).Op(":=").Id(s.Let.Expr)}
+	default:
+		e := s.Encode
+		return []jen.Code{
+			jen.List(jen.Id(e.Name), jen.Id(k.Err)).Op(":=").Id(n.Lock).Dot(e.Func).Call(policy, jen.Lit(e.Placeholder), jen.Id(e.Expr)),
+			jen.If(jen.Id(k.Err).Op("!=").Nil()).Block(jen.Return(jen.Lit(""), jen.Id(k.Err))),
+		}
+	}
+}
+
+// sum renders "literal" + value + …
+func (k KeyFunc) sum(n Names) jen.Code {
+	c := jen.Null()
+	for i, p := range k.Parts {
+		if i > 0 {
+			c.Op("+")
+		}
+		c.Add(p.text(n))
+	}
+	return c
+}
+
+func (p Part) text(n Names) jen.Code {
+	convert := func(to string) *jen.Statement {
+		if p.Type == to {
+			return jen.Id(p.Text)
+		}
+		return jen.Id(to).Call(jen.Id(p.Text))
+	}
+	format := jen.Id(n.Strconv)
+	switch p.Kind {
+	case Literal:
+		return jen.Lit(p.Text)
+	case Int:
+		if p.Type == "int" {
+			return format.Dot("Itoa").Call(jen.Id(p.Text))
+		}
+		return format.Dot("FormatInt").Call(convert("int64"), jen.Lit(10))
+	case Uint:
+		return format.Dot("FormatUint").Call(convert("uint64"), jen.Lit(10))
+	case Bool:
+		return format.Dot("FormatBool").Call(convert("bool"))
+	default:
+		return jen.Id(p.Text)
+	}
+}

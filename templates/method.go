@@ -1,0 +1,94 @@
+package templates
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+)
+
+// method renders the skeleton: the key, once and before the call; acquire;
+// release, deferred; business. It is a straight line without a closure, so that
+// one frame lies between caller and method and a panic's trace names both.
+func (w *Wrapper) method(n Names, m Method) jen.Code {
+	params, results := m.Params, m.Results
+	failed := results[len(results)-1].Name
+	ctx := params[0].Name
+
+	body := m.keys()
+	body = append(body,
+		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(w.acquire(n, m, ctx)),
+		m.fail(),
+		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
+		jen.Return(w.business(m)),
+	)
+	c := jen.Add(m.doc()).Line()
+	c.Func().Params(jen.Id(m.Receiver).Op("*").Add(instance(w.Name, m.TypeArgs))).Id(m.Name).
+		Params(fields(params)...).Params(fields(results)...).Block(body...)
+	return c.Line()
+}
+
+// keys renders "key := TMKey(id)" for each lock.
+func (m Method) keys() []jen.Code {
+	var out []jen.Code
+	for _, l := range m.Locks {
+		call := instance(l.Key.Name, l.TypeArgs).Call(ids(l.KeyArgs)...)
+		if l.Key.Err == "" {
+			out = append(out, jen.Id(l.KeyVar).Op(":=").Add(call))
+			continue
+		}
+		failed := m.Results[len(m.Results)-1].Name
+		out = append(out, jen.List(jen.Id(l.KeyVar), jen.Id(failed)).Op(":=").Add(call), m.fail())
+	}
+	return out
+}
+
+// fail renders the early return: nothing ran, so every result but the error is
+// still zero.
+func (m Method) fail() jen.Code {
+	failed := m.Results[len(m.Results)-1].Name
+	return jen.If(jen.Id(failed).Op("!=").Id(m.Nil)).Block(jen.Return(ids(names(m.Results))...))
+}
+
+// acquire renders the call that takes the lock, or all of several.
+func (w *Wrapper) acquire(n Names, m Method, ctx string) jen.Code {
+	locker := jen.Id(m.Receiver).Dot(w.Locker)
+	if len(m.Locks) == 1 {
+		l := m.Locks[0]
+		return locker.Dot("Acquire").Call(jen.Id(ctx), jen.Op("&").Id(l.Policy.Var), jen.Id(l.KeyVar))
+	}
+	args := []jen.Code{jen.Id(ctx)}
+	for _, l := range m.Locks {
+		args = append(args, jen.Line().Id(n.Lock).Dot("Request").Values(
+			jen.Id("Policy").Op(":").Op("&").Id(l.Policy.Var),
+			jen.Id("Key").Op(":").Id(l.KeyVar),
+		))
+	}
+	return locker.Dot("AcquireAll").Call(append(args, jen.Line())...)
+}
+
+// business renders the call of the guarded method.
+func (w *Wrapper) business(m Method) jen.Code {
+	args := names(m.Params)
+	if m.Variadic {
+		args[len(args)-1] += "..."
+	}
+	return jen.Id(m.Receiver).Dot(w.Alias).Dot(m.Name).Call(ids(args)...)
+}
+
+func (m Method) doc() jen.Code {
+	quoted := make([]string, len(m.Locks))
+	for i, l := range m.Locks {
+		quoted[i] = unbroken(strconv.Quote(l.Policy.Pattern))
+	}
+	lead := m.Name + " calls [" + m.Origin + "] while it holds the lock " + quoted[0] + "."
+	if len(m.Locks) > 1 {
+		last := len(quoted) - 1
+		lead = m.Name + " calls [" + m.Origin + "] while it holds the locks " +
+			strings.Join(quoted[:last], ", ") + " and " + quoted[last] + ", taken in one global order: all or none."
+	}
+	if m.Deprecated == "" {
+		return comment(lead)
+	}
+	return comment(lead, m.Deprecated)
+}

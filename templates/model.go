@@ -1,0 +1,145 @@
+package templates
+
+import "time"
+
+// File is the content of one generated file.
+type File struct {
+	Package  string
+	Names    Names
+	Imports  []Import // all that the text below mentions
+	Wrappers []Wrapper
+}
+
+// Names are the identifiers of the file that all templates share.
+type Names struct {
+	Lock    string // import name of the runtime: "lock"
+	Strconv string // import name of strconv
+	Time    string // import name of time
+
+	// NoError is a package-level nil error, for methods in which a parameter
+	// hides nil; empty where no method needs it.
+	NoError string
+}
+
+// Import is one import of the file. Name is empty where the package's own name,
+// the last element of Path, is used.
+type Import struct {
+	Name, Path string
+}
+
+// Field is a parameter, result or type parameter: "id", "int64".
+type Field struct {
+	Name, Type string
+}
+
+// Wrapper is the type that guards a user's type.
+type Wrapper struct {
+	Target      string  // the guarded type: "SeckillService"
+	Name        string  // "SeckillServiceWithLock"
+	Constructor string  // "NewSeckillServiceWithLock"
+	Alias       string  // what the target is embedded as: "seckillServiceInner"
+	Locker      string  // field that holds the Locker: "locker"
+	TypeParams  []Field // of the type, with constraints
+	Inner       string  // the constructor's first parameter: "inner"
+	LockerParam string  // its second: "locker"
+	Methods     []Method
+}
+
+// Method is one guarded method.
+type Method struct {
+	Name       string
+	Receiver   string // ours: "w"
+	TypeArgs   []string
+	Origin     string // "SeckillService.CreateVoucherOrder"
+	Deprecated string // the user's own paragraph, "Deprecated: use …"
+
+	Params   []Field // the first is the context
+	Variadic bool    // the last parameter's Type is "...T"
+	Results  []Field // all named; the last is the error
+	Held     string  // local that has the hold
+	Nil      string  // "nil", or Names.NoError where a parameter hides nil
+
+	Locks []Lock // in source order
+}
+
+// Lock is one directive at work in one method.
+type Lock struct {
+	Policy   Policy
+	Key      KeyFunc
+	KeyVar   string   // local that has the key
+	KeyArgs  []string // what is passed to the key function
+	TypeArgs []string // explicit type arguments, where they can't be inferred
+	Promoted bool     // declared with the wrapper of the embedded type
+}
+
+// Policy is what one directive asks for: a package-level lock.Policy.
+type Policy struct {
+	Var     string // "seckillServiceCreateVoucherOrderLock"
+	Method  string // "SeckillService.CreateVoucherOrder"
+	Pattern string // "seckill:voucher:<id>"
+
+	TTL, Wait, Max          Duration
+	Try, Reentrant, NoRenew bool
+}
+
+// Duration is a length of time in the unit that the user chose.
+type Duration struct {
+	Count int64
+	Unit  time.Duration // time.Second; 0 where nothing was asked for
+}
+
+// KeyFunc is the typed function that makes a directive's key.
+type KeyFunc struct {
+	Name       string
+	TypeParams []Field
+	Params     []Field
+	Err        string // name of the local error; empty where no value can be invalid
+	Steps      []Step // what comes before the result, in order
+	Parts      []Part // the key, parted into literals and values
+}
+
+// Step is one statement or check of a key function; exactly one field is set.
+type Step struct {
+	NotNil *NotNil
+	Let    *Let
+	Encode *Encode
+}
+
+// NotNil ends a key function with ErrInvalid where Expr is nil.
+type NotNil struct {
+	Expr        string // "order.Customer"
+	Placeholder string // "<order.Customer.ID>"
+	Path        string // what the user calls it; empty where it is the placeholder itself
+}
+
+// Let names the result of a method that is needed more than once.
+type Let struct {
+	Name, Expr string
+}
+
+// Encode is a value that may be invalid: the runtime's Func encodes it.
+type Encode struct {
+	Name        string // local that takes the result
+	Func        string // "KeyString", "KeyStringer", "KeyText"
+	Placeholder string
+	Expr        string
+}
+
+// PartKind says how a [Part] becomes text.
+type PartKind int
+
+// The kinds of a Part.
+const (
+	Literal PartKind = iota // Text as it stands
+	Encoded                 // Text is a local that Encode made
+	Int                     // Text is a signed integer
+	Uint                    // Text is an unsigned integer
+	Bool                    // Text is a bool
+)
+
+// Part is one piece of a key.
+type Part struct {
+	Kind PartKind
+	Text string // the literal, or an expression
+	Type string // of the expression: "int64"; decides the conversion
+}

@@ -1,0 +1,54 @@
+package templates
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/dave/jennifer/jen"
+)
+
+// declaration renders the variable that the wrapper passes to the Locker.
+func (p Policy) declaration(n Names) jen.Code {
+	values := []jen.Code{
+		jen.Id("Method").Op(":").Lit(p.Method),
+		jen.Id("Pattern").Op(":").Lit(p.Pattern),
+	}
+	for _, d := range []struct {
+		field string
+		value Duration
+	}{{"TTL", p.TTL}, {"Wait", p.Wait}, {"Max", p.Max}} {
+		if d.value.Unit != 0 {
+			values = append(values, jen.Id(d.field).Op(":").Add(d.value.expr(n)))
+		}
+	}
+	for _, b := range []struct {
+		field string
+		set   bool
+	}{{"Try", p.Try}, {"Reentrant", p.Reentrant}, {"NoRenew", p.NoRenew}} {
+		if b.set {
+			values = append(values, jen.Id(b.field).Op(":").True())
+		}
+	}
+	c := jen.Add(comment(p.Var + " is what the directive " + unbroken(strconv.Quote(p.Pattern)) + " asks for.")).Line()
+	c.Var().Id(p.Var).Op("=").Id(n.Lock).Dot("Policy").Custom(
+		jen.Options{Open: "{", Close: "}", Separator: ",", Multi: true}, values...)
+	return c.Line()
+}
+
+var unitNames = map[time.Duration]string{
+	time.Nanosecond:  "Nanosecond",
+	time.Microsecond: "Microsecond",
+	time.Millisecond: "Millisecond",
+	time.Second:      "Second",
+	time.Minute:      "Minute",
+	time.Hour:        "Hour",
+}
+
+// expr renders "60 * time.Second".
+func (d Duration) expr(n Names) jen.Code {
+	unit := jen.Id(n.Time).Dot(unitNames[d.Unit])
+	if d.Count == 1 {
+		return unit
+	}
+	return jen.Lit(int(d.Count)).Op("*").Add(unit)
+}
