@@ -1,0 +1,239 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// asDemo in the environment makes the test binary the demo, workers included.
+const asDemo = "SECKILL_TEST_AS_DEMO"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asDemo) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// run is one run of the demo as a user would start it.
+type run struct {
+	*exec.Cmd
+	stdout bytes.Buffer
+	stderr io.ReadCloser
+	temp   string // what is in it after the end was left behind
+}
+
+func start(t *testing.T, args ...string) *run {
+	t.Helper()
+	r := &run{Cmd: exec.Command(os.Args[0], args...), temp: t.TempDir()}
+	r.Env = append(os.Environ(), asDemo+"=1", "TMPDIR="+r.temp, "REDIS_ADDR=")
+	r.Stdout = &r.stdout
+	var err error
+	r.stderr, err = r.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Start())
+	return r
+}
+
+// end waits for the demo and for all of its workers: they share its stderr,
+// which ends with the last of them. It returns the exit code and the rest of stderr.
+func (r *run) end(t *testing.T) (code int, stderr string) {
+	t.Helper()
+	// A guard against hanging for ever, far above what the tests need.
+	watchdog := time.AfterFunc(2*time.Minute, func() { r.stderr.Close() })
+	defer watchdog.Stop()
+	said, err := io.ReadAll(r.stderr)
+	require.NoError(t, err, "processes are left")
+	r.Wait() //nolint:errcheck // the exit code is what the caller looks at
+	left, err := os.ReadDir(r.temp)
+	require.NoError(t, err)
+	assert.Empty(t, left, "files are left")
+	return r.ProcessState.ExitCode(), string(said)
+}
+
+// waitFor reads stderr up to a line that contains text.
+func (r *run) waitFor(t *testing.T, text string) {
+	t.Helper()
+	lines := bufio.NewScanner(&oneByte{r.stderr})
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("the demo ended without saying %q: %v", text, lines.Err())
+}
+
+// oneByte keeps the scanner from reading ahead: the rest is for end.
+type oneByte struct{ io.Reader }
+
+func (b *oneByte) Read(p []byte) (int, error) { return b.Reader.Read(p[:1]) }
+
+func servers(t *testing.T) map[string][]string {
+	t.Helper()
+	servers := map[string][]string{"miniredis": {}}
+	if address := os.Getenv("LOCKGEN_TEST_REDIS"); address != "" {
+		servers["redis"] = []string{"-redis", address}
+	}
+	return servers
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	for name, flags := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, append(flags, "-json", "-buyers", "120", "-stock", "40")...)
+			code, stderr := r.end(t)
+			require.Zero(t, code, stderr)
+			got := decode(t, r)
+			assert.Equal(t, name, got.Backend)
+			assert.Empty(t, got.Problems)
+			assert.Positive(t, got.Unguarded.Oversold)
+			assert.Positive(t, got.Unguarded.Duplicates)
+			assertExact(t, got, 40)
+			assert.Equal(t, 180-40, got.Guarded.Rejected, "every click got its answer")
+			assert.Contains(t, stderr, "4 workers share ")
+		})
+	}
+}
+
+func TestDemoKill(t *testing.T) {
+	t.Parallel()
+	for name, flags := range servers(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, append(flags, "-json", "-kill", "-workers", "3", "-buyers", "60", "-stock", "30")...)
+			code, stderr := r.end(t)
+			require.Zero(t, code, stderr)
+			got := decode(t, r)
+			assertExact(t, got, 30)
+			require.NotNil(t, got.Kill)
+			assert.Equal(t, refusedByFence, got.Kill.Stopped.LateWrite)
+			assert.Contains(t, got.Kill.Stopped.Error, "lock lost")
+			assert.NotEqual(t, got.Kill.Killed.PID, got.Kill.Stopped.PID)
+			assert.Less(t, got.Kill.Killed.NextOrder, 10_000.0)
+			assert.GreaterOrEqual(t, got.Guarded.ClickedAgain, 2, "both users clicked again")
+			assert.Contains(t, stderr, "was killed while it held the lock")
+		})
+	}
+}
+
+func decode(t *testing.T, r *run) (got report) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(r.stdout.Bytes(), &got))
+	return got
+}
+
+func assertExact(t *testing.T, r report, stock int) {
+	t.Helper()
+	assert.Equal(t, stock, r.Guarded.Sold)
+	assert.Zero(t, r.Guarded.Oversold)
+	assert.Zero(t, r.Guarded.Duplicates)
+	assert.Zero(t, r.Guarded.Left)
+}
+
+// The sale is far too long to end by itself: what ends it is the signal.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	r := start(t, "-buyers", "1000000", "-stock", "500000")
+	r.waitFor(t, "without-lock")
+	require.NoError(t, r.Process.Signal(os.Interrupt))
+	at := time.Now()
+	code, stderr := r.end(t)
+	assert.Equal(t, exitInterrupted, code)
+	assert.Less(t, time.Since(at), patience+2*time.Second)
+	assert.Contains(t, stderr, "seckill: interrupted")
+	assert.Empty(t, r.stdout.String())
+}
+
+func TestFrontDeskDies(t *testing.T) {
+	t.Parallel()
+	r := start(t, "-buyers", "1000000", "-stock", "500000")
+	r.waitFor(t, "without-lock")
+	require.NoError(t, r.Process.Kill())
+	code, _ := r.end(t) // also when the workers have gone, and their folder
+	assert.Equal(t, -1, code)
+}
+
+// A worker that is stopped can't see that the front desk died; it must not stay
+// behind all the same.
+func TestFrontDeskDiesWhileAWorkerIsStopped(t *testing.T) {
+	t.Parallel()
+	r := start(t, "-kill", "-workers", "3", "-buyers", "30", "-stock", "20")
+	r.waitFor(t, "was stopped while it held the lock")
+	require.NoError(t, r.Process.Kill())
+	code, _ := r.end(t)
+	assert.Equal(t, -1, code)
+}
+
+func TestInterruptWhileAWorkerIsStopped(t *testing.T) {
+	t.Parallel()
+	r := start(t, "-kill", "-workers", "3", "-buyers", "30", "-stock", "20")
+	r.waitFor(t, "was stopped while it held the lock")
+	require.NoError(t, r.Process.Signal(os.Interrupt))
+	at := time.Now()
+	code, _ := r.end(t)
+	assert.Equal(t, exitInterrupted, code)
+	assert.Less(t, time.Since(at), patience+2*time.Second)
+}
+
+func TestNoRedis(t *testing.T) {
+	t.Parallel()
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := nobody.Addr().String()
+	require.NoError(t, nobody.Close())
+	r := start(t, "-redis", address)
+	code, stderr := r.end(t)
+	assert.Equal(t, exitWrong, code)
+	assert.Contains(t, stderr, "seckill: no usable Redis at "+address)
+	assert.Contains(t, stderr, "connection refused\nStart one there")
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	r := start(t, "-workers", "0")
+	code, stderr := r.end(t)
+	assert.Equal(t, exitUsage, code)
+	assert.Equal(t, "seckill: -workers 0: want 1 to 64\n", stderr)
+	r = start(t, "-stock", "x")
+	code, stderr = r.end(t)
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, stderr, `invalid value "x" for flag -stock`)
+	r = start(t, "-redis", "nohost")
+	code, stderr = r.end(t)
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, stderr, `seckill: -redis "nohost": want HOST:PORT`)
+	r = start(t, "-help")
+	code, stderr = r.end(t)
+	assert.Zero(t, code)
+	assert.Contains(t, stderr, "exit status:")
+}
+
+// A worker that dies without being told to ends the demo with its name.
+func TestWorkerDies(t *testing.T) {
+	t.Parallel()
+	r := start(t, "-workers", "2", "-buyers", "1000000", "-stock", "500000")
+	r.waitFor(t, "without-lock")
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(r.Process.Pid)).Output()
+	require.NoError(t, err)
+	victim := strings.Fields(string(out))[0]
+	require.NoError(t, exec.Command("kill", "-KILL", victim).Run())
+	code, stderr := r.end(t)
+	assert.Equal(t, exitWrong, code)
+	assert.Contains(t, stderr, "(pid "+victim+") ended in the middle of the sale: signal: killed")
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/example/seckill/order"
+)
+
+// The users that -kill needs for itself; they enter before all others.
+const (
+	userOfKilled  = 1 // whose worker dies
+	userOfStopped = 2 // whose worker is stopped
+	afterKill     = 3 // waits for the dead worker's lock
+	afterStop     = 4 // waits for the stopped worker's lock
+	reservedUsers = 4
+)
+
+// The workers that -kill works on, by their place among the workers.
+const (
+	toKill        = 0
+	toStop        = 1
+	bystander     = 2
+	killProcesses = 3 // so many it takes
+)
+
+// minKillStock is the stock that surely lasts until both workers were taken out.
+func (p plan) minKillStock() int { return p.atOnce() + reservedUsers }
+
+// faults is what -kill did.
+type faults struct {
+	Killed  killedWorker  `json:"killed"`
+	Stopped stoppedWorker `json:"stopped"`
+}
+
+type killedWorker struct {
+	Worker    int     `json:"worker"`
+	PID       int     `json:"pid"`
+	NextOrder float64 `json:"next_order_after_ms"` // from the kill to the order of the user who waited for it
+}
+
+type stoppedWorker struct {
+	Worker     int     `json:"worker"`
+	PID        int     `json:"pid"`
+	StoppedFor float64 `json:"stopped_for_ms"`
+	LateWrite  string  `json:"late_write"` // one of the fates below, or the outcome that should not be
+	Error      string  `json:"error"`      // what the method returned
+}
+
+// What becomes of a write that comes after the lease has ended.
+const (
+	refusedByFence = "refused by the fence"
+	endedAsLost    = "ended with ErrLost, whatever became of the write"
+)
+
+// refused says whether the late write was stopped for certain: by the database.
+func (s stoppedWorker) refused() bool { return s.LateWrite == refusedByFence }
+
+// inject takes out two workers, one after the other, each while it holds the
+// stock's lock and waits for a transfer. It opens the doors in between.
+func (s *sale) inject(ctx context.Context, show *progress) (*faults, error) {
+	// The worker to be stopped serves nobody else: stopped in the middle of a
+	// write it would hold SQLite's own lock, and no lease ends that one.
+	s.setAway(s.workers[toStop], true)
+	killed, err := s.killHolder(ctx, s.workers[toKill], show)
+	if err != nil {
+		return nil, err
+	}
+	stopped, err := s.stopHolder(ctx, s.workers[toStop], show)
+	if err != nil {
+		return nil, err
+	}
+	s.setAway(s.workers[toStop], false)
+
+	// Both users saw a failure, and click again.
+	for _, user := range []int64{userOfKilled, userOfStopped} {
+		s.tally.again()
+		if err := s.click(ctx, user, int(user)); err != nil {
+			return nil, err
+		}
+	}
+	return &faults{Killed: killed, Stopped: stopped}, nil
+}
+
+// killHolder kills the worker inside its critical section. The sale goes on
+// when the dead worker's lease has ended.
+func (s *sale) killHolder(ctx context.Context, p *process, show *progress) (r killedWorker, err error) {
+	if _, err := s.hold(ctx, p, userOfKilled); err != nil {
+		return r, err
+	}
+	next := s.clickAt(s.workers[bystander], afterKill)
+	close(s.doors) // as many buyers as fit into the shop
+	s.setAway(p, true)
+	if err := p.kill(); err != nil {
+		return r, err
+	}
+	at := time.Now()
+	show.event("%v was killed while it held the lock", p)
+	if err := s.expectOrder(ctx, next); err != nil {
+		return r, err
+	}
+	r = killedWorker{Worker: p.number, PID: p.cmd.Process.Pid, NextOrder: milliseconds(time.Since(at))}
+	show.event("  the next order came %.0f ms later", r.NextOrder)
+	return r, nil
+}
+
+// stopHolder stops the worker inside its critical section for as long as it
+// takes until somebody else has sold a piece. Then its transfer arrives and it
+// runs on, into a write that is no longer its own to make.
+func (s *sale) stopHolder(ctx context.Context, p *process, show *progress) (r stoppedWorker, err error) {
+	late, err := s.hold(ctx, p, userOfStopped)
+	if err != nil {
+		return r, err
+	}
+	if err := p.stop(); err != nil {
+		return r, err
+	}
+	at := time.Now()
+	show.event("%v was stopped while it held the lock", p)
+	if err := s.expectOrder(ctx, s.clickAt(s.workers[bystander], afterStop)); err != nil {
+		return r, err
+	}
+	close(s.rush) // the late write comes into the thick of it
+	p.transferArrived(userOfStopped)
+	r = stoppedWorker{Worker: p.number, PID: p.cmd.Process.Pid, StoppedFor: milliseconds(time.Since(at))}
+	if err := p.resume(); err != nil {
+		return r, err
+	}
+	answer, err := await(ctx, late.answer)
+	if err != nil {
+		return r, err
+	}
+	r.LateWrite, r.Error = fate(answer), answer.Error
+	show.event("  it went on after %.0f ms; its late write: %s", r.StoppedFor, r.LateWrite)
+	return r, nil
+}
+
+func fate(late reply) string {
+	switch {
+	case late.Fenced:
+		return refusedByFence
+	case late.Lost:
+		return endedAsLost
+	default:
+		return late.Outcome
+	}
+}
+
+// hold has the user pay by transfer at p, and returns when p says that it
+// holds the lock.
+func (s *sale) hold(ctx context.Context, p *process, user int64) (*call, error) {
+	c := p.click(user, order.Transfer)
+	select {
+	case <-c.holding:
+		return c, nil
+	case r := <-c.answer:
+		return nil, fmt.Errorf("%v should hold the lock by now, but answered %s %s", p, r.Outcome, r.Error)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// timedCall is a click and its time.
+type timedCall struct {
+	*call
+	at time.Time
+}
+
+func (s *sale) clickAt(p *process, user int64) timedCall {
+	return timedCall{call: p.click(user, order.Card), at: time.Now()}
+}
+
+// expectOrder waits for an answer that must be an order.
+func (s *sale) expectOrder(ctx context.Context, c timedCall) error {
+	r, err := await(ctx, c.answer)
+	if err != nil {
+		return err
+	}
+	if r.Outcome != placed {
+		return fmt.Errorf("an order was due once the lease had ended, but the answer is: %s %s", r.Outcome, r.Error)
+	}
+	s.tally.add(placed, time.Since(c.at))
+	return nil
+}

@@ -1,0 +1,28 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// killUnsupported says why -kill can't work on this system.
+const killUnsupported = ""
+
+// kill ends the process at once: it runs nothing any more, no clean-up either.
+func (p *process) kill() error { return p.signal(syscall.SIGKILL) }
+
+// stop halts the process as a debugger or a long pause would: it sees nothing of it.
+func (p *process) stop() error { return p.signal(syscall.SIGSTOP) }
+
+// resume lets a stopped process go on.
+func (p *process) resume() error { return p.signal(syscall.SIGCONT) }
+
+func (p *process) signal(s os.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("send %v to %v: %w", s, p, err)
+	}
+	return nil
+}

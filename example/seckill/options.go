@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+const usage = `seckill sells one voucher twice, over several processes that share one database:
+first without a lock, then with the locks that lockgen wrote from annotations.
+
+usage: go run ./example/seckill [flags]
+
+`
+
+// options is what the command line asks for.
+type options struct {
+	plan
+	redis string
+	json  bool
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// parseOptions reads the command line and the environment. What the flag
+// package has to say it writes to out itself.
+func parseOptions(args []string, out io.Writer) (o options, err error) {
+	flags := flag.NewFlagSet("seckill", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.IntVar(&o.processes, "workers", 4, "`number` of worker processes, 1 to 64")
+	flags.IntVar(&o.buyers, "buyers", 1200, "`number` of buyers; every second one clicks twice at once")
+	flags.IntVar(&o.stock, "stock", 500, "`pieces` on sale")
+	flags.StringVar(&o.redis, "redis", "", "`address` of the Redis to use, HOST:PORT or redis://…\n(default $REDIS_ADDR, or else an embedded miniredis)")
+	flags.BoolVar(&o.json, "json", false, "report as JSON")
+	flags.BoolVar(&o.kill, "kill", false, "kill one worker and stop another while they hold the lock")
+	flags.Usage = func() {
+		fmt.Fprint(out, usage)
+		flags.PrintDefaults()
+		fmt.Fprint(out, "\nexit status: 0 the guarded sale was exact, 1 it was not, or the demo failed, 2 usage\n")
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return o, err
+		}
+		return o, usageError{nil}
+	}
+	if flags.NArg() > 0 {
+		return o, usageError{fmt.Errorf("unexpected argument %q; everything is a flag, see -help", flags.Arg(0))}
+	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if !given["redis"] {
+		o.redis = os.Getenv("REDIS_ADDR")
+	}
+	if err := o.check(); err != nil {
+		return o, usageError{err}
+	}
+	return o, nil
+}
+
+// check says what can't be sold.
+func (p plan) check() error {
+	switch {
+	case p.processes < 1 || p.processes > 64:
+		return fmt.Errorf("-workers %d: want 1 to 64", p.processes)
+	case p.buyers < 1 || p.buyers > 1_000_000:
+		return fmt.Errorf("-buyers %d: want 1 to 1000000", p.buyers)
+	case p.stock < 1 || p.stock > 1_000_000:
+		return fmt.Errorf("-stock %d: want 1 to 1000000", p.stock)
+	case !p.kill:
+		return nil
+	case killUnsupported != "":
+		return errors.New(killUnsupported)
+	case p.processes < killProcesses:
+		return fmt.Errorf("-kill with -workers %d: want %d or more: one is killed, one is stopped, one sells on", p.processes, killProcesses)
+	case p.stock < p.minKillStock():
+		return fmt.Errorf("-kill with -stock %d: want %d or more for %d workers, so that it lasts until both are out", p.stock, p.minKillStock(), p.processes)
+	case p.buyers <= reservedUsers:
+		return fmt.Errorf("-kill with -buyers %d: want more than %d", p.buyers, reservedUsers)
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/example/seckill/order"
+)
+
+// voucherID is what is on sale. While it is sold with locks,
+// "redis-cli HGETALL seckill:voucher:42" shows the holder.
+const voucherID = 42
+
+// persistence is how often a buyer clicks in all before giving up on the shop.
+const persistence = 10
+
+// buyersPerWorker is how many buyers are in the shop at once, for each worker.
+const buyersPerWorker = 4
+
+// plan is what a sale is about.
+type plan struct {
+	processes, buyers, stock int
+	kill                     bool // take out two workers during the guarded sale
+}
+
+// atOnce is how many buyers are in the shop at the same time.
+func (p plan) atOnce() int { return p.processes * buyersPerWorker }
+
+// clicksOf says how often a user clicks: every other one is impatient.
+func (p plan) clicksOf(userID int64) int {
+	if userID%2 == 0 && !(p.kill && userID <= reservedUsers) {
+		return 2
+	}
+	return 1
+}
+
+// clicks is how many clicks that makes.
+func (p plan) clicks() (n int) {
+	for u := range p.buyers {
+		n += p.clicksOf(int64(u) + 1)
+	}
+	return n
+}
+
+// sale is one run of the sale: the front desk, which deals the buyers' clicks
+// to the workers.
+type sale struct {
+	plan
+	guarded bool
+	on      *engine
+	workers []*process
+	tally   tally
+	next    atomic.Int64  // the last buyer who entered
+	doors   chan struct{} // closed when buyers may enter
+	rush    chan struct{} // closed when they may do so without end
+
+	mu   sync.Mutex
+	away map[*process]bool // takes no clicks
+}
+
+// runSale runs one sale from an empty shop to the books' totals. It starts
+// processes, so it must be called from the main goroutine.
+func runSale(ctx context.Context, p plan, guarded bool, on *engine, folder string, show *progress) (r result, err error) {
+	s := &sale{plan: p, guarded: guarded, on: on, away: map[*process]bool{},
+		doors: make(chan struct{}), rush: make(chan struct{})}
+	database := filepath.Join(folder, s.name()+".db")
+	store, err := order.Open(ctx, database)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := store.AddVoucher(ctx, voucherID, p.stock); err != nil {
+		return r, err
+	}
+	defer s.dismiss()
+	if err := s.hire(ctx, assignment{
+		Folder: folder, Database: database, Voucher: voucherID,
+		Guarded: guarded, Backend: on.backend, Address: on.address,
+	}); err != nil {
+		return r, err
+	}
+	done := show.follow(s)
+	defer done()
+	killed, err := s.open(ctx, show)
+	if err != nil {
+		return r, err
+	}
+	books, err := store.Totals(ctx, voucherID)
+	if err != nil {
+		return r, err
+	}
+	r = s.tally.result(books)
+	r.Faults = killed
+	return r, nil
+}
+
+// name is how the sale is called in files and on the screen.
+func (s *sale) name() string {
+	if s.guarded {
+		return "with-lock"
+	}
+	return "without-lock"
+}
+
+// hire starts the workers, and returns when all are ready.
+func (s *sale) hire(ctx context.Context, a assignment) error {
+	for n := range s.processes {
+		p, err := startProcess(n+1, a)
+		if err != nil {
+			return err
+		}
+		s.workers = append(s.workers, p)
+	}
+	for _, p := range s.workers {
+		if err := p.awaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dismiss ends the workers.
+func (s *sale) dismiss() {
+	var ending sync.WaitGroup
+	for _, p := range s.workers {
+		ending.Go(p.end)
+	}
+	ending.Wait()
+}
+
+// open lets the buyers in and returns when the last one has left. The first
+// thing that goes wrong ends it.
+func (s *sale) open(ctx context.Context, show *progress) (*faults, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var crowd sync.WaitGroup
+	enter := func(f func(context.Context) error) {
+		crowd.Go(func() {
+			if err := f(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	var happened *faults
+	s.tally.begin()
+	if s.guarded && s.kill {
+		s.next.Store(reservedUsers)
+		enter(func(ctx context.Context) (err error) {
+			happened, err = s.inject(ctx, show)
+			return err
+		})
+	} else {
+		close(s.doors)
+		close(s.rush)
+	}
+	for range s.atOnce() {
+		enter(s.serveBuyers)
+	}
+	crowd.Wait()
+	return happened, context.Cause(ctx)
+}
+
+// serveBuyers lets in one buyer after the other.
+func (s *sale) serveBuyers(ctx context.Context) error {
+	for gate := s.doors; ; gate = s.rush {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		user := s.next.Add(1)
+		if user > int64(s.buyers) {
+			return nil
+		}
+		if err := s.buy(ctx, user); err != nil {
+			return err
+		}
+	}
+}
+
+// buy lets a user click, an impatient one at two workers at once.
+func (s *sale) buy(ctx context.Context, user int64) error {
+	errs := make([]error, s.clicksOf(user))
+	var clicks sync.WaitGroup
+	for i := range errs {
+		clicks.Go(func() { errs[i] = s.click(ctx, user, int(user)+i) })
+	}
+	clicks.Wait()
+	return errors.Join(errs...)
+}
+
+// click is one click of a user, at the worker whose turn it is. When that dies
+// or loses the lock, nobody knows whether there is an order; so the buyer
+// clicks again, which one order per user makes safe.
+func (s *sale) click(ctx context.Context, user int64, turn int) error {
+	began := time.Now()
+	for range persistence {
+		p, err := s.atWork(turn)
+		if err != nil {
+			return err
+		}
+		r, err := await(ctx, p.click(user, order.Card).answer)
+		switch {
+		case err != nil:
+			return err
+		case r.Outcome == abandoned && s.isAway(p), r.Lost, r.Unsure:
+			s.tally.again()
+			turn++
+		case r.Outcome == abandoned:
+			return p.failure()
+		case r.Down:
+			return fmt.Errorf("%v: %s\nIs %s still running, and reachable?", p, r.Error, s.on.label)
+		case r.Outcome == failed:
+			return fmt.Errorf("%v: %s", p, r.Error)
+		default:
+			s.tally.add(r.Outcome, time.Since(began))
+			return nil
+		}
+	}
+	return fmt.Errorf("user %d clicked %d times without an answer", user, persistence)
+}
+
+// await returns what comes out of c, unless ctx ends first.
+func await[T any](ctx context.Context, c <-chan T) (T, error) {
+	select {
+	case v := <-c:
+		return v, nil
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// atWork returns the worker whose turn it is.
+func (s *sale) atWork(turn int) (*process, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.workers {
+		if p := s.workers[(turn+i)%len(s.workers)]; !s.away[p] {
+			return p, nil
+		}
+	}
+	return nil, errors.New("no worker is left to take a click")
+}
+
+func (s *sale) isAway(p *process) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away[p]
+}
+
+func (s *sale) setAway(p *process, away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away[p] = away
+}
