@@ -32,6 +32,12 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) 
 	e.rejectTries()
 	e.shard.mu.Unlock()
 	l.watchdog.add(lk)
+	if l.seized.Load() { // Close did not wait for this grant, and no one would renew it
+		if l.lose(lk, errClosedUnder) {
+			l.release(ended, lk)
+		}
+		return nil, ErrClosed
+	}
 	return h, nil
 }
 
@@ -43,6 +49,7 @@ type contender struct {
 	ctx         context.Context // the caller's
 	end         time.Time       // of the policy's wait
 	acquisition Acquisition     // its address is handed on: kept by the lease
+	queued      bool            // the engine may keep a place in its queue for us
 }
 
 // run returns the lease, or the backend's raw error: a *HeldError if the key
@@ -62,6 +69,9 @@ func (c *contender) run() (Lease, error) {
 	}
 	ctx, cancel := c.bounded()
 	defer cancel()
+	if c.over() { // the turn came as the wait ended: nothing needs to be sent
+		return nil, errHeld
+	}
 	lease, err := c.entry.backend.Acquire(ctx, &c.acquisition)
 	if c.policy.Try || !isHeld(err) {
 		return lease, err
@@ -73,6 +83,7 @@ func (c *contender) run() (Lease, error) {
 // and once a second.
 func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
 	e := c.entry
+	c.queued = true
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.rejectTries()
@@ -94,6 +105,9 @@ func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
 			case <-c.locker.closing:
 				return nil, ErrClosed
 			}
+		}
+		if c.over() { // together with a notice
+			return nil, err
 		}
 		var lease Lease
 		lease, err = e.backend.Acquire(ctx, &c.acquisition)
@@ -129,6 +143,12 @@ func (c *contender) bounded() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(c.ctx, c.end)
 }
 
+// over reports whether nobody waits for the lock any more. It looks at the clock
+// because a timer may not have fired yet.
+func (c *contender) over() bool {
+	return c.ctx.Err() != nil || !c.end.IsZero() && !time.Now().Before(c.end)
+}
+
 func (c *contender) contested() bool {
 	c.entry.shard.mu.Lock()
 	defer c.entry.shard.mu.Unlock()
@@ -142,8 +162,7 @@ func (l *Locker) abandon(c *contender, err error) {
 	e.shard.mu.Lock()
 	alone := e.first == nil
 	e.shard.mu.Unlock()
-	waited := a.Queue && (isHeld(err) || errors.Is(err, ErrClosed))
-	if a.Unanswered || errors.Is(err, ErrIndeterminate) || waited && alone {
+	if a.Unanswered || errors.Is(err, ErrIndeterminate) || c.queued && alone {
 		undo := *a
 		undo.Queue = alone // the place in the engine's queue serves the next in line
 		l.janitor.add(a.TTL, func(ctx context.Context) error {
@@ -158,7 +177,7 @@ func (c *contender) explain(err error) error {
 	ended := c.ctx.Err()
 	switch {
 	case isHeld(err) && ended != nil:
-		return because(ErrNotAcquired, ended)
+		return gaveUp(c.ctx)
 	case isHeld(err) && !c.policy.Try:
 		return waited(c.policy)
 	case isHeld(err):
@@ -172,16 +191,16 @@ func (c *contender) explain(err error) error {
 	return because(ErrUnavailable, c.endedBy(err))
 }
 
-// endedBy returns err such that it matches the error of the caller's context
-// exactly when that has ended: the wait of the policy is a deadline too, and
-// none of the caller's.
+// endedBy returns err such that it matches a context's error exactly when the
+// caller's has ended: the wait of the policy is a deadline too, and none of the
+// caller's, and so are a client library's own.
 func (c *contender) endedBy(err error) error {
 	ended := c.ctx.Err()
 	switch {
-	case ended == nil && errors.Is(err, context.DeadlineExceeded):
+	case ended == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)):
 		return &reason{kind: sentinel(err), cause: errors.New(err.Error())}
 	case ended != nil && !errors.Is(err, ended):
-		return errors.Join(err, ended)
+		return &reason{kind: err, cause: ended}
 	}
 	return err
 }

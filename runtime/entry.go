@@ -122,7 +122,7 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	case t := <-w.turn:
 		return t, nil
 	case <-ctx.Done():
-		err = because(ErrNotAcquired, ctx.Err())
+		err = gaveUp(ctx)
 	case <-timer:
 		err = waited(w.hold.policy)
 	case <-l.closing:
@@ -161,7 +161,7 @@ func waited(p *Policy) error {
 func (l *Locker) pass(ctx context.Context, h *hold) error {
 	e := h.entry
 	e.shard.mu.Lock()
-	if e.holder != h { // lost meanwhile: the entry is no longer h's
+	if e.holder != h { // lost meanwhile, as h.lost says: the entry is no longer h's
 		e.shard.mu.Unlock()
 		return nil
 	}

@@ -15,6 +15,9 @@ var (
 	errNotOwner    = errors.New("the engine answered that another owns it, or no one")
 	errClosedUnder = errors.New("the Locker was closed")
 	errReturned    = errors.New("the locked method has returned")
+	errOutlived    = errors.New("the method outlived the call that held the lock for it")
+
+	errNested = because(ErrDeadlock, errors.New("this call chain holds the key already; say reentrant in the inner directive, or do not nest"))
 )
 
 // hold is one outermost acquisition of one key by one owner.
@@ -28,18 +31,14 @@ type hold struct {
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // of the method's context; nil before it began
-	lost   atomic.Pointer[error]
+	lost   atomic.Pointer[error]   // set once, with the entry's end
 
 	first entering // by whoever acquired it; here to save allocations
 }
 
-// lose tells the holder that the lock is gone, once.
-func (h *hold) lose(cause error) {
+// endLost ends the method's context, if it began; begin does it otherwise.
+func (h *hold) endLost(cause error) {
 	h.mu.Lock()
-	if !h.lost.CompareAndSwap(nil, &cause) {
-		h.mu.Unlock()
-		return
-	}
 	cancel := h.cancel
 	h.mu.Unlock()
 	if cancel != nil {
@@ -99,8 +98,9 @@ type entering struct {
 // re-entry. Frames form the chain of what a context owns.
 type frame struct {
 	hold    *hold
-	outer   *frame // what the caller's context owned
-	several bool   // the innermost of an AcquireAll
+	outer   *frame        // what the caller's context owned
+	ctx     *ownedContext // of the call; of an AcquireAll only the innermost frame has one
+	several bool          // the innermost of an AcquireAll
 	closed  atomic.Bool
 	inner   slot // at most one re-entry of this frame runs at a time
 }
@@ -108,7 +108,7 @@ type frame struct {
 // enter makes the context for the method that h guards.
 func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	x := &h.first
-	x.frame.hold, x.frame.outer = h, outer
+	x.frame.hold, x.frame.outer, x.frame.ctx = h, outer, &x.owned
 	inner, cancel := context.WithCancelCause(ctx)
 	x.owned = ownedContext{Context: inner, frame: &x.frame}
 	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, cancel: cancel}
@@ -128,11 +128,12 @@ func (h *hold) begin(cancel context.CancelCauseFunc) {
 }
 
 // find returns the innermost frame of the chain that entered this Locker's
-// lock on key, or nil if there is none or its call has returned.
+// lock on key, or nil if there is none or its call, or one around it, has
+// returned.
 func (f *frame) find(l *Locker, backend, key string) *frame {
 	for ; f != nil; f = f.outer {
 		if f.hold.locker == l && f.hold.entry.id.key == key && f.hold.entry.id.backend == backend {
-			if f.closed.Load() {
+			if f.returned() {
 				return nil
 			}
 			return f
@@ -141,12 +142,12 @@ func (f *frame) find(l *Locker, backend, key string) *frame {
 	return nil
 }
 
-// reenter enters the hold of f once more, for a nested call under ctx. It
-// sends nothing. While another re-entry of the same frame runs (a sibling
-// goroutine on the same context), it waits as for a mutex.
-func (f *frame) reenter(ctx context.Context, p *Policy, end time.Time) (*Hold, error) {
+// reenter enters the hold of f once more, for a nested call under ctx, which
+// owns outer. It sends nothing. While another re-entry of the same frame runs
+// (a sibling goroutine on the same context), it waits as for a mutex.
+func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.Time) (*Hold, error) {
 	if !p.Reentrant {
-		return nil, because(ErrDeadlock, errors.New("this call chain holds the key already; say reentrant in the inner directive, or do not nest"))
+		return nil, errNested
 	}
 	if err := f.inner.enter(ctx, p, end); err != nil {
 		return nil, err
@@ -156,15 +157,26 @@ func (f *frame) reenter(ctx context.Context, p *Policy, end time.Time) (*Hold, e
 		return nil, because(ErrLost, err)
 	}
 	x := &entering{}
-	x.frame.hold, x.frame.outer = f.hold, owned(ctx)
+	x.frame.hold, x.frame.outer, x.frame.ctx = f.hold, outer, &x.owned
 	x.owned = ownedContext{Context: ctx, frame: &x.frame}
 	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, parent: f}
 	return &x.held, nil
 }
 
+// returned reports whether the call of f, or one around it that entered the
+// same hold, has returned. A child that outlived either is inside no lock.
+func (f *frame) returned() bool {
+	for g := f; g != nil; g = g.outer {
+		if g.hold == f.hold && g.closed.Load() {
+			return true
+		}
+	}
+	return false
+}
+
 // alive returns why f can't be re-entered, or nil.
 func (f *frame) alive() error {
-	if f.closed.Load() {
+	if f.returned() {
 		return errReturned
 	}
 	if cause := f.hold.lostCause(); cause != nil {
@@ -184,15 +196,21 @@ func (f *frame) alive() error {
 // caller up for 1 s at most, and for 100 ms once the caller's context has
 // ended. A second call does nothing, and so does a call on a nil Hold.
 func (h *Hold) Release(errp *error) {
-	if h == nil {
-		return
-	}
-	if h.rest != nil {
+	switch {
+	case h == nil:
+	case h.rest == nil:
+		h.releaseOne(h.caller, errp)
+	default:
+		h.cancel(errReturned)
+		ctx := newReleaseContext(h.caller) // the bound is for all of them together
+		defer ctx.finish()
 		for _, one := range slices.Backward(h.rest) {
-			one.Release(errp)
+			one.releaseOne(ctx, errp)
 		}
-		return
 	}
+}
+
+func (h *Hold) releaseOne(ctx context.Context, errp *error) {
 	if !h.frame.closed.CompareAndSwap(false, true) {
 		return
 	}
@@ -201,7 +219,7 @@ func (h *Hold) Release(errp *error) {
 	if h.parent != nil {
 		err = h.leaveReentry()
 	} else {
-		err = h.release()
+		err = h.release(ctx)
 	}
 	if err == nil || errp == nil {
 		return
@@ -217,13 +235,16 @@ func (h *Hold) Release(errp *error) {
 func (h *Hold) leaveReentry() error {
 	hold := h.frame.hold
 	h.parent.inner.leave()
+	if h.parent.returned() {
+		return hold.fail("release", errOutlived)
+	}
 	if cause := hold.lostCause(); cause != nil {
 		return hold.fail("release", cause)
 	}
 	return nil
 }
 
-func (h *Hold) release() error {
+func (h *Hold) release(ctx context.Context) error {
 	hold := h.frame.hold
 	// Children of the method that still run hear of the end before anyone
 	// else can be inside.
@@ -238,7 +259,7 @@ func (h *Hold) release() error {
 		}
 		return hold.fail("release", cause)
 	}
-	if err := hold.locker.pass(h.caller, hold); err != nil {
+	if err := hold.locker.pass(ctx, hold); err != nil {
 		return hold.fail("release", errNotOwner)
 	}
 	if cause := hold.lostCause(); cause != nil { // lost while pass was about to begin

@@ -78,6 +78,9 @@ func KeyNil(p *Policy, placeholder, step string) error {
 }
 
 func keyError(p *Policy, err error) error {
+	if p == nil {
+		p = defaultPolicy
+	}
 	return &Error{Op: "key", Method: p.Method, Key: p.Pattern, Err: err}
 }
 

@@ -59,10 +59,15 @@ func (lk *leased) nextToken() uint64 {
 
 // release gives lease back to the engine for a caller that waits: at most 1 s,
 // and 100 ms after ctx ended. What is not done by then goes on in the
-// background. It returns ErrLost if the engine answered "not yours".
+// background. Where several are released for one caller, ctx is the
+// releaseContext that bounds them all. It returns ErrLost if the engine
+// answered "not yours".
 func (l *Locker) release(ctx context.Context, lk *leased) error {
-	rc := &releaseContext{caller: ctx, deadline: time.Now().Add(releaseLimit)}
-	defer rc.finish()
+	rc, shared := ctx.(*releaseContext)
+	if !shared {
+		rc = newReleaseContext(ctx)
+		defer rc.finish()
+	}
 	err := lk.Release(rc, lk.token-1)
 	if err == nil || isLost(err) {
 		return err
@@ -84,24 +89,29 @@ func (l *Locker) discard(lk *leased) {
 
 // lose ends lk before its holder released it: the holder's context ends, and
 // the next in line competes for the key. A lease that was released or lost
-// already is left alone.
-func (l *Locker) lose(lk *leased, cause error) {
+// already is left alone; lose reports whether it was lk's end.
+func (l *Locker) lose(lk *leased, cause error) bool {
 	e := lk.entry
 	e.shard.mu.Lock()
 	if e.lease != lk {
 		e.shard.mu.Unlock()
-		return
+		return false
 	}
 	h := e.holder
+	// With the entry, so that a release that finds the entry gone knows why.
+	h.lost.Store(&cause)
 	e.state, e.lease, e.holder = busy, nil, nil
 	e.shard.mu.Unlock()
 	l.watchdog.remove(lk)
-	h.lose(cause)
+	h.endLost(cause)
 	l.next(e)
+	return true
 }
 
-// seizeAll takes away every lock that is still held and gives it back to its engine.
+// seizeAll takes away every lock that is still held and gives it back to its
+// engine. A lock that is granted from here on, compete gives back.
 func (l *Locker) seizeAll() {
+	l.seized.Store(true)
 	var all []*leased
 	for i := range l.shards {
 		s := &l.shards[i]
@@ -114,7 +124,8 @@ func (l *Locker) seizeAll() {
 		s.mu.Unlock()
 	}
 	for _, lk := range all {
-		l.lose(lk, errClosedUnder)
-		l.discard(lk)
+		if l.lose(lk, errClosedUnder) {
+			l.discard(lk)
+		}
 	}
 }

@@ -42,6 +42,7 @@ type Locker struct {
 
 	active  atomic.Int64  // acquires under way and holds
 	closed  atomic.Bool   // no new acquire begins
+	seized  atomic.Bool   // Close has waited long enough: nothing is held any more
 	closing chan struct{} // closed by Close: waiters give up
 	idle    chan struct{} // closed when active is 0 after closing
 	once    sync.Once
@@ -97,11 +98,12 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		p = defaultPolicy
 	}
 	outer := owned(ctx)
-	if err := l.admit(ctx, p, key); err != nil {
+	f := outer.find(l, p.Backend, key)
+	if err := l.admit(ctx, p, key, f); err != nil {
 		return ctx, nil, failed(p, key, err)
 	}
-	if f := outer.find(l, p.Backend, key); f != nil {
-		held, err := f.reenter(ctx, p, l.waitEnd(p))
+	if f != nil {
+		held, err := f.reenter(ctx, outer, p, l.waitEnd(p))
 		if err != nil {
 			l.leave()
 			return ctx, nil, failed(p, key, err)
@@ -175,8 +177,8 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 	return fn(ctx)
 }
 
-// Close makes every new acquire and every waiting one fail with [ErrClosed],
-// waits until all holds are released or ctx ends, takes away the locks that
+// Close makes every new acquire and every waiting one fail with [ErrClosed]
+// (a method that runs may still re-enter the locks that it holds), waits until all holds are released or ctx ends, takes away the locks that
 // are then left (their methods get [ErrLost]), and frees the backends. After
 // it no goroutine, timer or subscription of the Locker lives. Its error says
 // that ctx ended first. A second call does nothing.
@@ -208,9 +210,27 @@ func (l *Locker) close(ctx context.Context) error {
 	return err
 }
 
-// admit lets an acquire in: it is right in itself, and the Locker is open. Each
+// admit lets an acquire in: it is right in itself, and the Locker is open, or
+// it re-enters reentered (nil if it does not), which Close waits for. Each
 // admitted one must call leave, once, when it failed or was released.
-func (l *Locker) admit(ctx context.Context, p *Policy, key string) error {
+func (l *Locker) admit(ctx context.Context, p *Policy, key string, reentered *frame) error {
+	if err := l.vet(p, key); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return gaveUp(ctx)
+	}
+	l.active.Add(1)
+	if l.closed.Load() && reentered == nil {
+		l.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
+// vet reports what can't be right about an acquire, whatever the state of the
+// Locker.
+func (l *Locker) vet(p *Policy, key string) error {
 	if l == nil {
 		return invalidf("the Locker is nil; make one with lock.New")
 	}
@@ -223,15 +243,17 @@ func (l *Locker) admit(ctx context.Context, p *Policy, key string) error {
 	if l.backends[p.Backend] == nil {
 		return invalidf("no backend is named %q in Options.Backends", p.Backend)
 	}
-	if err := ctx.Err(); err != nil {
-		return because(ErrNotAcquired, err)
-	}
-	l.active.Add(1)
-	if l.closed.Load() {
-		l.leave()
-		return ErrClosed
-	}
 	return nil
+}
+
+// gaveUp is what a call is told whose context ended before it had the lock. A
+// context that ended because a lock around the call was lost says that: it is
+// no matter of who holds this key.
+func gaveUp(ctx context.Context) error {
+	if cause := context.Cause(ctx); isLost(cause) {
+		return &reason{kind: cause, cause: ctx.Err()}
+	}
+	return because(ErrNotAcquired, ctx.Err())
 }
 
 func (l *Locker) leave() {

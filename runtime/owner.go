@@ -10,7 +10,7 @@ import "context"
 // [TokenOf].
 func Token(ctx context.Context) (token uint64, ok bool) {
 	f := owned(ctx)
-	if f == nil || f.several || f.closed.Load() {
+	if f == nil || f.several || f.returned() {
 		return 0, false
 	}
 	return f.hold.token, true
@@ -21,7 +21,7 @@ func Token(ctx context.Context) (token uint64, ok bool) {
 func TokenOf(ctx context.Context, key string) (token uint64, ok bool) {
 	for f := owned(ctx); f != nil; f = f.outer {
 		if f.hold.entry.id.key == key {
-			if f.closed.Load() {
+			if f.returned() {
 				return 0, false
 			}
 			return f.hold.token, true
@@ -35,7 +35,7 @@ func TokenOf(ctx context.Context, key string) (token uint64, ok bool) {
 func Owns(ctx context.Context, key string) bool {
 	for f := owned(ctx); f != nil; f = f.outer {
 		if f.hold.entry.id.key == key {
-			return !f.closed.Load() && f.hold.check() == nil
+			return !f.returned() && f.hold.check() == nil
 		}
 	}
 	return false
@@ -87,12 +87,11 @@ func (c *ownedContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// owned returns the innermost frame that ctx owns, or nil. An owned context can
-// always be cancelled; one that can't was cut off by context.WithoutCancel: it
-// would not hear of a loss, so it owns nothing.
+// owned returns the innermost frame that ctx owns, or nil. A context that was
+// cut off by context.WithoutCancel would not hear of a loss, so it owns nothing.
 func owned(ctx context.Context) *frame {
 	f, _ := ctx.Value(frameKey).(*frame)
-	if f == nil || ctx.Done() == nil {
+	if f == nil || !endsWith(ctx, f.ctx) {
 		return nil
 	}
 	return f

@@ -12,6 +12,9 @@ const DefaultTTL = 30 * time.Second
 // milliseconds.
 const MinTTL = time.Millisecond
 
+// maxTTL keeps the arithmetic on leases clear of overflow, here and at the engines.
+const maxTTL = 100 * 365 * 24 * time.Hour
+
 // Policy is what one directive asks for. The zero value is an exclusive lock
 // with the defaults; so is a nil *Policy. A Policy is never written to by this
 // package and may be shared by any number of goroutines.
@@ -57,6 +60,8 @@ func (p *Policy) validate() error {
 	switch {
 	case p.TTL != 0 && p.TTL < MinTTL:
 		return invalidf("TTL is %v; the shortest lease is %v (0 means %v)", p.TTL, MinTTL, DefaultTTL)
+	case p.TTL > maxTTL:
+		return invalidf("TTL is %v; the longest lease is %v", p.TTL, maxTTL)
 	case p.Wait < 0:
 		return invalidf("Wait is %v; it must not be negative (Try means not to wait)", p.Wait)
 	case p.Max < 0:

@@ -22,30 +22,49 @@ type releaseContext struct {
 	caller   context.Context
 	deadline time.Time
 
-	once   sync.Once
-	inner  context.Context
-	cancel context.CancelFunc
-	stop   func() bool
+	mu       sync.Mutex // a backend may use the context from several goroutines
+	inner    context.Context
+	cancel   context.CancelFunc
+	stop     func() bool
+	finished bool
 }
 
-func (c *releaseContext) start() {
-	c.once.Do(func() {
-		c.inner, c.cancel = context.WithDeadline(context.WithoutCancel(c.caller), c.deadline)
-		c.stop = context.AfterFunc(c.caller, func() {
-			t := time.NewTimer(releaseGrace)
-			defer t.Stop()
-			select {
-			case <-t.C:
-				c.cancel()
-			case <-c.inner.Done():
-			}
-		})
-	})
+func newReleaseContext(caller context.Context) *releaseContext {
+	return &releaseContext{caller: caller, deadline: time.Now().Add(releaseLimit)}
 }
 
-// finish stops what start started.
-func (c *releaseContext) finish() {
+// started returns the context that does the timing; made anew, it has ended
+// already if the release is over.
+func (c *releaseContext) started() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.inner != nil {
+		return c.inner
+	}
+	c.inner, c.cancel = context.WithDeadline(context.WithoutCancel(c.caller), c.deadline)
+	if c.finished {
+		c.cancel()
+		return c.inner
+	}
+	inner, cancel := c.inner, c.cancel
+	c.stop = context.AfterFunc(c.caller, func() {
+		t := time.NewTimer(releaseGrace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-inner.Done():
+		}
+	})
+	return c.inner
+}
+
+// finish stops what started.
+func (c *releaseContext) finish() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.finished = true
+	if c.stop != nil {
 		c.stop()
 		c.cancel()
 	}
@@ -53,14 +72,14 @@ func (c *releaseContext) finish() {
 
 func (c *releaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-func (c *releaseContext) Done() <-chan struct{} {
-	c.start()
-	return c.inner.Done()
-}
+func (c *releaseContext) Done() <-chan struct{} { return c.started().Done() }
 
 func (c *releaseContext) Err() error {
-	if c.inner != nil {
-		return c.inner.Err()
+	c.mu.Lock()
+	inner := c.inner
+	c.mu.Unlock()
+	if inner != nil {
+		return inner.Err()
 	}
 	if time.Now().After(c.deadline) {
 		return context.DeadlineExceeded

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -11,6 +10,11 @@ import (
 // context that owns them all. Keys that the chain holds already are re-entered.
 func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Context, *Hold, error) {
 	outer := owned(ctx)
+	for _, r := range reqs { // all of them before the first is sent
+		if err := l.foresee(outer, r); err != nil {
+			return ctx, nil, failed(r.Policy, r.Key, err)
+		}
+	}
 	ends := make([]time.Time, len(reqs))
 	for i, r := range reqs {
 		ends[i] = l.waitEnd(r.Policy)
@@ -26,6 +30,17 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	}
 }
 
+// foresee returns the error that r is bound to end with, if any is known.
+func (l *Locker) foresee(outer *frame, r Request) error {
+	if err := l.vet(r.Policy, r.Key); err != nil {
+		return err
+	}
+	if outer.find(l, r.Policy.Backend, r.Key) != nil && !r.Policy.Reentrant {
+		return errNested
+	}
+	return nil
+}
+
 // errLostEarly says that one lock was lost while the call waited for another.
 // Nothing has run; all is taken anew.
 var errLostEarly = errors.New("lost before the method began")
@@ -36,8 +51,8 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	defer func() {
 		if err != nil {
 			cancel(err)
-			for _, one := range slices.Backward(all.rest) {
-				one.Release(nil)
+			if all.rest != nil {
+				all.Release(nil)
 			}
 		}
 	}()
@@ -61,17 +76,19 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	}
 	chain.several = true
 	all.frame = chain
-	all.ctx = &ownedContext{Context: inner, frame: chain}
+	chain.ctx = &ownedContext{Context: inner, frame: chain}
+	all.ctx = chain.ctx
 	return all, nil
 }
 
 // takeOne takes or re-enters one lock, and makes no context for it.
 func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.Time) (*Hold, error) {
-	if err := l.admit(ctx, r.Policy, r.Key); err != nil {
+	f := outer.find(l, r.Policy.Backend, r.Key)
+	if err := l.admit(ctx, r.Policy, r.Key, f); err != nil {
 		return nil, err
 	}
-	if f := outer.find(l, r.Policy.Backend, r.Key); f != nil {
-		held, err := f.reenter(ctx, r.Policy, end)
+	if f != nil {
+		held, err := f.reenter(ctx, outer, r.Policy, end)
 		if err != nil {
 			l.leave()
 		}

@@ -42,7 +42,7 @@ func (s *slot) enter(ctx context.Context, p *Policy, end time.Time) error {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
-		err = because(ErrNotAcquired, ctx.Err())
+		err = gaveUp(ctx)
 	case <-timer:
 		err = waited(p)
 	}

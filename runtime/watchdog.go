@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -182,18 +183,24 @@ func (w *watchdog) fillsUp(lk *leased, renew map[string][]*leased, now time.Time
 
 // renew renews leases, which are all of backend b, and sets when each is due next.
 func (w *watchdog) renew(b Backend, leases []*leased) {
-	ctx, cancel := context.WithTimeout(w.ctx, longestLeft(leases))
-	defer cancel()
 	ttls := make([]time.Duration, len(leases))
 	for i, lk := range leases {
 		ttls[i] = lk.acquisition.TTL
 	}
+	// Not until the deadline: the answer to an earlier renewal may yet move that.
+	ctx, cancel := context.WithTimeout(w.ctx, slices.Max(ttls))
+	defer cancel()
+	sent := time.Now()
 	errs := w.call(ctx, b, leases, ttls)
+	waited := time.Since(sent)
 	jitter := 1 - rand.Float64()/10 // one for all, so that they stay together
 	for i, lk := range leases {
 		switch err := errs[i]; {
 		case err == nil:
-			w.schedule(lk, time.Duration(float64(renewAfter(ttls[i]))*jitter), false)
+			// From when it was sent, as the lease: else a slow engine's next
+			// answer would come after its end.
+			after := time.Duration(float64(renewAfter(ttls[i]))*jitter) - waited
+			w.schedule(lk, max(after, 0), false)
 		case isLost(err):
 			w.locker.lose(lk, errNotOwner)
 		default:
@@ -241,15 +248,6 @@ func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 // retryAfter is when a renewal without an answer is sent again.
 func retryAfter(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, 5*time.Millisecond), time.Second)
-}
-
-// longestLeft returns how long an answer can still be of use to one of leases.
-func longestLeft(leases []*leased) time.Duration {
-	longest := time.Duration(0)
-	for _, lk := range leases {
-		longest = max(longest, lk.deadline().Left())
-	}
-	return longest
 }
 
 // leaseHeap orders leases by when they are due.

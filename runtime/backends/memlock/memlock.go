@@ -74,9 +74,17 @@ func floor(now time.Time) uint64 {
 	return uint64(now.UnixMicro()) * lock.TokensPerMicrosecond
 }
 
-// Undo implements [lock.Backend]. Acquire is never indeterminate in memory, so
-// there is never anything to undo.
-func (b *Backend) Undo(context.Context, *lock.Acquisition) error { return nil }
+// Undo implements [lock.Backend]. Acquire is never indeterminate in memory, but
+// it may be to whoever wraps b, to lose answers in a test.
+func (b *Backend) Undo(_ context.Context, a *lock.Acquisition) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.keys[a.Key]; r != nil && r.owner == a.ID {
+		r.owner, r.expires = "", time.Time{}
+		b.settle(a.Key, r, time.Now())
+	}
+	return nil
+}
 
 // Close implements [lock.Backend]. It does nothing: another Locker may go on
 // using b, and b holds nothing but memory.

@@ -1,0 +1,337 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+var sentinels = []error{
+	lock.ErrNotAcquired, lock.ErrUnavailable, lock.ErrIndeterminate, lock.ErrLost,
+	lock.ErrDeadlock, lock.ErrConflict, lock.ErrInvalid, lock.ErrClosed,
+}
+
+// requireOnly requires that err says kind and no other sentinel.
+func requireOnly(t *testing.T, kind, err error) {
+	t.Helper()
+	for _, s := range sentinels {
+		require.Equal(t, s == kind, errors.Is(err, s), "errors.Is(%v, %v)", err, s)
+	}
+}
+
+// S22: what the engine answers reaches the caller as its own class, never as
+// "held by another", and the method does not run.
+func TestEachEngineErrorHasItsClass(t *testing.T) {
+	refused := errors.New("OOM command not allowed")
+	for _, tc := range []struct {
+		name      string
+		err, kind error
+	}{
+		{"refused", refused, lock.ErrUnavailable},
+		{"no connection", &net.OpError{Op: "dial", Err: refused}, lock.ErrUnavailable},
+		{"unknown outcome", fmt.Errorf("%w: %w", lock.ErrIndeterminate, refused), lock.ErrIndeterminate},
+		{"another's data", fmt.Errorf("%w: WRONGTYPE", lock.ErrConflict), lock.ErrConflict},
+		{"impossible", fmt.Errorf("%w: key too long", lock.ErrInvalid), lock.ErrInvalid},
+		{"closed", lock.ErrClosed, lock.ErrClosed},
+		{"held", &lock.HeldError{}, lock.ErrNotAcquired},
+		{"a client's own timeout", fmt.Errorf("dial: %w", context.DeadlineExceeded), lock.ErrUnavailable},
+		{"a client's own cancel", fmt.Errorf("pool: %w", context.Canceled), lock.ErrUnavailable},
+		{"a client's own timeout, outcome unknown", fmt.Errorf("%w: %w", lock.ErrIndeterminate, context.DeadlineExceeded), lock.ErrIndeterminate},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				b.onAcquire = func(context.Context, *lock.Acquisition, func() (lock.Lease, error)) (lock.Lease, error) {
+					return nil, tc.err
+				}
+				l := newLocker(t, b, nil)
+				ran := false
+				err := l.Do(t.Context(), &lock.Policy{Method: "Shop.Buy", Try: true}, "k", func(context.Context) error {
+					ran = true
+					return nil
+				})
+				require.False(t, ran)
+				requireOnly(t, tc.kind, err)
+				require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
+				require.NotErrorIs(t, err, context.Canceled, "the caller's context has not ended")
+				require.NotContains(t, err.Error(), "\n")
+				var where *lock.Error
+				require.ErrorAs(t, err, &where)
+				require.Equal(t, lock.Error{Op: "acquire", Method: "Shop.Buy", Key: "k", Err: where.Err}, *where)
+			})
+		})
+	}
+}
+
+// S14, G6: an acquire of unknown outcome is undone in the background, until
+// that succeeds, and the key is free long before the ttl.
+func TestUnknownOutcomeIsUndone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		var healed atomic.Bool
+		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			do() // it ran; only its answer is lost
+			return nil, lock.ErrIndeterminate
+		}
+		b.onUndo = func(ctx context.Context, a *lock.Acquisition) error {
+			if !healed.Load() {
+				return errors.New("no route")
+			}
+			return b.Backend.Undo(ctx, a)
+		}
+		l := newLocker(t, b, nil)
+		_, _, err := l.Acquire(t.Context(), nil, "k")
+		requireOnly(t, lock.ErrIndeterminate, err)
+
+		time.Sleep(3 * time.Second)
+		undone := seen(b, &b.undone)
+		require.Greater(t, len(undone), 3, "one try only")
+		require.Less(t, len(undone), 30, "no backoff")
+		healed.Store(true)
+		time.Sleep(time.Second)
+		undone = seen(b, &b.undone)
+		for _, id := range undone {
+			require.Equal(t, undone[0], id)
+		}
+		b.onAcquire = nil
+		_, held := acquire(t, t.Context(), l, &lock.Policy{Try: true}, "k")
+		require.NoError(t, release(held))
+		time.Sleep(time.Minute)
+		require.Len(t, seen(b, &b.undone), len(undone), "undone again after it was done")
+	})
+}
+
+// G6: undoing ends with the engine's own lease at the latest.
+func TestUndoingEndsWithTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(context.Context, *lock.Acquisition, func() (lock.Lease, error)) (lock.Lease, error) {
+			return nil, lock.ErrIndeterminate
+		}
+		last := time.Now()
+		b.onUndo = func(context.Context, *lock.Acquisition) error {
+			last = time.Now()
+			return errors.New("no route")
+		}
+		l := newLocker(t, b, nil)
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{TTL: 5 * time.Second}, "k")
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Greater(t, time.Since(last), time.Hour-7*time.Second)
+	})
+}
+
+// G6: an attempt that had no answer is undone even where a later one of the
+// same acquisition was answered.
+func TestUnansweredAttemptIsUndone(t *testing.T) {
+	for name, answer := range map[string]error{"held": &lock.HeldError{}, "refused": errors.New("LOADING")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				b.onAcquire = func(_ context.Context, a *lock.Acquisition, _ func() (lock.Lease, error)) (lock.Lease, error) {
+					a.Unanswered = true
+					return nil, answer
+				}
+				l := newLocker(t, b, nil)
+				_, _, err := l.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
+				require.Error(t, err)
+				time.Sleep(time.Second)
+				require.EqualValues(t, 1, b.undos.Load())
+			})
+		})
+	}
+}
+
+// A place in the engine's queue is given up when nobody waits any more,
+// however the wait ended.
+func TestQueuePlaceIsGivenUp(t *testing.T) {
+	for name, second := range map[string]error{"held": &lock.HeldError{}, "refused": errors.New("READONLY")} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				b.onAcquire = func(_ context.Context, a *lock.Acquisition, _ func() (lock.Lease, error)) (lock.Lease, error) {
+					require.True(t, a.Queue)
+					if b.acquires.Load() == 1 {
+						return nil, &lock.HeldError{}
+					}
+					return nil, second
+				}
+				b.onUndo = func(_ context.Context, a *lock.Acquisition) error {
+					require.True(t, a.Queue)
+					return nil
+				}
+				l := newLocker(t, b, nil)
+				_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 3 * time.Second}, "k")
+				require.Error(t, err)
+				time.Sleep(time.Second)
+				require.EqualValues(t, 1, b.undos.Load())
+			})
+		})
+	}
+}
+
+// S11: a grant that took longer than the lease is given back, and nothing runs
+// under it.
+func TestGrantSlowerThanTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(ctx context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			lease, err := do()
+			time.Sleep(2 * time.Second)
+			return lease, err
+		}
+		l := newLocker(t, b, nil)
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "k")
+		requireOnly(t, lock.ErrNotAcquired, err)
+		time.Sleep(time.Second)
+		require.Positive(t, b.releases.Load())
+	})
+}
+
+// S23: a context that has ended sends nothing.
+func TestEndedContextSendsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, held, err := l.Acquire(ctx, nil, "k")
+		require.Nil(t, held)
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, b.acquires.Load())
+	})
+}
+
+// S24: a cancel during the command ends the call within 100 ms, and the
+// caller's own error stays visible.
+func TestCancelDuringTheCommand(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(ctx context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			<-ctx.Done()
+			return nil, fmt.Errorf("%w: i/o timeout", lock.ErrIndeterminate)
+		}
+		l := newLocker(t, b, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, _, err := l.Acquire(ctx, nil, "k")
+		require.LessOrEqual(t, time.Since(began), 150*time.Millisecond)
+		requireOnly(t, lock.ErrIndeterminate, err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		require.EqualValues(t, 1, b.undos.Load())
+	})
+}
+
+// Nothing is sent under a wait that ends as the turn comes, and it ends as "not
+// acquired", whichever of the two the goroutine sees first.
+func TestWaitEndsAsTheTurnComes(t *testing.T) {
+	for name, holder := range map[string]string{"held here": "k", "held elsewhere": "another"} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+					require.NoError(t, ctx.Err())
+					if a.Key != holder && holder != "k" {
+						return nil, &lock.HeldError{For: 99 * time.Millisecond} // and a millisecond later the next try
+					}
+					return do()
+				}
+				l := newLocker(t, b, &lock.Options{HandOff: -1})
+				for range 100 {
+					_, held := acquire(t, t.Context(), l, nil, holder)
+					time.AfterFunc(100*time.Millisecond, func() { held.Release(nil) })
+					_, second, err := l.Acquire(t.Context(), &lock.Policy{Wait: 100 * time.Millisecond}, "k")
+					if err != nil {
+						requireOnly(t, lock.ErrNotAcquired, err)
+					}
+					second.Release(nil)
+					synctest.Wait()
+				}
+			})
+		})
+	}
+}
+
+// The wait of a policy is no deadline of the caller's.
+func TestWaitThatEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := memlock.New()
+		other := newLocker(t, b, nil)
+		_, held := acquire(t, t.Context(), other, &lock.Policy{TTL: 100 * time.Second}, "k")
+		defer held.Release(nil)
+		l := newLocker(t, b, nil)
+		began := time.Now()
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 7 * time.Second}, "k")
+		require.Equal(t, 7*time.Second, time.Since(began))
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.Contains(t, err.Error(), "waited 7s")
+	})
+}
+
+func TestNilMeansDefaults(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		var asked lock.Acquisition
+		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			asked = *a
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		require.NoError(t, l.Do(t.Context(), nil, "k", func(ctx context.Context) error { return lock.Check(ctx) }))
+		require.Equal(t, lock.DefaultTTL, asked.TTL)
+		require.EqualValues(t, 1, asked.Tokens)
+		require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:1$`, asked.ID)
+
+		ctx, held, err := l.AcquireAll(t.Context(), lock.Request{Key: "k"}, lock.Request{Key: "k2"})
+		require.NoError(t, err)
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+	})
+}
+
+func TestNamedBackends(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		own, named := newScripted(), newScripted()
+		l := lock.New(own, &lock.Options{Backends: map[string]lock.Backend{"eu": named}})
+		eu := &lock.Policy{Backend: "eu", Try: true}
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		// One key on two backends is two locks, nested or not.
+		inner, second := acquire(t, ctx, l, eu, "k")
+		require.EqualValues(t, 1, named.acquires.Load())
+		_, _, err := l.Acquire(inner, eu, "k")
+		requireOnly(t, lock.ErrDeadlock, err)
+		_, _, err = l.Acquire(ctx, &lock.Policy{Backend: "us"}, "k")
+		requireOnly(t, lock.ErrInvalid, err)
+		require.NoError(t, release(second))
+		require.NoError(t, release(held))
+		require.NoError(t, l.Close(t.Context()))
+		for _, b := range []*scripted{own, named} {
+			require.EqualValues(t, 1, b.attaches.Load())
+			require.EqualValues(t, 1, b.closes.Load())
+		}
+	})
+}
+
+func TestNewRefusesNothing(t *testing.T) {
+	require.Panics(t, func() { lock.New(nil, nil) })
+	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]lock.Backend{"eu": nil}}) })
+	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]lock.Backend{"": memlock.New()}}) })
+	var l *lock.Locker
+	_, _, err := l.Acquire(t.Context(), nil, "k")
+	requireOnly(t, lock.ErrInvalid, err)
+}

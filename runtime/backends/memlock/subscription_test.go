@@ -1,0 +1,99 @@
+package memlock_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+func subscribed(t *testing.T, b *memlock.Backend, key, id string) lock.Subscription {
+	t.Helper()
+	s, err := b.Subscribe(t.Context(), attempt(key, id))
+	require.NoError(t, err)
+	return s
+}
+
+func noticed(s lock.Subscription) bool {
+	select {
+	case <-s.C():
+		return true
+	default:
+		return false
+	}
+}
+
+// G9, G10: a release wakes the one that waits longest, and keeps the key for it
+// a moment; then it is anyone's.
+func TestAReleaseGivesTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New()
+		lease := taken(t, b, attempt("k", "A:1"))
+		first, second := subscribed(t, b, "k", "B:1"), subscribed(t, b, "k", "C:1")
+		require.False(t, noticed(first))
+		require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
+		require.True(t, noticed(first))
+		require.False(t, noticed(second))
+		requireHeld(t, b, attempt("k", "A:2"), 100*time.Millisecond)
+		requireHeld(t, b, attempt("k", "C:2"), 100*time.Millisecond)
+		lease = taken(t, b, attempt("k", "B:2"))
+
+		// Turns go round, and one that is not taken is over soon.
+		require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
+		require.True(t, noticed(second))
+		requireHeld(t, b, attempt("k", "B:3"), 100*time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		lease = taken(t, b, attempt("k", "A:3"))
+		first.Close()
+		second.Close()
+		time.Sleep(time.Microsecond)
+		require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
+		require.Zero(t, b.Records())
+	})
+}
+
+// A turn that comes to one that leaves is passed on.
+func TestATurnIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New()
+		lease := taken(t, b, attempt("k", "A:1"))
+		first, second := subscribed(t, b, "k", "B:1"), subscribed(t, b, "k", "C:1")
+		require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
+		first.Close()
+		require.True(t, noticed(second))
+		requireHeld(t, b, attempt("k", "A:2"), 100*time.Millisecond)
+		second.Close()
+		taken(t, b, attempt("k", "A:3"))
+		first.Close() // again: nothing
+	})
+}
+
+// Undo wakes as a release does.
+func TestUndoGivesTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New()
+		taken(t, b, attempt("k", "A:1"))
+		waiting := subscribed(t, b, "k", "B:1")
+		require.NoError(t, b.Undo(t.Context(), attempt("k", "A:1")))
+		require.True(t, noticed(waiting))
+		waiting.Close()
+	})
+}
+
+// An interest in a key that nobody holds leaves nothing either.
+func TestSubscriptionToAFreeKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New()
+		s := subscribed(t, b, "k", "B:1")
+		taken(t, b, attempt("k", "A:1"))
+		s.Close()
+		require.Equal(t, 1, b.Records())
+		s = subscribed(t, b, "k2", "B:1")
+		s.Close()
+		require.Equal(t, 1, b.Records())
+	})
+}

@@ -1,0 +1,100 @@
+package lock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+func benchLocker(b *testing.B) *lock.Locker {
+	l := lock.New(memlock.New(), nil)
+	b.Cleanup(func() { l.Close(context.Background()) })
+	b.ReportAllocs()
+	return l
+}
+
+func BenchmarkUncontended(b *testing.B) {
+	l, p, ctx := benchLocker(b), &lock.Policy{TTL: time.Minute}, b.Context()
+	for b.Loop() {
+		_, held, err := l.Acquire(ctx, p, "k")
+		if err != nil {
+			b.Fatal(err)
+		}
+		held.Release(&err)
+	}
+}
+
+func BenchmarkReentry(b *testing.B) {
+	l, p := benchLocker(b), &lock.Policy{TTL: time.Minute, Reentrant: true}
+	ctx, outer, err := l.Acquire(b.Context(), p, "k")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer outer.Release(nil)
+	for b.Loop() {
+		_, held, err := l.Acquire(ctx, p, "k")
+		if err != nil {
+			b.Fatal(err)
+		}
+		held.Release(&err)
+	}
+}
+
+// A re-entry under a context of its own, as in an errgroup.
+func BenchmarkReentryUnderADerivedContext(b *testing.B) {
+	l, p := benchLocker(b), &lock.Policy{TTL: time.Minute, Reentrant: true}
+	ctx, outer, err := l.Acquire(b.Context(), p, "k")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer outer.Release(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for b.Loop() {
+		_, held, err := l.Acquire(ctx, p, "k")
+		if err != nil {
+			b.Fatal(err)
+		}
+		held.Release(&err)
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	ctx, held, err := benchLocker(b).Acquire(b.Context(), nil, "k")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer held.Release(nil)
+	for b.Loop() {
+		if err := lock.Check(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkHotKey64(b *testing.B) {
+	l, p, ctx := benchLocker(b), &lock.Policy{TTL: time.Minute}, b.Context()
+	var wg sync.WaitGroup
+	work := make(chan struct{}, 64)
+	for range 64 {
+		wg.Go(func() {
+			for range work {
+				_, held, err := l.Acquire(ctx, p, "k")
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				held.Release(&err)
+			}
+		})
+	}
+	for b.Loop() {
+		work <- struct{}{}
+	}
+	close(work)
+	wg.Wait()
+}

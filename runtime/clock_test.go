@@ -1,0 +1,106 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// S6, G2: the machine slept past the lease. The monotonic clock stood still
+// meanwhile, and the lock is lost all the same: at once for who asks, and for
+// the context when the watchdog looks next.
+func TestSuspendEndsTheLease(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	short := &lock.Policy{TTL: 300 * time.Millisecond}
+	ctx, held := acquire(t, t.Context(), l, short, "k")
+	kept, second := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k2")
+	require.NoError(t, lock.Check(ctx))
+	lock.Suspend(10 * time.Minute)
+	requireOnly(t, lock.ErrLost, lock.Check(ctx))
+	require.False(t, lock.Owns(ctx, "k"))
+	require.NoError(t, lock.Check(kept), "slept for less than the lease")
+	_, _, err := l.Acquire(ctx, reentrant, "k")
+	requireOnly(t, lock.ErrLost, err)
+	<-ctx.Done()
+	requireOnly(t, lock.ErrLost, context.Cause(ctx))
+	requireOnly(t, lock.ErrLost, release(held))
+
+	// What is taken after the sleep counts from there.
+	ctx, held = acquire(t, t.Context(), l, short, "k")
+	require.NoError(t, lock.Check(ctx))
+	require.NoError(t, release(held))
+	require.NoError(t, release(second))
+}
+
+// S1: no renewal is taken for a success that was sent before the machine slept
+// and answered after.
+func TestSuspendDuringARenewal(t *testing.T) {
+	b := newScripted()
+	asleep := make(chan struct{})
+	b.onRenew = func(_ context.Context, do func() error) error {
+		err := do()
+		lock.Suspend(time.Minute)
+		close(asleep)
+		b.onRenew = nil
+		return err
+	}
+	l := newLocker(t, b, nil)
+	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 100 * time.Millisecond}, "k")
+	<-asleep
+	<-ctx.Done()
+	requireOnly(t, lock.ErrLost, context.Cause(ctx))
+	requireOnly(t, lock.ErrLost, release(held))
+}
+
+// A bubble's clock is no machine's: what is measured on one says nothing about
+// leases on the other, in the same process at the same time.
+func TestBubblesDoNotDisturbRealLeases(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	ctx, held := acquire(t, t.Context(), l, nil, "k")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		synctest.Test(t, func(t *testing.T) {
+			l := newLocker(t, memlock.New(), nil)
+			ctx, held := acquire(t, t.Context(), l, nil, "k")
+			time.Sleep(time.Hour)
+			lock.Suspend(time.Hour / 2)
+			require.NoError(t, lock.Check(ctx))
+			lock.Suspend(-time.Hour / 2)
+			require.NoError(t, release(held))
+		})
+	}()
+	<-done
+	require.NoError(t, lock.Check(ctx))
+	_, inner := acquire(t, ctx, l, reentrant, "k")
+	require.NoError(t, release(inner))
+	require.NoError(t, release(held))
+}
+
+func TestInstant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		i := lock.Now().Add(time.Second)
+		require.Equal(t, time.Second, i.Left())
+		time.Sleep(time.Second)
+		require.Zero(t, i.Left())
+		time.Sleep(time.Second)
+		require.Equal(t, -time.Second, i.Left())
+	})
+}
+
+func TestReadBoottime(t *testing.T) {
+	first, ok := lock.ReadBoottime()
+	if !ok {
+		require.Zero(t, first)
+		return
+	}
+	second, _ := lock.ReadBoottime()
+	require.Positive(t, first)
+	require.GreaterOrEqual(t, second, first)
+}

@@ -1,0 +1,211 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+func TestClosedLocker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := lock.New(b, nil)
+		require.NoError(t, l.Close(t.Context()))
+		require.NoError(t, l.Close(t.Context()))
+		require.EqualValues(t, 1, b.closes.Load())
+		_, _, err := l.Acquire(t.Context(), nil, "k")
+		requireOnly(t, lock.ErrClosed, err)
+		_, _, err = l.AcquireAll(t.Context(), lock.Request{Key: "a"}, lock.Request{Key: "b"})
+		requireOnly(t, lock.ErrClosed, err)
+		require.Zero(t, b.acquires.Load())
+	})
+}
+
+// G12: Close waits for the holds; a method that runs may go on re-entering
+// meanwhile, and takes nothing new.
+func TestCloseWaitsForHolds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := lock.New(memlock.New(), nil)
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		closed := make(chan time.Time)
+		go func() {
+			require.NoError(t, l.Close(t.Context()))
+			closed <- time.Now()
+		}()
+		time.Sleep(time.Second)
+		_, _, err := l.Acquire(ctx, nil, "new")
+		requireOnly(t, lock.ErrClosed, err)
+		_, inner := acquire(t, ctx, l, &lock.Policy{Reentrant: true}, "k")
+		time.Sleep(time.Second)
+		require.NoError(t, release(inner))
+		time.Sleep(time.Second)
+		require.NoError(t, lock.Check(ctx))
+		ended := time.Now()
+		require.NoError(t, release(held))
+		require.Equal(t, ended, <-closed)
+	})
+}
+
+// S5, G12: what is held when Close may wait no longer is taken away from its
+// method and given back to the engine.
+func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := lock.New(b, nil)
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		bounded, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := l.Close(bounded)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "1 locks were still held")
+		<-ctx.Done()
+		requireOnly(t, lock.ErrLost, context.Cause(ctx))
+		requireOnly(t, lock.ErrLost, lock.Check(ctx))
+		_, _, err = l.Acquire(ctx, &lock.Policy{Reentrant: true}, "k")
+		requireOnly(t, lock.ErrLost, err)
+		require.EqualValues(t, 1, b.releases.Load())
+		requireOnly(t, lock.ErrLost, release(held))
+		require.Zero(t, l.Entries())
+
+		other := newLocker(t, b.Backend, nil)
+		_, held = acquire(t, t.Context(), other, &lock.Policy{Try: true}, "k")
+		require.NoError(t, release(held))
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
+
+// Waiters get ErrClosed at once: those in line here, the one that competes at
+// the engine, and those in line behind that.
+func TestCloseWakesWaiters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := memlock.New()
+		other := newLocker(t, b, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "theirs")
+		l := lock.New(b, nil)
+		_, ours := acquire(t, t.Context(), l, nil, "ours")
+		done := make(chan error)
+		for range 3 {
+			for _, key := range []string{"theirs", "ours"} {
+				go func() {
+					_, _, err := l.Acquire(t.Context(), nil, key)
+					done <- err
+				}()
+			}
+		}
+		synctest.Wait()
+		began := time.Now()
+		go func() { done <- l.Close(t.Context()) }()
+		for range 6 {
+			requireOnly(t, lock.ErrClosed, <-done)
+		}
+		require.Equal(t, began, time.Now())
+		require.NoError(t, release(ours))
+		require.NoError(t, <-done)
+		require.Zero(t, l.Entries())
+		require.NoError(t, release(theirs))
+	})
+}
+
+// A grant that comes when Close has given up waiting is given back: nobody
+// would renew it or end its context.
+func TestGrantAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		grant := make(chan struct{})
+		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			<-grant
+			return do()
+		}
+		l := lock.New(b, nil)
+		done := make(chan error)
+		go func() {
+			_, held, err := l.Acquire(context.Background(), nil, "k")
+			require.Nil(t, held)
+			done <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, l.Close(ctx), context.Canceled)
+		close(grant)
+		requireOnly(t, lock.ErrClosed, <-done)
+		require.EqualValues(t, 1, b.releases.Load())
+		require.Zero(t, l.Entries())
+	})
+}
+
+// Close and a release at the same instant: the key is released once, and a
+// method is never told that another owns it.
+func TestCloseRacesWithRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 20 {
+			b := newScripted()
+			l := lock.New(b, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			start := make(chan struct{})
+			go func() {
+				<-start
+				l.Close(ctx)
+			}()
+			together(100, func(i int) {
+				_, held := acquire(t, t.Context(), l, nil, string(rune('A'+i)))
+				time.Sleep(time.Second)
+				if i == 0 {
+					close(start)
+				}
+				if err := release(held); err != nil {
+					requireOnly(t, lock.ErrLost, err)
+					require.ErrorContains(t, err, "Locker was closed")
+				}
+			})
+			l.Close(t.Context())
+			require.Zero(t, l.Entries())
+		}
+	})
+}
+
+// Close clears up what is still to be cleared up, while its context allows it.
+func TestCloseFinishesCleaningUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		healed := time.Now().Add(5 * time.Second)
+		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
+			if time.Now().Before(healed) {
+				return errors.New("CLUSTERDOWN")
+			}
+			return do()
+		}
+		l := lock.New(b, nil)
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		require.NoError(t, release(held))
+		require.NoError(t, l.Close(t.Context()))
+		require.WithinDuration(t, healed, time.Now(), time.Second)
+
+		_, err := b.Backend.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: "x:1", TTL: time.Second, Tokens: 1})
+		require.NoError(t, err)
+	})
+}
+
+// An engine that never answers does not keep Close for ever.
+func TestCloseGivesUpCleaningUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error { return hang(ctx, do) }
+		l := lock.New(b, nil)
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		require.NoError(t, release(held))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		require.NoError(t, l.Close(ctx))
+		require.Equal(t, 3*time.Second, time.Since(began))
+	})
+}

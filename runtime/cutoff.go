@@ -1,0 +1,70 @@
+package lock
+
+import (
+	"context"
+	"reflect"
+	"time"
+)
+
+// endsWith reports whether ctx, which inherits its values from outer, is
+// cancelled when outer is. It is unless context.WithoutCancel lies between
+// them; under a deadline of its own, such a context looks like any other.
+func endsWith(ctx context.Context, outer *ownedContext) bool {
+	done := ctx.Done()
+	if done == nil {
+		return false
+	}
+	if done == outer.Done() || cancelKey == nil {
+		return true
+	}
+	// Package context links the contexts that cancel each other by the value
+	// of a key of its own, for which WithoutCancel answers nil: go from one to
+	// the next, out to outer's own.
+	goal := outer.Value(cancelKey)
+	for c := ctx.Value(cancelKey); c != nil; {
+		if c == goal {
+			return true
+		}
+		parent, ok := parentOf(c)
+		if !ok {
+			return true // not as we know it: only the plain case is found
+		}
+		c = parent.Value(cancelKey)
+	}
+	return goal == nil
+}
+
+// parentOf returns the exported field Context of c, a pointer to the struct
+// that package context makes.
+func parentOf(c any) (context.Context, bool) {
+	v := reflect.ValueOf(c)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return nil, false
+	}
+	field := v.Elem().FieldByName("Context")
+	if !field.IsValid() || !field.CanInterface() {
+		return nil, false
+	}
+	parent, ok := field.Interface().(context.Context)
+	return parent, ok
+}
+
+// cancelKey is that key of package context, or nil should it have none.
+var cancelKey = func() any {
+	l := &keyListener{done: make(chan struct{})}
+	close(l.done)
+	_, cancel := context.WithCancel(l)
+	cancel()
+	return l.key
+}()
+
+// keyListener is a context that remembers which key it was asked for.
+type keyListener struct {
+	done chan struct{}
+	key  any
+}
+
+func (l *keyListener) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (l *keyListener) Done() <-chan struct{}       { return l.done }
+func (l *keyListener) Err() error                  { return context.Canceled }
+func (l *keyListener) Value(key any) any           { l.key = key; return nil }

@@ -1,0 +1,67 @@
+package lock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Entries returns how many keys l holds, wants or waits for.
+func (l *Locker) Entries() int {
+	n := 0
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += len(s.entries)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Watched returns how many leases l's watchdog looks after.
+func (l *Locker) Watched() int {
+	l.watchdog.mu.Lock()
+	defer l.watchdog.mu.Unlock()
+	return len(l.watchdog.leases)
+}
+
+// Waiting returns how many goroutines are in line for key.
+func (l *Locker) Waiting(key string) int {
+	id := entryID{key: key}
+	s := l.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	if e := s.entries[id]; e != nil {
+		for w := e.first; w != nil; w = w.next {
+			n++
+		}
+	}
+	return n
+}
+
+var suspended atomic.Int64
+
+// Suspend makes the machine look as if it had slept for d: the clock that runs
+// on in suspend is ahead, the monotonic one and the wall clock are not.
+// It does not reach into bubbles.
+func Suspend(d time.Duration) { suspended.Add(int64(d)) }
+
+func init() {
+	machine.boottime = func() (time.Duration, bool) {
+		boot, ok := readBoottime()
+		if !ok {
+			boot = time.Since(started)
+		}
+		return boot + time.Duration(suspended.Load()), true
+	}
+}
+
+// Margin is by how much a holder's deadline comes before the end of its lease.
+func Margin(ttl time.Duration) time.Duration { return margin(ttl) }
+
+// ReadBoottime is the real clock behind the machine's.
+func ReadBoottime() (time.Duration, bool) { return readBoottime() }
+
+// KnowsCancelKey reports whether a context cut off by context.WithoutCancel is
+// found out under a deadline of its own too.
+func KnowsCancelKey() bool { return cancelKey != nil }

@@ -1,0 +1,119 @@
+package lock_test
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// S92, S93: a value stays in its segment, whatever it holds.
+func TestEncodeKey(t *testing.T) {
+	for value, want := range map[string]string{
+		"":            "",
+		"42":          "42",
+		"a-b_c.D9":    "a-b_c.D9",
+		"550e8400-e2": "550e8400-e2",
+		"a:b":         "a%3Ab",
+		"{x}":         "%7Bx%7D",
+		"a/../b":      "a%2F..%2Fb",
+		"100%":        "100%25",
+		"%2F":         "%252F",
+		"a b~*":       "a%20b%7E%2A",
+		"\x00\n\xff":  "%00%0A%FF",
+		"é":           "%C3%A9",
+		"e\u0301":     "e%CC%81", // another key than é: bytes count
+	} {
+		require.Equal(t, want, lock.EncodeKey(value), "%q", value)
+	}
+}
+
+var plainKey = regexp.MustCompile(`^(?:[A-Za-z0-9_.-]|%[0-9A-F]{2})*$`)
+
+// Two values never make one key, and no key leaves the alphabet.
+func FuzzEncodeKey(f *testing.F) {
+	for _, seed := range []string{"", "a", "a:b", "%", "%25", "\x00", "é", "{}", strings.Repeat("x", 300)} {
+		f.Add(seed, seed+":")
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, value := range []string{a, b} {
+			key := lock.EncodeKey(value)
+			require.Regexp(t, plainKey, key)
+			back, err := url.PathUnescape(key)
+			require.NoError(t, err)
+			require.Equal(t, value, back)
+		}
+		require.Equal(t, a == b, lock.EncodeKey(a) == lock.EncodeKey(b))
+		// Segments parted by a byte that values encode: no two pairs make one key.
+		require.Equal(t, a == b, lock.EncodeKey(a)+":"+lock.EncodeKey(b) == lock.EncodeKey(b)+":"+lock.EncodeKey(a))
+	})
+}
+
+type name string
+
+func (n name) String() string               { return string(n) }
+func (n name) MarshalText() ([]byte, error) { return []byte(n), nil }
+
+type pointed struct{ s string }
+
+func (p *pointed) String() string               { return p.s } // panics on nil
+func (p *pointed) MarshalText() ([]byte, error) { return []byte(p.s), nil }
+
+type broken struct{}
+
+var errBroken = errors.New("no text")
+
+func (broken) MarshalText() ([]byte, error) { return nil, errBroken }
+
+// Bad input: a nil pointer or an empty value is ErrInvalid, never a panic or a
+// key that means something else.
+func TestKeyValues(t *testing.T) {
+	p := &lock.Policy{Method: "Shop.Buy", Pattern: "order:<o>"}
+	for _, tc := range []struct {
+		name string
+		make func(p *lock.Policy) (string, error)
+		want string // "" is invalid
+	}{
+		{"string", func(p *lock.Policy) (string, error) { return lock.KeyString(p, "<o>", "a:b") }, "a%3Ab"},
+		{"empty string", func(p *lock.Policy) (string, error) { return lock.KeyString(p, "<o>", "") }, ""},
+		{"stringer", func(p *lock.Policy) (string, error) { return lock.KeyStringer(p, "<o>", name("a/b")) }, "a%2Fb"},
+		{"pointer stringer", func(p *lock.Policy) (string, error) { return lock.KeyStringer(p, "<o>", &pointed{"x"}) }, "x"},
+		{"empty stringer", func(p *lock.Policy) (string, error) { return lock.KeyStringer(p, "<o>", name("")) }, ""},
+		{"nil stringer", func(p *lock.Policy) (string, error) { return lock.KeyStringer(p, "<o>", nil) }, ""},
+		{"typed nil stringer", func(p *lock.Policy) (string, error) { return lock.KeyStringer(p, "<o>", (*pointed)(nil)) }, ""},
+		{"nil slice stringer", func(p *lock.Policy) (string, error) { return lock.KeyStringer(p, "<o>", net.IP(nil)) }, ""},
+		{"pointer to a value stringer, nil", func(p *lock.Policy) (string, error) { return lock.KeyStringer(p, "<o>", (*name)(nil)) }, ""},
+		{"text", func(p *lock.Policy) (string, error) { return lock.KeyText(p, "<o>", name("é")) }, "%C3%A9"},
+		{"empty text", func(p *lock.Policy) (string, error) { return lock.KeyText(p, "<o>", name("")) }, ""},
+		{"nil text", func(p *lock.Policy) (string, error) { return lock.KeyText(p, "<o>", nil) }, ""},
+		{"typed nil text", func(p *lock.Policy) (string, error) { return lock.KeyText(p, "<o>", (*pointed)(nil)) }, ""},
+		{"text that fails", func(p *lock.Policy) (string, error) { return lock.KeyText(p, "<o>", broken{}) }, ""},
+		{"nil", func(p *lock.Policy) (string, error) { return "", lock.KeyNil(p, "<o>", "") }, ""},
+		{"nil on the way", func(p *lock.Policy) (string, error) { return "", lock.KeyNil(p, "<o.A.B>", "o.A") }, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := tc.make(p)
+			require.Equal(t, tc.want, got)
+			if tc.want != "" {
+				require.NoError(t, err)
+				return
+			}
+			requireOnly(t, lock.ErrInvalid, err)
+			var where *lock.Error
+			require.ErrorAs(t, err, &where)
+			require.Equal(t, lock.Error{Op: "key", Method: "Shop.Buy", Key: "order:<o>", Err: where.Err}, *where)
+			_, err = tc.make(nil)
+			requireOnly(t, lock.ErrInvalid, err)
+		})
+	}
+	_, err := lock.KeyText(p, "<o>", broken{})
+	require.ErrorIs(t, err, errBroken)
+	require.EqualError(t, lock.KeyNil(p, "<o.A.B>", "o.A"),
+		"lock: key order:<o> (Shop.Buy): invalid: <o.A.B>: o.A is nil; a key needs a value there")
+}

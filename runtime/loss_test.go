@@ -1,0 +1,217 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const ttl = 10 * time.Second
+
+var renewed = &lock.Policy{Method: "Shop.Buy", TTL: ttl}
+
+// requireLost requires that ctx has ended because its lock was lost, and that
+// everything that can be asked about it says so.
+func requireLost(t *testing.T, ctx context.Context, l *lock.Locker, key string) {
+	t.Helper()
+	requireOnly(t, lock.ErrLost, lock.Check(ctx))
+	require.False(t, lock.Owns(ctx, key))
+	require.ErrorIs(t, ctx.Err(), context.Canceled)
+	requireOnly(t, lock.ErrLost, context.Cause(ctx))
+	// P6, G8: a re-entry of what was lost, or any acquire under its context, is
+	// told so; "not acquired" would run a fallback.
+	for _, k := range []string{key, "another"} {
+		_, held, err := l.Acquire(ctx, &lock.Policy{Reentrant: true}, k)
+		require.Nil(t, held)
+		requireOnly(t, lock.ErrLost, err)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+// S31, S54: "not the owner" is final: the context ends at once and no renewal follows.
+func TestLostWhenTheEngineSaysNotTheOwner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRenew = func(context.Context, func() error) error { return lock.ErrLost }
+		l := newLocker(t, b, nil)
+		began := time.Now()
+		ctx, held := acquire(t, t.Context(), l, renewed, "k")
+		<-ctx.Done()
+		require.InDelta(t, ttl/3, time.Since(began), float64(time.Millisecond))
+		requireLost(t, ctx, l, "k")
+		time.Sleep(3 * ttl)
+		require.EqualValues(t, 1, b.renewals.Load())
+		requireOnly(t, lock.ErrLost, release(held))
+		time.Sleep(ttl)
+		require.Zero(t, b.releases.Load(), "what is not ours is not released")
+	})
+}
+
+// S33, S55, G2: without a word from the engine the context ends before the
+// lease can end there, counted from before the acquire was sent.
+func TestSilenceEndsTheContextBeforeTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const rtt = time.Second
+		b := newScripted()
+		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			defer time.Sleep(rtt)
+			return do()
+		}
+		b.onRenew = hang
+		l := newLocker(t, b, nil)
+		sent := time.Now()
+		ctx, held := acquire(t, t.Context(), l, renewed, "k")
+		end := sent.Add(ttl - lock.Margin(ttl))
+
+		time.Sleep(time.Until(end) - 1)
+		require.NoError(t, lock.Check(ctx))
+		require.True(t, lock.Owns(ctx, "k"))
+		require.NoError(t, ctx.Err())
+		time.Sleep(1)
+		// This instant, whether or not a timer has fired.
+		requireOnly(t, lock.ErrLost, lock.Check(ctx))
+		require.False(t, lock.Owns(ctx, "k"))
+		<-ctx.Done()
+		require.Equal(t, end, time.Now())
+		requireLost(t, ctx, l, "k")
+		require.Greater(t, b.renewals.Load(), int64(2), "a third of the lease is not enough to give up")
+		requireOnly(t, lock.ErrLost, release(held))
+	})
+}
+
+// S53: failed renewals are repeated until the deadline, and one that gets
+// through is enough.
+func TestFailedRenewalsAreRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		last := time.Now()
+		b.onRenew = func(_ context.Context, do func() error) error {
+			if time.Since(last) < ttl*9/10 {
+				return errors.New("connection refused")
+			}
+			last = time.Now()
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		ctx, held := acquire(t, t.Context(), l, renewed, "k")
+		time.Sleep(10 * ttl)
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+		require.Less(t, b.renewals.Load(), int64(300), "no pause between tries")
+	})
+}
+
+// S20: a renewal counts from when it was sent, and one that is answered late,
+// but within the lease, keeps it.
+func TestLateAnswers(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		after time.Duration
+		kept  bool
+	}{
+		{"within the lease", ttl / 2, true},
+		{"after the lease", ttl, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				b.onRenew = func(ctx context.Context, do func() error) error {
+					err := do()
+					return errors.Join(err, wait(ctx, tc.after))
+				}
+				l := newLocker(t, b, nil)
+				ctx, held := acquire(t, t.Context(), l, renewed, "k")
+				time.Sleep(10 * ttl)
+				require.Equal(t, tc.kept, lock.Check(ctx) == nil)
+				require.Equal(t, tc.kept, release(held) == nil)
+			})
+		})
+	}
+}
+
+// renew=off: the context ends with the lease, and nothing is sent.
+func TestNoRenew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		began := time.Now()
+		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl, NoRenew: true}, "k")
+		<-ctx.Done()
+		require.Equal(t, ttl-lock.Margin(ttl), time.Since(began))
+		requireLost(t, ctx, l, "k")
+		requireOnly(t, lock.ErrLost, release(held))
+		require.Zero(t, b.renewals.Load())
+	})
+}
+
+// S57: a method that hangs is not renewed for ever.
+func TestMax(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		began := time.Now()
+		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl, Max: 5 * ttl}, "k")
+		<-ctx.Done()
+		require.GreaterOrEqual(t, time.Since(began), 5*ttl)
+		require.Less(t, time.Since(began), 6*ttl)
+		requireOnly(t, lock.ErrLost, release(held))
+		_, held = acquire(t, t.Context(), l, &lock.Policy{Wait: ttl}, "k")
+		require.NoError(t, release(held))
+	})
+}
+
+// S96, N5: the method's own results stay, and its success does not hide the loss.
+func TestLossIsJoinedWithTheMethodsOwnError(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRenew = func(context.Context, func() error) error { return lock.ErrLost }
+		l := newLocker(t, b, nil)
+		soldOut := errors.New("sold out")
+		for _, own := range []error{nil, soldOut} {
+			err := l.Do(t.Context(), renewed, "k", func(ctx context.Context) error {
+				<-ctx.Done()
+				return own
+			})
+			require.ErrorIs(t, err, lock.ErrLost)
+			require.Equal(t, own != nil, errors.Is(err, soldOut))
+			time.Sleep(ttl)
+		}
+		// What says so already is left as it is.
+		var cause error
+		err := l.Do(t.Context(), renewed, "k", func(ctx context.Context) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return cause
+		})
+		require.Same(t, cause, err)
+		time.Sleep(ttl)
+	})
+}
+
+// What was lost by silence may still be held by the engine: it is released, in
+// the background, and the next in line here gets it.
+func TestLostLeaseIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRenew = hang
+		l := newLocker(t, b, nil)
+		ctx, held := acquire(t, t.Context(), l, renewed, "k")
+		first := tokenOf(t, ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			ctx, held := acquire(t, t.Context(), l, renewed, "k")
+			require.Greater(t, tokenOf(t, ctx), first)
+			require.NoError(t, release(held))
+		}()
+		<-ctx.Done()
+		requireOnly(t, lock.ErrLost, release(held))
+		<-done
+		require.EqualValues(t, 2, b.releases.Load())
+	})
+}

@@ -1,0 +1,95 @@
+package lock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bubble runs f on a virtual clock; it fails when all of f's goroutines block
+// for ever, or wait from poll to poll for a day, and when one of them outlives it.
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		stuck := time.AfterFunc(24*time.Hour, func() { panic(t.Name() + " hangs") })
+		defer stuck.Stop()
+		f(t)
+	})
+}
+
+// newLocker returns a Locker that must be closable, with nothing left of it,
+// when the test ends.
+func newLocker(t *testing.T, b lock.Backend, opts *lock.Options) *lock.Locker {
+	t.Helper()
+	l := lock.New(b, opts)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+		require.Zero(t, l.Entries(), "keys left in the table")
+		require.Zero(t, l.Watched(), "leases left with the watchdog")
+	})
+	return l
+}
+
+// acquire takes key and fails the test if it can't.
+func acquire(t *testing.T, ctx context.Context, l *lock.Locker, p *lock.Policy, key string) (context.Context, *lock.Hold) {
+	t.Helper()
+	ctx, held, err := l.Acquire(ctx, p, key)
+	require.NoError(t, err)
+	return ctx, held
+}
+
+// release releases held and returns what it made of an error result of nil.
+func release(held *lock.Hold) (err error) {
+	held.Release(&err)
+	return err
+}
+
+// tokenOf returns the token that ctx must own.
+func tokenOf(t *testing.T, ctx context.Context) uint64 {
+	t.Helper()
+	token, ok := lock.Token(ctx)
+	require.True(t, ok, "no token")
+	return token
+}
+
+// alone fails the test when two are inside at once.
+type alone struct {
+	t      *testing.T
+	mu     sync.Mutex
+	inside bool
+}
+
+func (a *alone) run(f func()) {
+	a.set(true)
+	defer a.set(false)
+	f()
+}
+
+func (a *alone) set(inside bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if inside && a.inside {
+		a.t.Error("two are inside at once")
+	}
+	a.inside = inside
+}
+
+// together runs n goroutines and waits for them.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}

@@ -1,0 +1,67 @@
+package lock_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// S94: what can't be right is ErrInvalid, and nothing is sent for it.
+func TestInvalidPolicies(t *testing.T) {
+	b := newScripted()
+	l := newLocker(t, b, nil)
+	for name, p := range map[string]lock.Policy{
+		"negative ttl":  {TTL: -1},
+		"ttl of 1 ns":   {TTL: 1},
+		"ttl under 1ms": {TTL: time.Millisecond - 1},
+		"ttl overflow":  {TTL: math.MaxInt64},
+		"ttl too long":  {TTL: 150 * 365 * 24 * time.Hour},
+		"negative wait": {Wait: -time.Second},
+		"wait and try":  {Wait: time.Second, Try: true},
+		"negative max":  {Max: -time.Second},
+		"max, no renew": {Max: time.Second, NoRenew: true},
+		"read":          {Read: true},
+		"write":         {Write: true},
+		"fair":          {Fair: true},
+		"permits":       {Permits: 3},
+		"minus permits": {Permits: -3},
+		"at least":      {AtLeast: time.Second},
+		"skip":          {Skip: true},
+		"backend":       {Backend: "absent"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, held, err := l.Acquire(t.Context(), &p, "k")
+			require.Nil(t, held)
+			requireOnly(t, lock.ErrInvalid, err)
+			_, held, err = l.AcquireAll(t.Context(), lock.Request{Key: "a"}, lock.Request{Policy: &p, Key: "k"})
+			require.Nil(t, held)
+			requireOnly(t, lock.ErrInvalid, err)
+		})
+	}
+	_, _, err := l.Acquire(t.Context(), nil, "")
+	requireOnly(t, lock.ErrInvalid, err)
+	_, _, err = l.AcquireAll(t.Context())
+	requireOnly(t, lock.ErrInvalid, err)
+	require.Zero(t, b.acquires.Load(), "something was sent")
+}
+
+func TestExtremePoliciesWork(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		for _, p := range []lock.Policy{
+			{TTL: lock.MinTTL},
+			{TTL: 90 * 365 * 24 * time.Hour},
+			{Wait: math.MaxInt64},
+			{Max: math.MaxInt64},
+		} {
+			ctx, held := acquire(t, t.Context(), l, &p, "k")
+			time.Sleep(10 * lock.MinTTL)
+			require.NoError(t, lock.Check(ctx), "%+v", p)
+			require.NoError(t, release(held))
+		}
+	})
+}

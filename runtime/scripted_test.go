@@ -1,0 +1,158 @@
+package lock_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// scripted is memlock with a script for what an engine can do to its client.
+// An unset hook does what memlock does; do is that step.
+type scripted struct {
+	*memlock.Backend
+	onAcquire   func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error)
+	onUndo      func(ctx context.Context, a *lock.Acquisition) error
+	onRenew     func(ctx context.Context, do func() error) error
+	onRelease   func(ctx context.Context, last uint64, do func() error) error
+	onSubscribe func(ctx context.Context, do func() (lock.Subscription, error)) (lock.Subscription, error)
+
+	acquires, undos, renewals, releases atomic.Int64
+	closes, attaches                    atomic.Int64
+
+	mu      sync.Mutex
+	keys    []string // as they were acquired
+	undone  []string // ids of acquisitions
+	batches []int    // lengths of RenewAll
+}
+
+func newScripted() *scripted { return &scripted{Backend: memlock.New()} }
+
+func (s *scripted) Attach() { s.attaches.Add(1) }
+
+func (s *scripted) Close() error {
+	s.closes.Add(1)
+	return s.Backend.Close()
+}
+
+func (s *scripted) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+	s.acquires.Add(1)
+	s.mu.Lock()
+	s.keys = append(s.keys, a.Key)
+	s.mu.Unlock()
+	do := func() (lock.Lease, error) {
+		sent := lock.Now()
+		inner, err := s.Backend.Acquire(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		return &scriptedLease{Lease: inner, script: s, deadline: sent.Add(a.TTL)}, nil
+	}
+	if s.onAcquire == nil {
+		return do()
+	}
+	return s.onAcquire(ctx, a, do)
+}
+
+func (s *scripted) Undo(ctx context.Context, a *lock.Acquisition) error {
+	s.undos.Add(1)
+	s.mu.Lock()
+	s.undone = append(s.undone, a.ID)
+	s.mu.Unlock()
+	if s.onUndo == nil {
+		return s.Backend.Undo(ctx, a)
+	}
+	return s.onUndo(ctx, a)
+}
+
+func (s *scripted) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+	do := func() (lock.Subscription, error) { return s.Backend.Subscribe(ctx, a) }
+	if s.onSubscribe == nil {
+		return do()
+	}
+	return s.onSubscribe(ctx, do)
+}
+
+func (s *scripted) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+	s.mu.Lock()
+	s.batches = append(s.batches, len(leases))
+	s.mu.Unlock()
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = l.Renew(ctx, ttls[i])
+	}
+	return errs
+}
+
+// seen returns a copy of a record of s.
+func seen[T any](s *scripted, record *[]T) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(*record)
+}
+
+// plain hides what s can do beyond a Backend: it renews one by one.
+func (s *scripted) plain() lock.Backend { return struct{ lock.Backend }{s} }
+
+type scriptedLease struct {
+	lock.Lease
+	script *scripted
+
+	mu       sync.Mutex
+	deadline lock.Instant // by the answers that have come
+}
+
+func (l *scriptedLease) Deadline() lock.Instant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deadline
+}
+
+func (l *scriptedLease) Renew(ctx context.Context, ttl time.Duration) error {
+	l.script.renewals.Add(1)
+	sent := lock.Now()
+	do := func() error { return l.Lease.Renew(ctx, ttl) }
+	err := l.script.renew(ctx, do)
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.deadline = sent.Add(ttl)
+	}
+	return err
+}
+
+func (l *scriptedLease) Release(ctx context.Context, last uint64) error {
+	l.script.releases.Add(1)
+	do := func() error { return l.Lease.Release(ctx, last) }
+	if l.script.onRelease == nil {
+		return do()
+	}
+	return l.script.onRelease(ctx, last, do)
+}
+
+func (s *scripted) renew(ctx context.Context, do func() error) error {
+	if s.onRenew == nil {
+		return do()
+	}
+	return s.onRenew(ctx, do)
+}
+
+// hang answers nothing until ctx ends, as a stopped server does.
+func hang(ctx context.Context, _ func() error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// wait is a request or an answer that is d on its way.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,263 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func requests(keys ...string) []lock.Request {
+	reqs := make([]lock.Request, len(keys))
+	for i, k := range keys {
+		reqs[i].Key = k
+	}
+	return reqs
+}
+
+// G13: the order is by backend, then key, byte by byte; what is named twice is
+// taken once, and the caller's slice stays as it is.
+func TestAcquireAllTakesInOneOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, eu := newScripted(), newScripted()
+		l := newLocker(t, b, &lock.Options{Backends: map[string]lock.Backend{"eu": eu}})
+		eu.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			require.Len(t, seen(b, &b.keys), 4, "the other backend comes first")
+			return do()
+		}
+		reqs := append(requests("b", "a", "a2", "B", "a", "b"),
+			lock.Request{Policy: &lock.Policy{Backend: "eu"}, Key: "a"},
+			lock.Request{Policy: &lock.Policy{Backend: "eu"}, Key: "A"})
+		_, held, err := l.AcquireAll(t.Context(), reqs...)
+		require.NoError(t, err)
+		require.Equal(t, []string{"B", "a", "a2", "b"}, seen(b, &b.keys))
+		require.Equal(t, []string{"A", "a"}, seen(eu, &eu.keys))
+		require.Equal(t, "b", reqs[0].Key)
+		require.NoError(t, release(held))
+		require.EqualValues(t, 4, b.releases.Load())
+		require.EqualValues(t, 2, eu.releases.Load())
+	})
+}
+
+// S99: in opposite orders, by many, without a deadlock.
+func TestAcquireAllInOppositeOrders(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		a, b := &alone{t: t}, &alone{t: t}
+		together(40, func(i int) {
+			keys := []string{"a", "b"}
+			if i%2 == 0 {
+				keys = []string{"b", "a"}
+			}
+			_, held, err := l.AcquireAll(t.Context(), requests(keys...)...)
+			require.NoError(t, err)
+			a.run(func() { b.run(func() { time.Sleep(time.Millisecond) }) })
+			require.NoError(t, release(held))
+		})
+	})
+}
+
+// S21: one that can't be had gives back all the others, and its key is named.
+func TestAcquireAllOrNone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		_, theirs := acquire(t, t.Context(), l, nil, "b")
+		reqs := requests("a", "b", "c")
+		reqs[1].Policy = &lock.Policy{Method: "Shop.Move", Try: true}
+		ctx, held, err := l.AcquireAll(t.Context(), reqs...)
+		require.Nil(t, held)
+		require.Equal(t, t.Context(), ctx)
+		requireOnly(t, lock.ErrNotAcquired, err)
+		var where *lock.Error
+		require.ErrorAs(t, err, &where)
+		require.Equal(t, lock.Error{Op: "acquire", Method: "Shop.Move", Key: "b", Err: where.Err}, *where)
+		require.Equal(t, []string{"b", "a"}, seen(b, &b.keys))
+		require.EqualValues(t, 1, b.releases.Load())
+		require.Equal(t, 1, l.Entries())
+		require.NoError(t, release(theirs))
+	})
+}
+
+// Each policy's wait counts from the call, not from its turn in the order.
+func TestAcquireAllWithSeveralWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		for _, tc := range []struct{ freeA, want time.Duration }{
+			{2 * time.Second, 3 * time.Second}, // then b's wait of 3 s ends
+			{time.Hour, 5 * time.Second},       // a's own
+			{4 * time.Second, 4 * time.Second}, // b's is over before its turn
+		} {
+			_, a := acquire(t, t.Context(), l, nil, "a")
+			_, b := acquire(t, t.Context(), l, nil, "b")
+			free := time.AfterFunc(tc.freeA, func() { a.Release(nil) })
+			began := time.Now()
+			_, _, err := l.AcquireAll(t.Context(),
+				lock.Request{Policy: &lock.Policy{Wait: 5 * time.Second}, Key: "a"},
+				lock.Request{Policy: &lock.Policy{Wait: 3 * time.Second}, Key: "b"})
+			requireOnly(t, lock.ErrNotAcquired, err)
+			require.Equal(t, tc.want, time.Since(began))
+			if free.Stop() {
+				a.Release(nil)
+			}
+			b.Release(nil)
+		}
+	})
+}
+
+// The innermost acquisition took several: no single token is its; each has one.
+func TestTokensOfSeveral(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		outer, first := acquire(t, t.Context(), l, nil, "z")
+		ctx, held, err := l.AcquireAll(outer, requests("a", "b")...)
+		require.NoError(t, err)
+		token, ok := lock.Token(ctx)
+		require.False(t, ok)
+		require.Zero(t, token)
+		for _, key := range []string{"a", "b", "z"} {
+			_, ok := lock.TokenOf(ctx, key)
+			require.True(t, ok, key)
+			require.True(t, lock.Owns(ctx, key))
+		}
+		_, ok = lock.TokenOf(ctx, "c")
+		require.False(t, ok)
+		nested, inner := acquire(t, ctx, l, nil, "c")
+		c, _ := lock.TokenOf(nested, "c")
+		require.Equal(t, c, tokenOf(t, nested))
+		inner.Release(nil)
+		require.NoError(t, release(held))
+		_, ok = lock.TokenOf(ctx, "a")
+		require.False(t, ok)
+		require.NoError(t, release(first))
+
+		// One key, named twice, is a single one.
+		ctx, held, err = l.AcquireAll(t.Context(), requests("a", "a")...)
+		require.NoError(t, err)
+		tokenOf(t, ctx)
+		require.NoError(t, release(held))
+	})
+}
+
+// The loss of any of them ends the method, and Check covers the whole chain.
+func TestLossOfOneOfSeveral(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, lost := range []string{"a", "b", "z"} {
+			b := newScripted()
+			l := newLocker(t, b, nil)
+			b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+				lease, err := do()
+				if err == nil && a.Key == lost {
+					lease = &disowned{lease}
+				}
+				return lease, err
+			}
+			outer, first := acquire(t, t.Context(), l, renewed, "z")
+			ctx, held, err := l.AcquireAll(outer, lock.Request{Policy: renewed, Key: "a"}, lock.Request{Policy: renewed, Key: "b"})
+			require.NoError(t, err)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			requireOnly(t, lock.ErrLost, lock.Check(ctx))
+			require.Equal(t, lost == "z", lock.Check(outer) != nil)
+			require.Equal(t, lost != "z", errors.Is(release(held), lock.ErrLost))
+			require.Equal(t, lost == "z", errors.Is(release(first), lock.ErrLost))
+		}
+	})
+}
+
+// disowned is a lease that the engine knows nothing of at its first renewal.
+type disowned struct{ lock.Lease }
+
+func (disowned) Renew(context.Context, time.Duration) error { return lock.ErrLost }
+
+// One is lost while another is waited for: nothing has run, all is taken anew.
+func TestLossWhileWaitingForAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		_, theirs := acquire(t, t.Context(), l, nil, "b")
+		time.AfterFunc(3*ttl, func() { theirs.Release(nil) })
+		ctx, held, err := l.AcquireAll(t.Context(),
+			lock.Request{Policy: &lock.Policy{TTL: ttl, NoRenew: true}, Key: "a"}, lock.Request{Key: "b"})
+		require.NoError(t, err)
+		require.NoError(t, ctx.Err())
+		require.NoError(t, lock.Check(ctx))
+		require.Equal(t, []string{"b", "a", "b", "a", "b"}, seen(b, &b.keys))
+		require.NoError(t, release(held))
+	})
+}
+
+// What the chain holds already is re-entered; without reentrant that is known
+// before anything is sent or waited for.
+func TestAcquireAllInsideALock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		outer, first := acquire(t, t.Context(), l, nil, "b")
+		outerToken := tokenOf(t, outer)
+		_, theirs := acquire(t, t.Context(), l, nil, "a")
+		sent := b.acquires.Load()
+		_, _, err := l.AcquireAll(outer, requests("a", "b")...)
+		requireOnly(t, lock.ErrDeadlock, err)
+		require.Equal(t, sent, b.acquires.Load())
+		require.NoError(t, release(theirs))
+
+		reqs := requests("a", "b")
+		reqs[1].Policy = &lock.Policy{Reentrant: true}
+		ctx, held, err := l.AcquireAll(outer, reqs...)
+		require.NoError(t, err)
+		again, _ := lock.TokenOf(ctx, "b")
+		require.Equal(t, outerToken, again)
+		require.NoError(t, release(held))
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		require.NoError(t, lock.Check(outer))
+		require.NoError(t, outer.Err())
+		require.NoError(t, release(first))
+	})
+}
+
+// A context that only re-enters ends with its call too, and leaves nothing with
+// the outer one.
+func TestAcquireAllOfReentriesEndsItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		outer, first, err := l.AcquireAll(t.Context(), requests("a", "b")...)
+		require.NoError(t, err)
+		reqs := requests("a", "b")
+		reqs[0].Policy, reqs[1].Policy = &lock.Policy{Reentrant: true}, &lock.Policy{Reentrant: true}
+		ctx, held, err := l.AcquireAll(outer, reqs...)
+		require.NoError(t, err)
+		require.NoError(t, ctx.Err())
+		require.NoError(t, release(held))
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+		require.NoError(t, outer.Err())
+		require.NoError(t, release(first))
+	})
+}
+
+// A cancel while it waits for the second gives back the first.
+func TestAcquireAllCancelled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		_, theirs := acquire(t, t.Context(), l, nil, "b")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, _, err := l.AcquireAll(ctx, requests("a", "b")...)
+			done <- err
+		}()
+		synctest.Wait()
+		require.Equal(t, 2, l.Entries())
+		cancel()
+		err := <-done
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 1, l.Entries())
+		require.NoError(t, release(theirs))
+	})
+}

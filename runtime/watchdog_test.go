@@ -1,0 +1,141 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// commands is how many commands of a hundred leases the batches make.
+func commands(batches []int) int {
+	n := 0
+	for _, b := range batches {
+		n += (b + 99) / 100
+	}
+	return n
+}
+
+// S58, G11: after the first period, 10,000 holds cost one command per hundred
+// and period, and no goroutine each.
+func TestTenThousandHoldsRenewInBatches(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const holds = 10_000
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		before := runtime.NumGoroutine()
+		p := &lock.Policy{TTL: 30 * time.Second}
+		all := make([]*lock.Hold, holds)
+		ctxs := make([]context.Context, holds)
+		for i := range all {
+			ctxs[i], all[i] = acquire(t, t.Context(), l, p, fmt.Sprint("k", i))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(20 * time.Second)
+		for range 5 {
+			b.mu.Lock()
+			b.batches = nil
+			b.mu.Unlock()
+			time.Sleep(9 * time.Second) // the shortest period, by jitter
+			require.LessOrEqual(t, commands(seen(b, &b.batches)), holds/100)
+		}
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+5)
+		for i, held := range all {
+			require.NoError(t, lock.Check(ctxs[i]))
+			require.NoError(t, release(held))
+		}
+	})
+}
+
+// A hung engine is asked again, by few goroutines, and all contexts end in time.
+func TestHungEngineCostsFewGoroutines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const holds = 1_000
+		b := newScripted()
+		b.onRenew = hang
+		l := newLocker(t, b.plain(), nil)
+		before := runtime.NumGoroutine()
+		all := make([]*lock.Hold, holds)
+		ctxs := make([]context.Context, holds)
+		for i := range all {
+			ctxs[i], all[i] = acquire(t, t.Context(), l, renewed, fmt.Sprint("k", i))
+		}
+		time.Sleep(ttl - lock.Margin(ttl) - time.Millisecond)
+		require.LessOrEqual(t, runtime.NumGoroutine(), before+200)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		for i, held := range all {
+			require.ErrorIs(t, context.Cause(ctxs[i]), lock.ErrLost)
+			require.ErrorIs(t, release(held), lock.ErrLost)
+		}
+	})
+}
+
+// One backend's silence, or one key's, keeps no other from being renewed.
+func TestHungBackendDoesNotHoldUpAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		hung, well := newScripted(), newScripted()
+		hung.onRenew = hang
+		l := newLocker(t, hung, &lock.Options{Backends: map[string]lock.Backend{"eu": well}})
+		lost, first := acquire(t, t.Context(), l, renewed, "k")
+		kept, second := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl, Backend: "eu"}, "k")
+		time.Sleep(5 * ttl)
+		require.Error(t, lost.Err())
+		require.NoError(t, lock.Check(kept))
+		require.ErrorIs(t, release(first), lock.ErrLost)
+		require.NoError(t, release(second))
+	})
+}
+
+// S56, G7: the watch ends before the release is sent: nothing renews from then
+// on, and an answer still to come changes nothing.
+func TestNoRenewalAfterRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		var releasing atomic.Bool
+		b.onRenew = func(ctx context.Context, do func() error) error {
+			require.False(t, releasing.Load(), "renewed while it is released")
+			if err := wait(ctx, time.Second); err != nil {
+				return err
+			}
+			return do()
+		}
+		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
+			releasing.Store(true)
+			return hang(ctx, do)
+		}
+		l := lock.New(b, nil)
+		_, held := acquire(t, t.Context(), l, renewed, "k")
+		time.Sleep(ttl/3 + time.Millisecond) // a renewal is on its way
+		require.EqualValues(t, 1, b.renewals.Load())
+		require.NoError(t, release(held))
+		time.Sleep(3 * ttl)
+		require.EqualValues(t, 1, b.renewals.Load())
+		require.Zero(t, l.Watched())
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
+
+// A backend that breaks the contract of RenewAll loses nobody's lock wrongly.
+func TestRenewAllWithTooFewResults(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &forgetful{newScripted()}
+		l := newLocker(t, b, nil)
+		began := time.Now()
+		ctx, held := acquire(t, t.Context(), l, renewed, "k")
+		<-ctx.Done()
+		require.Equal(t, ttl-lock.Margin(ttl), time.Since(began))
+		require.ErrorIs(t, release(held), lock.ErrLost)
+	})
+}
+
+type forgetful struct{ *scripted }
+
+func (forgetful) RenewAll(context.Context, []lock.Lease, []time.Duration) []error { return nil }
