@@ -266,6 +266,41 @@ func TestWaitEndsAsTheTurnComes(t *testing.T) {
 	}
 }
 
+// late is a context that has ended, though its Done is yet to be seen.
+type late struct {
+	context.Context
+	ended atomic.Bool
+}
+
+func (l *late) Err() error {
+	if l.ended.Load() {
+		return context.Canceled
+	}
+	return l.Context.Err()
+}
+
+// S25: the same for a cancel: who is given the turn first passes it on unused.
+func TestCancelAsTheTurnComes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		ctx := &late{Context: t.Context()}
+		done := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(ctx, nil, "k")
+			done <- err
+		}()
+		synctest.Wait()
+		ctx.ended.Store(true)
+		require.NoError(t, release(held))
+		err := <-done
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.ErrorIs(t, err, context.Canceled)
+		require.EqualValues(t, 1, b.acquires.Load())
+	})
+}
+
 // The wait of a policy is no deadline of the caller's.
 func TestWaitThatEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -27,8 +27,10 @@ func (i Instant) Add(d time.Duration) Instant {
 
 // Left returns how long it is from now until i: zero or less once i has
 // passed, on either clock.
-func (i Instant) Left() time.Duration {
-	now := time.Now()
+func (i Instant) Left() time.Duration { return i.leftAt(time.Now()) }
+
+// leftAt is Left for a caller that has just read the clock.
+func (i Instant) leftAt(now time.Time) time.Duration {
 	return i.at.Sub(now) - max(0, machine.slept(now)-i.slept)
 }
 
@@ -38,9 +40,6 @@ func (i Instant) leftMeasured() time.Duration {
 	now := time.Now()
 	return i.at.Sub(now) - max(0, machine.measure()-i.slept)
 }
-
-// since returns how long ago i was.
-func (i Instant) since() time.Duration { return -i.Left() }
 
 // sleepClock knows how long the machine has slept since boot. Asking the
 // kernel costs several readings of Go's clock, so slept asks only when wall

@@ -17,7 +17,7 @@ import (
 // the context when the watchdog looks next.
 func TestSuspendEndsTheLease(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
-	short := &lock.Policy{TTL: 300 * time.Millisecond}
+	short := &lock.Policy{TTL: 2 * time.Second}
 	ctx, held := acquire(t, t.Context(), l, short, "k")
 	kept, second := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k2")
 	require.NoError(t, lock.Check(ctx))
@@ -42,17 +42,12 @@ func TestSuspendEndsTheLease(t *testing.T) {
 // and answered after.
 func TestSuspendDuringARenewal(t *testing.T) {
 	b := newScripted()
-	asleep := make(chan struct{})
 	b.onRenew = func(_ context.Context, do func() error) error {
-		err := do()
-		lock.Suspend(time.Minute)
-		close(asleep)
-		b.onRenew = nil
-		return err
+		defer lock.Suspend(time.Minute)
+		return do()
 	}
 	l := newLocker(t, b, nil)
-	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 100 * time.Millisecond}, "k")
-	<-asleep
+	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Second}, "k")
 	<-ctx.Done()
 	requireOnly(t, lock.ErrLost, context.Cause(ctx))
 	requireOnly(t, lock.ErrLost, release(held))

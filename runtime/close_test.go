@@ -172,6 +172,51 @@ func TestCloseRacesWithRelease(t *testing.T) {
 	})
 }
 
+// Close takes away one lock while another is being released: that one is the
+// method's own to release, and is not released twice.
+func TestCloseLeavesAloneWhatIsReleased(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := lock.New(b, nil)
+		holds := map[string]*lock.Hold{}
+		var first, second string
+		// Close has its list of what is held, and takes away the first of it.
+		taking := func(key string) {
+			if first != "" {
+				return
+			}
+			first, second = key, map[string]string{"a": "b", "b": "a"}[key]
+			require.NoError(t, release(holds[second]))
+		}
+		b.onSubscribe = func(_ context.Context, a *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error) {
+			s, err := do()
+			return &watched{s, func() { taking(a.Key) }}, err
+		}
+		other := newLocker(t, b.Backend, nil)
+		for _, key := range []string{"a", "b"} { // who had to wait has a subscription
+			_, theirs := acquire(t, t.Context(), other, nil, key)
+			time.AfterFunc(time.Second, func() { theirs.Release(nil) })
+			_, holds[key] = acquire(t, t.Context(), l, nil, key)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, l.Close(ctx), context.Canceled)
+		require.ElementsMatch(t, []string{first, second}, seen(b, &b.freed))
+		require.ErrorIs(t, release(holds[first]), lock.ErrLost)
+	})
+}
+
+// watched tells when it is closed.
+type watched struct {
+	lock.Subscription
+	closing func()
+}
+
+func (w *watched) Close() {
+	w.closing()
+	w.Subscription.Close()
+}
+
 // Close clears up what is still to be cleared up, while its context allows it.
 func TestCloseFinishesCleaningUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -27,8 +27,9 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) 
 		return nil, because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
 			" was over when its grant arrived; a longer ttl is needed"))
 	}
+	h.waited = h.waited || c.queued
 	e.shard.mu.Lock()
-	e.give(h, lk)
+	e.give(h, lk, time.Now())
 	e.rejectTries()
 	e.shard.mu.Unlock()
 	l.watchdog.add(lk)

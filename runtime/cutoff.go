@@ -10,6 +10,9 @@ import (
 // cancelled when outer is. It is unless context.WithoutCancel lies between
 // them; under a deadline of its own, such a context looks like any other.
 func endsWith(ctx context.Context, outer *ownedContext) bool {
+	if ctx == context.Context(outer) {
+		return true
+	}
 	done := ctx.Done()
 	if done == nil {
 		return false

@@ -65,6 +65,7 @@ const (
 	granted  turn = iota // the hold has been given the lease
 	compete              // go and compete at the backend
 	rejected             // for Try: the key is held by another
+	shut                 // the Locker is closing
 )
 
 // errHeld is the cause of a Try that found the key held inside this process.
@@ -89,10 +90,17 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 			s.mu.Unlock()
 			return nil, because(ErrNotAcquired, errHeld)
 		}
-		w := &waiter{hold: h, turn: make(chan turn, 1)}
+		if l.closed.Load() { // under the mutex, so that Close finds all others in line
+			s.mu.Unlock()
+			return nil, ErrClosed
+		}
+		w := l.waiters.Get().(*waiter)
+		w.hold, h.waited = h, true
 		e.push(w)
 		s.mu.Unlock()
 		t, err := l.await(ctx, e, w, end)
+		w.hold = nil
+		l.waiters.Put(w)
 		switch {
 		case err != nil:
 			return nil, err
@@ -100,6 +108,8 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 			return l.compete(ctx, e, h, end)
 		case t == rejected:
 			return nil, because(ErrNotAcquired, errHeld)
+		case t == shut:
+			return nil, ErrClosed
 		case h.lostCause() == nil:
 			return h, nil
 		}
@@ -125,8 +135,6 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 		err = gaveUp(ctx)
 	case <-timer:
 		err = waited(w.hold.policy)
-	case <-l.closing:
-		err = ErrClosed
 	}
 	e.shard.mu.Lock()
 	if w.queued {
@@ -137,7 +145,7 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	e.shard.mu.Unlock()
 	switch <-w.turn {
 	case granted:
-		l.pass(ended, w.hold)
+		l.pass(ended, w.hold, time.Now())
 	case compete:
 		l.next(e)
 	}
@@ -158,7 +166,7 @@ func waited(p *Policy) error {
 // pass ends h's part in its lease: the next in line gets it, if the lease can
 // be handed on, else it is released at the backend, in bounded time. It
 // returns ErrLost if the engine answered that the lease was no longer h's.
-func (l *Locker) pass(ctx context.Context, h *hold) error {
+func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	e := h.entry
 	e.shard.mu.Lock()
 	if e.holder != h { // lost meanwhile, as h.lost says: the entry is no longer h's
@@ -166,9 +174,10 @@ func (l *Locker) pass(ctx context.Context, h *hold) error {
 		return nil
 	}
 	lease := e.lease
-	if w := e.first; w != nil && lease.canHandTo(w.hold.policy) {
+	if w := e.first; w != nil && lease.canHandTo(w.hold.policy, now) {
 		e.remove(w)
-		e.give(w.hold, lease)
+		e.give(w.hold, lease, now)
+		w.hold.handed = true
 		e.shard.mu.Unlock()
 		w.turn <- granted
 		return nil
@@ -182,8 +191,8 @@ func (l *Locker) pass(ctx context.Context, h *hold) error {
 }
 
 // give makes h the holder of e by lease, with the next token. The shard is locked.
-func (e *entry) give(h *hold, lease *leased) {
-	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), Now()
+func (e *entry) give(h *hold, lease *leased, now time.Time) {
+	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
 	lease.holder.Store(h)
 }
@@ -204,6 +213,21 @@ func (l *Locker) next(e *entry) {
 	e.shard.mu.Unlock()
 	if sub != nil {
 		sub.Close()
+	}
+}
+
+// shutOut answers all that wait in line for a Locker that is closing.
+func (l *Locker) shutOut() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			for w := e.first; w != nil; w = e.first {
+				e.remove(w)
+				w.turn <- shut
+			}
+		}
+		s.mu.Unlock()
 	}
 }
 

@@ -17,6 +17,9 @@ func (l *Locker) Entries() int {
 	return n
 }
 
+// Active returns how many acquires and holds are under way.
+func (l *Locker) Active() int64 { return l.active.Load() }
+
 // Watched returns how many leases l's watchdog looks after.
 func (l *Locker) Watched() int {
 	l.watchdog.mu.Lock()

@@ -107,6 +107,7 @@ func TestTenureIsNotRenewed(t *testing.T) {
 		synctest.Wait()
 		go enter("theirs", other, 0)
 		time.Sleep(ttl)
+		synctest.Wait()
 		require.Equal(t, []string{"ours", "theirs", "ours again"}, order)
 		require.Positive(t, b.renewals.Load())
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -27,22 +26,22 @@ type hold struct {
 	policy *Policy
 	lease  *leased
 	token  uint64
-	began  Instant
+	began  time.Time
+	waited bool // in line, or at the engine
+	handed bool // the lease came from the hold before
 
-	mu     sync.Mutex
-	cancel context.CancelCauseFunc // of the method's context; nil before it began
-	lost   atomic.Pointer[error]   // set once, with the entry's end
+	method atomic.Pointer[methodContext] // nil before the method's call began
+	lost   atomic.Pointer[error]         // set once, with the entry's end
 
-	first entering // by whoever acquired it; here to save allocations
+	// Of whoever acquired it; here to save allocations.
+	first entering
+	ctx   methodContext
 }
 
 // endLost ends the method's context, if it began; begin does it otherwise.
 func (h *hold) endLost(cause error) {
-	h.mu.Lock()
-	cancel := h.cancel
-	h.mu.Unlock()
-	if cancel != nil {
-		cancel(h.fail("hold", cause))
+	if m := h.method.Load(); m != nil {
+		m.end(h.fail("hold", cause))
 	}
 }
 
@@ -73,7 +72,7 @@ func (h *hold) fail(op string, cause error) error {
 // renews reports whether the watchdog is to go on renewing for this holder.
 func (h *hold) renews() bool {
 	p := h.policy
-	return !p.NoRenew && (p.Max == 0 || h.began.since() < p.Max)
+	return !p.NoRenew && (p.Max == 0 || time.Since(h.began) < p.Max)
 }
 
 // Hold is what an acquire returns beside the context: the duty to release.
@@ -81,9 +80,9 @@ type Hold struct {
 	ctx    context.Context // the method's
 	caller context.Context // what it was derived from
 	frame  *frame
-	parent *frame  // the frame that this one re-enters; nil for an outermost one
-	rest   []*Hold // where several locks were taken: all of them, this one is only their face
-	cancel context.CancelCauseFunc
+	parent *frame         // the frame that this one re-enters; nil for an outermost one
+	rest   []*Hold        // where several locks were taken: all of them, this one is only their face
+	method *methodContext // nil for a re-entry
 }
 
 // entering is what one acquire or re-entry makes: what it returns, and the
@@ -109,21 +108,19 @@ type frame struct {
 func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	x := &h.first
 	x.frame.hold, x.frame.outer, x.frame.ctx = h, outer, &x.owned
-	inner, cancel := context.WithCancelCause(ctx)
-	x.owned = ownedContext{Context: inner, frame: &x.frame}
-	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, cancel: cancel}
-	h.begin(cancel)
+	h.ctx.caller = ctx
+	x.owned = ownedContext{Context: &h.ctx, frame: &x.frame}
+	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, method: &h.ctx}
+	h.begin(&h.ctx)
 	return &x.held
 }
 
-// begin hands h the means to end its method's context; a loss that came before
-// ends it at once.
-func (h *hold) begin(cancel context.CancelCauseFunc) {
-	h.mu.Lock()
-	h.cancel = cancel
-	h.mu.Unlock()
+// begin notes the context of the method, to be ended by a loss; one that came
+// before ends it at once.
+func (h *hold) begin(m *methodContext) {
+	h.method.Store(m)
 	if cause := h.lostCause(); cause != nil {
-		cancel(h.fail("hold", cause))
+		m.end(h.fail("hold", cause))
 	}
 }
 
@@ -201,7 +198,7 @@ func (h *Hold) Release(errp *error) {
 	case h.rest == nil:
 		h.releaseOne(h.caller, errp)
 	default:
-		h.cancel(errReturned)
+		h.method.end(errReturned)
 		ctx := newReleaseContext(h.caller) // the bound is for all of them together
 		defer ctx.finish()
 		for _, one := range slices.Backward(h.rest) {
@@ -248,8 +245,9 @@ func (h *Hold) release(ctx context.Context) error {
 	hold := h.frame.hold
 	// Children of the method that still run hear of the end before anyone
 	// else can be inside.
-	h.cancel(errReturned)
-	if hold.lostCause() == nil && hold.lease.deadline().Left() <= 0 {
+	h.method.end(errReturned)
+	now := time.Now()
+	if hold.lostCause() == nil && hold.lease.deadline().leftAt(now) <= 0 {
 		hold.locker.lose(hold.lease, errLeaseOver)
 	}
 	if cause := hold.lostCause(); cause != nil {
@@ -259,12 +257,16 @@ func (h *Hold) release(ctx context.Context) error {
 		}
 		return hold.fail("release", cause)
 	}
-	if err := hold.locker.pass(ctx, hold); err != nil {
-		return hold.fail("release", errNotOwner)
-	}
+	err := hold.locker.pass(ctx, hold, now)
 	if cause := hold.lostCause(); cause != nil { // lost while pass was about to begin
 		return hold.fail("release", cause)
 	}
+	if isLost(err) {
+		err = hold.fail("release", errNotOwner)
+		hold.observe(Lost, now.Sub(hold.began), err)
+		return err
+	}
+	hold.observe(Released, now.Sub(hold.began), err)
 	return nil
 }
 

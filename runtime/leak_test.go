@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +20,6 @@ func TestTenThousandCyclesLeaveNothing(t *testing.T) {
 		b.onRenew = func(context.Context, func() error) error { return lock.ErrLost }
 		l := newLocker(t, b, nil)
 		_, theirs := acquire(t, t.Context(), newLocker(t, b.Backend, nil), nil, "theirs")
-		before := runtime.NumGoroutine()
 		together(100, func(g int) {
 			for i := range 100 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i%5)*time.Millisecond)
@@ -40,7 +38,7 @@ func TestTenThousandCyclesLeaveNothing(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, l.Entries())
 		require.Zero(t, l.Watched())
-		require.LessOrEqual(t, runtime.NumGoroutine(), before+1, "more than the watchdog")
+		require.LessOrEqual(t, goroutines(), 2, "more than the watchdogs of two Lockers")
 		require.NoError(t, release(theirs))
 	})
 }
@@ -48,15 +46,14 @@ func TestTenThousandCyclesLeaveNothing(t *testing.T) {
 // A Locker that was never used, or is idle again, has no more than its watchdog.
 func TestIdleLockerHasNoGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		before := runtime.NumGoroutine()
 		l := lock.New(newScripted(), nil)
-		require.Equal(t, before, runtime.NumGoroutine())
+		require.Zero(t, goroutines())
 		_, held := acquire(t, t.Context(), l, nil, "k")
 		require.NoError(t, release(held))
 		synctest.Wait()
-		require.Equal(t, before+1, runtime.NumGoroutine())
+		require.Equal(t, 1, goroutines())
 		require.NoError(t, l.Close(t.Context()))
 		synctest.Wait()
-		require.Equal(t, before, runtime.NumGoroutine())
+		require.Zero(t, goroutines())
 	})
 }

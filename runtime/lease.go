@@ -46,8 +46,8 @@ func margin(ttl time.Duration) time.Duration {
 // a word to the engine: within the tenure, with a token left, with all of p's
 // own ttl still ahead, and not much more, so that a crash under a short ttl
 // does not keep the key for a long one.
-func (lk *leased) canHandTo(p *Policy) bool {
-	return lk.token < lk.end && lk.handOnUntil.Left() > 0 && lk.Lease.Deadline().Left() >= p.ttl() &&
+func (lk *leased) canHandTo(p *Policy, now time.Time) bool {
+	return lk.token < lk.end && lk.handOnUntil.leftAt(now) > 0 && lk.Lease.Deadline().leftAt(now) >= p.ttl() &&
 		lk.acquisition.TTL <= p.ttl()+lk.entry.holder.locker.tenure(p.ttl())
 }
 
@@ -61,7 +61,7 @@ func (lk *leased) nextToken() uint64 {
 // and 100 ms after ctx ended. What is not done by then goes on in the
 // background. Where several are released for one caller, ctx is the
 // releaseContext that bounds them all. It returns ErrLost if the engine
-// answered "not yours".
+// answered "not yours", and any other error for what goes on.
 func (l *Locker) release(ctx context.Context, lk *leased) error {
 	rc, shared := ctx.(*releaseContext)
 	if !shared {
@@ -73,7 +73,7 @@ func (l *Locker) release(ctx context.Context, lk *leased) error {
 		return err
 	}
 	l.discard(lk)
-	return nil
+	return err
 }
 
 // discard releases lease in the background.
@@ -104,6 +104,7 @@ func (l *Locker) lose(lk *leased, cause error) bool {
 	e.shard.mu.Unlock()
 	l.watchdog.remove(lk)
 	h.endLost(cause)
+	h.observe(Lost, time.Since(h.began), h.fail("hold", cause))
 	l.next(e)
 	return true
 }

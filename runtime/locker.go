@@ -26,6 +26,9 @@ type Options struct {
 	// DefaultHandOff, a negative value that every hold gets a lease of its own.
 	// It is never longer than a quarter of the lease.
 	HandOff time.Duration
+
+	// Observer hears what the Locker does: metrics, traces, logs. nil: nobody.
+	Observer Observer
 }
 
 // Locker guards methods by locks of one or several backends. One Locker serves
@@ -35,15 +38,17 @@ type Locker struct {
 	count    atomic.Uint64
 	backends map[string]Backend // "" is the Locker's own
 	handOff  time.Duration
+	observer Observer // or nil
 
 	shards   [64]shard
+	waiters  sync.Pool // of *waiter: each takes its turn, or leaves the line, before it is done
 	watchdog watchdog
 	janitor  janitor
 
 	active  atomic.Int64  // acquires under way and holds
 	closed  atomic.Bool   // no new acquire begins
 	seized  atomic.Bool   // Close has waited long enough: nothing is held any more
-	closing chan struct{} // closed by Close: waiters give up
+	closing chan struct{} // closed by Close: whoever competes at a backend gives up
 	idle    chan struct{} // closed when active is 0 after closing
 	once    sync.Once
 	gone    sync.Once
@@ -62,6 +67,7 @@ func New(b Backend, opts *Options) *Locker {
 		id:       newUUID(),
 		backends: map[string]Backend{"": b},
 		handOff:  opts.HandOff,
+		observer: opts.Observer,
 		closing:  make(chan struct{}),
 		idle:     make(chan struct{}),
 	}
@@ -74,6 +80,7 @@ func New(b Backend, opts *Options) *Locker {
 		}
 		l.backends[name] = named
 	}
+	l.waiters.New = func() any { return &waiter{turn: make(chan turn, 1)} }
 	for i := range l.shards {
 		l.shards[i].entries = map[entryID]*entry{}
 	}
@@ -97,24 +104,27 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	if p == nil {
 		p = defaultPolicy
 	}
+	called := l.observedSince()
 	outer := owned(ctx)
 	f := outer.find(l, p.Backend, key)
 	if err := l.admit(ctx, p, key, f); err != nil {
-		return ctx, nil, failed(p, key, err)
+		return ctx, nil, l.reject(p, key, called, err)
 	}
 	if f != nil {
 		held, err := f.reenter(ctx, outer, p, l.waitEnd(p))
 		if err != nil {
 			l.leave()
-			return ctx, nil, failed(p, key, err)
+			return ctx, nil, l.reject(p, key, called, err)
 		}
+		l.observeEntry(Reentered, p, f.hold, called)
 		return held.ctx, held, nil
 	}
 	h, err := l.take(ctx, p, key, l.waitEnd(p))
 	if err != nil {
 		l.leave()
-		return ctx, nil, failed(p, key, err)
+		return ctx, nil, l.reject(p, key, called, err)
 	}
+	l.observeHold(h, called)
 	held := h.enter(ctx, outer)
 	return held.ctx, held, nil
 }
@@ -128,7 +138,7 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 	reqs = inOrder(reqs)
 	switch len(reqs) {
 	case 0:
-		return ctx, nil, failed(defaultPolicy, "", invalidf("AcquireAll needs a request"))
+		return ctx, nil, l.reject(defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
 	case 1:
 		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
 	}
@@ -178,10 +188,11 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 }
 
 // Close makes every new acquire and every waiting one fail with [ErrClosed]
-// (a method that runs may still re-enter the locks that it holds), waits until all holds are released or ctx ends, takes away the locks that
-// are then left (their methods get [ErrLost]), and frees the backends. After
-// it no goroutine, timer or subscription of the Locker lives. Its error says
-// that ctx ended first. A second call does nothing.
+// (a method that runs may still re-enter the locks that it holds), waits until
+// all holds are released or ctx ends, takes away the locks that are then left
+// (their methods get [ErrLost]), and frees the backends. After it no goroutine,
+// timer or subscription of the Locker lives. Its error says that ctx ended
+// first. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) (err error) {
 	l.once.Do(func() { err = l.close(ctx) })
 	return err
@@ -190,6 +201,7 @@ func (l *Locker) Close(ctx context.Context) (err error) {
 func (l *Locker) close(ctx context.Context) error {
 	l.closed.Store(true)
 	close(l.closing)
+	l.shutOut()
 	l.active.Add(1) // so that leave sees the last one go
 	l.leave()
 	var err error
@@ -283,8 +295,4 @@ func newUUID() string {
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-func failed(p *Policy, key string, err error) error {
-	return &Error{Op: "acquire", Method: p.Method, Key: key, Err: err}
 }

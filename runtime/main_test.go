@@ -1,7 +1,9 @@
 package lock_test
 
 import (
+	"bytes"
 	"context"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -23,6 +25,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 		stuck := time.AfterFunc(24*time.Hour, func() { panic(t.Name() + " hangs") })
 		defer stuck.Stop()
 		f(t)
+		synctest.Wait() // a goroutine of f may be about to end
 	})
 }
 
@@ -34,6 +37,7 @@ func newLocker(t *testing.T, b lock.Backend, opts *lock.Options) *lock.Locker {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
+		require.Zero(t, l.Active(), "acquires and holds that have not ended, or ended twice")
 		require.NoError(t, l.Close(ctx))
 		require.Zero(t, l.Entries(), "keys left in the table")
 		require.Zero(t, l.Watched(), "leases left with the watchdog")
@@ -61,6 +65,20 @@ func tokenOf(t *testing.T, ctx context.Context) uint64 {
 	token, ok := lock.Token(ctx)
 	require.True(t, ok, "no token")
 	return token
+}
+
+// goroutines returns how many goroutines run the Locker's code. (The count of
+// package runtime has the collector's now and then.)
+func goroutines() int {
+	stacks := make([]byte, 8<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	n := 0
+	for _, one := range bytes.Split(stacks, []byte("\n\n")) {
+		if bytes.Contains(one, []byte("lockgen/runtime.")) {
+			n++
+		}
+	}
+	return n
 }
 
 // alone fails the test when two are inside at once.

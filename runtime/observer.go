@@ -38,9 +38,8 @@ const (
 	// Acquired: a hold began on a lease of its own. Duration is from the call to
 	// the hold.
 	Acquired EventKind = iota + 1
-	// Waited: a call had to queue, in this process or at the engine, whether or
-	// not it got the lock. Duration is how long. It comes beside the event
-	// that says how it ended.
+	// Waited: a call that got the lock had to queue for it, in this process or
+	// at the engine. Duration is from the call. Acquired or HandedOff follows.
 	Waited
 	// HandedOff: a hold began on the lease of the one before it, without a
 	// command to the engine. Duration is from the call to the hold.
@@ -126,4 +125,49 @@ func (e Event) level() slog.Level {
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug
+}
+
+// observedSince returns the time, for a Duration, if anybody hears of it.
+func (l *Locker) observedSince() time.Time {
+	if l == nil || l.observer == nil {
+		return time.Time{}
+	}
+	return time.Now()
+}
+
+// reject returns the error of an acquire on key that failed with err.
+func (l *Locker) reject(p *Policy, key string, called time.Time, err error) error {
+	err = &Error{Op: "acquire", Method: p.Method, Key: key, Err: err}
+	if l != nil && l.observer != nil {
+		l.observer.Observe(Event{Kind: Rejected, Policy: p, Key: key, Duration: time.Since(called), Err: err})
+	}
+	return err
+}
+
+// observeHold says that h began, in a call made at called.
+func (l *Locker) observeHold(h *hold, called time.Time) {
+	if l.observer == nil {
+		return
+	}
+	if h.waited {
+		l.observeEntry(Waited, h.policy, h, called)
+	}
+	kind := Acquired
+	if h.handed {
+		kind = HandedOff
+	}
+	l.observeEntry(kind, h.policy, h, called)
+}
+
+func (l *Locker) observeEntry(kind EventKind, p *Policy, h *hold, called time.Time) {
+	if l.observer != nil {
+		l.observer.Observe(Event{Kind: kind, Policy: p, Key: h.entry.id.key, Token: h.token, Duration: time.Since(called)})
+	}
+}
+
+// observe says what came of h; d is what the kind counts.
+func (h *hold) observe(kind EventKind, d time.Duration, err error) {
+	if o := h.locker.observer; o != nil {
+		o.Observe(Event{Kind: kind, Policy: h.policy, Key: h.entry.id.key, Token: h.token, Duration: d, Err: err})
+	}
 }

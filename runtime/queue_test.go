@@ -155,7 +155,7 @@ func TestNextInLineTakesOverTheCompetition(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		var subscribed atomic.Int64
-		b.onSubscribe = func(_ context.Context, do func() (lock.Subscription, error)) (lock.Subscription, error) {
+		b.onSubscribe = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error) {
 			subscribed.Add(1)
 			return do()
 		}
@@ -190,11 +190,11 @@ func TestNextInLineTakesOverTheCompetition(t *testing.T) {
 // S43, S45, S48: without notices a waiter polls, and has the key a second after
 // it became free at most.
 func TestWaitingWithoutNotices(t *testing.T) {
-	for name, hook := range map[string]func(context.Context, func() (lock.Subscription, error)) (lock.Subscription, error){
-		"none": func(context.Context, func() (lock.Subscription, error)) (lock.Subscription, error) {
+	for name, hook := range map[string]func(context.Context, *lock.Acquisition, func() (lock.Subscription, error)) (lock.Subscription, error){
+		"none": func(context.Context, *lock.Acquisition, func() (lock.Subscription, error)) (lock.Subscription, error) {
 			return nil, lock.ErrUnavailable
 		},
-		"lost": func(context.Context, func() (lock.Subscription, error)) (lock.Subscription, error) {
+		"lost": func(context.Context, *lock.Acquisition, func() (lock.Subscription, error)) (lock.Subscription, error) {
 			return make(deaf), nil
 		},
 	} {
@@ -232,7 +232,7 @@ func TestReleaseBetweenTryAndSubscribe(t *testing.T) {
 		b := newScripted()
 		other := newLocker(t, b.Backend, nil)
 		_, theirs := acquire(t, t.Context(), other, nil, "k")
-		b.onSubscribe = func(_ context.Context, do func() (lock.Subscription, error)) (lock.Subscription, error) {
+		b.onSubscribe = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error) {
 			require.NoError(t, release(theirs))
 			return do()
 		}

@@ -87,4 +87,11 @@ func (c *releaseContext) Err() error {
 	return nil
 }
 
-func (c *releaseContext) Value(key any) any { return c.caller.Value(key) }
+// Value answers package context, which looks for what ends the context, by the
+// one that does: else each use of c would cost it a goroutine.
+func (c *releaseContext) Value(key any) any {
+	if cancelKey == nil || key == cancelKey {
+		return c.started().Value(key)
+	}
+	return c.caller.Value(key)
+}

@@ -19,7 +19,7 @@ type scripted struct {
 	onUndo      func(ctx context.Context, a *lock.Acquisition) error
 	onRenew     func(ctx context.Context, do func() error) error
 	onRelease   func(ctx context.Context, last uint64, do func() error) error
-	onSubscribe func(ctx context.Context, do func() (lock.Subscription, error)) (lock.Subscription, error)
+	onSubscribe func(ctx context.Context, a *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error)
 
 	acquires, undos, renewals, releases atomic.Int64
 	closes, attaches                    atomic.Int64
@@ -27,6 +27,7 @@ type scripted struct {
 	mu      sync.Mutex
 	keys    []string // as they were acquired
 	undone  []string // ids of acquisitions
+	freed   []string // keys, as their release was sent
 	batches []int    // lengths of RenewAll
 }
 
@@ -50,7 +51,7 @@ func (s *scripted) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease
 		if err != nil {
 			return nil, err
 		}
-		return &scriptedLease{Lease: inner, script: s, deadline: sent.Add(a.TTL)}, nil
+		return &scriptedLease{Lease: inner, script: s, key: a.Key, deadline: sent.Add(a.TTL)}, nil
 	}
 	if s.onAcquire == nil {
 		return do()
@@ -74,7 +75,7 @@ func (s *scripted) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Sub
 	if s.onSubscribe == nil {
 		return do()
 	}
-	return s.onSubscribe(ctx, do)
+	return s.onSubscribe(ctx, a, do)
 }
 
 func (s *scripted) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
@@ -101,6 +102,7 @@ func (s *scripted) plain() lock.Backend { return struct{ lock.Backend }{s} }
 type scriptedLease struct {
 	lock.Lease
 	script *scripted
+	key    string
 
 	mu       sync.Mutex
 	deadline lock.Instant // by the answers that have come
@@ -127,6 +129,9 @@ func (l *scriptedLease) Renew(ctx context.Context, ttl time.Duration) error {
 
 func (l *scriptedLease) Release(ctx context.Context, last uint64) error {
 	l.script.releases.Add(1)
+	l.script.mu.Lock()
+	l.script.freed = append(l.script.freed, l.key)
+	l.script.mu.Unlock()
 	do := func() error { return l.Lease.Release(ctx, last) }
 	if l.script.onRelease == nil {
 		return do()

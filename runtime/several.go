@@ -12,7 +12,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	outer := owned(ctx)
 	for _, r := range reqs { // all of them before the first is sent
 		if err := l.foresee(outer, r); err != nil {
-			return ctx, nil, failed(r.Policy, r.Key, err)
+			return ctx, nil, l.reject(r.Policy, r.Key, l.observedSince(), err)
 		}
 	}
 	ends := make([]time.Time, len(reqs))
@@ -46,11 +46,11 @@ func (l *Locker) foresee(outer *frame, r Request) error {
 var errLostEarly = errors.New("lost before the method began")
 
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
-	inner, cancel := context.WithCancelCause(ctx)
-	all := &Hold{caller: ctx, cancel: cancel}
+	method := &methodContext{caller: ctx}
+	all := &Hold{caller: ctx, method: method}
 	defer func() {
 		if err != nil {
-			cancel(err)
+			method.end(err)
 			if all.rest != nil {
 				all.Release(nil)
 			}
@@ -58,11 +58,17 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	}()
 	chain := outer
 	for i, r := range reqs {
+		called := l.observedSince()
 		one, err := l.takeOne(ctx, outer, r, ends[i])
 		if err != nil {
-			return nil, failed(r.Policy, r.Key, err)
+			return nil, l.reject(r.Policy, r.Key, called, err)
 		}
-		one.frame.outer, one.cancel = chain, cancel
+		if one.parent != nil {
+			l.observeEntry(Reentered, r.Policy, one.frame.hold, called)
+		} else {
+			l.observeHold(one.frame.hold, called)
+		}
+		one.frame.outer, one.method = chain, method
 		chain = one.frame
 		all.rest = append(all.rest, one)
 	}
@@ -70,13 +76,13 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		if one.parent != nil {
 			continue
 		}
-		if one.frame.hold.begin(cancel); one.frame.hold.lostCause() != nil {
+		if one.frame.hold.begin(method); one.frame.hold.lostCause() != nil {
 			return nil, errLostEarly
 		}
 	}
 	chain.several = true
 	all.frame = chain
-	chain.ctx = &ownedContext{Context: inner, frame: chain}
+	chain.ctx = &ownedContext{Context: method, frame: chain}
 	all.ctx = chain.ctx
 	return all, nil
 }

@@ -201,10 +201,12 @@ func (w *watchdog) renew(b Backend, leases []*leased) {
 			// answer would come after its end.
 			after := time.Duration(float64(renewAfter(ttls[i]))*jitter) - waited
 			w.schedule(lk, max(after, 0), false)
+			lk.holder.Load().observe(Renewed, waited, nil)
 		case isLost(err):
 			w.locker.lose(lk, errNotOwner)
 		default:
 			w.schedule(lk, retryAfter(ttls[i]), true)
+			lk.holder.Load().observe(RenewalFailed, waited, err)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -30,7 +29,6 @@ func TestTenThousandHoldsRenewInBatches(t *testing.T) {
 		const holds = 10_000
 		b := newScripted()
 		l := newLocker(t, b, nil)
-		before := runtime.NumGoroutine()
 		p := &lock.Policy{TTL: 30 * time.Second}
 		all := make([]*lock.Hold, holds)
 		ctxs := make([]context.Context, holds)
@@ -46,7 +44,7 @@ func TestTenThousandHoldsRenewInBatches(t *testing.T) {
 			time.Sleep(9 * time.Second) // the shortest period, by jitter
 			require.LessOrEqual(t, commands(seen(b, &b.batches)), holds/100)
 		}
-		require.LessOrEqual(t, runtime.NumGoroutine(), before+5)
+		require.LessOrEqual(t, goroutines(), 5)
 		for i, held := range all {
 			require.NoError(t, lock.Check(ctxs[i]))
 			require.NoError(t, release(held))
@@ -61,14 +59,13 @@ func TestHungEngineCostsFewGoroutines(t *testing.T) {
 		b := newScripted()
 		b.onRenew = hang
 		l := newLocker(t, b.plain(), nil)
-		before := runtime.NumGoroutine()
 		all := make([]*lock.Hold, holds)
 		ctxs := make([]context.Context, holds)
 		for i := range all {
 			ctxs[i], all[i] = acquire(t, t.Context(), l, renewed, fmt.Sprint("k", i))
 		}
 		time.Sleep(ttl - lock.Margin(ttl) - time.Millisecond)
-		require.LessOrEqual(t, runtime.NumGoroutine(), before+200)
+		require.LessOrEqual(t, goroutines(), 200)
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		for i, held := range all {

@@ -1,0 +1,116 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+
+	"github.com/stretchr/testify/require"
+)
+
+// heard is an Observer that keeps what it hears.
+type heard struct {
+	mu     sync.Mutex
+	events []lock.Event
+}
+
+func (h *heard) Observe(e lock.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e)
+}
+
+// kinds returns what was heard since the last call.
+func (h *heard) kinds() (kinds []lock.EventKind) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.events {
+		kinds = append(kinds, e.Kind)
+	}
+	h.events = nil
+	return kinds
+}
+
+func TestObserverHearsAnUncontendedLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := &heard{}
+		l := newLocker(t, memlock.New(), &lock.Options{Observer: h})
+		p := &lock.Policy{Method: "Shop.Buy", Pattern: "shop:<id>", TTL: 30 * time.Second, Reentrant: true}
+		ctx, held := acquire(t, t.Context(), l, p, "shop:1")
+		_, again := acquire(t, ctx, l, p, "shop:1")
+		again.Release(nil)
+		time.Sleep(12 * time.Second)
+		require.NoError(t, release(held))
+
+		last := h.events[len(h.events)-1]
+		require.Equal(t, lock.Released, last.Kind)
+		require.Equal(t, 12*time.Second, last.Duration)
+		require.Equal(t, "shop:1", last.Key)
+		require.Same(t, p, last.Policy)
+		require.NotZero(t, last.Token)
+		require.Equal(t, []lock.EventKind{lock.Acquired, lock.Reentered, lock.Renewed, lock.Released}, h.kinds())
+	})
+}
+
+func TestObserverHearsWaitersAndRejections(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := &heard{}
+		l := newLocker(t, memlock.New(), &lock.Options{Observer: h})
+		_, first := acquire(t, t.Context(), l, nil, "k")
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		// The second waits for a lease of its own; the third gets that one.
+		for range 2 {
+			go func() {
+				require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }))
+			}()
+			synctest.Wait()
+		}
+		first.Release(nil)
+		synctest.Wait()
+		require.Equal(t, []lock.EventKind{
+			lock.Acquired, lock.Rejected, lock.Released,
+			lock.Waited, lock.Acquired, lock.Released,
+			lock.Waited, lock.HandedOff, lock.Released,
+		}, h.kinds())
+	})
+}
+
+func TestObserverHearsOfLossAndOfWhatGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := &heard{}
+		b := newScripted()
+		broken := errors.New("connection reset")
+		b.onRenew = func(context.Context, func() error) error { return broken }
+		l := newLocker(t, b, &lock.Options{Observer: h})
+		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Second}, "k")
+		<-ctx.Done()
+		require.ErrorIs(t, release(held), lock.ErrLost)
+		synctest.Wait()
+
+		kinds := h.kinds()
+		require.Equal(t, lock.Acquired, kinds[0])
+		require.Contains(t, kinds, lock.RenewalFailed)
+		require.Equal(t, lock.Lost, kinds[len(kinds)-1])
+	})
+}
+
+func TestLogObserver(t *testing.T) {
+	var out bytes.Buffer
+	o := lock.NewLogObserver(slog.New(slog.NewTextHandler(&out, nil)))
+	p := &lock.Policy{Method: "Shop.Buy", Pattern: "shop:<id>"}
+	o.Observe(lock.Event{Kind: lock.Acquired, Policy: p, Key: "shop:1"}) // debugging: not shown
+	o.Observe(lock.Event{Kind: lock.Lost, Policy: p, Key: "shop:1", Token: 7, Duration: time.Second, Err: lock.ErrLost})
+	line, rest, _ := strings.Cut(out.String(), "\n")
+	require.Empty(t, rest)
+	require.Contains(t, line, `level=WARN msg="lock lost" method=Shop.Buy pattern=shop:<id> key=shop:1 duration=1s token=7 error="lock lost"`)
+}
