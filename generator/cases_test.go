@@ -131,6 +131,11 @@ func (g *golden) got(t *testing.T, res *generator.Result) map[string]string {
 			out["diagnostics"] += fmt.Sprintf("%s:%d:%d: %s\n", rel, d.Line, d.Column, d.Text())
 		}
 	}
+	for _, d := range res.Warnings {
+		if rel, ok := inside(d.File); ok {
+			out["warnings"] += fmt.Sprintf("%s:%d:%d: %s\n", rel, d.Line, d.Column, d.Text())
+		}
+	}
 	return out
 }
 

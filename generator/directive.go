@@ -224,6 +224,7 @@ type directive struct {
 	start token.Pos // of the text after "//lock:"
 	items map[string]*item
 	key   pattern
+	wrong bool // there is a diagnostic
 	settings
 }
 

@@ -1,23 +1,35 @@
 // Package generator turns //lock: directives into lock_gen.go. The data goes
 // one way, and [Generate] is its table of contents:
 //
-//	list      load.go       which packages and files there are; no types
-//	parse     parse.go      the files that mention a directive, and their siblings
-//	scan      scan.go       //lock: comments and what they stand on
-//	          nearmiss.go   comments that were meant as directives
-//	          directive.go  the text of one directive: items and their columns
-//	          items.go      what each item means
-//	          pattern.go    the key: literals and <placeholders>
-//	check     needs.go      which imports the directives depend on
-//	          types.go      go/types for these, errors elsewhere tolerated
-//	resolve   resolve.go    each placeholder against the method's types
-//	          kinds.go      which types a key can hold
-//	          build.go      the model that templates render: policies and keys
-//	          wrap.go       and wrappers
-//	          names.go      identifiers: the user's stay, ours move
-//	          imports.go    and import names
-//	verify    verify.go     the output type-checks before anyone sees it
-//	result    output.go     the file as it is and as it should be
+//	list      load.go        which packages and files there are; no types
+//	          guess.go       meanwhile, the types that will probably be needed
+//	parse     parse.go       the files that mention a directive, and their siblings
+//	          constraint.go  the builds that a file is in
+//	scan      scan.go        //lock: comments and what they stand on
+//	          nearmiss.go    comments that were meant as directives
+//	          directive.go   the text of one directive: items and their columns
+//	          items.go       what each item means
+//	          pattern.go     the key: literals and <placeholders>
+//	plan      unit.go        builds that together have every directive
+//	check     needs.go       which imports the directives depend on
+//	          types.go       go/types for these, errors elsewhere tolerated
+//	          method.go      what can be locked
+//	resolve   resolve.go     each placeholder against the method's types
+//	          kinds.go       which types a key can hold
+//	          build.go       the models that templates render, one for each file
+//	          promoted.go    methods of embedded types, other packages' too
+//	          locks.go       policies and keys
+//	          wrap.go        wrappers
+//	          guard.go       what keeps a stale file from compiling
+//	          scope.go       our names at package level, the same in all builds
+//	          names.go       identifiers: the user's stay, ours move
+//	          imports.go     and import names
+//	verify    verify.go      the output type-checks before anyone sees it
+//	result    output.go      the files as they are and as they should be
+//
+// Code that is in some builds only goes to a file with their constraint, so that
+// what is generated for one system does not depend on which one generates. [List]
+// goes as far as scan and needs no types.
 //
 // Generate writes nothing: it returns contents and diagnostics, and the command
 // writes, diffs or checks them.

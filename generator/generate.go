@@ -2,7 +2,6 @@ package generator
 
 import (
 	"context"
-	"go/token"
 )
 
 // Options say what to generate for. The zero value is the package in the
@@ -19,8 +18,10 @@ type Options struct {
 type Result struct {
 	Packages    int          // how many packages were looked at
 	Methods     int          // how many methods have a directive
+	Folders     []string     // where these packages are
 	Files       []File       // of packages without a diagnostic, sorted by path
 	Diagnostics []Diagnostic // sorted, each once
+	Warnings    []Diagnostic // what stops nothing; likewise
 }
 
 // Generate computes the generated file of each package that has a directive or
@@ -28,26 +29,40 @@ type Result struct {
 // mistakes in directives are diagnostics, all of them of all packages, and a
 // package that has one yields no file.
 func Generate(ctx context.Context, opts Options) (*Result, error) {
-	r := &run{opts: opts, fset: token.NewFileSet()}
+	r := newRun(opts)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g := r.startGuess(ctx)
 	listed, err := r.list(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r.stage("reading the directives of %d packages", len(listed))
 	pkgs := r.parse(listed)
-	for _, p := range pkgs {
-		p.scan()
-	}
-	imports, err := r.loadImports(ctx, pkgs)
+	parallel(len(pkgs), func(i int) { pkgs[i].scan() })
+	units := r.plan(pkgs)
+	imports, err := r.loadImports(ctx, units, nil, g)
 	if err != nil {
 		return nil, err
 	}
 	r.stage("generating %d packages", len(pkgs))
-	for _, p := range pkgs {
-		p.check(imports)
-		p.resolve()
-		p.render()
-		p.verify(imports)
-	}
+	parallel(len(units), func(i int) {
+		for _, u := range units[i] { // what a test needs of the package that it tests is there first
+			u.generate(ctx, imports)
+		}
+	})
 	return r.result(pkgs), nil
+}
+
+// generate is the way of one build of one package.
+func (u *unit) generate(ctx context.Context, imports *importer) {
+	u.load(imports)
+	if u.config != nil && u.incomplete() {
+		if im, err := u.run.loadImports(ctx, [][]*unit{{u}}, u.config, nil); err == nil {
+			u.load(im)
+		}
+	}
+	u.find()
+	u.render(u.resolve())
+	u.verify()
 }

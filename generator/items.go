@@ -13,6 +13,7 @@ import (
 type settings struct {
 	ttl, wait, max          templates.Duration
 	reentrant, try, noRenew bool
+	backend                 string
 }
 
 // itemSpec says what an item means. read checks the value and stores it; it is
@@ -42,7 +43,7 @@ var itemSpecs = []itemSpec{
 	{name: "fallback", example: "fallback=Method", read: readIdentifier, later: true},
 	{name: "skip", later: true},
 	{name: "atleast", example: "atleast=10s", read: func(_ *settings, it *item) *problem { return readDuration(it, new(templates.Duration)) }, later: true},
-	{name: "backend", example: "backend=name", read: readIdentifier, later: true},
+	{name: "backend", example: "backend=name", read: readBackend},
 }
 
 // itemPattern matches the name of any item.
@@ -236,6 +237,11 @@ func readCount(_ *settings, it *item) *problem {
 }
 
 var identifierShape = regexp.MustCompile(`^[\pL_][\pL\p{Nd}_-]*$`)
+
+func readBackend(s *settings, it *item) *problem {
+	s.backend = it.value
+	return readIdentifier(s, it)
+}
 
 func readIdentifier(_ *settings, it *item) *problem {
 	if !identifierShape.MatchString(it.value) {

@@ -8,9 +8,9 @@ import (
 	"go/token"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/tools/go/packages"
 )
@@ -22,9 +22,17 @@ const getTool = "go get -tool github.com/lockgen/lockgen/cmd/lockgen"
 
 // run is one call of Generate.
 type run struct {
-	opts Options
-	fset *token.FileSet
-	seen int // packages listed
+	opts    Options
+	fset    *token.FileSet
+	host    *config
+	foreign foreignFiles
+	texts   sync.Map // path: *source, as it was read first
+	folders sync.Map // path: []string, its Go files
+	dirs    []string // of the packages that were listed
+}
+
+func newRun(opts Options) *run {
+	return &run{opts: opts, fset: token.NewFileSet(), host: hostConfig(opts)}
 }
 
 func (r *run) stage(format string, args ...any) {
@@ -57,14 +65,16 @@ func (r *run) list(ctx context.Context) ([]*packages.Package, error) {
 		}
 	}
 	r.stage("listing packages")
-	found, err := packages.Load(r.config(ctx, packages.NeedName|packages.NeedFiles|packages.NeedModule), r.patterns()...)
+	found, err := packages.Load(r.config(ctx, packages.NeedName|packages.NeedFiles), r.patterns()...)
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 	if len(found) == 0 {
 		return nil, r.explainEmpty(ctx, r.patterns())
 	}
-	r.seen = len(found)
+	for _, p := range found {
+		r.dirs = append(r.dirs, folder(p))
+	}
 	var broken []error
 	for _, p := range found {
 		if len(p.GoFiles)+len(p.IgnoredFiles)+len(p.OtherFiles) == 0 {
@@ -96,35 +106,76 @@ func (r *run) explainEmpty(ctx context.Context, patterns []string) error {
 	return fmt.Errorf("no package matches %s", strings.Join(patterns, " "))
 }
 
+// plan returns the builds to generate for, those of a package and of its
+// external tests together and in this order.
+func (r *run) plan(pkgs []*pkg) [][]*unit {
+	var out [][]*unit
+	for _, p := range pkgs {
+		p.plan()
+		if p.external && len(p.units) > 0 {
+			p.tested.forTests()
+		}
+	}
+	for _, p := range pkgs {
+		switch {
+		case p.external && len(p.units) > 0:
+			last := len(out) - 1 // of the package that it tests, which stands before it
+			out[last] = append(out[last], p.units...)
+		case len(p.units) > 0:
+			out = append(out, p.units)
+		}
+	}
+	return out
+}
+
 // loadImports loads the types of what the annotated code depends on, from
 // export data; go/packages falls back to source for what does not compile. The
 // annotated packages themselves are never loaded so: the go command would
-// compile each of them, and fail while the generated file is missing.
-func (r *run) loadImports(ctx context.Context, pkgs []*pkg) (*importer, error) {
+// compile each of them, and fail while the generated file is missing. With a
+// configuration it loads for that one and not for the build at hand.
+func (r *run) loadImports(ctx context.Context, units [][]*unit, c *config, g *guess) (*importer, error) {
+	paths := r.neededImports(units)
+	switch {
+	case len(paths) == 0:
+		return newImporter(), nil
+	case g.covers(paths):
+		return g.im, nil
+	}
+	if c == nil {
+		r.stage("loading the types of %d imports", len(paths))
+	}
+	return r.loadTypes(ctx, paths, c)
+}
+
+// neededImports lists the imports of all these builds, and what the generated
+// code itself imports.
+func (r *run) neededImports(units [][]*unit) []string {
 	need := map[string]bool{}
-	for _, p := range pkgs {
-		for _, path := range p.neededImports() {
+	for _, u := range slices.Concat(units...) {
+		for _, path := range u.neededImports() {
 			need[path] = true
 		}
 	}
-	im := newImporter()
 	if len(need) == 0 {
-		return im, nil
+		return nil
 	}
-	// What the generated code itself imports.
 	need[RuntimePath], need["strconv"], need["time"] = true, true, true
 	delete(need, "C")
 	delete(need, "unsafe")
-	paths := sortedKeys(need)
+	return sortedKeys(need)
+}
 
-	r.stage("loading the types of %d imports", len(paths))
-	loaded, err := packages.Load(r.config(ctx, packages.NeedName|packages.NeedTypes), paths...)
+func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*importer, error) {
+	conf := r.config(ctx, packages.NeedName|packages.NeedFiles|packages.NeedTypes)
+	c.apply(conf)
+	loaded, err := packages.Load(conf, paths...)
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 	if len(loaded) == 0 {
 		return nil, r.explainEmpty(ctx, paths)
 	}
+	im := newImporter()
 	for _, p := range loaded {
 		im.add(p)
 	}
@@ -134,25 +185,23 @@ func (r *run) loadImports(ctx context.Context, pkgs []*pkg) (*importer, error) {
 	return im, nil
 }
 
-// sibling files of a package that the go command did not list: tests, which it
-// lists on demand only.
-func testFiles(dir string) []string {
-	found, _ := filepath.Glob(filepath.Join(dir, "*_test.go")) // the pattern is valid
-	return found
-}
-
 func (r *run) result(pkgs []*pkg) *Result {
-	res := &Result{Packages: r.seen}
+	res := &Result{Packages: len(r.dirs), Folders: r.dirs}
+	wrong := map[string]bool{} // by folder: a package and its external tests are written together
 	for _, p := range pkgs {
-		res.Methods += len(p.methods)
+		p.reportForeign()
+		res.Methods += len(p.targets)
 		res.Diagnostics = append(res.Diagnostics, p.diagnostics...)
-		if len(p.diagnostics) == 0 {
-			if f, ok := p.file(); ok {
-				res.Files = append(res.Files, f)
-			}
+		res.Warnings = append(res.Warnings, p.warnings...)
+		wrong[p.dir] = wrong[p.dir] || len(p.diagnostics) > 0
+	}
+	for _, p := range pkgs {
+		if !wrong[p.dir] {
+			res.Files = append(res.Files, p.result()...)
 		}
 	}
 	res.Diagnostics = sortDiagnostics(res.Diagnostics)
+	res.Warnings = sortDiagnostics(res.Warnings)
 	slices.SortFunc(res.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return res
 }

@@ -14,15 +14,15 @@ import (
 // signatures name two. An import that is left out is an error to go/types,
 // which matters only where it touches an annotated signature, and there it is
 // not left out.
-func (p *pkg) neededImports() []string {
-	if len(p.methods) == 0 {
-		return nil
-	}
+func (u *unit) neededImports() []string {
 	n := &needs{paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}}
-	for _, f := range p.files {
+	for _, f := range u.files {
 		n.index(f)
 	}
-	for _, m := range p.methods {
+	for _, m := range u.targets {
+		if !slices.Contains(u.files, m.file) {
+			continue
+		}
 		roots := map[string]bool{}
 		for _, d := range m.directives {
 			for _, part := range d.key.parts {
@@ -31,15 +31,26 @@ func (p *pkg) neededImports() []string {
 				}
 			}
 		}
-		n.fields(m.file, m.decl.Recv, roots)
-		n.fields(m.file, m.decl.Type.Params, roots)
-		n.fields(m.file, m.decl.Type.Results, nil)
-		n.receiver(m.decl.Recv)
+		n.fields(m.file, m.recv, roots)
+		n.fields(m.file, m.typ.TypeParams, nil)
+		n.fields(m.file, m.typ.Params, roots)
+		n.fields(m.file, m.typ.Results, nil)
+		n.guarded(m.owner())
 		for _, s := range m.file.imports() { // its names are used without a qualifier
 			if s.Name != nil && s.Name.Name == "." {
 				n.paths[importPath(s)] = true
 			}
 		}
+	}
+	if u.whole {
+		for _, f := range u.files {
+			for _, s := range f.imports() {
+				n.paths[importPath(s)] = true
+			}
+		}
+	}
+	if u.external {
+		delete(n.paths, u.tested.path) // the go command would compile it
 	}
 	return sortedKeys(n.paths)
 }
@@ -95,12 +106,10 @@ func (n *needs) fields(f *source, list *ast.FieldList, roots map[string]bool) {
 	}
 }
 
-// receiver visits what the wrapper repeats of the guarded type: its type
+// guarded visits what the wrapper repeats of the guarded type: its type
 // parameters, and the types embedded in it, whose methods it may wrap again.
-func (n *needs) receiver(recv *ast.FieldList) { n.guarded(baseName(recv)) }
-
 func (n *needs) guarded(name string) {
-	if n.seen["embedded "+name] {
+	if name == "" || n.seen["embedded "+name] {
 		return
 	}
 	n.seen["embedded "+name] = true
@@ -112,12 +121,20 @@ func (n *needs) guarded(name string) {
 		if spec.TypeParams != nil {
 			n.visit(d.file, spec.TypeParams, true)
 		}
-		if s, ok := spec.Type.(*ast.StructType); ok {
-			for _, field := range s.Fields.List {
-				if len(field.Names) == 0 {
-					n.visit(d.file, field.Type, false)
-					n.guarded(typeName(field.Type))
-				}
+		var list *ast.FieldList
+		switch t := ast.Unparen(spec.Type).(type) {
+		case *ast.StructType:
+			list = t.Fields
+		case *ast.InterfaceType:
+			list = t.Methods
+		default: // an alias, or type T Other
+			n.guarded(typeName(t))
+			continue
+		}
+		for _, field := range list.List {
+			if len(field.Names) == 0 {
+				n.visit(d.file, field.Type, false)
+				n.guarded(typeName(field.Type))
 			}
 		}
 	}

@@ -2,15 +2,71 @@ package generator
 
 import (
 	"bytes"
+	"go/build/constraint"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lockgen/lockgen/templates"
 )
 
-// OutputName is the name of the generated file.
+// OutputName is the name of the generated file of what is in every build.
 const OutputName = "lock_gen.go"
 
-// File is the generated file of one package: what it is and what it should be.
+// Code of some builds only goes to files of their own: lock_gen_linux.go,
+// lock_gen_test.go, lock_gen_external_test.go, lock_gen_linux_test.go.
+const (
+	outputStem   = "lock_gen"
+	externalWord = "external"
+)
+
+func isOutputName(base string) bool {
+	return base == OutputName || strings.HasPrefix(base, outputStem+"_") && filepath.Ext(base) == ".go"
+}
+
+// output is one generated file.
+type output struct {
+	path    string
+	when    constraint.Expr // the builds that it is in
+	wanted  bool            // something is generated for it
+	old     []byte          // it as it is, if it is ours
+	content []byte          // as it should be
+}
+
+func (o *output) external() bool {
+	return strings.HasPrefix(filepath.Base(o.path), outputStem+"_"+externalWord) && strings.HasSuffix(o.path, "_test.go")
+}
+
+// outputOf is where what is generated from all these files together goes: it is
+// in the builds that have them all.
+func (p *pkg) outputOf(files ...*source) *output {
+	var when constraint.Expr
+	test := false
+	for _, f := range files {
+		when = both(when, f.when)
+		test = test || f.inTest()
+	}
+	words := []string{outputStem}
+	if p.external {
+		words = append(words, externalWord)
+	}
+	if when != nil {
+		words = append(words, slug(when))
+	}
+	if test {
+		words = append(words, "test")
+	}
+	path := filepath.Join(p.dir, strings.Join(words, "_")+".go")
+	o := p.outputs[path]
+	if o == nil {
+		o = &output{path: path}
+		p.outputs[path] = o
+	}
+	o.when, o.wanted = when, true
+	return o
+}
+
+// File is one generated file: what it is and what it should be.
 type File struct {
 	Path    string // absolute
 	Package string // import path
@@ -61,10 +117,28 @@ func isOwn(text []byte) bool {
 	return false
 }
 
-// file returns the package's generated file as it is and as it should be.
-func (p *pkg) file() (File, bool) {
-	if p.old == nil && p.content == nil {
-		return File{}, false
+// result returns the package's generated files as they are and as they should be.
+func (p *pkg) result() []File {
+	var out []File
+	for _, path := range sortedKeys(p.outputs) {
+		if o := p.outputs[path]; o.old != nil || o.content != nil {
+			out = append(out, File{Path: path, Package: p.path, Old: o.old, New: o.content})
+		}
 	}
-	return File{Path: p.output, Package: p.path, Old: p.old, New: p.content}, true
+	return out
+}
+
+// reportForeign reports hand-written files that have the name of one of ours.
+func (p *pkg) reportForeign() {
+	for path, o := range p.outputs { // the result sorts
+		if !o.wanted || !slices.ContainsFunc(p.files, func(f *source) bool { return f.path == path }) {
+			continue
+		}
+		base := filepath.Base(path)
+		p.diagnostics = append(p.diagnostics, Diagnostic{
+			File: path, Line: 1, Column: 1,
+			Message: base + " was not written by lockgen and stays as it is",
+			Hint:    "rename it, so that lockgen can write its own",
+		})
+	}
 }

@@ -3,12 +3,9 @@ package generator
 import (
 	"bytes"
 	"go/ast"
-	"go/build"
 	"go/build/constraint"
 	"go/parser"
 	"go/scanner"
-	"go/types"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,37 +13,34 @@ import (
 	"strings"
 
 	"golang.org/x/tools/go/packages"
-
-	"github.com/lockgen/lockgen/templates"
 )
 
-// pkg is one package on its way through the run.
+// pkg is one package on its way through the run: its files in all builds.
 type pkg struct {
 	run         *run
 	name, path  string
-	output      string // where its generated file is or would be
-	old         []byte // that file now, if it is ours
-	foreign     bool   // a file of that name is there and is not ours
-	files       []*source
-	others      []*source // tests, and what build constraints exclude
-	methods     []*method // that have a directive, in source order
+	dir         string
+	external    bool               // the tests of a package that are one themselves
+	tested      *pkg               // and that package
+	files       []*source          // by path
+	outputs     map[string]*output // by path
+	targets     []*target          // what has a directive, in source order
+	guardedBy   map[string]bool    // the types among whose methods these are
+	naming      *naming
+	units       []*unit
 	diagnostics []Diagnostic
-
-	types      *types.Package // from here on: nil where there is nothing to generate
-	info       *types.Info
-	typeErrors []types.Error
-	model      *templates.File
-	content    []byte // the generated file as it should be
+	warnings    []Diagnostic
 }
 
 // source is one file of a package.
 type source struct {
-	path        string
-	text        []byte
-	syntax      *ast.File // nil where the package has no directive and the file no near miss
-	mention     mention
-	broken      bool // it has a syntax error, and directives
-	constrained bool // belongs to some platforms or tags only
+	path    string
+	text    []byte
+	syntax  *ast.File // nil where the package has no directive and the file no near miss
+	mention mention
+	listed  bool            // the go command builds it here
+	when    constraint.Expr // the builds that it is in; nil is all
+	broken  bool            // it has a syntax error, and directives
 }
 
 // mention says what a file's text may have in it, before it is parsed.
@@ -63,86 +57,140 @@ var directiveText = []byte("//lock:")
 // parse reads the packages' files, keeps the packages in which there is
 // something to do, and parses as little of these as that takes.
 func (r *run) parse(listed []*packages.Package) []*pkg {
-	var out []*pkg
-	for _, l := range listed {
-		if len(l.GoFiles)+len(l.IgnoredFiles) == 0 {
-			continue
-		}
-		p := r.read(l)
-		worst := noMention
-		for _, f := range append(slices.Clone(p.files), p.others...) {
-			worst = max(worst, f.mention)
-		}
-		if worst == noMention && p.old == nil {
-			continue
-		}
-		for _, f := range p.files {
-			if worst == directiveMention || f.mention != noMention {
-				p.parseFile(f)
-			}
-		}
-		for _, f := range p.others {
-			if worst == directiveMention || f.mention != noMention {
-				f.syntax, _ = parser.ParseFile(r.fset, f.path, f.text, parser.ParseComments|parser.SkipObjectResolution)
-			}
-		}
-		p.findName()
-		out = append(out, p)
+	found := make([][]*pkg, len(listed))
+	parallel(len(listed), func(i int) { found[i] = r.read(listed[i]) })
+	return slices.Concat(found...)
+}
+
+// read reads the package that the go command lists, and that of its external tests.
+func (r *run) read(l *packages.Package) []*pkg {
+	dir := folder(l)
+	if dir == "" {
+		return nil
 	}
-	return out
+	all, old := r.readSources(l, dir)
+	worst := noMention
+	for _, f := range all {
+		worst = max(worst, f.mention)
+	}
+	if worst == noMention && len(old) == 0 {
+		return nil
+	}
+	p := &pkg{run: r, name: l.Name, path: l.PkgPath, dir: dir, outputs: map[string]*output{}}
+	tests := &pkg{run: r, path: l.PkgPath + "_test", dir: dir, outputs: map[string]*output{}, external: true, tested: p}
+	for _, f := range all {
+		in := p
+		if worst == directiveMention || f.mention != noMention {
+			p.parseFile(f)
+			if f.inTest() && strings.HasSuffix(f.syntax.Name.Name, "_test") {
+				in = tests
+			}
+		}
+		in.files = append(in.files, f)
+	}
+	for path, text := range old {
+		o := &output{path: path, old: text}
+		if o.external() {
+			tests.outputs[path] = o
+		} else {
+			p.outputs[path] = o
+		}
+	}
+	p.findName()
+	tests.findName()
+	return []*pkg{p, tests}
+}
+
+// folder is where a package's files are.
+func folder(l *packages.Package) string {
+	files := slices.Concat(l.GoFiles, l.IgnoredFiles)
+	switch {
+	case l.Dir != "":
+		return l.Dir
+	case len(files) > 0:
+		return filepath.Dir(files[0])
+	}
+	return ""
 }
 
 // findName takes the package's name from its files: where the package has just
-// been renamed, the go command may have it from the generated file.
+// been renamed, the go command may have it from the generated file. A file that
+// this build leaves out may be of another package: such is a program to run by
+// hand.
 func (p *pkg) findName() {
 	var first *source
 	for _, f := range p.files {
-		if f.syntax == nil {
-			continue
+		if f.syntax != nil && (f.listed || f.inTest()) && (first == nil || first.inTest() && !f.inTest()) {
+			first = f
 		}
-		if first == nil {
-			first, p.name = f, f.syntax.Name.Name
+	}
+	for _, f := range p.files {
+		if first == nil && f.syntax != nil && !ignoresItself(f) {
+			first = f
 		}
-		if f.syntax.Name.Name != p.name {
+	}
+	if first == nil {
+		return
+	}
+	p.name = first.syntax.Name.Name
+	p.files = slices.DeleteFunc(p.files, func(f *source) bool {
+		if f.syntax == nil || f.syntax.Name.Name == p.name {
+			return false
+		}
+		if f.listed || f.inTest() || f.mention == directiveMention {
 			p.report(f.syntax.Name.Pos(), "", "package %s; %s says package %s", f.syntax.Name.Name, filepath.Base(first.path), p.name)
 		}
-	}
+		return !f.listed
+	})
 }
 
-func (r *run) read(l *packages.Package) *pkg {
-	dir := l.Dir
-	if dir == "" {
-		dir = filepath.Dir(slices.Concat(l.GoFiles, l.IgnoredFiles)[0])
-	}
-	p := &pkg{run: r, name: l.Name, path: l.PkgPath, output: filepath.Join(dir, OutputName)}
-	if old, ok := readIfThere(p.output); ok {
-		if p.foreign = !isOwn(old); !p.foreign {
-			p.old = old
+// ignoresItself reports whether the file is in no build, by Go's own custom.
+func ignoresItself(f *source) bool { return f.when != nil && f.when.String() == "ignore" }
+
+// readSources reads Go files, and apart from them those that we generated. A
+// file that has vanished since it was listed is no file. The go command lists
+// tests on demand only, so they are looked for here.
+func (r *run) readSources(l *packages.Package, dir string) (out []*source, old map[string][]byte) {
+	paths := slices.Concat(l.GoFiles, l.IgnoredFiles)
+	for _, path := range r.goFiles(dir) {
+		if strings.HasSuffix(path, "_test.go") {
+			paths = append(paths, path)
 		}
 	}
-	p.files = p.readSources(l.GoFiles)
-	p.others = p.readSources(slices.Concat(l.IgnoredFiles, testFiles(dir)))
-	return p
-}
-
-// readSources reads Go files, our generated one left out. A file that has
-// vanished since it was listed is no file.
-func (p *pkg) readSources(paths []string) []*source {
-	var out []*source
+	old = map[string][]byte{}
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
-		if filepath.Ext(path) != ".go" || filepath.Base(path) == OutputName && !p.foreign {
+		if filepath.Ext(path) != ".go" {
 			continue
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
+		f, ok := r.readFile(path)
+		if !ok {
 			continue
 		}
-		f := &source{path: path, text: text, mention: mentions(text)}
-		f.constrained = f.mention == directiveMention && isConstrained(path, text)
+		if isOutputName(filepath.Base(path)) && isOwn(f.text) {
+			old[path] = f.text
+			continue
+		}
+		f.listed = slices.Contains(l.GoFiles, path)
 		out = append(out, f)
 	}
-	return out
+	return out, old
+}
+
+// readFile reads a file once in a run.
+func (r *run) readFile(path string) (*source, bool) {
+	if known, ok := r.texts.Load(path); ok {
+		f := *known.(*source)
+		return &f, true
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, false
+	}
+	f := source{path: path, text: text, mention: mentions(text)}
+	r.texts.Store(path, &f)
+	copied := f
+	return &copied, true
 }
 
 var nearText = regexp.MustCompile(`^(?i:lock)(?i:s|gen|ed)?[ \t]*[:\- \t][ \t]*(?:(?i:` + itemPattern + `)\b|["` + "`" + `]|\r?$)`)
@@ -171,40 +219,28 @@ func mentions(text []byte) mention {
 	return noMention
 }
 
-// isConstrained reports whether the file is left out of some builds.
-func isConstrained(path string, text []byte) bool {
-	// No platform at all: whatever a _GOOS or _GOARCH suffix names, it differs.
-	nowhere := build.Context{GOOS: "none", GOARCH: "none", Compiler: "gc"}
-	nowhere.OpenFile = func(string) (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
-	if ok, err := nowhere.MatchFile(filepath.Dir(path), filepath.Base(path)); err == nil && !ok {
-		return true
-	}
-	for line := range bytes.Lines(text) {
-		line = bytes.TrimSpace(line)
-		if constraint.IsGoBuild(string(line)) {
-			return true
-		}
-		if bytes.HasPrefix(line, []byte("package ")) {
-			break
-		}
-	}
-	return false
-}
-
-// parseFile parses one file. A syntax error matters only where directives are:
-// they may stand on what the parser could not make out.
+// parseFile parses one file. A syntax error stops the run only where directives
+// are: they may stand on what the parser could not make out.
 func (p *pkg) parseFile(f *source) {
 	syntax, err := parser.ParseFile(p.run.fset, f.path, f.text, parser.ParseComments|parser.SkipObjectResolution)
 	f.syntax = syntax
-	if list, ok := err.(scanner.ErrorList); ok && f.mention == directiveMention {
-		f.broken = true
-		first := list[0]
-		p.diagnostics = append(p.diagnostics, Diagnostic{
-			File: first.Pos.Filename, Line: first.Pos.Line, Column: first.Pos.Column,
-			Message: "syntax error: " + first.Msg,
-			Hint:    "a file with directives has to parse",
-		})
+	f.when = constraintOf(f)
+	list, ok := err.(scanner.ErrorList)
+	if !ok {
+		return
 	}
+	first := list[0]
+	bad := Diagnostic{
+		File: first.Pos.Filename, Line: first.Pos.Line, Column: first.Pos.Column,
+		Message: "syntax error: " + first.Msg,
+	}
+	if f.mention != directiveMention {
+		p.warnings = append(p.warnings, bad)
+		return
+	}
+	f.broken = true
+	bad.Hint = "a file with directives has to parse"
+	p.diagnostics = append(p.diagnostics, bad)
 }
 
 func (s *source) imports() []*ast.ImportSpec {

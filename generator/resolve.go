@@ -72,19 +72,9 @@ func (m *method) keyParams(taken names) map[string]string {
 	return out
 }
 
-// variables are the receiver and the parameters.
-func (m *method) variables() []*types.Var {
-	sig := m.fn.Signature()
-	out := []*types.Var{sig.Recv()}
-	for v := range sig.Params().Variables() {
-		out = append(out, v)
-	}
-	return out
-}
-
 func (r *resolver) report(p part, hint, format string, args ...any) {
 	key := r.d.items["key"]
-	r.m.pkg.report(r.d.posOf(key.offset(p.at)), hint, format, args...)
+	r.m.unit.report(r.d.posOf(key.offset(p.at)), hint, format, args...)
 }
 
 func (r *resolver) placeholder(p part) {
@@ -126,8 +116,11 @@ func (r *resolver) have(p part) string {
 			have = append(have, v.Name())
 		}
 	}
-	receiver := sig.Recv().Name()
-	usable := receiver != "" && receiver != "_"
+	receiver, usable := "", false
+	if recv := r.m.receiver(); recv != nil {
+		receiver = recv.Name()
+		usable = receiver != "" && receiver != "_"
+	}
 	if len(p.path) > 1 && usable {
 		have = append(have, receiver)
 	}
@@ -140,14 +133,14 @@ func (r *resolver) have(p part) string {
 	if usable {
 		return "the method has no named parameter; have the receiver's fields: <" + receiver + ".…>"
 	}
-	return "the method has no named parameter: name it"
+	return "the " + r.m.what() + " has no named parameter: name it"
 }
 
 // selector goes one step along a placeholder: to a field, or to the result of
 // a method without arguments. Embedded fields on the way are gone through one
 // by one, since a nil one must end the key and not the program.
 func (r *resolver) selector(p part, v value, name string) (value, bool) {
-	pkg := r.m.pkg.types
+	pkg := r.m.unit.types
 	obj, index, _ := types.LookupFieldOrMethod(v.typ, v.addressable, pkg, name)
 	if obj == nil {
 		r.reportNoSelector(p, v, name)
@@ -179,7 +172,7 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 }
 
 func (r *resolver) describe(t types.Type) string {
-	return types.TypeString(t, types.RelativeTo(r.m.pkg.types))
+	return types.TypeString(t, types.RelativeTo(r.m.unit.types))
 }
 
 func (r *resolver) reportNoSelector(p part, v value, name string) {
@@ -187,14 +180,14 @@ func (r *resolver) reportNoSelector(p part, v value, name string) {
 		r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
 		return
 	}
-	if obj, _, _ := types.LookupFieldOrMethod(v.typ, true, r.m.pkg.types, name); obj != nil {
+	if obj, _, _ := types.LookupFieldOrMethod(v.typ, true, r.m.unit.types, name); obj != nil {
 		r.report(p, "", "%s: %s has a pointer receiver, and %s has no address", p.text, name, v.path)
 		return
 	}
 	var have []string
 	if s := structOf(v.typ); s != nil {
 		for f := range s.Fields() {
-			if f.Exported() || f.Pkg() == r.m.pkg.types {
+			if f.Exported() || f.Pkg() == r.m.unit.types {
 				have = append(have, f.Name())
 			}
 		}

@@ -3,31 +3,29 @@ package generator
 import (
 	"go/ast"
 	"go/token"
-	"go/types"
+	"slices"
 	"strings"
-
-	"github.com/lockgen/lockgen/templates"
 )
 
-// method is one annotated method.
-type method struct {
-	pkg        *pkg
+// target is a declaration with directives, as it is written: a method, a method
+// of an interface, or a function.
+type target struct {
 	file       *source
-	decl       *ast.FuncDecl
-	directives []*directive // in source order
-
-	fn        *types.Func      // nil where go/types could not make it out
-	recv      *types.TypeName  // the guarded type
-	typeNames []string         // of the receiver's type parameters, blank ones named
-	locks     []templates.Lock // one for each directive
-	keys      []*keyed         // and what its key names
+	id         *ast.Ident
+	doc        *ast.CommentGroup
+	typ        *ast.FuncType
+	recv       *ast.FieldList // of a method
+	iface      *ast.TypeSpec  // of a method of an interface
+	directives []*directive   // in source order
 }
 
-// name is what the user calls the method: "SeckillService.CreateVoucherOrder".
-func (m *method) name() string { return m.recv.Name() + "." + m.fn.Name() }
-
-// exported reports whether other packages can name the method.
-func (m *method) exported() bool { return m.recv.Exported() && m.fn.Exported() }
+// owner names the type that a target belongs to, as the target spells it.
+func (t *target) owner() string {
+	if t.iface != nil {
+		return t.iface.Name.Name
+	}
+	return baseName(t.recv)
+}
 
 // scan finds the directives of the package and what looks like one. gofmt
 // moves a directive to the end of the doc comment and CommentGroup.Text drops
@@ -42,23 +40,20 @@ func (p *pkg) scan() {
 		}
 		stripBodies(f.syntax)
 	}
-	for _, f := range p.others {
-		if f.syntax != nil && f.mention == directiveMention {
-			p.scanOther(f)
+	p.guardedBy = map[string]bool{}
+	for _, t := range p.targets {
+		if name := t.owner(); name != "" {
+			p.guardedBy[p.aliased(name)] = true
 		}
 	}
-	if p.foreign && len(p.methods) > 0 {
-		p.diagnostics = append(p.diagnostics, Diagnostic{
-			File: p.output, Line: 1, Column: 1,
-			Message: OutputName + " was not written by lockgen and stays as it is",
-			Hint:    "rename it, so that lockgen can write its own",
-		})
+	if len(p.targets) > 0 {
+		p.naming = newNaming(p)
 	}
 }
 
 func (p *pkg) scanFile(f *source) {
 	owners := commentOwners(f.syntax)
-	annotated := map[*ast.FuncDecl]*method{}
+	annotated := map[*ast.Ident]*target{}
 	for _, group := range f.syntax.Comments {
 		for _, c := range group.List {
 			if !isDirective(c.Text) {
@@ -66,20 +61,18 @@ func (p *pkg) scanFile(f *source) {
 				continue
 			}
 			own := owners[group]
-			if own.decl == nil || own.decl.Recv == nil {
+			if own.target == nil {
 				p.reportMisplaced(f, c, own)
 				continue
 			}
-			m := annotated[own.decl]
-			if m == nil {
-				m = &method{pkg: p, file: f, decl: own.decl}
-				annotated[own.decl] = m
-				p.methods = append(p.methods, m)
+			t := annotated[own.target.id]
+			if t == nil {
+				t = own.target
+				t.file = f
+				annotated[t.id] = t
+				p.targets = append(p.targets, t)
 			}
-			m.directives = append(m.directives, p.readDirective(c))
-			if f.constrained {
-				p.report(c.Slash, "move the method to a file that belongs to every build", "a directive in a file with a build constraint is not yet supported")
-			}
+			t.directives = append(t.directives, p.readDirective(c))
 		}
 	}
 }
@@ -94,6 +87,7 @@ func isDirective(text string) bool {
 func (p *pkg) readDirective(c *ast.Comment) *directive {
 	d, problems := parseDirective(c.Text[len(directiveText):])
 	d.pos, d.start = c.Slash, c.Slash+token.Pos(len(directiveText))
+	d.wrong = len(problems) > 0
 	for _, bad := range problems {
 		p.report(d.posOf(bad.at), bad.hint, "%s", bad.message)
 	}
@@ -102,15 +96,15 @@ func (p *pkg) readDirective(c *ast.Comment) *directive {
 
 // owner says what a comment stands on.
 type owner struct {
-	what string        // "a function", "a struct field", …
-	decl *ast.FuncDecl // if that is a function or method
+	what   string  // "a struct field", …
+	target *target // if that can be locked
 }
 
 func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
 	owners := map[*ast.CommentGroup]owner{}
 	own := func(what string, groups ...*ast.CommentGroup) {
 		for _, g := range groups {
-			if g != nil {
+			if _, known := owners[g]; g != nil && !known {
 				owners[g] = owner{what: what}
 			}
 		}
@@ -120,10 +114,13 @@ func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
 			if n.Doc != nil {
-				owners[n.Doc] = owner{what: "a function", decl: n}
+				owners[n.Doc] = owner{target: &target{id: n.Name, doc: n.Doc, typ: n.Type, recv: n.Recv}}
 			}
 		case *ast.GenDecl:
 			own("a "+n.Tok.String()+" declaration", n.Doc)
+			if slices.Contains(file.Decls, ast.Decl(n)) {
+				ownMethods(owners, n)
+			}
 		case *ast.TypeSpec:
 			own("a type", n.Doc, n.Comment)
 		case *ast.ValueSpec:
@@ -132,7 +129,10 @@ func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
 			own("an import", n.Doc, n.Comment)
 		case *ast.InterfaceType:
 			for _, f := range n.Methods.List {
-				own("an interface method", f.Doc, f.Comment)
+				if len(f.Names) == 0 {
+					own("an embedded interface", f.Doc, f.Comment)
+				}
+				own("a method of an interface without a name at package level", f.Doc, f.Comment)
 			}
 		case *ast.StructType:
 			for _, f := range n.Fields.List {
@@ -144,15 +144,39 @@ func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
 	return owners
 }
 
-func (p *pkg) reportMisplaced(f *source, c *ast.Comment, own owner) {
-	switch {
-	case own.decl != nil, own.what == "an interface method":
-		p.report(c.Slash, "annotate a method of a struct", "a directive on %s is not yet supported", own.what)
-	case own.what != "":
-		p.report(c.Slash, "it belongs in the comment of a method", "a directive on %s locks nothing", own.what)
-	default:
-		p.reportDetached(f, c)
+// ownMethods notes the methods that the declaration of an interface lists. What stands behind a method, on its line, counts: gofmt leaves
+// it there.
+func ownMethods(owners map[*ast.CommentGroup]owner, decl *ast.GenDecl) {
+	for _, s := range decl.Specs {
+		spec, ok := s.(*ast.TypeSpec)
+		if !ok {
+			continue
+		}
+		iface, ok := ast.Unparen(spec.Type).(*ast.InterfaceType)
+		if !ok {
+			continue
+		}
+		for _, f := range iface.Methods.List {
+			typ, ok := f.Type.(*ast.FuncType)
+			if !ok || len(f.Names) != 1 {
+				continue
+			}
+			t := &target{id: f.Names[0], doc: f.Doc, typ: typ, iface: spec}
+			for _, g := range []*ast.CommentGroup{f.Doc, f.Comment} {
+				if g != nil {
+					owners[g] = owner{target: t}
+				}
+			}
+		}
 	}
+}
+
+func (p *pkg) reportMisplaced(f *source, c *ast.Comment, own owner) {
+	if own.what == "" {
+		p.reportDetached(f, c)
+		return
+	}
+	p.report(c.Slash, "it belongs in the comment of a method or function", "a directive on %s locks nothing", own.what)
 }
 
 // reportDetached reports a directive that stands on nothing.
@@ -160,7 +184,7 @@ func (p *pkg) reportDetached(f *source, c *ast.Comment) {
 	var next ast.Decl
 	for _, d := range f.syntax.Decls {
 		if d.Pos() <= c.Slash && c.Slash < d.End() {
-			p.report(c.Slash, "it belongs in the comment of a method", "a directive inside a declaration locks nothing")
+			p.report(c.Slash, "it belongs in the comment of a method or function", "a directive inside a declaration locks nothing")
 			return
 		}
 		if d.Pos() > c.Slash {
@@ -168,26 +192,15 @@ func (p *pkg) reportDetached(f *source, c *ast.Comment) {
 			break
 		}
 	}
-	if fn, ok := next.(*ast.FuncDecl); ok && fn.Recv != nil {
-		p.report(c.Slash, "remove the blank line between it and "+fn.Name.Name, "a directive that stands apart from the method locks nothing")
+	if fn, ok := next.(*ast.FuncDecl); ok {
+		what := "function"
+		if fn.Recv != nil {
+			what = "method"
+		}
+		p.report(c.Slash, "remove the blank line between it and "+fn.Name.Name, "a directive that stands apart from the %s locks nothing", what)
 		return
 	}
-	p.report(c.Slash, "it belongs in the comment of a method", "a directive that stands on no method locks nothing")
-}
-
-// scanOther reports directives in files that this run does not generate from.
-func (p *pkg) scanOther(f *source) {
-	for _, group := range f.syntax.Comments {
-		for _, c := range group.List {
-			switch {
-			case !isDirective(c.Text):
-			case f.inTest():
-				p.report(c.Slash, "", "a directive in a test file is not yet supported")
-			default:
-				p.report(c.Slash, "move the method to a file that belongs to every build", "a directive in a file with a build constraint is not yet supported")
-			}
-		}
-	}
+	p.report(c.Slash, "it belongs in the comment of a method or function", "a directive that stands on no method or function locks nothing")
 }
 
 // stripBodies drops what the types of declarations do not depend on: a body

@@ -5,22 +5,31 @@ import (
 	"slices"
 )
 
-// inPackage are the files that share the package's scope, tests included.
-func (p *pkg) inPackage() []*source {
-	var out []*source
-	for _, f := range slices.Concat(p.files, p.others) {
-		if f.syntax != nil && f.syntax.Name.Name == p.name {
-			out = append(out, f)
+// eachSpec visits the package-level declarations of some files; spec is nil for
+// a function or method.
+func eachSpec(files []*source, visit func(f *source, d ast.Decl, spec ast.Spec)) {
+	for _, f := range files {
+		if f.syntax == nil {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok {
+				visit(f, d, nil)
+				continue
+			}
+			for _, s := range g.Specs {
+				visit(f, d, s)
+			}
 		}
 	}
-	return out
 }
 
 // importedNames are what the package's files call their imports: the package
 // can't declare these.
 func (p *pkg) importedNames() names {
 	out := names{}
-	for _, f := range p.inPackage() {
+	for _, f := range p.files {
 		for _, s := range f.imports() {
 			if s.Name != nil {
 				out.add(s.Name.Name)
@@ -32,32 +41,177 @@ func (p *pkg) importedNames() names {
 	return out
 }
 
-// declaredNames are the package-level names and where each is declared.
-func (p *pkg) declaredNames() map[string]*ast.Ident {
+// declaredNames are the package-level names of some files and where each is
+// declared.
+func declaredNames(files []*source) map[string]*ast.Ident {
 	out := map[string]*ast.Ident{}
-	declare := func(list ...*ast.Ident) {
-		for _, name := range list {
-			out[name.Name] = name
+	eachSpec(files, func(_ *source, d ast.Decl, spec ast.Spec) {
+		switch s := spec.(type) {
+		case *ast.TypeSpec:
+			out[s.Name.Name] = s.Name
+		case *ast.ValueSpec:
+			for _, name := range s.Names {
+				out[name.Name] = name
+			}
+		case nil:
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+				out[fn.Name.Name] = fn.Name
+			}
 		}
+	})
+	return out
+}
+
+// typeSpecs are the declarations of a type, one for each build that has its own.
+func typeSpecs(files []*source, name string) (specs []*ast.TypeSpec, in []*source) {
+	eachSpec(files, func(f *source, _ ast.Decl, spec ast.Spec) {
+		if s, ok := spec.(*ast.TypeSpec); ok && s.Name.Name == name {
+			specs, in = append(specs, s), append(in, f)
+		}
+	})
+	return specs, in
+}
+
+// aliased follows aliases of a type of this package to the type itself. That of
+// an interface literal is its own name.
+func (p *pkg) aliased(name string) string {
+	for range 100 { // an alias of itself is the compiler's to report
+		specs, _ := typeSpecs(p.files, name)
+		if len(specs) == 0 || !specs[0].Assign.IsValid() {
+			return name
+		}
+		next := typeName(specs[0].Type)
+		if next == "" {
+			return name
+		}
+		name = next
 	}
-	for _, f := range p.inPackage() {
-		for _, d := range f.syntax.Decls {
-			switch d := d.(type) {
-			case *ast.FuncDecl:
-				if d.Recv == nil {
-					declare(d.Name)
-				}
-			case *ast.GenDecl:
-				for _, s := range d.Specs {
-					switch s := s.(type) {
-					case *ast.TypeSpec:
-						declare(s.Name)
-					case *ast.ValueSpec:
-						declare(s.Names...)
-					}
+	return name
+}
+
+// members are the names of the fields and methods of a type in all builds,
+// promoted ones included as far as this package declares them: those of other
+// packages are exported and never meet ours.
+func (p *pkg) members(name string) names {
+	out, seen := names{}, map[string]bool{}
+	var visit func(name string)
+	visit = func(name string) {
+		name = p.aliased(name)
+		if seen[name] || name == "" {
+			return
+		}
+		seen[name] = true
+		specs, _ := typeSpecs(p.files, name)
+		for _, spec := range specs {
+			var list *ast.FieldList
+			switch t := ast.Unparen(spec.Type).(type) {
+			case *ast.StructType:
+				list = t.Fields
+			case *ast.InterfaceType:
+				list = t.Methods
+			default:
+				visit(typeName(t)) // type T Other has the fields of Other
+				continue
+			}
+			for _, f := range list.List {
+				out.add(identNames(f.Names)...)
+				if len(f.Names) == 0 {
+					out.add(embeddedName(f.Type))
+					visit(typeName(f.Type))
 				}
 			}
 		}
+		eachSpec(p.files, func(_ *source, d ast.Decl, _ ast.Spec) {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && p.aliased(baseName(fn.Recv)) == name {
+				out.add(fn.Name.Name)
+			}
+		})
+	}
+	visit(name)
+	return out
+}
+
+// embeddedName is what a field is called that embeds a type.
+func embeddedName(x ast.Expr) string {
+	switch x := x.(type) {
+	case *ast.SelectorExpr:
+		return x.Sel.Name
+	case *ast.StarExpr:
+		return embeddedName(x.X)
+	case *ast.IndexExpr:
+		return embeddedName(x.X)
+	case *ast.IndexListExpr:
+		return embeddedName(x.X)
+	}
+	return typeName(x)
+}
+
+func identNames(list []*ast.Ident) []string {
+	var out []string
+	for _, id := range list {
+		out = append(out, id.Name)
 	}
 	return out
+}
+
+// naming names what the generated files of a package declare at package level.
+// All units share it: one thing has one name in all builds, and two things that
+// some build has both never share one. So it goes by the files' text alone.
+type naming struct {
+	declared names             // the user's package-level names, in all builds
+	scope    names             // these, and ours
+	users    names             // the parameters and type parameters that our code repeats
+	chosen   map[string]string // role: our name
+	claimed  map[string]string // names of ours that callers know, and what for
+}
+
+func newNaming(p *pkg) *naming {
+	n := &naming{declared: names{}, scope: predeclared(), users: names{}, chosen: map[string]string{}, claimed: map[string]string{}}
+	for name := range declaredNames(p.files) {
+		n.declared.add(name)
+	}
+	n.scope.addAll(n.declared)
+	n.scope.addAll(p.importedNames())
+	for _, t := range p.targets {
+		for _, list := range []*ast.FieldList{t.recv, t.typ.TypeParams, t.typ.Params, t.typ.Results} {
+			n.users.add(fieldNames(list)...)
+		}
+		specs, _ := typeSpecs(p.files, p.aliased(t.owner()))
+		for _, spec := range specs {
+			n.users.add(fieldNames(spec.TypeParams)...)
+		}
+		if t.recv != nil && len(t.recv.List) > 0 {
+			n.users.add(typeArgNames(t.recv.List[0].Type)...)
+		}
+	}
+	return n
+}
+
+// typeArgNames are the identifiers in the brackets of a receiver.
+func typeArgNames(recv ast.Expr) []string {
+	var out []string
+	ast.Inspect(recv, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IndexExpr:
+			out = append(out, typeName(n.Index))
+		case *ast.IndexListExpr:
+			for _, x := range n.Indices {
+				out = append(out, typeName(x))
+			}
+		}
+		return true
+	})
+	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
+}
+
+// pick names something of ours that callers do not know: no identifier of the
+// user's that our code repeats may hide it.
+func (n *naming) pick(role string, candidates ...string) string {
+	if n.chosen[role] == "" {
+		taken := n.scope.clone()
+		taken.addAll(n.users)
+		n.chosen[role] = taken.pick(candidates...)
+		n.scope.add(n.chosen[role])
+	}
+	return n.chosen[role]
 }

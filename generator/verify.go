@@ -3,45 +3,61 @@ package generator
 import (
 	"go/parser"
 	"go/types"
+	"strings"
 )
 
-// render turns the model into the file's bytes.
-func (p *pkg) render() {
-	if p.model == nil || len(p.diagnostics) > 0 {
-		return
+// render turns the models into the files' bytes.
+func (u *unit) render(files map[*output]*fileModel) {
+	for o, f := range files {
+		if len(u.diagnostics) > 0 {
+			return
+		}
+		content, err := f.Render()
+		if err != nil {
+			u.failed(err.Error())
+			return
+		}
+		u.contents[o] = content
 	}
-	content, err := p.model.Render()
-	if err != nil {
-		p.failed(err.Error())
-		return
-	}
-	p.content = content
 }
 
 // verify type-checks the output together with the package it is for. Whatever
-// it finds is a bug of ours, and better said than written.
-func (p *pkg) verify(im *importer) {
-	if p.content == nil {
+// it finds in there is a bug of ours, and better said than written; what it
+// finds elsewhere, generated code or not, is the user's to know. The first
+// build that a file is in gives it its contents: all of them agree.
+func (u *unit) verify() {
+	if len(u.contents) == 0 || len(u.diagnostics) > 0 {
 		return
 	}
-	file, err := parser.ParseFile(p.run.fset, p.output, p.content, parser.SkipObjectResolution)
-	if err != nil {
-		p.failed(err.Error())
-		return
+	files, ours := u.syntax(), map[string]bool{}
+	for o, content := range u.contents {
+		file, err := parser.ParseFile(u.run.fset, o.path, content, parser.SkipObjectResolution)
+		if err != nil {
+			u.failed(err.Error())
+			return
+		}
+		files, ours[o.path] = append(files, file), true
 	}
-	first := ""
-	p.typeCheck(im, append(p.syntax(), file), nil, func(e types.Error) {
-		if first == "" && !e.Soft && p.run.fset.File(e.Pos) == p.run.fset.File(file.Package) {
-			first = p.run.fset.Position(e.Pos).String() + ": " + e.Msg
+	u.typeCheck(files, nil, func(e types.Error) {
+		at := u.run.fset.Position(e.Pos)
+		switch {
+		case e.Soft || strings.HasPrefix(e.Msg, "could not import"):
+		case ours[at.Filename]:
+			u.failed(at.String() + ": " + e.Msg)
+		default:
+			u.warnings = append(u.warnings, Diagnostic{
+				File: at.Filename, Line: at.Line, Column: at.Column, Message: strings.Join(strings.Fields(e.Msg), " "),
+			})
 		}
 	})
-	if first != "" {
-		p.failed(first)
+	for o, content := range u.contents {
+		if o.content == nil {
+			o.content = content
+		}
 	}
 }
 
-func (p *pkg) failed(why string) {
-	p.content = nil
-	p.report(p.methods[0].decl.Name.Pos(), "this is a bug of lockgen: please report it with this method's signature",
+func (u *unit) failed(why string) {
+	u.report(u.methods[0].id.Pos(), "this is a bug of lockgen: please report it with this method's signature",
 		"the generated code would not compile: %s", why)
 }

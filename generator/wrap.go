@@ -14,111 +14,177 @@ import (
 // nameWrapper names what callers of a guarded type see, and what it is
 // embedded as.
 func (b *builder) nameWrapper(g *guarded) {
-	target := g.recv.Obj().Name()
+	target := g.recv.Name()
 	w := &g.wrapper
 	w.Target = target
+	w.Pointer = !isInterface(g.recv)
 	w.Name = target + "WithLock"
 	w.Constructor = "New" + w.Name
-	if !g.recv.Obj().Exported() {
+	if !g.recv.Exported() {
 		w.Constructor = "new" + upperFirst(w.Name)
 	}
-	b.claim(g.methods[0].method, w.Name, "the wrapper of "+target)
-	b.claim(g.methods[0].method, w.Constructor, "the constructor of "+w.Name)
+	pos := g.recv.Pos()
+	if len(g.methods) > 0 {
+		pos = g.methods[0].id.Pos()
+	}
+	b.claim(pos, w.Name, "the wrapper of "+target)
+	b.claim(pos, w.Constructor, "the constructor of "+w.Name)
 
 	// A field of ours would hide a field or method of that name of the user's.
-	taken := b.scope.clone()
-	taken.addAll(b.users)
-	taken.addAll(b.members(g.recv))
-	w.Alias = taken.pick(lowerFirst(target) + "Inner")
-	b.scope.add(w.Alias)
-	w.Locker = taken.pick("locker", "lockgenLocker")
-}
-
-// members are the names of the fields and methods of a type, promoted ones
-// included as far as this package declares them: those of other packages are
-// exported and never meet ours.
-func (b *builder) members(t types.Type) names {
-	out := names{}
-	seen := map[types.Type]bool{}
-	var visit func(t types.Type)
-	visit = func(t types.Type) {
-		if ptr, ok := t.Underlying().(*types.Pointer); ok {
-			t = ptr.Elem()
-		}
-		if seen[t] {
-			return
-		}
-		seen[t] = true
-		if named, ok := types.Unalias(t).(*types.Named); ok {
-			for m := range named.Methods() {
-				out.add(m.Name())
-			}
-		}
-		if s := structOf(t); s != nil {
-			for f := range s.Fields() {
-				out.add(f.Name())
-				if f.Embedded() {
-					visit(f.Type())
-				}
-			}
-		}
+	members := sortedKeys(b.members(target))
+	w.Alias = b.naming.chosen["inner "+target]
+	if w.Alias == "" {
+		taken := b.naming.scope.clone()
+		taken.addAll(b.users)
+		taken.add(members...)
+		w.Alias = taken.pick(lowerFirst(target) + "Inner")
+		b.naming.chosen["inner "+target] = w.Alias
+		b.naming.scope.add(w.Alias)
 	}
-	visit(t)
-	return out
-}
+	w.Locker = b.lockerField(target, w.Alias, members)
 
-// wrapper builds the model of one guarded type.
-func (b *builder) wrapper(g *guarded, file *templates.Names) templates.Wrapper {
-	w := g.wrapper
 	params := names{}
-	for p := range g.recv.TypeParams().TypeParams() {
+	for p := range typeParamsOf(g.recv).TypeParams() {
 		params.add(p.Obj().Name())
 	}
-	for p := range g.recv.TypeParams().TypeParams() {
+	for p := range typeParamsOf(g.recv).TypeParams() {
 		name := p.Obj().Name()
 		if name == "_" {
 			name = params.pick("T")
 		}
 		g.typeNames = append(g.typeNames, name)
-		w.TypeParams = append(w.TypeParams, templates.Field{Name: name, Type: b.typeText(p.Constraint())})
 	}
 	w.Inner = params.pick("inner")
 	w.LockerParam = params.pick("locker")
-
-	receivers := names{}
-	for _, m := range g.methods {
-		receivers.addAll(signatureNames(m.sig))
-	}
-	for _, name := range g.typeNames {
-		receivers.add(name)
-	}
-	receiver := receivers.pick("w", "wrapper")
-	for _, m := range g.methods {
-		w.Methods = append(w.Methods, b.method(g, m, receiver, file))
-	}
-	return w
 }
 
-// method builds the model of one guarded method. The user's names stay; what
-// has no name gets one, and locals of ours meet none of them.
-func (b *builder) method(g *guarded, gm guardedMethod, receiver string, file *templates.Names) templates.Method {
-	sig := gm.sig
-	taken := signatureNames(sig)
+func (b *builder) lockerField(target, alias string, members []string) string {
+	role := "locker of " + target
+	if b.naming.chosen[role] == "" {
+		taken := b.naming.scope.clone()
+		taken.addAll(b.users)
+		taken.add(members...)
+		taken.add(alias)
+		b.naming.chosen[role] = taken.pick("locker", "lockgenLocker")
+	}
+	return b.naming.chosen[role]
+}
+
+// wrappers builds the models of all guarded types and functions, each in the
+// file of the builds that have what it repeats.
+func (b *builder) wrappers() {
+	for _, g := range b.guarded {
+		w := b.in(g.file).wrapper(g)
+		w.Declared = true
+		b.imports.used[RuntimePath] = true
+		for i, p := range slices.Collect(typeParamsOf(g.recv).TypeParams()) {
+			w.TypeParams = append(w.TypeParams, templates.Field{Name: g.typeNames[i], Type: b.typeText(p.Constraint())})
+		}
+		receivers := names{}
+		for _, m := range g.methods {
+			receivers.addAll(signatureNames(m.sig))
+		}
+		receivers.add(g.typeNames...)
+		receiver := receivers.pick("w", "wrapper")
+		for _, m := range g.methods {
+			in := []*source{m.file}
+			if m.promoted() {
+				in = []*source{g.file, m.file}
+			}
+			f := b.in(in...)
+			w := f.wrapper(g)
+			w.Methods = append(w.Methods, b.guardedMethod(g, m, receiver, f))
+			if !m.promoted() {
+				f.Guards = append(f.Guards, b.guard(m.method))
+			}
+		}
+	}
+	for _, m := range b.functions {
+		f := b.in(m.file)
+		f.Functions = append(f.Functions, b.function(m, f))
+		f.Guards = append(f.Guards, b.guard(m))
+	}
+	for _, f := range b.files {
+		for _, g := range b.guarded {
+			if w := f.wrappers[g]; w != nil {
+				f.Wrappers = append(f.Wrappers, *w)
+			}
+		}
+		f.Imports = b.importSpecs(f.used)
+	}
+}
+
+func (f *fileModel) wrapper(g *guarded) *templates.Wrapper {
+	if f.wrappers[g] == nil {
+		w := g.wrapper
+		f.wrappers[g] = &w
+	}
+	return f.wrappers[g]
+}
+
+// guardedMethod builds the model of one method of a guarded type.
+func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) templates.Method {
+	typeNames := g.typeNames
+	if !gm.promoted() && gm.iface == nil {
+		typeNames = gm.typeNames
+	}
+	taken := signatureNames(gm.sig)
 	taken.add(receiver)
+	taken.add(typeNames...)
+	m := b.method(gm.method, gm.sig, taken, f)
+	m.Receiver, m.TypeArgs = receiver, typeNames
+	m.Origin = g.recv.Name() + "." + gm.fn.Name()
+	m.Locker = receiver + "." + g.wrapper.Locker
+	m.Callee = receiver + "." + g.wrapper.Alias + "." + gm.fn.Name()
+	for i := range m.Locks {
+		l := &m.Locks[i]
+		l.KeyArgs = b.keyArgs(g, gm, gm.keys[i], receiver)
+		l.Promoted = gm.promoted() && gm.embedder == nil
+		l.TypeArgs = b.keyTypeArgs(gm, *l)
+	}
+	return m
+}
+
+// function builds the model of one function.
+func (b *builder) function(fm *method, f *fileModel) templates.Method {
+	sig := fm.fn.Signature()
+	taken := signatureNames(sig)
+	taken.add(fm.typeNames...)
+	hidden := signatureNames(sig)[fm.fn.Name()]
+	taken.add(fm.fn.Name())
+	m := b.method(fm, sig, taken, f)
+	m.Name += "WithLock"
+	m.Origin = fm.fn.Name()
+	m.TypeArgs = fm.typeNames
+	m.LockerParam = taken.pick("locker", "lockgenLocker")
+	m.Locker = m.LockerParam
+	m.Callee = fm.fn.Name()
+	for i, p := range slices.Collect(sig.TypeParams().TypeParams()) {
+		m.TypeParams = append(m.TypeParams, templates.Field{Name: fm.typeNames[i], Type: b.typeText(p.Constraint())})
+	}
+	b.imports.used[RuntimePath] = true
+	if hidden {
+		m.Callee = b.naming.pick("forward "+fm.fn.Name(), lowerFirst(fm.fn.Name())+"Inner")
+		m.Forward = fm.fn.Name()
+	}
+	for i := range m.Locks {
+		for _, v := range fm.keys[i].roots {
+			m.Locks[i].KeyArgs = append(m.Locks[i].KeyArgs, v.Name())
+		}
+	}
+	return m
+}
+
+// method builds what methods and functions have in common. The user's names
+// stay; what has no name gets one, and locals of ours meet none of them.
+func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fileModel) templates.Method {
 	for _, l := range gm.locks {
 		taken.add(l.Key.Name, l.Policy.Var)
 	}
 	taken.add(b.imports.names[RuntimePath])
-
 	m := templates.Method{
-		Name: gm.fn.Name(), Receiver: receiver, Origin: g.recv.Obj().Name() + "." + gm.fn.Name(),
-		Deprecated: deprecated(gm.decl.Doc.Text()), Variadic: sig.Variadic(), Nil: "nil",
+		Name: gm.fn.Name(), Deprecated: deprecated(gm.doc.Text()), Variadic: sig.Variadic(), Nil: "nil",
 	}
-	m.TypeArgs = g.typeNames
-	if !gm.promoted() {
-		m.TypeArgs = gm.typeNames
-	}
-	taken.add(m.TypeArgs...)
 	m.Params = b.fields(sig.Params(), taken, func(i int) string {
 		if i == 0 {
 			return "ctx"
@@ -137,18 +203,18 @@ func (b *builder) method(g *guarded, gm guardedMethod, receiver string, file *te
 		return "result"
 	})
 	if signatureNames(sig)["nil"] {
-		if file.NoError == "" {
-			file.NoError = b.pick("noError")
+		if file.Names.NoError == "" {
+			file.Names.NoError = b.naming.pick("no error in "+file.Constraint, "noError")
 		}
-		m.Nil = file.NoError
+		m.Nil = file.Names.NoError
 	}
 	m.Held = taken.pick("held", "hold")
 	for i, l := range gm.locks {
 		l.KeyVar = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
-		l.KeyArgs = b.keyArgs(g, gm, gm.keys[i], receiver)
-		l.Promoted = gm.promoted()
-		l.TypeArgs = b.keyTypeArgs(gm, l)
 		m.Locks = append(m.Locks, l)
+	}
+	if len(m.Locks) > 1 { // AcquireAll takes lock.Request
+		b.imports.used[RuntimePath] = true
 	}
 	return m
 }
@@ -171,11 +237,17 @@ func (b *builder) keyTypeArgs(gm guardedMethod, l templates.Lock) []string {
 	if len(l.TypeArgs) == 0 || !gm.promoted() {
 		return l.TypeArgs
 	}
-	t := gm.path[len(gm.path)-1].Type()
+	t := gm.sig.Recv().Type()
+	if len(gm.path) > 0 {
+		t = gm.path[len(gm.path)-1].Type()
+	}
 	if ptr, ok := t.Underlying().(*types.Pointer); ok {
 		t = ptr.Elem()
 	}
-	instance := types.Unalias(t).(*types.Named) // it has the method
+	instance, ok := types.Unalias(t).(*types.Named)
+	if !ok || instance.TypeArgs().Len() != len(gm.typeNames) { // an alias of an interface literal: Go infers or says so
+		return nil
+	}
 	var out []string
 	for i, name := range gm.typeNames {
 		if slices.Contains(l.TypeArgs, name) {
@@ -188,9 +260,9 @@ func (b *builder) keyTypeArgs(gm guardedMethod, l templates.Lock) []string {
 // keyArgs are what the wrapper passes to the key function.
 func (b *builder) keyArgs(g *guarded, gm guardedMethod, k *keyed, receiver string) []string {
 	var out []string
-	recv := gm.fn.Signature().Recv()
+	recv := gm.receiver()
 	for _, v := range k.roots {
-		if v == recv {
+		if recv != nil && v == recv {
 			out = append(out, receiverArg(g, gm, receiver, isPointer(recv.Type())))
 		} else {
 			out = append(out, v.Name())

@@ -17,32 +17,53 @@ func (f *File) Render() ([]byte, error) {
 	out.HeaderComment(Header)
 	out.Add(f.imports())
 	for _, w := range f.Wrappers {
-		out.Add(w.declaration(f.Names))
+		if w.Declared {
+			out.Add(w.declaration(f.Names))
+		}
 		for _, m := range w.Methods {
-			for _, l := range m.Locks {
-				if !l.Promoted {
-					out.Add(l.Policy.declaration(f.Names))
-					out.Add(l.Key.declaration(f.Names, l.Policy))
-				}
-			}
-			out.Add(w.method(f.Names, m))
+			f.guard(out, m, jen.Op("*").Add(instance(w.Name, m.TypeArgs)))
+		}
+	}
+	for _, m := range f.Functions {
+		f.guard(out, m, nil)
+		if m.Forward != "" {
+			out.Add(m.forward())
 		}
 	}
 	if f.Names.NoError != "" {
 		out.Add(comment(f.Names.NoError + " stands for nil where a parameter is called nil."))
 		out.Var().Id(f.Names.NoError).Error()
 	}
+	out.Add(f.guards())
 	var b bytes.Buffer
 	if err := out.Render(&b); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	if f.Constraint == "" {
+		return b.Bytes(), nil
+	}
+	// jennifer would make two paragraphs of header a block comment.
+	return bytes.Replace(b.Bytes(), []byte(Header+"\n"), []byte(Header+"\n\n//go:build "+f.Constraint+"\n"), 1), nil
+}
+
+// guard renders the locks of a method and the method.
+func (f *File) guard(out *jen.File, m Method, receiver jen.Code) {
+	for _, l := range m.Locks {
+		if !l.Promoted {
+			out.Add(l.Policy.declaration(f.Names))
+			out.Add(l.Key.declaration(f.Names, l.Policy))
+		}
+	}
+	out.Add(m.declaration(f.Names, receiver))
 }
 
 // imports writes the import declaration itself: jennifer's own knows neither
 // the names that the package declares nor the parameters that hide an import,
 // and does not part the standard library from the rest.
 func (f *File) imports() jen.Code {
+	if len(f.Imports) == 0 {
+		return jen.Null()
+	}
 	return jen.Id("import").DefsFunc(func(g *jen.Group) {
 		std := 0
 		for _, i := range f.Imports {

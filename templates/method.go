@@ -1,30 +1,58 @@
 package templates
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
 )
 
-// method renders the skeleton: the key, once and before the call; acquire;
+// declaration renders the skeleton: the key, once and before the call; acquire;
 // release, deferred; business. It is a straight line without a closure, so that
 // one frame lies between caller and method and a panic's trace names both.
-func (w *Wrapper) method(n Names, m Method) jen.Code {
+func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 	params, results := m.Params, m.Results
 	failed := results[len(results)-1].Name
 	ctx := params[0].Name
 
 	body := m.keys()
 	body = append(body,
-		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(w.acquire(n, m, ctx)),
+		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(m.acquire(n, ctx)),
 		m.fail(),
 		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
-		jen.Return(w.business(m)),
+		jen.Return(m.business()),
 	)
 	c := jen.Add(m.doc()).Line()
-	c.Func().Params(jen.Id(m.Receiver).Op("*").Add(instance(w.Name, m.TypeArgs))).Id(m.Name).
-		Params(fields(params)...).Params(fields(results)...).Block(body...)
+	c.Func()
+	if receiver != nil {
+		c.Params(jen.Id(m.Receiver).Add(receiver))
+	}
+	if m.LockerParam != "" {
+		params = slices.Insert(slices.Clone(params), 1, Field{m.LockerParam, "*" + n.Lock + ".Locker"})
+	}
+	c.Add(generic(m.Name, m.TypeParams)).Params(fields(params)...).Params(fields(results)...).Block(body...)
+	return c.Line()
+}
+
+// forward renders a function that calls another, which a parameter of the
+// wrapper hides.
+func (m Method) forward() jen.Code {
+	params, results := slices.Clone(m.Params), slices.Clone(m.Results)
+	args := make([]string, len(params))
+	for i := range params {
+		args[i] = "_" + strconv.Itoa(i+1)
+		params[i].Name = args[i]
+	}
+	for i := range results {
+		results[i].Name = "_"
+	}
+	if m.Variadic {
+		args[len(args)-1] += "..."
+	}
+	c := jen.Add(comment(m.Callee + " calls [" + m.Forward + "], which a parameter of [" + m.Name + "] hides.")).Line()
+	c.Func().Add(generic(m.Callee, m.TypeParams)).Params(fields(params)...).Params(fields(results)...).Block(
+		jen.Return(instance(m.Forward, m.TypeArgs).Call(ids(args)...)))
 	return c.Line()
 }
 
@@ -51,8 +79,8 @@ func (m Method) fail() jen.Code {
 }
 
 // acquire renders the call that takes the lock, or all of several.
-func (w *Wrapper) acquire(n Names, m Method, ctx string) jen.Code {
-	locker := jen.Id(m.Receiver).Dot(w.Locker)
+func (m Method) acquire(n Names, ctx string) jen.Code {
+	locker := jen.Id(m.Locker)
 	if len(m.Locks) == 1 {
 		l := m.Locks[0]
 		return locker.Dot("Acquire").Call(jen.Id(ctx), jen.Op("&").Id(l.Policy.Var), jen.Id(l.KeyVar))
@@ -67,13 +95,16 @@ func (w *Wrapper) acquire(n Names, m Method, ctx string) jen.Code {
 	return locker.Dot("AcquireAll").Call(append(args, jen.Line())...)
 }
 
-// business renders the call of the guarded method.
-func (w *Wrapper) business(m Method) jen.Code {
+// business renders the call of what is guarded.
+func (m Method) business() jen.Code {
 	args := names(m.Params)
 	if m.Variadic {
 		args[len(args)-1] += "..."
 	}
-	return jen.Id(m.Receiver).Dot(w.Alias).Dot(m.Name).Call(ids(args)...)
+	if m.Receiver == "" {
+		return instance(m.Callee, m.TypeArgs).Call(ids(args)...)
+	}
+	return jen.Id(m.Callee).Call(ids(args)...)
 }
 
 func (m Method) doc() jen.Code {

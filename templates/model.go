@@ -4,10 +4,13 @@ import "time"
 
 // File is the content of one generated file.
 type File struct {
-	Package  string
-	Names    Names
-	Imports  []Import // all that the text below mentions
-	Wrappers []Wrapper
+	Package    string
+	Constraint string // the builds it is in, as a go:build line has it; empty is all
+	Names      Names
+	Imports    []Import // all that the text below mentions
+	Wrappers   []Wrapper
+	Functions  []Method
+	Guards     []Guard
 }
 
 // Names are the identifiers of the file that all templates share.
@@ -34,6 +37,8 @@ type Field struct {
 
 // Wrapper is the type that guards a user's type.
 type Wrapper struct {
+	Declared    bool    // here; else in another file of the package, and here are methods only
+	Pointer     bool    // the target is embedded as a pointer; an interface is not
 	Target      string  // the guarded type: "SeckillService"
 	Name        string  // "SeckillServiceWithLock"
 	Constructor string  // "NewSeckillServiceWithLock"
@@ -45,19 +50,25 @@ type Wrapper struct {
 	Methods     []Method
 }
 
-// Method is one guarded method.
+// Method is one guarded method, or a function that guards another.
 type Method struct {
 	Name       string
-	Receiver   string // ours: "w"
-	TypeArgs   []string
-	Origin     string // "SeckillService.CreateVoucherOrder"
-	Deprecated string // the user's own paragraph, "Deprecated: use …"
+	Receiver   string   // ours: "w"; empty for a function
+	TypeParams []Field  // of a function, with constraints
+	TypeArgs   []string // of the receiver, or of the function that is called
+	Origin     string   // "SeckillService.CreateVoucherOrder"
+	Deprecated string   // the user's own paragraph, "Deprecated: use …"
 
-	Params   []Field // the first is the context
-	Variadic bool    // the last parameter's Type is "...T"
-	Results  []Field // all named; the last is the error
-	Held     string  // local that has the hold
-	Nil      string  // "nil", or Names.NoError where a parameter hides nil
+	Params      []Field // the first is the context
+	LockerParam string  // of a function: what comes after the context
+	Variadic    bool    // the last parameter's Type is "...T"
+	Results     []Field // all named; the last is the error
+	Held        string  // local that has the hold
+	Nil         string  // "nil", or Names.NoError where a parameter hides nil
+
+	Locker  string // "w.locker"
+	Callee  string // "w.seckillServiceInner.CreateVoucherOrder"
+	Forward string // a function that a parameter hides, and Callee reaches; else empty
 
 	Locks []Lock // in source order
 }
@@ -77,6 +88,7 @@ type Policy struct {
 	Var     string // "seckillServiceCreateVoucherOrderLock"
 	Method  string // "SeckillService.CreateVoucherOrder"
 	Pattern string // "seckill:voucher:<id>"
+	Backend string // one of the Locker's named backends; empty is its own
 
 	TTL, Wait, Max          Duration
 	Try, Reentrant, NoRenew bool

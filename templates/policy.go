@@ -13,6 +13,9 @@ func (p Policy) declaration(n Names) jen.Code {
 		jen.Id("Method").Op(":").Lit(p.Method),
 		jen.Id("Pattern").Op(":").Lit(p.Pattern),
 	}
+	if p.Backend != "" {
+		values = append(values, jen.Id("Backend").Op(":").Lit(p.Backend))
+	}
 	for _, d := range []struct {
 		field string
 		value Duration

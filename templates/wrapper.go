@@ -6,20 +6,22 @@ import "github.com/dave/jennifer/jen"
 func (w *Wrapper) declaration(n Names) jen.Code {
 	args := names(w.TypeParams)
 	self := instance(w.Name, args)
+	pointer, lead := jen.Null(), w.Name+" implements ["+w.Target+"] over any other: annotated methods run under their locks."
+	if w.Pointer {
+		pointer, lead = jen.Op("*"), w.Name+" is a ["+w.Target+"] whose annotated methods run under their locks."
+	}
 	c := jen.Add(comment(w.Alias + " is " + w.Target + " under a name that no other package can use to reach past the locks.")).Line()
 	c.Type().Add(generic(w.Alias, w.TypeParams)).Op("=").Add(instance(w.Target, args)).Line().Line()
 
-	c.Add(comment(
-		w.Name + " is a [" + w.Target + "] whose annotated methods run under their locks. Its other methods pass through.",
-	)).Line()
+	c.Add(comment(lead + " Its other methods pass through.")).Line()
 	c.Type().Add(generic(w.Name, w.TypeParams)).Struct(
-		jen.Op("*").Add(instance(w.Alias, args)),
+		pointer.Clone().Add(instance(w.Alias, args)),
 		jen.Id(w.Locker).Op("*").Id(n.Lock).Dot("Locker"),
 	).Line().Line()
 
 	c.Add(comment(w.Constructor + " guards " + w.Inner + " with the locks of " + w.LockerParam + ".")).Line()
 	c.Func().Add(generic(w.Constructor, w.TypeParams)).Params(
-		jen.Id(w.Inner).Op("*").Add(instance(w.Target, args)),
+		jen.Id(w.Inner).Add(pointer.Clone()).Add(instance(w.Target, args)),
 		jen.Id(w.LockerParam).Op("*").Id(n.Lock).Dot("Locker"),
 	).Op("*").Add(self.Clone()).Block(
 		jen.Return(jen.Op("&").Add(self).Values(

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -13,8 +12,9 @@ import (
 
 // printText reports to a person.
 func (c *command) printText(res *generator.Result, changed []generator.File) {
-	for _, d := range res.Diagnostics {
-		fmt.Fprintf(c.stderr, "%s:%d:%d: %s\n", c.relative(d.File), d.Line, d.Column, d.Text())
+	c.printDiagnostics(res.Diagnostics)
+	for _, d := range res.Warnings {
+		fmt.Fprintf(c.stderr, "%s:%d:%d: warning: %s\n", c.relative(d.File), d.Line, d.Column, d.Text())
 	}
 	for _, f := range changed {
 		name := c.relative(f.Path)
@@ -37,6 +37,12 @@ func (c *command) printText(res *generator.Result, changed []generator.File) {
 	}
 }
 
+func (c *command) printDiagnostics(list []generator.Diagnostic) {
+	for _, d := range list {
+		fmt.Fprintf(c.stderr, "%s:%d:%d: %s\n", c.relative(d.File), d.Line, d.Column, d.Text())
+	}
+}
+
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -55,10 +61,10 @@ func staleness(f generator.File) string {
 }
 
 func (c *command) packages() []string {
-	if len(c.patterns) == 0 {
+	if len(c.args) == 0 {
 		return []string{"."}
 	}
-	return c.patterns
+	return c.args
 }
 
 // relative is path as seen from the current directory.
@@ -90,15 +96,16 @@ func (c *command) printJSON(res *generator.Result) error {
 		Methods     int              `json:"methods"`
 		Files       []jsonFile       `json:"files"`
 		Diagnostics []jsonDiagnostic `json:"diagnostics"`
-	}{res.Packages, res.Methods, []jsonFile{}, []jsonDiagnostic{}}
+		Warnings    []jsonDiagnostic `json:"warnings,omitempty"`
+	}{Packages: res.Packages, Methods: res.Methods, Files: []jsonFile{}, Diagnostics: []jsonDiagnostic{}}
 	for _, f := range res.Files {
 		out.Files = append(out.Files, jsonFile{c.relative(f.Path), f.Package, string(f.Change())})
 	}
 	for _, d := range res.Diagnostics {
 		out.Diagnostics = append(out.Diagnostics, jsonDiagnostic{c.relative(d.File), d.Line, d.Column, d.Message, d.Hint})
 	}
-	enc := json.NewEncoder(c.stdout)
-	enc.SetEscapeHTML(false) // <id> is to be read
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
+	for _, d := range res.Warnings {
+		out.Warnings = append(out.Warnings, jsonDiagnostic{c.relative(d.File), d.Line, d.Column, d.Message, d.Hint})
+	}
+	return printIndented(c.stdout, out)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 
 	"github.com/lockgen/lockgen/generator"
@@ -16,43 +17,17 @@ import (
 // Exit codes.
 const (
 	fine    = 0
-	stale   = 1 // or diagnosed
+	stale   = 1 // or diagnosed, or nothing explains a key
 	unusual = 2 // the command line, or the packages could not be loaded
 )
 
-const usage = `Lockgen writes lock_gen.go: the types that run annotated methods under a
-distributed lock.
-
-	//lock:key="seckill:voucher:<id>" ttl=60s reentrant
-	func (s *SeckillService) CreateVoucherOrder(ctx context.Context, id int64) error
-
-Usage: lockgen [flags] [packages]
-
-Packages are named as for the go command; none is the one in this directory.
-
-Items of a directive, parted by spaces:
-	key="…"         literal text and <placeholder>s: parameters, the receiver,
-	                their fields and methods without arguments; required
-	ttl=60s         lease length, 30s unless given, renewed until the method returns
-	reentrant       a nested call under the same ctx enters at once
-	wait=2s, try    how long to queue; unset: until ctx ends
-	renew=off       the lease is fixed
-	max=10m         renew no longer than this
-
-Flags:
-`
-
-const usageEnd = `
-Exit status: 0 fine, 1 stale or a mistake in a directive, 2 a wrong command line
-or packages that can't be loaded.
-`
-
 // command is one run of lockgen.
 type command struct {
-	check, diff, dry, json, version bool
-	patterns                        []string
-	dir                             string
-	stdout, stderr                  io.Writer
+	settings
+	spec           *spec
+	args           []string
+	dir            string // absolute: where it runs
+	stdout, stderr io.Writer
 }
 
 // run is main without the process.
@@ -61,58 +36,94 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if code, done := c.parse(args); done {
 		return code
 	}
-	if c.version {
-		fmt.Fprintln(stdout, version())
-		return fine
-	}
-	dir, err := os.Getwd()
+	dir, err := filepath.Abs(c.directory)
 	if err != nil {
 		return c.fail(err)
 	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return c.fail(fmt.Errorf("-C %s: no such directory", c.directory))
+	}
 	c.dir = dir
-
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	progress := newProgress(stderr)
-	res, err := generator.Generate(ctx, generator.Options{Patterns: c.patterns, Progress: progress.stage})
-	progress.stop()
+	return c.spec.run(c, ctx)
+}
+
+// parse finds the command and reads its flags.
+func (c *command) parse(args []string) (code int, done bool) {
+	c.spec = &specs[0]
+	if len(args) > 0 {
+		if named := findSpec(args[0]); named != nil {
+			c.spec, args = named, args[1:]
+		}
+	}
+	flags := c.flagSet(c.spec)
+	flags.SetOutput(c.stderr)
+	flags.Usage = func() {} // said below, where it is known whether help was asked for
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(c.stdout, help(c.spec))
+		return fine, true
+	case err != nil:
+		fmt.Fprintln(c.stderr, "run lockgen -h for help")
+		return unusual, true
+	}
+	c.args = flags.Args()
+	if problem := c.problem(); problem != "" {
+		fmt.Fprintln(c.stderr, "lockgen: "+problem)
+		return unusual, true
+	}
+	return fine, false
+}
+
+// problem says what is wrong with flags and arguments that are each fine.
+func (c *command) problem() string {
+	switch {
+	case c.diff && c.json:
+		return "-diff and -json exclude each other"
+	case c.watch && (c.check || c.diff || c.dry || c.json):
+		return "-watch writes: -check, -diff, -n and -json exclude it"
+	case c.markdown && c.json:
+		return "-markdown and -json exclude each other"
+	}
+	return ""
+}
+
+func (c *command) fail(err error) int {
+	fmt.Fprintf(c.stderr, "lockgen: %v\n", err)
+	return unusual
+}
+
+func (c *command) options(patterns []string) generator.Options {
+	opts := generator.Options{Dir: c.dir, Patterns: patterns}
+	if c.tags != "" {
+		opts.BuildFlags = []string{"-tags=" + c.tags}
+	}
+	return opts
+}
+
+// generate is lockgen without a command's name.
+func (c *command) generate(ctx context.Context) int {
+	switch {
+	case c.version:
+		fmt.Fprintln(c.stdout, version())
+		return fine
+	case c.watch:
+		return c.watchFiles(ctx)
+	}
+	res, err := c.once(ctx)
 	if err != nil {
 		return c.fail(err)
 	}
 	return c.finish(res)
 }
 
-func (c *command) parse(args []string) (code int, done bool) {
-	flags := flag.NewFlagSet("lockgen", flag.ContinueOnError)
-	flags.SetOutput(c.stderr)
-	flags.BoolVar(&c.check, "check", false, "write nothing; exit 1 and say which files are stale (for CI)")
-	flags.BoolVar(&c.diff, "diff", false, "write nothing; print what would change as a unified diff, exit 1 if anything would")
-	flags.BoolVar(&c.dry, "n", false, "write nothing; say what would be written")
-	flags.BoolVar(&c.json, "json", false, "print results and diagnostics as one JSON object")
-	flags.BoolVar(&c.version, "version", false, "print the version")
-	flags.Usage = func() {} // said below, where it is known whether help was asked for
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		flags.SetOutput(c.stdout)
-		fmt.Fprint(c.stdout, usage)
-		flags.PrintDefaults()
-		fmt.Fprint(c.stdout, usageEnd)
-		return fine, true
-	case err != nil:
-		fmt.Fprintln(c.stderr, "run lockgen -h for help")
-		return unusual, true
-	}
-	if c.diff && c.json {
-		fmt.Fprintln(c.stderr, "lockgen: -diff and -json exclude each other")
-		return unusual, true
-	}
-	c.patterns = flags.Args()
-	return fine, false
-}
-
-func (c *command) fail(err error) int {
-	fmt.Fprintf(c.stderr, "lockgen: %v\n", err)
-	return unusual
+func (c *command) once(ctx context.Context) (*generator.Result, error) {
+	progress := newProgress(c.stderr)
+	defer progress.stop()
+	opts := c.options(c.args)
+	opts.Progress = progress.stage
+	return generator.Generate(ctx, opts)
 }
 
 // finish writes, diffs or checks what was generated, and reports.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 // The behaviour of the command is told in testdata/script/*.txtar; the test
 // binary is the command.
+
+var updateScripts = flag.Bool("update", false, "write what the command prints to testdata/script")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"lockgen": main})
@@ -30,6 +33,7 @@ func TestScripts(t *testing.T) {
 	}
 	dirs := strings.Fields(string(cache))
 	testscript.Run(t, testscript.Params{
+		UpdateScripts:       *updateScripts,
 		Dir:                 "../../testdata/script",
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
@@ -47,6 +51,8 @@ func TestScripts(t *testing.T) {
 			"touch-old":   touchOld,
 			"is-old":      isOld,
 			"env-file":    envFile,
+			"wait-for":    waitFor,
+			"sleep-for":   sleepFor,
 		},
 	})
 }
@@ -108,4 +114,21 @@ func isOld(ts *testscript.TestScript, _ bool, args []string) {
 	if !info.ModTime().Equal(old) {
 		ts.Fatalf("%s was written at %v", args[0], info.ModTime())
 	}
+}
+
+// waitFor waits until a file is there and has a text in it: wait-for file text.
+func waitFor(ts *testscript.TestScript, _ bool, args []string) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		text, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && strings.Contains(string(text), args[1]) {
+			return
+		}
+	}
+	ts.Fatalf("%s never had %q in it", args[0], args[1])
+}
+
+func sleepFor(ts *testscript.TestScript, _ bool, args []string) {
+	d, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	time.Sleep(d)
 }

@@ -130,3 +130,12 @@ func (w *ServiceWithLock) SellByTransfer(ctx context.Context, voucherID, userID 
 	defer held.Release(&err)
 	return w.serviceInner.SellByTransfer(ctx, voucherID, userID)
 }
+
+// What follows compiles only while the signatures are those that this file was
+// generated from. If it does not: go tool lockgen
+var (
+	_ func(*Service, context.Context, int64, int64, Payment) (int64, error) = (*Service).PlaceOrder
+	_ func(*Service, context.Context, int64, int64) (int64, error)          = (*Service).OrderOf
+	_ func(*Service, context.Context, int64, int64) (int64, error)          = (*Service).SellByCard
+	_ func(*Service, context.Context, int64, int64) (int64, error)          = (*Service).SellByTransfer
+)

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+const about = `Lockgen writes lock_gen.go: types and functions that run annotated code under
+a distributed lock.
+
+	//lock:key="seckill:voucher:<id>" ttl=60s reentrant
+	func (s *SeckillService) CreateVoucherOrder(ctx context.Context, id int64) error
+
+What can be annotated is a method, a method of an interface, or a function. Code
+of some builds only, and tests, get files of their own: lock_gen_linux.go,
+lock_gen_test.go.
+
+Items of a directive, parted by spaces:
+	key="…"         literal text and <placeholder>s: parameters, the receiver,
+	                their fields and methods without arguments; required
+	ttl=60s         lease length, 30s unless given, renewed until the method returns
+	reentrant       a nested call under the same ctx enters at once
+	wait=2s, try    how long to queue; unset: until ctx ends
+	renew=off       the lease is fixed
+	max=10m         renew no longer than this
+	backend=name    one of the Locker's named backends
+
+Packages are named as for the go command; none is the one in this directory.
+`
+
+const listAbout = `List prints the key, method, position, ttl, kind and backend of every lock.
+`
+
+const explainAbout = `Explain says which methods can lock a key, and with which values of its
+placeholders. It reads directives only, no types: an integer's placeholder
+matches any text. Exit status 1 means that none can.
+`
+
+const completionAbout = `Completion prints a script for bash, zsh or fish. For bash:
+
+	source <(lockgen completion bash)
+`
+
+const usageEnd = `
+Exit status: 0 fine, 1 stale or a mistake in a directive, 2 a wrong command line
+or packages that can't be loaded.
+`
+
+// help is the text of -h.
+func help(s *spec) string {
+	var b strings.Builder
+	b.WriteString(s.about)
+	fmt.Fprintf(&b, "\nUsage: lockgen %s\n", strings.TrimSpace(s.name+" "+bracketed(s.flags)+s.args))
+	if s.name == "" {
+		b.WriteString("\nCommands:\n")
+		for _, other := range specs[1:] {
+			fmt.Fprintf(&b, "  lockgen %-26s %s\n", other.name+" "+bracketed(other.flags)+other.args, other.summary)
+		}
+	}
+	if len(s.flags) > 0 {
+		b.WriteString("\nFlags:\n")
+	}
+	for _, f := range s.flags {
+		fmt.Fprintf(&b, "  %-10s %s\n", strings.TrimSpace("-"+f.name+" "+f.value), f.usage)
+	}
+	if s.name == "" {
+		b.WriteString(usageEnd)
+	}
+	return b.String()
+}
+
+func bracketed(flags []flagSpec) string {
+	if len(flags) == 0 {
+		return ""
+	}
+	return "[flags] "
+}
+
+func (c *command) help(context.Context) int {
+	s := &specs[0]
+	if len(c.args) > 0 {
+		if s = findSpec(c.args[0]); s == nil {
+			return c.fail(fmt.Errorf("no command %s; run lockgen -h", c.args[0]))
+		}
+	}
+	fmt.Fprint(c.stdout, help(s))
+	return fine
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"flag"
+)
+
+// settings are the values of all flags of all commands.
+type settings struct {
+	check, diff, dry, json, watch, version, markdown bool
+	tags, directory                                  string
+}
+
+// spec is one command. From specs come the parser, the help and the shells'
+// completions.
+type spec struct {
+	name    string // empty is lockgen alone
+	args    string
+	summary string
+	about   string // paragraphs
+	flags   []flagSpec
+	words   []string // what an argument can be, if that is known
+	run     func(c *command, ctx context.Context) int
+}
+
+// flagSpec is one flag; exactly one of the pointers is set.
+type flagSpec struct {
+	name, usage string
+	value       string // what its value is, for the help; empty for a switch
+	on          func(s *settings) *bool
+	text        func(s *settings) *string
+}
+
+var (
+	tagsFlag = flagSpec{name: "tags", value: "list", usage: "build tags, parted by commas, as for the go command",
+		text: func(s *settings) *string { return &s.tags }}
+	dirFlag = flagSpec{name: "C", value: "dir", usage: "run as if started in dir",
+		text: func(s *settings) *string { return &s.directory }}
+	jsonFlag = flagSpec{name: "json", usage: "print JSON", on: func(s *settings) *bool { return &s.json }}
+)
+
+// specs has lockgen alone first. It is filled in by init because help and
+// completion print it.
+var specs []spec
+
+func init() {
+	specs = []spec{
+		{args: "[packages]", summary: "write the generated files", about: about, flags: []flagSpec{
+			{name: "check", usage: "write nothing; exit 1 and say which files are stale (for CI)", on: func(s *settings) *bool { return &s.check }},
+			{name: "diff", usage: "write nothing; print what would change as a unified diff, exit 1 if anything would", on: func(s *settings) *bool { return &s.diff }},
+			{name: "n", usage: "write nothing; say what would be written", on: func(s *settings) *bool { return &s.dry }},
+			{name: "json", usage: "print results and diagnostics as one JSON object", on: func(s *settings) *bool { return &s.json }},
+			{name: "watch", usage: "stay, write again whenever a file is saved, and say what changed", on: func(s *settings) *bool { return &s.watch }},
+			tagsFlag, dirFlag,
+			{name: "version", usage: "print the version", on: func(s *settings) *bool { return &s.version }},
+		}, run: (*command).generate},
+		{name: "list", args: "[packages]", summary: "list every lock", about: listAbout, flags: []flagSpec{
+			jsonFlag,
+			{name: "markdown", usage: "print a Markdown table", on: func(s *settings) *bool { return &s.markdown }},
+			tagsFlag, dirFlag,
+		}, run: (*command).list},
+		{name: "explain", args: "KEY [packages]", summary: "say which methods can lock a key", about: explainAbout,
+			flags: []flagSpec{jsonFlag, tagsFlag, dirFlag}, run: (*command).explain},
+		{name: "completion", args: "SHELL", summary: "print a completion script", about: completionAbout,
+			words: shells, run: (*command).completion},
+		{name: "help", args: "[command]", summary: "print this, or the help of a command", words: []string{"list", "explain", "completion"},
+			run: (*command).help},
+	}
+}
+
+func findSpec(name string) *spec {
+	for i := range specs {
+		if specs[i].name == name && name != "" {
+			return &specs[i]
+		}
+	}
+	return nil
+}
+
+// flagSet is the parser of a command's flags.
+func (c *command) flagSet(s *spec) *flag.FlagSet {
+	flags := flag.NewFlagSet("lockgen", flag.ContinueOnError)
+	for _, f := range s.flags {
+		if f.on != nil {
+			flags.BoolVar(f.on(&c.settings), f.name, false, f.usage)
+		} else {
+			flags.StringVar(f.text(&c.settings), f.name, "", f.usage)
+		}
+	}
+	return flags
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// interval is how often files are looked at. Polling sees every editor's way of
+// saving, and asks nothing of the system.
+const interval = 300 * time.Millisecond
+
+// snapshot says of each file that can matter when it was last written, and its size.
+type snapshot map[string]stamp
+
+type stamp struct {
+	at   time.Time
+	size int64
+}
+
+// watchFiles generates, and again whenever a file has changed, until interrupted.
+func (c *command) watchFiles(ctx context.Context) int {
+	var folders []string
+	for {
+		before := c.look(folders)
+		res, err := c.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return fine
+		case err != nil:
+			fmt.Fprintf(c.stderr, "lockgen: %v\n", err)
+		default:
+			c.finish(res)
+			if folders == nil {
+				before = c.look(res.Folders)
+			}
+			folders = res.Folders
+			for _, f := range res.Files { // our own writing is no change
+				before.note(f.Path)
+			}
+		}
+		changed := c.await(ctx, before, folders)
+		if len(changed) == 0 {
+			return fine
+		}
+		fmt.Fprintf(c.stdout, "changed: %s\n", strings.Join(changed, ", "))
+	}
+}
+
+// await returns what has changed since before; nothing means that ctx ended.
+func (c *command) await(ctx context.Context, before snapshot, folders []string) []string {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		var names []string
+		for _, path := range before.changes(c.look(folders)) {
+			names = append(names, c.relative(path))
+		}
+		if len(names) > 0 {
+			return names
+		}
+	}
+}
+
+// look notes the Go files of the folders, of those below where a pattern takes
+// in new ones, and the files that say which packages there are.
+func (c *command) look(folders []string) snapshot {
+	s := snapshot{}
+	for d := c.dir; ; d = filepath.Dir(d) {
+		s.note(filepath.Join(d, "go.mod"))
+		s.note(filepath.Join(d, "go.work"))
+		if d == filepath.Dir(d) {
+			break
+		}
+	}
+	for _, folder := range append(folders, c.dir) {
+		entries, _ := os.ReadDir(folder) // gone is a change too
+		for _, e := range entries {
+			s.noteGo(filepath.Join(folder, e.Name()))
+		}
+	}
+	if slices.ContainsFunc(c.args, func(p string) bool { return strings.Contains(p, "...") }) {
+		_ = filepath.WalkDir(c.dir, func(path string, e fs.DirEntry, err error) error {
+			switch name := filepath.Base(path); {
+			case err != nil:
+				return nil // gone meanwhile
+			case !e.IsDir():
+				s.noteGo(path)
+			case path != c.dir && (name[0] == '.' || name[0] == '_' || name == "testdata" || name == "vendor" || name == "node_modules"):
+				return fs.SkipDir
+			}
+			return nil
+		})
+	}
+	return s
+}
+
+func (s snapshot) noteGo(path string) {
+	if base := filepath.Base(path); filepath.Ext(base) == ".go" && base[0] != '.' {
+		s.note(path)
+	}
+}
+
+func (s snapshot) note(path string) {
+	if info, err := os.Stat(path); err == nil {
+		s[path] = stamp{info.ModTime(), info.Size()}
+	} else {
+		delete(s, path)
+	}
+}
+
+// changes lists what was added, removed or written, sorted.
+func (s snapshot) changes(now snapshot) []string {
+	var out []string
+	for path, at := range now {
+		if old, ok := s[path]; !ok || !old.at.Equal(at.at) || old.size != at.size {
+			out = append(out, path)
+		}
+	}
+	for path := range s {
+		if _, ok := now[path]; !ok {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

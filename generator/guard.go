@@ -1,0 +1,62 @@
+package generator
+
+import (
+	"go/types"
+	"slices"
+	"strings"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// guard is the signature of a method or function as the output takes it to be,
+// and the expression that has it.
+func (b *builder) guard(m *method) templates.Guard {
+	sig, params := m.fn.Signature(), slices.Collect(m.typeParams().TypeParams())
+	g := templates.Guard{Func: m.fn.Name()}
+	for i, p := range params {
+		g.TypeParams = append(g.TypeParams, templates.Field{Name: m.typeNames[i], Type: b.typeText(p.Constraint())})
+	}
+	var recv []string
+	if m.recv != nil {
+		self := m.recv.Name()
+		if len(m.typeNames) > 0 {
+			self += "[" + strings.Join(m.typeNames, ", ") + "]"
+		}
+		if v := m.receiver(); v != nil && isPointer(v.Type()) {
+			self = "*" + self
+		}
+		recv = []string{self}
+		g.Func = self + "." + m.fn.Name()
+		if self[0] == '*' {
+			g.Func = "(" + self + ")." + m.fn.Name()
+		}
+	} else if len(m.typeNames) > 0 {
+		g.Func += "[" + strings.Join(m.typeNames, ", ") + "]"
+	}
+	g.Type = "func(" + strings.Join(append(recv, b.paramTypes(sig)...), ", ") + ")" + b.resultTypes(sig)
+	return g
+}
+
+// paramTypes are the types of the parameters without their names.
+func (b *builder) paramTypes(sig *types.Signature) []string {
+	var out []string
+	for v := range sig.Params().Variables() {
+		out = append(out, b.typeText(v.Type()))
+	}
+	if sig.Variadic() {
+		last := sig.Params().At(sig.Params().Len() - 1).Type()
+		out[len(out)-1] = "..." + b.typeText(last.(*types.Slice).Elem())
+	}
+	return out
+}
+
+func (b *builder) resultTypes(sig *types.Signature) string {
+	var out []string
+	for v := range sig.Results().Variables() {
+		out = append(out, b.typeText(v.Type()))
+	}
+	if len(out) == 1 {
+		return " " + out[0]
+	}
+	return " (" + strings.Join(out, ", ") + ")"
+}

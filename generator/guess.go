@@ -1,0 +1,95 @@
+package generator
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// guess is a load of imports that runs while the go command still lists the
+// packages: each takes as long as the other, and neither needs both processors.
+// It goes by the folders that the patterns name. Where the listing then asks for
+// more, the guess was in vain and nothing is lost but its work.
+type guess struct {
+	done  chan struct{}
+	paths []string
+	im    *importer // nil where it could not be loaded
+}
+
+// startGuess returns nil where the patterns name no folder.
+func (r *run) startGuess(ctx context.Context) *guess {
+	for _, p := range r.patterns() {
+		if p != "." && !strings.HasPrefix(p, "./") && !strings.HasPrefix(p, "."+string(filepath.Separator)) {
+			return nil
+		}
+	}
+	g := &guess{done: make(chan struct{})}
+	go func() {
+		defer close(g.done)
+		if g.paths = r.neededImports(r.plan(r.scanFolders())); len(g.paths) > 0 && ctx.Err() == nil {
+			g.im, _ = r.loadTypes(ctx, g.paths, nil)
+		}
+	}()
+	return g
+}
+
+// covers reports whether the guess has loaded what is needed, once it is done.
+func (g *guess) covers(paths []string) bool {
+	if g == nil {
+		return false
+	}
+	<-g.done
+	return g.im != nil && !slices.ContainsFunc(paths, func(p string) bool { return !slices.Contains(g.paths, p) })
+}
+
+// scanFolders parses what the folders of the patterns have, as if all their
+// files were in this build.
+func (r *run) scanFolders() []*pkg {
+	var listed []*packages.Package
+	for _, pattern := range r.patterns() {
+		root, deep := strings.CutSuffix(pattern, "/...")
+		root = filepath.Join(r.opts.Dir, root)
+		_ = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			switch name := filepath.Base(path); {
+			case err != nil, !e.IsDir():
+				return nil // the go command has the say
+			case path != root && (!deep || name[0] == '.' || name[0] == '_' || name == "testdata" || name == "vendor"):
+				return fs.SkipDir
+			}
+			l := &packages.Package{Dir: path, PkgPath: path}
+			for _, file := range r.goFiles(path) {
+				if !strings.HasSuffix(file, "_test.go") {
+					l.GoFiles = append(l.GoFiles, file)
+				}
+			}
+			listed = append(listed, l)
+			return nil
+		})
+	}
+	pkgs := r.parse(listed)
+	for _, p := range pkgs {
+		p.scan()
+	}
+	return pkgs
+}
+
+// goFiles lists the Go files of a folder once in a run.
+func (r *run) goFiles(dir string) []string {
+	if known, ok := r.folders.Load(dir); ok {
+		return known.([]string)
+	}
+	entries, _ := os.ReadDir(dir) // what can't be read has none
+	var out []string
+	for _, e := range entries {
+		if name := e.Name(); filepath.Ext(name) == ".go" && name[0] != '_' && name[0] != '.' {
+			out = append(out, filepath.Join(dir, name))
+		}
+	}
+	r.folders.Store(dir, out)
+	return out
+}

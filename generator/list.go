@@ -1,0 +1,108 @@
+package generator
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Lock is what one directive says.
+type Lock struct {
+	Key       string // as the directive spells it: "seckill:voucher:<id>"
+	Method    string // "SeckillService.CreateVoucherOrder"
+	Package   string // import path
+	File      string // absolute
+	Line      int
+	Column    int
+	TTL       time.Duration
+	Kind      string // "exclusive"
+	Reentrant bool
+	Backend   string // empty is the Locker's own
+
+	parts []part
+}
+
+// DefaultTTL is the lease length where a directive says none.
+const DefaultTTL = 30 * time.Second
+
+// List reads the directives of packages, and no types. Those that have a mistake
+// are diagnostics and not in the list.
+func List(ctx context.Context, opts Options) ([]Lock, []Diagnostic, error) {
+	r := newRun(opts)
+	listed, err := r.list(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	pkgs := r.parse(listed)
+	var out []Lock
+	var wrong []Diagnostic
+	for _, p := range pkgs {
+		p.scan()
+		wrong = append(wrong, p.diagnostics...)
+		for _, t := range p.targets {
+			for _, d := range t.directives {
+				if !d.wrong {
+					out = append(out, p.lock(t, d))
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Lock) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	return out, sortDiagnostics(wrong), nil
+}
+
+func (p *pkg) lock(t *target, d *directive) Lock {
+	at := p.run.fset.Position(d.pos)
+	l := Lock{
+		Key: d.key.text, Method: t.id.Name, Package: p.path, File: at.Filename, Line: at.Line, Column: at.Column,
+		TTL: DefaultTTL, Kind: "exclusive", Reentrant: d.reentrant, Backend: d.backend, parts: d.key.parts,
+	}
+	if owner := t.owner(); owner != "" {
+		l.Method = p.aliased(owner) + "." + t.id.Name
+	}
+	if d.ttl.Unit != 0 {
+		l.TTL = time.Duration(d.ttl.Count) * d.ttl.Unit
+	}
+	return l
+}
+
+// Value is what a placeholder stands for in a key.
+type Value struct {
+	Placeholder string // "id"
+	Text        string
+}
+
+// Match reports whether the directive can make that key, and with which values.
+// Directives whose placeholders run together do not exist, so there is one way
+// at most to read a key.
+func (l Lock) Match(key string) (values []Value, ok bool) {
+	var expr strings.Builder
+	var names []string
+	expr.WriteString(`^(?s)`)
+	for _, p := range l.parts {
+		if p.isPlaceholder() {
+			names = append(names, strings.Join(p.path, "."))
+			expr.WriteString(`((?:[A-Za-z0-9_.-]|%[0-9A-F]{2})+)`)
+		} else {
+			expr.WriteString(regexp.QuoteMeta(p.literal))
+		}
+	}
+	found := regexp.MustCompile(expr.String() + `$`).FindStringSubmatch(key)
+	if found == nil {
+		return nil, false
+	}
+	for i, name := range names {
+		text, err := url.PathUnescape(found[i+1])
+		if err != nil {
+			return nil, false
+		}
+		values = append(values, Value{name, text})
+	}
+	return values, true
+}

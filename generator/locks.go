@@ -1,0 +1,150 @@
+package generator
+
+import (
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// locks resolves the directives of a method and names what each of them yields.
+func (b *builder) locks(m *method) {
+	patterns := map[string]bool{}
+	b.in(m.homes()...)
+	for i, d := range m.directives {
+		if key := d.items["key"]; key != nil && key.value != "" && patterns[key.value] {
+			b.report(d.posOf(key.valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
+		} else if key != nil {
+			patterns[key.value] = true
+		}
+		taken := b.naming.scope.clone()
+		taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"])
+		taken.add(m.typeNames...)
+		for _, v := range m.variables() {
+			taken.add(v.Name())
+		}
+		params := m.keyParams(taken)
+		k := m.resolve(d, params, taken)
+		l := templates.Lock{Key: templates.KeyFunc{Steps: k.steps, Parts: k.parts}}
+		if k.fails {
+			l.Key.Err = taken.pick("err", "keyErr")
+		}
+		l.Key.Name = b.claimKey(m, i)
+		for _, v := range k.roots {
+			l.Key.Params = append(l.Key.Params, templates.Field{Name: params[v.Name()], Type: b.variableText(m, v)})
+		}
+		l.Policy = templates.Policy{
+			Var:     b.naming.pick("policy "+m.name()+ordinal(i), m.joined(lowerFirst)+"Lock"+ordinal(i)),
+			Method:  m.name(),
+			Pattern: d.key.text,
+			TTL:     d.ttl, Wait: d.wait, Max: d.max,
+			Try: d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Backend: d.backend,
+		}
+		b.noteUse(l)
+		m.locks = append(m.locks, l)
+		m.keys = append(m.keys, k)
+		b.keyTypeParams(m, i)
+	}
+}
+
+// noteUse notes the imports that the key function and the policy are made with.
+func (b *builder) noteUse(l templates.Lock) {
+	for _, p := range l.Key.Parts {
+		if p.Kind != templates.Literal && p.Kind != templates.Encoded {
+			b.imports.used["strconv"] = true
+		}
+	}
+	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit > 0 {
+		b.imports.used["time"] = true
+	}
+	b.imports.used[RuntimePath] = true
+}
+
+// keyTypeParams gives the key function those type parameters that its
+// parameters are written with. One that is needed only by the constraint of
+// another may not be inferred, so then all are passed.
+func (b *builder) keyTypeParams(m *method, i int) {
+	params := slices.Collect(m.typeParams().TypeParams())
+	need := map[*types.TypeParam]bool{}
+	mark := func(t types.Type) bool {
+		found := false
+		for _, p := range params {
+			if !need[p] && written(t, func(t types.Type) bool { return t == p }) {
+				need[p], found = true, true
+			}
+		}
+		return found
+	}
+	for _, v := range m.keys[i].roots {
+		mark(v.Type())
+	}
+	explicit := false
+	for again := true; again; {
+		again = false
+		for _, p := range params {
+			if need[p] && mark(p.Constraint()) {
+				again, explicit = true, true
+			}
+		}
+	}
+	l := &m.locks[i]
+	for at, p := range params {
+		if !need[p] {
+			continue
+		}
+		l.Key.TypeParams = append(l.Key.TypeParams, templates.Field{Name: m.typeNames[at], Type: b.typeText(p.Constraint())})
+		if explicit {
+			l.TypeArgs = append(l.TypeArgs, m.typeNames[at])
+		}
+	}
+}
+
+// joined is the method's name and its type's as one identifier.
+func (m *method) joined(first func(string) string) string {
+	if m.recv == nil {
+		return first(m.fn.Name())
+	}
+	return first(m.recv.Name()) + upperFirst(m.fn.Name())
+}
+
+// claimKey names the key function of a method's i-th directive. It is exported,
+// whatever its method is: operators and tests name keys by it.
+func (b *builder) claimKey(m *method, i int) string {
+	exported := m.joined(upperFirst) + "Key" + ordinal(i)
+	if !m.exported() && b.naming.scope[exported] && b.naming.chosen["key "+m.name()+ordinal(i)] != exported {
+		return b.naming.pick("key "+m.name()+ordinal(i), m.joined(lowerFirst)+"Key"+ordinal(i))
+	}
+	b.naming.chosen["key "+m.name()+ordinal(i)] = exported
+	b.claim(m.id.Pos(), exported, "the key function of "+m.name())
+	if signatureNames(m.fn.Signature())[exported] {
+		b.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides its key function %s", m.name(), exported)
+	}
+	return exported
+}
+
+// claim takes a name that callers know, so that it can't move.
+func (b *builder) claim(pos token.Pos, name, what string) {
+	switch {
+	case b.declared[name] != "":
+		b.report(pos, "rename that one", "%s, %s, is declared at %s already", name, what, b.declared[name])
+	case b.claimed[name] != "":
+		b.report(pos, "rename a type or method", "%s would be %s and %s", name, b.claimed[name], what)
+	}
+	b.claimed[name] = what
+	b.naming.scope.add(name)
+}
+
+// importSpecs lists what the file mentions, by path.
+func (b *builder) importSpecs(used map[string]bool) []templates.Import {
+	var out []templates.Import
+	for _, path := range sortedKeys(used) {
+		spec := templates.Import{Name: b.imports.names[path], Path: path}
+		if spec.Name == b.imports.own[path] && strings.HasSuffix("/"+path, "/"+spec.Name) {
+			spec.Name = ""
+		}
+		out = append(out, spec)
+	}
+	return out
+}

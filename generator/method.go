@@ -1,0 +1,216 @@
+package generator
+
+import (
+	"go/ast"
+	"go/types"
+	"strings"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// method is one annotated method or function in one build.
+type method struct {
+	*target
+	unit      *unit
+	fn        *types.Func      // nil where go/types could not make it out
+	recv      *types.TypeName  // the guarded type; nil for a function
+	embedder  *source          // of a method of another package: where the type is that it is promoted to
+	typeNames []string         // of the type parameters in scope, blank ones named
+	locks     []templates.Lock // one for each directive
+	keys      []*keyed         // and what its key names
+}
+
+// name is what the user calls the method: "SeckillService.CreateVoucherOrder".
+func (m *method) name() string { return m.ownerName(".") + m.fn.Name() }
+
+func (m *method) ownerName(after string) string {
+	if m.recv == nil {
+		return ""
+	}
+	return m.recv.Name() + after
+}
+
+// exported reports whether other packages can name the method.
+func (m *method) exported() bool { return (m.recv == nil || m.recv.Exported()) && m.fn.Exported() }
+
+// receiver is nil for a function and for a method of an interface.
+func (m *method) receiver() *types.Var {
+	if m.iface != nil {
+		return nil
+	}
+	return m.fn.Signature().Recv()
+}
+
+// variables are what placeholders can name: the receiver and the parameters.
+func (m *method) variables() []*types.Var {
+	var out []*types.Var
+	if recv := m.receiver(); recv != nil {
+		out = append(out, recv)
+	}
+	for v := range m.fn.Signature().Params().Variables() {
+		out = append(out, v)
+	}
+	return out
+}
+
+// homes are the files that a method's lock is in the same builds as.
+func (m *method) homes() []*source {
+	if m.embedder != nil {
+		return []*source{m.embedder, m.file}
+	}
+	return []*source{m.file}
+}
+
+// typeParams are the type parameters that the signature is written with.
+func (m *method) typeParams() *types.TypeParamList {
+	switch sig := m.fn.Signature(); {
+	case m.embedder != nil:
+		return nil // generic ones are not taken over
+	case m.recv == nil:
+		return sig.TypeParams()
+	case m.iface != nil:
+		return typeParamsOf(m.recv)
+	default:
+		return sig.RecvTypeParams()
+	}
+}
+
+// typeParamsOf are those of a declared type or alias.
+func typeParamsOf(name *types.TypeName) *types.TypeParamList {
+	t, _ := name.Type().(interface{ TypeParams() *types.TypeParamList })
+	if t == nil {
+		return nil
+	}
+	return t.TypeParams()
+}
+
+func isInterface(name *types.TypeName) bool { return types.IsInterface(name.Type()) }
+
+// check takes the method's types over from go/types and reports what can't be
+// locked. It returns whether there is a method to go on with.
+func (m *method) check() bool {
+	if m.file.broken {
+		return false // the parser may have lost some of it
+	}
+	fn, _ := m.unit.info.Defs[m.id].(*types.Func)
+	if m.id.Name == "_" {
+		m.unit.report(m.id.Pos(), "", "a %s called _ can't be called, so it can't be locked", m.what())
+		return false
+	}
+	if fn == nil {
+		m.reportTypeErrors(m.node(), m.id.Name+" can't be made out")
+		return false
+	}
+	m.fn = fn
+	sig := fn.Signature()
+	if !m.findOwner(sig) || !m.checkInvalid(sig) {
+		return false
+	}
+	for _, other := range m.unit.methods {
+		if other.recv == m.recv && other.fn.Name() == fn.Name() {
+			m.unit.report(m.id.Pos(), "", "%s is declared twice", m.name())
+			return false
+		}
+	}
+	if sig.Params().Len() == 0 || !isContext(sig.Params().At(0).Type()) {
+		m.unit.report(m.id.Pos(), "write "+m.id.Name+"(ctx context.Context, …): the lock's lease ends through it",
+			"%s has no context.Context as its first parameter", m.name())
+	}
+	if n := sig.Results().Len(); n == 0 || !isError(sig.Results().At(n-1).Type()) {
+		m.unit.report(m.id.Pos(), "add it: it says that the lock was not acquired, or was lost",
+			"%s has no error as its last result", m.name())
+	}
+	return true
+}
+
+func (m *method) what() string {
+	if m.recv == nil && m.target.recv == nil && m.iface == nil {
+		return "function"
+	}
+	return "method"
+}
+
+// node is all of the declaration that types can be wrong in.
+func (m *method) node() ast.Node {
+	return &ast.FuncDecl{Recv: m.target.recv, Name: m.id, Type: m.typ}
+}
+
+// findOwner finds the type that the method is of.
+func (m *method) findOwner(sig *types.Signature) bool {
+	switch {
+	case m.iface != nil:
+		return m.findInterface()
+	case m.target.recv == nil:
+		return true
+	}
+	t := types.Unalias(sig.Recv().Type())
+	if ptr, ok := t.(*types.Pointer); ok {
+		t = types.Unalias(ptr.Elem())
+	}
+	named, ok := t.(*types.Named)
+	if !ok || named.Obj().Pkg() != m.unit.types {
+		m.reportTypeErrors(m.target.recv, "the receiver's type can't be made out")
+		return false
+	}
+	m.recv = named.Origin().Obj()
+	return true
+}
+
+func (m *method) findInterface() bool {
+	name, _ := m.unit.info.Defs[m.iface.Name].(*types.TypeName)
+	if name == nil || !isInterface(name) {
+		m.reportTypeErrors(m.iface, "the interface can't be made out")
+		return false
+	}
+	if !name.Type().Underlying().(*types.Interface).IsMethodSet() {
+		m.unit.report(m.id.Pos(), "annotate the methods of the types that satisfy it", "%s is a constraint: no value has its type, so its methods can't be locked", name.Name())
+		return false
+	}
+	m.recv = name
+	return true
+}
+
+// checkInvalid reports type errors that touch the signature.
+func (m *method) checkInvalid(sig *types.Signature) bool {
+	if !invalid(sig.Params()) && !invalid(sig.Results()) {
+		return true
+	}
+	if at := cgoType(m.typ); at != nil {
+		m.unit.report(at.Pos(), "use a Go type: only the file that declares C's can name them", "the signature of %s names a type of C", m.id.Name)
+		return false
+	}
+	m.reportTypeErrors(m.typ, "the signature of "+m.id.Name+" has a type that can't be made out")
+	return false
+}
+
+// reportTypeErrors reports what go/types said about a node, or about an import
+// that it names, or otherwise.
+func (m *method) reportTypeErrors(node ast.Node, otherwise string) {
+	said := false
+	spans := append(m.file.importsNamedIn(node), node)
+	for _, e := range m.unit.typeErrors {
+		for _, n := range spans {
+			if n.Pos() <= e.Pos && e.Pos < n.End() {
+				m.unit.report(e.Pos, "", "%s", strings.Join(strings.Fields(e.Msg), " "))
+				said = true
+			}
+		}
+	}
+	if !said {
+		m.unit.report(m.id.Pos(), "", "%s", otherwise)
+	}
+}
+
+// cgoType finds what a signature names of the pseudo-package "C". Its preamble,
+// and so its types, belong to one file.
+func cgoType(sig ast.Node) (found ast.Node) {
+	ast.Inspect(sig, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && found == nil {
+			if id, ok := sel.X.(*ast.Ident); ok && id.Name == "C" {
+				found = sel
+			}
+		}
+		return true
+	})
+	return found
+}

@@ -1,0 +1,156 @@
+package generator
+
+import (
+	"fmt"
+	"go/parser"
+	"go/types"
+	"sync"
+)
+
+// promotedMethods are the annotated methods of embedded types: through the
+// wrapper's embedded type they would be reached without their lock. Those that
+// another package declares get a lock of their own here, with the same key.
+func (b *builder) promotedMethods(g *guarded) []guardedMethod {
+	var out []guardedMethod
+	add := func(fn *types.Func, gm guardedMethod) {
+		switch gm.method = b.annotated[fn.Origin()]; {
+		case gm.method != nil && gm.recv != g.recv:
+		case gm.method == nil && fn.Pkg() != nil && fn.Pkg() != b.types:
+			if gm.method = b.foreignMethod(g, fn, gm.path); gm.method == nil {
+				return
+			}
+		default:
+			return
+		}
+		out = append(out, gm)
+	}
+	recv := g.recv.Type()
+	if isInterface(g.recv) {
+		for fn := range recv.Underlying().(*types.Interface).Methods() {
+			add(fn, guardedMethod{sig: fn.Signature(), from: g})
+		}
+		return out
+	}
+	set := types.NewMethodSet(types.NewPointer(recv))
+	for sel := range set.Methods() {
+		fn, ok := sel.Obj().(*types.Func)
+		if !ok || len(sel.Index()) < 2 {
+			continue
+		}
+		gm := guardedMethod{sig: sel.Type().(*types.Signature)}
+		t := recv
+		for _, i := range sel.Index()[:len(sel.Index())-1] {
+			field := structOf(t).Field(i)
+			gm.path = append(gm.path, field)
+			t = field.Type()
+		}
+		add(fn, gm)
+	}
+	return out
+}
+
+// foreignMethod is a method of another package's type as g has it, if that has
+// directives. One whose lock can't be taken from here is warned of.
+func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *method {
+	recv := fn.Signature().Recv().Type()
+	if ptr, ok := recv.(*types.Pointer); ok {
+		recv = ptr.Elem()
+	}
+	named, ok := types.Unalias(recv).(*types.Named)
+	if !ok {
+		return nil
+	}
+	name := named.Obj().Name() + "." + fn.Name()
+	t := b.foreignTargets(fn.Pkg().Path())[name]
+	if t == nil {
+		return nil
+	}
+	m := &method{target: t, unit: b.unit, fn: fn, recv: g.recv, embedder: g.file}
+	if why := b.unreachable(m, named, path); why != "" {
+		at := b.run.fset.Position(g.recv.Pos())
+		b.warnings = append(b.warnings, Diagnostic{
+			File: at.Filename, Line: at.Line, Column: at.Column,
+			Message: fmt.Sprintf("%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), name, why),
+			Hint:    "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own",
+		})
+		return nil
+	}
+	b.foreign = append(b.foreign, m)
+	return m
+}
+
+// unreachable says why the lock of a foreign method can't be taken from here.
+func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) string {
+	sig := m.fn.Signature()
+	params, results := sig.Params(), sig.Results()
+	if recv.TypeArgs().Len() > 0 || recv.TypeParams().Len() > 0 {
+		return "its type is generic"
+	}
+	if params.Len() == 0 || !isContext(params.At(0).Type()) || results.Len() == 0 || !isError(results.At(results.Len()-1).Type()) {
+		return "its directive has a mistake"
+	}
+	before := b.diagnostics
+	defer func() { b.diagnostics = before }()
+	for _, d := range m.directives {
+		if d.wrong {
+			return "its directive has a mistake"
+		}
+		taken := names{}
+		k := m.resolve(d, m.keyParams(taken), taken)
+		if len(b.diagnostics) > len(before) {
+			return "its key " + d.key.text + " names what only that package can see"
+		}
+		for i, field := range path {
+			if i > 0 && !field.Exported() && len(k.roots) > 0 && k.roots[0] == m.receiver() {
+				return "its key " + d.key.text + " names what only that package can see"
+			}
+		}
+	}
+	return ""
+}
+
+// foreignFiles remembers what was read of other packages.
+type foreignFiles struct {
+	mu      sync.Mutex
+	targets map[string]map[string]*target // import path, "Type.Method"
+}
+
+// foreignTargets are the annotated methods of another package, by type and name.
+func (b *builder) foreignTargets(path string) map[string]*target {
+	if b.external && path == b.tested.path {
+		return byName(b.tested)
+	}
+	r := b.run
+	r.foreign.mu.Lock()
+	defer r.foreign.mu.Unlock()
+	if found, ok := r.foreign.targets[path]; ok {
+		return found
+	}
+	other := &pkg{run: r, path: path, outputs: map[string]*output{}}
+	for _, file := range b.unit.imports.files[path] {
+		f := &source{path: file, listed: true}
+		f.text, _ = readIfThere(file)
+		if f.mention = mentions(f.text); f.mention != directiveMention {
+			continue
+		}
+		f.syntax, _ = parser.ParseFile(r.fset, f.path, f.text, parser.ParseComments|parser.SkipObjectResolution)
+		f.when = constraintOf(f)
+		other.files = append(other.files, f)
+	}
+	other.scan()
+	if r.foreign.targets == nil {
+		r.foreign.targets = map[string]map[string]*target{}
+	}
+	r.foreign.targets[path] = byName(other)
+	return r.foreign.targets[path]
+}
+
+func byName(p *pkg) map[string]*target {
+	out := map[string]*target{}
+	for _, t := range p.targets {
+		if owner := t.owner(); owner != "" {
+			out[p.aliased(owner)+"."+t.id.Name] = t
+		}
+	}
+	return out
+}

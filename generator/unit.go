@@ -1,0 +1,226 @@
+package generator
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/types"
+	"slices"
+	"strings"
+)
+
+// unit is one build of a package: its files that one configuration selects,
+// type-checked together. Most packages have one unit.
+type unit struct {
+	*pkg
+	config  *config // nil: as the go command listed the package
+	tests   bool    // with its tests
+	whole   bool    // an external test may ask for anything in it
+	files   []*source
+	methods []*method // what is annotated in these files, in source order
+
+	imports    *importer
+	types      *types.Package
+	info       *types.Info
+	typeErrors []types.Error
+	contents   map[*output][]byte
+}
+
+// plan finds builds such that every file with a directive, or with a type whose
+// methods have one, is in one of them.
+func (p *pkg) plan() {
+	if len(p.targets) == 0 {
+		return
+	}
+	var files []*source
+	for _, t := range p.targets {
+		files = append(files, t.file)
+	}
+	for name := range p.guardedBy {
+		_, in := typeSpecs(p.files, name)
+		files = append(files, in...)
+	}
+	// The build at hand and without tests first: most of the others need none.
+	slices.SortFunc(files, func(a, b *source) int {
+		rank := func(f *source) int {
+			switch {
+			case f.listed:
+				return 0
+			case f.inTest() && p.run.host.satisfies(f.when):
+				return 1
+			}
+			return 2
+		}
+		if ra, rb := rank(a), rank(b); ra != rb {
+			return ra - rb
+		}
+		return strings.Compare(a.path, b.path)
+	})
+	for _, f := range files {
+		if !slices.ContainsFunc(p.units, func(u *unit) bool { return slices.Contains(u.files, f) }) {
+			p.addUnit(f)
+		}
+	}
+}
+
+// addUnit adds a build that f is in.
+func (p *pkg) addUnit(f *source) {
+	var c *config
+	if !f.listed && !(f.inTest() && p.run.host.satisfies(f.when)) {
+		if c = configFor(f.when, p.run.host); c == nil {
+			p.report(f.syntax.Package, "", "no build satisfies %q, so nothing can be generated for this file", constraintText(f.when))
+			return
+		}
+	}
+	p.units = append(p.units, p.newUnit(c, f.inTest()))
+}
+
+func (p *pkg) newUnit(c *config, tests bool) *unit {
+	u := &unit{pkg: p, config: c, tests: tests, contents: map[*output][]byte{}}
+	for _, f := range p.files {
+		if u.selects(f) {
+			u.files = append(u.files, f)
+		}
+	}
+	return u
+}
+
+func (u *unit) selects(f *source) bool {
+	switch {
+	case f.inTest() && !u.tests:
+		return false
+	case u.config != nil:
+		return u.config.satisfies(f.when)
+	case f.inTest():
+		return u.run.host.satisfies(f.when)
+	}
+	return f.listed
+}
+
+// forTests is the build that an external test imports.
+func (p *pkg) forTests() *unit {
+	for _, u := range p.units {
+		if u.tests && u.config == nil {
+			u.whole = true
+			return u
+		}
+	}
+	u := p.newUnit(nil, true)
+	u.whole = true
+	p.units = append(p.units, u)
+	return u
+}
+
+// stubFile is the name under which declarations stand in for the types that
+// are about to be generated.
+const stubFile = "lockgen stub"
+
+// load type-checks the files. Bodies are not looked at, and errors elsewhere
+// do not matter: the package's own code may call the wrapper that is missing
+// yet, and its signatures may mention it.
+func (u *unit) load(im *importer) {
+	u.imports, u.typeErrors = im, nil
+	files := u.syntax()
+	if stub := u.stub(); stub != nil {
+		files = append(files, stub)
+	}
+	u.info = &types.Info{Defs: map[*ast.Ident]types.Object{}}
+	u.types = u.typeCheck(files, u.info, func(e types.Error) { u.typeErrors = append(u.typeErrors, e) })
+}
+
+// Import implements types.Importer. An external test has the package that it
+// tests from its source, the identifiers that tests add included.
+func (u *unit) Import(path string) (*types.Package, error) {
+	if u.external && path == u.tested.path {
+		return u.tested.forTests().types, nil
+	}
+	return u.imports.Import(path)
+}
+
+// incomplete reports whether an annotated signature can't be made out with the
+// imports of the build at hand.
+func (u *unit) incomplete() bool {
+	return slices.ContainsFunc(u.targets, func(t *target) bool {
+		if !slices.Contains(u.files, t.file) {
+			return false
+		}
+		fn, _ := u.info.Defs[t.id].(*types.Func)
+		return fn == nil || invalid(fn.Signature().Params()) || invalid(fn.Signature().Results())
+	})
+}
+
+// find takes over the methods that go/types could make out and that can be
+// locked; what is wrong with the others is reported.
+func (u *unit) find() {
+	for _, t := range u.targets {
+		if slices.Contains(u.files, t.file) {
+			m := &method{target: t, unit: u}
+			if m.check() {
+				u.methods = append(u.methods, m)
+			}
+		}
+	}
+}
+
+func (u *unit) syntax() []*ast.File {
+	var files []*ast.File
+	for _, f := range u.files {
+		if f.syntax != nil {
+			files = append(files, f.syntax)
+		}
+	}
+	return files
+}
+
+func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.Error)) *types.Package {
+	conf := types.Config{
+		Importer:    u,
+		FakeImportC: true,
+		Error: func(err error) {
+			var e types.Error
+			if errors.As(err, &e) {
+				report(e)
+			}
+		},
+	}
+	checked, _ := conf.Check(u.path, u.run.fset, files, info) // the errors went to report
+	return checked
+}
+
+// stub declares the wrapper types of the annotated types, for code whose
+// declarations mention them. That of a generic type is empty and has no
+// constraints: it only has to be there.
+func (u *unit) stub() *ast.File {
+	var b strings.Builder
+	fmt.Fprintf(&b, "package %s\n", u.name)
+	declared := declaredNames(u.files)
+	for _, name := range sortedKeys(u.guardedBy) {
+		specs, _ := typeSpecs(u.files, name)
+		if len(specs) == 0 || declared[name+"WithLock"] != nil {
+			continue
+		}
+		embedded := "*" + name
+		if _, ok := ast.Unparen(specs[0].Type).(*ast.InterfaceType); ok {
+			embedded = name
+		}
+		if params := fieldNames(specs[0].TypeParams); len(params) > 0 {
+			fmt.Fprintf(&b, "type %sWithLock[%s any] struct {}\n", name, strings.Join(params, ", "))
+			continue
+		}
+		fmt.Fprintf(&b, "type %sWithLock struct { %s }\n", name, embedded)
+	}
+	file, _ := parser.ParseFile(u.run.fset, stubFile, b.String(), parser.SkipObjectResolution)
+	return file
+}
+
+func fieldNames(list *ast.FieldList) []string {
+	if list == nil {
+		return nil
+	}
+	var out []string
+	for _, f := range list.List {
+		out = append(out, identNames(f.Names)...)
+	}
+	return out
+}
