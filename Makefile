@@ -11,6 +11,7 @@ GOTESTFLAGS ?=
 RACE        ?= -race
 FUZZTIME    ?= 10s
 DEMOFLAGS   ?=
+BENCHFLAGS  ?=
 
 # A pattern of packages means the root module, unless MODULES says otherwise.
 ifneq ($(PKG),./...)
@@ -28,7 +29,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz servers FORCE
+.PHONY: generate check fuzz bench servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +71,9 @@ check: $(BIN)/lockgen ## fail if generated code is stale
 
 fuzz: ## run every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
+
+bench: servers ## measure beside other lock libraries (BENCHFLAGS='-only solo,hot -runs 1')
+	cd bench && GOWORK=off go run . $(BENCHFLAGS)
 
 servers: ## install what the tests need and the system lacks
 	scripts/install-servers $(if $(RACE),cc) $(SERVERS) || [ "$$CI" != true ]

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/bench/peers"
+	"github.com/lockgen/lockgen/internal/testserver"
+)
+
+// TestMain makes the test binary a worker when the harness starts it as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == workerArg {
+		os.Exit(runWorker(os.Stdin, os.Stdout))
+	}
+	// The race detector makes each worker wait for a second when it ends.
+	os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0")
+	os.Exit(m.Run())
+}
+
+// tiny are options under which every workload takes a moment.
+func tiny(t *testing.T) options {
+	t.Helper()
+	o, err := parseOptions([]string{
+		"-redis", testserver.StartRedis(t).Addr(),
+		"-runs", "1", "-seconds", "0.03", "-holds", "20", "-holds-ttl", "600ms",
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestOursIsExactInEveryWorkload asserts nothing of speed: each hold alone and
+// with a token of its own, nobody forgotten, no lease lost.
+func TestOursIsExactInEveryWorkload(t *testing.T) {
+	o := tiny(t)
+	for _, w := range workloads() {
+		t.Run(w.name, func(t *testing.T) { smoke(t, o, w, peers.Ours) })
+	}
+}
+
+// TestEveryPeerIsDriven keeps the other libraries' adapters alive.
+func TestEveryPeerIsDriven(t *testing.T) {
+	o := tiny(t)
+	for _, name := range peers.Names() {
+		t.Run(name, func(t *testing.T) {
+			smoke(t, o, workloadNamed(wSolo), name)
+			smoke(t, o, workloadNamed(wWakeup), name)
+		})
+	}
+}
+
+func smoke(t *testing.T, o options, w *workload, peer string) {
+	t.Helper()
+	chosen, err := peers.Choose(peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.only, o.peers = []*workload{w}, chosen
+	r, err := run(t.Context(), o, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range r.Problems {
+		t.Error(p)
+	}
+	row := r.Parts[0].row(peer)
+	if len(row.Runs) != o.runs {
+		t.Fatalf("%d runs, want %d", len(row.Runs), o.runs)
+	}
+	for _, c := range w.columns {
+		if _, ok := row.Values[c.name]; !ok {
+			t.Errorf("no value for %s", c.name)
+		}
+	}
+	if w.name == wSolo {
+		// Warm-up is over when the count begins, so it is exact; a busy machine
+		// may leave no time for a hold, though.
+		if got := row.Values[colCommands.name].Median; got != 2 && row.Values[colRate.name].Median > 0 {
+			t.Errorf("%v commands per uncontended hold, want 2", got)
+		}
+	}
+}
+
+func TestAnInterruptedRunLeavesNothingBehind(t *testing.T) {
+	o := tiny(t)
+	o.length = time.Minute
+	o.only = []*workload{workloadNamed(wHot8x8)}
+	o.peers, _ = peers.Choose(peers.Ours)
+	t.Setenv("TMPDIR", t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if _, err := run(ctx, o, io.Discard); err == nil {
+		t.Error("run went on to its end")
+	}
+	if took := time.Since(begin); took > 2*patience {
+		t.Errorf("it took %v", took)
+	}
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestReportReadsAsTableAndAsJSON(t *testing.T) {
+	r := &report{Parts: []*part{{
+		Workload: wHot, About: "about", columns: contended,
+		Rows: []*row{
+			{Peer: "redsync", rival: true, Runs: []metrics{{colRate.name: 10, colShares.name: 3}, {colRate.name: 30, colShares.name: 3}}},
+			{Peer: peers.Ours, Runs: []metrics{{colRate.name: 4000, colShares.name: 1}}},
+		},
+	}}}
+	r.Parts[0].sum()
+	r.judge()
+	var table, text bytes.Buffer
+	if err := r.write(&table, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| redsync | 20 (10..30) | 3.00 |",
+		"| hot | at least 100 times the best peer's hand-offs/s | 200 times: 4,000 against 20 of redsync | met |",
+		"| hot | goroutines' shares within 1.2 | 1.00 | met |",
+	} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, &table)
+		}
+	}
+	if err := r.write(&text, true); err != nil {
+		t.Fatal(err)
+	}
+	var read report
+	if err := json.Unmarshal(text.Bytes(), &read); err != nil || len(read.Targets) != 2 {
+		t.Errorf("JSON: %v, %v", err, read.Targets)
+	}
+}
+
+func TestMistakesInTheCommandLineAreNamed(t *testing.T) {
+	for args, want := range map[string]string{
+		"-only cold":       `no workload "cold"`,
+		"-peers etcd":      `no peer "etcd"`,
+		"-runs 0":          "-runs 0",
+		"-seconds 0":       "-seconds 0",
+		"-holds-ttl 1ms":   "-holds-ttl",
+		"solo":             `unexpected argument "solo"`,
+		"-runs 1 -ttl 1ms": "-ttl",
+	} {
+		var stderr bytes.Buffer
+		if code := front(strings.Fields(args), io.Discard, &stderr); code != exitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: exit %d, %q; want %q", args, code, &stderr, want)
+		}
+	}
+}
+
+func TestNumbersReadWell(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{whole(1234567.8), "1,234,568"}, {whole(999), "999"}, {whole(-1000), "-1,000"},
+		{decimal(2.004), "2.00"}, {decimal(1650.4), "1,650"},
+		{duration(0), "0.00 ns"}, {duration(55_400), "55.4 µs"}, {duration(-2.5e6), "-2.50 ms"}, {duration(1.3e9), "1.30 s"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/lockgen/lockgen/bench/peers"
+)
+
+// takers is how many goroutines take the locks, and give them back.
+const takers = 64
+
+// holdLimit bounds how long the taking of all locks may last.
+const holdLimit = 2 * time.Minute
+
+// periods is over how many renewals of each lock a measurement of holds goes.
+const periods = 2
+
+// stock is what so many holds cost the process that has them.
+type stock struct {
+	Goroutines   int     // more than before
+	BytesPerHold float64 // of heap and stacks
+	Seconds      float64 // to take them
+}
+
+// holds is many locks held at once, renewed by the library itself. There are
+// times as many as the option says.
+func holds(name string, times int, joins func(p *peers.Peer) bool) *workload {
+	return &workload{
+		name:  name,
+		about: "many locks held at once by one process, renewed by the library",
+		columns: []column{
+			{"holds", "holds", whole},
+			{"goroutines", "goroutines for them", whole},
+			{"bytes", "bytes/hold", whole},
+			{"commands", "commands/period", whole},
+			{"period_s", "period, s", decimal},
+			{"late_ns", "worst lateness", duration},
+			{"take_rate", "taken/s", whole},
+		},
+		joins: joins,
+		measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
+			return b.hold(ctx, w, p, times*b.holds)
+		},
+		work: func(ctx context.Context, s *session) (any, error) { return s.hold(ctx) },
+	}
+}
+
+func (b *bench) hold(ctx context.Context, w *workload, p *peers.Peer, n int) (m metrics, err error) {
+	period := p.RenewEvery(b.holdsTTL)
+	s, err := b.stage(ctx, p, w.name, 1, n, job{
+		TTL: b.holdsTTL, Length: periods*period + holdLimit, Goroutines: takers, Keys: n,
+	})
+	defer s.leave(&err)
+	if err != nil {
+		return nil, err
+	}
+	s.crew.tellAll(opLock, time.Now())
+	if _, err := s.crew.hearAll(ctx, noteHolding); err != nil {
+		return nil, err
+	}
+	if _, err := s.count(ctx); err != nil {
+		return nil, err
+	}
+	watch := &lateness{server: s.server, ttl: b.holdsTTL, period: period}
+	for i := range n {
+		watch.keys = append(watch.keys, p.Key(key(s.prefix, i)))
+	}
+	begin := time.Now()
+	late, err := watch.follow(ctx, periods*period)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(begin)
+	sent, err := s.count(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.crew.tellAll(opRelease, time.Now())
+	all, err := results[stock](ctx, s.crew)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.verify(uint64(n)); err != nil {
+		return nil, err
+	}
+	return metrics{
+		"holds":      float64(n),
+		"goroutines": float64(all[0].Goroutines),
+		"bytes":      all[0].BytesPerHold,
+		"commands":   sent * float64(period) / float64(took),
+		"period_s":   period.Seconds(),
+		"late_ns":    float64(late),
+		"take_rate":  float64(n) / all[0].Seconds,
+	}, nil
+}
+
+// hold is the work of the process that holds all keys.
+func (s *session) hold(ctx context.Context) (*stock, error) {
+	s.say(note{Op: noteReady})
+	if _, err := s.hear(opLock); err != nil {
+		return nil, err
+	}
+	keys := make([]string, s.Keys)
+	for i := range keys {
+		keys[i] = s.key(i)
+	}
+	leases := make([]peers.Lease, s.Keys)
+	visits := make([]uint64, s.Keys)
+	bytes, goroutines := footprint()
+	begin := time.Now()
+	err := s.each(func(i int) (err error) {
+		leases[i], err = s.client.Lock(ctx, keys[i])
+		if err == nil {
+			visits[i] = s.board.Slot(i).Enter(s.who(i), leases[i].Token())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	result := &stock{Seconds: time.Since(begin).Seconds()}
+	bytesNow, goroutinesNow := footprint()
+	result.BytesPerHold = (bytesNow - bytes) / float64(s.Keys)
+	result.Goroutines = goroutinesNow - goroutines
+	s.say(note{Op: noteHolding})
+	if _, err := s.hear(opRelease); err != nil {
+		return nil, err
+	}
+	return result, s.each(func(i int) error {
+		s.board.Slot(i).Leave(s.who(i), visits[i])
+		if err := leases[i].Unlock(ctx); err != nil {
+			return errors.Join(fmt.Errorf("lock %d of %d was lost", i, s.Keys), err)
+		}
+		return nil
+	})
+}
+
+// each calls f for every key, spread over the takers.
+func (s *session) each(f func(i int) error) error {
+	return parallel(takers, func(g int) error {
+		for i := g; i < s.Keys; i += takers {
+			if err := f(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// footprint returns the memory in use and the number of goroutines. Two
+// collections: the first may only have queued finalizers.
+func footprint() (bytes float64, goroutines int) {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc + m.StackInuse), runtime.NumGoroutine()
+}

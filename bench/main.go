@@ -1,0 +1,135 @@
+// Command bench measures lockgen beside other lock libraries for Redis, in one
+// run on one server, and says which targets of the project it meets.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // exclusion was broken, or a measurement failed
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// measureArg as the first argument makes this program measure on the server
+// that its parent, the same program, has started and named in addrVariable.
+const (
+	measureArg   = "measure"
+	addrVariable = "LOCKGEN_TEST_REDIS"
+)
+
+func main() {
+	args := os.Args[1:]
+	switch {
+	case len(args) == 1 && args[0] == workerArg:
+		os.Exit(runWorker(os.Stdin, os.Stdout))
+	case len(args) > 0 && args[0] == measureArg:
+		os.Exit(measure(args[1:], os.Stdout, os.Stderr))
+	default:
+		os.Exit(front(args, os.Stdout, os.Stderr))
+	}
+}
+
+// front checks the command line and sees to a server.
+func front(args []string, stdout, stderr io.Writer) int {
+	o, err := parseOptions(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case err != nil:
+		return complain(stderr, err)
+	case o.addr != "":
+		return measure(args, stdout, stderr)
+	}
+	// Not a server that a surrounding test run shares: noise from others.
+	if err := os.Unsetenv(addrVariable); err != nil {
+		return complain(stderr, err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return complain(stderr, err)
+	}
+	code, err := testserver.Exec(context.Background(), stderr, []string{"redis"},
+		append([]string{program, measureArg}, args...))
+	if err != nil {
+		return complain(stderr, err)
+	}
+	return code
+}
+
+// measure runs the plan and writes the report.
+func measure(args []string, stdout, stderr io.Writer) int {
+	// Signals come twice, from the terminal and from the parent: both mean
+	// that all workers are to end in order.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	o, err := parseOptions(args, stderr)
+	if err != nil {
+		return complain(stderr, err)
+	}
+	if o.addr == "" {
+		o.addr = os.Getenv(addrVariable)
+	}
+	if o.addr == "" {
+		return complain(stderr, errors.New("there is no redis-server; install one, or name one by -redis"))
+	}
+	r, err := run(ctx, o, stderr)
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "bench: interrupted")
+		return exitInterrupted
+	case err != nil:
+		return complain(stderr, err)
+	}
+	if err := r.write(stdout, o.json); err != nil {
+		return complain(stderr, err)
+	}
+	if len(r.Problems) > 0 {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// run measures on the server of o, in a temporary folder.
+func run(ctx context.Context, o options, progress io.Writer) (r *report, err error) {
+	folder, err := os.MkdirTemp("", "lockgen-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	if o.profiles != "" {
+		if err := os.MkdirAll(o.profiles, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	server := redis.NewClient(&redis.Options{Addr: o.addr})
+	defer server.Close()
+	b := &bench{options: o, server: server, folder: folder}
+	return b.plan(ctx, progress)
+}
+
+func complain(stderr io.Writer, err error) int {
+	code := exitFailed
+	if wrong, ok := errors.AsType[usageError](err); ok {
+		code = exitUsage
+		if wrong.error == nil {
+			return code // the flag package has said it
+		}
+	}
+	fmt.Fprintln(stderr, "bench:", err)
+	return code
+}

@@ -1,0 +1,62 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+)
+
+// lockgenPeer is the library of this project with default Options, on a client
+// of the same kind as the others'. It renews, and has fencing tokens.
+var lockgenPeer = &Peer{
+	Name:       Ours,
+	About:      "this project; default Options; renews at a third of the lease, fencing tokens",
+	RenewEvery: func(ttl time.Duration) time.Duration { return ttl / 3 },
+	Open: func(addr string, ttl time.Duration) (Client, error) {
+		client := dial(addr)
+		return &lockgenClient{
+			locker: lock.New(redislock.New(client), nil),
+			policy: &lock.Policy{Method: "bench", TTL: ttl},
+			close:  client.Close,
+		}, nil
+	},
+}
+
+// closeLimit is how long Close waits for holds, of which there should be none.
+const closeLimit = 2 * time.Second
+
+type lockgenClient struct {
+	locker *lock.Locker
+	policy *lock.Policy
+	close  func() error
+}
+
+func (c *lockgenClient) Lock(ctx context.Context, key string) (Lease, error) {
+	ctx, held, err := c.locker.Acquire(ctx, c.policy, key)
+	if err != nil {
+		return nil, err
+	}
+	token, _ := lock.Token(ctx)
+	return &lockgenLease{held, token}, nil
+}
+
+func (c *lockgenClient) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	return errors.Join(c.locker.Close(ctx), c.close())
+}
+
+type lockgenLease struct {
+	held  *lock.Hold
+	token uint64
+}
+
+func (l *lockgenLease) Unlock(context.Context) (err error) {
+	l.held.Release(&err)
+	return err
+}
+
+func (l *lockgenLease) Token() uint64 { return l.token }

@@ -1,0 +1,121 @@
+// Package peers puts the lock libraries that are compared behind one interface.
+// Each file is one of them, with the reason for its configuration.
+package peers
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Peer is one lock library in one configuration.
+type Peer struct {
+	Name  string
+	About string // the configuration, for the report
+
+	// Rival says that it is a library that ours is measured against: not the
+	// raw floor, and not ours.
+	Rival bool
+	// Direct are the data commands that it sends by themselves. All others of
+	// its data commands are called by scripts and are no commands on the wire.
+	Direct []string
+	// RenewEvery is when it renews a lease of ttl by itself; nil if it does not.
+	RenewEvery func(ttl time.Duration) time.Duration
+	// ServerKey is the name of the Redis key that holds the lock; nil if it is
+	// the lock's own name.
+	ServerKey func(key string) string
+
+	Open func(addr string, ttl time.Duration) (Client, error)
+}
+
+// Client is what one process has: its connections and its local state.
+type Client interface {
+	// Lock waits for the lock on key until ctx ends, which has a deadline.
+	Lock(ctx context.Context, key string) (Lease, error)
+	Close() error
+}
+
+// Lease is one hold.
+type Lease interface {
+	// Unlock returns an error also if the lock was no longer held.
+	Unlock(ctx context.Context) error
+	// Token is the fencing token, 0 if the library has none.
+	Token() uint64
+}
+
+// Ours is the name of the library of this project.
+const Ours = "lockgen"
+
+// Raw is the name of the floor: the two commands that a lock needs at least.
+const Raw = "raw"
+
+// All are the peers in the order of the report.
+var All = []*Peer{
+	raw,
+	rawAuto,
+	redsyncPeer(0),
+	redsyncPeer(fastRetry),
+	redislockPeer(0),
+	redislockPeer(fastRetry),
+	rueidislockPeer,
+	lockgenPeer,
+}
+
+// fastRetry is the interval of the second configuration of the peers that poll.
+// Their own intervals serve throughput and starve waiters; a short one wakes
+// them sooner and costs commands. Ours is held against the better of the two.
+const fastRetry = 5 * time.Millisecond
+
+// Choose returns the peers named, separated by commas, or all if names is empty.
+func Choose(names string) ([]*Peer, error) {
+	if names == "" {
+		return All, nil
+	}
+	var chosen []*Peer
+	for name := range strings.SplitSeq(names, ",") {
+		p := find(name)
+		if p == nil {
+			return nil, fmt.Errorf("no peer %q; there is %s", name, strings.Join(Names(), ", "))
+		}
+		chosen = append(chosen, p)
+	}
+	return chosen, nil
+}
+
+// Names lists all peers.
+func Names() []string {
+	var names []string
+	for _, p := range All {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func find(name string) *Peer {
+	for _, p := range All {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// Key returns the name of the Redis key that holds the lock on key.
+func (p *Peer) Key(key string) string {
+	if p.ServerKey == nil {
+		return key
+	}
+	return p.ServerKey(key)
+}
+
+// dial returns a client as go-redis comes, the same for every peer on it.
+func dial(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr})
+}
+
+// around spreads a retry interval, so that pollers do not march in step.
+func around(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }

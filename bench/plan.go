@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/bench/peers"
+)
+
+// plan runs every workload with every peer, as often as asked: first each peer
+// once, then each once more, so that noise which lasts hits all alike.
+func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
+	r, err := b.newReport(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range b.only {
+		joined := b.joined(w)
+		if len(joined) == 0 {
+			continue
+		}
+		part := r.begin(w, joined)
+		for i := range b.runs {
+			for _, p := range joined {
+				m, err := w.measure(ctx, b, w, p)
+				if ctx.Err() != nil {
+					return nil, ctx.Err()
+				}
+				at := fmt.Sprintf("%s, %s, run %d of %d", w.name, p.Name, i+1, b.runs)
+				if err != nil {
+					r.problem(at, err)
+					fmt.Fprintf(progress, "bench: %s: %v\n", at, err)
+					continue
+				}
+				part.add(p, m)
+				fmt.Fprintf(progress, "bench: %s: %s\n", at, w.line(m))
+			}
+		}
+		part.sum()
+	}
+	r.judge()
+	r.Took = time.Since(r.Began).Round(time.Second).String()
+	return r, nil
+}
+
+func (b *bench) joined(w *workload) []*peers.Peer {
+	var joined []*peers.Peer
+	for _, p := range b.peers {
+		if w.takes(p) {
+			joined = append(joined, p)
+		}
+	}
+	return joined
+}
+
+// line is what the progress says of one run.
+func (w *workload) line(m metrics) string {
+	var parts []string
+	for _, c := range w.columns {
+		parts = append(parts, c.title+" "+c.show(m[c.name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// problem notes that a run failed, or worse.
+func (r *report) problem(at string, err error) {
+	if _, ok := errors.AsType[violation](err); ok {
+		at = "EXCLUSION WAS BROKEN in " + at
+	}
+	r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", at, err))
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/bench/peers"
+)
+
+// report is the outcome, as -json writes it.
+type report struct {
+	Began    time.Time
+	Took     string
+	Go       string
+	Cores    int
+	Redis    string
+	Runs     int
+	Seconds  float64
+	Long     bool
+	TTL      string
+	Peers    []peerNote
+	Parts    []*part
+	Targets  []verdict
+	Problems []string
+}
+
+// peerNote says how a peer was configured.
+type peerNote struct{ Name, About string }
+
+// part is the outcome of one workload.
+type part struct {
+	Workload string
+	About    string
+	Rows     []*row
+
+	columns []column
+}
+
+// row is the outcome of one peer in one workload.
+type row struct {
+	Peer   string
+	Runs   []metrics
+	Values map[string]value // by column; empty if no run succeeded
+
+	rival bool
+}
+
+// value is one number over all runs.
+type value struct{ Median, Min, Max float64 }
+
+func (b *bench) newReport(ctx context.Context) (*report, error) {
+	info, err := b.server.Info(ctx, "server").Result()
+	if err != nil {
+		return nil, fmt.Errorf("reach the server: %w", err)
+	}
+	r := &report{
+		Began: time.Now(), Go: runtime.Version(), Cores: runtime.NumCPU(),
+		Runs: b.runs, Seconds: b.length.Seconds(), Long: b.long, TTL: b.ttl.String(),
+	}
+	for line := range strings.Lines(info) {
+		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
+			r.Redis = version
+		}
+	}
+	for _, p := range b.peers {
+		r.Peers = append(r.Peers, peerNote{p.Name, p.About})
+	}
+	return r, nil
+}
+
+func (r *report) begin(w *workload, joined []*peers.Peer) *part {
+	part := &part{Workload: w.name, About: w.about, columns: w.columns}
+	for _, p := range joined {
+		part.Rows = append(part.Rows, &row{Peer: p.Name, rival: p.Rival})
+	}
+	r.Parts = append(r.Parts, part)
+	return part
+}
+
+func (pt *part) add(p *peers.Peer, m metrics) {
+	row := pt.row(p.Name)
+	row.Runs = append(row.Runs, m)
+}
+
+func (pt *part) row(peer string) *row {
+	for _, row := range pt.Rows {
+		if row.Peer == peer {
+			return row
+		}
+	}
+	return nil
+}
+
+// sum computes the values of all rows.
+func (pt *part) sum() {
+	for _, row := range pt.Rows {
+		row.Values = map[string]value{}
+		if len(row.Runs) == 0 {
+			continue
+		}
+		for name := range row.Runs[0] {
+			var all []float64
+			for _, m := range row.Runs {
+				all = append(all, m[name])
+			}
+			slices.Sort(all)
+			row.Values[name] = value{median(all), all[0], all[len(all)-1]}
+		}
+	}
+}
+
+func median(sorted []float64) float64 {
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+func (r *report) write(out io.Writer, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	var text strings.Builder
+	r.head(&text)
+	for _, pt := range r.Parts {
+		pt.table(&text)
+	}
+	r.targets(&text)
+	if len(r.Problems) > 0 {
+		text.WriteString("\n## Problems\n\n")
+		for _, p := range r.Problems {
+			fmt.Fprintf(&text, "- %s\n", strings.ReplaceAll(p, "\n", "; "))
+		}
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func (r *report) head(text *strings.Builder) {
+	fmt.Fprintf(text, "# Locks on Redis\n\n%s, %d cores, Redis %s, loopback; medians of %d runs of %v s (min..max); leases of %s; %s, %s long.\n\n",
+		r.Go, r.Cores, r.Redis, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02 15:04"), r.Took)
+	for _, p := range r.Peers {
+		fmt.Fprintf(text, "- %s: %s\n", p.Name, p.About)
+	}
+}
+
+func (pt *part) table(text *strings.Builder) {
+	fmt.Fprintf(text, "\n## %s\n\n%s\n\n| peer |", pt.Workload, pt.About)
+	for _, c := range pt.columns {
+		fmt.Fprintf(text, " %s |", c.title)
+	}
+	fmt.Fprintf(text, "\n|---|%s\n", strings.Repeat("---|", len(pt.columns)))
+	for _, row := range pt.Rows {
+		fmt.Fprintf(text, "| %s |", row.Peer)
+		for _, c := range pt.columns {
+			fmt.Fprintf(text, " %s |", row.cell(c))
+		}
+		text.WriteString("\n")
+	}
+}
+
+func (r *row) cell(c column) string {
+	v, ok := r.Values[c.name]
+	if !ok {
+		return "failed"
+	}
+	cell := c.show(v.Median)
+	if low, high := c.show(v.Min), c.show(v.Max); low != high {
+		cell += fmt.Sprintf(" (%s..%s)", low, high)
+	}
+	return cell
+}
+
+func (r *report) targets(text *strings.Builder) {
+	if len(r.Targets) == 0 {
+		return
+	}
+	text.WriteString("\n## Targets\n\n| workload | target | measured | |\n|---|---|---|---|\n")
+	for _, v := range r.Targets {
+		met := "met"
+		switch {
+		case v.NeedLong:
+			met = "needs -long"
+		case !v.Met:
+			met = "**short**"
+		}
+		fmt.Fprintf(text, "| %s | %s | %s | %s |\n", v.Workload, v.Target, v.Measured, met)
+	}
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lockgen/lockgen/bench/peers"
+	"github.com/lockgen/lockgen/bench/section"
+)
+
+// workerArg as the first argument makes this program a worker.
+const workerArg = "worker-of-the-benchmark"
+
+// grace is how long after its length a measurement may still go on: waiters
+// that starve must get their turn before it ends.
+const grace = time.Minute
+
+// session is a worker's side of one measurement.
+type session struct {
+	job
+	client peers.Client
+	board  *section.Board
+
+	orders <-chan order // closed when the harness wants no more, or died
+	mu     sync.Mutex   // guards out
+	out    *json.Encoder
+}
+
+// runWorker does the one job that it reads from in, and returns the exit code.
+func runWorker(in io.Reader, out io.Writer) int {
+	signal.Ignore(syscall.SIGINT) // Ctrl-C is for the harness, which then closes stdin
+	s := &session{out: json.NewEncoder(out)}
+	decoder := json.NewDecoder(in)
+	if err := decoder.Decode(&s.job); err != nil {
+		return s.fail(fmt.Errorf("read the job: %w", err))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.Length+grace)
+	defer cancel()
+	orders := make(chan order, 16)
+	s.orders = orders
+	go func() {
+		for {
+			var o order
+			if decoder.Decode(&o) != nil {
+				break
+			}
+			orders <- o
+		}
+		close(orders)
+		cancel()
+		time.Sleep(patience) // a library that does not hear of its context must not survive the harness
+		os.Exit(exitFailed)
+	}()
+	result, err := s.run(ctx)
+	if err != nil {
+		return s.fail(err)
+	}
+	s.say(result)
+	<-ctx.Done() // what closing the client costs is no part of any measurement
+	return s.close()
+}
+
+func (s *session) run(ctx context.Context) (n note, err error) {
+	w := workloadNamed(s.Workload)
+	p, err := peers.Choose(s.Peer)
+	if err != nil || w == nil {
+		return n, fmt.Errorf("no such job: %q with %q", s.Workload, s.Peer)
+	}
+	if s.client, err = p[0].Open(s.Addr, s.TTL); err != nil {
+		return n, fmt.Errorf("open %s: %w", s.Peer, err)
+	}
+	if s.board, err = section.Open(s.Board); err != nil {
+		return n, err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return n, fmt.Errorf("warm up: %w", err)
+	}
+	stop, err := s.profile()
+	if err != nil {
+		return n, err
+	}
+	defer stop()
+	result, err := w.work(ctx, s)
+	if err != nil {
+		return n, err
+	}
+	text, err := json.Marshal(result)
+	return note{Op: noteResult, Result: text}, err
+}
+
+// warmUp makes every connection that a measurement will need and teaches the
+// server all scripts.
+func (s *session) warmUp(ctx context.Context) error {
+	return parallel(max(s.Goroutines, 1), func(g int) error {
+		key := fmt.Sprintf("%s:warm:%d:%d", s.Prefix, s.Process, g)
+		for range 3 {
+			lease, err := s.client.Lock(ctx, key)
+			if err != nil {
+				return err
+			}
+			if err := lease.Unlock(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// profile starts the CPU profile, if one is asked for.
+func (s *session) profile() (stop func(), err error) {
+	if s.Profile == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(s.Profile)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = file.Close()
+	}, nil
+}
+
+// say tells the harness. If that died, stdin says so as well.
+func (s *session) say(n note) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.out.Encode(n)
+}
+
+// await says that the worker is ready for op and returns when it is to begin.
+func (s *session) await(ctx context.Context, ready, op string) (begin time.Time, err error) {
+	s.say(note{Op: ready})
+	o, err := s.hear(op)
+	if err != nil {
+		return begin, err
+	}
+	now := time.Now()
+	begin = now.Add(time.Unix(0, o.At).Sub(now)) // keeps the monotonic reading of now
+	sleep(ctx, time.Until(begin))
+	return begin, ctx.Err()
+}
+
+// hear returns the next order, which must be one of ops.
+func (s *session) hear(ops ...string) (order, error) {
+	o, ok := <-s.orders
+	if !ok {
+		return o, errors.New("the harness wants no more")
+	}
+	for _, op := range ops {
+		if o.Op == op {
+			return o, nil
+		}
+	}
+	return o, fmt.Errorf("order %q comes out of turn", o.Op)
+}
+
+func (s *session) fail(err error) int {
+	s.say(note{Op: noteFailed, Error: err.Error()})
+	_ = s.close()
+	return exitFailed
+}
+
+func (s *session) close() int {
+	var errs []error
+	if s.client != nil {
+		errs = append(errs, s.client.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %s: close %s: %v\n", s.Workload, s.Peer, err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// who is the number of goroutine g of this process in a section; it is never 0.
+func (s *session) who(g int) uint64 { return uint64(s.Process)<<32 | uint64(g+1) }
+
+func (s *session) key(i int) string { return key(s.Prefix, i) }
+
+// key is the name of lock i of a measurement.
+func key(prefix string, i int) string { return fmt.Sprintf("%s:%d", prefix, i) }
+
+// parallel runs n calls of f at once and returns the first of their errors.
+func parallel(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = f(i) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
