@@ -113,6 +113,27 @@ func TestCloseWakesWaiters(t *testing.T) {
 	})
 }
 
+// Nobody slips into the line behind Close's back, to wait there for the holder.
+func TestCloseRacesWithWaiters(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 300 {
+			l := lock.New(memlock.New(), nil)
+			_, held := acquire(t, t.Context(), l, nil, "k")
+			began := time.Now()
+			time.AfterFunc(time.Second, func() { held.Release(nil) })
+			together(9, func(i int) {
+				if i == 4 {
+					require.NoError(t, l.Close(t.Context()))
+					return
+				}
+				_, _, err := l.Acquire(t.Context(), nil, "k")
+				requireOnly(t, lock.ErrClosed, err)
+				require.Equal(t, began, time.Now())
+			})
+		}
+	})
+}
+
 // A grant that comes when Close has given up waiting is given back: nobody
 // would renew it or end its context.
 func TestGrantAfterClose(t *testing.T) {

@@ -15,8 +15,9 @@
 // Ownership travels in the context, downward only. The context that a locked
 // method receives owns the lock; the caller's own does not. The owned context
 // ends, with cause [ErrLost], before the lease can end at the engine. Once the
-// method has returned, its context is cancelled and owns nothing: whatever
-// lives on it (sql.Rows, an iterator, a goroutine) ends with the method.
+// method has returned, its context owns nothing, and the outermost one's is
+// cancelled: whatever lives on it (sql.Rows, an iterator, a goroutine) ends
+// with the method.
 //
 // # Errors
 //

@@ -18,11 +18,11 @@ type methodContext struct {
 	cause  error // why it ended, or nil
 }
 
-// end ends c for cause, once.
+// end ends c for cause, unless it has ended: what ended a context stays.
 func (c *methodContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cause != nil {
+	if c.cause != nil || c.caller.Err() != nil {
 		return
 	}
 	c.cause = cause
@@ -34,11 +34,13 @@ func (c *methodContext) end(cause error) {
 func (c *methodContext) started() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inner == nil {
+	switch {
+	case c.inner != nil:
+	case c.cause != nil: // before whatever may have ended the caller's since
+		c.inner, c.cancel = context.WithCancelCause(context.WithoutCancel(c.caller))
+		c.cancel(c.cause)
+	default:
 		c.inner, c.cancel = context.WithCancelCause(c.caller)
-		if c.cause != nil {
-			c.cancel(c.cause)
-		}
 	}
 	return c.inner
 }
