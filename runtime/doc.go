@@ -22,6 +22,6 @@
 // # Errors
 //
 // Every error is a [*Error] around one of the sentinels of this package, and
-// the caller's own context error stays visible beside it. Only for [ErrLost]
-// did the method run.
+// the caller's own context error stays visible beside it. Beside [ErrLost]
+// alone the method may have run.
 package lock

@@ -24,7 +24,9 @@ local call = redis.call
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 
-if call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) > 0 and call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+local known = call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) > 0
+local again = known and call('HEXISTS', KEYS[1], ARGV[1]) == 1
+if known and not again then
   if call('EXISTS', KEYS[4]) == 1 then
     return {-1, 0}
   end
@@ -44,6 +46,7 @@ if call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) > 0 and call('HEXISTS', KEYS[1], AR
         left = TURN
         call('ZADD', KEYS[3], 'XX', -(now + left), head[1])
         redis.pcall('PUBLISH', ARGV[7], head[1])
+        redis.pcall('PUBLISH', ARGV[7], '0') -- as release.lua does
       end
     end
   end
@@ -52,25 +55,26 @@ if call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) > 0 and call('HEXISTS', KEYS[1], AR
       call('ZADD', KEYS[3], 'NX', micros, ARGV[5])
       call('PEXPIRE', KEYS[3], QUEUE)
     end
-    return {0, math.max(left, 0)}
+    if left == -1 then -- without an expiry, so not ours
+      return {0, 0}
+    end
+    return {0, math.max(left, 1)}
   end
 end
 
--- Whatever refuses from here on (ACL, memory, an impossible ttl) leaves nothing
--- behind. On a key that was not used of late, PEXPIRE is first tried where it
--- changes nothing, so that no lock can be left without an expiry.
+-- Whatever refuses from here on (ACL, memory) leaves no lock behind: PEXPIRE is
+-- tried first where it changes nothing, so that a lock is never left without an
+-- expiry; and not before SET, because after a first write memory is no objection.
 local first = micros * 4
 local last = call('SET', KEYS[2], first + ARGV[3] - 1, 'PX', ARGV[4], 'GET')
-if not last then
-  call('PEXPIRE', KEYS[1], ARGV[2])
-elseif tonumber(last) >= first then -- the clock went back, or tokens are reserved ahead of it
+if last and tonumber(last) >= first then -- the clock went back, or tokens are reserved ahead of it
   first = last + 1
+  if again then -- the block at its end is this acquisition's own, and unused
+    first = first - ARGV[3]
+  end
   call('SET', KEYS[2], first + ARGV[3] - 1, 'PX', ARGV[4])
 end
+call('PEXPIRE', KEYS[1], ARGV[2])
 call('HSET', KEYS[1], ARGV[1], 1)
-local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-if expires ~= 1 then
-  call('DEL', KEYS[1])
-  return expires
-end
+call('PEXPIRE', KEYS[1], ARGV[2])
 return {1, first}

@@ -157,6 +157,7 @@ func newLink(client *redis.Client) *link {
 	s := &link{}
 	o := *client.Options()
 	o.PoolSize = 1
+	o.MaxRetries = -1
 	dial := o.Dialer
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

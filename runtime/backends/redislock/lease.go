@@ -23,7 +23,8 @@ type lease struct {
 	first, n   uint64
 	ttl        atomic.Int64 // of the last renewal, ns
 	deadline   atomic.Pointer[lock.Instant]
-	unanswered atomic.Bool // some attempt to acquire, or to release, had no answer
+	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
+	freed      atomic.Bool // perhaps: some attempt to release had no answer
 }
 
 func (l *lease) Deadline() lock.Instant { return *l.deadline.Load() }
@@ -51,15 +52,15 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	doubt := l.unanswered.Load()
+	freedBefore := l.freed.Load()
 	used := "" // a lone token is the one that was reserved
 	if l.n > 1 {
 		used = strconv.FormatUint(last, 10)
 	}
-	c := release(l.keys, l.id, used, "", tombstone(doubt, time.Duration(l.ttl.Load())))
+	c := release(l.keys, l.id, used, "", tombstone(l.unanswered, time.Duration(l.ttl.Load())))
 	reply, unanswered, err := l.backend.run(ctx, l.key, c)
 	if unanswered {
-		l.unanswered.Store(true)
+		l.freed.Store(true)
 	}
 	if err != nil {
 		if errors.Is(err, lock.ErrConflict) {
@@ -67,7 +68,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		}
 		return err
 	}
-	if freed, _ := reply.(int64); freed == 0 && !doubt && !unanswered {
+	if freed, _ := reply.(int64); freed == 0 && !freedBefore && !unanswered {
 		return lock.ErrLost
 	}
 	// Freed, or freed before by an attempt whose answer was lost.

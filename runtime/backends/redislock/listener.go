@@ -18,6 +18,9 @@ const (
 	// linger is how long a subscription outlives its last waiter: a key that is
 	// fought for is not subscribed to at every turn.
 	linger = time.Second
+	// quiet is how long the connection may say nothing before it is pinged. A
+	// dead one costs waiters no more than a poll, so there is no hurry.
+	quiet = 15 * time.Second
 )
 
 // listener hears of releases, for all keys and Lockers of a Backend, on one
@@ -42,7 +45,8 @@ type topic struct {
 	idle      time.Time // since when it has none
 	asked     bool      // the server was asked for it
 	confirmed chan struct{}
-	directed  bool // the next '0' belongs to a notice for one process
+	directed  bool        // the next '0' belongs to a notice for one process
+	missed    *time.Timer // when the turn of the one that was called last is over
 }
 
 // subscription implements [lock.Subscription].
@@ -178,6 +182,7 @@ func (l *listener) changes() (fresh, stale []string, again time.Duration) {
 			continue
 		}
 		delete(l.topics, channel)
+		t.stop()
 		stale = append(stale, channel)
 	}
 	return fresh, stale, again
@@ -185,7 +190,7 @@ func (l *listener) changes() (fresh, stale []string, again time.Duration) {
 
 // listen hands on what the server says.
 func (l *listener) listen() {
-	for message := range l.pubsub.ChannelWithSubscriptions() {
+	for message := range l.pubsub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(quiet)) {
 		switch m := message.(type) {
 		case *redis.Subscription:
 			if m.Kind == "subscribe" {
@@ -225,10 +230,34 @@ func (l *listener) notice(channel, payload string) {
 	case payload != "0":
 		t.directed = true
 		t.notify(func(s *subscription) bool { return s.process == payload })
+		l.expect(channel, t)
 	case t.directed:
 		t.directed = false
 	default:
 		t.notify(func(*subscription) bool { return true })
+	}
+}
+
+// expect tells t's waiters when the process that was just called has had its
+// time: should it be dead, the next may go on then. The listener is locked.
+func (l *listener) expect(channel string, t *topic) {
+	const over = turnLimit + time.Millisecond // engines count in milliseconds
+	if t.missed != nil {
+		t.missed.Reset(over)
+		return
+	}
+	t.missed = time.AfterFunc(over, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.topics[channel] == t {
+			t.notify(func(*subscription) bool { return true })
+		}
+	})
+}
+
+func (t *topic) stop() {
+	if t.missed != nil {
+		t.missed.Stop()
 	}
 }
 
@@ -248,6 +277,9 @@ func (t *topic) notify(match func(*subscription) bool) {
 func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
+	for _, t := range l.topics {
+		t.stop()
+	}
 	pubsub := l.pubsub
 	l.mu.Unlock()
 	close(l.stop)

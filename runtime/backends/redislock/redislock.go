@@ -12,8 +12,8 @@
 //
 // Least rights of an ACL user, for locks under seckill::
 //
-//	+evalsha +eval +time +exists +hexists +hset +hdel +get +set +del +pttl
-//	+pexpire +zadd +zrange +zrem +publish +subscribe +unsubscribe +ping
+//	+evalsha +eval +time +exists +hexists +hset +hdel +set +pttl +pexpire
+//	+incrby +zadd +zrange +zrem +zscore +publish +subscribe +unsubscribe +ping
 //	+info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:*
 //
 // (+info is for the check of the eviction policy; without it, and without
@@ -49,6 +49,9 @@ const (
 	// straggler is how long after its lease's length an attempt without an
 	// answer may still reach the server and must find itself undone.
 	straggler = time.Minute
+	// maxTTL is the longest lease: far below what the server's clock can hold
+	// when a tombstone's time is added.
+	maxTTL = 10 * 365 * 24 * time.Hour
 )
 
 // resendAfter is when a call without an answer is sent again. Each resend is
@@ -68,6 +71,7 @@ type Options struct {
 type Backend struct {
 	options  Options
 	own      redis.UniversalClient // dialed by us, from the caller's options
+	wires    *wires
 	lanes    lanes
 	listener *listener
 	users    atomic.Int64 // Lockers that attached and did not close
@@ -81,13 +85,19 @@ type Backend struct {
 // repeats behind our back could not be told from one that was sent once. It
 // does no I/O, and never closes client.
 func New(client redis.UniversalClient, options ...Options) *Backend {
+	w := newWires()
 	switch c := client.(type) {
 	case *redis.Client:
 		o := *c.Options()
-		return newBackend(redis.NewClient(singleOptions(&o)), options)
+		o.Dialer = w.over(o.Dialer)
+		return newBackend(redis.NewClient(singleOptions(&o)), w, options)
 	case *redis.ClusterClient:
 		o := *c.Options()
-		return newBackend(redis.NewClusterClient(clusterOptions(&o)), options)
+		if o.Dialer == nil {
+			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
+		}
+		o.Dialer = w.over(o.Dialer)
+		return newBackend(redis.NewClusterClient(clusterOptions(&o)), w, options)
 	}
 	panic(fmt.Sprintf("redislock: New takes a *redis.Client or a *redis.ClusterClient, not %T; see Open", client))
 }
@@ -141,8 +151,8 @@ func bounded(timeout time.Duration) time.Duration {
 	return timeout
 }
 
-func newBackend(own redis.UniversalClient, options []Options) *Backend {
-	b := &Backend{own: own, lanes: lanes{own: own}, listener: newListener(own)}
+func newBackend(own redis.UniversalClient, w *wires, options []Options) *Backend {
+	b := &Backend{own: own, wires: w, lanes: lanes{own: own}, listener: newListener(own)}
 	for _, o := range options {
 		b.options = o
 	}
@@ -158,6 +168,7 @@ func (b *Backend) Close() (err error) {
 		return nil
 	}
 	b.closed.Do(func() {
+		b.wires.cut()
 		b.listener.close()
 		err = errors.Join(b.lanes.close(), b.own.Close())
 	})
@@ -169,6 +180,10 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	k, err := keysOf(a.Key)
 	if err != nil {
 		return nil, err
+	}
+	if a.TTL < time.Millisecond || a.TTL > maxTTL {
+		// The server would take the lock and drop it at once, or refuse halfway.
+		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", lock.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
 	}
 	queue := "0"
 	if a.Queue {
@@ -194,8 +209,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	case state < 0:
 		return nil, errors.New("the acquisition was undone already")
 	}
-	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, first: uint64(value), n: a.Tokens}
-	l.unanswered.Store(a.Unanswered)
+	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, first: uint64(value), n: a.Tokens, unanswered: a.Unanswered}
 	l.extend(c.sent, a.TTL)
 	return l, nil
 }
@@ -210,7 +224,8 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if a.Queue {
 		leaving = process(a.ID)
 	}
-	_, _, err = b.run(ctx, a.Key, release(k, a.ID, "", leaving, tombstone(a.Unanswered, a.TTL)))
+	unused := "-" + strconv.FormatUint(a.Tokens, 10)
+	_, _, err = b.run(ctx, a.Key, release(k, a.ID, unused, leaving, tombstone(a.Unanswered, a.TTL)))
 	return err
 }
 
@@ -251,15 +266,14 @@ func (b *Backend) run(ctx context.Context, key string, c *call) (reply any, unan
 		if l, err = b.lanes.of(ctx, key); err == nil {
 			if err = b.check(ctx, l); err == nil {
 				reply, err = l.do(ctx, try)
+				unanswered = unanswered || errors.Is(err, errNoAnswer)
 			}
 		}
-		noAnswer := errors.Is(err, errNoAnswer)
-		unanswered = unanswered || noAnswer
 		switch {
 		case err == nil:
 			c.sent = try.sent
 			return reply, unanswered, nil
-		case ctx.Err() == nil && attempt < len(resendAfter) && (noAnswer || b.lanes.passing(ctx, err)):
+		case ctx.Err() == nil && attempt < len(resendAfter) && (errors.Is(err, errNoAnswer) || b.lanes.passing(ctx, err)):
 			if pause(ctx, resendAfter[attempt]) {
 				continue
 			}

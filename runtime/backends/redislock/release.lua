@@ -3,7 +3,8 @@
 --
 -- KEYS    as for acquire.lua
 -- ARGV[1] owner id
--- ARGV[2] the last fencing token that was used, or '' to leave the reserved one
+-- ARGV[2] the last fencing token that was used; '-' and the number of tokens
+--         reserved if none was; '' to leave the one that was reserved
 -- ARGV[3] process number if the process is to leave the queue, or ''
 -- ARGV[4] the lock's channel
 -- ARGV[5] how long an attempt to acquire may still be on its way, in ms: so
@@ -17,8 +18,13 @@ local call = redis.call
 local freed = call('HDEL', KEYS[1], ARGV[1])
 local free = freed == 1
 
-if free and ARGV[2] ~= '' then
-  -- pcall: what was reserved may stay; the notice below must not fail.
+-- Tokens in use must not run ahead of the server's clock, so what was reserved
+-- and not used is given back. pcall: the notice below must not fail.
+if free and string.sub(ARGV[2], 1, 1) == '-' then
+  if redis.pcall('EXISTS', KEYS[2]) == 1 then
+    redis.pcall('INCRBY', KEYS[2], ARGV[2])
+  end
+elseif free and ARGV[2] ~= '' then
   redis.pcall('SET', KEYS[2], ARGV[2], 'PX', 1000)
 end
 

@@ -83,16 +83,37 @@ func newRenewal(members []int, leases []lock.Lease, ttls []time.Duration) *renew
 
 func (b *Backend) renew(ctx context.Context, l *lane, renewals []*renewal, errs []error) {
 	sent := lock.Now()
-	answers, err := l.renewPipeline(ctx, renewals)
+	answers, err := l.renewWithin(ctx, renewals)
 	for i, r := range renewals {
-		if err == nil {
-			r.read(sent, answers[i], errs)
+		failure := err
+		if failure == nil {
+			failure = r.read(sent, answers[i], errs)
+		}
+		if failure == nil {
 			continue
 		}
-		b.lanes.passing(ctx, err)
+		b.lanes.passing(ctx, failure) // the watchdog tries again, perhaps elsewhere
 		for _, m := range r.members {
-			errs[m] = err
+			errs[m] = failure
 		}
+	}
+}
+
+// renewWithin is renewPipeline until ctx ends: go-redis hears of a deadline,
+// but not of a cancellation, while it reads.
+func (l *lane) renewWithin(ctx context.Context, renewals []*renewal) (answers []*redis.Cmd, err error) {
+	done := make(chan struct{})
+	var cmds []*redis.Cmd
+	var failed error
+	go func() {
+		cmds, failed = l.renewPipeline(ctx, renewals)
+		close(done)
+	}()
+	select {
+	case <-done:
+		return cmds, failed
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
@@ -122,22 +143,24 @@ func (l *lane) renewPipeline(ctx context.Context, renewals []*renewal) ([]*redis
 	return cmds, nil
 }
 
-// read gives each lease of r what the server answered for it.
-func (r *renewal) read(sent lock.Instant, cmd *redis.Cmd, errs []error) {
+// read gives each lease of r what the server answered for it. An error says
+// that it answered for none.
+func (r *renewal) read(sent lock.Instant, cmd *redis.Cmd, errs []error) error {
 	answers, err := cmd.Int64Slice()
 	if err == nil && len(answers) != len(r.members) {
 		err = fmt.Errorf("the server's answer to a renewal makes no sense: %v", answers)
 	}
+	if err != nil {
+		return err
+	}
 	for i, m := range r.members {
-		switch {
-		case err != nil:
-			errs[m] = err
-		case answers[i] == 1:
+		if answers[i] == 1 {
 			r.leases[i].extend(sent, r.ttls[i])
-		default:
+		} else {
 			errs[m] = lock.ErrLost
 		}
 	}
+	return nil
 }
 
 var errClosed = errors.New("the backend is closed")

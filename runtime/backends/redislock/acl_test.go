@@ -1,0 +1,261 @@
+package redislock
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// documented returns the rights that the package's doc asks for.
+func documented(t *testing.T) []string {
+	t.Helper()
+	source, err := os.ReadFile("redislock.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rights []string
+	for line := range strings.Lines(string(source)) {
+		if words, ok := strings.CutPrefix(line, "//\t"); ok {
+			rights = append(rights, strings.Fields(words)...)
+		}
+	}
+	if len(rights) == 0 || rights[0] != "+evalsha" {
+		t.Fatalf("the doc of the package asks for %v", rights)
+	}
+	return rights
+}
+
+// alice returns a server with a user of these rights, and how she logs in.
+func alice(t *testing.T, rights ...string) (*testserver.Instance, func(*redis.Options)) {
+	t.Helper()
+	server := testserver.StartRedis(t)
+	command(t, server.Addr(), append([]string{"ACL", "SETUSER", "alice", "on", ">secret"}, rights...)...)
+	return server, func(o *redis.Options) { o.Username, o.Password = "alice", "secret" }
+}
+
+// denials returns what the server's ACL refused, by the words of its log.
+func denials(t *testing.T, addr string) []string {
+	t.Helper()
+	var words []string
+	for _, entry := range command(t, addr, "ACL", "LOG").([]any) {
+		fields := entry.([]any)
+		for i := 0; i+1 < len(fields); i += 2 {
+			if fields[i] == "object" {
+				words = append(words, fields[i+1].(string))
+			}
+		}
+	}
+	return words
+}
+
+// exercise goes through all that a lock does at a server.
+func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
+	t.Helper()
+	const lease = time.Second
+	ctx, held := acquire(t, one, ttl(lease), key)
+	err := refused(t, two, &lock.Policy{Wait: 300 * time.Millisecond}, key)
+	wantIs(t, err, lock.ErrNotAcquired)
+	eventually(t, soon, "whoever gave up has left the queue", func() bool { return !exists(t, server, queueOf(key)) })
+	waiting := start(t.Context(), two, ttl(lease), key)
+	queued(t, server, key, 1)
+	timer := time.NewTimer(lease * 3 / 2)
+	<-timer.C // past the lease: it was renewed
+	if err := lock.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, held)
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	command(t, server, "PEXPIRE", key, "1") // the lease runs out while others wait
+	third := start(t.Context(), one, ttl(lease), key)
+	got := receive(t, "the holder after that", third)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	mustRelease(t, got.held)
+	wantIs(t, finish(next.held), lock.ErrLost)
+}
+
+// The rights in the doc suffice, and none of them is needless.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, documented(t)...)
+	b := New(newClient(t, server.Addr(), login))
+	one, two := lockerOn(t, b), newLocker(t, server.Addr(), login)
+	exercise(t, server.Addr(), one, two, "seckill:"+newKey(t))
+
+	doubtful := &lock.Acquisition{Key: "seckill:" + newKey(t), ID: newID(), TTL: time.Second, Tokens: 1, Queue: true, Unanswered: true}
+	if _, err := b.Acquire(t.Context(), doubtful); err != nil {
+		t.Error(err)
+	}
+	if err := b.Undo(t.Context(), doubtful); err != nil {
+		t.Error(err)
+	}
+	noChannels(t, server.Addr())
+	if refused := denials(t, server.Addr()); len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
+	for _, right := range documented(t) {
+		name, isCommand := strings.CutPrefix(right, "+")
+		name, _, _ = strings.Cut(name, "|")
+		switch {
+		case !isCommand, name == "ping": // sent when a subscription is quiet
+		case infoField(t, server.Addr(), "commandstats", "cmdstat_"+name) == "":
+			t.Errorf("%s is asked for and was never used", right)
+		}
+	}
+}
+
+// S37: whatever one right is missing, no lock is left without an expiry, and
+// the refusal is told at once.
+func TestEachMissingRight(t *testing.T) {
+	t.Parallel()
+	for _, missing := range documented(t) {
+		name, ok := strings.CutPrefix(missing, "+")
+		if !ok {
+			continue
+		}
+		name, _, _ = strings.Cut(name, "|")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, login := alice(t, append(documented(t), "-"+name)...)
+			addr, key := server.Addr(), "seckill:lock"
+			l := newLocker(t, addr, login)
+			for range 2 { // the second one finds the tokens of the first
+				begin := time.Now()
+				_, held, err := l.Acquire(t.Context(), ttl(time.Second), key)
+				if took := time.Since(begin); took > time.Second+lag(begin) {
+					t.Errorf("answered after %v", took)
+				}
+				if err == nil {
+					if left := pttl(t, addr, key); left <= 0 {
+						t.Errorf("held, and PTTL is %v", left)
+					}
+					held.Release(nil)
+					command(t, addr, "DEL", key) // where its right to is missing
+					continue
+				}
+				wantIs(t, err, lock.ErrUnavailable)
+				wantIsNot(t, err, lock.ErrIndeterminate, lock.ErrNotAcquired)
+				if exists(t, addr, key) {
+					t.Errorf("left behind: %v, PTTL %v", hash(t, addr, key), pttl(t, addr, key))
+				}
+			}
+			for _, left := range command(t, addr, "KEYS", "*").([]any) {
+				if pttl(t, addr, left.(string)) < 0 {
+					t.Errorf("%v has no expiry", left)
+				}
+			}
+		})
+	}
+}
+
+// S37: without pexpire nor what could undo its refusal, on a key that a user
+// with all rights used a moment ago.
+func TestWithoutPexpireOrDelNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, append(documented(t), "-pexpire", "-del", "-hdel")...)
+	addr, key := server.Addr(), "seckill:lock"
+	_, held := acquire(t, newLocker(t, addr), nil, key)
+	mustRelease(t, held)
+	l := newLocker(t, addr, login)
+	begin := time.Now()
+	err := l.Do(t.Context(), nil, key, func(context.Context) error { t.Error("the method ran"); return nil })
+	wantIs(t, err, lock.ErrUnavailable)
+	if took := time.Since(begin); took > 500*time.Millisecond+lag(begin) {
+		t.Errorf("answered after %v", took)
+	}
+	if exists(t, addr, key) {
+		t.Errorf("left behind: %v, PTTL %v", hash(t, addr, key), pttl(t, addr, key))
+	}
+}
+
+// A right that is missed only when others wait leaves no lock behind either.
+func TestMissingRightUnderContention(t *testing.T) {
+	t.Parallel()
+	for _, missing := range []string{"-zrem", "-zadd", "-zrange"} {
+		t.Run(missing[1:], func(t *testing.T) {
+			t.Parallel()
+			server, login := alice(t, append(documented(t), missing)...)
+			addr, key := server.Addr(), "seckill:lock"
+			b := newTestBackend(t, addr, login)
+			own := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
+			command(t, addr, "ZADD", queueOf(key), "-4000000000000", process(own.ID)) // its turn
+			lease, err := b.Acquire(t.Context(), own)
+			if err == nil {
+				first, _ := lease.Tokens()
+				if err := lease.Release(t.Context(), first); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if exists(t, addr, key) {
+				t.Errorf("refused (%v), and the lock was taken: %v", err, hash(t, addr, key))
+			}
+		})
+	}
+}
+
+// S38: a release that can't be announced is a release. Waiters poll.
+func TestPublishDenied(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, append(documented(t), "-publish", "resetchannels")...)
+	addr, key := server.Addr(), "seckill:lock"
+	one, two := newLocker(t, addr, login), newLocker(t, addr, login)
+	_, held := acquire(t, one, nil, key)
+	waiting := start(t.Context(), two, nil, key)
+	queued(t, addr, key, 1)
+	mustRelease(t, held)
+	released := time.Now()
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	if took := next.at.Sub(released); took > 2200*time.Millisecond+lag(released) { // a subscription's limit and a poll
+		t.Errorf("the next holder came after %v", took)
+	}
+	mustRelease(t, next.held)
+	if exists(t, addr, key) {
+		t.Error("not released")
+	}
+
+	b := newTestBackend(t, addr, login)
+	lease, first := grantOf(t, b, &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
+	if err := lease.Release(t.Context(), first); err != nil {
+		t.Errorf("the backend's release: %v", err)
+	}
+}
+
+// S36: a server that may evict locks is refused before the first of them.
+func TestEvictionPolicyIsRefused(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl")
+	addr, key := server.Addr(), newKey(t)
+	l := newLocker(t, addr)
+	for range 2 {
+		err := refused(t, l, nil, key)
+		wantIs(t, err, lock.ErrUnavailable)
+		if err != nil && !strings.Contains(err.Error(), "volatile-ttl") {
+			t.Errorf("err = %v does not name the policy", err)
+		}
+	}
+	if n := len(command(t, addr, "KEYS", "*").([]any)); n != 0 {
+		t.Errorf("%d keys at the server", n)
+	}
+	allowed := lockerOn(t, New(newClient(t, addr), Options{AllowEviction: true}))
+	_, held := acquire(t, allowed, nil, key)
+	mustRelease(t, held)
+
+	command(t, addr, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	_, held = acquire(t, l, nil, key) // mended while the Locker lives
+	mustRelease(t, held)
+}

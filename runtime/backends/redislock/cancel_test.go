@@ -1,0 +1,272 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// overrun is how long a call may go on after its context ended.
+const overrun = 100 * time.Millisecond
+
+// S23: nothing is sent, not even a connection is made.
+func TestContextDoneBeforeAcquire(t *testing.T) {
+	t.Parallel()
+	_, p := proxied(t)
+	l, key := newLocker(t, p.Addr()), newKey(t)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for want, ctx := range map[error]context.Context{context.Canceled: cancelled, context.DeadlineExceeded: late} {
+		_, _, err := l.Acquire(ctx, nil, key)
+		wantIs(t, err, want, lock.ErrNotAcquired)
+	}
+	if p.Links() != 0 || len(p.Counts()) != 0 {
+		t.Errorf("%d connections, sent %v", p.Links(), p.Counts())
+	}
+}
+
+// cancelAtRandom acquires keys n times and ends each context at a random
+// instant, by cancellation or deadline. What was acquired is released.
+func cancelAtRandom(t *testing.T, l *lock.Locker, n int, within time.Duration, keys func(i int) string) {
+	t.Helper()
+	const atOnce = 10
+	started := time.Now()
+	worst := make(chan time.Duration, n)
+	room := make(chan struct{}, atOnce)
+	for i := range n {
+		room <- struct{}{}
+		go func() {
+			defer func() { <-room }()
+			d := rand.N(within)
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			if i%2 == 0 {
+				ctx, cancel = context.WithCancel(t.Context())
+				time.AfterFunc(d, cancel)
+			}
+			defer cancel()
+			begin := time.Now()
+			_, held, err := l.Acquire(ctx, nil, keys(i))
+			worst <- time.Since(begin) - d
+			if err == nil {
+				held.Release(nil)
+				return
+			}
+			if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+				t.Errorf("err = %v does not wrap the context's %v", err, ctx.Err())
+			}
+		}()
+	}
+	longest := time.Duration(0)
+	for range n {
+		longest = max(longest, receive(t, "an answer", worst))
+	}
+	for range atOnce {
+		room <- struct{}{}
+	}
+	if longest > overrun+lag(started) {
+		t.Errorf("a call went on for %v after its context ended", longest)
+	}
+}
+
+// orphans returns the keys below prefix that are neither tokens nor tombstones.
+func orphans(t *testing.T, addr, prefix string) (left []string) {
+	t.Helper()
+	for _, key := range command(t, addr, "KEYS", "*"+prefix+"*").([]any) {
+		if name := key.(string); !strings.HasPrefix(name, "lockgen:token:") && !strings.HasPrefix(name, "lockgen:undone:") {
+			left = append(left, name)
+		}
+	}
+	return left
+}
+
+func noOrphans(t *testing.T, addr, prefix string) {
+	t.Helper()
+	defer func() {
+		for _, key := range orphans(t, addr, prefix) {
+			t.Errorf("left behind: %s, for %v", key, pttl(t, addr, key))
+		}
+	}()
+	eventually(t, 3*time.Second, "no lock or queue is left", func() bool { return len(orphans(t, addr, prefix)) == 0 })
+}
+
+// S24, S25: not parallel with other tests, because it measures.
+func TestCancelAtRandomInstants(t *testing.T) {
+	server := testserver.StartRedis(t)
+	own := func(prefix string) func(int) string {
+		return func(i int) string { return fmt.Sprintf("%s:%d", prefix, i) }
+	}
+	one := func(prefix string) func(int) string {
+		return func(int) string { return prefix + ":one" }
+	}
+	t.Run("healthy", func(t *testing.T) {
+		l := newLocker(t, server.Addr())
+		warm(t, l)
+		cancelAtRandom(t, l, 200, 2*time.Millisecond, own("healthy"))
+		cancelAtRandom(t, l, 200, 2*time.Millisecond, one("healthy"))
+		noOrphans(t, server.Addr(), "healthy")
+	})
+	t.Run("held elsewhere", func(t *testing.T) {
+		l, other := newLocker(t, server.Addr()), newLocker(t, server.Addr())
+		_, held := acquire(t, other, nil, "elsewhere:one")
+		cancelAtRandom(t, l, 200, 20*time.Millisecond, one("elsewhere"))
+		eventually(t, soon, "the queue is empty", func() bool { return !exists(t, server.Addr(), queueOf("elsewhere:one")) })
+		mustRelease(t, held)
+		noOrphans(t, server.Addr(), "elsewhere")
+	})
+	t.Run("slow", func(t *testing.T) {
+		p := faultproxy.New(t, server.Addr())
+		l := newLocker(t, p.Addr())
+		warm(t, l)
+		p.Delay(faultproxy.Requests|faultproxy.Replies, 10*time.Millisecond)
+		cancelAtRandom(t, l, 200, 50*time.Millisecond, own("slow"))
+		cancelAtRandom(t, l, 100, 50*time.Millisecond, one("slow"))
+		p.Heal()
+		noOrphans(t, server.Addr(), "slow")
+	})
+	t.Run("hung", func(t *testing.T) {
+		l := newLocker(t, server.Addr())
+		warm(t, l)
+		server.Stop()
+		cancelAtRandom(t, l, 200, 50*time.Millisecond, own("hung"))
+		unused := newLocker(t, server.Addr()) // has still to ask for the eviction policy
+		cancelAtRandom(t, unused, 20, 50*time.Millisecond, own("hung:unused"))
+		server.Cont()
+		noOrphans(t, server.Addr(), "hung")
+		_, held := acquire(t, newLocker(t, server.Addr()), try(), "hung:0")
+		mustRelease(t, held)
+	})
+	noChannels(t, server.Addr())
+}
+
+// The optional parts of a Backend keep the 100 ms too.
+func TestBackendCallsEndWithTheirContext(t *testing.T) {
+	server := testserver.StartRedis(t)
+	b := newTestBackend(t, server.Addr())
+	a := &lock.Acquisition{Key: "held", ID: newID(), TTL: time.Minute, Tokens: 1}
+	held, err := b.Acquire(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	for name, call := range map[string]func(ctx context.Context) error{
+		"Acquire": func(ctx context.Context) error {
+			_, err := b.Acquire(ctx, &lock.Acquisition{Key: "other", ID: newID(), TTL: time.Minute, Tokens: 1})
+			return err
+		},
+		"Undo":      func(ctx context.Context) error { return b.Undo(ctx, a) },
+		"Subscribe": func(ctx context.Context) error { _, err := b.Subscribe(ctx, a); return err },
+		"Renew":     func(ctx context.Context) error { return held.Renew(ctx, time.Minute) },
+		"RenewAll": func(ctx context.Context) error {
+			return b.RenewAll(ctx, []lock.Lease{held}, []time.Duration{time.Minute})[0]
+		},
+		"Release": func(ctx context.Context) error { return held.Release(ctx, 0) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(30*time.Millisecond, cancel)
+		begin := time.Now()
+		err := call(ctx)
+		if took := time.Since(begin) - 30*time.Millisecond; took > overrun+lag(begin) {
+			t.Errorf("%s went on for %v after its context ended", name, took)
+		}
+		if err == nil {
+			t.Errorf("%s succeeded on a server that has stopped", name)
+		}
+		cancel()
+	}
+	server.Cont()
+}
+
+// S26: the release does not care that the caller's context has ended.
+func TestReleaseUnderACancelledContext(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l, key := newLocker(t, addr), newKey(t)
+	for range 20 {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, held := acquireUnder(t, ctx, l, nil, key)
+		cancel()
+		mustRelease(t, held)
+		if exists(t, addr, key) {
+			t.Fatal("not released")
+		}
+	}
+}
+
+func TestReleaseUnderACancelledContextIsBounded(t *testing.T) {
+	server := testserver.StartRedis(t)
+	l := newLocker(t, server.Addr())
+	ctx, cancel := context.WithCancel(t.Context())
+	_, held := acquireUnder(t, ctx, l, nil, "held")
+	server.Stop()
+	cancel()
+	begin := time.Now()
+	mustRelease(t, held)
+	if took := time.Since(begin); took > 2*overrun+lag(begin) {
+		t.Errorf("the release held its caller up for %v", took)
+	}
+	server.Cont()
+	noOrphans(t, server.Addr(), "held")
+}
+
+// S25: a waiter that gives up leaves the queue, so that nobody waits for it.
+func TestWhoeverGivesUpLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	holder, waiter, key := newLocker(t, addr), newLocker(t, addr), newKey(t)
+	_, held := acquire(t, holder, nil, key)
+	for _, policy := range []*lock.Policy{nil, {Wait: 400 * time.Millisecond}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := start(ctx, waiter, policy, key)
+		queued(t, addr, key, 1)
+		if policy == nil {
+			cancel()
+		}
+		// Unknown where it ended at the very moment of a try.
+		if err := receive(t, "the refusal", waiting).err; !errors.Is(err, lock.ErrNotAcquired) && !errors.Is(err, lock.ErrIndeterminate) {
+			t.Errorf("err = %v", err)
+		}
+		eventually(t, time.Second, "the queue is gone", func() bool { return !exists(t, addr, queueOf(key)) })
+		cancel()
+	}
+	mustRelease(t, held)
+}
+
+// Dialing ends with the context too, also by a dialer that does not hear of it,
+// as go-redis's own for TLS.
+func TestDialingEndsWithTheContext(t *testing.T) {
+	addr := testserver.Redis(t)
+	free := make(chan struct{})
+	l := newLocker(t, addr, func(o *redis.Options) {
+		o.Dialer = func(_ context.Context, network, addr string) (net.Conn, error) {
+			<-free
+			return net.Dial(network, addr)
+		}
+	})
+	for range 3 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(30*time.Millisecond, cancel)
+		begin := time.Now()
+		_, _, err := l.Acquire(ctx, nil, newKey(t))
+		wantIs(t, err, context.Canceled, lock.ErrUnavailable)
+		if took := time.Since(begin) - 30*time.Millisecond; took > overrun+lag(begin) {
+			t.Errorf("went on for %v after the context ended", took)
+		}
+		cancel()
+	}
+	close(free)
+	_, held := acquire(t, l, nil, newKey(t))
+	mustRelease(t, held)
+}

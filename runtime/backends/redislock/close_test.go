@@ -1,0 +1,206 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// connections returns how many clients a private server has, but for the one
+// that asks.
+func connections(t *testing.T, addr string) int {
+	t.Helper()
+	return strings.Count(command(t, addr, "CLIENT", "LIST").(string), "\n") - 1
+}
+
+func TestCloseClosesTheConnections(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	client := newClient(t, addr)
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b := New(client)
+	if n := connections(t, addr); n != 1 {
+		t.Fatalf("%d connections before the first acquire, want the caller's", n)
+	}
+	one, two, other := lock.New(b, nil), lock.New(b, nil), newLocker(t, addr)
+	_, held := acquire(t, other, nil, "key")
+	waiting := start(t.Context(), one, nil, "key")
+	queued(t, addr, "key", 1)
+	subscribed(t, addr, "key", 1)
+
+	closeLocker(t, one)
+	wantIs(t, receive(t, "an answer", waiting).err, lock.ErrClosed)
+	eventually(t, time.Second, "the queue is gone", func() bool { return !exists(t, addr, queueOf("key")) })
+	mustRelease(t, held)
+	_, held = acquire(t, two, nil, "key") // the backend lives on for the other
+	mustRelease(t, held)
+	err := refused(t, one, nil, "key")
+	wantIs(t, err, lock.ErrClosed)
+
+	closeLocker(t, two)
+	closeLocker(t, other)
+	eventually(t, time.Second, "only the caller's connection is left", func() bool { return connections(t, addr) == 1 })
+	if err := client.Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the caller's client: %v", err)
+	}
+}
+
+func TestCloseTakesAwayWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	l := lock.New(New(newClient(t, server.Addr())), nil)
+	ctx, held := acquire(t, l, nil, "key")
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	wantIs(t, l.Close(short), context.DeadlineExceeded)
+	wantIs(t, context.Cause(ctx), lock.ErrLost)
+	if exists(t, server.Addr(), "key") {
+		t.Error("not released")
+	}
+	wantIs(t, finish(held), lock.ErrLost)
+	eventually(t, time.Second, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
+}
+
+// Close is bounded when the server says nothing.
+func TestCloseWithAHungServer(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	l, other := lock.New(New(newClient(t, server.Addr())), nil), newLocker(t, server.Addr())
+	_, mine := acquire(t, l, ttl(time.Second), "mine")
+	_, held := acquire(t, other, nil, "key")
+	waiting := start(t.Context(), l, nil, "key")
+	queued(t, server.Addr(), "key", 1)
+	server.Stop()
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_ = l.Close(short)
+	if took := time.Since(begin); took > 1500*time.Millisecond+lag(begin) { // the clean-up has a second
+		t.Errorf("Close took %v", took)
+	}
+	if err := receive(t, "an answer", waiting).err; !errors.Is(err, lock.ErrClosed) && !errors.Is(err, lock.ErrIndeterminate) {
+		t.Errorf("the waiter was told %v", err)
+	}
+	wantIs(t, finish(mine), lock.ErrLost)
+	server.Cont()
+	mustRelease(t, held)
+}
+
+// A Backend that was closed dials no more.
+func TestUseAfterClose(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	for _, used := range []bool{false, true} {
+		b := New(newClient(t, server.Addr()))
+		l := lock.New(b, nil)
+		if used {
+			warm(t, l)
+		}
+		closeLocker(t, l)
+		late := lock.New(b, nil)
+		err := refused(t, late, nil, "key")
+		wantIs(t, err, lock.ErrUnavailable)
+		if _, err := b.Subscribe(t.Context(), &lock.Acquisition{Key: "key", ID: newID()}); err == nil {
+			t.Error("subscribed on a closed backend")
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		closeLocker(t, late)
+	}
+	eventually(t, time.Second, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
+}
+
+func TestNewTakesWhatItCanCopy(t *testing.T) {
+	t.Parallel()
+	defer func() {
+		if message, _ := recover().(string); !strings.Contains(message, "*redis.Ring") {
+			t.Errorf("panic %q does not name the type", message)
+		}
+	}()
+	ring := redis.NewRing(&redis.RingOptions{})
+	defer ring.Close()
+	New(ring)
+}
+
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l, key := lockerOn(t, Open(&redis.UniversalOptions{Addrs: []string{addr}})), newKey(t)
+	_, held := acquire(t, l, nil, key)
+	if !exists(t, addr, key) {
+		t.Error("not there")
+	}
+	mustRelease(t, held)
+}
+
+// The caller's client may forbid what a lock relies on.
+func TestOptionsOfTheCaller(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	for name, change := range map[string]func(*redis.Options){
+		"no timeouts": func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = -1, -1 },
+		"one conn":    func(o *redis.Options) { o.PoolSize, o.MaxActiveConns = 1, 1 },
+		"many idle":   func(o *redis.Options) { o.MinIdleConns = 20 },
+		"RESP3":       func(o *redis.Options) { o.Protocol = 3 },
+		"a database":  func(o *redis.Options) { o.DB = 3 },
+		"a name":      func(o *redis.Options) { o.ClientName = "shop" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, key := newLocker(t, addr, change), newKey(t)
+			ctx, held := acquire(t, l, ttl(2*time.Second), key)
+			waiting := start(t.Context(), l, nil, key)
+			stillHeld(t, ctx, 2500*time.Millisecond)
+			mustRelease(t, held)
+			next := receive(t, "the next holder", waiting)
+			if next.err != nil {
+				t.Fatal(next.err)
+			}
+			mustRelease(t, next.held)
+		})
+	}
+}
+
+// A Cluster of one node: enough to see that New copies a ClusterClient too.
+func TestClusterClient(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t, "--cluster-enabled", "yes")
+	addr := server.Addr()
+	command(t, addr, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	eventually(t, soon, "the Cluster is up", func() bool {
+		return strings.Contains(command(t, addr, "CLUSTER", "INFO").(string), "cluster_state:ok")
+	})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
+	defer client.Close()
+	l, other := lockerOn(t, New(client)), lockerOn(t, New(client))
+	var all []*lock.Hold
+	for i := range 20 {
+		ctx, held := acquire(t, l, ttl(900*time.Millisecond), fmt.Sprint("key", i))
+		all = append(all, held)
+		if i == 19 {
+			stillHeld(t, ctx, 1200*time.Millisecond)
+		}
+	}
+	waiting := start(t.Context(), other, nil, "key0")
+	queued(t, addr, "key0", 1)
+	for _, held := range all {
+		mustRelease(t, held)
+	}
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	mustRelease(t, next.held)
+}

@@ -1,0 +1,267 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func stillHeld(t *testing.T, ctx context.Context, d time.Duration) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+		t.Fatalf("lost: %v", context.Cause(ctx))
+	case <-time.After(d):
+	}
+	if err := lock.Check(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// S52: business traffic has taken every connection of the caller's pool.
+func TestRenewalNeedsNothingOfTheCallersPool(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	client := newClient(t, server.Addr(), func(o *redis.Options) { o.PoolSize = 2; o.ReadTimeout = 3 * time.Second })
+	l := lockerOn(t, New(client))
+	const lease = time.Second
+	business := make(chan error, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	for range cap(business) {
+		go func() { business <- client.BLPop(ctx, 4*time.Second, "nothing").Err() }()
+	}
+	eventually(t, soon, "the pool is exhausted", func() bool {
+		return infoField(t, server.Addr(), "clients", "blocked_clients") == "2"
+	})
+	owned, held := acquire(t, l, ttl(lease), "key")
+	stillHeld(t, owned, 3*lease/2)
+	mustRelease(t, held)
+	cancel()
+	for range cap(business) {
+		<-business
+	}
+}
+
+// S53: renewals without an answer are sent again, before the deadline.
+func TestRenewalsWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	_, p := proxied(t)
+	l, key := newLocker(t, p.Addr()), newKey(t)
+	const lease = 900 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), key)
+	lost := p.Swallow(5, renewals())
+	receive(t, "five lost replies", lost)
+	stillHeld(t, ctx, 2*lease)
+	mustRelease(t, held)
+}
+
+// S20, S19: only an answer moves the deadline, and it counts from before the
+// request was sent: replies that come 0.9 of the ttl late leave 0.1.
+func TestDeadlineCountsFromTheRequest(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	b, key := newTestBackend(t, p.Addr()), newKey(t)
+	const lease, delay = time.Second, 700 * time.Millisecond
+	warmBackend(t, b)
+	p.Delay(faultproxy.Replies, delay)
+	a := &lock.Acquisition{Key: key, ID: newID(), TTL: lease, Tokens: 1}
+	held, err := b.Acquire(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := func(what string) {
+		t.Helper()
+		theirs := pttl(t, server, key) + time.Millisecond // which Redis leaves out
+		ours := held.Deadline().Left()
+		if ours > theirs {
+			t.Errorf("after %s: %v left by our deadline, %v at the server", what, ours, theirs)
+		}
+		if ours < lease-delay-150*time.Millisecond {
+			t.Errorf("after %s: only %v left", what, ours)
+		}
+	}
+	over("acquire")
+	if err := held.Renew(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	over("renewal")
+
+	p.Hole(faultproxy.Replies)
+	before := held.Deadline()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := held.Renew(ctx, lease); err == nil {
+		t.Error("renewed without an answer")
+	}
+	if before != held.Deadline() {
+		t.Error("a renewal without an answer moved the deadline")
+	}
+	p.Heal()
+	p.Reset()
+	command(t, server, "DEL", key)
+}
+
+func warmBackend(t *testing.T, b *Backend) {
+	t.Helper()
+	l, err := b.Acquire(t.Context(), &lock.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Second, Tokens: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Renew(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	first, _ := l.Tokens()
+	if err := l.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// S20: the holder knows that its lease is over before anyone else can be in.
+func TestLossBeforeTheNextGrant(t *testing.T) {
+	t.Parallel()
+	for i := range 10 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			server, p := proxied(t)
+			l, other, key := newLocker(t, p.Addr()), newLocker(t, server), newKey(t)
+			const lease = 400 * time.Millisecond
+			begin := time.Now()
+			warm(t, l)
+			p.Delay(faultproxy.Replies, time.Duration(i)*lease/20)
+			ctx, held := acquire(t, l, ttl(lease), key)
+			lost := make(chan time.Time, 1)
+			stop := context.AfterFunc(ctx, func() { lost <- time.Now() })
+			defer stop()
+			p.Hole(faultproxy.Requests | faultproxy.Replies)
+			next := receive(t, "the next holder", start(t.Context(), other, nil, key))
+			if next.err != nil {
+				t.Fatal(next.err)
+			}
+			if err := lock.Check(ctx); err == nil {
+				t.Error("two holders: the first one's Check says that it holds")
+			}
+			// The scheduler may be late to tell of it, which Check never is.
+			if late := receive(t, "the loss", lost).Sub(next.at); late > 50*time.Millisecond+lag(begin) {
+				t.Errorf("told of the loss %v after the next grant", late)
+			}
+			wantIs(t, finish(held), lock.ErrLost)
+			p.Heal()
+			p.Reset()
+			mustRelease(t, next.held)
+		})
+	}
+}
+
+// S56: a renewal under way when the lock is released revives nothing.
+func TestRenewalAfterRelease(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	l, key := newLocker(t, p.Addr()), newKey(t)
+	_, held := acquire(t, l, ttl(300*time.Millisecond), key)
+	late := p.Late(renewals())
+	receive(t, "a renewal", late.Arrived())
+	mustRelease(t, held)
+	if err := late.Deliver(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if exists(t, server, key) {
+		t.Errorf("the late renewal made %v", hash(t, server, key))
+	}
+	_, next := acquire(t, newLocker(t, server), nil, key)
+	want := pttl(t, server, key)
+	if got := pttl(t, server, key); got > want {
+		t.Errorf("PTTL %v, before %v", got, want)
+	}
+	mustRelease(t, next)
+}
+
+// S57: after Max the watchdog stops, and the lease ends.
+func TestMaxEndsRenewal(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l, key := newLocker(t, addr), newKey(t)
+	ctx, held := acquire(t, l, &lock.Policy{TTL: 200 * time.Millisecond, Max: 300 * time.Millisecond}, key)
+	begin := time.Now()
+	receive(t, "the loss", ctx.Done())
+	if took := time.Since(begin); took < 300*time.Millisecond || took > 600*time.Millisecond+lag(begin) {
+		t.Errorf("lost after %v", took)
+	}
+	wantIs(t, finish(held), lock.ErrLost)
+	noOrphans(t, addr, key)
+}
+
+// S58: ten thousand holds cost a command per hundred and period, and no
+// goroutine each.
+func TestTenThousandHolds(t *testing.T) {
+	server := testserver.StartRedis(t)
+	p := faultproxy.New(t, server.Addr())
+	l := newLocker(t, p.Addr())
+	warm(t, l)
+	const n, lease = 10_000, 9 * time.Second
+	before := runtime.NumGoroutine()
+	begin := time.Now()
+	holds := make(chan outcome, n)
+	const workers = 64
+	for w := range workers {
+		go func() {
+			for i := w; i < n; i += workers {
+				ctx, held, err := l.Acquire(t.Context(), ttl(lease), fmt.Sprint("key", i))
+				holds <- outcome{ctx: ctx, held: held, err: err}
+			}
+		}()
+	}
+	var all []outcome
+	for range n {
+		got := receive(t, "a hold", holds)
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		all = append(all, got)
+	}
+	t.Logf("%d acquired in %v", n, time.Since(begin))
+	if more := runtime.NumGoroutine() - before; more > 50 {
+		t.Errorf("%d goroutines more than without the holds", more)
+	}
+	// All are renewed for the first time within a third of the ttl after the
+	// last was acquired, and once more within another third at the latest.
+	p.ResetCounts()
+	const period = lease / 3
+	<-time.After(period)
+	first := p.Count("EVALSHA") + p.Count("EVAL")
+	p.ResetCounts()
+	<-time.After(period)
+	second := p.Count("EVALSHA") + p.Count("EVAL")
+	t.Logf("commands in the first period %d, in the second %d", first, second)
+	if second > n/renewBatch*3/2 || first > n/renewBatch*3 {
+		t.Errorf("%d and %d commands a period for %d holds", first, second, n)
+	}
+	for _, one := range all {
+		if err := lock.Check(one.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	released := make(chan error, n)
+	for w := range workers {
+		go func() {
+			for i := w; i < n; i += workers {
+				released <- finish(all[i].held)
+			}
+		}()
+	}
+	for range n {
+		if err := receive(t, "a release", released); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := command(t, server.Addr(), "KEYS", "key*").([]any); len(left) != 0 {
+		t.Errorf("%d locks left", len(left))
+	}
+}

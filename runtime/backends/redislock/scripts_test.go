@@ -1,0 +1,313 @@
+package redislock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func isHeldError(err error) bool {
+	var held *lock.HeldError
+	return errors.As(err, &held)
+}
+
+func grantOf(t *testing.T, b *Backend, a *lock.Acquisition) (lock.Lease, uint64) {
+	t.Helper()
+	l, err := b.Acquire(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, n := l.Tokens()
+	if n != a.Tokens || first == 0 || first+n >= 1<<53 {
+		t.Errorf("tokens from %d, %d of them, want %d", first, n, a.Tokens)
+	}
+	return l, first
+}
+
+// G5: each script may be sent again.
+func TestScriptsAreIdempotent(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b, key := newTestBackend(t, addr), newKey(t)
+	a := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 100, Queue: true}
+	other := &lock.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: 10 * time.Second, Tokens: 100, Queue: true}
+	var l lock.Lease
+	first := uint64(0)
+	for range 3 {
+		var again uint64
+		l, again = grantOf(t, b, a)
+		if again < first {
+			t.Errorf("first token %d after %d", again, first)
+		}
+		first = again
+		if got := hash(t, addr, key); len(got) != 1 || got[a.ID] != "1" {
+			t.Errorf("the hash is %v", got)
+		}
+		if _, err := b.Acquire(t.Context(), other); !isHeldError(err) {
+			t.Errorf("another: err = %v", err)
+		}
+		if command(t, addr, "ZCARD", queueOf(key)) != int64(1) {
+			t.Error("the other process stands in the queue more than once")
+		}
+		if err := l.Renew(t.Context(), 10*time.Second); err != nil {
+			t.Error(err)
+		}
+	}
+	for want := int64(1); want >= 0; want-- {
+		k, _ := keysOf(key)
+		reply, _, err := b.run(t.Context(), key, release(k, a.ID, "1", "", 0))
+		if err != nil || reply != want {
+			t.Errorf("release: %v, %v, want %d", reply, err, want)
+		}
+	}
+	if err := b.Undo(t.Context(), other); err != nil {
+		t.Error(err)
+	}
+	if exists(t, addr, key) || exists(t, addr, queueOf(key)) {
+		t.Error("left behind")
+	}
+}
+
+// G3: tokens rise, also when the server's clock was set back, when a block is
+// reserved, and when the last token is known only to the server.
+func TestTokensRise(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b, key := newTestBackend(t, addr), newKey(t)
+	last := uint64(0)
+	grant := func(tokens, used uint64, undone bool) {
+		t.Helper()
+		a := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: tokens}
+		l, first := grantOf(t, b, a)
+		if first <= last {
+			t.Errorf("token %d after %d", first, last)
+		}
+		if undone { // none was used, and all are given back
+			if err := b.Undo(t.Context(), a); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		last = first + used - 1
+		if err := l.Release(t.Context(), last); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 3 {
+		grant(1, 1, false)
+		grant(80001, 80001, false)
+		grant(80001, 3, false)
+		grant(80001, 1, true)
+		grant(1, 1, true)
+	}
+	ahead := uint64(8_500_000_000_000_000) // as if the clock had been there
+	command(t, addr, "SET", tokenOf(key), fmt.Sprint(ahead), "PX", "60000")
+	last = ahead
+	grant(1, 1, false)
+	grant(1000, 1000, false)
+	grant(1, 1, false)
+	if left := pttl(t, addr, tokenOf(key)); left <= 0 || left > time.Minute {
+		t.Errorf("the tokens are remembered for %v", left)
+	}
+	command(t, addr, "DEL", tokenOf(key))
+}
+
+// G3: without memory per key for ever. What a lock leaves is gone soon.
+func TestNothingStaysForEver(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b, key := newTestBackend(t, addr), newKey(t)
+	a := &lock.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1, Queue: true}
+	l, first := grantOf(t, b, a)
+	waiter := &lock.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: time.Second, Tokens: 1, Queue: true, Unanswered: true}
+	if _, err := b.Acquire(t.Context(), waiter); !isHeldError(err) {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		for _, name := range command(t, addr, "KEYS", "*"+key+"*").([]any) {
+			if left := pttl(t, addr, name.(string)); left <= 0 || left > 2*time.Minute {
+				t.Errorf("%v stays for %v", name, left)
+			}
+		}
+	}
+	check()
+	if err := b.Undo(t.Context(), waiter); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if err := l.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if exists(t, addr, key) || exists(t, addr, queueOf(key)) {
+		t.Error("lock or queue is left")
+	}
+}
+
+// G6: what was undone can't be taken any more; what was not, can.
+func TestTombstone(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b, key := newTestBackend(t, addr), newKey(t)
+	a := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, Unanswered: true}
+	if err := b.Undo(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Acquire(t.Context(), a); err == nil || isHeldError(err) {
+		t.Errorf("acquired after it was undone: %v", err)
+	}
+	if left := pttl(t, addr, "lockgen:undone:{"+key+"}:"+a.ID); left < a.TTL+straggler-time.Second {
+		t.Errorf("the tombstone stands for %v", left)
+	}
+	if exists(t, addr, key) {
+		t.Error("the key is there")
+	}
+	next := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
+	l, first := grantOf(t, b, next)
+	if err := b.Undo(t.Context(), a); err != nil { // again, while another holds
+		t.Fatal(err)
+	}
+	if got := hash(t, addr, key); got[next.ID] != "1" {
+		t.Errorf("undoing one acquisition freed another: %v", got)
+	}
+	if err := l.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(command(t, addr, "KEYS", "lockgen:undone:{"+key+"}:*").([]any)); n != 1 {
+		t.Errorf("%d tombstones, want the one of the unanswered acquisition", n)
+	}
+}
+
+// A waiter is told when to try again also in the last millisecond of a lease.
+func TestHeldSaysForHowLong(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b, key := newTestBackend(t, addr), newKey(t)
+	conn, err := testserver.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 300 {
+		if _, err := conn.Do(t.Context(), "EVAL", "redis.call('HSET', KEYS[1], 'x:1', 1) redis.call('PEXPIRE', KEYS[1], 1)", "1", key); err != nil {
+			t.Fatal(err)
+		}
+		a := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
+		l, err := b.Acquire(t.Context(), a)
+		var held *lock.HeldError
+		switch {
+		case errors.As(err, &held):
+			if held.For <= 0 || held.For > time.Millisecond {
+				t.Fatalf("held for %v", held.For)
+			}
+		case err != nil:
+			t.Fatal(err)
+		default:
+			if err := l.Release(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	key = newKey(t)
+	command(t, addr, "HSET", key, "someone's", "hash") // of no lock, so without an expiry
+	_, err = b.Acquire(t.Context(), &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
+	var held *lock.HeldError
+	if !errors.As(err, &held) || held.For != 0 {
+		t.Errorf("err = %v %+v, want held for an unknown time", err, held)
+	}
+	command(t, addr, "DEL", key)
+}
+
+// A renewal never shortens a lease, and makes none.
+func TestRenewOnlyExtends(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b, key := newTestBackend(t, addr), newKey(t)
+	a := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
+	l, first := grantOf(t, b, a)
+	before := l.Deadline()
+	if err := l.Renew(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if left := pttl(t, addr, key); left < 9*time.Second {
+		t.Errorf("a renewal by 1 s left %v of 10 s", left)
+	}
+	if left := pttl(t, addr, tokenOf(key)); left < time.Second {
+		t.Errorf("the tokens are remembered for %v", left)
+	}
+	if l.Deadline() != before {
+		t.Error("the deadline moved back")
+	}
+	if err := l.Renew(t.Context(), 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if left := pttl(t, addr, key); left < 19*time.Second {
+		t.Errorf("a renewal by 20 s left %v", left)
+	}
+	if err := l.Release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	wantIs(t, l.Renew(t.Context(), time.Hour), lock.ErrLost)
+	if exists(t, addr, key) {
+		t.Error("the renewal made the lock anew")
+	}
+}
+
+// One lease that is lost, or that something else replaced, fails no other of
+// its batch.
+func TestRenewAllTellsEachItsOwn(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	const n = 2*renewBatch + 50
+	leases, ttls := make([]lock.Lease, n), make([]time.Duration, n)
+	for i := range leases {
+		key := newKey(t)
+		leases[i], _ = grantOf(t, b, &lock.Acquisition{Key: key, ID: newID(), TTL: 5 * time.Second, Tokens: 1})
+		ttls[i] = time.Duration(10+i) * time.Second
+		switch i % 10 {
+		case 3:
+			command(t, addr, "DEL", key)
+		case 7:
+			command(t, addr, "SET", key, "something else")
+		}
+	}
+	for i, err := range b.RenewAll(t.Context(), leases, ttls) {
+		key := leases[i].(*lease).key
+		if i%10 == 3 || i%10 == 7 {
+			wantIs(t, err, lock.ErrLost)
+			command(t, addr, "DEL", key)
+			continue
+		}
+		left := pttl(t, addr, key)
+		ours := leases[i].Deadline().Left()
+		if err != nil || left > ttls[i] || left < ttls[i]-2*time.Second {
+			t.Fatalf("lease %d: %v, PTTL %v, want %v", i, err, left, ttls[i])
+		}
+		if ours > left+time.Millisecond {
+			t.Fatalf("lease %d: %v left by our deadline, %v at the server", i, ours, left)
+		}
+		first, _ := leases[i].Tokens()
+		if err := leases[i].Release(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// S7: no absolute time of a client goes over the wire.
+func TestNoClientClockInTheScripts(t *testing.T) {
+	t.Parallel()
+	for _, s := range []*script{acquireScript, releaseScript, renewScript} {
+		for _, word := range []string{"PXAT", "EXPIREAT", "TURN", "QUEUE"} {
+			if strings.Contains(s.source, word) && !strings.Contains(s.source, "-- "+word) {
+				t.Errorf("a script says %s", word)
+			}
+		}
+	}
+}

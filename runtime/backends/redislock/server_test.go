@@ -1,0 +1,248 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func TestServerAbsent(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, fmt.Sprintf("127.0.0.1:%d", testserver.Port(t)))
+	for range 8 { // more than a pool has connections
+		begin := time.Now()
+		err := l.Do(t.Context(), nil, "key", func(context.Context) error { t.Error("the method ran"); return nil })
+		wantIs(t, err, lock.ErrUnavailable)
+		wantIsNot(t, err, lock.ErrIndeterminate, lock.ErrNotAcquired)
+		if took := time.Since(begin); took > 500*time.Millisecond+lag(begin) {
+			t.Errorf("answered after %v", took)
+		}
+	}
+}
+
+// A server that comes back is found at once.
+func TestServerComesBack(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	l := newLocker(t, server.Addr())
+	warm(t, l)
+	server.Kill()
+	for range 10 {
+		err := refused(t, l, try(), "key")
+		if err == nil {
+			t.Fatal("acquired at a server that is dead")
+		}
+	}
+	server.Restart()
+	eventually(t, 1500*time.Millisecond, "an acquire", func() bool {
+		_, held, err := l.Acquire(t.Context(), nil, "key")
+		if err != nil {
+			return false
+		}
+		mustRelease(t, held)
+		return true
+	})
+}
+
+// S29: a restart with empty memory.
+func TestRestartEmpty(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	l, other := newLocker(t, server.Addr()), newLocker(t, server.Addr())
+	const lease = 3 * time.Second
+	ctx, held := acquire(t, l, ttl(lease), "key")
+	before := token(t, ctx)
+	server.Restart()
+	begin := time.Now()
+	inner, second := acquire(t, other, nil, "key")
+	if after := token(t, inner); after <= before {
+		t.Errorf("token %d after %d", after, before)
+	}
+	select {
+	case <-ctx.Done():
+		wantIs(t, context.Cause(ctx), lock.ErrLost)
+	case <-time.After(lease/3 + 500*time.Millisecond):
+		t.Errorf("the loss was not noticed at the next renewal, %v later", time.Since(begin))
+	}
+	wantIs(t, finish(held), lock.ErrLost)
+	if got := hash(t, server.Addr(), "key"); len(got) != 1 {
+		t.Errorf("the new holder's lock: %v", got)
+	}
+	mustRelease(t, second)
+}
+
+// S31, S54: whatever took the lock away, the holder hears of it at the next
+// renewal, and no renewal makes it anew.
+func TestLockTakenAway(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	for name, take := range map[string]func(key string) []string{
+		"DEL":          func(key string) []string { return []string{"DEL", key} },
+		"FLUSHALL":     func(string) []string { return []string{"FLUSHALL"} },
+		"expired (S8)": func(key string) []string { return []string{"PEXPIRE", key, "1"} },
+		"taken by another": func(key string) []string {
+			return []string{"EVAL", "redis.call('DEL', KEYS[1]) return redis.call('HSET', KEYS[1], 'x:1', 1)", "1", key}
+		},
+	} {
+		const lease = 600 * time.Millisecond
+		l := newLocker(t, addr)
+		ctx, held := acquire(t, l, ttl(lease), "key")
+		command(t, addr, take("key")...)
+		begin := time.Now()
+		receive(t, "the loss", ctx.Done())
+		if took := time.Since(begin); took > lease/3+150*time.Millisecond+lag(begin) {
+			t.Errorf("%s: noticed after %v", name, took)
+		}
+		wantIs(t, context.Cause(ctx), lock.ErrLost)
+		wantIs(t, lock.Check(ctx), lock.ErrLost)
+		wantIs(t, finish(held), lock.ErrLost)
+		got := hash(t, addr, "key")
+		if name == "taken by another" && got["x:1"] != "1" || name != "taken by another" && len(got) != 0 {
+			t.Errorf("%s: afterwards the key holds %v", name, got)
+		}
+		command(t, addr, "DEL", "key")
+	}
+}
+
+// S31: taken away, and the method returns before the next renewal.
+func TestReleaseOfALockTakenAway(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l, key := newLocker(t, addr), newKey(t)
+	_, held := acquire(t, l, nil, key)
+	command(t, addr, "DEL", key)
+	wantIs(t, finish(held), lock.ErrLost)
+}
+
+// S33: the server hangs. The holder hears of the end of its lease in time, on
+// its own clock.
+func TestServerHangsWhileHeld(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	l := newLocker(t, server.Addr())
+	const lease = 500 * time.Millisecond
+	begin := time.Now()
+	ctx, held := acquire(t, l, ttl(lease), "key")
+	server.Stop()
+	receive(t, "the loss", ctx.Done())
+	if took := time.Since(begin); took < lease/2 || took > lease*4/3+20*time.Millisecond+lag(begin) {
+		t.Errorf("lost after %v, the lease being %v", took, lease)
+	}
+	wantIs(t, context.Cause(ctx), lock.ErrLost)
+	wantIs(t, finish(held), lock.ErrLost)
+	server.Cont()
+	noOrphans(t, server.Addr(), "key")
+}
+
+// S34: a master that became a replica.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	master, replica := testserver.StartRedis(t), testserver.StartRedis(t)
+	l := newLocker(t, replica.Addr())
+	ctx, held := acquire(t, l, ttl(800*time.Millisecond), "held")
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	command(t, replica.Addr(), "REPLICAOF", host, port)
+	for _, policy := range []*lock.Policy{nil, try()} {
+		begin := time.Now()
+		err := refused(t, l, policy, "key")
+		wantIs(t, err, lock.ErrUnavailable)
+		wantIsNot(t, err, lock.ErrNotAcquired, lock.ErrIndeterminate)
+		if took := time.Since(begin); took > time.Second+lag(begin) {
+			t.Errorf("answered after %v", took)
+		}
+	}
+	receive(t, "the loss", ctx.Done())
+	wantIs(t, finish(held), lock.ErrLost)
+	command(t, replica.Addr(), "REPLICAOF", "NO", "ONE")
+	_, again := acquire(t, l, nil, "key")
+	mustRelease(t, again)
+}
+
+// S35: no memory. Nothing is granted, nothing is left; what is held can be
+// renewed and released.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	l := newLocker(t, addr)
+	const lease = 900 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), "held")
+	command(t, addr, "CONFIG", "SET", "maxmemory", "1")
+	for range 2 {
+		err := refused(t, l, nil, "key")
+		wantIs(t, err, lock.ErrUnavailable)
+		wantIsNot(t, err, lock.ErrNotAcquired, lock.ErrIndeterminate)
+	}
+	if n := len(command(t, addr, "KEYS", "*key*").([]any)); n != 0 {
+		t.Errorf("%d keys left behind", n)
+	}
+	select {
+	case <-ctx.Done():
+		t.Errorf("lost: %v", context.Cause(ctx))
+	case <-time.After(2 * lease):
+	}
+	mustRelease(t, held)
+	if exists(t, addr, "held") {
+		t.Error("not released")
+	}
+	command(t, addr, "CONFIG", "SET", "maxmemory", "0")
+	_, again := acquire(t, l, nil, "key")
+	mustRelease(t, again)
+}
+
+// S22: a server that is busy with someone's endless script.
+func TestBusyServer(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t, "--busy-reply-threshold", "1")
+	addr := server.Addr()
+	l := newLocker(t, addr)
+	warm(t, l)
+	ctx, held := acquire(t, l, ttl(time.Second), "held")
+	endless := make(chan error, 1)
+	go func() {
+		_, err := testserver.Command(context.Background(), addr, "EVAL", "while true do end", "0")
+		endless <- err
+	}()
+	eventually(t, soon, "BUSY", func() bool {
+		_, err := testserver.Command(t.Context(), addr, "GET", "x")
+		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+	})
+	err := refused(t, l, try(), "key")
+	wantIs(t, err, lock.ErrUnavailable)
+	time.Sleep(400 * time.Millisecond) // past the renewal, within the lease
+	if _, err := testserver.Command(t.Context(), addr, "SCRIPT", "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "the end of the script", endless)
+	select {
+	case <-ctx.Done():
+		t.Errorf("lost: %v", context.Cause(ctx))
+	case <-time.After(time.Second):
+	}
+	mustRelease(t, held)
+}
+
+// S41: lock and token key part ways.
+func TestTokenKeyTakenAway(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l, key := newLocker(t, addr), newKey(t)
+	last := uint64(0)
+	for range 20 {
+		ctx, held := acquire(t, l, nil, key)
+		command(t, addr, "DEL", tokenOf(key))
+		if n := token(t, ctx); n <= last {
+			t.Errorf("token %d after %d", n, last)
+		} else {
+			last = n
+		}
+		mustRelease(t, held)
+		command(t, addr, "DEL", tokenOf(key))
+	}
+}

@@ -1,0 +1,291 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childAddr) != "" {
+		os.Exit(child())
+	}
+	flag.Parse()
+	// These tests wait for leases to end much more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(metered{m})
+}
+
+// soon is how long a test waits for what must happen, before it fails.
+const soon = 5 * time.Second
+
+var keyCount atomic.Int64
+
+// newKey returns a key that no other test uses, nor another run of this one.
+func newKey(t testing.TB) string {
+	return fmt.Sprintf("%s:%d:%d", t.Name(), os.Getpid(), keyCount.Add(1))
+}
+
+// newClient returns a client as a user of the library makes it.
+func newClient(t testing.TB, addr string, change ...func(*redis.Options)) *redis.Client {
+	o := &redis.Options{Addr: addr}
+	for _, c := range change {
+		c(o)
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// newLocker returns a Locker, that is one process as far as the lock can tell.
+func newLocker(t testing.TB, addr string, change ...func(*redis.Options)) *lock.Locker {
+	return lockerOn(t, New(newClient(t, addr, change...)))
+}
+
+func lockerOn(t testing.TB, b *Backend) *lock.Locker {
+	l := lock.New(b, nil)
+	t.Cleanup(func() { closeLocker(t, l) })
+	return l
+}
+
+func closeLocker(t testing.TB, l *lock.Locker) {
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	if err := l.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// newBackend is for the tests of the Backend by itself.
+func newTestBackend(t testing.TB, addr string, change ...func(*redis.Options)) *Backend {
+	b := New(newClient(t, addr, change...))
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return b
+}
+
+func readTimeout(d time.Duration) func(*redis.Options) {
+	return func(o *redis.Options) { o.ReadTimeout = d }
+}
+
+// proxied returns the shared server's address and a proxy before it.
+func proxied(t testing.TB) (server string, p *faultproxy.Proxy) {
+	t.Helper()
+	server = testserver.Redis(t)
+	return server, faultproxy.New(t, server)
+}
+
+// warm makes l's first connections, so that the server knows the scripts and
+// the eviction policy was looked at.
+func warm(t testing.TB, l *lock.Locker) {
+	t.Helper()
+	_, held := acquire(t, l, nil, newKey(t))
+	mustRelease(t, held)
+}
+
+func acquire(t testing.TB, l *lock.Locker, p *lock.Policy, key string) (context.Context, *lock.Hold) {
+	t.Helper()
+	return acquireUnder(t, t.Context(), l, p, key)
+}
+
+func acquireUnder(t testing.TB, ctx context.Context, l *lock.Locker, p *lock.Policy, key string) (context.Context, *lock.Hold) {
+	t.Helper()
+	ctx, held, err := l.Acquire(ctx, p, key)
+	if err != nil {
+		t.Fatalf("acquire %s: %v", key, err)
+	}
+	return ctx, held
+}
+
+// refused returns the error of an acquire that must not succeed.
+func refused(t testing.TB, l *lock.Locker, p *lock.Policy, key string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	return l.Do(ctx, p, key, func(context.Context) error {
+		t.Errorf("the method ran, under %s", key)
+		return nil
+	})
+}
+
+// finish ends held as a wrapper does and returns what its caller would see.
+func finish(held *lock.Hold) (err error) {
+	held.Release(&err)
+	return err
+}
+
+func mustRelease(t testing.TB, held *lock.Hold) {
+	t.Helper()
+	if err := finish(held); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+func token(t testing.TB, ctx context.Context) uint64 {
+	t.Helper()
+	n, ok := lock.Token(ctx)
+	if !ok {
+		t.Fatal("the context owns no lock")
+	}
+	return n
+}
+
+func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
+func try() *lock.Policy                { return &lock.Policy{Try: true} }
+
+// command sends one command on a connection that is not the library's.
+func command(t testing.TB, addr string, args ...string) any {
+	t.Helper()
+	reply, err := testserver.Command(context.WithoutCancel(t.Context()), addr, args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return reply
+}
+
+// hash returns the fields and values of a hash.
+func hash(t testing.TB, addr, key string) map[string]string {
+	t.Helper()
+	list := command(t, addr, "HGETALL", key).([]any)
+	fields := map[string]string{}
+	for i := 0; i < len(list); i += 2 {
+		fields[list[i].(string)] = list[i+1].(string)
+	}
+	return fields
+}
+
+func exists(t testing.TB, addr, key string) bool {
+	t.Helper()
+	return command(t, addr, "EXISTS", key) == int64(1)
+}
+
+func pttl(t testing.TB, addr, key string) time.Duration {
+	t.Helper()
+	return time.Duration(command(t, addr, "PTTL", key).(int64)) * time.Millisecond
+}
+
+// infoField returns one value of INFO.
+func infoField(t testing.TB, addr, section, name string) string {
+	t.Helper()
+	for line := range strings.Lines(command(t, addr, "INFO", section).(string)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// eventually waits for a state that nobody announces.
+func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+	t.Helper()
+	limit := time.After(within)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
+func receive[T any](t testing.TB, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(soon):
+		t.Fatalf("waited %v in vain for %s", soon, what)
+	}
+	return v
+}
+
+// start runs an acquire in the background.
+func start(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		inner, held, err := l.Acquire(ctx, p, key)
+		done <- outcome{ctx: inner, held: held, err: err, at: time.Now()}
+	}()
+	return done
+}
+
+type outcome struct {
+	ctx  context.Context
+	held *lock.Hold
+	err  error
+	at   time.Time
+}
+
+// queued waits until n processes stand in key's queue.
+func queued(t testing.TB, addr, key string, n int64) {
+	t.Helper()
+	eventually(t, soon, fmt.Sprintf("%d in the queue of %s", n, key), func() bool {
+		return command(t, addr, "ZCARD", queueOf(key)) == n
+	})
+}
+
+// noChannels waits until nobody is subscribed to anything.
+func noChannels(t testing.TB, addr string) {
+	t.Helper()
+	eventually(t, soon, "no subscription left", func() bool {
+		return len(command(t, addr, "PUBSUB", "CHANNELS").([]any)) == 0
+	})
+}
+
+func queueOf(key string) string   { return "lockgen:queue:{" + key + "}" }
+func tokenOf(key string) string   { return "lockgen:token:{" + key + "}" }
+func channelOf(key string) string { return "redisson_lock__channel:{" + key + "}" }
+
+// reserved returns the highest fencing token that the server remembers.
+func reserved(t testing.TB, addr, key string) int64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(command(t, addr, "GET", tokenOf(key)).(string), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(n)
+}
+
+func wantIs(t testing.TB, err error, kinds ...error) {
+	t.Helper()
+	for _, kind := range kinds {
+		if !errors.Is(err, kind) {
+			t.Errorf("err = %v, want it to wrap %q", err, kind)
+		}
+	}
+}
+
+func wantIsNot(t testing.TB, err error, kinds ...error) {
+	t.Helper()
+	for _, kind := range kinds {
+		if errors.Is(err, kind) {
+			t.Errorf("err = %v, must not wrap %q", err, kind)
+		}
+	}
+}
+
+// newID returns the id of an acquisition, as a Locker makes them.
+func newID() string {
+	n := keyCount.Add(1)
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x:%d", os.Getpid(), n, n)
+}

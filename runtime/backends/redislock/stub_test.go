@@ -1,0 +1,208 @@
+package redislock
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// stub is a server that says what a test has it say, for states that a real
+// one can't be brought to. It returns its address; answer is called for each
+// command, from several goroutines, and returns a reply in RESP.
+func stub(t *testing.T, answer func(args []string) string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer conn.Close()
+				r := bufio.NewReader(conn)
+				for {
+					args, err := readCommand(r)
+					if err != nil {
+						return
+					}
+					if _, err := io.WriteString(conn, answer(args)); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		conns.Wait() // clients have closed: their clean-up ran before
+	})
+	return listener.Addr().String()
+}
+
+func readCommand(r *bufio.Reader) (args []string, err error) {
+	n, err := readCount(r, '*')
+	for range n {
+		size, err := readCount(r, '$')
+		if err != nil {
+			return nil, err
+		}
+		arg := make([]byte, size+2)
+		if _, err := io.ReadFull(r, arg); err != nil {
+			return nil, err
+		}
+		args = append(args, string(arg[:size]))
+	}
+	return args, err
+}
+
+func readCount(r *bufio.Reader, kind byte) (int, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	if line[0] != kind {
+		return 0, fmt.Errorf("%q", line)
+	}
+	return strconv.Atoi(strings.TrimSpace(line[1:]))
+}
+
+const (
+	unknownCommand = "-ERR unknown command\r\n"
+	grant          = "*2\r\n:1\r\n:1000\r\n"
+	renewed        = "*1\r\n:1\r\n"
+	freed          = ":1\r\n"
+)
+
+// scripted answers the three scripts and knows no other command.
+func scripted(acquire, renew, release func() string) func([]string) string {
+	return func(args []string) string {
+		if args[0] != "evalsha" && args[0] != "eval" {
+			return unknownCommand
+		}
+		switch args[1] {
+		case acquireScript.hash, acquireScript.source:
+			return acquire()
+		case renewScript.hash, renewScript.source:
+			return renew()
+		}
+		return release()
+	}
+}
+
+func always(reply string) func() string { return func() string { return reply } }
+
+// S22: what the server refuses is unavailable, not held by another.
+func TestErrorsOfTheServer(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+		"LOADING Redis is loading the dataset in memory",
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+		"OOM command not allowed when used memory > 'maxmemory'.",
+		"READONLY You can't write against a read only replica.",
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+		"CLUSTERDOWN The cluster is down",
+		"TRYAGAIN Multiple keys request during rehashing of slot",
+		"NOREPLICAS Not enough good replicas to write.",
+		"NOAUTH Authentication required.",
+		"NOPERM this user has no permissions to run the 'evalsha' command",
+		"ERR max number of clients reached",
+		"ERR something that nobody has heard of",
+	} {
+		word, _, _ := strings.Cut(text, " ")
+		t.Run(word, func(t *testing.T) {
+			t.Parallel()
+			refuse := always("-" + text + "\r\n")
+			l := newLocker(t, stub(t, scripted(refuse, refuse, refuse)))
+			for _, policy := range []*lock.Policy{nil, try()} {
+				begin := time.Now()
+				err := refused(t, l, policy, "key")
+				wantIs(t, err, lock.ErrUnavailable)
+				wantIsNot(t, err, lock.ErrNotAcquired, lock.ErrIndeterminate, lock.ErrConflict, lock.ErrLost)
+				if err != nil && !strings.Contains(err.Error(), text) {
+					t.Errorf("err = %v does not say what the server said", err)
+				}
+				if took := time.Since(begin); took > time.Second+lag(begin) {
+					t.Errorf("answered after %v", took)
+				}
+			}
+		})
+	}
+}
+
+// A script's error may come with words before the class (Redis before 7).
+func TestConflictIsSeenInTheErrorOfAScript(t *testing.T) {
+	t.Parallel()
+	refuse := always("-ERR Error running script (call to f_0): @user_script:1: WRONGTYPE Operation against a key holding the wrong kind of value\r\n")
+	l := newLocker(t, stub(t, scripted(refuse, refuse, refuse)))
+	err := refused(t, l, nil, "key")
+	wantIs(t, err, lock.ErrConflict)
+}
+
+// A state that passes within half a second is waited for.
+func TestPassingStatesAreRetried(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"} {
+		t.Run(word, func(t *testing.T) {
+			t.Parallel()
+			answers := make(chan string, 8)
+			for range 3 {
+				answers <- "-" + word + " for the moment\r\n"
+			}
+			answers <- grant
+			l := newLocker(t, stub(t, scripted(func() string { return <-answers }, always(renewed), always(freed))))
+			_, held := acquire(t, l, nil, "key")
+			mustRelease(t, held)
+		})
+	}
+}
+
+// S22, S53: a server that refuses to renew has not said that the lock is lost.
+func TestRenewalRefusedForTheMoment(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{"BUSY", "LOADING", "OOM", "READONLY", "MISCONF", "MOVED 1 127.0.0.1:1", "NOSCRIPT"} {
+		t.Run(word, func(t *testing.T) {
+			t.Parallel()
+			const lease = 600 * time.Millisecond
+			renewals := make(chan string, 100)
+			for range 4 {
+				renewals <- "-" + word + " for the moment\r\n"
+			}
+			for range cap(renewals) - len(renewals) {
+				renewals <- renewed
+			}
+			l := newLocker(t, stub(t, scripted(always(grant), func() string { return <-renewals }, always(freed))))
+			ctx, held := acquire(t, l, ttl(lease), "key")
+			select {
+			case <-ctx.Done():
+				t.Errorf("lost: %v", context.Cause(ctx))
+			case <-time.After(2 * lease):
+			}
+			mustRelease(t, held)
+		})
+	}
+}
+
+// An answer that is none grants nothing.
+func TestNonsenseFromTheServer(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []string{"+OK\r\n", ":1\r\n", "$-1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"} {
+		l := newLocker(t, stub(t, scripted(always(reply), always(reply), always(":0\r\n"))))
+		err := refused(t, l, nil, "key")
+		wantIs(t, err, lock.ErrUnavailable)
+	}
+}

@@ -1,0 +1,65 @@
+package redislock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// block is a lease's worth of tokens: 20 ms of the server's clock.
+const block = 80_001
+
+// contested is an acquisition such as one of a fought-for key.
+func contested(t testing.TB) *lock.Acquisition {
+	return &lock.Acquisition{Key: newKey(t), ID: newID(), TTL: 10 * time.Second, Tokens: block}
+}
+
+func firstToken(t testing.TB, b *Backend, a *lock.Acquisition) uint64 {
+	t.Helper()
+	held, err := b.Acquire(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, n := held.Tokens()
+	if n != a.Tokens {
+		t.Fatalf("%d tokens, want %d", n, a.Tokens)
+	}
+	return first
+}
+
+// G3, S12: tokens run no further ahead of the server's clock than one block,
+// however often an acquire is sent again; else they would go back when the
+// server loses its memory.
+func TestResentAcquireReservesOnce(t *testing.T) {
+	t.Parallel()
+	b, a := newTestBackend(t, testserver.Redis(t)), contested(t)
+	began := time.Now()
+	first := firstToken(t, b, a)
+	var again uint64
+	for range 50 {
+		again = firstToken(t, b, a)
+	}
+	if ahead, passed := again-first, uint64(time.Since(began).Microseconds()+1000)*lock.TokensPerMicrosecond; ahead > passed {
+		t.Errorf("after 50 more attempts the first token is %d further, in a time that yields %d", ahead, passed)
+	}
+}
+
+// G3, G6: an acquire that is undone gives its block back.
+func TestUndoneAcquireGivesItsTokensBack(t *testing.T) {
+	t.Parallel()
+	b, a := newTestBackend(t, testserver.Redis(t)), contested(t)
+	began := time.Now()
+	first := firstToken(t, b, a)
+	for range 50 {
+		if err := b.Undo(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		a.ID = newID()
+		next := firstToken(t, b, a)
+		if passed := uint64(time.Since(began).Microseconds()+1000) * lock.TokensPerMicrosecond; next-first > passed {
+			t.Fatalf("the first token is %d further, in a time that yields %d", next-first, passed)
+		}
+	}
+}

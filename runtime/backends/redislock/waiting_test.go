@@ -1,0 +1,329 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// pollBound is what a lost notification costs at most, with a little to spare
+// for a machine that is busy.
+const pollBound = 1200 * time.Millisecond
+
+// A release elsewhere wakes a waiter in about a round trip.
+func TestWakeUpIsPrompt(t *testing.T) {
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	one, two, key := newLocker(t, addr), newLocker(t, addr), newKey(t)
+	var took []time.Duration
+	started := time.Now()
+	for range 30 {
+		_, held := acquire(t, one, nil, key)
+		waiting := start(t.Context(), two, nil, key)
+		queued(t, addr, key, 1)
+		subscribed(t, addr, key, 1)
+		begin := time.Now()
+		mustRelease(t, held)
+		next := receive(t, "the next holder", waiting)
+		if next.err != nil {
+			t.Fatal(next.err)
+		}
+		took = append(took, next.at.Sub(begin))
+		mustRelease(t, next.held)
+	}
+	slices.Sort(took)
+	t.Logf("woken after %v (p50), %v (worst)", took[len(took)/2], took[len(took)-1])
+	if took[len(took)/2] > 20*time.Millisecond+lag(started) || took[len(took)-1] > 100*time.Millisecond+lag(started) {
+		t.Errorf("woken after %v", took)
+	}
+}
+
+// subscribed waits until n connections listen for key.
+func subscribed(t *testing.T, addr, key string, n int64) {
+	t.Helper()
+	eventually(t, soon, fmt.Sprintf("%d subscribers", n), func() bool {
+		return command(t, addr, "PUBSUB", "NUMSUB", channelOf(key)).([]any)[1] == n
+	})
+}
+
+// Waiters do not poll: at most three commands and one a second, for all of a
+// process's waiters together.
+func TestWaitersSendLittle(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	l, other, key := newLocker(t, p.Addr()), newLocker(t, server), newKey(t)
+	_, held := acquire(t, other, nil, key)
+	first, giveUp := context.WithCancel(t.Context()) // makes the connections
+	waiting := start(first, l, nil, key)
+	subscribed(t, server, key, 1)
+	giveUp()
+	receive(t, "an answer", waiting)
+	subscribed(t, server, key, 0)
+	eventually(t, soon, "the queue is gone", func() bool { return !exists(t, server, queueOf(key)) })
+	p.ResetCounts()
+	const waiters, seconds = 10, 5
+	ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+	defer cancel()
+	var all []<-chan outcome
+	for range waiters {
+		all = append(all, start(ctx, l, nil, key))
+	}
+	<-ctx.Done()
+	counts, sum := p.Counts(), 0
+	for _, n := range counts {
+		sum += n
+	}
+	t.Logf("sent in %d s: %v", seconds, counts)
+	if sum > 3+seconds {
+		t.Errorf("%d waiters sent %d commands in %d s (%v), want %d at most", waiters, sum, seconds, counts, 3+seconds)
+	}
+	for _, one := range all {
+		wantIs(t, receive(t, "an answer", one).err, lock.ErrNotAcquired, context.DeadlineExceeded)
+	}
+	mustRelease(t, held)
+}
+
+// S43: the subscriber is cut, and the lock is released in the gap.
+func TestSubscriberIsKilled(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	one, two, key := newLocker(t, addr), newLocker(t, addr), newKey(t)
+	for i := range 8 {
+		_, held := acquire(t, one, nil, key)
+		waiting := start(t.Context(), two, nil, key)
+		queued(t, addr, key, 1)
+		subscribed(t, addr, key, 1)
+		command(t, addr, "CLIENT", "KILL", "TYPE", "pubsub")
+		if i%2 == 0 { // else the release falls into the gap
+			subscribed(t, addr, key, 1)
+		}
+		begin := time.Now()
+		mustRelease(t, held)
+		next := receive(t, "the next holder", waiting)
+		if next.err != nil {
+			t.Fatal(next.err)
+		}
+		if took := next.at.Sub(begin); took > pollBound+lag(begin) {
+			t.Errorf("woken after %v", took)
+		}
+		mustRelease(t, next.held)
+	}
+}
+
+// S43: the gap ends, and every waiter tries again at once, not after a poll.
+func TestWaitersTryAgainAfterAGap(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	b := newTestBackend(t, server.Addr())
+	a := &lock.Acquisition{Key: newKey(t), ID: newID()}
+	s, err := b.Subscribe(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for range 3 {
+		command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "pubsub")
+		receive(t, "a notice after the gap", s.C())
+		subscribed(t, server.Addr(), a.Key, 1)
+	}
+}
+
+// S44: what is released after Subscribe returned is heard of.
+func TestNoReleaseIsMissedAfterSubscribe(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	for range 100 {
+		a := &lock.Acquisition{Key: newKey(t), ID: newID()}
+		s, err := b.Subscribe(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		command(t, addr, "PUBLISH", channelOf(a.Key), "0")
+		receive(t, "the notice", s.C())
+		s.Close()
+	}
+}
+
+// S44: released between the try that failed and the subscription.
+func TestReleasedBeforeTheSubscriptionStands(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	one, two, key := newLocker(t, server), newLocker(t, p.Addr()), newKey(t)
+	warm(t, two)
+	_, held := acquire(t, one, nil, key)
+	late := p.Late(faultproxy.Command("subscribe", channelOf(key)))
+	waiting := start(t.Context(), two, nil, key)
+	receive(t, "the subscription", late.Arrived())
+	mustRelease(t, held)
+	go func() { _ = late.Deliver(t.Context()) }() // is answered by a push, which the proxy can't tell
+	subscribed(t, server, key, 1)
+	begin := time.Now()
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	if took := next.at.Sub(begin); took > 100*time.Millisecond+lag(begin) {
+		t.Errorf("in %v after the subscription stood: it waited for a poll", took)
+	}
+	mustRelease(t, next.held)
+}
+
+// S45: nothing arrives on the subscription, and nothing says so.
+func TestHalfOpenSubscription(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	one, two, key := newLocker(t, server), newLocker(t, p.Addr(), readTimeout(200*time.Millisecond)), newKey(t)
+	_, held := acquire(t, one, nil, key)
+	waiting := start(t.Context(), two, nil, key)
+	queued(t, server, key, 1)
+	subscribed(t, server, key, 1)
+	p.Hole(faultproxy.Replies)
+	mustRelease(t, held) // its notice is lost
+	p.Heal()             // the subscription's connection stays as it is
+	begin := time.Now()
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	if took := next.at.Sub(begin); took > pollBound+lag(begin) {
+		t.Errorf("in after %v", took)
+	}
+	mustRelease(t, next.held)
+	p.Reset()
+}
+
+// S48: no subscription is to be had. Waiters poll.
+func TestNoSubscriptionToBeHad(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, append(documented(t), "-subscribe")...)
+	addr, key := server.Addr(), "seckill:lock"
+	one, two := newLocker(t, addr, login), newLocker(t, addr, login)
+	_, held := acquire(t, one, nil, key)
+	waiting := start(t.Context(), two, nil, key)
+	queued(t, addr, key, 1)
+	mustRelease(t, held)
+	begin := time.Now()
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	if took := next.at.Sub(begin); took > confirmLimit+pollBound+lag(begin) {
+		t.Errorf("in after %v", took)
+	}
+	mustRelease(t, next.held)
+}
+
+// S49: subscriptions come and go, and none is left.
+func TestNoSubscriptionIsLeft(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	holder, l := newLocker(t, addr), newLocker(t, addr)
+	const keys, rounds = 50, 20
+	var all []*lock.Hold
+	for i := range keys {
+		_, held := acquire(t, holder, nil, fmt.Sprint("key", i))
+		all = append(all, held)
+	}
+	done := make(chan error, keys)
+	for i := range keys {
+		go func() {
+			for range rounds {
+				policy := &lock.Policy{Wait: time.Duration(1+i%20) * time.Millisecond}
+				if err := l.Do(t.Context(), policy, fmt.Sprint("key", i), func(context.Context) error { return nil }); err == nil {
+					done <- fmt.Errorf("acquired key %d, which is held", i)
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range keys {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	noChannels(t, addr)
+	for _, held := range all {
+		mustRelease(t, held)
+	}
+	noOrphans(t, addr, "key")
+}
+
+// S51: a thousand local waiters are one waiter for the server.
+func TestThousandLocalWaiters(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	l, other, key := newLocker(t, p.Addr()), newLocker(t, server), newKey(t)
+	warm(t, l)
+	_, held := acquire(t, other, nil, key)
+	p.ResetCounts()
+	const waiters = 1000
+	done := make(chan error, waiters)
+	inside := 0
+	for range waiters {
+		go func() {
+			done <- l.Do(t.Context(), nil, key, func(context.Context) error {
+				inside++ // the race detector watches
+				return nil
+			})
+		}()
+	}
+	queued(t, server, key, 1)
+	begin := time.Now()
+	mustRelease(t, held)
+	for range waiters {
+		if err := receive(t, "a holder", done); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d holds in %v, sent %v", inside, time.Since(begin), p.Counts())
+	if inside != waiters {
+		t.Errorf("%d went inside, want %d", inside, waiters)
+	}
+	// An acquire and a release for each turn of 20 ms, the first of which knows of no contention.
+	if n, most := p.Count("EVALSHA"), 10+2*int(time.Since(begin)/(10*time.Millisecond)); n > most || n > waiters/2 {
+		t.Errorf("%d commands for %d waiters, want %d at most", n, waiters, most)
+	}
+}
+
+// S50: a waiter that does not look at its notices holds up nobody else's.
+func TestIdleWaiterHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	var all [2]lock.Subscription
+	keys := [2]string{newKey(t), newKey(t)}
+	for i, key := range keys {
+		s, err := b.Subscribe(t.Context(), &lock.Acquisition{Key: key, ID: newID()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		all[i] = s
+	}
+	conn, err := testserver.Dial(t.Context(), addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for range 2000 {
+		if _, err := conn.Do(t.Context(), "PUBLISH", channelOf(keys[0]), "0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(t, addr, "PUBLISH", channelOf(keys[1]), "0")
+	begin := time.Now()
+	receive(t, "the other's notice", all[1].C())
+	if took := time.Since(begin); took > 500*time.Millisecond+lag(begin) {
+		t.Errorf("after %v", took)
+	}
+}
