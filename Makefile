@@ -12,6 +12,8 @@ RACE        ?= -race
 FUZZTIME    ?= 10s
 DEMOFLAGS   ?=
 BENCHFLAGS  ?=
+SOAKTIME    ?= 10m
+SOAKFLAGS   ?=
 
 # A pattern of packages means the root module, unless MODULES says otherwise.
 ifneq ($(PKG),./...)
@@ -29,7 +31,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz bench servers FORCE
+.PHONY: generate check fuzz bench soak soak/mutants servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +76,12 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 bench: servers ## measure beside other lock libraries (BENCHFLAGS='-only solo,hot -runs 1')
 	cd bench && GOWORK=off go run . $(BENCHFLAGS)
+
+soak: servers ## torment locks at random and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
+	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/soak $(SOAKFLAGS)
+
+soak/mutants: servers
+	GOWORK=off go run -C internal/soak ./mutants
 
 servers: ## install what the tests need and the system lacks
 	scripts/install-servers $(if $(RACE),cc) $(SERVERS) || [ "$$CI" != true ]

@@ -1,0 +1,138 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+// backend is redislock, and writes down what the Locker asks of it and what it
+// answers. It embeds the real one, so that the Locker finds the same optional
+// interfaces.
+type backend struct {
+	*redislock.Backend
+	out   *history.Writer
+	named sync.Once
+}
+
+var (
+	_ lock.Backend      = (*backend)(nil)
+	_ lock.BatchRenewer = (*backend)(nil)
+	_ lock.Notifier     = (*backend)(nil)
+	_ lock.Attacher     = (*backend)(nil)
+)
+
+// Acquire implements [lock.Backend].
+func (b *backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+	b.named.Do(func() {
+		name, _, _ := strings.Cut(a.ID, ":")
+		b.out.End(history.Record{Op: history.Started, Lease: name, Call: history.Now()})
+	})
+	r := b.out.Begin(history.Record{Op: history.Grant, Key: a.Key, Lease: a.ID, TTL: ttl(a.TTL)})
+	granted, err := b.Backend.Acquire(ctx, a)
+	r.Ret = history.Now()
+	r.Outcome = outcome(err)
+	if err != nil {
+		r.Note = err.Error()
+		b.out.End(r)
+		return nil, err
+	}
+	r.Token, r.Tokens = granted.Tokens()
+	r.Valid = validUntil(granted)
+	b.out.End(r)
+	return &lease{Lease: granted, key: a.Key, id: a.ID, backend: b}, nil
+}
+
+// Undo implements [lock.Backend].
+func (b *backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+	r := b.out.Begin(history.Record{Op: history.Undo, Key: a.Key, Lease: a.ID})
+	err := b.Backend.Undo(ctx, a)
+	r.Outcome = outcome(err)
+	if err != nil {
+		r.Note = err.Error()
+	}
+	b.out.End(r)
+	return err
+}
+
+// RenewAll implements [lock.BatchRenewer].
+func (b *backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+	real := make([]lock.Lease, len(leases))
+	records := make([]history.Record, len(leases))
+	for i, l := range leases {
+		l := l.(*lease)
+		real[i] = l.Lease
+		records[i] = b.out.Begin(history.Record{Op: history.Renew, Key: l.key, Lease: l.id, TTL: ttl(ttls[i])})
+	}
+	errs := b.Backend.RenewAll(ctx, real, ttls)
+	for i, r := range records {
+		r.Ret = history.Now()
+		r.Outcome = outcome(errs[i])
+		r.Valid = validUntil(real[i])
+		if errs[i] != nil {
+			r.Note = errs[i].Error()
+		}
+		b.out.End(r)
+	}
+	return errs
+}
+
+// lease is redislock's, with a witness.
+type lease struct {
+	lock.Lease
+	key, id string
+	backend *backend
+}
+
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+}
+
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	r := l.backend.out.Begin(history.Record{Op: history.Free, Key: l.key, Lease: l.id, Token: last})
+	err := l.Lease.Release(ctx, last)
+	r.Outcome = outcome(err)
+	if err != nil {
+		r.Note = err.Error()
+	}
+	l.backend.out.End(r)
+	return err
+}
+
+// ttl returns d as the server is told it.
+func ttl(d time.Duration) int64 { return int64(d.Truncate(time.Millisecond)) }
+
+// validUntil returns the deadline of l on the clock of histories, or a little
+// before: the readings of two clocks are tried until they are close.
+func validUntil(l lock.Lease) int64 {
+	for {
+		before := history.Now()
+		left := l.Deadline().Left()
+		if history.Now()-before < int64(100*time.Microsecond) {
+			return before + int64(left)
+		}
+	}
+}
+
+// outcome says of a backend's error what is known of the effect.
+func outcome(err error) history.Outcome {
+	var held *lock.HeldError
+	switch {
+	case err == nil:
+		return history.OK
+	case errors.Is(err, lock.ErrLost):
+		return history.Lost
+	case errors.As(err, &held):
+		return history.Fail
+	case errors.Is(err, lock.ErrIndeterminate):
+		return history.Unknown
+	}
+	return history.Fail
+}

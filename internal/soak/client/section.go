@@ -1,0 +1,76 @@
+package client
+
+import (
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+// brief is the length of most sections.
+func (w *worker) brief() time.Duration {
+	switch w.rng.IntN(5) {
+	case 0:
+		return 0
+	case 1:
+		return w.between(8*time.Millisecond, 24*time.Millisecond)
+	}
+	return w.between(0, 8*time.Millisecond)
+}
+
+// section works under the lock for d, or until its context ends, by the rules:
+// Check before each effect, and the token with it.
+func (g *guard) section(d time.Duration) {
+	end := time.Now().Add(d)
+	for {
+		held := g.check()
+		if held && g.rng.IntN(2) == 0 {
+			if g.rng.IntN(8) == 0 { // the gap that only the token covers
+				time.Sleep(g.between(0, 3*time.Millisecond))
+			}
+			g.write(g.grants[g.rng.IntN(len(g.grants))])
+		}
+		if g.ctx.Err() != nil || g.draining() || !time.Now().Before(end) {
+			return
+		}
+		time.Sleep(min(g.between(200*time.Microsecond, 4*time.Millisecond), time.Until(end)))
+	}
+}
+
+// check asks whether all locks of the chain are held, and records the answer for
+// each of them.
+func (g *guard) check() bool {
+	call := history.Now()
+	err := lock.Check(g.ctx)
+	ret := history.Now()
+	live := g.ctx.Err() == nil
+	answer := history.OK
+	if err != nil {
+		answer = history.Lost
+	}
+	for one := g; one != nil; one = one.outer {
+		for _, grant := range one.grants {
+			g.out.End(history.Record{Op: history.Check, Key: grant.Key, Hold: grant.Hold, Token: grant.Token,
+				Call: call, Ret: ret, Outcome: answer, Live: live})
+		}
+	}
+	return err == nil
+}
+
+// write is one effect on the fenced register.
+func (g *guard) write(grant history.Record) {
+	token, ok := lock.TokenOf(g.ctx, grant.Key)
+	if !ok { // lost between Check and here, or not: TokenOf does not say; the register will
+		token = grant.Token
+	}
+	r := history.Record{Op: history.Write, Key: grant.Key, Hold: grant.Hold, Token: token, Call: history.Now(), Outcome: history.OK}
+	accepted, err := g.reg.Write(history.Attempt{Key: grant.Key, Proc: g.cfg.Proc, Hold: grant.Hold, Token: token})
+	switch {
+	case err != nil:
+		r.Outcome, r.Note = history.Unknown, err.Error()
+	case !accepted:
+		r.Outcome = history.Fail
+	}
+	g.out.End(r)
+}

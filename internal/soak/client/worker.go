@@ -1,0 +1,176 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+	"github.com/lockgen/lockgen/internal/soak/register"
+)
+
+// worker is one goroutine that plays one scene after the other.
+type worker struct {
+	*process
+	rng   *rand.Rand
+	reg   *register.Conn
+	doing atomic.Pointer[string]
+}
+
+func newWorker(p *process, i int) (*worker, error) {
+	conn, err := register.Dial(p.cfg.Register)
+	if err != nil {
+		return nil, err
+	}
+	return &worker{process: p, rng: newRand(p.cfg, i), reg: conn}, nil
+}
+
+func (w *worker) run() {
+	defer w.reg.Close()
+	defer w.doing.Store(nil)
+	for !w.draining() {
+		s := w.draw()
+		w.doing.Store(&s.name)
+		s.play(w)
+	}
+}
+
+func (w *worker) draining() bool {
+	select {
+	case <-w.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// broken notes that the runtime broke a promise of its API.
+func (w *worker) broken(key, format string, args ...any) {
+	w.out.End(history.Record{Op: history.Broken, Key: key, Call: history.Now(), Note: fmt.Sprintf(format, args...)})
+}
+
+func (w *worker) key() string { return w.cfg.Keys[w.rng.IntN(len(w.cfg.Keys))] }
+
+// policy is an exclusive lock with one of two ttl: the same key is locked with both.
+func (w *worker) policy() *lock.Policy {
+	p := &lock.Policy{Method: "Soak." + *w.doing.Load(), TTL: w.cfg.TTL}
+	if w.rng.IntN(3) == 0 {
+		p.TTL = w.cfg.TTL * 5 / 2
+	}
+	return p
+}
+
+func (w *worker) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
+}
+
+// guard is what a worker holds: one lock, or several taken together.
+type guard struct {
+	*worker
+	ctx    context.Context
+	held   *lock.Hold
+	grants []history.Record // one for each lock
+	outer  *guard
+}
+
+// acquire takes keys, one or several, under outer's context, or under ctx if
+// there is none.
+func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys ...string) (*guard, error) {
+	g := &guard{worker: w, outer: outer}
+	for _, key := range keys {
+		g.grants = append(g.grants, w.out.Begin(history.Record{Op: history.Acquire, Key: key, Hold: w.holds.Add(1),
+			TTL: int64(p.TTL), Wait: int64(p.Wait), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1}))
+	}
+	var ended atomic.Int64
+	stop := context.AfterFunc(ctx, func() { ended.Store(history.Now()) })
+	defer stop()
+	var err error
+	if len(keys) == 1 {
+		g.ctx, g.held, err = w.locker.Acquire(ctx, p, keys[0])
+	} else {
+		g.ctx, g.held, err = w.locker.AcquireAll(ctx, requests(p, keys)...)
+	}
+	ret := history.Now()
+	if ctx.Err() != nil {
+		ended.CompareAndSwap(0, ret) // AfterFunc has a goroutine of its own, which may be late
+	}
+	for i := range g.grants {
+		r := &g.grants[i]
+		r.Ret, r.CtxEnd, r.Outcome = ret, ended.Load(), history.OK
+		if err != nil {
+			r.Outcome, r.Note = w.failure(r.Key, err, outer != nil), err.Error()
+		} else if token, ok := lock.TokenOf(g.ctx, r.Key); ok {
+			r.Token = token
+		} else {
+			w.broken(r.Key, "TokenOf knows no token of a lock that was acquired")
+		}
+		w.out.End(*r)
+	}
+	if err != nil {
+		// Where the server can't be reached, failures would follow without a pause.
+		time.Sleep(w.between(0, 4*time.Millisecond))
+		return nil, err
+	}
+	return g, nil
+}
+
+func requests(p *lock.Policy, keys []string) []lock.Request {
+	var reqs []lock.Request
+	for _, key := range keys {
+		reqs = append(reqs, lock.Request{Policy: p, Key: key})
+	}
+	return reqs
+}
+
+// failure says what is known after an acquire failed, and checks that the error
+// says it too. Inside of another lock, that one's loss may be why.
+func (w *worker) failure(key string, err error, nested bool) history.Outcome {
+	switch {
+	case nested && errors.Is(err, lock.ErrLost):
+	case errors.Is(err, lock.ErrIndeterminate):
+		return history.Unknown
+	case errors.Is(err, lock.ErrUnavailable):
+		return history.Refused
+	case errors.Is(err, lock.ErrNotAcquired), errors.Is(err, lock.ErrClosed):
+	default:
+		w.broken(key, "acquire failed with an error that it may not have: %v", err)
+	}
+	return history.Fail
+}
+
+// release ends the hold, in a defer, with the address of the section's error.
+func (g *guard) release(errp *error) {
+	var records []history.Record
+	for _, grant := range g.grants {
+		records = append(records, g.out.Begin(history.Record{Op: history.Release, Key: grant.Key, Hold: grant.Hold, Token: grant.Token}))
+	}
+	g.held.Release(errp)
+	ret := history.Now()
+	for _, r := range records {
+		r.Ret, r.Outcome = ret, history.OK
+		if errors.Is(*errp, lock.ErrLost) {
+			r.Outcome, r.Note = history.Lost, (*errp).Error()
+		}
+		g.out.End(r)
+	}
+	g.afterwards()
+}
+
+// afterwards checks that the section's context owns nothing any more.
+func (g *guard) afterwards() {
+	key := g.grants[0].Key
+	if err := lock.Check(g.ctx); !errors.Is(err, lock.ErrLost) {
+		g.broken(key, "Check of a context whose section has returned says %v", err)
+	}
+	if lock.Owns(g.ctx, key) {
+		g.broken(key, "a context whose section has returned owns the lock")
+	}
+	if _, ok := lock.Token(g.ctx); ok {
+		g.broken(key, "a context whose section has returned has a token")
+	}
+}

@@ -1,0 +1,14 @@
+// Package soak torments redislock and the Locker at random, and checks what
+// came of it.
+//
+// A run is a series of episodes of about four seconds, two at a time. In each,
+// two or three client processes (package client) lock three keys on one private
+// Redis, every process behind a fault proxy of its own, while faults that are
+// drawn from the seed strike clients, connections and server. Then all is healed,
+// the clients drain and leave, and the histories that they wrote (package
+// history) are checked, together with samples of the server's keys and what a
+// fenced register (package register) was asked to accept.
+//
+// The same seed makes the same plan. It does not make the same interleaving: run
+// an episode again and again (-episodes) to see a rare one.
+package soak

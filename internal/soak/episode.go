@@ -1,0 +1,206 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+
+	"github.com/lockgen/lockgen/internal/soak/client"
+	"github.com/lockgen/lockgen/internal/soak/history"
+	"github.com/lockgen/lockgen/internal/soak/register"
+)
+
+const (
+	workers  = 4
+	endLimit = 12 * time.Second // of a client, from healing on: longer than it gives itself
+)
+
+// lane runs one episode after the other, on one server.
+type lane struct {
+	server *testserver.Instance
+	mu     sync.Mutex // held while the server is stopped or down
+	procs  func() int // hands out process numbers
+}
+
+// episode is one episode under way.
+type episode struct {
+	lane    *lane
+	plan    *Plan
+	seed    uint64
+	t       *scope
+	socket  string
+	proxies []*faultproxy.Proxy // one for each client
+	scopes  []*scope            // of the proxies, whose failures are not all final
+
+	mu     sync.Mutex // guards the rest
+	now    []*child   // one for each client: its present process
+	all    []*child
+	faults []history.Fault
+}
+
+// Result is what came of an episode.
+type Result struct {
+	Plan       *Plan
+	History    *history.History
+	Violations []history.Violation
+}
+
+// run plays plan and returns its history and the violations that showed before
+// anything was checked.
+func (l *lane) run(ctx context.Context, seed uint64, plan *Plan) (result *Result, err error) {
+	err = within(ctx, func(t *scope) error {
+		dir, err := os.MkdirTemp("", "lockgen-soak-")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		e := &episode{lane: l, plan: plan, seed: seed, t: t, socket: filepath.Join(dir, "register")}
+		result, err = e.run()
+		return err
+	})
+	return result, err
+}
+
+func (e *episode) run() (*Result, error) {
+	if _, err := e.lane.server.Command(e.t.ctx, "FLUSHALL"); err != nil {
+		return nil, err
+	}
+	reg, err := register.Listen(e.socket)
+	if err != nil {
+		return nil, err
+	}
+	defer e.killAll()
+	for i := range e.plan.Clients {
+		if err := e.join(i); err != nil {
+			return nil, err
+		}
+	}
+	sampling, stopSampling := context.WithCancel(e.t.ctx)
+	defer stopSampling()
+	samples := make(chan []history.Sample, 1)
+	go func() { samples <- sample(sampling, e.lane.server) }()
+
+	e.torment()
+	e.heal()
+	found := e.drain()
+	pause(e.t.ctx, 3*sampleEvery) // for a last look at what they left
+	stopSampling()
+	taken := <-samples
+	found = append(found, e.leftovers()...)
+	h := &history.History{Keys: e.plan.Keys, Faults: e.faults, Samples: taken, Attempts: reg.Close()}
+	for _, c := range e.all {
+		h.Records = append(h.Records, c.records...)
+	}
+	return &Result{Plan: e.plan, History: h, Violations: found}, nil
+}
+
+// join starts client i and the proxy before it.
+func (e *episode) join(i int) error {
+	s := &scope{ctx: e.t.ctx}
+	e.t.Cleanup(func() {
+		s.end()
+		if err := s.taken(); err != nil {
+			e.t.Errorf("%v", err)
+		}
+	})
+	e.scopes = append(e.scopes, s)
+	e.proxies = append(e.proxies, faultproxy.New(s, e.lane.server.Addr()))
+	e.now = append(e.now, nil)
+	return e.spawn(i)
+}
+
+// spawn starts the process of client i.
+func (e *episode) spawn(i int) error {
+	plan := e.plan.Clients[i]
+	proc := e.lane.procs()
+	c, err := spawn(client.Config{
+		Proc: proc, Addr: e.proxies[i].Addr(), Register: e.socket, Keys: e.plan.Keys,
+		Seed: e.seed<<16 + uint64(e.plan.Episode), Workers: workers,
+		TTL: e.plan.TTL, HandOff: plan.HandOff, ReadTimeout: plan.ReadTimeout, Calm: len(e.plan.Faults) == 0,
+	}, plan.Skew)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now[i] = c
+	e.all = append(e.all, c)
+	return nil
+}
+
+func (e *episode) current(i int) *child {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.now[i]
+}
+
+// torment lets the faults of the plan happen, each at its time, and returns when
+// all are over.
+func (e *episode) torment() {
+	begin := time.Now()
+	var striking sync.WaitGroup
+	for _, f := range e.plan.Faults {
+		striking.Go(func() {
+			pause(e.t.ctx, time.Until(begin.Add(f.At)))
+			if e.t.ctx.Err() == nil {
+				e.strike(f)
+			}
+		})
+	}
+	pause(e.t.ctx, time.Until(begin.Add(e.plan.Heal)))
+	striking.Wait()
+}
+
+// heal makes all well, whatever the faults have left.
+func (e *episode) heal() {
+	for i, p := range e.proxies {
+		p.Heal()
+		e.accept(i)
+		e.current(i).signal(syscall.SIGCONT)
+	}
+}
+
+// drain has all clients finish.
+func (e *episode) drain() []history.Violation {
+	var mu sync.Mutex
+	var found []history.Violation
+	var draining sync.WaitGroup
+	for _, c := range e.all {
+		draining.Go(func() {
+			c.drain()
+			if v := c.end(endLimit); v != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				found = append(found, *v)
+			}
+		})
+	}
+	draining.Wait()
+	return found
+}
+
+// killAll ends what an error has left running.
+func (e *episode) killAll() {
+	for _, c := range e.all {
+		select {
+		case <-c.exited:
+		default:
+			c.kill()
+		}
+		select {
+		case <-c.read:
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func (p *Plan) String() string {
+	return fmt.Sprintf("episode %d: ttl %v, clients %+v, faults %v", p.Episode, p.TTL, p.Clients, p.Faults)
+}

@@ -1,0 +1,131 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// late is how much longer than its ttl a lock may last: a sample is not taken
+	// in no time.
+	late = 50 * time.Millisecond
+	// poll is how long what failed may take to be cleared up beyond its ttl.
+	poll = int64(time.Second)
+	// promptly is within what a release has to reach the server when nothing is wrong.
+	promptly = int64(250 * time.Millisecond)
+)
+
+// samples checks I3, I6, I7 and I9 by what the server had.
+func (s *scan) samples() {
+	done := s.released()
+	for i := range s.Samples {
+		sample := &s.Samples[i]
+		for j := range sample.Keys {
+			k := &sample.Keys[j]
+			if k.PTTL == -1 {
+				s.sampled("I7", sample, k, "the key never expires")
+			}
+			if slices.Contains(s.Keys, k.Name) {
+				s.lock(sample, k, done)
+			}
+		}
+	}
+}
+
+func (s *scan) sampled(invariant string, at *Sample, k *KeyState, format string, args ...any) {
+	s.report(Violation{Invariant: invariant, Key: k.Name, At: at.End, Text: fmt.Sprintf(format, args...), Sample: k})
+}
+
+// released returns, by acquisition, when the last hold on its lease had been
+// released as if nothing were wrong.
+func (s *scan) released() map[leaseKey]int64 {
+	done := map[leaseKey]int64{}
+	for _, hs := range s.holds {
+		for _, h := range hs {
+			if h.lease == nil {
+				continue
+			}
+			k := leaseKey{h.lease.grant.Proc, h.lease.grant.Lease}
+			if h.release == nil || h.release.Outcome != OK {
+				done[k] = Never
+			} else if done[k] != Never {
+				done[k] = max(done[k], h.release.Ret)
+			}
+		}
+	}
+	return done
+}
+
+// lock looks at one lock as the server had it.
+func (s *scan) lock(at *Sample, k *KeyState, done map[leaseKey]int64) {
+	if k.Type != "hash" {
+		s.sampled("I9", at, k, "the lock is a %s", k.Type)
+		return
+	}
+	if len(k.Fields) != 1 {
+		s.sampled("I9", at, k, "the lock has %d owners", len(k.Fields))
+	}
+	for id, count := range k.Fields {
+		if count != "1" {
+			s.sampled("I9", at, k, "%s holds it %s times at the server", id, count)
+		}
+		proc, known := s.owner(id)
+		t := s.tries[leaseKey{proc, id}]
+		if !known || t == nil {
+			s.sampled("I6", at, k, "%s holds it, which nobody asked for", id)
+			continue
+		}
+		s.owned(at, k, leaseKey{proc, id}, t, done)
+	}
+}
+
+// owned looks at one lock and the acquisition that is its owner.
+func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leaseKey]int64) {
+	if most := time.Duration(t.ttl) + late; time.Duration(k.PTTL)*time.Millisecond > most {
+		s.sampled("I7", at, k, "it lasts for %d ms more, its ttl is %v", k.PTTL, time.Duration(t.ttl))
+	}
+	if !s.lostData(t.first, at.End) { // which takes tombstones away as well
+		if at.Begin > t.freedAt {
+			s.sampled("I6", at, k, "%s is there %v after its release was answered", id.id, Between(t.freedAt, at.Begin))
+		}
+		if c, ok := s.closed[id.proc]; ok && at.Begin > c.Ret {
+			s.sampled("I8", at, k, "%s is there %v after its Locker was closed", id.id, Between(c.Ret, at.Begin))
+		}
+	}
+	if !t.granted && t.last != Never && at.Begin > t.last+t.ttl+poll {
+		s.sampled("I6", at, k, "%s is there %v after its acquire had failed", id.id, Between(t.last, at.Begin))
+	}
+	if end, ok := done[id]; ok && end != Never && at.Begin > end+promptly && s.quiet(end, at.End) && s.idle(k.Name, id, end, at.Begin) {
+		s.sampled("I6", at, k, "%s is there %v after the last hold on it had been released", id.id, Between(end, at.Begin))
+	}
+	s.claimed(at, k, id)
+}
+
+// idle reports whether nothing shows that the Locker had cause to keep the lease
+// after its last hold: it might be handing it to a caller that has gone.
+func (s *scan) idle(key string, id leaseKey, from, to int64) bool {
+	for _, r := range s.Records {
+		// What takes several locks holds the first ones before it is told so.
+		if r.Proc == id.proc && r.Op == Acquire && r.Key == key && r.Several && r.Call <= to && r.Ret >= from {
+			return false
+		}
+	}
+	return true
+}
+
+// claimed checks I3 with the server's word: no process may have believed, before
+// the sample, in a longer lease than the server has for it.
+func (s *scan) claimed(at *Sample, k *KeyState, id leaseKey) {
+	l := s.leases[id]
+	if l == nil || l.freed < at.Begin {
+		return
+	}
+	over := at.End + (time.Duration(k.PTTL+1) * time.Millisecond).Nanoseconds() + rounding
+	for _, c := range l.claims {
+		if c.at < at.Begin && c.valid > over {
+			s.sampled("I3", at, k, "process %d believed in its lease for %v longer than the server", id.proc, Between(over, c.valid))
+			return
+		}
+	}
+}

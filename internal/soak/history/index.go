@@ -1,0 +1,296 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// lease is one grant of the engine and all that its process did with it.
+type lease struct {
+	grant Record
+	// freed is when its end was first asked for, by release or undo; Never if it
+	// was not.
+	freed int64
+	// acknowledged is the latest instant up to which the engine must keep it, by
+	// what it acknowledged: the call of an acquire or renewal, and the ttl.
+	acknowledged int64
+	claims       []claim
+	unanswered   int64 // call of the first renewal whose end is not known; Never if there is none
+	lost         int64 // when a renewal was answered "not yours"; Never
+	clipped      int64 // when a fault took the promises about it away; Never
+	renewsAsked  []Record
+}
+
+// claim says that from at on the process took the lease to last until valid.
+type claim struct{ asked, at, valid int64 }
+
+// hold is one hold of a caller: the lease, or its turn with it.
+type hold struct {
+	grant   Record
+	lease   *lease // nil if there is none for its token
+	release *Record
+	checks  []Record
+}
+
+type leaseKey struct {
+	proc int
+	id   string
+}
+
+type holdKey struct {
+	proc int
+	num  uint64
+	key  string
+}
+
+// index is a history in the form that the scan needs.
+type index struct {
+	*History
+	byKey  map[string][]*lease // sorted by token
+	leases map[leaseKey]*lease
+	holds  map[string][]*hold // sorted by token
+	held   map[holdKey]*hold
+
+	tries  map[leaseKey]*try  // all acquisitions, granted or not
+	owners map[string]int     // process by the Locker's part of an id
+	closed map[int]Record     // processes whose Locker closed without an error
+	paused map[int][][2]int64 // when a process was stopped
+	killed map[int]int64      // when a process was killed
+}
+
+// try is one acquisition, over its repetitions.
+type try struct {
+	key     string
+	first   int64 // call
+	last    int64 // end of the last repetition; Never if it is not known
+	granted bool
+	freedAt int64 // when a release or an undo of it was answered; Never
+	ttl     int64
+}
+
+func newIndex(h *History) *index {
+	x := &index{
+		History: h,
+		byKey:   map[string][]*lease{}, leases: map[leaseKey]*lease{},
+		holds: map[string][]*hold{}, held: map[holdKey]*hold{},
+		tries: map[leaseKey]*try{}, owners: map[string]int{}, closed: map[int]Record{},
+		paused: map[int][][2]int64{}, killed: map[int]int64{},
+	}
+	for _, f := range h.Faults {
+		switch f.Kind {
+		case "pause-client":
+			x.paused[f.Proc] = append(x.paused[f.Proc], [2]int64{f.Begin, f.End})
+		case "kill-client":
+			x.killed[f.Proc] = f.Begin
+		}
+	}
+	x.Records = merged(h.Records)
+	for _, r := range x.Records {
+		x.addGrant(r)
+	}
+	for _, r := range x.Records {
+		x.add(r)
+	}
+	x.clip()
+	x.sort()
+	x.join()
+	return x
+}
+
+// merged drops the records of beginnings whose end is known, sets the end of the
+// others, and sorts by call.
+func merged(records []Record) []Record {
+	type id struct {
+		proc int
+		seq  uint64
+	}
+	at := map[id]int{}
+	var out []Record
+	for _, r := range records {
+		k := id{r.Proc, r.Seq}
+		if i, ok := at[k]; ok {
+			if r.Ret != 0 {
+				out[i] = r
+			}
+			continue
+		}
+		at[k] = len(out)
+		out = append(out, r)
+	}
+	for i := range out {
+		if out[i].Ret == 0 {
+			out[i].Ret, out[i].Outcome = Never, Unknown
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Record) int { return cmp.Compare(a.Call, b.Call) })
+	return out
+}
+
+func (x *index) addGrant(r Record) {
+	k := leaseKey{r.Proc, r.Lease}
+	switch r.Op {
+	case Started:
+		x.owners[r.Lease] = r.Proc
+	case Grant:
+		t := x.tries[k]
+		if t == nil {
+			t = &try{key: r.Key, first: r.Call, freedAt: Never, ttl: r.TTL}
+			x.tries[k] = t
+		}
+		t.last = max(t.last, r.Ret)
+		if r.Outcome != OK {
+			return
+		}
+		t.granted = true
+		x.leases[k] = &lease{
+			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never,
+			acknowledged: r.Call + r.TTL,
+			claims:       []claim{{r.Call, r.Ret, r.Valid}},
+		}
+	case Acquire:
+		if r.Outcome == OK {
+			x.held[holdKey{r.Proc, r.Hold, r.Key}] = &hold{grant: r}
+		}
+	}
+}
+
+func (x *index) add(r Record) {
+	switch r.Op {
+	case Renew:
+		x.addRenewal(r)
+	case Free, Undo:
+		k := leaseKey{r.Proc, r.Lease}
+		if l := x.leases[k]; l != nil {
+			l.freed = min(l.freed, r.Call)
+		}
+		if t := x.tries[k]; t != nil && r.Outcome == OK {
+			t.freedAt = min(t.freedAt, r.Ret)
+		}
+	case Release:
+		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil {
+			h.release = &r
+		}
+	case Check:
+		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil {
+			h.checks = append(h.checks, r)
+		}
+	case Closed:
+		if r.Outcome == OK {
+			x.closed[r.Proc] = r
+		}
+	}
+}
+
+func (x *index) addRenewal(r Record) {
+	l := x.leases[leaseKey{r.Proc, r.Lease}]
+	if l == nil {
+		return
+	}
+	l.renewsAsked = append(l.renewsAsked, r)
+	if r.Ret == Never {
+		l.unanswered = min(l.unanswered, r.Call)
+		return
+	}
+	l.claims = append(l.claims, claim{r.Call, r.Ret, r.Valid})
+	switch r.Outcome {
+	case OK:
+		l.acknowledged = max(l.acknowledged, r.Call+r.TTL)
+	case Lost:
+		l.lost = min(l.lost, r.Ret)
+	}
+}
+
+// clip ends what is promised about the leases that a fault may have touched at
+// the moment that it began.
+func (x *index) clip() {
+	for _, f := range x.Faults {
+		if f.Class == Plain {
+			continue
+		}
+		for _, l := range x.leases {
+			if l.grant.Call <= f.End && (f.Class == DataLoss || f.Key == l.grant.Key) {
+				l.clipped = min(l.clipped, f.Begin)
+			}
+		}
+	}
+}
+
+func (x *index) sort() {
+	for _, l := range x.leases {
+		x.byKey[l.grant.Key] = append(x.byKey[l.grant.Key], l)
+	}
+	for _, h := range x.held {
+		x.holds[h.grant.Key] = append(x.holds[h.grant.Key], h)
+	}
+	for _, ls := range x.byKey {
+		slices.SortFunc(ls, func(a, b *lease) int {
+			return cmp.Or(cmp.Compare(a.grant.Token, b.grant.Token), cmp.Compare(a.grant.Call, b.grant.Call))
+		})
+	}
+	for _, hs := range x.holds {
+		slices.SortFunc(hs, func(a, b *hold) int {
+			return cmp.Or(cmp.Compare(a.grant.Token, b.grant.Token), cmp.Compare(a.grant.Call, b.grant.Call))
+		})
+	}
+}
+
+// join finds the lease of each hold: the one of its process whose block has the
+// token. Of a block only a part is used, so the last that begins below it.
+func (x *index) join() {
+	for key, hs := range x.holds {
+		byProc := map[int][]*lease{}
+		for _, l := range x.byKey[key] {
+			byProc[l.grant.Proc] = append(byProc[l.grant.Proc], l)
+		}
+		for _, h := range hs {
+			for _, l := range slices.Backward(byProc[h.grant.Proc]) {
+				if l.grant.Token <= h.grant.Token {
+					if h.grant.Token < l.grant.Token+l.grant.Tokens {
+						h.lease = l
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+// owner returns the process of an acquisition's id, "<uuid>:<n>".
+func (x *index) owner(id string) (int, bool) {
+	name, _, _ := strings.Cut(id, ":")
+	p, ok := x.owners[name]
+	return p, ok
+}
+
+// quiet reports whether no fault was in force at any moment of [from, to], nor a
+// while before, so that what went wrong then has no excuse.
+func (x *index) quiet(from, to int64) bool {
+	const aftermath = int64(1e9)
+	for _, f := range x.Faults {
+		if f.Begin <= to && f.End+aftermath >= from {
+			return false
+		}
+	}
+	return true
+}
+
+// wasPaused reports whether proc was stopped at some moment of [from, to].
+func (x *index) wasPaused(proc int, from, to int64) bool {
+	for _, p := range x.paused[proc] {
+		if p[0] <= to && p[1] >= from {
+			return true
+		}
+	}
+	return false
+}
+
+// lostData reports whether the server forgot what it knew at some moment of [from, to].
+func (x *index) lostData(from, to int64) bool {
+	for _, f := range x.Faults {
+		if f.Class == DataLoss && f.Begin <= to && f.End >= from {
+			return true
+		}
+	}
+	return false
+}

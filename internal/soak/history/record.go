@@ -1,0 +1,194 @@
+package history
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Now reads CLOCK_MONOTONIC, which is one clock for all processes of a machine:
+// histories of several processes merge without skew.
+func Now() int64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail with these arguments
+	return ts.Nano()
+}
+
+// Never is the end of what had not ended.
+const Never = math.MaxInt64
+
+// Op says what a Record is about.
+type Op string
+
+// What a caller of the Locker does.
+const (
+	Acquire Op = "acquire"
+	Reenter Op = "reenter"
+	Release Op = "release"
+	Check   Op = "check" // lock.Check inside the section
+	Write   Op = "write" // to the fenced register
+)
+
+// What the Locker asks of the backend.
+const (
+	Grant Op = "lease.acquire" // one try
+	Renew Op = "lease.renew"
+	Free  Op = "lease.release"
+	Undo  Op = "lease.undo"
+)
+
+// What a process says of itself.
+const (
+	Started Op = "started" // a Locker was made; Lease is the prefix of its ids
+	Closed  Op = "closed"  // the Locker was closed, and the process looked for leaks
+	Broken  Op = "broken"  // the client saw a promise of the API broken
+)
+
+// Outcome is what is known of an operation's effect.
+type Outcome string
+
+const (
+	OK      Outcome = "ok"
+	Fail    Outcome = "fail"    // it had none
+	Refused Outcome = "refused" // it had none: the engine refused, or could not be reached
+	Unknown Outcome = "unknown" // it may have had one, or may yet have
+	Lost    Outcome = "lost"    // the lock was not the caller's any more
+)
+
+// Record is one operation. It is written when the operation begins, if it may
+// have an effect although the process is killed meanwhile, and when it ends;
+// both have the same Seq.
+type Record struct {
+	Proc    int     `json:"proc"`
+	Seq     uint64  `json:"seq"`
+	Op      Op      `json:"op"`
+	Key     string  `json:"key,omitempty"`
+	Lease   string  `json:"lease,omitempty"` // the acquisition's id
+	Hold    uint64  `json:"hold,omitempty"`  // counts holds in its process
+	Call    int64   `json:"callNs"`
+	Ret     int64   `json:"retNs,omitempty"` // 0 in a record of a beginning
+	Outcome Outcome `json:"outcome,omitempty"`
+	Token   uint64  `json:"token,omitempty"`  // of a grant: the first of the block
+	Tokens  uint64  `json:"tokens,omitempty"` // of a grant: how many are reserved
+	TTL     int64   `json:"ttlNs,omitempty"`  // as asked for
+	Valid   int64   `json:"validUntilNs,omitempty"`
+	Wait    int64   `json:"waitNs,omitempty"`
+	CtxEnd  int64   `json:"ctxEndNs,omitempty"` // when the call's context ended, if it did first
+	Renews  bool    `json:"renews,omitempty"`   // the watchdog is to keep the lease for all of the section
+	Live    bool    `json:"ctxLive,omitempty"`  // of a check: the section's context had not ended
+	Several bool    `json:"several,omitempty"`  // one of the locks that are taken together
+	Note    string  `json:"note,omitempty"`
+}
+
+// Writer writes the records of one process, each with one write, so that all that
+// was written survives when the process is killed.
+type Writer struct {
+	proc int
+
+	mu  sync.Mutex
+	out io.Writer
+	seq uint64
+	err error
+}
+
+// NewWriter returns a Writer for the process with number proc.
+func NewWriter(out io.Writer, proc int) *Writer { return &Writer{proc: proc, out: out} }
+
+// Begin writes that r begins now and returns it for End.
+func (w *Writer) Begin(r Record) Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seq++
+	r.Proc, r.Seq = w.proc, w.seq
+	r.Call = Now()
+	w.put(r)
+	return r
+}
+
+// End writes that r ended, now unless it says when.
+func (w *Writer) End(r Record) {
+	if r.Ret == 0 {
+		r.Ret = Now()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.Seq == 0 { // its beginning was not worth a record
+		w.seq++
+		r.Proc, r.Seq = w.proc, w.seq
+	}
+	w.put(r)
+}
+
+func (w *Writer) put(r Record) {
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = w.out.Write(append(line, '\n'))
+	}
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+}
+
+// Err returns the first error of writing.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Class says which promises a fault takes away.
+type Class string
+
+const (
+	Plain     Class = "plain"      // none: all must be kept
+	DataLoss  Class = "data loss"  // the server forgot all: I2, I3 of the leases of that moment
+	ForceFree Class = "force free" // an operator deleted one lock: I2, I3 of the leases of that key
+)
+
+// Fault is one fault that was injected.
+type Fault struct {
+	Kind   string `json:"kind"`
+	Class  Class  `json:"class"`
+	Proc   int    `json:"proc,omitempty"` // the process that was struck, 0 if not a single one
+	Key    string `json:"key,omitempty"`
+	Begin  int64  `json:"beginNs"`
+	End    int64  `json:"endNs"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Attempt is one write as the fenced register saw it.
+type Attempt struct {
+	At       int64  `json:"atNs"`
+	Key      string `json:"key"`
+	Proc     int    `json:"proc"`
+	Hold     uint64 `json:"hold"`
+	Token    uint64 `json:"token"`
+	Accepted bool   `json:"accepted"`
+}
+
+// KeyState is one key as the server has it.
+type KeyState struct {
+	Name   string            `json:"name"`
+	Type   string            `json:"type"`
+	PTTL   int64             `json:"pttl"` // ms; -1 is for ever
+	Fields map[string]string `json:"fields,omitempty"`
+}
+
+// Sample is all keys of the server at one instant between Begin and End.
+type Sample struct {
+	Begin int64      `json:"beginNs"`
+	End   int64      `json:"endNs"`
+	Keys  []KeyState `json:"keys"`
+}
+
+// History is what is known of one episode.
+type History struct {
+	Records  []Record
+	Faults   []Fault
+	Attempts []Attempt // in the order of the register
+	Samples  []Sample
+	Keys     []string // the locks
+}

@@ -1,0 +1,218 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	// rounding is what Redis's clock of milliseconds may take from a lease on
+	// either side.
+	rounding = int64(2 * time.Millisecond)
+	// told is how late a goroutine may run on a busy machine before it counts as
+	// not having been told.
+	told = int64(400 * time.Millisecond)
+)
+
+// Verify returns what h shows to be wrong, by these invariants. For each key,
+// grants are sorted by token:
+//
+//	I1  tokens are unique, and their order agrees with real time
+//	I2  nobody is granted a key before its last lease was given up or over
+//	I3  nobody believes to hold a key that another was granted meanwhile
+//	I4  the fenced register accepts no token below one that it has accepted, and
+//	    each accepted one was granted to the hold that wrote it
+//	I5  after the end of the lease, Check fails and the context has ended; and no
+//	    lease ends while nothing is wrong
+//	I6  a release after the end of the lease says so; what was released, undone or
+//	    never acquired is not at the server
+//	I7  every lock expires, and none later than its ttl
+//	I8  after healing nothing is left behind: locks, waiters, goroutines
+//	I9  a lock has one owner, once
+//	N8  no call outlives its context
+//
+// I10, fair queues, does not apply: this release has none.
+func Verify(h *History) []Violation {
+	x := newIndex(h)
+	s := &scan{index: x, seen: map[string]int{}}
+	for _, key := range h.Keys {
+		s.leaseOrder(key)
+		s.holdOrder(key)
+		s.checksAgainstGrants(key)
+		s.register(key)
+	}
+	for _, hs := range x.holds {
+		for _, hold := range hs {
+			s.honest(hold)
+		}
+	}
+	for _, l := range x.leases {
+		s.kept(l)
+	}
+	s.process()
+	s.samples()
+	slices.SortStableFunc(s.found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
+	return s.found
+}
+
+// scan collects what is wrong.
+type scan struct {
+	*index
+	found []Violation
+	seen  map[string]int // by invariant: one mistake shows in a thousand records
+}
+
+const enoughOfAKind = 5
+
+func (s *scan) report(v Violation) {
+	s.seen[v.Invariant+v.Key]++
+	if s.seen[v.Invariant+v.Key] <= enoughOfAKind {
+		s.found = append(s.found, v)
+	}
+}
+
+// pair reports two records that can't both be right.
+func (s *scan) pair(invariant string, earlier, later Record, format string, args ...any) {
+	s.report(Violation{
+		Invariant: invariant, Key: later.Key, At: later.Ret,
+		Text: fmt.Sprintf(format, args...), Records: []Record{earlier, later},
+	})
+}
+
+// stealable is the instant from which the engine may give the key to another.
+func (l *lease) stealable() int64 { return min(l.freed, l.acknowledged-rounding, l.clipped) }
+
+// believed is the instant until which the process took the lease for its own.
+func (l *lease) believed() int64 {
+	until := int64(0)
+	for _, c := range l.claims {
+		until = max(until, c.valid)
+	}
+	return min(until-rounding, l.freed, l.lost, l.clipped)
+}
+
+// leaseOrder checks I1, I2 and I3 among the leases of key.
+func (s *scan) leaseOrder(key string) {
+	var called, stealable, believed *lease // of those before: who reaches farthest
+	for i, l := range s.byKey[key] {
+		if i > 0 {
+			before := s.byKey[key][i-1]
+			if before.grant.Token == l.grant.Token {
+				s.pair("I1", before.grant, l.grant, "token %d was granted twice", l.grant.Token)
+			}
+			if called.grant.Call > l.grant.Ret {
+				s.pair("I1", called.grant, l.grant, "token %d was granted %v before the lower %d was asked for",
+					l.grant.Token, Between(l.grant.Ret, called.grant.Call), called.grant.Token)
+			}
+			if at := stealable.stealable(); at > l.grant.Ret {
+				s.pair("I2", stealable.grant, l.grant, "granted %v before the lease of %s was given up or over",
+					Between(l.grant.Ret, at), stealable.grant.Lease)
+			}
+			if until := believed.believed(); until > l.grant.Ret {
+				s.pair("I3", believed.grant, l.grant, "granted while process %d believed in its lease %s for %v more",
+					believed.grant.Proc, believed.grant.Lease, Between(l.grant.Ret, until))
+			}
+		}
+		if called == nil || l.grant.Call > called.grant.Call {
+			called = l
+		}
+		if stealable == nil || l.stealable() > stealable.stealable() {
+			stealable = l
+		}
+		if believed == nil || l.believed() > believed.believed() {
+			believed = l
+		}
+	}
+}
+
+// bound is the instant until which no other may have a hold.
+func (h *hold) bound() int64 {
+	end := int64(Never)
+	if h.release != nil {
+		end = h.release.Call
+	}
+	if h.lease != nil {
+		end = min(end, h.lease.stealable())
+	}
+	return end
+}
+
+// holdOrder checks I1 and I2 among the holds of key, those that were handed on
+// inside a process included.
+func (s *scan) holdOrder(key string) {
+	var called, bound *hold
+	for i, h := range s.holds[key] {
+		if h.lease == nil {
+			s.report(Violation{Invariant: "I1", Key: key, At: h.grant.Ret, Records: []Record{h.grant},
+				Text: fmt.Sprintf("token %d belongs to no lease of process %d", h.grant.Token, h.grant.Proc)})
+			continue
+		}
+		if i > 0 && s.holds[key][i-1].grant.Token == h.grant.Token {
+			s.pair("I1", s.holds[key][i-1].grant, h.grant, "two holds have token %d", h.grant.Token)
+		}
+		if called != nil && called.grant.Call > h.grant.Ret {
+			s.pair("I1", called.grant, h.grant, "the hold with token %d was there %v before that with the lower %d was asked for",
+				h.grant.Token, Between(h.grant.Ret, called.grant.Call), called.grant.Token)
+		}
+		if bound != nil && bound.bound() > h.grant.Ret {
+			s.pair("I2", bound.grant, h.grant, "hold begins %v before that with token %d was released or over",
+				Between(h.grant.Ret, bound.bound()), bound.grant.Token)
+		}
+		if bound == nil || h.bound() > bound.bound() {
+			bound = h
+		}
+		// A lease that a fault took away is handed on until its process learns of it.
+		if h.lease.clipped == Never && (called == nil || h.grant.Call > called.grant.Call) {
+			called = h
+		}
+	}
+}
+
+// checksAgainstGrants checks I3 by what callers saw: a Check that said yes after
+// another hold, with a higher token, had begun.
+func (s *scan) checksAgainstGrants(key string) {
+	var next *hold // of those with a higher token, the first to begin
+	for _, h := range slices.Backward(s.holds[key]) {
+		for _, c := range h.checks {
+			if next == nil || h.lease == nil || c.Outcome != OK {
+				continue
+			}
+			if c.Call > next.grant.Ret && c.Call < h.lease.clipped {
+				s.pair("I3", c, next.grant, "Check of the hold with token %d said yes %v after that with token %d had begun",
+					h.grant.Token, Between(next.grant.Ret, c.Call), next.grant.Token)
+			}
+		}
+		if next == nil || h.grant.Ret < next.grant.Ret {
+			next = h
+		}
+	}
+}
+
+// register checks I4.
+func (s *scan) register(key string) {
+	granted := map[holdKey]uint64{}
+	for _, h := range s.holds[key] {
+		granted[holdKey{h.grant.Proc, h.grant.Hold, key}] = h.grant.Token
+	}
+	highest := uint64(0)
+	for _, a := range s.Attempts {
+		if a.Key != key || !a.Accepted {
+			continue
+		}
+		wrong := ""
+		switch token, ok := granted[holdKey{a.Proc, a.Hold, key}]; {
+		case a.Token < highest:
+			wrong = fmt.Sprintf("a write with token %d was accepted after one with %d", a.Token, highest)
+		case !ok:
+			wrong = fmt.Sprintf("a write of process %d, hold %d, which was never granted, was accepted", a.Proc, a.Hold)
+		case token != a.Token:
+			wrong = fmt.Sprintf("a write with token %d was accepted from the hold with token %d", a.Token, token)
+		}
+		if wrong != "" {
+			s.report(Violation{Invariant: "I4", Key: key, At: a.At, Text: wrong})
+		}
+		highest = max(highest, a.Token)
+	}
+}

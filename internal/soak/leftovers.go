@@ -1,0 +1,103 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+const (
+	// acquirable is how soon each key must be free for a newcomer: a lease of
+	// someone who died, a turn of each of those who died in the queue, and a poll.
+	acquirable = 5 * time.Second
+	gone       = 2 * time.Second // how long subscriptions and connections may take to go
+)
+
+// leftovers checks I8 once all clients have left: each key can be acquired, no
+// lock remains, what remains expires, and nobody subscribes.
+func (e *episode) leftovers() []history.Violation {
+	addr := e.lane.server.Addr()
+	found := probe(e.t.ctx, addr, e.plan.Keys)
+	wrong := ""
+	for end := time.Now().Add(gone); ; time.Sleep(10 * time.Millisecond) {
+		if wrong = e.remains(addr); wrong == "" || time.Now().After(end) {
+			break
+		}
+	}
+	if wrong != "" {
+		found = append(found, history.Violation{Invariant: "I8", At: history.Now(), Text: wrong})
+	}
+	return found
+}
+
+// probe acquires each key as a newcomer does.
+func probe(ctx context.Context, addr string, keys []string) (found []history.Violation) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	locker := lock.New(redislock.New(client), nil)
+	var mu sync.Mutex
+	var probing sync.WaitGroup
+	for _, key := range keys {
+		probing.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, acquirable)
+			defer cancel()
+			begin := time.Now()
+			_, held, err := locker.Acquire(ctx, &lock.Policy{TTL: time.Second}, key)
+			held.Release(nil)
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				found = append(found, history.Violation{Invariant: "I8", Key: key, At: history.Now(),
+					Text: fmt.Sprintf("can't be acquired %v after all had left: %v", time.Since(begin).Round(time.Millisecond), err)})
+			}
+		})
+	}
+	probing.Wait()
+	if err := locker.Close(ctx); err != nil {
+		found = append(found, history.Violation{Invariant: "I8", At: history.Now(), Text: "the prober's Close: " + err.Error()})
+	}
+	return found
+}
+
+// remains says what is left at the server that should not be, or "".
+func (e *episode) remains(addr string) string {
+	conn, err := testserver.Dial(e.t.ctx, addr)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	left, err := snapshot(e.t.ctx, conn)
+	if err != nil {
+		return err.Error()
+	}
+	for _, k := range left.Keys {
+		switch {
+		case slices.Contains(e.plan.Keys, k.Name):
+			return fmt.Sprintf("the lock %s is left: %v, pttl %d", k.Name, k.Fields, k.PTTL)
+		case k.PTTL < 0:
+			return fmt.Sprintf("%s is left for ever", k.Name)
+		case !strings.HasPrefix(k.Name, "lockgen:"):
+			return fmt.Sprintf("%s is left, which is not ours by name", k.Name)
+		}
+	}
+	channels, err := conn.Do(e.t.ctx, "PUBSUB", "CHANNELS")
+	if err != nil {
+		return err.Error()
+	}
+	if list, _ := channels.([]any); len(list) > 0 {
+		return fmt.Sprintf("still subscribed to: %v", list)
+	}
+	return ""
+}

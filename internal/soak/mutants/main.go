@@ -1,0 +1,144 @@
+// Command mutants checks the checker: it makes known mistakes in copies of the
+// runtime, one in each, and expects the soak to see them.
+//
+//	GOWORK=off go run -C internal/soak ./mutants
+//	GOWORK=off go run -C internal/soak ./mutants -only tombstone,deadline -duration 5m
+//
+// It exits with 1 if a mutant got away, no longer applies, or if the runtime as it
+// is does not pass.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/soak"
+)
+
+// needed is what a copy must have to build the soak.
+var needed = []string{"go.mod", "go.sum", "runtime", "internal/testserver", "internal/faultproxy", "internal/soak"}
+
+func main() {
+	root := flag.String("root", "../..", "the `folder` of the repository")
+	only := flag.String("only", "", "only these `names`, parted by commas")
+	duration := flag.Duration("duration", 90*time.Second, "how long a mutant is looked for")
+	control := flag.Duration("control", 30*time.Second, "how long the runtime as it is must pass; 0 is not at all")
+	seed := flag.Uint64("seed", 1, "of all the runs")
+	flag.Parse()
+	ok := true
+	if *control > 0 {
+		ok = report(mutant{name: "(none)", mistake: "the runtime as it is"}, *root, *control, *seed, false)
+	}
+	for _, m := range mutants {
+		if *only == "" || slices.Contains(strings.Split(*only, ","), m.name) {
+			ok = report(m, *root, *duration, *seed, true) && ok
+		}
+	}
+	if !ok {
+		os.Exit(1)
+	}
+}
+
+// report prints a row of the table and returns whether m is as it should be.
+func report(m mutant, root string, d time.Duration, seed uint64, caught bool) bool {
+	begin := time.Now()
+	summary, err := try(m, root, d, seed)
+	verdict, good := "", false
+	switch {
+	case err != nil:
+		verdict = "ERROR: " + err.Error()
+	case len(summary.Violations) == 0:
+		verdict, good = fmt.Sprintf("nothing found in %d episodes", summary.Episodes), !caught
+	default:
+		first := summary.Violations[0]
+		text, _, _ := strings.Cut(first.String(), "\n")
+		verdict, good = fmt.Sprintf("caught after %d episodes: %s", summary.Episodes, text), caught
+	}
+	mark := "ok  "
+	if !good {
+		mark = "FAIL"
+	}
+	fmt.Printf("%s  %-10s %-58s %4.0f s  %s\n", mark, m.name, m.mistake, time.Since(begin).Seconds(), verdict)
+	return good
+}
+
+// try runs the soak on a copy of root with m's mistake in it.
+func try(m mutant, root string, d time.Duration, seed uint64) (*soak.Summary, error) {
+	copied, err := os.MkdirTemp("", "lockgen-mutant-"+m.name+"-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(copied)
+	if err := copyTree(root, copied); err != nil {
+		return nil, err
+	}
+	if err := m.apply(copied); err != nil {
+		return nil, err
+	}
+	bin, result := filepath.Join(copied, "soak"), filepath.Join(copied, "soak.json")
+	build := exec.Command("go", "build", "-o", bin, "./cmd")
+	build.Dir = filepath.Join(copied, "internal", "soak")
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("mutant %s does not compile: %s", m.name, out)
+	}
+	args := []string{"-failfast", "-duration", d.String(), "-seed", strconv.FormatUint(seed, 10), "-json", result}
+	if m.patches != nil { // what a mutant did is of no further interest
+		args = append(args, "-out", copied)
+	}
+	if m.faults != nil {
+		args = append(args, "-faults", strings.Join(m.faults, ","))
+	}
+	out, err := exec.Command(bin, args...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	if m.patches == nil && err != nil {
+		fmt.Fprintf(os.Stderr, "%s", out)
+	}
+	text, err := os.ReadFile(result)
+	if err != nil {
+		return nil, err
+	}
+	summary := &soak.Summary{}
+	return summary, json.Unmarshal(text, summary)
+}
+
+// copyTree copies what is needed.
+func copyTree(from, to string) error {
+	for _, name := range needed {
+		err := filepath.WalkDir(filepath.Join(from, name), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			relative, err := filepath.Rel(from, path)
+			if err != nil {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			target := filepath.Join(to, relative)
+			if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(target, text, 0o644)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

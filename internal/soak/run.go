@@ -1,0 +1,110 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+// Options of a run.
+type Options struct {
+	Seed     uint64
+	Duration time.Duration // new episodes begin as long as this is not over
+	Episodes []int         // only these, again and again; nil is 1, 2, 3 and so on
+	Faults   []string      // only these kinds; nil is all
+	Parallel int           // episodes at a time
+	FailFast bool          // stop at the first violation
+	Out      string        // folder for the histories of episodes with violations
+	Log      io.Writer
+}
+
+// runner shares out episodes among lanes.
+type runner struct {
+	Options
+	next   atomic.Int64
+	procs  atomic.Int64
+	end    time.Time
+	cancel context.CancelFunc
+
+	mu      sync.Mutex // guards the rest, and Log
+	summary *Summary
+}
+
+// Run runs episodes until the time is over and returns what came of them. An
+// error says that the soak itself failed.
+func Run(ctx context.Context, o Options) (*Summary, error) {
+	if err := checkKinds(o.Faults); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &runner{Options: o, end: time.Now().Add(o.Duration), cancel: cancel, summary: newSummary(o)}
+	begin := time.Now()
+	errs := make([]error, max(1, o.Parallel))
+	var running sync.WaitGroup
+	for i := range errs {
+		running.Go(func() { errs[i] = r.lane(ctx) })
+	}
+	running.Wait()
+	r.summary.finish(time.Since(begin))
+	return r.summary, errors.Join(errs...)
+}
+
+// lane runs episodes on a server of its own.
+func (r *runner) lane(ctx context.Context) error {
+	return within(ctx, func(t *scope) error {
+		l := &lane{server: testserver.StartRedis(t), procs: func() int { return int(r.procs.Add(1)) }}
+		for ctx.Err() == nil && time.Now().Before(r.end) {
+			if err := r.episode(ctx, l); err != nil && ctx.Err() == nil {
+				r.cancel()
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (r *runner) episode(ctx context.Context, l *lane) error {
+	n := int(r.next.Add(1))
+	if len(r.Episodes) > 0 {
+		n = r.Episodes[(n-1)%len(r.Episodes)]
+	}
+	result, err := l.run(ctx, r.Seed, newPlan(r.Seed, n, r.Faults))
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	judge(result)
+	opinion, pictures := secondOpinion(result)
+	result.Violations = append(result.Violations, opinion...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.summary.add(result)
+	if len(result.Violations) == 0 {
+		return nil
+	}
+	for _, v := range result.Violations {
+		fmt.Fprintf(r.Log, "VIOLATION in episode %d: %v\n", n, v)
+	}
+	if r.FailFast {
+		r.cancel()
+	}
+	path, err := save(r.Out, r.Seed, result, pictures)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(r.Log, "  plan: %v\n  history: %s\n  again: %s\n", result.Plan, path, r.again(n))
+	return nil
+}
+
+// judge adds what the checker finds.
+func judge(result *Result) {
+	result.Violations = append(result.Violations, history.Verify(result.History)...)
+}
