@@ -25,8 +25,8 @@ var (
 	unixOS = strings.Fields("aix android darwin dragonfly freebsd hurd illumos ios linux netbsd openbsd solaris")
 )
 
-// constraintOf says which builds a file is in: what its name says, its
-// go:build line, and cgo where it imports "C". nil is every build.
+// constraintOf says which builds a file is in: what its name and its build line
+// say, and cgo where it imports "C". nil is every build.
 func constraintOf(f *source) constraint.Expr {
 	expr := both(nameConstraint(filepath.Base(f.path)), lineConstraint(f.text))
 	for _, s := range f.imports() {

@@ -11,11 +11,14 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
+// anyKey is a key of somebody else's value.
+type anyKey struct{}
+
 // derived are contexts that still end with the one they are made from.
 var derived = map[string]func(ctx context.Context) (context.Context, func()){
 	"itself": func(ctx context.Context) (context.Context, func()) { return ctx, func() {} },
 	"value": func(ctx context.Context) (context.Context, func()) {
-		return context.WithValue(ctx, struct{}{}, 1), func() {}
+		return context.WithValue(ctx, anyKey{}, 1), func() {}
 	},
 	"cancel": func(ctx context.Context) (context.Context, func()) { c, f := context.WithCancel(ctx); return c, f },
 	"deadline": func(ctx context.Context) (context.Context, func()) {
@@ -23,9 +26,9 @@ var derived = map[string]func(ctx context.Context) (context.Context, func()){
 		return c, f
 	},
 	"many": func(ctx context.Context) (context.Context, func()) {
-		c, f := context.WithCancelCause(context.WithValue(ctx, struct{}{}, 1))
+		c, f := context.WithCancelCause(context.WithValue(ctx, anyKey{}, 1))
 		c, g := context.WithTimeout(wrapped{c}, time.Hour)
-		return context.WithValue(c, struct{}{}, 2), func() { g(); f(nil) }
+		return context.WithValue(c, anyKey{}, 2), func() { g(); f(nil) }
 	},
 	"a struct around it": func(ctx context.Context) (context.Context, func()) { return wrapped{ctx}, func() {} },
 	"another lock's": func(ctx context.Context) (context.Context, func()) {

@@ -118,7 +118,7 @@ func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock 
 // explain prints the locks that can have the key.
 func (c *command) explain(ctx context.Context) int {
 	if len(c.args) == 0 {
-		return c.fail(errors.New("explain takes a key: lockgen explain seckill:voucher:42 ./..."))
+		return c.fail(errors.New("explain takes a key, as in: lockgen explain seckill:voucher:42"))
 	}
 	patterns := c.args[1:]
 	if len(patterns) == 0 {

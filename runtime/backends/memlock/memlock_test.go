@@ -57,7 +57,7 @@ func TestExclusion(t *testing.T) {
 		second := taken(t, b, attempt("k", "B:2"))
 		time.Sleep(ttl - 1)
 		requireHeld(t, b, attempt("k", "A:3"), 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		third := taken(t, b, attempt("k", "A:4"))
 		require.Greater(t, firstToken(third), firstToken(second))
 		require.Greater(t, firstToken(second), firstToken(lease))
