@@ -30,6 +30,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) 
 	h.waited = h.waited || c.queued
 	e.shard.mu.Lock()
 	e.give(h, lk, time.Now())
+	e.placed = false // taking the lock gave it up
 	e.rejectTries()
 	e.shard.mu.Unlock()
 	l.watchdog.add(lk)
@@ -84,7 +85,7 @@ func (c *contender) run() (Lease, error) {
 // and once a second.
 func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
 	e := c.entry
-	c.queued = true
+	c.queued, e.placed = true, true
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.rejectTries()
@@ -163,9 +164,12 @@ func (l *Locker) abandon(c *contender, err error) {
 	e.shard.mu.Lock()
 	alone := e.first == nil
 	e.shard.mu.Unlock()
-	if a.Unanswered || errors.Is(err, ErrIndeterminate) || c.queued && alone {
+	unknown := a.Unanswered || errors.Is(err, ErrIndeterminate)
+	e.placed = e.placed || a.Queue && unknown
+	if unknown || e.placed && alone {
 		undo := *a
 		undo.Queue = alone // the place in the engine's queue serves the next in line
+		e.placed = e.placed && !alone
 		l.janitor.add(a.TTL, func(ctx context.Context) error {
 			return e.backend.Undo(ctx, &undo)
 		})

@@ -41,6 +41,7 @@ type entry struct {
 	elsewhere   bool // the one that competes was told that another process holds the key
 
 	subscription Subscription // belongs to whoever is busy with the key
+	placed       bool         // the engine may keep a place in its queue for this process; likewise
 }
 
 type entryState int
@@ -214,6 +215,15 @@ func (l *Locker) next(e *entry) {
 	if sub != nil {
 		sub.Close()
 	}
+	if e.placed {
+		l.leaveQueue(e)
+	}
+}
+
+// leaveQueue gives up this process's place in the engine's queue for e's key.
+func (l *Locker) leaveQueue(e *entry) {
+	a := &Acquisition{Key: e.id.key, ID: l.newID(), TTL: DefaultTTL, Tokens: 1, Queue: true}
+	l.janitor.add(a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 
 // shutOut answers all that wait in line for a Locker that is closing.
