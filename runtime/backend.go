@@ -7,7 +7,7 @@ import (
 
 // Backend is the least that an engine must do: one attempt to acquire, which
 // yields a lease that can be renewed and released. What only some engines can
-// do is a small interface beside it: [BatchRenewer], [Notifier].
+// do is a small interface beside it: [BatchRenewer], [Notifier], [LossNotifier].
 //
 // A Backend knows neither the local queue nor the watchdog: a [Locker] calls
 // it, from many goroutines, and wraps the raw errors that it returns. Each
@@ -82,6 +82,21 @@ type BatchRenewer interface {
 	// RenewAll is Renew for each lease, with ttls[i] for leases[i]; the result
 	// has one error, or nil, for each.
 	RenewAll(ctx context.Context, leases []Lease, ttls []time.Duration) []error
+}
+
+// LossNotifier is implemented by a [Lease] whose client may learn that it ends
+// before its deadline: the session that it belongs to has expired, a watch saw
+// its key go. The holder then hears of it at once, not at the next renewal.
+type LossNotifier interface {
+	// NotifyLoss is called once, when the lease has its holder. look makes the
+	// Locker look at the lease now: if Deadline has passed, it ends the holder's
+	// context, and if a renewal is due by Deadline, it calls Renew; it has done
+	// so on return. A lease that is lost must say so by a Deadline in the past,
+	// before look is called. look may be called from any goroutine, any number of
+	// times, and after the release, but not under a lock that a method of the
+	// backend takes. What happened before NotifyLoss needs no call: the Locker
+	// looks once by itself.
+	NotifyLoss(look func())
 }
 
 // Notifier is implemented by a [Backend] whose engine tells when a key may

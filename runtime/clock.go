@@ -31,14 +31,21 @@ func (i Instant) Left() time.Duration { return i.leftAt(time.Now()) }
 
 // leftAt is Left for a caller that has just read the clock.
 func (i Instant) leftAt(now time.Time) time.Duration {
-	return i.at.Sub(now) - max(0, machine.slept(now)-i.slept)
+	left := i.at.Sub(now)
+	if left <= 0 { // also the zero Instant, from which no sleep can be subtracted
+		return left
+	}
+	return left - max(0, machine.slept(now)-i.slept)
 }
 
 // leftMeasured is Left by a measurement of the machine's sleep, for the
 // callers that must be right at this very instant.
 func (i Instant) leftMeasured() time.Duration {
-	now := time.Now()
-	return i.at.Sub(now) - max(0, machine.measure()-i.slept)
+	left := time.Until(i.at)
+	if left <= 0 {
+		return left
+	}
+	return left - max(0, machine.measure()-i.slept)
 }
 
 // sleepClock knows how long the machine has slept since boot. Asking the

@@ -34,6 +34,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) 
 	e.rejectTries()
 	e.shard.mu.Unlock()
 	l.watchdog.add(lk)
+	l.watchdog.listen(lk)
 	if l.seized.Load() { // Close did not wait for this grant, and no one would renew it
 		if l.lose(lk, errClosedUnder) {
 			l.release(ended, lk)

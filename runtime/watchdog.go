@@ -60,6 +60,51 @@ func (w *watchdog) add(lk *leased) {
 	w.wake(lk)
 }
 
+// listen has lk itself say when it is to be looked at, if it can.
+func (w *watchdog) listen(lk *leased) {
+	n, ok := lk.Lease.(LossNotifier)
+	if !ok {
+		return
+	}
+	n.NotifyLoss(func() { w.look(lk) })
+	if lk.deadline().Left() <= 0 { // lost before it could say so
+		w.locker.lose(lk, errLeaseOver)
+		return
+	}
+	w.hasten(lk, max(lk.renewalIn(), 0)) // the acquire does not wait for it
+}
+
+// look ends or renews lk now if that is due by its deadline, which may have
+// moved, and else sees to it that it will be in time.
+func (w *watchdog) look(lk *leased) {
+	left, after := lk.deadline().Left(), lk.renewalIn()
+	switch {
+	case left <= 0:
+		w.locker.lose(lk, errLeaseOver)
+	case after > 0 || !lk.holder.Load().renews():
+		w.hasten(lk, max(after, 0))
+	case w.watches(lk):
+		w.renew(lk.entry.backend, []*leased{lk})
+	}
+}
+
+// hasten sees to it that lk is looked at within after.
+func (w *watchdog) hasten(lk *leased, after time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if due := time.Now().Add(after); lk.index >= 0 && due.Before(lk.due) {
+		lk.due = due
+		heap.Fix(&w.leases, lk.index)
+		w.wake(lk)
+	}
+}
+
+func (w *watchdog) watches(lk *leased) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return lk.index >= 0 && !w.halted
+}
+
 // remove ends the watch over lk. A renewal of it that is under way changes
 // nothing any more: the engine checks the owner, and its answer is ignored.
 func (w *watchdog) remove(lk *leased) {
@@ -246,6 +291,12 @@ func repeated(err error, n int) []error {
 
 // renewAfter is a third of the lease: two renewals may fail before it is over.
 func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
+
+// renewalIn is how long it is until lk is to be renewed, by its deadline.
+func (lk *leased) renewalIn() time.Duration {
+	ttl := lk.acquisition.TTL
+	return lk.Lease.Deadline().Left() - (ttl - renewAfter(ttl))
+}
 
 // retryAfter is when a renewal without an answer is sent again.
 func retryAfter(ttl time.Duration) time.Duration {

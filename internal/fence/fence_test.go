@@ -28,6 +28,7 @@ var fences = []struct {
 	{"runtime", nil, nil},
 	{"runtime/backends/memlock", []string{"runtime"}, nil},
 	{"runtime/backends/redislock", []string{"runtime"}, goRedis},
+	{"runtime/locktest", []string{"runtime", "runtime/backends/memlock"}, nil},
 
 	{"templates", nil, jennifer},
 	{"generator", []string{"templates"}, slices.Concat(jennifer, goPackages)},

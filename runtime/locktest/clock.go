@@ -1,0 +1,188 @@
+package locktest
+
+import (
+	"context"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Advance lets d pass at once: leases end, renewals are sent as they fall due,
+// answers that [Engine.Delay] holds up arrive. When it returns, all that has
+// happened: the contexts of locks that were lost meanwhile have ended. A method
+// whose lock is renewed keeps it however long d is.
+//
+// In a bubble of testing/synctest it is time.Sleep(d) and synctest.Wait().
+// Elsewhere it moves the clock of e and of its leases, and no other (see the
+// package comment).
+func (e *Engine) Advance(d time.Duration) {
+	if inBubble() {
+		time.Sleep(d)
+		synctest.Wait()
+		return
+	}
+	e.advance.Lock()
+	defer e.advance.Unlock()
+	for d > 0 {
+		e.mu.Lock()
+		step := e.step(d)
+		e.move(step)
+		e.mu.Unlock()
+		d -= step
+	}
+}
+
+// step is how far the clock may go before the Lockers must have looked at it:
+// a quarter of the time between two renewals, or until an answer arrives.
+func (e *Engine) step(d time.Duration) time.Duration {
+	for l := range e.watched {
+		d = min(d, max(l.ttl/12, 1))
+	}
+	for a := range e.clock.underway {
+		if left := e.clock.left(a.due); left > 0 {
+			d = min(d, left)
+		}
+	}
+	return d
+}
+
+// move sets the clock forward by d. The holders hear of it before the engine
+// gives their locks to others.
+func (e *Engine) move(d time.Duration) {
+	c := &e.clock
+	c.ahead += d
+	c.moving = true
+	c.hurry()
+	for l := range e.watched {
+		c.look(l)
+	}
+	for c.busy() {
+		c.changed.Wait() // lets go of the mutex
+	}
+	c.moving = false
+	for key := range e.holders {
+		e.settle(key)
+	}
+}
+
+// clock is the real one and what Advance has added to it.
+type clock struct {
+	mu       *sync.Mutex // the engine's; it guards the rest
+	ahead    time.Duration
+	moving   bool
+	underway map[*answer]struct{}
+	looked   map[*lease]struct{} // with looks under way
+	changed  *sync.Cond
+}
+
+// answer is an answer on its way.
+type answer struct {
+	clock *clock
+	due   lock.Instant
+	timer *time.Timer
+	lease *lease // whose renewal it answers, or nil
+}
+
+func (c *clock) init(mu *sync.Mutex) {
+	c.mu = mu
+	c.underway = map[*answer]struct{}{}
+	c.looked = map[*lease]struct{}{}
+	c.changed = sync.NewCond(mu)
+}
+
+func (c *clock) now() lock.Instant { return lock.Now().Add(c.ahead) }
+
+// real returns when it is i on the real clock, if the two part no further.
+func (c *clock) real(i lock.Instant) lock.Instant { return i.Add(-c.ahead) }
+
+func (c *clock) left(i lock.Instant) time.Duration { return c.real(i).Left() }
+
+// send puts an answer on its way, that takes d; nil if it takes no time. It is
+// to the renewal of l, or l is nil.
+func (c *clock) send(d time.Duration, l *lease) *answer {
+	if d <= 0 {
+		return nil
+	}
+	a := &answer{clock: c, due: c.now().Add(d), timer: time.NewTimer(d), lease: l}
+	c.underway[a] = struct{}{}
+	if l != nil {
+		l.unanswered++
+		c.changed.Broadcast()
+	}
+	return a
+}
+
+// await returns when a arrives, or with an error when ctx ends before.
+func (a *answer) await(ctx context.Context) error {
+	if a == nil {
+		return nil
+	}
+	defer func() {
+		a.clock.mu.Lock()
+		defer a.clock.mu.Unlock()
+		a.timer.Stop()
+		a.arrive()
+	}()
+	select {
+	case <-a.timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (a *answer) arrive() {
+	if _, underway := a.clock.underway[a]; !underway {
+		return
+	}
+	delete(a.clock.underway, a)
+	if a.lease != nil {
+		a.lease.unanswered--
+	}
+}
+
+// hurry sets the answers' timers to a clock that was moved.
+func (c *clock) hurry() {
+	for a := range c.underway {
+		left := c.left(a.due)
+		a.timer.Reset(max(left, 0))
+		if left <= 0 {
+			a.arrive()
+		}
+	}
+}
+
+// look has the Locker look at l.
+func (c *clock) look(l *lease) {
+	l.looks++
+	c.looked[l] = struct{}{}
+	go func() {
+		l.look()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if l.looks--; l.looks == 0 {
+			delete(c.looked, l)
+		}
+		c.changed.Broadcast()
+	}()
+}
+
+// busy reports whether a Locker still looks at a lease, and does not merely
+// wait for the answer to a renewal, for which the clock must go on.
+func (c *clock) busy() bool {
+	for l := range c.looked {
+		if l.looks > l.unanswered {
+			return true
+		}
+	}
+	return false
+}
+
+// inBubble reports whether the caller runs in a bubble of testing/synctest:
+// the clock there has no monotonic reading.
+func inBubble() bool {
+	now := time.Now()
+	return now == now.Round(0)
+}

@@ -1,0 +1,236 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/locktest"
+)
+
+// A lock that is renewed outlives any time, and one that is not ends.
+func TestAdvance(t *testing.T) {
+	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
+		l := e.Locker(nil)
+		kept, held := acquire(t, l, policy, "kept")
+		over, lost := acquire(t, l, fixed, "over")
+		e.Advance(ttl * 9 / 10)
+		require.NoError(t, lock.Check(over))
+		e.Advance(ttl / 10)
+		requireLost(t, over, lost)
+		requireFree(t, e, "over")
+		e.Advance(100 * ttl)
+		require.NoError(t, lock.Check(kept))
+		require.True(t, e.Held("kept"))
+		require.NoError(t, release(held))
+	})
+}
+
+// The end of a lease lets in who waits for it in another process.
+func TestAdvanceWakesWaiters(t *testing.T) {
+	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
+		ctx, held := acquire(t, e.Locker(nil), fixed, "k")
+		second := e.Locker(nil)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, next, err := second.Acquire(t.Context(), policy, "k")
+			if err != nil || ctx.Err() == nil {
+				t.Error("two are inside at once", err)
+			}
+			next.Release(nil)
+		})
+		e.Advance(ttl)
+		wg.Wait()
+		requireLost(t, ctx, held)
+	})
+}
+
+// Also one that tries all the time gets in only after the holder has heard.
+func TestAdvanceTellsTheHolderFirst(t *testing.T) {
+	e := locktest.New(t)
+	first, second := e.Locker(nil), e.Locker(nil)
+	for range 300 {
+		ctx, held := acquire(t, first, fixed, "k")
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				_, next, err := second.Acquire(t.Context(), try, "k")
+				if err != nil {
+					continue
+				}
+				if ctx.Err() == nil {
+					t.Error("two are inside at once")
+				}
+				next.Release(nil)
+				return
+			}
+		})
+		e.Advance(ttl)
+		wg.Wait()
+		requireLost(t, ctx, held)
+	}
+}
+
+// The real clock goes on between two moves of the virtual one.
+func TestRealTimeGoesOnToo(t *testing.T) {
+	e := locktest.New(t)
+	began := time.Now()
+	ctx, held := acquire(t, e.Locker(nil), fixed, "k")
+	e.Advance(ttl - ttl/50) // the margin is a hundredth of the lease
+	require.NoError(t, lock.Check(ctx))
+	<-ctx.Done()
+	require.Less(t, time.Since(began), ttl/20)
+	requireLost(t, ctx, held)
+
+	ctx, held = acquire(t, e.Locker(nil), &lock.Policy{TTL: 200 * time.Millisecond}, "k2")
+	time.Sleep(500 * time.Millisecond)
+	require.NoError(t, lock.Check(ctx))
+	require.NoError(t, release(held))
+}
+
+func TestDelayOfAnAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := locktest.New(t)
+		l := e.Locker(nil)
+		e.Delay(time.Second)
+		began := time.Now()
+		_, held := acquire(t, l, policy, "k")
+		require.Equal(t, time.Second, time.Since(began))
+		e.Heal()
+		require.NoError(t, release(held))
+
+		e.Delay(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		_, _, err := l.Acquire(ctx, policy, "k")
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		e.Heal()
+		requireFree(t, e, "k")
+
+		// The lease counts from before it was asked for.
+		e.Delay(2 * ttl)
+		_, _, err = l.Acquire(t.Context(), policy, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.ErrorContains(t, err, "a longer ttl")
+	})
+}
+
+// Renewals that are answered in time keep a lock, and others do not.
+func TestDelayOfRenewals(t *testing.T) {
+	for _, tc := range []struct {
+		delay time.Duration
+		kept  bool
+	}{
+		{ttl / 2, true},
+		{ttl, false},
+	} {
+		onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
+			ctx, held := acquire(t, e.Locker(nil), policy, "k")
+			e.Delay(tc.delay)
+			e.Advance(ttl - ttl/20)
+			require.NoError(t, lock.Check(ctx))
+			e.Advance(10 * ttl)
+			require.Equal(t, tc.kept, lock.Check(ctx) == nil)
+			require.Equal(t, tc.kept, e.Held("k"))
+			e.Heal()
+			require.Equal(t, tc.kept, release(held) == nil)
+		})
+	}
+}
+
+// Outside of a bubble a delayed answer arrives when the clock is moved there.
+func TestAdvanceBringsAnswers(t *testing.T) {
+	e := locktest.New(t)
+	l := e.Locker(nil)
+	e.Delay(ttl / 2)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ctx, held, err := l.Acquire(t.Context(), policy, "k")
+		if err != nil || lock.Check(ctx) != nil {
+			t.Error(err, lock.Check(ctx))
+		}
+		e.Heal()
+		held.Release(nil)
+	})
+	for !e.Held("k") {
+		time.Sleep(time.Millisecond)
+	}
+	e.Advance(ttl / 4)
+	e.Advance(ttl / 4)
+	wg.Wait()
+}
+
+// Everything at once, for the race detector and for what it leaves behind.
+func TestAllAtOnce(t *testing.T) {
+	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
+		lockers := []*lock.Locker{e.Locker(nil), e.Locker(nil)}
+		ctx, cancel := context.WithCancel(t.Context())
+		var inside [4]sync.Mutex
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					k := (i + n) % len(inside)
+					lockers[i%2].Do(ctx, policy, fmt.Sprint("k", k), func(ctx context.Context) error {
+						if ctx.Err() == nil && inside[k].TryLock() {
+							time.Sleep(time.Millisecond)
+							inside[k].Unlock()
+						}
+						return lock.Check(ctx)
+					})
+					time.Sleep(100 * time.Microsecond) // else time stands still in a bubble
+				}
+			})
+		}
+		for n := range 100 {
+			key := fmt.Sprint("k", n%4)
+			switch n % 10 {
+			case 0:
+				e.Fail(nil)
+			case 1, 6:
+				e.Heal()
+			case 2:
+				e.LoseReplies(2)
+			case 3:
+				e.HeldByOther(key).Release()
+			case 4:
+				e.Delay(time.Millisecond)
+			case 5:
+				other := e.HeldByOther(key)
+				e.Lose(key)
+				other.Release()
+			default:
+				e.HeldByOther(key)
+				e.Expire(key)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		e.Heal()
+		cancel()
+		wg.Wait()
+	})
+}
+
+// An hour of a hundred locks takes no time worth naming.
+func TestAdvanceIsQuick(t *testing.T) {
+	e := locktest.New(t)
+	l := e.Locker(nil)
+	var holds []*lock.Hold
+	for i := range 100 {
+		_, held := acquire(t, l, policy, fmt.Sprint("k", i))
+		holds = append(holds, held)
+	}
+	began := time.Now()
+	e.Advance(time.Hour)
+	require.Less(t, time.Since(began), 10*time.Second)
+	for _, held := range holds {
+		require.NoError(t, release(held))
+	}
+}

@@ -1,0 +1,164 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// closeLimit is how long the end of a test waits for methods that still run.
+const closeLimit = 5 * time.Second
+
+// Engine is a lock engine in memory with switches for what can go wrong. It is
+// a [lock.Backend]: Lockers that share one are processes on one engine. Make it
+// with [New].
+type Engine struct {
+	t      testing.TB // or nil
+	memory *memlock.Backend
+	clock  clock
+
+	// One at a time, in the order of the clock; before mu.
+	advance sync.Mutex
+
+	mu      sync.Mutex
+	holders map[string]*lease   // by key, as the engine sees it
+	watched map[*lease]struct{} // held by Lockers, as far as these know
+	others  int                 // made by HeldByOther
+
+	down        error // of every call; nil: up
+	delay       time.Duration
+	lostReplies int
+}
+
+// New returns an Engine that is up and holds no lock. A switch that can't do
+// what it says, as to expire a lock that nobody holds, is an error of t. An
+// Example has no t and passes nil; such a mistake panics then.
+func New(t testing.TB) *Engine {
+	e := &Engine{
+		t:       t,
+		memory:  memlock.New(),
+		holders: map[string]*lease{},
+		watched: map[*lease]struct{}{},
+	}
+	e.clock.init(&e.mu)
+	return e
+}
+
+// Locker returns lock.New(e, opts), which stands for one process. When the
+// test ends, e is healed and the Locker closed; a method that goes on holding
+// a lock then is an error of the test.
+func (e *Engine) Locker(opts *lock.Options) *lock.Locker {
+	l := lock.New(e, opts)
+	if e.t == nil {
+		return l
+	}
+	e.t.Cleanup(func() {
+		e.Heal()
+		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			e.t.Errorf("locktest: the test has ended, but not all that it locked: %v", err)
+		}
+	})
+	return l
+}
+
+// Acquire implements [lock.Backend].
+func (e *Engine) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+	l, answer, err := e.acquire(ctx, a)
+	if ended := answer.await(ctx); ended != nil {
+		return nil, fmt.Errorf("%w: %w", lock.ErrIndeterminate, ended)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// acquire does what the engine does, and says what comes of its answer.
+func (e *Engine) acquire(ctx context.Context, a *lock.Acquisition) (*lease, *answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.down != nil {
+		return nil, nil, e.down
+	}
+	l, err := e.take(ctx, a)
+	if e.lostReplies > 0 {
+		e.lostReplies--
+		err = fmt.Errorf("%w: %w", lock.ErrIndeterminate, errReplyLost)
+	}
+	return l, e.clock.send(e.delay, nil), err
+}
+
+// take makes a the holder of its key, if that is free.
+func (e *Engine) take(ctx context.Context, a *lock.Acquisition) (*lease, error) {
+	e.settle(a.Key)
+	end := e.clock.now().Add(a.TTL)
+	inner, err := e.memory.Acquire(ctx, a)
+	if err != nil {
+		var held *lock.HeldError
+		if h := e.holders[a.Key]; h != nil && errors.As(err, &held) {
+			held.For = max(e.clock.left(h.expires), 0)
+		}
+		return nil, err
+	}
+	l := &lease{engine: e, Lease: inner, key: a.Key, id: a.ID, memoryID: a.ID, ttl: a.TTL, expires: end, deadline: end}
+	e.holders[a.Key] = l
+	return l, nil
+}
+
+// settle frees key if its lease is over. While the clock moves it waits: the
+// holders hear first.
+func (e *Engine) settle(key string) {
+	if l := e.holders[key]; l != nil && !e.clock.moving && e.clock.left(l.expires) <= 0 {
+		e.free(l)
+	}
+}
+
+// free ends l at the engine, and wakes who waits for its key.
+func (e *Engine) free(l *lease) {
+	delete(e.holders, l.key)
+	e.memory.Undo(context.Background(), &lock.Acquisition{Key: l.key, ID: l.memoryID})
+}
+
+// Undo implements [lock.Backend].
+func (e *Engine) Undo(ctx context.Context, a *lock.Acquisition) error {
+	answer, err := e.undo(a)
+	if err != nil {
+		return err
+	}
+	return answer.await(ctx)
+}
+
+func (e *Engine) undo(a *lock.Acquisition) (*answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.down != nil {
+		return nil, e.down
+	}
+	if l := e.holders[a.Key]; l != nil && l.id == a.ID {
+		e.free(l)
+	}
+	return e.clock.send(e.delay, nil), nil
+}
+
+// Subscribe implements [lock.Notifier].
+func (e *Engine) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+	e.mu.Lock()
+	down := e.down
+	e.mu.Unlock()
+	if down != nil {
+		return nil, down
+	}
+	return e.memory.Subscribe(ctx, a)
+}
+
+// Close implements [lock.Backend]. It does nothing: another Locker may go on
+// using e.
+func (e *Engine) Close() error { return nil }

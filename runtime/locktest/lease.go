@@ -1,0 +1,104 @@
+package locktest
+
+import (
+	"context"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// lease is one grant, as the engine and as its holder see it: the two part
+// when an answer is late or lost, or an operator deletes the lock. Its fields
+// are guarded by the engine's mutex, its instants are of the engine's clock.
+type lease struct {
+	lock.Lease // at the memory
+	engine     *Engine
+	key, id    string
+	memoryID   string // of whom the memory takes for the holder
+	ttl        time.Duration
+	expires    lock.Instant // at the engine
+	deadline   lock.Instant // by the answers that the holder has
+	look       func()       // has the Locker look at deadline
+	looks      int          // under way
+	unanswered int          // renewals whose answers are under way
+}
+
+// Deadline implements [lock.Lease]: on the Locker's clock, which stays behind.
+func (l *lease) Deadline() lock.Instant {
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	return l.engine.clock.real(l.deadline)
+}
+
+// NotifyLoss implements [lock.LossNotifier].
+func (l *lease) NotifyLoss(look func()) {
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	l.look = look
+	l.engine.watched[l] = struct{}{}
+}
+
+// Renew implements [lock.Lease].
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	end, answer, err := l.renew(ctx, ttl)
+	if ended := answer.await(ctx); ended != nil {
+		return ended
+	}
+	e := l.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case err == lock.ErrLost:
+		delete(e.watched, l)
+	case err == nil && e.clock.left(end) > e.clock.left(l.deadline):
+		l.deadline, l.ttl = end, ttl
+	}
+	return err
+}
+
+// renew does what the engine does.
+func (l *lease) renew(ctx context.Context, ttl time.Duration) (end lock.Instant, _ *answer, _ error) {
+	e := l.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.down != nil {
+		return end, nil, e.down
+	}
+	answer := e.clock.send(e.delay, l)
+	e.settle(l.key)
+	if e.holders[l.key] != l || e.clock.left(l.expires) <= 0 {
+		return end, answer, lock.ErrLost
+	}
+	end = e.clock.now().Add(ttl)
+	if err := l.Lease.Renew(ctx, ttl); err != nil {
+		return end, answer, err
+	}
+	l.expires = end
+	return end, answer, nil
+}
+
+// Release implements [lock.Lease].
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	answer, err := l.release(ctx, last)
+	if ended := answer.await(ctx); ended != nil {
+		return ended
+	}
+	return err
+}
+
+func (l *lease) release(ctx context.Context, last uint64) (*answer, error) {
+	e := l.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.watched, l)
+	if e.down != nil {
+		return nil, e.down
+	}
+	answer := e.clock.send(e.delay, nil)
+	e.settle(l.key)
+	if e.holders[l.key] != l {
+		return answer, lock.ErrLost
+	}
+	delete(e.holders, l.key)
+	return answer, l.Lease.Release(ctx, last)
+}

@@ -1,0 +1,193 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+var (
+	errDown      = errors.New("locktest: connection refused")
+	errReplyLost = errors.New("locktest: the reply was lost")
+)
+
+// forever is the lease of a holder that is not under test.
+const forever = 100 * 365 * 24 * time.Hour
+
+// Expire ends the lease on key now, as if its ttl had passed without a
+// renewal. When it returns, the context of the method that held the lock has
+// ended with cause [lock.ErrLost], and another may take the key.
+func (e *Engine) Expire(key string) {
+	e.helper()
+	l := e.holder("Expire", key)
+	if l == nil {
+		return
+	}
+	e.mu.Lock()
+	l.deadline = e.clock.now()
+	look := l.look
+	e.mu.Unlock()
+	if look != nil { // the holder hears before anybody else can be inside
+		look()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.holders[key] == l {
+		e.free(l)
+	}
+}
+
+// Lose deletes the lock on key, as an operator or a server that restarts empty
+// does: another may take the key now, and the method that held the lock hears
+// of it at its next renewal, a third of the ttl after the last.
+func (e *Engine) Lose(key string) {
+	e.helper()
+	l := e.holder("Lose", key)
+	if l == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.holders[key] == l {
+		e.free(l)
+	}
+}
+
+// HeldByOther has another process take the lock on key and hold it until
+// [Other.Release]. If a method under test holds it, that one is not told until
+// its next renewal, as after [Engine.Lose]: until then both are inside, and
+// what they write differs only by the fencing token.
+func (e *Engine) HeldByOther(key string) *Other {
+	for {
+		if l := e.seize(key); l != nil {
+			token, _ := l.Tokens()
+			return &Other{Key: key, Token: token, lease: l}
+		}
+		// Free, but kept for a Locker whose turn it is: for 100 ms at most.
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// seize takes key for a holder of its own, or returns nil if it is kept for one
+// that waits.
+func (e *Engine) seize(key string) *lease {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.settle(key)
+	e.others++
+	id := fmt.Sprintf("locktest:%d", e.others)
+	a := &lock.Acquisition{Key: key, ID: id, TTL: forever, Tokens: 1}
+	if l := e.holders[key]; l != nil {
+		a.ID = l.memoryID // the memory takes it for the holder's own repetition
+	}
+	l, err := e.take(context.Background(), a)
+	if err != nil {
+		return nil
+	}
+	l.id = id
+	return l
+}
+
+// Other is a lock that another process holds.
+type Other struct {
+	Key   string
+	Token uint64 // the fencing token, higher than any before it
+
+	lease *lease
+}
+
+// Release frees the key and wakes who waits for it, also while no call of the
+// Locker's gets through. A second call does nothing, and so does a call after
+// the lock was expired or lost.
+func (o *Other) Release() {
+	e := o.lease.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.holders[o.Key] == o.lease {
+		e.free(o.lease)
+	}
+}
+
+// LoseReplies has the next n attempts to acquire reach the engine, but not
+// their answers come back: the caller gets [lock.ErrIndeterminate], and what
+// may have been taken is freed in the background. 0 ends it.
+func (e *Engine) LoseReplies(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lostReplies = n
+}
+
+// Fail has every call to the engine fail with err from now on, or with an error
+// of its own if err is nil, until [Engine.Heal]. New acquires get
+// [lock.ErrUnavailable]; locks that are held can't be renewed, and are lost
+// when their leases end. An err that wraps [lock.ErrConflict] or
+// [lock.ErrIndeterminate] is told as such. Heal before the Locker is closed: its
+// Close waits for the releases that had no answer.
+func (e *Engine) Fail(err error) {
+	if err == nil {
+		err = errDown
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.down = err
+}
+
+// Delay has the engine do at once what it is asked, but its answers take d
+// longer, until [Engine.Heal] or another Delay. A lease counts from before it
+// was asked for.
+func (e *Engine) Delay(d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.delay = d
+}
+
+// Heal ends Fail, Delay and LoseReplies. What was lost by then stays lost, and
+// what another process holds stays held.
+func (e *Engine) Heal() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.down, e.delay, e.lostReplies = nil, 0, 0
+}
+
+// Held reports whether anybody holds the lock on key at the engine.
+func (e *Engine) Held(key string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.settle(key)
+	return e.holders[key] != nil
+}
+
+// holder returns who holds key. That nobody does is a mistake of the test,
+// often in how it spells the key.
+func (e *Engine) holder(op, key string) *lease {
+	e.helper()
+	e.mu.Lock()
+	e.settle(key)
+	l := e.holders[key]
+	held := slices.Sorted(maps.Keys(e.holders))
+	e.mu.Unlock()
+	if l == nil {
+		e.mistake("%s(%q): nobody holds this lock; what is held: %q", op, key, held)
+	}
+	return l
+}
+
+func (e *Engine) mistake(format string, args ...any) {
+	text := "locktest: " + fmt.Sprintf(format, args...)
+	if e.t == nil {
+		panic(text)
+	}
+	e.t.Helper()
+	e.t.Error(text)
+}
+
+func (e *Engine) helper() {
+	if e.t != nil {
+		e.t.Helper()
+	}
+}
