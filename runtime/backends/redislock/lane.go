@@ -41,6 +41,8 @@ type call struct {
 	script *script
 	keys   []string
 	args   []any
+	asking bool // the server was named by an ASK
+	copies copies
 
 	state atomic.Int32 // waiting, sent or left
 	sent  lock.Instant // from before it was sent
@@ -148,9 +150,10 @@ func (l *lane) close() error {
 type link struct {
 	client *redis.Client
 
-	mu   sync.Mutex
-	conn net.Conn
-	turn uint64 // counts uses, so that a late interruption strikes no other
+	mu    sync.Mutex
+	conn  net.Conn
+	dials uint64
+	turn  uint64 // counts uses, so that a late interruption strikes no other
 }
 
 func newLink(client *redis.Client) *link {
@@ -163,11 +166,19 @@ func newLink(client *redis.Client) *link {
 		conn, err := dial(ctx, network, addr)
 		s.mu.Lock()
 		s.conn = conn
+		s.dials++
 		s.mu.Unlock()
 		return conn, err
 	}
 	s.client = redis.NewClient(&o)
 	return s
+}
+
+// dialed returns a number that changes with the connection.
+func (s *link) dialed() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dials
 }
 
 // one runs c, and cuts the connection if ctx ends before the answer is there.
@@ -199,14 +210,33 @@ func (s *link) one(ctx context.Context, c *call) (any, error) {
 
 func (s *link) process(ctx context.Context, c *call) (any, error) {
 	c.sent = lock.Now()
-	cmd := c.command(ctx, false)
-	err := s.client.Process(ctx, cmd)
+	err := s.send(ctx, c, false)
 	if err != nil && isUnknownScript(err) {
 		c.sent = lock.Now()
-		cmd = c.command(ctx, true)
+		err = s.send(ctx, c, true)
+	}
+	if err == nil && c.copies.want > 0 {
+		err = s.copied(ctx, []*call{c})
+	}
+	return c.reply, classify(err)
+}
+
+func (s *link) send(ctx context.Context, c *call, whole bool) error {
+	cmd := c.command(ctx, whole)
+	var err error
+	if c.asking {
+		pipe := s.client.Pipeline()
+		_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
+		_ = pipe.Process(ctx, cmd)
+		_, err = pipe.Exec(ctx)
+		if cmd.Err() != nil {
+			err = cmd.Err()
+		}
+	} else {
 		err = s.client.Process(ctx, cmd)
 	}
-	return cmd.Val(), classify(err)
+	c.reply = cmd.Val()
+	return err
 }
 
 // many runs calls in one pipeline; those whose script the server does not know
@@ -233,10 +263,14 @@ func (s *link) pipeline(calls []*call, whole bool) (unknown []*call) {
 	pipe := s.client.Pipeline()
 	for i, c := range calls {
 		c.sent = now
+		if c.asking {
+			_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
+		}
 		cmds[i] = c.command(ctx, whole)
 		_ = pipe.Process(ctx, cmds[i])
 	}
 	_, failed := pipe.Exec(ctx)
+	done := make([]*call, 0, len(calls))
 	for i, c := range calls {
 		cmd := cmds[i].(*redis.Cmd)
 		err := cmd.Err()
@@ -248,6 +282,14 @@ func (s *link) pipeline(calls []*call, whole bool) (unknown []*call) {
 			continue
 		}
 		c.reply, c.err = cmd.Val(), classify(err)
+		done = append(done, c)
+	}
+	if err := s.copied(ctx, done); err != nil {
+		for _, c := range done {
+			c.err = err
+		}
+	}
+	for _, c := range done {
 		close(c.done)
 	}
 	return unknown
@@ -278,7 +320,7 @@ func isUnknownScript(err error) bool { return strings.HasPrefix(err.Error(), "NO
 func classify(err error) error {
 	var dial *net.OpError
 	switch {
-	case err == nil || isAnswer(err):
+	case err == nil, isAnswer(err), errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return err
 	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
 		errors.As(err, &dial) && dial.Op == "dial":

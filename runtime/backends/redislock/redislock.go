@@ -8,7 +8,19 @@
 // One Redis whose replica is promoted can lose a lock that the replica had not
 // received: two holders are then possible until the first one's lease ends.
 // Guard what must never be written twice by the fencing token, which keeps
-// rising all the same.
+// rising all the same. [Options].Replicas makes that rarer.
+//
+// While a primary is replaced, calls are sent again for about half a second,
+// and then fail with lock.ErrUnavailable, also those that were waiting for the
+// lock; holders keep it if the new primary has it and their lease lasts until
+// then, and hear of its loss otherwise.
+//
+// In a Cluster all keys of a lock are in the slot of its name. A held lock
+// outlasts the migration of its slot; while that is under way, most servers
+// refuse (TRYAGAIN) to take or free the slot's locks, which is lock.ErrUnavailable
+// if it takes longer than the attempts. Notices of a release go over the
+// Cluster's plain channels, whose load grows with its nodes; for Redisson's
+// clients the sharded channel is told as well.
 //
 // Least rights of an ACL user, for locks under seckill::
 //
@@ -17,7 +29,8 @@
 //	+info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:*
 //
 // (+info is for the check of the eviction policy; without it, and without
-// publish, locks work, unchecked and by polling.)
+// publish, locks work, unchecked and by polling.) A Cluster takes +cluster|slots
+// +asking and, for Redisson's clients, +spublish as well; Replicas takes +wait.
 package redislock
 
 import (
@@ -34,7 +47,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -64,6 +76,21 @@ type Options struct {
 	// noeviction. Such a server may evict a lock that is held, which lets a
 	// second holder in.
 	AllowEviction bool
+
+	// Replicas is how many replicas must have a lock before it counts as
+	// taken: WAIT on the connection that took it. If fewer have it within
+	// ReplicaTimeout, the lock is given back and the acquire fails with
+	// lock.ErrUnavailable. 0, the default, asks nothing and costs nothing.
+	//
+	// It makes it rarer, by far, that a failover loses a lock, and does not
+	// prove that none is lost: the replica that is promoted need not be one of
+	// those that answered (unless Replicas is the number of all), a replica may
+	// restart empty, renewals are not waited for, and until the acquire was
+	// given back others found the lock held. The fencing token remains what
+	// guards a write. An acquire that is not contended costs one command more.
+	Replicas int
+	// ReplicaTimeout is 1s unless set.
+	ReplicaTimeout time.Duration
 }
 
 // Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
@@ -83,7 +110,8 @@ type Backend struct {
 // client's options and dials connections of its own, because a renewal must
 // not wait behind business traffic, and because a command that the library
 // repeats behind our back could not be told from one that was sent once. It
-// does no I/O, and never closes client.
+// does no I/O, and never closes client. A client of Sentinel is asked where the
+// primary is for as long as the Backend lives: close it later, or use [Open].
 func New(client redis.UniversalClient, options ...Options) *Backend {
 	w := newWires()
 	switch c := client.(type) {
@@ -97,62 +125,29 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 		}
 		o.Dialer = w.over(o.Dialer)
-		return newBackend(redis.NewClusterClient(clusterOptions(&o)), w, options)
+		b := newBackend(redis.NewClusterClient(mapOptions(clusterOptions(o))), w, options)
+		b.lanes.node = clusterOptions(o)
+		return b
 	}
 	panic(fmt.Sprintf("redislock: New takes a *redis.Client or a *redis.ClusterClient, not %T; see Open", client))
 }
 
 // Open is [New] for the servers that universal describes: one, those that a
-// Sentinel names, or a Cluster.
+// Sentinel names, or a Cluster. Its fields that have to do with where reads go
+// count for nothing.
 func Open(universal *redis.UniversalOptions, options ...Options) *Backend {
+	if universal.MasterName != "" {
+		return openSentinel(*universal, options)
+	}
 	client := redis.NewUniversalClient(universal)
 	defer client.Close() // it never dialed
 	return New(client, options...)
 }
 
-// singleOptions changes o to what a lock needs: no repetition by the library,
-// no wait without a bound, and few connections.
-func singleOptions(o *redis.Options) *redis.Options {
-	o.MaxRetries = -1
-	o.DialerRetries = 1
-	o.ContextTimeoutEnabled = true
-	o.PoolSize = 4 // renewals; the lanes have connections of their own
-	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
-	o.PipelinePoolSize = -1
-	o.Limiter = nil
-	o.PushNotificationProcessor = nil // is the caller's client's own
-	o.Protocol = 2                    // nothing is pushed to us, and looking for it costs
-	o.DisableIdentity = true          // asks for rights that a lock does not need
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
-	return o
-}
-
-func clusterOptions(o *redis.ClusterOptions) *redis.ClusterOptions {
-	o.MaxRetries, o.MaxRedirects = -1, 3
-	o.DialerRetries = 1
-	o.ContextTimeoutEnabled = true
-	o.PoolSize = 4
-	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
-	o.PipelinePoolSize = -1
-	o.Protocol = 2
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
-	return o
-}
-
-// bounded replaces "no timeout" by go-redis's default.
-func bounded(timeout time.Duration) time.Duration {
-	if timeout <= 0 {
-		return 3 * time.Second
-	}
-	return timeout
-}
-
 func newBackend(own redis.UniversalClient, w *wires, options []Options) *Backend {
-	b := &Backend{own: own, wires: w, lanes: lanes{own: own}, listener: newListener(own)}
+	b := &Backend{own: own, wires: w, lanes: lanes{own: own, wires: w}, listener: newListener(own)}
+	single, ok := own.(*redis.Client)
+	b.lanes.roams = !ok || single.Options().Addr == sentinelAddr
 	for _, o := range options {
 		b.options = o
 	}
@@ -171,6 +166,7 @@ func (b *Backend) Close() (err error) {
 		b.wires.cut()
 		b.listener.close()
 		err = errors.Join(b.lanes.close(), b.own.Close())
+		b.lanes.work.Wait()
 	})
 	return err
 }
@@ -194,6 +190,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		keys:   k.of(a.ID),
 		args: []any{a.ID, a.TTL.Milliseconds(), a.Tokens, remembered(a).Milliseconds(),
 			process(a.ID), queue, k.channel},
+		copies: b.copies(),
 	}
 	reply, unanswered, err := b.run(ctx, a.Key, c)
 	a.Unanswered = a.Unanswered || unanswered
@@ -208,6 +205,9 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		return nil, &lock.HeldError{For: time.Duration(value) * time.Millisecond}
 	case state < 0:
 		return nil, errors.New("the acquisition was undone already")
+	}
+	if err := b.confirm(ctx, a, c.copies); err != nil {
+		return nil, err
 	}
 	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, first: uint64(value), n: a.Tokens, unanswered: a.Unanswered}
 	l.extend(c.sent, a.TTL)
@@ -260,21 +260,24 @@ func tombstone(unanswered bool, ttl time.Duration) time.Duration {
 // was refused for the moment. unanswered says that some attempt had none, so
 // that it may have run, or may yet run, beside the one that was answered.
 func (b *Backend) run(ctx context.Context, key string, c *call) (reply any, unanswered bool, err error) {
+	var to route
 	for attempt := 0; ; attempt++ {
-		try := &call{script: c.script, keys: c.keys, args: c.args}
+		try := &call{script: c.script.in(b.lanes.cluster() != nil), keys: c.keys, args: c.args, asking: to.asking, copies: c.copies}
+		begin := time.Now()
 		var l *lane
-		if l, err = b.lanes.of(ctx, key); err == nil {
+		if l, err = b.lanes.of(ctx, key, to, c.copies.want > 0); err == nil {
 			if err = b.check(ctx, l); err == nil {
-				reply, err = l.do(ctx, try)
+				reply, err = b.attempt(ctx, l, try, attempt)
 				unanswered = unanswered || errors.Is(err, errNoAnswer)
 			}
 		}
 		switch {
 		case err == nil:
-			c.sent = try.sent
+			c.sent, c.copies = try.sent, try.copies
 			return reply, unanswered, nil
-		case ctx.Err() == nil && attempt < len(resendAfter) && (errors.Is(err, errNoAnswer) || b.lanes.passing(ctx, err)):
-			if pause(ctx, resendAfter[attempt]) {
+		case ctx.Err() == nil && attempt < len(resendAfter):
+			var passing bool
+			if to, passing = b.lanes.passing(err, begin); passing && pause(ctx, resendAfter[attempt]) {
 				continue
 			}
 		}
@@ -283,6 +286,17 @@ func (b *Backend) run(ctx context.Context, key string, c *call) (reply any, unan
 		}
 		return nil, false, explained(err)
 	}
+}
+
+// attempt has l do c. Where another server may take the place of one that has
+// fallen silent it does not wait as long as the client's timeouts at once.
+func (b *Backend) attempt(ctx context.Context, l *lane, c *call, n int) (any, error) {
+	if !b.lanes.roams {
+		return l.do(ctx, c)
+	}
+	ctx, cancel := context.WithTimeout(ctx, suspicious<<n+c.copies.within)
+	defer cancel()
+	return l.do(ctx, c)
 }
 
 // explained says of an answer what the Locker's caller is to know of it.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,50 +16,92 @@ import (
 // renewBatch is how many leases one command renews.
 const renewBatch = 100
 
+// renewRounds is how often a renewal is sent where servers point to, at once,
+// before the watchdog is told: here, there, and there for this once.
+const renewRounds = 3
+
 // RenewAll implements [lock.BatchRenewer]: one command for a hundred leases of
 // one server (in a Cluster: of one slot), all commands for a server in one
 // pipeline, on a connection that acquires and releases do not wait for.
 func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
-	errs := make([]error, len(leases))
+	round := &round{backend: b, leases: leases, ttls: ttls, errs: make([]error, len(leases))}
+	for i := range leases {
+		round.again = append(round.again, due{member: i})
+	}
+	for range renewRounds {
+		if len(round.again) > 0 {
+			round.run(ctx)
+		}
+	}
+	return round.errs
+}
+
+// round is a call of RenewAll.
+type round struct {
+	backend *Backend
+	leases  []lock.Lease
+	ttls    []time.Duration
+	errs    []error
+
+	mu    sync.Mutex
+	again []due // what is to be sent once more
+}
+
+// due is one lease to renew.
+type due struct {
+	member int // its index
+	to     route
+	alone  bool // not with others, parts of whose slot may be elsewhere
+}
+
+// group is what may share a command.
+type group struct {
+	lane   *lane
+	slot   int
+	asking bool
+	alone  int // one more than the lease's index, or 0
+}
+
+func (r *round) run(ctx context.Context) {
+	b, todo := r.backend, r.again
+	r.again = nil
 	groups := map[group][]int{}
-	for i, l := range leases {
-		key := l.(*lease).key
-		lane, err := b.lanes.of(ctx, key)
+	for _, d := range todo {
+		key := r.leases[d.member].(*lease).key
+		lane, err := b.lanes.of(ctx, key, d.to, false)
+		r.errs[d.member] = err
 		if err != nil {
-			errs[i] = err
 			continue
 		}
-		g := group{lane: lane}
-		if _, ok := b.own.(*redis.ClusterClient); ok {
+		g := group{lane: lane, asking: d.to.asking}
+		if b.lanes.cluster() != nil {
 			g.slot = slot(key)
 		}
-		groups[g] = append(groups[g], i)
+		if d.alone {
+			g.alone = d.member + 1
+		}
+		groups[g] = append(groups[g], d.member)
 	}
 	pipelines := map[*lane][]*renewal{}
 	for g, members := range groups {
 		for len(members) > 0 {
 			n := min(len(members), renewBatch)
-			pipelines[g.lane] = append(pipelines[g.lane], newRenewal(members[:n], leases, ttls))
+			one := newRenewal(members[:n], r.leases, r.ttls)
+			one.asking = g.asking
+			pipelines[g.lane] = append(pipelines[g.lane], one)
 			members = members[n:]
 		}
 	}
 	done := make(chan struct{}, len(pipelines))
 	for lane, renewals := range pipelines {
 		go func() {
-			b.renew(ctx, lane, renewals, errs)
+			r.renew(ctx, lane, renewals)
 			done <- struct{}{}
 		}()
 	}
 	for range pipelines {
 		<-done
 	}
-	return errs
-}
-
-// group is what may share a command.
-type group struct {
-	lane *lane
-	slot int
 }
 
 // renewal is one command.
@@ -67,6 +111,7 @@ type renewal struct {
 	ttls    []time.Duration
 	keys    []string
 	args    []any
+	asking  bool
 }
 
 func newRenewal(members []int, leases []lock.Lease, ttls []time.Duration) *renewal {
@@ -81,21 +126,33 @@ func newRenewal(members []int, leases []lock.Lease, ttls []time.Duration) *renew
 	return r
 }
 
-func (b *Backend) renew(ctx context.Context, l *lane, renewals []*renewal, errs []error) {
-	sent := lock.Now()
+func (r *round) renew(ctx context.Context, l *lane, renewals []*renewal) {
+	begin, sent := time.Now(), lock.Now()
+	// Its answer may come yet; but the next renewal shall know where to go.
+	defer time.AfterFunc(suspicious, r.backend.lanes.reload).Stop()
 	answers, err := l.renewWithin(ctx, renewals)
-	for i, r := range renewals {
+	for i, one := range renewals {
 		failure := err
 		if failure == nil {
-			failure = r.read(sent, answers[i], errs)
+			failure = one.read(sent, answers[i], r.errs)
 		}
 		if failure == nil {
 			continue
 		}
-		b.lanes.passing(ctx, failure) // the watchdog tries again, perhaps elsewhere
-		for _, m := range r.members {
-			errs[m] = failure
+		to, passing := r.backend.lanes.passing(failure, begin)
+		for _, m := range one.members {
+			r.errs[m] = failure
 		}
+		// A slot of which a part has moved answers for a lock by itself.
+		alone := strings.HasPrefix(failure.Error(), "TRYAGAIN ") && len(one.members) > 1
+		if !passing || to == (route{}) && !alone {
+			continue // until the watchdog tries again
+		}
+		r.mu.Lock()
+		for _, m := range one.members {
+			r.again = append(r.again, due{m, to, alone || to.asking})
+		}
+		r.mu.Unlock()
 	}
 }
 
@@ -117,30 +174,47 @@ func (l *lane) renewWithin(ctx context.Context, renewals []*renewal) (answers []
 	}
 }
 
-// renewPipeline runs renewals in one pipeline, again with the script where the
-// server does not know it.
+// renewPipeline runs renewals in one pipeline, those again whose script the
+// server does not know.
 func (l *lane) renewPipeline(ctx context.Context, renewals []*renewal) ([]*redis.Cmd, error) {
-	send := func(whole bool) ([]*redis.Cmd, error) {
-		pipe := l.client.Pipeline()
-		cmds := make([]*redis.Cmd, len(renewals))
-		for i, r := range renewals {
-			if whole && i == 0 { // the first teaches the server, the rest go by hash
-				cmds[i] = pipe.Eval(ctx, renewScript.source, r.keys, r.args...)
-			} else {
-				cmds[i] = pipe.EvalSha(ctx, renewScript.hash, r.keys, r.args...)
-			}
-		}
-		_, err := pipe.Exec(ctx)
-		return cmds, err
+	cmds := make([]*redis.Cmd, len(renewals))
+	all := make([]int, len(renewals))
+	for i := range all {
+		all[i] = i
 	}
-	cmds, err := send(false)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmds, err = send(true)
+	unknown, err := l.renewOnce(ctx, renewals, all, false, cmds)
+	if len(unknown) > 0 {
+		_, err = l.renewOnce(ctx, renewals, unknown, true, cmds)
 	}
 	if err != nil && !isAnswer(err) {
 		return nil, err
 	}
 	return cmds, nil
+}
+
+// renewOnce sends those of renewals, with the script if it is to teach it.
+func (l *lane) renewOnce(
+	ctx context.Context, renewals []*renewal, those []int, teach bool, cmds []*redis.Cmd,
+) (unknown []int, err error) {
+	pipe := l.client.Pipeline()
+	for n, i := range those {
+		r := renewals[i]
+		if r.asking {
+			_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
+		}
+		if teach && n == 0 { // the first teaches the server, the rest go by hash
+			cmds[i] = pipe.Eval(ctx, renewScript.source, r.keys, r.args...)
+		} else {
+			cmds[i] = pipe.EvalSha(ctx, renewScript.hash, r.keys, r.args...)
+		}
+	}
+	_, err = pipe.Exec(ctx)
+	for _, i := range those {
+		if failed := cmds[i].Err(); failed != nil && isUnknownScript(failed) {
+			unknown = append(unknown, i)
+		}
+	}
+	return unknown, err
 }
 
 // read gives each lease of r what the server answered for it. An error says

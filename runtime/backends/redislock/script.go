@@ -10,7 +10,10 @@ import (
 
 // script is one Lua script: sent by its hash, and whole where the server does
 // not know it (first use, SCRIPT FLUSH, restart, failover).
-type script struct{ source, hash string }
+type script struct {
+	source, hash string
+	clustered    *script // the same for a Cluster, or nil
+}
 
 var (
 	//go:embed acquire.lua
@@ -20,8 +23,8 @@ var (
 	//go:embed renew.lua
 	renewSource string
 
-	acquireScript = newScript(acquireSource)
-	releaseScript = newScript(releaseSource)
+	acquireScript = publishing(acquireSource)
+	releaseScript = publishing(releaseSource)
 	renewScript   = newScript(renewSource)
 )
 
@@ -34,4 +37,29 @@ func newScript(source string) *script {
 	).Replace(source)
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
 	return &script{source: source, hash: hex.EncodeToString(sum[:])}
+}
+
+// publishing returns the script of a source that publishes. In a Cluster from
+// 7.0 on Redisson listens on the sharded channel of the name, and would sleep
+// for the whole lease without a notice; we listen on the plain one, which also
+// 6.2 has. A server without SPUBLISH, or that denies it, refuses it to no harm.
+func publishing(source string) *script {
+	const publish = "redis.pcall('PUBLISH', "
+	s := newScript(source)
+	s.clustered = newScript(`local function publish(channel, message)
+  redis.pcall('PUBLISH', channel, message)
+  if message == '0' then
+    redis.pcall('SPUBLISH', channel, message)
+  end
+end
+` + strings.ReplaceAll(source, publish, "publish("))
+	return s
+}
+
+// in returns s for a Cluster or for a server by itself.
+func (s *script) in(cluster bool) *script {
+	if cluster && s.clustered != nil {
+		return s.clustered
+	}
+	return s
 }

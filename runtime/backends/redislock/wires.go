@@ -2,9 +2,11 @@ package redislock
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -31,7 +33,8 @@ func newWires() *wires {
 // wire is one connection.
 type wire struct {
 	net.Conn
-	all *wires
+	all    *wires
+	opened time.Time
 }
 
 // Close implements [net.Conn]. A second call is no error: whoever cuts a
@@ -47,9 +50,9 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// over returns dial for as long as w lives.
+// over returns dial for as long as w lives. It never fails: see [dead].
 func (w *wires) over(dial dialer) dialer {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return softly(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(w.alive, cancel)()
@@ -61,11 +64,37 @@ func (w *wires) over(dial dialer) dialer {
 			return nil, err
 		}
 		return w.keep(conn)
+	})
+}
+
+// softly returns dial such that what it fails with is said by the connection.
+func softly(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return dead{fmt.Errorf("%w: %w", errNotSent, err)}, nil
+		}
+		return conn, nil
 	}
 }
 
+// dead is a connection that could not be made. A dialer that fails would have
+// go-redis refuse all calls, after as many failures as its pool has places
+// (one, for most of ours), until a goroutine that tries once a second has
+// found the server again; and that outlives the client's Close.
+type dead struct{ err error }
+
+func (d dead) Read([]byte) (int, error)       { return 0, d.err }
+func (d dead) Write([]byte) (int, error)      { return 0, d.err }
+func (dead) Close() error                     { return nil }
+func (dead) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (dead) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (dead) SetDeadline(time.Time) error      { return nil }
+func (dead) SetReadDeadline(time.Time) error  { return nil }
+func (dead) SetWriteDeadline(time.Time) error { return nil }
+
 func (w *wires) keep(conn net.Conn) (net.Conn, error) {
-	kept := &wire{Conn: conn, all: w}
+	kept := &wire{Conn: conn, all: w, opened: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.alive.Err() != nil {
@@ -80,6 +109,19 @@ func (w *wires) keep(conn net.Conn) (net.Conn, error) {
 		}{kept, raw}, nil
 	}
 	return kept, nil
+}
+
+// cutBefore closes the connections that were made before then: go-redis makes
+// new ones when it finds out.
+func (w *wires) cutBefore(then time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for one := range w.open {
+		if one.opened.Before(then) {
+			_ = one.Conn.Close()
+			delete(w.open, one)
+		}
+	}
 }
 
 // cut closes all connections, and those to come.

@@ -1,0 +1,209 @@
+package redislock
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// S30: an acquire that fewer replicas took than asked for is undone and fails.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := testserver.StartRedis(t), replicaOf(t)
+	follow(t, replica, primary)
+	const within = 300 * time.Millisecond
+	l := lockerOn(t, New(newClient(t, primary.Addr()), Options{Replicas: 1, ReplicaTimeout: within}))
+	warm(t, l)
+
+	key := newKey(t)
+	_, held := acquire(t, l, nil, key)
+	if !exists(t, replica.Addr(), key) {
+		t.Error("the replica has no lock")
+	}
+	wantIs(t, refused(t, l, try(), key), lock.ErrNotAcquired)
+	mustRelease(t, held)
+
+	// Many at once share pipelines, and one question.
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			key := newKey(t)
+			_, held := acquire(t, l, nil, key)
+			if !exists(t, replica.Addr(), key) {
+				t.Error("the replica has no lock")
+			}
+			mustRelease(t, held)
+		})
+	}
+	all.Wait()
+
+	before := start(t.Context(), l, nil, key) // held while the replica is away: its renewals do not ask
+	kept := receive(t, "a lock", before)
+	if kept.err != nil {
+		t.Fatal(kept.err)
+	}
+	replica.Stop()
+	lost := newKey(t)
+	begin := time.Now()
+	err := refused(t, l, nil, lost)
+	wantIs(t, err, lock.ErrUnavailable)
+	wantIsNot(t, err, lock.ErrIndeterminate, lock.ErrNotAcquired)
+	if err != nil && !strings.Contains(err.Error(), "0 of the 1 replicas") {
+		t.Errorf("err = %v", err)
+	}
+	if took := time.Since(begin); took < within || took > 2*within+lag(begin) {
+		t.Errorf("refused after %v", took)
+	}
+	if exists(t, primary.Addr(), lost) {
+		t.Error("the lock is not undone")
+	}
+
+	// Releases do not queue behind acquires that wait for replicas.
+	for range 8 {
+		all.Go(func() { wantIs(t, refused(t, l, nil, newKey(t)), lock.ErrUnavailable) })
+	}
+	time.Sleep(within / 4)
+	begin = time.Now()
+	mustRelease(t, kept.held)
+	if took := time.Since(begin); took > within/2+lag(begin) {
+		t.Errorf("released after %v", took)
+	}
+	all.Wait()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var at time.Time
+	time.AfterFunc(within/2, func() { at = time.Now(); cancel() })
+	_, _, err = l.Acquire(ctx, nil, newKey(t))
+	wantIs(t, err, context.Canceled)
+	if late := time.Since(at); late > 100*time.Millisecond+lag(at) {
+		t.Errorf("%v late", late)
+	}
+	replica.Cont()
+	_, held = acquire(t, l, nil, lost)
+	mustRelease(t, held)
+}
+
+// An answer of WAIT counts only on the connection that took the lock: a new
+// one is told that every replica has all that it wrote, which is nothing.
+func TestReplicasAreAskedOnTheSameConnection(t *testing.T) {
+	t.Parallel()
+	primary, replica := testserver.StartRedis(t), replicaOf(t)
+	follow(t, replica, primary)
+	b := newTestBackend(t, primary.Addr())
+	b.options = Options{Replicas: 1, ReplicaTimeout: 200 * time.Millisecond}
+	l, err := b.lanes.of(t.Context(), "", route{}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replica.Stop()
+	defer replica.Cont()
+	key := newKey(t)
+	k, err := keysOf(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID()
+	c := &call{script: acquireScript, keys: k.of(id), args: []any{id, 10000, 1, 11000, process(id), "0", k.channel}}
+	s := l.links[0]
+	if _, err := s.process(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	c.copies = b.copies()
+	if err := s.copied(t.Context(), []*call{c}); err != nil || c.copies.got != 0 {
+		t.Errorf("%d replicas have the lock, %v", c.copies.got, err)
+	}
+	command(t, primary.Addr(), "CLIENT", "KILL", "TYPE", "normal")
+	wantIs(t, s.copied(t.Context(), []*call{c}), errNoAnswer)
+	command(t, primary.Addr(), "DEL", key)
+}
+
+// Without the option an uncontended cycle is two commands; with it, three.
+func TestReplicasCostNothingUnlessAsked(t *testing.T) {
+	t.Parallel()
+	primary, replica := testserver.StartRedis(t), replicaOf(t)
+	follow(t, replica, primary)
+	for replicas, want := range []int{2, 3} {
+		l := lockerOn(t, New(newClient(t, primary.Addr()), Options{Replicas: replicas}))
+		warm(t, l)
+		before := ran(t, primary)
+		const cycles = 10
+		for range cycles {
+			_, held := acquire(t, l, nil, newKey(t))
+			mustRelease(t, held)
+		}
+		if got := ran(t, primary) - before; got != want*cycles {
+			t.Errorf("%d commands in %d cycles with %d replicas, want %d", got, cycles, replicas, want*cycles)
+		}
+	}
+}
+
+// ran returns how many scripts and WAITs the server ran.
+func ran(t testing.TB, server *testserver.Instance) int {
+	t.Helper()
+	return scriptCalls(t, server) + calls(t, server, "wait")
+}
+
+// relay leads connections to a server, and new ones to another when told:
+// what a name in DNS does.
+type relay struct {
+	listener net.Listener
+	mu       sync.Mutex
+	target   string
+}
+
+func newSwitch(t testing.TB, target string) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: listener, target: target}
+	var conns sync.WaitGroup
+	conns.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { r.serve(in) })
+		}
+	})
+	t.Cleanup(func() { _ = listener.Close(); conns.Wait() })
+	return r
+}
+
+func (r *relay) addr() string { return r.listener.Addr().String() }
+
+func (r *relay) to(target string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.target = target
+}
+
+func (r *relay) serve(in net.Conn) {
+	defer in.Close()
+	r.mu.Lock()
+	target := r.target
+	r.mu.Unlock()
+	out, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	done := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(in, out)
+		_ = in.Close()
+		close(done)
+	}()
+	_, _ = io.Copy(out, in)
+	_ = out.Close()
+	<-done
+}

@@ -1,0 +1,207 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// sentinelLockers returns a Locker by each way in.
+func sentinelLockers(t testing.TB, s *testserver.Sentinel) (opened, made *lock.Locker) {
+	opened = lockerOn(t, Open(&redis.UniversalOptions{Addrs: s.Addrs(), MasterName: s.MasterName(), ReadOnly: true}))
+	client := redis.NewFailoverClient(&redis.FailoverOptions{SentinelAddrs: s.Addrs(), MasterName: s.MasterName()})
+	t.Cleanup(func() { _ = client.Close() })
+	return opened, lockerOn(t, New(client))
+}
+
+// S34: a failover under a lock that is held and one that is waited for. Both
+// holders know in time, new locks are granted as soon as the new primary
+// serves, and tokens rise over the promotion.
+func TestSentinelFailover(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"Asked", "Killed", "Stopped"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := testserver.StartSentinel(t)
+			a, b := sentinelLockers(t, s)
+			key, free := newKey(t), newKey(t)
+			const lease = 6 * time.Second
+			ctx, held := acquire(t, a, ttl(lease), key)
+			first := token(t, ctx)
+			waiter := start(t.Context(), b, ttl(lease), key)
+			old := s.Primary(t.Context())
+			queued(t, old.Addr(), key, 1)
+			for _, replica := range s.Replicas(t.Context()) { // else this would be about S30
+				eventually(t, soon, "the lock is copied", func() bool { return exists(t, replica.Addr(), key) })
+			}
+			gap := probe(t, b, free)
+			switch how {
+			case "Asked":
+				s.Failover(t.Context())
+			case "Killed":
+				old.Kill()
+			case "Stopped":
+				old.Stop()
+			}
+			s.AwaitPrimary(t.Context(), old)
+			_, other := acquireSoon(t, b, nil, newKey(t))
+			mustRelease(t, other)
+			t.Logf("no new lock for %v", gap())
+			time.Sleep(lease + lease/2) // kept by renewals at the new primary
+			if err := lock.Check(ctx); err != nil {
+				t.Errorf("lost, though the new primary had it: %v", err)
+			}
+			_ = finish(held)
+			next := receive(t, "the waiter", waiter)
+			if next.err != nil { // it was told so when no primary was to be had
+				wantIs(t, next.err, lock.ErrUnavailable)
+				t.Logf("the waiter: %v", next.err)
+				next.ctx, next.held = acquireSoon(t, b, nil, key)
+			}
+			if second := token(t, next.ctx); second <= first {
+				t.Errorf("token %d after %d", second, first)
+			}
+			mustRelease(t, next.held)
+		})
+	}
+}
+
+// S30: a replica is promoted that has not received the lock. Two holders are
+// possible until the first one's lease ends; it hears of that at its next
+// renewal, and the second has the higher token.
+func TestS30StaleReplicaIsPromoted(t *testing.T) {
+	t.Parallel()
+	primary, replica := testserver.StartRedis(t), replicaOf(t)
+	follow(t, replica, primary)
+	front := newSwitch(t, primary.Addr())
+	a, b := newLocker(t, front.addr()), newLocker(t, front.addr())
+	warm(t, a)
+	key := newKey(t)
+	// Cut the replica off, so that the acquire does not reach it.
+	command(t, replica.Addr(), "REPLICAOF", "127.0.0.1", "1")
+	const lease = 3 * time.Second
+	ctx, held := acquire(t, a, ttl(lease), key)
+	first := token(t, ctx)
+	primary.Kill()
+	command(t, replica.Addr(), "REPLICAOF", "NO", "ONE")
+	front.to(replica.Addr())
+
+	inner, second := acquire(t, b, nil, key)
+	if n := token(t, inner); n <= first {
+		t.Errorf("token %d after %d", n, first)
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(lease):
+		t.Error("the first holder has not heard of its loss")
+	}
+	wantIs(t, context.Cause(ctx), lock.ErrLost)
+	wantIs(t, finish(held), lock.ErrLost)
+	mustRelease(t, second)
+}
+
+// S34: connections that lead to what has become a replica are given up, also
+// where no Sentinel closes them.
+func TestS34Readonly(t *testing.T) {
+	t.Parallel()
+	primary, replica := testserver.StartRedis(t), replicaOf(t)
+	follow(t, replica, primary)
+	front := newSwitch(t, primary.Addr())
+	l := newLocker(t, front.addr())
+	warm(t, l)
+	key := newKey(t)
+	const lease = 3 * time.Second
+	ctx, held := acquire(t, l, ttl(lease), key)
+	eventually(t, soon, "the lock is copied", func() bool { return exists(t, replica.Addr(), key) })
+
+	command(t, replica.Addr(), "REPLICAOF", "NO", "ONE")
+	follow(t, primary, replica)
+	begin := time.Now()
+	err := refused(t, l, try(), newKey(t))
+	wantIs(t, err, lock.ErrUnavailable)
+	wantIsNot(t, err, lock.ErrIndeterminate)
+	if took := time.Since(begin); took > time.Second+lag(begin) {
+		t.Errorf("refused after %v", took)
+	}
+	front.to(replica.Addr()) // as a name that leads elsewhere by now: connections stay where they are
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			_, other := acquire(t, l, nil, newKey(t))
+			mustRelease(t, other)
+		})
+	}
+	all.Wait()
+	time.Sleep(lease + lease/2)
+	if err := lock.Check(ctx); err != nil {
+		t.Errorf("lost: %v", err)
+	}
+	mustRelease(t, held)
+}
+
+// A call ends with its context whatever hangs: Sentinels, primary or both.
+func TestSentinelHung(t *testing.T) {
+	t.Parallel()
+	s := testserver.StartSentinel(t)
+	cold, alsoCold := sentinelLockers(t, s)
+	warmed, alsoWarmed := sentinelLockers(t, s)
+	warm(t, warmed)
+	warm(t, alsoWarmed)
+	stopped := append(append([]*testserver.Instance(nil), s.Sentinels()...), s.Instances()...)
+	for _, node := range stopped {
+		node.Stop()
+	}
+	t.Cleanup(func() {
+		for _, node := range stopped {
+			node.Cont()
+		}
+	})
+	var all sync.WaitGroup
+	for i := range 40 {
+		l := []*lock.Locker{cold, alsoCold, warmed, alsoWarmed}[i%4]
+		all.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var at time.Time
+			defer time.AfterFunc(time.Duration(20+10*i)*time.Millisecond, func() { at = time.Now(); cancel() }).Stop()
+			_, _, err := l.Acquire(ctx, nil, newKey(t))
+			if late := time.Since(at); late > 100*time.Millisecond+lag(at) {
+				t.Errorf("%v late", late)
+			}
+			wantIs(t, err, context.Canceled)
+		})
+	}
+	all.Wait()
+}
+
+// replicaOf starts a server that is to follow another.
+func replicaOf(t testing.TB) *testserver.Instance {
+	return testserver.StartRedis(t, "--repl-ping-replica-period", "1")
+}
+
+// follow makes replica one of primary, and waits for the link.
+func follow(t testing.TB, replica, primary *testserver.Instance) {
+	t.Helper()
+	command(t, replica.Addr(), "REPLICAOF", "127.0.0.1", portOf(primary))
+	// Linked, a replica is not sent anything until its first acknowledgement.
+	writer, err := testserver.Dial(t.Context(), primary.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	eventually(t, 4*soon, fmt.Sprintf("%s follows %s", replica.Addr(), primary.Addr()), func() bool {
+		if infoField(t, replica.Addr(), "replication", "master_link_status") != "up" {
+			return false
+		}
+		_, err := writer.Do(t.Context(), "SET", "follow", "1", "PX", "1000")
+		n, asked := writer.Do(t.Context(), "WAIT", "1", "500")
+		return err == nil && asked == nil && n == int64(1)
+	})
+}
