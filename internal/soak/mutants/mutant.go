@@ -121,7 +121,7 @@ func newBackend(`},
 		patches: []patch{
 			{redisGo, "case *redis.Client:\n", "case *redis.Client:\n\t\tcallers = c\n"},
 			{redisGo, "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
-			{redislock + "lanes.go", "l = newLane(client)", "l = newLane(client)\n\t\tl.client = callers"},
+			{redislock + "renew.go", "pipe := l.client.Pipeline()", "pipe := callers.Pipeline()"},
 		},
 	},
 }
