@@ -5,6 +5,9 @@
 //
 //	412 passed, 0 failed
 //
+// Before that line stands a table of what runs of the conformance suite of lock
+// backends have found, if there were any.
+//
 // Only what fails or skips is shown in full. Where nothing may be skipped (CI=true,
 // or LOCKGEN_TEST_REQUIRE=all), a skipped test fails the run: `go test` itself
 // would call it ok.

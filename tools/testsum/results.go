@@ -39,6 +39,7 @@ type results struct {
 	red      map[string]bool           // packages of which some test failed
 	packages []string                  // go test's closing lines, one per package
 	notices  []string                  // what failed and what was skipped
+	table    conformance
 }
 
 func newResults(out io.Writer, verbose bool) *results {
@@ -87,6 +88,7 @@ func (r *results) add(e event) {
 }
 
 func (r *results) output(t test, text string) {
+	r.table.add(text)
 	switch written := r.open[t]; {
 	case t.name == "":
 		r.packageOutput(text)
@@ -166,9 +168,11 @@ func (r *results) abandon(chosen func(test) bool) {
 
 func (r *results) packageLines() string { return strings.Join(r.packages, "") }
 
-// closing returns what failed and was skipped, and the line of totals.
+// closing returns the table of backends, what failed and was skipped, and the
+// line of totals.
 func (r *results) closing() string {
 	var b strings.Builder
+	b.WriteString(r.table.String())
 	for _, notice := range r.notices {
 		fmt.Fprintln(&b, notice)
 	}

@@ -4,7 +4,8 @@
 //   - Go code is formatted;
 //   - no file that is written by hand is over 400 lines: it does more than one thing;
 //   - nothing is named util, common, helper or misc: such a name says nothing, and
-//     what has no place of its own ends up there.
+//     what has no place of its own ends up there;
+//   - no file is over 1 MiB: it would be a program that go build has left.
 //
 // Usage: treelint [folder]. It leaves out testdata and what tools have generated.
 package main
@@ -23,7 +24,10 @@ import (
 	"strings"
 )
 
-const maxLines = 400
+const (
+	maxLines = 400
+	maxSize  = 1 << 20 // bytes
+)
 
 var (
 	leftOut   = []string{".git", ".cache", "bin", "testdata"}
@@ -62,6 +66,14 @@ func check(tree fs.FS) (findings []string, err error) {
 			findings = append(findings, fmt.Sprintf("%s: the name %q says nothing of what it holds", name, word))
 		}
 		if entry.IsDir() {
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if info.Size() > maxSize {
+			findings = append(findings, fmt.Sprintf("%s: %d bytes, more than %d", name, info.Size(), maxSize))
 			return nil
 		}
 		text, err := content(tree, name)

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// prints is a test that writes what runtime/backends/backendtest would.
+func prints(lines ...string) string {
+	return "import \"fmt\"\n\nfunc TestSuite(t *testing.T) { fmt.Fprint(t.Output(), " +
+		"\"backendtest\\t" + strings.Join(lines, "\\n\"+\n\"backendtest\\t") + "\\n\") }"
+}
+
+func TestConformanceTable(t *testing.T) {
+	sources := map[string]string{
+		"a": prints(`redis\tExclusion\t5\t0\t0`, `redis\tKeys\t6\t0\t0`),
+		"b": prints(`memory\tExclusion\t4\t1\t0`, `memory\tReplies\t2\t0\t2`,
+			`memory\tReplies\tmissing\tLate\tnetwork\tthere is none`, `memory\tReplies\tmissing\tLost\tnetwork\tthere is none`),
+	}
+	want := `conformance (checks passed; [n]: see below)
+backend  Exclusion  Keys     Replies
+redis    5          6        not run
+memory   1 FAILED   not run  2 [1]
+[1] memory: no network: there is none; concerns Replies/Late, Replies/Lost
+2 passed, 0 failed
+`
+	for _, run := range []string{"first", "from the cache"} {
+		out, summary, _ := sum(t, sources)
+		for name, text := range map[string]string{"output": out, "summary": summary} {
+			if !strings.HasSuffix(text, want) {
+				t.Errorf("%s: the %s does not end in\n%s\nbut is\n%s", run, name, want, text)
+			}
+		}
+	}
+}
+
+func TestNoConformanceNoTable(t *testing.T) {
+	out, _, _ := sum(t, map[string]string{"a": green})
+	if strings.Contains(out, "conformance") {
+		t.Errorf("a table of nothing:\n%s", out)
+	}
+}
