@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"net"
-	"strings"
 	"sync"
 	"time"
 )
@@ -86,7 +85,7 @@ func (l *link) readRequests(out chan<- *frame) {
 	defer close(out)
 	r := bufio.NewReader(l.client)
 	for {
-		bytes, err := readFrame(r)
+		bytes, err := l.proxy.format.read(r)
 		if err != nil {
 			return
 		}
@@ -117,7 +116,7 @@ func (l *link) readReplies(out chan<- *frame) {
 	defer endOfReplies()
 	r := bufio.NewReader(l.server)
 	for losing := false; ; {
-		bytes, err := readFrame(r)
+		bytes, err := l.proxy.format.read(r)
 		if err != nil {
 			return
 		}
@@ -165,7 +164,7 @@ func sleepUntil(due time.Time, or context.Context) {
 func (l *link) expectReply(f *frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(f.args) == 0 || strings.HasSuffix(strings.ToUpper(f.args[0]), "SUBSCRIBE") {
+	if len(f.args) == 0 || l.proxy.format.silent(f.args[0]) {
 		return
 	}
 	l.pending = append(l.pending, f)
@@ -175,7 +174,7 @@ func (l *link) expectReply(f *frame) {
 func (l *link) answered(reply []byte) *frame {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if reply[0] == '>' || len(l.pending) == 0 {
+	if l.proxy.format.push(reply) || len(l.pending) == 0 {
 		return &frame{}
 	}
 	request := l.pending[0]

@@ -1,5 +1,5 @@
-// Package faultproxy is a TCP proxy between a Redis client and its server that
-// loses, delays and holds back what a network can lose, delay and hold back. It
+// Package faultproxy is a TCP proxy between a client and its server, a Redis or a
+// ZooKeeper, that loses, delays and holds back what a network can lose, delay and hold back. It
 // knows where a request begins and ends, so that a test can say which command is
 // struck, and can count commands, pipelined ones included.
 //
@@ -29,6 +29,7 @@ const (
 // Proxy stands between clients and one server.
 type Proxy struct {
 	t        testing.TB
+	format   format
 	upstream string
 	addr     string
 	tasks    sync.WaitGroup
@@ -46,8 +47,21 @@ type Proxy struct {
 // New starts a proxy before upstream, "host:port". It ends with the test.
 func New(t testing.TB, upstream string) *Proxy {
 	t.Helper()
+	return start(t, resp, upstream)
+}
+
+// NewZooKeeper is [New] before a ZooKeeper. Its requests are counted and matched
+// by the names that [Op] has.
+func NewZooKeeper(t testing.TB, upstream string) *Proxy {
+	t.Helper()
+	return start(t, zookeeper, upstream)
+}
+
+func start(t testing.TB, f format, upstream string) *Proxy {
+	t.Helper()
 	p := &Proxy{
 		t:        t,
+		format:   f,
 		upstream: upstream,
 		addr:     net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Port(t))),
 		links:    map[*link]bool{},

@@ -9,13 +9,17 @@ import (
 	"time"
 )
 
-// Match chooses requests by their bytes in RESP. It is called under the proxy's
+// Match chooses requests by their bytes, of RESP with [Command], of ZooKeeper with [Op]. It is called under the proxy's
 // lock: it must not call the proxy.
 type Match func(request []byte) bool
 
 // Command matches the command of this name, in either case, whose other words
 // hold each of parts: Command("evalsha", sha), Command("set", "order:1").
 func Command(name string, parts ...string) Match {
+	return matching(arguments, name, parts)
+}
+
+func matching(arguments func([]byte) []string, name string, parts []string) Match {
 	return func(request []byte) bool {
 		args := arguments(request)
 		if len(args) == 0 || !strings.EqualFold(args[0], name) {
@@ -80,7 +84,7 @@ func (h *Held) wait(serverGone context.Context) bool {
 func (p *Proxy) admit(request []byte) *frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f := &frame{bytes: request, args: arguments(request), due: time.Now().Add(p.delays[Requests])}
+	f := &frame{bytes: request, args: p.format.arguments(request), due: time.Now().Add(p.delays[Requests])}
 	if len(f.args) > 0 {
 		p.counts[strings.ToUpper(f.args[0])]++
 	}

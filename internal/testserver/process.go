@@ -184,8 +184,20 @@ func settle(ctx context.Context, s *Server, args []string) (*place, *process, er
 	}
 }
 
+// memoryFolder is Linux's file system in memory.
+const memoryFolder = "/dev/shm"
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 func newPlace(s *Server, bin string, args []string) (*place, error) {
-	dir, err := os.MkdirTemp("", "lockgen-"+s.Name+"-")
+	parent := ""
+	if s.Syncs && isFolder(memoryFolder) {
+		parent = memoryFolder
+	}
+	dir, err := os.MkdirTemp(parent, "lockgen-"+s.Name+"-")
 	if err != nil {
 		return nil, err
 	}

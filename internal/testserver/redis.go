@@ -3,9 +3,11 @@ package testserver
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -17,6 +19,19 @@ var redisServer = &Server{
 	Find:    func() (string, error) { return findBinary("redis-server", "valkey-server") },
 	Command: redisCommand,
 	Probe:   probeRedis,
+}
+
+// redisTLSServer is the same with a second port, for TLS.
+var redisTLSServer = &Server{
+	Name:  "redis",
+	Env:   "LOCKGEN_TEST_REDIS",
+	Ports: 2,
+	Find:  redisServer.Find,
+	Command: func(ctx context.Context, l Launch) (*exec.Cmd, error) {
+		l.Args = append([]string{"--tls-port", strconv.Itoa(l.Ports[1])}, l.Args...)
+		return redisCommand(ctx, l)
+	},
+	Probe: probeRedis,
 }
 
 var sharedRedis = &shared{server: redisServer}
@@ -34,6 +49,17 @@ func Redis(t testing.TB) string {
 func StartRedis(t testing.TB, args ...string) *Instance {
 	t.Helper()
 	return startPrivate(t, redisServer, args)
+}
+
+// StartRedisTLS starts a Redis of the test's own that speaks TLS, with the
+// certificate c, at the address that it returns beside the instance, whose own
+// address is for the test: it speaks no TLS.
+func StartRedisTLS(t testing.TB, c *Certificate, args ...string) (i *Instance, overTLS string) {
+	t.Helper()
+	i = startPrivate(t, redisTLSServer, append([]string{
+		"--tls-cert-file", c.CertFile, "--tls-key-file", c.KeyFile, "--tls-auth-clients", "no",
+	}, args...))
+	return i, net.JoinHostPort("127.0.0.1", strconv.Itoa(i.place.launch.Ports[1]))
 }
 
 func redisCommand(_ context.Context, l Launch) (*exec.Cmd, error) {

@@ -19,6 +19,9 @@ type Server struct {
 	Env string
 	// Ports says how many ports it listens on. The first is the clients'.
 	Ports int
+	// Syncs says that it writes to disk before it answers: its folder had better be
+	// in memory, where there is such a place.
+	Syncs bool
 	// Find returns the path of the binary, or of what stands for it (a jar).
 	Find func() (string, error)
 	// Command returns the command to run, not bound to ctx. It may first write a
@@ -30,7 +33,7 @@ type Server struct {
 }
 
 // Servers are the kinds that the wrapper starts.
-var Servers = []*Server{redisServer}
+var Servers = []*Server{redisServer, etcdServer, zookeeperServer, mysqlServer, postgresServer, consulServer}
 
 // Launch is what one start of a server has to work with.
 type Launch struct {

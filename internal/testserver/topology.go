@@ -17,7 +17,7 @@ func startTopology(
 	t testing.TB, name string, kinds []*Server, assemble func(context.Context, []*Instance) error,
 ) []*Instance {
 	t.Helper()
-	need(t, redisServer)
+	need(t, kinds[0])
 	begin := time.Now()
 	for try := 1; ; try++ {
 		nodes, err := settlePlaces(t, kinds)
