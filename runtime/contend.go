@@ -92,10 +92,11 @@ func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
 	e.rejectTries()
 	e.shard.mu.Unlock()
 
-	timer := time.NewTimer(pollAfter(err))
+	poll := pollAfter(err)
+	due, timer := time.Now().Add(poll), time.NewTimer(poll)
 	defer timer.Stop()
 	for {
-		if fresh := c.subscribe(ctx); !fresh {
+		if fresh := c.subscribe(ctx, due); !fresh {
 			var notice <-chan struct{}
 			if e.subscription != nil {
 				notice = e.subscription.C()
@@ -117,19 +118,23 @@ func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
 		if !isHeld(err) {
 			return lease, err
 		}
-		timer.Reset(pollAfter(err))
+		poll = pollAfter(err)
+		due = time.Now().Add(poll)
+		timer.Reset(poll)
 	}
 }
 
 // subscribe sees to it that the entry has a subscription, where the engine
 // notifies. It reports whether it is new: then a release may have gone by
 // before it stood, and the key is tried again. A failure is no error: the
-// waiter polls, and subscribes again next time.
-func (c *contender) subscribe(ctx context.Context) (fresh bool) {
+// waiter polls, which is due then, and subscribes again next time.
+func (c *contender) subscribe(ctx context.Context, due time.Time) (fresh bool) {
 	n, ok := c.entry.backend.(Notifier)
 	if !ok || c.entry.subscription != nil {
 		return false
 	}
+	ctx, cancel := context.WithDeadline(ctx, due)
+	defer cancel()
 	s, err := n.Subscribe(ctx, &c.acquisition)
 	if err != nil {
 		return false
@@ -193,6 +198,11 @@ func (c *contender) explain(err error) error {
 		if errors.Is(err, kind) {
 			return because(kind, c.endedBy(err))
 		}
+	}
+	select {
+	case <-c.locker.closing: // what was under way may have been cut
+		return because(ErrClosed, c.endedBy(err))
+	default:
 	}
 	return because(ErrUnavailable, c.endedBy(err))
 }

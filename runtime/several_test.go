@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -189,6 +190,31 @@ func TestLossWhileWaitingForAnother(t *testing.T) {
 		require.NoError(t, lock.Check(ctx))
 		require.Equal(t, []string{"b", "a", "b", "a", "b"}, seen(b, &b.keys))
 		require.NoError(t, release(held))
+	})
+}
+
+// The same, of which nobody was told: the clock says so as the last one is taken.
+func TestLeaseOverAsTheLastIsTaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &telling{scripted: newScripted()}
+		l, other := newLocker(t, b, nil), newLocker(t, b, nil)
+		_, held := acquire(t, t.Context(), other, renewed, "b")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			ctx, both, err := l.AcquireAll(t.Context(), lock.Request{Policy: renewed, Key: "a"}, lock.Request{Policy: renewed, Key: "b"})
+			if assert.NoError(t, err) {
+				assert.NoError(t, lock.Check(ctx))
+				assert.NoError(t, release(both))
+			}
+		}()
+		time.Sleep(time.Millisecond)
+		first := b.last()
+		first.mu.Lock()
+		first.earlier = ttl
+		first.mu.Unlock()
+		require.NoError(t, release(held))
+		<-done
 	})
 }
 

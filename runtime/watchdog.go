@@ -55,7 +55,9 @@ func (w *watchdog) add(lk *leased) {
 		w.next = time.Now().Add(time.Hour)
 		w.work.Go(w.run)
 	}
-	lk.due = time.Now().Add(renewAfter(lk.acquisition.TTL))
+	// By its deadline, which counts from before the grant was asked for: one that
+	// was slow to come is renewed at once.
+	lk.due = time.Now().Add(min(max(lk.renewalIn(), 0), renewAfter(lk.acquisition.TTL)))
 	heap.Push(&w.leases, lk)
 	w.wake(lk)
 }

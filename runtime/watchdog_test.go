@@ -136,3 +136,20 @@ func TestRenewAllWithTooFewResults(t *testing.T) {
 type forgetful struct{ *scripted }
 
 func (forgetful) RenewAll(context.Context, []lock.Lease, []time.Duration) []error { return nil }
+
+// A grant that was slow to come is renewed in what is left of its lease.
+func TestSlowGrantIsRenewedInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			lease, err := do()
+			time.Sleep(ttl * 7 / 10)
+			return lease, err
+		}
+		l := newLocker(t, b, nil)
+		ctx, held := acquire(t, t.Context(), l, renewed, "k")
+		time.Sleep(2 * ttl)
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+	})
+}
