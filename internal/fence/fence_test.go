@@ -28,17 +28,47 @@ var fences = []struct {
 	{"runtime", nil, nil},
 	{"runtime/backends/memlock", []string{"runtime"}, nil},
 	{"runtime/backends/redislock", []string{"runtime"}, goRedis},
+	{"runtime/backends/backendtest", []string{"runtime", "internal/lagmeter"}, nil},
+	{"runtime/backends/etcdlock", []string{"runtime"}, etcdClient},
+	{"runtime/backends/sqllock", []string{"runtime"}, nil},
+	{"runtime/backends/zklock", []string{"runtime"}, []string{"github.com/go-zookeeper/zk"}},
 	{"runtime/locktest", []string{"runtime", "runtime/backends/memlock"}, nil},
 
 	{"templates", nil, jennifer},
 	{"generator", []string{"templates"}, slices.Concat(jennifer, goPackages)},
-	{"cmd/lockgen", []string{"generator", "templates"}, slices.Concat(jennifer, goPackages, diff)},
+	{"cmd/lockgen", slices.Concat([]string{"generator", "templates", "runtime"}, checks), slices.Concat(jennifer, goPackages, diff)},
 
 	// What only tests use is in the users' module graphs as well, so it brings nothing.
+	{"internal/lagmeter", nil, nil},
 	{"internal/testserver", nil, nil},
 	{"internal/testserver/cmd", []string{"internal/testserver"}, nil},
 	{"internal/faultproxy", []string{"internal/testserver"}, nil},
+
+	{"lockcheck", checkRooms, checkModules},
+	{"lockcheck/bypass", checkFacts, checkModules},
+	{"lockcheck/collisions", checkGraph, checkModules},
+	{"lockcheck/errlost", checkFacts, checkModules},
+	{"lockcheck/fencing", checkFacts, checkModules},
+	{"lockcheck/lostctx", checkGraph, checkModules},
+	{"lockcheck/nearmiss", checkFacts, checkModules},
+	{"lockcheck/order", checkGraph, checkModules},
+	{"lockcheck/scope", checkFacts, checkModules},
+	{"lockcheck/internal/doctext", nil, nil},
+	{"lockcheck/internal/facts", []string{"generator", "templates"}, checkModules},
+	{"lockcheck/internal/lockgraph", checkFacts, checkModules},
+	{"lockcheck/draw", nil, nil},
+	{"lockcheck/module", checks, checkModules},
 }
+
+// The checks know the generator's parser, and one another through facts alone.
+var (
+	checkFacts = []string{"generator", "templates", "lockcheck/internal/doctext", "lockcheck/internal/facts"}
+	checkGraph = append(slices.Clip(checkFacts), "lockcheck/internal/lockgraph")
+	checkRooms = append(slices.Clip(checkGraph), "lockcheck/bypass", "lockcheck/collisions", "lockcheck/errlost",
+		"lockcheck/fencing", "lockcheck/lostctx", "lockcheck/nearmiss", "lockcheck/order", "lockcheck/scope")
+	checks       = append(slices.Clip(checkRooms), "lockcheck", "lockcheck/draw", "lockcheck/module")
+	checkModules = slices.Concat(jennifer, goPackages)
+)
 
 // A client, and what it cannot do without.
 var (
@@ -48,6 +78,11 @@ var (
 	jennifer   = []string{"github.com/dave/jennifer"}
 	diff       = []string{"github.com/rogpeppe/go-internal/diff"}
 	goPackages = []string{"golang.org/x/tools", "golang.org/x/mod", "golang.org/x/sync"}
+	etcdClient = []string{
+		"go.etcd.io/etcd", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto",
+		"github.com/golang/protobuf", "github.com/grpc-ecosystem/grpc-gateway/v2", "github.com/coreos",
+		"go.uber.org/zap", "go.uber.org/multierr", "golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
+	}
 )
 
 func TestImportsPointOneWay(t *testing.T) {

@@ -84,19 +84,24 @@ func killClient(e *episode, f Planned, r *history.Fault) {
 	}
 }
 
-// The sizes of the commands tell them apart: EVALSHA hash 4 keys... args...
-const (
-	acquireWords = 3 + 4 + 7
-	releaseWords = 3 + 4 + 5
+// What is among their words tells the scripts apart: a release names the
+// channel, an acquire the queue alone, a renewal neither.
+var (
+	channelWord = []byte("\r\nredisson_lock__channel:")
+	queueWord   = []byte("\r\nlockgen:queue:")
 )
 
-// words matches script calls of so many words, or of any number if n is 0.
-func words(n int) faultproxy.Match {
-	sha, whole := faultproxy.Command("evalsha"), faultproxy.Command("eval")
-	prefix := []byte("*" + strconv.Itoa(n) + "\r\n")
-	return func(request []byte) bool {
-		return (n == 0 || bytes.HasPrefix(request, prefix)) && (sha(request) || whole(request))
-	}
+// scripts matches calls of any script.
+func scripts(request []byte) bool {
+	return faultproxy.Command("evalsha")(request) || faultproxy.Command("eval")(request)
+}
+
+func acquires(request []byte) bool {
+	return scripts(request) && bytes.Contains(request, queueWord) && !bytes.Contains(request, channelWord)
+}
+
+func releases(request []byte) bool {
+	return scripts(request) && bytes.Contains(request, channelWord)
 }
 
 // while returns match as long as over is false: a rule of the proxy can't be taken back.
@@ -104,9 +109,9 @@ func while(over *atomic.Bool, match faultproxy.Match) faultproxy.Match {
 	return func(request []byte) bool { return !over.Load() && match(request) }
 }
 
-func swallowAcquires(e *episode, f Planned, r *history.Fault) { swallow(e, f, r, words(acquireWords)) }
-func swallowReleases(e *episode, f Planned, r *history.Fault) { swallow(e, f, r, words(releaseWords)) }
-func swallowAny(e *episode, f Planned, r *history.Fault)      { swallow(e, f, r, words(0)) }
+func swallowAcquires(e *episode, f Planned, r *history.Fault) { swallow(e, f, r, acquires) }
+func swallowReleases(e *episode, f Planned, r *history.Fault) { swallow(e, f, r, releases) }
+func swallowAny(e *episode, f Planned, r *history.Fault)      { swallow(e, f, r, scripts) }
 
 func swallow(e *episode, f Planned, r *history.Fault, match faultproxy.Match) {
 	var over atomic.Bool
@@ -175,7 +180,7 @@ func (e *episode) accept(i int) {
 // late holds an acquire back; its caller may give up meanwhile.
 func late(e *episode, f Planned, r *history.Fault) {
 	var over atomic.Bool
-	held := e.proxies[f.Client].Late(while(&over, words(acquireWords)))
+	held := e.proxies[f.Client].Late(while(&over, acquires))
 	select {
 	case <-held.Arrived():
 		time.Sleep(f.Delay)

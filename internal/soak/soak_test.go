@@ -77,10 +77,10 @@ func TestEveryKindIsDrawn(t *testing.T) {
 // The faults tell acquires from releases by their number of words: this fails when
 // redislock's scripts take other arguments.
 func TestWordsTellScriptsApart(t *testing.T) {
-	var seen [acquireWords + 1]atomic.Int32
+	var seen [2]atomic.Int32
+	const acquire, release = 0, 1
 	proxy := faultproxy.New(t, testserver.Redis(t))
-	for _, n := range []int{acquireWords, releaseWords} {
-		match := words(n)
+	for n, match := range []faultproxy.Match{acquire: acquires, release: releases} {
 		proxy.Late(func(request []byte) bool { // matches nothing, so that it sees all
 			if match(request) {
 				seen[n].Add(1)
@@ -92,7 +92,7 @@ func TestWordsTellScriptsApart(t *testing.T) {
 	defer redisClient.Close()
 	locker := lock.New(redislock.New(redisClient), nil)
 	err := locker.Do(t.Context(), &lock.Policy{Try: true}, t.Name(), func(context.Context) error {
-		if seen[acquireWords].Load() == 0 || seen[releaseWords].Load() != 0 {
+		if seen[acquire].Load() == 0 || seen[release].Load() != 0 {
 			t.Error("the acquire does not look like one, or like a release")
 		}
 		return nil
@@ -100,7 +100,7 @@ func TestWordsTellScriptsApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen[releaseWords].Load() == 0 {
+	if seen[release].Load() == 0 {
 		t.Error("the release does not look like one")
 	}
 	if err := locker.Close(t.Context()); err != nil {

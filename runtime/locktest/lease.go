@@ -73,7 +73,9 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) (end lock.Instant,
 	if err := l.Lease.Renew(ctx, ttl); err != nil {
 		return end, answer, err
 	}
-	l.expires = end
+	if e.clock.left(end) > e.clock.left(l.expires) { // it never shortens a lease
+		l.expires = end
+	}
 	return end, answer, nil
 }
 

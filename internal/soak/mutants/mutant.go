@@ -30,7 +30,7 @@ var mutants = []mutant{
 		name:    "counted",
 		mistake: "a count at the server (HINCRBY) instead of acquisition ids",
 		patches: []patch{
-			{redislock + "acquire.lua", "'HSET', KEYS[1], ARGV[1], 1)", "'HINCRBY', KEYS[1], ARGV[1], 1)"},
+			{redislock + "acquire.lua", "'HSET', KEYS[1], ARGV[1], '1')", "'HINCRBY', KEYS[1], ARGV[1], '1')"},
 			{redislock + "release.lua", "local freed = call('HDEL', KEYS[1], ARGV[1])", `local freed = 0
 if call('HEXISTS', KEYS[1], ARGV[1]) == 1 and call('HINCRBY', KEYS[1], ARGV[1], -1) <= 0 then
   freed = call('HDEL', KEYS[1], ARGV[1])
@@ -80,7 +80,7 @@ end`},
 		name:    "tokens",
 		mistake: "tokens counted by each process",
 		patches: []patch{
-			{redisGo, "first: uint64(value)", "first: ownTokens.Add(1 << 20)"},
+			{redisGo, "first: uint64(c.reply.number)", "first: ownTokens.Add(1 << 20)"},
 			{redisGo, "func newBackend(", "var ownTokens atomic.Uint64\n\nfunc newBackend("},
 		},
 	},
@@ -89,7 +89,7 @@ end`},
 		mistake: "an expiry by the client's wall clock (PEXPIREAT)",
 		patches: []patch{
 			{redislock + "acquire.lua", "'PEXPIRE', KEYS[1], ARGV[2])", "'PEXPIREAT', KEYS[1], ARGV[2])"},
-			{redisGo, "args: []any{a.ID, a.TTL.Milliseconds(), ", "args: []any{a.ID, expiry(a.TTL), "},
+			{redisGo, "{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)}", "{a.ID, strconv.FormatInt(expiry(a.TTL), 10)}"},
 			{redisGo, "func newBackend(", `func expiry(ttl time.Duration) int64 {
 	wrong, _ := time.ParseDuration(os.Getenv("LOCKGEN_SOAK_SKEW"))
 	return time.Now().Add(wrong + ttl).UnixMilli()
@@ -102,7 +102,7 @@ func newBackend(`},
 	{
 		name:    "tombstone",
 		mistake: "an undo that leaves no tombstone",
-		patches: []patch{{redislock + "release.lua", "if ARGV[5] ~= '0' then", "if false then"}},
+		patches: []patch{{redislock + "release.lua", "if ARGV[5] then", "if false then"}},
 		faults:  []string{"late-acquire", "delay-requests", "client-pause"},
 	},
 	{

@@ -41,9 +41,9 @@ func New() *Backend {
 // Acquire implements [lock.Backend].
 func (b *Backend) Acquire(_ context.Context, a *lock.Acquisition) (lock.Lease, error) {
 	sent := lock.Now()
-	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := time.Now() // not before: tokens rise with the clock while a record is forgotten
 	b.purge(now)
 	r := b.keys[a.Key]
 	if r == nil {
@@ -153,8 +153,10 @@ func (l *lease) Renew(_ context.Context, ttl time.Duration) error {
 	if r == nil || r.owner != l.id || !now.Before(r.expires) {
 		return lock.ErrLost
 	}
-	r.expires = now.Add(ttl)
-	l.deadline = sent.Add(ttl)
+	if end := now.Add(ttl); end.After(r.expires) { // it never shortens a lease
+		r.expires = end
+		l.deadline = sent.Add(ttl)
+	}
 	return nil
 }
 

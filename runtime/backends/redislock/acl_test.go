@@ -62,7 +62,7 @@ func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
 	ctx, held := acquire(t, one, ttl(lease), key)
 	err := refused(t, two, &lock.Policy{Wait: 300 * time.Millisecond}, key)
 	wantIs(t, err, lock.ErrNotAcquired)
-	eventually(t, soon, "whoever gave up has left the queue", func() bool { return !exists(t, server, queueOf(key)) })
+	eventually(t, soon, "whoever gave up has left the queue", func() bool { return places(t, server, key) == 0 })
 	waiting := start(t.Context(), two, ttl(lease), key)
 	queued(t, server, key, 1)
 	timer := time.NewTimer(lease * 3 / 2)
@@ -133,7 +133,7 @@ func TestEachMissingRight(t *testing.T) {
 			for range 2 { // the second one finds the tokens of the first
 				begin := time.Now()
 				_, held, err := l.Acquire(t.Context(), ttl(time.Second), key)
-				if took := time.Since(begin); took > time.Second+lag(begin) {
+				if took := time.Since(begin); took > time.Second+meter.Since(begin) {
 					t.Errorf("answered after %v", took)
 				}
 				if err == nil {
@@ -171,7 +171,7 @@ func TestWithoutPexpireOrDelNothingIsLeft(t *testing.T) {
 	begin := time.Now()
 	err := l.Do(t.Context(), nil, key, func(context.Context) error { t.Error("the method ran"); return nil })
 	wantIs(t, err, lock.ErrUnavailable)
-	if took := time.Since(begin); took > 500*time.Millisecond+lag(begin) {
+	if took := time.Since(begin); took > 500*time.Millisecond+meter.Since(begin) {
 		t.Errorf("answered after %v", took)
 	}
 	if exists(t, addr, key) {
@@ -220,7 +220,7 @@ func TestPublishDenied(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	if took := next.at.Sub(released); took > 2200*time.Millisecond+lag(released) { // a subscription's limit and a poll
+	if took := next.at.Sub(released); took > 2200*time.Millisecond+meter.Since(released) { // a subscription's limit and a poll
 		t.Errorf("the next holder came after %v", took)
 	}
 	mustRelease(t, next.held)

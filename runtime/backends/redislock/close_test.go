@@ -41,7 +41,7 @@ func TestCloseClosesTheConnections(t *testing.T) {
 
 	closeLocker(t, one)
 	wantIs(t, receive(t, "an answer", waiting).err, lock.ErrClosed)
-	eventually(t, time.Second, "the queue is gone", func() bool { return !exists(t, addr, queueOf("key")) })
+	eventually(t, time.Second, "the queue is gone", func() bool { return places(t, addr, "key") == 0 })
 	mustRelease(t, held)
 	_, held = acquire(t, two, nil, "key") // the backend lives on for the other
 	mustRelease(t, held)
@@ -86,7 +86,7 @@ func TestCloseWithAHungServer(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 	_ = l.Close(short)
-	if took := time.Since(begin); took > 1500*time.Millisecond+lag(begin) { // the clean-up has a second
+	if took := time.Since(begin); took > 1500*time.Millisecond+meter.Since(begin) { // the clean-up has a second
 		t.Errorf("Close took %v", took)
 	}
 	if err := receive(t, "an answer", waiting).err; !errors.Is(err, lock.ErrClosed) && !errors.Is(err, lock.ErrIndeterminate) {

@@ -12,7 +12,7 @@ import (
 // in time; others get locks as soon as the new master serves; tokens rise.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"Asked", "Killed"} {
+	for _, how := range []string{"Asked", "Killed", "Stopped"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			c := testserver.StartCluster(t)
@@ -34,6 +34,8 @@ func TestClusterFailover(t *testing.T) {
 			mustRelease(t, receive(t, "the waiter", waiter).held)
 			_, other := acquire(t, b, nil, free)
 			mustRelease(t, other)
+			outlasting := start(t.Context(), b, nil, key)
+			queued(t, old.Addr(), key, 1)
 			copied(t, c, old, key)
 			gap := probe(t, b, free)
 			switch how {
@@ -41,14 +43,19 @@ func TestClusterFailover(t *testing.T) {
 				c.Failover(t.Context(), old)
 			case "Killed":
 				old.Kill()
+			case "Stopped":
+				old.Stop()
+				t.Cleanup(old.Cont)
 			}
 			c.AwaitMaster(t.Context(), key, old)
 			begin := time.Now()
 			_, other = acquireSoon(t, b, nil, free)
 			mustRelease(t, other)
-			if took := time.Since(begin); took > 2*time.Second+lag(begin) {
+			took := time.Since(begin)
+			if took > 2*time.Second+meter.Since(begin) {
 				t.Errorf("the new master serves, and is found after %v", took)
 			}
+			t.Logf("found after %v", took)
 			t.Logf("no new lock for %v", gap())
 
 			time.Sleep(lease + lease/2) // kept by renewals at the new master
@@ -56,13 +63,68 @@ func TestClusterFailover(t *testing.T) {
 				t.Errorf("lost, though the new master had it: %v", err)
 			}
 			wantIs(t, refused(t, b, try(), key), lock.ErrNotAcquired)
+			select {
+			case next := <-outlasting:
+				t.Fatalf("the waiter did not wait: %v", next.err)
+			default:
+			}
 			_ = finish(held)
-			ctx, held = acquireSoon(t, b, nil, key)
-			if second := token(t, ctx); second <= first {
+			next := receive(t, "the waiter", outlasting)
+			if next.err != nil {
+				t.Fatalf("the waiter: %v", next.err)
+			}
+			if second := token(t, next.ctx); second <= first {
 				t.Errorf("token %d after %d", second, first)
 			}
-			mustRelease(t, held)
+			mustRelease(t, next.held)
 			testClusterListenerReturns(t, c, a, b)
+			for range 3 {
+				woken(t, waiting, b, &clusteredJava{t, c, key}, "SPUBLISH", func() {})
+			}
 		})
+	}
+}
+
+// When all servers are gone, who waits is told so after a while, and those who
+// come after that at once.
+func TestClusterGone(t *testing.T) {
+	t.Parallel()
+	c := testserver.StartCluster(t)
+	l := clusterLocker(t, c)
+	warm(t, l)
+	for _, node := range c.Nodes() {
+		node.Kill()
+	}
+	time.Sleep(2 * rested) // a call right behind another learns of the end by having no answer
+	begin := time.Now()
+	_, _, err := l.Acquire(t.Context(), try(), newKey(t))
+	wantIs(t, err, lock.ErrUnavailable)
+	if took := time.Since(begin); took > time.Second+meter.Since(begin) {
+		t.Errorf("who does not wait was told after %v", took)
+	}
+	begin = time.Now()
+	key := newKey(t)
+	var all []<-chan outcome
+	for range 8 { // in line behind one another
+		all = append(all, start(t.Context(), l, nil, key))
+	}
+	var first time.Duration
+	for _, one := range all {
+		select {
+		case o := <-one:
+			wantIs(t, o.err, lock.ErrUnavailable)
+			wantIsNot(t, o.err, lock.ErrIndeterminate)
+			if took := time.Since(begin); first == 0 || took < first {
+				first = took
+			}
+		case <-time.After(2 * outageLimit):
+			t.Fatal("never told")
+		}
+	}
+	if first < outageLimit/2 {
+		t.Errorf("the first that waited was told after %v", first)
+	}
+	if took := time.Since(begin); took > outageLimit+8*time.Second+meter.Since(begin) {
+		t.Errorf("all were told after %v", took)
 	}
 }

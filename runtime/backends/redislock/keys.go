@@ -12,9 +12,8 @@ import (
 // redisson_lock__channel:{name}); the rest is ours, and says so.
 type keys struct {
 	lock    string
-	token   string
 	queue   string
-	undone  string // a prefix; the acquisition's id follows
+	token   string
 	channel string
 }
 
@@ -30,13 +29,10 @@ func keysOf(name string) (keys, error) {
 	if err != nil {
 		return keys{}, err
 	}
-	return keys{
-		lock:    name,
-		token:   "lockgen:token:" + tag,
-		queue:   "lockgen:queue:" + tag,
-		undone:  "lockgen:undone:" + tag + ":",
-		channel: "redisson_lock__channel:" + tag,
-	}, nil
+	const queue, token, channel = "lockgen:queue:", "lockgen:token:", "redisson_lock__channel:"
+	all := queue + tag + token + tag + channel + tag // one allocation
+	q, t := len(queue)+len(tag), len(token)+len(tag)
+	return keys{lock: name, queue: all[:q], token: all[q : q+t], channel: all[q+t:]}, nil
 }
 
 // tagged returns name such that prefix + tagged(name) is in the Redis Cluster

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,8 +19,9 @@ import (
 const (
 	// laneWidth is how many connections a lane sends on.
 	laneWidth = 2
-	// laneBatch is how many calls one pipeline carries at most.
-	laneBatch = 128
+	// laneBatch is how many calls one pipeline carries at most, and laneLeast how
+	// many go together before any are left for the one behind it.
+	laneBatch, laneLeast = 128, 8
 )
 
 // lane sends the calls of concurrent goroutines to one server. A call that
@@ -32,21 +35,37 @@ type lane struct {
 	waiting []*call
 	free    []*link
 	links   []*link // free or in use
+	beat    chan struct{}
 
-	checked atomic.Bool // that the server may be trusted with locks
+	used   time.Time // when it was asked for last, in a Cluster; under the lanes' mutex
+	outage outage    // likewise
+
+	troubled atomic.Bool // there is an outage
 }
 
-// call is one script on its way.
-type call struct {
+// request is one script with its arguments.
+type request struct {
 	script *script
-	keys   []string
-	args   []any
-	asking bool // the server was named by an ASK
+	keys   [3]string
+	args   [5]string
+	nkeys  int
+	nargs  int
 	copies copies
+
+	splits  bool // its caller knows another way where keys are in two places
+	patient bool // its caller would rather wait for another server than be refused
+}
+
+// call is one request on its way to one server.
+type call struct {
+	request
+	asking bool // the server was named by an ASK
+	probe  bool // find out first whether the server lets us set an expiry
+	whole  bool // with its script, which the server does not know
 
 	state atomic.Int32 // waiting, sent or left
 	sent  lock.Instant // from before it was sent
-	reply any
+	reply reply
 	err   error
 	done  chan struct{}
 }
@@ -62,40 +81,65 @@ var (
 	errNotSent = errors.New("not sent")
 	// errNoAnswer says that a call may have run, or may yet run.
 	errNoAnswer = errors.New("no answer")
+	// errNoGreeting goes with errNotSent where a server was reached, and fell
+	// silent before anything was asked of it.
+	errNoGreeting = errors.New("no connection")
 )
 
-func newLane(client *redis.Client) *lane {
+func newLane(client *redis.Client, wary bool) *lane {
 	l := &lane{client: client}
 	for range laneWidth {
-		l.links = append(l.links, newLink(client))
+		l.links = append(l.links, newLink(client, wary))
 	}
 	l.free = append(l.free, l.links...)
 	return l
 }
 
-// do runs c and returns its reply. It returns as soon as ctx ends: with
-// errNotSent if c was not sent and will not be, else with errNoAnswer.
-func (l *lane) do(ctx context.Context, c *call) (any, error) {
+// do runs c, whose reply is there if it returns nil. It returns when ctx ends:
+// with errNotSent if c was not sent and will not be, else with errNoAnswer.
+func (l *lane) do(ctx context.Context, c *call) error {
 	l.mu.Lock()
 	if len(l.free) > 0 {
 		s := l.take()
 		l.mu.Unlock()
-		reply, err := s.one(ctx, c)
+		err := s.one(ctx, c)
 		l.put(s)
-		return reply, err
+		return err
 	}
 	c.done = make(chan struct{})
 	l.waiting = append(l.waiting, c)
+	beat := l.nextBeat()
 	l.mu.Unlock()
 	select {
 	case <-c.done:
-		return c.reply, c.err
+		return c.err
+	case <-beat:
+	}
+	select {
+	case <-c.done:
+		return c.err
 	case <-ctx.Done():
 		if c.state.CompareAndSwap(waiting, left) {
-			return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+			return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 		}
-		return nil, fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
+		return fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
 	}
+}
+
+// nextBeat returns a channel that is closed soon. Calls that are answered before
+// need not ask to be told of the end of their context, which costs as much as a
+// call. The lane is locked.
+func (l *lane) nextBeat() <-chan struct{} {
+	if l.beat == nil {
+		l.beat = make(chan struct{})
+		time.AfterFunc(glance, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			close(l.beat)
+			l.beat = nil
+		})
+	}
+	return l.beat
 }
 
 // take takes a free link, the one used last: its connection is warm. The lane
@@ -117,217 +161,120 @@ func (l *lane) put(s *link) {
 	go l.serve(s)
 }
 
-// serve sends pipelines on s until no call waits.
+// serve sends pipelines on s until no call waits, each behind the one before it.
 func (l *lane) serve(s *link) {
+	var ahead flight
 	for {
-		l.mu.Lock()
-		n := min(len(l.waiting), laneBatch)
-		if n == 0 {
-			l.waiting = nil
-			l.free = append(l.free, s)
-			l.mu.Unlock()
-			return
+		batch := l.batch(len(ahead.calls))
+		flying := len(ahead.calls) > 0
+		if !flying && len(batch) == 0 {
+			if l.rest(s) {
+				return
+			}
+			continue
 		}
-		batch := l.waiting[:n:n]
-		l.waiting = l.waiting[n:]
-		l.mu.Unlock()
-		s.many(batch)
+		var next flight
+		follows := flying && s.follows(ahead, batch)
+		if follows {
+			next = s.send(batch, true)
+		}
+		if flying {
+			l.again(s.land(ahead))
+		}
+		if !follows && len(batch) > 0 {
+			next = s.send(batch, false)
+		}
+		ahead = next
+		if len(batch) > 0 {
+			// Those who were answered may have something to send at once: one
+			// pipeline for all of them.
+			runtime.Gosched()
+		}
 	}
+}
+
+// batch takes those who go in the next pipeline: half of all who are under way, so
+// that one half is at the server while the other is here; or all where replicas are
+// asked, because nothing goes behind such a pipeline.
+func (l *lane) batch(flying int) []*call {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.waiting), laneBatch)
+	if n > 0 && l.waiting[0].copies.want == 0 {
+		n = min(n, max(laneLeast, (len(l.waiting)+flying+1)/2))
+	}
+	batch := l.waiting[:n:n]
+	l.waiting = l.waiting[n:]
+	return batch
+}
+
+// again puts calls before those who wait.
+func (l *lane) again(calls []*call) {
+	if len(calls) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(calls, l.waiting...)
+}
+
+// rest frees s if no call waits.
+func (l *lane) rest(s *link) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) > 0 {
+		return false
+	}
+	s.end()
+	l.waiting = nil
+	l.free = append(l.free, s)
+	return true
 }
 
 // close ends all connections, those in use as well.
 func (l *lane) close() error {
 	var err error
 	for _, s := range l.links {
-		err = errors.Join(err, s.client.Close())
+		err = errors.Join(err, s.close())
 	}
 	return err
 }
 
-// link is one connection, in use by one goroutine at a time. It is a client
-// with a pool of one, dialed by us, because go-redis, which passes a deadline
-// on to its connection, knows no way to pass on a cancellation.
-type link struct {
-	client *redis.Client
-
-	mu    sync.Mutex
-	conn  net.Conn
-	dials uint64
-	turn  uint64 // counts uses, so that a late interruption strikes no other
-}
-
-func newLink(client *redis.Client) *link {
-	s := &link{}
-	o := *client.Options()
-	o.PoolSize = 1
-	o.MaxRetries = -1
-	dial := o.Dialer
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		s.mu.Lock()
-		s.conn = conn
-		s.dials++
-		s.mu.Unlock()
-		return conn, err
-	}
-	s.client = redis.NewClient(&o)
-	return s
-}
-
-// dialed returns a number that changes with the connection.
-func (s *link) dialed() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dials
-}
-
-// one runs c, and cuts the connection if ctx ends before the answer is there.
-func (s *link) one(ctx context.Context, c *call) (any, error) {
-	if ctx.Done() == nil {
-		return s.process(ctx, c)
-	}
-	s.mu.Lock()
-	turn := s.turn
-	s.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.turn == turn && s.conn != nil {
-			s.conn.Close()
-		}
-	})
-	reply, err := s.process(ctx, c)
-	if !stop() {
-		s.mu.Lock()
-		s.turn++
-		s.mu.Unlock()
-		if err != nil && !isAnswer(err) {
-			err = fmt.Errorf("%w: %w", err, ctx.Err())
-		}
-	}
-	return reply, err
-}
-
-func (s *link) process(ctx context.Context, c *call) (any, error) {
-	c.sent = lock.Now()
-	err := s.send(ctx, c, false)
-	if err != nil && isUnknownScript(err) {
-		c.sent = lock.Now()
-		err = s.send(ctx, c, true)
-	}
-	if err == nil && c.copies.want > 0 {
-		err = s.copied(ctx, []*call{c})
-	}
-	return c.reply, classify(err)
-}
-
-func (s *link) send(ctx context.Context, c *call, whole bool) error {
-	cmd := c.command(ctx, whole)
-	var err error
+// appendTo appends c as it is sent: by the script's hash, or whole.
+func (c *call) appendTo(b []byte) []byte {
 	if c.asking {
-		pipe := s.client.Pipeline()
-		_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
-		_ = pipe.Process(ctx, cmd)
-		_, err = pipe.Exec(ctx)
-		if cmd.Err() != nil {
-			err = cmd.Err()
-		}
+		b = appendCommand(b, "asking")
+	}
+	n := c.nargs
+	if c.probe {
+		n = len(c.args)
+	}
+	b = appendHead(b, 3+c.nkeys+n)
+	if c.whole {
+		b = appendText(appendText(b, "eval"), c.script.source)
 	} else {
-		err = s.client.Process(ctx, cmd)
+		b = append(b, c.script.head...)
 	}
-	c.reply = cmd.Val()
-	return err
-}
-
-// many runs calls in one pipeline; those whose script the server does not know
-// go once more, with the script. Their callers may leave meanwhile.
-func (s *link) many(calls []*call) {
-	live := calls[:0]
-	for _, c := range calls {
-		if c.state.CompareAndSwap(waiting, sent) {
-			live = append(live, c)
+	b = appendText(b, strconv.Itoa(c.nkeys))
+	for _, k := range c.keys[:c.nkeys] {
+		b = appendText(b, k)
+	}
+	for _, a := range c.args[:c.nargs] {
+		b = appendText(b, a)
+	}
+	if c.probe {
+		for _, a := range probing[c.nargs:] {
+			b = appendText(b, a)
 		}
 	}
-	again := s.pipeline(live, false)
-	s.pipeline(again, true)
+	return b
 }
 
-// pipeline runs calls and ends each, but for those that it returns.
-func (s *link) pipeline(calls []*call, whole bool) (unknown []*call) {
-	if len(calls) == 0 {
-		return nil
-	}
-	now := lock.Now()
-	ctx := context.Background()
-	cmds := make([]redis.Cmder, len(calls))
-	pipe := s.client.Pipeline()
-	for i, c := range calls {
-		c.sent = now
-		if c.asking {
-			_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
-		}
-		cmds[i] = c.command(ctx, whole)
-		_ = pipe.Process(ctx, cmds[i])
-	}
-	_, failed := pipe.Exec(ctx)
-	done := make([]*call, 0, len(calls))
-	for i, c := range calls {
-		cmd := cmds[i].(*redis.Cmd)
-		err := cmd.Err()
-		if err == nil && failed != nil && cmd.Val() == nil {
-			err = failed
-		}
-		if err != nil && !whole && isUnknownScript(err) {
-			unknown = append(unknown, c)
-			continue
-		}
-		c.reply, c.err = cmd.Val(), classify(err)
-		done = append(done, c)
-	}
-	if err := s.copied(ctx, done); err != nil {
-		for _, c := range done {
-			c.err = err
-		}
-	}
-	for _, c := range done {
-		close(c.done)
-	}
-	return unknown
-}
+// probing are the arguments of an acquire that finds out first whether it can
+// give the lock an expiry.
+var probing = [...]string{2: "1", 3: strconv.FormatInt(loneRemembered.Milliseconds(), 10), 4: "probe"}
 
-// command returns c as go-redis sends it: by the script's hash, or whole.
-func (c *call) command(ctx context.Context, whole bool) *redis.Cmd {
-	args := make([]any, 0, 3+len(c.keys)+len(c.args))
-	if whole {
-		args = append(args, "eval", c.script.source, len(c.keys))
-	} else {
-		args = append(args, "evalsha", c.script.hash, len(c.keys))
-	}
-	for _, k := range c.keys {
-		args = append(args, k)
-	}
-	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
-	if len(c.keys) > 0 {
-		cmd.SetFirstKeyPos(3)
-	}
-	return cmd
-}
-
-func isUnknownScript(err error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
-
-// classify wraps err by what it says of the call's fate: errNotSent,
-// errNoAnswer, or (an error that the server answered) neither.
-func classify(err error) error {
-	var dial *net.OpError
-	switch {
-	case err == nil, isAnswer(err), errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
-		return err
-	case errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted),
-		errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("%w: %w", errNotSent, err)
-	}
-	return fmt.Errorf("%w: %w", errNoAnswer, err)
-}
+func isUnknownScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 // isAnswer reports whether err is what the server said, and not about the way there.
 func isAnswer(err error) bool {

@@ -19,11 +19,18 @@ type lanes struct {
 	roams bool                 // another server may take the place of one that is gone
 	node  redis.ClusterOptions // the timeouts for a node's calls
 
+	evicting bool          // servers that may evict locks will do
+	idle     time.Duration // how long a lane to a server that is no master any more may be of use
+	moving   func()        // is told when servers may have changed places
+
 	mu      sync.Mutex
 	all     map[place]*lane
 	clients map[string]*redis.Client // by address, in a Cluster: go-redis closes its own as it likes
 	mapped  bool                     // there is a map of slots: to find a master asks nobody any more
 	mapping *mapping                 // the attempt to get one that is under way
+	outage  outage                   // of the map
+	sweeper *time.Timer              // set while there may be lanes to close
+	closed  bool
 	work    sync.WaitGroup
 }
 
@@ -61,16 +68,12 @@ func (ls *lanes) cluster() *redis.ClusterClient {
 // of returns the lane to the server that owns key, or to where a server sent
 // the call. copied is for calls that wait for replicas.
 func (ls *lanes) of(ctx context.Context, key string, to route, copied bool) (*lane, error) {
-	client, addr := ls.single()
-	if client == nil {
-		master, err := ls.master(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		client, addr = master, master.Options().Addr
-		if to.addr != "" {
-			addr = to.addr
-		}
+	client, addr, err := ls.home(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if to.addr != "" && addr != "" {
+		addr = to.addr
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -80,15 +83,32 @@ func (ls *lanes) of(ctx context.Context, key string, to route, copied bool) (*la
 		if ls.all == nil {
 			ls.all = map[place]*lane{}
 		}
-		l = newLane(ls.clientAt(client, addr))
+		l = newLane(ls.clientAt(client, addr), !ls.evicting)
 		ls.all[at] = l
+	}
+	if addr != "" {
+		l.used = time.Now()
 	}
 	return l, nil
 }
 
-func (ls *lanes) single() (client *redis.Client, addr string) {
-	client, _ = ls.own.(*redis.Client)
-	return client, ""
+// home returns go-redis's client of the server that owns key as far as we know
+// and, in a Cluster, its address.
+func (ls *lanes) home(ctx context.Context, key string) (client *redis.Client, addr string, err error) {
+	if client, ok := ls.own.(*redis.Client); ok {
+		return client, "", nil
+	}
+	if client, err = ls.master(ctx, key); err != nil {
+		return nil, "", err
+	}
+	return client, client.Options().Addr, nil
+}
+
+// like is clientAt for who has not locked ls.
+func (ls *lanes) like(client *redis.Client, addr string) *redis.Client {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.clientAt(client, addr)
 }
 
 // clientAt returns our client of the Cluster's node at addr, made like that of
@@ -158,6 +178,10 @@ func (ls *lanes) read(m *mapping, key string) {
 func (ls *lanes) close() error {
 	ls.mu.Lock()
 	var err error
+	ls.closed = true
+	if ls.sweeper != nil {
+		ls.sweeper.Stop()
+	}
 	for _, l := range ls.all {
 		err = errors.Join(err, l.close())
 	}
@@ -174,9 +198,12 @@ func (ls *lanes) close() error {
 // of the servers is asked for anew; that is done in the background.
 func (ls *lanes) passing(err error, begin time.Time) (to route, passing bool) {
 	if !isAnswer(err) {
+		if !errors.Is(err, errNotSent) && !errors.Is(err, errNoAnswer) {
+			return route{}, false // the server is unfit
+		}
 		ls.reload()
 		gone := errors.Is(err, errNotSent) && ls.roams && !errors.Is(err, redis.ErrClosed)
-		return route{}, gone || errors.Is(err, errNoAnswer)
+		return route{}, gone || errors.Is(err, errNoAnswer) || errors.Is(err, errNoGreeting)
 	}
 	text := err.Error()
 	if moved, ok := strings.CutPrefix(text, "MOVED "); ok {
@@ -201,9 +228,17 @@ func (ls *lanes) passing(err error, begin time.Time) (to route, passing bool) {
 	return route{}, false
 }
 
+// reload has what is known of the servers asked for anew, and told to those
+// whom it concerns. It does not wait.
 func (ls *lanes) reload() {
+	ls.refresh()
+	ls.moving()
+}
+
+func (ls *lanes) refresh() {
 	if cluster := ls.cluster(); cluster != nil {
-		cluster.ReloadState(context.Background()) // does not wait
+		cluster.ReloadState(context.Background())
+		ls.sweepLater()
 	}
 }
 
@@ -216,27 +251,4 @@ func target(redirection string) string {
 		return ""
 	}
 	return addr
-}
-
-// mayEvict returns an error if the server's configuration lets it evict locks.
-func (l *lane) mayEvict() error {
-	text, err := l.client.Info(context.Background(), "memory").Result()
-	if isAnswer(err) {
-		return nil // no right to ask, or no such command: it can't be known
-	}
-	if err != nil {
-		return classify(err)
-	}
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
-		}
-	}
-	limited := info["maxmemory"] != "" && info["maxmemory"] != "0"
-	if policy := info["maxmemory_policy"]; limited && policy != "noeviction" {
-		return fmt.Errorf("the server may evict locks: its maxmemory-policy is %s; set noeviction, "+
-			"or accept it by redislock.Options.AllowEviction", policy)
-	}
-	return nil
 }

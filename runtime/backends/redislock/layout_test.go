@@ -206,7 +206,7 @@ func TestKeysShareASlot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range append(k.of("0f8fad5b-d9cb-469f-a165-70867728950e:1"), k.channel) {
+		for _, key := range []string{k.lock, k.queue, k.token, k.channel} {
 			want := command(t, addr, "CLUSTER", "KEYSLOT", name)
 			if got := command(t, addr, "CLUSTER", "KEYSLOT", key); got != want || int64(slot(key)) != got {
 				t.Errorf("slot of %q is %v by Redis and %d by us, of the lock %v", key, got, slot(key), want)

@@ -3,17 +3,13 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
-
-// of returns the keys in the order of the scripts' KEYS.
-func (k *keys) of(id string) []string {
-	return []string{k.lock, k.token, k.queue, k.undone + id}
-}
 
 // lease implements [lock.Lease].
 type lease struct {
@@ -57,8 +53,8 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	if l.n > 1 {
 		used = strconv.FormatUint(last, 10)
 	}
-	c := release(l.keys, l.id, used, "", tombstone(l.unanswered, time.Duration(l.ttl.Load())))
-	reply, unanswered, err := l.backend.run(ctx, l.key, c)
+	buried := tombstone(l.unanswered, time.Duration(l.ttl.Load()))
+	freed, unanswered, err := l.backend.free(ctx, l.key, release(l.keys, l.id, used, "", buried), buried)
 	if unanswered {
 		l.freed.Store(true)
 	}
@@ -68,7 +64,10 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		}
 		return err
 	}
-	if freed, _ := reply.(int64); freed == 0 && !freedBefore && !unanswered {
+	if freed.reply.kind != ':' {
+		return fmt.Errorf("the server's answer to a lock script makes no sense: %v", freed.reply)
+	}
+	if freed.reply.number == 0 && !freedBefore && !unanswered {
 		return lock.ErrLost
 	}
 	// Freed, or freed before by an attempt whose answer was lost.

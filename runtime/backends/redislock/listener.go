@@ -18,47 +18,93 @@ const (
 	// linger is how long a subscription outlives its last waiter: a key that is
 	// fought for is not subscribed to at every turn.
 	linger = time.Second
-	// quiet is how long the connection may say nothing before it is pinged. A
-	// dead one costs waiters no more than a poll, so there is no hurry.
-	quiet = 15 * time.Second
 )
 
 // listener hears of releases, for all keys and Lockers of a Backend, on one
-// connection, which is made for the first waiter. When that connection is
-// lost, go-redis makes it anew and subscribes again; every waiter is told
-// then, as a notice may have been missed.
+// connection, in a Cluster on one to each master with locks that are waited for.
+// A connection is made for the first waiter. When it is lost, or a slot goes to
+// another master, what was listened for there is subscribed to anew, and every
+// waiter is told then, as a notice may have been missed.
+//
+// In a Cluster it listens on a lock's plain channel and, from Redis 7.0 on, on
+// the sharded one of the same name. Redisson announces a release on either,
+// depending on its version; ours are announced on both.
 type listener struct {
-	client redis.UniversalClient
+	// route returns a client of the server of channel's slot and, in a Cluster,
+	// that server's address.
+	route     func(ctx context.Context, channel string) (like *redis.Client, addr string, err error)
+	at        func(like *redis.Client, addr string) *redis.Client // ours for that address
+	reload    func()                                              // what is known of the servers; does not wait
+	clustered bool
 
 	mu     sync.Mutex
-	pubsub *redis.PubSub // nil until somebody waits
 	topics map[string]*topic
+	ears   map[string]*ear // by address
+	away   map[string]*retry
+	doubts time.Time // until then the servers may have changed places
 	closed bool
-	work   chan struct{} // there are topics to subscribe to, or to leave
-	stop   chan struct{}
+	tended bool          // tend runs
+	work   chan struct{} // there is something for it to do
+	alive  context.Context
+	stop   context.CancelFunc
 	done   sync.WaitGroup
 }
 
+// source is one of the two kinds of channel.
+type source int
+
+const (
+	plain source = iota
+	sharded
+)
+
+// standing is what has become of a subscription at the server.
+type standing int
+
+const (
+	unasked standing = iota
+	asked
+	stands
+	denied
+)
+
 // topic is the channel of one lock.
 type topic struct {
+	channel   string
 	waiters   map[*subscription]struct{}
 	idle      time.Time // since when it has none
-	asked     bool      // the server was asked for it
 	confirmed chan struct{}
-	directed  bool        // the next '0' belongs to a notice for one process
-	missed    *time.Timer // when the turn of the one that was called last is over
+	failed    chan struct{} // closed instead, when there is an err
+	err       error
+
+	ear    *ear // nil while it has none
+	states [sharded + 1]standing
+	due    time.Time // when to look for an ear for it
+	mapped string    // the server that the map of slots names
+	told   string    // the one that a server named since
+	hops   int       // from server to server, without being taken
+
+	directed int // so many '0's belong to a notice for one process
+	copied   string
+	copiedAt time.Time
+	missed   *time.Timer // when the turn of the one that was called last is over
 }
 
 // subscription implements [lock.Subscription].
 type subscription struct {
 	listener *listener
-	channel  string
+	topic    *topic
 	process  string
 	c        chan struct{}
 }
 
-func newListener(client redis.UniversalClient) *listener {
-	return &listener{client: client, topics: map[string]*topic{}, work: make(chan struct{}, 1), stop: make(chan struct{})}
+func newListener(ls *lanes) *listener {
+	l := &listener{
+		route: ls.home, at: ls.like, reload: ls.refresh, clustered: ls.cluster() != nil,
+		topics: map[string]*topic{}, ears: map[string]*ear{}, away: map[string]*retry{}, work: make(chan struct{}, 1),
+	}
+	l.alive, l.stop = context.WithCancel(context.Background())
+	return l
 }
 
 // Subscribe implements [lock.Notifier].
@@ -71,53 +117,67 @@ func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subs
 }
 
 func (l *listener) subscribe(ctx context.Context, channel, process string) (lock.Subscription, error) {
-	s := &subscription{listener: l, channel: channel, process: process, c: make(chan struct{}, 1)}
-	confirmed, err := l.join(s)
-	if err != nil {
+	s := &subscription{listener: l, process: process, c: make(chan struct{}, 1)}
+	if err := l.join(s, channel); err != nil {
 		return nil, err
 	}
 	limit := time.NewTimer(confirmLimit)
 	defer limit.Stop()
+	var err error
 	select {
-	case <-confirmed:
+	case <-s.topic.confirmed:
 		return s, nil
+	case <-s.topic.failed:
+		err = s.topic.err
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-limit.C:
+		if l.contented(s.topic) {
+			return s, nil
+		}
 		err = fmt.Errorf("no subscription to %s within %v", channel, confirmLimit)
 	}
 	s.Close()
 	return nil, err
 }
 
-// join adds s to its topic and returns what is closed once the server has
-// confirmed that.
-func (l *listener) join(s *subscription) (confirmed <-chan struct{}, err error) {
+// join adds s to the topic of channel.
+func (l *listener) join(s *subscription, channel string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, errClosed
+		return errClosed
 	}
-	if l.pubsub == nil {
-		l.pubsub = l.client.Subscribe(context.Background())
+	if !l.tended {
+		l.tended = true
 		l.done.Go(l.tend)
-		l.done.Go(l.listen)
 	}
-	t := l.topics[s.channel]
+	t := l.topics[channel]
 	if t == nil {
-		t = &topic{waiters: map[*subscription]struct{}{}, confirmed: make(chan struct{})}
-		l.topics[s.channel] = t
+		t = &topic{
+			channel: channel, waiters: map[*subscription]struct{}{},
+			confirmed: make(chan struct{}), failed: make(chan struct{}),
+		}
+		l.topics[channel] = t
 		l.wake()
 	}
+	s.topic = t
 	t.waiters[s] = struct{}{}
-	return t.confirmed, nil
+	return nil
 }
 
-func (l *listener) wake() {
-	select {
-	case l.work <- struct{}{}:
-	default:
+// contented reports whether t's waiters can do with what stands of it: one kind
+// of channel of two. From then on they are told when more does.
+func (l *listener) contented(t *topic) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.states[plain] != stands && t.states[sharded] != stands {
+		return false
 	}
+	if !t.isConfirmed() {
+		close(t.confirmed)
+	}
+	return true
 }
 
 // C implements [lock.Subscription].
@@ -125,122 +185,55 @@ func (s *subscription) C() <-chan struct{} { return s.c }
 
 // Close implements [lock.Subscription].
 func (s *subscription) Close() {
-	l := s.listener
+	l, t := s.listener, s.topic
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.topics[s.channel]
-	if t == nil {
-		return
-	}
 	delete(t.waiters, s)
-	if len(t.waiters) == 0 {
+	if len(t.waiters) == 0 && l.topics[t.channel] == t {
 		t.idle = time.Now()
 		l.wake()
 	}
 }
 
-// tend subscribes to new topics and leaves those that idle. It alone talks to
-// the server, so that no waiter waits for a slow one.
-func (l *listener) tend() {
-	timer := time.NewTimer(linger)
-	defer timer.Stop()
-	for {
-		fresh, stale, again := l.changes()
-		// An error needs no answer here: go-redis repeats a subscription that
-		// failed when it has a connection again, and until then waiters poll.
-		if len(fresh) > 0 {
-			_ = l.pubsub.Subscribe(context.Background(), fresh...)
-		}
-		if len(stale) > 0 {
-			_ = l.pubsub.Unsubscribe(context.Background(), stale...)
-		}
-		timer.Reset(again)
-		select {
-		case <-l.work:
-		case <-timer.C:
-		case <-l.stop:
-			return
-		}
-	}
-}
-
-// changes returns the channels to subscribe to and to leave, and when to look again.
-func (l *listener) changes() (fresh, stale []string, again time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	again = time.Hour
-	for channel, t := range l.topics {
-		if !t.asked {
-			t.asked = true
-			fresh = append(fresh, channel)
-		}
-		if len(t.waiters) > 0 {
-			continue
-		}
-		if left := linger - time.Since(t.idle); left > 0 {
-			again = min(again, left)
-			continue
-		}
-		delete(l.topics, channel)
-		t.stop()
-		stale = append(stale, channel)
-	}
-	return fresh, stale, again
-}
-
-// listen hands on what the server says.
-func (l *listener) listen() {
-	for message := range l.pubsub.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(quiet)) {
-		switch m := message.(type) {
-		case *redis.Subscription:
-			if m.Kind == "subscribe" {
-				l.confirm(m.Channel)
-			}
-		case *redis.Message:
-			l.notice(m.Channel, m.Payload)
-		}
-	}
-}
-
-// confirm notes that the subscription to channel stands; again, after a gap.
-func (l *listener) confirm(channel string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.topics[channel]
-	if t == nil {
-		return
-	}
-	t.directed = false
-	select {
-	case <-t.confirmed:
-		t.notify(func(*subscription) bool { return true })
-	default:
-		close(t.confirmed)
-	}
-}
-
 // notice reads a message on a lock's channel: the number of the process that
-// may go on, or '0' for all. Behind a number, one '0' is for Redisson's clients.
+// may go on, or '0' for all. For each number, one '0' is for Redisson's clients.
+// The listener is locked.
 func (l *listener) notice(channel, payload string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	t := l.topics[channel]
 	switch {
 	case t == nil:
 	case payload != "0":
-		t.directed = true
-		t.notify(func(s *subscription) bool { return s.process == payload })
-		l.expect(channel, t)
-	case t.directed:
-		t.directed = false
+		t.directed++
+		if !t.isCopy(payload) {
+			t.notify(func(s *subscription) bool { return s.process == payload })
+			l.expect(t)
+		}
+	case t.directed > 0:
+		t.directed--
 	default:
-		t.notify(func(*subscription) bool { return true })
+		t.notify(everyone)
 	}
+}
+
+// isCopy reports whether a number was heard just now on the other kind of
+// channel. go-redis does not tell them apart. A number that is mistaken for a
+// copy costs its process a poll.
+func (t *topic) isCopy(number string) bool {
+	if t.states[plain] != stands || t.states[sharded] != stands {
+		return false
+	}
+	now := time.Now()
+	if t.copied == number && now.Sub(t.copiedAt) < 100*time.Millisecond {
+		t.copied = ""
+		return true
+	}
+	t.copied, t.copiedAt = number, now
+	return false
 }
 
 // expect tells t's waiters when the process that was just called has had its
 // time: should it be dead, the next may go on then. The listener is locked.
-func (l *listener) expect(channel string, t *topic) {
+func (l *listener) expect(t *topic) {
 	const over = turnLimit + time.Millisecond // engines count in milliseconds
 	if t.missed != nil {
 		t.missed.Reset(over)
@@ -249,10 +242,19 @@ func (l *listener) expect(channel string, t *topic) {
 	t.missed = time.AfterFunc(over, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.topics[channel] == t {
-			t.notify(func(*subscription) bool { return true })
+		if l.topics[t.channel] == t {
+			t.notify(everyone)
 		}
 	})
+}
+
+func (t *topic) isConfirmed() bool {
+	select {
+	case <-t.confirmed:
+		return true
+	default:
+		return false
+	}
 }
 
 func (t *topic) stop() {
@@ -260,6 +262,8 @@ func (t *topic) stop() {
 		t.missed.Stop()
 	}
 }
+
+func everyone(*subscription) bool { return true }
 
 // notify tells the waiters that match. The listener is locked.
 func (t *topic) notify(match func(*subscription) bool) {
@@ -273,18 +277,17 @@ func (t *topic) notify(match func(*subscription) bool) {
 	}
 }
 
-// close ends the connection and the goroutines.
+// close ends the connections and the goroutines.
 func (l *listener) close() {
 	l.mu.Lock()
 	l.closed = true
 	for _, t := range l.topics {
 		t.stop()
 	}
-	pubsub := l.pubsub
-	l.mu.Unlock()
-	close(l.stop)
-	if pubsub != nil {
-		pubsub.Close()
+	for _, e := range l.ears {
+		l.drop(e)
 	}
+	l.mu.Unlock()
+	l.stop()
 	l.done.Wait()
 }

@@ -10,33 +10,35 @@
 // Guard what must never be written twice by the fencing token, which keeps
 // rising all the same. [Options].Replicas makes that rarer.
 //
-// While a primary is replaced, calls are sent again for about half a second,
-// and then fail with lock.ErrUnavailable, also those that were waiting for the
-// lock; holders keep it if the new primary has it and their lease lasts until
-// then, and hear of its loss otherwise.
+// While a primary that Sentinel or a Cluster looks after is replaced, or a slot
+// is on its way, who would wait for a lock waits for that as well, until its
+// context ends and, counted from the first call that failed, for 10 s at most;
+// then, and with a policy that says try, calls are sent again for about half a
+// second and fail with lock.ErrUnavailable. A server by itself is never waited
+// for longer than that. Holders keep the lock if the new primary has it and their
+// lease lasts until then, and hear of its loss otherwise.
 //
 // In a Cluster all keys of a lock are in the slot of its name. A held lock
-// outlasts the migration of its slot; while that is under way, most servers
-// refuse (TRYAGAIN) to take or free the slot's locks, which is lock.ErrUnavailable
-// if it takes longer than the attempts. Notices of a release go over the
-// Cluster's plain channels, whose load grows with its nodes; for Redisson's
-// clients the sharded channel is told as well.
+// outlasts the migration of its slot and can be renewed and released meanwhile;
+// servers refuse to take a lock of the slot (TRYAGAIN) until all of its keys have
+// arrived. Releases are announced, and listened for, on the lock's plain channel
+// and, from Redis 7.0 on, on the sharded one: Redisson uses either, depending on
+// its version.
 //
 // Least rights of an ACL user, for locks under seckill::
 //
 //	+evalsha +eval +time +exists +hexists +hset +hdel +set +pttl +pexpire
-//	+incrby +zadd +zrange +zrem +zscore +publish +subscribe +unsubscribe +ping
+//	+incrby +zadd +zrange +zrem +zremrangebyscore +zscore +publish +subscribe +unsubscribe +ping
 //	+info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:*
 //
-// (+info is for the check of the eviction policy; without it, and without
-// publish, locks work, unchecked and by polling.) A Cluster takes +cluster|slots
-// +asking and, for Redisson's clients, +spublish as well; Replicas takes +wait.
+// (+info is for the check of the eviction policy, made on each new connection;
+// without it, and without publish, locks work, unchecked and by polling.) A
+// Cluster takes +cluster|slots +asking as well and, for its sharded channels,
+// +spublish +ssubscribe +sunsubscribe; Replicas takes +wait.
 package redislock
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -58,6 +60,9 @@ const (
 	// queueLimit is how long a queue outlives its last arrival. Whoever waits
 	// arrives anew once a second.
 	queueLimit = 10 * time.Second
+	// loneRemembered is how long a fencing token is kept in mind that was not
+	// reserved ahead of the server's clock.
+	loneRemembered = 11 * time.Second
 	// straggler is how long after its lease's length an attempt without an
 	// answer may still reach the server and must find itself undone.
 	straggler = time.Minute
@@ -145,12 +150,15 @@ func Open(universal *redis.UniversalOptions, options ...Options) *Backend {
 }
 
 func newBackend(own redis.UniversalClient, w *wires, options []Options) *Backend {
-	b := &Backend{own: own, wires: w, lanes: lanes{own: own, wires: w}, listener: newListener(own)}
+	b := &Backend{own: own, wires: w, lanes: lanes{own: own, wires: w, idle: idleLimit}}
+	b.listener = newListener(&b.lanes)
+	b.lanes.moving = b.listener.suspect
 	single, ok := own.(*redis.Client)
 	b.lanes.roams = !ok || single.Options().Addr == sentinelAddr
 	for _, o := range options {
 		b.options = o
 	}
+	b.lanes.evicting = b.options.AllowEviction
 	return b
 }
 
@@ -181,37 +189,51 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		// The server would take the lock and drop it at once, or refuse halfway.
 		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", lock.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
 	}
-	queue := "0"
-	if a.Queue {
-		queue = "1"
-	}
-	c := &call{
-		script: acquireScript,
-		keys:   k.of(a.ID),
-		args: []any{a.ID, a.TTL.Milliseconds(), a.Tokens, remembered(a).Milliseconds(),
-			process(a.ID), queue, k.channel},
-		copies: b.copies(),
-	}
-	reply, unanswered, err := b.run(ctx, a.Key, c)
+	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a))
 	a.Unanswered = a.Unanswered || unanswered
 	if err != nil {
 		return nil, err
 	}
-	state, value, err := pair(reply)
-	switch {
-	case err != nil:
-		return nil, err
-	case state == 0:
-		return nil, &lock.HeldError{For: time.Duration(value) * time.Millisecond}
-	case state < 0:
+	switch r := c.reply; {
+	case r.kind == ':' && r.number > 0:
+	case r.kind == ':':
+		return nil, &lock.HeldError{For: time.Duration(-r.number) * time.Millisecond}
+	case r.kind == '+' && r.text == "undone":
 		return nil, errors.New("the acquisition was undone already")
+	default:
+		return nil, fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
 	}
 	if err := b.confirm(ctx, a, c.copies); err != nil {
 		return nil, err
 	}
-	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, first: uint64(value), n: a.Tokens, unanswered: a.Unanswered}
+	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, first: uint64(c.reply.number), n: a.Tokens, unanswered: a.Unanswered}
 	l.extend(c.sent, a.TTL)
 	return l, nil
+}
+
+// acquire returns the request that takes k for a. It passes no argument that
+// goes without saying.
+func (b *Backend) acquire(k keys, a *lock.Acquisition) request {
+	r := request{
+		script: acquireScript,
+		keys:   [3]string{k.lock, k.queue, k.token},
+		nkeys:  3,
+		args:   [5]string{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)},
+		nargs:  2,
+		copies: b.copies(),
+
+		patient: a.Queue,
+	}
+	if a.Tokens > 1 || !a.Queue {
+		r.args[2] = strconv.FormatUint(a.Tokens, 10)
+		r.args[3] = strconv.FormatInt(remembered(a).Milliseconds(), 10)
+		r.nargs = 4
+	}
+	if !a.Queue {
+		r.args[4] = "try"
+		r.nargs = 5
+	}
+	return r
 }
 
 // Undo implements [lock.Backend].
@@ -225,17 +247,28 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 		leaving = process(a.ID)
 	}
 	unused := "-" + strconv.FormatUint(a.Tokens, 10)
-	_, _, err = b.run(ctx, a.Key, release(k, a.ID, unused, leaving, tombstone(a.Unanswered, a.TTL)))
+	buried := tombstone(a.Unanswered, a.TTL)
+	_, _, err = b.free(ctx, a.Key, release(k, a.ID, unused, leaving, buried), buried)
 	return err
 }
 
-// release returns the call that frees k of id.
-func release(k keys, id, last, leaving string, tombstone time.Duration) *call {
-	return &call{
+// release returns the request that frees k of id.
+func release(k keys, id, last, leaving string, tombstone time.Duration) request {
+	r := request{
 		script: releaseScript,
-		keys:   k.of(id),
-		args:   []any{id, last, leaving, k.channel, tombstone.Milliseconds()},
+		keys:   [3]string{k.lock, k.queue, k.token},
+		nkeys:  2,
+		args:   [5]string{id, k.channel, last, leaving},
+		nargs:  2,
 	}
+	if last != "" || leaving != "" || tombstone > 0 {
+		r.nkeys, r.nargs = 3, 4
+	}
+	if tombstone > 0 {
+		r.args[4] = strconv.FormatInt(tombstone.Milliseconds(), 10)
+		r.nargs = 5
+	}
+	return r
 }
 
 // remembered is how long the server keeps the tokens of a lease in mind: until
@@ -244,7 +277,7 @@ func release(k keys, id, last, leaving string, tombstone time.Duration) *call {
 // between one hold and the next.
 func remembered(a *lock.Acquisition) time.Duration {
 	if a.Tokens == 1 {
-		return min(a.TTL, 10*time.Second) + time.Second
+		return loneRemembered
 	}
 	return a.TTL + time.Second
 }
@@ -256,28 +289,35 @@ func tombstone(unanswered bool, ttl time.Duration) time.Duration {
 	return ttl + straggler
 }
 
-// run sends c to the server of key, again where an attempt had no answer or
-// was refused for the moment. unanswered says that some attempt had none, so
-// that it may have run, or may yet run, beside the one that was answered.
-func (b *Backend) run(ctx context.Context, key string, c *call) (reply any, unanswered bool, err error) {
+// run sends r to the server of key, again where an attempt had no answer or
+// was refused for the moment, and returns the attempt that was answered.
+// unanswered says that some attempt had none, so that it may have run, or may
+// yet run, beside the one that was answered.
+func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unanswered bool, err error) {
+	r.script = r.script.in(b.lanes.cluster() != nil)
 	var to route
+	var first time.Time
 	for attempt := 0; ; attempt++ {
-		try := &call{script: c.script.in(b.lanes.cluster() != nil), keys: c.keys, args: c.args, asking: to.asking, copies: c.copies}
+		c = &call{request: r, asking: to.asking}
 		begin := time.Now()
+		if attempt == 0 {
+			first = begin
+		}
 		var l *lane
-		if l, err = b.lanes.of(ctx, key, to, c.copies.want > 0); err == nil {
-			if err = b.check(ctx, l); err == nil {
-				reply, err = b.attempt(ctx, l, try, attempt)
-				unanswered = unanswered || errors.Is(err, errNoAnswer)
-			}
+		if l, err = b.lanes.of(ctx, key, to, r.copies.want > 0); err == nil {
+			err = b.attempt(ctx, l, c, key, attempt)
+			unanswered = unanswered || errors.Is(err, errNoAnswer)
 		}
 		switch {
 		case err == nil:
-			c.sent, c.copies = try.sent, try.copies
-			return reply, unanswered, nil
-		case ctx.Err() == nil && attempt < len(resendAfter):
+			if l.troubled.Load() {
+				b.lanes.recovered(l)
+			}
+			return c, unanswered, nil
+		case r.splits && isApart(err):
+		case ctx.Err() == nil && (attempt < len(resendAfter) || r.patient && b.lanes.bears(l, first)):
 			var passing bool
-			if to, passing = b.lanes.passing(err, begin); passing && pause(ctx, resendAfter[attempt]) {
+			if to, passing = b.lanes.passing(err, begin); passing && pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
 				continue
 			}
 		}
@@ -289,13 +329,15 @@ func (b *Backend) run(ctx context.Context, key string, c *call) (reply any, unan
 }
 
 // attempt has l do c. Where another server may take the place of one that has
-// fallen silent it does not wait as long as the client's timeouts at once.
-func (b *Backend) attempt(ctx context.Context, l *lane, c *call, n int) (any, error) {
+// fallen silent it waits no longer than until that is so, and not as long as the
+// client's timeouts in any case.
+func (b *Backend) attempt(ctx context.Context, l *lane, c *call, key string, n int) error {
 	if !b.lanes.roams {
 		return l.do(ctx, c)
 	}
-	ctx, cancel := context.WithTimeout(ctx, suspicious<<n+c.copies.within)
+	ctx, cancel := context.WithTimeout(ctx, suspicious<<min(n, 1)+c.copies.within)
 	defer cancel()
+	defer b.lanes.watch(ctx, key, cancel)()
 	return l.do(ctx, c)
 }
 
@@ -322,45 +364,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// check refuses, before the first lock at a server, one that may evict locks.
-func (b *Backend) check(ctx context.Context, l *lane) error {
-	if l.checked.Load() || b.options.AllowEviction {
-		return nil
-	}
-	// go-redis hears of a deadline, but not of a cancellation, while it reads.
-	verdict := make(chan error, 1)
-	go func() { verdict <- l.mayEvict() }()
-	select {
-	case err := <-verdict:
-		if err == nil {
-			l.checked.Store(true)
-		}
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
-	}
-}
-
 // process returns the number that stands for the Locker of an acquisition in
 // queues and on channels: digits above 1, because Redisson's clients read
-// every message on a lock's channel as a number and act on 0 and 1.
+// every message on a lock's channel as a number and act on 0 and 1. It is made
+// of the first 48 bits of its UUID, as acquire.lua does.
 func process(id string) string {
-	name, _, _ := strings.Cut(id, ":")
-	sum := sha1.Sum([]byte(name))
-	return strconv.FormatUint(binary.BigEndian.Uint64(sum[:8])>>12|1<<51, 10)
-}
-
-// pair reads the two integers that a script answered.
-func pair(reply any) (first, second int64, err error) {
-	list, ok := reply.([]any)
-	if ok && len(list) == 2 {
-		first, ok = list[0].(int64)
-		if ok {
-			second, ok = list[1].(int64)
-		}
-		if ok {
-			return first, second, nil
-		}
+	n, err := strconv.ParseUint(id[:8]+id[9:13], 16, 48)
+	if err != nil {
+		panic("redislock: an acquisition's ID begins with a UUID, not: " + id)
 	}
-	return 0, 0, fmt.Errorf("the server's answer to a lock script makes no sense: %v", reply)
+	return strconv.FormatUint(n+1<<48, 10)
 }

@@ -96,7 +96,7 @@ func TestRedissonExcludesUs(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	if took := next.at.Sub(begin); took > 100*time.Millisecond+lag(begin) {
+	if took := next.at.Sub(begin); took > 100*time.Millisecond+meter.Since(begin) {
 		t.Errorf("Redisson's release woke us after %v", took)
 	}
 	mustRelease(t, next.held)
@@ -110,7 +110,7 @@ func TestRedissonDies(t *testing.T) {
 	newRedisson(t, addr, key).lock(300 * time.Millisecond)
 	begin := time.Now()
 	_, held := acquire(t, l, nil, key)
-	if took := time.Since(begin); took < 250*time.Millisecond || took > 400*time.Millisecond+lag(begin) {
+	if took := time.Since(begin); took < 250*time.Millisecond || took > 400*time.Millisecond+meter.Since(begin) {
 		t.Errorf("in after %v", took)
 	}
 	mustRelease(t, held)
@@ -205,7 +205,7 @@ func TestRedissonTakesOurTurn(t *testing.T) {
 	java.unlock()
 	receive(t, "the notice to the first", head.C())
 	receive(t, "the notice to the second", second.C())
-	if took := time.Since(begin); took > 100*time.Millisecond+lag(begin) { // and not when the turn is over
+	if took := time.Since(begin); took > 100*time.Millisecond+meter.Since(begin) { // and not when the turn is over
 		t.Errorf("told after %v", took)
 	}
 	command(t, addr, "DEL", queueOf(key))

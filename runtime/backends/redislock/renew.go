@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -51,7 +50,7 @@ type round struct {
 type due struct {
 	member int // its index
 	to     route
-	alone  bool // not with others, parts of whose slot may be elsewhere
+	alone  bool // by its lock's key alone, as others of the slot may be elsewhere
 }
 
 // group is what may share a command.
@@ -88,6 +87,9 @@ func (r *round) run(ctx context.Context) {
 			n := min(len(members), renewBatch)
 			one := newRenewal(members[:n], r.leases, r.ttls)
 			one.asking = g.asking
+			if g.alone > 0 {
+				one.split()
+			}
 			pipelines[g.lane] = append(pipelines[g.lane], one)
 			members = members[n:]
 		}
@@ -106,16 +108,25 @@ func (r *round) run(ctx context.Context) {
 
 // renewal is one command.
 type renewal struct {
+	script  *script
 	members []int // indexes into the call's leases
 	leases  []*lease
 	ttls    []time.Duration
 	keys    []string
 	args    []any
 	asking  bool
+	token   string // the key of the tokens, if r is not about it
+}
+
+// split makes r, which is of one lease, about the lock's own key.
+func (r *renewal) split() {
+	r.script = renewOneScript
+	r.token = r.leases[0].keys.token
+	r.keys = r.keys[:1]
 }
 
 func newRenewal(members []int, leases []lock.Lease, ttls []time.Duration) *renewal {
-	r := &renewal{members: members}
+	r := &renewal{script: renewScript, members: members}
 	for _, i := range members {
 		l := leases[i].(*lease)
 		r.leases = append(r.leases, l)
@@ -144,7 +155,7 @@ func (r *round) renew(ctx context.Context, l *lane, renewals []*renewal) {
 			r.errs[m] = failure
 		}
 		// A slot of which a part has moved answers for a lock by itself.
-		alone := strings.HasPrefix(failure.Error(), "TRYAGAIN ") && len(one.members) > 1
+		alone := isApart(failure) && one.token == ""
 		if !passing || to == (route{}) && !alone {
 			continue // until the watchdog tries again
 		}
@@ -197,15 +208,24 @@ func (l *lane) renewOnce(
 	ctx context.Context, renewals []*renewal, those []int, teach bool, cmds []*redis.Cmd,
 ) (unknown []int, err error) {
 	pipe := l.client.Pipeline()
-	for n, i := range those {
+	taught := map[*script]bool{}
+	for _, i := range those {
 		r := renewals[i]
-		if r.asking {
-			_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
+		ask := func() {
+			if r.asking {
+				_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
+			}
 		}
-		if teach && n == 0 { // the first teaches the server, the rest go by hash
-			cmds[i] = pipe.Eval(ctx, renewScript.source, r.keys, r.args...)
+		ask()
+		if teach && !taught[r.script] { // the first teaches the server, the rest go by hash
+			taught[r.script] = true
+			cmds[i] = pipe.Eval(ctx, r.script.source, r.keys, r.args...)
 		} else {
-			cmds[i] = pipe.EvalSha(ctx, renewScript.hash, r.keys, r.args...)
+			cmds[i] = pipe.EvalSha(ctx, r.script.hash, r.keys, r.args...)
+		}
+		if r.token != "" { // where it is elsewhere the clock will have to do
+			ask()
+			pipe.PExpire(ctx, r.token, r.ttls[0]+time.Second)
 		}
 	}
 	_, err = pipe.Exec(ctx)

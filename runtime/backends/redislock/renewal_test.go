@@ -149,7 +149,7 @@ func TestLossBeforeTheNextGrant(t *testing.T) {
 				t.Error("two holders: the first one's Check says that it holds")
 			}
 			// The scheduler may be late to tell of it, which Check never is.
-			if late := receive(t, "the loss", lost).Sub(next.at); late > 50*time.Millisecond+lag(begin) {
+			if late := receive(t, "the loss", lost).Sub(next.at); late > 50*time.Millisecond+meter.Since(begin) {
 				t.Errorf("told of the loss %v after the next grant", late)
 			}
 			wantIs(t, finish(held), lock.ErrLost)
@@ -191,7 +191,7 @@ func TestMaxEndsRenewal(t *testing.T) {
 	ctx, held := acquire(t, l, &lock.Policy{TTL: 200 * time.Millisecond, Max: 300 * time.Millisecond}, key)
 	begin := time.Now()
 	receive(t, "the loss", ctx.Done())
-	if took := time.Since(begin); took < 300*time.Millisecond || took > 600*time.Millisecond+lag(begin) {
+	if took := time.Since(begin); took < 300*time.Millisecond || took > 600*time.Millisecond+meter.Since(begin) {
 		t.Errorf("lost after %v", took)
 	}
 	wantIs(t, finish(held), lock.ErrLost)

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -22,11 +23,11 @@ type copies struct {
 
 // copied has the server wait until replicas have what calls, which were sent on
 // s's connection, have written: one question for all of them. Those that took
-// nothing are not asked about.
-func (s *link) copied(ctx context.Context, calls []*call) error {
+// nothing are not asked about. WAIT is about what its own connection wrote.
+func (s *link) copied(calls []*call) error {
 	var taken []*call
 	for _, c := range calls {
-		if state, _, _ := pair(c.reply); c.err == nil && c.copies.want > 0 && state == 1 {
+		if c.err == nil && c.copies.want > 0 && c.reply.kind == ':' && c.reply.number > 0 {
 			taken = append(taken, c)
 		}
 	}
@@ -34,19 +35,17 @@ func (s *link) copied(ctx context.Context, calls []*call) error {
 		return nil
 	}
 	ask := taken[0].copies
-	ctx, cancel := context.WithTimeout(ctx, ask.within+s.client.Options().ReadTimeout)
-	defer cancel()
-	dialed := s.dialed()
-	got, err := s.client.Wait(ctx, ask.want, ask.within).Result()
-	if s.dialed() != dialed {
-		// WAIT is about what its own connection wrote: nothing, on a new one.
-		err = fmt.Errorf("%w: the connection was lost before its replicas answered", errNoAnswer)
+	s.until = time.Now().Add(s.options.ReadTimeout + ask.within)
+	s.out = appendCommand(s.out[:0], "wait", strconv.Itoa(ask.want), strconv.FormatInt(ask.within.Milliseconds(), 10))
+	if err := s.flush(); err != nil {
+		return err
 	}
-	if err != nil && !isAnswer(err) {
-		return fmt.Errorf("%w: %v", errNoAnswer, err) //nolint:errorlint // a WAIT that was not sent says nothing of the lock
+	got, err := s.reply()
+	if err != nil {
+		return err
 	}
 	for _, c := range taken {
-		c.copies.got, c.copies.err = int(got), err
+		c.copies.got, c.copies.err = int(got.number), got.err()
 	}
 	return nil
 }

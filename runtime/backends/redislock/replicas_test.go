@@ -58,7 +58,7 @@ func TestReplicas(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "0 of the 1 replicas") {
 		t.Errorf("err = %v", err)
 	}
-	if took := time.Since(begin); took < within || took > 2*within+lag(begin) {
+	if took := time.Since(begin); took < within || took > 2*within+meter.Since(begin) {
 		t.Errorf("refused after %v", took)
 	}
 	if exists(t, primary.Addr(), lost) {
@@ -72,7 +72,7 @@ func TestReplicas(t *testing.T) {
 	time.Sleep(within / 4)
 	begin = time.Now()
 	mustRelease(t, kept.held)
-	if took := time.Since(begin); took > within/2+lag(begin) {
+	if took := time.Since(begin); took > within/2+meter.Since(begin) {
 		t.Errorf("released after %v", took)
 	}
 	all.Wait()
@@ -82,7 +82,7 @@ func TestReplicas(t *testing.T) {
 	time.AfterFunc(within/2, func() { at = time.Now(); cancel() })
 	_, _, err = l.Acquire(ctx, nil, newKey(t))
 	wantIs(t, err, context.Canceled)
-	if late := time.Since(at); late > 100*time.Millisecond+lag(at) {
+	if late := time.Since(at); late > 100*time.Millisecond+meter.Since(at) {
 		t.Errorf("%v late", late)
 	}
 	replica.Cont()
@@ -109,18 +109,18 @@ func TestReplicasAreAskedOnTheSameConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := newID()
-	c := &call{script: acquireScript, keys: k.of(id), args: []any{id, 10000, 1, 11000, process(id), "0", k.channel}}
+	c := &call{request: b.acquire(k, &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})}
+	c.copies = copies{}
 	s := l.links[0]
-	if _, err := s.process(t.Context(), c); err != nil {
+	if err := s.one(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	c.copies = b.copies()
-	if err := s.copied(t.Context(), []*call{c}); err != nil || c.copies.got != 0 {
+	if err := s.copied([]*call{c}); err != nil || c.copies.got != 0 {
 		t.Errorf("%d replicas have the lock, %v", c.copies.got, err)
 	}
 	command(t, primary.Addr(), "CLIENT", "KILL", "TYPE", "normal")
-	wantIs(t, s.copied(t.Context(), []*call{c}), errNoAnswer)
+	wantIs(t, s.copied([]*call{c}), errNoAnswer)
 	command(t, primary.Addr(), "DEL", key)
 }
 

@@ -12,7 +12,9 @@ import (
 // not know it (first use, SCRIPT FLUSH, restart, failover).
 type script struct {
 	source, hash string
+	head         []byte  // of a command that sends it by its hash
 	clustered    *script // the same for a Cluster, or nil
+	takes        bool    // a lock
 }
 
 var (
@@ -23,20 +25,25 @@ var (
 	//go:embed renew.lua
 	renewSource string
 
-	acquireScript = publishing(acquireSource)
+	acquireScript = taking(publishing(acquireSource))
 	releaseScript = publishing(releaseSource)
 	renewScript   = newScript(renewSource)
 )
+
+func init() { acquireScript.takes, acquireScript.clustered.takes = true, true }
 
 // newScript puts the constants of this package into source: baked in, they
 // cost nothing at the server, which makes a Lua string of every argument.
 func newScript(source string) *script {
 	source = strings.NewReplacer(
+		"GRAVES", strconv.FormatInt(1<<52, 10),
+		"LONE", "'"+strconv.FormatInt(loneRemembered.Milliseconds(), 10)+"'",
 		"TURN", strconv.FormatInt(turnLimit.Milliseconds(), 10),
 		"QUEUE", strconv.FormatInt(queueLimit.Milliseconds(), 10),
 	).Replace(source)
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
-	return &script{source: source, hash: hex.EncodeToString(sum[:])}
+	hash := hex.EncodeToString(sum[:])
+	return &script{source: source, hash: hash, head: appendText(appendText(nil, "evalsha"), hash)}
 }
 
 // publishing returns the script of a source that publishes. In a Cluster from
@@ -53,6 +60,11 @@ func publishing(source string) *script {
   end
 end
 ` + strings.ReplaceAll(source, publish, "publish("))
+	return s
+}
+
+func taking(s *script) *script {
+	s.takes, s.clustered.takes = true, true
 	return s
 }
 

@@ -19,7 +19,7 @@ func TestServerAbsent(t *testing.T) {
 		err := l.Do(t.Context(), nil, "key", func(context.Context) error { t.Error("the method ran"); return nil })
 		wantIs(t, err, lock.ErrUnavailable)
 		wantIsNot(t, err, lock.ErrIndeterminate, lock.ErrNotAcquired)
-		if took := time.Since(begin); took > 500*time.Millisecond+lag(begin) {
+		if took := time.Since(begin); took > 500*time.Millisecond+meter.Since(begin) {
 			t.Errorf("answered after %v", took)
 		}
 	}
@@ -96,7 +96,7 @@ func TestLockTakenAway(t *testing.T) {
 		command(t, addr, take("key")...)
 		begin := time.Now()
 		receive(t, "the loss", ctx.Done())
-		if took := time.Since(begin); took > lease/3+150*time.Millisecond+lag(begin) {
+		if took := time.Since(begin); took > lease/3+150*time.Millisecond+meter.Since(begin) {
 			t.Errorf("%s: noticed after %v", name, took)
 		}
 		wantIs(t, context.Cause(ctx), lock.ErrLost)
@@ -131,7 +131,7 @@ func TestServerHangsWhileHeld(t *testing.T) {
 	ctx, held := acquire(t, l, ttl(lease), "key")
 	server.Stop()
 	receive(t, "the loss", ctx.Done())
-	if took := time.Since(begin); took < lease/2 || took > lease*4/3+20*time.Millisecond+lag(begin) {
+	if took := time.Since(begin); took < lease/2 || took > lease*4/3+20*time.Millisecond+meter.Since(begin) {
 		t.Errorf("lost after %v, the lease being %v", took, lease)
 	}
 	wantIs(t, context.Cause(ctx), lock.ErrLost)
@@ -153,7 +153,7 @@ func TestReplica(t *testing.T) {
 		err := refused(t, l, policy, "key")
 		wantIs(t, err, lock.ErrUnavailable)
 		wantIsNot(t, err, lock.ErrNotAcquired, lock.ErrIndeterminate)
-		if took := time.Since(begin); took > time.Second+lag(begin) {
+		if took := time.Since(begin); took > time.Second+meter.Since(begin) {
 			t.Errorf("answered after %v", took)
 		}
 	}

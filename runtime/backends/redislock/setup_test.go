@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -29,8 +30,17 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(metered{m})
+	meter = lagmeter.Start()
+	goleak.VerifyTestMain(judged{lagmeter.M{M: m, Meter: meter}})
 }
+
+// meter says by how much a time that was measured may be too long.
+var meter *lagmeter.Meter
+
+// judged is the tests, which fail as well if go-redis printed what it must not.
+type judged struct{ lagmeter.M }
+
+func (j judged) Run() int { return printed.verdict(j.M.Run()) }
 
 // soon is how long a test waits for what must happen, before it fails.
 const soon = 5 * time.Second
@@ -240,7 +250,7 @@ type outcome struct {
 func queued(t testing.TB, addr, key string, n int64) {
 	t.Helper()
 	eventually(t, soon, fmt.Sprintf("%d in the queue of %s", n, key), func() bool {
-		return command(t, addr, "ZCARD", queueOf(key)) == n
+		return places(t, addr, key) == n
 	})
 }
 
@@ -251,6 +261,20 @@ func noChannels(t testing.TB, addr string) {
 		return len(command(t, addr, "PUBSUB", "CHANNELS").([]any)) == 0
 	})
 }
+
+// places returns how many processes stand in the queue; tombstones do not.
+func places(t testing.TB, addr, key string) int64 {
+	t.Helper()
+	return command(t, addr, "ZCOUNT", queueOf(key), "-inf", "("+graves).(int64)
+}
+
+// tombstones returns how many acquisitions of key were undone and are remembered.
+func tombstones(t testing.TB, addr, key string) int64 {
+	t.Helper()
+	return command(t, addr, "ZCOUNT", queueOf(key), graves, "+inf").(int64)
+}
+
+const graves = "4503599627370496" // GRAVES in the scripts
 
 func queueOf(key string) string   { return "lockgen:queue:{" + key + "}" }
 func tokenOf(key string) string   { return "lockgen:token:{" + key + "}" }
@@ -287,5 +311,5 @@ func wantIsNot(t testing.TB, err error, kinds ...error) {
 // newID returns the id of an acquisition, as a Locker makes them.
 func newID() string {
 	n := keyCount.Add(1)
-	return fmt.Sprintf("%08x-0000-4000-8000-%012x:%d", os.Getpid(), n, n)
+	return fmt.Sprintf("%08x-%04x-4000-8000-%012x:%d", os.Getpid(), uint16(n), n, n)
 }

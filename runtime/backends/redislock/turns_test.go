@@ -36,7 +36,7 @@ func TestOrderOfService(t *testing.T) {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}
-	eventually(t, soon, "the queue is gone", func() bool { return !exists(t, addr, queueOf(key)) })
+	eventually(t, soon, "the queue is gone", func() bool { return places(t, addr, key) == 0 })
 }
 
 // A process that has just had the lock does not get it before one that waits.
@@ -118,7 +118,7 @@ func TestDeadProcessInTheQueue(t *testing.T) {
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
-		if took := next.at.Sub(begin); took > limit+lag(begin) {
+		if took := next.at.Sub(begin); took > limit+meter.Since(begin) {
 			t.Errorf("round %d: the next holder came after %v, want %v at most", round, took, limit)
 		}
 		waiting = start(t.Context(), holder, nil, key)
@@ -160,7 +160,7 @@ func TestTurnsGoOnAfterADeath(t *testing.T) {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}
-	if took := time.Since(begin); took > turnLimit+200*time.Millisecond+lag(begin) {
+	if took := time.Since(begin); took > turnLimit+200*time.Millisecond+meter.Since(begin) {
 		t.Errorf("all were served after %v", took)
 	}
 }
@@ -193,7 +193,7 @@ func TestExpiryKeepsTheOrder(t *testing.T) {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}
-	if took := time.Since(begin); took > 900*time.Millisecond+lag(begin) {
+	if took := time.Since(begin); took > 900*time.Millisecond+meter.Since(begin) {
 		t.Errorf("all were served after %v", took)
 	}
 }

@@ -39,7 +39,7 @@ func TestWakeUpIsPrompt(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("woken after %v (p50), %v (worst)", took[len(took)/2], took[len(took)-1])
-	if took[len(took)/2] > 20*time.Millisecond+lag(started) || took[len(took)-1] > 100*time.Millisecond+lag(started) {
+	if took[len(took)/2] > 20*time.Millisecond+meter.Since(started) || took[len(took)-1] > 100*time.Millisecond+meter.Since(started) {
 		t.Errorf("woken after %v", took)
 	}
 }
@@ -65,7 +65,7 @@ func TestWaitersSendLittle(t *testing.T) {
 	giveUp()
 	receive(t, "an answer", waiting)
 	subscribed(t, server, key, 0)
-	eventually(t, soon, "the queue is gone", func() bool { return !exists(t, server, queueOf(key)) })
+	eventually(t, soon, "the queue is gone", func() bool { return places(t, server, key) == 0 })
 	p.ResetCounts()
 	const waiters, seconds = 10, 5
 	ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
@@ -110,7 +110,7 @@ func TestSubscriberIsKilled(t *testing.T) {
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
-		if took := next.at.Sub(begin); took > pollBound+lag(begin) {
+		if took := next.at.Sub(begin); took > pollBound+meter.Since(begin) {
 			t.Errorf("woken after %v", took)
 		}
 		mustRelease(t, next.held)
@@ -170,7 +170,7 @@ func TestReleasedBeforeTheSubscriptionStands(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	if took := next.at.Sub(begin); took > 100*time.Millisecond+lag(begin) {
+	if took := next.at.Sub(begin); took > 100*time.Millisecond+meter.Since(begin) {
 		t.Errorf("in %v after the subscription stood: it waited for a poll", took)
 	}
 	mustRelease(t, next.held)
@@ -193,7 +193,7 @@ func TestHalfOpenSubscription(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	if took := next.at.Sub(begin); took > pollBound+lag(begin) {
+	if took := next.at.Sub(begin); took > pollBound+meter.Since(begin) {
 		t.Errorf("in after %v", took)
 	}
 	mustRelease(t, next.held)
@@ -215,7 +215,7 @@ func TestNoSubscriptionToBeHad(t *testing.T) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	if took := next.at.Sub(begin); took > confirmLimit+pollBound+lag(begin) {
+	if took := next.at.Sub(begin); took > confirmLimit+pollBound+meter.Since(begin) {
 		t.Errorf("in after %v", took)
 	}
 	mustRelease(t, next.held)
@@ -323,7 +323,7 @@ func TestIdleWaiterHoldsUpNobody(t *testing.T) {
 	command(t, addr, "PUBLISH", channelOf(keys[1]), "0")
 	begin := time.Now()
 	receive(t, "the other's notice", all[1].C())
-	if took := time.Since(begin); took > 500*time.Millisecond+lag(begin) {
+	if took := time.Since(begin); took > 500*time.Millisecond+meter.Since(begin) {
 		t.Errorf("after %v", took)
 	}
 }

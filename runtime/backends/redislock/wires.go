@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,7 +36,27 @@ type wire struct {
 	net.Conn
 	all    *wires
 	opened time.Time
+	cut    atomic.Bool // leads to the wrong server: whoever uses it shall dial anew
+	direct atomic.Bool // its user looks at cut before each use
 }
+
+// direct tells conn's wire that its user asks isCut, so that it need not be
+// closed under a call that may yet be answered.
+func direct(conn net.Conn) {
+	if w, ok := conn.(interface{ isDirect() }); ok {
+		w.isDirect()
+	}
+}
+
+func (w *wire) isDirect() { w.direct.Store(true) }
+
+// isCut reports whether conn is of no use any more, as we know ourselves.
+func isCut(conn net.Conn) bool {
+	w, ok := conn.(interface{ wasCut() bool })
+	return ok && w.wasCut()
+}
+
+func (w *wire) wasCut() bool { return w.cut.Load() }
 
 // Close implements [net.Conn]. A second call is no error: whoever cuts a
 // connection is not the one that closes it in the end.
@@ -118,6 +139,10 @@ func (w *wires) cutBefore(then time.Time) {
 	defer w.mu.Unlock()
 	for one := range w.open {
 		if one.opened.Before(then) {
+			one.cut.Store(true)
+			if one.direct.Load() {
+				continue
+			}
 			_ = one.Conn.Close()
 			delete(w.open, one)
 		}
@@ -130,6 +155,7 @@ func (w *wires) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for one := range w.open {
+		one.cut.Store(true)
 		_ = one.Conn.Close()
 	}
 	clear(w.open)

@@ -1,0 +1,164 @@
+package backendtest
+
+import (
+	"context"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Close gives back what is held and leaves nothing running.
+var closing = []check{
+	{name: "Backend", run: closedBackend},
+	{name: "FreesHolds", run: closeFreesHolds},
+	{name: "EndsWaits", run: closeEndsWaits},
+	{name: "Shared", run: closeOfShared},
+	{name: "Hung", needs: []Ability{NetworkFaults}, run: closeOnHungEngine},
+	{name: "Goroutines", alone: true, run: closeEndsGoroutines},
+	{name: "GoroutinesHung", alone: true, needs: []Ability{NetworkFaults}, run: closeEndsGoroutinesHung},
+}
+
+// A Backend that is closed refuses at once, or works on where it holds nothing
+// open; to close it again is harmless.
+func closedBackend(c *trial) {
+	b := c.h.Open(c.T)
+	a := &client{Backend: b, c: c, id: newID(c)}
+	c.free(a.take(c.newKey()))
+	for range 2 {
+		if err := b.Close(); err != nil {
+			c.Errorf("Close: %v", err)
+		}
+	}
+	ctx, cancel := brief(c.soon())
+	defer cancel()
+	begin := time.Now()
+	attempt := a.attempt(c.newKey())
+	lease, err := a.Acquire(ctx, attempt)
+	c.within("Acquire after Close", begin, pollLimit)
+	if err == nil {
+		c.free(lease)
+	}
+	if lease != nil && err != nil {
+		c.Errorf("Acquire after Close returned a lease and the error %v", err)
+	}
+}
+
+// Close waits for what is held as long as its context lets it; then it takes it
+// away, and the next may have it at once.
+func closeFreesHolds(c *trial) {
+	l, key := c.locker(), c.newKey()
+	ctx, held := c.enter(l, c.policy(), key)
+	short, cancel := brief(50 * time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	if err := l.Close(short); err == nil {
+		c.Error("Close, whose context ended while a lock was held, says nothing of it")
+	}
+	c.within("Close", begin, time.Second+2*overrun)
+	c.ended(ctx)
+	c.lost("what the wrapper returns", finish(held))
+	c.passesBy(c.locker(), key, pollLimit, "after Close")
+}
+
+func closeEndsWaits(c *trial) {
+	l, other, key := c.locker(), c.locker(), c.newKey()
+	_, held := c.enter(other, c.policy(), key)
+	waiter := entering(c.bounded(), l, c.policy(), key)
+	time.Sleep(100 * time.Millisecond)
+	begin := time.Now()
+	c.closeLocker(l)
+	c.within("Close, of a Locker that waited for a lock,", begin, time.Second+overrun)
+	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
+	c.leave(held)
+	c.passesBy(other, key, pollLimit, "after a waiter was closed")
+}
+
+// A Backend that Lockers share lives as long as the last of them, if it says
+// that it can be shared.
+func closeOfShared(c *trial) {
+	b := c.h.Open(c.T)
+	if _, ok := b.(lock.Attacher); !ok {
+		c.closeLocker(c.lockerOn(b))
+		return
+	}
+	one, two := c.lockerOn(b), c.lockerOn(b)
+	key := c.newKey()
+	ctx, held := c.enter(two, &lock.Policy{TTL: c.steady()}, key)
+	c.closeLocker(one)
+	time.Sleep(c.steady())
+	if err := lock.Check(ctx); err != nil {
+		c.Errorf("a lock of the other Locker, after the first was closed: %v", err)
+	}
+	c.leave(held)
+	c.passesBy(two, key, pollLimit, "after the other Locker was closed")
+}
+
+// Close on a hung engine ends in time too: after ctx a second for what is to be
+// undone, and one that the engine's client library may take to close.
+func closeOnHungEngine(c *trial) {
+	l, faults := c.lockerFaulty()
+	c.enter(l, c.shortPolicy(), c.newKey())
+	faults.Silence()
+	ctx, cancel := brief(100 * time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- l.Close(ctx) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			c.Error("Close of a Locker that holds a lock says nothing of it")
+		}
+	case <-time.After(givenUp):
+	}
+	c.within("Close on a hung engine", begin, 100*time.Millisecond+2*time.Second+slackOfClose)
+}
+
+// slackOfClose is what a Close may take beside its waiting.
+const slackOfClose = 400 * time.Millisecond
+
+// use has l do all that starts something: hold, renew, wait, give up.
+func (c *trial) use(l *lock.Locker) {
+	c.Helper()
+	b, key := c.open(), c.newKey()
+	lease := b.get(b.attempt(key))
+	ctx, cancel := context.WithCancel(c.bounded())
+	gone := entering(ctx, l, c.policy(), c.newKey())
+	c.leave(c.entered(gone).held)
+	gone = entering(ctx, l, c.policy(), key)
+	waiter := entering(c.bounded(), l, c.policy(), key)
+	_, renewed := c.enter(l, c.shortPolicy(), c.newKey())
+	time.Sleep(max(c.h.TTL/2, 100*time.Millisecond))
+	cancel()
+	if e := receive(c, "the waiter that gave up", gone); e.held != nil {
+		c.Error("two hold one key")
+	}
+	c.free(lease)
+	c.leave(c.entered(waiter).held)
+	_ = finish(renewed) // lost, perhaps, on a machine that is overloaded
+}
+
+func closeEndsGoroutines(c *trial) {
+	before := running()
+	c.Run("use", func(t *testingT) {
+		u := c.sub(t)
+		u.use(u.locker())
+	})
+	before.settle(c, "after Close")
+}
+
+func closeEndsGoroutinesHung(c *trial) {
+	before := running()
+	c.Run("use", func(t *testingT) {
+		u := c.sub(t)
+		l, faults := u.lockerFaulty()
+		u.use(l)
+		_, held := u.enter(l, u.policy(), u.newKey())
+		faults.Silence()
+		_ = finish(held) // it goes on in the background, until Close
+		ctx, cancel := brief(50 * time.Millisecond)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	before.settle(c, "after Close on a hung engine")
+}

@@ -1,0 +1,158 @@
+package backendtest
+
+import (
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// A lease ends in time at the engine, and earlier for its holder.
+var expiry = []check{
+	{name: "InTime", needs: []Ability{Lapse}, run: expiresInTime, without: lastsByItself},
+	{name: "DeadClient", needs: []Ability{NetworkFaults}, run: deadClient},
+	{name: "DeadlineOfAcquire", needs: []Ability{NetworkFaults}, run: deadlineOfAcquire},
+	{name: "DeadlineOfRenewal", needs: []Ability{NetworkFaults}, run: deadlineOfRenewal},
+	{name: "DeadlineAhead", run: deadlineAhead},
+	{name: "HolderHearsFirst", needs: []Ability{NetworkFaults}, run: holderHearsFirst},
+	{name: "FixedLease", needs: []Ability{Lapse}, run: fixedLease, without: lastsByItself},
+}
+
+// A lease that nobody renews ends, not before its Deadline, and is lost then.
+func expiresInTime(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	old := a.takeFor(key, c.h.TTL)
+	b.held(key)
+	next := b.eventually(key)
+	if left := old.Deadline().Left(); left > 0 {
+		c.Errorf("another took the key %v before the Deadline of its lease", left)
+	}
+	c.lost("Renew of a lease that ended", old.Renew(c.bounded(), c.h.TTL))
+	a.held(key)
+	c.free(next)
+}
+
+// lastsByItself is for a lease that its client keeps alive: its Deadline says so.
+func lastsByItself(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	lease := a.takeFor(key, c.h.TTL)
+	for begin := time.Now(); time.Since(begin) < 2*c.over(); time.Sleep(c.h.TTL / 10) {
+		if lease.Deadline().Left() <= 0 {
+			c.Fatal("the harness says that a lease does not lapse, but its Deadline has passed")
+		}
+	}
+	b.held(key)
+	c.free(lease)
+}
+
+// A client that the engine hears no more of loses its lease in time, and knows.
+func deadClient(c *trial) {
+	a, faults := c.openFaulty()
+	b := c.open()
+	key := c.newKey()
+	old := a.takeFor(key, c.h.TTL)
+	faults.Silence()
+	next := b.eventually(key)
+	if left := old.Deadline().Left(); left > 0 {
+		c.Errorf("another took the key %v before the Deadline of its lease", left)
+	}
+	faults.Heal()
+	c.free(next)
+}
+
+// slow is how long answers take where it matters.
+func (c *trial) slow() time.Duration { return c.h.TTL / 4 }
+
+// fromSending requires that a deadline counts from before its request was sent:
+// call, whose answer takes long, returns the lease. A deadline that counts from
+// the answer is as much too late each time; one that is right, is late only when
+// the machine halts just then.
+func (c *trial) fromSending(what string, faults Faults, call func() (l lock.Lease, sent time.Time)) {
+	c.Helper()
+	least := time.Hour
+	for range 5 {
+		lease, sent := call()
+		end := time.Now().Add(lease.Deadline().Left())
+		least = min(least, end.Sub(sent)-c.h.TTL)
+		faults.Delay(0)
+		c.released(lease)
+		if least < c.slow()/2 {
+			return
+		}
+	}
+	c.Errorf("the Deadline after %s is %v later than its ttl, counted from the call, where answers take %v: it must count from before the request was sent",
+		what, least, c.slow())
+}
+
+func deadlineOfAcquire(c *trial) {
+	a, faults := c.openFaulty()
+	key := c.newKey()
+	c.free(a.take(key)) // connections, sessions and scripts stand
+	c.fromSending("Acquire", faults, func() (lock.Lease, time.Time) {
+		faults.Delay(c.slow())
+		sent := time.Now()
+		return a.takeFor(key, c.h.TTL), sent
+	})
+}
+
+func deadlineOfRenewal(c *trial) {
+	a, faults := c.openFaulty()
+	key := c.newKey()
+	c.fromSending("Renew", faults, func() (lock.Lease, time.Time) {
+		lease := a.takeFor(key, c.h.TTL)
+		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil { // connections stand
+			c.Fatalf("Renew: %v", err)
+		}
+		faults.Delay(c.slow())
+		sent := time.Now()
+		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
+			c.Fatalf("Renew, with answers that take %v: %v", c.slow(), err)
+		}
+		return lease, sent
+	})
+}
+
+// A lease that was just granted, or renewed, is neither over nor longer than asked for.
+func deadlineAhead(c *trial) {
+	a := c.open()
+	lease := a.takeFor(c.newKey(), c.h.TTL)
+	for range 2 {
+		if left := lease.Deadline().Left(); left <= 0 || left > c.h.TTL {
+			c.Errorf("the Deadline is %v ahead, of a lease of %v that was just granted or renewed", left, c.h.TTL)
+		}
+		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
+			c.Errorf("Renew: %v", err)
+		}
+	}
+	c.free(lease)
+}
+
+// The method of a holder that is cut off ends before another is let in.
+func holderHearsFirst(c *trial) {
+	l, faults := c.lockerFaulty()
+	key := c.newKey()
+	ctx, held := c.enter(l, c.shortPolicy(), key)
+	faults.Silence()
+	next := c.open().takeWithin(key, c.over()+c.h.TTL, "its holder was cut off") // a renewal may just have gone out
+	c.lost("lock.Check of the holder, when another had the key", lock.Check(ctx))
+	c.ended(ctx)
+	faults.Heal()
+	c.lost("what the wrapper returns", finish(held))
+	c.free(next)
+}
+
+// A lease that is not to be renewed ends, for its holder first.
+func fixedLease(c *trial) {
+	l, key := c.locker(), c.newKey()
+	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	begin := time.Now()
+	ctx, held := c.enter(l, &lock.Policy{TTL: c.h.TTL, NoRenew: true}, key)
+	next := entering(c.bounded(), c.locker(), c.shortPolicy(), key)
+	c.ended(ctx)
+	c.within("the end of a fixed lease", begin, c.h.TTL+overrun)
+	e := c.entered(next)
+	c.within("the next one's entry", begin, c.over()+pollLimit)
+	c.lost("what the wrapper returns", finish(held))
+	c.leave(e.held)
+}

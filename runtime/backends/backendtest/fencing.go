@@ -1,0 +1,140 @@
+package backendtest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Tokens rise strictly with every hold of a key.
+var fencing = []check{
+	{name: "Rise", run: tokensRise},
+	{name: "Blocks", run: tokenBlocks},
+	{name: "AfterExpiry", needs: []Ability{Lapse}, run: tokensAfterExpiry},
+	{name: "AfterRemoval", needs: []Ability{Removal}, run: tokensAfterRemoval},
+	{name: "RenewalKeepsThem", run: tokensOverRenewals},
+	{name: "Lockers", run: lockerTokens},
+}
+
+// block takes key with n tokens asked for.
+func (cl *client) block(key string, n uint64, ttl time.Duration) lock.Lease {
+	cl.c.Helper()
+	a := cl.attempt(key)
+	a.TTL = ttl
+	a.Tokens = n
+	lease := cl.get(a)
+	from, got := lease.Tokens()
+	if got == 0 || from == 0 || from+got < from {
+		cl.c.Fatalf("Tokens() = %d, %d; a lease has one token at least, and none is 0", from, got)
+	}
+	return lease
+}
+
+func tokensRise(c *trial) {
+	clients := []*client{c.open(), c.open()}
+	key := c.newKey()
+	highest := uint64(0)
+	for i := range 20 {
+		lease := clients[i/2%2].take(key)
+		c.above(lease, highest)
+		highest = last(lease)
+		c.free(lease)
+	}
+}
+
+// above requires that l's tokens are above highest.
+func (c *trial) above(l lock.Lease, highest uint64) {
+	c.Helper()
+	if from := first(l); from <= highest {
+		c.Errorf("the first token is %d; %d was in use before", from, highest)
+	}
+}
+
+// A block is used from its first token up, partly or to its end, as the
+// release says; the next one begins above what was used.
+func tokenBlocks(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	const n = 1 << 16
+	highest := uint64(0)
+	for i, use := range []uint64{1, 3, n, n, 1, n, 2} {
+		lease := []*client{a, b}[i%2].block(key, n, c.long())
+		c.above(lease, highest)
+		from, got := lease.Tokens()
+		highest = from + min(use, got) - 1
+		if err := lease.Release(c.bounded(), highest); err != nil {
+			c.Fatalf("Release: %v", err)
+		}
+	}
+}
+
+// Nobody knows what the dead have used: all of it.
+func tokensAfterExpiry(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	old := a.block(key, 1<<16, c.h.TTL)
+	next := b.eventually(key)
+	c.above(next, last(old))
+	c.free(next)
+}
+
+func tokensAfterRemoval(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	for range 5 {
+		old := a.take(key)
+		c.h.Remove(c.T, key)
+		next := b.take(key)
+		c.above(next, last(old))
+		c.free(next)
+	}
+}
+
+func tokensOverRenewals(c *trial) {
+	a := c.open()
+	lease := a.block(c.newKey(), 100, c.long())
+	from, n := lease.Tokens()
+	if err := lease.Renew(c.bounded(), c.long()); err != nil {
+		c.Fatalf("Renew: %v", err)
+	}
+	if f, m := lease.Tokens(); f != from || m != n {
+		c.Errorf("a renewal changed the tokens from %d, %d to %d, %d", from, n, f, m)
+	}
+	c.free(lease)
+}
+
+// Through Lockers every hold has a token above the one before it, whether the
+// lease was handed on in the process or came from the engine.
+func lockerTokens(c *trial) {
+	key := c.newKey()
+	var highest uint64 // guarded by the lock under test, as is what follows
+	var tokens int
+	var all sync.WaitGroup
+	for range 2 {
+		l := c.locker()
+		for range 4 {
+			all.Go(func() {
+				for range 10 {
+					err := l.Do(c.bounded(), c.policy(), key, func(ctx context.Context) error {
+						token, ok := lock.Token(ctx)
+						if !ok || token <= highest {
+							c.Errorf("the token is %d (%v), after %d", token, ok, highest)
+						}
+						highest = max(highest, token)
+						tokens++
+						return nil
+					})
+					if err != nil {
+						c.Errorf("Do: %v", err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if tokens != 80 {
+		c.Errorf("%d holds had a token, of 80", tokens)
+	}
+}

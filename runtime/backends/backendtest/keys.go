@@ -1,0 +1,159 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Keys are bytes: two that differ are two locks, and one that the engine can't
+// hold is refused.
+var keys = []check{
+	{name: "Distinct", run: keysDistinct},
+	{name: "AllBytes", run: keysOfAllBytes},
+	{name: "Prefixes", run: keysNested},
+	{name: "Length", run: keyLength},
+	{name: "Conflict", needs: []Ability{Conflict}, run: conflict},
+	{name: "Undo", run: undoOfRefusedKey},
+}
+
+// refusedBy requires that err refuses, by its kind and in words, before
+// anything was sent.
+func (c *trial) refusedBy(what string, err error, a *lock.Acquisition, says string) {
+	c.Helper()
+	c.is(what, err, lock.ErrInvalid)
+	if err != nil && !strings.Contains(err.Error(), says) {
+		c.Errorf("%s is refused with %q, which does not name the limit %s", what, err, says)
+	}
+	if a.Unanswered {
+		c.Errorf("%s was sent before it was refused", what)
+	}
+}
+
+// allDistinct takes all of names at once, beside each other: none is another's.
+// Those that the backend refuses must be refused.
+func (c *trial) allDistinct(names []string) {
+	c.Helper()
+	a, b := c.open(), c.open()
+	base := c.prefix + ":"
+	var taken []string
+	var leases []lock.Lease
+	for _, name := range names {
+		key := c.h.Key(base + name)
+		attempt := a.attempt(key)
+		lease, err := a.Acquire(c.bounded(), attempt)
+		switch reason := c.h.Refuses(key); {
+		case reason != "":
+			if lease != nil {
+				c.released(lease)
+			}
+			c.refusedBy(fmt.Sprintf("the key %q (%s)", key, reason), err, attempt, "")
+		case isHeld(err):
+			c.Errorf("the key %q is refused as held, while others are held: one of them is taken for it", key)
+		case err != nil:
+			c.Errorf("the key %q: %v; if the backend can't take it, say so in Refuses", key, err)
+		default:
+			taken, leases = append(taken, key), append(leases, lease)
+		}
+	}
+	for i, lease := range leases {
+		if err := lease.Renew(c.bounded(), c.long()); err != nil {
+			c.Errorf("Renew of the lock on %q: %v", taken[i], err)
+		}
+		c.free(lease)
+		c.free(b.take(taken[i]))
+	}
+}
+
+func keysDistinct(c *trial) {
+	c.allDistinct([]string{
+		"key", "Key", "KEY", "key ", " key", "key\t", "key\n", "key.", "key,", "key;", "key'", `key"`, "key`", `key\`, `key\n`,
+		"key--", "key/*", "key%", "key%20", "key%%", "key_", "key?", "key*", "key#x", "key&x=y", "key=", "key+", "key$1", "key@x",
+		"a:b", "a:b:c", "a::b", "{a}b", "{a}c", "a{b}", "(a)", "[a]", "<a>", "a|b", "a^b", "a~b", "a!b",
+		"é", "e\u0301", "ß", "ss", "İ", "i", "I", "ı", "日本", "\u200bkey", "key\u00a0", "0", "00", "-1", "1e3", "nil", "NULL", "..", ".",
+	})
+}
+
+// Each byte alone at the end of a key, UTF-8 or not.
+func keysOfAllBytes(c *trial) {
+	names := []string{"b"}
+	for i := range 256 {
+		if i != '{' && i != '}' { // an unbalanced brace is the generator's to refuse
+			names = append(names, "b"+string([]byte{byte(i)}))
+		}
+	}
+	c.allDistinct(names)
+}
+
+// One key may be another's beginning, at a border that the engine knows or not.
+func keysNested(c *trial) {
+	c.allDistinct([]string{
+		"a", "a/b", "a/b/c", "a/", "a//b", "a:b", "ab", "a.b", "a-b", "a%2Fb", "a/.lock", "a/lock", "a/0", "a/_c_0-lock-0000000000",
+	})
+}
+
+func keyLength(c *trial) {
+	a, b := c.open(), c.open()
+	longest := c.h.MaxKey
+	if longest == Unlimited {
+		longest = 64 << 10
+	}
+	key := c.h.Key(c.prefix + ":")
+	if len(key) > longest {
+		c.Fatalf("the harness says that %d bytes are the longest key, but its own %q has more", longest, key)
+	}
+	key += strings.Repeat("k", longest-len(key))
+	lease := a.take(key)
+	b.held(key)
+	sibling := b.attempt(key[:len(key)-1] + "j") // a key that is cut short would be the same
+	c.free(b.get(sibling))
+	if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
+		c.Errorf("Renew of the longest key: %v", err)
+	}
+	c.free(lease)
+	if c.h.MaxKey == Unlimited {
+		return
+	}
+	for _, longer := range []string{key + "k", strings.Repeat(key, 3)} {
+		attempt := a.attempt(longer)
+		_, err := a.Acquire(c.bounded(), attempt)
+		c.refusedBy(fmt.Sprintf("a key of %d bytes", len(longer)), err, attempt, fmt.Sprint(c.h.MaxKey))
+		err = c.locker().Do(c.bounded(), c.policy(), longer, func(context.Context) error { return nil })
+		c.is("a key that is too long, through a Locker", err, lock.ErrInvalid)
+	}
+}
+
+// Something that is no lock is left as it is, and the caller is told at once.
+func conflict(c *trial) {
+	a, key := c.open(), c.newKey()
+	c.h.Occupy(c.T, key)
+	for range 2 {
+		_, err := a.Acquire(c.bounded(), a.attempt(key))
+		c.is("Acquire of a key at which something else lives", err, lock.ErrConflict)
+	}
+	begin := time.Now()
+	err := c.locker().Do(c.bounded(), c.policy(), key, func(context.Context) error {
+		c.Error("the method ran")
+		return nil
+	})
+	c.is("the same through a Locker", err, lock.ErrConflict)
+	c.within("it", begin, pollLimit)
+}
+
+// What was refused needs no undoing, and a Locker that asks for it is not kept at it.
+func undoOfRefusedKey(c *trial) {
+	a := c.open()
+	attempts := []*lock.Acquisition{a.attempt(c.newKey())} // never acquired
+	if c.h.MaxKey != Unlimited {
+		attempts = append(attempts, a.attempt(strings.Repeat("k", c.h.MaxKey+1)))
+	}
+	for _, attempt := range attempts {
+		attempt.Queue = true
+		if err := a.Undo(c.bounded(), attempt); err != nil {
+			c.Errorf("Undo of what was never taken: %v", err)
+		}
+	}
+}

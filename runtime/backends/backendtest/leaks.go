@@ -1,0 +1,149 @@
+package backendtest
+
+import (
+	"bytes"
+	"context"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// What is done is forgotten: in the process and at the engine.
+var leaks = []check{
+	{name: "Goroutines", alone: true, run: goroutinesOfUse},
+	{name: "Engine", needs: []Ability{Inspection}, run: engineForgets},
+}
+
+type testingT = testing.T
+
+// sub is c for a subtest: what it opens ends with that.
+func (c *trial) sub(t *testing.T) *trial { return newTrial(t, c.suite) }
+
+// A Locker that has locked much, waited and given up, runs no more goroutines
+// than one that has locked once.
+func goroutinesOfUse(c *trial) {
+	l := c.locker()
+	c.use(l)
+	before := settled()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 10 {
+				err := l.Do(c.bounded(), c.policy(), c.newKey(), func(context.Context) error { return nil })
+				if err != nil {
+					c.Errorf("Do: %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	b := c.open()
+	keys := c.newKeys(40)
+	leases := make([]lock.Lease, len(keys))
+	c.each(8, len(keys), func(i int) { leases[i] = b.get(b.attempt(keys[i])) })
+	c.giveUp(l, keys, 50*time.Millisecond)
+	c.each(8, len(keys), func(i int) { c.free(leases[i]) })
+	c.use(l)
+	const pool = 16 // connections, perhaps, that the client keeps
+	limit := time.Now().Add(c.soon())
+	for settled() > before+pool {
+		if time.Now().After(limit) {
+			c.Fatalf("%d goroutines run, %d before", settled(), before)
+		}
+	}
+}
+
+// settled counts goroutines when their number has stood still for a moment.
+func settled() int {
+	n := runtime.NumGoroutine()
+	for range 20 {
+		time.Sleep(20 * time.Millisecond)
+		now := runtime.NumGoroutine()
+		if now == n {
+			return n
+		}
+		n = now
+	}
+	return n
+}
+
+// Of locks that were released, waited for in vain, or undone, the engine keeps
+// nothing.
+func engineForgets(c *trial) {
+	l, b := c.locker(), c.open()
+	keys := c.newKeys(20)
+	held := b.get(b.attempt(keys[0]))
+	if kept := c.h.Leftovers(c.T, c.h.Key(c.prefix)); len(kept) == 0 {
+		c.Fatal("Leftovers finds nothing while a lock is held")
+	}
+	for range 4 {
+		c.giveUp(l, keys, 20*time.Millisecond)
+	}
+	for _, key := range keys[1:] {
+		err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })
+		if err != nil {
+			c.Errorf("Do: %v", err)
+		}
+	}
+	attempt := b.attempt(keys[0])
+	attempt.Queue = true
+	b.refused(attempt)
+	if n, ok := b.Backend.(lock.Notifier); ok {
+		if s, err := n.Subscribe(c.bounded(), attempt); err == nil {
+			s.Close()
+		}
+	}
+	b.undone(attempt)
+	c.free(held)
+	var kept []string
+	for begin := time.Now(); time.Since(begin) < cleanedUp+c.h.Slack; time.Sleep(20 * time.Millisecond) {
+		if kept = c.h.Leftovers(c.T, c.h.Key(c.prefix)); len(kept) == 0 {
+			return
+		}
+	}
+	c.Errorf("the engine keeps %d things of locks that nobody holds or waits for: %q", len(kept), kept[:min(len(kept), 5)])
+}
+
+// goroutines are those that run, by their numbers.
+type goroutines map[string]bool
+
+func running() goroutines {
+	g := goroutines{}
+	for _, stack := range stacks() {
+		g[name(stack)] = true
+	}
+	return g
+}
+
+func stacks() [][]byte {
+	all := make([]byte, 16<<20)
+	return bytes.Split(all[:runtime.Stack(all, true)], []byte("\n\n"))
+}
+
+// name returns "goroutine 42" of a stack.
+func name(stack []byte) string {
+	line, _, _ := bytes.Cut(stack, []byte(" ["))
+	return string(line)
+}
+
+// settle requires that soon none runs that did not run before. Those of package
+// testing and of the suite itself don't count.
+func (before goroutines) settle(c *trial, when string) {
+	c.Helper()
+	var left []byte
+	for limit := time.Now().Add(c.soon()); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
+		left = nil
+		for _, stack := range stacks() {
+			if !before[name(stack)] && !bytes.Contains(stack, []byte("testing.tRunner(")) {
+				left = append(append(left, stack...), "\n\n"...)
+			}
+		}
+		if left == nil {
+			return
+		}
+	}
+	c.Errorf("goroutines are left %s:\n%s", when, left)
+}

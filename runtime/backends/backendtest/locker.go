@@ -1,0 +1,153 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// locker returns a Locker on a Backend of its own: one process, as far as the
+// engine can tell. It is closed when the check ends.
+func (c *trial) locker() *lock.Locker {
+	c.Helper()
+	return c.lockerOn(c.h.Open(c.T))
+}
+
+// lockerFaulty is locker with faults on its way to the engine.
+func (c *trial) lockerFaulty() (*lock.Locker, Faults) {
+	c.Helper()
+	b, faults := c.h.OpenFaulty(c.T)
+	l := c.lockerOn(b)
+	c.Cleanup(faults.Heal)
+	return l, faults
+}
+
+func (c *trial) lockerOn(b lock.Backend) *lock.Locker {
+	l := lock.New(b, nil)
+	c.Cleanup(func() { c.closeLocker(l) })
+	return l
+}
+
+func (c *trial) closeLocker(l *lock.Locker) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), c.soon())
+	defer cancel()
+	if err := l.Close(ctx); err != nil {
+		c.Errorf("Close of a Locker: %v", err)
+	}
+}
+
+// enter takes key through l.
+func (c *trial) enter(l *lock.Locker, p *lock.Policy, key string) (context.Context, *lock.Hold) {
+	c.Helper()
+	ctx, held, err := l.Acquire(c.bounded(), p, key)
+	if err != nil {
+		c.Fatalf("acquire through a Locker: %v", err)
+	}
+	return ctx, held
+}
+
+// finish ends held as a wrapper does, and returns what its caller would see.
+func finish(held *lock.Hold) (err error) {
+	held.Release(&err)
+	return err
+}
+
+func (c *trial) leave(held *lock.Hold) {
+	c.Helper()
+	if err := finish(held); err != nil {
+		c.Errorf("release through a Locker: %v", err)
+	}
+}
+
+func isHeld(err error) bool {
+	_, ok := errors.AsType[*lock.HeldError](err)
+	return ok
+}
+
+// atLeast is a lease of d, or what comes next to it of those that the harness has.
+func (c *trial) atLeast(d time.Duration) time.Duration {
+	d = max(c.h.TTL, d)
+	if c.h.MaxTTL > 0 {
+		d = min(d, c.h.MaxTTL)
+	}
+	return d
+}
+
+// long is a lease that does not end within a check: what is free before it is
+// over was freed by someone.
+func (c *trial) long() time.Duration { return c.atLeast(20 * time.Second) }
+
+// steady is a lease that even a machine that is overloaded renews in time, for
+// checks of what is renewed.
+func (c *trial) steady() time.Duration { return c.atLeast(2 * time.Second) }
+
+func (c *trial) policy() *lock.Policy      { return &lock.Policy{TTL: c.long()} }
+func (c *trial) shortPolicy() *lock.Policy { return &lock.Policy{TTL: c.h.TTL} }
+
+// entering runs an acquire in the background.
+func entering(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) <-chan entered {
+	done := make(chan entered, 1)
+	go func() {
+		inner, held, err := l.Acquire(ctx, p, key)
+		done <- entered{inner, held, err, time.Now()}
+	}()
+	return done
+}
+
+type entered struct {
+	ctx  context.Context
+	held *lock.Hold
+	err  error
+	at   time.Time
+}
+
+// entered waits for an acquire that must succeed.
+func (c *trial) entered(from <-chan entered) entered {
+	c.Helper()
+	e := receive(c, "an acquire to end", from)
+	if e.err != nil {
+		c.Fatalf("acquire through a Locker: %v", e.err)
+	}
+	return e
+}
+
+// passesBy requires that l can have key, within limit.
+func (c *trial) passesBy(l *lock.Locker, key string, limit time.Duration, why string) {
+	c.Helper()
+	begin := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), limit+c.soon())
+	defer cancel()
+	_, held, err := l.Acquire(ctx, c.policy(), key)
+	if err != nil {
+		c.Fatalf("%s: a new acquire of %q: %v", why, key, err)
+	}
+	c.within(why+": a new acquire", begin, limit)
+	c.leave(held)
+}
+
+// ended waits until ctx, of a method that runs under a lock, has ended for the
+// loss of it.
+func (c *trial) ended(ctx context.Context) {
+	c.Helper()
+	receive(c, "the method's context to end", ctx.Done())
+	c.lost("the cause of the method's context", context.Cause(ctx))
+	c.lost("lock.Check", lock.Check(ctx))
+}
+
+func receive[T any](c *trial, what string, from <-chan T) (v T) {
+	c.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(c.soon()):
+		c.Fatalf("waited %v in vain for %s", c.soon(), what)
+	}
+	return v
+}
+
+// isKnown reports whether err says of an acquire that failed what is known.
+func isKnown(err error) bool {
+	return errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrUnavailable)
+}

@@ -1,0 +1,216 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// A renewal keeps a lease, and does nothing else.
+var renewal = []check{
+	{name: "KeepsTheLease", run: renewalKeeps},
+	{name: "NeverShortens", run: renewalNeverShortens},
+	{name: "AfterRelease", run: renewalAfterRelease},
+	{name: "AfterExpiry", needs: []Ability{Lapse}, run: renewalAfterExpiry},
+	{name: "AfterRemoval", needs: []Ability{Removal}, run: renewalAfterRemoval},
+	{name: "BesideRelease", run: renewalBesideRelease},
+	{name: "Batch", run: renewalBatch},
+	{name: "Locker", run: lockerRenews},
+	{name: "LockerHearsOfRemoval", needs: []Ability{Removal}, run: lockerHearsOfRemoval},
+}
+
+func renewalKeeps(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	ttl := c.steady()
+	lease := a.takeFor(key, ttl)
+	for begin := time.Now(); time.Since(begin) < ttl+c.over(); time.Sleep(ttl / 8) {
+		if err := lease.Renew(c.bounded(), ttl); err != nil {
+			c.Fatalf("Renew of a lease that holds its key: %v", err)
+		}
+		if left := lease.Deadline().Left(); left <= 0 {
+			c.Fatalf("after a renewal the Deadline is %v ahead", left)
+		}
+		b.held(key)
+	}
+	c.free(lease)
+	c.free(b.take(key))
+}
+
+// A renewal that asks for less, or that comes late, leaves the lease as it is.
+func renewalNeverShortens(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	begin := time.Now()
+	lease := a.takeFor(key, c.h.TTL)
+	before := lease.Deadline()
+	if err := lease.Renew(c.bounded(), c.h.TTL/2); errors.Is(err, lock.ErrLost) {
+		c.Fatalf("Renew of a lease that holds its key: %v", err)
+	}
+	if shorter := before.Left() - lease.Deadline().Left(); shorter > time.Millisecond {
+		c.Errorf("a renewal by %v made the Deadline of a lease of %v come %v sooner", c.h.TTL/2, c.h.TTL, shorter)
+	}
+	time.Sleep(c.h.TTL*3/4 - time.Since(begin))
+	if _, err := b.Acquire(c.bounded(), b.attempt(key)); err == nil && lease.Deadline().Left() > 0 {
+		c.Errorf("a renewal by %v made the engine end a lease of %v", c.h.TTL/2, c.h.TTL)
+	}
+	c.released(lease)
+}
+
+// What was released is not renewed, nor made anew.
+func renewalAfterRelease(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	lease := a.take(key)
+	c.free(lease)
+	c.lost("Renew after Release", lease.Renew(c.bounded(), c.long()))
+	next := b.take(key)
+	c.lost("Renew after another took the key", lease.Renew(c.bounded(), c.long()))
+	if err := next.Renew(c.bounded(), c.long()); err != nil {
+		c.Errorf("Renew of the successor's lease: %v", err)
+	}
+	c.free(next)
+}
+
+func renewalAfterExpiry(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	lease := a.takeFor(key, c.h.TTL)
+	time.Sleep(c.over() + overrun)
+	c.lost("Renew after the lease ended", lease.Renew(c.bounded(), c.h.TTL))
+	c.free(b.take(key))
+}
+
+func renewalAfterRemoval(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	lease := a.take(key)
+	c.h.Remove(c.T, key)
+	c.lost("Renew of a lock that was deleted at the engine", lease.Renew(c.bounded(), c.long()))
+	next := b.take(key)
+	c.lost("Renew of a lock that another has taken since", lease.Renew(c.bounded(), c.long()))
+	a.held(key)
+	c.free(next)
+}
+
+// Renewals that are under way when the lock is released revive nothing.
+func renewalBesideRelease(c *trial) {
+	a, b := c.open(), c.open()
+	for range 10 {
+		key := c.newKey()
+		lease := a.take(key)
+		var renewals sync.WaitGroup
+		for range 4 {
+			renewals.Go(func() {
+				if err := lease.Renew(c.bounded(), c.long()); err != nil && !errors.Is(err, lock.ErrLost) {
+					c.Errorf("Renew beside a Release: %v", err)
+				}
+			})
+		}
+		c.free(lease)
+		renewals.Wait()
+		c.free(b.take(key))
+	}
+}
+
+// Many are renewed as one is: each has its own answer.
+func renewalBatch(c *trial) {
+	a, b := c.open(), c.open()
+	renew := func(leases []lock.Lease, ttls []time.Duration) []error {
+		if many, ok := a.Backend.(lock.BatchRenewer); ok {
+			return many.RenewAll(c.bounded(), leases, ttls)
+		}
+		errs := make([]error, len(leases))
+		for i, l := range leases {
+			errs[i] = l.Renew(c.bounded(), ttls[i])
+		}
+		return errs
+	}
+	const n = 30
+	var leases []lock.Lease
+	var ttls []time.Duration
+	var keys []string
+	for i := range n {
+		keys = append(keys, c.newKey())
+		leases = append(leases, a.take(keys[i]))
+		ttls = append(ttls, c.long())
+	}
+	gone := map[int]bool{0: true, 7: true, n - 1: true}
+	for i := range gone {
+		c.free(leases[i])
+	}
+	begin := time.Now()
+	errs := renew(leases, ttls)
+	if len(errs) != n {
+		c.Fatalf("RenewAll of %d leases gave %d results", n, len(errs))
+	}
+	for i, err := range errs {
+		switch {
+		case gone[i]:
+			c.lost("the renewal, among others, of a lease that was released", err)
+		case err != nil:
+			c.Errorf("the renewal of a lease among others: %v", err)
+		case leases[i].Deadline().Left()+time.Since(begin) < c.long()*3/4:
+			c.Errorf("a lease that was renewed among others has %v left of %v", leases[i].Deadline().Left(), c.long())
+		}
+	}
+	for i, l := range leases {
+		if gone[i] {
+			c.free(b.take(keys[i]))
+			continue
+		}
+		c.released(l)
+	}
+}
+
+// A method keeps its lock for as long as it runs.
+func lockerRenews(c *trial) {
+	l, key := c.locker(), c.newKey()
+	b := c.open()
+	ttl := c.steady()
+	ctx, held := c.enter(l, &lock.Policy{TTL: ttl}, key)
+	for begin := time.Now(); time.Since(begin) < ttl*3/2; time.Sleep(ttl / 10) {
+		if err := lock.Check(ctx); err != nil {
+			c.Fatalf("lock.Check after %v of a lock that is renewed: %v", time.Since(begin), err)
+		}
+		b.heldUnder(ctx, key)
+	}
+	c.leave(held)
+}
+
+// heldUnder requires that key is held by the method that runs under ctx, or that
+// this knows of its loss when another gets the key.
+func (cl *client) heldUnder(ctx context.Context, key string) {
+	cl.c.Helper()
+	lease, err := cl.Acquire(cl.c.bounded(), cl.attempt(key))
+	switch check := lock.Check(ctx); {
+	case isHeld(err):
+	case err != nil:
+		cl.c.Errorf("Acquire of a key that is held: %v; it must be a *lock.HeldError", err)
+	case check == nil:
+		cl.c.Errorf("%q was taken under a method that holds it, and its lock.Check finds nothing wrong", key)
+	default:
+		cl.c.Errorf("the lock of a method that runs was lost: %v", check)
+	}
+	if lease != nil {
+		cl.c.released(lease)
+	}
+}
+
+// The holder of a lock that was deleted hears of it by the next renewal.
+func lockerHearsOfRemoval(c *trial) {
+	l, key := c.locker(), c.newKey()
+	ctx, held := c.enter(l, c.shortPolicy(), key)
+	begin := time.Now()
+	c.h.Remove(c.T, key)
+	c.ended(ctx)
+	c.within("hearing of the removal", begin, c.h.TTL/2+overrun)
+	c.lost("what the wrapper returns", finish(held))
+	err := c.locker().Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })
+	if err != nil {
+		c.Errorf("the next one's Do: %v", err)
+	}
+}

@@ -1,0 +1,324 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Each call may be sent again, may be lost on either way, and may arrive late.
+var replies = []check{
+	{name: "Resend", run: resend},
+	{name: "Undo", run: undoFrees},
+	{name: "LostAcquire", needs: []Ability{NetworkFaults}, run: lostAcquire},
+	{name: "LostAcquireRecovers", needs: []Ability{NetworkFaults}, run: lostAcquireRecovers},
+	{name: "LostRelease", needs: []Ability{NetworkFaults}, run: lostRelease},
+	{name: "LostRenewal", needs: []Ability{NetworkFaults}, run: lostRenewal},
+	{name: "LockerUndoes", needs: []Ability{NetworkFaults}, run: lockerUndoes},
+	{name: "LockerReleases", needs: []Ability{NetworkFaults}, run: lockerReleasesLater},
+	{name: "LateAcquire", needs: []Ability{LateRequests}, run: lateAcquire},
+	{name: "LateRelease", needs: []Ability{LateRequests}, run: lateRelease},
+	{name: "LateRenewal", needs: []Ability{LateRequests}, run: lateRenewal},
+}
+
+// An acquisition that is sent twice is taken once: one release frees it, and its
+// tokens are still the highest.
+func resend(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	attempt := a.attempt(key)
+	one := a.get(attempt)
+	two := a.get(attempt)
+	if first(two) < first(one) {
+		c.Errorf("the token of a resend is %d, after %d", first(two), first(one))
+	}
+	b.held(key)
+	if err := two.Renew(c.bounded(), c.long()); err != nil {
+		c.Errorf("Renew after a resend: %v", err)
+	}
+	c.free(two)
+	next := b.take(key)
+	c.above(next, last(two))
+	c.lost("Release of the first reply's lease, after another took the key", one.Release(c.bounded(), last(one)))
+	a.held(key)
+	c.free(next)
+}
+
+// Undo frees what its acquisition took and nothing else, once and again.
+func undoFrees(c *trial) {
+	a, b := c.open(), c.open()
+	key, other := c.newKey(), c.newKey()
+	attempt := a.attempt(key)
+	lease := a.get(attempt)
+	beside := a.take(other)
+	a.undone(a.attempt(key))
+	b.undone(b.attempt(key))
+	foreign := *attempt
+	foreign.Key = other
+	a.undone(&foreign)
+	b.held(key)
+	b.held(other)
+	a.undone(attempt)
+	next := b.take(key)
+	a.undone(attempt)
+	c.lost("Renew of what was undone", lease.Renew(c.bounded(), c.long()))
+	c.lost("Release of what was undone, after another took the key", lease.Release(c.bounded(), last(lease)))
+	a.held(key)
+	c.free(next)
+	c.free(beside)
+}
+
+// An acquire whose answer was lost says so; its undoing frees the key.
+func lostAcquire(c *trial) {
+	a, faults := c.openFaulty()
+	b, key := c.open(), c.newKey()
+	c.free(a.take(c.newKey()))
+	faults.LoseReplies()
+	attempt := a.attempt(key)
+	ctx, cancel := brief(300 * time.Millisecond)
+	lease, err := a.Acquire(ctx, attempt)
+	cancel()
+	if lease != nil {
+		c.Fatal("Acquire had no answer, and returned a lease")
+	}
+	taken := c.holds(b, key)
+	unknown := errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered
+	if taken && !unknown {
+		c.Errorf("Acquire had no answer and took the key, but says: %v; it must wrap lock.ErrIndeterminate", err)
+	}
+	faults.Heal()
+	if unknown {
+		a.undone(attempt)
+	}
+	c.free(b.takeWithin(key, overrun, "the acquire was undone"))
+}
+
+// holds reports whether some other holds key.
+func (c *trial) holds(b *client, key string) bool {
+	c.Helper()
+	attempt := b.attempt(key)
+	lease, err := b.Acquire(c.bounded(), attempt)
+	if err == nil {
+		c.free(lease)
+	}
+	return isHeld(err)
+}
+
+// Where the answer is lost and the network mends, one acquisition is one lock,
+// however often it was sent.
+func lostAcquireRecovers(c *trial) {
+	a, faults := c.openFaulty()
+	b := c.open()
+	c.free(a.take(c.newKey()))
+	for range 3 {
+		key := c.newKey()
+		attempt := a.attempt(key)
+		faults.LoseReplies()
+		heal := time.AfterFunc(50*time.Millisecond, faults.Heal)
+		lease, err := a.Acquire(c.bounded(), attempt)
+		heal.Stop()
+		faults.Heal()
+		switch {
+		case err == nil:
+			c.released(lease)
+			if attempt.Unanswered { // as the Locker does not: the release must do
+				b.takeAndFree(key, "the release of a lock whose acquire was sent again")
+				continue
+			}
+		case errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered:
+			a.undone(attempt)
+		}
+		b.takeAndFree(key, "an acquire whose answer was lost")
+	}
+}
+
+func (cl *client) takeAndFree(key, since string) {
+	cl.c.Helper()
+	cl.c.free(cl.takeWithin(key, overrun, since))
+}
+
+// A release whose answer was lost is sent again, and frees nobody else's lock.
+func lostRelease(c *trial) {
+	a, faults := c.openFaulty()
+	b, key := c.open(), c.newKey()
+	lease := a.get(a.attempt(key))
+	faults.LoseReplies()
+	ctx, cancel := brief(300 * time.Millisecond)
+	err := lease.Release(ctx, last(lease))
+	cancel()
+	if errors.Is(err, lock.ErrLost) {
+		c.Errorf("Release without an answer: %v, which the engine has not said", err)
+	}
+	faults.Heal()
+	c.released(lease)
+	next := b.takeWithin(key, overrun, "a release that was sent again")
+	_ = lease.Release(c.bounded(), last(lease))
+	c.free(next)
+}
+
+// A renewal without an answer leaves the Deadline as it is, and loses nothing.
+func lostRenewal(c *trial) {
+	a, faults := c.openFaulty()
+	key := c.newKey()
+	lease := a.get(a.attempt(key))
+	before := lease.Deadline()
+	time.Sleep(200 * time.Millisecond)
+	faults.LoseReplies()
+	ctx, cancel := brief(300 * time.Millisecond)
+	err := lease.Renew(ctx, c.long())
+	cancel()
+	if errors.Is(err, lock.ErrLost) {
+		c.Errorf("Renew without an answer: %v, which the engine has not said", err)
+	}
+	if later := lease.Deadline().Left() - before.Left(); err != nil && later > 50*time.Millisecond {
+		c.Errorf("a renewal without an answer moved the Deadline by %v", later)
+	}
+	faults.Heal()
+	c.renewed(lease)
+	c.free(lease)
+}
+
+// renewed renews l on a healthy network, to which its client may have to connect
+// again first.
+func (c *trial) renewed(l lock.Lease) {
+	c.Helper()
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		ctx, cancel := brief(time.Second)
+		err := l.Renew(ctx, c.long())
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, lock.ErrLost) || time.Since(begin) > c.soon():
+			c.Fatalf("Renew of a lease that holds its key, on a healthy network: %v", err)
+		}
+	}
+}
+
+// Through a Locker, an acquire without an answer is undone in the background.
+func lockerUndoes(c *trial) {
+	l, faults := c.lockerFaulty()
+	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	key := c.newKey()
+	faults.LoseReplies()
+	ctx, cancel := brief(300 * time.Millisecond)
+	defer cancel()
+	_, _, err := l.Acquire(ctx, c.policy(), key)
+	if err == nil {
+		c.Fatal("an acquire without an answer succeeded")
+	}
+	if !isKnown(err) {
+		c.Errorf("an acquire without an answer: %v; it must be indeterminate, or unavailable", err)
+	}
+	faults.Heal()
+	c.allFree([]string{key}, "an acquire without an answer")
+}
+
+// A release without an answer never turns a success into an error, and goes on.
+func lockerReleasesLater(c *trial) {
+	l, faults := c.lockerFaulty()
+	key := c.newKey()
+	begin := time.Now()
+	err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error {
+		begin = time.Now()
+		faults.Silence()
+		return nil
+	})
+	if err != nil {
+		c.Errorf("Do, whose release had no answer: %v", err)
+	}
+	c.within("the release, which is bounded,", begin, time.Second+overrun)
+	faults.Heal()
+	c.allFree([]string{key}, "a release without an answer")
+}
+
+// late opens a client whose requests can be held up, with connections that stand.
+func (c *trial) late() (*client, LateFaults) {
+	c.Helper()
+	a, faults := c.openFaulty()
+	late, ok := faults.(LateFaults)
+	if !ok {
+		c.Fatal("the Faults are no LateFaults; if requests can't be held up, declare it in Cannot[LateRequests]")
+	}
+	c.free(a.get(a.attempt(c.newKey())))
+	return a, late
+}
+
+// overtaken runs call, whose request is held up, and cuts the connection under it.
+func (c *trial) overtaken(held Held, call func(ctx context.Context)) {
+	c.Helper()
+	done := make(chan struct{})
+	ctx, cancel := brief(c.soon())
+	defer cancel()
+	go func() {
+		defer close(done)
+		call(ctx)
+	}()
+	select {
+	case <-held.Arrived():
+		time.Sleep(overrun) // what else is on its way, of the same call
+	case <-done: // it had nothing to send, as a renewal of a session that renews itself
+	}
+	held.Overtake()
+	select { // it is sent again, or fails; one that does neither is given up
+	case <-done:
+	case <-time.After(time.Second):
+		cancel()
+	}
+	receive(c, "a call whose connection was cut to end", done)
+}
+
+// An attempt that arrives after its acquisition has ended takes nothing.
+func lateAcquire(c *trial) {
+	a, faults := c.late()
+	b, key := c.open(), c.newKey()
+	attempt := a.attempt(key)
+	var lease lock.Lease
+	var err error
+	held := faults.Hold()
+	c.overtaken(held, func(ctx context.Context) { lease, err = a.Acquire(ctx, attempt) })
+	switch {
+	case err == nil:
+		c.released(lease)
+	case errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered:
+		a.undone(attempt)
+	default:
+		c.Errorf("Acquire without an answer: %v; it may yet take the key and must wrap lock.ErrIndeterminate", err)
+	}
+	held.Deliver()
+	b.takeAndFree(key, "an attempt arrived late, whose acquisition had ended")
+}
+
+// A release that arrives late frees no successor.
+func lateRelease(c *trial) {
+	a, faults := c.late()
+	b, key := c.open(), c.newKey()
+	lease := a.get(a.attempt(key))
+	held := faults.Hold()
+	c.overtaken(held, func(ctx context.Context) { _ = lease.Release(ctx, last(lease)) })
+	c.released(lease)
+	for _, next := range []*client{b, a} {
+		lease := next.get(next.attempt(key))
+		if next == b {
+			held.Deliver()
+		}
+		if !c.holds(c.open(), key) {
+			c.Error("a release that arrived late freed the successor")
+		}
+		c.free(lease)
+	}
+}
+
+// A renewal that arrives after the release makes no lock.
+func lateRenewal(c *trial) {
+	a, faults := c.late()
+	b, key := c.open(), c.newKey()
+	lease := a.get(a.attempt(key))
+	held := faults.Hold()
+	c.overtaken(held, func(ctx context.Context) { _ = lease.Renew(ctx, c.long()) })
+	c.released(lease)
+	held.Deliver()
+	b.takeAndFree(key, "a renewal arrived late, after the release")
+}

@@ -1,0 +1,129 @@
+package backendtest
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
+)
+
+// behaviour is one column of the table: its checks are in the file of its name.
+type behaviour struct {
+	name   string
+	checks []check
+}
+
+// check is one thing that must hold.
+type check struct {
+	name  string
+	needs []Ability // without one of them it can't be run
+	alone bool      // it counts what the whole process has: nothing may run beside it
+	run   func(c *trial)
+	// without is run instead where the first of needs is declared missing: it
+	// checks that the backend refuses, or does without, as well as the contract
+	// asks. nil: there is nothing of the backend's to see.
+	without func(c *trial)
+}
+
+// behaviours are the table's columns, in order.
+func behaviours() []behaviour {
+	return []behaviour{
+		{"Exclusion", exclusion},
+		{"Expiry", expiry},
+		{"Renewal", renewal},
+		{"Release", release},
+		{"Fencing", fencing},
+		{"Waiting", waiting},
+		{"Cancellation", cancellation},
+		{"Replies", replies},
+		{"Keys", keys},
+		{"Kinds", kinds},
+		{"Close", closing},
+		{"Leaks", leaks},
+		{"Holds", holds},
+	}
+}
+
+// Run runs the suite: one subtest for each behaviour, with one for each check.
+// Call it from a test that is not parallel. It returns when all is done, after
+// a minute or less; what the checks found stands in the output of t, one line
+// for each behaviour, for `go test -v` and for tools that print a table.
+func Run(t *testing.T, h Harness) {
+	t.Helper()
+	h.check(t)
+	s := &suite{h: h.withDefaults(), meter: lagmeter.Start()}
+	defer s.meter.Stop()
+	r := newReport(h.Name)
+	defer r.print(t)
+	for _, alone := range []bool{false, true} {
+		s.runAll(t, r, alone)
+	}
+}
+
+type suite struct {
+	h     *Harness
+	meter *lagmeter.Meter
+	keys  keyCount
+	held  *int // goroutines that many holds had, once that is known
+}
+
+// runAll runs the checks that run alone, or the others. The suite bounds by
+// itself how many run at once: they wait for leases much more than they
+// compute, which go test's own bound does not reckon with.
+func (s *suite) runAll(t *testing.T, r *report, alone bool) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	room := make(chan struct{}, s.h.Parallel)
+	if alone {
+		room = make(chan struct{}, 1)
+	}
+	for _, b := range behaviours() {
+		for _, one := range b.checks {
+			if one.alone != alone {
+				continue
+			}
+			room <- struct{}{}
+			all.Go(func() {
+				defer func() { <-room }()
+				s.runOne(t, r, b.name, one)
+			})
+		}
+	}
+}
+
+func (s *suite) runOne(t *testing.T, r *report, behaviour string, one check) {
+	missing, reason := s.missing(one)
+	ran := false
+	passed := t.Run(behaviour+"/"+one.name, func(t *testing.T) {
+		ran = true
+		c := newTrial(t, s)
+		switch {
+		case missing == "":
+			one.run(c)
+		case one.without != nil && missing == one.needs[0]:
+			t.Logf("declared: no %s: %s", missing, reason)
+			one.without(c)
+		default:
+			t.Logf("declared: no %s: %s", missing, reason)
+		}
+	})
+	if ran {
+		r.add(behaviour, one.name, missing, reason, passed)
+	}
+}
+
+// missing returns the first ability that one needs and the harness declares
+// missing, and why.
+func (s *suite) missing(one check) (Ability, string) {
+	for _, ability := range one.needs {
+		if reason, declared := s.h.Cannot[ability]; declared {
+			return ability, reason
+		}
+		if ability == LateRequests {
+			if reason, declared := s.h.Cannot[NetworkFaults]; declared {
+				return NetworkFaults, reason
+			}
+		}
+	}
+	return "", ""
+}

@@ -1,0 +1,263 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// overrun is how long a call may go on after its context ended.
+const overrun = 100 * time.Millisecond
+
+// pollLimit is how long a waiter waits at most between two attempts.
+const pollLimit = time.Second
+
+// trial is one check under way.
+type trial struct {
+	*testing.T
+	*suite
+	prefix string
+	names  atomic.Int64
+}
+
+// keyCount counts checks, so that each has keys of its own.
+type keyCount struct{ atomic.Int64 }
+
+func newTrial(t *testing.T, s *suite) *trial {
+	return &trial{T: t, suite: s, prefix: fmt.Sprintf("bt:%x:%x", os.Getpid(), runID+s.keys.Add(1))}
+}
+
+// runID parts this run's keys from those of an earlier one whose process had
+// the same number.
+var runID = time.Now().UnixNano() >> 16 & 0xffffff << 12
+
+// newKey returns a key that no other check, nor another call, has.
+func (c *trial) newKey() string {
+	return c.h.Key(fmt.Sprintf("%s:%d", c.prefix, c.names.Add(1)))
+}
+
+// soon is how long a check waits for what must happen, before it fails.
+func (c *trial) soon() time.Duration { return 10*time.Second + 2*(c.h.TTL+c.h.Slack) }
+
+// over is how long after its last renewal a lease has surely ended, as another
+// sees it.
+func (c *trial) over() time.Duration { return c.h.TTL + c.h.Slack }
+
+// bounded returns a context for calls that must not hang.
+func (c *trial) bounded() context.Context {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), c.soon())
+	c.Cleanup(cancel)
+	return ctx
+}
+
+// client is one Backend, as one process would have it.
+type client struct {
+	lock.Backend
+	c     *trial
+	id    string
+	count atomic.Int64
+}
+
+// open returns a client, which ends with the check.
+func (c *trial) open() *client {
+	c.Helper()
+	return c.client(c.h.Open(c.T))
+}
+
+// openFaulty is open with faults on the way; they are healed when it ends.
+func (c *trial) openFaulty() (*client, Faults) {
+	c.Helper()
+	b, faults := c.h.OpenFaulty(c.T)
+	cl := c.client(b)
+	c.Cleanup(faults.Heal)
+	return cl, faults
+}
+
+func (c *trial) client(b lock.Backend) *client {
+	c.Helper()
+	if a, ok := b.(lock.Attacher); ok {
+		a.Attach()
+	}
+	c.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			c.Errorf("Close: %v", err)
+		}
+	})
+	return &client{Backend: b, c: c, id: newID(c)}
+}
+
+// newID returns a name for a client, in the form that a Locker has.
+func newID(c *trial) string {
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(os.Getpid()), (runID+c.keys.Add(1))&0xffffffffffff)
+}
+
+// attempt returns a new acquisition of key, with a lease that does not end
+// within the check.
+func (cl *client) attempt(key string) *lock.Acquisition {
+	return &lock.Acquisition{Key: key, ID: fmt.Sprintf("%s:%d", cl.id, cl.count.Add(1)), TTL: cl.c.long(), Tokens: 1}
+}
+
+// takeFor is take with a lease of length ttl.
+func (cl *client) takeFor(key string, ttl time.Duration) lock.Lease {
+	cl.c.Helper()
+	a := cl.attempt(key)
+	a.TTL = ttl
+	return cl.get(a)
+}
+
+// take takes key, which must be free.
+func (cl *client) take(key string) lock.Lease {
+	cl.c.Helper()
+	return cl.get(cl.attempt(key))
+}
+
+// get acquires a, which must succeed.
+func (cl *client) get(a *lock.Acquisition) lock.Lease {
+	cl.c.Helper()
+	lease, err := cl.Acquire(cl.c.bounded(), a)
+	if err != nil {
+		cl.c.Fatalf("Acquire of %q, which is free: %v", a.Key, err)
+	}
+	if lease == nil {
+		cl.c.Fatal("Acquire returned neither a lease nor an error")
+	}
+	return lease
+}
+
+// held requires that key is another's, and that an attempt says so.
+func (cl *client) held(key string) {
+	cl.c.Helper()
+	cl.refused(cl.attempt(key))
+}
+
+func (cl *client) refused(a *lock.Acquisition) {
+	cl.c.Helper()
+	lease, err := cl.Acquire(cl.c.bounded(), a)
+	held, ok := errors.AsType[*lock.HeldError](err)
+	switch {
+	case lease != nil:
+		cl.c.Fatalf("Acquire of %q, which another holds, returned a lease (and the error %v)", a.Key, err)
+	case !ok:
+		cl.c.Fatalf("Acquire of %q, which another holds, returned %v; it must be a *lock.HeldError", a.Key, err)
+	case held.For < 0 || held.For > cl.c.long()+cl.c.h.Slack:
+		cl.c.Errorf("HeldError.For is %v; no lease lasts longer than %v here", held.For, cl.c.long())
+	}
+}
+
+// free releases l, which must hold its key still.
+func (c *trial) free(l lock.Lease) {
+	c.Helper()
+	if err := l.Release(c.bounded(), last(l)); err != nil {
+		c.Fatalf("Release of a lease that holds its key: %v", err)
+	}
+}
+
+// lost requires that err says that the engine answered: not yours.
+func (c *trial) lost(what string, err error) {
+	c.Helper()
+	if !errors.Is(err, lock.ErrLost) {
+		c.Errorf("%s: %v; it must wrap lock.ErrLost", what, err)
+	}
+}
+
+// last returns the highest token of l's block.
+func last(l lock.Lease) uint64 {
+	first, n := l.Tokens()
+	return first + n - 1
+}
+
+func first(l lock.Lease) uint64 {
+	first, _ := l.Tokens()
+	return first
+}
+
+// within requires that no more than limit has passed since begin, on a machine
+// that has time.
+func (c *trial) within(what string, begin time.Time, limit time.Duration) {
+	c.Helper()
+	took := time.Since(begin)
+	if lag := c.meter.Since(begin); took > limit+lag {
+		c.Errorf("%s took %v; at most %v is right (and %v for a busy machine)", what, took, limit, lag)
+	}
+}
+
+// eventually takes key when its holder's lease has ended by itself, which must
+// be in time.
+func (cl *client) eventually(key string) lock.Lease {
+	cl.c.Helper()
+	return cl.takeWithin(key, cl.c.over()+overrun, "its holder fell silent")
+}
+
+// takeWithin takes key, which must be free within limit. It tries often, because
+// that is what it measures.
+func (cl *client) takeWithin(key string, limit time.Duration, since string) lock.Lease {
+	cl.c.Helper()
+	begin := time.Now()
+	for {
+		lease, err := cl.Acquire(cl.c.bounded(), cl.attempt(key))
+		switch waited := time.Since(begin); {
+		case err == nil:
+			return lease
+		case !isHeld(err):
+			cl.c.Fatalf("Acquire of %q: %v", key, err)
+		case waited > limit+cl.c.meter.Since(begin):
+			cl.c.Fatalf("%q is held %v after %s; at most %v is right", key, waited, since, limit)
+		}
+		time.Sleep(min(cl.c.h.TTL/20, 20*time.Millisecond))
+	}
+}
+
+// undone calls Undo until it succeeds, as a Locker does.
+func (cl *client) undone(a *lock.Acquisition) {
+	cl.c.Helper()
+	begin := time.Now()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err := cl.Undo(ctx, a)
+		cancel()
+		if err == nil {
+			return
+		}
+		if time.Since(begin) > cl.c.soon() {
+			cl.c.Fatalf("Undo fails for %v on a healthy network: %v", time.Since(begin), err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// released calls Release until it has an answer, as a Locker does.
+func (c *trial) released(l lock.Lease) {
+	c.Helper()
+	begin := time.Now()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		err := l.Release(ctx, last(l))
+		cancel()
+		if err == nil || errors.Is(err, lock.ErrLost) {
+			return
+		}
+		if time.Since(begin) > c.soon() {
+			c.Fatalf("Release fails for %v on a healthy network: %v", time.Since(begin), err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// brief returns a context that ends after d.
+func brief(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}
+
+// is requires that err wraps kind.
+func (c *trial) is(what string, err, kind error) {
+	c.Helper()
+	if !errors.Is(err, kind) {
+		c.Errorf("%s: %v; it must wrap %q", what, err, kind)
+	}
+}

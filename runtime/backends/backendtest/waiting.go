@@ -1,0 +1,239 @@
+package backendtest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Who waits gets the lock soon after it is free, and costs nothing when gone.
+var waiting = []check{
+	{name: "Notice", needs: []Ability{WakeUp}, run: notice, without: noNotifier},
+	{name: "WakeUp", needs: []Ability{WakeUp}, run: wakesUp, without: pollsSoon},
+	{name: "AllAreServed", run: allAreServed},
+	{name: "Wait", run: waitEnds},
+	{name: "WhoGaveUp", run: gaveUpInLine},
+	{name: "DeadWaiter", needs: []Ability{NetworkFaults}, run: deadWaiter},
+	{name: "DeadHolder", needs: []Ability{NetworkFaults}, run: deadHolder},
+	{name: "Cuts", needs: []Ability{NetworkFaults}, run: waitsOverCuts},
+}
+
+// wakeUp is the bound of a notice: far below pollLimit, far above a round trip.
+const wakeUp = 500 * time.Millisecond
+
+// A subscription that stands is told of a release.
+func notice(c *trial) {
+	a, b := c.open(), c.open()
+	n, ok := b.Backend.(lock.Notifier)
+	if !ok {
+		c.Fatal("the Backend is no lock.Notifier; if its engine can't tell of a release, declare it in Cannot[WakeUp]")
+	}
+	for range 3 {
+		key := c.newKey()
+		lease := a.take(key)
+		attempt := b.attempt(key)
+		attempt.Queue = true
+		b.refused(attempt)
+		s, err := n.Subscribe(c.bounded(), attempt)
+		if err != nil {
+			c.Fatalf("Subscribe: %v", err)
+		}
+		b.refused(attempt)
+		for len(s.C()) > 0 { // a needless notice is allowed
+			<-s.C()
+		}
+		begin := time.Now()
+		c.free(lease)
+		receive(c, "a notice of the release", s.C())
+		c.within("the notice", begin, wakeUp)
+		c.free(b.get(attempt))
+		s.Close()
+		attempt.Queue = true
+		b.undone(attempt)
+	}
+}
+
+// noNotifier is for a Backend that can't tell: it must not claim that it can.
+func noNotifier(c *trial) {
+	b := c.open()
+	n, ok := b.Backend.(lock.Notifier)
+	if !ok {
+		return
+	}
+	if _, err := n.Subscribe(c.bounded(), b.attempt(c.newKey())); err == nil {
+		c.Error("the harness says that the Backend can't wake a waiter, but Subscribe works")
+	}
+}
+
+func wakesUp(c *trial)   { c.wakesWithin(wakeUp) }
+func pollsSoon(c *trial) { c.wakesWithin(pollLimit + overrun) }
+
+// wakesWithin has one Locker wait for another. The lease is long, so that it is
+// not its end that wakes, and the release comes long before the next poll.
+func (c *trial) wakesWithin(limit time.Duration) {
+	c.Helper()
+	a, b := c.locker(), c.locker()
+	for _, l := range []*lock.Locker{a, b} {
+		c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	}
+	for range 4 {
+		key := c.newKey()
+		_, held := c.enter(a, c.policy(), key)
+		next := entering(c.bounded(), b, c.policy(), key)
+		time.Sleep(100 * time.Millisecond)
+		begin := time.Now()
+		c.leave(held)
+		e := c.entered(next)
+		c.within("waking up after a release", begin, limit)
+		c.leave(e.held)
+	}
+}
+
+// Of many that wait in several processes, each gets its turn.
+func allAreServed(c *trial) {
+	const lockers, goroutines = 4, 2
+	key := c.newKey()
+	_, held := c.enter(c.locker(), c.policy(), key)
+	var waiters [lockers]*lock.Locker
+	for i := range waiters {
+		waiters[i] = c.locker()
+		c.passesBy(waiters[i], c.newKey(), c.soon(), "connections stand")
+	}
+	begin := time.Now()
+	var all sync.WaitGroup
+	for _, l := range waiters {
+		for range goroutines {
+			all.Go(func() {
+				err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })
+				if err != nil {
+					c.Errorf("Do: %v", err)
+				}
+			})
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	c.leave(held)
+	all.Wait()
+	limit := lockers * goroutines * wakeUp / 2
+	if _, polls := c.h.Cannot[WakeUp]; polls {
+		limit = lockers * goroutines * pollLimit
+	}
+	c.within("serving all that waited", begin, limit)
+}
+
+// A wait ends when the policy, or the caller, says so; to try is not to wait.
+func waitEnds(c *trial) {
+	l, key := c.locker(), c.newKey()
+	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
+	b := c.open()
+	lease := b.get(b.attempt(key))
+	for _, p := range []*lock.Policy{
+		{TTL: c.h.TTL, Try: true},
+		{TTL: c.h.TTL, Wait: 150 * time.Millisecond},
+	} {
+		begin := time.Now()
+		_, _, err := l.Acquire(c.bounded(), p, key)
+		c.is("an acquire of a key that is held all the time", err, lock.ErrNotAcquired)
+		c.within("it", begin, p.Wait+2*overrun)
+	}
+	ctx, cancel := brief(150 * time.Millisecond)
+	defer cancel()
+	_, _, err := l.Acquire(ctx, c.policy(), key)
+	c.is("an acquire whose context ended", err, lock.ErrNotAcquired)
+	c.is("an acquire whose context ended", err, context.DeadlineExceeded)
+	c.free(lease)
+}
+
+// A waiter that gave up keeps nobody waiting: its place is given up too.
+func gaveUpInLine(c *trial) {
+	holder, quitter, next := c.locker(), c.locker(), c.locker()
+	key := c.newKey()
+	_, held := c.enter(holder, c.policy(), key)
+	ctx, cancel := context.WithCancel(c.bounded())
+	gone := entering(ctx, quitter, c.policy(), key)
+	time.Sleep(100 * time.Millisecond)
+	waiter := entering(c.bounded(), next, c.policy(), key)
+	time.Sleep(100 * time.Millisecond)
+	cancel()
+	e := receive(c, "the waiter that gave up", gone)
+	c.is("an acquire that was cancelled", e.err, context.Canceled)
+	time.Sleep(100 * time.Millisecond) // its place is given up in the background
+	begin := time.Now()
+	c.leave(held)
+	c.leave(c.entered(waiter).held)
+	limit := wakeUp
+	if _, polls := c.h.Cannot[WakeUp]; polls {
+		limit = pollLimit + overrun
+	}
+	c.within("the next one's entry", begin, limit)
+}
+
+// A process that died while it waited costs those behind it no more than its
+// session, or its turn.
+func deadWaiter(c *trial) {
+	holder, next := c.locker(), c.locker()
+	dying, faults := c.lockerFaulty()
+	key := c.newKey()
+	_, held := c.enter(holder, c.policy(), key)
+	ctx, cancel := context.WithCancel(c.bounded())
+	defer cancel()
+	dead := entering(ctx, dying, c.shortPolicy(), key)
+	time.Sleep(150 * time.Millisecond)
+	faults.Silence()
+	waiter := entering(c.bounded(), next, c.shortPolicy(), key)
+	time.Sleep(100 * time.Millisecond)
+	begin := time.Now()
+	c.leave(held)
+	c.leave(c.entered(waiter).held)
+	c.within("the entry of the one behind a dead process", begin, c.over()+pollLimit+wakeUp)
+	cancel()
+	faults.Heal()
+	if e := receive(c, "the waiter that was cut off", dead); e.held != nil {
+		c.leave(e.held)
+	}
+}
+
+// The lock of a process that died goes to who waits for it, when its lease ends.
+func deadHolder(c *trial) {
+	dying, faults := c.lockerFaulty()
+	key := c.newKey()
+	ctx, held := c.enter(dying, c.shortPolicy(), key)
+	waiter := entering(c.bounded(), c.locker(), c.shortPolicy(), key)
+	time.Sleep(c.h.TTL / 4)
+	faults.Silence()
+	begin := time.Now()
+	e := c.entered(waiter)
+	c.lost("lock.Check of the holder, when the waiter was let in", lock.Check(ctx))
+	c.ended(ctx)
+	c.within("the waiter's entry", begin, c.over()+pollLimit+overrun)
+	c.leave(e.held)
+	faults.Heal()
+	c.lost("what the wrapper returns", finish(held))
+}
+
+// A waiter whose connections were cut is restored, and gets the lock.
+func waitsOverCuts(c *trial) {
+	l, faults := c.lockerFaulty()
+	holder, key := c.locker(), c.newKey()
+	_, held := c.enter(holder, c.policy(), key)
+	waiter := entering(c.bounded(), l, c.policy(), key)
+	time.Sleep(100 * time.Millisecond)
+	faults.LoseReplies()
+	time.Sleep(50 * time.Millisecond)
+	faults.Heal()
+	time.Sleep(50 * time.Millisecond)
+	c.leave(held)
+	e := receive(c, "the waiter whose connections were cut", waiter)
+	if e.err == nil {
+		c.leave(e.held)
+		return
+	}
+	// An engine may have answered nothing for so long that the call failed: then
+	// it must say so, and leave nothing behind.
+	if !isKnown(e.err) {
+		c.Errorf("an acquire whose connections were cut: %v; it must be unavailable or indeterminate", e.err)
+	}
+	c.passesBy(c.locker(), key, 3*pollLimit, "after it")
+}

@@ -1,0 +1,123 @@
+package redislock
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+)
+
+// unhurried is after how many milliseconds a primary may be replaced: not because
+// the machine is busy, since a failover may lose locks (see the package comment).
+const unhurried = "60000"
+
+func TestConformanceStandalone(t *testing.T) {
+	addr := testserver.StartRedis(t).Addr()
+	backendtest.Run(t, conformance("redis", func() []string { return []string{addr} },
+		func(n *backendtest.Network) redis.UniversalOptions {
+			return redis.UniversalOptions{Addrs: []string{n.Addr(addr)}}
+		}))
+}
+
+func TestConformanceSentinel(t *testing.T) {
+	s := testserver.StartSentinel(t)
+	onAll(t, s.Addrs(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", unhurried)
+	primary := func() []string { return []string{s.Primary(t.Context()).Addr()} }
+	backendtest.Run(t, conformance("redis sentinel", primary,
+		func(n *backendtest.Network) redis.UniversalOptions {
+			return redis.UniversalOptions{Addrs: s.Addrs(), MasterName: s.MasterName(), Dialer: n.DialContext}
+		}))
+}
+
+func TestConformanceCluster(t *testing.T) {
+	c := testserver.StartCluster(t)
+	onAll(t, c.Addrs(), "CONFIG", "SET", "cluster-node-timeout", unhurried)
+	backendtest.Run(t, conformance("redis cluster", c.Addrs,
+		func(n *backendtest.Network) redis.UniversalOptions {
+			return redis.UniversalOptions{Addrs: c.Addrs(), Dialer: n.DialContext}
+		}))
+}
+
+// conformance is the harness of servers, whose primaries are at addrs and whose
+// clients are made as options says.
+func conformance(name string, addrs func() []string, options func(*backendtest.Network) redis.UniversalOptions) backendtest.Harness {
+	return backendtest.Harness{
+		Name: name,
+		Open: func(t testing.TB) lock.Backend {
+			o := options(nil)
+			return Open(&o)
+		},
+		OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+			n := backendtest.NewNetwork(t)
+			o := options(n)
+			return Open(&o), n
+		},
+		TTL:    800 * time.Millisecond,
+		Slack:  50 * time.Millisecond,
+		MaxTTL: maxTTL,
+		MaxKey: maxKey,
+		Refuses: func(key string) string {
+			if _, err := tagged(key); err != nil {
+				return err.Error()
+			}
+			return ""
+		},
+		Remove: func(t testing.TB, key string) { onAll(t, addrs(), "DEL", key) },
+		Occupy: func(t testing.TB, key string) {
+			onAll(t, addrs(), "SET", key, "not a lock", "EX", "60")
+		},
+		Leftovers: func(t testing.TB, prefix string) (kept []string) {
+			for _, reply := range onAll(t, addrs(), "KEYS", "*"+prefix+"*") {
+				for _, key := range reply.([]any) {
+					switch name := key.(string); {
+					case strings.HasPrefix(name, "lockgen:token:"):
+					case strings.HasPrefix(name, "lockgen:queue:") && !standsInLine(t, addrs(), name):
+					default:
+						kept = append(kept, name)
+					}
+				}
+			}
+			for _, reply := range onAll(t, addrs(), "PUBSUB", "CHANNELS", "*"+prefix+"*") {
+				for _, channel := range reply.([]any) {
+					kept = append(kept, channel.(string))
+				}
+			}
+			return kept
+		},
+	}
+}
+
+// standsInLine reports whether a queue holds more than tombstones.
+func standsInLine(t testing.TB, addrs []string, queue string) bool {
+	t.Helper()
+	for _, n := range onAll(t, addrs, "ZCOUNT", queue, "-inf", "("+graves) {
+		if n != int64(0) {
+			return true
+		}
+	}
+	return false
+}
+
+// onAll sends a command to each server, and returns what those say that do not
+// refer it to another.
+func onAll(t testing.TB, addrs []string, args ...string) (replies []any) {
+	t.Helper()
+	for _, addr := range addrs {
+		reply, err := testserver.Command(t.Context(), addr, args...)
+		var refused testserver.ServerError
+		if errors.As(err, &refused) && (strings.HasPrefix(string(refused), "MOVED") || strings.HasPrefix(string(refused), "READONLY")) {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%v at %s: %v", args, addr, err)
+		}
+		replies = append(replies, reply)
+	}
+	return replies
+}

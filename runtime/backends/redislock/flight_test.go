@@ -1,0 +1,145 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Pipelines follow one another on few connections, to a server that now and then
+// does not know a script or hangs up, while callers come, go and give up. Each call
+// has its own answer, or an error; none has that of another.
+func TestAnswersFindTheirCalls(t *testing.T) {
+	t.Parallel()
+	var unknown, hungUp atomic.Int64
+	addr := stub(t, func(args []string) string {
+		switch n := rand.IntN(400); {
+		case args[0] == "info":
+			return "$-1\r\n"
+		case args[0] == "evalsha" && n < 20:
+			unknown.Add(1)
+			return "-NOSCRIPT No matching script.\r\n"
+		case n == 399:
+			hungUp.Add(1)
+			return ""
+		}
+		return ":" + args[3] + "\r\n"
+	})
+	client := redis.NewClient(singleOptions(&redis.Options{Addr: addr, ReadTimeout: soon}))
+	defer client.Close()
+	l := newLane(client, true)
+	defer l.close()
+	var answered, failed atomic.Int64
+	var callers sync.WaitGroup
+	for g := range 40 {
+		callers.Go(func() {
+			for i := range 200 {
+				want := int64(g*1000 + i + 1)
+				c := &call{request: request{script: releaseScript, args: [5]string{strconv.FormatInt(want, 10)}, nargs: 1}}
+				if i%3 == 0 {
+					c.script = acquireScript
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
+				if i%10 == 9 {
+					time.AfterFunc(time.Duration(rand.IntN(200))*time.Microsecond, cancel)
+				}
+				err := l.do(ctx, c)
+				gaveUp := ctx.Err() != nil
+				cancel()
+				switch {
+				case errors.Is(ctx.Err(), context.DeadlineExceeded):
+					t.Errorf("call %d was forgotten: %v", want, err)
+				case err == nil && c.reply.number != want:
+					t.Errorf("a call for %d was answered %d", want, c.reply.number)
+				case err == nil:
+					answered.Add(1)
+				case !errors.Is(err, errNoAnswer) && !errors.Is(err, errNotSent):
+					t.Errorf("call %d: %v", want, err)
+				case !gaveUp:
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	what := fmt.Sprintf("%d calls answered, %d failed, %d of unknown scripts; the server hung up %d times",
+		answered.Load(), failed.Load(), unknown.Load(), hungUp.Load())
+	if answered.Load() < 5000 || failed.Load() == 0 || unknown.Load() == 0 || hungUp.Load() == 0 {
+		t.Error(what)
+	}
+	t.Log(what)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.free) != laneWidth || len(l.waiting) != 0 {
+		t.Errorf("%d links are free, %d calls wait", len(l.free), len(l.waiting))
+	}
+}
+
+// One pipeline goes behind another that has no answer yet; not behind one that asks
+// replicas, nor to a server that takes no locks, nor on another connection.
+func TestWhatFollows(t *testing.T) {
+	t.Parallel()
+	under := func(policy string) func([]string) string {
+		return func(args []string) string {
+			if args[0] == "info" {
+				text := "maxmemory:1\r\nmaxmemory_policy:" + policy + "\r\n"
+				return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+			}
+			return freed
+		}
+	}
+	evicting := linkTo(t, true, under("allkeys-lru"))
+	ahead := evicting.send(calls3(), false)
+	if len(ahead.calls) != 1 || evicting.follows(ahead, calls3()) {
+		t.Errorf("%d of 3 calls were sent; only the release frees something, and nothing follows it", len(ahead.calls))
+	}
+	evicting.land(ahead)
+	if evicting.conn != nil {
+		t.Error("a server that takes no locks is not looked at anew")
+	}
+
+	s := linkTo(t, true, under("noeviction"))
+	next := calls3()
+	ahead = s.send(calls3()[1:2], false) // a release: the server was asked nothing
+	if s.follows(ahead, next) {
+		t.Error("a first acquire follows before the server was looked at")
+	}
+	s.land(ahead)
+	ahead = s.send(calls3(), false)
+	if !s.follows(ahead, next) || s.follows(ahead, nil) {
+		t.Error("follows")
+	}
+	behind := s.send(next, true)
+	first, second := ahead.calls, behind.calls
+	s.land(ahead)
+	s.land(behind)
+	for _, c := range append(first, second...) {
+		if c.err != nil || c.reply.number != 1 {
+			t.Errorf("%v, %v", c.reply, c.err)
+		}
+	}
+	replicated := calls3()
+	for _, c := range replicated {
+		c.copies.want = 1
+	}
+	ahead = s.send(replicated, false)
+	if s.follows(ahead, next) {
+		t.Error("calls follow those that ask replicas")
+	}
+	s.drop()
+	if s.follows(ahead, next) {
+		t.Error("calls follow on a connection that is gone")
+	}
+	s.land(ahead)
+	for _, c := range replicated {
+		wantIs(t, c.err, errNoAnswer)
+	}
+}

@@ -1,0 +1,105 @@
+package redislock
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// linkTo returns a link to a stub.
+func linkTo(t *testing.T, wary bool, answer func(command []string) string) *link {
+	t.Helper()
+	client := redis.NewClient(singleOptions(&redis.Options{
+		Addr: stub(t, answer), ReadTimeout: time.Second,
+	}))
+	t.Cleanup(func() { _ = client.Close() })
+	s := newLink(client, wary)
+	t.Cleanup(func() { _ = s.close() })
+	return s
+}
+
+func calls3() []*call {
+	var all []*call
+	for _, s := range []*script{acquireScript, releaseScript, acquireScript} {
+		all = append(all, &call{request: request{script: s, args: [5]string{"id"}, nargs: 1}, done: make(chan struct{})})
+	}
+	return all
+}
+
+// A connection that is lost between the calls of a pipeline, or before them, ends
+// each of them with an error, and the next pipeline has another connection.
+func TestLinkLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wary   bool
+		answer func(command []string) string
+	}{
+		"while the server is examined": {true, func(command []string) string { return "" }},
+		"behind an unknown script": {false, func() func([]string) string {
+			said := false
+			return func([]string) string {
+				if said {
+					return ""
+				}
+				said = true
+				return "-NOSCRIPT No matching script.\r\n"
+			}
+		}()},
+		"at once": {false, func([]string) string { return "" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := linkTo(t, c.wary, c.answer)
+			for range 2 {
+				all := calls3()
+				for left := all; len(left) > 0; {
+					left = s.land(s.send(left, false))
+				}
+				for _, c := range all {
+					receive(t, "its end", c.done)
+					if c.err == nil {
+						t.Error("a call without an answer has no error")
+					}
+				}
+			}
+		})
+	}
+}
+
+// Nothing waits for the answer to a greeting: what is sent stands in the socket of
+// a server that has stopped, and is done when it goes on.
+func TestNothingWaitsForTheGreeting(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	heard := make(chan string, 1)
+	go func() { // it accepts, reads, and says nothing
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		b := make([]byte, 4096)
+		n, _ := conn.Read(b)
+		heard <- string(b[:n])
+		_, _ = conn.Read(b)
+	}()
+	client := redis.NewClient(singleOptions(&redis.Options{Addr: listener.Addr().String()}))
+	defer client.Close()
+	s := newLink(client, true)
+	defer s.close()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	undo := &call{request: request{script: releaseScript, args: [5]string{"id"}, nargs: 1}}
+	wantIs(t, s.one(ctx, undo), errNoAnswer)
+	if got := receive(t, "a command", heard); !strings.Contains(got, releaseScript.hash) {
+		t.Errorf("the server was sent %q", got)
+	}
+}

@@ -1,0 +1,67 @@
+package redislock
+
+import (
+	"context"
+	"time"
+)
+
+// outageLimit is how long who waits for a lock waits for a server to take the
+// place of one that is gone, all calls together: some seconds more than that
+// takes where a node is given up after 5 s.
+const outageLimit = 10 * time.Second
+
+// outage is a time in which a server takes no calls.
+type outage struct{ begun, seen time.Time }
+
+// bears reports whether a call that l could not do since then may go on trying:
+// neither has it tried for too long, nor have others before it. Without the
+// latter bound, those who wait in line would do so one after the other, for a
+// server that is gone for good. A nil l is for calls that no lane was found for.
+func (ls *lanes) bears(l *lane, since time.Time) bool {
+	if !ls.roams {
+		return false
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	o := &ls.outage
+	if l != nil {
+		o = &l.outage
+		l.troubled.Store(true)
+	}
+	now := time.Now()
+	if now.Sub(o.seen) > outageLimit { // another one
+		o.begun = now
+	}
+	o.seen = now
+	return now.Sub(o.begun) < outageLimit && now.Sub(since) < outageLimit
+}
+
+// recovered notes that l does calls again.
+func (ls *lanes) recovered(l *lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l.troubled.Store(false)
+	l.outage, ls.outage = outage{}, outage{}
+}
+
+// watch calls cancel when, while a call for key has no answer, a Cluster gives
+// key's slot to another server than the one that was asked: its answer would be
+// waited for in vain. It returns what ends that.
+func (ls *lanes) watch(ctx context.Context, key string, cancel func()) (stop func() bool) {
+	if ls.cluster() == nil {
+		return func() bool { return false }
+	}
+	return time.AfterFunc(suspicious/2, func() {
+		_, before, err := ls.home(ctx, key)
+		for now := before; err == nil; _, now, err = ls.home(ctx, key) {
+			if now != before {
+				cancel()
+				return
+			}
+			ls.reload()
+			if !pause(ctx, doubtEvery) {
+				return
+			}
+		}
+	}).Stop
+}

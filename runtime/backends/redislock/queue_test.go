@@ -1,0 +1,123 @@
+package redislock
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// S60: a waiter whose place was taken away, as that of one that has not been heard
+// of for long, takes another and still gets the lock.
+func TestExpelledWaiterComesBack(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	_, held := acquire(t, newLocker(t, addr), nil, key)
+	waiting := start(t.Context(), newLocker(t, addr), nil, key)
+	queued(t, addr, key, 1)
+	command(t, addr, "DEL", queueOf(key))
+	queued(t, addr, key, 1)
+	released := time.Now()
+	mustRelease(t, held)
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	if took := next.at.Sub(released); took > turnLimit+meter.Since(released) {
+		t.Errorf("it came after %v", took)
+	}
+	mustRelease(t, next.held)
+}
+
+// S61: each of a hundred short waits lasts as long as it was meant to, and none
+// leaves a place behind that the next ones would have to wait for.
+func TestShortWaitsDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	const wait = 10 * time.Millisecond
+	addr, key := testserver.Redis(t), newKey(t)
+	one, two := newLocker(t, addr), newLocker(t, addr)
+	_, held := acquire(t, one, nil, key)
+	for range 100 {
+		begin := time.Now()
+		err := refused(t, two, &lock.Policy{Wait: wait}, key)
+		wantIs(t, err, lock.ErrNotAcquired)
+		if took := time.Since(begin); took < wait || took > wait+100*time.Millisecond+meter.Since(begin) {
+			t.Errorf("a wait of %v took %v", wait, took)
+		}
+	}
+	eventually(t, soon, "all have left the queue", func() bool { return places(t, addr, key) == 0 })
+	mustRelease(t, held)
+	_, held = acquire(t, two, try(), key)
+	mustRelease(t, held)
+}
+
+// S9: a server whose clock went back by two hours keeps a lock for so much longer,
+// unless its holder releases it. One that has died is the operator's to free.
+func TestServerClockGoesBack(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	one, two := newLocker(t, addr), newLocker(t, addr)
+	_, held := acquire(t, one, nil, key)
+	command(t, addr, "PEXPIRE", key, "7200000")
+	mustRelease(t, held)
+	_, held = acquire(t, two, try(), key)
+	mustRelease(t, held)
+
+	_, held = acquire(t, one, ttl(2*time.Hour), key)
+	waiting := start(t.Context(), two, nil, key)
+	queued(t, addr, key, 1)
+	command(t, addr, "DEL", key)
+	command(t, addr, "PUBLISH", channelOf(key), "0")
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	mustRelease(t, next.held)
+	wantIs(t, finish(held), lock.ErrLost)
+}
+
+// S10: scores of the queue, tokens and deadlines are of the server's clock. What a
+// client sends is lengths and ids.
+func TestNoTimeOfTheClientIsSent(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var sent [][]string
+	heard := func(answer func([]string) string) func([]string) string {
+		return func(args []string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, args)
+			return answer(args)
+		}
+	}
+	taken, tries := false, 0
+	l := newLocker(t, stub(t, heard(scripted(func() string {
+		if tries++; tries < 3 {
+			return ":-50\r\n" // held for another 50 ms
+		}
+		taken = true
+		return grant
+	}, always(renewed), always(freed)))))
+	const lease = 600 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), "key")
+	time.Sleep(lease)
+	if err := lock.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, held)
+	mu.Lock()
+	defer mu.Unlock()
+	if !taken {
+		t.Fatal("nothing was asked for")
+	}
+	for _, args := range sent {
+		for _, arg := range args[1:] {
+			if n, err := strconv.ParseInt(arg, 10, 64); err == nil && n > int64(time.Hour/time.Millisecond) {
+				t.Errorf("%v holds %d, which is no length of time", args, n)
+			}
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package redislock
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// evicting has a server evict keys when it has no memory left.
+func evicting(t testing.TB, addr string, policy string) {
+	t.Helper()
+	command(t, addr, "CONFIG", "SET", "maxmemory", "100mb")
+	command(t, addr, "CONFIG", "SET", "maxmemory-policy", policy)
+}
+
+// wantUnfit checks that no lock can be had because of the eviction policy.
+func wantUnfit(t *testing.T, l *lock.Locker, policy string) {
+	t.Helper()
+	for range 3 {
+		err := refused(t, l, nil, newKey(t))
+		wantIs(t, err, lock.ErrUnavailable)
+		wantIsNot(t, err, lock.ErrIndeterminate)
+		if err != nil && !strings.Contains(err.Error(), policy) {
+			t.Errorf("err = %v does not name the policy", err)
+		}
+	}
+}
+
+// G14, S36: what a server may do with locks is looked at on each connection: a
+// server that was restarted may be another by its configuration.
+func TestEvictionPolicyAfterARestart(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	l := newLocker(t, addr)
+	warm(t, l)
+	server.Restart()
+	evicting(t, addr, "allkeys-lru")
+	wantUnfit(t, l, "allkeys-lru")
+	if n := len(command(t, addr, "KEYS", "*").([]any)); n != 0 {
+		t.Errorf("%d keys at the server", n)
+	}
+	command(t, addr, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	_, held := acquire(t, l, nil, newKey(t))
+
+	// What is held there can be given back whatever the server does by now.
+	evicting(t, addr, "allkeys-lfu")
+	command(t, addr, "CLIENT", "KILL", "TYPE", "normal")
+	mustRelease(t, held)
+	if n := len(command(t, addr, "KEYS", t.Name()+"*").([]any)); n != 0 {
+		t.Errorf("%d locks left at the server", n)
+	}
+	wantUnfit(t, l, "allkeys-lfu")
+	command(t, addr, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+	_, held = acquire(t, l, nil, newKey(t))
+	mustRelease(t, held)
+}
+
+// G14: whoever takes over from a primary is looked at before the first lock there.
+func TestEvictionPolicyOfASuccessor(t *testing.T) {
+	t.Parallel()
+	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
+		s := testserver.StartSentinel(t)
+		a, b := sentinelLockers(t, s)
+		warm(t, a)
+		warm(t, b)
+		for _, replica := range s.Replicas(t.Context()) {
+			evicting(t, replica.Addr(), "volatile-lru")
+		}
+		s.Failover(t.Context())
+		for _, l := range []*lock.Locker{a, b} {
+			eventually(t, gap, "the new primary's policy is seen", func() bool {
+				_, held, err := l.Acquire(t.Context(), nil, newKey(t))
+				if err == nil { // still at the old one
+					held.Release(nil)
+				}
+				return err != nil && strings.Contains(err.Error(), "volatile-lru")
+			})
+			wantUnfit(t, l, "volatile-lru")
+		}
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		c := testserver.StartCluster(t)
+		l, key := clusterLocker(t, c), newKey(t)
+		_, held := acquire(t, l, nil, key)
+		mustRelease(t, held)
+		old := c.NodeFor(key)
+		evicting(t, c.Replica(t.Context(), old).Addr(), "volatile-lru")
+		old.Kill()
+		c.AwaitMaster(t.Context(), key, old)
+		err := refused(t, l, nil, key)
+		wantIs(t, err, lock.ErrUnavailable)
+		if err != nil && !strings.Contains(err.Error(), "volatile-lru") {
+			t.Errorf("err = %v does not name the policy", err)
+		}
+	})
+}
+
+// Connections to a node that is a master no more are closed after a while.
+func TestLanesToDepartedMastersClose(t *testing.T) {
+	t.Parallel()
+	c := testserver.StartCluster(t)
+	b := clusterBackend(t, c)
+	b.lanes.idle = 300 * time.Millisecond
+	l := lockerOn(t, b)
+	lanes := func() map[place]*lane {
+		b.lanes.mu.Lock()
+		defer b.lanes.mu.Unlock()
+		all := map[place]*lane{}
+		for at, l := range b.lanes.all {
+			all[at] = l
+		}
+		return all
+	}
+	masters := keysAt(t, c, 1)
+	var keys []string
+	for _, k := range masters {
+		keys = append(keys, k...)
+	}
+	use := func() {
+		for _, key := range keys {
+			_, held := acquireSoon(t, l, nil, key)
+			mustRelease(t, held)
+		}
+	}
+	use()
+	if n := len(lanes()); n != 3 {
+		t.Fatalf("%d lanes to 3 masters", n)
+	}
+	old := c.NodeFor(keys[0])
+	departed := lanes()[place{addr: old.Addr()}]
+	for round := range 2 { // to the replica and back
+		from := c.NodeFor(keys[0])
+		next := c.Failover(t.Context(), from)
+		use()
+		eventually(t, gap, "the lane is closed", func() bool { return lanes()[place{addr: from.Addr()}] == nil })
+		use()
+		now := lanes()
+		if len(now) != 3 || now[place{addr: next.Addr()}] == nil {
+			t.Errorf("round %d: lanes to %v", round, now)
+		}
+		c.AwaitReady(t.Context())
+	}
+	for _, s := range departed.links {
+		s.mu.Lock()
+		if !s.closed {
+			t.Error("a link of the departed is open")
+		}
+		s.mu.Unlock()
+	}
+	time.Sleep(4 * b.lanes.idle) // what is a master stays, idle or not
+	if n := len(lanes()); n != 3 {
+		t.Errorf("%d lanes to 3 masters", n)
+	}
+}

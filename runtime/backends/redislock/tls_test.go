@@ -1,0 +1,62 @@
+package redislock
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// TLS and a user with the least rights pass through the caller's client.
+func TestTLSAndLeastRights(t *testing.T) {
+	t.Parallel()
+	cert := testserver.NewCertificate(t)
+	server, overTLS := testserver.StartRedisTLS(t, cert)
+	command(t, server.Addr(), append([]string{"ACL", "SETUSER", "alice", "on", ">secret"}, documented(t)...)...)
+	login := func(o *redis.Options) {
+		o.Username, o.Password, o.TLSConfig = "alice", "secret", cert.Client()
+	}
+	one, two := newLocker(t, overTLS, login), newLocker(t, overTLS, login)
+	key := "seckill:" + newKey(t)
+	exercise(t, server.Addr(), one, two, key)
+
+	// A connection that the server has closed while it lay idle costs nobody the lock.
+	command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	_, held := acquire(t, one, try(), key)
+	command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	mustRelease(t, held)
+	if exists(t, server.Addr(), key) {
+		t.Error("not released")
+	}
+	if refused := denials(t, server.Addr()); len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
+}
+
+// Who does not trust the server, is not who it takes for alice, or speaks no TLS to
+// it, is told at once that no lock was taken.
+func TestTLSRefused(t *testing.T) {
+	t.Parallel()
+	cert := testserver.NewCertificate(t)
+	server, overTLS := testserver.StartRedisTLS(t, cert)
+	command(t, server.Addr(), append([]string{"ACL", "SETUSER", "alice", "on", ">secret"}, documented(t)...)...)
+	for name, login := range map[string]func(*redis.Options){
+		"another authority": func(o *redis.Options) { o.TLSConfig = &tls.Config{RootCAs: x509.NewCertPool()} },
+		"a wrong password": func(o *redis.Options) {
+			o.Username, o.Password, o.TLSConfig = "alice", "guess", cert.Client()
+		},
+		"no TLS": func(*redis.Options) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := refused(t, newLocker(t, overTLS, login), nil, "seckill:lock")
+			wantIs(t, err, lock.ErrUnavailable)
+			wantIsNot(t, err, lock.ErrIndeterminate, lock.ErrNotAcquired)
+			t.Log(err)
+		})
+	}
+}
