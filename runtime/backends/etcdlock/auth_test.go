@@ -1,0 +1,118 @@
+package etcdlock
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func as(user, password string, cert *testserver.Certificate) func(*clientv3.Config) {
+	return func(c *clientv3.Config) {
+		c.Username, c.Password, c.DialTimeout = user, password, soon
+		c.TLS = cert.Client()
+	}
+}
+
+// TLS and a user with the least rights, as the package's doc has them: all that a
+// lock needs, and nothing else.
+func TestTLSAndRole(t *testing.T) {
+	t.Parallel()
+	cert := testserver.NewCertificate(t)
+	server := testserver.StartEtcd(t, "--cert-file", cert.CertFile, "--key-file", cert.KeyFile, "--auth-token-ttl", "2", "--bcrypt-cost", "4")
+	addr := "https://" + server.Addr()
+	root := newClient(t, []string{addr}, func(c *clientv3.Config) { c.TLS = cert.Client() })
+	ctx := t.Context()
+	do := func(err error) { t.Helper(); require.NoError(t, err) }
+	for _, user := range []string{"root", "service", "nobody"} {
+		_, err := root.UserAdd(ctx, user, "pw")
+		do(err)
+	}
+	_, err := root.UserGrantRole(ctx, "root", "root")
+	do(err)
+	_, err = root.RoleAdd(ctx, "locks")
+	do(err)
+	_, err = root.RoleGrantPermission(ctx, "locks", "seckill:", clientv3.GetPrefixRangeEnd("seckill:"), clientv3.PermissionType(clientv3.PermReadWrite))
+	do(err)
+	_, err = root.UserGrantRole(ctx, "service", "locks")
+	do(err)
+	_, err = root.AuthEnable(ctx)
+	do(err)
+
+	f := &faults{}
+	l := lockerOn(t, New(newClient(t, []string{addr}, as("service", "pw", cert), withFaults(f))))
+	other := lockerOn(t, New(newClient(t, []string{addr}, as("service", "pw", cert))))
+	inner, held := acquire(t, l, ttl(1500*time.Millisecond), "seckill:1")
+	waiting := start(ctx, other, nil, "seckill:1")
+	time.Sleep(5 * time.Second) // over many keep-alives, and the end of the token
+	do(lock.Check(inner))
+	do(finish(held))
+	got := receive(t, "the lock", waiting)
+	do(got.err)
+	do(finish(got.held))
+
+	// An undo, and the mark that it leaves.
+	f.lose(100, writes("seckill:2"))
+	short, cancel := contextFor(t, 200*time.Millisecond)
+	defer cancel()
+	_, _, err = l.Acquire(short, nil, "seckill:2")
+	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	_, held = acquire(t, other, nil, "seckill:2")
+	do(finish(held))
+
+	err = rejected(t, l, nil, "other:1")
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.NotErrorIs(t, err, lock.ErrIndeterminate)
+	require.ErrorContains(t, err, "readwrite on the prefix")
+	nobody := lockerOn(t, New(newClient(t, []string{addr}, as("nobody", "pw", cert))))
+	err = rejected(t, nobody, nil, "seckill:1")
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.ErrorContains(t, err, "permission denied")
+	anonymous := lockerOn(t, New(newClient(t, []string{addr}, as("", "", cert))))
+	begin := time.Now()
+	err = rejected(t, anonymous, nil, "seckill:1")
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.ErrorContains(t, err, "user name and password")
+	_, err = clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: "service", Password: "wrong", TLS: cert.Client()})
+	require.ErrorContains(t, err, "authentication failed", "clientv3's own, before there is a Backend")
+
+	// Who does not trust the server, or speaks no TLS to it, is told at once.
+	for _, client := range []*clientv3.Client{
+		newClient(t, []string{addr}, func(c *clientv3.Config) { c.TLS = &tls.Config{RootCAs: x509.NewCertPool()} }),
+		newClient(t, []string{server.Addr()}),
+	} {
+		err = rejected(t, lockerOn(t, New(client)), nil, "seckill:1")
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrIndeterminate)
+	}
+	require.Less(t, time.Since(begin), 3*time.Second+meter.Since(begin))
+}
+
+// A password that is changed under a running service: its next acquire says so.
+func TestPasswordChanged(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t, "--auth-token-ttl", "1", "--bcrypt-cost", "4")
+	root := newClient(t, []string{server.Addr()})
+	ctx := t.Context()
+	_, err := root.UserAdd(ctx, "root", "pw")
+	require.NoError(t, err)
+	_, err = root.UserGrantRole(ctx, "root", "root")
+	require.NoError(t, err)
+	_, err = root.AuthEnable(ctx)
+	require.NoError(t, err)
+	c := newClient(t, []string{server.Addr()}, func(c *clientv3.Config) { c.Username, c.Password, c.DialTimeout = "root", "pw", soon })
+	l := lockerOn(t, New(c))
+	_, held := acquire(t, l, nil, "key")
+	require.NoError(t, finish(held))
+	_, err = c.UserChangePassword(ctx, "root", "new")
+	require.NoError(t, err)
+	err = rejected(t, l, nil, "key")
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.ErrorContains(t, err, "user name and password")
+}

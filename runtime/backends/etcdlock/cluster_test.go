@@ -1,0 +1,227 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// newCluster starts a cluster, of which there is one at a time: beside other
+// clusters and tests its elections would take as long as these let them.
+func newCluster(t *testing.T) *testserver.EtcdCluster {
+	t.Helper()
+	return testserver.StartEtcdCluster(t)
+}
+
+// S67: the leader is killed. Who holds keeps the lock; who waits gets it; the others
+// wait for the election, or are told that etcd does not serve.
+func TestLeaderKilled(t *testing.T) {
+	cluster := newCluster(t)
+	one, two := newLocker(t, cluster.Addrs()...), newLocker(t, cluster.Addrs()...)
+	const lease = 8 * time.Second
+	ctx, held := acquire(t, one, ttl(lease), "key")
+	waiting := start(t.Context(), two, ttl(lease), "key")
+	c := newClient(t, cluster.Addrs())
+	queued(t, c, "key", 2)
+	before := token(t, ctx)
+	leader := cluster.Leader(t.Context())
+	leader.Kill()
+	inner, other := acquire(t, one, ttl(lease), "other") // rides the election out
+	require.NoError(t, lock.Check(inner))
+	require.NoError(t, finish(other))
+	time.Sleep(lease) // over more than two keep-alives
+	require.NoError(t, lock.Check(ctx))
+	require.Empty(t, waiting)
+	require.NoError(t, finish(held))
+	got := receive(t, "the lock", waiting)
+	require.NoError(t, got.err)
+	require.Greater(t, token(t, got.ctx), before)
+	leader.Restart()
+	require.NoError(t, finish(got.held))
+	nothingLeft(t, c, "key")
+}
+
+// A member that is silent, one client's own: the others are asked.
+func TestMemberStopped(t *testing.T) {
+	cluster := newCluster(t)
+	l := newLocker(t, cluster.Addrs()...)
+	const lease = 6 * time.Second
+	ctx, held := acquire(t, l, ttl(lease), "key")
+	for _, member := range cluster.Members() {
+		member.Stop()
+		for range 2 { // each takes two requests, and goes round the three members
+			_, again := acquire(t, l, ttl(lease), "other")
+			require.NoError(t, finish(again))
+		}
+		time.Sleep(lease / 2)
+		require.NoError(t, lock.Check(ctx))
+		member.Cont()
+		cluster.Leader(t.Context())
+	}
+	require.NoError(t, finish(held))
+}
+
+// S67: no quorum. What is not known to be lost ends at its deadline; what is asked
+// for is refused, within its context's bounds.
+func TestNoQuorum(t *testing.T) {
+	cluster := newCluster(t)
+	leader := cluster.Leader(t.Context())
+	members := slices.DeleteFunc(slices.Clone(cluster.Members()), func(m *testserver.Instance) bool { return m == leader })
+	// Of the minority, and nobody else's.
+	l := newLocker(t, leader.Addr())
+	const lease = 1500 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), "key")
+	before := token(t, ctx)
+	for _, m := range members {
+		m.Stop()
+	}
+	begin := time.Now()
+	for _, limit := range []time.Duration{50 * time.Millisecond, 700 * time.Millisecond} {
+		short, cancel := context.WithTimeout(t.Context(), limit)
+		begin := time.Now()
+		_, _, err := l.Acquire(short, nil, "other")
+		cancel()
+		require.Less(t, time.Since(begin), limit+100*time.Millisecond+meter.Since(begin))
+		require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
+	}
+	requireLost(t, ctx, begin, 2*time.Second)
+	err := rejected(t, l, nil, "other")
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.ErrorContains(t, err, "no leader")
+	for _, m := range members {
+		m.Cont()
+	}
+	cluster.Leader(t.Context())
+	inner, again := acquire(t, newLocker(t, cluster.Addrs()...), nil, "key")
+	require.Greater(t, token(t, inner), before)
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	require.NoError(t, lock.Check(inner))
+	require.NoError(t, finish(again))
+}
+
+// A client that is cut off with its member, while the majority goes on: another
+// gets the lock after the first has heard of its loss, and not before (G1, G2).
+func TestMinority(t *testing.T) {
+	cluster := newCluster(t)
+	leader := cluster.Leader(t.Context())
+	l := newLocker(t, leader.Addr())
+	var others []string
+	for _, m := range cluster.Members() {
+		if m != leader {
+			others = append(others, m.Addr())
+		}
+	}
+	const lease = 1500 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), "key")
+	waiting := start(t.Context(), newLocker(t, others...), nil, "key")
+	queued(t, newClient(t, others), "key", 2)
+	leader.Stop()
+	begin := time.Now()
+	select {
+	case <-ctx.Done():
+	case got := <-waiting:
+		require.Fail(t, "two at once", "%v", got.err)
+	}
+	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
+	got := receive(t, "the lock", waiting)
+	require.NoError(t, got.err)
+	require.Greater(t, token(t, got.ctx), token(t, ctx))
+	leader.Cont()
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	time.Sleep(500 * time.Millisecond)
+	require.NoError(t, lock.Check(got.ctx), "what was late frees no other")
+	require.NoError(t, finish(got.held))
+}
+
+// Elections and restarts all the while: never two inside, tokens rise, and all
+// goes on afterwards.
+func TestExclusionThroughElections(t *testing.T) {
+	cluster := newCluster(t)
+	var mu sync.Mutex // of the test's own record
+	holders, sections, last := map[int]context.Context{}, 0, uint64(0)
+	stop, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all sync.WaitGroup
+	for g := range 4 {
+		l := newLocker(t, cluster.Addrs()...)
+		all.Go(func() {
+			for stop.Err() == nil {
+				_ = l.Do(stop, ttl(2*time.Second), "key", func(ctx context.Context) error {
+					mu.Lock()
+					for other, theirs := range holders {
+						if lock.Check(theirs) == nil && lock.Check(ctx) == nil {
+							t.Errorf("%d and %d are inside", g, other)
+						}
+					}
+					if now, _ := lock.Token(ctx); now <= last {
+						t.Errorf("token %d after %d", now, last)
+					} else {
+						last = now
+					}
+					holders[g] = ctx
+					sections++
+					mu.Unlock()
+					time.Sleep(5 * time.Millisecond)
+					mu.Lock()
+					delete(holders, g)
+					mu.Unlock()
+					return nil
+				})
+			}
+		})
+	}
+	for range 3 {
+		leader := cluster.Leader(t.Context())
+		leader.Kill()
+		cluster.Leader(t.Context())
+		time.Sleep(300 * time.Millisecond)
+		leader.Restart()
+		leader = cluster.Leader(t.Context())
+		leader.Stop()
+		time.Sleep(700 * time.Millisecond)
+		leader.Cont()
+	}
+	mu.Lock()
+	before := sections
+	mu.Unlock()
+	eventually(t, "it goes on", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return sections > before+10
+	})
+	cancel()
+	all.Wait()
+	nothingLeft(t, newClient(t, cluster.Addrs()), "key")
+	t.Logf("%d sections", sections)
+}
+
+// S24, S43 by one member: its clients' connections are cut, again and again.
+func TestConnectionsCut(t *testing.T) {
+	t.Parallel()
+	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
+	l, other := newLocker(t, proxy.Addr()), newLocker(t, shared(t))
+	ctx, held := acquire(t, l, ttl(3*time.Second), key+":held")
+	for range 10 {
+		_, theirs := acquire(t, other, nil, key)
+		waiting := start(t.Context(), l, nil, key)
+		queued(t, admin(t, shared(t)), key, 2)
+		proxy.Reset()
+		begin := time.Now()
+		require.NoError(t, finish(theirs))
+		got := receive(t, "the lock", waiting)
+		require.NoError(t, got.err)
+		require.Less(t, got.at.Sub(begin), time.Second+200*time.Millisecond+meter.Since(begin))
+		require.NoError(t, finish(got.held))
+	}
+	require.NoError(t, lock.Check(ctx))
+	require.NoError(t, finish(held))
+}

@@ -1,0 +1,91 @@
+package etcdlock
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+)
+
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, conformance(t, "etcd", []string{testserver.StartEtcd(t).Addr()}))
+}
+
+func TestConformanceThreeMembers(t *testing.T) {
+	// With etcd's own ticks: it is not about elections, which a busy machine brings on.
+	cluster := testserver.StartEtcdCluster(t, "--heartbeat-interval", "100", "--election-timeout", "1000")
+	h := conformance(t, "etcd (3 members)", cluster.Addrs())
+	// Three servers take the time of three.
+	h.TTL, h.Parallel, h.Holds = 2900*time.Millisecond, 6, 300
+	backendtest.Run(t, h)
+}
+
+// conformance is the harness of the cluster at addrs.
+func conformance(t *testing.T, name string, addrs []string) backendtest.Harness {
+	open := func(t testing.TB, n *backendtest.Network) lock.Backend {
+		var by []string
+		for _, addr := range addrs {
+			by = append(by, n.Addr(addr))
+		}
+		return New(newClient(t, by))
+	}
+	c := newClient(t, addrs)
+	var opened atomic.Int64
+	return backendtest.Harness{
+		Name: name,
+		Open: func(t testing.TB) lock.Backend {
+			// By one member each: what they agree on must be the same by all. (A client of
+			// three has a dozen goroutines more, which the suite would count.)
+			return New(newClient(t, addrs[opened.Add(1)%int64(len(addrs)):][:1]))
+		},
+		OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+			n := backendtest.NewNetwork(t)
+			return open(t, n), n
+		},
+		TTL: 1900 * time.Millisecond,
+		// To the session's whole second, and what etcd takes to see that a lease is over
+		// (it looks twice a second) and to have that agreed.
+		Slack:  1200 * time.Millisecond,
+		MaxTTL: maxTTL,
+		MaxKey: maxKey,
+		Remove: func(t testing.TB, key string) {
+			for _, kv := range contenders(t, c, key+"/") {
+				_, err := c.Delete(outOf(t), string(kv))
+				require.NoError(t, err)
+			}
+		},
+		Occupy: func(t testing.TB, key string) {
+			_, err := c.Put(outOf(t), key+"/no lock", "")
+			require.NoError(t, err)
+			t.Cleanup(func() { _, _ = c.Delete(context.Background(), key+"/no lock") })
+		},
+		Leftovers: func(t testing.TB, prefix string) (kept []string) {
+			for _, key := range contenders(t, c, prefix) {
+				if !strings.Contains(key, ".lockgen/undone/") {
+					kept = append(kept, key)
+				}
+			}
+			return kept
+		},
+	}
+}
+
+func outOf(t testing.TB) context.Context { return context.WithoutCancel(t.Context()) }
+
+// contenders returns the keys that begin with prefix.
+func contenders(t testing.TB, c *clientv3.Client, prefix string) (keys []string) {
+	resp, err := c.Get(outOf(t), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	require.NoError(t, err)
+	for _, kv := range resp.Kvs {
+		keys = append(keys, string(kv.Key))
+	}
+	return keys
+}

@@ -1,0 +1,58 @@
+// Package etcdlock is a lock backend on etcd, from version 3.4. A lock is the
+// key that concurrency.Mutex and "etcdctl lock" write, <key>/<lease id in hex>,
+// so that these and lockgen services exclude and wake each other on one key;
+// its value is ours: the id of the acquisition. The smallest create revision
+// below <key>/ owns the lock, whoever wrote it, and the others queue behind it,
+// one place for each process.
+//
+// # Leases
+//
+// All locks of a Locker with about the same ttl share one lease of etcd (a
+// session), granted at the first acquire and kept alive by a stream of its own
+// at a third of its length. Its ttl is the next whole second above the
+// policy's, or more where the server's least is higher (one and a half of its
+// election timeouts): so long a crash keeps the lock. The holder's own deadline
+// is the policy's ttl or the session's, whichever is earlier, and counts from
+// before the request was sent that the server acknowledged. A lock that is no
+// longer renewed (renew=off, max) is freed by this process at the end of its
+// ttl. A session that ended takes all its locks along, at once, and is never
+// taken up again: the next acquire makes a new one. A session that nobody has
+// used for three of its lengths is given back.
+//
+// After an election and after a restart of its servers etcd lets every lease
+// begin anew: what a crashed process held is free a ttl after that.
+//
+// # What can break it
+//
+// A cluster that is restored from a backup forgets what came after, locks and
+// revisions: restore with etcdutl's --bump-revision, so that fencing tokens
+// rise, and not while locks are held. Otherwise exclusion rests on the clocks
+// of this process and of etcd's leader running equally fast within a hundredth.
+//
+// # Other keys
+//
+// A key below <key>/ that has a lease is a contender, as it is for
+// concurrency.Mutex, whoever wrote it. One that has none can be nobody's lock and
+// would block it for ever: where it does, an acquire is lock.ErrConflict. A key whose
+// rest after <key>/ holds another slash is a matter of another lock: a and a/b
+// are independent here. They are not for concurrency.Mutex and etcdctl: their
+// lock on a waits for ours, and theirs, on a/b. What lies at <key> itself counts for
+// nothing.
+//
+// Keys may have up to 1,024 bytes, of any value. An acquisition of which an attempt had no
+// answer leaves a mark at <key>.lockgen/undone/<id>, on the session's lease,
+// for a minute or two, so that the attempt can't come true later.
+//
+// # Rights
+//
+// Least rights of a user, for locks under seckill: (a role with one permission):
+//
+//	etcdctl role add locks
+//	etcdctl role grant-permission locks --prefix=true readwrite seckill:
+//
+// Leases need no right but that of any user. TLS and credentials are those of the
+// client; etcd takes no lock for a user whose right ends while it is held.
+//
+// The client may be used for other things as well. The wrappers of
+// clientv3/namespace have no effect here: write the prefix into the key.
+package etcdlock

@@ -1,0 +1,179 @@
+package etcdlock
+
+import (
+	"context"
+	"path"
+	"reflect"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// faults stands between a client and the network, where single requests can be
+// told apart: what lies behind it is the real server.
+type faults struct {
+	mu     sync.Mutex
+	counts map[string]int
+	losses []*loss
+	held   []*heldBack
+}
+
+type match func(req any) bool
+
+// loss is an order to lose the replies to the next requests that match.
+type loss struct {
+	match match
+	left  int
+}
+
+// heldBack is a request that arrives when the test says so.
+type heldBack struct {
+	match     match
+	arrived   chan struct{}
+	deliver   chan struct{}
+	delivered chan error
+}
+
+func withFaults(f *faults) func(*clientv3.Config) {
+	f.counts = map[string]int{}
+	return func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions,
+			grpc.WithChainUnaryInterceptor(f.unary), grpc.WithChainStreamInterceptor(f.stream))
+	}
+}
+
+// lose has the replies to the next n requests that match lost; the requests run.
+func (f *faults) lose(n int, m match) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.losses = append(f.losses, &loss{m, n})
+}
+
+// heal ends all losses.
+func (f *faults) heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.losses = nil
+}
+
+// late holds back the next request that matches: its caller gives up.
+func (f *faults) late(m match) *heldBack {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := &heldBack{m, make(chan struct{}), make(chan struct{}), make(chan error, 1)}
+	f.held = append(f.held, h)
+	return h
+}
+
+func (f *faults) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	lost, late := f.admit(method, req)
+	switch {
+	case late != nil:
+		close(late.arrived)
+		own := reflect.New(reflect.TypeOf(reply).Elem()).Interface()
+		go func() {
+			<-late.deliver
+			late.delivered <- invoke(context.WithoutCancel(ctx), method, req, own, cc)
+		}()
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	case lost:
+		if err := invoke(ctx, method, req, reply, cc, options...); err != nil {
+			return err
+		}
+		return status.Error(codes.Unavailable, "error reading from server: EOF")
+	}
+	return invoke(ctx, method, req, reply, cc, options...)
+}
+
+func (f *faults) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	f.admit(method, nil)
+	s, err := streamer(ctx, desc, cc, method, options...)
+	return counted{s, f}, err
+}
+
+// counted counts what a stream sends.
+type counted struct {
+	grpc.ClientStream
+	faults *faults
+}
+
+func (c counted) SendMsg(m any) error {
+	switch m := m.(type) {
+	case *pb.WatchRequest:
+		if m.GetCreateRequest() != nil {
+			c.faults.admit("watched", nil)
+		}
+	default:
+		c.faults.admit("sent", nil)
+	}
+	return c.ClientStream.SendMsg(m)
+}
+
+func (f *faults) admit(method string, req any) (lost bool, late *heldBack) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts[path.Base(method)]++
+	for i, h := range f.held {
+		if h.match(req) {
+			f.held = append(f.held[:i], f.held[i+1:]...)
+			return false, h
+		}
+	}
+	for _, l := range f.losses {
+		if l.left > 0 && l.match(req) {
+			l.left--
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (f *faults) count(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.counts[name]
+}
+
+func (f *faults) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.counts)
+}
+
+// writes matches a transaction whose success puts our key below key.
+func writes(key string) match {
+	return func(req any) bool {
+		t, ok := req.(*pb.TxnRequest)
+		if !ok || len(t.Success) == 0 {
+			return false
+		}
+		p := t.Success[0].GetRequestPut()
+		return p != nil && len(p.Key) > len(key) && string(p.Key[:len(key)+1]) == key+"/"
+	}
+}
+
+// deletes matches a transaction whose success deletes our key below key.
+func deletes(key string) match {
+	return func(req any) bool {
+		t, ok := req.(*pb.TxnRequest)
+		if !ok || len(t.Success) == 0 {
+			return false
+		}
+		d := t.Success[0].GetRequestDeleteRange()
+		return d != nil && len(d.Key) > len(key) && string(d.Key[:len(key)+1]) == key+"/"
+	}
+}
+
+// arrives lets a request that was held back through.
+func (h *heldBack) arrives(t testing.TB) error {
+	t.Helper()
+	close(h.deliver)
+	return receive(t, "the late request's answer", h.delivered)
+}

@@ -1,0 +1,239 @@
+package etcdlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const both = faultproxy.Requests | faultproxy.Replies
+
+// leaseOf returns the lease of the oldest key below key.
+func leaseOf(t testing.TB, c *clientv3.Client, key string) clientv3.LeaseID {
+	t.Helper()
+	resp, err := c.Get(t.Context(), key+"/", clientv3.WithFirstCreate()...)
+	require.NoError(t, err)
+	require.NotEmpty(t, resp.Kvs)
+	return clientv3.LeaseID(resp.Kvs[0].Lease)
+}
+
+// requireLost requires that the hold under ctx is lost within limit of begin.
+func requireLost(t testing.TB, ctx context.Context, begin time.Time, limit time.Duration) {
+	t.Helper()
+	receive(t, "the loss", ctx.Done())
+	require.Less(t, time.Since(begin), limit+meter.Since(begin))
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
+}
+
+// S31, S54: a key that someone deletes. The holder hears of it at the next
+// renewal, and none makes it anew.
+func TestKeyTakenAway(t *testing.T) {
+	t.Parallel()
+	key, l, c := newKey(t), newLocker(t, shared(t)), admin(t, shared(t))
+	const lease = 900 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), key)
+	other, kept := acquire(t, l, ttl(lease), key+"2")
+	_, err := c.Delete(t.Context(), key+"/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	requireLost(t, ctx, time.Now(), lease/3+200*time.Millisecond)
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	time.Sleep(lease)
+	nothingLeft(t, c, key)
+	require.NoError(t, lock.Check(other))
+	require.NoError(t, finish(kept))
+
+	_, held = acquire(t, l, nil, key)
+	_, err = c.Delete(t.Context(), key+"/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.ErrorIs(t, finish(held), lock.ErrLost, "it returns before the next renewal")
+}
+
+// S71: a session that the server ended takes all its locks along, and is not
+// taken up again.
+func TestSessionRevoked(t *testing.T) {
+	t.Parallel()
+	key, l, c := newKey(t), newLocker(t, shared(t)), admin(t, shared(t))
+	const lease = 1500 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), key)
+	other, second := acquire(t, l, ttl(lease), key+"2")
+	before := token(t, ctx)
+	_, err := c.Revoke(t.Context(), leaseOf(t, c, key))
+	require.NoError(t, err)
+	begin := time.Now()
+	again, third := acquire(t, l, ttl(lease), key+"3") // finds the session gone, at once
+	requireLost(t, ctx, begin, 100*time.Millisecond)
+	requireLost(t, other, begin, 100*time.Millisecond)
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	require.ErrorIs(t, finish(second), lock.ErrLost)
+	require.Greater(t, token(t, again), before)
+	require.NoError(t, finish(third))
+
+	// Without another call it is the next keep-alive that tells.
+	ctx, held = acquire(t, l, ttl(lease), key)
+	_, err = c.Revoke(t.Context(), leaseOf(t, c, key))
+	require.NoError(t, err)
+	requireLost(t, ctx, time.Now(), 2*time.Second/3+200*time.Millisecond)
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+}
+
+// S1, S33: silence. The holder hears of the end in time, on its own clock, and
+// before another gets the lock (G1, G2).
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.NewStream(t, shared(t))
+	key, l := newKey(t), newLocker(t, proxy.Addr())
+	const lease = 1500 * time.Millisecond
+	ctx, held := acquire(t, l, ttl(lease), key)
+	_, second := acquire(t, l, ttl(lease), key+"2")
+	begin := time.Now()
+	proxy.Hole(both)
+	waiting := start(t.Context(), newLocker(t, shared(t)), ttl(lease), key)
+	select {
+	case <-ctx.Done():
+	case <-waiting:
+		require.Fail(t, "two at once")
+	}
+	require.Greater(t, time.Since(begin), lease/2)
+	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
+	got := receive(t, "the lock", waiting)
+	require.NoError(t, got.err)
+	require.Less(t, got.at.Sub(begin), 2*time.Second+time.Second+meter.Since(begin), "a session's ttl, and what etcd takes to see it")
+	require.Greater(t, token(t, got.ctx), token(t, ctx))
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	require.ErrorIs(t, finish(second), lock.ErrLost)
+
+	proxy.Heal()
+	again, third := acquire(t, l, ttl(lease), key+"3")
+	require.NoError(t, lock.Check(again))
+	require.NoError(t, finish(third))
+	require.NoError(t, lock.Check(got.ctx), "what was late frees no other")
+	require.NoError(t, finish(got.held))
+}
+
+// S20, F7: a deadline counts from before the keep-alive was sent, and not from
+// when its answer came.
+func TestDeadlineCountsFromTheSending(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.NewStream(t, shared(t))
+	b := newBackend(t, proxy.Addr())
+	a := attempt(newKey(t), "A:1")
+	a.TTL = 5*time.Second - 1
+	lease := taken(t, b, a)
+	s := lease.(*lease_).session
+	const late = 400 * time.Millisecond
+	proxy.Delay(faultproxy.Replies, late)
+	for range 3 {
+		before := s.deadline.Load()
+		tried := s.ask()
+		sent := time.Now()
+		receive(t, "a keep-alive", tried)
+		if s.deadline.Load() == before {
+			continue
+		}
+		require.LessOrEqual(t, s.left(), 5*time.Second-time.Since(sent)+20*time.Millisecond+meter.Since(sent))
+		require.Less(t, s.left(), 5*time.Second-late+50*time.Millisecond+meter.Since(sent))
+		require.LessOrEqual(t, lease.Deadline().Left(), s.left())
+	}
+}
+
+// lease_ lets tests that call a lease "lease" name its type.
+type lease_ = lease
+
+// The session is kept alive by itself, also when nobody renews; and the lease of
+// a policy that is not renewed ends all the same, for its holder and at the server.
+func TestLeaseThatIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	key, l, c := newKey(t), newLocker(t, shared(t)), admin(t, shared(t))
+	const lease = 1500 * time.Millisecond
+	keep, kept := acquire(t, l, ttl(lease), key+"2")
+	begin := time.Now()
+	ctx, held := acquire(t, l, &lock.Policy{TTL: lease, NoRenew: true}, key)
+	waiting := start(t.Context(), newLocker(t, shared(t)), nil, key)
+	requireLost(t, ctx, begin, lease)
+	require.Greater(t, time.Since(begin), lease*9/10, "not with the session's next keep-alive")
+	got := receive(t, "the lock", waiting) // while the method still runs
+	require.NoError(t, got.err)
+	require.Greater(t, got.at.Sub(begin), lease)
+	require.Less(t, got.at.Sub(begin), lease+200*time.Millisecond+meter.Since(begin))
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	require.NoError(t, finish(got.held))
+	time.Sleep(lease)
+	require.NoError(t, lock.Check(keep))
+	require.NoError(t, finish(kept))
+	nothingLeft(t, c, key)
+}
+
+// Renewed by the watchdog for many times its ttl; with one session. S66 can't be: the
+// stream of keep-alives is our own, one request and one answer at a time.
+func TestRenewal(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{500 * time.Millisecond, time.Second} {
+		key, l, c := newKey(t), newLocker(t, shared(t)), admin(t, shared(t))
+		ctx, held := acquire(t, l, ttl(lease), key)
+		id := leaseOf(t, c, key)
+		for begin := time.Now(); time.Since(begin) < 3500*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+			require.NoError(t, lock.Check(ctx))
+			require.Equal(t, id, leaseOf(t, c, key))
+		}
+		require.NoError(t, finish(held))
+	}
+}
+
+// A session that nobody uses is given back; the next acquire makes a new one.
+func TestIdleSession(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	a := attempt(key, "A:1")
+	a.TTL = 500 * time.Millisecond
+	lease := taken(t, b, a)
+	id := clientv3.LeaseID(lease.(*lease_).session.id)
+	released(t, lease)
+	alive := func() bool {
+		left, err := b.client.TimeToLive(t.Context(), id)
+		require.NoError(t, err)
+		return left.TTL >= 0
+	}
+	require.True(t, alive())
+	eventually(t, "the session is given back", func() bool { return !alive() })
+	eventually(t, "and forgotten", func() bool { return len(b.sessionsOf("A")) == 0 })
+	a.ID = "A:2"
+	released(t, taken(t, b, a))
+}
+
+// S5: Close gives back what it holds, at once.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	c := admin(t, server.Addr())
+	b := New(newClient(t, []string{server.Addr()}))
+	one, two := lock.New(b, nil), lock.New(b, nil)
+	ctx, held := acquire(t, one, nil, "key")
+	_, other := acquire(t, two, nil, "other")
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, one.Close(short), context.DeadlineExceeded)
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	nothingLeft(t, c, "key")
+	require.NoError(t, finish(other), "the backend lives on for the other")
+	closeLocker(t, two)
+	all, err := c.Leases(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, all.Leases)
+	late := lock.New(b, nil)
+	require.ErrorIs(t, rejected(t, late, nil, "key"), lock.ErrUnavailable)
+	_, err = b.Subscribe(t.Context(), attempt("key", "A:1"))
+	require.ErrorIs(t, err, errClosed)
+	closeLocker(t, late)
+	require.Empty(t, b.places)
+	require.Empty(t, b.sessions)
+	require.Empty(t, b.dying)
+}

@@ -1,0 +1,211 @@
+package etcdlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// torn returns a backend whose replies can be lost, what loses them, and a key.
+func torn(t testing.TB) (*Backend, *faults, string) {
+	f := &faults{}
+	return newBackend(t, shared(t), withFaults(f)), f, newKey(t)
+}
+
+// S12, S13: replies to an acquire are lost; it is one acquisition all the same.
+func TestLostRepliesOfAnAcquire(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= 6; n++ {
+		b, f, key := torn(t)
+		f.lose(n, writes(key))
+		a := attempt(key, "A:1")
+		lease := taken(t, b, a)
+		require.True(t, a.Unanswered)
+		_, values := below(t, b.client, key+"/")
+		require.Equal(t, []string{"A:1"}, values)
+		requireHeld(t, b, attempt(key, "B:1"))
+		released(t, lease)
+		released(t, taken(t, b, attempt(key, "B:1")))
+		nothingLeft(t, b.client, key)
+	}
+}
+
+// S14: no reply at all. The outcome is unknown, and it is undone.
+func TestNoReplyToAnAcquire(t *testing.T) {
+	t.Parallel()
+	for _, queue := range []bool{true, false} {
+		b, f, key := torn(t)
+		f.lose(100, writes(key))
+		a := attempt(key, "A:1")
+		a.Queue = queue
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err := b.Acquire(ctx, a)
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		require.True(t, a.Unanswered)
+		_, values := below(t, b.client, key+"/")
+		require.Equal(t, []string{"A:1"}, values, "it had come true")
+		require.NoError(t, b.Undo(t.Context(), a))
+		nothingLeft(t, b.client, key)
+		_, err = b.Acquire(t.Context(), a)
+		require.ErrorIs(t, err, errUndone)
+		f.heal()
+		released(t, taken(t, b, only(attempt(key, "A:2"))))
+	}
+}
+
+// S14, by a Locker: whoever comes next need not wait for the ttl.
+func TestNoReplyUnderALocker(t *testing.T) {
+	t.Parallel()
+	f, key := &faults{}, newKey(t)
+	l := lockerOn(t, New(newClient(t, []string{shared(t)}, withFaults(f))))
+	f.lose(100, writes(key))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, _, err := l.Acquire(ctx, nil, key)
+	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	nothingLeft(t, admin(t, shared(t)), key)
+	_, held := acquire(t, newLocker(t, shared(t)), nil, key)
+	require.NoError(t, finish(held))
+}
+
+// S15: the undoing overtakes the acquire, which finds that it was undone.
+func TestUndoOvertakesTheAcquire(t *testing.T) {
+	t.Parallel()
+	for _, queue := range []bool{true, false} {
+		b, f, key := torn(t)
+		released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
+		late := f.late(writes(key))
+		a := attempt(key, "A:1")
+		a.Queue = queue
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := b.Acquire(ctx, a)
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		require.NoError(t, b.Undo(t.Context(), a))
+		require.NoError(t, late.arrives(t))
+		nothingLeft(t, b.client, key)
+
+		// Over the place of another as well.
+		lease := taken(t, b, attempt(key, "B:1"))
+		requireHeld(t, b, attempt(key, "A:2"))
+		late = f.late(writes(key))
+		a = attempt(key, "A:3")
+		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err = b.Acquire(ctx, a)
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		require.NoError(t, b.Undo(t.Context(), a))
+		require.NoError(t, late.arrives(t))
+		require.NoError(t, b.Undo(t.Context(), a))
+		released(t, lease)
+		lease = taken(t, b, attempt(key, "C:1"))
+		released(t, lease)
+	}
+}
+
+// S16: an attempt that was sent again, and whose first copy comes after all is over.
+func TestLateCopyOfAnAcquire(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	b.options.AttemptTimeout = 50 * time.Millisecond
+	late := f.late(writes(key))
+	lease := taken(t, b, attempt(key, "A:1"))
+	released(t, lease)
+	require.NoError(t, late.arrives(t))
+	nothingLeft(t, b.client, key)
+	released(t, taken(t, b, only(attempt(key, "B:1"))))
+}
+
+// S17: a release whose reply is lost has been done, and is a success; S18: what
+// comes of it late frees no other.
+func TestLostRepliesOfARelease(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	lease := taken(t, b, attempt(key, "A:1"))
+	f.lose(2, deletes(key))
+	released(t, lease)
+	require.ErrorIs(t, lease.Release(t.Context(), 0), lock.ErrLost)
+
+	lease = taken(t, b, attempt(key, "A:2"))
+	f.lose(100, deletes(key))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, lease.Release(ctx, 0))
+	f.heal()
+	next := taken(t, b, attempt(key, "A:3")) // the same client's next
+	released(t, lease)
+	requireHeld(t, b, attempt(key, "B:1"))
+	released(t, next)
+}
+
+// A copy of a release that comes late frees no other, be it the same client's.
+func TestLateRelease(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	b.options.AttemptTimeout = 50 * time.Millisecond
+	lease := taken(t, b, attempt(key, "A:1"))
+	late := f.late(deletes(key))
+	released(t, lease)
+	next := taken(t, b, attempt(key, "A:2"))
+	require.NoError(t, late.arrives(t))
+	requireHeld(t, b, only(attempt(key, "B:1")))
+	released(t, next)
+}
+
+// A place in the queue that was given up without an answer may be deleted late.
+// Whoever goes on with it writes it anew first, so that this hits nothing.
+func TestLateGivingUpOfAPlace(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	b.options.AttemptTimeout = 50 * time.Millisecond
+	lease := taken(t, b, attempt(key, "B:1"))
+	requireHeld(t, b, attempt(key, "A:1"))
+	late := f.late(deletes(key))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	leaving := attempt(key, "A:9") // by a Locker whose next waiter has come meanwhile
+	require.Error(t, b.Undo(ctx, leaving))
+	released(t, lease)
+	lease = taken(t, b, attempt(key, "A:1"))
+	require.NoError(t, late.arrives(t))
+	requireHeld(t, b, only(attempt(key, "B:2")))
+	released(t, lease)
+}
+
+// G10: the place in the queue serves the next in line, whatever its ttl.
+func TestAPlaceServesTheNext(t *testing.T) {
+	t.Parallel()
+	b, key, c := newBackend(t, shared(t)), newKey(t), admin(t, shared(t))
+	lease := taken(t, b, attempt(key, "A:1"))
+	requireHeld(t, b, attempt(key, "B:1"))
+	requireHeld(t, b, attempt(key, "C:1"))
+	requireHeld(t, b, attempt(key, "B:2"))
+	_, values := below(t, c, key+"/")
+	require.Equal(t, []string{"A:1", "B:2", "C:1"}, values)
+	released(t, lease)
+	requireHeld(t, b, attempt(key, "C:1"))
+	lease = taken(t, b, attempt(key, "B:3"))
+
+	requireHeld(t, b, attempt(key, "D:1"))
+	other := attempt(key, "C:2")
+	other.TTL = time.Minute // another session: a new place, and not two
+	requireHeld(t, b, other)
+	_, values = below(t, c, key+"/")
+	require.Equal(t, []string{"B:3", "D:1", "C:2"}, values)
+
+	// Given up for good, by one that never asked.
+	require.NoError(t, b.Undo(t.Context(), attempt(key, "C:3")))
+	require.NoError(t, b.Undo(t.Context(), attempt(key, "D:1")))
+	require.NoError(t, b.Undo(t.Context(), attempt(key, "B:4")))
+	_, values = below(t, c, key+"/")
+	require.Equal(t, []string{"B:3"}, values)
+	require.NoError(t, b.Undo(t.Context(), attempt(key, "B:3")), "what it took is freed, too")
+	require.ErrorIs(t, lease.Renew(t.Context(), time.Second), lock.ErrLost)
+	nothingLeft(t, c, key)
+}

@@ -1,0 +1,237 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// resendAfter is when a request without an answer, or refused for the moment,
+// is sent again: nearly three seconds, as an election takes. Each resend is
+// idempotent; after the last the outcome is unknown.
+var resendAfter = []time.Duration{
+	0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
+	400 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
+}
+
+// unreachableAfter is how many attempts are made to connect: who waits for a server that
+// is not there is told soon.
+const unreachableAfter = 4
+
+// longestTry bounds how often a server that says nothing is asked.
+const longestTry = 5 * time.Second
+
+// outcome is what an attempt that failed leaves open.
+type outcome int
+
+const (
+	refused    outcome = iota // answered: nothing was done, nor would be
+	unsent                    // no member could be reached
+	passing                   // answered: not done now
+	unanswered                // may have been done, or may yet be
+)
+
+// request is one call of etcd, sent as often as needed.
+type request struct {
+	sent   lock.Instant // before the last attempt, which was the one that was answered
+	silent bool         // some attempt had no answer
+}
+
+// do sends call until it is answered or ctx ends. call is idempotent.
+func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (r request, err error) {
+	begin := time.Now()
+	for attempt := 0; ; attempt++ {
+		var to peer.Peer
+		r.sent = lock.Now()
+		err = b.attempt(ctx, call, &to)
+		if err == nil {
+			return r, nil
+		}
+		what := judge(err, to.Addr != nil)
+		r.silent = r.silent || what == unanswered
+		limit := len(resendAfter)
+		if what == unsent {
+			limit = unreachableAfter
+			b.conn.ResetConnectBackoff() // which may be two minutes by now
+		}
+		if what == refused || attempt >= limit || time.Since(begin) > longestTry || !b.pause(ctx, resendAfter[attempt]) {
+			return r, b.explained(err)
+		}
+	}
+}
+
+func (b *Backend) attempt(ctx context.Context, call func(context.Context, ...grpc.CallOption) error, to *peer.Peer) error {
+	if b.closed.Err() != nil {
+		return errClosed
+	}
+	// A member that has lost its leader says so at once, instead of waiting for one.
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), b.options.AttemptTimeout)
+	defer cancel()
+	return rpctypes.Error(call(ctx, grpc.Peer(to)))
+}
+
+// pause waits d, a little more or less, and reports whether it makes sense to go on.
+func (b *Backend) pause(ctx context.Context, d time.Duration) bool {
+	if d > 0 {
+		t := time.NewTimer(d - rand.N(d/4))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		case <-b.closed.Done():
+		}
+	}
+	return ctx.Err() == nil && b.closed.Err() == nil
+}
+
+// judge says what err leaves open; connected is whether a member was reached.
+func judge(err error, connected bool) outcome {
+	var server rpctypes.EtcdError
+	if errors.As(err, &server) {
+		switch {
+		case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTooManyRequests):
+			return passing
+		case server.Code() == codes.Unavailable, server.Code() == codes.DeadlineExceeded, server.Code() == codes.Canceled:
+			return unanswered
+		}
+		return refused
+	}
+	if errors.Is(err, errClosed) {
+		return refused
+	}
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.ResourceExhausted:
+		return refused
+	case codes.Unavailable:
+		if !connected {
+			return unsent
+		}
+	case codes.Canceled:
+		if strings.Contains(err.Error(), "client connection is closing") {
+			return refused
+		}
+	}
+	return unanswered
+}
+
+// explained says what a person can do about err, where that can be told.
+func (b *Backend) explained(err error) error {
+	if errors.Is(err, errClosed) {
+		return err
+	}
+	err = fmt.Errorf("etcd at %s: %w", strings.Join(b.client.Endpoints(), ", "), err)
+	switch {
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fmt.Errorf("%w: grant a role of the user readwrite on the prefix of the keys", err)
+	case errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
+		return fmt.Errorf("%w: check the client's user name and password", err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: compact and defragment it, then disarm the alarm", err)
+	}
+	return err
+}
+
+// txn sends a transaction, which must be idempotent.
+func (b *Backend) txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, request, error) {
+	var resp *pb.TxnResponse
+	r, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+		resp, err = b.kv.Txn(ctx, t, options...)
+		return err
+	})
+	return resp, r, err
+}
+
+// find reads keys, as a majority has them.
+func (b *Backend) find(ctx context.Context, what *pb.RangeRequest) (*pb.RangeResponse, request, error) {
+	var resp *pb.RangeResponse
+	r, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+		resp, err = b.kv.Range(ctx, what, options...)
+		return err
+	})
+	return resp, r, err
+}
+
+// unknown marks err of a request that may have been done.
+func unknown(r request, err error) error {
+	if r.silent {
+		return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+	}
+	return err
+}
+
+// The parts of a transaction.
+
+func ifCreated(key string, rev int64) *pb.Compare {
+	return &pb.Compare{
+		Result: pb.Compare_EQUAL, Target: pb.Compare_CREATE, Key: []byte(key),
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev},
+	}
+}
+
+// ifEmpty is true if there is no key below prefix.
+func ifEmpty(prefix string) *pb.Compare {
+	c := ifCreated(prefix, 0)
+	c.RangeEnd = []byte(clientv3.GetPrefixRangeEnd(prefix))
+	return c
+}
+
+func ifModified(key string, rev int64) *pb.Compare {
+	return &pb.Compare{
+		Result: pb.Compare_EQUAL, Target: pb.Compare_MOD, Key: []byte(key),
+		TargetUnion: &pb.Compare_ModRevision{ModRevision: rev},
+	}
+}
+
+func ifValue(key, value string) *pb.Compare {
+	return &pb.Compare{
+		Result: pb.Compare_EQUAL, Target: pb.Compare_VALUE, Key: []byte(key),
+		TargetUnion: &pb.Compare_Value{Value: []byte(value)},
+	}
+}
+
+func put(key, value string, lease int64) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{
+		RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte(value), Lease: lease},
+	}}
+}
+
+func del(key string) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{
+		RequestDeleteRange: &pb.DeleteRangeRequest{Key: []byte(key)},
+	}}
+}
+
+func get(r *pb.RangeRequest) *pb.RequestOp {
+	return &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: r}}
+}
+
+func one(key string) *pb.RangeRequest { return &pb.RangeRequest{Key: []byte(key)} }
+
+// newest asks for the n newest keys below prefix (0: for all) of those that were
+// created at upTo or before (0: of all).
+func newest(prefix string, upTo, n int64) *pb.RangeRequest {
+	return &pb.RangeRequest{
+		Key: []byte(prefix), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(prefix)), Limit: n, MaxCreateRevision: upTo,
+		SortTarget: pb.RangeRequest_CREATE, SortOrder: pb.RangeRequest_DESCEND,
+	}
+}
+
+// found returns the keys that the i-th operation of a transaction found.
+func found(resp *pb.TxnResponse, i int) []*mvccpb.KeyValue {
+	return resp.Responses[i].GetResponseRange().GetKvs()
+}

@@ -1,0 +1,164 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// A server that is not there is said so at once, whatever the policy.
+func TestServerAbsent(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, fmt.Sprintf("127.0.0.1:%d", testserver.Port(t)))
+	for _, p := range []*lock.Policy{nil, try(), ttl(time.Second)} {
+		begin := time.Now()
+		err := rejected(t, l, p, "key")
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrIndeterminate)
+		require.ErrorContains(t, err, "connection refused")
+		require.ErrorContains(t, err, "127.0.0.1")
+		require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin))
+	}
+}
+
+// One that comes back is found at once, and a lock outlasts its restart.
+func TestServerComesBack(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	l := newLocker(t, server.Addr())
+	ctx, held := acquire(t, l, ttl(4*time.Second), "held")
+	before := token(t, ctx)
+	server.Kill()
+	for range 5 {
+		rejected(t, l, try(), "key")
+	}
+	server.Restart()
+	begin := time.Now()
+	inner, second := acquire(t, l, nil, "key")
+	require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin))
+	require.Greater(t, token(t, inner), before)
+	require.NoError(t, finish(second))
+	time.Sleep(4 * time.Second)
+	require.NoError(t, lock.Check(ctx), "the keep-alives go on")
+	require.NoError(t, finish(held))
+}
+
+// S68: a restart lets a lease begin anew, and what a dead process held is free a
+// ttl after that.
+func TestRestartResetsLeases(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	proxy := faultproxy.NewStream(t, server.Addr())
+	ctx, held := acquire(t, newLocker(t, proxy.Addr()), ttl(1500*time.Millisecond), "key")
+	before := token(t, ctx)
+	proxy.Hole(both)
+	proxy.Refuse()
+	time.Sleep(1200 * time.Millisecond)
+	server.Restart()
+	begin := time.Now()
+	requireLost(t, ctx, begin, 2*time.Second)
+	inner, second := acquire(t, newLocker(t, server.Addr()), nil, "key")
+	require.Less(t, time.Since(begin), 3500*time.Millisecond+meter.Since(begin))
+	require.Greater(t, token(t, inner), before)
+	require.ErrorIs(t, finish(held), lock.ErrLost)
+	require.NoError(t, finish(second))
+}
+
+// N8, S24: no call outlives its context by more than 100 ms, whatever the server
+// does or does not.
+func TestCallsEndWithTheirContext(t *testing.T) {
+	t.Parallel()
+	frozen := testserver.StartEtcd(t)
+	for name, fault := range map[string]func(*faultproxy.Stream){
+		"SIGSTOP":    func(*faultproxy.Stream) { frozen.Stop() },
+		"hole":       func(p *faultproxy.Stream) { p.Hole(both) },
+		"no replies": func(p *faultproxy.Stream) { p.Hole(faultproxy.Replies) },
+		"refused":    func(p *faultproxy.Stream) { p.Refuse(); p.Reset() },
+	} {
+		server := shared(t)
+		if name == "SIGSTOP" {
+			server = frozen.Addr()
+		}
+		proxy, key := faultproxy.NewStream(t, server), newKey(t)
+		used, fresh := newBackend(t, proxy.Addr()), newBackend(t, proxy.Addr())
+		lease := taken(t, used, attempt(key, "A:1"))
+		requireHeld(t, used, attempt(key, "B:1"))
+		waiting := attempt(key, "B:1")
+		fault(proxy)
+		for what, call := range map[string]func(context.Context) error{
+			"acquire":            func(ctx context.Context) error { _, err := used.Acquire(ctx, attempt(key, newID("A"))); return err },
+			"acquire, waiting":   func(ctx context.Context) error { _, err := used.Acquire(ctx, waiting); return err },
+			"acquire, elsewhere": func(ctx context.Context) error { _, err := fresh.Acquire(ctx, attempt(key, newID("F"))); return err },
+			"undo": func(ctx context.Context) error {
+				a := attempt(key, "B:1")
+				a.Unanswered = true
+				return used.Undo(ctx, a)
+			},
+			"subscribe": func(ctx context.Context) error { _, err := fresh.Subscribe(ctx, attempt(key, "F:9")); return err },
+			"renew":     func(ctx context.Context) error { return lease.Renew(ctx, time.Second) },
+			"release":   func(ctx context.Context) error { return lease.Release(ctx, 0) },
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			end := time.Now().Add(50 * time.Millisecond)
+			timer := time.AfterFunc(50*time.Millisecond, cancel)
+			err := call(ctx)
+			if late := time.Since(end); late > 100*time.Millisecond+meter.Since(end) {
+				t.Errorf("%s, %s: %v late", name, what, late)
+			}
+			require.Error(t, err, "%s, %s", name, what)
+			require.NotErrorIs(t, err, lock.ErrLost, "%s, %s", name, what)
+			timer.Stop()
+			cancel()
+		}
+		proxy.Heal()
+		proxy.Accept()
+		if name == "SIGSTOP" {
+			frozen.Cont()
+		}
+		released(t, lease)
+	}
+}
+
+// S33: without an end of the context, a server that is silent is given up.
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	b := newBackend(t, server.Addr())
+	b.options.AttemptTimeout = 100 * time.Millisecond
+	released(t, taken(t, b, attempt("key", "A:1")))
+	server.Stop()
+	a := attempt("key", "A:2")
+	_, err := b.Acquire(t.Context(), a)
+	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	server.Cont()
+	require.NoError(t, b.Undo(t.Context(), a))
+	nothingLeft(t, admin(t, server.Addr()), "key")
+}
+
+// Close is bounded when the server says nothing.
+func TestCloseWithAHungServer(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	l, other := lock.New(New(newClient(t, []string{server.Addr()})), nil), newLocker(t, server.Addr())
+	_, mine := acquire(t, l, ttl(time.Second), "mine")
+	_, held := acquire(t, other, nil, "key")
+	waiting := start(t.Context(), l, nil, "key")
+	queued(t, admin(t, server.Addr()), "key", 2)
+	server.Stop()
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_ = l.Close(short)
+	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin)) // the clean-up has a second, the session half of one
+	require.Error(t, receive(t, "an answer", waiting).err)
+	require.ErrorIs(t, finish(mine), lock.ErrLost)
+	server.Cont()
+	require.NoError(t, finish(held))
+}

@@ -1,0 +1,263 @@
+package etcdlock
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// An acquire and a release are a request each, once there is a session; to be
+// told that a key is held is one, which writes nothing.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	f, key := &faults{}, newKey(t)
+	l := lockerOn(t, New(newClient(t, []string{shared(t)}, withFaults(f))))
+	_, held := acquire(t, l, nil, key)
+	require.NoError(t, finish(held))
+	require.Equal(t, 1, f.count("LeaseGrant"))
+	f.reset()
+	for range 20 {
+		_, held = acquire(t, l, nil, key)
+		require.NoError(t, finish(held))
+	}
+	require.Equal(t, map[string]int{"Txn": 40}, f.counts)
+
+	other := newLocker(t, shared(t))
+	_, held = acquire(t, other, nil, key)
+	f.reset()
+	revision := func() int64 {
+		resp, err := admin(t, shared(t)).Get(t.Context(), key+"/", clientv3.WithPrefix())
+		require.NoError(t, err)
+		return resp.Kvs[len(resp.Kvs)-1].ModRevision
+	}
+	before := revision()
+	require.ErrorIs(t, rejected(t, l, try(), key), lock.ErrNotAcquired)
+	require.Equal(t, before, revision())
+	require.Equal(t, map[string]int{"Txn": 1}, f.counts)
+	require.NoError(t, finish(held))
+
+	// A wait costs one to queue, one to watch, one to see that it is over, and, while
+	// it lasts, one a second.
+	_, held = acquire(t, other, nil, key)
+	f.reset()
+	waiting := start(t.Context(), l, nil, key)
+	queued(t, admin(t, shared(t)), key, 2)
+	time.Sleep(100 * time.Millisecond)
+	require.NoError(t, finish(held))
+	got := receive(t, "the lock", waiting)
+	require.NoError(t, got.err)
+	require.NoError(t, finish(got.held))
+	require.Equal(t, 2, f.count("Txn"))
+	require.Equal(t, 1, f.count("Range"))
+	require.Equal(t, 1, f.count("watched"))
+}
+
+// S25: who gives up leaves the queue, at whatever moment, and holds nobody up.
+func TestGivingUp(t *testing.T) {
+	t.Parallel()
+	key, c := newKey(t), admin(t, shared(t))
+	one, two := newLocker(t, shared(t)), newLocker(t, shared(t))
+	var all sync.WaitGroup
+	for i := range 150 {
+		l := one
+		if i%2 == 0 {
+			l = two
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%50)*time.Millisecond)
+			defer cancel()
+			begin := time.Now()
+			_, held, err := l.Acquire(ctx, nil, key)
+			if err == nil {
+				time.Sleep(time.Millisecond)
+				if err := finish(held); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if took := time.Since(begin); took > 150*time.Millisecond+meter.Since(begin) {
+				t.Errorf("gave up after %v", took)
+			}
+		})
+	}
+	all.Wait()
+	nothingLeft(t, c, key)
+	_, held := acquire(t, newLocker(t, shared(t)), try(), key)
+	require.NoError(t, finish(held))
+}
+
+// S64: a session that ends while its waiter waits. It is never granted then; the
+// waiter goes on in a new one, behind those who came meanwhile.
+func TestSessionEndsWhileWaiting(t *testing.T) {
+	t.Parallel()
+	key, c := newKey(t), admin(t, shared(t))
+	holder, l, later := newLocker(t, shared(t)), newLocker(t, shared(t)), newLocker(t, shared(t))
+	_, held := acquire(t, holder, nil, key)
+	waiting := start(t.Context(), l, ttl(1500*time.Millisecond), key)
+	queued(t, c, key, 2)
+	next := start(t.Context(), later, nil, key)
+	queued(t, c, key, 3)
+	resp, err := c.Get(t.Context(), key+"/", clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	require.NoError(t, err)
+	_, err = c.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[1].Lease))
+	require.NoError(t, err)
+	queued(t, c, key, 3) // it is back
+	require.NoError(t, finish(held))
+	got := receive(t, "the lock", next)
+	require.NoError(t, got.err)
+	require.Empty(t, waiting)
+	require.NoError(t, finish(got.held))
+	got = receive(t, "the lock", waiting)
+	require.NoError(t, got.err)
+	require.NoError(t, finish(got.held))
+}
+
+// S64: the same by silence on the waiter's side, which is told so.
+func TestSilenceWhileWaiting(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.NewStream(t, shared(t))
+	key, c := newKey(t), admin(t, shared(t))
+	_, held := acquire(t, newLocker(t, shared(t)), nil, key)
+	waiting := start(t.Context(), newLocker(t, proxy.Addr()), ttl(500*time.Millisecond), key)
+	queued(t, c, key, 2)
+	proxy.Hole(both)
+	queued(t, c, key, 1)
+	require.NoError(t, finish(held))
+	_, held = acquire(t, newLocker(t, shared(t)), nil, key)
+	got := receive(t, "an answer", waiting)
+	require.ErrorIs(t, got.err, lock.ErrUnavailable)
+	require.NoError(t, finish(held))
+	proxy.Heal()
+	nothingLeft(t, c, key)
+}
+
+// S69: what a waiter would watch has been compacted away, again and again.
+func TestCompactionWhileWaiting(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	c := admin(t, server.Addr())
+	compact := func() {
+		resp, err := c.Put(t.Context(), "x", "")
+		require.NoError(t, err)
+		_, err = c.Compact(t.Context(), resp.Header.Revision)
+		require.NoError(t, err)
+	}
+	one, two := newLocker(t, server.Addr()), newLocker(t, server.Addr())
+	for range 5 {
+		_, held := acquire(t, one, nil, "key")
+		waiting := start(t.Context(), two, nil, "key")
+		for range 50 {
+			compact()
+			time.Sleep(time.Millisecond)
+		}
+		begin := time.Now()
+		require.NoError(t, finish(held))
+		got := receive(t, "the lock", waiting)
+		require.NoError(t, got.err)
+		require.Less(t, got.at.Sub(begin), 500*time.Millisecond+meter.Since(begin))
+		require.NoError(t, finish(got.held))
+	}
+	nothingLeft(t, c, "key")
+
+	// Surely behind: a watch from a revision that is gone.
+	b := newBackend(t, server.Addr())
+	lease := taken(t, b, attempt("key", "A:1"))
+	requireHeld(t, b, attempt("key", "B:1"))
+	compact()
+	compact()
+	sub, err := b.Subscribe(t.Context(), attempt("key", "B:1"))
+	require.NoError(t, err)
+	receive(t, "a notice", sub.C())
+	requireHeld(t, b, attempt("key", "B:1"))
+	released(t, lease)
+	receive(t, "a notice", sub.C())
+	released(t, taken(t, b, attempt("key", "B:1")))
+	sub.Close()
+	sub.Close()
+}
+
+// S44: what happened between the attempt and the subscription is told, and so is
+// any release to one who never tried.
+func TestSubscription(t *testing.T) {
+	t.Parallel()
+	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
+	lease := taken(t, other, attempt(key, "A:1"))
+	requireHeld(t, b, attempt(key, "B:1"))
+	released(t, lease)
+	sub, err := b.Subscribe(t.Context(), attempt(key, "B:1"))
+	require.NoError(t, err)
+	receive(t, "the release before it", sub.C())
+	lease = taken(t, b, attempt(key, "B:1"))
+	onlooker, err := other.Subscribe(t.Context(), attempt(key, "C:1"))
+	require.NoError(t, err)
+	require.Empty(t, onlooker.C())
+	released(t, lease)
+	receive(t, "the release", onlooker.C())
+	onlooker.Close()
+	sub.Close()
+	eventually(t, "nothing is left", func() bool {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		return len(other.places) == 0
+	})
+}
+
+// S58, G11: 10,000 locks need one lease, one stream and no goroutine each, and
+// one request for a hundred to see that they are still there.
+func TestManyHolds(t *testing.T) {
+	const holds = 10_000
+	server := testserver.StartEtcd(t)
+	c, f := admin(t, server.Addr()), &faults{}
+	l := lockerOn(t, New(newClient(t, []string{server.Addr()}, withFaults(f))))
+	const lease = 9 * time.Second
+	_, extra := acquire(t, l, ttl(lease), "first")
+	goroutines := runtime.NumGoroutine()
+	ctxs, all := make([]context.Context, holds), make([]*lock.Hold, holds)
+	var takers sync.WaitGroup
+	for g := range 64 {
+		takers.Go(func() {
+			for i := g; i < holds; i += 64 {
+				var err error
+				if ctxs[i], all[i], err = l.Acquire(context.Background(), ttl(lease), "hold/"+strings.Repeat("x", i%7)+time.Duration(i).String()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	takers.Wait()
+	eventually(t, "no goroutine for each", func() bool { return runtime.NumGoroutine() < goroutines+50 })
+	granted, err := c.Leases(t.Context())
+	require.NoError(t, err)
+	require.Len(t, granted.Leases, 1)
+	eventually(t, "the first keep-alive", func() bool { return f.count("LeaseKeepAlive") > 0 })
+	f.reset()
+	time.Sleep(lease)
+	for _, ctx := range ctxs {
+		require.NoError(t, lock.Check(ctx))
+	}
+	require.Zero(t, f.count("LeaseKeepAlive"), "the stream is the same")
+	require.LessOrEqual(t, f.count("sent"), 4)
+	require.LessOrEqual(t, f.count("Txn"), 3*holds/100*3/2)
+	t.Logf("%d keep-alives and %d requests for %d holds in %v", f.count("sent"), f.count("Txn"), holds, lease)
+	for g := range 64 {
+		takers.Go(func() {
+			for i := g; i < holds; i += 64 {
+				if err := finish(all[i]); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	takers.Wait()
+	require.NoError(t, finish(extra))
+}
