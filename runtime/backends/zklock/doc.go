@@ -1,0 +1,83 @@
+// Package zklock is a lock backend on Apache ZooKeeper, from version 3.5, over
+// github.com/go-zookeeper/zk, with a recipe of its own.
+//
+// # Layout
+//
+// A key is a directory below [Options].Root. Who competes for it has an
+// ephemeral sequential node there, named as Curator names it,
+//
+//	_c_<uuid>-lock-<10 digits>
+//
+// and the lowest number owns the lock; each of the others watches the one next
+// before it. So Curator's InterProcessMutex on "/lockgen/<key>", go-zookeeper's
+// zk.Lock, and this package exclude and wake each other, and nodes of Curator's
+// read-write locks and of kazoo's locks go before ours as their numbers say.
+// Children that are none of these are ignored here; go-zookeeper's own lock
+// fails on them. The UUID is made of the acquisition's id, which the node also
+// holds as its data. A directory that holds data is no lock's: such a key is
+// lock.ErrConflict.
+//
+// The directory's name is the key, byte for byte, where ZooKeeper allows that.
+// A slash, a control character, what is beyond Unicode's basic plane or in its
+// private and special areas, what is no UTF-8, and "." and ".." are written as
+// %XX, byte by byte in capital hex; so is the percent sign of a key that holds
+// such a %XX already. Values that the generator has encoded, such as a%3Ab%40c,
+// hold none of those but %2F, %25, control characters and what is not ASCII. For a
+// key of the generator's, Curator is given the path "/lockgen/" and, in Java,
+//
+//	key.replaceAll("%(?=[0189A-F][0-9A-F]|2[5EF]|7[AF])", "%25")
+//
+// A name is at most 64 KiB long.
+//
+// Directories are made when they are missing, as containers: the server deletes
+// them some time after their last node, and their numbers begin anew. Numbers
+// that have gone round are still in order here; Curator's are not.
+//
+// # Sessions and leases
+//
+// The leases of one length share one session, and so one connection, which is
+// made by the first acquire, and closed a minute after the last. The session's
+// timeout is the lease's length, an eighth more, and two ticks: so much later
+// than after its ttl a crashed holder's key is free, and another tick. A Locker
+// needs no request to renew, however many leases it has; each session proves
+// itself alive by two requests in an eighth of the length.
+//
+// The servers' minSessionTimeout and maxSessionTimeout bound a ttl. With their
+// defaults and a tickTime of 2s that is from 4s to 32s; what is outside is
+// lock.ErrInvalid, with the range.
+//
+// A lease's deadline counts what the leader has confirmed, from before it was
+// sent. An answer to a ping or a read proves nothing, since the server that the
+// client is connected to gives it alone. While there is no connection nothing is
+// lost yet: the deadline stands, and another connection in time goes on with the
+// session. If the server says that the session has expired all its holders hear
+// of it at once, and no later session revives what they held. A lease that is
+// not renewed ends by itself: the session that outlives it deletes its node.
+//
+// The fencing token is the czxid of the node, the transaction that created it,
+// shifted left by 16 bits; the bits below count hand-offs inside a process. A
+// Curator service can compute the same. The epoch of the leader's election is in
+// the czxid, and within 63 bits there is room for 32,767 elections; an acquire
+// after that is refused.
+//
+// # What can go wrong
+//
+// Two holders are possible where the clock of a server or a client runs wrong by
+// more than a hundredth, or the servers lose their disks: a majority that starts
+// from empty ones knows no locks, and begins its transactions, and the tokens,
+// from one. minSessionTimeout below one tick needs Options.TickTime. A client's
+// node that another client deletes by hand is noticed at the first renewal, and
+// from then on at once.
+//
+// # Rights
+//
+// Least rights for the identity in [Options].Auth: create, delete and read (cdr)
+// on Root and all below it, so Options.ACL needs no more than
+// zk.DigestACL(zk.PermCreate|zk.PermDelete|zk.PermRead, user, password). If Root
+// is to be made, create on the node above it. Read is for the names of a
+// directory's children, and for the watch on the node before one's own: of nodes
+// that may not be read the end is noticed once a second. Delete on a directory
+// allows to free any lock in it.
+//
+// TLS goes into [Options].Dialer. The client library has no SASL.
+package zklock

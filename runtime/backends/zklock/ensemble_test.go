@@ -1,0 +1,147 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// TestEnsemble has one ensemble, because three more JVMs at a time are enough.
+func TestEnsemble(t *testing.T) {
+	e := testserver.StartEnsemble(t)
+	t.Run("MembersKilled", func(t *testing.T) { membersKilled(t, e) })
+	t.Run("MemberHangs", func(t *testing.T) { memberHangs(t, e) })
+	t.Run("Minority", func(t *testing.T) { minority(t, e) })
+	t.Run("ElectionsUnderLoad", func(t *testing.T) { electionsUnderLoad(t, e) })
+}
+
+// S67, S68: whichever member goes, the others keep the session: the lock stays
+// held, and tokens rise over the election.
+func membersKilled(t *testing.T, e *testserver.Ensemble) {
+	root := newRoot(t)
+	l, other := newLocker(t, root, e.Addrs()...), newLocker(t, root, e.Addrs()...)
+	highest := uint64(0)
+	for _, gone := range []func() *testserver.Instance{
+		func() *testserver.Instance { return e.Followers(t.Context())[0] },
+		func() *testserver.Instance { return e.Leader(t.Context()) },
+	} {
+		ctx, finish := enter(t, l, ttl(10*second), "k")
+		token, _ := lock.Token(ctx)
+		require.Greater(t, token, highest)
+		highest = token
+		member := gone()
+		member.Kill()
+		time.Sleep(4 * second)
+		require.NoError(t, lock.Check(ctx), "a majority is there")
+		err := other.Do(t.Context(), &lock.Policy{TTL: 10 * second, Try: true}, "k", func(context.Context) error { panic("both") })
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.NoError(t, finish())
+		member.Restart()
+		e.AwaitReady(t.Context())
+	}
+	require.NoError(t, other.Do(t.Context(), ttl(10*second), "k", func(ctx context.Context) error {
+		token, _ := lock.Token(ctx)
+		require.Greater(t, token, highest)
+		return nil
+	}))
+}
+
+// S33: a member that hangs costs its clients its connection, not their locks.
+func memberHangs(t *testing.T, e *testserver.Ensemble) {
+	root := newRoot(t)
+	var lockers []*lock.Locker
+	var ctxs []context.Context
+	for range 6 { // over all members
+		l := newLocker(t, root, e.Addrs()...)
+		ctx, finish := enter(t, l, ttl(10*second), string(rune('a'+len(lockers))))
+		defer func() { require.NoError(t, finish()) }()
+		lockers, ctxs = append(lockers, l), append(ctxs, ctx)
+	}
+	hung := e.Followers(t.Context())[0]
+	hung.Stop()
+	defer func() {
+		hung.Cont()
+		e.AwaitReady(context.WithoutCancel(t.Context()))
+	}()
+	time.Sleep(14 * second)
+	for _, ctx := range ctxs {
+		require.NoError(t, lock.Check(ctx))
+	}
+}
+
+// S67: without a majority nothing is confirmed: holders hear of it by their own
+// deadline, acquires fail with their contexts, and it all goes on afterwards.
+func minority(t *testing.T, e *testserver.Ensemble) {
+	root := newRoot(t)
+	l, other := newLocker(t, root, e.Addrs()...), newLocker(t, root, e.Addrs()...)
+	require.NoError(t, other.Do(t.Context(), ttl(4*second), "k2", func(context.Context) error { return nil }))
+	ctx, finish := enter(t, l, ttl(4*second), "k")
+	begin := time.Now()
+	stopped := []*testserver.Instance{e.Leader(t.Context()), e.Followers(t.Context())[0]}
+	for _, m := range stopped {
+		m.Stop()
+	}
+	soonOver, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err := other.Do(soonOver, ttl(4*second), "k2", func(context.Context) error { panic("ran") })
+	require.Error(t, err)
+	require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
+	receive(t, "the loss", ctx.Done())
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	require.Less(t, time.Since(begin), 4*second+second/2)
+	for _, m := range stopped {
+		m.Cont()
+	}
+	require.ErrorIs(t, finish(), lock.ErrLost)
+	for _, key := range []string{"k", "k2"} {
+		eventually(t, 3*soon, key+" can be had again", func() bool {
+			return other.Do(t.Context(), &lock.Policy{TTL: 4 * second, Wait: second}, key, func(context.Context) error { return nil }) == nil
+		})
+	}
+}
+
+// Elections under load: sections stay one at a time, tokens rise, nothing is left.
+func electionsUnderLoad(t *testing.T, e *testserver.Ensemble) {
+	root := newRoot(t)
+	var highest uint64 // guarded by the lock under test, as is n
+	n := 0
+	end := time.Now().Add(8 * second)
+	var all sync.WaitGroup
+	for range 3 {
+		l := newLocker(t, root, e.Addrs()...)
+		for range 2 {
+			all.Go(func() {
+				for time.Now().Before(end) {
+					_ = l.Do(context.Background(), &lock.Policy{TTL: 6 * second, Wait: 5 * second}, "k", func(ctx context.Context) error {
+						token, _ := lock.Token(ctx)
+						if token <= highest {
+							t.Errorf("token %d after %d", token, highest)
+						}
+						highest = token
+						n++
+						return nil
+					})
+				}
+			})
+		}
+	}
+	for range 2 {
+		time.Sleep(2 * second)
+		leader := e.Leader(t.Context())
+		leader.Kill()
+		time.Sleep(second)
+		leader.Restart()
+	}
+	all.Wait()
+	e.AwaitReady(t.Context())
+	require.Greater(t, n, 10)
+	conn := admin(t, e.Addrs()...)
+	eventually(t, 2*soon, "the line is empty", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
+}

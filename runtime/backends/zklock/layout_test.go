@@ -1,0 +1,209 @@
+package zklock
+
+import (
+	"context"
+	"path"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const second = time.Second
+
+// The node is Curator's: where it is, how it is named, what it holds; and the
+// token is that of its creation, in a directory that is calm and in one that is not.
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, a, b := admin(t, addr), newClient(t, newBackend(t, root, addr)), newClient(t, newBackend(t, root, addr))
+	dir := root + "/seckill:voucher:a%2Fb"
+	highest := uint64(0)
+	for i := range 6 {
+		c := []*client{a, a, b, b, a, b}[i]
+		attempt := c.attempt("seckill:voucher:a/b", long)
+		attempt.Tokens = 100_000
+		l := c.take(attempt)
+		names := contenders(t, conn, dir)
+		require.Len(t, names, 1)
+		require.Regexp(t, "^"+protection(attempt.ID)+"[0-9]{10}$", names[0])
+		data, stat, err := conn.Get(path.Join(dir, names[0]))
+		require.NoError(t, err)
+		require.Equal(t, attempt.ID, string(data))
+		require.NotZero(t, stat.EphemeralOwner)
+		first, n := l.Tokens()
+		require.EqualValues(t, stat.Czxid, first>>16)
+		require.EqualValues(t, 1<<16, n, "all that there is between two transactions")
+		require.Greater(t, first, highest)
+		highest = first + n - 1
+		free(t, l)
+		require.Empty(t, contenders(t, conn, dir))
+	}
+}
+
+// Directories are containers, made once and not for every acquire; they vanish
+// when nobody uses them, and are made again.
+func TestDirectoriesVanish(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, c := admin(t, addr), newClient(t, newBackend(t, root, addr))
+	for range 2 {
+		free(t, c.take(c.attempt("k", long)))
+		there, _, err := conn.Exists(root + "/k")
+		require.NoError(t, err)
+		require.True(t, there)
+		eventually(t, soon, "the directories are gone", func() bool {
+			there, _, err := conn.Exists(root)
+			return err == nil && !there
+		})
+	}
+}
+
+// go-zookeeper's own lock excludes ours on the same path, and the other way
+// round, and a release wakes the other side.
+func TestBesideTheClientsOwnLock(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, l := admin(t, addr), newLocker(t, root, addr)
+	for range 3 {
+		theirs := zk.NewLock(conn, root+"/k", zk.WorldACL(zk.PermAll))
+		require.NoError(t, theirs.Lock())
+		err := l.Do(t.Context(), &lock.Policy{Try: true}, "k", func(context.Context) error { panic("both") })
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.Len(t, contenders(t, conn, root+"/k"), 1, "a try leaves nothing behind")
+
+		inside := make(chan time.Time)
+		leave := make(chan struct{})
+		done := make(chan error, 1)
+		go func() {
+			done <- l.Do(t.Context(), nil, "k", func(context.Context) error {
+				inside <- time.Now()
+				<-leave
+				return nil
+			})
+		}()
+		eventually(t, soon, "ours waits", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
+		released := time.Now()
+		require.NoError(t, theirs.Unlock())
+		require.Less(t, receive(t, "our turn", inside).Sub(released), 800*time.Millisecond, "a notice woke us, not the clock")
+
+		theirTurn := make(chan error, 1)
+		next := zk.NewLock(conn, root+"/k", zk.WorldACL(zk.PermAll))
+		go func() { theirTurn <- next.Lock() }()
+		eventually(t, soon, "theirs waits", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
+		require.Empty(t, theirTurn)
+		close(leave)
+		require.NoError(t, receive(t, "our end", done))
+		require.NoError(t, receive(t, "their turn", theirTurn))
+		require.NoError(t, next.Unlock())
+	}
+}
+
+// S73: children that are no contenders are ignored, here and in the next listing.
+func TestForeignChildren(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, c := admin(t, addr), newClient(t, newBackend(t, root, addr))
+	free(t, c.take(c.attempt("k", long)))
+	for _, junk := range []string{"junk", "lock-", "aaa-0000000000", "lock-x000000000"} {
+		_, err := conn.Create(root+"/k/"+junk, nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+	free(t, c.take(c.attempt("k", long)))
+	// Curator's readers and writers go before us.
+	for _, other := range []string{"_c_x-__READ__", "_c_x-__WRIT__"} {
+		at, err := conn.Create(root+"/k/"+other, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		c.held(c.attempt("k", long))
+		require.NoError(t, conn.Delete(at, -1))
+	}
+}
+
+// S39: what is no lock is left as it is.
+func TestSomethingElseAtTheKey(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, l := admin(t, addr), newLocker(t, root, addr)
+	require.NoError(t, l.Do(t.Context(), nil, "other", func(context.Context) error { return nil }))
+	_, err := conn.Create(root+"/config", []byte("precious"), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	_, err = conn.Create(root+"/leader", nil, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	for key, says := range map[string]string{"config": "holds 8 bytes", "leader": "ephemeral"} {
+		for _, p := range []*lock.Policy{nil, {Try: true}} {
+			err := l.Do(t.Context(), p, key, func(context.Context) error { panic("ran") })
+			require.ErrorIs(t, err, lock.ErrConflict)
+			require.ErrorContains(t, err, says)
+			eventually(t, soon, "nothing is left", func() bool { return len(contenders(t, conn, root+"/"+key)) == 0 })
+		}
+	}
+	data, _, err := conn.Get(root + "/config")
+	require.NoError(t, err)
+	require.Equal(t, "precious", string(data))
+}
+
+// An acquire and a release of a key that nobody else wants are three requests,
+// and four where others have been there.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	p := faultproxy.NewZooKeeper(t, addr)
+	l, other := newLocker(t, root, p.Addr()), newLocker(t, root, addr)
+	do := func(l *lock.Locker) {
+		require.NoError(t, l.Do(t.Context(), &lock.Policy{TTL: 20 * second}, "k", func(context.Context) error { return nil }))
+	}
+	do(l)
+	p.ResetCounts()
+	for range 5 {
+		do(l)
+	}
+	counts := p.Counts()
+	require.Equal(t, []int{5, 5, 5, 0}, []int{counts["CREATE"], counts["GETCHILDREN"], counts["DELETE"], counts["EXISTS"]}, "%v", counts)
+	do(other)
+	p.ResetCounts()
+	do(l)
+	counts = p.Counts()
+	require.Equal(t, []int{1, 1, 1, 1}, []int{counts["CREATE"], counts["GETCHILDREN"], counts["DELETE"], counts["EXISTS"]}, "%v", counts)
+}
+
+// Leases of close lengths share a session, and idle ones cost it two requests in
+// an eighth of their length, however many they are.
+func TestManyLeasesOneSession(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.StartZooKeeper(t).Addr(), newRoot(t)
+	p := faultproxy.NewZooKeeper(t, addr)
+	b := newBackend(t, root, p.Addr())
+	c := newClient(t, b)
+	const n, length = 200, 8 * second
+	var leases []lock.Lease
+	var ttls []time.Duration
+	for i := range n {
+		leases = append(leases, c.take(c.attempt(string(rune('a'+i%26))+time.Duration(i).String(), length+time.Duration(i%2)*20*time.Millisecond)))
+		ttls = append(ttls, length)
+	}
+	for _, err := range b.RenewAll(t.Context(), leases, ttls) { // the first sets watches
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, p.Links())
+	p.ResetCounts()
+	begin := time.Now()
+	for range 20 {
+		for _, err := range b.RenewAll(t.Context(), leases, ttls) {
+			require.NoError(t, err)
+		}
+	}
+	counts, beats := p.Counts(), int(time.Since(begin)/second)+1
+	require.LessOrEqual(t, counts["EXISTS"]+counts["DELETE"]+counts["GETDATA"], 2*beats, "%v", counts)
+}
+
+func TestNewRefusesWhatCannotBeRight(t *testing.T) {
+	require.Panics(t, func() { New(nil) })
+	for _, root := range []string{"locks", "/locks/", "/a//b", "/a/../b"} {
+		require.Panics(t, func() { New([]string{"localhost"}, Options{Root: root}) }, root)
+	}
+}

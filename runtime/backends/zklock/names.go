@@ -1,0 +1,154 @@
+package zklock
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const (
+	// maxName is the longest name of a lock's directory, in bytes as encoded. A
+	// server cuts the connection, and with it every lock of the session, when a
+	// request is over its jute.maxbuffer, of 1 MiB unless set.
+	maxName = 64 << 10
+	// probeName names no node: what is not there is deleted to have the leader
+	// commit something. See session.beat.
+	probeName = "%probe"
+)
+
+// directory returns the path of key's directory.
+func (b *Backend) directory(key string) (string, error) {
+	name := encodeName(key)
+	if b.root == "/" && key == "zookeeper" { // the server's own
+		name = "%7Aookeeper"
+	}
+	if name == "" || len(name) > maxName {
+		return "", fmt.Errorf("%w: a key of %d bytes makes a ZooKeeper node's name of %d; zklock takes from 1 to %d",
+			lock.ErrInvalid, len(key), len(name), maxName)
+	}
+	return path.Join(b.root, name), nil
+}
+
+// encodeName makes one node's name of any key, and of no two keys the same.
+// What ZooKeeper allows in a name stays as it is. Each byte of what it does not
+// (a slash, control characters, what is outside Unicode's basic plane or in its
+// private or special areas, what is no UTF-8, "." and ".." alone) becomes a
+// percent sign and two capital hex digits. So does a percent sign that would
+// otherwise be read as the beginning of such a three: "%2F" becomes "%252F",
+// while "%3A", which encodeName never makes, stays.
+func encodeName(key string) string {
+	if key == "." || key == ".." || key == probeName {
+		return fmt.Sprintf("%%%02X", key[0]) + encodeName(key[1:])
+	}
+	var out strings.Builder
+	for i := 0; i < len(key); {
+		r, n := utf8.DecodeRuneInString(key[i:])
+		switch {
+		case r == '%' && isEscape(key[i+1:]), refused(r, n):
+			for _, c := range []byte(key[i : i+n]) {
+				fmt.Fprintf(&out, "%%%02X", c)
+			}
+		default:
+			out.WriteString(key[i : i+n])
+		}
+		i += n
+	}
+	return out.String()
+}
+
+// refused reports whether a node's name may not hold r, which has n bytes. It
+// is the server's rule, which counts UTF-16 units, together with the client's.
+func refused(r rune, n int) bool {
+	return r == '/' || r < 0x20 || 0x7f <= r && r <= 0x9f || 0xd800 <= r && r <= 0xf8ff || r >= 0xfff0 ||
+		r == utf8.RuneError && n == 1
+}
+
+// isEscape reports whether a percent sign before rest reads as one of ours.
+func isEscape(rest string) bool {
+	if len(rest) < 2 || strings.ToUpper(rest[:2]) != rest[:2] {
+		return false
+	}
+	c, err := strconv.ParseUint(rest[:2], 16, 8)
+	return err == nil && (c == '%' || c == '.' || c == 'z' || c >= 0x80 || refused(rune(c), 1))
+}
+
+// protection begins the name of the node of acquisition id, in the form that
+// Curator and go-zookeeper write and look for after a lost reply. It is made of
+// the id, so that whoever knows that finds the node.
+func protection(id string) string {
+	u := sha256.Sum256([]byte(id))
+	u[6] = u[6]&0x0f | 0x80 // a UUID of version 8, RFC 9562
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("_c_%x-%x-%x-%x-%x-lock-", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
+}
+
+// markers are what precedes the sequence number in the names of those who
+// compete for one directory: Curator's and go-zookeeper's mutex, Curator's
+// read-write lock, and the Python client's locks. Readers too go before us.
+var markers = []string{"lock-", "__WRIT__", "__READ__", "__lock__", "__rlock__"}
+
+// sequence returns the number that the server gave to the node, and false for
+// one that is no contender.
+func sequence(name string) (seq int32, ok bool) {
+	for _, m := range markers {
+		i := strings.LastIndex(name, m)
+		if i < 0 {
+			continue
+		}
+		digits := name[i+len(m):]
+		if len(digits) < 10 { // the server writes 10 at least, and a minus after 2^31 nodes
+			continue
+		}
+		n, err := strconv.ParseInt(digits, 10, 32)
+		if err == nil && digits[0] != '+' {
+			return int32(n), true
+		}
+	}
+	return 0, false
+}
+
+// before reports whether sequence number a was given out before b. Numbers go
+// on from 2^31-1 to -2^31, so that only their distance tells.
+func before(a, b int32) bool { return a-b < 0 }
+
+// ahead returns the contender next before seq among children, "" if there is
+// none, and how many there are before it and in all.
+func ahead(children []string, seq int32) (next string, earlier, all int) {
+	var last int32
+	for _, name := range children {
+		n, ok := sequence(name)
+		if !ok {
+			continue
+		}
+		all++
+		if !before(n, seq) {
+			continue
+		}
+		earlier++
+		if next == "" || before(last, n) {
+			next, last = name, n
+		}
+	}
+	return next, earlier, all
+}
+
+// tokensPerNode is how many fencing tokens each node's czxid stands for.
+const tokensPerNode = 1 << 16
+
+var errTooManyElections = errors.New("this ZooKeeper ensemble has had more than 32767 elections")
+
+// firstToken returns the lowest fencing token of the node that was created by
+// czxid, which holds the epoch of the leader's election in its upper half.
+func firstToken(czxid int64) (uint64, error) {
+	if czxid <= 0 || czxid >= 1<<47 {
+		return 0, fmt.Errorf("%w (transaction %#x); a fencing token of 63 bits has room for no more: "+
+			"move the locks to a new ensemble, and have what they guard forget its tokens", errTooManyElections, czxid)
+	}
+	return uint64(czxid) * tokensPerNode, nil
+}

@@ -1,0 +1,215 @@
+package zklock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const long = 8 * time.Second
+
+// proxied returns a client through a proxy, with a session that stands.
+func proxied(t *testing.T) (addr, root string, p *faultproxy.Proxy, c *client) {
+	addr, root = testserver.ZooKeeper(t), newRoot(t)
+	p = faultproxy.NewZooKeeper(t, addr)
+	c = newClient(t, newBackend(t, root, p.Addr()))
+	free(t, c.take(c.attempt("warm", long)))
+	return addr, root, p, c
+}
+
+// S12, S72: the node of a create whose reply was lost is found again by its
+// protection id: one node, one lease.
+func TestLostReplyToCreate(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	conn := admin(t, addr)
+	for n := 1; n <= 3; n++ {
+		for _, op := range []string{"create", "getChildren", "sync"} {
+			p.Swallow(1, faultproxy.Op("create", root+"/k"))
+			if op != "create" {
+				p.Swallow(n, faultproxy.Op(op, root+"/k"))
+			}
+			a := c.waiting("k", long)
+			l := c.take(a)
+			names := contenders(t, conn, root+"/k")
+			require.Len(t, names, 1, "%s %d", op, n)
+			require.Contains(t, names[0], protection(a.ID))
+			_, stat, err := conn.Exists(root + "/k/" + names[0])
+			require.NoError(t, err)
+			require.EqualValues(t, stat.Czxid, first(l)>>16)
+			free(t, l)
+			require.Empty(t, contenders(t, conn, root+"/k"))
+		}
+	}
+}
+
+// S65, F10: a lost reply to the listing leaves no orphan that all others wait for.
+func TestLostReplyToChildren(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	other := newClient(t, newBackend(t, root, addr))
+	p.Swallow(2, faultproxy.Op("getChildren", root+"/k"))
+	free(t, c.take(c.attempt("k", long)))
+	free(t, other.take(other.attempt("k", long)))
+}
+
+// S17: a release whose reply was lost has released; called again it says so.
+func TestLostReplyToDelete(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	other := newClient(t, newBackend(t, root, addr))
+	l := c.take(c.attempt("k", long))
+	lost := p.Swallow(1, faultproxy.Op("delete", root+"/k"))
+	err := l.Release(t.Context(), first(l))
+	receive(t, "the lost reply", lost)
+	if err != nil {
+		require.NotErrorIs(t, err, lock.ErrLost)
+		free(t, l)
+	}
+	next := other.take(other.attempt("k", long))
+	require.ErrorIs(t, l.Release(t.Context(), first(l)), lock.ErrLost)
+	free(t, next)
+}
+
+// S15, S24: an acquire that was given up while its create was held up is undone,
+// however late that arrives.
+func TestUndoBeforeTheCreate(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	conn, other := admin(t, addr), newClient(t, newBackend(t, root, addr))
+	free(t, other.take(other.attempt("k", long))) // the directory is there
+	for _, a := range []*lock.Acquisition{c.attempt("k", long), c.waiting("k", long)} {
+		late := p.Late(faultproxy.Op("create", root+"/k"))
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		begin := time.Now()
+		_, err := c.Acquire(ctx, a)
+		cancel()
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		require.Less(t, time.Since(begin), 150*time.Millisecond+time.Second/4)
+		receive(t, "the create", late.Arrived())
+		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		require.Error(t, c.Undo(ctx, a), "nobody can know yet")
+		cancel()
+		undone := make(chan error, 1)
+		go func() { undone <- c.Undo(context.WithoutCancel(t.Context()), a) }()
+		require.NoError(t, late.Deliver(t.Context()))
+		require.NoError(t, receive(t, "the undo", undone))
+		require.Empty(t, contenders(t, conn, root+"/k"))
+		free(t, other.take(other.attempt("k", long)))
+	}
+}
+
+// The same where the connection has ended as well, with the create still on its
+// way: the session comes back over another connection and finds the node, or
+// that it can't be made any more.
+func TestUndoOverAnotherConnection(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	conn, other := admin(t, addr), newClient(t, newBackend(t, root, addr))
+	free(t, other.take(other.attempt("k", long)))
+	for range 5 {
+		free(t, c.take(c.attempt("warm", long))) // there is a connection
+		a := c.attempt("k", long)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		lost := p.Swallow(1, faultproxy.Op("create", root+"/k"))
+		p.Swallow(2, faultproxy.Op("sync"))
+		p.Delay(faultproxy.Requests, 30*time.Millisecond)
+		_, err := c.Acquire(ctx, a)
+		cancel()
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		receive(t, "the create", lost)
+		p.Heal()
+		ctx, cancel = context.WithTimeout(t.Context(), soon)
+		require.NoError(t, c.Undo(ctx, a))
+		cancel()
+		require.Empty(t, contenders(t, conn, root+"/k"))
+		free(t, other.take(other.attempt("k", long)))
+	}
+}
+
+// Two acquisitions of one Locker, one being undone, never both own.
+func TestUndoUnderWayBesideTheNext(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	other := newClient(t, newBackend(t, root, addr))
+	lost := p.Swallow(1, faultproxy.Op("create", root+"/k"))
+	old := c.attempt("k", long)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	p.Delay(faultproxy.Replies, 20*time.Millisecond)
+	_, err := c.Acquire(ctx, old)
+	cancel()
+	require.Error(t, err)
+	receive(t, "the create", lost)
+	p.Heal()
+	// The old one's node is first, and nobody's: the next one waits for its end.
+	undone := make(chan error, 1)
+	go func() { undone <- c.Undo(context.WithoutCancel(t.Context()), old) }()
+	var l lock.Lease
+	next := c.waiting("k", long)
+	eventually(t, soon, "the next one's turn", func() bool {
+		l, err = c.Acquire(t.Context(), next)
+		return err == nil
+	})
+	require.NoError(t, receive(t, "the undo", undone))
+	require.NoError(t, c.Undo(t.Context(), old), "again: it frees no other")
+	other.held(other.attempt("k", long))
+	free(t, l)
+	free(t, other.take(other.attempt("k", long)))
+}
+
+// S19, S74: a release that fails goes on by itself, and the node is gone soon
+// after the servers answer again.
+func TestReleaseWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	conn := admin(t, addr)
+	l := c.take(c.attempt("k", long))
+	p.Refuse()
+	p.Reset()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := l.Release(ctx, first(l))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, lock.ErrLost)
+	require.Len(t, contenders(t, conn, root+"/k"), 1)
+	c.Backend.mu.Lock()
+	require.NotEmpty(t, c.attempts, "it is remembered as long as its node lives")
+	c.Backend.mu.Unlock()
+	p.Accept()
+	eventually(t, soon, "the node is gone, without another call", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
+	free(t, l) // says that it is done
+}
+
+// S98: nothing is remembered of what is over.
+func TestNothingIsRemembered(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	b := newBackend(t, root, addr)
+	c, other := newClient(t, b), newClient(t, newBackend(t, root, addr))
+	for range 20 {
+		l := other.take(other.attempt("k", long))
+		c.held(c.attempt("k", long))
+		waiting := c.waiting("k", long)
+		c.held(waiting)
+		require.NoError(t, c.Undo(t.Context(), waiting))
+		free(t, l)
+		free(t, c.take(c.attempt("k", long)))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Empty(t, b.attempts)
+	require.Empty(t, b.line)
+	for _, s := range b.sessions {
+		require.Empty(t, s.leases)
+		require.Zero(t, s.users)
+		for path, w := range s.watches.path {
+			require.Empty(t, w.calls, path)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// These tests wait for sessions to end much more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// soon is how long a test waits for what must happen, before it fails.
+const soon = 10 * time.Second
+
+var count atomic.Int64
+
+// newRoot returns a root path that no other test uses, nor another run.
+func newRoot(t testing.TB) string {
+	return fmt.Sprintf("/%s-%d-%d", path.Base(t.Name()), os.Getpid(), count.Add(1))
+}
+
+// admin is a client that is not the library's, closed when the test ends.
+func admin(t testing.TB, addrs ...string) *zk.Conn {
+	t.Helper()
+	conn, events, err := zk.Connect(addrs, 5*time.Second, zk.WithLogger(silent{}))
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range events {
+		}
+	}()
+	t.Cleanup(func() {
+		conn.Close()
+		<-ended
+	})
+	return conn
+}
+
+// newBackend is for the tests of the Backend by itself.
+func newBackend(t testing.TB, root string, addrs ...string) *Backend {
+	return backendWith(t, Options{Root: root}, addrs...)
+}
+
+func backendWith(t testing.TB, o Options, addrs ...string) *Backend {
+	b := New(addrs, o)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
+
+// newLocker returns a Locker, that is one process as far as the lock can tell.
+func newLocker(t testing.TB, root string, addrs ...string) *lock.Locker {
+	return lockerOn(t, New(addrs, Options{Root: root}))
+}
+
+func lockerOn(t testing.TB, b *Backend) *lock.Locker {
+	l := lock.New(b, nil)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+	})
+	return l
+}
+
+var lockers atomic.Int64
+
+// client makes acquisitions as one Locker does.
+type client struct {
+	*Backend
+	t  testing.TB
+	id string
+	n  int
+}
+
+func newClient(t testing.TB, b *Backend) *client {
+	return &client{b, t, fmt.Sprintf("%08x-0000-4000-8000-%012x", os.Getpid(), lockers.Add(1)), 0}
+}
+
+func (c *client) attempt(key string, ttl time.Duration) *lock.Acquisition {
+	c.n++
+	return &lock.Acquisition{Key: key, ID: fmt.Sprintf("%s:%d", c.id, c.n), TTL: ttl, Tokens: 1}
+}
+
+func (c *client) waiting(key string, ttl time.Duration) *lock.Acquisition {
+	a := c.attempt(key, ttl)
+	a.Queue = true
+	return a
+}
+
+func (c *client) take(a *lock.Acquisition) lock.Lease {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
+	defer cancel()
+	l, err := c.Acquire(ctx, a)
+	require.NoError(c.t, err)
+	return l
+}
+
+func (c *client) held(a *lock.Acquisition) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
+	defer cancel()
+	l, err := c.Acquire(ctx, a)
+	var held *lock.HeldError
+	require.ErrorAs(c.t, err, &held, "%v", l)
+}
+
+func free(t testing.TB, l lock.Lease) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), soon)
+	defer cancel()
+	require.NoError(t, l.Release(ctx, first(l)))
+}
+
+func first(l lock.Lease) uint64 {
+	n, _ := l.Tokens()
+	return n
+}
+
+// enter takes key through l; finish is what a wrapper's end would see.
+func enter(t testing.TB, l *lock.Locker, p *lock.Policy, key string) (ctx context.Context, finish func() error) {
+	t.Helper()
+	ctx, held, err := l.Acquire(t.Context(), p, key)
+	require.NoError(t, err)
+	return ctx, func() (err error) {
+		held.Release(&err)
+		return err
+	}
+}
+
+func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
+
+// contenders returns the names in key's directory.
+func contenders(t testing.TB, conn *zk.Conn, dir string) []string {
+	t.Helper()
+	names, _, err := conn.Children(dir)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	require.NoError(t, err)
+	return names
+}
+
+// eventually waits for a state that nobody announces.
+func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+	t.Helper()
+	limit := time.After(within)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
+func receive[T any](t testing.TB, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(soon):
+		t.Fatalf("waited %v in vain for %s", soon, what)
+	}
+	return v
+}
