@@ -1,0 +1,54 @@
+// Package consullock is a lock backend on Consul, from version 1.13. It is a
+// module of its own, because Consul's client brings a hundred others.
+//
+//	client, err := api.NewClient(api.DefaultConfig())
+//	…
+//	locker := lock.New(consullock.New(client), nil)
+//
+// A lock is what api.Lock makes of it: the KV pair at the key itself, with flags
+// 0x2ddccbc058a50c18, held by a session. So a service on api.Lock and a lockgen
+// service exclude each other on one key, and so does `consul lock PREFIX`, on the
+// key PREFIX/.lock. The value is the id of the acquisition. A key that a release
+// of ours finds as we made it is deleted; one that was there before, unlocked,
+// is left so, because LockIndex may be somebody's sequence.
+// A key that holds %20, as the generator writes a space, is beyond those two: they
+// lock by /v1/kv, which takes no such key, and this package by /v1/txn, which does.
+//
+// Leases of about the same length share a session, which lasts a third longer
+// than they do and is renewed after a third of the ttl. It has no health checks:
+// a holder's lease counts from before its last acknowledged renewal was sent,
+// and nothing but the end of that time, or an operator, ends a session earlier.
+//
+// # When a holder dies
+//
+// Consul ends a session between once and twice its TTL after the last renewal,
+// and then keeps the key shut for the lock-delay: with ttl=30s and the default
+// of 15 s the next holder has it after 98 s at the latest. Locks of this package
+// do not need the lock-delay, because a holder's context ends before its session
+// can; [Options].LockDelay shortens it. While it lasts an acquire waits as for a
+// holder, looking once a second, and a try is told why.
+//
+// # What it needs
+//
+// A ttl is as long as Consul lets a session last: 10 s to 24 h, or from
+// session_ttl_min. Every key that processes wait for takes one connection of
+// each of them, for a blocking query; up to 64 at once, the rest look once a
+// second. An agent allows 200 connections of one address, see
+// limits.http_max_conns_per_client.
+//
+// TLS, ACL token, datacenter, namespace and partition are those of the client.
+// Least rights of a token, for locks under seckill:
+//
+//	session_prefix ""      { policy = "write" }
+//	key_prefix "seckill:"  { policy = "write" }
+//	key_prefix "lockgen/"  { policy = "write" }
+//
+// The session rule may name the node of the agent alone.
+//
+// # What can go wrong
+//
+// Fencing tokens are Raft indexes. A datacenter that was lost and is begun anew,
+// or `consul agent -dev` restarted, counts from the start: tokens then go back.
+// Consul's servers measure a session's time with their monotonic clocks, so
+// that no setting of clocks can end a lease early.
+package consullock

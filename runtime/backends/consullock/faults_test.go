@@ -1,0 +1,141 @@
+package consullock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+)
+
+// S15, S65: the undo overtakes the acquire. It changes the fence on which the
+// acquire depends; other holds of the session live on, and the fence goes with it.
+func TestUndoOvertakesTheAcquire(t *testing.T) {
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	b := New(newClient(t, n.Addr(addr)), noDelay())
+	other := take(t, b, attempt(newKey(t)))
+	a := attempt(newKey(t))
+	late := n.Hold()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := b.Acquire(ctx, a)
+	wantIs(t, err, lock.ErrIndeterminate)
+	require.True(t, a.Unanswered)
+	receive(t, late.Arrived())
+	late.Overtake()
+	require.NoError(t, b.Undo(t.Context(), a))
+	session := other.(*lease).session.id
+	require.NotNil(t, pair(t, addr, fenceKey(session)))
+	late.Deliver()
+	require.Nil(t, pair(t, addr, a.Key), "it came after its undo, and took the lock")
+
+	_, err = b.Acquire(t.Context(), a)
+	require.ErrorContains(t, err, "undone")
+	release(t, take(t, b, attempt(a.Key))) // by the fence as it is now
+	require.NoError(t, other.Renew(t.Context(), short))
+	release(t, other)
+	require.NoError(t, b.Close())
+	require.Nil(t, pair(t, addr, fenceKey(session)))
+}
+
+// Another acquisition's fence costs those under way one more request, no more.
+func TestFenceRefusesNobodyElse(t *testing.T) {
+	addr := testserver.Consul(t)
+	b := newBackend(t, addr)
+	l := take(t, b, attempt(newKey(t)))
+	s := l.(*lease).session
+	// As by another process's undo, whose answer we have not seen.
+	_, err := b.write(t.Context(), ops{kv(api.KVLock, api.KVTxnOp{Key: fenceKey(s.id), Session: s.id, Value: []byte("x")})})
+	require.NoError(t, err)
+	require.Zero(t, s.fenceIndex())
+	release(t, take(t, b, attempt(newKey(t))))
+	require.NotZero(t, s.fenceIndex())
+	release(t, l)
+}
+
+// S33: a server that hangs delays no caller beyond its context, and holders stop
+// in time. Afterwards all is as it was.
+func TestHungServer(t *testing.T) {
+	server := testserver.StartConsul(t)
+	l, key := newLocker(t, server.Addr()), newKey(t)
+	ctx, held := acquire(t, l, ttl(short), key)
+	server.Stop()
+	brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err := l.Acquire(brief, ttl(short), newKey(t))
+	require.Error(t, err)
+	wantIs(t, err, context.DeadlineExceeded)
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	server.Cont()
+	wantIs(t, finish(held), lock.ErrLost)
+	_, held = acquire(t, l, ttl(short), key)
+	mustRelease(t, held)
+}
+
+// S67: a server that is restarted keeps sessions and locks, and tokens rise over
+// it: whoever holds goes on if it is back in time.
+func TestRestartedServer(t *testing.T) {
+	server := testserver.StartConsul(t, testserver.ConsulOnDisk)
+	l, key := newLocker(t, server.Addr()), newKey(t)
+	ctx, held := acquire(t, l, ttl(time.Minute), key)
+	before, _ := lock.Token(ctx)
+	server.Restart()
+	require.NoError(t, lock.Check(ctx))
+	require.NotNil(t, pair(t, server.Addr(), key))
+	waiter := start(l, ttl(time.Minute), key)
+	mustRelease(t, held)
+	o := receive(t, waiter)
+	require.NoError(t, o.err)
+	after, _ := lock.Token(o.ctx)
+	require.Greater(t, after, before)
+	mustRelease(t, o.held)
+}
+
+// S29: a server that comes back empty knows neither session nor lock. The holder
+// hears of it, and the next acquire makes a session.
+func TestServerThatLostItsData(t *testing.T) {
+	server := testserver.StartConsul(t)
+	l, key := newLocker(t, server.Addr()), newKey(t)
+	ctx, held := acquire(t, l, ttl(3*time.Second), key)
+	server.Restart()
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	wantIs(t, finish(held), lock.ErrLost)
+	_, held = acquire(t, l, ttl(3*time.Second), key)
+	mustRelease(t, held)
+}
+
+// An undo that nobody was able to do ends with the session: no other is given
+// out, and it is destroyed when its last lease has gone.
+func TestSessionWithAnAbandonedAttemptIsRetired(t *testing.T) {
+	addr := testserver.Consul(t)
+	b := newBackend(t, addr)
+	l := take(t, b, attempt(newKey(t)))
+	s := l.(*lease).session
+	a := attempt(newKey(t))
+	b.unanswered(a, s)
+	b.attempts[a.ID].since = time.Now().Add(-time.Hour)
+	require.NoError(t, s.reach(t.Context(), lock.Now().Add(s.ttl-50*time.Millisecond)))
+	eventually(t, soon, "the session is retired", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.retired
+	})
+	next := take(t, b, attempt(newKey(t)))
+	require.NotEqual(t, s.id, next.(*lease).session.id)
+	require.NoError(t, l.Renew(t.Context(), short))
+	release(t, l)
+	client := newClient(t, addr)
+	eventually(t, soon, "the session is destroyed", func() bool {
+		e, _, err := client.Session().Info(s.id, nil)
+		return err == nil && e == nil
+	})
+	release(t, next)
+}

@@ -1,0 +1,128 @@
+package consullock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// A transaction that acquires is conditional on the fence of its session: a key
+// beside the locks that does not exist until some attempt to acquire had no
+// answer, and is written anew each time that one is undone. So an attempt that
+// arrives after it was undone finds the fence changed, and takes nothing. The
+// others under way on that session are refused as well, and sent again. The
+// fence is locked by the session, so it goes when the session does, and then no
+// attempt can succeed either.
+
+// attempts are what the unanswered attempts of one acquisition depend on.
+type attempts struct {
+	sessions map[*session]bool
+	since    time.Time
+	undone   bool
+}
+
+const (
+	// straggler is for how long an acquisition that was undone is remembered here.
+	straggler = time.Minute
+	// manyAttempts is how many acquisitions are remembered before old ones go.
+	manyAttempts = 1000
+)
+
+// unanswered notes that an attempt of a on s has no answer.
+func (b *Backend) unanswered(a *lock.Acquisition, s *session) {
+	a.Unanswered = true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := b.attempts[a.ID]
+	if at == nil {
+		at = &attempts{sessions: map[*session]bool{}}
+		b.purge()
+		b.attempts[a.ID] = at
+	}
+	at.sessions[s], at.since = true, time.Now()
+}
+
+// purge drops acquisitions that were undone a while ago. b is locked.
+func (b *Backend) purge() {
+	if len(b.attempts) < manyAttempts {
+		return
+	}
+	for id, at := range b.attempts {
+		if at.undone && time.Since(at.since) > straggler {
+			delete(b.attempts, id)
+		}
+	}
+}
+
+// abandoned reports whether some attempt on s has neither an answer nor been
+// undone since long ago: whoever was to undo it has given up.
+func (b *Backend) abandoned(s *session) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, at := range b.attempts {
+		if at.sessions[s] && time.Since(at.since) > 2*s.ttl {
+			return true
+		}
+	}
+	return false
+}
+
+// fence sees to it that no attempt of the acquisition that is still on its way
+// takes anything.
+func (b *Backend) fence(ctx context.Context, id string) error {
+	b.mu.Lock()
+	at := b.attempts[id]
+	var open []*session
+	if at != nil {
+		for s := range at.sessions {
+			open = append(open, s)
+		}
+	}
+	b.mu.Unlock()
+	for _, s := range open {
+		if err := s.fence(ctx, id); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		delete(at.sessions, s)
+		at.undone, at.since = true, time.Now()
+		b.mu.Unlock()
+	}
+	return nil
+}
+
+// fence writes the fence of s anew.
+func (s *session) fence(ctx context.Context, id string) error {
+	key := fenceKey(s.id)
+	pair, err := s.backend.write(ctx, ops{
+		kv(api.KVLock, api.KVTxnOp{Key: key, Session: s.id, Value: []byte(id)}),
+	})
+	switch {
+	case errors.Is(err, errNoSession):
+		s.end()
+		return nil // whatever comes late is refused for that
+	case err != nil:
+		return err
+	}
+	// Had it been this id's already, the server would have left it as it was.
+	// Then it was written by an earlier try of this call, after all attempts.
+	s.fenced(pair.ModifyIndex)
+	return nil
+}
+
+// fenced notes the index of the fence, which only rises.
+func (s *session) fenced(index uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fenceAt = max(s.fenceAt, index)
+}
+
+func (s *session) fenceIndex() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fenceAt
+}

@@ -1,0 +1,105 @@
+package consullock
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hashicorp/consul/api"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const (
+	// ours is the prefix of what is stored beside the locks.
+	ours = "lockgen/"
+	// maxKey keeps a key well within a URL and the server's memory; Consul
+	// itself names no limit.
+	maxKey = 4096
+	// maxTTL is the longest session that Consul grants.
+	maxTTL = 24 * time.Hour
+	// defaultMinTTL is the shortest, unless session_ttl_min says otherwise.
+	defaultMinTTL = 10 * time.Second
+	// maxLockDelay is the longest lock-delay that Consul honours.
+	maxLockDelay = time.Minute
+)
+
+func queueKey(key string) string     { return ours + "queue/" + key }
+func fenceKey(session string) string { return ours + "session/" + session }
+
+// checkKey refuses the keys that not every client of Consul takes for the same:
+// /v1/kv cleans paths and refuses some, and JSON replaces what is not UTF-8.
+func checkKey(key string) error {
+	var why string
+	switch {
+	case key == "":
+		why = "it is empty"
+	case len(key) > maxKey:
+		why = fmt.Sprintf("it has %d bytes, more than %d", len(key), maxKey)
+	case !utf8.ValidString(key):
+		why = "it is not UTF-8"
+	case key[0] == '/':
+		why = "it begins with a slash"
+	case strings.HasPrefix(key, ours):
+		why = ours + " is where this package keeps what is not a lock"
+	case strings.HasPrefix(key, " ") || strings.HasSuffix(key, " "):
+		why = "it begins or ends with a space"
+	case path.Clean(key) != strings.TrimSuffix(key, "/"):
+		why = "/v1/kv would read it as " + path.Clean(key)
+	case strings.HasPrefix(key, "../") || key == ".." || key == ".":
+		why = "it leads out of the tree"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: Consul can't have the key %.100q: %s", lock.ErrInvalid, key, why)
+}
+
+// watchedPath returns what a blocking query for key asks for: the key itself
+// or, as /v1/kv refuses keys that would hold a space or two dots if they were
+// decoded once more, the longest beginning of it that is served, as a prefix.
+// It returns "" if there is none.
+func watchedPath(key string) (served string, prefix bool) {
+	for try := key; try != ""; prefix = true {
+		decoded, err := url.PathUnescape(try)
+		if err != nil || decoded == try || !strings.Contains(decoded, "..") && !strings.Contains(decoded, " ") {
+			if served := strings.TrimRight(try, " "); path.Clean(served) == strings.TrimSuffix(served, "/") {
+				return served, prefix
+			}
+		}
+		try = try[:max(strings.LastIndexByte(try, '%'), 0)]
+	}
+	return "", true
+}
+
+// class is what leases must have in common to be held by one session.
+type class struct {
+	reach time.Duration // every lease of the class has a ttl up to this
+	keep  bool          // the locks' keys stay when the session ends, see [session]
+}
+
+// classOf returns the class for leases of length ttl. There are eight for every
+// doubling of the ttl; the ttls of one policy, with the time for which a lease
+// may be handed on and without it, are in one.
+func classOf(ttl time.Duration, keep bool) class {
+	const tolerance = 25 // a ttl may be longer than its class's step by one part in so many
+	base := max(ttl-ttl/tolerance, 1)
+	step := time.Duration(1)
+	for step*16 <= base {
+		step *= 2
+	}
+	top := (base + step - 1) / step * step
+	return class{reach: top + top/(tolerance-1) + 1, keep: keep}
+}
+
+// sessionTTL is what Consul is asked for: a third more than the leases last, so
+// that a session that is renewed as often as they are has always a whole lease
+// ahead of it, for whoever comes next.
+func (c class) sessionTTL() time.Duration {
+	return min(c.reach+c.reach/3, maxTTL).Truncate(time.Millisecond)
+}
+
+// lockFlag marks a key as a lock for every client of Consul.
+const lockFlag = uint64(api.LockFlagValue)

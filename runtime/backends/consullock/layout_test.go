@@ -1,0 +1,179 @@
+package consullock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// The lock is api.Lock's: the key itself, its flags, a session. It goes with the
+// release, and leaves nothing beside it.
+func TestLayout(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), attempt(newKey(t))
+	l := take(t, b, a)
+	p := pair(t, addr, a.Key)
+	require.Equal(t, uint64(0x2ddccbc058a50c18), p.Flags)
+	require.Equal(t, a.ID, string(p.Value))
+	require.NotEmpty(t, p.Session)
+	first, n := l.Tokens()
+	require.Equal(t, p.ModifyIndex<<16, first)
+	require.Equal(t, uint64(1), n)
+	s, _, err := newClient(t, addr).Session().Info(p.Session, nil)
+	require.NoError(t, err)
+	require.Empty(t, s.NodeChecks, "a check could end the session before its time")
+	require.Empty(t, s.ServiceChecks)
+	release(t, l)
+	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// A key that was there before, unlocked, stays: its LockIndex goes on, and its
+// value is what it was.
+func TestKeyOfAnotherClientStays(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := newBackend(t, addr), newKey(t)
+	theirs, err := newClient(t, addr).LockOpts(&api.LockOptions{Key: key, Value: []byte("theirs")})
+	require.NoError(t, err)
+	_, err = theirs.Lock(nil)
+	require.NoError(t, err)
+	require.NoError(t, theirs.Unlock())
+	before := pair(t, addr, key)
+	for range 2 {
+		l := take(t, b, attempt(key))
+		mustHeld(t, b, attempt(key))
+		release(t, l)
+	}
+	after := pair(t, addr, key)
+	require.Equal(t, before.CreateIndex, after.CreateIndex)
+	require.Equal(t, before.LockIndex+2, after.LockIndex)
+	require.Equal(t, "theirs", string(after.Value))
+	require.Empty(t, after.Session)
+
+	// Nor does it go when our process dies.
+	take(t, b, attempt(key))
+	endSession(t, addr, pair(t, addr, key).Session)
+	after = pair(t, addr, key)
+	require.NotNil(t, after)
+	require.Equal(t, before.LockIndex+3, after.LockIndex)
+	require.NoError(t, theirs.Destroy())
+}
+
+// What a process that dies has made goes with its session.
+func TestOwnKeyGoesWithTheSession(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), attempt(newKey(t))
+	take(t, b, a)
+	endSession(t, addr, pair(t, addr, a.Key).Session)
+	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// One session holds all locks of a backend, so that Consul itself would let one
+// acquisition take what another has.
+func TestAcquisitionsOfOneSessionExclude(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := newBackend(t, addr), newKey(t)
+	first := take(t, b, attempt(key))
+	index := pair(t, addr, key).ModifyIndex
+	mustHeld(t, b, attempt(key))
+	require.Equal(t, index, pair(t, addr, key).ModifyIndex)
+	other := attempt(key)
+	require.NoError(t, b.Undo(t.Context(), other))
+	require.NotNil(t, pair(t, addr, key), "another acquisition's undo frees nothing")
+	release(t, first)
+	second := take(t, b, other)
+	wantIs(t, first.Release(t.Context(), 0), lock.ErrLost)
+	require.NotNil(t, pair(t, addr, key))
+	release(t, second)
+}
+
+// api.Lock and ours exclude each other, in both directions, and a release wakes
+// the other side.
+func TestExcludesAPILock(t *testing.T) {
+	addr := testserver.Consul(t)
+	l, b, key := newLocker(t, addr), newBackend(t, addr), newKey(t)
+	theirs, err := newClient(t, addr).LockKey(key)
+	require.NoError(t, err)
+
+	_, err = theirs.Lock(nil)
+	require.NoError(t, err)
+	mustHeld(t, b, attempt(key))
+	ours := start(l, ttl(short), key)
+	queued(t, addr, key, 1)
+	time.Sleep(50 * time.Millisecond) // until the blocking query stands
+	begin := time.Now()
+	require.NoError(t, theirs.Unlock())
+	o := receive(t, ours)
+	t.Logf("woken by api.Lock in %v", time.Since(begin))
+	require.Less(t, time.Since(begin), 500*time.Millisecond)
+
+	locked := make(chan time.Time, 1)
+	go func() {
+		if _, err := theirs.Lock(nil); err == nil {
+			locked <- time.Now()
+		}
+	}()
+	select {
+	case <-locked:
+		t.Fatal("api.Lock has what is held")
+	case <-time.After(200 * time.Millisecond):
+	}
+	begin = time.Now()
+	mustRelease(t, o.held)
+	at := receive(t, locked)
+	t.Logf("api.Lock woken in %v", at.Sub(begin))
+	mustHeld(t, b, attempt(key))
+	require.NoError(t, theirs.Unlock())
+	require.NoError(t, theirs.Destroy())
+}
+
+// S39: what lives at the key and is no lock is left as it is.
+func TestForeignValueIsAConflict(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, kv := newBackend(t, addr), newClient(t, addr).KV()
+	for name, p := range map[string]*api.KVPair{
+		"plain":     {Value: []byte("theirs")},
+		"semaphore": {Value: []byte("{}"), Flags: api.SemaphoreFlagValue},
+	} {
+		p.Key = newKey(t)
+		_, err := kv.Put(p, nil)
+		require.NoError(t, err)
+		a := attempt(p.Key)
+		_, err = b.Acquire(t.Context(), a)
+		wantIs(t, err, lock.ErrConflict)
+		require.False(t, a.Unanswered)
+		require.NoError(t, b.Undo(t.Context(), a))
+		require.Equal(t, string(p.Value), string(pair(t, addr, p.Key).Value), name)
+		_, err = kv.Delete(p.Key, nil)
+		require.NoError(t, err)
+	}
+}
+
+// An operator who writes to a key that is held takes nothing from its holder;
+// and what was written is not deleted.
+func TestWriteToAHeldKey(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), attempt(newKey(t))
+	kv := newClient(t, addr).KV()
+	l := take(t, b, a)
+	_, err := kv.Put(&api.KVPair{Key: a.Key, Value: []byte("note"), Flags: lockFlag}, nil)
+	require.NoError(t, err)
+	require.NoError(t, l.Renew(t.Context(), short))
+	mustHeld(t, b, attempt(a.Key))
+	release(t, l)
+	p := pair(t, addr, a.Key)
+	require.Equal(t, "note", string(p.Value))
+	require.Empty(t, p.Session)
+	_, err = kv.Delete(a.Key, nil)
+	require.NoError(t, err)
+}
+
+func endSession(t testing.TB, addr, id string) {
+	t.Helper()
+	_, err := newClient(t, addr).Session().Destroy(id, nil)
+	require.NoError(t, err)
+}

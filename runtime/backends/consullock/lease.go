@@ -1,0 +1,215 @@
+package consullock
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const (
+	// tokenBits is how many bits of a fencing token count hand-offs; those above
+	// are the Raft index at which the lock was taken.
+	tokenBits = 16
+	// checkedAtOnce is how many locks one transaction looks at, on any version.
+	checkedAtOnce = 64
+	// verifiers is how many such transactions are under way at once: holders do
+	// not wait for them, and others need the server.
+	verifiers = 2
+)
+
+// lease implements [lock.Lease].
+type lease struct {
+	backend    *Backend
+	session    *session
+	id         string
+	made       bool   // the key was made by this acquisition, and goes with it
+	before     []byte // the value that it found, if not
+	first, n   uint64
+	unanswered bool // some attempt to acquire had no answer
+	deadline   atomic.Pointer[lock.Instant]
+	look       atomic.Pointer[func()]
+	checking   atomic.Bool
+
+	mu    sync.Mutex
+	pair  *api.KVPair // as it is at the server, as far as we know
+	freed bool        // perhaps: some attempt to release had no answer
+}
+
+// Deadline implements [lock.Lease]. It is in the past once the session has ended.
+func (l *lease) Deadline() lock.Instant {
+	l.session.mu.Lock()
+	defer l.session.mu.Unlock()
+	if l.session.over {
+		return lock.Instant{}
+	}
+	return *l.deadline.Load()
+}
+
+func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
+
+// NotifyLoss implements [lock.LossNotifier].
+func (l *lease) NotifyLoss(look func()) { l.look.Store(&look) }
+
+// extend moves the deadline to until, and never back.
+func (l *lease) extend(until lock.Instant) {
+	for {
+		old := l.deadline.Load()
+		if old != nil && old.Left() > until.Left() || l.deadline.CompareAndSwap(old, &until) {
+			return
+		}
+	}
+}
+
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+}
+
+// RenewAll implements [lock.BatchRenewer]. What renews a lease is that its
+// session is renewed, if that was not done on behalf of others already. Then the
+// locks are looked at, many at a time: an operator may have deleted one.
+func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+	errs := make([]error, len(leases))
+	now := lock.Now()
+	var renewed []int
+	for i, ttl := range ttls {
+		l := leases[i].(*lease)
+		if err := l.session.reach(ctx, now.Add(ttl)); err != nil {
+			errs[i] = l.renewalError(err)
+			continue
+		}
+		l.extend(now.Add(ttl))
+		renewed = append(renewed, i)
+	}
+	for some := range slices.Chunk(renewed, checkedAtOnce) {
+		b.verify(ctx, leases, some, errs)
+	}
+	return errs
+}
+
+// verify sets the errors of those of leases that are no longer on their keys.
+// That a server which is busy has not said so is no failure: the leases are
+// renewed, and looked at again next time.
+func (b *Backend) verify(ctx context.Context, leases []lock.Lease, some []int, errs []error) {
+	select {
+	case b.verifying <- struct{}{}:
+		defer func() { <-b.verifying }()
+	case <-ctx.Done():
+		return
+	}
+	var t ops
+	var checked []int
+	for _, i := range some {
+		l := leases[i].(*lease)
+		if !l.checking.CompareAndSwap(false, true) {
+			continue // on behalf of an earlier renewal
+		}
+		defer l.checking.Store(false)
+		l.mu.Lock()
+		t = append(t, unchanged(l.pair.Key, l.pair.ModifyIndex))
+		l.mu.Unlock()
+		checked = append(checked, i)
+	}
+	if len(t) == 0 {
+		return
+	}
+	reply, err := b.read(ctx, t, false)
+	if err != nil {
+		return
+	}
+	for _, e := range reply.Errors {
+		i := checked[e.OpIndex]
+		if _, err := leases[i].(*lease).own(ctx); errors.Is(err, lock.ErrLost) {
+			errs[i] = err
+		}
+	}
+}
+
+func (l *lease) renewalError(err error) error {
+	if errors.Is(err, errNoSession) {
+		return fmt.Errorf("%w: %w", lock.ErrLost, err)
+	}
+	return err
+}
+
+// own looks at the lock, and returns it if it is still this lease's, though
+// somebody may have written to it: else ErrLost.
+func (l *lease) own(ctx context.Context) (*api.KVPair, error) {
+	v, err := l.backend.look(ctx, l.pair.Key)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := v.pair
+	// Whoever takes a lock writes an id of its own; a plain write leaves the lock
+	// to its session, and LockIndex 0.
+	if p == nil || p.Session != l.pair.Session || p.CreateIndex != l.pair.CreateIndex ||
+		p.LockIndex != 0 && string(p.Value) != l.id {
+		return nil, lock.ErrLost
+	}
+	l.pair = p
+	return p, nil
+}
+
+// Release implements [lock.Lease].
+func (l *lease) Release(ctx context.Context, _ uint64) error {
+	if l.unanswered {
+		if err := l.backend.fence(ctx, l.id); err != nil {
+			return err
+		}
+	}
+	for resent := 0; ; {
+		_, err := l.backend.write(ctx, l.freeing())
+		switch {
+		case err == nil:
+			l.session.drop(l)
+			return nil
+		case errors.Is(err, errNoAnswer):
+			l.mu.Lock()
+			l.freed = true
+			l.mu.Unlock()
+			if resent == len(resendAfter) || !pause(ctx, resendAfter[resent]) {
+				return err
+			}
+			resent++
+			continue
+		case !errors.Is(err, errMoved):
+			return err
+		}
+		if _, err = l.own(ctx); err == nil {
+			continue
+		}
+		if !errors.Is(err, lock.ErrLost) {
+			return err
+		}
+		l.session.drop(l)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.freed { // by an attempt whose answer was lost
+			return nil
+		}
+		return err
+	}
+}
+
+// freeing returns what frees the lock. What somebody wrote into it meanwhile is
+// not ours to delete.
+func (l *lease) freeing() ops {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := *l.pair
+	untouched := bytes.Equal(p.Value, []byte(l.id)) && p.Flags == lockFlag
+	if untouched && !l.made {
+		p.Value = l.before
+	}
+	return freeing(&p, untouched && l.made)
+}

@@ -1,0 +1,174 @@
+package consullock
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// refuses requires that an acquire fails at once, with kind and all of says.
+func refuses(t *testing.T, b *Backend, a *lock.Acquisition, kind error, says ...string) {
+	t.Helper()
+	begin := time.Now()
+	_, err := b.Acquire(within(t, soon), a)
+	require.Error(t, err)
+	require.Less(t, time.Since(begin), soon/2, "at once")
+	if kind != nil {
+		require.ErrorIs(t, err, kind)
+	} else {
+		for _, wrong := range []error{lock.ErrInvalid, lock.ErrConflict, lock.ErrIndeterminate} {
+			require.NotErrorIs(t, err, wrong)
+		}
+	}
+	for _, part := range says {
+		require.ErrorContains(t, err, part)
+	}
+	require.False(t, a.Unanswered)
+}
+
+func TestAbsentServer(t *testing.T) {
+	gone := testserver.StartConsul(t)
+	gone.Kill()
+	b := newBackend(t, gone.Addr())
+	refuses(t, b, attempt(newKey(t)), nil, "connection refused", "CONSUL_HTTP_ADDR")
+	_, _, err := newLocker(t, gone.Addr()).Acquire(t.Context(), nil, newKey(t))
+	wantIs(t, err, lock.ErrUnavailable)
+}
+
+// A ttl outside the server's range is refused by an error that names the range,
+// also where a session, which is longer, would fit in it.
+func TestRangeOfTTLs(t *testing.T) {
+	strict := testserver.StartConsul(t, "-hcl", `session_ttl_min="10s"`).Addr()
+	b := newBackend(t, strict)
+	for _, d := range []time.Duration{time.Millisecond, 5 * time.Second, 9 * time.Second, 25 * time.Hour} {
+		a := attempt(newKey(t))
+		a.TTL = d
+		refuses(t, b, a, lock.ErrInvalid, d.String(), "10s", "24h0m0s", "session_ttl_min")
+	}
+	a := attempt(newKey(t))
+	a.TTL = 10 * time.Second
+	release(t, take(t, b, a))
+	a.TTL = 24 * time.Hour
+	l := take(t, b, a)
+	require.NoError(t, l.Renew(t.Context(), a.TTL))
+	release(t, l)
+
+	c, config := counting()
+	b = New(newClient(t, strict, config), Options{LockDelay: 61 * time.Second})
+	refuses(t, b, attempt(newKey(t)), lock.ErrInvalid, "LockDelay", "1m0s")
+	require.Empty(t, c.take())
+	require.NoError(t, b.Close())
+}
+
+// What /v1/kv would clean or refuse is refused here, and nothing is sent.
+func TestRefusedKeys(t *testing.T) {
+	c, config := counting()
+	b := newBackend(t, testserver.Consul(t), config)
+	for _, key := range []string{
+		"", "/a", "a//b", "a/../b", "../a", "..", ".", "a/.", "a/..", " a", "a ", "a\xff", strings.Repeat("k", maxKey+1), "lockgen/queue/a",
+	} {
+		refuses(t, b, attempt(key), lock.ErrInvalid, "Consul can't have the key")
+		require.NoError(t, b.Undo(t.Context(), attempt(key)))
+	}
+	require.Empty(t, c.take())
+}
+
+const withACL = `acl{enabled=true default_policy="deny" tokens{initial_management="00000000-0000-0000-0000-000000000001"}}`
+
+func token(id string) func(*api.Config) { return func(c *api.Config) { c.Token = id } }
+
+// The rights that doc.go names are enough, and each of them is needed.
+func TestLeastRights(t *testing.T) {
+	addr := testserver.StartConsul(t, "-hcl", withACL).Addr()
+	root := newClient(t, addr, token("00000000-0000-0000-0000-000000000001"))
+	eventually(t, soon, "the server knows its token and its node", func() bool {
+		id, _, err := root.Session().CreateNoChecks(&api.SessionEntry{TTL: "10s"}, nil)
+		if err == nil {
+			_, err = root.Session().Destroy(id, nil)
+		}
+		return err == nil
+	})
+	rules := []string{
+		`session_prefix "" { policy = "write" }`,
+		`key_prefix "seckill:" { policy = "write" }`,
+		`key_prefix "lockgen/" { policy = "write" }`,
+	}
+	grant := func(name string, rules ...string) *Backend {
+		p, _, err := root.ACL().PolicyCreate(&api.ACLPolicy{Name: name, Rules: strings.Join(rules, "\n")}, nil)
+		require.NoError(t, err)
+		made, _, err := root.ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLLink{{ID: p.ID}}}, nil)
+		require.NoError(t, err)
+		return newBackend(t, addr, token(made.SecretID))
+	}
+	b := grant("enough", rules...)
+	l := lockerOn(t, b)
+	ctx, held := acquire(t, l, ttl(short), "seckill:1")
+	other := lockerOn(t, grant("enough-too", rules...))
+	entered := make(chan error, 2)
+	for _, l := range []*lock.Locker{l, other} {
+		go func() {
+			entered <- l.Do(context.Background(), ttl(short), "seckill:1", func(context.Context) error { return nil })
+		}()
+	}
+	time.Sleep(2 * short) // renewed
+	require.NoError(t, lock.Check(ctx))
+	mustRelease(t, held)
+	for range 2 {
+		require.NoError(t, receive(t, entered))
+	}
+	refuses(t, b, attempt("elsewhere:1"), nil, "Permission denied", "key:write")
+
+	for i, missing := range []string{"session:write", "key:write", "lockgen/"} {
+		some := append(append([]string{}, rules[:i]...), rules[i+1:]...)
+		refuses(t, grant("without-"+string(rune('0'+i)), some...), attempt("seckill:2"), nil, "Permission denied", missing)
+	}
+	refuses(t, newBackend(t, addr, token("11111111-1111-1111-1111-111111111111")), attempt("seckill:3"), nil, "ACL not found", "CONSUL_HTTP_TOKEN")
+}
+
+// broken answers every request alike.
+type broken struct {
+	status int
+	body   string
+}
+
+func (b broken) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := &http.Response{StatusCode: b.status, Header: http.Header{}, Request: r}
+	w.Body = struct {
+		*strings.Reader
+		nopCloser
+	}{strings.NewReader(b.body), nopCloser{}}
+	return w, nil
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }
+
+// What a server answers without having done anything is no unknown outcome; what
+// it answers when it lost its leader half-way is one.
+func TestAnswersThatLeaveTheOutcomeOpen(t *testing.T) {
+	for body, open := range map[string]bool{
+		"No cluster leader": false,
+		"rate limit exceeded, try again later or against a different server": false,
+		"Your IP is issuing too many concurrent connections":                 false,
+		"rpc error making call: EOF":                                         true,
+		"leadership lost while committing log":                               true,
+		"":                                                                   true,
+	} {
+		client := newClient(t, "127.0.0.1:1", func(c *api.Config) {
+			c.HttpClient = &http.Client{Transport: broken{http.StatusInternalServerError, body}}
+		})
+		b := New(client)
+		_, err := b.write(t.Context(), ops{unchanged("k", 0)})
+		require.Equal(t, open, strings.Contains(err.Error(), errNoAnswer.Error()), body)
+		require.NoError(t, b.Close())
+	}
+}

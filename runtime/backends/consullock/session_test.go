@@ -1,0 +1,226 @@
+package consullock
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+)
+
+// counted counts the requests of a client, by method and path without names.
+type counted struct {
+	http.RoundTripper
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	parts := strings.Split(r.URL.Path, "/") // "", v1, session, renew, id
+	name := r.Method + " " + strings.Join(parts[2:min(len(parts), 4)], "/")
+	if parts[2] == "kv" {
+		name = r.Method + " kv"
+	}
+	c.mu.Lock()
+	c.counts[name]++
+	c.mu.Unlock()
+	return c.RoundTripper.RoundTrip(r)
+}
+
+func (c *counted) take() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	counts := c.counts
+	c.counts = map[string]int{}
+	return counts
+}
+
+func counting() (*counted, func(*api.Config)) {
+	c := &counted{counts: map[string]int{}}
+	return c, func(config *api.Config) {
+		c.RoundTripper = config.Transport
+		config.HttpClient = &http.Client{Transport: c}
+	}
+}
+
+// An uncontended lock costs two requests, and nothing else once the session
+// stands. Many that are held cost one session, one renewal of it in a third of
+// the ttl, and a look at 64 of them for one request.
+func TestManyHoldsOneSession(t *testing.T) {
+	const holds = 200
+	c, config := counting()
+	l := newLocker(t, testserver.Consul(t), config)
+	p := ttl(3 * time.Second)
+	_, held := acquire(t, l, p, newKey(t))
+	mustRelease(t, held)
+	require.Equal(t, 2, c.take()["PUT session/create"], "one tells the range of ttls")
+	var all []*lock.Hold
+	for range holds {
+		_, held := acquire(t, l, p, newKey(t))
+		all = append(all, held)
+	}
+	require.Less(t, c.take()["PUT txn"], holds+holds/4, "one each, and some that look at those that are held")
+	time.Sleep(3 * time.Second)
+	idle := c.take()
+	require.LessOrEqual(t, idle["PUT session/renew"], 6)
+	require.Positive(t, idle["PUT session/renew"])
+	require.LessOrEqual(t, idle["PUT txn"], 4*(holds/64+4))
+	require.Zero(t, idle["PUT session/create"])
+	for _, held := range all {
+		mustRelease(t, held)
+	}
+}
+
+// S75: the deadline ends the hold while renewals fail, and the blocking query,
+// which hangs, says nothing. It does so before the session ends.
+func TestSilentServerEndsTheHoldInTime(t *testing.T) {
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	l := newLocker(t, n.Addr(addr))
+	key := newKey(t)
+	ctx, held := acquire(t, l, ttl(short), key)
+	begin := time.Now()
+	n.Silence()
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	require.Less(t, time.Since(begin), 2*short)
+	require.NotNil(t, pair(t, addr, key), "nobody else can have it yet")
+	n.Heal()
+	wantIs(t, finish(held), lock.ErrLost)
+}
+
+// S76: a session that is destroyed shuts its keys for the lock-delay. Whoever
+// tries is told why, and whoever waits has the lock after it.
+func TestLockDelay(t *testing.T) {
+	addr := testserver.Consul(t)
+	const delay = 2 * time.Second
+	delayed := New(newClient(t, addr), Options{LockDelay: delay})
+	defer delayed.Close()
+	key := newKey(t)
+	take(t, delayed, attempt(key))
+	begin := time.Now()
+	endSession(t, addr, pair(t, addr, key).Session)
+
+	l := newLocker(t, addr)
+	_, _, err := l.Acquire(t.Context(), &lock.Policy{TTL: short, Try: true}, key)
+	wantIs(t, err, lock.ErrNotAcquired)
+	require.ErrorContains(t, err, "lock-delay")
+	_, held := acquire(t, l, ttl(short), key)
+	require.GreaterOrEqual(t, time.Since(begin), delay-100*time.Millisecond)
+	require.Less(t, time.Since(begin), delay+2*time.Second)
+	mustRelease(t, held)
+}
+
+func TestNoLockDelay(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := newBackend(t, addr), newKey(t)
+	take(t, newBackend(t, addr), attempt(key))
+	endSession(t, addr, pair(t, addr, key).Session)
+	release(t, take(t, b, attempt(key)))
+}
+
+// S55: the holder hears of a session that an operator destroys at once, not at
+// the next renewal, and the next acquire is on another session.
+func TestDestroyedSessionIsHeardOfAtOnce(t *testing.T) {
+	addr := testserver.Consul(t)
+	l, key := newLocker(t, addr), newKey(t)
+	ctx, held := acquire(t, l, ttl(20*time.Second), key)
+	session := pair(t, addr, key).Session
+	begin := time.Now()
+	endSession(t, addr, session)
+	select {
+	case <-ctx.Done():
+	case <-time.After(soon):
+		t.Fatal("the holder has not heard of it")
+	}
+	t.Logf("heard of in %v", time.Since(begin))
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+	wantIs(t, finish(held), lock.ErrLost)
+	_, held = acquire(t, l, ttl(20*time.Second), key)
+	require.NotEqual(t, session, pair(t, addr, key).Session)
+	mustRelease(t, held)
+}
+
+// S64: a session that ends while its process waits grants nothing, and is no
+// reason to wait in vain.
+func TestSessionEndsWhileWaiting(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, l, key := newBackend(t, addr), newLocker(t, addr), newKey(t)
+	_, own := acquire(t, l, ttl(short), newKey(t))
+	mustRelease(t, own)
+	_, other := acquire(t, l, ttl(short), newKey(t)) // keeps the session
+	lease := take(t, b, attempt(key))
+	waiter := start(l, ttl(short), key)
+	queued(t, addr, key, 1)
+	sessions, _, err := newClient(t, addr).Session().List(nil)
+	require.NoError(t, err)
+	mine := pair(t, addr, queueKey(key))
+	for _, s := range sessions {
+		if s.ID == mine.Session {
+			endSession(t, addr, s.ID)
+		}
+	}
+	release(t, lease)
+	o := receive(t, waiter)
+	require.NoError(t, o.err)
+	require.NoError(t, lock.Check(o.ctx))
+	mustRelease(t, o.held)
+	wantIs(t, finish(other), lock.ErrLost)
+}
+
+// A lease that nobody renews ends though its session goes on for others.
+func TestLeaseEndsOnALivingSession(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Consul(t)
+	b, key := newBackend(t, addr), newKey(t)
+	fixed, kept := take(t, b, attempt(key)), take(t, b, attempt(newKey(t)))
+	begin := time.Now()
+	for pair(t, addr, key) != nil {
+		require.Less(t, time.Since(begin), 4*short)
+		require.NoError(t, kept.Renew(t.Context(), short))
+		time.Sleep(short / 5)
+	}
+	require.LessOrEqual(t, fixed.Deadline().Left(), time.Duration(0))
+	wantIs(t, fixed.Renew(t.Context(), short), lock.ErrLost)
+	release(t, kept)
+}
+
+// Backends that Lockers share are closed by the last, and then no session is left.
+func TestCloseEndsTheSessions(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := New(newClient(t, addr), noDelay()), newKey(t)
+	first, second := lock.New(b, nil), lock.New(b, nil)
+	_, held := acquire(t, first, ttl(short), newKey(t))
+	mustRelease(t, held)
+	require.NoError(t, first.Close(t.Context()))
+	_, held = acquire(t, second, ttl(short), key)
+	session := pair(t, addr, key).Session
+	mustRelease(t, held)
+	require.NoError(t, second.Close(t.Context()))
+	s, _, err := newClient(t, addr).Session().Info(session, nil)
+	require.NoError(t, err)
+	require.Nil(t, s)
+}
+
+func TestClasses(t *testing.T) {
+	for d := 500 * time.Millisecond; d < maxTTL; d += d/7 + 1 {
+		c := classOf(d, false)
+		require.GreaterOrEqual(t, c.reach, d)
+		require.LessOrEqual(t, c.reach, d+d/5)
+		if d < maxTTL/2 {
+			require.GreaterOrEqual(t, c.sessionTTL(), c.reach+c.reach/4)
+		}
+	}
+	for _, d := range []time.Duration{500 * time.Millisecond, time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute} {
+		require.Equal(t, classOf(d, false), classOf(d+20*time.Millisecond, false), d)
+	}
+	require.Equal(t, maxTTL, classOf(maxTTL, false).sessionTTL())
+}

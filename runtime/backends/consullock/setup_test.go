@@ -1,0 +1,221 @@
+package consullock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"go.uber.org/goleak"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// soon is how long a test waits for what must happen, before it fails.
+const soon = 5 * time.Second
+
+// short is the ttl of most tests.
+const short = time.Second
+
+var keyCount atomic.Int64
+
+// newKey returns a key that no other test uses, nor another run of this one.
+func newKey(t testing.TB) string {
+	return fmt.Sprintf("%s:%d:%d", strings.ReplaceAll(t.Name(), "/", ":"), os.Getpid(), keyCount.Add(1))
+}
+
+// newID returns the id of an acquisition, as a Locker makes them.
+func newID() string {
+	n := keyCount.Add(1)
+	return fmt.Sprintf("%08x-0000-4000-8000-%012x:%d", os.Getpid(), n, n)
+}
+
+// newClient returns a client as a user of the library makes it.
+func newClient(t testing.TB, addr string, change ...func(*api.Config)) *api.Client {
+	t.Helper()
+	c := api.DefaultConfig()
+	c.Address, c.Scheme = addr, "http"
+	for _, change := range change {
+		change(c)
+	}
+	client, err := api.NewClient(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Transport.CloseIdleConnections)
+	return client
+}
+
+func noDelay() Options { return Options{LockDelay: -1} }
+
+func newBackend(t testing.TB, addr string, change ...func(*api.Config)) *Backend {
+	t.Helper()
+	b := New(newClient(t, addr, change...), noDelay())
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return b
+}
+
+func newLocker(t testing.TB, addr string, change ...func(*api.Config)) *lock.Locker {
+	t.Helper()
+	return lockerOn(t, New(newClient(t, addr, change...), noDelay()))
+}
+
+func lockerOn(t testing.TB, b *Backend) *lock.Locker {
+	t.Helper()
+	l := lock.New(b, nil)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return l
+}
+
+func acquire(t testing.TB, l *lock.Locker, p *lock.Policy, key string) (context.Context, *lock.Hold) {
+	t.Helper()
+	ctx, held, err := l.Acquire(t.Context(), p, key)
+	if err != nil {
+		t.Fatalf("acquire %s: %v", key, err)
+	}
+	return ctx, held
+}
+
+// finish ends held as a wrapper does and returns what its caller would see.
+func finish(held *lock.Hold) (err error) {
+	held.Release(&err)
+	return err
+}
+
+func mustRelease(t testing.TB, held *lock.Hold) {
+	t.Helper()
+	if err := finish(held); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
+
+func attempt(key string) *lock.Acquisition {
+	return &lock.Acquisition{Key: key, ID: newID(), TTL: short, Tokens: 1}
+}
+
+func take(t testing.TB, b *Backend, a *lock.Acquisition) lock.Lease {
+	t.Helper()
+	l, err := b.Acquire(within(t, soon), a)
+	if err != nil {
+		t.Fatalf("acquire %s: %v", a.Key, err)
+	}
+	return l
+}
+
+func mustHeld(t testing.TB, b *Backend, a *lock.Acquisition) {
+	t.Helper()
+	var h *lock.HeldError
+	if _, err := b.Acquire(within(t, soon), a); !errors.As(err, &h) {
+		t.Errorf("acquire of %s, which is held: %v", a.Key, err)
+	}
+}
+
+func release(t testing.TB, l lock.Lease) {
+	t.Helper()
+	first, _ := l.Tokens()
+	if err := l.Release(within(t, soon), first); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// pair returns what is at key, nil if nothing.
+func pair(t testing.TB, addr, key string) *api.KVPair {
+	t.Helper()
+	p, _, err := newClient(t, addr).KV().Get(key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// eventually waits for a state that nobody announces.
+func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+	t.Helper()
+	limit := time.After(within)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}
+
+func wantIs(t testing.TB, err error, kinds ...error) {
+	t.Helper()
+	for _, kind := range kinds {
+		if !errors.Is(err, kind) {
+			t.Errorf("err = %v, want it to wrap %q", err, kind)
+		}
+	}
+}
+
+type outcome struct {
+	ctx  context.Context
+	held *lock.Hold
+	err  error
+}
+
+// start runs an acquire in the background.
+func start(l *lock.Locker, p *lock.Policy, key string) <-chan outcome {
+	return startUnder(context.Background(), l, p, key)
+}
+
+func startUnder(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		inner, held, err := l.Acquire(ctx, p, key)
+		done <- outcome{inner, held, err}
+	}()
+	return done
+}
+
+func receive[T any](t testing.TB, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(2 * soon):
+		t.Fatalf("waited %v in vain", 2*soon)
+	}
+	return v
+}
+
+// queued waits until n processes stand in key's queue.
+func queued(t testing.TB, addr, key string, n int) {
+	t.Helper()
+	kv := newClient(t, addr).KV()
+	eventually(t, soon, fmt.Sprintf("%d in the queue of %s", n, key), func() bool {
+		p, _, err := kv.Get(queueKey(key), nil)
+		if p == nil {
+			p = &api.KVPair{}
+		}
+		return err == nil && len(queueOf(p).names) == n
+	})
+}

@@ -1,0 +1,248 @@
+package consullock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// resendAfter is when an attempt without an answer is followed by another. Each
+// is idempotent; after the last the outcome is unknown.
+var resendAfter = []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}
+
+// contentions is how often one call of Acquire is overtaken by others before it
+// leaves the rest to the next.
+const contentions = 20
+
+// taking is one call of Acquire.
+type taking struct {
+	backend     *Backend
+	acquisition *lock.Acquisition
+	process     string
+	session     *session // of the last attempt
+}
+
+// run begins as if the key were free and nobody waited for it, which is one
+// transaction; what it is conditional on finds out if that is wrong. Whoever
+// waits knows better: it is its turn, or it looks first.
+func (t *taking) run(ctx context.Context) (l *lease, err error) {
+	v, watched, turn := t.backend.expected(t.acquisition.Key, t.process)
+	if watched && !turn {
+		if t.session, err = t.backend.session(ctx, classOf(t.acquisition.TTL, false)); err != nil {
+			return nil, t.failed(err)
+		}
+		if v, l, err = t.reconsider(ctx); l != nil || err != nil {
+			return l, err
+		}
+	}
+	resent, moved := 0, 0
+	for {
+		l, err = t.take(ctx, v)
+		switch {
+		case err == nil:
+			return l, nil
+		case errors.Is(err, errNoAnswer):
+			if resent == len(resendAfter) || !pause(ctx, resendAfter[resent]) {
+				return nil, t.failed(err)
+			}
+			resent++
+		case errors.Is(err, errMoved), errors.Is(err, errNoSession):
+			if moved++; moved > contentions {
+				return nil, held()
+			}
+		default:
+			return nil, t.failed(err)
+		}
+		if v, l, err = t.reconsider(ctx); l != nil || err != nil {
+			return l, err
+		}
+	}
+}
+
+// failed says of an error whether an earlier attempt leaves the outcome open.
+func (t *taking) failed(err error) error {
+	if errors.Is(err, errDelayed) {
+		return &delayed{}
+	}
+	if t.acquisition.Unanswered {
+		return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+	}
+	return err
+}
+
+// delayed is a [lock.HeldError] with its reason. How long it lasts is known to
+// the server alone.
+type delayed struct{ lock.HeldError }
+
+func (*delayed) Error() string {
+	return "shut by Consul's lock-delay: the session that held it ended without a release, " +
+		"and the key stays shut for the lock-delay of that session (15s unless set)"
+}
+
+func (d *delayed) Unwrap() error { return &d.HeldError }
+
+// take tries to take the lock as it was seen: free, and nobody's turn but ours.
+func (t *taking) take(ctx context.Context, v *seen) (*lease, error) {
+	b, a := t.backend, t.acquisition
+	until := lock.Now().Add(a.TTL)
+	s, err := b.session(ctx, classOf(a.TTL, v.pair != nil))
+	if err != nil {
+		return nil, err
+	}
+	t.session = s
+	if err = s.reach(ctx, until); err != nil {
+		return nil, err
+	}
+	txn := ops{unchanged(fenceKey(s.id), s.fenceIndex())}
+	txn = append(txn, v.queue.without(v.key, t.process)...)
+	txn = append(txn, unchanged(v.key, v.index()),
+		kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
+	pair, err := b.write(ctx, txn)
+	if errors.Is(err, errNoAnswer) {
+		b.unanswered(a, s)
+	}
+	if errors.Is(err, errNoSession) {
+		s.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if pair == nil {
+		return nil, fmt.Errorf("the token may not read %s", v.key)
+	}
+	pair.Value = []byte(a.ID)
+	l := t.lease(s, pair, until)
+	if v.pair != nil {
+		l.before = v.pair.Value
+	}
+	return l, nil
+}
+
+func (t *taking) lease(s *session, pair *api.KVPair, until lock.Instant) *lease {
+	a := t.acquisition
+	l := &lease{
+		backend: t.backend, session: s, id: a.ID, pair: pair, made: pair.CreateIndex == pair.ModifyIndex,
+		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), unanswered: a.Unanswered,
+	}
+	l.extend(until)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leases[l] = true
+	return l
+}
+
+// reconsider looks at the lock and its queue. It returns how they are if the
+// lock is ours to take, the lease if an attempt without an answer has taken it,
+// or else why it can't be had.
+func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
+	b, a := t.backend, t.acquisition
+	for {
+		v, err := b.look(ctx, a.Key, t.session)
+		switch {
+		case err != nil && ctx.Err() != nil && !a.Unanswered:
+			return nil, nil, held() // as it was when last heard of
+		case err != nil:
+			return nil, nil, t.failed(err)
+		}
+		t.session.fenced(v.fence)
+		b.remember(v)
+		head := v.queue.head()
+		switch {
+		case v.pair != nil && v.pair.Flags != lockFlag:
+			return nil, nil, fmt.Errorf("%w: %q has flags %#x, not those of a lock (%#x)",
+				lock.ErrConflict, a.Key, v.pair.Flags, lockFlag)
+		case v.heldBy(a.ID):
+			l, err := t.adopt(ctx, v)
+			if errors.Is(err, errMoved) {
+				continue
+			}
+			return nil, l, err
+		case v.pair != nil && v.pair.Session != "":
+			b.noTurn(a.Key)
+			err = t.enlist(ctx, v, held())
+		case head == "" || head == t.process:
+			b.noTurn(a.Key)
+			return v, nil, nil
+		default:
+			left, over := b.overdue(v)
+			if !over {
+				err = t.enlist(ctx, v, heldFor(min(left, turnWithin)))
+			} else if err = b.leave(ctx, v, head); err == nil {
+				continue
+			}
+		}
+		if !errors.Is(err, errMoved) {
+			return nil, nil, err
+		}
+		if !pause(ctx, rand.N(time.Millisecond)) {
+			return nil, nil, t.failed(ctx.Err())
+		}
+	}
+}
+
+// enlist takes a place in the queue if the caller will wait, and returns answer.
+// A place that can't be had is no error: whoever waits looks again.
+func (t *taking) enlist(ctx context.Context, v *seen, answer error) error {
+	if !t.acquisition.Queue {
+		return answer
+	}
+	if err := t.backend.enlist(ctx, v, t.process, t.session); errors.Is(err, errMoved) {
+		return err
+	}
+	return answer
+}
+
+// adopt makes a lease of what an attempt without an answer has taken.
+func (t *taking) adopt(ctx context.Context, v *seen) (*lease, error) {
+	s := t.session
+	if s.id != v.pair.Session {
+		s = t.backend.attempted(t.acquisition.ID, v.pair.Session)
+	}
+	until := lock.Now().Add(t.acquisition.TTL)
+	if s != nil && s.reach(ctx, until) == nil {
+		return t.lease(s, v.pair, until), nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, t.failed(err)
+	}
+	// On a session that we have given up: not to be built on.
+	if err := t.backend.free(ctx, v); err != nil && !errors.Is(err, errMoved) {
+		return nil, t.failed(err)
+	}
+	return nil, errMoved
+}
+
+// attempted returns the session of this id on which an attempt had no answer.
+func (b *Backend) attempted(acquisition, id string) *session {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.attempts[acquisition]; at != nil {
+		for s := range at.sessions {
+			if s.id == id {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// pause waits d, a little more or less, and reports whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d - rand.N(d/4+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,220 @@
+package consullock
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+var (
+	// errNoAnswer says that what was sent may have been done, or may yet be.
+	errNoAnswer = errors.New("no answer from Consul")
+	// errMoved says that a transaction did nothing, because what it was
+	// conditional on was no longer so.
+	errMoved = errors.New("changed meanwhile")
+	// errNoSession says that the session has ended.
+	errNoSession = errors.New("the session has ended")
+	// errDelayed says that the key is shut.
+	errDelayed = errors.New("shut by lock-delay")
+)
+
+// answerWithin is for how long one request waits for its answer: longer than
+// the 7 s for which a server keeps it while there is no leader.
+const answerWithin = 8 * time.Second
+
+type ops = api.TxnOps
+
+func kv(verb api.KVOp, pair api.KVTxnOp) *api.TxnOp {
+	pair.Verb = verb
+	return &api.TxnOp{KV: &pair}
+}
+
+// unchanged is the condition that key is as it was seen: at index, or absent if
+// that is 0.
+func unchanged(key string, index uint64) *api.TxnOp {
+	if index == 0 {
+		return kv(api.KVCheckNotExists, api.KVTxnOp{Key: key})
+	}
+	return kv(api.KVCheckIndex, api.KVTxnOp{Key: key, Index: index})
+}
+
+// write sends a transaction that changes something, and returns the pair that
+// its last operation left.
+func (b *Backend) write(ctx context.Context, t ops) (*api.KVPair, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	done, reply, _, err := b.client.Txn().Txn(t, (&api.QueryOptions{}).WithContext(ctx))
+	switch {
+	case err != nil:
+		return nil, told(err)
+	case !done:
+		return nil, refusal(reply.Errors)
+	case len(reply.Results) == 0 || reply.Results[len(reply.Results)-1].KV == nil:
+		return nil, nil
+	}
+	return reply.Results[len(reply.Results)-1].KV, nil
+}
+
+// read sends a transaction that only looks.
+func (b *Backend) read(ctx context.Context, t ops, consistent bool) (*api.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	q := &api.QueryOptions{RequireConsistent: consistent}
+	_, reply, _, err := b.client.Txn().Txn(t, q.WithContext(ctx))
+	if err != nil {
+		return nil, advised(err)
+	}
+	for _, e := range reply.Errors {
+		if strings.Contains(e.What, "Permission denied") {
+			return nil, advised(errors.New(e.What))
+		}
+	}
+	return reply, nil
+}
+
+// refusal is why a transaction was not done: the weightiest of its reasons.
+func refusal(reasons api.TxnErrors) error {
+	var all []string
+	for _, e := range reasons {
+		all = append(all, e.What)
+	}
+	what := strings.Join(all, "; ")
+	switch {
+	case strings.Contains(what, "Permission denied"):
+		return advised(errors.New(what))
+	case strings.Contains(what, "due to lock delay"):
+		return errDelayed
+	case strings.Contains(what, "invalid session"):
+		return errNoSession
+	}
+	for _, known := range []string{"exists", "doesn't exist", "index", "session check", "lock is already held", "isn't held"} {
+		if strings.Contains(what, known) {
+			return fmt.Errorf("%w: %s", errMoved, what)
+		}
+	}
+	return errors.New(what)
+}
+
+// definite are the words of errors by which a server says that it did nothing.
+var definite = []string{
+	"ACL not found", "Permission denied", "No cluster leader", "too many concurrent connections",
+	"rate limit exceeded", "too large", "Failed to parse body", "must be between", "Must provide",
+	"HTTP request to an HTTPS server", "No path to datacenter",
+}
+
+// told says of an error of the client whether the request may have been done.
+func told(err error) error {
+	var op *net.OpError
+	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	var status api.StatusError
+	switch {
+	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "remote error"),
+		errors.As(err, &dns), errors.As(err, &certificate), errors.As(err, &header),
+		errors.As(err, &status) && status.Code < 500,
+		slices.ContainsFunc(definite, func(word string) bool { return strings.Contains(err.Error(), word) }):
+		return advised(err)
+	}
+	return fmt.Errorf("%w: %w", errNoAnswer, err)
+}
+
+// advised adds to an error how to mend it, where that is known.
+func advised(err error) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "ACL not found"):
+		return fmt.Errorf("%w; Consul does not know the client's ACL token (api.Config.Token, CONSUL_HTTP_TOKEN)", err)
+	case strings.Contains(text, "Permission denied"):
+		return fmt.Errorf("%w; the token needs session:write, and key:write for the lock's key and %s", err, ours)
+	case strings.Contains(text, "connection refused"):
+		return fmt.Errorf("%w; is there a Consul agent (api.Config.Address, CONSUL_HTTP_ADDR)?", err)
+	case strings.Contains(text, "too many concurrent connections"):
+		return fmt.Errorf("%w; see the agent's limits.http_max_conns_per_client", err)
+	}
+	return err
+}
+
+// seen is what a lock's key and its queue were at one moment.
+type seen struct {
+	key   string
+	pair  *api.KVPair // nil if there is none
+	queue queue
+	fence uint64 // the index of the session's fence, if it was asked for
+}
+
+// look reads the lock at key and its queue and, if s is given, its fence.
+func (b *Backend) look(ctx context.Context, key string, s ...*session) (*seen, error) {
+	t := ops{
+		kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}),
+		kv(api.KVGetOrEmpty, api.KVTxnOp{Key: queueKey(key)}),
+	}
+	for _, s := range s {
+		t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: fenceKey(s.id)}))
+	}
+	reply, err := b.read(ctx, t, true)
+	if err != nil {
+		return nil, err
+	}
+	if len(reply.Results) != len(t) {
+		return nil, fmt.Errorf("the token may not read %s or %s", key, queueKey(key))
+	}
+	v := &seen{key: key, queue: queueOf(reply.Results[1].KV)}
+	if p := reply.Results[0].KV; p.ModifyIndex != 0 {
+		v.pair = p
+	}
+	if len(s) > 0 {
+		v.fence = reply.Results[2].KV.ModifyIndex
+	}
+	return v, nil
+}
+
+func (v *seen) index() uint64 {
+	if v.pair == nil {
+		return 0
+	}
+	return v.pair.ModifyIndex
+}
+
+func (v *seen) heldBy(id string) bool {
+	return v.pair != nil && v.pair.Session != "" && v.pair.Flags == lockFlag && string(v.pair.Value) == id
+}
+
+// free gives up the lock that was seen: the key goes if the lock's own
+// acquisition made it, else it stays, unlocked.
+func (b *Backend) free(ctx context.Context, v *seen) error {
+	p := v.pair
+	_, err := b.write(ctx, freeing(p, p.CreateIndex == p.ModifyIndex))
+	return err
+}
+
+// freeing returns what frees the lock p as it is.
+func freeing(p *api.KVPair, remove bool) ops {
+	if remove {
+		return ops{
+			unchanged(p.Key, p.ModifyIndex),
+			// Servers that have lost their data count indexes anew; no session comes twice.
+			kv(api.KVCheckSession, api.KVTxnOp{Key: p.Key, Session: p.Session}),
+			kv(api.KVDelete, api.KVTxnOp{Key: p.Key}),
+		}
+	}
+	return ops{
+		unchanged(p.Key, p.ModifyIndex),
+		kv(api.KVUnlock, api.KVTxnOp{Key: p.Key, Session: p.Session, Flags: p.Flags, Value: p.Value}),
+	}
+}
+
+// held is the answer that another has the lock.
+func held() error { return &lock.HeldError{} }

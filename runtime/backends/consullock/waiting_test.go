@@ -1,0 +1,194 @@
+package consullock
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Processes that wait have their turns in the order of their coming, and the
+// queue goes with the last.
+func TestTurns(t *testing.T) {
+	addr := testserver.Consul(t)
+	key := newKey(t)
+	first := take(t, newBackend(t, addr), attempt(key))
+	order := make(chan int, 3)
+	for i := range 3 {
+		l := newLocker(t, addr)
+		go func() {
+			_ = l.Do(context.Background(), ttl(short), key, func(context.Context) error {
+				order <- i
+				return nil
+			})
+		}()
+		queued(t, addr, key, i+1)
+	}
+	release(t, first)
+	for i := range 3 {
+		require.Equal(t, i, receive(t, order))
+	}
+	queued(t, addr, key, 0)
+	require.Nil(t, pair(t, addr, key))
+}
+
+// Nobody passes those that wait; and a process that does not take its turn
+// costs them half a second.
+func TestTurnThatIsNotTaken(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := newBackend(t, addr), newKey(t)
+	first := take(t, newBackend(t, addr), attempt(key))
+	dead := attempt(key)
+	dead.Queue = true
+	mustHeld(t, b, dead)
+	queued(t, addr, key, 1)
+	release(t, first)
+	begin := time.Now()
+	mustHeld(t, b, attempt(key)) // it is the other's turn
+	_, held := acquire(t, newLocker(t, addr), ttl(short), key)
+	require.GreaterOrEqual(t, time.Since(begin), turnLimit-50*time.Millisecond)
+	mustRelease(t, held)
+	require.Nil(t, pair(t, addr, queueKey(key)))
+}
+
+// The queue is no heirloom: it goes with the session of whoever began it.
+func TestQueueGoesWithItsSession(t *testing.T) {
+	addr := testserver.Consul(t)
+	key := newKey(t)
+	first := take(t, newBackend(t, addr), attempt(key))
+	waiting := New(newClient(t, addr), noDelay())
+	a := attempt(key)
+	a.Queue = true
+	mustHeld(t, waiting, a)
+	queued(t, addr, key, 1)
+	require.NoError(t, waiting.Close())
+	queued(t, addr, key, 0)
+	release(t, first)
+}
+
+// Keys that hold an encoded space or two dots are refused by /v1/kv; their
+// waiters hear of a release all the same.
+func TestWakeUpOfKeysThatAreRefused(t *testing.T) {
+	addr := testserver.Consul(t)
+	for _, name := range []string{":user%20name:x", ":a%2E%2E", ":a%2E%2E/b%20c", "/b%20/c"} {
+		key := newKey(t) + name
+		b := newBackend(t, addr)
+		lease := take(t, b, attempt(key))
+		waiting := newBackend(t, addr)
+		a := attempt(key)
+		s, err := waiting.Subscribe(t.Context(), a)
+		require.NoError(t, err, key)
+		release(t, lease)
+		receive(t, s.C())
+		s.Close()
+		release(t, take(t, waiting, a))
+	}
+	for key, want := range map[string]string{"a/b": "a/b", "a%2Fb": "a%2Fb", "ab%20c%20d": "ab", "%20": "", "a/%20": "a/"} {
+		got, prefix := watchedPath(key)
+		require.Equal(t, want, got)
+		require.Equal(t, want != key, prefix)
+	}
+}
+
+// backwards is a server whose index always goes back.
+type backwards struct{ http.RoundTripper }
+
+func (b backwards) RoundTrip(r *http.Request) (*http.Response, error) {
+	reply, err := b.RoundTripper.RoundTrip(r)
+	if err == nil && reply.Header.Get("X-Consul-Index") != "" {
+		reply.Header.Set("X-Consul-Index", "0")
+	}
+	return reply, err
+}
+
+// An index that is reset is begun anew, without turning at full speed.
+func TestIndexResetsDoNotSpin(t *testing.T) {
+	require.Equal(t, uint64(0), following(10, 9))
+	require.Equal(t, uint64(10), following(10, 10))
+	require.Equal(t, uint64(1), following(0, 0))
+
+	addr := testserver.Consul(t)
+	c, config := counting()
+	key := newKey(t)
+	holder := take(t, newBackend(t, addr), attempt(key))
+	b := newBackend(t, addr, config, func(c *api.Config) {
+		c.HttpClient.Transport = backwards{c.HttpClient.Transport}
+	})
+	s, err := b.Subscribe(t.Context(), attempt(key))
+	require.NoError(t, err)
+	time.Sleep(time.Second)
+	require.Less(t, c.take()["GET kv"], paceBurst+2*paceRate)
+	s.Close()
+	release(t, holder)
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, n := pace{}, 0
+		for begin := time.Now(); time.Since(begin) < 10*time.Second; n++ {
+			require.True(t, p.wait(t.Context(), false))
+		}
+		require.LessOrEqual(t, n, paceBurst+10*paceRate*3/2)
+		n = 0
+		for begin := time.Now(); time.Since(begin) < 10*time.Second; n++ {
+			require.True(t, p.wait(t.Context(), true))
+		}
+		require.Less(t, n, 40)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.False(t, p.wait(ctx, false))
+	})
+}
+
+// One blocking query serves all that wait for a key; and of too many keys, those
+// that come last are looked at once a second.
+func TestOneQueryForAKey(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := newBackend(t, addr), newKey(t)
+	var subscriptions []lock.Subscription
+	for range 10 {
+		s, err := b.Subscribe(t.Context(), attempt(key))
+		require.NoError(t, err)
+		subscriptions = append(subscriptions, s)
+	}
+	require.Len(t, b.watches, 1)
+	lease := take(t, b, attempt(key))
+	release(t, lease)
+	for _, s := range subscriptions {
+		receive(t, s.C())
+		s.Close()
+	}
+	require.Empty(t, b.watches)
+	for range manyWatches {
+		s, err := b.Subscribe(t.Context(), attempt(newKey(t)))
+		require.NoError(t, err)
+		defer s.Close()
+	}
+	_, err := b.Subscribe(t.Context(), attempt(newKey(t)))
+	require.ErrorIs(t, err, errManyWatches)
+}
+
+// A lock that is taken and freed while the blocking query of those behind looks
+// away is absent before and after, which Consul takes for no change: whoever
+// finds that it is another's turn is told to look again soon.
+func TestTurnOfAnotherIsLookedAtAgain(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := newBackend(t, addr), newKey(t)
+	first, next := take(t, b, attempt(key)), attempt(key)
+	next.Queue = true
+	mustHeld(t, b, next)
+	release(t, first)
+	_, err := b.Acquire(t.Context(), attempt(key))
+	var h *lock.HeldError
+	require.ErrorAs(t, err, &h)
+	require.Positive(t, h.For)
+	require.LessOrEqual(t, h.For, turnWithin)
+	release(t, take(t, b, next))
+}
