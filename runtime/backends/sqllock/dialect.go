@@ -1,0 +1,154 @@
+package sqllock
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+)
+
+// Dialect is a kind of database.
+type Dialect int
+
+const (
+	Detect   Dialect = iota // by the name of the driver's type
+	MySQL                   // MySQL from 8.0, MariaDB from 10.5
+	Postgres                // PostgreSQL from 12
+	SQLite                  // SQLite from 3.35
+)
+
+// String returns the name of the database.
+func (d Dialect) String() string {
+	switch d {
+	case MySQL:
+		return "MySQL"
+	case Postgres:
+		return "PostgreSQL"
+	case SQLite:
+		return "SQLite"
+	}
+	return "unknown"
+}
+
+// drivers are the types of well-known drivers. One that is wrapped, to trace it,
+// has another, and then the caller must say.
+var drivers = map[string]Dialect{
+	"*mysql.MySQLDriver":    MySQL,    // github.com/go-sql-driver/mysql
+	"*stdlib.Driver":        Postgres, // github.com/jackc/pgx/v5/stdlib
+	"*pq.Driver":            Postgres, // github.com/lib/pq
+	"*sqlite.Driver":        SQLite,   // modernc.org/sqlite
+	"*sqlite3.SQLiteDriver": SQLite,   // github.com/mattn/go-sqlite3
+}
+
+func detect(db *sql.DB) (Dialect, error) {
+	name := fmt.Sprintf("%T", db.Driver())
+	d := drivers[strings.Replace(name, "pq.driverWrapper", "*pq.Driver", 1)]
+	if d == Detect {
+		return d, fmt.Errorf("sqllock: New does not know the database of driver %s; set Options.Dialect", name)
+	}
+	return d, nil
+}
+
+// clock is the database's own, in µs since 1970 in UTC, whatever time zone server
+// or session are in. In MySQL it is that of the statement's begin, and goes by
+// UTC_TIMESTAMP because UNIX_TIMESTAMP(NOW()) passes through local time, of which
+// an hour comes twice a year. SQLite's has whole milliseconds.
+func (d Dialect) clock() string {
+	switch d {
+	case MySQL:
+		return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+	case Postgres:
+		return "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+	default:
+		return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
+	}
+}
+
+// quoted returns a table's name, validated before, as an identifier.
+func (d Dialect) quoted(table string) string {
+	quote := `"`
+	if d == MySQL {
+		quote = "`"
+	}
+	return quote + strings.ReplaceAll(table, ".", quote+"."+quote) + quote
+}
+
+// statements are those that a Backend needs.
+type statements struct {
+	acquire, refusal, look, release, undo, bury *template
+	now                                         map[string]string // macros where the clock is read afresh
+	renewing                                    compiled
+}
+
+// statements compiles the statements on table. With notify, what frees a lock also
+// calls the next in its queue.
+func (d Dialect) statements(table string, notify bool) *statements {
+	macros := d.macros(table)
+	now := func(clock string) map[string]string {
+		with := map[string]string{"now": clock}
+		for name, macro := range macros {
+			with[name] = macro
+		}
+		return with
+	}
+	afresh := now("{clock}")
+	s := &statements{
+		look:    d.compile(source("look.sql"), afresh, 3),
+		refusal: d.compile(source("refusal.sql"), afresh, 1),
+		now:     afresh,
+	}
+	if d == MySQL {
+		s.acquire = d.compile(source("acquire_mysql.sql"), afresh, 0)
+	} else {
+		s.acquire = d.compile(source("acquire.sql"), now("(excluded.expires - {ttl})"), 1)
+	}
+	freeing := func(file string) *template {
+		if !notify {
+			return d.compile(source(file), afresh, 0)
+		}
+		return d.compile(strings.Replace(source("notify.sql"), "{freeing}", source(file), 1), afresh, 2)
+	}
+	s.release, s.undo, s.bury = freeing("release.sql"), freeing("undo.sql"), freeing("bury.sql")
+	return s
+}
+
+// macros are the expressions that the .sql files name.
+func (d Dialect) macros(table string) map[string]string {
+	m := map[string]string{
+		"table": d.quoted(table),
+		"clock": d.clock(),
+		"l":     "l.", "as": " AS l", "conflict": "ON CONFLICT (name) DO UPDATE SET",
+		"greatest": "greatest", "least": "least",
+
+		// The lock's owner is this acquisition already: a reply was lost.
+		"again": "({l}owner = {id})",
+		// This acquisition was undone: there is a tombstone.
+		"undone": "({l}undone_until > {now} AND {undoneat} > 0)",
+		// How many letters of the queue are before this process's entry.
+		"ahead": "(CASE WHEN {at} > 0 THEN {at} - 1 ELSE LENGTH({l}waiting) END)",
+		// The lock is free and it is this process's turn: since the lock became
+		// free, each that is ahead has let its time go by. (The clock may have gone
+		// back since the release, which must not make the lock look held.)
+		"turn": "({ahead} * 30000 <= CASE WHEN {l}owner = '' AND {l}expires > {now} THEN 0 ELSE {now} - {l}expires END)",
+		// How long it is until it could be, in µs.
+		"left":    "({l}expires + CASE WHEN {l}expires > {now} THEN 0 ELSE {ahead} * 30000 END - {now})",
+		"granted": "(NOT {undone} AND ({again} OR {turn}))",
+		// The caller will wait and is not in the queue.
+		"arrives": "({queue} = 1 AND {at} = 0 AND LENGTH({l}waiting) < 8000 AND NOT {undone})",
+		// The queue behind this process; whoever was before it let its turn go by.
+		"behind": "CASE WHEN {at} > 0 THEN SUBSTR({l}waiting, {at} + 17) ELSE '' END",
+	}
+	switch d {
+	case MySQL:
+		m["l"], m["as"], m["conflict"] = "", "", "ON DUPLICATE KEY UPDATE"
+		m["at"], m["undoneat"], m["leaverat"] = "LOCATE({me}, waiting)", "LOCATE({mark}, undone)", "LOCATE({leaver}, waiting)"
+		m["last16k"] = "RIGHT(CONCAT(CASE WHEN undone_until > {clock} THEN undone ELSE '' END, {mark}), 16000)"
+	case Postgres:
+		m["at"], m["undoneat"], m["leaverat"] = "position({me} in l.waiting)", "position({mark} in l.undone)", "position({leaver} in l.waiting)"
+		m["last16k"] = "right(CASE WHEN l.undone_until > {clock} THEN l.undone ELSE '' END || {mark}, 16000)"
+	default:
+		m["greatest"], m["least"] = "max", "min"
+		m["at"], m["undoneat"], m["leaverat"] = "instr(l.waiting, {me})", "instr(l.undone, {mark})", "instr(l.waiting, {leaver})"
+		m["last16k"] = "substr(CASE WHEN l.undone_until > {clock} THEN l.undone ELSE '' END || {mark}, -16000)"
+	}
+	return m
+}

@@ -1,0 +1,104 @@
+// Package sqllock is a lock backend on a SQL database, by database/sql alone:
+// MySQL from 8.0, MariaDB from 10.5, PostgreSQL from 12 and SQLite from 3.35, with
+// whatever driver the program has.
+//
+//	locks, err := sql.Open("pgx", dsn) // a pool of its own: see below
+//	backend, err := sqllock.New(locks)
+//	err = backend.Migrate(ctx)         // once; or run backend.DDL()
+//	locker := lock.New(backend, nil)
+//
+// # Table
+//
+// A lock is a row: owner, expiry by the database's clock, and a version, the
+// highest fencing token so far. One statement takes it if it is free, one frees it,
+// one renews a hundred. All times are the database's, in µs since 1970 in UTC:
+// no client's clock and no time zone counts. What can break exclusion is a jump of
+// the database's clock, a primary that is replaced by one that lacks its last
+// commits, and SQLite on a file system without locks.
+//
+// A process that has to wait takes its place in a queue in the row, and a lock that
+// was freed is kept for the first for half a second. On MySQL, SQLite, and
+// PostgreSQL without a [Notifier], waiting is by one poller for each key and
+// process. It looks after 1 ms, ever later, and again after 1 ms when the lock has
+// moved on, so that it costs a waiter an eighth of its wait and 50 ms at most.
+//
+// # Advisory and RowLock
+//
+// They are for excluding others who do not know of the table. They write the row
+// too, with all that Table promises between users of sqllock. Beside it a session
+// holds the lock that the others know, and a session that ends frees that at
+// once, whoever has ended it. So against those others all that is promised is that
+// the holder hears of it (lock.ErrLost) within a third of its ttl, when its session
+// is asked, on the connection itself, whether it still holds the lock. Against
+// users of sqllock the row stays until it expires.
+//
+// Each lock held has a connection for itself. A pooler that gives sessions to
+// transactions (PgBouncer in transaction mode) is found out and refused. The server
+// frees the lock of a client that vanished without a word when TCP gives up:
+// set tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a third of
+// the longest ttl. RowLock keeps a transaction open for as long as the lock is
+// held, which holds up vacuum, and must not meet idle_in_transaction_session_timeout.
+// On MySQL it is READ COMMITTED, so that rows can be made beside the one it locks.
+//
+// How others take a lock:
+//
+//	Advisory, MySQL      SELECT GET_LOCK('<key>', 10)    if it is short and plain, see [MySQLName]; for
+//	                     the whole server, whatever the schema
+//	Advisory, PostgreSQL SELECT pg_advisory_lock(('x' || left(encode(sha256('<key>'), 'hex'), 16))::bit(64)::bigint)
+//	RowLock              INSERT the key into lockgen_locks_rows unless it is there; then, in a transaction,
+//	                     SELECT 1 FROM lockgen_locks_rows WHERE name = '<key>' FOR UPDATE
+//
+// # Connections
+//
+// Acquires and releases take connections of db as they need them. Renewals have
+// one for themselves ([Options].Renewals), so that the user's own traffic can't
+// keep them waiting. It is best to give New a *sql.DB of its own: sql.Open costs
+// nothing until it is used, and then locks wait for nobody. Let it keep as many
+// connections as goroutines take locks at once (SetMaxIdleConns; two unless set):
+// a connection that is dialed costs more than a lock.
+//
+// Durability counts: a server that answers before a commit is on disk
+// (synchronous_commit=off, innodb_flush_log_at_trx_commit other than 1) may forget
+// who holds a lock when it crashes, and let the next one in.
+//
+// On SQLite set a busy timeout and WAL (_pragma=busy_timeout(5000),
+// _pragma=journal_mode(WAL)); all processes must be on one machine. A file has one
+// writer at a time; statements of one Backend take turns, in order.
+//
+// # Notifications
+//
+// With a Notifier, PostgreSQL tells waiters that it is their turn, in the statement
+// that frees the lock. On pgx:
+//
+//	type notifier string // a data source name
+//
+//	func (n notifier) Listen(ctx context.Context, channel string, ready func(), notice func(string)) error {
+//		conn, err := pgx.Connect(ctx, string(n))
+//		if err != nil {
+//			return err
+//		}
+//		defer conn.Close(context.WithoutCancel(ctx))
+//		if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+//			return err
+//		}
+//		ready()
+//		for {
+//			n, err := conn.WaitForNotification(ctx)
+//			if err != nil {
+//				return err
+//			}
+//			notice(n.Payload)
+//		}
+//	}
+//
+// # Rights
+//
+// The least that the database's user needs, beside the right to connect:
+//
+//	MySQL       GRANT SELECT, INSERT, UPDATE, DELETE ON app.lockgen_locks TO app
+//	PostgreSQL  GRANT SELECT, INSERT, UPDATE, DELETE ON lockgen_locks TO app
+//	SQLite      to write the file and its folder
+//
+// RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
+// Migrate needs the right to create tables.
+package sqllock

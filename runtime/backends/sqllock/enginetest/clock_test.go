@@ -1,0 +1,102 @@
+package enginetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// S82: times are the database's and have no zone; sessions of different zones
+// agree, and so do sessions whose assignments are made at once.
+func TestTimeZonesDoNotMatter(t *testing.T) {
+	sources := map[string][]string{
+		"mysql": {"?time_zone=%27%2B13%3A00%27", "?time_zone=%27-12%3A00%27&loc=Asia%2FTokyo&parseTime=true",
+			"?sql_mode=%27SIMULTANEOUS_ASSIGNMENT%2CSTRICT_ALL_TABLES%27", "?clientFoundRows=true", "?interpolateParams=true"},
+		"pgx": {"&timezone=Pacific/Kiritimati", "&timezone=America/New_York", "&default_transaction_isolation=serializable",
+			"&default_query_exec_mode=simple_protocol"},
+	}
+	each(t, func(v variant) bool { return v.engine != "sqlite" }, func(t *testing.T, s *site) {
+		var all []*sqllock.Backend
+		for _, source := range sources[s.driver] {
+			all = append(all, s.backendOn(s.openSource(t, s.source(s.addr)+source)))
+		}
+		last := uint64(0)
+		for i, b := range all {
+			waiter := attempt("k", time.Minute)
+			a := attempt("k", time.Minute)
+			l := acquire(t, b, a)
+			require.Greater(t, first(l), last)
+			require.InDelta(t, float64(time.Now().UnixMicro()*4), float64(first(l)), 4e6*5)
+			require.Equal(t, first(l), first(acquire(t, b, a)), "resent")
+			next := all[(i+1)%len(all)]
+			_, err := next.Acquire(t.Context(), waiter)
+			require.InDelta(t, 60, requireHeld(t, err).For.Seconds(), 5)
+			require.NoError(t, l.Renew(t.Context(), 2*time.Minute))
+			require.NoError(t, l.Release(t.Context(), first(l)))
+
+			// It is the waiter's turn, in whose queue it was.
+			_, err = b.Acquire(t.Context(), attempt("k", time.Minute))
+			require.Less(t, requireHeld(t, err).For, 600*time.Millisecond)
+			l = acquire(t, next, waiter)
+			require.Zero(t, s.number("SELECT LENGTH(waiting) - 17 FROM "+s.options.Table)) // the other one's entry
+			last = first(l)
+			require.NoError(t, l.Release(t.Context(), last))
+			time.Sleep(550 * time.Millisecond) // that one's turn
+		}
+	})
+}
+
+// Rows that nobody needs go, others stay, and tokens rise all the same.
+func TestPurge(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *site) {
+		b := s.backend()
+		var tokens []uint64
+		for i := range 30 {
+			l := acquire(t, b, attempt(fmt.Sprint("k", i), time.Minute))
+			tokens = append(tokens, first(l))
+			require.NoError(t, l.Release(t.Context(), first(l)))
+		}
+		held := acquire(t, b, attempt("held", time.Minute))
+		buried := attempt("buried", time.Minute)
+		buried.Unanswered = true
+		require.NoError(t, b.Undo(t.Context(), buried))
+		time.Sleep(1100 * time.Millisecond)
+		fresh := acquire(t, b, attempt("fresh", time.Minute))
+		require.NoError(t, fresh.Release(t.Context(), first(fresh)))
+
+		removed, err := b.Purge(t.Context(), time.Second)
+		require.NoError(t, err)
+		require.Equal(t, 30, removed)
+		require.EqualValues(t, 3, s.number("SELECT count(*) FROM "+s.options.Table))
+		if s.options.Strategy == sqllock.RowLock {
+			require.EqualValues(t, 2, s.number("SELECT count(*) FROM "+s.options.Table+"_rows"))
+		}
+		_, err = b.Acquire(t.Context(), buried)
+		require.ErrorContains(t, err, "undone")
+		for i, token := range tokens {
+			require.Greater(t, first(acquire(t, b, attempt(fmt.Sprint("k", i), time.Minute))), token)
+		}
+		require.NoError(t, held.Release(t.Context(), first(held)))
+	})
+}
+
+// A database's clock that goes back leaves no lock that was released stuck, and
+// no token behind.
+func TestClockThatGoesBack(t *testing.T) {
+	each(t, onTables, func(t *testing.T, s *site) {
+		b := s.backend()
+		l := acquire(t, b, attempt("k", time.Minute))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		// As if the release had been an hour from now.
+		s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000, version = version + 4 * 3600000000")
+		next := acquire(t, b, attempt("k", time.Minute))
+		require.Equal(t, first(l)+4*3600000000+1, first(next))
+		var lease lock.Lease = next
+		require.NoError(t, lease.Release(t.Context(), first(next)))
+	})
+}

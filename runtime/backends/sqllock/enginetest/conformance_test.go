@@ -1,0 +1,109 @@
+package enginetest
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+func TestConformance(t *testing.T) {
+	for _, v := range variants {
+		t.Run(v.String(), func(t *testing.T) { backendtest.Run(t, v.conformance(t)) })
+	}
+}
+
+// conformance is the harness of a table of its own on the shared server.
+func (v variant) conformance(t *testing.T) backendtest.Harness {
+	s := v.site(t, "")
+	open := func(t testing.TB, source string) lock.Backend {
+		db := s.openSource(t, source)
+		db.SetMaxIdleConns(6) // of which a check has two, within what it allows to a pool
+		b, err := sqllock.New(db, s.options)
+		require.NoError(t, err)
+		return b
+	}
+	h := backendtest.Harness{
+		Name:   v.String(),
+		Open:   func(t testing.TB) lock.Backend { return open(t, s.source(s.addr)) },
+		TTL:    time.Second,
+		Slack:  100 * time.Millisecond,
+		MinTTL: time.Millisecond,
+		MaxTTL: 10 * 365 * 24 * time.Hour,
+		MaxKey: 1024,
+		Remove: func(t testing.TB, key string) {
+			_, err := s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(key))
+			require.NoError(t, err)
+			if pinned(v) { // an operator frees it by ending its session
+				s.on(t).end(key)
+			}
+		},
+		Leftovers: s.leftovers,
+		Cannot: map[backendtest.Ability]string{
+			backendtest.Conflict: "a table of ours holds nothing but locks; that the table itself is another's is tested beside",
+		},
+	}
+	switch {
+	case pinned(v):
+		h.Cannot[backendtest.NetworkFaults] = "the lock of a session ends with its connection, by design, and faults cut that; frozen servers and killed sessions are tested beside"
+		h.Holds = 200 // of the connections that the server has, each takes one
+		if s.driver == "mysql" {
+			h.Cannot[backendtest.FlatHolds] = "a lock has a connection for itself, by design, and the driver a goroutine for each connection"
+		}
+	case s.driver == "sqlite":
+		h.Cannot[backendtest.NetworkFaults] = "a file in this machine has no network that could fail"
+		h.Parallel = 1 // all writes to a file are one after the other
+		h.Holds = 200
+	default:
+		h.OpenFaulty = func(t testing.TB) (lock.Backend, backendtest.Faults) {
+			network := backendtest.NewNetwork(t)
+			return open(t, s.source(network.Addr(s.addr))), network
+		}
+	}
+	return h
+}
+
+// leftovers returns the names of locks that are held or waited for, in the table or
+// by a session.
+func (s *site) leftovers(t testing.TB, prefix string) (kept []string) {
+	now := map[string]string{
+		"mysql":  "UNIX_TIMESTAMP() * 1000000",
+		"pgx":    "extract(epoch FROM now()) * 1000000",
+		"sqlite": "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
+	}[s.driver]
+	s = s.on(t)
+	for _, name := range s.names(prefix, "owner <> '' AND expires > "+now+" OR waiting <> ''") {
+		kept = append(kept, name+" in the table")
+	}
+	if s.options.Strategy != sqllock.Table {
+		for _, name := range s.names(prefix, "1 = 1") {
+			if s.hasRawLock(name) {
+				kept = append(kept, name+" by a session")
+			}
+		}
+	}
+	return kept
+}
+
+// names returns the names that begin with prefix, of the table's rows for which
+// condition is true.
+func (s *site) names(prefix, condition string) (all []string) {
+	s.t.Helper()
+	rows, err := s.db.QueryContext(s.t.Context(), "SELECT name FROM "+s.options.Table+" WHERE "+condition)
+	require.NoError(s.t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var name []byte
+		require.NoError(s.t, rows.Scan(&name))
+		if bytes.HasPrefix(name, []byte(prefix)) {
+			all = append(all, string(name))
+		}
+	}
+	require.NoError(s.t, rows.Err())
+	return all
+}

@@ -1,0 +1,146 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
+)
+
+// watched is a database's own driver. It counts the statements that are under way
+// at once, and can be told to mind no context.
+type watched struct {
+	own    driver.Driver
+	source string
+
+	mu        sync.Mutex
+	stuck     chan struct{} // unless nil, statements wait for it to be closed
+	now, most int           // statements under way
+}
+
+// watched returns a pool whose driver is.
+func (s *site) watched() (*watched, *sql.DB) {
+	w := &watched{own: s.db.Driver(), source: s.source(s.addr)}
+	db := sql.OpenDB(w)
+	s.t.Cleanup(func() { require.NoError(s.t, db.Close()) })
+	return w, db
+}
+
+func (w *watched) Driver() driver.Driver { return w.own }
+
+func (w *watched) Connect(context.Context) (driver.Conn, error) {
+	conn, err := w.own.Open(w.source)
+	return &watchedConn{conn, w}, err
+}
+
+// stick has statements from now on end when loose is called, and not before.
+func (w *watched) stick() (loose func()) {
+	stuck := make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stuck = stuck
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.stuck = nil
+		close(stuck)
+	})
+}
+
+func (w *watched) begin() (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if stuck := w.stuck; stuck != nil {
+		w.mu.Unlock()
+		<-stuck
+		w.mu.Lock()
+	}
+	w.now++
+	w.most = max(w.most, w.now)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.now--
+	}
+}
+
+type watchedConn struct {
+	driver.Conn
+	w *watched
+}
+
+func (c *watchedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
+	defer c.w.begin()()
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
+}
+
+func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
+	defer c.w.begin()()
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
+}
+
+// A driver that minds no context keeps nobody: a call ends with its context.
+func TestStuckDriverKeepsNobody(t *testing.T) {
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	each(t, nil, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		b := s.backendOn(db)
+		l := acquire(t, b, attempt("k", time.Minute))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		held := acquire(t, b, attempt("held", time.Minute))
+		loose := w.stick()
+		t.Cleanup(loose)
+		ends := func(what string, call func(ctx context.Context) error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			begin, done := time.Now(), make(chan error, 1)
+			go func() { done <- call(ctx) }()
+			select {
+			case err := <-done:
+				require.ErrorIs(t, err, context.DeadlineExceeded, what)
+			case <-time.After(3 * time.Second):
+			}
+			require.Less(t, time.Since(begin), 300*time.Millisecond+meter.Since(begin), what)
+		}
+		a := attempt("k", time.Minute)
+		ends("Acquire", func(ctx context.Context) error { _, err := b.Acquire(ctx, a); return err })
+		ends("Undo", func(ctx context.Context) error { return b.Undo(ctx, a) })
+		ends("Renew", func(ctx context.Context) error { return held.Renew(ctx, time.Minute) })
+		ends("Release", func(ctx context.Context) error { return held.Release(ctx, first(held)) })
+		loose()
+		require.NoError(t, b.Undo(t.Context(), a))
+	})
+}
+
+// SQLite has one writer at a time, and who finds it busy looks again after a while;
+// so a Backend does not have its own statements meet.
+func TestStatementsOnAFileTakeTurns(t *testing.T) {
+	s := variant{engine: "sqlite"}.site(t, "")
+	w, db := s.watched()
+	b := s.backendOn(db)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for j := range 5 {
+				a := attempt(fmt.Sprint("k", i, j), time.Minute)
+				l, err := b.Acquire(t.Context(), a)
+				if err == nil {
+					err = l.Release(t.Context(), first(l))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 1, w.most)
+}

@@ -1,0 +1,253 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// S24, S33: with a server that has stopped, calls end with their contexts, a
+// holder hears of the end of its lease from its own clock, and nothing stays.
+func TestFrozenServer(t *testing.T) {
+	servers := map[string]func(testing.TB, ...string) *testserver.Instance{
+		"mariadb": testserver.StartMySQL, "postgres": testserver.StartPostgres,
+	}
+	frozen := func(v variant) bool { return served(v) && v.strategy != sqllock.RowLock }
+	for _, v := range variants { // one after the other: it bounds how long calls take
+		if !frozen(v) {
+			continue
+		}
+		t.Run(v.String(), func(t *testing.T) {
+			i := servers[v.engine](t)
+			s := v.site(t, i.Addr())
+			l := s.locker(nil)
+			const ttl = time.Second
+			ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: ttl}, "k")
+			require.NoError(t, err)
+			stop, resume := s.freezer(i)
+			stop()
+			frozen := time.Now()
+			soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, _, err = l.Acquire(soon, nil, "other")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Less(t, time.Since(frozen), 300*time.Millisecond)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+			require.Less(t, time.Since(frozen), ttl+100*time.Millisecond)
+			held.Release(&err)
+			resume()
+			require.Eventually(t, func() bool {
+				return l.Do(t.Context(), &lock.Policy{Wait: time.Second}, "other", func(context.Context) error { return nil }) == nil
+			}, 5*time.Second, 10*time.Millisecond)
+		})
+	}
+}
+
+// freezer returns what stops all processes of the server of s, and what lets them
+// go on: PostgreSQL has one for each session.
+func (s *site) freezer(i *testserver.Instance) (stop, resume func()) {
+	if s.driver == "mysql" {
+		s.t.Cleanup(i.Cont)
+		return i.Stop, i.Cont
+	}
+	rows, err := s.db.QueryContext(s.t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")
+	require.NoError(s.t, err)
+	var sessions []int
+	for rows.Next() {
+		var pid int
+		require.NoError(s.t, rows.Scan(&pid))
+		sessions = append(sessions, pid)
+	}
+	require.NoError(s.t, rows.Close())
+	resume = func() {
+		for _, pid := range sessions {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+		i.Cont()
+	}
+	s.t.Cleanup(resume)
+	return func() {
+		for _, pid := range sessions {
+			require.NoError(s.t, syscall.Kill(pid, syscall.SIGSTOP))
+		}
+		i.Stop()
+	}, resume
+}
+
+// A lock in a row outlasts its server's restart; one in a session does not, and
+// its holder hears of it. Tokens go on rising.
+func TestServerRestart(t *testing.T) {
+	t.Parallel()
+	// Commits must reach the system before they are answered, or a server that is
+	// killed forgets them, and with them who holds what.
+	start := map[string]func(t *testing.T) *testserver.Instance{
+		"mariadb": func(t *testing.T) *testserver.Instance {
+			return testserver.StartMySQL(t, "--innodb-flush-log-at-trx-commit=2")
+		},
+		"postgres": func(t *testing.T) *testserver.Instance {
+			return testserver.StartPostgres(t, "-c", "synchronous_commit=on")
+		},
+	}
+	sideBySide(t, served, func(t *testing.T, v variant) {
+		i := start[v.engine](t)
+		s := v.site(t, i.Addr())
+		l := s.locker(nil)
+		ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: 6 * time.Second}, "k")
+		require.NoError(t, err)
+		before, _ := lock.Token(ctx)
+		i.Restart()
+		time.Sleep(2500 * time.Millisecond) // a renewal has gone by
+		if onTables(v) {
+			require.NoError(t, lock.Check(ctx))
+			held.Release(&err)
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
+			held.Release(&err)
+		}
+		ctx, next, err := s.locker(nil).Acquire(t.Context(), nil, "k")
+		require.NoError(t, err)
+		after, _ := lock.Token(ctx)
+		require.Greater(t, after, before)
+		next.Release(&err)
+		require.NoError(t, err)
+	})
+}
+
+// G11: renewals do not wait for the user's own traffic, which has all other
+// connections of the pool.
+func TestRenewalsHaveTheirConnection(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		if s.driver == "sqlite" {
+			s.sqliteTraffic()
+			return
+		}
+		db := s.open(t, s.addr)
+		db.SetMaxOpenConns(3)
+		l := lockerOn(t, s.backendOn(db), nil)
+		ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: 1500 * time.Millisecond}, "k")
+		require.NoError(t, err)
+		sleep := map[string]string{"mysql": "DO SLEEP(3)", "pgx": "SELECT pg_sleep(3)"}[s.driver]
+		busy, end := context.WithCancel(t.Context())
+		var traffic sync.WaitGroup
+		for range 6 {
+			traffic.Go(func() { _, _ = db.ExecContext(busy, sleep) })
+		}
+		time.Sleep(2500 * time.Millisecond)
+		require.NoError(t, lock.Check(ctx))
+		end()
+		traffic.Wait()
+		held.Release(&err)
+		require.NoError(t, err)
+	})
+}
+
+// sqliteTraffic is the same for readers, who hold up nobody in WAL.
+func (s *site) sqliteTraffic() {
+	t := s.t
+	db := s.open(t, s.addr)
+	db.SetMaxOpenConns(3)
+	l := lockerOn(t, s.backendOn(db), nil)
+	ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: 1500 * time.Millisecond}, "k")
+	require.NoError(t, err)
+	time.Sleep(50 * time.Millisecond) // the renewals' connection is taken beside
+	for range 2 {
+		rows, err := db.QueryContext(t.Context(), "SELECT name FROM "+s.options.Table)
+		require.NoError(t, err)
+		defer rows.Close()
+	}
+	time.Sleep(2500 * time.Millisecond)
+	require.NoError(t, lock.Check(ctx))
+	held.Release(&err)
+	require.NoError(t, err)
+}
+
+// S84: whoever loses a deadlock, or waits too long for a row, is not told that
+// the lock is held, or lost: the statement is sent again.
+func TestDeadlocksAreRetried(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return onTables(v) && v.engine != "sqlite" }, func(t *testing.T, s *site) {
+		b := s.backend()
+		leases := []lock.Lease{acquire(t, b, attempt("a", time.Minute)), acquire(t, b, attempt("b", time.Minute))}
+		for range 3 {
+			tx, err := s.db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			touch := func(key string) {
+				_, _ = tx.ExecContext(t.Context(), "UPDATE "+s.options.Table+" SET acquired = acquired + 1 WHERE name = "+s.param(1), []byte(key))
+			}
+			touch("b")
+			done := make(chan []error, 1)
+			go func() {
+				done <- b.RenewAll(t.Context(), leases, []time.Duration{time.Minute, time.Minute})
+			}()
+			time.Sleep(50 * time.Millisecond) // it has a and waits for b
+			touch("a")
+			_ = tx.Rollback()
+			require.Equal(t, []error{nil, nil}, <-done)
+		}
+	})
+}
+
+func TestBusyFileIsRetried(t *testing.T) {
+	s := variant{"sqlite", sqllock.Table}.site(t, "")
+	db := s.openSource(t, "file:"+s.addr+"?_pragma=busy_timeout(0)")
+	b := s.backendOn(db)
+	conn, err := s.db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	time.AfterFunc(300*time.Millisecond, func() { _, _ = conn.ExecContext(context.Background(), "ROLLBACK") })
+	begin := time.Now()
+	l := acquire(t, b, attempt("k", time.Minute))
+	require.Greater(t, time.Since(begin), 250*time.Millisecond)
+	require.NoError(t, l.Release(t.Context(), first(l)))
+
+	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = b.Acquire(ctx, attempt("k", time.Minute))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = conn.ExecContext(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+}
+
+// Cost: 300 locks are renewed by a handful of statements a period.
+func TestRenewalsGoInBatches(t *testing.T) {
+	t.Parallel()
+	i := testserver.StartMySQL(t)
+	s := variant{"mariadb", sqllock.Table}.site(t, i.Addr())
+	l := s.locker(nil)
+	const n, ttl = 300, 3 * time.Second
+	var entering sync.WaitGroup
+	for w := range 8 {
+		entering.Go(func() {
+			for k := w; k < n; k += 8 {
+				_, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: ttl}, fmt.Sprint("k", k))
+				require.NoError(t, err)
+				t.Cleanup(func() { held.Release(&err) })
+			}
+		})
+	}
+	entering.Wait()
+	updates := func() int64 {
+		return s.number("SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'COM_UPDATE'")
+	}
+	time.Sleep(2 * ttl / 3)
+	before := updates()
+	time.Sleep(2 * ttl / 3) // two periods
+	require.LessOrEqual(t, updates()-before, int64(2*(n/100)+4))
+	require.GreaterOrEqual(t, updates()-before, int64(n/100))
+}

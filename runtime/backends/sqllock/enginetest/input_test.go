@@ -1,0 +1,143 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// fails returns what a Locker on db says at once of an acquire.
+func fails(t *testing.T, db *sql.DB, o sqllock.Options) error {
+	t.Helper()
+	b, err := sqllock.New(db, o)
+	require.NoError(t, err)
+	begin := time.Now()
+	err = lockerOn(t, b, nil).Do(t.Context(), nil, "k", func(context.Context) error { return nil })
+	require.Less(t, time.Since(begin), 2*time.Second)
+	return err
+}
+
+func TestMissingTable(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *site) {
+		o := s.options
+		o.Table = newTable()
+		err := fails(t, s.open(t, s.addr), o)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorContains(t, err, "Migrate")
+		require.ErrorContains(t, err, "CREATE TABLE IF NOT EXISTS")
+		require.ErrorContains(t, err, o.Table)
+	})
+}
+
+// A table of that name is there, but it is somebody else's.
+func TestForeignTable(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *site) {
+		for _, columns := range []string{"(id INTEGER PRIMARY KEY, data INTEGER)", "(name INTEGER PRIMARY KEY, owner INTEGER)"} {
+			o := s.options
+			o.Table = newTable()
+			s.exec("CREATE TABLE " + o.Table + " " + columns)
+			err := fails(t, s.open(t, s.addr), o)
+			require.ErrorIs(t, err, lock.ErrConflict)
+			require.ErrorContains(t, err, o.Table)
+			require.Zero(t, s.number("SELECT count(*) FROM "+o.Table))
+		}
+	})
+}
+
+func TestAbsentServerAndWrongLogin(t *testing.T) {
+	nowhere := net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Port(t)))
+	for _, v := range variants {
+		if v.engine == "sqlite" {
+			continue
+		}
+		t.Run(v.String(), func(t *testing.T) {
+			s := v.site(t, "")
+			err := fails(t, s.openSource(t, s.source(nowhere)), s.options)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorContains(t, err, nowhere)
+
+			if s.driver == "mysql" {
+				err = fails(t, s.openSource(t, "root:wrong@tcp("+s.addr+")/lockgen"), s.options)
+				require.ErrorContains(t, err, "check user and password")
+				err = fails(t, s.openSource(t, "root@tcp("+s.addr+")/absent"), s.options)
+			} else {
+				err = fails(t, s.openSource(t, "postgres://nobody@"+s.addr+"/postgres"), s.options)
+				require.ErrorContains(t, err, "check user and password")
+				err = fails(t, s.openSource(t, "postgres://lockgen@"+s.addr+"/absent"), s.options)
+			}
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorContains(t, err, "no such database")
+		})
+	}
+}
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	db := engines["sqlite"].open(t, engines["sqlite"].shared(t))
+	for says, o := range map[string]sqllock.Options{
+		"no strategy RowLock":   {Strategy: sqllock.RowLock},
+		"no strategy Advisory":  {Strategy: sqllock.Advisory},
+		"no plain name":         {Table: "locks; DROP TABLE users"},
+		"sends no notification": {Notifier: pgNotifier("")},
+		"no Dialect 9":          {Dialect: 9},
+		"no Strategy 9":         {Strategy: 9},
+	} {
+		_, err := sqllock.New(db, o)
+		require.ErrorContains(t, err, says)
+	}
+	_, err := sqllock.New(nil)
+	require.ErrorContains(t, err, "nil")
+	b, err := sqllock.New(db)
+	require.NoError(t, err)
+	_, err = b.Acquire(t.Context(), attempt("k", 11*365*24*time.Hour))
+	require.ErrorIs(t, err, lock.ErrInvalid)
+	_, err = b.Purge(t.Context(), 0)
+	require.ErrorIs(t, err, lock.ErrInvalid)
+	require.NoError(t, b.Close())
+}
+
+// The least rights that the documentation names are enough; without them the
+// error says which.
+func TestLeastRights(t *testing.T) {
+	each(t, func(v variant) bool { return v.engine != "sqlite" }, func(t *testing.T, s *site) {
+		user := "user_" + s.options.Table[len(s.options.Table)-8:]
+		source := "postgres://" + user + "@" + s.addr + "/postgres"
+		grantee := user
+		if s.driver == "mysql" {
+			grantee = "'" + user + "'@'%'"
+			source = user + "@tcp(" + s.addr + ")/lockgen"
+			s.exec("CREATE USER " + grantee)
+			s.exec("CREATE TABLE IF NOT EXISTS something (id INT)")
+			s.exec("GRANT SELECT ON something TO " + grantee) // may connect, no more
+		} else {
+			s.exec("CREATE USER " + grantee)
+		}
+		err := fails(t, s.openSource(t, source), s.options)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorContains(t, err, "needs SELECT, INSERT, UPDATE and DELETE")
+
+		s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON " + s.options.Table + " TO " + grantee)
+		if s.options.Strategy == sqllock.RowLock {
+			s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON " + s.options.Table + "_rows TO " + grantee)
+		}
+		b, err := sqllock.New(s.openSource(t, source), s.options)
+		require.NoError(t, err)
+		a := attempt("k", time.Minute)
+		l := acquire(t, b, a)
+		require.NoError(t, l.Renew(t.Context(), time.Minute))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		a.Unanswered = true
+		require.NoError(t, b.Undo(t.Context(), a))
+		_, err = b.Purge(t.Context(), time.Second)
+		require.NoError(t, err)
+		require.NoError(t, b.Close())
+	})
+}

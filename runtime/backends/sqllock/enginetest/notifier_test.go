@@ -1,0 +1,84 @@
+package enginetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// pgNotifier is the Notifier of the documentation.
+type pgNotifier string
+
+func (n pgNotifier) Listen(ctx context.Context, channel string, ready func(), notice func(string)) error {
+	conn, err := pgx.Connect(ctx, string(n))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{channel}.Sanitize()); err != nil {
+		return err
+	}
+	ready()
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		notice(n.Payload)
+	}
+}
+
+// A waiter that listens looks at nothing until it is called; and a connection
+// that was lost is made anew, with a look at once.
+func TestNotifierWakes(t *testing.T) {
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	name := s.source(s.addr) + "&application_name=" + s.options.Table
+	s.options.Notifier = pgNotifier(name)
+	one, other := s.locker(nil), s.locker(nil)
+	for range 3 {
+		_, held, err := one.Acquire(t.Context(), nil, "k")
+		require.NoError(t, err)
+		got := make(chan time.Time, 1)
+		go func() {
+			_ = other.Do(context.Background(), nil, "k", func(context.Context) error {
+				got <- time.Now()
+				return nil
+			})
+		}()
+		listening := func() bool {
+			return s.number("SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", s.options.Table) > 0
+		}
+		require.Eventually(t, listening, 5*time.Second, 5*time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		before := s.number("SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_tables WHERE relname = $1", s.options.Table)
+		time.Sleep(500 * time.Millisecond) // less than until the Locker itself looks
+		after := s.number("SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_tables WHERE relname = $1", s.options.Table)
+		require.LessOrEqual(t, after-before, int64(3), "a waiter polls, though it listens")
+		freed := time.Now()
+		held.Release(&err)
+		require.NoError(t, err)
+		require.Less(t, (<-got).Sub(freed), 300*time.Millisecond)
+		s.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", s.options.Table)
+		require.Eventually(t, func() bool { return one.Do(t.Context(), nil, "k", func(context.Context) error { return nil }) == nil },
+			5*time.Second, 5*time.Millisecond)
+	}
+}
+
+// A Notifier that can't connect costs a second, and then the waiter polls.
+func TestDeafNotifierPolls(t *testing.T) {
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	s.options.Notifier = pgNotifier("postgres://lockgen@" + s.addr + "/absent")
+	one, other := s.locker(nil), s.locker(nil)
+	_, held, err := one.Acquire(t.Context(), nil, "k")
+	require.NoError(t, err)
+	time.AfterFunc(1500*time.Millisecond, func() { held.Release(&err) })
+	begin := time.Now()
+	require.NoError(t, other.Do(t.Context(), &lock.Policy{}, "k", func(context.Context) error { return nil }))
+	require.Less(t, time.Since(begin), 2*time.Second)
+}

@@ -1,0 +1,356 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// others is a client that knows of the raw lock only.
+type others struct {
+	s    *site
+	conn *sql.Conn
+}
+
+func (s *site) others() *others {
+	conn, err := s.db.Conn(s.t.Context())
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return &others{s, conn}
+}
+
+// try takes the raw lock of key if it is free.
+func (o *others) try(key string) bool {
+	o.s.t.Helper()
+	ctx := o.s.t.Context()
+	var got int
+	var err error
+	switch {
+	case o.s.options.Strategy == sqllock.RowLock:
+		rows := o.s.options.Table + "_rows"
+		if o.s.number("SELECT count(*) FROM "+rows+" WHERE name = "+o.s.param(1), []byte(key)) == 0 {
+			_, err = o.conn.ExecContext(ctx, "INSERT INTO "+rows+" (name) VALUES ("+o.s.param(1)+")", []byte(key))
+			require.NoError(o.s.t, err)
+		}
+		_, err = o.conn.ExecContext(ctx, "START TRANSACTION")
+		require.NoError(o.s.t, err)
+		err = o.conn.QueryRowContext(ctx, "SELECT 1 FROM "+rows+" WHERE name = "+o.s.param(1)+" FOR UPDATE NOWAIT", []byte(key)).Scan(&got)
+		if err != nil {
+			o.free(key)
+			return false
+		}
+	case o.s.driver == "mysql":
+		err = o.conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", sqllock.MySQLName(key)).Scan(&got)
+	default:
+		err = o.conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)::int", sqllock.PostgresKey(key)).Scan(&got)
+	}
+	require.NoError(o.s.t, err)
+	return got == 1
+}
+
+func (o *others) free(key string) {
+	o.s.t.Helper()
+	text, args := "ROLLBACK", []any(nil)
+	switch {
+	case o.s.options.Strategy == sqllock.RowLock:
+	case o.s.driver == "mysql":
+		text, args = "DO RELEASE_LOCK(?)", []any{sqllock.MySQLName(key)}
+	default:
+		text, args = "SELECT pg_advisory_unlock($1)", []any{sqllock.PostgresKey(key)}
+	}
+	_, err := o.conn.ExecContext(o.s.t.Context(), text, args...)
+	require.NoError(o.s.t, err)
+}
+
+// requireFree requires that others can have key's raw lock, soon: the server may
+// still have to notice that a session has ended.
+func (s *site) requireFree(key string) {
+	s.t.Helper()
+	o := s.others()
+	require.Eventually(s.t, func() bool { return o.try(key) }, 5*time.Second, 5*time.Millisecond)
+	o.free(key)
+	require.NoError(s.t, o.conn.Close())
+}
+
+// sessions returns those that hold the raw lock of key.
+func (s *site) sessions(key string) []int64 {
+	s.t.Helper()
+	switch {
+	case s.options.Strategy == sqllock.RowLock:
+		return s.lockersOfRow(key)
+	case s.driver == "mysql":
+		name := sqllock.MySQLName(key)
+		ids := s.numbers("SELECT COALESCE(IS_USED_LOCK(?), 0)", name)
+		return slices.DeleteFunc(ids, func(id int64) bool { return id == 0 }) // of nobody
+	default:
+		return s.numbers("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = $1",
+			sqllock.PostgresKey(key))
+	}
+}
+
+// lockersOfRow waits for key's row to see whom it waits for: no database shows who
+// has locked which row, but both show who is in whose way.
+func (s *site) lockersOfRow(key string) (ids []int64) {
+	s.t.Helper()
+	self := map[string]string{"mysql": "SELECT CONNECTION_ID()", "pgx": "SELECT pg_backend_pid()"}[s.driver]
+	ahead := map[string]string{
+		"mysql": "SELECT DISTINCT b.trx_mysql_thread_id FROM information_schema.innodb_lock_waits w" +
+			" JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id" +
+			" JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id WHERE r.trx_mysql_thread_id = ?",
+		"pgx": "SELECT unnest(pg_blocking_pids($1))",
+	}[s.driver]
+	conn, err := s.db.Conn(s.t.Context())
+	require.NoError(s.t, err)
+	defer conn.Close()
+	var me int64
+	require.NoError(s.t, conn.QueryRowContext(s.t.Context(), self).Scan(&me))
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		_, _ = conn.ExecContext(s.t.Context(), "SELECT 1 FROM "+s.options.Table+"_rows WHERE name = "+s.param(1)+" FOR UPDATE", []byte(key))
+	}()
+	defer func() { <-waited }()
+	looking.Lock()
+	defer looking.Unlock()
+	for {
+		select {
+		case <-waited: // nobody has it
+			return nil
+		case <-time.After(lookEvery):
+		}
+		if ids = s.numbers(ahead, me); len(ids) > 0 {
+			s.kill(me)
+			return ids
+		}
+	}
+}
+
+// InnoDB shows who waits for whom as it was at some time, and anew only to whoever
+// asks after nobody has asked for 100 ms.
+const lookEvery = 120 * time.Millisecond
+
+var looking sync.Mutex
+
+// hasRawLock reports whether a session holds the raw lock of key.
+func (s *site) hasRawLock(key string) bool {
+	s.t.Helper()
+	if s.options.Strategy == sqllock.Advisory {
+		return len(s.sessions(key)) > 0
+	}
+	from := " FROM " + s.options.Table + "_rows WHERE name = " + s.param(1)
+	there := s.number("SELECT count(*)"+from, []byte(key)) > 0
+	return there && len(s.numbers("SELECT 1"+from+" FOR UPDATE SKIP LOCKED", []byte(key))) == 0
+}
+
+// numbers returns the first column of what a query of the test's own yields.
+func (s *site) numbers(query string, args ...any) (all []int64) {
+	s.t.Helper()
+	rows, err := s.db.QueryContext(s.t.Context(), query, args...)
+	require.NoError(s.t, err, query)
+	defer rows.Close()
+	for rows.Next() {
+		var n int64
+		require.NoError(s.t, rows.Scan(&n))
+		all = append(all, n)
+	}
+	require.NoError(s.t, rows.Err())
+	return all
+}
+
+// end ends the session that holds the raw lock of key, if one does, and waits for
+// the server to have freed it.
+func (s *site) end(key string) {
+	s.t.Helper()
+	for ids := s.sessions(key); len(ids) > 0; ids = s.sessions(key) {
+		for _, id := range ids {
+			_ = s.terminate(id) // it may have ended by itself
+		}
+	}
+}
+
+func (s *site) kill(session int64) {
+	s.t.Helper()
+	require.NoError(s.t, s.terminate(session))
+}
+
+func (s *site) terminate(session int64) error {
+	text, args := "SELECT pg_terminate_backend($1)", []any{session}
+	if s.driver == "mysql" {
+		text, args = fmt.Sprintf("KILL %d", session), nil
+	}
+	_, err := s.db.ExecContext(s.t.Context(), text, args...)
+	return err
+}
+
+// S77: whoever holds a lock by a connection that is killed hears of it within a
+// third of the ttl, and a successor of ours still waits for the row's expiry.
+func TestKilledConnectionIsHeardOf(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		const ttl = 3 * time.Second
+		l := s.locker(nil)
+		ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: ttl}, "k")
+		require.NoError(t, err)
+		first, _ := lock.Token(ctx)
+		time.Sleep(ttl / 6)
+		sessions := s.sessions("k")
+		require.Len(t, sessions, 1)
+		killed := time.Now()
+		s.kill(sessions[0])
+		s.requireFree("k") // for others it is, at once
+		select {
+		case <-ctx.Done():
+		case <-time.After(ttl):
+		}
+		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+		require.Less(t, time.Since(killed), ttl/3+500*time.Millisecond)
+		require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
+
+		ctx, next, err := s.locker(nil).Acquire(t.Context(), &lock.Policy{TTL: ttl}, "k")
+		require.NoError(t, err)
+		require.Greater(t, time.Since(killed), ttl*2/3-ttl/6-100*time.Millisecond, "the row has not expired")
+		second, _ := lock.Token(ctx)
+		require.Greater(t, second, first)
+		next.Release(&err)
+		require.NoError(t, err)
+		held.Release(&err)
+		require.ErrorIs(t, err, lock.ErrLost)
+	})
+}
+
+// S78: a connection that goes back to the pool holds nothing.
+func TestPoolGetsNoSessionLock(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		db := s.open(t, s.addr)
+		b, err := sqllock.New(db, s.options)
+		require.NoError(t, err)
+		for i := range 5 {
+			l := acquire(t, b, attempt("k", time.Minute))
+			require.Len(t, s.sessions("k"), 1)
+			require.False(t, s.others().try("k"))
+			require.NoError(t, l.Release(t.Context(), first(l)), i)
+			s.requireFree("k")
+		}
+		// Given up while the raw lock was to be had.
+		for range 20 {
+			a := attempt("k", time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+attempts.Load()%5)*time.Millisecond)
+			if l, err := b.Acquire(ctx, a); err == nil {
+				require.NoError(t, l.Release(t.Context(), first(l)))
+			} else {
+				require.NoError(t, b.Undo(t.Context(), a))
+			}
+			cancel()
+			s.requireFree("k")
+		}
+		// Left behind by whoever closes.
+		acquire(t, b, attempt("k", time.Minute))
+		require.NoError(t, b.Close())
+		s.requireFree("k")
+		require.Zero(t, db.Stats().InUse)
+	})
+}
+
+// S80: no two locks share a connection, not even of one process.
+func TestEachLockHasItsSession(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.Advisory }, func(t *testing.T, s *site) {
+		b := s.backend()
+		one, two := acquire(t, b, attempt("one", time.Minute)), acquire(t, b, attempt("two", time.Minute))
+		require.NotEqual(t, s.sessions("one"), s.sessions("two"))
+		_, err := b.Acquire(t.Context(), attempt("one", time.Minute))
+		requireHeld(t, err)
+		require.NoError(t, one.Release(t.Context(), first(one)))
+		require.NoError(t, two.Release(t.Context(), first(two)))
+	})
+}
+
+// Others who take the raw lock by the name that the documentation gives exclude
+// us, we them, and their release is noticed.
+func TestOthersAreExcluded(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		l, o := s.locker(nil), s.others()
+		require.True(t, o.try("seckill:1"))
+		err := l.Do(t.Context(), &lock.Policy{Try: true}, "seckill:1", func(context.Context) error { return nil })
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+
+		freed := make(chan time.Time, 1)
+		time.AfterFunc(500*time.Millisecond, func() {
+			freed <- time.Now()
+			o.free("seckill:1")
+		})
+		require.NoError(t, l.Do(t.Context(), nil, "seckill:1", func(context.Context) error {
+			require.Less(t, time.Since(<-freed), 500*time.Millisecond)
+			require.False(t, o.try("seckill:1"))
+			return nil
+		}))
+		require.True(t, o.try("seckill:1"))
+		o.free("seckill:1")
+	})
+}
+
+// S81: a server that ends idle sessions does not end those of locks, whose
+// renewals are heard on each.
+func TestIdleSessionsAreKeptAlive(t *testing.T) {
+	t.Parallel()
+	servers := map[string]func() string{
+		"mariadb": func() string { return testserver.StartMySQL(t, "--wait-timeout=2").Addr() },
+		"postgres": func() string {
+			return testserver.StartPostgres(t, "-c", "idle_session_timeout=2s", "-c", "idle_in_transaction_session_timeout=2s").Addr()
+		},
+	}
+	addrs := map[string]string{}
+	for engine, start := range servers {
+		addrs[engine] = start()
+	}
+	sideBySide(t, served, func(t *testing.T, v variant) {
+		s := v.site(t, addrs[v.engine])
+		ctx, held, err := s.locker(nil).Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, "k")
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, lock.Check(ctx))
+		held.Release(&err)
+		require.NoError(t, err)
+	})
+}
+
+// Whoever has lost a lock does not release it; what its session holds ends with the
+// lease all the same.
+func TestSessionLockEndsWithItsLease(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		db := s.open(t, s.addr)
+		b := s.backendOn(db)
+		a := attempt("k", 1500*time.Millisecond)
+		acquire(t, b, a)
+		l := acquire(t, b, a) // resent: the later one counts
+		require.NoError(t, l.Renew(t.Context(), 3*time.Second))
+		time.Sleep(2 * time.Second)
+		require.Len(t, s.sessions("k"), 1)
+		time.Sleep(1200 * time.Millisecond)
+		s.requireFree("k")
+		require.ErrorIs(t, l.Renew(t.Context(), time.Second), lock.ErrLost)
+		require.LessOrEqual(t, db.Stats().InUse, 1, "beside the renewals'")
+	})
+}
+
+// A row that is locked keeps nobody from making rows of other keys, wherever a page
+// of the table's has to be split for these: InnoDB would lock the gap beside.
+func TestLockedRowsLetOthersBeMade(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
+		b := s.backend()
+		for _, last := range []int{0, 5} {
+			for i := range 40 {
+				acquire(t, b, attempt(fmt.Sprintf("%03d%s", 10*i+last, strings.Repeat("x", 1000)), time.Minute))
+			}
+		}
+	})
+}

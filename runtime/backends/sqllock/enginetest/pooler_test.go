@@ -1,0 +1,178 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// pooler is PgBouncer in transaction mode, as a driver: each statement, or each
+// transaction, gets whichever of its few sessions is free, the last used first.
+type pooler struct {
+	driver.Connector
+	mu   sync.Mutex
+	free []driver.Conn
+}
+
+func (p *pooler) Connect(context.Context) (driver.Conn, error) { return &pooled{p: p}, nil }
+
+func (p *pooler) get(ctx context.Context) (driver.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.free); n > 0 {
+		c := p.free[n-1]
+		p.free = p.free[:n-1]
+		return c, nil
+	}
+	return p.Connector.Connect(ctx)
+}
+
+func (p *pooler) put(c driver.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, c)
+}
+
+func (p *pooler) close() {
+	for _, c := range p.free {
+		_ = c.Close()
+	}
+}
+
+// pooled is what a client of the pooler takes for a session.
+type pooled struct {
+	p    *pooler
+	kept driver.Conn // for a transaction
+}
+
+func (c *pooled) with(ctx context.Context, text string, f func(driver.Conn) error) error {
+	session := c.kept
+	if session == nil {
+		var err error
+		if session, err = c.p.get(ctx); err != nil {
+			return err
+		}
+	}
+	err := f(session)
+	switch {
+	case strings.HasPrefix(text, "START"):
+		c.kept = session
+	case text == "ROLLBACK" || c.kept == nil:
+		c.kept = nil
+		c.p.put(session)
+	}
+	return err
+}
+
+func (c *pooled) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (r driver.Result, err error) {
+	err = c.with(ctx, text, func(s driver.Conn) error {
+		r, err = s.(driver.ExecerContext).ExecContext(ctx, text, args)
+		return err
+	})
+	return r, err
+}
+
+// QueryContext returns rows that were read to their end, as the session goes to
+// another at once.
+func (c *pooled) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (read driver.Rows, err error) {
+	err = c.with(ctx, text, func(s driver.Conn) error {
+		rows, err := s.(driver.QueryerContext).QueryContext(ctx, text, args)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		all := &readRows{columns: rows.Columns()}
+		for {
+			row := make([]driver.Value, len(all.columns))
+			if rows.Next(row) != nil {
+				break
+			}
+			all.rows = append(all.rows, row)
+		}
+		read = all
+		return nil
+	})
+	return read, err
+}
+
+func (c *pooled) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrSkip }
+func (c *pooled) Begin() (driver.Tx, error)           { return nil, driver.ErrSkip }
+
+func (c *pooled) Close() error {
+	if c.kept != nil {
+		_ = c.kept.Close()
+	}
+	return nil
+}
+
+// S79: a pooler that shares sessions is found out before the first lock.
+func TestPoolerOfTransactionsIsRefused(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		var real driver.Connector
+		if s.driver == "mysql" {
+			config, err := mysql.ParseDSN(s.source(s.addr))
+			require.NoError(t, err)
+			real, err = mysql.NewConnector(config)
+			require.NoError(t, err)
+		} else {
+			config, err := pgx.ParseConfig(s.source(s.addr))
+			require.NoError(t, err)
+			real = stdlib.GetConnector(*config)
+		}
+		p := &pooler{Connector: real}
+		db := sql.OpenDB(p)
+		t.Cleanup(func() {
+			_ = db.Close()
+			p.close()
+		})
+		options := s.options
+		_, err := sqllock.New(db, options)
+		if s.driver == "mysql" {
+			require.NoError(t, err) // the connector says whose it is
+		}
+		options.Dialect = map[string]sqllock.Dialect{"mysql": sqllock.MySQL, "pgx": sqllock.Postgres}[s.driver]
+		b := func() *sqllock.Backend {
+			b, err := sqllock.New(db, options)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, b.Close()) })
+			return b
+		}
+		for range 5 {
+			_, err = b().Acquire(t.Context(), attempt("k", time.Minute))
+			require.ErrorContains(t, err, "pooler")
+			require.NotErrorIs(t, err, lock.ErrIndeterminate)
+		}
+		options.Strategy = sqllock.Table // which has no need of sessions
+		l := acquire(t, b(), attempt("k", time.Minute))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+	})
+}
+
+type readRows struct {
+	columns []string
+	rows    [][]driver.Value
+}
+
+func (r *readRows) Columns() []string { return r.columns }
+func (r *readRows) Close() error      { return nil }
+func (r *readRows) Next(into []driver.Value) error {
+	if len(r.rows) == 0 {
+		return io.EOF
+	}
+	copy(into, r.rows[0])
+	r.rows = r.rows[1:]
+	return nil
+}

@@ -1,0 +1,234 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	_ "modernc.org/sqlite"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quiet keeps the MySQL driver from logging each connection that a test breaks.
+type quiet struct{}
+
+func (quiet) Print(...any) {}
+
+func init() { _ = mysql.SetLogger(quiet{}) }
+
+// engine is one kind of database in a test.
+type engine struct {
+	name   string
+	shared func(testing.TB) string // the address of the server that tests share
+	source func(addr string) string
+	driver string
+}
+
+var engines = map[string]*engine{
+	"mariadb": {
+		name: "mariadb", shared: testserver.MySQL, driver: "mysql",
+		source: func(addr string) string { return "root@tcp(" + addr + ")/lockgen" },
+	},
+	"postgres": {
+		name: "postgres", shared: testserver.Postgres, driver: "pgx",
+		source: func(addr string) string { return "postgres://lockgen@" + addr + "/postgres?sslmode=disable" },
+	},
+	"sqlite": {
+		name: "sqlite", driver: "sqlite",
+		shared: func(t testing.TB) string { return filepath.Join(t.TempDir(), "locks.db") },
+		source: func(addr string) string {
+			return "file:" + addr + "?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
+		},
+	},
+}
+
+// open returns a pool on the database at addr.
+func (e *engine) open(t testing.TB, addr string) *sql.DB {
+	t.Helper()
+	if e.driver == "mysql" {
+		server := e.openSource(t, "root@tcp("+addr+")/")
+		_, err := server.Exec("CREATE DATABASE IF NOT EXISTS lockgen")
+		require.NoError(t, err)
+	}
+	return e.openSource(t, e.source(addr))
+}
+
+func (e *engine) openSource(t testing.TB, source string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(e.driver, source)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+var tables atomic.Int64
+
+// newTable returns a table's name that no other test has.
+func newTable() string {
+	return fmt.Sprintf("locks_%d_%d", time.Now().UnixNano(), tables.Add(1))
+}
+
+// site is a database with a table of a test's own.
+type site struct {
+	*engine
+	t       testing.TB
+	addr    string
+	db      *sql.DB // for the test's own looks and deeds
+	options sqllock.Options
+}
+
+// variant is an engine with a strategy.
+type variant struct {
+	engine   string
+	strategy sqllock.Strategy
+}
+
+func (v variant) String() string { return v.engine + "/" + strings.ToLower(v.strategy.String()) }
+
+var variants = []variant{
+	{"mariadb", sqllock.Table}, {"mariadb", sqllock.RowLock}, {"mariadb", sqllock.Advisory},
+	{"postgres", sqllock.Table}, {"postgres", sqllock.RowLock}, {"postgres", sqllock.Advisory},
+	{"sqlite", sqllock.Table},
+}
+
+var (
+	served   = func(v variant) bool { return v.engine != "sqlite" }
+	onTables = func(v variant) bool { return v.strategy == sqllock.Table }
+	pinned   = func(v variant) bool { return v.strategy != sqllock.Table }
+)
+
+// each runs test for each variant that is chosen, on the shared servers.
+func each(t *testing.T, chosen func(variant) bool, test func(t *testing.T, s *site)) {
+	sideBySide(t, chosen, func(t *testing.T, v variant) { test(t, v.site(t, "")) })
+}
+
+// sideBySide runs test for all variants that are chosen at once, whatever go test's
+// own bound is: they wait much more than they compute.
+func sideBySide(t *testing.T, chosen func(variant) bool, test func(t *testing.T, v variant)) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, v := range variants {
+		if chosen == nil || chosen(v) {
+			all.Go(func() { t.Run(v.String(), func(t *testing.T) { test(t, v) }) })
+		}
+	}
+}
+
+// site makes a table at addr, or at the shared server.
+func (v variant) site(t testing.TB, addr string) *site {
+	t.Helper()
+	e := engines[v.engine]
+	if addr == "" {
+		addr = e.shared(t)
+	}
+	s := &site{engine: e, t: t, addr: addr, db: e.open(t, addr)}
+	s.options = sqllock.Options{Strategy: v.strategy, Table: newTable()}
+	b, err := sqllock.New(s.db, s.options)
+	require.NoError(t, err)
+	require.NoError(t, b.Migrate(t.Context()))
+	require.NoError(t, b.Close())
+	return s
+}
+
+// backend returns a Backend of its own, with a pool of its own, as another
+// process would have.
+func (s *site) backend() *sqllock.Backend {
+	s.t.Helper()
+	return s.backendOn(s.open(s.t, s.addr))
+}
+
+func (s *site) backendOn(db *sql.DB) *sqllock.Backend {
+	s.t.Helper()
+	b, err := sqllock.New(db, s.options)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, b.Close()) })
+	return b
+}
+
+// locker returns a Locker on a Backend of its own.
+func (s *site) locker(options *lock.Options) *lock.Locker {
+	s.t.Helper()
+	return lockerOn(s.t, s.backend(), options)
+}
+
+func lockerOn(t testing.TB, b lock.Backend, options *lock.Options) *lock.Locker {
+	l := lock.New(b, options)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+	})
+	return l
+}
+
+// on is s for a subtest, which is the one that a failure ends.
+func (s *site) on(t testing.TB) *site {
+	c := *s
+	c.t = t
+	return &c
+}
+
+// exec runs a statement of the test's own.
+func (s *site) exec(statement string, args ...any) {
+	s.t.Helper()
+	_, err := s.db.ExecContext(s.t.Context(), statement, args...)
+	require.NoError(s.t, err, statement)
+}
+
+// number returns the one number that a query of the test's own yields.
+func (s *site) number(query string, args ...any) (n int64) {
+	s.t.Helper()
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query, args...).Scan(&n), query)
+	return n
+}
+
+// param is the n-th parameter as the driver wants it.
+func (s *site) param(n int) string {
+	if s.driver == "pgx" {
+		return fmt.Sprintf("$%d", n)
+	}
+	return "?"
+}
+
+var attempts atomic.Int64
+
+// attempt returns an acquisition by a process of its own.
+func attempt(key string, ttl time.Duration) *lock.Acquisition {
+	n := attempts.Add(1)
+	return &lock.Acquisition{Key: key, ID: fmt.Sprintf("process-%d:%d", n, n), TTL: ttl, Tokens: 1, Queue: true}
+}
+
+// acquire takes key, which must be free.
+func acquire(t testing.TB, b lock.Backend, a *lock.Acquisition) lock.Lease {
+	t.Helper()
+	l, err := b.Acquire(t.Context(), a)
+	require.NoError(t, err)
+	return l
+}
+
+func requireHeld(t testing.TB, err error) *lock.HeldError {
+	t.Helper()
+	var held *lock.HeldError
+	require.ErrorAs(t, err, &held)
+	return held
+}
+
+func first(l lock.Lease) uint64 {
+	first, _ := l.Tokens()
+	return first
+}

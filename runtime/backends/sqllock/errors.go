@@ -1,0 +1,141 @@
+package sqllock
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+var (
+	// errNotSent says that a statement did not reach the server and never will.
+	errNotSent = errors.New("not sent")
+	// errNoAnswer says that a statement may have run, or may yet run.
+	errNoAnswer = errors.New("no answer")
+
+	errClosed = errors.New("the backend is closed")
+)
+
+// code returns what the database calls err: a SQLSTATE of PostgreSQL, an error
+// number of MySQL, or a primary result code of SQLite; empty if err is not its
+// answer. It knows no driver's types, since it must import none.
+func code(err error) string {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return state.SQLState()
+	}
+	var coded interface{ Code() int }
+	if errors.As(err, &coded) { // modernc.org/sqlite, extended codes
+		return strconv.Itoa(coded.Code() & 0xff)
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		v := reflect.Indirect(reflect.ValueOf(err))
+		if v.Kind() != reflect.Struct {
+			continue
+		}
+		for _, name := range []string{"Number", "Code"} { // *mysql.MySQLError, sqlite3.Error
+			field := v.FieldByName(name)
+			switch {
+			case !field.IsValid():
+			case field.CanUint():
+				return strconv.FormatUint(field.Uint(), 10)
+			case field.CanInt():
+				return strconv.FormatInt(field.Int(), 10)
+			}
+		}
+	}
+	return ""
+}
+
+// kind is what an error says of the statement that it ended.
+type kind int
+
+const (
+	silent  kind = iota // it may have run, or may yet run
+	refused             // it has not run
+	passing             // it has not run, and may be sent again: a deadlock, a busy file
+	missing             // the table does not exist
+	foreign             // the table is not one of ours
+	denied              // the user lacks a right
+	taken               // a row that was asked for with NOWAIT is locked
+)
+
+var kinds = map[Dialect]map[string]kind{
+	MySQL: {
+		"1213": passing, "1205": passing, "1020": passing,
+		"1146": missing,
+		"1054": foreign, "1364": foreign, "1471": foreign, "1348": foreign, "1366": foreign, "1406": foreign,
+		"1142": denied, "1143": denied, "1044": denied,
+		"3572": taken,
+		// The server ends, or has ended the connection.
+		"1053": silent, "1927": silent, "1159": silent, "1161": silent,
+	},
+	Postgres: {
+		"40001": passing, "40P01": passing,
+		"42P01": missing,
+		"42703": foreign, "42P10": foreign, "42804": foreign, "42883": foreign, "42809": foreign, "23502": foreign,
+		"42501": denied,
+		"55P03": taken,
+	},
+	SQLite: {
+		"5": passing, "6": passing,
+		"9": silent, "10": silent, // interrupted, I/O
+	},
+}
+
+// judge says what err, which ended a statement, tells of it.
+func (d Dialect) judge(err error) kind {
+	c := code(err)
+	if c == "" {
+		return silent
+	}
+	if k, ok := kinds[d][c]; ok {
+		return k
+	}
+	switch {
+	case d == Postgres && (strings.HasPrefix(c, "08") || strings.HasPrefix(c, "57P")):
+		return silent // the connection, or the server, ends
+	case d == SQLite && strings.Contains(err.Error(), "no such table"):
+		return missing
+	case d == SQLite && (strings.Contains(err.Error(), "no such column") ||
+		strings.Contains(err.Error(), "has no column") || strings.Contains(err.Error(), "ON CONFLICT clause")):
+		return foreign
+	}
+	return refused
+}
+
+// explained says of the database's answer how to mend it.
+func (b *Backend) explained(err error) error {
+	switch b.dialect.judge(err) {
+	case missing:
+		return fmt.Errorf("sqllock: there is no table %s in this database; call (*sqllock.Backend).Migrate once, or run\n\n%s\n(%w)",
+			b.table, b.DDL(), err)
+	case foreign:
+		return fmt.Errorf("%w: table %s is not one that sqllock made; name another by Options.Table, or drop it and call Migrate: %w",
+			lock.ErrConflict, b.table, err)
+	case denied:
+		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on table %s: %w", b.table, err)
+	}
+	return err
+}
+
+// unreached says why there was no connection.
+func unreached(err error) error {
+	switch code(err) {
+	case "1045", "1698", "28000", "28P01":
+		return fmt.Errorf("%w: the database refused the login; check user and password of the *sql.DB: %w", errNotSent, err)
+	case "1049", "3D000":
+		return fmt.Errorf("%w: there is no such database; check the name in the data source of the *sql.DB: %w", errNotSent, err)
+	}
+	return fmt.Errorf("%w: %w", errNotSent, err)
+}
+
+// isUnsent reports whether err is a driver's word that it has sent nothing.
+func isUnsent(err error) bool {
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+}

@@ -1,0 +1,99 @@
+package sqllock
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// lease implements [lock.Lease].
+type lease struct {
+	backend    *Backend
+	key, id    string
+	first, n   uint64
+	ttl        atomic.Int64 // of the last renewal, ns
+	deadline   atomic.Pointer[lock.Instant]
+	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
+	freed      atomic.Bool // perhaps: some attempt to release had no answer
+	pin        *pin        // of Advisory and RowLock
+	unpinned   atomic.Bool // a release has given up the pin
+}
+
+func (b *Backend) newLease(a *lock.Acquisition, first uint64, sent lock.Instant) *lease {
+	l := &lease{backend: b, key: a.Key, id: a.ID, first: first, n: a.Tokens, unanswered: a.Unanswered}
+	l.extend(sent, a.TTL)
+	return l
+}
+
+func (l *lease) Deadline() lock.Instant { return *l.deadline.Load() }
+
+func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
+
+// extend moves the deadline to ttl after sent, and never back: the statement
+// shortens no lease, and answers may come out of order.
+func (l *lease) extend(sent lock.Instant, ttl time.Duration) {
+	next := sent.Add(ttl.Truncate(time.Microsecond)) // as the server was told
+	for {
+		old := l.deadline.Load()
+		if old != nil && old.Left() > next.Left() {
+			return
+		}
+		if l.deadline.CompareAndSwap(old, &next) {
+			l.ttl.Store(int64(ttl))
+			return
+		}
+	}
+}
+
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+}
+
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	if l.pin != nil {
+		return l.releasePinned(ctx, last)
+	}
+	return l.releaseRow(ctx, pool{l.backend.db}, last)
+}
+
+// releaseRow frees the lock's row.
+func (l *lease) releaseRow(ctx context.Context, from connector, last uint64) error {
+	b := l.backend
+	freedBefore := l.freed.Load()
+	v := values{"key": []byte(l.key), "id": l.id, "last": int64(last)}
+	r, unanswered, err := b.run(ctx, from, b.sql.release.with(b.noticed(v, l.key)))
+	if unanswered {
+		l.freed.Store(true)
+	}
+	if err != nil {
+		return err
+	}
+	freed := r.affected > 0
+	if len(r.rows) == 1 {
+		freed = r.rows[0][0] > 0
+	}
+	if l.unanswered { // after the release, so that this is not what frees the row
+		if err := l.bury(ctx, from); err != nil {
+			l.freed.Store(true)
+			return err
+		}
+	}
+	if !freed && !freedBefore && !unanswered {
+		return lock.ErrLost
+	}
+	// Freed, or freed before by an attempt whose answer was lost.
+	return nil
+}
+
+// bury sees to it that no copy of the acquire, still on its way, takes the row.
+func (l *lease) bury(ctx context.Context, from connector) error {
+	b := l.backend
+	v := values{
+		"key": []byte(l.key), "id": l.id, "n": int64(0), "leaver": nobody, "mark": mark(l.id),
+		"until": (time.Duration(l.ttl.Load()) + straggler).Microseconds(),
+	}
+	_, _, err := b.run(ctx, from, b.sql.bury.with(b.noticed(v, l.key)))
+	return err
+}

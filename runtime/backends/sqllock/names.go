@@ -1,0 +1,92 @@
+package sqllock
+
+import (
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const (
+	// maxKey is the longest key taken, in bytes: what an index of MySQL takes
+	// in every row format that is in use, and shorter than a page's.
+	maxKey = 1024
+	// maxID is the longest acquisition id that its column takes.
+	maxID = 128
+	// entryLength is that of a process's number in a queue.
+	entryLength = 17
+)
+
+// hashedPrefix begins the MySQL lock names that are hashes.
+const hashedPrefix = "lockgen:"
+
+// MySQLName returns the name under which strategy [Advisory] locks key by
+// GET_LOCK on MySQL and MariaDB: key itself if it has at most 64 characters, all
+// of them of printable ASCII but for space and capitals. MySQL takes no longer
+// names, and neither of the two tells a capital from a small letter, or a name
+// from one with spaces after it, so that two keys could be one lock. Any other
+// key is locked as, in SQL,
+//
+//	CONCAT('lockgen:', LEFT(SHA2('<key>', 256), 40))
+func MySQLName(key string) string {
+	plain := func(r rune) bool { return r > ' ' && r <= '~' && (r < 'A' || r > 'Z') }
+	unlike := func(r rune) bool { return !plain(r) }
+	if len(key) <= 64 && !strings.ContainsFunc(key, unlike) && !strings.HasPrefix(key, hashedPrefix) {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return hashedPrefix + hex.EncodeToString(sum[:20])
+}
+
+// PostgresKey returns the number under which strategy [Advisory] locks key by
+// pg_advisory_lock(bigint): the first eight bytes of its SHA-256. In SQL,
+//
+//	('x' || left(encode(sha256('<key>'), 'hex'), 16))::bit(64)::bigint
+func PostgresKey(key string) int64 {
+	sum := sha256.Sum256([]byte(key))
+	return int64(binary.BigEndian.Uint64(sum[:8]))
+}
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}(\.[A-Za-z_][A-Za-z0-9_]{0,47})?$`)
+
+// process returns the entry that stands for the Locker of an acquisition in
+// queues and notices.
+func process(id string) string {
+	name, _, _ := strings.Cut(id, ":")
+	sum := sha1.Sum([]byte(name))
+	return "." + hex.EncodeToString(sum[:8])
+}
+
+// digest names a key in a notice, whose length PostgreSQL limits.
+func digest(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:8])
+}
+
+// mark is how an acquisition's id stands in a list of tombstones.
+func mark(id string) string { return "|" + id + "|" }
+
+func checkKey(key string) error {
+	if key == "" || len(key) > maxKey {
+		return fmt.Errorf("%w: the key has %d bytes; sqllock takes from 1 to %d (hash what is longer)", lock.ErrInvalid, len(key), maxKey)
+	}
+	return nil
+}
+
+func check(a *lock.Acquisition) error {
+	if err := checkKey(a.Key); err != nil {
+		return err
+	}
+	if a.ID == "" || len(a.ID) > maxID {
+		return fmt.Errorf("%w: the acquisition's id has %d bytes; sqllock takes from 1 to %d", lock.ErrInvalid, len(a.ID), maxID)
+	}
+	if a.TTL < minTTL || a.TTL > maxTTL {
+		return fmt.Errorf("%w: a lease of %v; sqllock takes from %v to %v", lock.ErrInvalid, a.TTL, minTTL, maxTTL)
+	}
+	return nil
+}

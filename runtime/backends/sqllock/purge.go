@@ -1,0 +1,118 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+const (
+	// purgeEvery is how often a process that takes locks looks for rows that
+	// nobody needs any more.
+	purgeEvery = time.Minute
+	// purgeIdle is how long such a row has not been used: longer than any
+	// statement that read the clock before could still wait for the row, so that
+	// the clock has passed its tokens for everybody.
+	purgeIdle = 10 * time.Minute
+	// leastIdle is the least that Purge takes.
+	leastIdle = time.Second
+	// purgeBatch is how many are removed at a time.
+	purgeBatch = 500
+)
+
+// purgeNowAndThen purges beside, once a minute or so.
+func (b *Backend) purgeNowAndThen() {
+	now, last := int64(time.Since(started)), b.purged.Load()
+	if last == 0 { // not at once: processes that start together part
+		b.purged.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
+		return
+	}
+	if now-last < int64(purgeEvery) || !b.purged.CompareAndSwap(last, now) {
+		return
+	}
+	b.spawn(func() { _, _ = b.Purge(b.life, purgeIdle) }) // again in a minute
+}
+
+// Purge removes the rows of locks that were not held for idle (a second at
+// least), as the Backend does by itself for those of ten minutes. A row stays for
+// as long as its tokens are not below what the clock would yield. It returns how
+// many rows of locks it removed.
+func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
+	if idle < leastIdle {
+		return 0, fmt.Errorf("%w: Purge of rows idle for %v; a second at least", lock.ErrInvalid, idle)
+	}
+	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
+	find := b.dialect.compile("SELECT l.name FROM {table} AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.now, 0)
+	for {
+		names, err := b.names(ctx, find.with(values{"idle": idle.Microseconds()}))
+		if err != nil || len(names) == 0 {
+			return removed, err
+		}
+		v := values{"idle": idle.Microseconds()}
+		for i, name := range names {
+			if b.strategy == RowLock {
+				if err := b.purgeRow(ctx, name); err != nil {
+					return removed, err
+				}
+			}
+			v[fmt.Sprint("key", i)] = name
+		}
+		// By key, so that no row is locked that stays; and they may be in use by now.
+		from := "DELETE FROM {table} AS l"
+		if b.dialect == MySQL {
+			from = "DELETE l FROM {table} AS l"
+		}
+		drop := b.dialect.compile(from+" WHERE l.name IN ("+series("key", len(names))+") AND"+unused, b.sql.now, 0)
+		r, _, err := b.run(ctx, pool{b.db}, drop.with(v))
+		if err != nil {
+			return removed, err
+		}
+		removed += int(r.affected)
+		if len(names) < purgeBatch || r.affected == 0 {
+			return removed, nil
+		}
+	}
+}
+
+// names runs s, whose answer is names.
+func (b *Backend) names(ctx context.Context, s *statement) (names [][]byte, err error) {
+	rows, err := b.db.QueryContext(ctx, s.text, s.args...)
+	if err != nil {
+		return nil, b.explained(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name []byte
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, rows.Err()
+}
+
+// purgeRow removes the row that strategy RowLock locks for name, unless somebody
+// has it locked.
+func (b *Backend) purgeRow(ctx context.Context, name []byte) error {
+	p, err := b.pins.lend(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.giveBack()
+	raw := b.pins.raw.(*rowLock)
+	if _, _, err := b.run(ctx, p, &raw.begin); err != nil {
+		return err
+	}
+	end := &raw.rollback
+	r, err := b.attempt(ctx, p, raw.locking.with(values{"key": name}))
+	if err == nil && len(r.rows) == 1 {
+		if _, _, err = b.run(ctx, p, raw.dropping.with(values{"key": name})); err == nil {
+			end = &statement{text: "COMMIT"}
+		}
+	}
+	_, _, err = b.run(ctx, p, end)
+	return err
+}
