@@ -31,10 +31,14 @@ func (d Diagnostic) String() string {
 // report adds a diagnostic at pos; the package will yield no file.
 func (p *pkg) report(pos token.Pos, hint, format string, args ...any) {
 	at := p.run.fset.Position(pos)
-	p.diagnostics = append(p.diagnostics, Diagnostic{
+	d := Diagnostic{
 		File: at.Filename, Line: at.Line, Column: at.Column,
 		Message: fmt.Sprintf(format, args...), Hint: hint,
-	})
+	}
+	p.diagnostics = append(p.diagnostics, d)
+	if p.heard != nil {
+		p.heard(pos, d)
+	}
 }
 
 func sortDiagnostics(list []Diagnostic) []Diagnostic {

@@ -177,6 +177,9 @@ var units = map[string]time.Duration{
 	"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
 }
 
+// maxTTL is the longest lease that the runtime takes.
+const maxTTL = 100 * 365 * 24 * time.Hour
+
 func readDuration(it *item, into *templates.Duration) *problem {
 	fail := func(message, hint string) *problem {
 		return &problem{it.valueAt, it.name + "=" + it.value + ": " + message, hint}
@@ -185,7 +188,9 @@ func readDuration(it *item, into *templates.Duration) *problem {
 	switch {
 	case err != nil && numberShape.MatchString(it.value):
 		return fail("a unit is missing", "write "+it.name+"="+it.value+"s or "+it.value+"ms")
-	case err != nil && durationShape.MatchString(it.value) && isOverflow(it.value):
+	case it.name == "ttl" && (d > maxTTL || err != nil && isOverflow(it.value)):
+		return fail("too long", "the longest lease is 876000h; Redis takes a tenth of that")
+	case err != nil && isOverflow(it.value):
 		return fail("too long", "the longest duration is about 290 years")
 	case err != nil:
 		return fail("not a duration", "write it as 500ms, 60s, 10m or 1h30m")
@@ -203,6 +208,9 @@ func readDuration(it *item, into *templates.Duration) *problem {
 // isOverflow reports whether a duration that does not parse would do so with
 // fewer digits.
 func isOverflow(s string) bool {
+	if !durationShape.MatchString(s) {
+		return false
+	}
 	_, err := time.ParseDuration(regexp.MustCompile(`[0-9]+`).ReplaceAllString(s, "1"))
 	return err == nil
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
 	"go/token"
 	"os"
 	"os/exec"
@@ -169,6 +171,10 @@ func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*import
 	conf := r.config(ctx, packages.NeedName|packages.NeedFiles|packages.NeedTypes)
 	c.apply(conf)
 	loaded, err := packages.Load(conf, paths...)
+	if err == nil && slices.ContainsFunc(loaded, unreadable) {
+		r.stage("loading %d imports from source", len(paths))
+		loaded, err = packages.Load(fromSource(conf), paths...)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
@@ -180,9 +186,36 @@ func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*import
 		im.add(p)
 	}
 	if im.packages[RuntimePath] == nil {
-		return nil, fmt.Errorf("generated code imports %s, which can't be loaded here; run: %s", RuntimePath, getTool)
+		run := getTool
+		if strings.Contains(im.failed[RuntimePath], "-mod=vendor") {
+			run += " && go mod vendor"
+		}
+		return nil, fmt.Errorf("generated code imports %s, which can't be loaded here; run: %s", RuntimePath, run)
 	}
 	return im, nil
+}
+
+// unreadable reports whether there is export data of a package that can't be
+// read: that of a Go which is newer than the one that built lockgen. Of what does
+// not compile there is none, and go/packages falls back to source by itself.
+func unreadable(p *packages.Package) bool {
+	return (p.Types == nil || !p.Types.Complete()) &&
+		slices.ContainsFunc(p.Errors, func(e packages.Error) bool { return e.Kind == packages.UnknownError })
+}
+
+// fromSource is conf, with all that it takes to do without export data. One
+// package from source and another from export data would not share their types.
+func fromSource(conf *packages.Config) *packages.Config {
+	source := *conf
+	source.Mode |= packages.NeedCompiledGoFiles | packages.NeedImports | packages.NeedDeps | packages.NeedTypesSizes
+	source.ParseFile = func(fset *token.FileSet, path string, text []byte) (*ast.File, error) {
+		file, err := parser.ParseFile(fset, path, text, parser.SkipObjectResolution)
+		if file != nil {
+			stripBodies(file)
+		}
+		return file, err
+	}
+	return &source
 }
 
 func (r *run) result(pkgs []*pkg) *Result {

@@ -6,6 +6,7 @@ import (
 	"go/build/constraint"
 	"go/parser"
 	"go/scanner"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -30,6 +31,7 @@ type pkg struct {
 	units       []*unit
 	diagnostics []Diagnostic
 	warnings    []Diagnostic
+	heard       func(token.Pos, Diagnostic) // told of each diagnostic, if set
 }
 
 // source is one file of a package.

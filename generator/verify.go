@@ -1,8 +1,11 @@
 package generator
 
 import (
+	"go/ast"
 	"go/parser"
+	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 )
 
@@ -38,10 +41,19 @@ func (u *unit) verify() {
 		}
 		files, ours[o.path] = append(files, file), true
 	}
+	u.checkOutput(files, ours)
+	for o, content := range u.contents {
+		if o.content == nil {
+			o.content = content
+		}
+	}
+}
+
+func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 	u.typeCheck(files, nil, func(e types.Error) {
 		at := u.run.fset.Position(e.Pos)
 		switch {
-		case e.Soft || strings.HasPrefix(e.Msg, "could not import"):
+		case e.Soft || strings.HasPrefix(e.Msg, "could not import") || u.unloaded(e.Pos):
 		case ours[at.Filename]:
 			u.failed(at.String() + ": " + e.Msg)
 		default:
@@ -50,11 +62,28 @@ func (u *unit) verify() {
 			})
 		}
 	})
-	for o, content := range u.contents {
-		if o.content == nil {
-			o.content = content
+}
+
+// unloaded reports whether the name at pos may be an import that was left out:
+// go/types knows such a one by the end of its path only, and would call redis
+// undefined where the path ends in go-redis/v9.
+func (u *unit) unloaded(pos token.Pos) bool {
+	for _, f := range u.files {
+		if f.syntax == nil || pos < f.syntax.FileStart || pos > f.syntax.FileEnd {
+			continue
 		}
+		qualifier := false
+		ast.Inspect(f.syntax, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && sel.X.Pos() == pos {
+				_, qualifier = sel.X.(*ast.Ident)
+			}
+			return !qualifier
+		})
+		return slices.ContainsFunc(f.imports(), func(s *ast.ImportSpec) bool {
+			return (s.Name == nil && qualifier || s.Name != nil && s.Name.Name == ".") && u.imports.packages[importPath(s)] == nil
+		})
 	}
+	return false
 }
 
 func (u *unit) failed(why string) {

@@ -1,0 +1,90 @@
+package generator
+
+import (
+	"go/ast"
+	"go/token"
+)
+
+// Annotated is a declaration with directives, as a linter sees it: the file is
+// parsed already, and its bodies stay.
+type Annotated struct {
+	Name       *ast.Ident    // of the method or function
+	Interface  *ast.TypeSpec // the interface that declares the method, if one does
+	Directives []Directive   // in source order, those whose key can be made out
+}
+
+// Directive is what one //lock: line says.
+type Directive struct {
+	Lock
+	Pos                       token.Pos // of the comment
+	Read, Write, Try, NoRenew bool
+	Parts                     []Part // the key: literals and placeholders in turn
+}
+
+// Part is a literal of a key or, with a path, a placeholder.
+type Part struct {
+	Literal string
+	Path    []string // "order", "Customer", "ID"
+}
+
+// Mistake is a diagnostic about a comment.
+type Mistake struct {
+	Pos     token.Pos
+	Comment *ast.Comment
+	Message string
+	Hint    string // how to mend it; may be empty
+	// Correction is the line that was meant, where the comment is a near miss.
+	Correction string
+}
+
+// ReadDirectives reads the directives of one file, which must have been parsed
+// with its comments, and all that is wrong with comments that are or were meant
+// as directives. It needs no types and changes nothing.
+func ReadDirectives(fset *token.FileSet, file *ast.File) ([]Annotated, []Mistake) {
+	f := &source{path: fset.Position(file.FileStart).Filename, syntax: file}
+	p := &pkg{run: &run{fset: fset}, files: []*source{f}}
+	var wrong []Mistake
+	p.heard = func(pos token.Pos, d Diagnostic) {
+		wrong = append(wrong, mistake(file, pos, d))
+	}
+	p.scanFile(f)
+	var out []Annotated
+	for _, t := range p.targets {
+		a := Annotated{Name: t.id, Interface: t.iface}
+		for _, d := range t.directives {
+			if len(d.key.parts) > 0 {
+				a.Directives = append(a.Directives, p.directive(t, d))
+			}
+		}
+		out = append(out, a)
+	}
+	return out, wrong
+}
+
+// directive is d for a linter. What an item asks for that lockgen does not
+// generate yet counts too.
+func (p *pkg) directive(t *target, d *directive) Directive {
+	out := Directive{
+		Lock: p.lock(t, d), Pos: d.pos, Try: d.try, NoRenew: d.noRenew,
+		Read: d.items["read"] != nil, Write: d.items["write"] != nil,
+	}
+	for _, part := range d.key.parts {
+		out.Parts = append(out.Parts, Part{Literal: part.literal, Path: part.path})
+	}
+	return out
+}
+
+func mistake(file *ast.File, pos token.Pos, d Diagnostic) Mistake {
+	m := Mistake{Pos: pos, Message: d.Message, Hint: d.Hint}
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			if c.Pos() <= pos && pos < c.End() {
+				m.Comment = c
+			}
+		}
+	}
+	if m.Comment != nil && !isDirective(m.Comment.Text) && len(m.Comment.Text) > 2 && m.Comment.Text[1] == '/' {
+		m.Correction = corrected(m.Comment.Text[2:])
+	}
+	return m
+}
