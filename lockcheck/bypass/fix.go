@@ -1,0 +1,130 @@
+package bypass
+
+import (
+	"fmt"
+	"go/ast"
+	"go/types"
+
+	"golang.org/x/tools/go/analysis"
+
+	"github.com/lockgen/lockgen/generator"
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
+)
+
+// fix replaces the call by one through a field of the receiver, where the right
+// one is beyond doubt.
+func (c *checker) fix(id *ast.Ident, fn *types.Func, decl *ast.FuncDecl, root ast.Node, call *ast.CallExpr) []analysis.SuggestedFix {
+	if decl == nil || decl.Recv == nil || len(decl.Recv.List) != 1 || len(decl.Recv.List[0].Names) != 1 {
+		return nil
+	}
+	recv := c.pass.TypesInfo.Defs[decl.Recv.List[0].Names[0]]
+	if recv == nil {
+		return nil
+	}
+	if fn.Signature().Recv() == nil {
+		return c.fixFunction(id, recv, call)
+	}
+	sel := selectorOf(root, id)
+	if sel == nil {
+		return nil
+	}
+	x, ok := ast.Unparen(sel.X).(*ast.Ident)
+	if !ok || c.pass.TypesInfo.Uses[x] != recv {
+		return nil
+	}
+	field := c.only(recv.Type(), func(f *types.Var) bool { return c.wraps(f.Type(), fn) })
+	if field == "" {
+		return nil
+	}
+	return []analysis.SuggestedFix{{
+		Message:   "call it through " + x.Name + "." + field,
+		TextEdits: []analysis.TextEdit{{Pos: x.End(), End: x.End(), NewText: []byte("." + field)}},
+	}}
+}
+
+// fixFunction calls F's wrapper with the Locker that the receiver has.
+func (c *checker) fixFunction(id *ast.Ident, recv types.Object, call *ast.CallExpr) []analysis.SuggestedFix {
+	if call == nil || len(call.Args) == 0 {
+		return nil
+	}
+	field := c.only(recv.Type(), func(f *types.Var) bool { return isLockerPointer(f.Type()) })
+	if field == "" {
+		return nil
+	}
+	after := call.Args[0].End()
+	return []analysis.SuggestedFix{{
+		Message: "call " + id.Name + "WithLock",
+		TextEdits: []analysis.TextEdit{
+			{Pos: id.End(), End: id.End(), NewText: []byte("WithLock")},
+			{Pos: after, End: after, NewText: fmt.Appendf(nil, ", %s.%s", recv.Name(), field)},
+		},
+	}}
+}
+
+// only is the name of the field that fits, if there is exactly one.
+func (c *checker) only(t types.Type, fits func(*types.Var) bool) string {
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		t = ptr.Elem()
+	}
+	s, ok := t.Underlying().(*types.Struct)
+	if !ok {
+		return ""
+	}
+	name := ""
+	for f := range s.Fields() {
+		if f.Embedded() || !fits(f) {
+			continue
+		}
+		if name != "" {
+			return ""
+		}
+		name = f.Name()
+	}
+	return name
+}
+
+// wraps reports whether a value of type t calls fn under its lock: it is the
+// wrapper, or an interface that is known to have the wrapper behind it.
+func (c *checker) wraps(t types.Type, fn *types.Func) bool {
+	obj, _, _ := types.LookupFieldOrMethod(t, true, c.pass.Pkg, fn.Name())
+	method, ok := obj.(*types.Func)
+	if !ok {
+		return false
+	}
+	raw := facts.ID(fn, c.pass.Fset)
+	if f := c.Func(method); f != nil && f.Wraps == raw {
+		return true
+	}
+	if !types.IsInterface(t) {
+		return false
+	}
+	id := facts.ID(method, c.pass.Fset)
+	for _, s := range c.Summaries {
+		for _, b := range s.Binds {
+			if impl := c.ByID(b.Impl); b.Method == id && impl != nil && impl.Wraps == raw {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isLockerPointer(t types.Type) bool {
+	ptr, ok := types.Unalias(t).(*types.Pointer)
+	if !ok {
+		return false
+	}
+	named, ok := types.Unalias(ptr.Elem()).(*types.Named)
+	return ok && named.Obj().Name() == "Locker" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == generator.RuntimePath
+}
+
+// selectorOf is the selector whose name id is.
+func selectorOf(root ast.Node, id *ast.Ident) (found *ast.SelectorExpr) {
+	ast.Inspect(root, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel == id {
+			found = sel
+		}
+		return found == nil
+	})
+	return found
+}

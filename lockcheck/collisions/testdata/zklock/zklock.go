@@ -1,0 +1,2 @@
+// Package zklock stands in for a backend.
+package zklock

@@ -1,0 +1,101 @@
+package draw
+
+import (
+	"encoding/xml"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func abba() *Graph {
+	return &Graph{
+		Nodes: []Node{
+			{Key: `a:<id>`, Kind: "exclusive", Methods: []string{"a.S.Do"}, Bad: true},
+			{Key: `b:"x"`, Kind: "read-write", Methods: []string{"b.S.Do", "b.S.Undo"}, Bad: true},
+			{Key: "c", Kind: "exclusive"},
+			{Key: "alone"},
+		},
+		Edges: []Edge{
+			{From: 0, To: 1, Label: "a.S.Do", Bad: true}, {From: 1, To: 0, Label: "b.S.Do", Bad: true},
+			{From: 0, To: 2, Label: "a.S.Do", Try: true}, {From: 1, To: 2, Label: "b.S.Undo"},
+		},
+	}
+}
+
+func TestDOT(t *testing.T) {
+	dot := abba().DOT()
+	require.Contains(t, dot, `n1 [label="b:\"x\" (read-write)\nb.S.Do\nb.S.Undo", color=red, fillcolor="#fdecec"];`)
+	require.Contains(t, dot, `n0 -> n1 [label="a.S.Do", color=red, fontcolor=red, penwidth=2];`)
+	require.Contains(t, dot, `n0 -> n2 [label="a.S.Do", style=dashed];`)
+}
+
+func TestMermaid(t *testing.T) {
+	text := abba().Mermaid()
+	require.Contains(t, text, `n0["a:&lt;id&gt;<br/>a.S.Do"]`)
+	require.Contains(t, text, `n0 -.->|"a.S.Do"| n2`)
+	require.Contains(t, text, "linkStyle 1 stroke:red")
+	require.NotContains(t, text, "linkStyle 3")
+}
+
+// Every node has its place and its text, none lies on another, and what is in a
+// cycle is red.
+func TestSVG(t *testing.T) {
+	svg := abba().SVG()
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+	}
+	for _, text := range []string{"a:&lt;id&gt;", "b:&#34;x&#34; (read-write)", "alone", "b.S.Undo"} {
+		require.Contains(t, svg, text)
+	}
+	require.Equal(t, 2, strings.Count(svg, `stroke="`+red+`" stroke-width="2"`))
+	require.Equal(t, svg, abba().SVG())
+}
+
+func TestLayoutPartsNodes(t *testing.T) {
+	g := &Graph{}
+	for i := range 12 {
+		g.Nodes = append(g.Nodes, Node{Key: strings.Repeat("k", i+3)})
+		for _, from := range []int{i / 2, i / 3, 11 - i} {
+			if from != i {
+				g.Edges = append(g.Edges, Edge{From: from, To: i})
+			}
+		}
+	}
+	l := newLayout(g)
+	for i, a := range l.nodes {
+		require.GreaterOrEqual(t, a.x-a.w/2, 0.0)
+		require.LessOrEqual(t, a.x+a.w/2, l.w)
+		for _, b := range l.nodes[i+1:] {
+			apart := a.x+a.w/2 < b.x-b.w/2 || b.x+b.w/2 < a.x-a.w/2 || a.y+a.h < b.y || b.y+b.h < a.y
+			require.True(t, apart, "%s and %s overlap", g.Nodes[a.node].Key, g.Nodes[b.node].Key)
+		}
+	}
+}
+
+// No two edges meet at one point of a node, and all end on it.
+func TestPortsLieApart(t *testing.T) {
+	g := abba()
+	g.Edges = append(g.Edges, g.Edges...) // and a second time
+	l := newLayout(g)
+	seen := map[side][]float64{}
+	for i, x := range l.ports() {
+		r := l.routes[i]
+		from, to := r.stops[0], r.stops[len(r.stops)-1]
+		down := to.layer > from.layer
+		for s, x := range map[side]float64{{from, down}: x[0], {to, !down}: x[1]} {
+			require.InDelta(t, s.of.x, x, s.of.w/2)
+			for _, other := range seen[s] {
+				require.Greater(t, math.Abs(other-x), 4.0)
+			}
+			seen[s] = append(seen[s], x)
+		}
+	}
+	require.NotEmpty(t, seen)
+}

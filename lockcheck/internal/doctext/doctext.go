@@ -1,0 +1,29 @@
+// Package doctext makes the comment of an analyzer's package its help.
+package doctext
+
+import (
+	"go/parser"
+	"go/token"
+	"strings"
+)
+
+// Of returns the section "# Analyzer name" of the package comment in content, a
+// doc.go, without the "name: " that it begins with. It panics if there is none.
+func Of(content, name string) string {
+	file, err := parser.ParseFile(token.NewFileSet(), "", content, parser.ParseComments|parser.PackageClauseOnly)
+	if err != nil {
+		panic(err)
+	}
+	_, section, found := strings.Cut(file.Doc.Text(), "# Analyzer "+name+"\n")
+	section, _, _ = strings.Cut(section, "\n# ")
+	text, ok := strings.CutPrefix(strings.TrimSpace(section), name+": ")
+	if !found || !ok {
+		panic("no section on analyzer " + name)
+	}
+	return strings.TrimSpace(text)
+}
+
+// URL is where the documentation of an analyzer is to be read.
+func URL(name string) string {
+	return "https://pkg.go.dev/github.com/lockgen/lockgen/lockcheck/" + name
+}

@@ -1,0 +1,182 @@
+package facts
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/types/typeutil"
+)
+
+// body collects the calls of one function.
+type body struct {
+	*collector
+	scope *Scope
+	fn    *Func
+	decl  *ast.FuncDecl
+}
+
+func (c *collector) bodies(file *ast.File) {
+	for _, d := range file.Decls {
+		decl, ok := d.(*ast.FuncDecl)
+		if !ok || decl.Body == nil {
+			continue
+		}
+		if fn, ok := c.pass.TypesInfo.Defs[decl.Name].(*types.Func); ok {
+			b := &body{collector: c, fn: c.fn(fn), decl: decl, scope: NewScope(c.pass.TypesInfo, decl)}
+			b.collect(decl.Body)
+		}
+	}
+}
+
+// collect notes what node calls. What a go statement starts is not waited for.
+// Function literals count as called where they stand: most are.
+func (b *body) collect(node ast.Node) {
+	callees := map[ast.Expr]bool{}
+	lost := map[ast.Expr]string{} // what is passed along with a context that owns nothing
+	ast.Inspect(node, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			for _, arg := range n.Call.Args {
+				b.collect(arg)
+			}
+			return false
+		case *ast.CallExpr:
+			callees[ast.Unparen(n.Fun)] = true
+			for _, arg := range n.Args {
+				lost[ast.Unparen(arg)] = b.scope.LostArgument(n)
+			}
+			return b.call(n)
+		case *ast.SelectorExpr:
+			if sel := b.pass.TypesInfo.Selections[n]; sel != nil && sel.Kind() == types.MethodVal && !callees[n] {
+				call := b.callOf(sel.Obj().(*types.Func), n.Pos())
+				call.Lost = lost[n]
+				b.add(sel.Obj().(*types.Func), call)
+			}
+		}
+		return true
+	})
+}
+
+// add notes a call. Of the methods of interfaces only those count that take a
+// context: no wrapper lacks one.
+func (b *body) add(fn *types.Func, call Call) {
+	if call.Dynamic && (fn.Signature().Params().Len() == 0 || !isContext(fn.Signature().Params().At(0).Type())) {
+		return
+	}
+	b.fn.Calls = append(b.fn.Calls, call)
+}
+
+// call notes one call, and returns whether to look into its arguments.
+func (b *body) call(n *ast.CallExpr) bool {
+	fn, _ := typeutil.Callee(b.pass.TypesInfo, n).(*types.Func)
+	if fn == nil {
+		return true
+	}
+	if IsRuntime(fn, "Token", "TokenOf") {
+		b.fn.Tokens = true
+	}
+	if isLocker(fn, "Do") && len(n.Args) == 4 {
+		if b.byHand(n) {
+			return false
+		}
+	}
+	call := b.callOf(fn, n.Pos())
+	call.Lost = b.scope.LostArgument(n)
+	for _, arg := range n.Args {
+		call.Args = append(call.Args, b.scope.Canonical(arg))
+	}
+	b.add(fn, call)
+	return true
+}
+
+func (c *collector) callOf(fn *types.Func, pos token.Pos) Call {
+	call := Call{To: ID(fn, c.pass.Fset), Name: Name(fn), Pos: c.ix.At(pos)}
+	if recv := fn.Signature().Recv(); recv != nil && types.IsInterface(recv.Type()) {
+		call.Dynamic = true
+	}
+	return call
+}
+
+// byHand makes of locker.Do(ctx, policy, key, func) a wrapper and what it wraps.
+// It returns whether the key could be made out.
+func (b *body) byHand(n *ast.CallExpr) bool {
+	lit, ok := ast.Unparen(n.Args[3]).(*ast.FuncLit)
+	lock, known := b.handLock(n)
+	if !ok || !known {
+		return false
+	}
+	at := b.ix.At(n.Pos())
+	wrapper := &Func{
+		ID: fmt.Sprintf("%s$%d:%d", b.fn.ID, at.Line, at.Column), Name: strings.TrimSuffix(b.fn.Name, " (Do)") + " (Do)", Pos: at, Takes: []Lock{lock},
+	}
+	inner := &Func{ID: wrapper.ID + "$", Name: wrapper.Name, Pos: at, Guard: []Lock{lock}}
+	wrapper.Wraps = inner.ID
+	wrapper.Calls = []Call{{To: inner.ID, Name: inner.Name, Pos: at}}
+	b.own[wrapper.ID], b.own[inner.ID] = wrapper, inner
+	b.add(nil, Call{To: wrapper.ID, Name: wrapper.Name, Pos: at, Lost: b.scope.LostArgument(n)})
+	under := &body{collector: b.collector, fn: inner, decl: b.decl, scope: b.scope}
+	under.collect(lit.Body)
+	b.fn.Tokens = b.fn.Tokens || inner.Tokens
+	return true
+}
+
+// handLock is the lock that a call of Do takes: its key is a constant or made by
+// a generated function.
+func (b *body) handLock(n *ast.CallExpr) (Lock, bool) {
+	l := Lock{Method: b.fn.Name, Package: b.pass.Pkg.Path(), Pos: b.ix.At(n.Pos()), Hand: true, Reentrant: true}
+	if text := b.scope.Canonical(n.Args[2]); strings.HasPrefix(text, `="`) {
+		l.Key = strings.Trim(text[1:], `"`)
+		l.Parts = []Part{{Literal: l.Key}}
+		return l, l.Key != ""
+	}
+	call, ok := b.scope.Source(n.Args[2]).(*ast.CallExpr)
+	if !ok {
+		return l, false
+	}
+	fn, _ := typeutil.Callee(b.pass.TypesInfo, call).(*types.Func)
+	f := b.ix.Func(fn)
+	if f == nil && fn != nil {
+		f = b.own[ID(fn, b.pass.Fset)]
+	}
+	if f == nil || f.KeyOf == nil {
+		return l, false
+	}
+	l.Key, l.Backend = f.KeyOf.Key, f.KeyOf.Backend
+	for _, p := range f.KeyOf.Parts {
+		p.Root = Unknown
+		l.Parts = append(l.Parts, p)
+	}
+	return l, true
+}
+
+// prune forgets what can't matter to anyone: functions that take no lock and call
+// nothing that does, or may.
+func (c *collector) prune() {
+	matters := map[string]bool{}
+	for id, f := range c.own {
+		matters[id] = len(f.Guard)+len(f.Takes) > 0 || f.KeyOf != nil || f.Fence != nil || f.Tokens
+	}
+	relevant := func(call Call) bool {
+		return call.Dynamic || matters[call.To] || c.ix.funcs[call.To] != nil
+	}
+	for again := true; again; {
+		again = false
+		for id, f := range c.own {
+			if !matters[id] && slices.ContainsFunc(f.Calls, relevant) {
+				matters[id], again = true, true
+			}
+		}
+	}
+	maps.DeleteFunc(c.own, func(id string, f *Func) bool { return !matters[id] })
+	c.ix.Own.Binds = slices.DeleteFunc(c.ix.Own.Binds, func(b Bind) bool {
+		return !b.Dynamic && !matters[b.Impl] && c.ix.funcs[b.Impl] == nil
+	})
+	for _, f := range c.own {
+		f.Calls = slices.DeleteFunc(f.Calls, func(call Call) bool { return !relevant(call) })
+	}
+}

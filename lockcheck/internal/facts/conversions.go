@@ -1,0 +1,206 @@
+package facts
+
+import (
+	"go/ast"
+	"go/types"
+
+	"golang.org/x/tools/go/ast/inspector"
+	"golang.org/x/tools/go/types/typeutil"
+)
+
+// Conversion is a place where a value becomes that of an interface.
+type Conversion struct {
+	Expr     ast.Expr
+	From, To types.Type
+	Decl     *ast.FuncDecl // where; nil at package level
+	Call     *ast.CallExpr // whose argument it is, if it is one
+}
+
+// converter finds the conversions to interfaces of one file.
+type converter struct {
+	*collector
+	decl *ast.FuncDecl
+	out  []Conversion
+}
+
+// conversions notes where values become interfaces: their methods may then be
+// what a call of the interface's calls.
+func (c *collector) conversions(file *ast.File) {
+	v := &converter{collector: c}
+	types := []ast.Node{
+		(*ast.CallExpr)(nil), (*ast.AssignStmt)(nil), (*ast.ValueSpec)(nil),
+		(*ast.ReturnStmt)(nil), (*ast.CompositeLit)(nil), (*ast.SendStmt)(nil),
+	}
+	inspector.New([]*ast.File{file}).WithStack(types, func(n ast.Node, push bool, stack []ast.Node) bool {
+		if push {
+			v.decl = nil
+			if len(stack) > 1 {
+				v.decl, _ = stack[1].(*ast.FuncDecl)
+			}
+			v.visit(n, stack)
+		}
+		return true
+	})
+	c.ix.Conversions = append(c.ix.Conversions, v.out...)
+	for _, conv := range v.out {
+		c.bind(conv)
+	}
+}
+
+func (v *converter) visit(n ast.Node, stack []ast.Node) {
+	info := v.pass.TypesInfo
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		v.call(n)
+	case *ast.AssignStmt:
+		if len(n.Lhs) == len(n.Rhs) {
+			for i := range n.Lhs {
+				v.note(n.Rhs[i], info.TypeOf(n.Lhs[i]), nil)
+			}
+		}
+	case *ast.ValueSpec:
+		for i, value := range n.Values {
+			if n.Type != nil && len(n.Values) == len(n.Names) && n.Names[i].Name != "_" {
+				v.note(value, info.TypeOf(n.Type), nil)
+			}
+		}
+	case *ast.ReturnStmt:
+		if sig := enclosing(info, stack); sig != nil && sig.Results().Len() == len(n.Results) {
+			for i, result := range n.Results {
+				v.note(result, sig.Results().At(i).Type(), nil)
+			}
+		}
+	case *ast.CompositeLit:
+		v.literal(n)
+	case *ast.SendStmt:
+		if ch, ok := info.TypeOf(n.Chan).Underlying().(*types.Chan); ok {
+			v.note(n.Value, ch.Elem(), nil)
+		}
+	}
+}
+
+// enclosing is the signature of the innermost function around a statement.
+func enclosing(info *types.Info, stack []ast.Node) *types.Signature {
+	for i := len(stack) - 1; i >= 0; i-- {
+		switch n := stack[i].(type) {
+		case *ast.FuncLit:
+			sig, _ := info.TypeOf(n).(*types.Signature)
+			return sig
+		case *ast.FuncDecl:
+			if fn, ok := info.Defs[n.Name].(*types.Func); ok {
+				return fn.Signature()
+			}
+		}
+	}
+	return nil
+}
+
+func (v *converter) call(n *ast.CallExpr) {
+	tv, ok := v.pass.TypesInfo.Types[n.Fun]
+	switch {
+	case !ok:
+		return
+	case tv.IsType():
+		if len(n.Args) == 1 {
+			v.note(n.Args[0], tv.Type, n)
+		}
+		return
+	}
+	sig, ok := tv.Type.Underlying().(*types.Signature)
+	if !ok || tv.IsBuiltin() {
+		return
+	}
+	for i, arg := range n.Args {
+		at := min(i, sig.Params().Len()-1)
+		if at < 0 {
+			return
+		}
+		t := sig.Params().At(at).Type()
+		if slice, ok := t.Underlying().(*types.Slice); ok && sig.Variadic() && at == sig.Params().Len()-1 && !n.Ellipsis.IsValid() {
+			t = slice.Elem()
+		}
+		v.note(arg, t, n)
+	}
+}
+
+func (v *converter) literal(n *ast.CompositeLit) {
+	info := v.pass.TypesInfo
+	t := info.TypeOf(n)
+	if t == nil {
+		return
+	}
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		t = ptr.Elem()
+	}
+	for i, elem := range n.Elts {
+		kv, keyed := elem.(*ast.KeyValueExpr)
+		value := elem
+		if keyed {
+			value = kv.Value
+		}
+		switch u := t.Underlying().(type) {
+		case *types.Struct:
+			if keyed {
+				if id, ok := kv.Key.(*ast.Ident); ok && info.ObjectOf(id) != nil {
+					v.note(value, info.ObjectOf(id).Type(), nil)
+				}
+			} else if i < u.NumFields() {
+				v.note(value, u.Field(i).Type(), nil)
+			}
+		case interface{ Elem() types.Type }:
+			v.note(value, u.Elem(), nil)
+		}
+	}
+}
+
+func (v *converter) note(e ast.Expr, to types.Type, call *ast.CallExpr) {
+	from := v.pass.TypesInfo.TypeOf(e)
+	if from == nil || to == nil || !isMethodInterface(to) || types.Identical(from, to) {
+		return
+	}
+	if b, ok := from.(*types.Basic); ok && b.Kind() == types.UntypedNil {
+		return
+	}
+	v.out = append(v.out, Conversion{Expr: e, From: from, To: to, Decl: v.decl, Call: call})
+}
+
+func isMethodInterface(t types.Type) bool {
+	if _, ok := types.Unalias(t).(*types.TypeParam); ok {
+		return false
+	}
+	i, ok := t.Underlying().(*types.Interface)
+	return ok && i.NumMethods() > 0
+}
+
+// Methods pairs the methods of the interface that take a context with those of
+// the value.
+func (conv *Conversion) Methods(yield func(method, impl *types.Func) bool) {
+	for method := range conv.To.Underlying().(*types.Interface).Methods() {
+		params := method.Signature().Params()
+		if params.Len() == 0 || !isContext(params.At(0).Type()) {
+			continue
+		}
+		obj, _, _ := types.LookupFieldOrMethod(conv.From, true, method.Pkg(), method.Name())
+		if impl, ok := obj.(*types.Func); ok && !yield(method, impl) {
+			return
+		}
+	}
+}
+
+func (c *collector) bind(conv Conversion) {
+	for method, impl := range conv.Methods {
+		b := Bind{
+			Method: ID(method, c.pass.Fset), Impl: ID(impl, c.pass.Fset), Dynamic: types.IsInterface(conv.From),
+			Type: types.TypeString(conv.From, types.RelativeTo(c.pass.Pkg)), Pos: c.ix.At(conv.Expr.Pos()),
+		}
+		if b.Method != b.Impl {
+			c.ix.Own.Binds = append(c.ix.Own.Binds, b)
+		}
+	}
+}
+
+// Callee is the function or method that a call calls, or nil.
+func Callee(info *types.Info, call *ast.CallExpr) *types.Func {
+	fn, _ := typeutil.Callee(info, call).(*types.Func)
+	return fn
+}

@@ -1,0 +1,56 @@
+package facts
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// inheritFences makes a writer of each function that passes a parameter of its own
+// on as a writer's token: its callers must bring the token too.
+func (c *collector) inheritFences() {
+	for again := true; again; {
+		again = false
+		for _, id := range slices.Sorted(maps.Keys(c.own)) {
+			f := c.own[id]
+			if f.Fence != nil || len(f.Guard) > 0 || f.Wraps != "" || f.Tokens {
+				continue
+			}
+			if f.Fence = c.inherited(f); f.Fence != nil {
+				again = true
+			}
+		}
+	}
+}
+
+func (c *collector) inherited(f *Func) *Fence {
+	for _, call := range f.Calls {
+		to := c.own[call.To]
+		if to == nil {
+			to = c.ix.funcs[call.To]
+		}
+		if to == nil || to.Fence == nil || to.Fence.Param < 0 || to.Fence.Param >= len(call.Args) {
+			continue
+		}
+		rest, ok := strings.CutPrefix(call.Args[to.Fence.Param], "p")
+		if i := index(rest); ok && i >= 0 {
+			return &Fence{Param: i, Name: to.Fence.Name, Pos: to.Fence.Pos}
+		}
+	}
+	return nil
+}
+
+// index reads a text of digits alone; -1 is anything else.
+func index(digits string) int {
+	n := 0
+	for i := range len(digits) {
+		if digits[i] < '0' || digits[i] > '9' || n > 1000 {
+			return -1
+		}
+		n = n*10 + int(digits[i]-'0')
+	}
+	if digits == "" {
+		return -1
+	}
+	return n
+}

@@ -1,0 +1,142 @@
+package facts
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"os"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+)
+
+// Locked is code of this package that runs under locks: the body of an annotated
+// function, or a function literal given to Locker.Do.
+type Locked struct {
+	Decl  *ast.FuncDecl
+	Body  *ast.BlockStmt
+	Locks []Lock
+	Scope *Scope
+}
+
+// Locked lists the bodies that run under locks.
+func (ix *Index) Locked(info *types.Info) []Locked {
+	var out []Locked
+	for _, file := range ix.Files {
+		for _, d := range file.Decls {
+			decl, ok := d.(*ast.FuncDecl)
+			if !ok || decl.Body == nil {
+				continue
+			}
+			fn, _ := info.Defs[decl.Name].(*types.Func)
+			if f := ix.Guarded(fn); f != nil {
+				out = append(out, Locked{decl, decl.Body, f.Guard, NewScope(info, decl)})
+				continue
+			}
+			ast.Inspect(decl.Body, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) != 4 || !isLocker(orNone(Callee(info, call)), "Do") {
+					return true
+				}
+				if lit, ok := ast.Unparen(call.Args[3]).(*ast.FuncLit); ok {
+					out = append(out, Locked{decl, lit.Body, []Lock{{Key: "by hand", Hand: true}}, NewScope(info, decl)})
+				}
+				return true
+			})
+		}
+	}
+	return out
+}
+
+var none = types.NewFunc(token.NoPos, nil, "", types.NewSignatureType(nil, nil, nil, nil, nil, false))
+
+func orNone(fn *types.Func) *types.Func {
+	if fn == nil {
+		return none
+	}
+	return fn
+}
+
+// IsLocker reports whether fn is one of these methods of lock.Locker.
+func IsLocker(fn *types.Func, names ...string) bool { return isLocker(orNone(fn), names...) }
+
+// IsContext reports whether t is context.Context.
+func IsContext(t types.Type) bool { return isContext(t) }
+
+// TakenBy are the locks that a call of fn takes: those of a wrapper, or of the
+// wrappers that stand behind a method of an interface.
+func (ix *Index) TakenBy(fn *types.Func) []Lock {
+	f := ix.Func(fn)
+	switch {
+	case f != nil && len(f.Takes) > 0:
+		return f.Takes
+	case fn == nil || fn.Signature().Recv() == nil || !types.IsInterface(fn.Signature().Recv().Type()):
+		return nil
+	case f != nil && len(f.Guard) > 0:
+		return f.Guard
+	}
+	id := ID(fn, ix.fset)
+	for _, s := range ix.Summaries {
+		for _, b := range s.Binds {
+			if impl := ix.funcs[b.Impl]; b.Method == id && impl != nil && len(impl.Takes) > 0 {
+				return impl.Takes
+			}
+		}
+	}
+	return nil
+}
+
+// In reports whether a place is in a file of the package that pass is at.
+func In(pass *analysis.Pass, at Position) bool {
+	for _, f := range pass.Files {
+		if pass.Fset.Position(f.FileStart).Filename == at.File {
+			return true
+		}
+	}
+	return false
+}
+
+// Pos is the reverse of At. A file of another package is read, so that what is
+// related can be shown there; NoPos means that it can't be.
+func (ix *Index) Pos(at Position) token.Pos {
+	if ix.files == nil {
+		ix.files = map[string]*token.File{}
+		for _, f := range ix.all {
+			if tf := ix.fset.File(f.FileStart); tf != nil {
+				ix.files[tf.Name()] = tf
+			}
+		}
+	}
+	tf := ix.files[at.File]
+	if tf == nil {
+		text, err := os.ReadFile(at.File)
+		if err != nil {
+			return token.NoPos
+		}
+		tf = ix.fset.AddFile(at.File, -1, len(text))
+		tf.SetLinesForContent(text)
+		ix.files[at.File] = tf
+	}
+	if at.Line < 1 || at.Line > tf.LineCount() {
+		return token.NoPos
+	}
+	return min(tf.LineStart(at.Line)+token.Pos(max(at.Column, 1)-1), token.Pos(tf.Base()+tf.Size()))
+}
+
+// Related says something about another place.
+func (ix *Index) Related(at Position, message string) []analysis.RelatedInformation {
+	pos := ix.Pos(at)
+	if !pos.IsValid() {
+		return nil
+	}
+	return []analysis.RelatedInformation{{Pos: pos, Message: message}}
+}
+
+// Quote lists keys as messages name them.
+func Quote(locks []Lock) string {
+	var out []string
+	for _, l := range locks {
+		out = append(out, `"`+l.Key+`"`)
+	}
+	return strings.Join(out, " and ")
+}

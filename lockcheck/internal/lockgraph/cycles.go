@@ -1,0 +1,188 @@
+package lockgraph
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Cycle is a list of edges, each of which begins with the lock that the one
+// before it ends with.
+type Cycle []*Edge
+
+// ID is the same for one cycle in whichever package it is found.
+func (c Cycle) ID() string {
+	var classes []string
+	for _, e := range c {
+		classes = append(classes, e.Held.Class())
+	}
+	return strings.Join(classes, "\x01")
+}
+
+// Cycles finds orders of locks that contradict each other: for every edge the
+// shortest way back, each cycle once.
+func (g *Graph) Cycles() []Cycle {
+	var out []Cycle
+	known := map[string]bool{}
+	next := map[string][]*Edge{}
+	for _, e := range g.edges {
+		if !e.To.Try { // who does not wait blocks no one
+			next[e.Held.Class()] = append(next[e.Held.Class()], e)
+		}
+	}
+	for _, e := range g.edges {
+		if e.To.Try {
+			continue
+		}
+		for _, c := range waysBack(next, e) {
+			if c = c.rotate(); !known[c.ID()] && c.blocks() {
+				known[c.ID()] = true
+				out = append(out, c)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Cycle) int { return cmp.Or(len(a)-len(b), strings.Compare(a.ID(), b.ID())) })
+	return out
+}
+
+// waysBack are the cycles that e closes: the shortest in locks, with each choice
+// among the edges between the same two locks.
+func waysBack(next map[string][]*Edge, e *Edge) []Cycle {
+	type way struct {
+		at   string
+		path Cycle
+	}
+	seen := map[string]bool{e.To.Class(): true}
+	for level := []way{{e.To.Class(), Cycle{e}}}; len(level) > 0; {
+		var found []Cycle
+		var deeper []way
+		reached := map[string]bool{}
+		for _, w := range level {
+			for _, f := range next[w.at] {
+				path := append(slices.Clone(w.path), f)
+				to := f.To.Class()
+				switch {
+				case to == e.Held.Class():
+					found = append(found, path)
+				case !seen[to]:
+					reached[to] = true
+					if len(deeper) < 100 {
+						deeper = append(deeper, way{to, path})
+					}
+				}
+			}
+		}
+		if len(found) > 0 {
+			return found
+		}
+		for class := range reached {
+			seen[class] = true
+		}
+		level = deeper
+	}
+	return nil
+}
+
+// rotate begins the cycle at its smallest lock.
+func (c Cycle) rotate() Cycle {
+	least := 0
+	for i := range c {
+		if c[i].Held.Class() < c[least].Held.Class() {
+			least = i
+		}
+	}
+	return append(slices.Clone(c[least:]), c[:least]...)
+}
+
+// blocks reports whether the calls of a cycle can wait for each other: no two of
+// them have a third lock in common, and none of the locks is only ever read.
+func (c Cycle) blocks() bool {
+	for i, e := range c {
+		if c[(i+len(c)-1)%len(c)].To.Read && e.Held.Read {
+			return false
+		}
+		for _, f := range c[i+1:] {
+			for _, gate := range e.Gates {
+				if slices.Contains(f.Gates, gate) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// Same says what is known of the values in two keys of one class.
+type Same int
+
+// What can be known.
+const (
+	Perhaps Same = iota
+	Yes
+	No
+)
+
+// Reentry is a lock of a class that is held already.
+type Reentry struct {
+	*Edge
+	Same Same
+}
+
+// Reentries are the pairs of locks of one class.
+func (g *Graph) Reentries() []Reentry {
+	var out []Reentry
+	for _, e := range g.reentries {
+		out = append(out, Reentry{e, e.same()})
+	}
+	return out
+}
+
+// same compares the values of the held key with those of the one that is taken,
+// where the calls between pass them along visibly.
+func (e *Edge) same() Same {
+	if e.Held.Literal() {
+		return Yes
+	}
+	result := Yes
+	for i, p := range e.To.Parts {
+		if p.Literal != "" {
+			continue
+		}
+		switch held, taken := valueOf(e.Held.Parts[i].Root, e.Held.Parts[i].Path), e.taken(p.Root, p.Path); {
+		case taken == "?" || held == "?":
+			if result == Yes {
+				result = Perhaps
+			}
+		case held != taken:
+			return No
+		}
+	}
+	return result
+}
+
+// taken is a value of the key that the last call takes, in terms of the root.
+func (e *Edge) taken(root int, path string) string {
+	for i := len(e.Steps) - 1; i >= 0; i-- {
+		args := e.Steps[i].Call.Args
+		if root < 0 || root >= len(args) {
+			return "?"
+		}
+		value := args[root] + path
+		rest, ok := strings.CutPrefix(value, "p")
+		switch {
+		case args[root] == "?":
+			return "?"
+		case i == 0 || !ok:
+			if strings.HasPrefix(value, "r") && i > 0 {
+				return "?"
+			}
+			return value
+		}
+		digits := 0
+		for digits < len(rest) && '0' <= rest[digits] && rest[digits] <= '9' {
+			digits++
+		}
+		root, path = number(rest[:digits]), rest[digits:]
+	}
+	return "?"
+}

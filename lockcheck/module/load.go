@@ -1,0 +1,104 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+
+	"github.com/lockgen/lockgen/generator"
+)
+
+const (
+	listMode = packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedModule
+	loadMode = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
+		packages.NeedTypes | packages.NeedTypesSizes | packages.NeedSyntax | packages.NeedTypesInfo | packages.NeedModule
+)
+
+// load returns the packages that are asked for, and which of them these are: those
+// that they build on and that may know of locks come along.
+func load(ctx context.Context, opts Options) (all []*packages.Package, asked map[string]bool, err error) {
+	patterns := opts.Patterns
+	if len(patterns) == 0 {
+		patterns = []string{"."}
+	}
+	conf := packages.Config{Context: ctx, Mode: listMode, Dir: opts.Dir, BuildFlags: opts.BuildFlags}
+	listed, err := packages.Load(&conf, patterns...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("go list: %w", err)
+	}
+	if len(listed) == 0 {
+		return nil, nil, fmt.Errorf("the go command lists no package for %s; does go.mod need go mod tidy?", strings.Join(patterns, " "))
+	}
+	asked = map[string]bool{}
+	for _, p := range listed {
+		asked[p.PkgPath] = true
+		if len(p.GoFiles)+len(p.IgnoredFiles) == 0 && len(p.Errors) > 0 {
+			return nil, nil, errors.New(p.Errors[0].Msg)
+		}
+	}
+	conf.Mode = loadMode
+	all, err = packages.Load(&conf, append(relevant(listed), patterns...)...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("go list: %w", err)
+	}
+	return inOrder(all), asked, nil
+}
+
+// relevant are the imports that lead to the runtime, and those of the main module,
+// whose helpers may call what does.
+func relevant(roots []*packages.Package) []string {
+	var out []string
+	leads := map[*packages.Package]bool{}
+	packages.Visit(roots, nil, func(p *packages.Package) {
+		leads[p] = p.PkgPath == generator.RuntimePath
+		for _, imp := range p.Imports {
+			leads[p] = leads[p] || leads[imp]
+		}
+		if p.PkgPath != generator.RuntimePath && (leads[p] || p.Module != nil && p.Module.Main) {
+			out = append(out, p.PkgPath)
+		}
+	})
+	slices.Sort(out)
+	return out
+}
+
+// inOrder puts imports before what imports them.
+func inOrder(roots []*packages.Package) []*packages.Package {
+	slices.SortFunc(roots, func(a, b *packages.Package) int { return strings.Compare(a.PkgPath, b.PkgPath) })
+	isRoot := map[*packages.Package]bool{}
+	for _, p := range roots {
+		isRoot[p] = true
+	}
+	var out []*packages.Package
+	seen := map[*packages.Package]bool{}
+	var visit func(p *packages.Package)
+	visit = func(p *packages.Package) {
+		if seen[p] {
+			return
+		}
+		seen[p] = true
+		for _, path := range sortedKeys(p.Imports) {
+			visit(p.Imports[path])
+		}
+		if isRoot[p] {
+			out = append(out, p)
+		}
+	}
+	for _, p := range roots {
+		visit(p)
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

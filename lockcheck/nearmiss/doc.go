@@ -1,0 +1,22 @@
+// Package nearmiss defines an analyzer that finds comments which were meant as
+// directives and are none.
+//
+// # Analyzer nearmiss
+//
+// nearmiss: find comments that were meant as //lock: directives
+//
+// A directive with a space, a capital or a blank line too many is prose to Go and to
+// gofmt, and its method runs unlocked:
+//
+//	// lock:key="order:<id>"
+//	//Lock:key="order:<id>"
+//	//lock: key="order:<id>"
+//	/* lock:key="order:<id>" */
+//
+// Directives that stand on nothing that can be locked, and mistakes in directives,
+// are found as lockgen itself finds them, by the same parser; so an editor shows them
+// before anything is generated. What needs types (placeholders, signatures) lockgen
+// says. The suggested fix writes the directive that was meant.
+//
+// Ignore comments without a reason, or with the name of no check, are found here too.
+package nearmiss

@@ -1,0 +1,68 @@
+// Package plugin makes the checks of lockcheck a module plugin of golangci-lint. It
+// is a module of its own, so that golangci-lint's register is in no one else's module
+// graph.
+package plugin
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/golangci/plugin-module-register/register"
+	"golang.org/x/tools/go/analysis"
+
+	"github.com/lockgen/lockgen/lockcheck"
+)
+
+func init() { register.Plugin("lockcheck", New) }
+
+// Settings are what .golangci.yml can say below linters.settings.custom.lockcheck.
+type Settings struct {
+	Checks []string `json:"checks"` // by name; none is all
+}
+
+type plugin struct{ analyzers []*analysis.Analyzer }
+
+// New returns the plugin. It refuses settings that it does not know, and names of no
+// check.
+func New(settings any) (register.LinterPlugin, error) {
+	s, err := register.DecodeSettings[Settings](settings)
+	if err != nil {
+		return nil, fmt.Errorf("lockcheck: %w", err)
+	}
+	p := &plugin{}
+	known := map[string]bool{}
+	for _, a := range lockcheck.Analyzers() {
+		known[a.Name] = true
+		if len(s.Checks) == 0 || slices.Contains(s.Checks, a.Name) {
+			p.analyzers = append(p.analyzers, alone(a))
+		}
+	}
+	for _, name := range s.Checks {
+		if !known[name] {
+			return nil, fmt.Errorf("lockcheck: no check is called %s", name)
+		}
+	}
+	return p, nil
+}
+
+// alone is the check without the other places of its findings: golangci-lint makes
+// an issue of each, which would be left where nolint silences the finding. The
+// messages name them.
+func alone(check *analysis.Analyzer) *analysis.Analyzer {
+	out := *check
+	out.Run = func(pass *analysis.Pass) (any, error) {
+		p := *pass
+		p.Report = func(d analysis.Diagnostic) {
+			d.Related = nil
+			pass.Report(d)
+		}
+		return check.Run(&p)
+	}
+	return &out
+}
+
+// BuildAnalyzers implements register.LinterPlugin.
+func (p *plugin) BuildAnalyzers() ([]*analysis.Analyzer, error) { return p.analyzers, nil }
+
+// GetLoadMode implements register.LinterPlugin: the checks need types.
+func (p *plugin) GetLoadMode() string { return register.LoadModeTypesInfo }

@@ -1,0 +1,166 @@
+package scope
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
+)
+
+// transactions finds locks of one function that are released before a transaction
+// commits in which they were taken.
+func (c *checker) transactions(decl *ast.FuncDecl) {
+	commits := c.commits(decl.Body)
+	ast.Inspect(decl.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			c.inTransaction(n, commits)
+			c.literals(n)
+		case *ast.FuncLit:
+			c.deferred(n.Body)
+		}
+		return true
+	})
+	c.deferred(decl.Body)
+}
+
+// commits are the places where each transaction of a body is committed.
+func (c *checker) commits(body ast.Node) map[types.Object][]token.Pos {
+	out := map[types.Object][]token.Pos{}
+	ast.Inspect(body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if tx := c.committed(call); tx != nil {
+				out[tx] = append(out[tx], call.Pos())
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// committed is the transaction that a call commits, or nil.
+func (c *checker) committed(call *ast.CallExpr) types.Object {
+	sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != "Commit" {
+		return nil
+	}
+	id, ok := ast.Unparen(sel.X).(*ast.Ident)
+	if !ok {
+		return nil
+	}
+	if v, ok := c.pass.TypesInfo.Uses[id].(*types.Var); ok && c.isTransaction(v.Type()) {
+		return v
+	}
+	return nil
+}
+
+// isTransaction reports whether values of type t commit and roll back.
+func (c *checker) isTransaction(t types.Type) bool {
+	for _, name := range []string{"Commit", "Rollback"} {
+		obj, _, _ := types.LookupFieldOrMethod(t, true, c.pass.Pkg, name)
+		if _, ok := obj.(*types.Func); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// locks are those that a call takes and has released when it returns.
+func (c *checker) locks(call *ast.CallExpr) string {
+	fn := facts.Callee(c.pass.TypesInfo, call)
+	if locks := c.TakenBy(fn); len(locks) > 0 {
+		return facts.Quote(locks)
+	}
+	if facts.IsLocker(fn, "Do") && len(call.Args) == 4 {
+		return types.ExprString(call.Args[2])
+	}
+	return ""
+}
+
+// inTransaction reports a locked call that is given a transaction which is committed
+// after it.
+func (c *checker) inTransaction(call *ast.CallExpr, commits map[types.Object][]token.Pos) {
+	if len(commits) == 0 {
+		return
+	}
+	locks := c.locks(call)
+	if locks == "" {
+		return
+	}
+	for tx, at := range commits {
+		if !c.mentions(call, tx) {
+			continue
+		}
+		for _, pos := range at {
+			if pos > call.End() {
+				c.report(call, nil, "the lock %s is released before %s commits (line %d): take it around the whole transaction", locks, tx.Name(), c.At(pos).Line)
+				return
+			}
+		}
+	}
+}
+
+func (c *checker) mentions(n ast.Node, obj types.Object) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && c.pass.TypesInfo.Uses[id] == obj {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+// literals reports locked calls in a function that is run in a transaction: it is
+// given one, and whoever calls it commits.
+func (c *checker) literals(outer *ast.CallExpr) {
+	if facts.IsLocker(facts.Callee(c.pass.TypesInfo, outer), "Do") {
+		return
+	}
+	for _, arg := range outer.Args {
+		lit, ok := ast.Unparen(arg).(*ast.FuncLit)
+		if !ok {
+			continue
+		}
+		for _, field := range lit.Type.Params.List {
+			for _, name := range field.Names {
+				if tx := c.pass.TypesInfo.Defs[name]; tx != nil && c.isTransaction(tx.Type()) {
+					c.underLiteral(outer, lit, tx)
+				}
+			}
+		}
+	}
+}
+
+func (c *checker) underLiteral(outer *ast.CallExpr, lit *ast.FuncLit, tx types.Object) {
+	ast.Inspect(lit.Body, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		if locks := c.locks(call); locks != "" && c.mentions(call, tx) {
+			c.report(call, nil, "the lock %s is released before %s commits the transaction %s: take it around the whole transaction",
+				locks, types.ExprString(outer.Fun), tx.Name())
+		}
+		return true
+	})
+}
+
+// deferred reports a deferred Commit that runs after the deferred Release: what is
+// deferred first runs last.
+func (c *checker) deferred(body *ast.BlockStmt) {
+	var commit *ast.DeferStmt
+	for _, s := range body.List {
+		d, ok := s.(*ast.DeferStmt)
+		if !ok {
+			continue
+		}
+		if commit != nil && facts.IsRuntime(facts.Callee(c.pass.TypesInfo, d.Call), "Release") {
+			c.report(commit, nil, "this commit runs after the lock is released on line %d, because what is deferred first runs last: begin the transaction under the lock", c.At(d.Pos()).Line)
+			return
+		}
+		if len(c.commits(d)) > 0 {
+			commit = d
+		}
+	}
+}
