@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -40,14 +41,38 @@ func (s *spec) completions() []string {
 	return append(words, s.words...)
 }
 
+// valued are the flags of all commands whose values can be completed, each once.
+func valued() []flagSpec {
+	var out []flagSpec
+	for _, s := range specs {
+		for _, f := range s.flags {
+			known := slices.ContainsFunc(out, func(o flagSpec) bool { return o.name == f.name })
+			if !known && (f.values != nil || f.value == "dir") {
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
 func bashCompletion() string {
 	var b strings.Builder
-	b.WriteString("_lockgen() {\n\tlocal words\n\tcase \"${COMP_WORDS[1]}\" in\n")
+	b.WriteString("_lockgen() {\n\tlocal words cur=\"${COMP_WORDS[COMP_CWORD]}\"\n")
+	b.WriteString("\tcase \"${COMP_WORDS[COMP_CWORD-1]}\" in\n")
+	for _, f := range valued() {
+		if f.value == "dir" {
+			fmt.Fprintf(&b, "\t-%s) COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n", f.name)
+		} else {
+			fmt.Fprintf(&b, "\t-%s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return ;;\n", f.name, strings.Join(f.values(), " "))
+		}
+	}
+	b.WriteString("\tesac\n\tcase \"${COMP_WORDS[1]}\" in\n")
 	for _, s := range specs[1:] {
 		fmt.Fprintf(&b, "\t%s) words=%q ;;\n", s.name, strings.Join(s.completions(), " "))
 	}
 	fmt.Fprintf(&b, "\t*) words=%q ;;\n\tesac\n", strings.Join(specs[0].completions(), " "))
-	b.WriteString("\tCOMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n}\n")
+	fmt.Fprintf(&b, "\t[ \"$COMP_CWORD\" -gt 1 ] || words=%q\n", strings.Join(specs[0].completions(), " "))
+	b.WriteString("\tCOMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\n")
 	b.WriteString("complete -o default -F _lockgen lockgen\n")
 	return b.String()
 }
@@ -62,7 +87,16 @@ func fishCompletion() string {
 			when = "'__fish_seen_subcommand_from " + s.name + "'"
 		}
 		for _, f := range s.flags {
-			fmt.Fprintf(&b, "complete -c lockgen -n %s -o %s -d %s\n", when, f.name, quote(f.usage))
+			fmt.Fprintf(&b, "complete -c lockgen -n %s -o %s -d %s", when, f.name, quote(f.usage))
+			switch {
+			case f.values != nil:
+				b.WriteString(" -x -a " + quote(strings.Join(f.values(), " ")))
+			case f.value == "dir":
+				b.WriteString(" -x -a '(__fish_complete_directories)'")
+			case f.value != "":
+				b.WriteString(" -x")
+			}
+			b.WriteString("\n")
 		}
 		if len(s.words) > 0 {
 			fmt.Fprintf(&b, "complete -c lockgen -n %s -a %s\n", when, quote(strings.Join(s.words, " ")))

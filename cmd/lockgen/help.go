@@ -37,25 +37,42 @@ placeholders. It reads directives only, no types: an integer's placeholder
 matches any text. Exit status 1 means that none can.
 `
 
+const vetAbout = `Vet runs the checks of lockcheck over the packages, and those between packages over
+all of them together. It needs code that compiles, and leaves tests alone. The
+same checks run as: go vet -vettool=$(go tool -n lockgen) ./...
+
+A comment silences a check on its line and the next, and says why:
+
+	//lockcheck:ignore bypass the migration runs alone
+
+Checks (https://pkg.go.dev/github.com/lockgen/lockgen/lockcheck has more):
+`
+
 const completionAbout = `Completion prints a script for bash, zsh or fish. For bash:
 
 	source <(lockgen completion bash)
 `
 
-const usageEnd = `
-Exit status: 0 fine, 1 stale or a mistake in a directive, 2 a wrong command line
+const manAbout = `Man prints this as a manual page:
+
+	lockgen man >/usr/local/share/man/man1/lockgen.1
+`
+
+const exitCodes = `0 fine, 1 stale or a mistake in a directive, 2 a wrong command line
 or packages that can't be loaded.
 `
 
 // help is the text of -h.
 func help(s *spec) string {
 	var b strings.Builder
-	b.WriteString(s.about)
-	fmt.Fprintf(&b, "\nUsage: lockgen %s\n", strings.TrimSpace(s.name+" "+bracketed(s.flags)+s.args))
+	if s.about != "" {
+		b.WriteString(s.about + "\n")
+	}
+	fmt.Fprintf(&b, "Usage: %s\n", s.usage())
 	if s.name == "" {
 		b.WriteString("\nCommands:\n")
 		for _, other := range specs[1:] {
-			fmt.Fprintf(&b, "  lockgen %-26s %s\n", other.name+" "+bracketed(other.flags)+other.args, other.summary)
+			fmt.Fprintf(&b, "  lockgen %-31s %s\n", other.name+" "+bracketed(other.flags)+other.args, other.summary)
 		}
 	}
 	if len(s.flags) > 0 {
@@ -65,9 +82,14 @@ func help(s *spec) string {
 		fmt.Fprintf(&b, "  %-10s %s\n", strings.TrimSpace("-"+f.name+" "+f.value), f.usage)
 	}
 	if s.name == "" {
-		b.WriteString(usageEnd)
+		b.WriteString("\nExit status: " + exitCodes)
 	}
 	return b.String()
+}
+
+// usage is how the command is called.
+func (s *spec) usage() string {
+	return strings.TrimSpace("lockgen " + strings.TrimSpace(s.name+" "+bracketed(s.flags)+s.args))
 }
 
 func bracketed(flags []flagSpec) string {

@@ -85,6 +85,8 @@ func (c *command) problem() string {
 		return "-watch writes: -check, -diff, -n and -json exclude it"
 	case c.markdown && c.json:
 		return "-markdown and -json exclude each other"
+	case c.fix && c.json:
+		return "-fix and -json exclude each other"
 	}
 	return ""
 }

@@ -38,11 +38,17 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("REPO", repo)
+			tool, err := exec.LookPath("lockgen")
+			if err != nil {
+				return err
+			}
+			env.Setenv("LOCKGEN", tool)
 			env.Setenv("GOCACHE", dirs[0])
 			env.Setenv("GOMODCACHE", dirs[1])
 			env.Setenv("GOPROXY", "off")
 			env.Setenv("GOWORK", "off")
 			env.Setenv("GOFLAGS", "")
+			env.Setenv("GORACE", "atexit_sleep_ms=10") // a second unless said, in each of a hundred processes
 			return expand(env, filepath.Join(env.WorkDir, "go.mod"), filepath.Join(env.WorkDir, "go.mod"))
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -7,12 +7,12 @@ import (
 
 // settings are the values of all flags of all commands.
 type settings struct {
-	check, diff, dry, json, watch, version, markdown bool
-	tags, directory                                  string
+	check, diff, dry, json, watch, version, markdown, fix bool
+	tags, directory, checks, format                       string
 }
 
-// spec is one command. From specs come the parser, the help and the shells'
-// completions.
+// spec is one command. From specs come the parser, the help, the manual page and
+// the shells' completions.
 type spec struct {
 	name    string // empty is lockgen alone
 	args    string
@@ -26,7 +26,8 @@ type spec struct {
 // flagSpec is one flag; exactly one of the pointers is set.
 type flagSpec struct {
 	name, usage string
-	value       string // what its value is, for the help; empty for a switch
+	value       string          // what its value is, for the help; empty for a switch
+	values      func() []string // what it can be, if that is known
 	on          func(s *settings) *bool
 	text        func(s *settings) *string
 }
@@ -61,10 +62,24 @@ func init() {
 		}, run: (*command).list},
 		{name: "explain", args: "KEY [packages]", summary: "say which methods can lock a key", about: explainAbout,
 			flags: []flagSpec{jsonFlag, tagsFlag, dirFlag}, run: (*command).explain},
+		{name: "vet", args: "[packages]", summary: "find code that goes around its locks or misuses them", about: vetAbout + checksAbout(), flags: []flagSpec{
+			{name: "checks", value: "list", usage: "run these checks only, parted by commas", values: checkNames, text: func(s *settings) *string { return &s.checks }},
+			{name: "fix", usage: "apply the suggested fixes, report what is left", on: func(s *settings) *bool { return &s.fix }},
+			{name: "diff", usage: "print what -fix would change as a unified diff", on: func(s *settings) *bool { return &s.diff }},
+			jsonFlag, tagsFlag, dirFlag,
+		}, run: (*command).vet},
+		{name: "graph", args: "[packages]", summary: "draw which locks are taken while which are held", about: graphAbout, flags: []flagSpec{
+			{name: "format", value: "name", usage: "dot, mermaid or svg; dot unless given", values: graphFormats, text: func(s *settings) *string { return &s.format }},
+			tagsFlag, dirFlag,
+		}, run: (*command).graph},
 		{name: "completion", args: "SHELL", summary: "print a completion script", about: completionAbout,
 			words: shells, run: (*command).completion},
-		{name: "help", args: "[command]", summary: "print this, or the help of a command", words: []string{"list", "explain", "completion"},
-			run: (*command).help},
+		{name: "man", summary: "print the manual page", about: manAbout, run: (*command).man},
+		{name: "help", args: "[command]", summary: "print this, or the help of a command", run: (*command).help},
+	}
+	help := findSpec("help")
+	for _, s := range specs[1:] {
+		help.words = append(help.words, s.name)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockgen/lockgen/generator"
 )
 
 // interval is how often files are looked at. Polling sees every editor's way of
@@ -40,8 +42,10 @@ func (c *command) watchFiles(ctx context.Context) int {
 				before = c.look(res.Folders)
 			}
 			folders = res.Folders
-			for _, f := range res.Files { // our own writing is no change
-				before.note(f.Path)
+			for _, f := range res.Files { // our own writing is no change; what a user did meanwhile is
+				if f.Change() != generator.None {
+					before.note(f.Path)
+				}
 			}
 		}
 		changed := c.await(ctx, before, folders)

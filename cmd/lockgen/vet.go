@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"golang.org/x/tools/go/analysis/unitchecker"
+
+	"github.com/lockgen/lockgen/lockcheck"
+	"github.com/lockgen/lockgen/lockcheck/module"
+)
+
+// serveVet answers go vet, if it is what calls: go vet -vettool=$(go tool -n lockgen).
+func serveVet(args []string) {
+	for _, arg := range args {
+		if arg == "-V=full" || arg == "-flags" || strings.HasSuffix(arg, ".cfg") {
+			unitchecker.Main(lockcheck.Analyzers()...)
+		}
+	}
+}
+
+func checkNames() []string {
+	var out []string
+	for _, a := range lockcheck.Analyzers() {
+		out = append(out, a.Name)
+	}
+	return out
+}
+
+// checksAbout lists the checks for the help.
+func checksAbout() string {
+	var b strings.Builder
+	for _, a := range lockcheck.Analyzers() {
+		summary, _, _ := strings.Cut(a.Doc, "\n")
+		fmt.Fprintf(&b, "\t%-11s %s\n", a.Name, summary)
+	}
+	return b.String()
+}
+
+// vet runs the checks over the packages.
+func (c *command) vet(ctx context.Context) int {
+	res, code := c.checked(ctx)
+	if code == unusual {
+		return code
+	}
+	var err error
+	switch {
+	case c.json:
+		err = printIndented(c.stdout, c.jsonChecks(res))
+	case c.fix || c.diff:
+		err = c.applyFixes(res)
+	default:
+		c.printChecks(res)
+	}
+	if err != nil {
+		return c.fail(err)
+	}
+	for _, why := range res.Broken {
+		fmt.Fprintf(c.stderr, "lockgen: not checked: %s\n", why)
+	}
+	switch {
+	case len(res.Broken) > 0:
+		return unusual
+	case len(res.Diagnostics) > 0:
+		return stale
+	}
+	return fine
+}
+
+func (c *command) checked(ctx context.Context) (*module.Result, int) {
+	opts := module.Options{Dir: c.dir, Patterns: c.args}
+	if c.tags != "" {
+		opts.BuildFlags = []string{"-tags=" + c.tags}
+	}
+	if c.checks != "" {
+		opts.Checks = strings.Split(c.checks, ",")
+	}
+	for _, name := range opts.Checks {
+		if !slices.Contains(checkNames(), name) {
+			return nil, c.fail(fmt.Errorf("no check is called %s; have %s", name, strings.Join(checkNames(), ", ")))
+		}
+	}
+	progress := newProgress(c.stderr)
+	defer progress.stop()
+	progress.stage("checking packages")
+	res, err := module.Check(ctx, opts)
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	return res, fine
+}
+
+func (c *command) printChecks(res *module.Result) {
+	for _, d := range res.Diagnostics {
+		fmt.Fprintf(c.stderr, "%s: %s (%s)\n", c.place(d.Place), d.Message, d.Check)
+		for _, n := range d.Related {
+			fmt.Fprintf(c.stderr, "\t%s: %s\n", c.place(n.Place), n.Message)
+		}
+	}
+}
+
+func (c *command) place(p module.Place) string {
+	return fmt.Sprintf("%s:%d:%d", c.relative(p.File), p.Line, p.Column)
+}
+
+// applyFixes applies the first fix of each diagnostic, or prints what it would
+// change, and reports what has none.
+func (c *command) applyFixes(res *module.Result) error {
+	fixed, err := res.Fixed()
+	if err != nil {
+		return err
+	}
+	for _, f := range fixed.Files {
+		name := c.relative(f.Path)
+		if c.diff {
+			c.stdout.Write(diff.Diff(name, f.Old, name, f.New))
+			continue
+		}
+		info, err := os.Stat(f.Path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.Path, f.New, info.Mode()); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "fixed %s\n", name)
+	}
+	if c.fix && !c.diff {
+		res.Diagnostics = fixed.Left
+	}
+	c.printChecks(res)
+	return nil
+}
+
+type jsonCheck struct {
+	Check   string     `json:"check"`
+	File    string     `json:"file"`
+	Line    int        `json:"line"`
+	Column  int        `json:"column"`
+	Message string     `json:"message"`
+	URL     string     `json:"url"`
+	Related []jsonNote `json:"related,omitempty"`
+	Fixes   []jsonFix  `json:"fixes,omitempty"`
+}
+
+type jsonNote struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+}
+
+type jsonFix struct {
+	Message string     `json:"message"`
+	Edits   []jsonEdit `json:"edits"`
+}
+
+type jsonEdit struct {
+	File  string `json:"file"`
+	Start int    `json:"start"`
+	End   int    `json:"end"`
+	New   string `json:"new"`
+}
+
+func (c *command) jsonChecks(res *module.Result) []jsonCheck {
+	out := []jsonCheck{}
+	for _, d := range res.Diagnostics {
+		j := jsonCheck{Check: d.Check, File: c.relative(d.File), Line: d.Line, Column: d.Column, Message: d.Message, URL: d.URL}
+		for _, n := range d.Related {
+			j.Related = append(j.Related, jsonNote{c.relative(n.File), n.Line, n.Column, n.Message})
+		}
+		for _, f := range d.Fixes {
+			fix := jsonFix{Message: f.Message}
+			for _, e := range f.Edits {
+				fix.Edits = append(fix.Edits, jsonEdit{c.relative(e.File), e.Start, e.End, e.New})
+			}
+			j.Fixes = append(j.Fixes, fix)
+		}
+		out = append(out, j)
+	}
+	return out
+}
