@@ -2,7 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -22,17 +29,93 @@ type engine struct {
 	label    string // "Redis at 10.0.0.7:6379", without secrets
 	backend  string // how chooseBackend calls it
 	address  string // for open
+	alone    bool   // its locks are those of one process
 	shutdown func()
 }
 
 const defaultBackend = "redis"
 
-// chooseBackend is the one place that knows which engines there are.
+// enginePatience is how long an engine may take to answer at first.
+const enginePatience = 5 * time.Second
+
+// backends are the engines that there are.
+var backends = map[string]backend{
+	defaultBackend: redisBackend{},
+	"etcd":         etcdBackend{},
+	"zookeeper":    zookeeperBackend{},
+	"consul":       consulBackend{},
+	"mysql":        sqlBackend{mysqlDatabase},
+	"postgres":     sqlBackend{postgresDatabase},
+	"sqlite":       sqlBackend{sqliteDatabase},
+	"memory":       memoryBackend{},
+}
+
+func backendNames() string {
+	return strings.Join(slices.Sorted(maps.Keys(backends)), ", ")
+}
+
 func chooseBackend(name string) (backend, error) {
-	switch name {
-	case defaultBackend:
-		return redisBackend{}, nil
-	default:
-		return nil, fmt.Errorf("no backend %q; there is %s", name, defaultBackend)
+	if b, ok := backends[name]; ok {
+		return b, nil
 	}
+	return nil, usageError{fmt.Errorf("-backend %q: there is %s", name, backendNames())}
+}
+
+// testServers are where the project's test servers are, if this runs beside them.
+var testServers = map[string]string{
+	"etcd":      "LOCKGEN_TEST_ETCD",
+	"zookeeper": "LOCKGEN_TEST_ZOOKEEPER",
+	"consul":    "LOCKGEN_TEST_CONSUL",
+	"mysql":     "LOCKGEN_TEST_MYSQL",
+	"postgres":  "LOCKGEN_TEST_POSTGRES",
+}
+
+// addressOf returns where the engine is, if the command line did not say.
+func addressOf(backend, given string) (string, error) {
+	env, needed := testServers[backend]
+	switch {
+	case given != "" || !needed:
+		return given, nil
+	case os.Getenv(env) != "":
+		return os.Getenv(env), nil
+	}
+	return "", usageError{fmt.Errorf("-backend %s needs a server: say where it is by -address, or have one started: "+
+		"make demo BACKEND=%s", backend, backend)}
+}
+
+// hostPort checks an address of that form.
+func hostPort(address string) error {
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
+		return usageError{fmt.Errorf("-address %q: want HOST:PORT", address)}
+	}
+	return nil
+}
+
+// tryOut takes a lock and frees it, so that whatever is wrong with an engine
+// shows before the shop opens.
+func tryOut(ctx context.Context, b backend, address string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, enginePatience)
+	defer cancel()
+	engine, closeClient, err := b.open(address)
+	if err != nil {
+		return err
+	}
+	locker := lock.New(engine, nil)
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		err = errors.Join(err, locker.Close(ctx), closeClient())
+	}()
+	return locker.Do(ctx, nil, fmt.Sprintf("seckill:try-out:%d", os.Getpid()), func(context.Context) error { return nil })
+}
+
+// server is an engine of others at address.
+func server(ctx context.Context, b backend, name, title, address string) (*engine, error) {
+	if err := tryOut(ctx, b, address); err != nil {
+		return nil, fmt.Errorf("no usable %s at %s: %w", title, address, err)
+	}
+	return &engine{
+		name: name, label: title + " at " + address, backend: name, address: address,
+		shutdown: func() {},
+	}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"io"
 	"net"
 	"os"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
 )
 
 // asDemo in the environment makes the test binary the demo, workers included.
@@ -25,6 +28,11 @@ const asDemo = "SECKILL_TEST_AS_DEMO"
 func TestMain(m *testing.M) {
 	if os.Getenv(asDemo) != "" {
 		main()
+	}
+	flag.Parse()
+	// The sales wait for each other, and for the leases of the killed, more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -82,18 +90,28 @@ type oneByte struct{ io.Reader }
 
 func (b *oneByte) Read(p []byte) (int, error) { return b.Reader.Read(p[:1]) }
 
-func servers(t *testing.T) map[string][]string {
+// served returns the flags for each engine whose locks processes share.
+func served(t *testing.T) map[string][]string {
 	t.Helper()
-	servers := map[string][]string{"miniredis": {}}
-	if address := os.Getenv("LOCKGEN_TEST_REDIS"); address != "" {
-		servers["redis"] = []string{"-redis", address}
+	served := map[string][]string{"miniredis": {}, "sqlite": {"-backend", "sqlite"}}
+	find := map[string]func(testing.TB) string{
+		"redis": testserver.Redis, "etcd": testserver.Etcd, "zookeeper": testserver.ZooKeeper,
+		"consul": testserver.Consul, "mysql": testserver.MySQL, "postgres": testserver.Postgres,
 	}
-	return servers
+	for name := range backends {
+		if shared, ok := find[name]; ok {
+			served[name] = []string{"-backend", name, "-address", shared(t)}
+		}
+	}
+	require.Len(t, served, len(backends), "all engines but memory, and one of the demo's own")
+	return served
 }
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	for name, flags := range servers(t) {
+	all := served(t)
+	all["memory"] = []string{"-backend", "memory"}
+	for name, flags := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, append(flags, "-json", "-buyers", "120", "-stock", "40")...)
@@ -106,14 +124,18 @@ func TestDemo(t *testing.T) {
 			assert.Positive(t, got.Unguarded.Duplicates)
 			assertExact(t, got, 40)
 			assert.Equal(t, 180-40, got.Guarded.Rejected, "every click got its answer")
-			assert.Contains(t, stderr, "4 workers share ")
+			if name != "memory" {
+				assert.Contains(t, stderr, "4 workers share ")
+			}
 		})
 	}
 }
 
+// S2, S3, S4: a holder that was killed, and one that was stopped beyond its lease, whose
+// late write the fenced database refuses.
 func TestDemoKill(t *testing.T) {
 	t.Parallel()
-	for name, flags := range servers(t) {
+	for name, flags := range served(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, append(flags, "-json", "-kill", "-workers", "3", "-buyers", "60", "-stock", "30")...)
@@ -204,6 +226,32 @@ func TestNoRedis(t *testing.T) {
 	assert.Contains(t, stderr, "connection refused\nStart one there")
 }
 
+// Each engine that is not there is said to be so, at once.
+func TestNoEngine(t *testing.T) {
+	t.Parallel()
+
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := nobody.Addr().String()
+	require.NoError(t, nobody.Close())
+	for name := range testServers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, "-backend", name, "-address", address)
+			code, stderr := r.end(t)
+			assert.Equal(t, exitWrong, code)
+			assert.Contains(t, stderr, "seckill: no usable ")
+			assert.Contains(t, stderr, address)
+		})
+	}
+}
+
+func TestNeedsAServer(t *testing.T) {
+	t.Setenv("LOCKGEN_TEST_ETCD", "")
+	_, err := parseOptions([]string{"-backend", "etcd"}, io.Discard)
+	assert.ErrorContains(t, err, "-backend etcd needs a server: say where it is by -address")
+}
+
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	r := start(t, "-workers", "0")
@@ -218,6 +266,17 @@ func TestUsage(t *testing.T) {
 	code, stderr = r.end(t)
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, stderr, `seckill: -redis "nohost": want HOST:PORT`)
+	for want, args := range map[string][]string{
+		`seckill: -backend "mongo": there is consul, etcd, memory, mysql, postgres, redis, sqlite, zookeeper`: {"-backend", "mongo"},
+		`seckill: -redis is -address for -backend redis: say one of them`:                                     {"-backend", "etcd", "-redis", "x:1"},
+		`seckill: -address "nohost": want HOST:PORT`:                                                          {"-backend", "etcd", "-address", "nohost"},
+		`seckill: -kill with -backend memory: its locks end with their process, so there is nothing to see`:   {"-kill", "-backend", "memory"},
+	} {
+		r = start(t, args...)
+		code, stderr = r.end(t)
+		assert.Equal(t, exitUsage, code)
+		assert.Equal(t, want+"\n", stderr)
+	}
 	r = start(t, "-help")
 	code, stderr = r.end(t)
 	assert.Zero(t, code)

@@ -74,22 +74,28 @@ func demo(ctx context.Context, args []string, stdout io.Writer, stderr *os.File)
 		return false, err
 	}
 	show := newProgress(stderr)
-	b, err := chooseBackend(defaultBackend)
+	b, err := chooseBackend(o.backend)
 	if err != nil {
 		return false, err
 	}
-	on, err := b.serve(ctx, o.redis)
+	on, err := b.serve(ctx, o.address)
 	if err != nil {
 		return false, err
 	}
 	defer on.shutdown()
+	if on.alone {
+		if o.kill {
+			return false, usageError{fmt.Errorf("-kill with -backend %s: its locks end with their process, so there is nothing to see", o.backend)}
+		}
+		o.processes = 1
+	}
 	folder, err := os.MkdirTemp("", "seckill-")
 	if err != nil {
 		return false, fmt.Errorf("make a folder for the database: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 
-	show.event("%d workers share %s", o.processes, on.label)
+	show.event("%s share %s", workers(o.processes), on.label)
 	if o.stock >= o.buyers {
 		show.event("note: there is a piece for everyone, so that nothing can be oversold; want more -buyers than -stock")
 	}
@@ -106,4 +112,11 @@ func demo(ctx context.Context, args []string, stdout io.Writer, stderr *os.File)
 		return len(r.Problems) == 0, r.writeJSON(stdout)
 	}
 	return len(r.Problems) == 0, r.writeTable(stdout)
+}
+
+func workers(n int) string {
+	if n == 1 {
+		return "1 worker, whose buyers"
+	}
+	return fmt.Sprintf("%d workers", n)
 }

@@ -18,8 +18,9 @@ usage: go run ./example/seckill [flags]
 // options is what the command line asks for.
 type options struct {
 	plan
-	redis string
-	json  bool
+	backend string
+	address string
+	json    bool
 }
 
 // usageError is a mistake in the command line.
@@ -35,7 +36,9 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	flags.IntVar(&o.processes, "workers", 4, "`number` of worker processes, 1 to 64")
 	flags.IntVar(&o.buyers, "buyers", 1200, "`number` of buyers; every second one clicks twice at once")
 	flags.IntVar(&o.stock, "stock", 500, "`pieces` on sale")
-	flags.StringVar(&o.redis, "redis", "", "`address` of the Redis to use, HOST:PORT or redis://…\n(default $REDIS_ADDR, or else an embedded miniredis)")
+	flags.StringVar(&o.backend, "backend", defaultBackend, "`engine` of the locks: "+backendNames())
+	flags.StringVar(&o.address, "address", "", "`where` the engine is: HOST:PORT, of MySQL and PostgreSQL also a data source name,\nof SQLite a file (default: a test server's, if this runs beside one)")
+	redis := flags.String("redis", "", "`address` of the Redis to use, HOST:PORT or redis://…\n(default $REDIS_ADDR, or else an embedded miniredis)")
 	flags.BoolVar(&o.json, "json", false, "report as JSON")
 	flags.BoolVar(&o.kill, "kill", false, "kill one worker and stop another while they hold the lock")
 	flags.Usage = func() {
@@ -54,13 +57,19 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	}
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if !given["redis"] {
-		o.redis = os.Getenv("REDIS_ADDR")
+	switch {
+	case given["redis"] && (o.backend != defaultBackend || given["address"]):
+		return o, usageError{errors.New("-redis is -address for -backend redis: say one of them")}
+	case given["redis"]:
+		o.address = *redis
+	case o.backend == defaultBackend && !given["address"]:
+		o.address = os.Getenv("REDIS_ADDR")
 	}
 	if err := o.check(); err != nil {
 		return o, usageError{err}
 	}
-	return o, nil
+	o.address, err = addressOf(o.backend, o.address)
+	return o, err
 }
 
 // check says what can't be sold.

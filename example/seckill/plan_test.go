@@ -72,10 +72,10 @@ func TestOptions(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "from-env:1")
 	o, err := parseOptions([]string{"-kill", "-json"}, io.Discard)
 	require.NoError(t, err, "the defaults suit -kill")
-	assert.Equal(t, "from-env:1", o.redis)
+	assert.Equal(t, "from-env:1", o.address)
 	o, err = parseOptions([]string{"-redis", ""}, io.Discard)
 	require.NoError(t, err)
-	assert.Empty(t, o.redis, "-redis '' asks for the embedded one")
+	assert.Empty(t, o.address, "-redis '' asks for the embedded one")
 
 	for _, c := range []struct {
 		args []string

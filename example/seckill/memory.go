@@ -1,0 +1,22 @@
+package main
+
+import (
+	"context"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// memoryBackend keeps locks in the worker's own memory: there can be one worker.
+type memoryBackend struct{}
+
+func (memoryBackend) serve(context.Context, string) (*engine, error) {
+	return &engine{
+		name: "memory", label: "the memory of one process", backend: "memory", alone: true,
+		shutdown: func() {},
+	}, nil
+}
+
+func (memoryBackend) open(string) (lock.Backend, func() error, error) {
+	return memlock.New(), func() error { return nil }, nil
+}
