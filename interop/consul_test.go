@@ -1,0 +1,186 @@
+package interop
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/backends/consullock"
+)
+
+// settles is how long a client of Consul is given until it waits: the agent does not
+// say who does.
+const settles = 20 * time.Millisecond
+
+// encodedSpace is what Consul's /v1/kv, by which these clients lock, does not take in
+// a key; ours locks by /v1/txn, which does.
+const encodedSpace = " "
+
+func newConsul(t *testing.T, addr string) *api.Client {
+	config := api.DefaultConfig()
+	config.Address = addr
+	t.Cleanup(config.Transport.CloseIdleConnections)
+	client, err := api.NewClient(config)
+	require.NoError(t, err)
+	return client
+}
+
+func TestConsulLockAPI(t *testing.T) {
+	addr := testserver.Consul(t)
+	theirs := newConsul(t, addr)
+	session, _, err := theirs.Session().Create(&api.SessionEntry{TTL: "60s"}, nil)
+	require.NoError(t, err)
+	p := &pair{
+		peer:     "Consul api.Lock",
+		theirs:   &consulAPI{client: theirs, session: session},
+		ours:     newLockgen(t, consullock.New(newConsul(t, addr))),
+		sections: 1000,
+		refused:  encodedSpace,
+	}
+	p.test(t)
+	_, err = theirs.Session().Destroy(session, nil)
+	require.NoError(t, err)
+}
+
+type consulAPI struct {
+	client  *api.Client
+	session string
+	held    *api.Lock
+	wait    wait
+}
+
+func (c *consulAPI) lock(ctx context.Context, name string) error {
+	_, err := c.take(ctx, &api.LockOptions{}, name)
+	return err
+}
+
+func (c *consulAPI) try(ctx context.Context, name string) (bool, error) {
+	return c.take(ctx, &api.LockOptions{LockTryOnce: true, LockWaitTime: settles}, name)
+}
+
+func (c *consulAPI) take(ctx context.Context, options *api.LockOptions, name string) (in bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if options.Key, err = SectionRunKey(name); err != nil {
+		return false, err
+	}
+	options.Session = c.session
+	c.wait.begin()
+	if c.held, err = c.client.LockOpts(options); err != nil {
+		return false, err
+	}
+	lost, err := c.held.Lock(ctx.Done())
+	if lost == nil {
+		c.wait.end()
+	}
+	return lost != nil, err
+}
+
+func (c *consulAPI) unlock(context.Context) error {
+	c.wait.end()
+	return c.held.Unlock()
+}
+
+func (c *consulAPI) waits(context.Context, string) (bool, error) {
+	return c.wait.lasted(settles), nil
+}
+
+func TestConsulLock(t *testing.T) {
+	addr := testserver.Consul(t)
+	p := &pair{
+		peer:     "consul lock (a process each)",
+		theirs:   &consul{t: t, addr: addr, binary: findConsul(t)},
+		ours:     newFolder(t, consullock.New(newConsul(t, addr))),
+		sections: 50,
+		refused:  encodedSpace,
+	}
+	p.test(t)
+}
+
+// findConsul looks in PATH and where scripts/build-consul puts it.
+func findConsul(t *testing.T) string {
+	cache := os.Getenv("XDG_CACHE_HOME")
+	if cache == "" {
+		cache = filepath.Join(os.Getenv("HOME"), ".cache")
+	}
+	built, err := filepath.Glob(filepath.Join(cache, "lockgen", "consul-*.*.*"))
+	require.NoError(t, err)
+	if len(built) > 0 {
+		return built[0]
+	}
+	return "consul"
+}
+
+// consul is a process for each lock, which runs a shell while it holds the lock.
+type consul struct {
+	t      *testing.T
+	addr   string
+	binary string
+	held   *command
+	wait   wait // from when it says that it asks for the lock
+}
+
+const locked = "LOCKED"
+
+func (c *consul) start(name string, options ...string) (err error) {
+	key, err := SectionRunKey(name)
+	if err != nil {
+		return err
+	}
+	argv := append([]string{c.binary, "lock", "-http-addr", c.addr, "-pass-stdin", "-verbose"}, options...)
+	c.held, err = startCommand(c.t, nil, append(argv, key, "echo "+locked+"; read line")...)
+	return err
+}
+
+// enter reads what the process says until it holds the lock or ends.
+func (c *consul) enter(ctx context.Context) error {
+	for {
+		line, err := c.held.next(ctx)
+		switch {
+		case err != nil:
+			return err
+		case line == locked:
+			return nil
+		case strings.HasPrefix(line, "Attempting lock acquisition"):
+			c.wait.begin()
+		}
+	}
+}
+
+func (c *consul) lock(ctx context.Context, name string) error {
+	if err := c.start(name); err != nil {
+		return err
+	}
+	return c.enter(ctx)
+}
+
+func (c *consul) try(ctx context.Context, name string) (bool, error) {
+	if err := c.start(name, "-try", "50ms"); err != nil {
+		return false, err
+	}
+	if err := c.enter(ctx); err == errEnded {
+		c.wait.end()
+		_ = c.held.wait(ctx) // it calls this a failure
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+func (c *consul) unlock(ctx context.Context) error {
+	c.wait.end()
+	c.held.say("")
+	return c.held.wait(ctx)
+}
+
+func (c *consul) waits(context.Context, string) (bool, error) {
+	return c.wait.lasted(settles), nil
+}

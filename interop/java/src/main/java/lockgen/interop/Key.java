@@ -1,0 +1,16 @@
+package lockgen.interop;
+
+/** The keys that lockgen makes of string values, by the encoder that its README gives. */
+final class Key {
+    private Key() {}
+
+    static String encode(String value) {
+        StringBuilder out = new StringBuilder();
+        for (byte b : value.getBytes(java.nio.charset.StandardCharsets.UTF_8)) {
+            char c = (char) (b & 0xff);
+            boolean plain = c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || "_.-".indexOf(c) >= 0;
+            out.append(plain ? String.valueOf(c) : String.format("%%%02X", (int) c));
+        }
+        return out.toString();
+    }
+}

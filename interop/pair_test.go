@@ -1,0 +1,214 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// wakeLimit bounds the median of the times from a release to the entry of the
+// other side.
+const wakeLimit = 100 * time.Millisecond
+
+// pair is the established client of an engine and lockgen.
+type pair struct {
+	peer     string // as the table at the end names it
+	theirs   client
+	ours     client
+	sections int    // a process for each takes long
+	refused  string // what of the encoded value the engine's interface does not take
+}
+
+// test runs what holds for every pair, with a plain value and with one of which the
+// key encodes much.
+func (p *pair) test(t *testing.T) {
+	run := strconv.Itoa(os.Getpid()) // servers may be shared with another run
+	names := map[string]string{
+		"plain":   "p" + run,
+		"encoded": strings.ReplaceAll("user:"+run+"@example.org/50% é", p.refused, ""),
+	}
+	for _, kind := range []string{"plain", "encoded"} {
+		sections := p.sections
+		if kind == "encoded" {
+			sections = max(p.sections/10, 20) // whose median says something
+		}
+		t.Run(kind, func(t *testing.T) {
+			t.Run("exclude", func(t *testing.T) { p.exclude(t, names[kind]) })
+			t.Run("alternate", func(t *testing.T) { p.alternate(t, kind, names[kind], sections) })
+			t.Run("compete", func(t *testing.T) { p.compete(t, names[kind], sections/10+1) })
+		})
+	}
+}
+
+// outlast has one hold the lock for longer than its lease, while the other tries.
+func (p *pair) outlast(t *testing.T, holder, other client, long time.Duration) {
+	const name = "outlast"
+	require.NoError(t, holder.lock(t.Context(), name))
+	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		in, err := other.try(t.Context(), name)
+		require.NoError(t, err)
+		require.False(t, in, "in beside a holder that renews its lease")
+	}
+	require.NoError(t, holder.unlock(t.Context()))
+}
+
+// exclude sees that neither takes what the other holds, and that it is free after.
+func (p *pair) exclude(t *testing.T, name string) {
+	for _, order := range [][2]client{{p.theirs, p.ours}, {p.ours, p.theirs}, {p.theirs, p.ours}} {
+		holder, other := order[0], order[1]
+		require.NoError(t, holder.lock(t.Context(), name))
+		in, err := other.try(t.Context(), name)
+		require.NoError(t, err)
+		require.False(t, in, "%T is in beside %T", other, holder)
+		require.NoError(t, holder.unlock(t.Context()))
+
+		in, err = other.try(t.Context(), name)
+		require.NoError(t, err)
+		require.True(t, in, "%T does not get what %T has released", other, holder)
+		require.NoError(t, other.unlock(t.Context()))
+	}
+}
+
+// counter is a number in a file. Who is inside the lock reads it at the beginning
+// and writes it at the end, so that two inside at once lose a count.
+type counter string
+
+func newCounter(t *testing.T) counter {
+	c := counter(filepath.Join(t.TempDir(), "counter"))
+	require.NoError(t, c.write(0))
+	return c
+}
+
+func (c counter) read() (int, error) {
+	text, err := os.ReadFile(string(c))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+func (c counter) write(n int) error { return os.WriteFile(string(c), []byte(strconv.Itoa(n)), 0o600) }
+
+// visit is one side's way through the section.
+type visit struct {
+	client  client
+	entered chan struct{} // closed when the next three are set
+	at      time.Time
+	count   int
+	err     error
+}
+
+func (p *pair) begin(t *testing.T, c client, name string, number counter) *visit {
+	v := &visit{client: c, entered: make(chan struct{})}
+	go func() {
+		defer close(v.entered)
+		v.err = c.lock(t.Context(), name)
+		v.at = time.Now()
+		if v.err == nil {
+			v.count, v.err = number.read()
+		}
+	}()
+	return v
+}
+
+func (v *visit) inside() bool {
+	select {
+	case <-v.entered:
+		return true
+	default:
+		return false
+	}
+}
+
+// end writes the counter and releases the lock.
+func (v *visit) end(t *testing.T, number counter) (released time.Time) {
+	require.NoError(t, number.write(v.count+1))
+	released = time.Now()
+	require.NoError(t, v.client.unlock(t.Context()))
+	return released
+}
+
+// alternate has the two go in by turns: one is inside until the other waits, and
+// its release is what lets the other in.
+func (p *pair) alternate(t *testing.T, kind, name string, sections int) {
+	number := newCounter(t)
+	wakes := map[client][]time.Duration{}
+	sides := [2]client{p.theirs, p.ours}
+	current := p.begin(t, sides[0], name, number)
+	for i := 1; i <= sections; i++ {
+		<-current.entered
+		require.NoError(t, current.err)
+		if i == sections {
+			current.end(t, number)
+			break
+		}
+		next := p.begin(t, sides[i%2], name, number)
+		await(t, fmt.Sprintf("%T waits", next.client), func() (bool, error) {
+			if next.inside() {
+				return false, fmt.Errorf("it is inside beside %T: %v", current.client, next.err)
+			}
+			return next.client.waits(t.Context(), name)
+		})
+		released := current.end(t, number)
+		<-next.entered
+		wakes[next.client] = append(wakes[next.client], max(0, next.at.Sub(released)))
+		current = next
+	}
+	got, err := number.read()
+	require.NoError(t, err)
+	require.Equal(t, sections, got, "counts are missing: two were inside at once")
+
+	us, them := median(wakes[p.ours]), median(wakes[p.theirs])
+	figures.add(p.peer, kind, sections, us, them)
+	require.Less(t, us, wakeLimit, "from their release to our entry, the median of %d", len(wakes[p.ours]))
+	require.Less(t, them, wakeLimit, "from our release to their entry, the median of %d", len(wakes[p.theirs]))
+}
+
+// compete has the two go in as they please, so often each.
+func (p *pair) compete(t *testing.T, name string, each int) {
+	number := newCounter(t)
+	var inside atomic.Int64
+	once := func(c client) error {
+		if err := c.lock(t.Context(), name); err != nil {
+			return err
+		}
+		if n := inside.Add(1); n != 1 {
+			return fmt.Errorf("%d are inside", n)
+		}
+		n, err := number.read()
+		if err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+		if err := number.write(n + 1); err != nil {
+			return err
+		}
+		inside.Add(-1)
+		return c.unlock(t.Context())
+	}
+	var sides sync.WaitGroup
+	errs := make([]error, 2)
+	for i, c := range []client{p.theirs, p.ours} {
+		sides.Go(func() {
+			for range each {
+				if errs[i] = once(c); errs[i] != nil {
+					return
+				}
+			}
+		})
+	}
+	sides.Wait()
+	require.NoError(t, errs[0], "the established client")
+	require.NoError(t, errs[1], "lockgen")
+	got, err := number.read()
+	require.NoError(t, err)
+	require.Equal(t, 2*each, got, "counts are missing: two were inside at once")
+}
