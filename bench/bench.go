@@ -17,7 +17,7 @@ import (
 // bench is one run of the program: a server, a folder, and what is measured.
 type bench struct {
 	options
-	server *redis.Client // for statistics alone
+	server *redis.Client // for statistics alone; nil if the engine is another
 	folder string        // temporary
 	serial int           // of the measurement, so that no two share a key
 }
@@ -55,7 +55,7 @@ func (b *bench) stage(ctx context.Context, p *peers.Peer, workload string, proce
 	for i := range jobs {
 		j := shape
 		j.Workload, j.Peer, j.Process = workload, p.Name, i
-		j.Addr, j.Board, j.Prefix = b.addr, path, s.prefix
+		j.Engine, j.Addr, j.Board, j.Prefix = b.engine.Name, b.addr, path, s.prefix
 		if b.profiles != "" {
 			j.Profile = filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%d.pprof", workload, p.Name, i))
 		}
@@ -72,6 +72,9 @@ func (b *bench) stage(ctx context.Context, p *peers.Peer, workload string, proce
 // count returns how many commands clients have sent since the last count.
 func (s *scene) count(ctx context.Context) (float64, error) {
 	before := s.counted
+	if s.server == nil {
+		return 0, nil
+	}
 	var err error
 	s.counted, err = commands(ctx, s.server, s.peer)
 	return float64(s.counted - before), err

@@ -30,8 +30,9 @@ type stock struct {
 // times as many as the option says.
 func holds(name string, times int, joins func(p *peers.Peer) bool) *workload {
 	return &workload{
-		name:  name,
-		about: "many locks held at once by one process, renewed by the library",
+		name:      name,
+		redisOnly: true,
+		about:     "many locks held at once by one process, renewed by the library",
 		columns: []column{
 			{"holds", "holds", whole},
 			{"goroutines", "goroutines for them", whole},

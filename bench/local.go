@@ -25,10 +25,11 @@ var localColumns = []column{
 
 // reentry is a nested call under a hold at the server.
 var reentry = &workload{
-	name:    wReentry,
-	about:   "a nested acquire and release under a hold in Redis",
-	columns: append(localColumns[:len(localColumns):len(localColumns)], colCommands.titled("commands")),
-	joins:   oursAlone,
+	name:      wReentry,
+	redisOnly: true,
+	about:     "a nested acquire and release under a hold in Redis",
+	columns:   append(localColumns[:len(localColumns):len(localColumns)], colCommands.titled("commands")),
+	joins:     oursAlone,
 	measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 		return b.local(ctx, w, p)
 	},
@@ -37,10 +38,11 @@ var reentry = &workload{
 
 // uncontendedMemory is the cost of the Locker itself.
 var uncontendedMemory = &workload{
-	name:    wMemlock,
-	about:   "1 goroutine, 1 key, on memlock",
-	columns: localColumns,
-	joins:   oursAlone,
+	name:      wMemlock,
+	redisOnly: true,
+	about:     "1 goroutine, 1 key, on memlock",
+	columns:   localColumns,
+	joins:     oursAlone,
 	measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 		return b.local(ctx, w, p)
 	},

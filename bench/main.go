@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockgen/lockgen/bench/peers"
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
@@ -26,10 +27,9 @@ const (
 )
 
 // measureArg as the first argument makes this program measure on the server
-// that its parent, the same program, has started and named in addrVariable.
+// that its parent, the same program, has started and named in its engine's variable.
 const (
-	measureArg   = "measure"
-	addrVariable = "LOCKGEN_TEST_REDIS"
+	measureArg = "measure"
 )
 
 func main() {
@@ -56,14 +56,14 @@ func front(args []string, stdout, stderr io.Writer) int {
 		return measure(args, stdout, stderr)
 	}
 	// Not a server that a surrounding test run shares: noise from others.
-	if err := os.Unsetenv(addrVariable); err != nil {
+	if err := os.Unsetenv(o.engine.Env); err != nil {
 		return complain(stderr, err)
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return complain(stderr, err)
 	}
-	code, err := testserver.Exec(context.Background(), stderr, []string{"redis"},
+	code, err := testserver.Exec(context.Background(), stderr, []string{o.engine.Name},
 		append([]string{program, measureArg}, args...))
 	if err != nil {
 		return complain(stderr, err)
@@ -82,10 +82,10 @@ func measure(args []string, stdout, stderr io.Writer) int {
 		return complain(stderr, err)
 	}
 	if o.addr == "" {
-		o.addr = os.Getenv(addrVariable)
+		o.addr = os.Getenv(o.engine.Env)
 	}
 	if o.addr == "" {
-		return complain(stderr, errors.New("there is no redis-server; install one, or name one by -redis"))
+		return complain(stderr, fmt.Errorf("there is no server; run scripts/install-servers %s", o.engine.Name))
 	}
 	r, err := run(ctx, o, stderr)
 	switch {
@@ -116,9 +116,11 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 			return nil, err
 		}
 	}
-	server := redis.NewClient(&redis.Options{Addr: o.addr})
-	defer server.Close()
-	b := &bench{options: o, server: server, folder: folder}
+	b := &bench{options: o, folder: folder}
+	if o.engine == peers.Redis {
+		b.server = redis.NewClient(&redis.Options{Addr: o.addr})
+		defer b.server.Close()
+	}
 	return b.plan(ctx, progress)
 }
 

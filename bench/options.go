@@ -24,6 +24,7 @@ const longLength = time.Minute
 // options is what the command line asks for.
 type options struct {
 	addr     string // of the server; empty to start one
+	engine   *peers.Engine
 	runs     int
 	length   time.Duration
 	only     []*workload
@@ -45,10 +46,11 @@ func (e usageError) Unwrap() error { return e.error }
 // writes to out itself.
 func parseOptions(args []string, out io.Writer) (o options, err error) {
 	var seconds float64
-	var only, chosen string
+	var only, chosen, engine string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
 	flags.StringVar(&o.addr, "redis", "", "`HOST:PORT` of the Redis to use (default: a private one is started)")
+	flags.StringVar(&engine, "engine", peers.Redis.Name, "`name` of the engine: the server to start, and the libraries on it")
 	flags.IntVar(&o.runs, "runs", 5, "`number` of runs of each measurement; the median is reported")
 	flags.Float64Var(&seconds, "seconds", 2.5, "`length` of a run; wakeup and waiting take twice as long")
 	flags.StringVar(&only, "only", "", "workloads to run, `a,b,…` of "+strings.Join(workloadNames(), ", "))
@@ -74,6 +76,9 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 		return o, usageError{fmt.Errorf("unexpected argument %q; everything is a flag, see -help", flags.Arg(0))}
 	}
 	o.length = time.Duration(seconds * float64(time.Second))
+	if o.engine, err = peers.EngineNamed(engine); err != nil {
+		return o, usageError{err}
+	}
 	if err := o.choose(only, chosen); err != nil {
 		return o, usageError{err}
 	}
@@ -82,7 +87,7 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 
 // choose resolves names and checks what can't be measured.
 func (o *options) choose(only, chosen string) (err error) {
-	if o.peers, err = peers.Choose(chosen); err != nil {
+	if o.peers, err = o.engine.Choose(chosen); err != nil {
 		return fmt.Errorf("-peers: %w", err)
 	}
 	o.only = workloads()

@@ -42,7 +42,9 @@ func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 		}
 		part.sum()
 	}
-	r.judge()
+	if b.engine == peers.Redis {
+		r.judge()
+	}
 	r.Took = time.Since(r.Began).Round(time.Second).String()
 	return r, nil
 }
@@ -50,7 +52,7 @@ func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 func (b *bench) joined(w *workload) []*peers.Peer {
 	var joined []*peers.Peer
 	for _, p := range b.peers {
-		if w.takes(p) {
+		if w.takes(p) && (b.engine == peers.Redis || !w.redisOnly) {
 			joined = append(joined, p)
 		}
 	}

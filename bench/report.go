@@ -19,7 +19,8 @@ type report struct {
 	Took     string
 	Go       string
 	Cores    int
-	Redis    string
+	Engine   string
+	Version  string // of the server, if it says so
 	Runs     int
 	Seconds  float64
 	Long     bool
@@ -55,17 +56,19 @@ type row struct {
 type value struct{ Median, Min, Max float64 }
 
 func (b *bench) newReport(ctx context.Context) (*report, error) {
-	info, err := b.server.Info(ctx, "server").Result()
-	if err != nil {
-		return nil, fmt.Errorf("reach the server: %w", err)
-	}
 	r := &report{
-		Began: time.Now(), Go: runtime.Version(), Cores: runtime.NumCPU(),
+		Began: time.Now(), Engine: b.engine.Name, Go: runtime.Version(), Cores: runtime.NumCPU(),
 		Runs: b.runs, Seconds: b.length.Seconds(), Long: b.long, TTL: b.ttl.String(),
 	}
-	for line := range strings.Lines(info) {
-		if version, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
-			r.Redis = version
+	if b.server != nil {
+		info, err := b.server.Info(ctx, "server").Result()
+		if err != nil {
+			return nil, fmt.Errorf("reach the server: %w", err)
+		}
+		for line := range strings.Lines(info) {
+			if version, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
+				r.Version = version
+			}
 		}
 	}
 	for _, p := range b.peers {
@@ -143,8 +146,8 @@ func (r *report) write(out io.Writer, asJSON bool) error {
 }
 
 func (r *report) head(text *strings.Builder) {
-	fmt.Fprintf(text, "# Locks on Redis\n\n%s, %d cores, Redis %s, loopback; medians of %d runs of %v s (min..max); leases of %s; %s, %s long.\n\n",
-		r.Go, r.Cores, r.Redis, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02 15:04"), r.Took)
+	fmt.Fprintf(text, "# Locks on %s\n\n%s, %d cores, %s %s, loopback; medians of %d runs of %v s (min..max); leases of %s; %s, %s long.\n\n",
+		r.Engine, r.Go, r.Cores, r.Engine, r.Version, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02 15:04"), r.Took)
 	for _, p := range r.Peers {
 		fmt.Fprintf(text, "- %s: %s\n", p.Name, p.About)
 	}

@@ -13,8 +13,9 @@ const waiters = 10
 // waiting counts what it costs the server that a process waits: the holder is
 // another process, which does nothing meanwhile.
 var waiting = &workload{
-	name:  wWaiting,
-	about: "commands that 10 waiters of one process send while another process holds the key",
+	name:      wWaiting,
+	redisOnly: true,
+	about:     "commands that 10 waiters of one process send while another process holds the key",
 	columns: []column{
 		colCommands.titled("commands"),
 		{"window_s", "in seconds", decimal},

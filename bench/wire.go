@@ -12,6 +12,7 @@ import (
 type job struct {
 	Workload string
 	Peer     string
+	Engine   string        // of the peer
 	Addr     string        // of the server
 	Board    string        // the file of the shared sections
 	Prefix   string        // of every key; no other measurement uses it

@@ -71,7 +71,11 @@ func runWorker(in io.Reader, out io.Writer) int {
 
 func (s *session) run(ctx context.Context) (n note, err error) {
 	w := workloadNamed(s.Workload)
-	p, err := peers.Choose(s.Peer)
+	engine, err := peers.EngineNamed(s.Engine)
+	if err != nil {
+		return n, err
+	}
+	p, err := engine.Choose(s.Peer)
 	if err != nil || w == nil {
 		return n, fmt.Errorf("no such job: %q with %q", s.Workload, s.Peer)
 	}

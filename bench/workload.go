@@ -9,9 +9,10 @@ import (
 // workload is one row of the plan: what the harness does, what each worker
 // does, and the columns that come of it.
 type workload struct {
-	name    string
-	about   string
-	columns []column
+	name      string
+	about     string
+	columns   []column
+	redisOnly bool // it asks the server for what Redis alone tells, or is about no server
 	// joins says which peers take part; nil means all.
 	joins func(p *peers.Peer) bool
 	// measure is the harness's side of one run: it returns a value per column.

@@ -70,33 +70,40 @@ var All = []*Peer{
 // them sooner and costs commands. Ours is held against the better of the two.
 const fastRetry = 5 * time.Millisecond
 
+// Choose returns the peers on Redis named, separated by commas, or all if names
+// is empty.
+func Choose(names string) ([]*Peer, error) { return Redis.Choose(names) }
+
 // Choose returns the peers named, separated by commas, or all if names is empty.
-func Choose(names string) ([]*Peer, error) {
+func (e *Engine) Choose(names string) ([]*Peer, error) {
 	if names == "" {
-		return All, nil
+		return e.Peers, nil
 	}
 	var chosen []*Peer
 	for name := range strings.SplitSeq(names, ",") {
-		p := find(name)
+		p := e.find(name)
 		if p == nil {
-			return nil, fmt.Errorf("no peer %q; there is %s", name, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("no peer %q; there is %s", name, strings.Join(e.Names(), ", "))
 		}
 		chosen = append(chosen, p)
 	}
 	return chosen, nil
 }
 
+// Names lists all peers on Redis.
+func Names() []string { return Redis.Names() }
+
 // Names lists all peers.
-func Names() []string {
+func (e *Engine) Names() []string {
 	var names []string
-	for _, p := range All {
+	for _, p := range e.Peers {
 		names = append(names, p.Name)
 	}
 	return names
 }
 
-func find(name string) *Peer {
-	for _, p := range All {
+func (e *Engine) find(name string) *Peer {
+	for _, p := range e.Peers {
 		if p.Name == name {
 			return p
 		}

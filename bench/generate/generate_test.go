@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestShortRun asserts nothing of speed: each command runs in each module, after
+// edits too, and the report has its figures and targets.
+func TestShortRun(t *testing.T) {
+	o, err := parseOptions([]string{"-runs", "1", "-peers", "moq", "-packages", "6", "-wide", "20", "-keep", t.TempDir()}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), o, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`(?m)^  lockgen takes \d\.\d{3} of moq \(at most 0\.20\): (met|NOT MET)$`,
+		`(?m)^  lockgen -check takes \d\.\d{3} of go/packages LoadSyntax \(at most 0\.10\): `,
+		`(?m)^a module of 20 packages, 1 annotated, unchanged$`,
+		`(?m)^  go list +\d+(\.\d+)?m?s +\d+(\.\d+)?m?s +[1-9]\d* MB$`,
+	} {
+		if !regexp.MustCompile(line).MatchString(out.String()) {
+			t.Errorf("no %s in\n%s", line, &out)
+		}
+	}
+}
+
+func TestRatiosAreThoseOfARound(t *testing.T) {
+	of := func(ms ...int) (out []sample) {
+		for _, m := range ms {
+			out = append(out, sample{wall: time.Duration(m) * time.Millisecond})
+		}
+		return out
+	}
+	w := &workload{commands: []command{{name: "a"}, {name: "b"}}}
+	r := result{w, [][]sample{of(1, 20, 3), of(10, 40, 10)}} // the second round was slow for both
+	if got := r.ratio(target{ours: "a", theirs: "b"}); math.Abs(got-0.3) > 1e-9 {
+		t.Errorf("ratio %v, want 0.3", got)
+	}
+	if got := median(r.samples[0], sample.wallTime); got != 3*time.Millisecond {
+		t.Errorf("median %v, want 3ms", got)
+	}
+}
+
+func TestUnknownPeer(t *testing.T) {
+	_, err := newBench(t.Context(), t.TempDir(), []string{"nothing"})
+	if err == nil || !strings.Contains(err.Error(), "no peer is called nothing") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !darwin
+
+package main
+
+// maxrssUnit is what the system counts Maxrss in, in bytes.
+const maxrssUnit = 1024
