@@ -11,6 +11,7 @@ GOTESTFLAGS ?=
 RACE        ?= -race
 FUZZTIME    ?= 10s
 DEMOFLAGS   ?=
+BACKEND     ?=
 BENCHFLAGS  ?=
 SOAKTIME    ?= 10m
 SOAKFLAGS   ?=
@@ -22,7 +23,10 @@ endif
 export MODULES
 
 # The servers that the tests need, by their names in scripts/install-servers.
-SERVERS := redis
+SERVERS := redis etcd zookeeper mariadb postgresql consul
+
+# What interop/ needs beside them: the established clients, and what builds them.
+CLIENTS := jdk maven etcdctl psql mariadb-client
 
 # What make itself needs is built here; Go's own cache makes that instant.
 BIN         := $(CURDIR)/.cache/bin
@@ -31,20 +35,34 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz bench soak soak/mutants servers FORCE
+.PHONY: generate check fuzz interop bench soak soak/mutants servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: generate ## generate, then run the seckill example (DEMOFLAGS=-kill)
-	go run ./example/seckill $(DEMOFLAGS)
+# The server that a backend of the demo needs; redis brings its own.
+SERVER_OF_etcd      := etcd
+SERVER_OF_zookeeper := zookeeper
+SERVER_OF_consul    := consul
+SERVER_OF_mysql     := mariadb
+SERVER_OF_postgres  := postgresql
+DEMOSERVER           = $(SERVER_OF_$(BACKEND))
+
+demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, then run the seckill example (DEMOFLAGS=-kill, BACKEND=etcd)
+	go generate ./example/seckill/...
+	$(if $(DEMOSERVER),scripts/install-servers $(DEMOSERVER))
+	$(if $(DEMOSERVER),$(BIN)/testserver exec -only $(DEMOSERVER) --) \
+		go run ./example/seckill $(if $(BACKEND),-backend $(BACKEND)) $(DEMOFLAGS)
 
 test: test/all test/alone ## run all tests of all modules against real servers (PKG, RUN, GOTESTFLAGS, RACE=)
 
+# One package at a time: many tests bound how long a call may take, and two engines at
+# once on two cores measure each other.
 test/all: servers $(BIN)/testserver $(BIN)/testsum
+	WITHOUT=interop $(EACH) go list $(RACE) -test -deps -export $(PKG) >/dev/null # builds, on all cores
 	$(BIN)/testserver exec -- \
 		$(BIN)/testsum -summary .cache/test-summary $(filter -v,$(GOTESTFLAGS)) -- \
-		$(EACH) go test -json $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(PKG)
+		env WITHOUT=interop $(EACH) go test -json -p 1 $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(PKG)
 
 # As its users have it: without the workspace's say in versions.
 test/alone:
@@ -74,13 +92,25 @@ check: $(BIN)/lockgen ## fail if generated code is stale
 fuzz: ## run every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
 
-bench: servers ## measure beside other lock libraries (BENCHFLAGS='-only solo,hot -runs 1')
-	cd bench && GOWORK=off go run . $(BENCHFLAGS)
+# A missing client fails it, here as in CI: its only purpose is to have them all.
+interop: $(BIN)/testserver $(BIN)/testsum ## lock beside Redisson, Curator, etcdctl, consul, psql, mariadb (java, mvn; RUN, GOTESTFLAGS)
+	scripts/install-servers $(if $(RACE),cc) $(SERVERS) $(CLIENTS)
+	scripts/build-interop
+	LOCKGEN_TEST_REQUIRE=all $(BIN)/testserver exec -- \
+		$(BIN)/testsum -summary .cache/interop-summary $(filter -v,$(GOTESTFLAGS)) -- \
+		env MODULES=interop $(EACH) go test -json -count=1 -timeout 30m $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') ./...
 
-soak: servers ## torment locks at random and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
+bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only solo,hot -runs 1')
+	scripts/install-servers $(or $(DEMOSERVER),redis)
+	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
+		$(if $(BACKEND),-engine $(BACKEND)) $(BENCHFLAGS)
+
+soak: ## torment locks at random and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
+	scripts/install-servers redis
 	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/soak $(SOAKFLAGS)
 
-soak/mutants: servers
+soak/mutants:
+	scripts/install-servers redis
 	GOWORK=off go run -C internal/soak ./mutants
 
 servers: ## install what the tests need and the system lacks
