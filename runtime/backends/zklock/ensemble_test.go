@@ -83,11 +83,10 @@ func minority(t *testing.T, e *testserver.Ensemble) {
 	l, other := newLocker(t, root, e.Addrs()...), newLocker(t, root, e.Addrs()...)
 	require.NoError(t, other.Do(t.Context(), ttl(4*second), "k2", func(context.Context) error { return nil }))
 	ctx, finish := enter(t, l, ttl(4*second), "k")
+	leader, follower := e.Leader(t.Context()), e.Followers(t.Context())[0]
 	begin := time.Now()
-	stopped := []*testserver.Instance{e.Leader(t.Context()), e.Followers(t.Context())[0]}
-	for _, m := range stopped {
-		m.Stop()
-	}
+	leader.Stop()
+	follower.Stop()
 	soonOver, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	err := other.Do(soonOver, ttl(4*second), "k2", func(context.Context) error { panic("ran") })
@@ -96,15 +95,19 @@ func minority(t *testing.T, e *testserver.Ensemble) {
 	receive(t, "the loss", ctx.Done())
 	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	require.Less(t, time.Since(begin), 4*second+second/2)
-	for _, m := range stopped {
-		m.Cont()
-	}
+	// A leader of ZooKeeper 3.8.0 that goes on, and that its followers find again
+	// before it misses them, may lead without ever committing anything: what was
+	// under way when it froze gets no acknowledgement, and all else waits behind it.
+	leader.Kill()
+	follower.Cont()
 	require.ErrorIs(t, finish(), lock.ErrLost)
 	for _, key := range []string{"k", "k2"} {
 		eventually(t, 3*soon, key+" can be had again", func() bool {
 			return other.Do(t.Context(), &lock.Policy{TTL: 4 * second, Wait: second}, key, func(context.Context) error { return nil }) == nil
 		})
 	}
+	leader.Restart()
+	e.AwaitReady(t.Context())
 }
 
 // Elections under load: sections stay one at a time, tokens rise, nothing is left.
