@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +14,33 @@ import (
 //	backendtest	<harness>	<behaviour>	<checks passed>	<failed>	<declared missing>
 //	backendtest	<harness>	<behaviour>	missing	<check>	<ability>	<reason>
 //
-// They are in the output of tests, so go test's cache has them too.
-type conformance struct {
+// They are in the output of tests, so go test's cache has them too. Packages that
+// are tested side by side print in no order: lines are kept by package.
+type conformance map[string][]string
+
+const conformanceMark = "backendtest\t"
+
+// add takes in a line of pkg's output, if it is one of the suite's.
+func (c conformance) add(pkg, line string) {
+	if fields, ours := strings.CutPrefix(strings.TrimSpace(line), conformanceMark); ours {
+		c[pkg] = append(c[pkg], fields)
+	}
+}
+
+// String returns the table, its reasons below it, or nothing. Its order is that of
+// the packages' paths, and within a package that of the lines.
+func (c conformance) String() string {
+	var t table
+	for _, pkg := range slices.Sorted(maps.Keys(c)) {
+		for _, fields := range c[pkg] {
+			t.add(strings.Split(fields, "\t"))
+		}
+	}
+	return t.String()
+}
+
+// table is what the lines say.
+type table struct {
 	harnesses  []string
 	behaviours []string
 	cells      map[[2]string]*cell
@@ -32,23 +58,16 @@ type note struct {
 	checks                   []string
 }
 
-const conformanceMark = "backendtest\t"
-
-// add takes in a line of output, if it is one of the suite's.
-func (c *conformance) add(line string) {
-	fields, ours := strings.CutPrefix(strings.TrimSpace(line), conformanceMark)
-	if !ours {
-		return
-	}
-	f := strings.Split(fields, "\t")
+// add takes in the fields of one line.
+func (t *table) add(f []string) {
 	switch {
 	case len(f) == 6 && f[2] == "missing":
-		at := c.cell(f[0], f[1])
-		if n := c.note(f[0], f[4], f[5], f[1]+"/"+f[3]); !slices.Contains(at.notes, n) {
+		at := t.cell(f[0], f[1])
+		if n := t.note(f[0], f[4], f[5], f[1]+"/"+f[3]); !slices.Contains(at.notes, n) {
 			at.notes = append(at.notes, n)
 		}
 	case len(f) == 5:
-		at := c.cell(f[0], f[1])
+		at := t.cell(f[0], f[1])
 		for i, n := range []*int{&at.passed, &at.failed, &at.missing} {
 			count, _ := strconv.Atoi(f[2+i])
 			*n += count
@@ -56,33 +75,33 @@ func (c *conformance) add(line string) {
 	}
 }
 
-func (c *conformance) cell(harness, behaviour string) *cell {
-	if c.cells == nil {
-		c.cells = map[[2]string]*cell{}
+func (t *table) cell(harness, behaviour string) *cell {
+	if t.cells == nil {
+		t.cells = map[[2]string]*cell{}
 	}
-	if !slices.Contains(c.harnesses, harness) {
-		c.harnesses = append(c.harnesses, harness)
+	if !slices.Contains(t.harnesses, harness) {
+		t.harnesses = append(t.harnesses, harness)
 	}
-	if !slices.Contains(c.behaviours, behaviour) {
-		c.behaviours = append(c.behaviours, behaviour)
+	if !slices.Contains(t.behaviours, behaviour) {
+		t.behaviours = append(t.behaviours, behaviour)
 	}
-	at := c.cells[[2]string{harness, behaviour}]
+	at := t.cells[[2]string{harness, behaviour}]
 	if at == nil {
 		at = &cell{}
-		c.cells[[2]string{harness, behaviour}] = at
+		t.cells[[2]string{harness, behaviour}] = at
 	}
 	return at
 }
 
-func (c *conformance) note(harness, ability, reason, check string) (number int) {
-	i := slices.IndexFunc(c.notes, func(n *note) bool {
+func (t *table) note(harness, ability, reason, check string) (number int) {
+	i := slices.IndexFunc(t.notes, func(n *note) bool {
 		return n.harness == harness && n.ability == ability && n.reason == reason
 	})
 	if i < 0 {
-		i = len(c.notes)
-		c.notes = append(c.notes, &note{harness: harness, ability: ability, reason: reason})
+		i = len(t.notes)
+		t.notes = append(t.notes, &note{harness: harness, ability: ability, reason: reason})
 	}
-	c.notes[i].checks = append(c.notes[i].checks, check)
+	t.notes[i].checks = append(t.notes[i].checks, check)
 	return i + 1
 }
 
@@ -90,16 +109,15 @@ func (c *conformance) note(harness, ability, reason, check string) (number int) 
 // run broke off.
 const notRun = "not run"
 
-// String returns the table, its reasons below it, or nothing.
-func (c *conformance) String() string {
-	if len(c.harnesses) == 0 {
+func (t *table) String() string {
+	if len(t.harnesses) == 0 {
 		return ""
 	}
-	rows := [][]string{append([]string{"backend"}, c.behaviours...)}
-	for _, harness := range c.harnesses {
+	rows := [][]string{append([]string{"backend"}, t.behaviours...)}
+	for _, harness := range t.harnesses {
 		row := []string{harness}
-		for _, behaviour := range c.behaviours {
-			row = append(row, c.cells[[2]string{harness, behaviour}].String())
+		for _, behaviour := range t.behaviours {
+			row = append(row, t.cells[[2]string{harness, behaviour}].String())
 		}
 		rows = append(rows, row)
 	}
@@ -116,7 +134,7 @@ func (c *conformance) String() string {
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	for i, n := range c.notes {
+	for i, n := range t.notes {
 		fmt.Fprintf(&b, "[%d] %s: no %s: %s; concerns %s\n", i+1, n.harness, n.ability, n.reason, strings.Join(n.checks, ", "))
 	}
 	return b.String()

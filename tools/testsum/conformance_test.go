@@ -34,6 +34,26 @@ memory   1 FAILED   not run  2 [1]
 	}
 }
 
+// Packages that are tested side by side come in any order.
+func TestConformanceOrder(t *testing.T) {
+	lines := [][2]string{
+		{"m/b", "backendtest\tmemory\tReplies\t2\t0\t0"},
+		{"m/a", "backendtest\tredis\tExclusion\t5\t0\t0"},
+		{"m/b", "backendtest\tmemory\tExclusion\t4\t0\t0"},
+	}
+	want := "backend  Exclusion  Replies\nredis    5          not run\nmemory   4          2\n"
+	for range 2 {
+		c := conformance{}
+		for _, l := range lines {
+			c.add(l[0], l[1]+"\n")
+		}
+		if _, got, _ := strings.Cut(c.String(), "\n"); got != want {
+			t.Errorf("of %v:\n%s\nwant\n%s", lines, got, want)
+		}
+		lines[0], lines[1] = lines[1], lines[0]
+	}
+}
+
 func TestNoConformanceNoTable(t *testing.T) {
 	out, _, _ := sum(t, map[string]string{"a": green})
 	if strings.Contains(out, "conformance") {

@@ -48,6 +48,7 @@ func newResults(out io.Writer, verbose bool) *results {
 		verbose: verbose,
 		open:    map[test]*strings.Builder{},
 		red:     map[string]bool{},
+		table:   conformance{},
 	}
 }
 
@@ -88,7 +89,7 @@ func (r *results) add(e event) {
 }
 
 func (r *results) output(t test, text string) {
-	r.table.add(text)
+	r.table.add(t.pkg, text)
 	switch written := r.open[t]; {
 	case t.name == "":
 		r.packageOutput(text)
