@@ -148,7 +148,8 @@ func TestSomethingElseAtTheKey(t *testing.T) {
 }
 
 // An acquire and a release of a key that nobody else wants are three requests,
-// and four where others have been there.
+// and four where others have been there; one more if the second was sent before
+// the first.
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -163,12 +164,14 @@ func TestRequests(t *testing.T) {
 		do(l)
 	}
 	counts := p.Counts()
-	require.Equal(t, []int{5, 5, 5, 0}, []int{counts["CREATE"], counts["GETCHILDREN"], counts["DELETE"], counts["EXISTS"]}, "%v", counts)
+	require.Equal(t, []int{5, 5, 0}, []int{counts["CREATE"], counts["DELETE"], counts["EXISTS"]}, "%v", counts)
+	require.LessOrEqual(t, counts["GETCHILDREN"], 10)
 	do(other)
 	p.ResetCounts()
 	do(l)
 	counts = p.Counts()
-	require.Equal(t, []int{1, 1, 1, 1}, []int{counts["CREATE"], counts["GETCHILDREN"], counts["DELETE"], counts["EXISTS"]}, "%v", counts)
+	require.Equal(t, []int{1, 1, 1}, []int{counts["CREATE"], counts["DELETE"], counts["EXISTS"]}, "%v", counts)
+	require.LessOrEqual(t, counts["GETCHILDREN"], 2)
 }
 
 // Leases of close lengths share a session, and idle ones cost it two requests in

@@ -48,6 +48,9 @@ func (p *place) grant(a *lock.Acquisition, sent lock.Instant) (*lease, error) {
 		return nil, errGone
 	}
 	p.lease, p.using = l, false
+	l.mu.Lock()
+	l.own = p.bequeath()
+	l.mu.Unlock()
 	p.unwatch()
 	if b.line[p.spot] == p {
 		delete(b.line, p.spot)

@@ -53,12 +53,14 @@ type place struct {
 	lease   *lease        // what it was granted for
 	cleared chan struct{} // once doomed: closed when the node is gone
 	next    *watcher      // on the one before it
+	vigil   *vigil        // while it is next in line, guarded with its fields
 
 	// Of the user.
-	lone   bool      // the one before it is the only one before it
-	seen   time.Time // when that was there last
-	lonely bool      // nobody was there when it was made
-	czxid  int64     // 0 while unknown
+	lone   bool           // the one before it is the only one before it
+	seen   time.Time      // when that was there last
+	lonely bool           // nobody was there when it was made
+	czxid  int64          // 0 while unknown
+	early  <-chan listing // sent behind the creation of the node
 }
 
 type state int
@@ -180,13 +182,6 @@ func (p *place) forget() {
 	}
 	p.unwatch()
 	p.session.use(-1)
-}
-
-func (p *place) unwatch() {
-	if p.next != nil {
-		p.session.watches.remove(p.next)
-		p.next = nil
-	}
 }
 
 // doom has p's node deleted in the background, until that is done or the session

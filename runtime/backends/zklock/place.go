@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +23,7 @@ const (
 
 // compete makes p's node if there is none, and takes the lock if it is first.
 func (p *place) compete(ctx context.Context, a *lock.Acquisition, sent lock.Instant) (*lease, error) {
+	p.early = nil
 	if err := p.make(ctx, a.ID); err != nil {
 		return nil, err
 	}
@@ -83,12 +83,16 @@ func (p *place) create(ctx context.Context, id string) error {
 	b.mu.Lock()
 	p.pending = make(chan struct{})
 	b.mu.Unlock()
+	sending := make(chan bool, 1)
+	p.early = p.list(ctx, sending)
 	err := p.session.call(ctx, write, func(c *zk.Conn) error {
+		sending <- true
 		at, err := c.Create(p.dir+"/"+p.name, []byte(id), zk.FlagEphemeralSequential, b.acl)
 		p.made(at, err)
 		return err
 	})
 	if errors.Is(err, errNotSent) {
+		sending <- false
 		p.made("", err)
 	}
 	return err
@@ -152,6 +156,9 @@ func (p *place) find(ctx context.Context) error {
 // the end of the one before it told to the subscription.
 func (p *place) look(ctx context.Context) (first bool, err error) {
 	for range looks {
+		if p.inherits() {
+			return true, nil
+		}
 		waiting, err := p.watching(ctx)
 		if err == nil && waiting {
 			return false, nil
@@ -207,23 +214,6 @@ func (p *place) watching(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// watch sets a watch on the one before us.
-func (p *place) watch(ctx context.Context, name string) error {
-	b := p.session.backend
-	w := &watcher{path: path.Join(p.dir, name), tell: func(bool) { b.notify(p.spot) }}
-	if err := p.session.arm(ctx, w); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if p.doomed {
-		p.session.watches.remove(w)
-		return errUndone
-	}
-	p.next, p.seen = w, time.Now()
-	return nil
-}
-
 // predecessor returns the name of the contender next before ours, "" if there
 // is none; then p.czxid is known. Where the last one before us was the only one
 // before us, none has come since, so that it is enough to see that we are
@@ -233,22 +223,14 @@ func (p *place) predecessor(ctx context.Context) (string, error) {
 		p.lone = false
 		return "", p.identify(ctx)
 	}
-	type listing struct {
-		children []string
-		stat     *zk.Stat
-	}
-	listed := make(chan listing, 1)
 	known := make(chan error, 1)
 	if p.czxid == 0 && !p.lonely {
 		go func() { known <- p.identify(ctx) }() // beside the other, to save the time
 	} else {
 		known <- nil
 	}
-	err := p.session.call(ctx, read, func(c *zk.Conn) error {
-		children, stat, err := c.Children(p.dir)
-		listed <- listing{children, stat}
-		return err
-	})
+	l := p.listed(ctx)
+	err := l.err
 	if other := <-known; err == nil {
 		err = other
 	}
@@ -257,9 +239,7 @@ func (p *place) predecessor(ctx context.Context) (string, error) {
 		return "", errGone
 	case err != nil:
 		return "", err
-	}
-	l := <-listed
-	if !slices.Contains(l.children, path.Base(p.path)) {
+	case !l.has(p.path):
 		return "", errGone
 	}
 	if l.stat.DataLength > 0 {

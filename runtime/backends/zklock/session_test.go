@@ -196,6 +196,7 @@ func TestNodeDeleted(t *testing.T) {
 	for _, name := range contenders(t, conn, root+"/k") {
 		require.NoError(t, conn.Delete(root+"/k/"+name, -1))
 	}
+	eventually(t, soon, "it is told of both", func() bool { return len(waitedFor(c.Backend, root+"/k")) == 0 })
 	eventually(t, soon, "it stands anew", func() bool {
 		var err error
 		l, err = other.Acquire(t.Context(), waiting)
