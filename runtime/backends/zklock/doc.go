@@ -9,7 +9,8 @@
 //	_c_<uuid>-lock-<10 digits>
 //
 // and the lowest number owns the lock; each of the others watches the one next
-// before it. So Curator's InterProcessMutex on "/lockgen/<key>", go-zookeeper's
+// before it, and the next in line itself as well, so that it has the lock without
+// a request when that one goes. So Curator's InterProcessMutex on "/lockgen/<key>", go-zookeeper's
 // zk.Lock, and this package exclude and wake each other, and nodes of Curator's
 // read-write locks and of kazoo's locks go before ours as their numbers say.
 // Children that are none of these are ignored here; go-zookeeper's own lock
