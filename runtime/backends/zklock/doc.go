@@ -10,13 +10,13 @@
 //
 // and the lowest number owns the lock; each of the others watches the one next
 // before it, and the next in line itself as well, so that it has the lock without
-// a request when that one goes. So Curator's InterProcessMutex on "/lockgen/<key>", go-zookeeper's
-// zk.Lock, and this package exclude and wake each other, and nodes of Curator's
-// read-write locks and of kazoo's locks go before ours as their numbers say.
-// Children that are none of these are ignored here; go-zookeeper's own lock
-// fails on them. The UUID is made of the acquisition's id, which the node also
-// holds as its data. A directory that holds data is no lock's: such a key is
-// lock.ErrConflict.
+// a request when that one goes. So Curator's InterProcessMutex on
+// "/lockgen/<key>", go-zookeeper's zk.Lock, and this package exclude and wake each
+// other, and nodes of Curator's read-write locks and of kazoo's locks go before
+// ours as their numbers say. Children that are none of these are ignored here;
+// go-zookeeper's own lock fails on them. The UUID is made of the acquisition's id,
+// which the node also holds as its data. A directory that holds data is no lock's:
+// such a key is lock.ErrConflict.
 //
 // The directory's name is the key, byte for byte, where ZooKeeper allows that.
 // A slash, a control character, what is beyond Unicode's basic plane or in its
