@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"errors"
 	"strconv"
 	"sync"
 	"testing"
@@ -40,13 +41,23 @@ func TestShortWaitsDoNotAddUp(t *testing.T) {
 	addr, key := testserver.Redis(t), newKey(t)
 	one, two := newLocker(t, addr), newLocker(t, addr)
 	_, held := acquire(t, one, nil, key)
+	unanswered := 0
 	for range 100 {
 		begin := time.Now()
 		err := refused(t, two, &lock.Policy{Wait: wait}, key)
-		wantIs(t, err, lock.ErrNotAcquired)
+		switch {
+		case errors.Is(err, lock.ErrNotAcquired):
+		case errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrIndeterminate):
+			unanswered++ // a server or a machine that is busy for 10 ms: the wait ended first
+		default:
+			t.Errorf("err = %v", err)
+		}
 		if took := time.Since(begin); took < wait || took > wait+100*time.Millisecond+meter.Since(begin) {
 			t.Errorf("a wait of %v took %v", wait, took)
 		}
+	}
+	if unanswered > 20 {
+		t.Errorf("%d of 100 waits ended without an answer of the server", unanswered)
 	}
 	eventually(t, soon, "all have left the queue", func() bool { return places(t, addr, key) == 0 })
 	mustRelease(t, held)
