@@ -61,7 +61,8 @@ type Harness struct {
 
 	// Holds is how many locks are held, and renewed, at once: 1,000 unless set.
 	Holds int
-	// Parallel is how many checks run at once: 16 unless set.
+	// Parallel is how many checks run at once: 16 unless set, and 1 for an engine
+	// that does one thing after the other.
 	Parallel int
 
 	// Cannot declares what is missing, each with its reason, which is printed

@@ -58,11 +58,11 @@ func (c *trial) holdMany() {
 	c.Helper()
 	// A machine that does all that at once takes its time: 5 s for a thousand, and
 	// far more where one thing is done after the other, renewals among acquires.
-	each := 3 * time.Millisecond
+	perHold := 3 * time.Millisecond
 	if c.h.Parallel == 1 {
-		each = 60 * time.Millisecond
+		perHold = 60 * time.Millisecond
 	}
-	p := &lock.Policy{TTL: c.atLeast(2*time.Second + time.Duration(c.h.Holds)*each)}
+	p := &lock.Policy{TTL: c.atLeast(2*time.Second + time.Duration(c.h.Holds)*perHold)}
 	l, other := c.locker(), c.open()
 	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
 	before := settled()

@@ -20,8 +20,23 @@ func (l listing) has(at string) bool {
 	return l.err == nil && slices.Contains(l.children, path.Base(at))
 }
 
-// list asks for p's directory once after says true. It does not wait.
-func (p *place) list(ctx context.Context, after <-chan bool) <-chan listing {
+// ask asks who is in p's directory.
+func (p *place) ask(ctx context.Context) listing {
+	got := make(chan listing, 1)
+	err := p.session.call(ctx, read, func(c *zk.Conn) error {
+		children, stat, err := c.Children(p.dir)
+		got <- listing{children: children, stat: stat}
+		return err
+	})
+	if err != nil {
+		return listing{err: err}
+	}
+	return <-got
+}
+
+// askBehind asks as soon as sent says that another request is on its way, and not
+// if it says that none will be. It does not wait.
+func (p *place) askBehind(ctx context.Context, sent <-chan bool) <-chan listing {
 	answer := make(chan listing, 1)
 	s := p.session
 	if !s.begin() {
@@ -30,22 +45,13 @@ func (p *place) list(ctx context.Context, after <-chan bool) <-chan listing {
 	}
 	go func() {
 		defer s.work.Done()
+		l := listing{err: errNotSent}
 		select {
-		case sent := <-after:
-			if !sent {
-				answer <- listing{err: errNotSent}
-				return
+		case on := <-sent:
+			if on {
+				l = p.ask(ctx)
 			}
-		case <-ctx.Done(): // call says so
-		}
-		var l listing
-		got := make(chan listing, 1)
-		if l.err = s.call(ctx, read, func(c *zk.Conn) error {
-			children, stat, err := c.Children(p.dir)
-			got <- listing{children: children, stat: stat}
-			return err
-		}); l.err == nil {
-			l = <-got
+		case <-ctx.Done():
 		}
 		answer <- l
 	}()
@@ -64,7 +70,5 @@ func (p *place) listed(ctx context.Context) listing {
 			return l
 		}
 	}
-	at := make(chan bool, 1)
-	at <- true
-	return <-p.list(ctx, at)
+	return p.ask(ctx)
 }

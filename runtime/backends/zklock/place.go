@@ -84,7 +84,7 @@ func (p *place) create(ctx context.Context, id string) error {
 	p.pending = make(chan struct{})
 	b.mu.Unlock()
 	sending := make(chan bool, 1)
-	p.early = p.list(ctx, sending)
+	p.early = p.askBehind(ctx, sending)
 	err := p.session.call(ctx, write, func(c *zk.Conn) error {
 		sending <- true
 		at, err := c.Create(p.dir+"/"+p.name, []byte(id), zk.FlagEphemeralSequential, b.acl)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"path"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 )
 
 // vigil spares a place the question whether it is first now, and so the lock a
@@ -28,15 +26,15 @@ func (p *place) watch(ctx context.Context, name string) error {
 	s, b := p.session, p.session.backend
 	v := &vigil{up: s.isUp()}
 	w := &watcher{path: path.Join(p.dir, name), tell: func(deleted bool) { p.freed(v, deleted) }}
-	guarded := make(chan error, 1)
+	keeps := make(chan bool, 1)
 	if p.lone && p.czxid != 0 {
 		v.own = &watcher{path: p.path, tell: p.struck}
-		go func() { guarded <- s.arm(ctx, v.own) }() // beside the other, to save the time
+		go func() { keeps <- s.arm(ctx, v.own) == nil }() // beside the other, to save the time
 	} else {
-		guarded <- zk.ErrNoNode
+		keeps <- false
 	}
 	err := s.arm(ctx, w)
-	kept := <-guarded == nil
+	kept := <-keeps
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err == nil && p.doomed {

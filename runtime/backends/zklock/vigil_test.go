@@ -123,3 +123,24 @@ func TestNextInLineWasAway(t *testing.T) {
 	require.Positive(t, l.Deadline().Left()-long+time.Second)
 	free(t, l)
 }
+
+// The listing is under way before the node's creation is answered.
+func TestListingBehindTheCreation(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	p := faultproxy.NewZooKeeper(t, addr)
+	c := newClient(t, newBackend(t, root, p.Addr()))
+	free(t, c.take(c.attempt("k", long))) // the directory stands
+	p.ResetCounts()
+	p.Delay(faultproxy.Replies, 2*time.Second)
+	a := c.attempt("k", long)
+	taken := make(chan lock.Lease, 1)
+	go func() { taken <- c.take(a) }()
+	eventually(t, soon, "it is asked", func() bool { return p.Count("GETCHILDREN") > 0 })
+	c.mu.Lock()
+	creating := c.attempts[a.ID].pending != nil
+	c.mu.Unlock()
+	require.True(t, creating)
+	p.Heal()
+	free(t, receive(t, "the lock", taken))
+}
