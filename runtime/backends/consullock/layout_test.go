@@ -95,7 +95,8 @@ func TestAcquisitionsOfOneSessionExclude(t *testing.T) {
 // the other side.
 func TestExcludesAPILock(t *testing.T) {
 	addr := testserver.Consul(t)
-	l, b, key := newLocker(t, addr), newBackend(t, addr), newKey(t)
+	c, config := counting()
+	l, b, key := newLocker(t, addr, config), newBackend(t, addr), newKey(t)
 	theirs, err := newClient(t, addr).LockKey(key)
 	require.NoError(t, err)
 
@@ -104,7 +105,11 @@ func TestExcludesAPILock(t *testing.T) {
 	mustHeld(t, b, attempt(key))
 	ours := start(l, ttl(short), key)
 	queued(t, addr, key, 1)
-	time.Sleep(50 * time.Millisecond) // until the blocking query stands
+	asked := 0
+	eventually(t, soon, "the blocking query is under way", func() bool { // the first does not block
+		asked += c.take()["GET kv"]
+		return asked >= 2
+	})
 	begin := time.Now()
 	require.NoError(t, theirs.Unlock())
 	o := receive(t, ours)
