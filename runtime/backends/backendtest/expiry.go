@@ -22,7 +22,6 @@ func expiresInTime(c *trial) {
 	a, b := c.open(), c.open()
 	key := c.newKey()
 	old := a.takeFor(key, c.h.TTL)
-	b.held(key)
 	next := b.eventually(key)
 	if left := old.Deadline().Left(); left > 0 {
 		c.Errorf("another took the key %v before the Deadline of its lease", left)
@@ -74,7 +73,7 @@ func (c *trial) fromSending(what string, faults Faults, call func() (l lock.Leas
 	for range 5 {
 		lease, sent := call()
 		end := time.Now().Add(lease.Deadline().Left())
-		least = min(least, end.Sub(sent)-c.h.TTL)
+		least = min(least, end.Sub(sent)-c.steady())
 		faults.Delay(0)
 		c.released(lease)
 		if least < c.slow()/2 {
@@ -92,21 +91,22 @@ func deadlineOfAcquire(c *trial) {
 	c.fromSending("Acquire", faults, func() (lock.Lease, time.Time) {
 		faults.Delay(c.slow())
 		sent := time.Now()
-		return a.takeFor(key, c.h.TTL), sent
+		return a.takeFor(key, c.steady()), sent
 	})
 }
 
 func deadlineOfRenewal(c *trial) {
 	a, faults := c.openFaulty()
 	key := c.newKey()
+	ttl := c.steady()
 	c.fromSending("Renew", faults, func() (lock.Lease, time.Time) {
-		lease := a.takeFor(key, c.h.TTL)
-		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil { // connections stand
+		lease := a.takeFor(key, ttl)
+		if err := lease.Renew(c.bounded(), ttl); err != nil { // connections stand
 			c.Fatalf("Renew: %v", err)
 		}
 		faults.Delay(c.slow())
 		sent := time.Now()
-		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
+		if err := lease.Renew(c.bounded(), ttl); err != nil {
 			c.Fatalf("Renew, with answers that take %v: %v", c.slow(), err)
 		}
 		return lease, sent
@@ -116,12 +116,13 @@ func deadlineOfRenewal(c *trial) {
 // A lease that was just granted, or renewed, is neither over nor longer than asked for.
 func deadlineAhead(c *trial) {
 	a := c.open()
-	lease := a.takeFor(c.newKey(), c.h.TTL)
+	ttl := c.steady()
+	lease := a.takeFor(c.newKey(), ttl)
 	for range 2 {
-		if left := lease.Deadline().Left(); left <= 0 || left > c.h.TTL {
-			c.Errorf("the Deadline is %v ahead, of a lease of %v that was just granted or renewed", left, c.h.TTL)
+		if left := lease.Deadline().Left(); left <= 0 || left > ttl {
+			c.Errorf("the Deadline is %v ahead, of a lease of %v that was just granted or renewed", left, ttl)
 		}
-		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
+		if err := lease.Renew(c.bounded(), ttl); err != nil {
 			c.Errorf("Renew: %v", err)
 		}
 	}
