@@ -96,7 +96,7 @@ func TestTotalsAndExitCode(t *testing.T) {
 		{"a panic takes others down", map[string]string{"a": `
 			func TestA(t *testing.T) { t.Parallel(); select {} }
 			func TestB(t *testing.T) { t.Parallel(); panic("bang") }`},
-			nil, "0 passed, 2 failed", 1, "bang"},
+			[]string{"GOMAXPROCS=2"}, "0 passed, 2 failed", 1, "bang"},
 		{"an exit", map[string]string{"a": "import \"os\"\n\nfunc TestA(t *testing.T) { os.Exit(3) }"},
 			nil, "0 passed, 1 failed", 1, "FAILED: m/a TestA"},
 		{"nothing at all", map[string]string{"a": ""}, nil, "0 passed, 1 failed", 1, "imported and not used"},
