@@ -44,12 +44,17 @@ type Acquisition struct {
 	ID     string        // "<uuid>:<n>", unique for every outermost acquisition
 	TTL    time.Duration // lease length
 	Tokens uint64        // how many fencing tokens the lease shall reserve, 1 or more
+	Fixed  bool          // the lease will not be renewed: it has its whole length from the first, or is not granted
 	Queue  bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
 
 	// Unanswered is set by Backend.Acquire when one of its attempts had no
 	// answer, so that it may yet run beside the one that was answered. The
 	// Locker calls Undo then, however the acquisition ended without a lease.
 	Unanswered bool
+	// Pending is set by Backend.Acquire when the engine may yet give the key to
+	// this acquisition by itself, after an attempt that was refused. The Locker
+	// calls Undo then if the acquisition ends without a lease.
+	Pending bool
 }
 
 // Lease is what the engine granted for one [Acquisition].
@@ -97,6 +102,16 @@ type LossNotifier interface {
 	// backend takes. What happened before NotifyLoss needs no call: the Locker
 	// looks once by itself.
 	NotifyLoss(look func())
+}
+
+// BriefLease is implemented by a [Lease] that the engine may have granted for a
+// shorter time than was asked for, because it was not asked just then. The
+// backend has a renewal to the whole length on its way already, and whoever got
+// the lease begins meanwhile. A Fixed acquisition gets no such lease.
+type BriefLease interface {
+	// Term is the length that Deadline was reckoned with: less than the
+	// acquisition's TTL as long as the lease is brief.
+	Term() time.Duration
 }
 
 // Notifier is implemented by a [Backend] whose engine tells when a key may

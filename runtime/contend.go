@@ -64,6 +64,7 @@ func (c *contender) run() (Lease, error) {
 		TTL:    c.policy.ttl(),
 		Tokens: 1,
 		Queue:  !c.policy.Try,
+		Fixed:  c.policy.NoRenew,
 	}
 	if tenure := c.locker.tenure(c.policy.ttl()); tenure > 0 && c.contested() {
 		// Whoever gets the lease handed shall have its own ttl left.
@@ -170,7 +171,7 @@ func (l *Locker) abandon(c *contender, err error) {
 	e.shard.mu.Lock()
 	alone := e.first == nil
 	e.shard.mu.Unlock()
-	unknown := a.Unanswered || errors.Is(err, ErrIndeterminate)
+	unknown := a.Unanswered || a.Pending || errors.Is(err, ErrIndeterminate)
 	e.placed = e.placed || a.Queue && unknown
 	if unknown || e.placed && alone {
 		undo := *a

@@ -13,6 +13,7 @@ type leased struct {
 	acquisition *Acquisition
 	entry       *entry
 	holder      atomic.Pointer[hold]
+	brief       BriefLease // nil if it can't be
 
 	handOnUntil Instant // until then it may go to the next in line
 	token, end  uint64  // the next fencing token, and the end of the block
@@ -26,8 +27,14 @@ type leased struct {
 func newLeased(lease Lease, a *Acquisition, e *entry, tenure time.Duration) *leased {
 	first, n := lease.Tokens()
 	lk := &leased{Lease: lease, acquisition: a, entry: e, token: first, end: first + n, index: -1}
+	lk.brief, _ = lease.(BriefLease)
 	// The deadline counts from before the acquire was sent, and so must the tenure.
-	lk.handOnUntil = lease.Deadline().Add(tenure - a.TTL)
+	term := lk.term()
+	since := lease.Deadline().Add(-term)
+	if since.Left() > 0 { // renewed between the two
+		since = Now()
+	}
+	lk.handOnUntil = since.Add(tenure)
 	return lk
 }
 
@@ -35,7 +42,18 @@ func newLeased(lease Lease, a *Acquisition, e *entry, tenure time.Duration) *lea
 // ends it, by a hundredth of its length and up to 2 ms, because clocks do not
 // run equally fast (the drift that Redlock reckons with).
 func (lk *leased) deadline() Instant {
-	return lk.Lease.Deadline().Add(-margin(lk.acquisition.TTL))
+	term := lk.term()
+	return lk.Lease.Deadline().Add(-margin(term))
+}
+
+// term is the length that the deadline was reckoned with. It is to be read before
+// the deadline: a lease that is renewed in between is then taken for a brief one
+// with a late deadline, and not for a long one that is over.
+func (lk *leased) term() time.Duration {
+	if lk.brief != nil {
+		return lk.brief.Term()
+	}
+	return lk.acquisition.TTL
 }
 
 func margin(ttl time.Duration) time.Duration {
@@ -44,11 +62,16 @@ func margin(ttl time.Duration) time.Duration {
 
 // canHandTo reports whether a holder under p may follow on this lease without
 // a word to the engine: within the tenure, with a token left, with all of p's
-// own ttl still ahead, and not much more, so that a crash under a short ttl
-// does not keep the key for a long one.
+// own ttl still ahead (or under a renewal to it that is on its way), and not much
+// more, so that a crash under a short ttl does not keep the key for a long one.
 func (lk *leased) canHandTo(p *Policy, now time.Time) bool {
-	return lk.token < lk.end && lk.handOnUntil.leftAt(now) > 0 && lk.Lease.Deadline().leftAt(now) >= p.ttl() &&
-		lk.acquisition.TTL <= p.ttl()+lk.entry.holder.locker.tenure(p.ttl())
+	ttl, brief := p.ttl(), lk.term() < lk.acquisition.TTL
+	ahead := lk.Lease.Deadline().leftAt(now)
+	if brief && !p.NoRenew && ahead > 0 {
+		ahead = lk.acquisition.TTL
+	}
+	return lk.token < lk.end && lk.handOnUntil.leftAt(now) > 0 && ahead >= ttl &&
+		lk.acquisition.TTL <= ttl+lk.entry.holder.locker.tenure(ttl)
 }
 
 func (lk *leased) nextToken() uint64 {

@@ -296,7 +296,7 @@ func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
 // renewalIn is how long it is until lk is to be renewed, by its deadline.
 func (lk *leased) renewalIn() time.Duration {
-	ttl := lk.acquisition.TTL
+	ttl := lk.term()
 	return lk.Lease.Deadline().Left() - (ttl - renewAfter(ttl))
 }
 

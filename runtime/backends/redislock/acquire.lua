@@ -17,8 +17,15 @@
 -- ARGV[4] how long they are remembered, in ms; nil: LONE
 -- ARGV[5] nil, or what is not as usual: 'try' not to queue when the lock is not
 --         to be had, 'probe' to find out first whether it can be given an expiry
+-- ARGV[6] nil, or that the lock may be given to this acquisition without another
+--         question: the number of the channel on which it hears of it, and the
+--         number of the offer
 --
--- GRAVES, LONE, TURN and QUEUE are put in by script.go.
+-- The offers are kept beside the queue: a hash, field = process number, value =
+-- what release.lua needs. Its name is made here, of the queue's, so that a lock
+-- that no one waits for need not pass it; a Cluster has none.
+--
+-- GRAVES, LONE, TURN, QUEUE and GRANTS are put in by script.go.
 --
 -- Returns the first token when taken; minus the ms for which another holds it
 -- (0: unknown); 'undone' when this acquisition was undone before.
@@ -35,15 +42,22 @@ if call('EXISTS', KEYS[1], KEYS[2]) > 0 then
   end
   local left = again and -2 or call('PTTL', KEYS[1])
   local process = string.format('%.0f', tonumber(string.sub(ARGV[1], 1, 8) .. string.sub(ARGV[1], 10, 13), 16) + 2 ^ 48)
+  local offers = GRANTS and 'lockgen:offer:' .. string.sub(KEYS[2], 15)
   if left == -2 and not again then -- free: whose turn is it?
     local now = math.floor(micros / 1000)
     local head = call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     if head[1] and tonumber(head[2]) < 0 and -head[2] <= now then -- it did not come
       call('ZREM', KEYS[2], head[1])
+      if offers then
+        redis.pcall('HDEL', offers, head[1])
+      end
       head = call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
     end
     if head[1] == process then
       call('ZREM', KEYS[2], process)
+      if offers then
+        redis.pcall('HDEL', offers, process)
+      end
     elseif head[1] and tonumber(head[2]) < GRAVES then
       left = -head[2] - now
       if left < 0 then -- the last lease ran out, so nobody has called it
@@ -60,6 +74,12 @@ if call('EXISTS', KEYS[1], KEYS[2]) > 0 then
       call('ZADD', KEYS[2], 'NX', micros, process)
       if call('PTTL', KEYS[2]) < QUEUE then -- it holds no tombstone for longer
         call('PEXPIRE', KEYS[2], QUEUE)
+      end
+      if offers and ARGV[6] then
+        redis.pcall('HSET', offers, process, string.format('%s %s %s %s %.0f %s', ARGV[1], ARGV[2], ARGV[3], ARGV[4], micros, ARGV[6]))
+        redis.pcall('PEXPIRE', offers, QUEUE)
+      elseif offers then -- that of an acquisition before this one counts no more
+        redis.pcall('HDEL', offers, process)
       end
     end
     if left == -1 then -- without an expiry, so not ours

@@ -42,12 +42,12 @@ func (b *Backend) free(ctx context.Context, name string, r request, tombstone ti
 	id, channel, lock, queue := r.args[0], r.args[1], r.keys[0], r.keys[1]
 	if tombstone > 0 { // first, so that no late acquire comes between
 		bury := request{script: buryOneScript, keys: [3]string{queue}, nkeys: 1, nargs: 2,
-			args: [5]string{id, strconv.FormatInt(tombstone.Milliseconds(), 10)}}
+			args: [7]string{id, strconv.FormatInt(tombstone.Milliseconds(), 10)}}
 		if _, _, err := b.run(ctx, name, bury); err != nil {
 			return nil, unanswered, err
 		}
 	}
-	one := request{script: releaseOneScript, keys: [3]string{lock}, nkeys: 1, args: [5]string{id, channel}, nargs: 2}
+	one := request{script: releaseOneScript, keys: [3]string{lock}, nkeys: 1, args: [7]string{id, channel}, nargs: 2}
 	c, again, err := b.run(ctx, name, one)
 	return c, unanswered || again, err
 }

@@ -29,6 +29,7 @@ type ear struct {
 	pending   []order // written, and not answered
 	heard     time.Time
 	topics    int
+	grants    standing  // of the channel of grants
 	idle      time.Time // since when it has none
 	lost      bool
 	alone     bool // it refused some channel, and with it those that were asked for together

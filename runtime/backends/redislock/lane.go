@@ -47,7 +47,7 @@ type lane struct {
 type request struct {
 	script *script
 	keys   [3]string
-	args   [5]string
+	args   [7]string
 	nkeys  int
 	nargs  int
 	copies copies
@@ -247,7 +247,7 @@ func (c *call) appendTo(b []byte) []byte {
 	}
 	n := c.nargs
 	if c.probe {
-		n = len(c.args)
+		n = max(n, len(probing))
 	}
 	b = appendHead(b, 3+c.nkeys+n)
 	if c.whole {
@@ -259,11 +259,14 @@ func (c *call) appendTo(b []byte) []byte {
 	for _, k := range c.keys[:c.nkeys] {
 		b = appendText(b, k)
 	}
-	for _, a := range c.args[:c.nargs] {
+	for i, a := range c.args[:c.nargs] {
+		if c.probe && a == "" && i < len(probing) {
+			a = probing[i]
+		}
 		b = appendText(b, a)
 	}
 	if c.probe {
-		for _, a := range probing[c.nargs:] {
+		for _, a := range probing[min(c.nargs, len(probing)):] {
 			b = appendText(b, a)
 		}
 	}

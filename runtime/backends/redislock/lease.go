@@ -25,6 +25,9 @@ type lease struct {
 
 func (l *lease) Deadline() lock.Instant { return *l.deadline.Load() }
 
+// Term implements [lock.BriefLease].
+func (l *lease) Term() time.Duration { return time.Duration(l.ttl.Load()) }
+
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // extend moves the deadline to ttl after sent, and never back: the script
@@ -49,12 +52,14 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	freedBefore := l.freed.Load()
-	used := "" // a lone token is the one that was reserved
-	if l.n > 1 {
-		used = strconv.FormatUint(last, 10)
+	f := freeing{
+		tombstone: tombstone(l.unanswered, time.Duration(l.ttl.Load())),
+		listening: l.backend.listener.listens(l.keys.channel),
 	}
-	buried := tombstone(l.unanswered, time.Duration(l.ttl.Load()))
-	freed, unanswered, err := l.backend.free(ctx, l.key, release(l.keys, l.id, used, "", buried), buried)
+	if l.n > 1 { // a lone token is the one that was reserved
+		f.last = strconv.FormatUint(last, 10)
+	}
+	freed, unanswered, err := l.backend.free(ctx, l.key, f.request(l.keys, l.id), f.tombstone)
 	if unanswered {
 		l.freed.Store(true)
 	}

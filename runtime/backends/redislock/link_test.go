@@ -25,7 +25,7 @@ func linkTo(t *testing.T, wary bool, answer func(command []string) string) *link
 func calls3() []*call {
 	var all []*call
 	for _, s := range []*script{acquireScript, releaseScript, acquireScript} {
-		all = append(all, &call{request: request{script: s, args: [5]string{"id"}, nargs: 1}, done: make(chan struct{})})
+		all = append(all, &call{request: request{script: s, args: [7]string{"id"}, nargs: 1}, done: make(chan struct{})})
 	}
 	return all
 }
@@ -97,7 +97,7 @@ func TestNothingWaitsForTheGreeting(t *testing.T) {
 	defer s.close()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	undo := &call{request: request{script: releaseScript, args: [5]string{"id"}, nargs: 1}}
+	undo := &call{request: request{script: releaseScript, args: [7]string{"id"}, nargs: 1}}
 	wantIs(t, s.one(ctx, undo), errNoAnswer)
 	if got := receive(t, "a command", heard); !strings.Contains(got, releaseScript.hash) {
 		t.Errorf("the server was sent %q", got)

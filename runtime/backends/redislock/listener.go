@@ -3,7 +3,9 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,17 +39,21 @@ type listener struct {
 	reload    func()                                              // what is known of the servers; does not wait
 	clustered bool
 
-	mu     sync.Mutex
-	topics map[string]*topic
-	ears   map[string]*ear // by address
-	away   map[string]*retry
-	doubts time.Time // until then the servers may have changed places
-	closed bool
-	tended bool          // tend runs
-	work   chan struct{} // there is something for it to do
-	alive  context.Context
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	awaited atomic.Int64 // topics
+	grants  string       // number of the channel of grants
+
+	mu      sync.Mutex
+	offered uint64
+	topics  map[string]*topic
+	ears    map[string]*ear // by address
+	away    map[string]*retry
+	doubts  time.Time // until then the servers may have changed places
+	closed  bool
+	tended  bool          // tend runs
+	work    chan struct{} // there is something for it to do
+	alive   context.Context
+	stop    context.CancelFunc
+	done    sync.WaitGroup
 }
 
 // source is one of the two kinds of channel.
@@ -96,12 +102,17 @@ type subscription struct {
 	topic    *topic
 	process  string
 	c        chan struct{}
+
+	// Under the listener's mutex.
+	offer offer
+	grant *lease
 }
 
 func newListener(ls *lanes) *listener {
 	l := &listener{
 		route: ls.home, at: ls.like, reload: ls.refresh, clustered: ls.cluster() != nil,
 		topics: map[string]*topic{}, ears: map[string]*ear{}, away: map[string]*retry{}, work: make(chan struct{}, 1),
+		grants: newGrantNumber(),
 	}
 	l.alive, l.stop = context.WithCancel(context.Background())
 	return l
@@ -159,6 +170,7 @@ func (l *listener) join(s *subscription, channel string) error {
 			confirmed: make(chan struct{}), failed: make(chan struct{}),
 		}
 		l.topics[channel] = t
+		l.awaited.Store(int64(len(l.topics)))
 		l.wake()
 	}
 	s.topic = t
@@ -196,12 +208,17 @@ func (s *subscription) Close() {
 }
 
 // notice reads a message on a lock's channel: the number of the process that
-// may go on, or '0' for all. For each number, one '0' is for Redisson's clients.
-// The listener is locked.
+// may go on, or '0' for all; for each number, one '0' is for Redisson's clients. A
+// number below 0 is that of a process which has the lock already, with a brief
+// lease. The listener is locked.
 func (l *listener) notice(channel, payload string) {
 	t := l.topics[channel]
 	switch {
+	case channel == grantChannel(l.grants):
+		l.granted(payload)
 	case t == nil:
+	case strings.HasPrefix(payload, "-"):
+		l.expect(t)
 	case payload != "0":
 		t.directed++
 		if !t.isCopy(payload) {
@@ -269,11 +286,15 @@ func everyone(*subscription) bool { return true }
 func (t *topic) notify(match func(*subscription) bool) {
 	for s := range t.waiters {
 		if match(s) {
-			select {
-			case s.c <- struct{}{}:
-			default: // it has one coming
-			}
+			s.notify()
 		}
+	}
+}
+
+func (s *subscription) notify() {
+	select {
+	case s.c <- struct{}{}:
+	default: // it has one coming
 	}
 }
 

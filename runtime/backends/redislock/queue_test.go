@@ -110,7 +110,7 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 			return ":-50\r\n" // held for another 50 ms
 		}
 		taken = true
-		return grant
+		return granting
 	}, always(renewed), always(freed)))))
 	const lease = 600 * time.Millisecond
 	ctx, held := acquire(t, l, ttl(lease), "key")

@@ -27,12 +27,14 @@
 //
 // Least rights of an ACL user, for locks under seckill::
 //
-//	+evalsha +eval +time +exists +hexists +hset +hdel +set +pttl +pexpire
+//	+evalsha +eval +time +exists +hexists +hget +hset +hdel +hlen +set +pttl +pexpire
 //	+incrby +zadd +zrange +zrem +zremrangebyscore +zscore +publish +subscribe +unsubscribe +ping
-//	+info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:*
+//	+pubsub|numsub +info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:* &lockgen:*
 //
 // (+info is for the check of the eviction policy, made on each new connection;
-// without it, and without publish, locks work, unchecked and by polling.) A
+// without it, and without publish, locks work, unchecked and by polling. Without
+// +hget, +hlen, +pubsub and &lockgen:* a lock that is released goes to the next in
+// line by a round trip more.) A
 // Cluster takes +cluster|slots +asking as well and, for its sharded channels,
 // +spublish +ssubscribe +sunsubscribe; Replicas takes +wait.
 package redislock
@@ -57,6 +59,9 @@ const (
 	// turnLimit is how long a free lock is kept for the process whose turn it
 	// is. A process that died in the queue costs the others so long, once.
 	turnLimit = 500 * time.Millisecond
+	// freshOffer is for how long the server believes that a waiter which was not
+	// heard of still waits. It is heard of once a second.
+	freshOffer = 1500 * time.Millisecond
 	// queueLimit is how long a queue outlives its last arrival. Whoever waits
 	// arrives anew once a second.
 	queueLimit = 10 * time.Second
@@ -189,6 +194,11 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		// The server would take the lock and drop it at once, or refuse halfway.
 		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", lock.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
 	}
+	if a.Queue {
+		if l := b.listener.claim(k.channel, a); l != nil {
+			return l, nil
+		}
+	}
 	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a))
 	a.Unanswered = a.Unanswered || unanswered
 	if err != nil {
@@ -218,7 +228,7 @@ func (b *Backend) acquire(k keys, a *lock.Acquisition) request {
 		script: acquireScript,
 		keys:   [3]string{k.lock, k.queue, k.token},
 		nkeys:  3,
-		args:   [5]string{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)},
+		args:   [7]string{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)},
 		nargs:  2,
 		copies: b.copies(),
 
@@ -232,6 +242,16 @@ func (b *Backend) acquire(k keys, a *lock.Acquisition) request {
 	if !a.Queue {
 		r.args[4] = "try"
 		r.nargs = 5
+		return r
+	}
+	if a.Fixed || b.options.Replicas > 0 { // a grant is brief, and would not wait for replicas
+		return r
+	}
+	if r.args[5] = b.offer(k, a); r.args[5] != "" {
+		a.Pending = true
+		r.args[2] = strconv.FormatUint(a.Tokens, 10)
+		r.args[3] = strconv.FormatInt(remembered(a).Milliseconds(), 10)
+		r.nargs = 6
 	}
 	return r
 }
@@ -242,31 +262,51 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
-	leaving := ""
-	if a.Queue {
-		leaving = process(a.ID)
+	f := freeing{
+		last:      "-" + strconv.FormatUint(a.Tokens, 10),
+		tombstone: tombstone(a.Unanswered, a.TTL),
+		listening: b.listener.listens(k.channel),
 	}
-	unused := "-" + strconv.FormatUint(a.Tokens, 10)
-	buried := tombstone(a.Unanswered, a.TTL)
-	_, _, err = b.free(ctx, a.Key, release(k, a.ID, unused, leaving, buried), buried)
+	if a.Queue {
+		f.leaving = process(a.ID)
+	}
+	if a.Pending {
+		f.withdrawn = process(a.ID)
+	}
+	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone)
 	return err
 }
 
-// release returns the request that frees k of id.
-func release(k keys, id, last, leaving string, tombstone time.Duration) request {
+// freeing is what release.lua is told beside the lock and its owner.
+type freeing struct {
+	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
+	leaving   string        // the process that leaves the queue, or ""
+	tombstone time.Duration // 0: none
+	listening bool          // a connection of ours hears the lock's channel
+	withdrawn string        // the process whose offer counts no more, or ""
+}
+
+// request returns the request that frees k of id.
+func (f freeing) request(k keys, id string) request {
 	r := request{
 		script: releaseScript,
 		keys:   [3]string{k.lock, k.queue, k.token},
 		nkeys:  2,
-		args:   [5]string{id, k.channel, last, leaving},
-		nargs:  2,
+		args:   [7]string{id, k.channel, f.last, f.leaving, "", "", f.withdrawn},
 	}
-	if last != "" || leaving != "" || tombstone > 0 {
-		r.nkeys, r.nargs = 3, 4
+	if f.tombstone > 0 {
+		r.args[4] = strconv.FormatInt(f.tombstone.Milliseconds(), 10)
 	}
-	if tombstone > 0 {
-		r.args[4] = strconv.FormatInt(tombstone.Milliseconds(), 10)
-		r.nargs = 5
+	if f.listening {
+		r.args[5] = "1"
+	}
+	for i, a := range r.args {
+		if a != "" {
+			r.nargs = i + 1
+		}
+	}
+	if f.last != "" || f.leaving != "" || f.tombstone > 0 {
+		r.nkeys = 3
 	}
 	return r
 }

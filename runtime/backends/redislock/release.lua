@@ -1,5 +1,6 @@
--- Frees a lock of one owner id and calls the next in the queue. It serves the
--- release of a lease and the undoing of an acquire whose outcome is unknown.
+-- Frees a lock of one owner id, and gives it to the next in the queue or calls
+-- it. It serves the release of a lease and the undoing of an acquire whose outcome
+-- is unknown.
 --
 -- KEYS    as for acquire.lua; the third only with ARGV[3]
 -- ARGV[1] owner id
@@ -8,9 +9,13 @@
 --         reserved if none was; '' or nil to leave the one that was reserved
 -- ARGV[4] process number if the process is to leave the queue, '' or nil
 -- ARGV[5] how long an attempt to acquire may still be on its way, in ms: so
---         long a tombstone refuses it; nil if each attempt was answered
+--         long a tombstone refuses it; '' or nil if each attempt was answered
+-- ARGV[6] '1' if a connection of the caller listens on the lock's channel
+-- ARGV[7] number of the process whose offer, made with this owner id, counts no
+--         more, or nil
 --
--- GRAVES and TURN are put in by script.go.
+-- GRAVES, TURN, FRESH and GRANTS are put in by script.go. The names of offers and
+-- tokens are made here, as acquire.lua says.
 --
 -- Returns 1 if the lock was this owner's and is free now, else 0.
 
@@ -37,21 +42,69 @@ if ARGV[3] then
   end
 end
 
-if free then
-  -- The process with the number below may go on; our other waiters take the
-  -- '0' behind it as meant for Redisson's, which know no queue. A refusal to
-  -- publish (ACL) must not fail the release: waiters poll as well.
-  local head = call('ZRANGE', KEYS[2], '0', '0')[1]
-  if head and not string.find(head, ':', 1, true) then -- no tombstone
-    local time = call('TIME')
-    local now = time[1] * 1000 + math.floor(time[2] / 1000)
-    call('ZADD', KEYS[2], 'XX', -(now + TURN), head)
-    redis.pcall('PUBLISH', ARGV[2], head)
+if ARGV[7] then
+  local offers = 'lockgen:offer:' .. string.sub(KEYS[2], 15)
+  local offer = redis.pcall('HGET', offers, ARGV[7])
+  if type(offer) == 'string' and string.find(offer, ARGV[1] .. ' ', 1, true) == 1 then
+    redis.pcall('HDEL', offers, ARGV[7])
   end
-  redis.pcall('PUBLISH', ARGV[2], '0')
 end
 
-if ARGV[5] then
+if free then
+  local head = call('ZRANGE', KEYS[2], '0', '0')[1]
+  local given = false
+  if head and not string.find(head, ':', 1, true) then -- no tombstone
+    local time = call('TIME')
+    local micros = time[1] * 1000000 + time[2]
+    local tag = string.sub(KEYS[2], 15) -- behind 'lockgen:queue:'
+    local offers = GRANTS and 'lockgen:offer:' .. tag
+    local offer = offers and redis.pcall('HGET', offers, head)
+    if type(offer) == 'string' then
+      local id, ttl, n, kept, made, to, number = string.match(offer, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+)$')
+      local age = micros - made
+      -- Redisson's clients know no queue and would wait in vain if the lock went
+      -- from one of ours to the next: whoever listens here and has made no offer
+      -- may be one of them.
+      local here = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])[2]
+      if age <= FRESH and here and here <= call('HLEN', offers) + (ARGV[6] == '1' and 1 or 0) then
+        local token = 'lockgen:token:' .. tag
+        local first = micros * 4
+        local last = redis.pcall('SET', token, first + n - 1, 'PX', kept, 'GET')
+        if type(last) == 'string' and tonumber(last) >= first then
+          first = last + 1
+          last = redis.pcall('SET', token, first + n - 1, 'PX', kept, 'GET')
+        end
+        if type(last) ~= 'table' then
+          call('HSET', KEYS[1], id, '1')
+          -- Who has died hears nothing, and gets nothing.
+          given = redis.pcall('PEXPIRE', KEYS[1], math.min(ttl, TURN)) == 1
+            and redis.pcall('PUBLISH', 'lockgen:grant:' .. to, string.format('%s %.0f %.0f', number, first, age)) == 1
+          if given then
+            call('ZREM', KEYS[2], head)
+            call('HDEL', offers, head)
+            if here > 1 then -- the others look after it in time
+              redis.pcall('PUBLISH', ARGV[2], '-' .. head)
+            end
+          else
+            call('HDEL', KEYS[1], id)
+          end
+        end
+      end
+    end
+    if not given then
+      -- The process with the number below may go on; our other waiters take the
+      -- '0' behind it as meant for Redisson's. A refusal to publish (ACL) must not
+      -- fail the release: waiters poll as well.
+      call('ZADD', KEYS[2], 'XX', -(math.floor(micros / 1000) + TURN), head)
+      redis.pcall('PUBLISH', ARGV[2], head)
+    end
+  end
+  if not given then
+    redis.pcall('PUBLISH', ARGV[2], '0')
+  end
+end
+
+if ARGV[5] and ARGV[5] ~= '' then
   local time = call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   call('ZREMRANGEBYSCORE', KEYS[2], GRAVES, GRAVES + now)

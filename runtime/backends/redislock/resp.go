@@ -17,8 +17,8 @@ import (
 
 // reply is what a server answered: a number or, of any other kind, a text.
 type reply struct {
-	kind   byte // ':' number; '+' status; '-' error; '$' string, '*' list (not kept); 0 none
-	number int64
+	kind   byte  // ':' number; '+' status; '-' error; '$' string, '*' list (not kept); 0 none
+	number int64 // of a list, that of its last part
 	text   string
 }
 
@@ -114,7 +114,9 @@ func (p *replies) value(depth int) (reply, error) {
 			return reply{}, errGarbled
 		}
 		for ; n > 0 && err == nil; n-- {
-			_, err = p.value(depth + 1)
+			var part reply
+			part, err = p.value(depth + 1)
+			r.number = part.number
 		}
 	default:
 		err = fmt.Errorf("%w: it begins with %q", errGarbled, line[:1])

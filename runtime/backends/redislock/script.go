@@ -34,11 +34,15 @@ func init() { acquireScript.takes, acquireScript.clustered.takes = true, true }
 
 // newScript puts the constants of this package into source: baked in, they
 // cost nothing at the server, which makes a Lua string of every argument.
-func newScript(source string) *script {
+func newScript(source string) *script { return newScriptOf(source, "true") }
+
+func newScriptOf(source, grants string) *script {
 	source = strings.NewReplacer(
 		"GRAVES", strconv.FormatInt(1<<52, 10),
 		"LONE", "'"+strconv.FormatInt(loneRemembered.Milliseconds(), 10)+"'",
 		"TURN", strconv.FormatInt(turnLimit.Milliseconds(), 10),
+		"FRESH", strconv.FormatInt(freshOffer.Microseconds(), 10),
+		"GRANTS", grants,
 		"QUEUE", strconv.FormatInt(queueLimit.Milliseconds(), 10),
 	).Replace(source)
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
@@ -53,13 +57,13 @@ func newScript(source string) *script {
 func publishing(source string) *script {
 	const publish = "redis.pcall('PUBLISH', "
 	s := newScript(source)
-	s.clustered = newScript(`local function publish(channel, message)
+	s.clustered = newScriptOf(`local function publish(channel, message)
   redis.pcall('PUBLISH', channel, message)
   if message == '0' then
     redis.pcall('SPUBLISH', channel, message)
   end
 end
-` + strings.ReplaceAll(source, publish, "publish("))
+`+strings.ReplaceAll(source, publish, "publish("), "false")
 	return s
 }
 

@@ -86,7 +86,7 @@ func readCount(r *bufio.Reader, kind byte) (int, error) {
 
 const (
 	unknownCommand = "-ERR unknown command\r\n"
-	grant          = ":1000\r\n"
+	granting       = ":1000\r\n"
 	renewed        = "*1\r\n:1\r\n"
 	freed          = ":1\r\n"
 )
@@ -167,7 +167,7 @@ func TestPassingStatesAreRetried(t *testing.T) {
 			for range 3 {
 				answers <- "-" + word + " for the moment\r\n"
 			}
-			answers <- grant
+			answers <- granting
 			l := newLocker(t, stub(t, scripted(func() string { return <-answers }, always(renewed), always(freed))))
 			_, held := acquire(t, l, nil, "key")
 			mustRelease(t, held)
@@ -189,7 +189,7 @@ func TestRenewalRefusedForTheMoment(t *testing.T) {
 			for range cap(renewals) - len(renewals) {
 				renewals <- renewed
 			}
-			l := newLocker(t, stub(t, scripted(always(grant), func() string { return <-renewals }, always(freed))))
+			l := newLocker(t, stub(t, scripted(always(granting), func() string { return <-renewals }, always(freed))))
 			ctx, held := acquire(t, l, ttl(lease), "key")
 			select {
 			case <-ctx.Done():

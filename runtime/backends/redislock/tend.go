@@ -74,12 +74,11 @@ func (l *listener) look() (unplaced []*topic, again time.Duration) {
 	if doubt {
 		in(doubtEvery)
 	}
-	for channel, t := range l.topics {
+	for _, t := range l.topics {
 		idle := linger - now.Sub(t.idle)
 		switch {
 		case len(t.waiters) == 0 && idle <= 0:
-			delete(l.topics, channel)
-			t.stop()
+			l.forget(t)
 			l.leave(t)
 			continue
 		case len(t.waiters) == 0:
@@ -169,11 +168,23 @@ func (l *listener) place(t *topic) {
 	e.topics++
 	t.directed, t.copied = 0, ""
 	t.states[plain] = asked
-	e.order(subscribe, t.channel)
+	channels := []string{t.channel}
+	if !l.clustered && e.grants == unasked { // together, and first: an offer needs both
+		e.grants = asked
+		channels = []string{grantChannel(l.grants), t.channel}
+	}
+	e.order(subscribe, channels...)
 	if l.clustered && !e.unsharded {
 		t.states[sharded] = asked
 		e.order(ssubscribe, t.channel)
 	}
+}
+
+// forget ends t, which nobody waits for. The listener is locked.
+func (l *listener) forget(t *topic) {
+	delete(l.topics, t.channel)
+	l.awaited.Store(int64(len(l.topics)))
+	t.stop()
 }
 
 // leave ends what stands of t at a server, or will. The listener is locked.
@@ -191,6 +202,10 @@ func (l *listener) leave(t *topic) {
 	t.ear = nil
 	if e.topics--; e.topics == 0 {
 		e.idle = time.Now()
+		if e.grants == asked || e.grants == stands {
+			e.order(unsubscribe, grantChannel(l.grants))
+		}
+		e.grants = unasked
 	}
 }
 
@@ -202,14 +217,16 @@ func (l *listener) postpone(t *topic, err error, due time.Time) {
 	if !t.isConfirmed() {
 		t.err = err
 		close(t.failed)
-		t.stop()
-		delete(l.topics, t.channel)
+		l.forget(t)
 	}
 }
 
 // stands notes that a subscription of e stands. The listener is locked.
 func (l *listener) stands(e *ear, channel string, from source) {
 	delete(l.away, e.addr)
+	if channel == grantChannel(l.grants) && e.grants == asked {
+		e.grants = stands
+	}
 	if t := l.topics[channel]; t != nil && t.ear == e {
 		t.states[from] = stands
 		t.hops = 0
@@ -219,6 +236,9 @@ func (l *listener) stands(e *ear, channel string, from source) {
 
 // refused notes that e's server does not grant a subscription.
 func (l *listener) refused(e *ear, channel string, from source, err error) {
+	if channel == grantChannel(l.grants) && e.grants == asked {
+		e.grants = denied
+	}
 	t := l.topics[channel]
 	if t == nil || t.ear != e {
 		return

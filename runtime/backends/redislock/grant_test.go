@@ -1,0 +1,413 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// long is the lease of locks that are granted: renewed, it is told from a brief one.
+const long = 20 * time.Second
+
+func wish(key string, tokens uint64) *lock.Acquisition {
+	return &lock.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: tokens, Queue: true}
+}
+
+// waits has b wait for a, which another holds, as a Locker does.
+func waits(t *testing.T, b *Backend, a *lock.Acquisition) lock.Subscription {
+	t.Helper()
+	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+		t.Fatalf("err = %v", err)
+	}
+	s, err := b.Subscribe(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+		t.Fatalf("err = %v", err)
+	}
+	return s
+}
+
+func offersOf(key string) string { return "lockgen:offer:{" + key + "}" }
+
+func offers(t *testing.T, addr, key string) int64 {
+	t.Helper()
+	return command(t, addr, "HLEN", offersOf(key)).(int64)
+}
+
+// holding returns the lease of another, on key.
+func holding(t *testing.T, addr, key string) (lock.Lease, uint64) {
+	t.Helper()
+	return grantOf(t, newTestBackend(t, addr), wish(key, 1))
+}
+
+// isOwner reports whether the server has the lock as a's.
+func isOwner(t *testing.T, addr string, a *lock.Acquisition) bool {
+	t.Helper()
+	return hash(t, addr, a.Key)[a.ID] == "1"
+}
+
+func freeLease(t *testing.T, l lock.Lease) {
+	t.Helper()
+	first, n := l.Tokens()
+	if err := l.Release(t.Context(), first+n-1); err != nil {
+		t.Error(err)
+	}
+}
+
+// A release gives the lock to the next in line, who begins without a question:
+// what it sends is a renewal.
+func TestReleaseGrants(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	for _, tokens := range []uint64{1, 80001} {
+		key := newKey(t)
+		held, last := holding(t, server, key)
+		b, a := newTestBackend(t, p.Addr()), wish(key, tokens)
+		s := waits(t, b, a)
+		if n := offers(t, server, key); n != 1 || !a.Pending {
+			t.Fatalf("%d offers, Pending %v", n, a.Pending)
+		}
+		p.ResetCounts()
+		freeLease(t, held)
+		if !isOwner(t, server, a) || offers(t, server, key) != 0 || places(t, server, key) != 0 {
+			t.Fatal("the release left the lock, an offer or a place")
+		}
+		receive(t, "the notice", s.C())
+		l, first := grantOf(t, b, a)
+		if _, n := l.Tokens(); first <= last || n != tokens {
+			t.Errorf("tokens %d, %d of them, after %d", first, n, last)
+		}
+		eventually(t, soon, "a renewal to the whole length", func() bool {
+			return pttl(t, server, key) > long*3/4 && l.Deadline().Left() > long*3/4 && l.(lock.BriefLease).Term() == long
+		})
+		if n := p.Count("evalsha") + p.Count("eval"); n != 1 {
+			t.Errorf("%d scripts were sent, %v", n, p.Counts())
+		}
+		next := first + tokens - 1
+		freeLease(t, l)
+		l, first = grantOf(t, b, wish(key, 1))
+		if first <= next {
+			t.Errorf("token %d after %d", first, next)
+		}
+		freeLease(t, l)
+	}
+}
+
+// G3: the tokens of a grant rise also where the last ones run ahead of the clock.
+func TestTokensOfGrantsRise(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 10)
+	s := waits(t, b, a)
+	const ahead = 8_500_000_000_000_000
+	command(t, addr, "SET", tokenOf(key), strconv.Itoa(ahead), "PX", "60000")
+	freeLease(t, held)
+	receive(t, "the notice", s.C())
+	l, first := grantOf(t, b, a)
+	if first != ahead+1 {
+		t.Errorf("first token %d", first)
+	}
+	if kept := command(t, addr, "GET", tokenOf(key)); kept != strconv.Itoa(ahead+10) {
+		t.Errorf("the server keeps %v", kept)
+	}
+	freeLease(t, l)
+	command(t, addr, "DEL", tokenOf(key))
+}
+
+// G2: the lease counts from the release, however late one hears of it.
+func TestDeadlineOfGrant(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	key := newKey(t)
+	held, _ := holding(t, server, key)
+	b, a := newTestBackend(t, p.Addr()), wish(key, 1)
+	s := waits(t, b, a)
+	const late = 100 * time.Millisecond
+	p.Delay(faultproxy.Replies, late)
+	begin := lock.Now()
+	freeLease(t, held)
+	released := lock.Now()
+	receive(t, "the notice", s.C())
+	l := b.listener.claim(channelOf(key), a)
+	if l == nil {
+		t.Fatal("nothing was granted")
+	}
+	end := l.Deadline()
+	if l.Term() != turnLimit || end.Left() > released.Add(turnLimit).Left() {
+		t.Errorf("a lease of %v, which ends %v later than so long after the release", l.Term(), end.Left()-released.Add(turnLimit).Left())
+	}
+	// Nor much earlier: the offer's way to the server is all that is not known.
+	if early := begin.Add(turnLimit).Left() - end.Left(); early > 50*time.Millisecond+meter.Since(time.Now().Add(-time.Second)) {
+		t.Errorf("it ends %v too early", early)
+	}
+	p.Heal()
+	freeLease(t, l)
+}
+
+// S47, S59: one who has died gets nothing. One who hangs gets a brief lease, and the
+// others know when it is over.
+func TestGrantToOneWhoIsGone(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t).Addr()
+	p := faultproxy.New(t, server)
+	for _, hung := range []bool{false, true} {
+		t.Run(fmt.Sprint("hung ", hung), func(t *testing.T) {
+			key := newKey(t)
+			held, _ := holding(t, server, key)
+			b, a := newTestBackend(t, p.Addr()), wish(key, 1)
+			waits(t, b, a)
+			waiting := start(t.Context(), newLocker(t, server), nil, key)
+			queued(t, server, key, 2)
+			eventually(t, soon, "both have made an offer", func() bool { return offers(t, server, key) == 2 })
+			if hung {
+				p.Hole(faultproxy.Requests | faultproxy.Replies)
+				defer p.Heal()
+			} else {
+				p.Refuse()
+				defer p.Accept()
+				p.Reset()
+				eventually(t, soon, "it is not heard of", func() bool {
+					return command(t, server, "PUBSUB", "NUMSUB", grantChannel(b.listener.grants)).([]any)[1] == int64(0)
+				})
+			}
+			begin := time.Now()
+			freeLease(t, held)
+			if isOwner(t, server, a) != hung {
+				t.Errorf("granted: %v", !hung)
+			}
+			if left := pttl(t, server, key); left > turnLimit {
+				t.Errorf("the lease lasts for %v", left)
+			}
+			next := receive(t, "the next holder", waiting)
+			if next.err != nil {
+				t.Fatal(next.err)
+			}
+			if took := next.at.Sub(begin); took > turnLimit+200*time.Millisecond+meter.Since(begin) {
+				t.Errorf("the next one came after %v", took)
+			}
+			mustRelease(t, next.held)
+		})
+	}
+}
+
+// Redisson's clients know no queue. Where one may be waiting the lock is free for
+// it after a release, and it is told.
+func TestStrangerHasItsChance(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 1)
+	s := waits(t, b, a)
+	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer stranger.Close()
+	subscribed(t, addr, key, 2)
+	freeLease(t, held)
+	if exists(t, addr, key) {
+		t.Error("the lock went to the next in line")
+	}
+	for _, want := range []string{process(a.ID), "0"} {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		m, err := stranger.ReceiveMessage(ctx)
+		cancel()
+		if err != nil || m.Payload != want {
+			t.Fatalf("heard %v, %v, want %s", m, err, want)
+		}
+	}
+	receive(t, "the notice", s.C())
+	l, _ := grantOf(t, b, a)
+	if n := offers(t, addr, key); n != 0 {
+		t.Errorf("%d offers are left of one who took the lock", n)
+	}
+	freeLease(t, l)
+}
+
+// The releasing process may listen itself: it is no stranger.
+func TestReleaserListensToo(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	one, two := newTestBackend(t, addr), newTestBackend(t, addr)
+	first := wish(key, 1)
+	held, _ := grantOf(t, one, first)
+	s, err := one.Subscribe(t.Context(), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	a := wish(key, 1)
+	waits(t, two, a)
+	freeLease(t, held)
+	if !isOwner(t, addr, a) {
+		t.Error("the lock did not go to the next in line")
+	}
+	if err := two.Undo(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was granted to one who gave up is undone, and nothing is granted to one who
+// has; an offer that another acquisition of the process made stays.
+func TestUndoOfAnOffer(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	b := newTestBackend(t, addr)
+	undo := func(a *lock.Acquisition, leaves bool) {
+		t.Helper()
+		u := *a
+		u.Queue = leaves
+		if err := b.Undo(t.Context(), &u); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("before", func(t *testing.T) {
+		held, _ := holding(t, addr, key)
+		a := wish(key, 1)
+		waits(t, b, a)
+		undo(a, false)
+		if offers(t, addr, key) != 0 || places(t, addr, key) != 1 {
+			t.Errorf("%d offers, %d places", offers(t, addr, key), places(t, addr, key))
+		}
+		freeLease(t, held)
+		if exists(t, addr, key) {
+			t.Error("granted all the same")
+		}
+		undo(a, true)
+	})
+	t.Run("after", func(t *testing.T) {
+		held, _ := holding(t, addr, key)
+		a := wish(key, 1)
+		waits(t, b, a)
+		freeLease(t, held)
+		if !isOwner(t, addr, a) {
+			t.Error("not granted")
+		}
+		undo(a, true)
+		if exists(t, addr, key) {
+			t.Error("not freed")
+		}
+		next := &lock.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
+		l, err := b.Acquire(t.Context(), next) // the grant was not for this one
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !isOwner(t, addr, next) {
+			t.Error("it took what was granted to another")
+		}
+		freeLease(t, l)
+	})
+	t.Run("of another", func(t *testing.T) {
+		held, _ := holding(t, addr, key)
+		old := wish(key, 1)
+		waits(t, b, old)
+		a := &lock.Acquisition{Key: key, ID: old.ID + "1", TTL: long, Tokens: 1, Queue: true}
+		if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+			t.Fatal(err)
+		}
+		undo(old, false)
+		freeLease(t, held)
+		if !isOwner(t, addr, a) {
+			t.Error("the offer of the later acquisition was withdrawn")
+		}
+		undo(a, true)
+	})
+	if offers(t, addr, key) != 0 || places(t, addr, key) != 0 {
+		t.Errorf("left: %d offers, %d places", offers(t, addr, key), places(t, addr, key))
+	}
+}
+
+// A later attempt that makes no offer withdraws the one before, whose acquisition
+// is over.
+func TestAttemptWithoutAnOffer(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 1)
+	waits(t, b, a)
+	fixed := &lock.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true, Fixed: true}
+	if _, err := b.Acquire(t.Context(), fixed); !isHeldError(err) {
+		t.Fatal(err)
+	}
+	if offers(t, addr, key) != 0 || fixed.Pending {
+		t.Errorf("%d offers, Pending %v", offers(t, addr, key), fixed.Pending)
+	}
+	freeLease(t, held)
+	if exists(t, addr, key) {
+		t.Error("granted")
+	}
+	l, _ := grantOf(t, b, fixed)
+	if left := l.Deadline().Left(); left < long*3/4 {
+		t.Errorf("a lease of %v", left)
+	}
+	freeLease(t, l)
+}
+
+// An offer that has not been renewed for long counts for nothing: its process may
+// hang.
+func TestOldOffer(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 1)
+	waits(t, b, a)
+	time.Sleep(freshOffer + 10*time.Millisecond)
+	freeLease(t, held)
+	if exists(t, addr, key) {
+		t.Error("granted")
+	}
+	l, _ := grantOf(t, b, a)
+	freeLease(t, l)
+}
+
+// G9: whoever misses the notice of a grant finds the lock its own when it asks.
+func TestLostNoticeOfAGrant(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, last := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 5)
+	waits(t, b, a)
+	freeLease(t, held)
+	if !isOwner(t, addr, a) {
+		t.Fatal("not granted")
+	}
+	deaf := newTestBackend(t, addr)
+	l, first := grantOf(t, deaf, a)
+	if first <= last {
+		t.Errorf("token %d after %d", first, last)
+	}
+	if left := pttl(t, addr, key); left < long*3/4 {
+		t.Errorf("the lease lasts for %v", left)
+	}
+	freeLease(t, l)
+}
+
+// Two Lockers of one Backend share a connection: the server could not tell the
+// second from a stranger, nor a stranger from the second.
+func TestTwoLockersOfOneBackendMakeNoTwoOffers(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b := newTestBackend(t, addr)
+	a := wish(key, 1)
+	other := &lock.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
+	waits(t, b, a)
+	waits(t, b, other)
+	if n := offers(t, addr, key); n != 1 || other.Pending {
+		t.Errorf("%d offers, Pending %v", n, other.Pending)
+	}
+	if err := b.Undo(t.Context(), other); err != nil {
+		t.Error(err)
+	}
+	freeLease(t, held)
+	if err := b.Undo(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+}
