@@ -45,9 +45,10 @@ func (b *backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		return nil, err
 	}
 	r.Token, r.Tokens = granted.Tokens()
-	r.Valid = validUntil(granted)
+	l := &lease{Lease: granted, key: a.Key, id: a.ID, backend: b}
+	r.Valid, r.Since = l.granted(a.TTL, r.Call)
 	b.out.End(r)
-	return &lease{Lease: granted, key: a.Key, id: a.ID, backend: b}, nil
+	return l, nil
 }
 
 // Undo implements [lock.Backend].
@@ -91,6 +92,30 @@ type lease struct {
 	backend *backend
 }
 
+// Term implements [lock.BriefLease].
+func (l *lease) Term() time.Duration { return l.Lease.(lock.BriefLease).Term() }
+
+// brief is for how long redislock takes a lock for one who waits: its turnLimit.
+const brief = 500 * time.Millisecond
+
+// granted returns until when l lasts and, if it began before the call that returned
+// it, since when, or a little before: it may have been renewed already.
+func (l *lease) granted(asked time.Duration, call int64) (valid, since int64) {
+	term := time.Duration(-1)
+	for l.Term() != term {
+		term = l.Term()
+		valid = validUntil(l.Lease)
+	}
+	since = valid - int64(term.Truncate(time.Millisecond))
+	switch {
+	case since >= call-2*int64(reading):
+		return valid, 0
+	case term == asked:
+		since -= int64(brief)
+	}
+	return valid, since
+}
+
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
 }
@@ -109,13 +134,16 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 // ttl returns d as the server is told it.
 func ttl(d time.Duration) int64 { return int64(d.Truncate(time.Millisecond)) }
 
+// reading is how long the readings of two clocks may be apart.
+const reading = 100 * time.Microsecond
+
 // validUntil returns the deadline of l on the clock of histories, or a little
 // before: the readings of two clocks are tried until they are close.
 func validUntil(l lock.Lease) int64 {
 	for {
 		before := history.Now()
 		left := l.Deadline().Left()
-		if history.Now()-before < int64(100*time.Microsecond) {
+		if history.Now()-before < int64(reading) {
 			return before + int64(left)
 		}
 	}

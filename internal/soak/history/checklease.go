@@ -6,7 +6,7 @@ import "fmt"
 // something that ended at ret, and false if a renewal was under way whose effect
 // is not known.
 func (l *lease) deadline(ret int64) (valid int64, known bool) {
-	if l.unanswered <= ret {
+	if l.unanswered <= ret || l.early && (len(l.renewsAsked) == 0 || l.renewsAsked[0].Ret > ret) {
 		return 0, false
 	}
 	for _, c := range l.claims {

@@ -10,8 +10,10 @@ const (
 	// late is how much longer than its ttl a lock may last: a sample is not taken
 	// in no time.
 	late = 50 * time.Millisecond
-	// poll is how long what failed may take to be cleared up beyond its ttl.
-	poll = int64(time.Second)
+	// poll is how long what failed may take to be cleared up beyond its ttl: a request
+	// that it sent may reach the engine as late as a server stops, and an offer
+	// that was made then is good for 1.5 s.
+	poll = int64(3 * time.Second)
 	// promptly is within what a release has to reach the server when nothing is wrong.
 	promptly = int64(250 * time.Millisecond)
 )

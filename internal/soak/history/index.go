@@ -20,6 +20,9 @@ type lease struct {
 	lost         int64 // when a renewal was answered "not yours"; Never
 	clipped      int64 // when a fault took the promises about it away; Never
 	renewsAsked  []Record
+	// early says that the engine granted it before the call that returned it, with a
+	// brief lease that the backend renews by itself, of which there is no record.
+	early bool
 }
 
 // claim says that from at on the process took the lease to last until valid.
@@ -143,11 +146,15 @@ func (x *index) addGrant(r Record) {
 			return
 		}
 		t.granted = true
-		x.leases[k] = &lease{
+		l := &lease{
 			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never,
 			acknowledged: r.Call + r.TTL,
 			claims:       []claim{{r.Call, r.Ret, r.Valid}},
 		}
+		if r.Since != 0 {
+			l.grant.Call, l.acknowledged, l.early = r.Since, r.Valid, true
+		}
+		x.leases[k] = l
 	case Acquire:
 		if r.Outcome == OK {
 			x.held[holdKey{r.Proc, r.Hold, r.Key}] = &hold{grant: r}

@@ -75,6 +75,7 @@ type Record struct {
 	Tokens  uint64  `json:"tokens,omitempty"` // of a grant: how many are reserved
 	TTL     int64   `json:"ttlNs,omitempty"`  // as asked for
 	Valid   int64   `json:"validUntilNs,omitempty"`
+	Since   int64   `json:"sinceNs,omitempty"` // of a grant that the engine made before the call: when, or a little earlier
 	Wait    int64   `json:"waitNs,omitempty"`
 	CtxEnd  int64   `json:"ctxEndNs,omitempty"` // when the call's context ended, if it did first
 	Renews  bool    `json:"renews,omitempty"`   // the watchdog is to keep the lease for all of the section

@@ -1,0 +1,42 @@
+package history
+
+import (
+	"testing"
+)
+
+// A lock that the engine granted before it was asked for counts from then, and
+// only for as long as a brief lease.
+func TestEarlyGrant(t *testing.T) {
+	at := func(n int64) int64 { return 1e12 + n*ms }
+	early := func(since int64) Record {
+		return Record{Proc: 1, Seq: 2, Op: Grant, Key: "k", Lease: "a:1", Call: at(600), Ret: at(601), Outcome: OK,
+			Token: 10, Tokens: 1, TTL: 1000 * ms, Valid: at(700), Since: since}
+	}
+	next := func(ret int64) Record {
+		return Record{Proc: 2, Seq: 2, Op: Grant, Key: "k", Lease: "b:1", Call: at(599), Ret: ret, Outcome: OK,
+			Token: 20, Tokens: 1, TTL: 1000 * ms, Valid: at(1600)}
+	}
+	forced := Fault{Kind: "force-unlock", Class: ForceFree, Key: "k", Begin: at(300), End: at(400)}
+	for _, c := range []struct {
+		name    string
+		records []Record
+		faults  []Fault
+		wrong   bool
+	}{
+		{"over", []Record{early(at(200)), next(at(705))}, nil, false},
+		{"too early", []Record{early(at(200)), next(at(650))}, nil, true},
+		{"taken away before it was asked for", []Record{early(at(200)), next(at(650))}, []Fault{forced}, false},
+		{"granted after another was taken away", []Record{early(at(450)), next(at(650))}, []Fault{forced}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := &History{Keys: []string{"k"}, Faults: c.faults}
+			for p, id := range []string{"a", "b"} {
+				h.Records = append(h.Records, Record{Proc: p + 1, Seq: 1, Op: Started, Lease: id, Call: at(0), Ret: at(0), Outcome: OK})
+			}
+			h.Records = append(h.Records, c.records...)
+			if found := Verify(h); len(found) > 0 != c.wrong {
+				t.Errorf("found %v", found)
+			}
+		})
+	}
+}
