@@ -102,7 +102,7 @@ func newBackend(`},
 	{
 		name:    "tombstone",
 		mistake: "an undo that leaves no tombstone",
-		patches: []patch{{redislock + "release.lua", "if ARGV[5] then", "if false then"}},
+		patches: []patch{{redislock + "release.lua", "if ARGV[5] and", "if false and"}},
 		faults:  []string{"late-acquire", "delay-requests", "client-pause"},
 	},
 	{

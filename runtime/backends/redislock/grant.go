@@ -43,7 +43,7 @@ func grantChannel(number string) string { return "lockgen:grant:" + number }
 // newGrantNumber returns a number that no other listener of a server has.
 func newGrantNumber() string { return strconv.FormatUint(rand.Uint64N(1<<52), 10) }
 
-// offers returns the argument that adds an offer to the attempt of a, or "" if
+// offer returns the argument that adds an offer to the attempt of a, or "" if
 // none can be made: nobody would hear of the grant, or another Locker of the
 // Backend waits as well, which the server could not tell from a stranger.
 func (b *Backend) offer(k keys, a *lock.Acquisition) string {

@@ -78,3 +78,37 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	// Freed, or freed before by an attempt whose answer was lost.
 	return nil
 }
+
+// freeing is what release.lua is told beside the lock and its owner.
+type freeing struct {
+	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
+	leaving   string        // the process that leaves the queue, or ""
+	tombstone time.Duration // 0: none
+	listening bool          // a connection of ours hears the lock's channel
+	withdrawn string        // the process whose offer counts no more, or ""
+}
+
+// request returns the request that frees k of id.
+func (f freeing) request(k keys, id string) request {
+	r := request{
+		script: releaseScript,
+		keys:   [3]string{k.lock, k.queue, k.token},
+		nkeys:  2,
+		args:   [7]string{id, k.channel, f.last, f.leaving, "", "", f.withdrawn},
+	}
+	if f.tombstone > 0 {
+		r.args[4] = strconv.FormatInt(f.tombstone.Milliseconds(), 10)
+	}
+	if f.listening {
+		r.args[5] = "1"
+	}
+	for i, a := range r.args {
+		if a != "" {
+			r.nargs = i + 1
+		}
+	}
+	if f.last != "" || f.leaving != "" || f.tombstone > 0 {
+		r.nkeys = 3
+	}
+	return r
+}

@@ -34,9 +34,9 @@
 // (+info is for the check of the eviction policy, made on each new connection;
 // without it, and without publish, locks work, unchecked and by polling. Without
 // +hget, +hlen, +pubsub and &lockgen:* a lock that is released goes to the next in
-// line by a round trip more.) A
-// Cluster takes +cluster|slots +asking as well and, for its sharded channels,
-// +spublish +ssubscribe +sunsubscribe; Replicas takes +wait.
+// line by a round trip more.) A Cluster takes +cluster|slots +asking as well and,
+// for its sharded channels, +spublish +ssubscribe +sunsubscribe; Replicas takes
+// +wait.
 package redislock
 
 import (
@@ -275,40 +275,6 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	}
 	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone)
 	return err
-}
-
-// freeing is what release.lua is told beside the lock and its owner.
-type freeing struct {
-	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
-	leaving   string        // the process that leaves the queue, or ""
-	tombstone time.Duration // 0: none
-	listening bool          // a connection of ours hears the lock's channel
-	withdrawn string        // the process whose offer counts no more, or ""
-}
-
-// request returns the request that frees k of id.
-func (f freeing) request(k keys, id string) request {
-	r := request{
-		script: releaseScript,
-		keys:   [3]string{k.lock, k.queue, k.token},
-		nkeys:  2,
-		args:   [7]string{id, k.channel, f.last, f.leaving, "", "", f.withdrawn},
-	}
-	if f.tombstone > 0 {
-		r.args[4] = strconv.FormatInt(f.tombstone.Milliseconds(), 10)
-	}
-	if f.listening {
-		r.args[5] = "1"
-	}
-	for i, a := range r.args {
-		if a != "" {
-			r.nargs = i + 1
-		}
-	}
-	if f.last != "" || f.leaving != "" || f.tombstone > 0 {
-		r.nkeys = 3
-	}
-	return r
 }
 
 // remembered is how long the server keeps the tokens of a lease in mind: until

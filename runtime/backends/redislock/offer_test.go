@@ -1,0 +1,145 @@
+package redislock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// What was granted to one who gave up is undone, and nothing is granted to one who
+// has; an offer that another acquisition of the process made stays.
+func TestUndoOfAnOffer(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	b := newTestBackend(t, addr)
+	undo := func(a *lock.Acquisition, leaves bool) {
+		t.Helper()
+		u := *a
+		u.Queue = leaves
+		if err := b.Undo(t.Context(), &u); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("before", func(t *testing.T) {
+		held, _ := holding(t, addr, key)
+		a := wish(key, 1)
+		waits(t, b, a)
+		undo(a, false)
+		if offers(t, addr, key) != 0 || places(t, addr, key) != 1 {
+			t.Errorf("%d offers, %d places", offers(t, addr, key), places(t, addr, key))
+		}
+		freeLease(t, held)
+		if exists(t, addr, key) {
+			t.Error("granted all the same")
+		}
+		undo(a, true)
+	})
+	t.Run("after", func(t *testing.T) {
+		held, _ := holding(t, addr, key)
+		a := wish(key, 1)
+		waits(t, b, a)
+		freeLease(t, held)
+		if !isOwner(t, addr, a) {
+			t.Error("not granted")
+		}
+		undo(a, true)
+		if exists(t, addr, key) {
+			t.Error("not freed")
+		}
+		next := &lock.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
+		l, err := b.Acquire(t.Context(), next) // the grant was not for this one
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !isOwner(t, addr, next) {
+			t.Error("it took what was granted to another")
+		}
+		freeLease(t, l)
+	})
+	t.Run("of another", func(t *testing.T) {
+		held, _ := holding(t, addr, key)
+		old := wish(key, 1)
+		waits(t, b, old)
+		a := &lock.Acquisition{Key: key, ID: old.ID + "1", TTL: long, Tokens: 1, Queue: true}
+		if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+			t.Fatal(err)
+		}
+		undo(old, false)
+		freeLease(t, held)
+		if !isOwner(t, addr, a) {
+			t.Error("the offer of the later acquisition was withdrawn")
+		}
+		undo(a, true)
+	})
+	if offers(t, addr, key) != 0 || places(t, addr, key) != 0 {
+		t.Errorf("left: %d offers, %d places", offers(t, addr, key), places(t, addr, key))
+	}
+}
+
+// A later attempt that makes no offer withdraws the one before, whose acquisition
+// is over.
+func TestAttemptWithoutAnOffer(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 1)
+	waits(t, b, a)
+	fixed := &lock.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true, Fixed: true}
+	if _, err := b.Acquire(t.Context(), fixed); !isHeldError(err) {
+		t.Fatal(err)
+	}
+	if offers(t, addr, key) != 0 || fixed.Pending {
+		t.Errorf("%d offers, Pending %v", offers(t, addr, key), fixed.Pending)
+	}
+	freeLease(t, held)
+	if exists(t, addr, key) {
+		t.Error("granted")
+	}
+	l, _ := grantOf(t, b, fixed)
+	if left := l.Deadline().Left(); left < long*3/4 {
+		t.Errorf("a lease of %v", left)
+	}
+	freeLease(t, l)
+}
+
+// An offer that has not been renewed for long counts for nothing: its process may
+// hang.
+func TestOldOffer(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 1)
+	waits(t, b, a)
+	time.Sleep(freshOffer + 10*time.Millisecond)
+	freeLease(t, held)
+	if exists(t, addr, key) {
+		t.Error("granted")
+	}
+	l, _ := grantOf(t, b, a)
+	freeLease(t, l)
+}
+
+// Two Lockers of one Backend share a connection: the server could not tell the
+// second from a stranger, nor a stranger from the second.
+func TestTwoLockersOfOneBackendMakeNoTwoOffers(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b := newTestBackend(t, addr)
+	a := wish(key, 1)
+	other := &lock.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
+	waits(t, b, a)
+	waits(t, b, other)
+	if n := offers(t, addr, key); n != 1 || other.Pending {
+		t.Errorf("%d offers, Pending %v", n, other.Pending)
+	}
+	if err := b.Undo(t.Context(), other); err != nil {
+		t.Error(err)
+	}
+	freeLease(t, held)
+	if err := b.Undo(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+}
