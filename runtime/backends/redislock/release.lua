@@ -87,6 +87,7 @@ if free then
             end
           else
             call('HDEL', KEYS[1], id)
+            redis.pcall('INCRBY', token, '-' .. n) -- as those that nobody used
           end
         end
       end
