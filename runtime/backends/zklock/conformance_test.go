@@ -47,6 +47,7 @@ func conformance(t testing.TB, name string, addrs ...string) backendtest.Harness
 		Parallel: 8,
 		Remove: func(t testing.TB, key string) {
 			dir := path.Join(root, encodeName(key))
+			catchUp(t, conn, dir)
 			for _, name := range contenders(t, conn, dir) {
 				require.NoError(t, conn.Delete(path.Join(dir, name), -1))
 			}
@@ -62,6 +63,7 @@ func conformance(t testing.TB, name string, addrs ...string) backendtest.Harness
 			t.Cleanup(func() { require.NoError(t, conn.Delete(dir, -1)) })
 		},
 		Leftovers: func(t testing.TB, prefix string) (kept []string) {
+			catchUp(t, conn, root)
 			for _, dir := range contenders(t, conn, root) {
 				if strings.HasPrefix(dir, encodeName(prefix)) {
 					for _, node := range contenders(t, conn, path.Join(root, dir)) {

@@ -160,6 +160,14 @@ func contenders(t testing.TB, conn *zk.Conn, dir string) []string {
 	return names
 }
 
+// catchUp has conn's server know what the leader has acknowledged to others: a
+// follower may be behind with it.
+func catchUp(t testing.TB, conn *zk.Conn, dir string) {
+	t.Helper()
+	_, err := conn.Sync(dir)
+	require.NoError(t, err)
+}
+
 // eventually waits for a state that nobody announces.
 func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
