@@ -113,6 +113,7 @@ func (e *episode) join(i int) error {
 	e.scopes = append(e.scopes, s)
 	e.proxies = append(e.proxies, faultproxy.New(s, e.lane.server.Addr()))
 	e.now = append(e.now, nil)
+	e.accept(i) // New could not listen while another lane's client was being forked
 	return e.spawn(i)
 }
 

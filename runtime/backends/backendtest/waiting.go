@@ -130,7 +130,9 @@ func waitEnds(c *trial) {
 	c.passesBy(l, c.newKey(), c.soon(), "connections stand")
 	b := c.open()
 	lease := b.get(b.attempt(key))
+	begin := time.Now()
 	_, _, err := l.Acquire(c.bounded(), &lock.Policy{TTL: c.h.TTL, Try: true}, key)
+	c.within("a try", begin, 2*overrun)
 	c.is("a try of a key that is held all the time", err, lock.ErrNotAcquired)
 	c.refuses("an acquire whose wait is over", func(wait time.Duration) error {
 		_, _, err := l.Acquire(c.bounded(), &lock.Policy{TTL: c.h.TTL, Wait: wait}, key)
@@ -148,7 +150,7 @@ func waitEnds(c *trial) {
 
 // refuses sees that acquire, of a key that is held, ends in time, and tells that it
 // was not to be had. One that ends while an attempt is under way may tell what has
-// become of that instead: so does not each of several.
+// become of that instead; that each of several did would be no coincidence.
 func (c *trial) refuses(what string, acquire func(wait time.Duration) error) {
 	c.Helper()
 	var err error

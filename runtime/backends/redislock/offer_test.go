@@ -1,6 +1,8 @@
 package redislock
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,20 +107,27 @@ func TestAttemptWithoutAnOffer(t *testing.T) {
 }
 
 // An offer that has not been renewed for long counts for nothing: its process may
-// hang.
-func TestOldOffer(t *testing.T) {
+// hang. Nor does one that was made later than now: the server's clock went back.
+func TestOfferOfAnotherTime(t *testing.T) {
 	t.Parallel()
-	addr, key := testserver.Redis(t), newKey(t)
-	held, _ := holding(t, addr, key)
-	b, a := newTestBackend(t, addr), wish(key, 1)
-	waits(t, b, a)
-	time.Sleep(freshOffer + 10*time.Millisecond)
-	freeLease(t, held)
-	if exists(t, addr, key) {
-		t.Error("granted")
+	for name, by := range map[string]time.Duration{"old": -freshOffer, "of the future": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			addr, key := testserver.Redis(t), newKey(t)
+			held, _ := holding(t, addr, key)
+			b, a := newTestBackend(t, addr), wish(key, 1)
+			waits(t, b, a)
+			offer := strings.Fields(command(t, addr, "HGET", offersOf(key), process(a.ID)).(string))
+			offer[4] = strconv.Itoa(number(offer[4]) + int(by.Microseconds()))
+			command(t, addr, "HSET", offersOf(key), process(a.ID), strings.Join(offer, " "))
+			freeLease(t, held)
+			if exists(t, addr, key) {
+				t.Error("granted")
+			}
+			l, _ := grantOf(t, b, a)
+			freeLease(t, l)
+		})
 	}
-	l, _ := grantOf(t, b, a)
-	freeLease(t, l)
 }
 
 // Two Lockers of one Backend share a connection: the server could not tell the
