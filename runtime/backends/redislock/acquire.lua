@@ -18,8 +18,8 @@
 -- ARGV[5] nil, or what is not as usual: 'try' not to queue when the lock is not
 --         to be had, 'probe' to find out first whether it can be given an expiry
 -- ARGV[6] nil, or that the lock may be given to this acquisition without another
---         question: the number of the channel on which it hears of it, and the
---         number of the offer
+--         question: the channel on which it hears of it, and the number of the
+--         offer
 --
 -- The offers are kept beside the queue: a hash, field = process number, value =
 -- what release.lua needs. Its name is made here, of the queue's, so that a lock

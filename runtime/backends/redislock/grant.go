@@ -37,11 +37,8 @@ type offer struct {
 	sent    lock.Instant
 }
 
-// grantChannel returns the name of the channel that ends in number.
-func grantChannel(number string) string { return "lockgen:grant:" + number }
-
-// newGrantNumber returns a number that no other listener of a server has.
-func newGrantNumber() string { return strconv.FormatUint(rand.Uint64N(1<<52), 10) }
+// newGrantChannel returns the name of a channel that no other listener has.
+func newGrantChannel() string { return "lockgen:grant:" + strconv.FormatUint(rand.Uint64(), 10) }
 
 // offer returns the argument that adds an offer to the attempt of a, or "" if
 // none can be made: nobody would hear of the grant, or another Locker of the
@@ -127,7 +124,7 @@ func (l *listener) granted(payload string) {
 
 // lease returns the lease that o was given, when it had stood for age.
 func (o *offer) lease(first uint64, age time.Duration) *lease {
-	l := &lease{backend: o.backend, keys: o.keys, key: o.key, id: o.id, first: first, n: o.tokens}
+	l := &lease{backend: o.backend, keys: o.keys, key: o.key, id: o.id, asked: o.ttl, first: first, n: o.tokens}
 	age = min(age, -o.sent.Left()) // the server's clock may have been set forward
 	l.extend(o.sent.Add(age), min(o.ttl, turnLimit))
 	return l

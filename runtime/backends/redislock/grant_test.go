@@ -177,7 +177,7 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 				defer p.Accept()
 				p.Reset()
 				eventually(t, soon, "it is not heard of", func() bool {
-					return command(t, server, "PUBSUB", "NUMSUB", grantChannel(b.listener.grants)).([]any)[1] == int64(0)
+					return command(t, server, "PUBSUB", "NUMSUB", b.listener.grants).([]any)[1] == int64(0)
 				})
 			}
 			begin := time.Now()

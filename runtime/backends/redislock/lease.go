@@ -17,7 +17,8 @@ type lease struct {
 	keys       keys
 	key, id    string
 	first, n   uint64
-	ttl        atomic.Int64 // of the last renewal, ns
+	asked      time.Duration // by the acquisition
+	ttl        atomic.Int64  // of the last renewal, ns
 	deadline   atomic.Pointer[lock.Instant]
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
@@ -53,7 +54,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	freedBefore := l.freed.Load()
 	f := freeing{
-		tombstone: tombstone(l.unanswered, time.Duration(l.ttl.Load())),
+		tombstone: tombstone(l.unanswered, l.asked),
 		listening: l.backend.listener.listens(l.keys.channel),
 	}
 	if l.n > 1 { // a lone token is the one that was reserved

@@ -40,7 +40,7 @@ type listener struct {
 	clustered bool
 
 	awaited atomic.Int64 // topics
-	grants  string       // number of the channel of grants
+	grants  string       // the channel on which it hears of them
 
 	mu      sync.Mutex
 	offered uint64
@@ -112,7 +112,7 @@ func newListener(ls *lanes) *listener {
 	l := &listener{
 		route: ls.home, at: ls.like, reload: ls.refresh, clustered: ls.cluster() != nil,
 		topics: map[string]*topic{}, ears: map[string]*ear{}, away: map[string]*retry{}, work: make(chan struct{}, 1),
-		grants: newGrantNumber(),
+		grants: newGrantChannel(),
 	}
 	l.alive, l.stop = context.WithCancel(context.Background())
 	return l
@@ -214,7 +214,7 @@ func (s *subscription) Close() {
 func (l *listener) notice(channel, payload string) {
 	t := l.topics[channel]
 	switch {
-	case channel == grantChannel(l.grants):
+	case channel == l.grants:
 		l.granted(payload)
 	case t == nil:
 	case strings.HasPrefix(payload, "-"):

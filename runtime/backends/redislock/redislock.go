@@ -216,7 +216,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	if err := b.confirm(ctx, a, c.copies); err != nil {
 		return nil, err
 	}
-	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, first: uint64(c.reply.number), n: a.Tokens, unanswered: a.Unanswered}
+	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, first: uint64(c.reply.number), n: a.Tokens, unanswered: a.Unanswered}
 	l.extend(c.sent, a.TTL)
 	return l, nil
 }

@@ -78,7 +78,7 @@ if free then
           call('HSET', KEYS[1], id, '1')
           -- Who has died hears nothing, and gets nothing.
           given = redis.pcall('PEXPIRE', KEYS[1], math.min(ttl, TURN)) == 1
-            and redis.pcall('PUBLISH', 'lockgen:grant:' .. to, string.format('%s %.0f %.0f', number, first, age)) == 1
+            and redis.pcall('PUBLISH', to, string.format('%s %.0f %.0f', number, first, age)) == 1
           if given then
             call('ZREM', KEYS[2], head)
             call('HDEL', offers, head)

@@ -171,7 +171,7 @@ func (l *listener) place(t *topic) {
 	channels := []string{t.channel}
 	if !l.clustered && e.grants == unasked { // together, and first: an offer needs both
 		e.grants = asked
-		channels = []string{grantChannel(l.grants), t.channel}
+		channels = []string{l.grants, t.channel}
 	}
 	e.order(subscribe, channels...)
 	if l.clustered && !e.unsharded {
@@ -203,7 +203,7 @@ func (l *listener) leave(t *topic) {
 	if e.topics--; e.topics == 0 {
 		e.idle = time.Now()
 		if e.grants == asked || e.grants == stands {
-			e.order(unsubscribe, grantChannel(l.grants))
+			e.order(unsubscribe, l.grants)
 		}
 		e.grants = unasked
 	}
@@ -224,7 +224,7 @@ func (l *listener) postpone(t *topic, err error, due time.Time) {
 // stands notes that a subscription of e stands. The listener is locked.
 func (l *listener) stands(e *ear, channel string, from source) {
 	delete(l.away, e.addr)
-	if channel == grantChannel(l.grants) && e.grants == asked {
+	if channel == l.grants && e.grants == asked {
 		e.grants = stands
 	}
 	if t := l.topics[channel]; t != nil && t.ear == e {
@@ -236,7 +236,7 @@ func (l *listener) stands(e *ear, channel string, from source) {
 
 // refused notes that e's server does not grant a subscription.
 func (l *listener) refused(e *ear, channel string, from source, err error) {
-	if channel == grantChannel(l.grants) && e.grants == asked {
+	if channel == l.grants && e.grants == asked {
 		e.grants = denied
 	}
 	t := l.topics[channel]

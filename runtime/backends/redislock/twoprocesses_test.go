@@ -59,6 +59,8 @@ func TestHeldElsewhereIsRefused(t *testing.T) {
 	if ran := l.Do(t.Context(), try(), key, func(context.Context) error { panic("ran") }); !errors.Is(ran, lock.ErrNotAcquired) {
 		t.Errorf("Do: %v", ran)
 	}
+	// What it gave up is undone in the background; until then the lock may be given to it.
+	eventually(t, soon, "it has left the queue", func() bool { return places(t, addr, key) == 0 })
 	other.must("release %s", key)
 	_, held := acquire(t, l, try(), key)
 	other.tell("try %s", key)
