@@ -5,20 +5,26 @@ import (
 	"strings"
 )
 
-// mayEvict says, by what INFO memory answered, why a server is not to be trusted
-// with locks: its configuration lets it evict them.
-func mayEvict(memory reply) (unfit error) {
-	if memory.err() != nil {
-		return nil // no right to ask, or no such command: it can't be known
-	}
-	info := map[string]string{}
+// factsOf reads what INFO memory answered: nil if the server does not say, because
+// we have no right to ask, or it knows no such command.
+func factsOf(memory reply) map[string]string {
+	facts := map[string]string{}
 	for line := range strings.Lines(memory.text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
+			facts[name] = value
 		}
 	}
-	limited := info["maxmemory"] != "" && info["maxmemory"] != "0"
-	if policy := info["maxmemory_policy"]; limited && policy != "noeviction" {
+	if memory.err() != nil || facts["maxmemory_policy"] == "" {
+		return nil
+	}
+	return facts
+}
+
+// mayEvict says why a server is not to be trusted with locks: its configuration
+// lets it evict them.
+func mayEvict(facts map[string]string) (unfit error) {
+	limited := facts["maxmemory"] != "" && facts["maxmemory"] != "0"
+	if policy := facts["maxmemory_policy"]; limited && policy != "noeviction" {
 		return fmt.Errorf("the server may evict locks: its maxmemory-policy is %s; set noeviction, "+
 			"or accept it by redislock.Options.AllowEviction", policy)
 	}

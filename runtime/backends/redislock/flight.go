@@ -11,8 +11,9 @@ import (
 
 // flight is a pipeline on its way: sent, and not yet answered.
 type flight struct {
-	calls  []*call
-	client *redis.Client // whose connection it was sent on: there is one for each
+	calls    []*call
+	together int           // so many of them, the last, are one command
+	client   *redis.Client // whose connection it was sent on: there is one for each
 }
 
 // follows reports whether calls may be sent behind ahead, before that is answered:
@@ -34,7 +35,7 @@ func (s *link) send(calls []*call, behind bool) flight {
 	}
 	live := make([]*call, 0, len(calls))
 	for _, c := range calls {
-		if !c.whole && !c.state.CompareAndSwap(waiting, sent) {
+		if c.state.Load() != sent && !c.state.CompareAndSwap(waiting, sent) {
 			continue // its caller has left
 		}
 		if c.err = err; err == nil {
@@ -46,11 +47,11 @@ func (s *link) send(calls []*call, behind bool) flight {
 		}
 		live = append(live, c)
 	}
-	live = s.launch(live)
-	if len(live) == 0 {
+	f := s.launch(live)
+	if len(f.calls) == 0 {
 		s.lookAnew()
 	}
-	return flight{live, s.client}
+	return f
 }
 
 // extend readies the link for another pipeline of the same use.
@@ -61,44 +62,59 @@ func (s *link) extend() {
 	s.arm(now)
 }
 
-// launch sends calls and returns them, or ends them if it could not.
-func (s *link) launch(calls []*call) []*call {
+// launch sends calls, or ends them if it could not.
+func (s *link) launch(calls []*call) flight {
 	if len(calls) == 0 {
-		return nil
+		return flight{client: s.client}
 	}
 	s.out = s.out[:0]
-	now := lock.Now()
-	for _, c := range calls {
+	calls, together := s.arrange(calls)
+	now, single := lock.Now(), len(calls)-together
+	for i, c := range calls {
 		c.sent = now
-		s.out = c.appendTo(s.out)
+		if i < single {
+			s.out = c.appendTo(s.out)
+		}
+	}
+	if together > 0 {
+		s.out = appendTogether(s.out, calls[single:])
 	}
 	err := s.flush()
 	if err == nil {
-		return calls
+		return flight{calls, together, s.client}
 	}
 	for _, c := range calls {
 		c.err = err
 		close(c.done)
 	}
-	return nil
+	return flight{client: s.client}
 }
 
-// land reads the answers of f and ends its calls, but for those that it returns:
-// they are to go once more, with their script, which the server does not know.
-func (s *link) land(f flight) (unknown []*call) {
+// land reads the answers of f and ends its calls, but for those that it returns.
+// They are to go once more: with their script, which the server does not know, or
+// each by itself, because it may be only one of their keys that the server denies.
+func (s *link) land(f flight) (again []*call) {
 	var err error
 	if s.client != f.client {
 		err = errNoAnswer // lost, with what was sent on it
 	}
+	single := len(f.calls) - f.together
 	done := make([]*call, 0, len(f.calls))
-	for _, c := range f.calls {
-		if err == nil {
+	for i, c := range f.calls {
+		switch {
+		case err != nil:
+		case i < single:
 			err = s.read(c)
+		case i == single:
+			err = s.readTogether(f.calls[single:])
 		}
-		if err == nil && !c.whole && isUnknownScript(c.reply.err()) {
-			c.whole = true
-			unknown = append(unknown, c)
-			continue
+		if err == nil {
+			unknown := !c.whole && isUnknownScript(c.reply.err())
+			if unknown || c.alone && i >= single {
+				c.whole = c.whole || unknown
+				again = append(again, c)
+				continue
+			}
 		}
 		c.err = err
 		done = append(done, c)
@@ -116,7 +132,7 @@ func (s *link) land(f flight) (unknown []*call) {
 		close(c.done)
 	}
 	s.lookAnew()
-	return unknown
+	return again
 }
 
 // lookAnew gives up a connection to a server that takes no locks: the next one may

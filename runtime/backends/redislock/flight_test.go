@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,13 +24,17 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 	addr := stub(t, func(args []string) string {
 		switch n := rand.IntN(400); {
 		case args[0] == "info":
-			return "$-1\r\n"
+			return answerOf("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n")
 		case args[0] == "evalsha" && n < 20:
 			unknown.Add(1)
 			return "-NOSCRIPT No matching script.\r\n"
 		case n == 399:
 			hungUp.Add(1)
 			return ""
+		}
+		if args[1] == togetherScript.hash {
+			ids := args[4:]
+			return fmt.Sprintf("*%d\r\n:%s\r\n", len(ids), strings.Join(ids, "\r\n:"))
 		}
 		return ":" + args[3] + "\r\n"
 	})

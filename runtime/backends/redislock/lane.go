@@ -62,6 +62,7 @@ type call struct {
 	asking bool // the server was named by an ASK
 	probe  bool // find out first whether the server lets us set an expiry
 	whole  bool // with its script, which the server does not know
+	alone  bool // not with others: the server refused them together
 
 	state atomic.Int32 // waiting, sent or left
 	sent  lock.Instant // from before it was sent
@@ -250,11 +251,7 @@ func (c *call) appendTo(b []byte) []byte {
 		n = max(n, len(probing))
 	}
 	b = appendHead(b, 3+c.nkeys+n)
-	if c.whole {
-		b = appendText(appendText(b, "eval"), c.script.source)
-	} else {
-		b = append(b, c.script.head...)
-	}
+	b = c.script.appendName(b, c.whole)
 	b = appendText(b, strconv.Itoa(c.nkeys))
 	for _, k := range c.keys[:c.nkeys] {
 		b = appendText(b, k)

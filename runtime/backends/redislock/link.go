@@ -36,8 +36,9 @@ type link struct {
 
 	client   *redis.Client // that conn belongs to
 	wary     bool          // look whether the server may evict locks
-	examined bool          // that was done
-	unfit    error         // it may
+	examined bool          // it was asked about itself
+	unfit    error         // it may evict locks
+	single   bool          // it is one server that has all keys, as far as it says
 	probed   bool          // it lets us give locks an expiry
 	replies  replies
 	out      []byte
@@ -149,7 +150,7 @@ func (s *link) dial(ctx context.Context) error {
 		}
 		return fmt.Errorf("%w: %w: %w", errNotSent, errNoGreeting, err)
 	}
-	s.client, s.conn, s.examined, s.unfit, s.probed = client, dialed.Conn, !s.wary, nil, false
+	s.client, s.conn, s.examined, s.unfit, s.single, s.probed = client, dialed.Conn, false, nil, false, false
 	direct(s.conn)
 	s.replies.reset()
 	s.armed = time.Time{}
@@ -303,7 +304,8 @@ func (s *link) read(c *call) (err error) {
 // fit returns an error if c may not be sent here, and readies it otherwise. A
 // server is asked what it might do to locks before the first is taken on a
 // connection, which may lead elsewhere than the last one did; what it has is freed
-// whatever it answers, and without being asked.
+// whatever it answers, and without being asked. Who does not answer may be a proxy
+// to several servers.
 func (s *link) fit(c *call) error {
 	if !c.script.takes {
 		return nil
@@ -322,6 +324,10 @@ func (s *link) fit(c *call) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w: %v", errNotSent, errNoGreeting, err) //nolint:errorlint // it is not c that has no answer
 	}
-	s.examined, s.unfit = true, mayEvict(memory)
+	facts := factsOf(memory)
+	s.examined, s.single = true, facts != nil
+	if s.wary {
+		s.unfit = mayEvict(facts)
+	}
 	return s.unfit
 }

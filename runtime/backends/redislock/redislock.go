@@ -32,7 +32,8 @@
 //	+pubsub|numsub +info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:* &lockgen:*
 //
 // (+info is for the check of the eviction policy, made on each new connection;
-// without it, and without publish, locks work, unchecked and by polling. Without
+// without it, and without publish, locks work, unchecked and by polling, and those
+// that are taken at the same time take a command each. Without
 // +hget, +hlen, +pubsub and &lockgen:* a lock that is released goes to the next in
 // line by a round trip more.) A Cluster takes +cluster|slots +asking as well and,
 // for its sharded channels, +spublish +ssubscribe +sunsubscribe; Replicas takes

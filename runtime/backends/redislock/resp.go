@@ -124,6 +124,22 @@ func (p *replies) value(depth int) (reply, error) {
 	return r, err
 }
 
+// list reads the beginning of a list, whose n replies are read next, or an error.
+func (p *replies) list() (r reply, n int, err error) {
+	line, err := p.line()
+	if err != nil {
+		return reply{}, 0, err
+	}
+	if len(line) == 0 || line[0] != '*' && line[0] != '-' {
+		return reply{}, 0, errGarbled
+	}
+	r.kind, r.text = line[0], string(line[1:])
+	if r.kind == '*' {
+		n, err = strconv.Atoi(r.text)
+	}
+	return r, n, err
+}
+
 // line returns the next line, without its end; it is good until the next read.
 func (p *replies) line() ([]byte, error) {
 	from := 0

@@ -36,6 +36,11 @@ func init() { acquireScript.takes, acquireScript.clustered.takes = true, true }
 // cost nothing at the server, which makes a Lua string of every argument.
 func newScript(source string) *script { return newScriptOf(source, "true") }
 
+// function returns the Lua function of this name that does what a script does.
+func function(name, source string) string {
+	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
+}
+
 func newScriptOf(source, grants string) *script {
 	source = strings.NewReplacer(
 		"GRAVES", strconv.FormatInt(1<<52, 10),
@@ -48,6 +53,14 @@ func newScriptOf(source, grants string) *script {
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
 	hash := hex.EncodeToString(sum[:])
 	return &script{source: source, hash: hash, head: appendText(appendText(nil, "evalsha"), hash)}
+}
+
+// appendName appends how a command names s: by its hash, or whole.
+func (s *script) appendName(b []byte, whole bool) []byte {
+	if whole {
+		return appendText(appendText(b, "eval"), s.source)
+	}
+	return append(b, s.head...)
 }
 
 // publishing returns the script of a source that publishes. In a Cluster from

@@ -1,0 +1,103 @@
+package redislock
+
+import (
+	_ "embed"
+	"strconv"
+	"strings"
+)
+
+//go:embed together.lua
+var togetherSource string
+
+// togetherScript is what calls that wait at the same time are sent with: one
+// command for all. Not in a Cluster, where a command's keys share a slot, nor to who
+// does not prove to be a server: a proxy may send a command to where its first key is.
+var togetherScript = newScript("local now = redis.call('TIME')\n" +
+	function("acquire", strings.Replace(acquireSource, "call('TIME')", "now", 1)) + // once for all
+	function("release", releaseSource) + togetherSource)
+
+// joins reports whether c may share a command with others. What asks for more than
+// its script's answer goes by itself, and so does what was refused with others.
+func (c *call) joins() bool {
+	return (c.script == acquireScript || c.script == releaseScript) &&
+		!c.probe && !c.asking && !c.alone && c.copies.want == 0
+}
+
+// arrange puts those of calls that may share a command last, and says how many
+// they are: two at least, or none.
+func (s *link) arrange(calls []*call) (arranged []*call, together int) {
+	if !s.single {
+		return calls, 0
+	}
+	arranged = make([]*call, 0, len(calls))
+	var last []*call
+	for _, c := range calls {
+		if c.joins() {
+			last = append(last, c)
+		} else {
+			arranged = append(arranged, c)
+		}
+	}
+	arranged = append(arranged, last...)
+	if len(last) < 2 {
+		return arranged, 0
+	}
+	return arranged, len(last)
+}
+
+// appendTogether appends the command that does all of calls.
+func appendTogether(b []byte, calls []*call) []byte {
+	whole, nkeys, nargs := false, 0, 0
+	shape := make([]byte, 0, 3*len(calls))
+	for _, c := range calls {
+		what := byte('a')
+		if c.script == releaseScript {
+			what = 'r'
+		}
+		shape = append(shape, what, byte('0'+c.nkeys), byte('0'+c.nargs))
+		nkeys, nargs, whole = nkeys+c.nkeys, nargs+c.nargs, whole || c.whole
+	}
+	b = appendHead(b, 4+nkeys+nargs)
+	b = togetherScript.appendName(b, whole)
+	b = appendText(b, strconv.Itoa(nkeys))
+	for _, c := range calls {
+		for _, k := range c.keys[:c.nkeys] {
+			b = appendText(b, k)
+		}
+	}
+	b = appendText(b, string(shape))
+	for _, c := range calls {
+		for _, a := range c.args[:c.nargs] {
+			b = appendText(b, a)
+		}
+	}
+	return b
+}
+
+// readTogether reads the answers of calls that were one command. A server that
+// refuses it has done none of them. Where that is for a key that it denies, which
+// may be only one of theirs, or for their slots, each is to go by itself.
+func (s *link) readTogether(calls []*call) error {
+	refusal, n, err := s.replies.list()
+	switch {
+	case err == nil && refusal.kind == '-':
+		s.single = s.single && !isCrossSlot(refusal.err()) // one node of a Cluster
+		for _, c := range calls {
+			c.reply, c.alone = refusal, !s.single || isDenied(refusal.err())
+		}
+		return nil
+	case err == nil && n != len(calls):
+		err = errGarbled
+	}
+	for i := 0; err == nil && i < n; i++ {
+		calls[i].reply, err = s.replies.value(1)
+	}
+	if err != nil {
+		return s.broken(err)
+	}
+	return nil
+}
+
+func isDenied(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOPERM") }
+
+func isCrossSlot(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") }

@@ -1,0 +1,32 @@
+-- Acquires and releases many locks in one command: what a server spends on a
+-- command around its script is more than what a lock's own script costs it.
+--
+-- acquire and release are the scripts of these names: script.go puts them before
+-- this one, as functions whose KEYS and ARGV are those of one lock.
+--
+-- KEYS    of all, one after the other
+-- ARGV[1] three bytes for each: 'a' or 'r', how many keys, how many arguments
+-- ARGV[2] and on: of all, one after the other
+--
+-- Returns a list of what each returns. One that fails is answered by its error,
+-- and the others run all the same.
+
+local key, arg = 0, 1
+local answers = {}
+for i = 1, #ARGV[1], 3 do
+  local what, keys, args = string.byte(ARGV[1], i, i + 2)
+  local its, arguments = {}, {}
+  for n = 1, keys - 48 do -- the digit 0 is 48
+    its[n] = KEYS[key + n]
+  end
+  for n = 1, args - 48 do
+    arguments[n] = ARGV[arg + n]
+  end
+  key, arg = key + keys - 48, arg + args - 48
+  local done, answer = pcall(what == 97 and acquire or release, its, arguments) -- 'a' is 97
+  if not done and type(answer) ~= 'table' then -- before Redis 7
+    answer = {err = tostring(answer)}
+  end
+  answers[#answers + 1] = answer
+end
+return answers

@@ -1,0 +1,289 @@
+package redislock
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// linkAs returns a link to a real server that has taken a lock before, so that it
+// asks nothing else first.
+func linkAs(t *testing.T, o *redis.Options) *link {
+	t.Helper()
+	client := redis.NewClient(singleOptions(o))
+	s := newLink(client, true)
+	t.Cleanup(func() {
+		_ = s.close()
+		_ = client.Close()
+	})
+	land(t, s, land(t, s, acquireCall(t, newKey(t), newID()))...)
+	if !s.probed {
+		t.Fatal("the link has taken no lock")
+	}
+	return s
+}
+
+// land has s do calls, and returns those that are to go again.
+func land(t *testing.T, s *link, calls ...*call) (again []*call) {
+	t.Helper()
+	if len(calls) == 0 {
+		return nil
+	}
+	again = s.land(s.send(waited(calls), false))
+	s.end()
+	return again
+}
+
+func waited(calls []*call) []*call {
+	for _, c := range calls {
+		c.done = make(chan struct{})
+	}
+	return calls
+}
+
+func acquireCall(t *testing.T, key, id string) *call {
+	t.Helper()
+	return acquireCallOf(t, &lock.Acquisition{Key: key, ID: id, TTL: time.Minute, Tokens: 1, Queue: true})
+}
+
+func acquireCallOf(t *testing.T, a *lock.Acquisition) *call {
+	t.Helper()
+	k, err := keysOf(a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Backend{listener: newListener(&lanes{})}
+	return &call{request: b.acquire(k, a)}
+}
+
+func releaseCall(t *testing.T, key, id string, f freeing) *call {
+	t.Helper()
+	k, err := keysOf(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &call{request: f.request(k, id)}
+}
+
+// Locks that are taken and freed in one command are as those of a command each,
+// whatever arguments each of them has; what is wrong with one is its own affair.
+func TestTogetherAsEachAlone(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	s := linkAs(t, &redis.Options{Addr: addr})
+	free, held, foreign, freed, reserved, undone := newKey(t), newKey(t), newKey(t), newKey(t), newKey(t), newKey(t)
+	holder, other := newID(), "f"+newID()[1:]
+	command(t, addr, "SET", foreign, "a string")
+	for _, c := range []*call{
+		acquireCall(t, held, holder), acquireCall(t, freed, holder), releaseCall(t, undone, other, freeing{tombstone: time.Minute}),
+	} {
+		land(t, s, land(t, s, c)...)
+	}
+
+	before := time.Now().UnixMicro()
+	taken := acquireCall(t, free, other)
+	refused := acquireCall(t, held, other)
+	tried := acquireCallOf(t, &lock.Acquisition{Key: held, ID: newID(), TTL: time.Minute, Tokens: 7})
+	wrong := acquireCall(t, foreign, other)
+	released := releaseCall(t, freed, holder, freeing{last: "8"})
+	block := acquireCallOf(t, &lock.Acquisition{Key: reserved, ID: other, TTL: time.Second, Tokens: 100, Queue: true})
+	late := acquireCall(t, undone, other)
+	notHeld := releaseCall(t, freed, other, freeing{})
+	wrongToFree := releaseCall(t, foreign, other, freeing{leaving: process(other)})
+	all := []*call{taken, refused, tried, wrong, released, block, late, notHeld, wrongToFree}
+	f := s.send(waited(all), false)
+	if f.together != len(all) {
+		t.Fatalf("%d of %d go together", f.together, len(all))
+	}
+	if again := s.land(f); len(again) == len(all) { // the server did not know the script
+		land(t, s, again...)
+	}
+	s.end()
+
+	for what, c := range map[string]*call{"taken": taken, "block": block} {
+		if first := c.reply.number; c.err != nil || first < 4*(before-int64(time.Hour/time.Microsecond)) {
+			t.Errorf("%s: token %d, %v", what, first, c.err)
+		}
+	}
+	for what, c := range map[string]*call{"refused": refused, "tried": tried} {
+		if left := -c.reply.number; c.err != nil || left <= 0 || left > time.Minute.Milliseconds() {
+			t.Errorf("%s: held for %d ms, %v", what, left, c.err)
+		}
+	}
+	for what, c := range map[string]*call{"wrong": wrong, "wrongToFree": wrongToFree} {
+		if !errors.Is(explained(c.err), lock.ErrConflict) {
+			t.Errorf("%s: %v, %v", what, c.reply, c.err)
+		}
+	}
+	if late.err != nil || late.reply.text != "undone" {
+		t.Errorf("late: %v, %v", late.reply, late.err)
+	}
+	if released.err != nil || released.reply.number != 1 || notHeld.err != nil || notHeld.reply.number != 0 {
+		t.Errorf("released: %v, %v; not held: %v, %v", released.reply, released.err, notHeld.reply, notHeld.err)
+	}
+	if got := hash(t, addr, free); len(got) != 1 || got[other] != "1" || pttl(t, addr, free) <= 0 {
+		t.Errorf("the lock that was taken is %v", got)
+	}
+	if exists(t, addr, freed) || hash(t, addr, held)[holder] != "1" || exists(t, addr, undone) {
+		t.Error("what one did shows in another's lock")
+	}
+	if places(t, addr, held) != 1 {
+		t.Error("only the one that queues stands in the queue")
+	}
+	if last := command(t, addr, "GET", tokenOf(reserved)); last != strconv.FormatInt(block.reply.number+99, 10) {
+		t.Errorf("the last token reserved is %v, the first %d", last, block.reply.number)
+	}
+	command(t, addr, "DEL", foreign, free, held, reserved)
+}
+
+// A server that does not know the script is sent it, once for all of them.
+func TestTogetherScriptFlushed(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	s := linkAs(t, &redis.Options{Addr: server.Addr()})
+	for _, flush := range []bool{false, true, false} {
+		if flush {
+			command(t, server.Addr(), "SCRIPT", "FLUSH")
+		}
+		id, a, b := newID(), newKey(t), newKey(t)
+		calls := []*call{acquireCall(t, a, id), acquireCall(t, b, id), releaseCall(t, b, id, freeing{})}
+		again := land(t, s, calls...)
+		if flush && len(again) != len(calls) {
+			t.Errorf("%d of %d go again", len(again), len(calls))
+		}
+		for _, c := range land(t, s, again...) {
+			t.Errorf("%v goes a third time", c.reply)
+		}
+		if calls[0].reply.number <= 0 || calls[1].reply.number <= 0 || calls[2].reply.number != 1 {
+			t.Errorf("answers: %v, %v, %v", calls[0].reply, calls[1].reply, calls[2].reply)
+		}
+	}
+}
+
+// A key that the server's ACL denies fails the one who asked for it, and no other.
+func TestTogetherWithADeniedKey(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	command(t, server.Addr(), "ACL", "SETUSER", "alice", "on", ">secret", "+@all", "~*allowed*", "&*")
+	client := redis.NewClient(singleOptions(&redis.Options{Addr: server.Addr(), Username: "alice", Password: "secret"}))
+	defer client.Close()
+	s := newLink(client, true)
+	defer s.close()
+	land(t, s, land(t, s, acquireCall(t, "allowed:0", newID()))...)
+	id := newID()
+	calls := []*call{
+		acquireCall(t, "allowed:1", id), acquireCall(t, "forbidden", id),
+		acquireCall(t, "allowed:2", id), releaseCall(t, "allowed:2", id, freeing{}),
+	}
+	for i := 0; i < 3 && len(calls) > 0; i++ {
+		all := calls
+		if again := land(t, s, calls...); len(again) > 0 {
+			calls = again
+			continue
+		}
+		calls = nil
+		for _, c := range all {
+			if denied := c.keys[0] == "forbidden"; isDenied(c.err) != denied || !denied && c.reply.number <= 0 {
+				t.Errorf("%s: %v, %v", c.keys[0], c.reply, c.err)
+			}
+		}
+	}
+	if calls != nil {
+		t.Error("they go on being sent again")
+	}
+	if !exists(t, server.Addr(), "allowed:1") || exists(t, server.Addr(), "allowed:2") {
+		t.Error("what is allowed was not done")
+	}
+}
+
+// Answers that are not as many as were asked for are nobody's.
+func TestTogetherGarbled(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{"*1\r\n:1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*x\r\n", ":1\r\n", "$1\r\n1\r\n", "*3\r\n:1\r\n:1\r\n?\r\n"} {
+		s := linkTo(t, true, func(args []string) string {
+			if args[0] == "info" {
+				return answerOf("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n")
+			}
+			if args[0] == "evalsha" && args[1] == togetherScript.hash {
+				return answer
+			}
+			return freed
+		})
+		land(t, s, acquireCall(t, "a", newID()))
+		calls := []*call{releaseCall(t, "a", newID(), freeing{}), releaseCall(t, "b", newID(), freeing{}), releaseCall(t, "c", newID(), freeing{})}
+		land(t, s, calls...)
+		for _, c := range calls {
+			if !errors.Is(c.err, errNoAnswer) {
+				t.Errorf("%q: %v", answer, c.err)
+			}
+		}
+		if s.conn != nil {
+			t.Errorf("%q: the connection is used on", answer)
+		}
+	}
+}
+
+func answerOf(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+// Who is no server that has all keys is sent a command for each lock: a proxy may
+// look at the first key only, and one node of a Cluster refuses those of two slots.
+func TestTogetherOnlyAtOneServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		info     string
+		together int64
+	}{
+		"a proxy that knows no INFO":       {"-ERR unknown command\r\n", 0},
+		"a proxy that says little":         {answerOf("uptime:7\r\n"), 0},
+		"one node of a Cluster, the first": {answerOf("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"), 1},
+	} {
+		var together, single atomic.Int64
+		s := linkTo(t, false, func(args []string) string {
+			switch {
+			case args[0] == "info":
+				return c.info
+			case args[1] == togetherScript.hash:
+				together.Add(1)
+				return "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+			}
+			single.Add(1)
+			return freed
+		})
+		land(t, s, acquireCall(t, "a", newID()))
+		for range 3 {
+			calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
+			if again := land(t, s, calls...); len(again) > 0 {
+				land(t, s, again...)
+			}
+			for _, c := range calls {
+				if c.err != nil || c.reply.number != 1 {
+					t.Errorf("%s: %v, %v", name, c.reply, c.err)
+				}
+			}
+		}
+		if together.Load() != c.together || single.Load() != 7 {
+			t.Errorf("%s: %d commands for several locks and %d for one", name, together.Load(), single.Load())
+		}
+	}
+}
+
+// What a script is told to do for one lock fits the digits of its shape.
+func TestShapeOfACall(t *testing.T) {
+	t.Parallel()
+	var c call
+	if len(c.keys) > 9 || len(c.args) > 9 {
+		t.Error("more than a digit")
+	}
+	if strings.Count(togetherScript.source, "call('TIME')") != 1+strings.Count(releaseSource, "call('TIME')") {
+		t.Error("the time is asked for by each acquire")
+	}
+}
