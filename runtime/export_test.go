@@ -27,6 +27,13 @@ func (l *Locker) Watched() int {
 	return len(l.watchdog.leases)
 }
 
+// NextLook returns when l's watchdog looks at its leases next.
+func (l *Locker) NextLook() time.Time {
+	l.watchdog.mu.Lock()
+	defer l.watchdog.mu.Unlock()
+	return l.watchdog.next
+}
+
 // Waiting returns how many goroutines are in line for key.
 func (l *Locker) Waiting(key string) int {
 	id := entryID{key: key}

@@ -133,9 +133,14 @@ func (w *watchdog) schedule(lk *leased, after time.Duration, failed bool) {
 
 // wake rouses the goroutine if lk is due before it looks again by itself. A
 // look that a release made needless is let be: a lock that is taken and
-// released at a rate wakes nobody.
+// released at a rate wakes nobody. Nor does a renewal that is due but a moment
+// sooner, as are all of one session, each by a reading of the clock of its own.
 func (w *watchdog) wake(lk *leased) {
-	if !lk.due.Before(w.next) {
+	next := w.next
+	if lk.holder.Load().renews() {
+		next = next.Add(-min(lk.acquisition.TTL/100, time.Millisecond))
+	}
+	if !lk.due.Before(next) {
 		return
 	}
 	w.next = lk.due
@@ -210,9 +215,14 @@ func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next t
 	for _, lk := range later {
 		heap.Push(&w.leases, lk)
 	}
-	w.next = now.Add(time.Hour)
+	soonest := now.Add(time.Hour)
 	if len(w.leases) > 0 {
-		w.next = w.leases[0].due
+		soonest = w.leases[0].due
+	}
+	// A look that was promised takes place, also if the lease that it was for has
+	// been released: else the next lease would have to rouse the goroutine again.
+	if !w.next.After(now) || soonest.Before(w.next) {
+		w.next = soonest
 	}
 	return over, renew, time.Until(w.next)
 }

@@ -153,3 +153,42 @@ func TestSlowGrantIsRenewedInTime(t *testing.T) {
 		require.NoError(t, release(held))
 	})
 }
+
+// Waking a thread costs as much as a command. So a key that is taken and freed
+// again and again rouses the watchdog no more often than it would look anyway, nor
+// does a renewal that is due a moment sooner than another.
+func TestWatchdogIsNotRousedForEachLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 20 { // whether the watchdog looks before the release or after it
+			l := newLocker(t, newScripted(), nil)
+			first := time.Now().Add(10 * time.Second)
+			for range 3 {
+				_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 30 * time.Second}, "k")
+				require.NoError(t, release(held))
+				synctest.Wait()
+				require.Equal(t, first, l.NextLook(), "the look is off, and the next lease needs a new one")
+				time.Sleep(time.Second)
+			}
+			time.Sleep(time.Until(first) + time.Millisecond)
+			require.Greater(t, time.Until(l.NextLook()), time.Minute, "nothing is held")
+		}
+		l := newLocker(t, newScripted(), nil)
+		now := time.Now()
+		for _, c := range []struct {
+			sooner time.Duration
+			fixed  bool
+			look   time.Duration
+		}{
+			{0, false, 10 * time.Second},
+			{500 * time.Microsecond, false, 10 * time.Second},
+			{2 * time.Millisecond, false, 10*time.Second - 2*time.Millisecond},
+			{2500 * time.Microsecond, true, 10*time.Second - 2500*time.Microsecond}, // it may be its end
+		} {
+			p := &lock.Policy{TTL: 30*time.Second - 3*c.sooner, NoRenew: c.fixed}
+			_, held := acquire(t, t.Context(), l, p, fmt.Sprint(c.sooner))
+			defer release(held)
+			synctest.Wait()
+			require.Equal(t, c.look, l.NextLook().Sub(now))
+		}
+	})
+}

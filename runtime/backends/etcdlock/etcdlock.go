@@ -36,11 +36,12 @@ type Backend struct {
 	leases  pb.LeaseClient
 	options Options
 
-	users  atomic.Int64 // Lockers that attached and did not close
-	once   sync.Once
-	closed context.Context
-	shut   context.CancelFunc
-	work   sync.WaitGroup // sessions and what else runs in the background
+	patience patience
+	users    atomic.Int64 // Lockers that attached and did not close
+	once     sync.Once
+	closed   context.Context
+	shut     context.CancelFunc
+	work     sync.WaitGroup // sessions and what else runs in the background
 
 	mu       sync.Mutex // guards the maps, and what their elements say that it does
 	sessions map[class]*session

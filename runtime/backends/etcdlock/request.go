@@ -79,9 +79,14 @@ func (b *Backend) attempt(ctx context.Context, call func(context.Context, ...grp
 		return errClosed
 	}
 	// A member that has lost its leader says so at once, instead of waiting for one.
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), b.options.AttemptTimeout)
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	return rpctypes.Error(call(ctx, grpc.Peer(to)))
+	a := b.patience.begin(b.options.AttemptTimeout, cancel)
+	err := rpctypes.Error(call(ctx, grpc.Peer(to)))
+	if b.patience.end(a) && err != nil {
+		err = status.Errorf(codes.DeadlineExceeded, "no answer within %v: %v", b.options.AttemptTimeout, err)
+	}
+	return err
 }
 
 // pause waits d, a little more or less, and reports whether it makes sense to go on.
