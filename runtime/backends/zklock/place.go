@@ -198,7 +198,8 @@ func (p *place) watching(ctx context.Context) (bool, error) {
 		p.lone = false
 		return false, nil
 	}
-	if p.session.watches.has(w) {
+	told := !p.session.watches.has(w)
+	if !told {
 		if time.Since(p.seen) < fresh {
 			return true, nil
 		}
@@ -209,6 +210,9 @@ func (p *place) watching(ctx context.Context) (bool, error) {
 		}
 	}
 	b.mu.Lock()
+	if told && (p.vigil == nil || !p.vigil.left) {
+		p.lone = false // it may have been written to, and be there still
+	}
 	p.unwatch()
 	b.mu.Unlock()
 	return false, nil

@@ -98,6 +98,26 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	require.ErrorIs(t, l.Release(t.Context(), first(l)), lock.ErrLost)
 }
 
+// One that is written to, as Curator's Revoker does, has not gone.
+func TestHolderIsWrittenTo(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn := admin(t, addr)
+	holder, c, a := nextInLine(t, root, addr, faultproxy.NewZooKeeper(t, addr))
+	called, err := c.Subscribe(t.Context(), a)
+	require.NoError(t, err)
+	defer called.Close()
+	for range 2 {
+		_, err = conn.Set(holder.(*lease).place.path, []byte("__REVOKE__"), -1)
+		require.NoError(t, err)
+		receive(t, "the notice", called.C())
+		c.held(a)
+	}
+	free(t, holder)
+	receive(t, "the call", called.C())
+	free(t, c.take(a))
+}
+
 // What happened while there was no connection is asked for: the server tells of
 // it in no order.
 func TestNextInLineWasAway(t *testing.T) {
