@@ -8,9 +8,10 @@
 //
 //	_c_<uuid>-lock-<10 digits>
 //
-// and the lowest number owns the lock; each of the others watches the one next
-// before it, and the next in line itself as well, so that it has the lock without
-// a request when that one goes. So Curator's InterProcessMutex on
+// and the lowest number owns the lock; each of the others watches the two next
+// before it. When the farther of these goes, which is the holder as a rule, it sees
+// who is left, and watches itself too if that is the nearer alone: so it has the
+// lock without a request when that one goes. So Curator's InterProcessMutex on
 // "/lockgen/<key>", go-zookeeper's zk.Lock, and this package exclude and wake each
 // other, and nodes of Curator's read-write locks and of kazoo's locks go before
 // ours as their numbers say. Children that are none of these are ignored here;
@@ -76,7 +77,7 @@
 // on Root and all below it, so Options.ACL needs no more than
 // zk.DigestACL(zk.PermCreate|zk.PermDelete|zk.PermRead, user, password). If Root
 // is to be made, create on the node above it. Read is for the names of a
-// directory's children, and for the watch on the node before one's own: of nodes
+// directory's children, and for the watches on the nodes before one's own: of nodes
 // that may not be read the end is noticed once a second. Delete on a directory
 // allows to free any lock in it.
 //

@@ -49,9 +49,9 @@ func (p *place) grant(a *lock.Acquisition, sent lock.Instant) (*lease, error) {
 	}
 	p.lease, p.using = l, false
 	l.mu.Lock()
-	l.own = p.bequeath()
+	l.own, p.sees[onOwn] = p.sees[onOwn], nil // it goes on with that
 	l.mu.Unlock()
-	p.unwatch()
+	p.drop(onNext, onSecond)
 	if b.line[p.spot] == p {
 		delete(b.line, p.spot)
 	}
@@ -156,7 +156,7 @@ func (l *lease) guard(ctx context.Context) error {
 	if s.watches.has(own) {
 		return nil
 	}
-	err := s.arm(ctx, own)
+	_, err := s.arm(ctx, own)
 	if isNoNode(err) {
 		l.end()
 		return lock.ErrLost

@@ -52,12 +52,11 @@ type place struct {
 	seq     int32
 	lease   *lease        // what it was granted for
 	cleared chan struct{} // once doomed: closed when the node is gone
-	next    *watcher      // on the one before it
-	vigil   *vigil        // while it is next in line, guarded with its fields
+	sees    [sights]*watcher
 
 	// Of the user.
-	lone   bool           // the one before it is the only one before it
-	seen   time.Time      // when that was there last
+	rank   int            // in the line, at worst: 1 is the first, and 0 that it is to be asked
+	seen   time.Time      // when the one before it was there last
 	lonely bool           // nobody was there when it was made
 	czxid  int64          // 0 while unknown
 	early  <-chan listing // sent behind the creation of the node
@@ -140,6 +139,14 @@ func (b *Backend) waits(p *place) bool {
 	return b.line[p.spot] == p && !p.doomed
 }
 
+// stays reports whether p is to stay in the line if it is not first.
+func (p *place) stays() bool {
+	b := p.session.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.line[p.spot] == p && !p.doomed
+}
+
 func (p *place) exists() bool {
 	b := p.session.backend
 	b.mu.Lock()
@@ -180,7 +187,7 @@ func (p *place) forget() {
 	if b.line[p.spot] == p {
 		delete(b.line, p.spot)
 	}
-	p.unwatch()
+	p.drop(onNext, onSecond, onOwn)
 	p.session.use(-1)
 }
 

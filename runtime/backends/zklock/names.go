@@ -117,10 +117,10 @@ func sequence(name string) (seq int32, ok bool) {
 // on from 2^31-1 to -2^31, so that only their distance tells.
 func before(a, b int32) bool { return a-b < 0 }
 
-// ahead returns the contender next before seq among children, "" if there is
-// none, and how many there are before it and in all.
-func ahead(children []string, seq int32) (next string, earlier, all int) {
-	var last int32
+// ahead returns the two contenders next before seq among children, "" for one that
+// is not there, and how many there are before it and in all.
+func ahead(children []string, seq int32) (next, second string, earlier, all int) {
+	var last, lastButOne int32
 	for _, name := range children {
 		n, ok := sequence(name)
 		if !ok {
@@ -131,11 +131,14 @@ func ahead(children []string, seq int32) (next string, earlier, all int) {
 			continue
 		}
 		earlier++
-		if next == "" || before(last, n) {
-			next, last = name, n
+		switch {
+		case next == "" || before(last, n):
+			next, second, last, lastButOne = name, next, n, last
+		case second == "" || before(lastButOne, n):
+			second, lastButOne = name, n
 		}
 	}
-	return next, earlier, all
+	return next, second, earlier, all
 }
 
 // tokensPerNode is how many fencing tokens each node's czxid stands for.

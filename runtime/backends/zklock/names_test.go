@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -96,11 +97,16 @@ func TestOrder(t *testing.T) {
 	require.True(t, before(math.MaxInt32, math.MinInt32))
 	require.False(t, before(math.MinInt32, math.MaxInt32))
 	line := []string{"junk", "lock-2147483646", "lock--2147483647", "lock-2147483647", "lock--2147483648"}
-	next, sooner, all := ahead(line, math.MinInt32+1)
-	require.Equal(t, "lock--2147483648", next)
-	require.Equal(t, 3, sooner)
-	require.Equal(t, 4, all)
-	next, sooner, _ = ahead(line, 2147483646)
+	for range 20 {
+		rand.Shuffle(len(line), func(i, j int) { line[i], line[j] = line[j], line[i] })
+		next, second, sooner, all := ahead(line, math.MinInt32+1)
+		require.Equal(t, []string{"lock--2147483648", "lock-2147483647"}, []string{next, second}, "%v", line)
+		require.Equal(t, []int{3, 4}, []int{sooner, all})
+	}
+	next, second, sooner, _ := ahead(line, math.MaxInt32)
+	require.Equal(t, []string{"lock-2147483646", ""}, []string{next, second})
+	require.Equal(t, 1, sooner)
+	next, _, sooner, _ = ahead(line, 2147483646)
 	require.Empty(t, next)
 	require.Zero(t, sooner)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// looks bounds how often the one before us may leave while we look.
+	// looks bounds how often those before us may leave while we look.
 	looks = 16
 	// fresh is how long it is taken for granted that the one before us, whom we
 	// watch, is still there. A waiter asks once a second.
@@ -163,15 +163,15 @@ func (p *place) look(ctx context.Context) (first bool, err error) {
 		if err == nil && waiting {
 			return false, nil
 		}
-		var before string
+		var next, second string
 		if err == nil {
-			before, err = p.predecessor(ctx)
+			next, second, err = p.predecessors(ctx)
 		}
-		if err == nil && before == "" {
+		if err == nil && next == "" {
 			return true, nil
 		}
 		if err == nil {
-			err = p.watch(ctx, before)
+			err = p.watch(ctx, next, second)
 			switch {
 			case err == nil:
 				return false, nil
@@ -188,74 +188,52 @@ func (p *place) look(ctx context.Context) (first bool, err error) {
 	return false, nil // held, by one after the other
 }
 
-// watching reports whether the one before us is known to be there still.
-func (p *place) watching(ctx context.Context) (bool, error) {
-	b := p.session.backend
-	b.mu.Lock()
-	w := p.next
-	b.mu.Unlock()
-	if w == nil {
-		p.lone = false
-		return false, nil
+// predecessors returns the names of the two next before ours, "" for one that is
+// not there; if none is, p.czxid is known. Where the last one before us was the
+// only one before us, none has come since, so that it is enough to see that we are
+// there. Where the one before us is the only one that is left, its name is known.
+// Else all are listed: once when the place is made, and once when second goes.
+func (p *place) predecessors(ctx context.Context) (next, second string, err error) {
+	watched := p.on(onNext)
+	switch {
+	case p.rank == 1:
+		p.rank = 0
+		return "", "", p.identify(ctx)
+	case p.rank == 2 && watched != nil:
+		return path.Base(watched.path), "", nil
 	}
-	told := !p.session.watches.has(w)
-	if !told {
-		if time.Since(p.seen) < fresh {
-			return true, nil
-		}
-		there, _, err := p.stat(ctx, w.path)
-		if err != nil || there {
-			p.seen = time.Now()
-			return there, err
-		}
-	}
-	b.mu.Lock()
-	if told && (p.vigil == nil || !p.vigil.left) {
-		p.lone = false // it may have been written to, and be there still
-	}
-	p.unwatch()
-	b.mu.Unlock()
-	return false, nil
-}
-
-// predecessor returns the name of the contender next before ours, "" if there
-// is none; then p.czxid is known. Where the last one before us was the only one
-// before us, none has come since, so that it is enough to see that we are
-// there. Else all are listed, once for each turn.
-func (p *place) predecessor(ctx context.Context) (string, error) {
-	if p.lone {
-		p.lone = false
-		return "", p.identify(ctx)
-	}
-	known := make(chan error, 1)
-	if p.czxid == 0 && !p.lonely {
-		go func() { known <- p.identify(ctx) }() // beside the other, to save the time
-	} else {
-		known <- nil
+	p.rank = 0
+	beside := make(chan error, 1) // to save the time
+	switch {
+	case watched != nil: // we are the next, as a rule
+		go func() { beside <- p.attend(ctx) }()
+	case p.czxid == 0 && !p.lonely && p.early == nil: // we are the first, as a rule
+		go func() { beside <- p.identify(ctx) }()
+	default:
+		beside <- nil
 	}
 	l := p.listed(ctx)
-	err := l.err
-	if other := <-known; err == nil {
+	err = l.err
+	if other := <-beside; err == nil && errors.Is(other, errGone) {
 		err = other
 	}
 	switch {
 	case isNoNode(err):
-		return "", errGone
+		return "", "", errGone
 	case err != nil:
-		return "", err
+		return "", "", err
 	case !l.has(p.path):
-		return "", errGone
+		return "", "", errGone
 	}
 	if l.stat.DataLength > 0 {
-		return "", foreign(p.dir, l.stat)
+		return "", "", foreign(p.dir, l.stat)
 	}
-	next, sooner, all := ahead(l.children, p.seq)
-	p.lone = sooner == 1
-	if next != "" {
-		p.lonely = false
-		return next, nil
+	next, second, sooner, all := ahead(l.children, p.seq)
+	if next == "" {
+		return "", "", p.conclude(ctx, l.stat, all == 1 && len(l.children) == 1)
 	}
-	return "", p.conclude(ctx, l.stat, all == 1 && len(l.children) == 1)
+	p.rank, p.lonely = sooner+1, false
+	return next, second, nil
 }
 
 // conclude sees to p.czxid, for the first in the line. The directory says it if

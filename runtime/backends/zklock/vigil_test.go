@@ -55,11 +55,7 @@ func TestNextInLineAsksNothing(t *testing.T) {
 	receive(t, "the call", called.C())
 	l := c.take(a)
 	require.Greater(t, first(l), first(holder))
-	p.Heal()
-	s := l.(*lease).place.session
-	lost := s.isUp()
-	p.Reset()
-	eventually(t, soon, "another connection", func() bool { return s.isUp() != lost })
+	reconnect(t, l.(*lease).place.session, p)
 	require.NoError(t, l.Renew(t.Context(), long))
 	free(t, l)
 }
@@ -131,17 +127,35 @@ func TestNextInLineWasAway(t *testing.T) {
 	eventually(t, soon, "it is cut off", func() bool { return !closed(place.session.isUp()) })
 	free(t, holder)
 	p.Accept()
-	eventually(t, soon, "it hears of the release", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return place.vigil.left
-	})
+	eventually(t, soon, "it hears of the release", func() bool { return place.on(onNext).hasGone() })
 	require.False(t, place.inherits())
 	require.NoError(t, conn.Delete(place.path, -1))
 	l := c.take(a)
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.Positive(t, l.Deadline().Left()-long+time.Second)
 	free(t, l)
+}
+
+// Its own node's watch is of the old connection where it looks again over another.
+func TestNextInLineLooksAgainElsewhere(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, p := admin(t, addr), faultproxy.NewZooKeeper(t, addr)
+	holder, c, a := nextInLine(t, root, addr, p)
+	called, err := c.Subscribe(t.Context(), a)
+	require.NoError(t, err)
+	defer called.Close()
+	place := c.line[spotOf(a)]
+	reconnect(t, place.session, p)
+	_, err = conn.Set(holder.(*lease).place.path, nil, -1)
+	require.NoError(t, err)
+	receive(t, "the notice", called.C())
+	c.held(a)
+	require.NotNil(t, place.session.watches.via(place.on(onOwn)))
+	free(t, holder)
+	receive(t, "the call", called.C())
+	require.False(t, place.inherits())
+	free(t, c.take(a))
 }
 
 // The listing is under way before the node's creation is answered.

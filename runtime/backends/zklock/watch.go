@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 )
@@ -18,7 +19,7 @@ type watches struct {
 
 // watched is one node.
 type watched struct {
-	armed bool // the server will tell
+	via   <-chan struct{} // the connection over which the server was asked to tell, as session.isUp has it, or nil
 	calls map[*watcher]bool
 }
 
@@ -26,51 +27,64 @@ type watched struct {
 type watcher struct {
 	path string
 	tell func(deleted bool)
+	gone atomic.Bool // the node is there no more
 }
+
+// hasGone reports whether there is a w, and its node is there no more.
+func (w *watcher) hasGone() bool { return w != nil && w.gone.Load() }
 
 // arm has w told when its node changes or goes, or the session ends. It
 // returns zk.ErrNoNode if the node is not there; then nothing is left behind.
 // getData does that in one request; exists would leave a watch for a node that
-// never comes.
-func (s *session) arm(ctx context.Context, w *watcher) error {
-	if s.watches.add(w) {
-		return nil
+// never comes. If it took the request, the answer says which transaction has made
+// the node; else czxid is 0.
+func (s *session) arm(ctx context.Context, w *watcher) (czxid int64, err error) {
+	n, armed := s.watches.add(w)
+	if armed {
+		return 0, nil
 	}
-	err := s.call(ctx, read, func(c *zk.Conn) error {
-		_, _, _, err := c.GetW(w.path)
+	up := s.isUp()
+	made := make(chan int64, 1)
+	err = s.call(ctx, read, func(c *zk.Conn) error {
+		_, stat, _, err := c.GetW(w.path)
 		if err == nil {
-			s.watches.arm(w.path)
+			s.watches.arm(w.path, n, up)
+			made <- stat.Czxid
 		}
 		return err
 	})
 	if err != nil {
 		s.watches.remove(w)
+	} else {
+		czxid = <-made
 	}
 	if isNoNode(err) {
+		w.gone.Store(true)
 		s.watches.tell(w.path, true) // whoever else believes that it is there
 	}
-	return err
+	return czxid, err
 }
 
-// add notes w and returns whether the server will tell already.
-func (ws *watches) add(w *watcher) (armed bool) {
+// add notes w with its node, and returns whether the server will tell already.
+func (ws *watches) add(w *watcher) (n *watched, armed bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	n := ws.path[w.path]
+	n = ws.path[w.path]
 	if n == nil {
 		n = &watched{calls: map[*watcher]bool{}}
 		ws.path[w.path] = n
 	}
 	n.calls[w] = true
-	return n.armed
+	return n, n.via != nil
 }
 
-// arm notes that the server will tell, unless it has done so meanwhile.
-func (ws *watches) arm(path string) {
+// arm notes that the server will tell of n, which add has returned, unless it has
+// done so meanwhile. It was asked over up, or a later connection.
+func (ws *watches) arm(path string, n *watched, up <-chan struct{}) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if n := ws.path[path]; n != nil {
-		n.armed = true
+	if ws.path[path] == n {
+		n.via = up
 	}
 }
 
@@ -84,17 +98,26 @@ func (ws *watches) remove(w *watcher) {
 		return
 	}
 	delete(n.calls, w)
-	if !n.armed && len(n.calls) == 0 {
+	if n.via == nil && len(n.calls) == 0 {
 		delete(ws.path, w.path)
 	}
 }
 
 // has reports whether w will be told.
-func (ws *watches) has(w *watcher) bool {
+func (ws *watches) has(w *watcher) bool { return ws.via(w) != nil }
+
+// via returns the connection over which the server was asked to tell w, or nil if
+// w will not be told, or is nil.
+func (ws *watches) via(w *watcher) <-chan struct{} {
+	if w == nil {
+		return nil
+	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	n := ws.path[w.path]
-	return n != nil && n.armed && n.calls[w]
+	if n := ws.path[w.path]; n != nil && n.calls[w] {
+		return n.via
+	}
+	return nil
 }
 
 // tell tells all who wait for path, once.
@@ -102,10 +125,14 @@ func (ws *watches) tell(path string, deleted bool) {
 	ws.mu.Lock()
 	n := ws.path[path]
 	delete(ws.path, path)
-	ws.mu.Unlock()
 	if n == nil {
+		ws.mu.Unlock()
 		return
 	}
+	for w := range n.calls {
+		w.gone.Store(deleted)
+	}
+	ws.mu.Unlock()
 	for w := range n.calls {
 		w.tell(deleted)
 	}
