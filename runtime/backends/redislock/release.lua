@@ -51,7 +51,8 @@ if ARGV[7] then
 end
 
 if free then
-  local head = call('ZRANGE', KEYS[2], '0', '0')[1]
+  -- EXISTS first, which takes half the time: most locks are waited for by nobody.
+  local head = call('EXISTS', KEYS[2]) == 1 and call('ZRANGE', KEYS[2], '0', '0')[1]
   local given = false
   if head and not string.find(head, ':', 1, true) then -- no tombstone
     local time = call('TIME')

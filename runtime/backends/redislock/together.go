@@ -12,9 +12,12 @@ var togetherSource string
 // togetherScript is what calls that wait at the same time are sent with: one
 // command for all. Not in a Cluster, where a command's keys share a slot, nor to who
 // does not prove to be a server: a proxy may send a command to where its first key is.
-var togetherScript = newScript("local now = redis.call('TIME')\n" +
-	function("acquire", strings.Replace(acquireSource, "call('TIME')", "now", 1)) + // once for all
+var togetherScript = newScript("local call = redis.call\n" + askTime +
+	function("acquire", strings.Replace(acquireSource, askTime, "", 1)) +
 	function("release", releaseSource) + togetherSource)
+
+// askTime is how acquire.lua asks for the time, which is the same for all locks.
+const askTime = "local time = call('TIME')\nlocal micros = time[1] * 1000000 + time[2]\n"
 
 // joins reports whether c may share a command with others. What asks for more than
 // its script's answer goes by itself, and so does what was refused with others.

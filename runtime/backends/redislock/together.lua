@@ -15,14 +15,13 @@ local key, arg = 0, 1
 local answers = {}
 for i = 1, #ARGV[1], 3 do
   local what, keys, args = string.byte(ARGV[1], i, i + 2)
-  local its, arguments = {}, {}
-  for n = 1, keys - 48 do -- the digit 0 is 48
-    its[n] = KEYS[key + n]
-  end
-  for n = 1, args - 48 do
+  keys, args = keys - 48, args - 48 -- the digit 0
+  local its = {KEYS[key + 1], KEYS[key + 2], keys == 3 and KEYS[key + 3] or nil}
+  local arguments = {ARGV[arg + 1], args >= 2 and ARGV[arg + 2] or nil}
+  for n = 3, args do
     arguments[n] = ARGV[arg + n]
   end
-  key, arg = key + keys - 48, arg + args - 48
+  key, arg = key + keys, arg + args
   local done, answer = pcall(what == 97 and acquire or release, its, arguments) -- 'a' is 97
   if not done and type(answer) ~= 'table' then -- before Redis 7
     answer = {err = tostring(answer)}
