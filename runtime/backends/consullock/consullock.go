@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,9 +40,14 @@ type Backend struct {
 	shut     bool
 	sessions map[class]*session
 	retired  map[*session]bool
-	attempts map[string]*attempts // by acquisition
-	turns    map[string]turn      // by key
-	watches  map[string]*watch    // by key
+	attempts map[string]*attempts     // by acquisition
+	turns    map[string]turn          // by key
+	offers   map[string]*offer        // by acquisition
+	watches  map[string]*watch        // by key
+	young    map[*lease]time.Duration // how old they are when they are looked at next
+	looking  bool
+	plainly  func() bool   // draws, see plainReleases
+	confirms time.Duration // after the begin, see confirmAfter
 }
 
 // New returns a Backend that speaks through client, by its settings. It does no I/O, and never closes the client's connections.
@@ -53,6 +59,10 @@ func New(client *api.Client, options ...Options) *Backend {
 		retired:   map[*session]bool{},
 		attempts:  map[string]*attempts{},
 		turns:     map[string]turn{},
+		offers:    map[string]*offer{},
+		young:     map[*lease]time.Duration{},
+		confirms:  confirmAfter,
+		plainly:   func() bool { return rand.N(plainReleases) == 0 },
 		watches:   map[string]*watch{},
 	}
 	for _, o := range options {
@@ -159,6 +169,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if err := b.fence(ctx, a.ID); err != nil {
 		return err
 	}
+	b.noOffer(a.ID)
 	if a.Queue {
 		b.noTurn(a.Key)
 	}
@@ -167,13 +178,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 		if err != nil {
 			return err
 		}
-		if a.Queue {
-			err = b.leave(ctx, seen, process(a.ID))
-		}
-		if err == nil && seen.heldBy(a.ID) {
-			err = b.free(ctx, seen)
-		}
-		if !errors.Is(err, errMoved) {
+		if err = b.withdraw(ctx, seen, a); !errors.Is(err, errMoved) {
 			return err
 		}
 	}

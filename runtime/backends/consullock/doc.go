@@ -19,6 +19,12 @@
 // a holder's lease counts from before its last acknowledged renewal was sent,
 // and nothing but the end of that time, or an operator, ends a session earlier.
 //
+// Processes that wait stand in a queue, a key under lockgen/. A release of a lock
+// that we made gives it to the first of them, whose blocking query tells; it begins
+// at once, with a lease of two seconds, and confirms that meanwhile. One in ten
+// leaves the lock free all the same, because api.Lock's clients stand in no queue:
+// they take it where they come first, as ever.
+//
 // # When a holder dies
 //
 // Consul ends a session between once and twice its TTL after the last renewal,
@@ -27,6 +33,9 @@
 // do not need the lock-delay, because a holder's context ends before its session
 // can; [Options].LockDelay shortens it. While it lasts an acquire waits as for a
 // holder, looking once a second, and a try is told why.
+//
+// A process that dies or hangs while it waits costs the others two seconds when its
+// turn comes, or half a second if its session has ended by then.
 //
 // # What it needs
 //

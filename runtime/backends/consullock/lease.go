@@ -30,40 +30,58 @@ const (
 type lease struct {
 	backend    *Backend
 	session    *session
-	id         string
+	key, id    string
 	made       bool   // the key was made by this acquisition, and goes with it
 	before     []byte // the value that it found, if not
 	first, n   uint64
 	unanswered bool // some attempt to acquire had no answer
+	began      time.Time
+	queued     bool // others waited when it was taken
 	deadline   atomic.Pointer[lock.Instant]
+	term       atomic.Int64 // ns, that the deadline was reckoned with
 	look       atomic.Pointer[func()]
 	checking   atomic.Bool
 
-	mu    sync.Mutex
-	pair  *api.KVPair // as it is at the server, as far as we know
-	freed bool        // perhaps: some attempt to release had no answer
+	unsettled  atomic.Bool   // given to us, and our line is perhaps still in the queue
+	settling   chan struct{} // has room for whoever takes it out
+	confirming *time.Timer   // nil if there is nothing to say
+	lost       atomic.Bool   // taken away again
+
+	mu     sync.Mutex
+	pair   *api.KVPair // as it is at the server, as far as we know
+	freed  bool        // perhaps: some attempt to release had no answer
+	queue  queue       // as it was at looked
+	looked time.Time
 }
 
-// Deadline implements [lock.Lease]. It is in the past once the session has ended.
+// Deadline implements [lock.Lease]. It is in the past once the session has ended,
+// or the lock was taken away.
 func (l *lease) Deadline() lock.Instant {
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
-	if l.session.over {
+	if l.session.over || l.lost.Load() {
 		return lock.Instant{}
 	}
 	return *l.deadline.Load()
 }
+
+// Term implements [lock.BriefLease].
+func (l *lease) Term() time.Duration { return time.Duration(l.term.Load()) }
 
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // NotifyLoss implements [lock.LossNotifier].
 func (l *lease) NotifyLoss(look func()) { l.look.Store(&look) }
 
-// extend moves the deadline to until, and never back.
-func (l *lease) extend(until lock.Instant) {
+// extend moves the deadline to until, which was reckoned with ttl, and never back.
+func (l *lease) extend(until lock.Instant, ttl time.Duration) {
 	for {
 		old := l.deadline.Load()
-		if old != nil && old.Left() > until.Left() || l.deadline.CompareAndSwap(old, &until) {
+		if old != nil && old.Left() > until.Left() {
+			return
+		}
+		if l.deadline.CompareAndSwap(old, &until) {
+			l.term.Store(int64(ttl)) // later: with the term of before it is not too late
 			return
 		}
 	}
@@ -80,13 +98,19 @@ func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time
 	errs := make([]error, len(leases))
 	now := lock.Now()
 	var renewed []int
+	var confirming sync.WaitGroup // no lease waits for another's
+	defer confirming.Wait()
 	for i, ttl := range ttls {
 		l := leases[i].(*lease)
+		if l.unsettled.Load() {
+			confirming.Go(func() { errs[i] = l.confirm(ctx, ttl) })
+			continue
+		}
 		if err := l.session.reach(ctx, now.Add(ttl)); err != nil {
 			errs[i] = l.renewalError(err)
 			continue
 		}
-		l.extend(now.Add(ttl))
+		l.extend(now.Add(ttl), ttl)
 		renewed = append(renewed, i)
 	}
 	for some := range slices.Chunk(renewed, checkedAtOnce) {
@@ -143,7 +167,16 @@ func (l *lease) renewalError(err error) error {
 // own looks at the lock, and returns it if it is still this lease's, though
 // somebody may have written to it: else ErrLost.
 func (l *lease) own(ctx context.Context) (*api.KVPair, error) {
-	v, err := l.backend.look(ctx, l.pair.Key)
+	v, err := l.sight(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return v.pair, nil
+}
+
+// sight is own with the queue.
+func (l *lease) sight(ctx context.Context) (*seen, error) {
+	v, err := l.backend.look(ctx, l.key)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +190,7 @@ func (l *lease) own(ctx context.Context) (*api.KVPair, error) {
 		return nil, lock.ErrLost
 	}
 	l.pair = p
-	return p, nil
+	return v, nil
 }
 
 // Release implements [lock.Lease].
@@ -167,8 +200,12 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 			return err
 		}
 	}
-	for resent := 0; ; {
-		_, err := l.backend.write(ctx, l.freeing())
+	l.backend.noLookout(l)
+	if l.confirming != nil && !l.confirming.Stop() {
+		_ = l.settle(ctx) // under way: beside it, one of the two would be in vain
+	}
+	for resent, first := 0, true; ; first = false {
+		err := l.free(ctx, first)
 		switch {
 		case err == nil:
 			l.session.drop(l)
@@ -182,11 +219,10 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 			}
 			resent++
 			continue
-		case !errors.Is(err, errMoved):
-			return err
-		}
-		if _, err = l.own(ctx); err == nil {
-			continue
+		case errors.Is(err, errMoved):
+			if _, err = l.own(ctx); err == nil {
+				continue
+			}
 		}
 		if !errors.Is(err, lock.ErrLost) {
 			return err
@@ -201,13 +237,36 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	}
 }
 
+// free frees the lock once. The first time, the next in line may have it; should
+// that fail for any reason but the silence of the server, it is simply left.
+func (l *lease) free(ctx context.Context, first bool) error {
+	if first {
+		if t := l.granting(ctx); t != nil {
+			_, err := l.backend.write(ctx, t)
+			if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) {
+				return err
+			}
+		}
+	}
+	if err := l.settle(ctx); err != nil {
+		return err
+	}
+	_, err := l.backend.write(ctx, l.freeing())
+	return err
+}
+
+// untouched reports whether the key is as we left it. l is locked.
+func (l *lease) untouched() bool {
+	return bytes.Equal(l.pair.Value, []byte(l.id)) && l.pair.Flags == lockFlag
+}
+
 // freeing returns what frees the lock. What somebody wrote into it meanwhile is
 // not ours to delete.
 func (l *lease) freeing() ops {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := *l.pair
-	untouched := bytes.Equal(p.Value, []byte(l.id)) && p.Flags == lockFlag
+	untouched := l.untouched()
 	if untouched && !l.made {
 		p.Value = l.before
 	}

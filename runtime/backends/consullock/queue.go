@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -12,12 +13,20 @@ import (
 )
 
 // Processes that wait for a key stand in a queue, which is a key beside the
-// lock: their names, one a line, in the order of their coming. Nobody else of
-// this package takes the lock before them, so that processes take turns. What
-// keeps the lock exclusive is the lock alone.
+// lock: one a line, in the order of their coming. Nobody else of this package
+// takes the lock before them, so that processes take turns. What keeps the lock
+// exclusive is the lock alone.
 type queue struct {
-	names []string
+	lines []line
 	index uint64 // of the key that holds it, 0 if there is none
+}
+
+// line is the place of one process. It is written as the process' name or, where
+// it offers to be given the lock (see grant.go), as the acquisition, whose id
+// begins with that name, and the session that is to hold it.
+type line struct {
+	name        string
+	id, session string // "" if it offers nothing
 }
 
 const (
@@ -38,92 +47,184 @@ func process(id string) string {
 	return name
 }
 
+func lineOf(text string) line {
+	id, session, _ := strings.Cut(text, " ")
+	if session == "" {
+		return line{name: process(id)}
+	}
+	return line{name: process(id), id: id, session: session}
+}
+
+func (l line) String() string {
+	if l.id == "" {
+		return l.name
+	}
+	return l.id + " " + l.session
+}
+
 func queueOf(p *api.KVPair) queue {
 	q := queue{index: p.ModifyIndex}
 	if len(p.Value) > 0 {
-		q.names = strings.Split(string(p.Value), "\n")
+		for text := range strings.SplitSeq(string(p.Value), "\n") {
+			q.lines = append(q.lines, lineOf(text))
+		}
 	}
 	return q
 }
 
-func (q queue) head() string {
-	if len(q.names) == 0 {
-		return ""
+func (q queue) head() line {
+	if len(q.lines) == 0 {
+		return line{}
 	}
-	return q.names[0]
+	return q.lines[0]
 }
 
-// without returns the operations by which name leaves the queue of key, if it
-// is still as it was seen.
-func (q queue) without(key, name string) ops {
+// place returns where the process stands, -1 if nowhere.
+func (q queue) place(name string) int {
+	return slices.IndexFunc(q.lines, func(l line) bool { return l.name == name })
+}
+
+// without returns the lines of all but the process.
+func (q queue) without(name string) []line {
+	return slices.DeleteFunc(slices.Clone(q.lines), func(l line) bool { return l.name == name })
+}
+
+// withoutOffer returns the lines of all but the acquisition.
+func (q queue) withoutOffer(id string) []line {
+	return slices.DeleteFunc(slices.Clone(q.lines), func(l line) bool { return l.id == id })
+}
+
+func text(lines []line) []byte {
+	var all []string
+	for _, l := range lines {
+		all = append(all, l.String())
+	}
+	return []byte(strings.Join(all, "\n"))
+}
+
+// becoming returns the operations by which the queue of key, if it is still as
+// it was seen, has these lines instead, none that it did not have.
+func (q queue) becoming(key string, lines []line) ops {
 	at := queueKey(key)
 	t := ops{unchanged(at, q.index)}
-	rest := slices.DeleteFunc(slices.Clone(q.names), func(other string) bool { return other == name })
 	switch {
-	case q.index == 0 || len(rest) == len(q.names) && len(rest) > 0:
+	case q.index == 0 || len(lines) > 0 && slices.Equal(lines, q.lines):
 		return t
-	case len(rest) == 0:
+	case len(lines) == 0:
 		return append(t, kv(api.KVDelete, api.KVTxnOp{Key: at}))
 	}
-	return append(t, kv(api.KVSet, api.KVTxnOp{Key: at, Value: []byte(strings.Join(rest, "\n"))}))
+	return append(t, kv(api.KVSet, api.KVTxnOp{Key: at, Value: text(lines)}))
 }
 
-// enlist puts name at the end of the queue that was seen. The queue is locked by
-// the session of whoever begins it, and goes with it: a queue is no heirloom,
-// those that wait stand in it again when they try next.
-func (b *Backend) enlist(ctx context.Context, v *seen, name string, s *session) error {
-	if slices.Contains(v.queue.names, name) || len(v.queue.names) >= longestQueue {
-		return nil
+// enlist takes a place in the queue that was seen, or puts right what the place
+// offers, if the caller will wait; and returns answer. A place that can't be had
+// is no error: whoever waits looks again.
+func (t *taking) enlist(ctx context.Context, v *seen, answer error) error {
+	b, a := t.backend, t.acquisition
+	if !a.Queue {
+		return answer
 	}
+	s, err := b.session(ctx, classOf(a.TTL, false))
+	if err != nil {
+		return answer
+	}
+	if s != t.session { // of whose fence the look told nothing
+		t.session = s
+		return errMoved
+	}
+	mine := t.line(ctx, s)
+	at := v.queue.place(t.process)
+	lines := slices.Clone(v.queue.lines)
+	switch {
+	case at < 0 && len(lines) >= longestQueue, at >= 0 && lines[at] == mine:
+		return answer
+	case at == 0 && v.granted(): // to an acquisition that is being undone
+		return heldFor(turnWithin)
+	case at < 0:
+		lines = append(lines, mine)
+	default:
+		lines[at] = mine
+	}
+	return t.place(ctx, v, lines, mine, answer)
+}
+
+// place writes the queue. It is locked by the session of whoever begins it, and
+// goes with it: a queue is no heirloom, those that wait stand in it again when
+// they try next. It is conditional on the lock too: that may have gone to the one
+// whose line is replaced; and a line that comes late, after its acquisition has
+// taken the lock, would look as if the lock had been given to it.
+func (t *taking) place(ctx context.Context, v *seen, lines []line, mine line, answer error) error {
+	b, a, s := t.backend, t.acquisition, t.session
 	at := queueKey(v.key)
-	pair := api.KVTxnOp{Key: at, Value: []byte(strings.Join(append(slices.Clone(v.queue.names), name), "\n"))}
-	t := ops{unchanged(at, v.queue.index)}
+	pair := api.KVTxnOp{Key: at, Value: text(lines)}
+	txn := ops{unchanged(at, v.queue.index), unchanged(v.key, v.index())}
+	if mine.id != "" {
+		txn = append(txn, unchanged(fenceKey(s.id), s.fenceIndex()))
+		a.Pending = true
+		b.offered(a, s, v)
+	}
 	if v.queue.index == 0 {
 		pair.Session = s.id
-		t = append(t, kv(api.KVLock, pair))
+		txn = append(txn, kv(api.KVLock, pair))
 	} else {
-		t = append(t, kv(api.KVSet, pair))
+		txn = append(txn, kv(api.KVSet, pair))
 	}
-	_, err := b.write(ctx, t)
-	return err
-}
-
-// leave takes name out of the queue that was seen.
-func (b *Backend) leave(ctx context.Context, v *seen, name string) error {
-	if !slices.Contains(v.queue.names, name) {
-		return nil
-	}
-	t := v.queue.without(v.key, name)
-	if _, err := b.write(ctx, t); err != nil {
+	_, err := b.write(ctx, txn)
+	switch {
+	case errors.Is(err, errMoved):
 		return err
+	case errors.Is(err, errNoAnswer) && mine.id != "":
+		b.unanswered(a, s)
+	case errors.Is(err, errNoSession):
+		s.end()
 	}
-	*v = seen{key: v.key, pair: v.pair} // what is left of the queue is no longer known
-	return nil
+	return answer
 }
 
-// turn is how a free lock was kept for one process, as seen from here.
+// turn is how the head of a queue was waited for, as seen from here.
 type turn struct {
 	name  string
-	index uint64 // of the lock's key as it is free
+	index uint64 // of the lock's key
 	since time.Time
 }
 
-// overdue reports whether the head of the queue has let its turn go by, and how
-// long it still has if not.
+// overdue reports whether the head of the queue has let its turn go by, or has
+// been given the lock and has not said that it is there; and how long it still
+// has if not.
 func (b *Backend) overdue(v *seen) (left time.Duration, over bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.turns[v.key]
-	if t.name != v.queue.head() || t.index != v.index() {
-		t = turn{name: v.queue.head(), index: v.index(), since: time.Now()}
+	if name := v.queue.head().name; t.name != name || t.index != v.index() {
+		t = turn{name: name, index: v.index(), since: time.Now()}
+		if w := b.watches[v.key]; w != nil && w.pair != nil && w.pair.ModifyIndex == t.index {
+			t.since = w.since
+		}
 		b.turns[v.key] = t
 	}
-	left = turnLimit - time.Since(t.since)
+	limit := turnLimit
+	if v.granted() {
+		limit = grantLimit
+	}
+	left = limit - time.Since(t.since)
 	if left > 0 {
 		return left, false
 	}
 	delete(b.turns, v.key)
 	return 0, true
+}
+
+// pass takes the head out of the queue that was seen and, if it was given the
+// lock, frees that.
+func (b *Backend) pass(ctx context.Context, v *seen) error {
+	t := v.queue.becoming(v.key, v.queue.lines[1:])
+	if v.granted() {
+		t = append(t, freeing(v.pair, v.pair.CreateIndex == v.pair.ModifyIndex)...)
+	} else {
+		t = append(t, unchanged(v.key, v.index()))
+	}
+	_, err := b.write(ctx, t)
+	return err
 }
 
 func (b *Backend) noTurn(key string) {

@@ -216,6 +216,6 @@ func queued(t testing.TB, addr, key string, n int) {
 		if p == nil {
 			p = &api.KVPair{}
 		}
-		return err == nil && len(queueOf(p).names) == n
+		return err == nil && len(queueOf(p).lines) == n
 	})
 }

@@ -32,6 +32,9 @@ type taking struct {
 // transaction; what it is conditional on finds out if that is wrong. Whoever
 // waits knows better: it is its turn, or it looks first.
 func (t *taking) run(ctx context.Context) (l *lease, err error) {
+	if l = t.claim(); l != nil {
+		return l, nil
+	}
 	v, watched, turn := t.backend.expected(t.acquisition.Key, t.process)
 	if watched && !turn {
 		if t.session, err = t.backend.session(ctx, classOf(t.acquisition.TTL, false)); err != nil {
@@ -100,7 +103,8 @@ func (t *taking) take(ctx context.Context, v *seen) (*lease, error) {
 		return nil, err
 	}
 	txn := ops{unchanged(fenceKey(s.id), s.fenceIndex())}
-	txn = append(txn, v.queue.without(v.key, t.process)...)
+	rest := v.queue.without(t.process)
+	txn = append(txn, v.queue.becoming(v.key, rest)...)
 	txn = append(txn, unchanged(v.key, v.index()),
 		kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
 	pair, err := b.write(ctx, txn)
@@ -117,20 +121,26 @@ func (t *taking) take(ctx context.Context, v *seen) (*lease, error) {
 		return nil, fmt.Errorf("the token may not read %s", v.key)
 	}
 	pair.Value = []byte(a.ID)
-	l := t.lease(s, pair, until)
+	b.noOffer(a.ID)
+	l := t.lease(s, pair, until, a.TTL)
+	l.queued = len(rest) > 0
 	if v.pair != nil {
 		l.before = v.pair.Value
 	}
 	return l, nil
 }
 
-func (t *taking) lease(s *session, pair *api.KVPair, until lock.Instant) *lease {
+func (t *taking) lease(s *session, pair *api.KVPair, until lock.Instant, term time.Duration) *lease {
 	a := t.acquisition
 	l := &lease{
-		backend: t.backend, session: s, id: a.ID, pair: pair, made: pair.CreateIndex == pair.ModifyIndex,
+		backend: t.backend, session: s, key: a.Key, id: a.ID, pair: pair, made: pair.CreateIndex == pair.ModifyIndex,
 		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), unanswered: a.Unanswered,
+		began: time.Now(), looked: time.Now(), settling: make(chan struct{}, 1),
 	}
-	l.extend(until)
+	l.extend(until, term)
+	if l.made {
+		t.backend.lookout(l)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leases[l] = true
@@ -142,7 +152,7 @@ func (t *taking) lease(s *session, pair *api.KVPair, until lock.Instant) *lease 
 // or else why it can't be had.
 func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 	b, a := t.backend, t.acquisition
-	for {
+	for range contentions {
 		v, err := b.look(ctx, a.Key, t.session)
 		switch {
 		case err != nil && ctx.Err() != nil && !a.Unanswered:
@@ -152,7 +162,10 @@ func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 		}
 		t.session.fenced(v.fence)
 		b.remember(v)
-		head := v.queue.head()
+		if !v.heldBy(a.ID) {
+			b.notYet(a.ID, v)
+		}
+		head := v.queue.head().name
 		switch {
 		case v.pair != nil && v.pair.Flags != lockFlag:
 			return nil, nil, fmt.Errorf("%w: %q has flags %#x, not those of a lock (%#x)",
@@ -163,19 +176,14 @@ func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 				continue
 			}
 			return nil, l, err
-		case v.pair != nil && v.pair.Session != "":
+		case v.pair != nil && v.pair.Session != "" && !v.granted():
 			b.noTurn(a.Key)
 			err = t.enlist(ctx, v, held())
-		case head == "" || head == t.process:
+		case !v.granted() && (head == "" || head == t.process):
 			b.noTurn(a.Key)
 			return v, nil, nil
 		default:
-			left, over := b.overdue(v)
-			if !over {
-				err = t.enlist(ctx, v, heldFor(min(left, turnWithin)))
-			} else if err = b.leave(ctx, v, head); err == nil {
-				continue
-			}
+			err = t.behind(ctx, v)
 		}
 		if !errors.Is(err, errMoved) {
 			return nil, nil, err
@@ -184,29 +192,38 @@ func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 			return nil, nil, t.failed(ctx.Err())
 		}
 	}
+	return nil, nil, held()
 }
 
-// enlist takes a place in the queue if the caller will wait, and returns answer.
-// A place that can't be had is no error: whoever waits looks again.
-func (t *taking) enlist(ctx context.Context, v *seen, answer error) error {
-	if !t.acquisition.Queue {
-		return answer
+// behind waits for the head of the queue, whose the lock is or may be; or passes
+// it, and returns errMoved.
+func (t *taking) behind(ctx context.Context, v *seen) error {
+	left, over := t.backend.overdue(v)
+	switch {
+	case !over && v.granted():
+		return t.enlist(ctx, v, heldFor(left))
+	case !over:
+		return t.enlist(ctx, v, heldFor(min(left, turnWithin)))
 	}
-	if err := t.backend.enlist(ctx, v, t.process, t.session); errors.Is(err, errMoved) {
+	if err := t.backend.pass(ctx, v); err != nil {
 		return err
 	}
-	return answer
+	return errMoved
 }
 
-// adopt makes a lease of what an attempt without an answer has taken.
+// adopt makes a lease of what an attempt without an answer has taken, or was given.
 func (t *taking) adopt(ctx context.Context, v *seen) (*lease, error) {
-	s := t.session
+	b, a, s := t.backend, t.acquisition, t.session
 	if s.id != v.pair.Session {
-		s = t.backend.attempted(t.acquisition.ID, v.pair.Session)
+		s = b.attempted(a.ID, v.pair.Session)
 	}
-	until := lock.Now().Add(t.acquisition.TTL)
+	until := lock.Now().Add(a.TTL)
 	if s != nil && s.reach(ctx, until) == nil {
-		return t.lease(s, v.pair, until), nil
+		if err := b.confirm(ctx, v, v.queue.without(t.process)); err != nil {
+			return nil, errMoved // or without an answer: to be looked at
+		}
+		b.noOffer(a.ID)
+		return t.lease(s, v.pair, until, a.TTL), nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, t.failed(err)
@@ -218,7 +235,8 @@ func (t *taking) adopt(ctx context.Context, v *seen) (*lease, error) {
 	return nil, errMoved
 }
 
-// attempted returns the session of this id on which an attempt had no answer.
+// attempted returns the session of this id on which an attempt had no answer, or
+// that was offered.
 func (b *Backend) attempted(acquisition, id string) *session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -228,6 +246,9 @@ func (b *Backend) attempted(acquisition, id string) *session {
 				return s
 			}
 		}
+	}
+	if o := b.offers[acquisition]; o != nil && o.session.id == id {
+		return o.session
 	}
 	return nil
 }

@@ -153,6 +153,7 @@ type seen struct {
 	pair  *api.KVPair // nil if there is none
 	queue queue
 	fence uint64 // the index of the session's fence, if it was asked for
+	asked lock.Instant
 }
 
 // look reads the lock at key and its queue and, if s is given, its fence.
@@ -164,6 +165,7 @@ func (b *Backend) look(ctx context.Context, key string, s ...*session) (*seen, e
 	for _, s := range s {
 		t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: fenceKey(s.id)}))
 	}
+	asked := lock.Now()
 	reply, err := b.read(ctx, t, true)
 	if err != nil {
 		return nil, err
@@ -171,7 +173,7 @@ func (b *Backend) look(ctx context.Context, key string, s ...*session) (*seen, e
 	if len(reply.Results) != len(t) {
 		return nil, fmt.Errorf("the token may not read %s or %s", key, queueKey(key))
 	}
-	v := &seen{key: key, queue: queueOf(reply.Results[1].KV)}
+	v := &seen{key: key, queue: queueOf(reply.Results[1].KV), asked: asked}
 	if p := reply.Results[0].KV; p.ModifyIndex != 0 {
 		v.pair = p
 	}

@@ -34,12 +34,14 @@ type watch struct {
 	// What was last heard of the key, and of its queue; guarded by the Backend.
 	free  bool
 	pair  *api.KVPair
+	since time.Time // of pair
 	queue queue
 }
 
 // subscription implements [lock.Subscription].
 type subscription struct {
 	watch *watch
+	name  string // of the process
 	c     chan struct{}
 }
 
@@ -49,7 +51,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subs
 	if path == "" {
 		return nil, errors.New("no blocking query can ask for this key")
 	}
-	s := &subscription{c: make(chan struct{}, 1)}
+	s := &subscription{name: process(a.ID), c: make(chan struct{}, 1)}
 	b.mu.Lock()
 	w := b.watches[a.Key]
 	switch {
@@ -112,7 +114,7 @@ func (b *Backend) expected(key, process string) (v *seen, watched, turn bool) {
 	if w == nil {
 		return &seen{key: key}, false, false
 	}
-	return &seen{key: key, pair: w.pair, queue: w.queue}, true, w.free && w.queue.head() == process
+	return &seen{key: key, pair: w.pair, queue: w.queue}, true, w.free && w.queue.head().name == process
 }
 
 // remember keeps what was seen of the queue, for as long as somebody here waits.
@@ -124,19 +126,39 @@ func (b *Backend) remember(v *seen) {
 	}
 }
 
-// notify tells those that wait, if the key is free or may have been.
+// notify tells those that wait, if the key is free or may have been; else the one
+// that it was given to.
 func (w *watch) notify(always bool) {
 	w.backend.mu.Lock()
 	defer w.backend.mu.Unlock()
+	var to string
 	if !w.free && !always {
-		return
+		if to = w.grantee(); to == "" {
+			return
+		}
 	}
 	for s := range w.waiters {
+		if to != "" && s.name != to {
+			continue
+		}
 		select {
 		case s.c <- struct{}{}:
 		default:
 		}
 	}
+}
+
+// grantee returns whom of those here the lock was given to, or "". The Backend is
+// locked.
+func (w *watch) grantee() string {
+	if w.pair == nil {
+		return ""
+	}
+	id := string(w.pair.Value)
+	if o := w.backend.offers[id]; o != nil && w.gave(id, o) {
+		return process(id)
+	}
+	return ""
 }
 
 // run asks until ctx ends. The first query does not block: what happens after
@@ -193,11 +215,15 @@ func (w *watch) ask(ctx context.Context, q query, index uint64) (uint64, error) 
 	}
 	w.backend.mu.Lock()
 	defer w.backend.mu.Unlock()
+	before := w.pair
 	w.free, w.pair = true, nil
 	for _, p := range pairs {
 		if p.Key == w.key {
 			w.free, w.pair = p.Session == "" && p.Flags == lockFlag, p
 		}
+	}
+	if w.pair == nil || before == nil || before.ModifyIndex != w.pair.ModifyIndex {
+		w.since = time.Now()
 	}
 	return meta.LastIndex, nil
 }

@@ -1,0 +1,296 @@
+package consullock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// A lock goes to the next in line without a question: the place in the queue says
+// for which acquisition, and on which session, the lock may be taken. A release
+// makes it that one's, in the transaction that frees it, and the blocking query
+// of the other process tells: so it costs the way of a notice, and not that and a
+// transaction.
+//
+// A session lasts, and its process may hang or have died. So a grant counts little
+// as long as the line stands at the head of the queue, which the release leaves
+// there: whoever sees it there for grantLimit takes lock and place away. The
+// grantee takes its line out, soon after it began; until then its lease is over by
+// itself at grantLimit after an instant at which the lock was surely not its own,
+// so before the others take it. Both are conditional on the queue as it was, so
+// one of them alone succeeds.
+//
+// An offer is conditional on the fence of its session, so that one without an
+// answer can be undone as an attempt to acquire can; and it is withdrawn on the
+// condition that the lock is as it was seen, so that no grant goes by unnoticed.
+// A queue goes with the session of whoever began it, and a grant in it then counts
+// as confirmed: one who has died just then keeps the others for its session.
+
+const (
+	// grantLimit is how long a lock is kept for whom it was given to. Whoever waits
+	// looks once a second, so half of it is left when the notice comes.
+	grantLimit = 2 * time.Second
+	// confirmAfter is when a grantee says that it is there: a hold that is over
+	// sooner says so by its release, in one transaction.
+	confirmAfter = 5 * time.Millisecond
+	// plainReleases is one in how many releases leaves the lock free though somebody
+	// of ours is next: the clients of api.Lock, who stand in no queue, have their
+	// chance in a free moment alone. Once one has had the lock its key stays, and is
+	// given to nobody. Drawn, not counted: a count would be one more thing to hand
+	// on, and one of each process could be in step with its turns.
+	plainReleases = 10
+)
+
+// granted reports whether the lock was given to the head of the queue, which has
+// not said that it is there.
+func (v *seen) granted() bool {
+	head := v.queue.head()
+	return head.id != "" && v.heldBy(head.id) && v.pair.Session == head.session
+}
+
+// offer is what an acquisition has offered.
+type offer struct {
+	session *session
+	since   lock.Instant // the lock was not given to it before
+	after   uint64       // nor at this index
+}
+
+// line returns what the acquisition has to say in the queue. It offers to be given
+// the lock on s if that lasts, and if somebody listens, or will after the first
+// attempt.
+func (t *taking) line(ctx context.Context, s *session) line {
+	b, a := t.backend, t.acquisition
+	b.mu.Lock()
+	_, again := b.offers[a.ID]
+	w := b.watches[a.Key]
+	b.mu.Unlock()
+	switch {
+	case a.Fixed, strings.ContainsAny(a.ID, " \n"), again && w == nil, s.reach(ctx, lock.Now().Add(a.TTL)) != nil:
+		return line{name: t.process}
+	}
+	return line{name: t.process, id: a.ID, session: s.id}
+}
+
+// offered notes that what a offers may be at the server. It counts from the look
+// before: one that was sent earlier, without an answer, may have been taken up just
+// before this one is.
+func (b *Backend) offered(a *lock.Acquisition, s *session, v *seen) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.offers[a.ID] = &offer{session: s, since: v.asked, after: max(v.index(), v.queue.index)}
+}
+
+// notYet notes that the lock was not given to the acquisition when v was seen.
+func (b *Backend) notYet(id string, v *seen) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if o := b.offers[id]; o != nil {
+		o.since, o.after = v.asked, max(o.after, v.index(), v.queue.index)
+	}
+}
+
+func (b *Backend) noOffer(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.offers, id)
+}
+
+// claim returns the lease that the acquisition was given, as its watch has told;
+// nil if there is none, or if too little is left of its time to begin by it.
+func (t *taking) claim() *lease {
+	b, a := t.backend, t.acquisition
+	b.mu.Lock()
+	o, w := b.offers[a.ID], b.watches[a.Key]
+	if o == nil || w == nil || !w.gave(a.ID, o) {
+		b.mu.Unlock()
+		return nil
+	}
+	pair, s := *w.pair, o.session
+	b.mu.Unlock()
+
+	limit := min(grantLimit, a.TTL)
+	// The Locker leaves a margin for the clocks of what is left; this is that of
+	// what has gone by.
+	until := o.since.Add(limit).Add(o.since.Left() / 100)
+	s.mu.Lock()
+	if s.deadline.Left() < until.Left() {
+		until = s.deadline
+	}
+	s.mu.Unlock()
+	left := until.Left()
+	if left < limit/2 {
+		return nil
+	}
+	b.noOffer(a.ID)
+	l := t.lease(s, &pair, until, left)
+	l.unsettled.Store(true)
+	ttl := a.TTL
+	l.confirming = time.AfterFunc(b.confirms, func() {
+		b.background(func(ctx context.Context) { _ = l.confirm(ctx, ttl) }) // else the watchdog does
+	})
+	return l
+}
+
+// gave reports whether what was last heard of the lock is that it was given to
+// the acquisition by o: not by one that was taken away since. The Backend is
+// locked.
+func (w *watch) gave(id string, o *offer) bool {
+	p := w.pair
+	return p != nil && p.Session == o.session.id && string(p.Value) == id &&
+		p.Flags == lockFlag && p.CreateIndex == p.ModifyIndex && p.ModifyIndex > o.after
+}
+
+// granting returns what releases the lock to the next in line, and confirms that
+// it was given to us if we have not; nil if a plain release will do. A queue that
+// was seen to be empty may have filled; one that was not is taken as it was, for a
+// while: should somebody have come or gone since, that costs a transaction in vain.
+func (l *lease) granting(ctx context.Context) ops {
+	p, q, looked, ours := l.state()
+	if !ours {
+		return nil
+	}
+	age, empty := time.Since(looked), len(q.lines) == 0
+	if age >= lookNoMore || empty && (age >= contested || l.queued || l.unsettled.Load()) {
+		l.backend.lookAt(ctx, []*lease{l})
+		_, q, _, _ = l.state()
+	}
+	rest := q.withoutOffer(l.id)
+	var next line
+	if len(rest) > 0 && !l.backend.plainly() {
+		next = rest[0]
+	}
+	if next.id == "" && len(rest) == len(q.lines) {
+		return nil
+	}
+	t := append(q.becoming(p.Key, rest), freeing(&p, true)...)
+	if next.id != "" {
+		t = append(t, kv(api.KVLock, api.KVTxnOp{Key: p.Key, Session: next.session, Flags: lockFlag, Value: []byte(next.id)}))
+	}
+	return t
+}
+
+// state returns the lock and its queue as they were last seen, and whether the
+// lock's key is ours to delete.
+func (l *lease) state() (p api.KVPair, q queue, looked time.Time, ours bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return *l.pair, l.queue, l.looked, l.made && l.untouched()
+}
+
+// confirm says that we are there, and makes the lease one of ttl.
+func (l *lease) confirm(ctx context.Context, ttl time.Duration) error {
+	until := lock.Now().Add(ttl)
+	if err := l.session.reach(ctx, until); err != nil {
+		return l.renewalError(err)
+	}
+	if err := l.settle(ctx); err != nil {
+		return err
+	}
+	l.extend(until, ttl)
+	return nil
+}
+
+// settle takes our line out of the queue, if the lock was given to us and it is
+// still there. ErrLost says that it was taken away.
+func (l *lease) settle(ctx context.Context) error {
+	if !l.unsettled.Load() {
+		return nil
+	}
+	select {
+	case l.settling <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := l.settleOnce(ctx)
+	<-l.settling
+	if errors.Is(err, lock.ErrLost) {
+		l.lost.Store(true)
+		if look := l.look.Load(); look != nil {
+			(*look)()
+		}
+	}
+	return err
+}
+
+func (l *lease) settleOnce(ctx context.Context) error {
+	for l.unsettled.Load() {
+		v, err := l.sight(ctx)
+		if err != nil {
+			return err
+		}
+		err = l.backend.confirm(ctx, v, v.queue.withoutOffer(l.id))
+		switch {
+		case err == nil:
+			l.mu.Lock()
+			l.queue, l.looked = v.queue, time.Now()
+			l.mu.Unlock()
+			l.unsettled.Store(false)
+		case !errors.Is(err, errMoved) && !errors.Is(err, errNoAnswer):
+			return err
+		case !pause(ctx, rand.N(time.Millisecond)):
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// confirm leaves these lines in the queue that was seen, if the lock is still as
+// it was; and v is how the queue is then.
+func (b *Backend) confirm(ctx context.Context, v *seen, lines []line) error {
+	if slices.Equal(lines, v.queue.lines) {
+		return nil
+	}
+	p, err := b.write(ctx, append(ops{unchanged(v.key, v.index())}, v.queue.becoming(v.key, lines)...))
+	if err != nil {
+		return err
+	}
+	v.queue = queue{}
+	if len(lines) > 0 && p != nil {
+		v.queue = queue{lines: lines, index: p.ModifyIndex}
+	}
+	return nil
+}
+
+// withdraw undoes what was seen of an acquisition: its lock is freed, and its
+// offer goes; with the place, if a.Queue says so, unless that is of a later one.
+func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) error {
+	lines := slices.Clone(v.queue.lines)
+	if at := v.queue.place(process(a.ID)); at >= 0 {
+		switch l := lines[at]; {
+		case a.Queue && !later(l.id, a.ID):
+			lines = slices.Delete(lines, at, at+1)
+		case l.id == a.ID:
+			lines[at] = line{name: l.name}
+		}
+	}
+	left := slices.Equal(lines, v.queue.lines)
+	var t ops
+	if !left {
+		t = v.queue.becoming(v.key, lines)
+	}
+	switch {
+	case v.heldBy(a.ID):
+		t = append(t, freeing(v.pair, v.pair.CreateIndex == v.pair.ModifyIndex)...)
+	case left:
+		return nil
+	default:
+		t = append(t, unchanged(v.key, v.index()))
+	}
+	_, err := b.write(ctx, t)
+	return err
+}
+
+// later reports whether an acquisition was begun after another of its process: a
+// Locker counts them.
+func later(id, than string) bool {
+	_, n, _ := strings.Cut(id, ":")
+	_, m, _ := strings.Cut(than, ":")
+	return len(n) > len(m) || len(n) == len(m) && n > m
+}

@@ -1,0 +1,248 @@
+package consullock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+)
+
+// What was given to one who gave up is undone, and nothing is given to one who has.
+func TestUndoOfAnOffer(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, key := giver(t, addr), newKey(t)
+	undo := func(a *lock.Acquisition, leaves bool) {
+		t.Helper()
+		u := *a
+		u.Queue = leaves
+		require.NoError(t, b.Undo(t.Context(), &u))
+	}
+	t.Run("before", func(t *testing.T) {
+		held, a := take(t, giver(t, addr), wish(key)), wish(key)
+		waits(t, b, a)
+		undo(a, false)
+		require.Equal(t, []line{{name: process(a.ID)}}, sight(t, b, key).queue.lines)
+		give(t, held)
+		require.Nil(t, pair(t, addr, key))
+		undo(a, true)
+	})
+	t.Run("after", func(t *testing.T) {
+		held, a := take(t, giver(t, addr), wish(key)), wish(key)
+		waits(t, b, a)
+		give(t, held)
+		require.True(t, sight(t, b, key).granted())
+		undo(a, true)
+		require.Nil(t, pair(t, addr, key))
+		l := take(t, b, next(a)) // the grant was not for this one
+		release(t, l)
+	})
+	t.Run("meanwhile", func(t *testing.T) {
+		held, a := take(t, giver(t, addr), wish(key)), wish(key)
+		waits(t, b, a)
+		v := sight(t, b, key)
+		give(t, held)
+		require.ErrorIs(t, b.withdraw(t.Context(), v, a), errMoved, "the grant went by unnoticed")
+		undo(a, true)
+		require.Nil(t, pair(t, addr, key))
+	})
+	t.Run("overtaken", func(t *testing.T) {
+		held, a := take(t, giver(t, addr), wish(key)), wish(key)
+		waits(t, b, a)
+		l := held.(*lease)
+		l.backend.lookAt(t.Context(), []*lease{l})
+		grant := l.granting(t.Context())
+		require.NotEmpty(t, grant)
+		undo(a, false)
+		_, err := l.backend.write(t.Context(), grant)
+		require.ErrorIs(t, err, errMoved)
+		undo(a, true)
+		release(t, held)
+		require.Nil(t, pair(t, addr, key))
+	})
+	queued(t, addr, key, 0)
+	require.Nil(t, pair(t, addr, key))
+	require.Empty(t, b.offers)
+}
+
+// An undo that comes late leaves the place of a later acquisition, and its offer.
+func TestUndoBesideALaterOne(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, old := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(old.Key))
+	waits(t, b, old)
+	a := next(old)
+	mustHeld(t, b, a)
+	require.NoError(t, b.Undo(t.Context(), old))
+	give(t, held)
+	require.True(t, sight(t, b, a.Key).heldBy(a.ID))
+	require.NoError(t, b.Undo(t.Context(), a))
+	queued(t, addr, a.Key, 0)
+}
+
+// While a grant to an acquisition that was given up is being undone, the next one
+// of its process leaves it be: the others would not know it for a grant.
+func TestNextOneBeforeTheUndo(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	waits(t, b, a)
+	give(t, held)
+	later := next(a)
+	_, err := b.Acquire(t.Context(), later)
+	var h *lock.HeldError
+	require.ErrorAs(t, err, &h)
+	require.Equal(t, turnWithin, h.For)
+	require.True(t, sight(t, b, a.Key).granted())
+	require.NoError(t, b.Undo(t.Context(), &lock.Acquisition{Key: a.Key, ID: a.ID}))
+	release(t, take(t, b, later))
+}
+
+// A later attempt that makes no offer withdraws the one before: one that has to
+// have a whole lease, or that nobody listens for.
+func TestAttemptWithoutAnOffer(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	s := waits(t, b, a)
+	fixed := next(a)
+	fixed.Fixed = true
+	mustHeld(t, b, fixed)
+	require.False(t, fixed.Pending)
+	require.Equal(t, []line{{name: process(a.ID)}}, sight(t, b, a.Key).queue.lines)
+	mustHeld(t, b, a)
+	require.Equal(t, a.ID, sight(t, b, a.Key).queue.head().id)
+	s.Close()
+	mustHeld(t, b, a)
+	require.Empty(t, sight(t, b, a.Key).queue.head().id)
+	give(t, held)
+	require.Nil(t, pair(t, addr, a.Key))
+	l := take(t, b, fixed)
+	require.Equal(t, long, l.(lock.BriefLease).Term())
+	release(t, l)
+	require.NoError(t, b.Undo(t.Context(), a))
+}
+
+// S15: the undo overtakes the offer, as it does an acquire.
+func TestUndoOvertakesTheOffer(t *testing.T) {
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	b, a := giver(t, n.Addr(addr)), wish(newKey(t))
+	holder := take(t, giver(t, addr), wish(a.Key))
+	release(t, take(t, b, wish(newKey(t)))) // a session
+	doing := &taking{backend: b, acquisition: a, process: process(a.ID)}
+	s, err := b.session(t.Context(), classOf(a.TTL, false))
+	require.NoError(t, err)
+	doing.session = s
+	v, err := b.look(t.Context(), a.Key, s)
+	require.NoError(t, err)
+	late := n.Hold()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, doing.enlist(ctx, v, held()))
+	require.True(t, a.Pending && a.Unanswered)
+	receive(t, late.Arrived())
+	late.Overtake()
+	require.NoError(t, b.Undo(t.Context(), a))
+	late.Deliver()
+	require.Nil(t, pair(t, addr, queueKey(a.Key)), "it came after its undo")
+	give(t, holder)
+}
+
+// An offer that comes when its acquisition has taken the lock would make that look
+// given, to be taken away.
+func TestOfferAfterTheLockWasTaken(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	release(t, take(t, b, wish(newKey(t))))
+	s, err := b.session(t.Context(), classOf(a.TTL, false))
+	require.NoError(t, err)
+	doing := &taking{backend: b, acquisition: a, process: process(a.ID), session: s}
+	v, err := b.look(t.Context(), a.Key, s)
+	require.NoError(t, err)
+	release(t, held)
+	l := take(t, b, a)
+	require.ErrorIs(t, doing.enlist(t.Context(), v, nil), errMoved)
+	require.False(t, sight(t, b, a.Key).granted())
+	release(t, l)
+	require.NoError(t, b.Undo(t.Context(), a))
+}
+
+// G9: a release that gave the lock on and had no answer knows that it has.
+func TestReleaseWhoseAnswerIsLost(t *testing.T) {
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, n.Addr(addr)), wish(a.Key))
+	s := waits(t, b, a)
+	l := held.(*lease)
+	l.backend.lookAt(t.Context(), []*lease{l})
+	n.LoseReplies()
+	released := make(chan error, 1)
+	go func() { released <- held.Release(within(t, soon), 0) }()
+	receive(t, s.C())
+	time.Sleep(50 * time.Millisecond) // the answer may be later
+	n.Heal()
+	require.NoError(t, receive(t, released))
+	given := take(t, b, a)
+	require.True(t, sight(t, b, a.Key).heldBy(a.ID))
+	release(t, given)
+}
+
+// Whoever missed the notice of a grant finds the lock its own when it asks, with
+// the whole of its time.
+func TestMissedNotice(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	waits(t, b, a).Close()
+	give(t, held)
+	require.True(t, sight(t, b, a.Key).granted())
+	l := take(t, b, a)
+	require.Equal(t, long, l.(lock.BriefLease).Term())
+	queued(t, addr, a.Key, 0)
+	release(t, l)
+}
+
+// Leases that are held for a while know who waits, many by one request; those that
+// are over soon cost nothing.
+func TestLookout(t *testing.T) {
+	addr := testserver.Consul(t)
+	c, config := counting()
+	b, a := giver(t, addr, config), wish(newKey(t))
+	held := take(t, b, wish(a.Key))
+	waits(t, giver(t, addr), a)
+	c.take()
+	for range 3 {
+		release(t, take(t, b, wish(newKey(t))))
+	}
+	eventually(t, soon, "it knows who waits", func() bool {
+		_, q, _, _ := held.(*lease).state()
+		return q.head().id == a.ID
+	})
+	eventually(t, soon, "nobody is looked at", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.young) == 0 && !b.looking
+	})
+	require.LessOrEqual(t, c.take()["PUT txn"], 2*3+3)
+	fresh := take(t, b, wish(newKey(t))).(*lease)
+	b.mu.Lock()
+	fresh.began = fresh.began.Add(time.Hour)
+	b.mu.Unlock()
+	c.take()
+	b.lookAround(t.Context())
+	require.Zero(t, c.take()["PUT txn"])
+	release(t, fresh)
+	b.lookAt(t.Context(), []*lease{held.(*lease)})
+	c.take()
+	release(t, held)
+	require.Equal(t, 1, c.take()["PUT txn"], "the release, without a look")
+	require.True(t, sight(t, b, a.Key).granted())
+	require.NoError(t, b.Undo(t.Context(), a))
+}
