@@ -54,7 +54,9 @@ func (b *Backend) offer(k keys, a *lock.Acquisition) string {
 	if s == nil || len(s.topic.waiters) > 1 || s.topic.ear.grants != stands {
 		return ""
 	}
+	delete(l.offers, s.offer.number)
 	l.offered++
+	l.offers[l.offered] = s
 	s.offer = offer{number: l.offered, backend: b, keys: k, key: a.Key, id: a.ID, ttl: a.TTL, tokens: a.Tokens, sent: lock.Now()}
 	return fmt.Sprintf("%s %d", l.grants, l.offered)
 }
@@ -107,19 +109,16 @@ func (l *listener) granted(payload string) {
 		}
 		numbers[i] = n
 	}
-	for _, t := range l.topics {
-		for s := range t.waiters {
-			if s.offer.number == 0 || s.offer.number != numbers[0] {
-				continue
-			}
-			o := s.offer
-			g := o.lease(numbers[1], time.Duration(numbers[2])*time.Microsecond)
-			s.offer, s.grant = offer{}, g
-			s.notify()
-			l.done.Go(func() { o.confirm(l.alive, g) })
-			return
-		}
+	s := l.offers[numbers[0]]
+	if s == nil {
+		return
 	}
+	delete(l.offers, numbers[0])
+	o := s.offer
+	g := o.lease(numbers[1], time.Duration(numbers[2])*time.Microsecond)
+	s.offer, s.grant = offer{}, g
+	s.notify()
+	l.done.Go(func() { o.confirm(l.alive, g) })
 }
 
 // lease returns the lease that o was given, when it had stood for age.

@@ -280,3 +280,44 @@ func TestLostNoticeOfAGrant(t *testing.T) {
 	}
 	freeLease(t, l)
 }
+
+// What a process remembers of its offers is gone when they are: replaced by the
+// next attempt, taken up, or given up with the wait.
+func TestOffersAreForgotten(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	remembered := func(want int) {
+		t.Helper()
+		b.listener.mu.Lock()
+		defer b.listener.mu.Unlock()
+		if n := len(b.listener.offers); n != want {
+			t.Errorf("%d offers are remembered, want %d", n, want)
+		}
+	}
+	for _, granted := range []bool{true, false} {
+		key := newKey(t)
+		held, _ := holding(t, addr, key)
+		a := wish(key, 1)
+		s := waits(t, b, a)
+		remembered(1)
+		if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+			t.Fatal(err)
+		}
+		remembered(1)
+		if !granted {
+			s.Close()
+			remembered(0)
+			if err := b.Undo(t.Context(), a); err != nil {
+				t.Error(err)
+			}
+			freeLease(t, held)
+			continue
+		}
+		freeLease(t, held)
+		receive(t, "the notice", s.C())
+		remembered(0)
+		l, _ := grantOf(t, b, a)
+		freeLease(t, l)
+	}
+}

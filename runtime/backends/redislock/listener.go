@@ -43,7 +43,8 @@ type listener struct {
 	grants  string       // the channel on which it hears of them
 
 	mu      sync.Mutex
-	offered uint64
+	offered uint64                   // the number of the last offer
+	offers  map[uint64]*subscription // that have not been taken up
 	topics  map[string]*topic
 	ears    map[string]*ear // by address
 	away    map[string]*retry
@@ -112,7 +113,7 @@ func newListener(ls *lanes) *listener {
 	l := &listener{
 		route: ls.home, at: ls.like, reload: ls.refresh, clustered: ls.cluster() != nil,
 		topics: map[string]*topic{}, ears: map[string]*ear{}, away: map[string]*retry{}, work: make(chan struct{}, 1),
-		grants: newGrantChannel(),
+		grants: newGrantChannel(), offers: map[uint64]*subscription{},
 	}
 	l.alive, l.stop = context.WithCancel(context.Background())
 	return l
@@ -201,6 +202,7 @@ func (s *subscription) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(t.waiters, s)
+	delete(l.offers, s.offer.number)
 	if len(t.waiters) == 0 && l.topics[t.channel] == t {
 		t.idle = time.Now()
 		l.wake()
