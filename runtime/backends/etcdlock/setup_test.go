@@ -234,6 +234,22 @@ func queued(t testing.TB, c *clientv3.Client, key string, n int) {
 	})
 }
 
+// follows waits until b knows that it is in line for key: the server had its place
+// a moment before.
+func follows(t testing.TB, b *Backend, key string) {
+	t.Helper()
+	eventually(t, "a watch", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for id, p := range b.places {
+			if id.key == key && p.watch != nil {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 func contextFor(t testing.TB, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), d)
 }
