@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"testing"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
@@ -157,6 +159,54 @@ func TestSecondLeavesUnwatched(t *testing.T) {
 	l := last.turn()
 	reconnect(t, place.session, p)
 	free(t, l)
+}
+
+// The second before it, which it watches, leaves when it has no watch on the one
+// before it: the answer was lost, with the connection or the caller's patience. Once
+// it has looked again, that end counts for nothing.
+func TestSecondLeavesWhileNextIsUnwatched(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	holder, others := aheadOf(t, root, addr, 2)
+	last := newWaiter(t, newBackend(t, root, addr))
+	place := last.place()
+	place.unwatch(onNext)
+	second := place.on(onSecond)
+	free(t, holder)
+	holder = others[0].turn()
+	eventually(t, soon, "it is told", second.hasGone)
+	for range 3 {
+		last.held(last.a)
+	}
+	free(t, holder)
+	free(t, last.turn())
+}
+
+// Nodes that may not be read are not watched; they are before it all the same.
+func TestUnreadableAhead(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, dir := admin(t, addr), root+"/k"
+	first := newClient(t, newBackend(t, root, addr))
+	held := first.take(first.attempt("k", long)) // so that the directory stands
+	node := func(acl []zk.ACL) string {
+		at, err := conn.CreateProtectedEphemeralSequential(dir+"/lock-", nil, acl)
+		require.NoError(t, err)
+		return at
+	}
+	hidden := zk.DigestACL(zk.PermAll, "somebody", "else")
+	holder, middle, next := node(hidden), node(zk.WorldACL(zk.PermAll)), node(hidden)
+	free(t, held)
+	last := newWaiter(t, newBackend(t, root, addr))
+	require.Equal(t, []string{path.Base(middle)}, waitedFor(last.Backend, dir))
+	for _, at := range []string{next, middle} {
+		require.NoError(t, conn.Delete(at, -1))
+		for range 3 {
+			last.held(last.a)
+		}
+	}
+	require.NoError(t, conn.Delete(holder, -1))
+	free(t, last.take(last.a))
 }
 
 // A try looks no further than to the one before it.

@@ -88,6 +88,7 @@ func (p *place) told(w *watcher) {
 // sees also to what spares it a question then: a watch on itself, if only next is
 // before it, and else one on second. Without these it asks.
 func (p *place) watch(ctx context.Context, next, second string) error {
+	p.keep(next, second)
 	ahead := make(chan error, 1)
 	switch {
 	case !p.stays():
@@ -110,6 +111,20 @@ func (p *place) watch(ctx context.Context, next, second string) error {
 		p.seen = time.Now()
 	}
 	return err
+}
+
+// keep ends the watches on all but next and second. Those that are watched are
+// those by whom our rank was counted: the end of one that had gone before would
+// count a second time.
+func (p *place) keep(next, second string) {
+	b := p.session.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for s, name := range map[sight]string{onNext: next, onSecond: second} {
+		if w := p.sees[s]; w != nil && w.path != path.Join(p.dir, name) {
+			p.drop(s)
+		}
+	}
 }
 
 // attend has the end of our own node told to us. It is then known which
