@@ -116,7 +116,7 @@ func (b *Backend) learn(ctx context.Context) (*limits, error) {
 
 // ask finds out by a session that is too short.
 func (b *Backend) ask(lim *limits) {
-	ctx, cancel := context.WithTimeout(context.Background(), askFor)
+	ctx, cancel := context.WithTimeout(b.asking, askFor)
 	defer cancel()
 	granted, failed := make(chan grant, 1), make(chan error, 1)
 	w := b.newWire(ctx, askFor, func(g grant) { offer(granted, g) }, func(err error) { offer(failed, err) })

@@ -356,3 +356,19 @@ func TestAuthentication(t *testing.T) {
 		require.Less(t, time.Since(begin), 2*second)
 	}
 }
+
+// Close does not wait for a server that has not said yet what sessions it grants.
+func TestCloseBeforeTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	p := faultproxy.NewZooKeeper(t, testserver.ZooKeeper(t))
+	p.Hole(faultproxy.Requests)
+	b := New([]string{p.Addr()}, Options{Root: newRoot(t)})
+	c := newClient(t, b)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := c.Acquire(ctx, c.attempt("k", long))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	begin := time.Now()
+	require.NoError(t, b.Close())
+	require.Less(t, time.Since(begin), 2*time.Second)
+}

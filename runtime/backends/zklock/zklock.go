@@ -73,8 +73,10 @@ type Backend struct {
 
 	renewing chan struct{} // bounds the renewals under way
 
-	users atomic.Int64   // Lockers that attached and did not close
-	work  sync.WaitGroup // every goroutine
+	users  atomic.Int64   // Lockers that attached and did not close
+	work   sync.WaitGroup // every goroutine
+	asking context.Context
+	cancel context.CancelFunc // of asking
 
 	mu            sync.Mutex
 	closed        bool
@@ -114,6 +116,7 @@ func New(servers []string, options ...Options) *Backend {
 		calm:          map[string]int32{},
 		renewing:      make(chan struct{}, renewAtOnce),
 	}
+	b.asking, b.cancel = context.WithCancel(context.Background())
 	if b.root == "" {
 		b.root = DefaultRoot
 	}
@@ -144,6 +147,7 @@ func (b *Backend) Close() error {
 		all = append(all, s)
 	}
 	b.mu.Unlock()
+	b.cancel()
 	for _, s := range all {
 		s.giveUp(lock.ErrClosed)
 		s.end(errRetired)
