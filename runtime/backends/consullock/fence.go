@@ -28,8 +28,8 @@ type attempts struct {
 const (
 	// straggler is for how long an acquisition that was undone is remembered here.
 	straggler = time.Minute
-	// manyAttempts is how many acquisitions are remembered before old ones go.
-	manyAttempts = 1000
+	// manyMemories is how many things are remembered before old ones go.
+	manyMemories = 1000
 )
 
 // unanswered notes that an attempt of a on s has no answer.
@@ -46,25 +46,46 @@ func (b *Backend) unanswered(a *lock.Acquisition, s *session) {
 	at.sessions[s], at.since = true, time.Now()
 }
 
-// purge drops acquisitions that were undone a while ago. b is locked.
+// purge drops what is remembered of acquisitions that were undone a while ago, or
+// of which nobody has spoken for so long that their sessions were retired, and of
+// turns. b is locked.
 func (b *Backend) purge() {
-	if len(b.attempts) < manyAttempts {
+	if len(b.attempts)+len(b.offers)+len(b.turns) < manyMemories {
 		return
 	}
 	for id, at := range b.attempts {
-		if at.undone && time.Since(at.since) > straggler {
+		longest := time.Duration(0)
+		for s := range at.sessions {
+			longest = max(longest, s.ttl)
+		}
+		if age := time.Since(at.since); age > straggler+4*longest && (at.undone || longest > 0) {
 			delete(b.attempts, id)
+		}
+	}
+	for id, o := range b.offers {
+		if o.age() > straggler+4*o.session.ttl {
+			delete(b.offers, id)
+		}
+	}
+	for key, t := range b.turns {
+		if time.Since(t.since) > straggler {
+			delete(b.turns, key)
 		}
 	}
 }
 
-// abandoned reports whether some attempt on s has neither an answer nor been
-// undone since long ago: whoever was to undo it has given up.
+// abandoned reports whether some attempt on s, or an offer of it, has neither an
+// answer nor been undone since long ago: whoever was to undo it has given up.
 func (b *Backend) abandoned(s *session) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, at := range b.attempts {
 		if at.sessions[s] && time.Since(at.since) > 2*s.ttl {
+			return true
+		}
+	}
+	for _, o := range b.offers {
+		if o.session == s && o.age() > 2*s.ttl {
 			return true
 		}
 	}

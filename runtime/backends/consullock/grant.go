@@ -62,6 +62,9 @@ type offer struct {
 	after   uint64       // nor at this index
 }
 
+// age is how long it is since somebody looked whether it was taken up.
+func (o *offer) age() time.Duration { return -o.since.Left() }
+
 // line returns what the acquisition has to say in the queue. It offers to be given
 // the lock on s if that lasts, and if somebody listens, or will after the first
 // attempt.
@@ -84,14 +87,30 @@ func (t *taking) line(ctx context.Context, s *session) line {
 func (b *Backend) offered(a *lock.Acquisition, s *session, v *seen) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.purge()
 	b.offers[a.ID] = &offer{session: s, since: v.asked, after: max(v.index(), v.queue.index)}
 }
 
-// notYet notes that the lock was not given to the acquisition when v was seen.
+// placed notes that what a offers is at the server, since index: a grant that is
+// told late, of before, was to a line of it that was taken out since.
+func (b *Backend) placed(a *lock.Acquisition, index uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if o := b.offers[a.ID]; o != nil {
+		o.after = max(o.after, index)
+	}
+}
+
+// notYet notes that the lock was not given to the acquisition when v was seen; nor
+// can it be, by its line, if that is not there.
 func (b *Backend) notYet(id string, v *seen) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if o := b.offers[id]; o != nil {
+	switch o := b.offers[id]; {
+	case o == nil:
+	case v.queue.place(process(id)) < 0:
+		delete(b.offers, id)
+	default:
 		o.since, o.after = v.asked, max(o.after, v.index(), v.queue.index)
 	}
 }
@@ -120,12 +139,13 @@ func (t *taking) claim() *lease {
 	// what has gone by.
 	until := o.since.Add(limit).Add(o.since.Left() / 100)
 	s.mu.Lock()
+	over := s.over
 	if s.deadline.Left() < until.Left() {
 		until = s.deadline
 	}
 	s.mu.Unlock()
 	left := until.Left()
-	if left < limit/2 {
+	if over || left < limit/2 {
 		return nil
 	}
 	b.noOffer(a.ID)
@@ -260,12 +280,16 @@ func (b *Backend) confirm(ctx context.Context, v *seen, lines []line) error {
 
 // withdraw undoes what was seen of an acquisition: its lock is freed, and its
 // offer goes; with the place, if a.Queue says so, unless that is of a later one.
+// The lock goes with the place also if it was given to an earlier one of them:
+// without the line it would look as if somebody had confirmed that.
 func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) error {
+	held := v.heldBy(a.ID)
 	lines := slices.Clone(v.queue.lines)
 	if at := v.queue.place(process(a.ID)); at >= 0 {
 		switch l := lines[at]; {
 		case a.Queue && !later(l.id, a.ID):
 			lines = slices.Delete(lines, at, at+1)
+			held = held || at == 0 && v.granted()
 		case l.id == a.ID:
 			lines[at] = line{name: l.name}
 		}
@@ -276,7 +300,7 @@ func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) er
 		t = v.queue.becoming(v.key, lines)
 	}
 	switch {
-	case v.heldBy(a.ID):
+	case held:
 		t = append(t, freeing(v.pair, v.pair.CreateIndex == v.pair.ModifyIndex)...)
 	case left:
 		return nil

@@ -238,7 +238,8 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 }
 
 // free frees the lock once. The first time, the next in line may have it; should
-// that fail for any reason but the silence of the server, it is simply left.
+// the queue have changed since it was seen, or that one's session have ended, it is
+// simply left.
 func (l *lease) free(ctx context.Context, first bool) error {
 	if first {
 		if t := l.granting(ctx); t != nil {

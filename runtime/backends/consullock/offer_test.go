@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -82,6 +83,92 @@ func TestUndoBesideALaterOne(t *testing.T) {
 	require.True(t, sight(t, b, a.Key).heldBy(a.ID))
 	require.NoError(t, b.Undo(t.Context(), a))
 	queued(t, addr, a.Key, 0)
+}
+
+// A place is given up together with a grant to an acquisition that used it before,
+// whose own undo never came: the line alone tells the others that nobody has begun.
+func TestUndoWithAnEarlierGrant(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, lost := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(lost.Key))
+	waits(t, b, lost)
+	give(t, held)
+	require.True(t, sight(t, b, lost.Key).heldBy(lost.ID))
+	later := next(lost)
+	mustHeld(t, b, later)
+	require.NoError(t, b.Undo(t.Context(), &lock.Acquisition{Key: later.Key, ID: later.ID, Queue: true}))
+	queued(t, addr, lost.Key, 0)
+	require.Nil(t, pair(t, addr, lost.Key))
+}
+
+// An offer that nobody has looked after for long is not kept alive by its session.
+func TestOfferThatWasAbandoned(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	waits(t, b, a)
+	b.mu.Lock()
+	o := b.offers[a.ID]
+	b.mu.Unlock()
+	require.False(t, b.abandoned(o.session))
+	b.mu.Lock()
+	o.since = o.since.Add(-2 * o.session.ttl)
+	b.mu.Unlock()
+	require.True(t, b.abandoned(o.session))
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.False(t, b.abandoned(o.session))
+	release(t, held)
+}
+
+// An offer counts from when its line was written: neither a grant to an earlier one
+// nor one to a line that is gone is begun by, however late one hears of it.
+func TestGrantToAnEarlierLine(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, other, a := giver(t, addr), giver(t, addr), wish(newKey(t))
+	held := take(t, other, wish(a.Key))
+	s := waits(t, b, a)
+	give(t, held)
+	receive(t, s.C())
+	b.mu.Lock()
+	w := b.watches[a.Key]
+	past := w.pair
+	b.mu.Unlock()
+	late := func() *lease {
+		b.mu.Lock()
+		w.pair = past
+		b.mu.Unlock()
+		return (&taking{backend: b, acquisition: a, process: process(a.ID)}).claim()
+	}
+	require.NoError(t, other.pass(t.Context(), sight(t, other, a.Key)))
+	b.notYet(a.ID, sight(t, b, a.Key)) // neither the lock nor a queue is there
+	require.Nil(t, late())
+
+	v := sight(t, b, a.Key)
+	doing := &taking{backend: b, acquisition: a, process: process(a.ID)}
+	var err error
+	doing.session, err = b.session(t.Context(), classOf(a.TTL, false))
+	require.NoError(t, err)
+	require.ErrorIs(t, doing.enlist(t.Context(), v, errMoved), errMoved)
+	queued(t, addr, a.Key, 1)
+	require.Nil(t, late())
+	require.NoError(t, b.Undo(t.Context(), a))
+}
+
+// One whose session has ended has nothing, though the grant was told.
+func TestGrantOnASessionThatEnded(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	s := waits(t, b, a)
+	give(t, held)
+	receive(t, s.C())
+	b.mu.Lock()
+	o := b.offers[a.ID]
+	b.mu.Unlock()
+	o.session.end()
+	require.Nil(t, (&taking{backend: b, acquisition: a, process: process(a.ID)}).claim())
+	eventually(t, soon, "the session takes its lock along", func() bool { return pair(t, addr, a.Key) == nil })
+	release(t, take(t, b, a))
 }
 
 // While a grant to an acquisition that was given up is being undone, the next one
@@ -245,4 +332,27 @@ func TestLookout(t *testing.T) {
 	require.Equal(t, 1, c.take()["PUT txn"], "the release, without a look")
 	require.True(t, sight(t, b, a.Key).granted())
 	require.NoError(t, b.Undo(t.Context(), a))
+}
+
+// What nobody will ask for any more goes when there is much of it, and no sooner
+// than an attempt may still arrive.
+func TestOldMemoriesGo(t *testing.T) {
+	t.Parallel()
+	s := &session{ttl: time.Second}
+	past := time.Now().Add(-straggler - 5*s.ttl)
+	since := lock.Now().Add(-straggler - 5*s.ttl)
+	b := &Backend{attempts: map[string]*attempts{}, offers: map[string]*offer{}, turns: map[string]turn{}}
+	for i := range manyMemories / 4 {
+		old, young := fmt.Sprint("old", i), fmt.Sprint("young", i)
+		b.attempts[old] = &attempts{since: past, undone: i%2 == 0, sessions: map[*session]bool{s: true}}
+		b.attempts[young] = &attempts{since: time.Now(), undone: true}
+		b.offers[old], b.offers[young] = &offer{session: s, since: since}, &offer{session: s, since: lock.Now()}
+		b.turns[old], b.turns[young] = turn{since: past}, turn{since: time.Now()}
+		if i == 0 {
+			b.purge()
+			require.Len(t, b.turns, 2)
+		}
+	}
+	b.purge()
+	require.Equal(t, []int{manyMemories / 4, manyMemories / 4, manyMemories / 4}, []int{len(b.attempts), len(b.offers), len(b.turns)})
 }

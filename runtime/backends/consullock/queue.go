@@ -150,7 +150,8 @@ func (t *taking) enlist(ctx context.Context, v *seen, answer error) error {
 
 // place writes the queue. It is locked by the session of whoever begins it, and
 // goes with it: a queue is no heirloom, those that wait stand in it again when
-// they try next. It is conditional on the lock too: that may have gone to the one
+// they try next. While Consul's lock-delay keeps the key from other sessions after
+// that, a queue belongs to nobody, and stays until it is empty. It is conditional on the lock too: that may have gone to the one
 // whose line is replaced; and a line that comes late, after its acquisition has
 // taken the lock, would look as if the lock had been given to it.
 func (t *taking) place(ctx context.Context, v *seen, lines []line, mine line, answer error) error {
@@ -169,8 +170,15 @@ func (t *taking) place(ctx context.Context, v *seen, lines []line, mine line, an
 	} else {
 		txn = append(txn, kv(api.KVSet, pair))
 	}
-	_, err := b.write(ctx, txn)
+	written, err := b.write(ctx, txn)
+	if errors.Is(err, errDelayed) {
+		pair.Session = ""
+		txn[len(txn)-1] = kv(api.KVSet, pair)
+		written, err = b.write(ctx, txn)
+	}
 	switch {
+	case err == nil && written != nil && mine.id != "":
+		b.placed(a, written.ModifyIndex)
 	case errors.Is(err, errMoved):
 		return err
 	case errors.Is(err, errNoAnswer) && mine.id != "":
@@ -200,6 +208,7 @@ func (b *Backend) overdue(v *seen) (left time.Duration, over bool) {
 		if w := b.watches[v.key]; w != nil && w.pair != nil && w.pair.ModifyIndex == t.index {
 			t.since = w.since
 		}
+		b.purge()
 		b.turns[v.key] = t
 	}
 	limit := turnLimit

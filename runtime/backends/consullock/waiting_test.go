@@ -80,6 +80,29 @@ func TestQueueGoesWithItsSession(t *testing.T) {
 	release(t, first)
 }
 
+// While lock-delay keeps the queue's key after that, those that wait stand in it all
+// the same, take turns, and leave nothing.
+func TestQueueUnderLockDelay(t *testing.T) {
+	addr := testserver.Consul(t)
+	holder, key := plain(t, addr), newKey(t)
+	first := take(t, holder, attempt(key))
+	began := New(newClient(t, addr), Options{LockDelay: time.Minute})
+	a := attempt(key)
+	a.Queue = true
+	mustHeld(t, began, a)
+	queued(t, addr, key, 1)
+	require.NoError(t, began.Close())
+	queued(t, addr, key, 0)
+
+	b, next := newBackend(t, addr), wish(key)
+	mustHeld(t, b, next)
+	queued(t, addr, key, 1)
+	release(t, first)
+	mustHeld(t, holder, attempt(key)) // it is the other's turn
+	release(t, take(t, b, next))
+	require.Nil(t, pair(t, addr, queueKey(key)))
+}
+
 // Keys that hold an encoded space or two dots are refused by /v1/kv; their
 // waiters hear of a release all the same.
 func TestWakeUpOfKeysThatAreRefused(t *testing.T) {
