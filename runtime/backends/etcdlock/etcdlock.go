@@ -100,6 +100,7 @@ func (b *Backend) Close() error {
 			s.end(errClosed)
 		}
 		b.work.Wait()
+		b.patience.rest()
 	})
 	return nil
 }

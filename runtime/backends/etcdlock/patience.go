@@ -22,7 +22,7 @@ type pending struct {
 }
 
 // looks is how often attempts are looked at in the time that one may take, which
-// is exceeded by that part of it at most.
+// is exceeded by that part of it at most, or by a millisecond.
 const looks = 8
 
 // begin has cancel called when limit is over, or soon after, unless end comes first.
@@ -47,6 +47,16 @@ func (p *patience) end(a *pending) bool {
 	defer p.mu.Unlock()
 	delete(p.attempts, a)
 	return a.cancel == nil
+}
+
+// rest stops the timer, unless attempts are under way.
+func (p *patience) rest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.timer != nil && len(p.attempts) == 0 {
+		p.timer.Stop()
+		p.timer = nil
+	}
 }
 
 func (p *patience) look(every time.Duration) {

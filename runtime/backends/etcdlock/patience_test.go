@@ -5,6 +5,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 )
 
 // An attempt is ended when its time is over, within an eighth of it; one that has
@@ -38,8 +43,36 @@ func TestPatience(t *testing.T) {
 		defer cancelAgain()
 		third := p.begin(time.Second, cancelAgain)
 		<-again.Done()
-		if !p.end(third) {
+		p.rest() // while one is under way
+		if p.timer == nil || !p.end(third) {
 			t.Error("none is ended after an idle time")
 		}
+		p.rest()
+		if p.timer != nil {
+			t.Error("the timer outlives its rest")
+		}
 	})
+}
+
+// An attempt that is ended for its time has no answer; one that was refused at that
+// very moment has.
+func TestRefusedAtTheLastMoment(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[error]outcome{
+		rpctypes.ErrGRPCPermissionDenied:                refused,
+		status.FromContextError(context.Canceled).Err(): unanswered,
+	} {
+		b := &Backend{options: Options{AttemptTimeout: 10 * time.Millisecond}}
+		b.closed, b.shut = context.WithCancel(t.Context())
+		var to peer.Peer
+		err := b.attempt(t.Context(), func(ctx context.Context, _ ...grpc.CallOption) error {
+			<-ctx.Done()
+			return answer
+		}, &to)
+		if got := judge(err, true); got != want {
+			t.Errorf("%v is judged %v, want %v", err, got, want)
+		}
+		b.shut()
+		b.patience.rest()
+	}
 }

@@ -83,7 +83,7 @@ func (b *Backend) attempt(ctx context.Context, call func(context.Context, ...grp
 	defer cancel()
 	a := b.patience.begin(b.options.AttemptTimeout, cancel)
 	err := rpctypes.Error(call(ctx, grpc.Peer(to)))
-	if b.patience.end(a) && err != nil {
+	if b.patience.end(a) && status.Code(err) == codes.Canceled { // by us, and not refused at that moment
 		err = status.Errorf(codes.DeadlineExceeded, "no answer within %v: %v", b.options.AttemptTimeout, err)
 	}
 	return err
