@@ -75,7 +75,7 @@ func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
 	if next.err != nil {
 		t.Fatal(next.err)
 	}
-	command(t, server, "PEXPIRE", key, "1") // the lease runs out while others wait
+	command(t, server, "PEXPIRE", key, "0") // the lease runs out while others wait, before its renewal
 	third := start(t.Context(), one, ttl(lease), key)
 	got := receive(t, "the holder after that", third)
 	if got.err != nil {

@@ -24,7 +24,7 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 	addr := stub(t, func(args []string) string {
 		switch n := rand.IntN(400); {
 		case args[0] == "info":
-			return answerOf("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n")
+			return answerOf(wholeServer)
 		case args[0] == "evalsha" && n < 20:
 			unknown.Add(1)
 			return "-NOSCRIPT No matching script.\r\n"

@@ -37,6 +37,8 @@ type lane struct {
 	links   []*link // free or in use
 	beat    chan struct{}
 
+	single atomic.Bool // the server has all keys, by what it said last
+
 	used   time.Time // when it was asked for last, in a Cluster; under the lanes' mutex
 	outage outage    // likewise
 
@@ -90,7 +92,9 @@ var (
 func newLane(client *redis.Client, wary bool) *lane {
 	l := &lane{client: client}
 	for range laneWidth {
-		l.links = append(l.links, newLink(client, wary))
+		s := newLink(client, wary)
+		s.lane = &l.single
+		l.links = append(l.links, s)
 	}
 	l.free = append(l.free, l.links...)
 	return l

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,6 +40,8 @@ type link struct {
 	examined bool          // it was asked about itself
 	unfit    error         // it may evict locks
 	single   bool          // it is one server that has all keys, as far as it says
+	lane     *atomic.Bool  // the same, for who does not know the connection
+	mute     bool          // the last connection was lost for the question
 	probed   bool          // it lets us give locks an expiry
 	replies  replies
 	out      []byte
@@ -54,7 +57,7 @@ func newLink(client *redis.Client, wary bool) *link {
 	o := *client.Options()
 	o.PoolSize = 1
 	o.MaxRetries = -1
-	s := &link{options: &o, wary: wary}
+	s := &link{options: &o, wary: wary, lane: new(atomic.Bool)}
 	s.replies.from = s
 	return s
 }
@@ -303,9 +306,7 @@ func (s *link) read(c *call) (err error) {
 
 // fit returns an error if c may not be sent here, and readies it otherwise. A
 // server is asked what it might do to locks before the first is taken on a
-// connection, which may lead elsewhere than the last one did; what it has is freed
-// whatever it answers, and without being asked. Who does not answer may be a proxy
-// to several servers.
+// connection; what it has is freed whatever it answers, and without being asked.
 func (s *link) fit(c *call) error {
 	if !c.script.takes {
 		return nil
@@ -314,20 +315,5 @@ func (s *link) fit(c *call) error {
 	if s.examined {
 		return s.unfit
 	}
-	s.out = appendCommand(s.out[:0], "info", "memory")
-	err := s.flush()
-	var memory reply
-	if err == nil {
-		memory, err = s.reply()
-	}
-	s.out = s.out[:0]
-	if err != nil {
-		return fmt.Errorf("%w: %w: %v", errNotSent, errNoGreeting, err) //nolint:errorlint // it is not c that has no answer
-	}
-	facts := factsOf(memory)
-	s.examined, s.single = true, facts != nil
-	if s.wary {
-		s.unfit = mayEvict(facts)
-	}
-	return s.unfit
+	return s.examine()
 }

@@ -29,11 +29,12 @@
 //
 //	+evalsha +eval +time +exists +hexists +hget +hset +hdel +hlen +set +pttl +pexpire
 //	+incrby +zadd +zrange +zrem +zremrangebyscore +zscore +publish +subscribe +unsubscribe +ping
-//	+pubsub|numsub +info|memory ~seckill:* ~lockgen:* &redisson_lock__channel:* &lockgen:*
+//	+pubsub|numsub +info|memory +info|server ~seckill:* ~lockgen:* &redisson_lock__channel:* &lockgen:*
 //
-// (+info is for the check of the eviction policy, made on each new connection;
-// without it, and without publish, locks work, unchecked and by polling, and those
-// that are taken at the same time take a command each. Without
+// (+info is for the check of the eviction policy, made on each new connection, and
+// for whether one command may be about many locks; without it, and without publish,
+// locks work, unchecked and by polling, and each is taken, renewed and released by a
+// command of its own. Without
 // +hget, +hlen, +pubsub and &lockgen:* a lock that is released goes to the next in
 // line by a round trip more.) A Cluster takes +cluster|slots +asking as well and,
 // for its sharded channels, +spublish +ssubscribe +sunsubscribe; Replicas takes

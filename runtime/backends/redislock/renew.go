@@ -20,8 +20,9 @@ const renewBatch = 100
 const renewRounds = 3
 
 // RenewAll implements [lock.BatchRenewer]: one command for a hundred leases of
-// one server (in a Cluster: of one slot), all commands for a server in one
-// pipeline, on a connection that acquires and releases do not wait for.
+// one server (in a Cluster: of one slot; where keys may be in several places that
+// we do not know: for each lease), all commands for a server in one pipeline, on a
+// connection that acquires and releases do not wait for.
 func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
 	round := &round{backend: b, leases: leases, ttls: ttls, errs: make([]error, len(leases))}
 	for i := range leases {
@@ -83,8 +84,12 @@ func (r *round) run(ctx context.Context) {
 	}
 	pipelines := map[*lane][]*renewal{}
 	for g, members := range groups {
+		most := renewBatch
+		if b.lanes.cluster() == nil && !g.lane.single.Load() {
+			most = 1
+		}
 		for len(members) > 0 {
-			n := min(len(members), renewBatch)
+			n := min(len(members), most)
 			one := newRenewal(members[:n], r.leases, r.ttls)
 			one.asking = g.asking
 			if g.alone > 0 {
@@ -156,6 +161,10 @@ func (r *round) renew(ctx context.Context, l *lane, renewals []*renewal) {
 		}
 		// A slot of which a part has moved answers for a lock by itself.
 		alone := isApart(failure) && one.token == ""
+		if isCrossSlot(failure) && len(one.members) > 1 {
+			l.single.Store(false)
+			alone, passing = true, true
+		}
 		if !passing || to == (route{}) && !alone {
 			continue // until the watchdog tries again
 		}

@@ -11,7 +11,7 @@ var togetherSource string
 
 // togetherScript is what calls that wait at the same time are sent with: one
 // command for all. Not in a Cluster, where a command's keys share a slot, nor to who
-// does not prove to be a server: a proxy may send a command to where its first key is.
+// does not say that it has all keys: see hasAllKeys.
 var togetherScript = newScript("local call = redis.call\n" + askTime +
 	function("acquire", strings.Replace(acquireSource, askTime, "", 1)) +
 	function("release", releaseSource) + togetherSource)
@@ -78,15 +78,17 @@ func appendTogether(b []byte, calls []*call) []byte {
 }
 
 // readTogether reads the answers of calls that were one command. A server that
-// refuses it has done none of them. Where that is for a key that it denies, which
-// may be only one of theirs, or for their slots, each is to go by itself.
+// refuses it has done none of them; that may be for one of their keys, or for their
+// number, so each is to go by itself.
 func (s *link) readTogether(calls []*call) error {
 	refusal, n, err := s.replies.list()
 	switch {
 	case err == nil && refusal.kind == '-':
-		s.single = s.single && !isCrossSlot(refusal.err()) // one node of a Cluster
+		if isCrossSlot(refusal.err()) {
+			s.isSingle(false)
+		}
 		for _, c := range calls {
-			c.reply, c.alone = refusal, !s.single || isDenied(refusal.err())
+			c.reply, c.alone = refusal, !isUnknownScript(refusal.err())
 		}
 		return nil
 	case err == nil && n != len(calls):
@@ -100,7 +102,3 @@ func (s *link) readTogether(calls []*call) error {
 	}
 	return nil
 }
-
-func isDenied(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOPERM") }
-
-func isCrossSlot(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") }

@@ -1,7 +1,7 @@
 -- Acquires and releases many locks in one command: what a server spends on a
 -- command around its script is more than what a lock's own script costs it.
 --
--- acquire and release are the scripts of these names: script.go puts them before
+-- acquire and release are the scripts of these names: together.go puts them before
 -- this one, as functions whose KEYS and ARGV are those of one lock.
 --
 -- KEYS    of all, one after the other
@@ -23,7 +23,7 @@ for i = 1, #ARGV[1], 3 do
   end
   key, arg = key + keys, arg + args
   local done, answer = pcall(what == 97 and acquire or release, its, arguments) -- 'a' is 97
-  if not done and type(answer) ~= 'table' then -- before Redis 7
+  if not done and type(answer) ~= 'table' then -- of an error of Lua itself, or before Redis 7
     answer = {err = tostring(answer)}
   end
   answers[#answers + 1] = answer

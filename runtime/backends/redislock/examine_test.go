@@ -1,0 +1,188 @@
+package redislock
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// wholeServer is what a server that has all keys says of itself.
+const wholeServer = "maxmemory:0\r\nmaxmemory_policy:noeviction\r\nredis_mode:standalone\r\nrun_id:5f9c\r\n"
+
+// servers are what the stub says of itself, and whether one command may be about
+// locks that have nothing in common there.
+var servers = map[string]struct {
+	info   string
+	single bool
+}{
+	"one server":                       {answerOf(wholeServer), true},
+	"a proxy that knows no INFO":       {"-ERR unknown command\r\n", false},
+	"a proxy that says little":         {answerOf("redis_mode:standalone\r\nrun_id:5f9c\r\nuptime:7\r\n"), false},
+	"a proxy to several, as Envoy":     {answerOf(strings.Replace(wholeServer, "standalone", "cluster", 1)), false},
+	"a proxy that asks one of several": {answerOf("maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"), false},
+}
+
+// Who is no server that has all keys is sent a command for each lock, to acquire, to
+// renew and to release: a proxy may look at the first key only.
+func TestTogetherOnlyAtOneServer(t *testing.T) {
+	t.Parallel()
+	for name, c := range servers {
+		var together, single atomic.Int64
+		s := linkTo(t, false, func(args []string) string {
+			switch {
+			case args[0] == "info":
+				return c.info
+			case args[1] == togetherScript.hash:
+				together.Add(1)
+				return "*2\r\n:1\r\n:1\r\n"
+			}
+			single.Add(1)
+			return freed
+		})
+		land(t, s, acquireCall(t, "a", newID()))
+		calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
+		land(t, s, calls...)
+		for _, c := range calls {
+			if c.err != nil || c.reply.number != 1 {
+				t.Errorf("%s: %v, %v", name, c.reply, c.err)
+			}
+		}
+		if got := together.Load() == 1; got != c.single || single.Load() == 1 != c.single {
+			t.Errorf("%s: %d commands for several locks and %d for one", name, together.Load(), single.Load())
+		}
+	}
+}
+
+// A proxy that says that it has all keys, and refuses those of several slots, is not
+// asked again on that connection; what it refused goes by itself.
+func TestTogetherRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		refusal  string
+		together int64 // of 3
+	}{
+		{"-CROSSSLOT Keys in request don't hash to the same slot\r\n", 1},
+		{"-ERR 'EVALSHA' command keys must in same slot\r\n", 1},
+		{"-ERR too many keys\r\n", 3},
+	} {
+		var together, single atomic.Int64
+		s := linkTo(t, false, func(args []string) string {
+			switch {
+			case args[0] == "info":
+				return answerOf(wholeServer)
+			case args[1] == togetherScript.hash:
+				together.Add(1)
+				return c.refusal
+			}
+			single.Add(1)
+			return freed
+		})
+		land(t, s, acquireCall(t, "a", newID()))
+		for range 3 {
+			calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
+			land(t, s, land(t, s, calls...)...)
+			for _, c := range calls {
+				if c.err != nil || c.reply.number != 1 {
+					t.Errorf("%v, %v", c.reply, c.err)
+				}
+			}
+		}
+		if together.Load() != c.together || single.Load() != 7 {
+			t.Errorf("%q: %d commands for several locks and %d for one", c.refusal, together.Load(), single.Load())
+		}
+	}
+}
+
+// Leases are renewed by as few commands as locks are taken by.
+func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
+	t.Parallel()
+	servers := maps.Clone(servers)
+	servers["a proxy that refuses"] = servers["one server"]
+	for name, c := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var renewals, leases atomic.Int64
+			addr := stub(t, func(args []string) string {
+				switch {
+				case args[0] == "info":
+					return c.info
+				case args[0] == "evalsha" && args[1] == renewScript.hash:
+					renewals.Add(1)
+					n, _ := strconv.Atoi(args[2])
+					if name == "a proxy that refuses" && n > 2 {
+						return "-ERR 'EVALSHA' command keys must in same slot\r\n"
+					}
+					leases.Add(int64(n / 2))
+					return fmt.Sprintf("*%d\r\n%s", n/2, strings.Repeat(":1\r\n", n/2))
+				case args[0] == "evalsha" && args[1] == renewOneScript.hash:
+					leases.Add(1)
+					return "*1\r\n:1\r\n"
+				case args[0] == "evalsha":
+					return ":4\r\n"
+				case args[0] == "pexpire":
+					return freed
+				}
+				return "-ERR unknown command\r\n"
+			})
+			b := newTestBackend(t, addr)
+			var held []lock.Lease
+			for range 3 {
+				lease, _ := grantOf(t, b, &lock.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Minute, Tokens: 1})
+				held = append(held, lease)
+			}
+			want := []int64{3, 6}
+			switch {
+			case name == "a proxy that refuses":
+				want = []int64{1, 4} // the first time in vain, and then each by its own key
+			case c.single:
+				want = []int64{1, 2}
+			}
+			var sent []int64
+			for range 2 {
+				for i, err := range b.RenewAll(t.Context(), held, []time.Duration{time.Minute, time.Minute, time.Minute}) {
+					if err != nil {
+						t.Errorf("%d: %v", i, err)
+					}
+				}
+				sent = append(sent, renewals.Load())
+			}
+			if !slices.Equal(sent, want) || leases.Load() != 6 {
+				t.Errorf("%d commands after each of two renewals, want %d; %d leases were renewed, want 6", sent, want, leases.Load())
+			}
+		})
+	}
+}
+
+// A proxy that hangs up on INFO is asked no more, where nothing but speed depends on
+// its answer; and is of no use where locks do.
+func TestHangsUpOnInfo(t *testing.T) {
+	t.Parallel()
+	for _, wary := range []bool{true, false} {
+		var asked atomic.Int64
+		addr := stub(t, func(args []string) string {
+			if args[0] == "info" {
+				asked.Add(1)
+				return ""
+			}
+			return freed
+		})
+		b := New(newClient(t, addr), Options{AllowEviction: !wary})
+		t.Cleanup(func() { _ = b.Close() })
+		for range 3 {
+			_, err := b.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: newID(), TTL: time.Minute, Tokens: 1})
+			if wary != (err != nil) {
+				t.Errorf("wary %t: %v", wary, err)
+			}
+		}
+		if n := asked.Load(); !wary && n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+	}
+}
