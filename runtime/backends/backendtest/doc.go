@@ -46,6 +46,12 @@
 // not. A few, which count goroutines, run alone at the end: call Run from a test
 // that is not parallel.
 //
+// # Storm
+//
+// What the checks do not think of, [Storm] may find: Lockers that use few keys at
+// random while faults strike them. [Run] runs that instead where the environment
+// asks for it: LOCKGEN_STORM=1m go test -run Conformance.
+//
 // Run with the race detector: critical sections are guarded by nothing but the
 // lock under test.
 package backendtest

@@ -48,8 +48,14 @@ func behaviours() []behaviour {
 // Call it from a test that is not parallel. It returns when all is done, after
 // a minute or less; what the checks found stands in the output of t, one line
 // for each behaviour, for `go test -v` and for tools that print a table.
+//
+// Where the environment says so, by [StormEnv], it runs a [Storm] instead.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
+	if d, seed, asked := stormAsked(t); asked {
+		Storm(t, h, d, seed)
+		return
+	}
 	h.check(t)
 	s := &suite{h: h.withDefaults(), meter: lagmeter.Start()}
 	defer s.meter.Stop()

@@ -231,7 +231,10 @@ func (w *way) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscrip
 		w.set(func() { w.watched[asked.Key]++ })
 	})
 	if err != nil {
-		return nil, err // whatever stands at the engine ends with its connection
+		if inner != nil { // what stands at the engine ends with its connection
+			(&subscription{Subscription: inner, way: w, key: asked.Key}).Close()
+		}
+		return nil, err
 	}
 	if w.is(leaksWaiters) {
 		go func() { time.Sleep(time.Hour) }()

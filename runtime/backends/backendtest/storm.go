@@ -1,0 +1,322 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// StormEnv is the environment variable that makes [Run] a [Storm]: its length, as
+// time.ParseDuration takes it, and after a comma, if it is to be repeated, its seed.
+const StormEnv = "LOCKGEN_STORM"
+
+const (
+	stormLockers = 4
+	stormWorkers = 3 // of a Locker
+	stormKeys    = 2
+)
+
+// Storm has several Lockers, each as in a process of its own, lock few keys for d,
+// at random: they wait, try, give up, hold on for longer than a lease, leave, and die,
+// while the Faults of the harness strike each of them. It fails if two were ever
+// sure to hold one key, if a later hold has no higher token, if a call does not come
+// back, or if a key is not free when all have gone.
+//
+// The same seed makes the same draws; what comes of them differs each time.
+func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
+	t.Helper()
+	h.check(t)
+	s := &suite{h: h.withDefaults(), meter: lagmeter.Start()}
+	defer s.meter.Stop()
+	st := &storm{trial: newTrial(t, s), seed: seed, stop: make(chan struct{}), claims: map[string][]claim{}}
+	for range stormKeys {
+		st.keys = append(st.keys, st.newKey())
+	}
+	begin := time.Now()
+	var all sync.WaitGroup
+	for i := range stormLockers {
+		all.Go(func() { st.process(i) })
+	}
+	time.Sleep(d)
+	close(st.stop)
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(3 * st.soon()):
+		t.Fatalf("seed %d: not all came back within %v after the storm", seed, 3*st.soon())
+	}
+	st.verify()
+	st.calm()
+	t.Logf("storm %q: seed %d, %v: %d holds, %d failures, %d faults, %d Lockers",
+		h.Name, seed, time.Since(begin).Round(time.Second), st.holds.Load(), st.failures.Load(), st.faults.Load(), st.lockers.Load())
+	if st.holds.Load() == 0 {
+		t.Error("nobody ever held a lock")
+	}
+}
+
+// stormAsked returns what [StormEnv] asks for, if it is set.
+func stormAsked(t testing.TB) (d time.Duration, seed uint64, asked bool) {
+	text := os.Getenv(StormEnv)
+	if text == "" {
+		return 0, 0, false
+	}
+	length, number, repeated := strings.Cut(text, ",")
+	d, err := time.ParseDuration(length)
+	if seed = rand.Uint64N(1 << 32); repeated && err == nil {
+		_, err = fmt.Sscan(number, &seed)
+	}
+	if err != nil {
+		t.Fatalf("backendtest: %s=%q: %v; it must be a duration and perhaps a seed, like 1m or 1m,7", StormEnv, text, err)
+	}
+	return d, seed, true
+}
+
+type storm struct {
+	*trial
+	seed uint64
+	keys []string
+	stop chan struct{}
+
+	holds, failures, faults, lockers atomic.Int64
+
+	mu     sync.Mutex
+	claims map[string][]claim // by key
+}
+
+// claim says that one was sure to hold a key, from the end of its acquire until it
+// asked for the last time and was told so.
+type claim struct {
+	who         string
+	token       uint64
+	from, until time.Time
+}
+
+func (st *storm) ended() bool { return closed(st.stop) }
+
+func (st *storm) random(of ...int) *rand.Rand {
+	n := st.seed
+	for _, i := range of {
+		n = n*1_000_003 + uint64(i)
+	}
+	return rand.New(rand.NewPCG(st.seed, n))
+}
+
+// process is one process after the other: each has a Locker, and leaves after a while.
+func (st *storm) process(i int) {
+	for life := 0; !st.ended(); life++ {
+		rng := st.random(i, life)
+		var b lock.Backend
+		var faults Faults
+		if st.h.OpenFaulty != nil {
+			b, faults = st.h.OpenFaulty(st.T)
+		} else {
+			b = st.h.Open(st.T)
+		}
+		st.lockers.Add(1)
+		l := lock.New(b, &lock.Options{HandOff: []time.Duration{0, 0, -1, 100 * time.Millisecond}[rng.IntN(4)]})
+		end := make(chan struct{})
+		var working, striking sync.WaitGroup
+		for w := range stormWorkers {
+			working.Go(func() {
+				one := &stormWorker{storm: st, locker: l, rng: st.random(i, life, w), name: fmt.Sprintf("Locker %d.%d", i, life)}
+				for !st.ended() && !closed(end) {
+					one.scene()
+				}
+			})
+		}
+		if faults != nil {
+			striking.Go(func() { st.strike(faults, st.random(i, life, stormWorkers), end) })
+		}
+		st.sleep(between(rng, st.h.TTL, 6*st.h.TTL))
+		close(end)
+		striking.Wait() // and all is healed
+		if dies := faults != nil && rng.IntN(3) == 0; dies {
+			faults.Silence() // for the engine it has died, with its locks and its places
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			_ = l.Close(ctx) // says who still held a lock
+			cancel()
+			working.Wait()
+			st.sleep(between(rng, 0, st.h.TTL))
+			faults.Heal() // now the engine hears that its connections have ended
+			continue
+		}
+		working.Wait()
+		if err := l.Close(st.bounded()); err != nil {
+			st.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// strike lets one fault follow the other, with calm between them.
+func (st *storm) strike(f Faults, rng *rand.Rand, end <-chan struct{}) {
+	defer f.Heal()
+	for !st.ended() && !closed(end) {
+		st.sleep(between(rng, 0, st.h.TTL))
+		lasts := between(rng, st.h.TTL/50, st.h.TTL/2)
+		switch rng.IntN(8) {
+		case 0: // for longer than a lease, or not
+			f.Silence()
+			lasts *= 4
+		case 1, 2, 3: // healing it cuts connections
+			f.Silence()
+			lasts /= 10
+		case 4:
+			f.LoseReplies()
+		default:
+			f.Delay(between(rng, time.Millisecond, st.h.TTL/8))
+		}
+		st.faults.Add(1)
+		st.sleep(lasts)
+		f.Heal()
+	}
+}
+
+// sleep is cut short by the end of the storm.
+func (st *storm) sleep(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-st.stop:
+	}
+}
+
+// stormWorker is one goroutine of a Locker.
+type stormWorker struct {
+	*storm
+	locker *lock.Locker
+	rng    *rand.Rand
+	name   string
+}
+
+// scene is one use of a lock.
+func (w *stormWorker) scene() {
+	p := &lock.Policy{Method: "Storm", TTL: w.h.TTL}
+	key, ttl := w.keys[w.rng.IntN(len(w.keys))], w.h.TTL
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	section := between(w.rng, 0, 8*time.Millisecond)
+	switch n := w.rng.IntN(100); {
+	case n < 10:
+		p.Try = true
+	case n < 50:
+		p.Wait = between(w.rng, ttl/50, 2*ttl)
+	case n < 90: // given up at some moment: before, while it waits, inside, or releasing
+		after := time.Duration(math.Exp(w.rng.Float64() * math.Log(float64(ttl)/float64(time.Microsecond)))) // in µs
+		defer time.AfterFunc(after*time.Microsecond, cancel).Stop()
+	case n == 90: // renewed
+		p.Wait, section = 2*ttl, between(w.rng, ttl/2, 2*ttl)
+	case n == 91:
+		p.Wait, p.NoRenew, section = 2*ttl, true, between(w.rng, 0, ttl*3/2)
+	case n < 97:
+		p.Wait, p.TTL = 2*ttl, ttl*2
+	default: // must be served in the end
+		p.Wait = 2 * w.soon()
+	}
+	err := w.locker.Do(ctx, p, key, func(ctx context.Context) error {
+		w.hold(ctx, key, section)
+		return nil
+	})
+	switch {
+	case err == nil, errors.Is(err, lock.ErrClosed):
+	case errors.Is(err, lock.ErrNotAcquired), errors.Is(err, lock.ErrUnavailable), errors.Is(err, lock.ErrIndeterminate), errors.Is(err, lock.ErrLost):
+		w.failures.Add(1)
+		time.Sleep(between(w.rng, 0, 4*time.Millisecond)) // failures may follow each other at once
+	default:
+		w.Errorf("seed %d: %s: an error that Do may not have: %v", w.seed, w.name, err)
+	}
+}
+
+// hold is inside the lock for d, and notes for how long it was sure of that.
+func (w *stormWorker) hold(ctx context.Context, key string, d time.Duration) {
+	w.holds.Add(1)
+	now := time.Now()
+	c := claim{who: w.name, from: now, until: now}
+	c.token, _ = lock.Token(ctx)
+	sure := false // not if the lease was over as it came
+	for end := now.Add(d); ; {
+		asked := time.Now()
+		if lock.Check(ctx) != nil {
+			break
+		}
+		c.until, sure = asked, true
+		if w.ended() || !asked.Before(end) {
+			break
+		}
+		time.Sleep(min(between(w.rng, 100*time.Microsecond, 3*time.Millisecond), time.Until(end)))
+	}
+	if !sure {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.claims[key] = append(w.claims[key], c)
+}
+
+// verify looks for claims that overlap, and for tokens that do not rise.
+func (st *storm) verify() {
+	for key, claims := range st.claims {
+		slices.SortFunc(claims, func(a, b claim) int { return a.from.Compare(b.from) })
+		for i := 1; i < len(claims); i++ {
+			a, b := claims[i-1], claims[i]
+			at := func(t time.Time) time.Duration { return t.Sub(claims[0].from).Round(time.Microsecond) }
+			if b.from.Before(a.until) {
+				st.Errorf("seed %d: two held %s: %s from %v until %v with token %d, and %s from %v with token %d",
+					st.seed, key, a.who, at(a.from), at(a.until), a.token, b.who, at(b.from), b.token)
+			}
+			if b.token <= a.token {
+				st.Errorf("seed %d: %s: %s at %v had token %d, and %s at %v after it had %d",
+					st.seed, key, a.who, at(a.from), a.token, b.who, at(b.from), b.token)
+			}
+		}
+	}
+}
+
+// calm sees that all can be had by a newcomer, and that nothing is left.
+func (st *storm) calm() {
+	l := lock.New(st.h.Open(st.T), nil)
+	for _, key := range st.keys {
+		if err := l.Do(st.bounded(), &lock.Policy{TTL: st.h.TTL}, key, func(context.Context) error { return nil }); err != nil {
+			st.Errorf("seed %d: %s can't be had after all have gone: %v", st.seed, key, err)
+		}
+	}
+	if err := l.Close(st.bounded()); err != nil {
+		st.Errorf("Close: %v", err)
+	}
+	if st.h.Leftovers == nil {
+		return
+	}
+	var left []string
+	for end := time.Now().Add(st.soon()); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if left = st.h.Leftovers(st.T, st.h.Key(st.prefix)); len(left) == 0 {
+			return
+		}
+	}
+	st.Errorf("seed %d: left behind: %v", st.seed, left)
+}
+
+func between(rng *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(rng.Int64N(int64(most-least)+1))
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
