@@ -370,3 +370,29 @@ func TestNewRefusesNothing(t *testing.T) {
 	_, _, err := l.Acquire(t.Context(), nil, "k")
 	requireOnly(t, lock.ErrInvalid, err)
 }
+
+// A lease that is to be handed on is longer than the policy's, but not than the
+// engine's longest: who waits has what is to be had.
+func TestLongestLeaseContended(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			if a.TTL > ttl {
+				return nil, fmt.Errorf("%w: too long", lock.ErrInvalid)
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl}, "k")
+		next := make(chan error, 2)
+		for range 2 {
+			go func() {
+				next <- l.Do(t.Context(), &lock.Policy{TTL: ttl}, "k", func(context.Context) error { return nil })
+			}()
+		}
+		synctest.Wait()
+		require.NoError(t, release(held))
+		require.NoError(t, <-next)
+		require.NoError(t, <-next)
+	})
+}

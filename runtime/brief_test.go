@@ -136,6 +136,38 @@ func TestBriefLeaseIsHandedOn(t *testing.T) {
 	}
 }
 
+// A lease that goes from one who did not renew it to one who does is renewed, also
+// if its first look went by meanwhile.
+func TestHandedOnLeaseIsRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := granting{newScripted()}
+		l := newLocker(t, b, &lock.Options{HandOff: 10 * time.Second})
+		holds := make(chan *lock.Hold, 3)
+		line := func(p *lock.Policy) {
+			go func() {
+				_, held, err := l.Acquire(t.Context(), p, "k")
+				require.NoError(t, err)
+				holds <- held
+			}()
+			synctest.Wait()
+		}
+		_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Minute}, "k")
+		line(&lock.Policy{TTL: time.Minute, Max: time.Millisecond})
+		line(&lock.Policy{TTL: time.Minute})
+		require.NoError(t, release(held)) // the next one acquires, with a block of tokens
+		held = <-holds
+		time.Sleep(briefly * 2 / 3)
+		require.Zero(t, b.renewals.Load())
+		acquires := b.acquires.Load()
+		require.NoError(t, release(held))
+		held = <-holds
+		require.Equal(t, acquires, b.acquires.Load(), "it was handed on")
+		time.Sleep(5 * time.Minute)
+		require.NotZero(t, b.renewals.Load())
+		require.NoError(t, release(held))
+	})
+}
+
 // A hold that will not be renewed asks for a whole lease.
 func TestFixedHoldsAskForWholeLeases(t *testing.T) {
 	for _, fixed := range []bool{false, true} {

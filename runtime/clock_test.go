@@ -38,6 +38,26 @@ func TestSuspendEndsTheLease(t *testing.T) {
 	require.NoError(t, release(second))
 }
 
+// Timers stand still while the machine sleeps: the context of a lease that nobody
+// looks at before its end ends soon after all the same.
+func TestSuspendEndsAFixedLeaseSoon(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	l.NoticeSleep(20 * time.Millisecond)
+	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
+	kept, second := acquire(t, t.Context(), l, &lock.Policy{TTL: 24 * time.Hour, NoRenew: true}, "k2")
+	time.Sleep(100 * time.Millisecond) // it has looked at them, and has nothing to do for long
+	lock.Suspend(2 * time.Hour)
+	select {
+	case <-ctx.Done():
+		requireOnly(t, lock.ErrLost, context.Cause(ctx))
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
+	}
+	requireOnly(t, lock.ErrLost, release(held))
+	require.NoError(t, kept.Err())
+	require.NoError(t, release(second))
+}
+
 // S1: no renewal is taken for a success that was sent before the machine slept
 // and answered after.
 func TestSuspendDuringARenewal(t *testing.T) {

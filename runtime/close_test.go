@@ -81,6 +81,27 @@ func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
 	})
 }
 
+// A second Close whose context ends has the first, which would wait for ever, take
+// away what is held; one after that has nothing to say.
+func TestCloseIsHurried(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := lock.New(newScripted(), nil)
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		first := make(chan error, 1)
+		go func() { first <- l.Close(context.Background()) }()
+		synctest.Wait()
+		bounded, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		begin := time.Now()
+		require.ErrorIs(t, l.Close(bounded), context.DeadlineExceeded)
+		require.Equal(t, 5*time.Second, time.Since(begin))
+		require.ErrorIs(t, <-first, context.DeadlineExceeded)
+		<-ctx.Done()
+		requireOnly(t, lock.ErrLost, release(held))
+		require.NoError(t, l.Close(t.Context()))
+	})
+}
+
 // Waiters get ErrClosed at once: those in line here, the one that competes at
 // the engine, and those in line behind that.
 func TestCloseWakesWaiters(t *testing.T) {

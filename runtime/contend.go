@@ -77,6 +77,11 @@ func (c *contender) run() (Lease, error) {
 		return nil, errHeld
 	}
 	lease, err := c.entry.backend.Acquire(ctx, &c.acquisition)
+	if ttl := c.policy.ttl(); c.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
+		// More than the engine's longest lease: then one that is not handed on.
+		c.acquisition.TTL, c.acquisition.Tokens = ttl, 1
+		lease, err = c.entry.backend.Acquire(ctx, &c.acquisition)
+	}
 	if c.policy.Try || !isHeld(err) {
 		return lease, err
 	}

@@ -116,6 +116,7 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 		}
 		// The lease was lost between the grant and this goroutine's waking.
 		// Nothing has run under it: begin again.
+		h.giveBack()
 	}
 }
 
@@ -172,6 +173,7 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	e.shard.mu.Lock()
 	if e.holder != h { // lost meanwhile, as h.lost says: the entry is no longer h's
 		e.shard.mu.Unlock()
+		h.giveBack()
 		return nil
 	}
 	lease := e.lease
@@ -179,7 +181,11 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 		e.remove(w)
 		e.give(w.hold, lease, now)
 		w.hold.handed = true
+		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
 		e.shard.mu.Unlock()
+		if renews {
+			l.watchdog.hasten(lease, max(lease.renewalIn(), 0))
+		}
 		w.turn <- granted
 		return nil
 	}

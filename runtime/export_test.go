@@ -34,6 +34,10 @@ func (l *Locker) NextLook() time.Time {
 	return l.watchdog.next
 }
 
+// NoticeSleep has l's watchdog notice within d that the machine slept. To be
+// called before the first lock.
+func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.awake = d }
+
 // Waiting returns how many goroutines are in line for key.
 func (l *Locker) Waiting(key string) int {
 	id := entryID{key: key}

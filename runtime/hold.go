@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -201,9 +200,15 @@ func (h *Hold) Release(errp *error) {
 		h.method.end(errReturned)
 		ctx := newReleaseContext(h.caller) // the bound is for all of them together
 		defer ctx.finish()
-		for _, one := range slices.Backward(h.rest) {
-			one.releaseOne(ctx, errp)
-		}
+		releaseAll(ctx, h.rest, errp)
+	}
+}
+
+// releaseAll releases the last one first, and all of them also if an Observer panics.
+func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
+	if last := len(rest) - 1; last >= 0 {
+		defer releaseAll(ctx, rest[:last], errp)
+		rest[last].releaseOne(ctx, errp)
 	}
 }
 
@@ -251,10 +256,7 @@ func (h *Hold) release(ctx context.Context) error {
 		hold.locker.lose(hold.lease, errLeaseOver)
 	}
 	if cause := hold.lostCause(); cause != nil {
-		if !errors.Is(cause, errNotOwner) {
-			// The engine may still hold what we have given up: the margin.
-			hold.locker.discard(hold.lease)
-		}
+		hold.giveBack()
 		return hold.fail("release", cause)
 	}
 	err := hold.locker.pass(ctx, hold, now)
@@ -268,6 +270,14 @@ func (h *Hold) release(ctx context.Context) error {
 	}
 	hold.observe(Released, now.Sub(hold.began), err)
 	return nil
+}
+
+// giveBack frees at the engine what it may still have of the lease of h, which is
+// lost: the margin of the deadline, or what a renewal that had no answer has added.
+func (h *hold) giveBack() {
+	if !errors.Is(h.lostCause(), errNotOwner) {
+		h.locker.discard(h.lease)
+	}
 }
 
 func isLost(err error) bool { return errors.Is(err, ErrLost) }

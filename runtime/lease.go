@@ -127,8 +127,8 @@ func (l *Locker) lose(lk *leased, cause error) bool {
 	e.shard.mu.Unlock()
 	l.watchdog.remove(lk)
 	h.endLost(cause)
+	l.next(e) // whatever the Observer does
 	h.observe(Lost, time.Since(h.began), h.fail("hold", cause))
-	l.next(e)
 	return true
 }
 

@@ -50,8 +50,12 @@ type Locker struct {
 	seized  atomic.Bool   // Close has waited long enough: nothing is held any more
 	closing chan struct{} // closed by Close: whoever competes at a backend gives up
 	idle    chan struct{} // closed when active is 0 after closing
-	once    sync.Once
 	gone    sync.Once
+
+	hurried  context.Context // ends when a second Close has no more time
+	hurry    context.CancelCauseFunc
+	shut     chan struct{} // closed when Close is done
+	closeErr error         // read it then
 }
 
 // New returns a Locker whose locks live at b. It does no I/O; an engine that
@@ -70,7 +74,9 @@ func New(b Backend, opts *Options) *Locker {
 		observer: opts.Observer,
 		closing:  make(chan struct{}),
 		idle:     make(chan struct{}),
+		shut:     make(chan struct{}),
 	}
+	l.hurried, l.hurry = context.WithCancelCause(context.Background())
 	if l.handOff == 0 {
 		l.handOff = DefaultHandOff
 	}
@@ -116,7 +122,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 			l.leave()
 			return ctx, nil, l.reject(p, key, called, err)
 		}
-		l.observeEntry(Reentered, p, f.hold, called)
+		l.observeReentry(held, p, called)
 		return held.ctx, held, nil
 	}
 	h, err := l.take(ctx, p, key, l.waitEnd(p))
@@ -192,14 +198,27 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 // all holds are released or ctx ends, takes away the locks that are then left
 // (their methods get [ErrLost]), and frees the backends. After it no goroutine,
 // timer or subscription of the Locker lives. Its error says that ctx ended
-// first. A second call does nothing.
-func (l *Locker) Close(ctx context.Context) (err error) {
-	l.once.Do(func() { err = l.close(ctx) })
-	return err
+// first, or what a backend's Close had to say. A second call waits for the first and
+// returns nil; once its own ctx ends, the first waits no longer, and both return why.
+func (l *Locker) Close(ctx context.Context) error {
+	if l.closed.Swap(true) {
+		select {
+		case <-l.shut:
+			return nil
+		case <-ctx.Done():
+			l.hurry(ctx.Err())
+			<-l.shut
+			return l.closeErr
+		}
+	}
+	defer close(l.shut)
+	l.closeErr = l.close(ctx)
+	return l.closeErr
 }
 
 func (l *Locker) close(ctx context.Context) error {
-	l.closed.Store(true)
+	ctx, stop := either(ctx, l.hurried)
+	defer stop()
 	close(l.closing)
 	l.shutOut()
 	l.active.Add(1) // so that leave sees the last one go
@@ -209,7 +228,11 @@ func (l *Locker) close(ctx context.Context) error {
 	case <-l.idle:
 	case <-ctx.Done():
 		if n := l.active.Load(); n > 0 {
-			err = &Error{Op: "close", Err: fmt.Errorf("%d locks were still held: %w", n, ctx.Err())}
+			ended := ctx.Err()
+			if hurried := context.Cause(l.hurried); hurried != nil {
+				ended = hurried
+			}
+			err = &Error{Op: "close", Err: fmt.Errorf("%d locks were still held: %w", n, ended)}
 		}
 		l.seizeAll()
 	}
@@ -220,6 +243,16 @@ func (l *Locker) close(ctx context.Context) error {
 	}
 	l.watchdog.wait() // renewals under way end with their connections
 	return err
+}
+
+// either returns ctx, which ends when other does as well.
+func either(ctx, other context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(context.Cause(other)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // admit lets an acquire in: it is right in itself, and the Locker is open, or

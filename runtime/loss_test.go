@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -214,4 +215,45 @@ func TestLostLeaseIsGivenBack(t *testing.T) {
 		<-done
 		require.EqualValues(t, 2, b.releases.Load())
 	})
+}
+
+// What was lost before the one that it was handed to has woken is given back: the
+// engine may have more of it than we know, by a renewal that had no answer.
+func TestLostBeforeItWakes(t *testing.T) {
+	for i := range 20 {
+		gaveUp := i > 0 // it hears of both, and of either first
+		bubble(t, func(t *testing.T) {
+			b := &telling{scripted: newScripted()}
+			l := newLocker(t, b, nil)
+			_, held := acquire(t, t.Context(), l, nil, "k")
+			type end struct {
+				held *lock.Hold
+				err  error
+			}
+			ended := make(chan end, 2)
+			ctx, cancel := context.WithCancel(t.Context())
+			for _, ctx := range []context.Context{t.Context(), ctx} {
+				go func() {
+					_, held, err := l.Acquire(ctx, nil, "k")
+					ended <- end{held, err}
+				}()
+				synctest.Wait()
+			}
+			require.NoError(t, release(held))
+			held = (<-ended).held // with a block of tokens, because another waits
+			before := b.releases.Load()
+			require.NoError(t, release(held))
+			if gaveUp {
+				cancel()
+			}
+			b.last().shorten(time.Hour) // no other goroutine has run since
+			last := <-ended
+			synctest.Wait()
+			require.EqualValues(t, 1, b.releases.Load()-before)
+			if last.err == nil {
+				require.NoError(t, release(last.held))
+			}
+			cancel()
+		})
+	}
 }

@@ -144,11 +144,19 @@ func (l *Locker) reject(p *Policy, key string, called time.Time, err error) erro
 	return err
 }
 
-// observeHold says that h began, in a call made at called.
+// observeHold says that h began, in a call made at called. Should the Observer
+// panic, the call ends without a Hold, and nobody else would give h back.
 func (l *Locker) observeHold(h *hold, called time.Time) {
 	if l.observer == nil {
 		return
 	}
+	heard := false
+	defer func() {
+		if !heard {
+			_ = l.pass(ended, h, time.Now())
+			l.leave()
+		}
+	}()
 	if h.waited {
 		l.observeEntry(Waited, h.policy, h, called)
 	}
@@ -157,12 +165,26 @@ func (l *Locker) observeHold(h *hold, called time.Time) {
 		kind = HandedOff
 	}
 	l.observeEntry(kind, h.policy, h, called)
+	heard = true
+}
+
+// observeReentry is observeHold for a re-entry.
+func (l *Locker) observeReentry(held *Hold, p *Policy, called time.Time) {
+	if l.observer == nil {
+		return
+	}
+	heard := false
+	defer func() {
+		if !heard {
+			held.Release(nil)
+		}
+	}()
+	l.observeEntry(Reentered, p, held.frame.hold, called)
+	heard = true
 }
 
 func (l *Locker) observeEntry(kind EventKind, p *Policy, h *hold, called time.Time) {
-	if l.observer != nil {
-		l.observer.Observe(Event{Kind: kind, Policy: p, Key: h.entry.id.key, Token: h.token, Duration: time.Since(called)})
-	}
+	l.observer.Observe(Event{Kind: kind, Policy: p, Key: h.entry.id.key, Token: h.token, Duration: time.Since(called)})
 }
 
 // observe says what came of h; d is what the kind counts.

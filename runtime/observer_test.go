@@ -122,3 +122,89 @@ func TestLogObserver(t *testing.T) {
 	require.Empty(t, rest)
 	require.Contains(t, line, `level=WARN msg="lock lost" method=Shop.Buy pattern=shop:<id> key=shop:1 duration=1s token=7 error="lock lost"`)
 }
+
+// panicking panics at each event of some kinds.
+type panicking map[lock.EventKind]bool
+
+func (p panicking) Observe(e lock.Event) {
+	if p[e.Kind] {
+		panic("observer")
+	}
+}
+
+// A call that an Observer ends has given back what it took: it returned no Hold.
+func TestObserverPanics(t *testing.T) {
+	again := &lock.Policy{Reentrant: true}
+	for kind, use := range map[lock.EventKind]func(l *lock.Locker){
+		lock.Acquired: func(l *lock.Locker) { _, _, _ = l.Acquire(context.Background(), again, "k") },
+		lock.Rejected: func(l *lock.Locker) { _, _, _ = l.Acquire(context.Background(), again, "") },
+		lock.Reentered: func(l *lock.Locker) {
+			_ = l.Do(context.Background(), again, "k", func(ctx context.Context) error {
+				_, _, err := l.Acquire(ctx, again, "k")
+				return err
+			})
+		},
+		lock.Released: func(l *lock.Locker) {
+			_, held, _ := l.AcquireAll(context.Background(), lock.Request{Policy: again, Key: "k"}, lock.Request{Policy: again, Key: "m"})
+			held.Release(nil)
+		},
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := memlock.New()
+				l := newLocker(t, b, &lock.Options{Observer: panicking{kind: true}})
+				require.PanicsWithValue(t, "observer", func() { use(l) })
+				other := newLocker(t, b, nil)
+				for _, key := range []string{"k", "m"} {
+					_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, key)
+					require.NoError(t, release(held))
+				}
+			})
+		})
+	}
+}
+
+// The same where several locks are taken, and the second is heard of.
+func TestObserverPanicsAtTheSecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := memlock.New()
+		n := 0
+		l := newLocker(t, b, &lock.Options{Observer: observerFunc(func(lock.Event) {
+			if n++; n == 2 {
+				panic("observer")
+			}
+		})})
+		require.Panics(t, func() {
+			_, _, _ = l.AcquireAll(context.Background(), lock.Request{Key: "k"}, lock.Request{Key: "m"})
+		})
+		other := newLocker(t, b, nil)
+		for _, key := range []string{"k", "m"} {
+			_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, key)
+			require.NoError(t, release(held))
+		}
+	})
+}
+
+// Whoever waits is served though the Observer panics at the loss of the lock.
+func TestObserverPanicsAtALoss(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &telling{scripted: newScripted()}
+		l := newLocker(t, b, &lock.Options{Observer: panicking{lock.Lost: true}})
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		next := make(chan *lock.Hold)
+		go func() {
+			_, held, err := l.Acquire(context.Background(), nil, "k")
+			require.NoError(t, err)
+			next <- held
+		}()
+		synctest.Wait()
+		b.onGrant = nil
+		require.Panics(t, func() { b.last().shorten(time.Hour) })
+		require.Error(t, release(held))
+		require.NoError(t, release(<-next))
+	})
+}
+
+type observerFunc func(lock.Event)
+
+func (f observerFunc) Observe(e lock.Event) { f(e) }

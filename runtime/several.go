@@ -48,12 +48,17 @@ var errLostEarly = errors.New("lost before the method began")
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
 	method := &methodContext{caller: ctx}
 	all := &Hold{caller: ctx, method: method}
+	done := false
 	defer func() {
-		if err != nil {
-			method.end(err)
-			if all.rest != nil {
-				all.Release(nil)
-			}
+		if done {
+			return
+		}
+		if err == nil { // an Observer has panicked
+			err = errReturned
+		}
+		method.end(err)
+		if all.rest != nil {
+			all.Release(nil)
 		}
 	}()
 	chain := outer
@@ -64,7 +69,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			return nil, l.reject(r.Policy, r.Key, called, err)
 		}
 		if one.parent != nil {
-			l.observeEntry(Reentered, r.Policy, one.frame.hold, called)
+			l.observeReentry(one, r.Policy, called)
 		} else {
 			l.observeHold(one.frame.hold, called)
 		}
@@ -85,6 +90,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	all.frame = chain
 	chain.ctx = &ownedContext{Context: method, frame: chain}
 	all.ctx = chain.ctx
+	done = true
 	return all, nil
 }
 

@@ -17,6 +17,9 @@ const (
 	// renewAtOnce bounds the goroutines that renew leases of a backend without
 	// BatchRenewer.
 	renewAtOnce = 16
+	// noticeSleep is how long after a sleep of the machine, in which timers stand
+	// still, leases that are over may go on without being ended.
+	noticeSleep = 10 * time.Second
 )
 
 // watchdog renews the leases of a Locker and ends those whose deadline passes.
@@ -28,7 +31,9 @@ type watchdog struct {
 
 	mu      sync.Mutex
 	leases  leaseHeap
-	next    time.Time // when the goroutine looks again
+	next    time.Time     // when the goroutine looks again
+	slept   time.Duration // by the machine, as known at the last look
+	awake   time.Duration // within which a sleep of the machine is noticed
 	running bool
 	halted  bool
 
@@ -38,7 +43,7 @@ type watchdog struct {
 }
 
 func (w *watchdog) init(l *Locker) {
-	w.locker = l
+	w.locker, w.awake = l, noticeSleep
 	w.poke = make(chan struct{}, 1)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
@@ -51,7 +56,7 @@ func (w *watchdog) add(lk *leased) {
 		return
 	}
 	if !w.running {
-		w.running = true
+		w.running, w.slept = true, machine.measure()
 		w.next = time.Now().Add(time.Hour)
 		w.work.Go(w.run)
 	}
@@ -186,7 +191,13 @@ func (w *watchdog) run() {
 func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	machine.measure() // once for all deadlines of this round
+	slept := machine.measure() // once for all deadlines of this round
+	if since := slept - w.slept; since > 0 {
+		for _, lk := range w.leases {
+			lk.due = lk.due.Add(-since)
+		}
+	}
+	w.slept = slept
 	now := time.Now()
 	var later []*leased // taken out to be put back
 	for len(w.leases) > 0 {
@@ -224,7 +235,10 @@ func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next t
 	if !w.next.After(now) || soonest.Before(w.next) {
 		w.next = soonest
 	}
-	return over, renew, time.Until(w.next)
+	if next = time.Until(w.next); len(w.leases) > 0 {
+		next = min(next, w.awake)
+	}
+	return over, renew, next
 }
 
 // fillsUp reports whether lk, which is due next but not yet, is to be renewed
