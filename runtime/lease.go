@@ -14,6 +14,7 @@ type leased struct {
 	entry       *entry
 	holder      atomic.Pointer[hold]
 	brief       BriefLease // nil if it can't be
+	late        bool       // its first renewal was due when it came
 
 	handOnUntil Instant // until then it may go to the next in line
 	token, end  uint64  // the next fencing token, and the end of the block

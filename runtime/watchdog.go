@@ -62,7 +62,9 @@ func (w *watchdog) add(lk *leased) {
 	}
 	// By its deadline, which counts from before the grant was asked for: one that
 	// was slow to come is renewed at once.
-	lk.due = time.Now().Add(min(max(lk.renewalIn(), 0), renewAfter(lk.acquisition.TTL)))
+	after := max(lk.renewalIn(), 0)
+	lk.late = after == 0
+	lk.due = time.Now().Add(min(after, renewAfter(lk.acquisition.TTL)))
 	heap.Push(&w.leases, lk)
 	w.wake(lk)
 }
@@ -78,7 +80,9 @@ func (w *watchdog) listen(lk *leased) {
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
-	w.hasten(lk, max(lk.renewalIn(), 0)) // the acquire does not wait for it
+	if after := max(lk.renewalIn(), 0); after > 0 || !lk.late { // else it is being renewed
+		w.hasten(lk, after) // the acquire does not wait for it
+	}
 }
 
 // look ends or renews lk now if that is due by its deadline, which may have
