@@ -41,10 +41,10 @@ type Attacher interface {
 // Acquisition is one attempt, or its repetitions, to take one key.
 type Acquisition struct {
 	Key    string        // byte for byte what other clients use
-	ID     string        // "<uuid>:<n>", unique for every outermost acquisition
+	ID     string        // "<uuid>:<n>", unique for every acquisition at the engine; those that a lease is handed on to share it
 	TTL    time.Duration // lease length
 	Tokens uint64        // how many fencing tokens the lease shall reserve, 1 or more
-	Fixed  bool          // the lease will not be renewed: it has its whole length from the first, or is not granted
+	Fixed  bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
 	Queue  bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
 
 	// Unanswered is set by Backend.Acquire when one of its attempts had no

@@ -21,7 +21,7 @@
 //
 // # Errors
 //
-// Every error is a [*Error] around one of the sentinels of this package, and
-// the caller's own context error stays visible beside it. Beside [ErrLost]
-// alone the method may have run.
+// Every error of an acquire or a release is a [*Error] around one of the
+// sentinels of this package, and the caller's own context error stays visible
+// beside it. Beside [ErrLost] alone the method may have run.
 package lock

@@ -8,7 +8,8 @@ import (
 // What is known when a call fails. Match with [errors.Is].
 var (
 	// ErrNotAcquired says that another owner held the key for all of the wait,
-	// or until the context ended. The method did not run.
+	// or until the context ended; or that the grant took longer than its lease
+	// lasts. The method did not run.
 	ErrNotAcquired = errors.New("not acquired")
 
 	// ErrUnavailable says that the engine refused or could not be reached.

@@ -54,8 +54,8 @@ const (
 	// RenewalFailed: a renewal had no answer or was refused, as Err says; it
 	// will be tried again. Duration is how long that took.
 	RenewalFailed
-	// Lost: a lock was lost while its method ran, as Err says. Duration is how
-	// long it had been held.
+	// Lost: a lock was lost while its method ran, or just before, as Err says.
+	// Duration is how long it had been held.
 	Lost
 	// Released: a hold ended. Duration is how long it had been held. Err is not
 	// nil if the engine did not confirm the release, which then goes on in the

@@ -45,7 +45,7 @@
 // itself alive by two requests in an eighth of the length.
 //
 // The servers' minSessionTimeout and maxSessionTimeout bound a ttl. With their
-// defaults and a tickTime of 2s that is from 4s to 32s; what is outside is
+// defaults and a tickTime of 2s that is from 4s to just below 32s; what is outside is
 // lock.ErrInvalid, with the range.
 //
 // A lease's deadline counts what the leader has confirmed, from before it was
