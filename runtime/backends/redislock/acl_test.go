@@ -168,16 +168,37 @@ func TestWithoutPexpireOrDelNothingIsLeft(t *testing.T) {
 	addr, key := server.Addr(), "seckill:lock"
 	_, held := acquire(t, newLocker(t, addr), nil, key)
 	mustRelease(t, held)
-	l := newLocker(t, addr, login)
-	begin := time.Now()
-	err := l.Do(t.Context(), nil, key, func(context.Context) error { t.Error("the method ran"); return nil })
-	wantIs(t, err, lock.ErrUnavailable)
-	if took := time.Since(begin); took > 500*time.Millisecond+meter.Since(begin) {
-		t.Errorf("answered after %v", took)
+	for _, policy := range []*lock.Policy{nil, try()} {
+		l := newLocker(t, addr, login)
+		begin := time.Now()
+		err := l.Do(t.Context(), policy, key, func(context.Context) error { t.Error("the method ran"); return nil })
+		wantIs(t, err, lock.ErrUnavailable)
+		if took := time.Since(begin); took > 500*time.Millisecond+meter.Since(begin) {
+			t.Errorf("answered after %v", took)
+		}
+		if exists(t, addr, key) {
+			t.Errorf("left behind: %v, PTTL %v", hash(t, addr, key), pttl(t, addr, key))
+			command(t, addr, "DEL", key)
+		}
 	}
-	if exists(t, addr, key) {
-		t.Errorf("left behind: %v, PTTL %v", hash(t, addr, key), pttl(t, addr, key))
+}
+
+// Nor is a queue without an expiry, where another holds the lock.
+func TestWithoutPexpireNoQueueIsLeft(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, append(documented(t), "-pexpire")...)
+	addr, key := server.Addr(), "seckill:lock"
+	_, held := acquire(t, newLocker(t, addr), nil, key)
+	for _, policy := range []*lock.Policy{nil, try()} {
+		err := refused(t, newLocker(t, addr, login), policy, key)
+		if policy == nil {
+			wantIs(t, err, lock.ErrUnavailable)
+		}
+		if places(t, addr, key) != 0 {
+			t.Errorf("a place is left, for %v", pttl(t, addr, queueOf(key)))
+		}
 	}
+	mustRelease(t, held)
 }
 
 // A right that is missed only when others wait leaves no lock behind either.

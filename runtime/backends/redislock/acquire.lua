@@ -16,7 +16,8 @@
 -- ARGV[3] how many fencing tokens the lease reserves; nil: 1
 -- ARGV[4] how long they are remembered, in ms; nil: LONE
 -- ARGV[5] nil, or what is not as usual: 'try' not to queue when the lock is not
---         to be had, 'probe' to find out first whether it can be given an expiry
+--         to be had, 'probe' to find out first whether it can be given an expiry,
+--         or both words
 -- ARGV[6] nil, or that the lock may be given to this acquisition without another
 --         question: the channel on which it hears of it, and the number of the
 --         offer
@@ -73,7 +74,11 @@ if call('EXISTS', KEYS[1], KEYS[2]) > 0 then
     if not (ARGV[5] and string.find(ARGV[5], 'try', 1, true)) then
       call('ZADD', KEYS[2], 'NX', micros, process)
       if call('PTTL', KEYS[2]) < QUEUE then -- it holds no tombstone for longer
-        call('PEXPIRE', KEYS[2], QUEUE)
+        local expires = redis.pcall('PEXPIRE', KEYS[2], QUEUE)
+        if expires ~= 1 then -- a queue without an expiry would stay as well
+          call('ZREM', KEYS[2], process)
+          return expires
+        end
       end
       if offers and ARGV[6] then
         redis.pcall('HSET', offers, process, string.format('%s %s %s %s %.0f %s', ARGV[1], ARGV[2], ARGV[3], ARGV[4], micros, ARGV[6]))

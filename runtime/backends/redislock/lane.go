@@ -261,8 +261,12 @@ func (c *call) appendTo(b []byte) []byte {
 		b = appendText(b, k)
 	}
 	for i, a := range c.args[:c.nargs] {
-		if c.probe && a == "" && i < len(probing) {
+		switch {
+		case !c.probe || i >= len(probing):
+		case a == "":
 			a = probing[i]
+		case i == len(probing)-1: // it says something else as well
+			a += " " + probing[i]
 		}
 		b = appendText(b, a)
 	}
