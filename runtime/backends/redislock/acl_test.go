@@ -281,3 +281,26 @@ func TestEvictionPolicyIsRefused(t *testing.T) {
 	_, held = acquire(t, l, nil, key) // mended while the Locker lives
 	mustRelease(t, held)
 }
+
+// Without a right that only a grant needs, the next in line is called as it was
+// before there were grants, and the others hear of the release.
+func TestMissingRightToGrant(t *testing.T) {
+	t.Parallel()
+	for _, missing := range []string{"-hget", "-hlen", "-pubsub"} {
+		t.Run(missing[1:], func(t *testing.T) {
+			t.Parallel()
+			server, login := alice(t, append(documented(t), missing)...)
+			addr, key := server.Addr(), "seckill:lock"
+			held, _ := grantOf(t, newTestBackend(t, addr, login), wish(key, 1))
+			b, a := newTestBackend(t, addr), wish(key, 1)
+			s := waits(t, b, a)
+			freeLease(t, held)
+			if exists(t, addr, key) {
+				t.Error("the lock went to the next in line")
+			}
+			receive(t, "the notice", s.C())
+			l, _ := grantOf(t, b, a)
+			freeLease(t, l)
+		})
+	}
+}

@@ -67,7 +67,8 @@ if free then
       -- from one of ours to the next: whoever listens here and has made no offer
       -- may be one of them.
       local here = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])[2]
-      if age >= 0 and age <= FRESH and here and here <= call('HLEN', offers) + (ARGV[6] == '1' and 1 or 0) then
+      local known = redis.pcall('HLEN', offers)
+      if age >= 0 and age <= FRESH and here and type(known) == 'number' and here <= known + (ARGV[6] == '1' and 1 or 0) then
         local token = 'lockgen:token:' .. tag
         local first = micros * 4
         local last = redis.pcall('SET', token, first + n - 1, 'PX', kept, 'GET')
