@@ -159,8 +159,10 @@ func (l *listener) claim(channel string, a *lock.Acquisition) *lease {
 	}
 	g := s.grant
 	s.grant = nil
-	if g.id != a.ID || g.Deadline().Left() <= 0 {
-		return nil // given up, and being undone; or whose it is now, the server knows
+	if g.id != a.ID || g.Deadline().Left() < min(g.asked, turnLimit)/4 {
+		// Given up, and being undone. Or too little is left to begin with: whose it
+		// is now, the server knows, and gives it its length if it is a's still.
+		return nil
 	}
 	g.unanswered = a.Unanswered
 	return g

@@ -154,6 +154,32 @@ func TestDeadlineOfGrant(t *testing.T) {
 	freeLease(t, l)
 }
 
+// Nobody begins with what is left of a grant that was long on its way: whoever hears
+// of it asks, and has the whole length.
+func TestGrantThatIsAlmostOver(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	key := newKey(t)
+	held, _ := holding(t, server, key)
+	b, a := newTestBackend(t, p.Addr()), wish(key, 1)
+	s := waits(t, b, a)
+	p.Delay(faultproxy.Replies, turnLimit*17/20)
+	freeLease(t, held)
+	receive(t, "the notice", s.C())
+	if l := b.listener.claim(channelOf(key), a); l != nil {
+		t.Errorf("claimed with %v left", l.Deadline().Left())
+	}
+	if !a.Pending {
+		t.Error("given up now, it would not be undone")
+	}
+	p.Heal()
+	l, _ := grantOf(t, b, a)
+	if left := l.Deadline().Left(); left < long*3/4 {
+		t.Errorf("a lease of %v", left)
+	}
+	freeLease(t, l)
+}
+
 // S47, S59: one who has died gets nothing. One who hangs gets a brief lease, and the
 // others know when it is over.
 func TestGrantToOneWhoIsGone(t *testing.T) {
