@@ -1,8 +1,11 @@
 package redislock
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 )
 
 // examine asks the server about itself, before the first lock is taken on a
@@ -28,7 +31,7 @@ func (s *link) examine() error {
 	}
 	s.out = s.out[:0]
 	if err != nil {
-		s.mute = !s.wary
+		s.mute = !s.wary && s.ctx.Err() == nil && isHangUp(err)
 		return fmt.Errorf("%w: %w: %v", errNotSent, errNoGreeting, err) //nolint:errorlint // it is not the call that has no answer
 	}
 	facts := factsOf(memory)
@@ -38,6 +41,11 @@ func (s *link) examine() error {
 		s.unfit = mayEvict(facts)
 	}
 	return s.unfit
+}
+
+// isHangUp reports whether err says that the other side has closed the connection.
+func isHangUp(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // isSingle notes whether one command may be about locks that have nothing in common.

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -184,5 +187,48 @@ func TestHangsUpOnInfo(t *testing.T) {
 		if n := asked.Load(); !wary && n != 1 {
 			t.Errorf("asked %d times", n)
 		}
+	}
+}
+
+// Who gave up, or a server that was slow, has not been hung up on: the next
+// connection is asked.
+func TestSlowInfoIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ caller, server time.Duration }{
+		"the caller gave up": {50 * time.Millisecond, time.Minute},
+		"no answer in time":  {soon, 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int64
+			silent := make(chan struct{})
+			addr := stub(t, func(args []string) string {
+				if args[0] == "info" && asked.Add(1) == 1 {
+					<-silent
+				}
+				if args[0] == "info" {
+					return answerOf(wholeServer)
+				}
+				return freed
+			})
+			client := redis.NewClient(singleOptions(&redis.Options{Addr: addr, ReadTimeout: c.server}))
+			s := newLink(client, false)
+			t.Cleanup(func() {
+				_ = s.close()
+				_ = client.Close()
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), c.caller)
+			defer cancel()
+			if err := s.one(ctx, acquireCall(t, "k", newID())); err == nil {
+				t.Fatal("taken, and nothing was answered")
+			}
+			close(silent)
+			if err := s.one(t.Context(), acquireCall(t, "k", newID())); err != nil {
+				t.Fatal(err)
+			}
+			if !s.single {
+				t.Error("the connection after that was not asked")
+			}
+		})
 	}
 }
