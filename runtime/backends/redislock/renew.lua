@@ -15,6 +15,13 @@ for i = 1, #KEYS, 2 do
     redis.call('PEXPIRE', KEYS[i + 1], ARGV[i + 1] + 1000)
     answers[#answers + 1] = 1
   else
+    -- A server that was made a replica meanwhile, and has not its primary's data yet,
+    -- is not to say this. It refuses to write, even to delete what nobody has: not the
+    -- owner's field, which is there if it was the look that was refused.
+    local refusal = redis.pcall('HDEL', KEYS[i], ARGV[i] .. '?')
+    if type(refusal) == 'table' and string.find(refusal.err, 'READONLY', 1, true) then
+      return refusal
+    end
     answers[#answers + 1] = 0
   end
 end

@@ -164,6 +164,27 @@ func TestReplica(t *testing.T) {
 	mustRelease(t, again)
 }
 
+// A primary that was made a replica, and has not its primary's data yet, does not
+// know whether a lock is lost.
+func TestEmptyReplicaKnowsOfNoLoss(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.StartRedis(t).Addr(), newKey(t)
+	b := newTestBackend(t, addr)
+	l, _ := grantOf(t, b, wish(key, 1))
+	if err := l.Renew(t.Context(), long); err != nil {
+		t.Fatal(err)
+	}
+	command(t, addr, "DEL", key)
+	command(t, addr, "REPLICAOF", "127.0.0.1", "1")
+	if err := l.Renew(t.Context(), long); err == nil {
+		t.Error("renewed")
+	} else {
+		wantIsNot(t, err, lock.ErrLost)
+	}
+	command(t, addr, "REPLICAOF", "NO", "ONE")
+	wantIs(t, l.Renew(t.Context(), long), lock.ErrLost)
+}
+
 // S35: no memory. Nothing is granted, nothing is left; what is held can be
 // renewed and released.
 func TestOutOfMemory(t *testing.T) {
