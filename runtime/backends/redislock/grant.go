@@ -82,15 +82,24 @@ func (l *listener) hears(channel string) bool {
 	return t != nil && t.ear != nil && t.states[plain] == stands
 }
 
-// listens is hears for a caller that has not locked the listener, and that asks
-// at each release.
-func (l *listener) listens(channel string) bool {
+// listens reports whether a connection listens on channel that stands for no offer,
+// but perhaps for that of id, which goes with it: at the server each offer counts for
+// the connection of who made it. It is asked at each release.
+func (l *listener) listens(channel, id string) bool {
 	if l.clustered || l.awaited.Load() == 0 {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.hears(channel)
+	if !l.hears(channel) {
+		return false
+	}
+	for s := range l.topics[channel].waiters {
+		if s.offer.number > 0 && s.offer.id != id {
+			return false
+		}
+	}
+	return true
 }
 
 // granted reads a message on the channel of grants: the number of the offer, the

@@ -55,7 +55,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	freedBefore := l.freed.Load()
 	f := freeing{
 		tombstone: tombstone(l.unanswered, l.asked),
-		listening: l.backend.listener.listens(l.keys.channel),
+		listening: l.backend.listener.listens(l.keys.channel, l.id),
 	}
 	if l.n > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
@@ -85,7 +85,7 @@ type freeing struct {
 	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
 	leaving   string        // the process that leaves the queue, or ""
 	tombstone time.Duration // 0: none
-	listening bool          // a connection of ours hears the lock's channel
+	listening bool          // a connection of ours hears the lock's channel, and stands for no offer
 	withdrawn string        // the process whose offer counts no more, or ""
 }
 

@@ -152,3 +152,29 @@ func TestTwoLockersOfOneBackendMakeNoTwoOffers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Where one Locker of a Backend frees what another waits for, their connection is
+// that of the offer, and no other one is taken for it.
+func TestStrangerBesideTwoLockersOfOneBackend(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	for _, strange := range []bool{false, true} {
+		key := newKey(t)
+		held, _ := grantOf(t, b, wish(key, 1))
+		a := wish(key, 1)
+		waits(t, b, a)
+		if strange {
+			stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+			defer stranger.Close()
+			subscribed(t, addr, key, 2)
+		}
+		freeLease(t, held)
+		if isOwner(t, addr, a) == strange || exists(t, addr, key) == strange {
+			t.Errorf("with a stranger %t: granted %t", strange, isOwner(t, addr, a))
+		}
+		if err := b.Undo(t.Context(), a); err != nil {
+			t.Error(err)
+		}
+	}
+}

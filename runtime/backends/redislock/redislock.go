@@ -267,7 +267,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	f := freeing{
 		last:      "-" + strconv.FormatUint(a.Tokens, 10),
 		tombstone: tombstone(a.Unanswered, a.TTL),
-		listening: b.listener.listens(k.channel),
+		listening: b.listener.listens(k.channel, a.ID),
 	}
 	if a.Queue {
 		f.leaving = process(a.ID)

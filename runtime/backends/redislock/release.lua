@@ -10,7 +10,8 @@
 -- ARGV[4] process number if the process is to leave the queue, '' or nil
 -- ARGV[5] how long an attempt to acquire may still be on its way, in ms: so
 --         long a tombstone refuses it; '' or nil if each attempt was answered
--- ARGV[6] '1' if a connection of the caller listens on the lock's channel
+-- ARGV[6] '1' if a connection of the caller listens on the lock's channel, and no
+--         offer was made on it
 -- ARGV[7] number of the process whose offer, made with this owner id, counts no
 --         more, or nil
 --
