@@ -109,12 +109,15 @@ func testCopiesOfANotice(t *testing.T, c *testserver.Cluster) {
 		defer s.Close()
 		all[i] = s
 	}
-	node := commander{t, c.NodeFor(key)}
+	node, k := commander{t, c.NodeFor(key)}, keys{lock: key, queue: queueOf(key), channel: channelOf(key)}
+	java := &clusteredJava{t, c, key}
 	for range 5 {
-		node.mustCommand("EVAL", `for _, message in ipairs({ARGV[2], '0'}) do
-			redis.call('PUBLISH', ARGV[1], message)
-			redis.call('SPUBLISH', ARGV[1], message)
-		end`, "1", key, channelOf(key), process(first.ID))
+		java.take(time.Minute)
+		node.mustCommand("DEL", k.queue)
+		node.mustCommand("ZADD", k.queue, "1", process(first.ID), "2", process(second.ID))
+		if _, _, err := b.free(t.Context(), key, freeing{}.request(k, javaOwner), 0); err != nil {
+			t.Fatal(err)
+		}
 		receive(t, "the notice", all[0].C())
 		begin := time.Now()
 		select {

@@ -65,16 +65,16 @@ func (s *script) appendName(b []byte, whole bool) []byte {
 
 // publishing returns the script of a source that publishes. In a Cluster from
 // 7.0 on Redisson listens on the sharded channel of the name, and would sleep
-// for the whole lease without a notice; we listen on the plain one, which also
-// 6.2 has. A server without SPUBLISH, or that denies it, refuses it to no harm.
+// for the whole lease without a notice; its older versions listen on the plain one,
+// all that 6.2 has, and we on both. Each message goes to both, numbers as well: a '0'
+// without its number is for everybody. A server without SPUBLISH, or that denies it,
+// refuses it to no harm.
 func publishing(source string) *script {
 	const publish = "redis.pcall('PUBLISH', "
 	s := newScript(source)
 	s.clustered = newScriptOf(`local function publish(channel, message)
   redis.pcall('PUBLISH', channel, message)
-  if message == '0' then
-    redis.pcall('SPUBLISH', channel, message)
-  end
+  redis.pcall('SPUBLISH', channel, message)
 end
 `+strings.ReplaceAll(source, publish, "publish("), "false")
 	return s
