@@ -61,7 +61,8 @@ if call('EXISTS', KEYS[1], KEYS[2]) > 0 then
       end
     elseif head[1] and tonumber(head[2]) < GRAVES then
       left = -head[2] - now
-      if left < 0 then -- the last lease ran out, so nobody has called it
+      if left < 0 or left > TURN then
+        -- The last lease ran out, so nobody has called it; or the clock went back since.
         left = TURN
         call('ZADD', KEYS[2], 'XX', -(now + left), head[1])
         local channel = 'redisson_lock__channel:' .. (string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}')
