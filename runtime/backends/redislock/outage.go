@@ -10,8 +10,20 @@ import (
 // takes where a node is given up after 5 s.
 const outageLimit = 10 * time.Second
 
+// resendLimit is how long a call may have taken if a server by itself is to be sent it
+// a third time: longer than all attempts take where it is at least refused.
+const resendLimit = 1500 * time.Millisecond
+
 // outage is a time in which a server takes no calls.
 type outage struct{ begun, seen time.Time }
+
+// resends reports whether a call that was first sent then is sent again after this
+// attempt, whoever waits for it. No other server takes the place of one by itself: if
+// it is silent, a second attempt finds out whether it was the connection that was
+// dead, and further ones would each take as long as the client's timeouts.
+func (ls *lanes) resends(attempt int, first time.Time) bool {
+	return attempt == 0 || attempt < len(resendAfter) && (ls.roams || time.Since(first) < resendLimit)
+}
 
 // bears reports whether a call that l could not do since then may go on trying:
 // neither has it tried for too long, nor have others before it. Without the

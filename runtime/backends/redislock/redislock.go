@@ -323,7 +323,7 @@ func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unan
 			}
 			return c, unanswered, nil
 		case r.splits && isApart(err):
-		case ctx.Err() == nil && (attempt < len(resendAfter) || r.patient && b.lanes.bears(l, first)):
+		case ctx.Err() == nil && (b.lanes.resends(attempt, first) || r.patient && b.lanes.bears(l, first)):
 			var passing bool
 			if to, passing = b.lanes.passing(err, begin); passing && pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
 				continue

@@ -67,6 +67,9 @@ func (b *Backend) confirm(ctx context.Context, a *lock.Acquisition, c copies) er
 
 // copies returns what the Backend's acquires ask of replicas.
 func (b *Backend) copies() copies {
+	if b.options.Replicas <= 0 {
+		return copies{} // nor is there anything to wait longer for
+	}
 	within := b.options.ReplicaTimeout
 	if within <= 0 {
 		within = replicaTimeout

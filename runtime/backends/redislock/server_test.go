@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -138,6 +139,24 @@ func TestServerHangsWhileHeld(t *testing.T) {
 	wantIs(t, finish(held), lock.ErrLost)
 	server.Cont()
 	noOrphans(t, server.Addr(), "key")
+}
+
+// A server by itself that is silent is asked twice, and not as often as one that
+// refuses: each time may take as long as the client's timeouts.
+func TestSilentServerIsAskedTwice(t *testing.T) {
+	t.Parallel()
+	const silence = 800 * time.Millisecond
+	_, p := proxied(t)
+	l := newLocker(t, p.Addr(), readTimeout(silence))
+	warm(t, l)
+	p.Hole(faultproxy.Requests | faultproxy.Replies)
+	begin := time.Now()
+	err := refused(t, l, try(), newKey(t))
+	wantIs(t, err, lock.ErrIndeterminate)
+	if took := time.Since(begin); took < 2*silence || took > 3*silence+meter.Since(begin) {
+		t.Errorf("answered after %v", took)
+	}
+	p.Heal()
 }
 
 // S34: a master that became a replica.
