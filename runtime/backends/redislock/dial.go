@@ -81,7 +81,8 @@ func mapOptions(o redis.ClusterOptions) *redis.ClusterOptions {
 	return &o
 }
 
-// bounded replaces "no timeout" by go-redis's default.
+// bounded replaces "no timeout", and what is unset, by 3 s: long for a lock, and
+// shorter than go-redis's own 5 s.
 func bounded(timeout time.Duration) time.Duration {
 	if timeout <= 0 {
 		return 3 * time.Second

@@ -57,8 +57,9 @@ func (ls *lanes) recovered(l *lane) {
 }
 
 // watch calls cancel when, while a call for key has no answer, a Cluster gives
-// key's slot to another server than the one that was asked: its answer would be
-// waited for in vain. It returns what ends that.
+// key's slot to another server than had it a moment after the call was sent: that
+// is most likely the one that was asked, and its answer would be waited for in vain.
+// It returns what ends that.
 func (ls *lanes) watch(ctx context.Context, key string, cancel func()) (stop func() bool) {
 	if ls.cluster() == nil {
 		return func() bool { return false }

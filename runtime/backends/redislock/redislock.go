@@ -6,17 +6,21 @@
 // server would count a command that was sent twice.
 //
 // One Redis whose replica is promoted can lose a lock that the replica had not
-// received: two holders are then possible until the first one's lease ends.
-// Guard what must never be written twice by the fencing token, which keeps
-// rising all the same. [Options].Replicas makes that rarer.
+// received, and one that restarts loses what it had not written to disk, without
+// persistence all locks: two holders are then possible until the first one's lease
+// ends. Guard what must never be written twice by the fencing token, which keeps
+// rising all the same. [Options].Replicas makes the former rarer.
 //
 // While a primary that Sentinel or a Cluster looks after is replaced, or a slot
 // is on its way, who would wait for a lock waits for that as well, until its
 // context ends and, counted from the first call that failed, for 10 s at most;
 // then, and with a policy that says try, calls are sent again for about half a
-// second and fail with lock.ErrUnavailable. A server by itself is never waited
-// for longer than that. Holders keep the lock if the new primary has it and their
-// lease lasts until then, and hear of its loss otherwise.
+// second, 5 s if no server answers, and fail with lock.ErrUnavailable, or with
+// lock.ErrIndeterminate if one of them may have arrived. A server by itself is not
+// waited for longer if it refuses, and is asked twice if it is silent: each time for
+// as long as the client's timeouts allow, unless the context ends. Holders keep the
+// lock if the new primary has it and their lease lasts until then, and hear of its
+// loss otherwise.
 //
 // In a Cluster all keys of a lock are in the slot of its name. A held lock
 // outlasts the migration of its slot and can be renewed and released meanwhile;

@@ -18,7 +18,7 @@
 -- GRAVES, TURN, FRESH and GRANTS are put in by script.go. The names of offers and
 -- tokens are made here, as acquire.lua says.
 --
--- Returns 1 if the lock was this owner's and is free now, else 0.
+-- Returns 1 if the lock was this owner's and is not any more, else 0.
 
 local call = redis.call
 local freed = call('HDEL', KEYS[1], ARGV[1])
