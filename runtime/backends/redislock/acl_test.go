@@ -198,6 +198,16 @@ func TestWithoutPexpireNoQueueIsLeft(t *testing.T) {
 			t.Errorf("a place is left, for %v", pttl(t, addr, queueOf(key)))
 		}
 	}
+	command(t, addr, "ZADD", queueOf(key), graves, "a:1") // a tombstone, for longer than a place stands
+	command(t, addr, "PEXPIRE", queueOf(key), "60000")
+	b, a := newTestBackend(t, addr, login), wish(key, 1)
+	waits(t, b, a)
+	if n := offers(t, addr, key); n != 0 {
+		t.Errorf("%d offers are left, for %v", n, pttl(t, addr, offersOf(key)))
+	}
+	if err := b.Undo(t.Context(), a); err != nil {
+		t.Error(err)
+	}
 	mustRelease(t, held)
 }
 

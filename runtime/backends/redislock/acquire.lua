@@ -83,7 +83,9 @@ if call('EXISTS', KEYS[1], KEYS[2]) > 0 then
       end
       if offers and ARGV[6] then
         redis.pcall('HSET', offers, process, string.format('%s %s %s %s %.0f %s', ARGV[1], ARGV[2], ARGV[3], ARGV[4], micros, ARGV[6]))
-        redis.pcall('PEXPIRE', offers, QUEUE)
+        if redis.pcall('PEXPIRE', offers, QUEUE) ~= 1 then
+          redis.pcall('HDEL', offers, process)
+        end
       elseif offers then -- that of an acquisition before this one counts no more
         redis.pcall('HDEL', offers, process)
       end
