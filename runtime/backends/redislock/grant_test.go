@@ -89,7 +89,7 @@ func TestReleaseGrants(t *testing.T) {
 		eventually(t, soon, "a renewal to the whole length", func() bool {
 			return pttl(t, server, key) > long*3/4 && l.Deadline().Left() > long*3/4 && l.(lock.BriefLease).Term() == long
 		})
-		if n := p.Count("evalsha") + p.Count("eval"); n != 1 {
+		if n := p.Count("evalsha"); n != 1 { // and once whole, if the server does not know it yet
 			t.Errorf("%d scripts were sent, %v", n, p.Counts())
 		}
 		next := first + tokens - 1
