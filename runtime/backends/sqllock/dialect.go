@@ -125,16 +125,21 @@ func (d Dialect) macros(table string) map[string]string {
 		"undone": "({l}undone_until > {now} AND {undoneat} > 0)",
 		// How many letters of the queue are before this process's entry.
 		"ahead": "(CASE WHEN {at} > 0 THEN {at} - 1 ELSE LENGTH({l}waiting) END)",
+		// For how many µs a free lock is kept for those ahead: half a second for each,
+		// and two at most. Nobody takes the dead out while the lock is held, and they
+		// may be hundreds by then.
+		"kept": "{least}({ahead} * 30000, 2000000)",
 		// The lock is free and it is this process's turn: since the lock became
-		// free, each that is ahead has let its time go by. (The clock may have gone
-		// back since the release, which must not make the lock look held.)
-		"turn": "({ahead} * 30000 <= CASE WHEN {l}owner = '' AND {l}expires > {now} THEN 0 ELSE {now} - {l}expires END)",
+		// free, those that are ahead have let their time go by. (The clock may have
+		// gone back since the release, which must not make the lock look held.)
+		"turn": "({kept} <= CASE WHEN {l}owner = '' AND {l}expires > {now} THEN 0 ELSE {now} - {l}expires END)",
 		// How long it is until it could be, in µs.
-		"left":    "({l}expires + CASE WHEN {l}expires > {now} THEN 0 ELSE {ahead} * 30000 END - {now})",
+		"left":    "({l}expires + CASE WHEN {l}expires > {now} THEN 0 ELSE {kept} END - {now})",
 		"granted": "(NOT {undone} AND ({again} OR {turn}))",
 		// The caller will wait and is not in the queue.
 		"arrives": "({queue} = 1 AND {at} = 0 AND LENGTH({l}waiting) < 8000 AND NOT {undone})",
-		// The queue behind this process; whoever was before it let its turn go by.
+		// The queue behind this process; whoever was before it let its turn go by, or
+		// comes again, last.
 		"behind": "CASE WHEN {at} > 0 THEN SUBSTR({l}waiting, {at} + 17) ELSE '' END",
 	}
 	switch d {

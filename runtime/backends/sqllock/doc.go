@@ -16,8 +16,9 @@
 // the database's clock, a primary that is replaced by one that lacks its last
 // commits, and SQLite on a file system without locks.
 //
-// A process that has to wait takes its place in a queue in the row, and a lock that
-// was freed is kept for the first for half a second. On MySQL, SQLite, and
+// A process that has to wait takes its place in a queue in the row. A lock that was
+// freed is kept for half a second for each process that is ahead, some of which may
+// be dead, and for two seconds at most: then whoever asks first has it. On MySQL, SQLite, and
 // PostgreSQL without a [Notifier], waiting is by one poller for each key and
 // process. It looks after 1 ms, ever later, and again after 1 ms when the lock has
 // moved on, so that it costs a waiter an eighth of its wait and 50 ms at most.
