@@ -238,17 +238,27 @@ func (l *lease) releasePinned(ctx context.Context, last uint64) error {
 // goroutines meanwhile, of ours, of database/sql and of the driver.
 const probesAtOnce = 8
 
+// probeRoom is how long one that does not answer counts among them.
+const probeRoom = 20 * time.Millisecond
+
 // probe asks the connections of all whether they still hold their locks, and
-// returns those to renew. One that does not answer in time holds up no other.
+// returns those to renew. One that does not answer keeps the others waiting for a
+// third of the shortest lease at most, whatever its own is.
 func (ps *pins) probe(ctx context.Context, all []due) (alive []due) {
+	shortest := time.Duration(maxTTL)
+	for _, one := range all {
+		shortest = min(shortest, one.to)
+	}
+	ctx, cancel := context.WithTimeout(ctx, renewalLimit(shortest))
+	defer cancel()
 	var asking sync.WaitGroup
 	room := make(chan struct{}, probesAtOnce)
 	for _, one := range all {
 		room <- struct{}{}
 		asking.Go(func() {
-			defer func() { <-room }()
-			ctx, cancel := context.WithTimeout(ctx, max(one.to/3, leastRenewal))
-			defer cancel()
+			leave := sync.OnceFunc(func() { <-room })
+			defer leave()
+			defer time.AfterFunc(probeRoom, leave).Stop()
 			*one.err = one.pin.probe(ctx, one.lease)
 		})
 	}

@@ -41,6 +41,14 @@ type due struct {
 	err *error
 }
 
+// renewalLimit is how long one attempt to renew leases, of which the shortest has
+// that length, waits for its answer: so that another has as long, on a connection
+// that is not stuck, and that long leases keep no short one waiting that is asked
+// for meanwhile.
+func renewalLimit(shortest time.Duration) time.Duration {
+	return max(min(shortest/3, attemptLimit), leastRenewal)
+}
+
 // renewal is one lease to be renewed, for all callers that want it.
 type renewal struct {
 	*lease
@@ -132,8 +140,7 @@ func (b *Backend) renew(part []*renewal) {
 		shortest, alike = min(shortest, one.to), alike && one.to == part[0].to
 	}
 	s := b.sql.renew(b.dialect, len(part), alike).with(v)
-	// So that another attempt has as long, on a connection that is not stuck.
-	s.limit = max(shortest/3, leastRenewal)
+	s.limit = renewalLimit(shortest)
 	ctx, cancel := context.WithTimeout(b.life, 2*s.limit)
 	defer cancel()
 	r, _, err := b.run(ctx, b.renewals, s)

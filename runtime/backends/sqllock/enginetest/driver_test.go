@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ type watched struct {
 	mu        sync.Mutex
 	stuck     chan struct{} // unless nil, statements wait for it to be closed
 	now, most int           // statements under way
+	conns     []*watchedConn
 }
 
 // watched returns a pool whose driver is.
@@ -37,7 +39,14 @@ func (w *watched) Driver() driver.Driver { return w.own }
 
 func (w *watched) Connect(context.Context) (driver.Conn, error) {
 	conn, err := w.own.Open(w.source)
-	return &watchedConn{conn, w}, err
+	if err != nil {
+		return nil, err
+	}
+	c := &watchedConn{Conn: conn, w: w}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conns = append(w.conns, c)
+	return c, nil
 }
 
 // stick has statements from now on end when loose is called, and not before.
@@ -54,10 +63,15 @@ func (w *watched) stick() (loose func()) {
 	})
 }
 
-func (w *watched) begin() (end func()) {
+func (c *watchedConn) begin() (end func()) {
+	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if stuck := w.stuck; stuck != nil {
+	stuck := c.stuck
+	if stuck == nil {
+		stuck = w.stuck
+	}
+	if stuck != nil {
 		w.mu.Unlock()
 		<-stuck
 		w.mu.Lock()
@@ -73,16 +87,39 @@ func (w *watched) begin() (end func()) {
 
 type watchedConn struct {
 	driver.Conn
-	w *watched
+	w     *watched
+	stuck chan struct{} // unless nil, its statements wait for it to be closed
+}
+
+// stick is that of one connection.
+func (c *watchedConn) stick() (loose func()) {
+	stuck := make(chan struct{})
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.stuck = stuck
+	return sync.OnceFunc(func() { close(stuck) })
+}
+
+// exec runs a statement of the test's own on the connection, which is idle.
+func (c *watchedConn) exec(ctx context.Context, text string) error {
+	_, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, text, nil)
+	return err
+}
+
+// opened returns the connections that were made so far.
+func (w *watched) opened() []*watchedConn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.conns)
 }
 
 func (c *watchedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
-	defer c.w.begin()()
+	defer c.begin()()
 	return c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
 }
 
 func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
-	defer c.w.begin()()
+	defer c.begin()()
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
 }
 

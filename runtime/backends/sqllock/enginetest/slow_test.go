@@ -1,0 +1,61 @@
+package enginetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// A long lease whose connection hangs does not keep a short one that is renewed
+// with it from being so in time, and is not waited for as long as it is itself.
+func TestHungSessionKeepsNoOtherLock(t *testing.T) {
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	each(t, pinned, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		s.options.Renewals = s.db
+		b := s.backendOn(db)
+		long, short := attempt("long", 10*time.Minute), attempt("short", 3*time.Second)
+		leases := []lock.Lease{acquire(t, b, long)}
+		before := len(w.opened()) // of which one is the lock's
+		for _, c := range w.opened() {
+			t.Cleanup(c.stick())
+		}
+		leases = append(leases, acquire(t, b, short))
+		require.Greater(t, len(w.opened()), before)
+		begin := time.Now()
+		errs := b.RenewAll(t.Context(), leases, []time.Duration{long.TTL, short.TTL})
+		require.ErrorContains(t, errs[0], "does not answer")
+		require.NoError(t, errs[1])
+		require.Less(t, time.Since(begin), 1500*time.Millisecond+meter.Since(begin))
+	})
+}
+
+// A renewal of a long lease, on a connection that hangs, is sent again soon: those
+// of short leases, which are one after the other with it, wait behind.
+func TestHungRenewalKeepsNoOtherLong(t *testing.T) {
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
+		w, renewals := s.watched()
+		s.options.Renewals = renewals
+		b := s.backend()
+		long, short := acquire(t, b, attempt("long", 10*time.Minute)), acquire(t, b, attempt("short", 30*time.Second))
+		require.NoError(t, long.Renew(t.Context(), 10*time.Minute))
+		t.Cleanup(w.opened()[0].stick())
+		begin := time.Now()
+		renewed := make(chan error, 1)
+		go func() { renewed <- long.Renew(t.Context(), 10*time.Minute) }()
+		time.Sleep(100 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		require.NoError(t, short.Renew(ctx, 30*time.Second))
+		require.NoError(t, <-renewed)
+		require.Less(t, time.Since(begin), 5*time.Second+meter.Since(begin))
+	})
+}
