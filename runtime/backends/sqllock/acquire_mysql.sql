@@ -5,11 +5,14 @@
 -- LAST_INSERT_ID(x) sets: the first fencing token; or, far below any token, 1 if
 -- this acquisition was undone before, or 2 + the µs until it is worth trying again.
 --
+-- On a connection that does not commit by itself owner is NULL, which its column
+-- refuses, in every sql_mode: a grant that can be rolled back is none.
+--
 -- Assignments are made from left to right, each sees those before it (unless
 -- sql_mode says SIMULTANEOUS_ASSIGNMENT: then none does). {granted} needs the old
 -- owner, waiting and expires, so what comes after owner also asks owner = {id}.
 INSERT INTO {table} (name, owner, acquired, expires, version, waiting, undone, undone_until)
-VALUES ({key}, {id}, {now}, {now} + {ttl}, LAST_INSERT_ID({now} * 4) + {n} - 1, '', '', 0)
+VALUES ({key}, IF(@@autocommit, {id}, NULL), {now}, {now} + {ttl}, LAST_INSERT_ID({now} * 4) + {n} - 1, '', '', 0)
 ON DUPLICATE KEY UPDATE
   version = CASE
     WHEN {undone} THEN version + 0 * LAST_INSERT_ID(1)

@@ -117,7 +117,7 @@ func (d Dialect) macros(table string) map[string]string {
 		"table": d.quoted(table),
 		"clock": d.clock(),
 		"l":     "l.", "as": " AS l", "conflict": "ON CONFLICT (name) DO UPDATE SET",
-		"greatest": "greatest", "least": "least",
+		"greatest": "greatest", "least": "least", "committed": "",
 
 		// The lock's owner is this acquisition already: a reply was lost.
 		"again": "({l}owner = {id})",
@@ -145,6 +145,7 @@ func (d Dialect) macros(table string) map[string]string {
 	switch d {
 	case MySQL:
 		m["l"], m["as"], m["conflict"] = "", "", "ON DUPLICATE KEY UPDATE"
+		m["committed"] = " AND @@autocommit" // else nothing is renewed
 		m["at"], m["undoneat"], m["leaverat"] = "LOCATE({me}, waiting)", "LOCATE({mark}, undone)", "LOCATE({leaver}, waiting)"
 		m["last16k"] = "RIGHT(CONCAT(CASE WHEN undone_until > {clock} THEN undone ELSE '' END, {mark}), 16000)"
 	case Postgres:

@@ -63,6 +63,7 @@ const (
 	foreign             // the table is not one of ours
 	denied              // the user lacks a right
 	taken               // a row that was asked for with NOWAIT is locked
+	manual              // the connection does not commit by itself
 )
 
 var kinds = map[Dialect]map[string]kind{
@@ -72,6 +73,7 @@ var kinds = map[Dialect]map[string]kind{
 		"1054": foreign, "1364": foreign, "1471": foreign, "1348": foreign, "1366": foreign, "1406": foreign,
 		"1142": denied, "1143": denied, "1044": denied,
 		"3572": taken,
+		"1048": manual, // NULL where there must be a value; no other statement of ours has one
 		// The server ends, or has ended the connection.
 		"1053": silent, "1927": silent, "1159": silent, "1161": silent,
 	},
@@ -118,6 +120,9 @@ func (b *Backend) explained(err error) error {
 	case foreign:
 		return fmt.Errorf("%w: table %s is not one that sqllock made; name another by Options.Table, or drop it and call Migrate: %w",
 			lock.ErrConflict, b.table, err)
+	case manual:
+		return fmt.Errorf("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; "+
+			"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off: %w", err)
 	case denied:
 		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on table %s: %w", b.table, err)
 	}

@@ -224,7 +224,7 @@ func (s *statements) renew(d Dialect, n int, alike bool) *template {
 			ttl += " END"
 		}
 		return d.compile("UPDATE {table} AS l SET expires = {greatest}(l.expires, {clock} + "+ttl+") WHERE l.name IN ("+
-			series("key", n)+") AND l.owner IN ("+series("id", n)+") AND l.expires > {clock}", s.now, 0)
+			series("key", n)+") AND l.owner IN ("+series("id", n)+") AND l.expires > {clock}{committed}", s.now, 0)
 	})
 }
 
@@ -236,6 +236,6 @@ func (s *statements) which(d Dialect, n int) *template {
 			text += fmt.Sprintf(" WHEN {id%d} THEN %d", i, i)
 		}
 		return d.compile(text+" ELSE -1 END FROM {table} AS l WHERE l.name IN ("+series("key", n)+") AND l.owner IN ("+
-			series("id", n)+") AND l.expires > {clock}", s.now, 1)
+			series("id", n)+") AND l.expires > {clock}{committed}", s.now, 1)
 	})
 }

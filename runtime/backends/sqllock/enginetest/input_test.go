@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"net"
+	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -139,5 +140,28 @@ func TestLeastRights(t *testing.T) {
 		_, err = b.Purge(t.Context(), time.Second)
 		require.NoError(t, err)
 		require.NoError(t, b.Close())
+	})
+}
+
+// A grant or a renewal on a connection that does not commit by itself would be
+// rolled back with it, and the next be let in: there is none.
+func TestConnectionThatDoesNotCommit(t *testing.T) {
+	each(t, func(v variant) bool { return v.engine == "mariadb" }, func(t *testing.T, s *site) {
+		for _, mode := range []string{"''", "'STRICT_ALL_TABLES'"} {
+			db := s.openSource(t, s.source(s.addr)+"?autocommit=0&sql_mode="+url.QueryEscape(mode))
+			o := s.options
+			err := fails(t, db, o)
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorContains(t, err, "autocommit=1")
+
+			s.options.Renewals = db
+			b := s.backend()
+			l := acquire(t, b, attempt("k", time.Minute))
+			require.ErrorIs(t, l.Renew(t.Context(), time.Hour), lock.ErrLost)
+			require.ErrorIs(t, fails(t, db, o), lock.ErrUnavailable, "of a row that is there")
+			require.Less(t, s.number("SELECT expires - acquired FROM "+s.options.Table), time.Minute.Microseconds()*2)
+			_ = l.Release(t.Context(), first(l))
+			s.exec("DELETE FROM " + s.options.Table)
+		}
 	})
 }
