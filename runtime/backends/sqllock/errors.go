@@ -64,6 +64,7 @@ const (
 	denied              // the user lacks a right
 	taken               // a row that was asked for with NOWAIT is locked
 	manual              // the connection does not commit by itself
+	demoted             // the server takes no writes, as one that was a primary before
 )
 
 var kinds = map[Dialect]map[string]kind{
@@ -74,6 +75,7 @@ var kinds = map[Dialect]map[string]kind{
 		"1142": denied, "1143": denied, "1044": denied,
 		"3572": taken,
 		"1048": manual, // NULL where there must be a value; no other statement of ours has one
+		"1290": demoted, "1792": demoted, "1836": demoted,
 		// The server ends, or has ended the connection.
 		"1053": silent, "1927": silent, "1159": silent, "1161": silent,
 	},
@@ -82,6 +84,7 @@ var kinds = map[Dialect]map[string]kind{
 		"42P01": missing,
 		"42703": foreign, "42P10": foreign, "42804": foreign, "42883": foreign, "42809": foreign, "23502": foreign,
 		"42501": denied,
+		"25006": demoted,
 		"55P03": taken,
 	},
 	SQLite: {
@@ -123,6 +126,8 @@ func (b *Backend) explained(err error) error {
 	case manual:
 		return fmt.Errorf("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; "+
 			"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off: %w", err)
+	case demoted:
+		return fmt.Errorf("sqllock: the server takes no writes; have the data source of the *sql.DB name the primary: %w", err)
 	case denied:
 		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on table %s: %w", b.table, err)
 	}
@@ -140,7 +145,18 @@ func unreached(err error) error {
 	return fmt.Errorf("%w: %w", errNotSent, err)
 }
 
-// isUnsent reports whether err is a driver's word that it has sent nothing.
+// unsent reports whether err, by which a driver ended a statement, proves that it
+// sent nothing. driver.ErrBadConn shall mean that; but lib/pq also says so when it
+// lost the connection afterwards, and what wraps it has another name: of PostgreSQL's
+// drivers only pgx is believed.
+func (b *Backend) unsent(err error) bool {
+	if b.dialect == Postgres && errors.Is(err, driver.ErrBadConn) {
+		return fmt.Sprintf("%T", b.db.Driver()) == "*stdlib.Driver"
+	}
+	return isUnsent(err)
+}
+
+// isUnsent reports whether err says that there was no connection to send by.
 func isUnsent(err error) bool {
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }

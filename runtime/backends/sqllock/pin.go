@@ -308,9 +308,9 @@ func (p *pin) ask(l *lease) error {
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", lock.ErrLost, err)
-	case err != nil && b.dialect.judge(err) == taken:
+	case err != nil && b.ended(err):
 		p.discard()
-		return fmt.Errorf("%w: another has it: %w", lock.ErrLost, err)
+		return fmt.Errorf("%w: its session does not hold it any more: %w", lock.ErrLost, err)
 	case err != nil:
 		return err
 	case len(r.rows) != 1 || r.rows[0][0] != 1 || r.rows[0][1] != p.session:
@@ -318,4 +318,13 @@ func (p *pin) ask(l *lease) error {
 		return fmt.Errorf("%w: session %d does not hold it, as %v", lock.ErrLost, p.session, r.rows)
 	}
 	return nil
+}
+
+// ended reports whether err, which a probe was answered with, says that the raw
+// lock is gone: another has it, or the transaction that held it has ended.
+// PostgreSQL ends one at any error, MySQL at a deadlock; and MariaDB says of a row
+// that is locked what it says after a wait.
+func (b *Backend) ended(err error) bool {
+	k := b.dialect.judge(err)
+	return k == taken || b.strategy == RowLock && (b.dialect == Postgres || k == passing)
 }

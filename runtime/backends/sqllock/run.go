@@ -78,6 +78,8 @@ func (b *Backend) run(ctx context.Context, from connector, s *statement) (r resu
 			}
 			wait = resendAfter[silences]
 			silences++
+		case b.dialect.judge(err) == demoted && !bound(from) && dead < deadMost:
+			dead++ // another may lead to the primary
 		case b.dialect.judge(err) == passing:
 			wait = backoff
 			backoff = min(2*backoff, backoffMost)
@@ -88,6 +90,12 @@ func (b *Backend) run(ctx context.Context, from connector, s *statement) (r resu
 			return r, unanswered, b.failed(fmt.Errorf("%w: %w", err, ctx.Err()), unanswered)
 		}
 	}
+}
+
+// bound reports whether from has one connection, and no other when that is gone.
+func bound(from connector) bool {
+	_, ok := from.(*pin)
+	return ok
 }
 
 // catchUp waits for ctx to end if it is time: a dialer that goes by the deadline
@@ -200,15 +208,20 @@ func (w *wire) run() {
 	defer time.AfterFunc(limit, func() { w.cancel(errSlow) }).Stop()
 	w.result.sent = lock.Now()
 	w.result.answer, err = w.statement.on(w.ctx, conn)
+	broken := err != nil
 	switch {
 	case err == nil:
-	case isUnsent(err):
+	case w.backend.unsent(err):
 		err = fmt.Errorf("%w: %w", errNotSent, err)
 	case w.backend.dialect.judge(err) == silent:
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
+	case w.backend.dialect.judge(err) == demoted:
+		discard(conn) // of which the driver thinks no ill
+	default:
+		broken = false
 	}
 	w.err = err
-	w.from.done(conn, errors.Is(err, errNotSent) || errors.Is(err, errNoAnswer))
+	w.from.done(conn, broken)
 }
 
 // spawn runs f beside, unless b is closed; Close waits for it.

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
 // watched is a database's own driver. It counts the statements that are under way
@@ -89,6 +91,17 @@ type watchedConn struct {
 	driver.Conn
 	w     *watched
 	stuck chan struct{} // unless nil, its statements wait for it to be closed
+
+	forgets atomic.Bool // the next answer
+}
+
+// answer passes on a statement's, unless it is to be forgotten.
+func answer[T any](c *watchedConn, a T, err error) (T, error) {
+	if err == nil && c.forgets.Swap(false) {
+		var none T
+		return none, driver.ErrBadConn
+	}
+	return a, err
 }
 
 // stick is that of one connection.
@@ -115,12 +128,14 @@ func (w *watched) opened() []*watchedConn {
 
 func (c *watchedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	defer c.begin()()
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
+	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
+	return answer(c, result, err)
 }
 
 func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	defer c.begin()()
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
+	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
+	return answer(c, rows, err)
 }
 
 // A driver that minds no context keeps nobody: a call ends with its context.
@@ -180,4 +195,27 @@ func TestStatementsOnAFileTakeTurns(t *testing.T) {
 	}
 	all.Wait()
 	require.Equal(t, 1, w.most)
+}
+
+// Of PostgreSQL's drivers one says driver.ErrBadConn also of a statement that it has
+// sent: it may have run.
+func TestBadConnectionMayHaveSent(t *testing.T) {
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	w, db := s.watched()
+	w.own = struct{ driver.Driver }{w.own} // one that is not known
+	s.options.Dialect = sqllock.Postgres
+	b := s.backendOn(db)
+	forget := func() {
+		for _, c := range w.opened() {
+			c.forgets.Store(true)
+		}
+	}
+	l := acquire(t, b, attempt("k", time.Minute))
+	forget()
+	require.NoError(t, l.Release(t.Context(), first(l)), "it had been freed")
+	acquire(t, b, attempt("other", time.Minute))
+	forget()
+	a := attempt("k", time.Minute)
+	acquire(t, b, a)
+	require.True(t, a.Unanswered)
 }

@@ -1,0 +1,64 @@
+package enginetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// Connections to a server that takes no writes any more are not kept: the next
+// ones may lead to its successor.
+func TestDemotedServerIsLeft(t *testing.T) {
+	each(t, served, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		b := s.backendOn(db)
+		l := acquire(t, b, attempt("k", time.Minute))
+		require.NoError(t, l.Renew(t.Context(), time.Minute))
+		demote := map[string]string{
+			"mysql": "SET SESSION TRANSACTION READ ONLY", "pgx": "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+		}[s.driver]
+		for _, c := range w.opened() {
+			_ = c.exec(t.Context(), demote) // unless it was closed
+		}
+		require.NoError(t, l.Renew(t.Context(), time.Minute))
+		other := acquire(t, b, attempt("other", time.Minute))
+		require.NoError(t, other.Release(t.Context(), first(other)))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		s.requireUnheld()
+	})
+}
+
+// requireUnheld requires that no row of the table has an owner.
+func (s *site) requireUnheld() {
+	s.t.Helper()
+	require.Zero(s.t, s.number("SELECT count(*) FROM "+s.options.Table+" WHERE owner <> ''"))
+}
+
+// A replica is told by name, and at once.
+func TestReplicaIsRefused(t *testing.T) {
+	each(t, served, func(t *testing.T, s *site) {
+		source := s.source(s.addr) + map[string]string{"mysql": "?tx_read_only=1", "pgx": "&default_transaction_read_only=on"}[s.driver]
+		err := fails(t, s.openSource(t, source), s.options)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorContains(t, err, "name the primary")
+	})
+}
+
+// PostgreSQL ends a transaction at any error, and the lock on the row with it: the
+// holder hears of it at once, and nobody is kept out by what is left.
+func TestTransactionThatFailedHoldsNothing(t *testing.T) {
+	s := variant{"postgres", sqllock.RowLock}.site(t, "")
+	w, db := s.watched()
+	b := s.backendOn(db)
+	l := acquire(t, b, attempt("k", time.Minute))
+	for _, c := range w.opened() {
+		_ = c.exec(t.Context(), "SELECT 1/0") // which all but the lock's survive
+	}
+	require.ErrorIs(t, l.Renew(t.Context(), time.Minute), lock.ErrLost)
+	s.requireFree("k")
+	require.LessOrEqual(t, db.Stats().InUse, 1, "beside the renewals'")
+}
