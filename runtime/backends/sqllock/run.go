@@ -180,23 +180,43 @@ type wire struct {
 
 var errSlow = fmt.Errorf("it took too long: %w", context.DeadlineExceeded)
 
+// enter waits for room in c, if there is such a thing, and reports whether it came.
+// leave is to be called then.
+func (w *wire) enter(c chan struct{}) (leave func(), entered bool) {
+	if c == nil {
+		return func() {}, true
+	}
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, true
+	case <-w.ctx.Done():
+		w.err = fmt.Errorf("%w: %w", errNotSent, context.Cause(w.ctx))
+		return nil, false
+	}
+}
+
 // run sends the statement on a connection, unless its caller has left by then.
 func (w *wire) run() {
 	defer close(w.done)
-	if turn := w.backend.turn; turn != nil {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-w.ctx.Done():
-			w.err = fmt.Errorf("%w: %w", errNotSent, context.Cause(w.ctx))
+	b := w.backend
+	if w.from == connector(pool{b.db}) {
+		leave, entered := w.enter(b.door)
+		if !entered {
 			return
 		}
+		defer leave()
 	}
 	conn, err := w.from.conn(w.ctx)
 	if err != nil {
 		w.err = unreached(err)
 		return
 	}
+	leave, entered := w.enter(b.turn)
+	if !entered {
+		w.from.done(conn, false)
+		return
+	}
+	defer leave()
 	if !w.state.CompareAndSwap(waiting, sent) {
 		w.from.done(conn, false)
 		return

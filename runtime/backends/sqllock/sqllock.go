@@ -86,8 +86,12 @@ type Backend struct {
 	renewer  renewer
 	// turn, of SQLite, has room for one statement. A file has one writer at a time,
 	// and those who find it busy look again after a while, in no order: of many, some
-	// would wait for longer than a lease.
+	// would wait for longer than a lease. Whoever waits for its turn has a connection:
+	// what waits for one of db's must not keep renewals waiting, which have theirs.
 	turn chan struct{}
+	// door, of SQLite, has room for one statement on a connection of db, so that not
+	// all that wait for their turn have one.
+	door chan struct{}
 
 	users  atomic.Int64 // Lockers that attached and did not close
 	purged atomic.Int64 // when rows were last looked through, in ns since started
@@ -118,7 +122,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.sql = b.dialect.statements(b.table, o.Notifier != nil)
 	b.pins.init(b)
 	if b.dialect == SQLite {
-		b.turn = make(chan struct{}, 1)
+		b.turn, b.door = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
 	switch {
 	case o.Renewals != nil:

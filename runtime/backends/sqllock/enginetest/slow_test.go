@@ -59,3 +59,30 @@ func TestHungRenewalKeepsNoOtherLong(t *testing.T) {
 		require.Less(t, time.Since(begin), 5*time.Second+meter.Since(begin))
 	})
 }
+
+// An acquire that waits for a connection, since the user has them all, does not
+// keep renewals waiting, which have one.
+func TestExhaustedPoolKeepsNoRenewal(t *testing.T) {
+	each(t, onTables, func(t *testing.T, s *site) {
+		db := s.open(t, s.addr)
+		db.SetMaxOpenConns(2)
+		b := s.backendOn(db)
+		l := acquire(t, b, attempt("k", time.Minute))
+		require.NoError(t, l.Renew(t.Context(), time.Minute)) // by what it keeps
+		user, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		defer user.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		acquired := make(chan error, 1)
+		go func() {
+			_, err := b.Acquire(ctx, attempt("other", time.Minute))
+			acquired <- err
+		}()
+		require.Eventually(t, func() bool { return db.Stats().WaitCount > 0 }, 5*time.Second, time.Millisecond)
+		soon, end := context.WithTimeout(t.Context(), 2*time.Second)
+		defer end()
+		require.NoError(t, l.Renew(soon, time.Minute))
+		cancel()
+		require.ErrorIs(t, <-acquired, context.Canceled)
+	})
+}
