@@ -37,11 +37,25 @@ type listener struct {
 	subs  map[string]map[*subscription]struct{}
 }
 
+// maxChannel is the longest name of a channel that PostgreSQL takes, in bytes.
+const maxChannel = 63
+
+// channel is the one of a table. A name that is too long, of a schema and a table,
+// ends in its digest.
+func channel(table string) string {
+	name := strings.ReplaceAll(table, ".", "_")
+	if len(name) <= maxChannel {
+		return name
+	}
+	end := "_" + digest(name)
+	return name[:maxChannel-len(end)] + end
+}
+
 func newListener(b *Backend, n Notifier) *listener {
 	return &listener{
 		backend:  b,
 		notifier: n,
-		channel:  strings.ReplaceAll(b.table, ".", "_"),
+		channel:  channel(b.table),
 		ready:    make(chan struct{}),
 		subs:     map[string]map[*subscription]struct{}{},
 	}

@@ -314,6 +314,9 @@ func (p *pin) ask(l *lease) error {
 	case err != nil:
 		return err
 	case len(r.rows) != 1 || r.rows[0][0] != 1 || r.rows[0][1] != p.session:
+		if len(r.rows) == 1 && r.rows[0][1] != p.session {
+			b.pins.checked.Store(false)
+		}
 		p.discard()
 		return fmt.Errorf("%w: session %d does not hold it, as %v", lock.ErrLost, p.session, r.rows)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // pins are the connections of a Backend's locks.
@@ -15,7 +16,7 @@ type pins struct {
 	all      map[*pin]struct{}
 	owned    map[string]*pin // by acquisition
 	checking chan struct{}   // has room for one: whoever put it in checks
-	checked  bool            // that sessions are the server's own
+	checked  atomic.Bool     // that sessions are the server's own
 }
 
 func (ps *pins) init(b *Backend) {

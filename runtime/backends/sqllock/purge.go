@@ -17,8 +17,9 @@ const (
 	// statement that read the clock before could still wait for the row, so that
 	// the clock has passed its tokens for everybody.
 	purgeIdle = 10 * time.Minute
-	// leastIdle is the least that Purge takes.
-	leastIdle = time.Second
+	// leastIdle is the least that Purge takes: that of statements that are answered.
+	// After one that is not, a tombstone keeps the row while it may yet arrive.
+	leastIdle = attemptLimit + time.Second
 	// purgeBatch is how many are removed at a time.
 	purgeBatch = 500
 )
@@ -33,16 +34,20 @@ func (b *Backend) purgeNowAndThen() {
 	if now-last < int64(purgeEvery) || !b.purged.CompareAndSwap(last, now) {
 		return
 	}
-	b.spawn(func() { _, _ = b.Purge(b.life, purgeIdle) }) // again in a minute
+	b.spawn(func() {
+		ctx, cancel := context.WithTimeout(b.life, purgeEvery) // a server that is silent keeps no goroutine
+		defer cancel()
+		_, _ = b.Purge(ctx, purgeIdle) // again in a minute
+	})
 }
 
-// Purge removes the rows of locks that were not held for idle (a second at
-// least), as the Backend does by itself for those of ten minutes. A row stays for
+// Purge removes the rows of locks that were not held for idle (four
+// seconds at least), as the Backend does by itself for those of ten minutes. A row stays for
 // as long as its tokens are not below what the clock would yield. It returns how
 // many rows of locks it removed.
 func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
 	if idle < leastIdle {
-		return 0, fmt.Errorf("%w: Purge of rows idle for %v; a second at least", lock.ErrInvalid, idle)
+		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", lock.ErrInvalid, idle, leastIdle)
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
 	find := b.dialect.compile("SELECT l.name FROM {table} AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.now, 0)

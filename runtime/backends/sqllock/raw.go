@@ -56,6 +56,7 @@ func (l *advisory) take(ctx context.Context, p *pin, key string) (bool, error) {
 func (l *advisory) free(ctx context.Context, p *pin, key string) error {
 	r, _, err := l.backend.run(ctx, p, l.freeing.with(l.values(key)))
 	if err == nil && r.rows[0][0] != 1 {
+		l.backend.pins.checked.Store(false) // the session may be another
 		return lock.ErrLost
 	}
 	return err
@@ -145,10 +146,12 @@ func (l *rowLock) free(ctx context.Context, p *pin, _ string) error {
 
 func (l *rowLock) probe(key string) *statement { return l.locking.with(values{"key": []byte(key)}) }
 
-// check finds out, once, whether a session of ours is one of the server's, and
-// not one that a pooler (PgBouncer in transaction mode) gives to each transaction
-// anew: a lock of such a session belongs to whoever has it next. Two sessions
-// must differ while one is in a transaction, and stay what they are.
+// check looks, once, whether a session of ours is one of the server's, and not one
+// that a pooler (PgBouncer in transaction mode) gives to each transaction anew: a
+// lock of such a session belongs to whoever has it next. Two sessions must differ
+// while one is in a transaction, and stay what they are. Others who use the pooler
+// at that time may have it look so by chance: hence looks are several, and there
+// are more once a lock is found in another session than it was taken in.
 func (ps *pins) check(ctx context.Context) error {
 	select {
 	case ps.checking <- struct{}{}:
@@ -156,13 +159,16 @@ func (ps *pins) check(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
 	defer func() { <-ps.checking }()
-	if ps.checked {
+	if ps.checked.Load() {
 		return nil
 	}
 	err := ps.compare(ctx)
-	ps.checked = err == nil
+	ps.checked.Store(err == nil)
 	return err
 }
+
+// sessionLooks is how many looks there are.
+const sessionLooks = 3
 
 func (ps *pins) compare(ctx context.Context) error {
 	b := ps.backend
@@ -175,30 +181,46 @@ func (ps *pins) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var other int64
+	var two *pin
 	if b.db.Stats().MaxOpenConnections != 1 {
 		// Not for long: the pool may have no second one to lend just now.
 		soon, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if two, err := ps.lend(soon); err == nil {
+		if two, err = ps.lend(soon); err == nil {
 			defer two.discard() // whatever state it is in
-			if _, _, err := b.run(ctx, two, &statement{text: "START TRANSACTION"}); err != nil {
-				return err
-			}
-			if other, err = b.sessionOf(ctx, two); err != nil {
-				return err
-			}
 		}
 	}
-	after, err := b.sessionOf(ctx, one)
-	if err != nil {
-		return err
-	}
-	if before != after || before == other {
-		return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and a pooler shares them (session %d became %d beside %d): "+
-			"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, after, other)
+	for range sessionLooks {
+		after, other, err := b.sessions(ctx, one, two)
+		if err != nil {
+			return err
+		}
+		if before != after || before == other {
+			return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and a pooler shares them (session %d became %d beside %d): "+
+				"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, after, other)
+		}
 	}
 	return nil
+}
+
+// sessions returns those of one, and of two in a transaction; that is 0 if there is
+// no two.
+func (b *Backend) sessions(ctx context.Context, one, two *pin) (ofOne, ofTwo int64, err error) {
+	if two == nil {
+		ofOne, err = b.sessionOf(ctx, one)
+		return ofOne, 0, err
+	}
+	if _, _, err = b.run(ctx, two, &statement{text: "START TRANSACTION"}); err != nil {
+		return 0, 0, err
+	}
+	if ofTwo, err = b.sessionOf(ctx, two); err != nil {
+		return 0, 0, err
+	}
+	if ofOne, err = b.sessionOf(ctx, one); err != nil {
+		return 0, 0, err
+	}
+	_, _, err = b.run(ctx, two, &statement{text: "ROLLBACK"})
+	return ofOne, ofTwo, err
 }
 
 func (b *Backend) sessionOf(ctx context.Context, p *pin) (int64, error) {

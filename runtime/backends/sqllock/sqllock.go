@@ -65,8 +65,9 @@ type Options struct {
 	Notifier Notifier
 	// Renewals is where renewals go. Unless it is set they have one connection
 	// of db, taken out of the pool at the first lock and kept until Close, so
-	// that the user's own traffic can't exhaust it; but for a db that may open
-	// one connection only, which they then share.
+	// that the user's own traffic can't exhaust it. Of a db that may open one
+	// connection only they have none: they wait for that, with all else; and
+	// Advisory and RowLock, which have it for the first lock, are refused.
 	Renewals *sql.DB
 }
 
@@ -160,6 +161,9 @@ func (b *Backend) vet(o Options) (err error) {
 		return errors.New("sqllock: SQLite has no strategy RowLock: it locks the whole file, not rows; use Table")
 	case b.dialect == SQLite && b.strategy == Advisory:
 		return errors.New("sqllock: SQLite has no strategy Advisory: it has no advisory locks; use Table")
+	case b.strategy != Table && o.Renewals == nil && b.db.Stats().MaxOpenConnections == 1:
+		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open one connection only: the first lock has that, and its "+
+			"renewals none; allow more by SetMaxOpenConns, one for each lock and one beside, or set Options.Renewals", lock.ErrInvalid, b.strategy)
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
 	}

@@ -65,11 +65,11 @@ func TestPurge(t *testing.T) {
 		buried := attempt("buried", time.Minute)
 		buried.Unanswered = true
 		require.NoError(t, b.Undo(t.Context(), buried))
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(4100 * time.Millisecond)
 		fresh := acquire(t, b, attempt("fresh", time.Minute))
 		require.NoError(t, fresh.Release(t.Context(), first(fresh)))
 
-		removed, err := b.Purge(t.Context(), time.Second)
+		removed, err := b.Purge(t.Context(), 4*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, 30, removed)
 		require.EqualValues(t, 3, s.number("SELECT count(*) FROM "+s.options.Table))

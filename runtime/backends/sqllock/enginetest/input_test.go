@@ -100,7 +100,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.Acquire(t.Context(), attempt("k", 11*365*24*time.Hour))
 	require.ErrorIs(t, err, lock.ErrInvalid)
-	_, err = b.Purge(t.Context(), 0)
+	_, err = b.Purge(t.Context(), 3*time.Second) // as long as an attempt may take
 	require.ErrorIs(t, err, lock.ErrInvalid)
 	require.NoError(t, b.Close())
 }
@@ -137,7 +137,7 @@ func TestLeastRights(t *testing.T) {
 		require.NoError(t, l.Release(t.Context(), first(l)))
 		a.Unanswered = true
 		require.NoError(t, b.Undo(t.Context(), a))
-		_, err = b.Purge(t.Context(), time.Second)
+		_, err = b.Purge(t.Context(), time.Minute)
 		require.NoError(t, err)
 		require.NoError(t, b.Close())
 	})
@@ -163,5 +163,20 @@ func TestConnectionThatDoesNotCommit(t *testing.T) {
 			_ = l.Release(t.Context(), first(l))
 			s.exec("DELETE FROM " + s.options.Table)
 		}
+	})
+}
+
+// The first lock would have the only connection, and its renewals none.
+func TestOneConnectionIsTooFewForSessions(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		db := s.open(t, s.addr)
+		db.SetMaxOpenConns(1)
+		_, err := sqllock.New(db, s.options)
+		require.ErrorIs(t, err, lock.ErrInvalid)
+		require.ErrorContains(t, err, "SetMaxOpenConns")
+		s.options.Renewals = s.db
+		l := acquire(t, s.backendOn(db), attempt("k", time.Minute))
+		require.NoError(t, l.Renew(t.Context(), time.Minute))
+		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }

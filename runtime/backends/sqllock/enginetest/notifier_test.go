@@ -2,6 +2,8 @@ package enginetest
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,4 +83,28 @@ func TestDeafNotifierPolls(t *testing.T) {
 	begin := time.Now()
 	require.NoError(t, other.Do(t.Context(), &lock.Policy{}, "k", func(context.Context) error { return nil }))
 	require.Less(t, time.Since(begin), 2*time.Second)
+}
+
+// A channel's name has 63 bytes at most, and one of a schema and a table may be
+// longer: releases that call a waiter go on all the same.
+func TestLongNameOfATableIsHeard(t *testing.T) {
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	schema := fmt.Sprintf("%-48s", newTable())
+	schema = strings.ReplaceAll(schema, " ", "s")
+	s.exec("CREATE SCHEMA " + schema)
+	s.options.Table = schema + "." + strings.Repeat("t", 48)
+	s.options.Notifier = pgNotifier(s.source(s.addr))
+	require.NoError(t, s.backend().Migrate(t.Context()))
+	one, other := s.locker(nil), s.locker(nil)
+	_, held, err := one.Acquire(t.Context(), nil, "k")
+	require.NoError(t, err)
+	got := make(chan error, 1)
+	go func() {
+		got <- other.Do(context.Background(), nil, "k", func(context.Context) error { return nil })
+	}()
+	require.Eventually(t, func() bool { return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table) > 0 },
+		5*time.Second, 5*time.Millisecond)
+	held.Release(&err)
+	require.NoError(t, err)
+	require.NoError(t, <-got)
 }

@@ -20,11 +20,13 @@ import (
 )
 
 // pooler is PgBouncer in transaction mode, as a driver: each statement, or each
-// transaction, gets whichever of its few sessions is free, the last used first.
+// transaction, gets whichever of its few sessions is free, the last used first; or
+// the first, if it rotates.
 type pooler struct {
 	driver.Connector
-	mu   sync.Mutex
-	free []driver.Conn
+	mu      sync.Mutex
+	free    []driver.Conn
+	rotates bool
 }
 
 func (p *pooler) Connect(context.Context) (driver.Conn, error) { return &pooled{p: p}, nil }
@@ -44,6 +46,10 @@ func (p *pooler) put(c driver.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, c)
+	if p.rotates {
+		copy(p.free[1:], p.free)
+		p.free[0] = c
+	}
 }
 
 func (p *pooler) close() {
@@ -118,46 +124,62 @@ func (c *pooled) Close() error {
 	return nil
 }
 
+// pooler returns one before the site's server.
+func (s *site) pooler() *pooler {
+	s.t.Helper()
+	if s.driver == "mysql" {
+		config, err := mysql.ParseDSN(s.source(s.addr))
+		require.NoError(s.t, err)
+		connector, err := mysql.NewConnector(config)
+		require.NoError(s.t, err)
+		return &pooler{Connector: connector}
+	}
+	config, err := pgx.ParseConfig(s.source(s.addr))
+	require.NoError(s.t, err)
+	return &pooler{Connector: stdlib.GetConnector(*config)}
+}
+
+// backends returns what makes Backends for s behind p.
+func (p *pooler) backends(s *site) func() *sqllock.Backend {
+	db := sql.OpenDB(p)
+	s.t.Cleanup(func() {
+		_ = db.Close()
+		p.close()
+	})
+	if s.driver == "pgx" { // MySQL's connector says whose it is
+		s.options.Dialect = sqllock.Postgres
+	}
+	return func() *sqllock.Backend { return s.backendOn(db) }
+}
+
 // S79: a pooler that shares sessions is found out before the first lock.
 func TestPoolerOfTransactionsIsRefused(t *testing.T) {
 	each(t, pinned, func(t *testing.T, s *site) {
-		var real driver.Connector
-		if s.driver == "mysql" {
-			config, err := mysql.ParseDSN(s.source(s.addr))
-			require.NoError(t, err)
-			real, err = mysql.NewConnector(config)
-			require.NoError(t, err)
-		} else {
-			config, err := pgx.ParseConfig(s.source(s.addr))
-			require.NoError(t, err)
-			real = stdlib.GetConnector(*config)
-		}
-		p := &pooler{Connector: real}
-		db := sql.OpenDB(p)
-		t.Cleanup(func() {
-			_ = db.Close()
-			p.close()
-		})
-		options := s.options
-		_, err := sqllock.New(db, options)
-		if s.driver == "mysql" {
-			require.NoError(t, err) // the connector says whose it is
-		}
-		options.Dialect = map[string]sqllock.Dialect{"mysql": sqllock.MySQL, "pgx": sqllock.Postgres}[s.driver]
-		b := func() *sqllock.Backend {
-			b, err := sqllock.New(db, options)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, b.Close()) })
-			return b
-		}
+		b := s.pooler().backends(s)
 		for range 5 {
-			_, err = b().Acquire(t.Context(), attempt("k", time.Minute))
+			_, err := b().Acquire(t.Context(), attempt("k", time.Minute))
 			require.ErrorContains(t, err, "pooler")
 			require.NotErrorIs(t, err, lock.ErrIndeterminate)
 		}
-		options.Strategy = sqllock.Table // which has no need of sessions
+		s.options.Strategy = sqllock.Table // which has no need of sessions
 		l := acquire(t, b(), attempt("k", time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
+	})
+}
+
+// One look at its sessions can be met by others' traffic, so that it shows nothing:
+// here they take turns, and the first look finds each where it was.
+func TestPoolerIsLookedAtOften(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		p := s.pooler()
+		p.rotates = true
+		for range 2 {
+			session, err := p.Connector.Connect(t.Context())
+			require.NoError(t, err)
+			p.put(session)
+		}
+		_, err := p.backends(s)().Acquire(t.Context(), attempt("k", time.Minute))
+		require.ErrorContains(t, err, "pooler")
 	})
 }
 
