@@ -104,7 +104,9 @@ func TestLongNameOfATableIsHeard(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table) > 0 },
 		5*time.Second, 5*time.Millisecond)
+	freed := time.Now()
 	held.Release(&err)
 	require.NoError(t, err)
 	require.NoError(t, <-got)
+	require.Less(t, time.Since(freed), 10*time.Second, "it is not the lease that ended")
 }
