@@ -29,16 +29,19 @@
 // too, with all that Table promises between users of sqllock. Beside it a session
 // holds the lock that the others know, and a session that ends frees that at
 // once, whoever has ended it. So against those others all that is promised is that
-// the holder hears of it (lock.ErrLost) within a third of its ttl, when its session
-// is asked, on the connection itself, whether it still holds the lock. Against
-// users of sqllock the row stays until it expires.
+// the holder hears of it (lock.ErrLost): within a third of its ttl, when its session
+// is asked, on the connection itself, whether it still holds the lock; a third later
+// if sessions of other locks, asked with it, do not answer; and at the end of the
+// lease if its own does not. Against users of sqllock the row stays until it expires.
 //
 // Each lock held has a connection for itself. A pooler that gives sessions to
-// transactions (PgBouncer in transaction mode) is found out and refused. The server
-// frees the lock of a client that vanished without a word when TCP gives up:
-// set tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a third of
-// the longest ttl. RowLock keeps a transaction open for as long as the lock is
-// held, which holds up vacuum, and must not meet idle_in_transaction_session_timeout.
+// transactions (PgBouncer in transaction mode) must not be between. It is looked for
+// before the first lock, and again after one that is not in its session any more,
+// and refused if it shows: others' traffic through it can hide it. The server frees
+// the lock of a client that vanished without a word when TCP gives up: set
+// tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a third of the
+// longest ttl. RowLock keeps a transaction open for as long as the lock is held,
+// which holds up vacuum, and must not meet idle_in_transaction_session_timeout.
 // On MySQL it is READ COMMITTED, so that rows can be made beside the one it locks.
 //
 // How others take a lock:
@@ -51,12 +54,14 @@
 //
 // # Connections
 //
-// Acquires and releases take connections of db as they need them. Renewals have
-// one for themselves ([Options].Renewals), so that the user's own traffic can't
-// keep them waiting. It is best to give New a *sql.DB of its own: sql.Open costs
+// Acquires and releases take connections of db as they need them. Renewals keep one
+// for themselves, so that the user's own traffic can't keep them waiting; but they
+// take that from db, at the first lock and when it is lost, and then wait if
+// SetMaxOpenConns has no more ([Options].Renewals avoids that). It is best to give New a *sql.DB of its own: sql.Open costs
 // nothing until it is used, and then locks wait for nobody. Let it keep as many
 // connections as goroutines take locks at once (SetMaxIdleConns; two unless set):
-// a connection that is dialed costs more than a lock.
+// a connection that is dialed costs more than a lock. On MySQL connections must
+// commit by themselves (autocommit=1, the default): on others there is no lock.
 //
 // Durability counts: a server that answers before a commit is on disk
 // (synchronous_commit=off, innodb_flush_log_at_trx_commit other than 1) may forget

@@ -21,8 +21,9 @@ func (b *Backend) rowsTable() string { return b.table + "_rows" }
 //	undone        acquisitions that must take nothing, though they may yet arrive
 //	undone_until  when the last of these can no longer arrive
 //
-// The second, for strategy RowLock, has a row for each key to be locked. Rows
-// that are no longer needed are removed after a while.
+// The second, for strategy RowLock, has a row for each key to be locked. Rows of the
+// first that are no longer needed are removed after a while. A process of strategy
+// RowLock that removes one removes that of the second with it; others leave it.
 func (b *Backend) DDL() string {
 	var name, text, options string
 	switch b.dialect {

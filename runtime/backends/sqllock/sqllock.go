@@ -64,8 +64,8 @@ type Options struct {
 	// poll. All processes that share a table should have one, or none.
 	Notifier Notifier
 	// Renewals is where renewals go. Unless it is set they have one connection
-	// of db, taken out of the pool at the first lock and kept until Close, so
-	// that the user's own traffic can't exhaust it. Of a db that may open one
+	// of db, taken out of the pool at the first lock and kept until it is lost or
+	// Close, so that the user's own traffic meanwhile does not have it. Of a db that may open one
 	// connection only they have none: they wait for that, with all else; and
 	// Advisory and RowLock, which have it for the first lock, are refused.
 	Renewals *sql.DB
