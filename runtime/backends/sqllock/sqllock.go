@@ -65,9 +65,9 @@ type Options struct {
 	Notifier Notifier
 	// Renewals is where renewals go. Unless it is set they have one connection
 	// of db, taken out of the pool at the first lock and kept until it is lost or
-	// Close, so that the user's own traffic meanwhile does not have it. Of a db that may open one
-	// connection only they have none: they wait for that, with all else; and
-	// Advisory and RowLock, which have it for the first lock, are refused.
+	// Close, so that the user's own traffic does not have it meanwhile. Of a db
+	// that may open one connection only they have none: they wait for that, with
+	// all else; and Advisory and RowLock, whose first lock has it, are refused.
 	Renewals *sql.DB
 }
 
