@@ -27,6 +27,8 @@ type watched struct {
 	stuck     chan struct{} // unless nil, statements wait for it to be closed
 	now, most int           // statements under way
 	conns     []*watchedConn
+
+	transactions atomic.Int64 // begun
 }
 
 // watched returns a pool whose driver is.
@@ -119,6 +121,14 @@ func (c *watchedConn) exec(ctx context.Context, text string) error {
 	return err
 }
 
+// swap puts another session in place of the connection's own, which is idle.
+func (c *watchedConn) swap() error {
+	_ = c.Conn.Close() // unless it was
+	conn, err := c.w.own.Open(c.w.source)
+	c.Conn = conn
+	return err
+}
+
 // opened returns the connections that were made so far.
 func (w *watched) opened() []*watchedConn {
 	w.mu.Lock()
@@ -128,6 +138,9 @@ func (w *watched) opened() []*watchedConn {
 
 func (c *watchedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	defer c.begin()()
+	if text == "START TRANSACTION" {
+		c.w.transactions.Add(1)
+	}
 	result, err := c.Conn.(driver.ExecerContext).ExecContext(ctx, text, args)
 	return answer(c, result, err)
 }

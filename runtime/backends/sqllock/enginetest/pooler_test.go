@@ -183,6 +183,27 @@ func TestPoolerIsLookedAtOften(t *testing.T) {
 	})
 }
 
+// A lock that turns up in another session than it was taken in is lost, and the
+// next one is not taken before sessions are looked at again.
+func TestPoolerThatShowsLate(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.Advisory }, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		s.options.Renewals = s.db
+		b := s.backendOn(db)
+		l := acquire(t, b, attempt("k", time.Minute))
+		looks := w.transactions.Load()
+		acquire(t, b, attempt("other", time.Minute))
+		require.Equal(t, looks, w.transactions.Load(), "once is enough")
+		for _, c := range w.opened() {
+			require.NoError(t, c.swap())
+			t.Cleanup(func() { _ = c.Conn.Close() }) // of what the pool had closed
+		}
+		require.ErrorIs(t, l.Renew(t.Context(), time.Minute), lock.ErrLost)
+		acquire(t, b, attempt("third", time.Minute))
+		require.Equal(t, 2*looks, w.transactions.Load())
+	})
+}
+
 type readRows struct {
 	columns []string
 	rows    [][]driver.Value
