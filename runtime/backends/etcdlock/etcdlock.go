@@ -143,7 +143,8 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	}
 }
 
-// Undo implements [lock.Backend].
+// Undo implements [lock.Backend]. What fails is owed by the sessions as well: the
+// Locker gives up when the lease that was asked for is over, and a session goes on.
 func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	k, err := keysOf(a)
 	if err != nil {
@@ -152,11 +153,27 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if a.Unanswered {
 		b.ban(a.ID)
 	}
+	d := debt{keys: k, late: a.Unanswered}
 	p, err := b.enter(ctx, k)
-	if err != nil {
-		return err
+	if err == nil {
+		defer p.leave()
+		if p.known() && (a.Queue || p.id == a.ID) {
+			d.place, d.changed = p.session, p.changed
+		}
+		err = p.undo(ctx, a)
 	}
-	defer p.leave()
+	for _, s := range b.sessionsOf(k.locker) {
+		if err != nil {
+			s.owe(d)
+		} else {
+			s.settle(k)
+		}
+	}
+	return err
+}
+
+// undo is Undo, in p's turn.
+func (p *place) undo(ctx context.Context, a *lock.Acquisition) (err error) {
 	known := true
 	if l := p.holder(); l != nil && l.id == a.ID {
 		err = l.Release(ctx, 0)
@@ -171,8 +188,8 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if known && !a.Unanswered {
 		return nil
 	}
-	for _, s := range b.sessionsOf(k.locker) {
-		if err := s.undo(ctx, k, a.Unanswered); err != nil {
+	for _, s := range p.backend.sessionsOf(p.keys.locker) {
+		if err := s.undo(ctx, p.keys, a.Unanswered); err != nil {
 			return err
 		}
 	}

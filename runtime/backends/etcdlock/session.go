@@ -59,7 +59,9 @@ type session struct {
 	users   int       // calls under way, places and leases
 	unused  time.Time // since when there are none
 	tombs   []tomb
-	keeping *keeper // of the goroutine that keeps it alive; nil while there is none
+	debts   map[string]debt // undos that failed, by their tombs' keys
+	paying  bool            // a goroutine is at them
+	keeping *keeper         // of the goroutine that keeps it alive; nil while there is none
 }
 
 // tomb is a mark that an acquisition was undone.

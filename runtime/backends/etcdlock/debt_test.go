@@ -1,0 +1,92 @@
+package etcdlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// undoneInVain has an undo of a fail, and nobody tries it again; the session
+// outlives the outage.
+func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *lock.Acquisition) {
+	t.Helper()
+	proxy.Refuse()
+	proxy.Reset()
+	ctx, cancel := contextFor(t, 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, b.Undo(ctx, a))
+	proxy.Accept()
+}
+
+// nothingOwed waits until the sessions of locker have made up for all undos.
+func nothingOwed(t testing.TB, b *Backend, locker string) {
+	t.Helper()
+	eventually(t, "nothing is owed", func() bool {
+		for _, s := range b.sessionsOf(locker) {
+			s.mu.Lock()
+			busy := s.paying
+			s.mu.Unlock()
+			if busy {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// G6: what an undo that failed did not free would be kept alive for ever: the session
+// makes up for it.
+func TestUndoIsOwed(t *testing.T) {
+	t.Parallel()
+	f, key, c := &faults{}, newKey(t), admin(t, shared(t))
+	proxy := faultproxy.NewStream(t, shared(t))
+	b := newBackend(t, proxy.Addr(), withFaults(f))
+	f.lose(100, writes(key))
+	ctx, cancel := contextFor(t, 100*time.Millisecond)
+	defer cancel()
+	a := attempt(key, "A:1")
+	_, err := b.Acquire(ctx, a)
+	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	queued(t, c, key, 1)
+	undoneInVain(t, b, proxy, a)
+	nothingLeft(t, c, key)
+	marks, _ := below(t, c, key+".lockgen/undone/")
+	require.Equal(t, []string{"A:1"}, marks, "an attempt that is late takes nothing")
+	nothingOwed(t, b, "A")
+
+	// One that is tried again is owed no more.
+	undoneInVain(t, b, proxy, a)
+	require.NoError(t, b.Undo(t.Context(), a))
+	for _, s := range b.sessionsOf("A") {
+		_, owed := s.owed()
+		require.False(t, owed)
+	}
+}
+
+// A place in the queue that nobody wants any more goes as well; one that was taken
+// over meanwhile stays.
+func TestPlaceIsOwed(t *testing.T) {
+	t.Parallel()
+	proxy, c := faultproxy.NewStream(t, shared(t)), admin(t, shared(t))
+	b, key := newBackend(t, proxy.Addr()), newKey(t)
+	taken(t, b, attempt(key, "B:1"))
+	requireHeld(t, b, attempt(key, "A:1"))
+	undoneInVain(t, b, proxy, attempt(key, "A:2")) // by who never asked
+	queued(t, c, key, 1)
+	eventually(t, "the place is forgotten", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.places[placeID{"A", key}] == nil
+	})
+
+	requireHeld(t, b, attempt(key, "A:3"))
+	undoneInVain(t, b, proxy, attempt(key, "A:4"))
+	requireHeld(t, b, attempt(key, "A:5"))
+	nothingOwed(t, b, "A")
+	_, values := below(t, c, key+"/")
+	require.Equal(t, []string{"B:1", "A:5"}, values)
+}
