@@ -39,6 +39,8 @@ func (p *place) acquire(ctx context.Context, s *session, a *lock.Acquisition) (l
 		case err != nil && ctx.Err() != nil && waits && !errors.Is(err, lock.ErrIndeterminate):
 			return nil, &lock.HeldError{} // as it was when we last looked
 		case err != nil:
+			// What we have at the server may own the lock, or come to: nobody else frees it.
+			a.Pending = a.Pending || p.serves(a)
 			return nil, err
 		case !s.alive():
 			return nil, errSessionEnded

@@ -157,7 +157,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	p, err := b.enter(ctx, k)
 	if err == nil {
 		defer p.leave()
-		if p.known() && (a.Queue || p.id == a.ID) {
+		if p.serves(a) {
 			d.place, d.changed = p.session, p.changed
 		}
 		err = p.undo(ctx, a)
@@ -177,7 +177,7 @@ func (p *place) undo(ctx context.Context, a *lock.Acquisition) (err error) {
 	known := true
 	if l := p.holder(); l != nil && l.id == a.ID {
 		err = l.Release(ctx, 0)
-	} else if p.known() && (a.Queue || p.id == a.ID) {
+	} else if p.serves(a) {
 		err = p.giveUp(ctx)
 	} else {
 		known = false

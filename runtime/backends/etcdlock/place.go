@@ -99,6 +99,11 @@ func (p *place) leave() {
 // held.
 func (p *place) known() bool { return p.session != nil }
 
+// serves says whether the key that we have is given up with a.
+func (p *place) serves(a *lock.Acquisition) bool {
+	return p.known() && (a.Queue || p.id == a.ID)
+}
+
 // holder returns the lease that has not been released yet, or nil.
 func (p *place) holder() *lease {
 	p.backend.mu.Lock()

@@ -2,10 +2,12 @@ package etcdlock
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -106,6 +108,30 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 		released(t, lease)
 		lease = taken(t, b, attempt(key, "C:1"))
 		released(t, lease)
+	}
+}
+
+// The key was written, and how it stands is not known: it is undone. Many locks below it
+// make this a second request.
+func TestNoReplyToTheLook(t *testing.T) {
+	t.Parallel()
+	f, key, c := &faults{}, newKey(t), admin(t, shared(t))
+	b := New(newClient(t, []string{shared(t)}, withFaults(f)))
+	l, other := lockerOn(t, b), newBackend(t, shared(t))
+	for i := range 2 * enough {
+		taken(t, other, attempt(key+"/"+strconv.Itoa(i), "A:1"))
+	}
+	for _, p := range []*lock.Policy{nil, try()} {
+		late := f.late(func(req any) bool {
+			r, ok := req.(*pb.RangeRequest)
+			return ok && string(r.Key) == key+"/"
+		})
+		ctx, cancel := contextFor(t, 200*time.Millisecond)
+		defer cancel()
+		_, _, err := l.Acquire(ctx, p, key)
+		require.Error(t, err)
+		queued(t, c, key, 2*enough)
+		require.NoError(t, late.arrives(t))
 	}
 }
 
