@@ -94,13 +94,16 @@ func (l *lease) lose() func() {
 	return l.look
 }
 
-// extend moves the end of the lease, never back.
-func (l *lease) extend(until lock.Instant) {
+// extend moves the end of the lease, never back. It reports whether the lease has not
+// ended: then the key is being deleted, if it isn't yet, and nothing revives it.
+func (l *lease) extend(until lock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if until.Left() > l.until.Left() {
+	left := l.until.Left()
+	if left > 0 && until.Left() > left {
 		l.until = until
 	}
+	return left > 0
 }
 
 // over reports whether the lease has ended.
@@ -118,7 +121,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 		return err
 	}
 	if over {
-		return fmt.Errorf("%w: its lease was over", lock.ErrLost)
+		return errOver
 	}
 	return nil
 }

@@ -171,6 +171,26 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	nothingLeft(t, c, key)
 }
 
+// G7: a renewal that waits for a keep-alive revives no lease that ended meanwhile, and
+// whose key is being deleted.
+func TestLateRenewal(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	a := attempt(key, "A:1")
+	a.TTL = 400 * time.Millisecond
+	lease := taken(t, b, a)
+	s := lease.(*lease_).session
+	late := f.late(deletes(key)) // by the lease's end
+	renewed := make(chan error, 1)
+	go func() { renewed <- lease.Renew(t.Context(), 2*time.Hour) }() // no session has half of that
+	receive(t, "the end", late.arrived)
+	long := lock.Now().Add(2 * time.Hour)
+	s.deadline.Store(&long) // as the keep-alive that is waited for does
+	require.ErrorIs(t, receive(t, "an answer", renewed), lock.ErrLost)
+	require.Zero(t, max(lease.Deadline().Left(), 0))
+	require.NoError(t, late.arrives(t))
+}
+
 // Renewed by the watchdog for many times its ttl; with one session. S66 can't be: the
 // stream of keep-alives is our own, one request and one answer at a time.
 func TestRenewal(t *testing.T) {

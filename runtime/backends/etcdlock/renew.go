@@ -18,6 +18,8 @@ const batch = 100
 // batchesAtOnce is how many such requests are under way at a time.
 const batchesAtOnce = 16
 
+var errOver = fmt.Errorf("%w: its lease was over", lock.ErrLost)
+
 // RenewAll implements [lock.BatchRenewer]. That the session is kept alive does
 // not say that a key is still there: someone may have deleted it. So one request
 // asks, for a hundred leases, whether all their keys are the ones that were acquired.
@@ -60,11 +62,12 @@ func (b *Backend) renew(ctx context.Context, leases []*lease, ttls []time.Durati
 			errs[i] = fmt.Errorf("%w: its key is gone", lock.ErrLost)
 			l.forget()
 		case l.over():
-			errs[i] = fmt.Errorf("%w: its lease was over", lock.ErrLost)
+			errs[i] = errOver
 		default:
 			// The session is kept alive by itself. Only if that is behind does it matter here.
-			if errs[i] = l.session.freshen(ctx, ttls[i]/2); errs[i] == nil {
-				l.extend(r.sent.Add(ttls[i]))
+			errs[i] = l.session.freshen(ctx, ttls[i]/2)
+			if errs[i] == nil && !l.extend(r.sent.Add(ttls[i])) {
+				errs[i] = errOver
 			}
 		}
 	}
