@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
@@ -226,6 +227,38 @@ func TestIdleSession(t *testing.T) {
 	eventually(t, "and forgotten", func() bool { return len(b.sessionsOf("A")) == 0 })
 	a.ID = "A:2"
 	released(t, taken(t, b, a))
+}
+
+// An undo has nothing to do with a session that is still being granted: who waits for
+// it gets it. Close ends it, and forgets it.
+func TestSessionThatIsBeingGranted(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	released(t, taken(t, b, attempt(key, "A:1")))
+	grant := func(req any) bool { _, ok := req.(*pb.LeaseGrantRequest); return ok }
+	begin := func(ttl time.Duration) (*heldBack, <-chan error) {
+		late, done := f.late(grant), make(chan error, 1)
+		go func() {
+			a := attempt(key, newID("A"))
+			a.TTL = ttl
+			_, err := b.Acquire(t.Context(), a)
+			done <- err
+		}()
+		receive(t, "a grant under way", late.arrived)
+		return late, done
+	}
+	late, done := begin(20 * time.Second)
+	undone := attempt(key+"2", "A:2")
+	undone.Unanswered = true
+	require.NoError(t, b.Undo(t.Context(), undone))
+	require.NoError(t, receive(t, "the lock", done)) // the grant is sent again
+	require.Error(t, late.arrives(t))
+
+	late, done = begin(30 * time.Second)
+	require.NoError(t, b.Close())
+	require.Error(t, receive(t, "an answer", done))
+	require.Empty(t, b.dying)
+	require.NoError(t, late.arrives(t))
 }
 
 // S5: Close gives back what it holds, at once.

@@ -121,13 +121,14 @@ func (b *Backend) lookUp(c class) (*session, error) {
 	return s, nil
 }
 
-// sessionsOf returns the sessions of a Locker, those too of which the server may
-// not know yet that they are over.
+// sessionsOf returns the sessions of a Locker that an attempt may have used, those too
+// of which the server may not know yet that they are over. One that is being granted
+// is not there for the server to find, and not over.
 func (b *Backend) sessionsOf(locker string) (all []*session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c, s := range b.sessions {
-		if c.locker == locker {
+		if c.locker == locker && s.isReady() {
 			all = append(all, s)
 		}
 	}
@@ -137,6 +138,16 @@ func (b *Backend) sessionsOf(locker string) (all []*session) {
 		}
 	}
 	return all
+}
+
+// isReady reports whether the session was granted, or that has failed.
+func (s *session) isReady() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *session) use() {
@@ -174,6 +185,7 @@ func (s *session) live() {
 	s.err = s.grant()
 	if s.err != nil {
 		s.remove(false)
+		s.died() // of Close
 		s.finish(s.err)
 		close(s.ready)
 		return
@@ -256,16 +268,20 @@ func (s *session) remove(dying bool) {
 	}
 }
 
+// died notes that there is nothing left of the session at the server, or that we
+// can't help it.
+func (s *session) died() {
+	s.backend.mu.Lock()
+	defer s.backend.mu.Unlock()
+	delete(s.backend.dying, s)
+}
+
 // revoke has the server end the session, so that what is left of it is free. It
 // tries until it has an answer: the server may know of it longer than we do,
 // after an election. Once the backend is closed, it tries once.
 func (s *session) revoke() {
 	b := s.backend
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.dying, s)
-	}()
+	defer s.died()
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		last := b.closed.Err() != nil
 		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
