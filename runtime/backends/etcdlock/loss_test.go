@@ -229,6 +229,30 @@ func TestIdleSession(t *testing.T) {
 	released(t, taken(t, b, a))
 }
 
+// What a session took along is forgotten, though its release had no answer, and is never
+// tried again.
+func TestSessionIsForgotten(t *testing.T) {
+	t.Parallel()
+	proxy := faultproxy.NewStream(t, shared(t))
+	b := newBackend(t, proxy.Addr())
+	a := attempt(newKey(t), "A:1")
+	a.TTL = 500 * time.Millisecond
+	lease := taken(t, b, a)
+	proxy.Refuse()
+	proxy.Reset()
+	ctx, cancel := contextFor(t, 50*time.Millisecond)
+	defer cancel()
+	require.Error(t, lease.Release(ctx, 0))
+	receive(t, "the end of the session", lease.(*lease_).session.ended.Done())
+	proxy.Accept()
+	eventually(t, "all is forgotten", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.places)+len(b.sessions)+len(b.dying) == 0
+	})
+	require.ErrorIs(t, lease.Release(t.Context(), 0), lock.ErrLost)
+}
+
 // An undo has nothing to do with a session that is still being granted: who waits for
 // it gets it. Close ends it, and forgets it.
 func TestSessionThatIsBeingGranted(t *testing.T) {

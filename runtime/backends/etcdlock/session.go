@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -193,6 +195,7 @@ func (s *session) live() {
 	close(s.ready)
 	s.keepAlive() // its streams end with the session
 	s.revoke()
+	s.forget()
 }
 
 // grant asks for the lease. Its end counts from before the first request: any of
@@ -265,6 +268,17 @@ func (s *session) remove(dying bool) {
 		if dying {
 			b.dying[s] = struct{}{}
 		}
+	}
+}
+
+// forget forgets the leases of a session that is over at the server: a release of theirs
+// that had no answer may never be tried again.
+func (s *session) forget() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.leases))
+	s.mu.Unlock()
+	for _, l := range all {
+		l.forget()
 	}
 }
 
