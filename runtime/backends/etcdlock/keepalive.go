@@ -21,6 +21,13 @@ type keeper struct {
 	stream pb.Lease_LeaseKeepAliveClient // nil before the first request
 }
 
+// cancelAfter has the stream cancelled after d. No timer is left if that is done before,
+// by the end of the session.
+func (k *keeper) cancelAfter(d time.Duration) {
+	t := time.AfterFunc(d, k.cancel)
+	context.AfterFunc(k.ctx, func() { t.Stop() })
+}
+
 // keepAlive keeps the session alive until it ends: a third of its ttl after the
 // last time, or when asked, and again soon after a failure.
 func (s *session) keepAlive() {
@@ -95,7 +102,7 @@ func (s *session) keepAliveOnce() error {
 		return nil
 	case <-limit.C:
 		close(late)
-		time.AfterFunc(s.length(), k.cancel)
+		k.cancelAfter(s.length())
 		return errLate
 	case <-s.ended.Done():
 		k.cancel()

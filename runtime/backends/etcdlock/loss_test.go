@@ -2,7 +2,9 @@ package etcdlock
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -206,6 +208,26 @@ func TestRenewal(t *testing.T) {
 		}
 		require.NoError(t, finish(held))
 	}
+}
+
+// A stream whose answer is late is given up after a while, by no timer that is left when
+// its session has ended.
+func TestLateStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, ends := range []bool{true, false} {
+			life, end := context.WithCancel(t.Context())
+			var given atomic.Int32
+			k := &keeper{ctx: life, cancel: func() { given.Add(1) }}
+			k.cancelAfter(time.Second)
+			if ends {
+				end()
+			}
+			time.Sleep(2 * time.Second)
+			require.Equal(t, !ends, given.Load() == 1)
+			end()
+		}
+	})
 }
 
 // A session that nobody uses is given back; the next acquire makes a new one.
