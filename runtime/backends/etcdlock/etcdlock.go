@@ -106,8 +106,9 @@ func (b *Backend) Close() error {
 }
 
 var (
-	errClosed = errors.New("etcdlock: the backend is closed")
-	errUndone = errors.New("the acquisition was undone already")
+	errClosed       = errors.New("etcdlock: the backend is closed")
+	errClientClosed = errors.New("etcdlock: the client was closed; it must stay open until the last Locker on it is closed")
+	errUndone       = errors.New("the acquisition was undone already")
 )
 
 // Acquire implements [lock.Backend].

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
@@ -55,6 +56,9 @@ type request struct {
 func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (r request, err error) {
 	begin := time.Now()
 	for attempt := 0; ; attempt++ {
+		if b.conn.GetState() == connectivity.Shutdown {
+			return r, errClientClosed // clientv3 would try until we cancel it
+		}
 		var to peer.Peer
 		r.sent = lock.Now()
 		err = b.attempt(ctx, call, &to)
@@ -125,10 +129,6 @@ func judge(err error, connected bool) outcome {
 	case codes.Unavailable:
 		if !connected {
 			return unsent
-		}
-	case codes.Canceled:
-		if strings.Contains(err.Error(), "client connection is closing") {
-			return refused
 		}
 	}
 	return unanswered

@@ -28,7 +28,23 @@ func TestServerAbsent(t *testing.T) {
 	}
 }
 
-// One that comes back is found at once, and a lock outlasts its restart.
+// A client that was closed under a Locker is said so at once, too.
+func TestClientClosed(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, []string{shared(t)})
+	l, key := lockerOn(t, New(client)), newKey(t)
+	_, held := acquire(t, l, ttl(time.Second), key)
+	require.NoError(t, finish(held))
+	require.NoError(t, client.Close())
+	begin := time.Now()
+	err := rejected(t, l, ttl(time.Second), key)
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.NotErrorIs(t, err, lock.ErrIndeterminate)
+	require.ErrorContains(t, err, "the client was closed")
+	require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin))
+}
+
+// A server that comes back is found at once, and a lock outlasts its restart.
 func TestServerComesBack(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
