@@ -17,7 +17,8 @@
 // longer renewed (renew=off, max) is freed by this process at the end of its
 // ttl. A session that ended takes all its locks along, at once, and is never
 // taken up again: the next acquire makes a new one. A session that nobody has
-// used for three of its lengths is given back.
+// used for three of its lengths is given back. What an undo could not free, because
+// etcd was out of reach, the session frees later, or takes along.
 //
 // After an election and after a restart of its servers etcd lets every lease
 // begin anew: what a crashed process held is free a ttl after that.
@@ -26,8 +27,15 @@
 //
 // A cluster that is restored from a backup forgets what came after, locks and
 // revisions: restore with etcdutl's --bump-revision, so that fencing tokens
-// rise, and not while locks are held. Otherwise exclusion rests on the clocks
-// of this process and of etcd's leader running equally fast within a hundredth.
+// rise, and not while locks are held.
+//
+// Before 3.4.31 and 3.5.13 a leader that was frozen for longer than a session, and
+// resumes, may have leases revoked that its successor has kept alive. Who holds such a
+// lock hears of it at the next renewal or keep-alive, about a third of a ttl later at most;
+// until then another may have the lock as well.
+//
+// Otherwise exclusion rests on the clocks of this process and of etcd's leader running
+// equally fast within a hundredth.
 //
 // # Other keys
 //
@@ -41,7 +49,8 @@
 //
 // Keys may have up to 1,024 bytes, of any value. An acquisition of which an attempt had no
 // answer leaves a mark at <key>.lockgen/undone/<id>, on the session's lease,
-// for a minute or two, so that the attempt can't come true later.
+// so that the attempt can't come true later: for a minute, and on to the session's next
+// keep-alive, or the one after if there are hundreds; or until the session ends.
 //
 // # Rights
 //
@@ -50,8 +59,13 @@
 //	etcdctl role add locks
 //	etcdctl role grant-permission locks --prefix=true readwrite seckill:
 //
-// Leases need no right but that of any user. TLS and credentials are those of the
-// client; etcd takes no lock for a user whose right ends while it is held.
+// Leases need no right but that of any user; recent servers (from about 3.4.42 and
+// 3.5.28) ask who keeps a lease alive for the right to write the keys on it, which are
+// those of the locks. Older ones take no lock away from a user whose right ends while it
+// is held. TLS and credentials are those of the client. One with a password that has asked
+// nothing for as long as etcd's --auth-token-ttl, five minutes by default, logs in again by
+// itself; etcd 3.4.23 refuses that for the sake of the old token, and the client must be
+// made anew.
 //
 // The client may be used for other things as well. The wrappers of
 // clientv3/namespace have no effect here: write the prefix into the key.

@@ -84,7 +84,8 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 func (b *Backend) Attach() { b.users.Add(1) }
 
 // Close implements [lock.Backend]: the last Locker to close gives the sessions
-// back to the server, within half a second.
+// back to the server, within half a second, or a whole one if it was at that already
+// for one that has ended.
 func (b *Backend) Close() error {
 	if b.users.Add(-1) > 0 {
 		return nil

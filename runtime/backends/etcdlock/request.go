@@ -29,8 +29,9 @@ var resendAfter = []time.Duration{
 	400 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
 }
 
-// unreachableAfter is how many attempts are made to connect: who waits for a server that
-// is not there is told soon.
+// unreachableAfter is after how many attempts that could not connect there are no more:
+// who waits for a server that is not there is told within a second, where something says
+// so. Where nothing answers, longestTry counts.
 const unreachableAfter = 4
 
 // longestTry bounds how often a server that says nothing is asked.
