@@ -1,17 +1,13 @@
 package etcdlock
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -98,78 +94,25 @@ func TestTLSAndRole(t *testing.T) {
 	require.Less(t, time.Since(begin), 3*time.Second+meter.Since(begin))
 }
 
-// closed starts a server that wants a password of root, whose tokens last a second.
-func closed(t *testing.T) (addr string, asRoot func(*clientv3.Config)) {
-	t.Helper()
-	server := testserver.StartEtcd(t, "--auth-token-ttl", "1", "--bcrypt-cost", "4")
-	root := newClient(t, []string{server.Addr()})
-	_, err := root.UserAdd(t.Context(), "root", "pw")
-	require.NoError(t, err)
-	_, err = root.UserGrantRole(t.Context(), "root", "root")
-	require.NoError(t, err)
-	_, err = root.AuthEnable(t.Context())
-	require.NoError(t, err)
-	return server.Addr(), func(c *clientv3.Config) { c.Username, c.Password, c.DialTimeout = "root", "pw", soon }
-}
-
 // A password that is changed under a running service: its next acquire says so.
 func TestPasswordChanged(t *testing.T) {
 	t.Parallel()
-	addr, asRoot := closed(t)
-	c := newClient(t, []string{addr}, asRoot)
+	server := testserver.StartEtcd(t, "--auth-token-ttl", "1", "--bcrypt-cost", "4")
+	root := newClient(t, []string{server.Addr()})
+	ctx := t.Context()
+	_, err := root.UserAdd(ctx, "root", "pw")
+	require.NoError(t, err)
+	_, err = root.UserGrantRole(ctx, "root", "root")
+	require.NoError(t, err)
+	_, err = root.AuthEnable(ctx)
+	require.NoError(t, err)
+	c := newClient(t, []string{server.Addr()}, func(c *clientv3.Config) { c.Username, c.Password, c.DialTimeout = "root", "pw", soon })
 	l := lockerOn(t, New(c))
 	_, held := acquire(t, l, nil, "key")
 	require.NoError(t, finish(held))
-	_, err := c.UserChangePassword(t.Context(), "root", "new")
+	_, err = c.UserChangePassword(ctx, "root", "new")
 	require.NoError(t, err)
 	err = rejected(t, l, nil, "key")
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.ErrorContains(t, err, "user name and password")
-}
-
-// A token that expires while a watch stands: those after it are on a stream with another
-// token, so that who waits is told, and need not ask.
-func TestWatchesOutliveTheirToken(t *testing.T) {
-	t.Parallel()
-	addr, asRoot := closed(t)
-	var expired atomic.Bool // as the client is told: 3.4 takes no password beside a token that has
-	b := newBackend(t, addr, asRoot, func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string,
-			req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-			if expired.CompareAndSwap(true, false) {
-				return rpctypes.ErrGRPCInvalidAuthToken
-			}
-			return invoke(ctx, method, req, reply, cc, options...)
-		}))
-	})
-	other := newBackend(t, addr, asRoot)
-	wait := func(key string) lock.Subscription {
-		a := attempt(key, "B:1")
-		requireHeld(t, b, a)
-		sub, err := b.Subscribe(t.Context(), a)
-		require.NoError(t, err)
-		t.Cleanup(sub.Close)
-		return sub
-	}
-	taken(t, other, attempt("one", "A:1"))
-	two := taken(t, other, attempt("two", "A:1"))
-	wait("one")
-	expired.Store(true)
-	for begin := time.Now(); time.Since(begin) < 4*time.Second; time.Sleep(100 * time.Millisecond) {
-		for _, c := range []*clientv3.Client{b.client, other.client} { // makes the new token last
-			_, err := c.Get(t.Context(), "any")
-			require.NoError(t, err)
-		}
-	}
-	sub := wait("two")
-	receive(t, "a refusal", sub.C())
-	requireHeld(t, b, attempt("two", "B:1"))
-	select {
-	case <-sub.C():
-		require.Fail(t, "refused again")
-	case <-time.After(400 * time.Millisecond):
-	}
-	released(t, two)
-	receive(t, "the release", sub.C())
-	released(t, taken(t, b, attempt("two", "B:1")))
 }

@@ -37,7 +37,6 @@ type Backend struct {
 	options Options
 
 	patience patience
-	stream   atomic.Int64 // of watches: how many were refused
 	users    atomic.Int64 // Lockers that attached and did not close
 	once     sync.Once
 	closed   context.Context

@@ -3,13 +3,9 @@ package etcdlock
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc/metadata"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -68,38 +64,15 @@ func (b *Backend) start(p *place) {
 func (b *Backend) await(ctx context.Context, key string, options ...clientv3.OpOption) {
 	began := time.Now()
 	options = append(options, clientv3.WithFilterPut())
-	ctx, stream := b.watching(ctx)
-	for resp := range b.client.Watch(ctx, key, options...) {
-		b.refused(resp, stream)
+	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), key, options...) {
 		if len(resp.Events) > 0 {
 			return
 		}
 	}
-	// It has failed: compacted, refused, or the member has no leader. The waiter asks
+	// It has failed: compacted, or the member has no leader. The waiter asks
 	// then, and watches again; not at full speed.
 	if failed := time.Since(began); failed < 100*time.Millisecond {
 		b.pause(ctx, 100*time.Millisecond-failed)
-	}
-}
-
-// watching returns the context of a watch, and the number of the stream that it is on.
-// clientv3 has all watches with the same metadata on one stream, and etcd judges them by
-// the token that the client had when it was opened: once that has expired, each new one
-// is refused, for as long as one of the old is left.
-func (b *Backend) watching(ctx context.Context) (context.Context, int64) {
-	ctx, n := clientv3.WithRequireLeader(ctx), b.stream.Load()
-	if n > 0 {
-		ctx = metadata.AppendToOutgoingContext(ctx, "lockgen-stream", strconv.FormatInt(n, 10))
-	}
-	return ctx, n
-}
-
-// refused has the next watches be on another stream if this one was refused on stream for
-// want of rights. etcd says that in words only, and old servers say no more than that.
-func (b *Backend) refused(resp clientv3.WatchResponse, stream int64) {
-	if err := resp.Err(); err != nil && (strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCPermissionDenied)) ||
-		strings.Contains(err.Error(), rpctypes.ErrorDesc(rpctypes.ErrGRPCInvalidAuthToken))) {
-		b.stream.CompareAndSwap(stream, stream+1)
 	}
 }
 
@@ -186,10 +159,8 @@ func (s *subscription) watchAll(ctx context.Context, prefix string) error {
 	life, end := context.WithCancel(b.closed)
 	s.end = end
 	b.background(func() {
-		life, stream := b.watching(life)
-		for resp := range b.client.Watch(life, prefix,
+		for resp := range b.client.Watch(clientv3.WithRequireLeader(life), prefix,
 			clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify()) {
-			b.refused(resp, stream)
 			if resp.Created {
 				confirmed <- true
 				continue
