@@ -202,18 +202,27 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 // returns nil; once its own ctx ends, the first waits no longer, and both return why.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
-		select {
-		case <-l.shut:
-			return nil
-		case <-ctx.Done():
-			l.hurry(ctx.Err())
-			<-l.shut
-			return l.closeErr
-		}
+		return l.closeAgain(ctx)
 	}
 	defer close(l.shut)
 	l.closeErr = l.close(ctx)
 	return l.closeErr
+}
+
+func (l *Locker) closeAgain(ctx context.Context) error {
+	select {
+	case <-l.shut: // whatever ctx says
+		return nil
+	default:
+	}
+	select {
+	case <-l.shut:
+		return nil
+	case <-ctx.Done():
+		l.hurry(ctx.Err())
+		<-l.shut
+		return l.closeErr
+	}
 }
 
 func (l *Locker) close(ctx context.Context) error {

@@ -195,8 +195,8 @@ func (w *watchdog) run() {
 func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slept := machine.measure() // once for all deadlines of this round
-	if since := slept - w.slept; since > 0 {
+	slept := machine.measure()               // once for all deadlines of this round
+	if since := slept - w.slept; since > 0 { // in which what is due came no nearer
 		for _, lk := range w.leases {
 			lk.due = lk.due.Add(-since)
 		}

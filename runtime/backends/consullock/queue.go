@@ -151,9 +151,10 @@ func (t *taking) enlist(ctx context.Context, v *seen, answer error) error {
 // place writes the queue. It is locked by the session of whoever begins it, and
 // goes with it: a queue is no heirloom, those that wait stand in it again when
 // they try next. While Consul's lock-delay keeps the key from other sessions after
-// that, a queue belongs to nobody, and stays until it is empty. It is conditional on the lock too: that may have gone to the one
-// whose line is replaced; and a line that comes late, after its acquisition has
-// taken the lock, would look as if the lock had been given to it.
+// that, a queue belongs to nobody, and stays until it is empty. It is conditional on
+// the lock too: that may have gone to the one whose line is replaced; and a line that
+// comes late, after its acquisition has taken the lock, would look as if the lock had
+// been given to it.
 func (t *taking) place(ctx context.Context, v *seen, lines []line, mine line, answer error) error {
 	b, a, s := t.backend, t.acquisition, t.session
 	at := queueKey(v.key)

@@ -212,7 +212,7 @@ func TestSlowInfoIsAskedForAgain(t *testing.T) {
 				return freed
 			})
 			client := redis.NewClient(singleOptions(&redis.Options{Addr: addr, ReadTimeout: c.server}))
-			s := newLink(client, false)
+			s := newLink(client, false, new(atomic.Bool))
 			t.Cleanup(func() {
 				_ = s.close()
 				_ = client.Close()

@@ -92,9 +92,7 @@ var (
 func newLane(client *redis.Client, wary bool) *lane {
 	l := &lane{client: client}
 	for range laneWidth {
-		s := newLink(client, wary)
-		s.lane = &l.single
-		l.links = append(l.links, s)
+		l.links = append(l.links, newLink(client, wary, &l.single))
 	}
 	l.free = append(l.free, l.links...)
 	return l

@@ -53,11 +53,11 @@ type link struct {
 	stop  func() bool     // waiting to be told of the end of ctx, or nil
 }
 
-func newLink(client *redis.Client, wary bool) *link {
+func newLink(client *redis.Client, wary bool, single *atomic.Bool) *link {
 	o := *client.Options()
 	o.PoolSize = 1
 	o.MaxRetries = -1
-	s := &link{options: &o, wary: wary, lane: new(atomic.Bool)}
+	s := &link{options: &o, wary: wary, lane: single}
 	s.replies.from = s
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ func linkTo(t *testing.T, wary bool, answer func(command []string) string) *link
 		Addr: stub(t, answer), ReadTimeout: time.Second,
 	}))
 	t.Cleanup(func() { _ = client.Close() })
-	s := newLink(client, wary)
+	s := newLink(client, wary, new(atomic.Bool))
 	t.Cleanup(func() { _ = s.close() })
 	return s
 }
@@ -93,7 +94,7 @@ func TestNothingWaitsForTheGreeting(t *testing.T) {
 	}()
 	client := redis.NewClient(singleOptions(&redis.Options{Addr: listener.Addr().String()}))
 	defer client.Close()
-	s := newLink(client, true)
+	s := newLink(client, true, new(atomic.Bool))
 	defer s.close()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 func linkAs(t *testing.T, o *redis.Options) *link {
 	t.Helper()
 	client := redis.NewClient(singleOptions(o))
-	s := newLink(client, true)
+	s := newLink(client, true, new(atomic.Bool))
 	t.Cleanup(func() {
 		_ = s.close()
 		_ = client.Close()
@@ -175,7 +176,7 @@ func TestTogetherWithADeniedKey(t *testing.T) {
 	command(t, server.Addr(), "ACL", "SETUSER", "alice", "on", ">secret", "+@all", "~*allowed*", "&*")
 	client := redis.NewClient(singleOptions(&redis.Options{Addr: server.Addr(), Username: "alice", Password: "secret"}))
 	defer client.Close()
-	s := newLink(client, true)
+	s := newLink(client, true, new(atomic.Bool))
 	defer s.close()
 	land(t, s, land(t, s, acquireCall(t, "allowed:0", newID()))...)
 	id := newID()

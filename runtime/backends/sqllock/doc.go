@@ -57,9 +57,9 @@
 // Acquires and releases take connections of db as they need them. Renewals keep one
 // for themselves, so that the user's own traffic can't keep them waiting; but they
 // take that from db, at the first lock and when it is lost, and then wait if
-// SetMaxOpenConns has no more ([Options].Renewals avoids that). It is best to give New a *sql.DB of its own: sql.Open costs
-// nothing until it is used, and then locks wait for nobody. Let it keep as many
-// connections as goroutines take locks at once (SetMaxIdleConns; two unless set):
+// SetMaxOpenConns has no more ([Options].Renewals avoids that). It is best to give New
+// a *sql.DB of its own: sql.Open costs nothing until it is used, and then locks wait
+// for nobody. Let it keep as many connections as goroutines take locks at once (SetMaxIdleConns; two unless set):
 // a connection that is dialed costs more than a lock. On MySQL connections must
 // commit by themselves (autocommit=1, the default): on others there is no lock.
 //
