@@ -94,7 +94,7 @@ var caughtBy = map[mutant][]string{
 	neverNotifies:       {"Waiting/Notice", "Waiting/WakeUp"},
 	ignoresContexts:     {"Cancellation/Hung", "Cancellation/HungFromTheStart", "Cancellation/AtRandomHung"},
 	undoesNothing:       {"Replies/Undo", "Replies/LostAcquire", "Replies/LockerUndoes", "Cancellation/AtRandomHung"},
-	undoesOthers:        {"Replies/Undo"},
+	undoesOthers:        {"Replies/Undo", "Replies/UndoAfterNext", "Replies/UndoBesideNext"},
 	leavesNoTombstone:   {"Replies/LateAcquire"},
 	refusesResends:      {"Replies/Resend"},
 	countsResends:       {"Replies/Resend"},

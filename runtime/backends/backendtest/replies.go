@@ -12,6 +12,8 @@ import (
 var replies = []check{
 	{name: "Resend", run: resend},
 	{name: "Undo", run: undoFrees},
+	{name: "UndoAfterNext", run: undoAfterNext},
+	{name: "UndoBesideNext", run: undoBesideNext},
 	{name: "LostAcquire", needs: []Ability{NetworkFaults}, run: lostAcquire},
 	{name: "LostAcquireRecovers", needs: []Ability{NetworkFaults}, run: lostAcquireRecovers},
 	{name: "LostRelease", needs: []Ability{NetworkFaults}, run: lostRelease},
@@ -44,30 +46,6 @@ func resend(c *trial) {
 	c.lost("Release of the first reply's lease, after another took the key", one.Release(c.bounded(), last(one)))
 	a.held(key)
 	c.free(next)
-}
-
-// Undo frees what its acquisition took and nothing else, once and again.
-func undoFrees(c *trial) {
-	a, b := c.open(), c.open()
-	key, other := c.newKey(), c.newKey()
-	attempt := a.attempt(key)
-	lease := a.get(attempt)
-	beside := a.take(other)
-	a.undone(a.attempt(key))
-	b.undone(b.attempt(key))
-	foreign := *attempt
-	foreign.Key = other
-	a.undone(&foreign)
-	b.held(key)
-	b.held(other)
-	a.undone(attempt)
-	next := b.take(key)
-	a.undone(attempt)
-	c.lost("Renew of what was undone", lease.Renew(c.bounded(), c.long()))
-	c.lost("Release of what was undone, after another took the key", lease.Release(c.bounded(), last(lease)))
-	a.held(key)
-	c.free(next)
-	c.free(beside)
 }
 
 // An acquire whose answer was lost says so; its undoing frees the key.

@@ -112,6 +112,7 @@ func (b *Backend) stand(s *session, a *lock.Acquisition, dir string) (*place, *l
 	}
 	if p == nil {
 		p = &place{session: s, spot: sp, dir: dir, name: protection(a.ID), id: a.ID}
+		b.named[p.name] = p
 		s.use(1)
 		if a.Queue && b.line[sp] == nil {
 			b.line[sp] = p
@@ -183,6 +184,9 @@ func (p *place) forget() {
 	close(p.cleared)
 	if b.attempts[p.id] == p {
 		delete(b.attempts, p.id)
+	}
+	if b.named[p.name] == p {
+		delete(b.named, p.name)
 	}
 	if b.line[p.spot] == p {
 		delete(b.line, p.spot)

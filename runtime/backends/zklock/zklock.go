@@ -84,6 +84,7 @@ type Backend struct {
 	sessions      map[time.Duration]*session
 	line          map[spot]*place   // those that wait for their Locker
 	attempts      map[string]*place // by the id of the acquisition that uses it
+	named         map[string]*place // by the name of its node, which the first of its acquisitions gave it
 	subscriptions map[spot]*subscription
 	calm          map[string]int32 // directories that nobody was in when we left, and the next number there
 }
@@ -112,6 +113,7 @@ func New(servers []string, options ...Options) *Backend {
 		sessions:      map[time.Duration]*session{},
 		line:          map[spot]*place{},
 		attempts:      map[string]*place{},
+		named:         map[string]*place{},
 		subscriptions: map[spot]*subscription{},
 		calm:          map[string]int32{},
 		renewing:      make(chan struct{}, renewAtOnce),
@@ -223,9 +225,36 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
-	var s *session
-	var all []*place
 	b.mu.Lock()
+	all, known := b.undone(a)
+	for _, p := range all {
+		if p.lease != nil {
+			p.lease.end()
+		}
+		p.doom() // before another acquisition takes it over
+	}
+	var s *session
+	for _, one := range b.sessions {
+		s = one
+	}
+	b.mu.Unlock()
+	for _, p := range all {
+		if err := p.remove(ctx); err != nil {
+			return err
+		}
+	}
+	if known || s == nil || !closed(s.opened) || s.failed != nil {
+		return nil
+	}
+	// Not of this Backend's making, as far as it knows: the ensemble may know more.
+	other := &place{session: s, dir: dir, name: protection(a.ID), state: unknown}
+	return explained(other.erase(ctx), "undo an acquire", dir)
+}
+
+// undone returns the places that go with the acquisition a, and whether the node
+// that it may have made is known here: then it is one of these, or it serves a
+// later acquisition of its Locker, which may hold the lock by it. b.mu is held.
+func (b *Backend) undone(a *lock.Acquisition) (all []*place, known bool) {
 	own := b.attempts[a.ID]
 	if own != nil && own.spot.key != a.Key {
 		own = nil
@@ -236,24 +265,8 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if p := b.line[spotOf(a)]; a.Queue && p != nil && p != own && !p.using && serial(a.ID) >= serial(p.id) {
 		all = append(all, p)
 	}
-	for _, one := range b.sessions {
-		s = one
-	}
-	b.mu.Unlock()
-	for _, p := range all {
-		if l := p.granted(); l != nil {
-			l.end()
-		}
-		if err := p.remove(ctx); err != nil {
-			return err
-		}
-	}
-	if own != nil || len(all) > 0 || s == nil || !closed(s.opened) || s.failed != nil {
-		return nil
-	}
-	// Not of this Backend's making, as far as it knows: the ensemble may know more.
-	other := &place{session: s, dir: dir, name: protection(a.ID), state: unknown}
-	return explained(other.erase(ctx), "undo an acquire", dir)
+	made := b.named[protection(a.ID)]
+	return all, own != nil || len(all) > 0 || made != nil && made.spot.key == a.Key
 }
 
 // Subscribe implements [lock.Notifier]. The watch is set by each Acquire that
