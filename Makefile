@@ -36,7 +36,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz interop bench soak soak/mutants storm servers FORCE
+.PHONY: generate check fuzz interop bench soak soak/mutants storm storm/root storm/nested servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -115,11 +115,16 @@ soak/mutants:
 	GOWORK=off go run -C internal/soak ./mutants
 
 # Each backend's own way to its engine is disturbed, and nothing else: see backendtest.Storm.
-storm: servers $(BIN)/testserver ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7)
-	$(BIN)/testserver exec -- env LOCKGEN_STORM=$(STORMTIME) MODULES=. \
-		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)' ./runtime/backends/...
-	$(BIN)/testserver exec -- env LOCKGEN_STORM=$(STORMTIME) MODULES='runtime/backends/consullock runtime/backends/sqllock/enginetest' \
-		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)' ./...
+STORM = $(BIN)/testserver exec -- env LOCKGEN_STORM=$(STORMTIME) MODULES='$(1)' \
+	$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)'
+
+storm: storm/root storm/nested ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7)
+
+storm/root: servers $(BIN)/testserver
+	$(call STORM,.) ./runtime/backends/...
+
+storm/nested: servers $(BIN)/testserver
+	$(call STORM,runtime/backends/consullock runtime/backends/sqllock/enginetest) ./...
 
 servers: ## install what the tests need and the system lacks
 	scripts/install-servers $(if $(RACE),cc) $(SERVERS) || [ "$$CI" != true ]

@@ -24,7 +24,9 @@ type Backend interface {
 
 	// Undo frees whatever the acquisition with a.ID took, and sees to it that
 	// an attempt of it that is still on its way takes nothing. It frees no
-	// other acquisition. With a.Queue it gives up the place in the queue too.
+	// other acquisition. With a.Queue it gives up the place in the queue too,
+	// if no later one of the same Locker, whose ID has a higher n, waits there.
+	// Later ones may be under way beside it, and may have the place or the lock.
 	Undo(ctx context.Context, a *Acquisition) error
 
 	// Close frees what the backend holds open. A Locker calls it once, when it

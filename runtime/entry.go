@@ -215,20 +215,26 @@ func (l *Locker) next(e *entry) {
 		w.turn <- compete
 		return
 	}
+	var leaving string
+	if e.placed {
+		// Drawn before another entry for the key can be: backends tell by it
+		// that what that one competes for is not meant.
+		leaving = l.newID()
+	}
 	delete(e.shard.entries, e.id)
 	sub := e.subscription
 	e.shard.mu.Unlock()
 	if sub != nil {
 		sub.Close()
 	}
-	if e.placed {
-		l.leaveQueue(e)
+	if leaving != "" {
+		l.leaveQueue(e, leaving)
 	}
 }
 
-// leaveQueue gives up this process's place in the engine's queue for e's key.
-func (l *Locker) leaveQueue(e *entry) {
-	a := &Acquisition{Key: e.id.key, ID: l.newID(), TTL: DefaultTTL, Tokens: 1, Queue: true}
+// leaveQueue gives up this process's place in the engine's queue for e's key, as id.
+func (l *Locker) leaveQueue(e *entry, id string) {
+	a := &Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
 	l.janitor.add(a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 

@@ -79,3 +79,14 @@ func ReadBoottime() (time.Duration, bool) { return readBoottime() }
 // KnowsCancelKey reports whether a context cut off by context.WithoutCancel is
 // found out under a deadline of its own too.
 func KnowsCancelKey() bool { return cancelKey != nil }
+
+// GiveUpPlace does what the last goroutine of l does that waited for key, if it got
+// the turn as it gave up: the place in b's queue is left for nobody.
+func (l *Locker) GiveUpPlace(b Backend, key string, s Subscription) {
+	id := entryID{key: key}
+	e := &entry{id: id, shard: l.shard(id), backend: b, subscription: s, placed: true}
+	e.shard.mu.Lock()
+	e.shard.entries[id] = e
+	e.shard.mu.Unlock()
+	l.next(e)
+}

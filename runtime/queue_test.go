@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -185,6 +187,40 @@ func TestNextInLineTakesOverTheCompetition(t *testing.T) {
 		require.Equal(t, freed, <-got)
 		require.EqualValues(t, 1, subscribed.Load())
 	})
+}
+
+// Who gives up the last place in the engine's queue does not mean whoever comes
+// after: backends tell them apart by their numbers.
+func TestPlaceIsGivenUpAsOfBefore(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		var next string
+		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			next = a.ID
+			return do()
+		}
+		l.GiveUpPlace(b, "k", closing(func() {
+			require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }))
+		}))
+		synctest.Wait()
+		require.Len(t, b.undone, 1)
+		require.Less(t, serial(t, b.undone[0]), serial(t, next), "the undoing and the one that came meanwhile")
+	})
+}
+
+// closing is a Subscription of which only the end matters.
+type closing func()
+
+func (closing) C() <-chan struct{} { return nil }
+func (c closing) Close()           { c() }
+
+func serial(t *testing.T, id string) int {
+	t.Helper()
+	_, count, _ := strings.Cut(id, ":")
+	n, err := strconv.Atoi(count)
+	require.NoError(t, err)
+	return n
 }
 
 // S43, S45, S48: without notices a waiter polls, and has the key a second after
