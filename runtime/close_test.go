@@ -3,6 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,5 +298,53 @@ func TestCloseGivesUpCleaningUp(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, l.Close(ctx))
 		require.Equal(t, 3*time.Second, time.Since(began))
+	})
+}
+
+// All that was to be cleared up is tried at least once, also by a Close that has no
+// time for it: an engine that others share may go on by itself.
+func TestCloseTriesAllThatIsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n = 100
+		b := newScripted()
+		l := lock.New(b, nil)
+		b.onAcquire = func(ctx context.Context, _ *lock.Acquisition, _ func() (lock.Lease, error)) (lock.Lease, error) {
+			<-ctx.Done()
+			return nil, lock.ErrIndeterminate
+		}
+		tries := make(map[string]int)
+		var mu sync.Mutex
+		b.onUndo = func(ctx context.Context, a *lock.Acquisition) error {
+			mu.Lock()
+			tries[a.Key]++
+			mu.Unlock()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		for i := range n {
+			unknown, stop := context.WithTimeout(t.Context(), time.Millisecond)
+			_, _, err := l.Acquire(unknown, nil, strconv.Itoa(i))
+			stop()
+			require.Error(t, err)
+		}
+		began := time.Now()
+		_ = l.Close(expired())
+		require.Less(t, time.Since(began), 1200*time.Millisecond)
+		require.Len(t, tries, n)
+	})
+}
+
+// What waits to be tried again has no time left in a Close whose context has ended.
+func TestCloseWaitsForNoSecondTry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRelease = func(context.Context, uint64, func() error) error { return errors.New("CLUSTERDOWN") }
+		l := lock.New(b, nil)
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		require.NoError(t, release(held))
+		time.Sleep(3 * time.Second) // tries are half a second apart by now
+		began := time.Now()
+		_ = l.Close(expired())
+		require.Equal(t, time.Second, time.Since(began))
 	})
 }

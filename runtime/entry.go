@@ -74,7 +74,20 @@ var errHeld error = &HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
 // waiting in line. The zero end waits until ctx ends.
-func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time) (*hold, error) {
+func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time) (_ *hold, err error) {
+	taken := false
+	defer func() {
+		if err != nil || !taken { // or an Observer panics, at a loss that came with the lock
+			l.leave()
+		}
+	}()
+	h, err := l.contend(ctx, p, key, end)
+	taken = true
+	return h, err
+}
+
+// contend is take without the account of it.
+func (l *Locker) contend(ctx context.Context, p *Policy, key string, end time.Time) (*hold, error) {
 	id := entryID{p.Backend, key}
 	s := l.shard(id)
 	for {
@@ -192,6 +205,11 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	e.state, e.lease, e.holder = busy, nil, nil
 	e.shard.mu.Unlock()
 	l.watchdog.remove(lease)
+	if ctx == ended { // who was to wait for it is to return
+		var once sync.Once
+		l.discardThen(lease, func() { once.Do(func() { l.next(e) }) })
+		return nil
+	}
 	err := l.release(ctx, lease)
 	l.next(e)
 	return err

@@ -252,8 +252,8 @@ func (h *Hold) release(ctx context.Context) error {
 	// else can be inside.
 	h.method.end(errReturned)
 	now := time.Now()
-	if hold.lostCause() == nil && hold.lease.deadline().leftAt(now) <= 0 {
-		hold.locker.lose(hold.lease, errLeaseOver)
+	if hold.lostCause() == nil && hold.lease.deadline().leftAt(now) <= 0 && hold.expire() {
+		return hold.fail("release", hold.lostCause())
 	}
 	if cause := hold.lostCause(); cause != nil {
 		hold.giveBack()
@@ -270,6 +270,18 @@ func (h *Hold) release(ctx context.Context) error {
 	}
 	hold.observe(Released, now.Sub(hold.began), err)
 	return nil
+}
+
+// expire ends h, whose lease is over, unless somebody has done so, and gives it back.
+func (h *hold) expire() (done bool) {
+	done = true
+	defer func() {
+		if done { // also if an Observer panics
+			h.giveBack()
+		}
+	}()
+	done = h.locker.lose(h.lease, errLeaseOver)
+	return done
 }
 
 // giveBack frees at the engine what it may still have of the lease of h, which is

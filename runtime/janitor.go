@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -33,6 +34,7 @@ type chore struct {
 	do      func(context.Context) error
 	due     time.Time
 	end     time.Time
+	tried   bool
 	backoff time.Duration
 }
 
@@ -67,7 +69,9 @@ func (j *janitor) put(c *chore, finished int) {
 }
 
 // drain waits until all is cleared up, for a second at least and longer if ctx
-// allows it; then it drops what is left, which ends with its lease.
+// allows it; then it drops what is left, which ends with its lease, or which the
+// backend goes on with if others use it. So each is tried once at least, even if
+// there is no time for it.
 func (j *janitor) drain(ctx context.Context) {
 	defer j.cancel()
 	j.mu.Lock()
@@ -87,6 +91,10 @@ func (j *janitor) drain(ctx context.Context) {
 	case <-done:
 	case <-ctx.Done():
 		j.cancel()
+		select { // what waits for its time has none left
+		case j.poke <- struct{}{}:
+		default:
+		}
 		<-done
 	}
 }
@@ -117,10 +125,10 @@ func (j *janitor) run(done chan struct{}) {
 func (j *janitor) collect() (due []*chore, next time.Duration, idle bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.ctx.Err() != nil {
-		j.chores = nil
-	}
 	now := time.Now()
+	if j.ctx.Err() != nil {
+		j.chores = slices.DeleteFunc(j.chores, func(c *chore) bool { return c.tried })
+	}
 	next = time.Hour // or until a chore that is under way pokes
 	rest := j.chores[:0]
 	for _, c := range j.chores {
@@ -148,6 +156,7 @@ func (j *janitor) collect() (due []*chore, next time.Duration, idle bool) {
 func (j *janitor) work(c *chore) {
 	ctx, cancel := context.WithTimeout(j.ctx, choreTimeout)
 	defer cancel()
+	c.tried = true
 	if c.do(ctx) == nil || time.Now().After(c.end) {
 		c = nil
 	} else {

@@ -101,9 +101,13 @@ func (l *Locker) release(ctx context.Context, lk *leased) error {
 }
 
 // discard releases lease in the background.
-func (l *Locker) discard(lk *leased) {
+func (l *Locker) discard(lk *leased) { l.discardThen(lk, func() {}) }
+
+// discardThen calls then after each attempt to do so, and once at least.
+func (l *Locker) discardThen(lk *leased, then func()) {
 	last := lk.token - 1
 	l.janitor.add(lk.acquisition.TTL, func(ctx context.Context) error {
+		defer then()
 		if err := lk.Release(ctx, last); !isLost(err) {
 			return err
 		}
@@ -149,8 +153,16 @@ func (l *Locker) seizeAll() {
 		s.mu.Unlock()
 	}
 	for _, lk := range all {
-		if l.lose(lk, errClosedUnder) {
+		defer l.seize(lk) // each, even if an Observer panics at one
+	}
+}
+
+func (l *Locker) seize(lk *leased) {
+	taken := true
+	defer func() {
+		if taken {
 			l.discard(lk)
 		}
-	}
+	}()
+	taken = l.lose(lk, errClosedUnder)
 }

@@ -127,7 +127,6 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	}
 	h, err := l.take(ctx, p, key, l.waitEnd(p))
 	if err != nil {
-		l.leave()
 		return ctx, nil, l.reject(p, key, called, err)
 	}
 	l.observeHold(h, called)
@@ -225,14 +224,14 @@ func (l *Locker) closeAgain(ctx context.Context) error {
 	}
 }
 
-func (l *Locker) close(ctx context.Context) error {
+func (l *Locker) close(ctx context.Context) (err error) {
 	ctx, stop := either(ctx, l.hurried)
 	defer stop()
 	close(l.closing)
 	l.shutOut()
 	l.active.Add(1) // so that leave sees the last one go
 	l.leave()
-	var err error
+	defer func() { err = errors.Join(err, l.end(ctx)) }() // also if an Observer panics
 	select {
 	case <-l.idle:
 	case <-ctx.Done():
@@ -245,6 +244,11 @@ func (l *Locker) close(ctx context.Context) error {
 		}
 		l.seizeAll()
 	}
+	return err
+}
+
+// end ends what works in the background, and frees the backends.
+func (l *Locker) end(ctx context.Context) (err error) {
 	l.janitor.drain(ctx)
 	l.watchdog.halt()
 	for _, b := range l.backends {

@@ -14,7 +14,8 @@ import (
 // telling is an engine whose leases say when they end early.
 type telling struct {
 	*scripted
-	onGrant func(*tellingLease)
+	onGrant  func(*tellingLease)
+	onListen func(*tellingLease)
 
 	mu    sync.Mutex
 	lease *tellingLease // the last
@@ -25,7 +26,7 @@ func (b *telling) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	if err != nil {
 		return nil, err
 	}
-	l := &tellingLease{Lease: inner}
+	l := &tellingLease{Lease: inner, onListen: b.onListen}
 	b.mu.Lock()
 	b.lease = l
 	b.mu.Unlock()
@@ -54,6 +55,8 @@ type tellingLease struct {
 	mu      sync.Mutex
 	earlier time.Duration // than the engine last promised
 	look    func()
+
+	onListen func(*tellingLease)
 }
 
 func (l *tellingLease) Deadline() lock.Instant {
@@ -74,8 +77,11 @@ func (l *tellingLease) Renew(ctx context.Context, ttl time.Duration) error {
 
 func (l *tellingLease) NotifyLoss(look func()) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.look = look
+	l.mu.Unlock()
+	if l.onListen != nil {
+		l.onListen(l)
+	}
 }
 
 // shorten brings the deadline forward and says so.

@@ -154,6 +154,7 @@ func TestObserverPanics(t *testing.T) {
 				b := memlock.New()
 				l := newLocker(t, b, &lock.Options{Observer: panicking{kind: true}})
 				require.PanicsWithValue(t, "observer", func() { use(l) })
+				synctest.Wait()
 				other := newLocker(t, b, nil)
 				for _, key := range []string{"k", "m"} {
 					_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, key)
@@ -177,6 +178,7 @@ func TestObserverPanicsAtTheSecond(t *testing.T) {
 		require.Panics(t, func() {
 			_, _, _ = l.AcquireAll(context.Background(), lock.Request{Key: "k"}, lock.Request{Key: "m"})
 		})
+		synctest.Wait()
 		other := newLocker(t, b, nil)
 		for _, key := range []string{"k", "m"} {
 			_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, key)
@@ -203,6 +205,58 @@ func TestObserverPanicsAtALoss(t *testing.T) {
 		require.Error(t, release(held))
 		require.NoError(t, release(<-next))
 	})
+}
+
+// A Close that takes locks away takes all, and ends all, though the Observer panics
+// at the first.
+func TestObserverPanicsInClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := lock.New(b, &lock.Options{Observer: panicking{lock.Lost: true}})
+		keys := []string{"k", "m", "n"}
+		for _, key := range keys {
+			acquire(t, t.Context(), l, nil, key)
+		}
+		require.PanicsWithValue(t, "observer", func() { _ = l.Close(expired()) })
+		synctest.Wait()
+		require.Zero(t, l.Watched())
+		require.EqualValues(t, 1, b.closes.Load())
+		other := newLocker(t, b.Backend, nil)
+		for _, key := range keys {
+			_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, key)
+			require.NoError(t, release(held))
+		}
+	})
+}
+
+// The same in an acquire whose lock is lost as it comes: Close waits for it no more.
+func TestObserverPanicsAtALossThatComesWithTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &telling{scripted: newScripted()}
+		b.onListen = func(l *tellingLease) { l.shorten(time.Hour) }
+		l := newLocker(t, b, &lock.Options{Observer: panicking{lock.Lost: true}})
+		require.PanicsWithValue(t, "observer", func() { _, _, _ = l.Acquire(t.Context(), nil, "k") })
+		require.Zero(t, l.Active())
+	})
+}
+
+// The same where a release finds that the machine has slept past the lease: what
+// the engine may still have of it is given back.
+func TestObserverPanicsAtALateRelease(t *testing.T) {
+	b := newScripted()
+	l := newLocker(t, b, &lock.Options{Observer: panicking{lock.Lost: true}})
+	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
+	lock.Suspend(2 * time.Hour)
+	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
+	require.PanicsWithValue(t, "observer", func() { held.Release(nil) })
+	require.Eventually(t, func() bool { return b.releases.Load() > 0 }, 5*time.Second, time.Millisecond)
+}
+
+// expired returns a context that has ended.
+func expired() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 type observerFunc func(lock.Event)

@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -57,7 +58,9 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			err = errReturned
 		}
 		method.end(err)
-		if all.rest != nil {
+		if outOfTime(ctx, ends) {
+			releaseAll(ended, all.rest, nil)
+		} else if all.rest != nil {
 			all.Release(nil)
 		}
 	}()
@@ -94,6 +97,13 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	return all, nil
 }
 
+// outOfTime reports whether a call under ctx, which may wait until one of ends each
+// time, is to return.
+func outOfTime(ctx context.Context, ends []time.Time) bool {
+	now := time.Now()
+	return ctx.Err() != nil || slices.ContainsFunc(ends, func(end time.Time) bool { return !end.IsZero() && !now.Before(end) })
+}
+
 // takeOne takes or re-enters one lock, and makes no context for it.
 func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.Time) (*Hold, error) {
 	f := outer.find(l, r.Policy.Backend, r.Key)
@@ -109,7 +119,6 @@ func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.
 	}
 	h, err := l.take(ctx, r.Policy, r.Key, end)
 	if err != nil {
-		l.leave()
 		return nil, err
 	}
 	return &Hold{caller: ctx, frame: &frame{hold: h}}, nil

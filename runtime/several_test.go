@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -283,7 +284,48 @@ func TestAcquireAllCancelled(t *testing.T) {
 		err := <-done
 		requireOnly(t, lock.ErrNotAcquired, err)
 		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait() // the release goes on behind the call
 		require.Equal(t, 1, l.Entries())
 		require.NoError(t, release(theirs))
+	})
+}
+
+// A call that has no time left does not wait for the release of what it has taken.
+func TestSeveralGiveUpInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		var hung atomic.Bool
+		hung.Store(true)
+		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
+			if hung.Load() {
+				return hang(ctx, do)
+			}
+			return do()
+		}
+		b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			if a.Key == "m" && hung.Load() {
+				<-ctx.Done()
+				return nil, &lock.HeldError{}
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		began := time.Now()
+		p := &lock.Policy{Wait: time.Second}
+		_, _, err := l.AcquireAll(t.Context(), lock.Request{Key: "k", Policy: p}, lock.Request{Key: "m", Policy: p})
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.Equal(t, time.Second, time.Since(began))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		_, _, err = l.AcquireAll(ctx, lock.Request{Key: "k2"}, lock.Request{Key: "m"})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+
+		hung.Store(false)
+		_, held, err := l.AcquireAll(t.Context(), lock.Request{Key: "k"}, lock.Request{Key: "k2"}, lock.Request{Key: "m"})
+		require.NoError(t, err)
+		require.NoError(t, release(held))
 	})
 }
