@@ -14,6 +14,7 @@ var replies = []check{
 	{name: "Undo", run: undoFrees},
 	{name: "UndoAfterNext", run: undoAfterNext},
 	{name: "UndoBesideNext", run: undoBesideNext},
+	{name: "UndoAfterTry", run: undoAfterTry},
 	{name: "LostAcquire", needs: []Ability{NetworkFaults}, run: lostAcquire},
 	{name: "LostAcquireRecovers", needs: []Ability{NetworkFaults}, run: lostAcquireRecovers},
 	{name: "LostRelease", needs: []Ability{NetworkFaults}, run: lostRelease},

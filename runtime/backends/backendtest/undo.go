@@ -93,6 +93,23 @@ func undoBesideNext(c *trial) {
 	b.takeAndFree(key, "the release")
 }
 
+// One that does not wait leaves no place behind, not even one that it found, of one
+// that has given up meanwhile.
+func undoAfterTry(c *trial) {
+	a, b := c.open(), c.open()
+	key := c.newKey()
+	for range 3 {
+		holder := b.take(key)
+		waiter := a.attempt(key)
+		waiter.Queue = true
+		a.refused(waiter)
+		a.held(key) // by a try
+		a.undone(waiter)
+		c.free(holder)
+		b.takeAndFree(key, "the last one that waited was undone")
+	}
+}
+
 // getSoon acquires a, whose key may be kept for it for a moment yet.
 func (cl *client) getSoon(a *lock.Acquisition) lock.Lease {
 	cl.c.Helper()

@@ -119,7 +119,7 @@ func (b *Backend) ask(lim *limits) {
 	ctx, cancel := context.WithTimeout(b.asking, askFor)
 	defer cancel()
 	granted, failed := make(chan grant, 1), make(chan error, 1)
-	w := b.newWire(ctx, askFor, func(g grant) { offer(granted, g) }, func(err error) { offer(failed, err) })
+	w := b.newWire(ctx, askFor, &watches{}, func(g grant) { offer(granted, g) }, func(err error) { offer(failed, err) })
 	conn, events, err := b.connect(w, shortSession, func(zk.Event) {})
 	if err == nil {
 		go func() {
@@ -163,8 +163,8 @@ func offer[T any](to chan<- T, v T) {
 	}
 }
 
-func (b *Backend) newWire(ctx context.Context, patient time.Duration, heard func(grant), failed func(error)) *wire {
-	return &wire{dialer: b.options.Dialer, ctx: ctx, patient: patient, heard: heard, failed: failed, down: make(chan struct{})}
+func (b *Backend) newWire(ctx context.Context, patient time.Duration, ws *watches, heard func(grant), failed func(error)) *wire {
+	return &wire{dialer: b.options.Dialer, ctx: ctx, patient: patient, watches: ws, heard: heard, failed: failed, down: make(chan struct{})}
 }
 
 // connect has the library begin a session over w. Of its two results the second

@@ -103,8 +103,10 @@ func (s *session) ask(k kind, do func(*zk.Conn) error) bool {
 	case err := <-answer:
 		return !unanswered(err)
 	case <-ctx.Done():
-		s.wire.cut()
-		<-answer
+		if s.ctx.Err() == nil { // else leave needs the connection, to say so
+			s.wire.cut()
+			<-answer
+		}
 		return false
 	}
 }

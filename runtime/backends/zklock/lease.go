@@ -134,6 +134,14 @@ func (l *lease) prolong(until lock.Instant) error {
 	return nil
 }
 
+// shorten moves the deadline to until, if that is earlier.
+func (l *lease) shorten(until lock.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	until = earlier(until, l.Deadline())
+	l.until.Store(&until)
+}
+
 // guard has the server tell if somebody deletes the node. A short hold, which is
 // never renewed, does without.
 func (l *lease) guard(ctx context.Context) error {
@@ -300,10 +308,7 @@ func (p *place) release(ctx context.Context) error {
 		p.doom()
 		return err
 	}
-	if p.cleared == nil {
-		p.cleared = make(chan struct{})
-	}
-	p.forget()
+	p.vanish()
 	if err == nil && p.lonely {
 		b.becalm(p.dir, p.seq+1)
 	}

@@ -45,6 +45,7 @@ type place struct {
 	// uses the place looks at.
 	id      string // of the acquisition that uses it, or did last
 	using   bool   // an Acquire is under way
+	wanted  string // the last acquisition that used it and waits; "" since its place was given up
 	doomed  bool   // it is to be deleted, for nobody
 	state   state
 	pending chan struct{} // while its creation is under way: closed when that has ended
@@ -122,6 +123,9 @@ func (b *Backend) stand(s *session, a *lock.Acquisition, dir string) (*place, *l
 		delete(b.attempts, p.id)
 	}
 	p.id, p.using = a.ID, true
+	if a.Queue {
+		p.wanted = a.ID
+	}
 	b.attempts[a.ID] = p
 	return p, nil
 }
@@ -132,12 +136,21 @@ func (p *place) serves(a *lock.Acquisition) bool {
 	return !p.using && !p.doomed && p.lease == nil && p.session.over() == nil && lease >= a.TTL && lease < 2*a.TTL+time.Second
 }
 
-// waits ends the use of p, and reports whether it stays in the line.
-func (b *Backend) waits(p *place) bool {
+// left ends the use of p, and reports whether it stays in the line, as it may, and
+// whether there may be a node of it. If it does not stay nobody else gets it.
+func (b *Backend) left(p *place, may bool) (stays, exists bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.using = false
-	return b.line[p.spot] == p && !p.doomed
+	exists = p.state != void || p.pending != nil
+	stays = may && exists && b.line[p.spot] == p && !p.doomed && p.wanted != ""
+	switch {
+	case !exists:
+		p.vanish()
+	case !stays && b.line[p.spot] == p:
+		delete(b.line, p.spot)
+	}
+	return stays, exists
 }
 
 // stays reports whether p is to stay in the line if it is not first.
@@ -148,13 +161,6 @@ func (p *place) stays() bool {
 	return b.line[p.spot] == p && !p.doomed
 }
 
-func (p *place) exists() bool {
-	b := p.session.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return p.state != void || p.pending != nil
-}
-
 // unsettled reports whether the reply to the node's creation is still missing.
 func (p *place) unsettled() bool {
 	b := p.session.backend
@@ -163,11 +169,23 @@ func (p *place) unsettled() bool {
 	return p.state == unknown || p.pending != nil
 }
 
+// isUndone reports whether somebody has ended p under the one that uses it.
+func (b *Backend) isUndone(p *place) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return p.doomed
+}
+
 // drop forgets p, whose node is not there, or soon no more.
 func (b *Backend) drop(p *place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.using = false
+	p.vanish()
+}
+
+// vanish is drop with the backend's mutex held.
+func (p *place) vanish() {
 	if p.cleared == nil {
 		p.cleared = make(chan struct{})
 	}
@@ -316,9 +334,6 @@ func (p *place) leave(ctx context.Context) error {
 		p.doom()
 		return err
 	}
-	if p.cleared == nil {
-		p.cleared = make(chan struct{})
-	}
-	p.forget()
+	p.vanish()
 	return nil
 }

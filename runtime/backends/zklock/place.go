@@ -36,6 +36,11 @@ func (p *place) compete(ctx context.Context, a *lock.Acquisition, sent lock.Inst
 	case !first:
 		return nil, &lock.HeldError{}
 	}
+	if a.Fixed { // the first renewal would not come that sees to its length
+		if sent, err = p.session.cover(ctx, a.TTL); err != nil {
+			return nil, err
+		}
+	}
 	return p.grant(a, sent)
 }
 
@@ -81,6 +86,10 @@ func (p *place) make(ctx context.Context, id string) error {
 func (p *place) create(ctx context.Context, id string) error {
 	b := p.session.backend
 	b.mu.Lock()
+	if p.doomed {
+		b.mu.Unlock()
+		return errUndone
+	}
 	p.pending = make(chan struct{})
 	b.mu.Unlock()
 	sending := make(chan bool, 1)

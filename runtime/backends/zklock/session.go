@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,10 +90,10 @@ func newSession(b *Backend, sp span) *session {
 		timeout: sp.timeout,
 		used:    time.Now(),
 	}
-	s.watches.path = map[string]*watched{}
+	s.watches.path, s.watches.asked = map[string]*watched{}, map[string]bool{}
 	s.proof.tick = sp.tick
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.wire = b.newWire(s.ctx, max(sp.timeout/3, 250*time.Millisecond), s.granted, s.giveUp)
+	s.wire = b.newWire(s.ctx, max(sp.timeout/3, 250*time.Millisecond), &s.watches, s.granted, s.giveUp)
 	return s
 }
 
@@ -194,12 +196,35 @@ func (s *session) granted(g grant) {
 	if s.id == 0 {
 		s.id, s.proof.since, s.proof.sinceAt = g.session, g.sent, g.at
 	}
-	s.timeout = min(s.timeout, g.timeout)
+	var cut []*lease
+	if g.timeout < s.timeout {
+		s.timeout = g.timeout
+		cut = slices.Collect(maps.Keys(s.leases))
+	}
 	s.proof.opened(g.sent, g.at)
 	s.mu.Unlock()
 	if g.timeout != s.span.timeout {
 		s.giveUp(s.backend.outside(g.timeout))
 	}
+	if len(cut) > 0 { // the servers' longest timeout was lowered under us
+		s.shorten(cut, g.sent.Add(g.timeout))
+	}
+}
+
+// shorten has leases end by until.
+func (s *session) shorten(leases []*lease, until lock.Instant) {
+	for _, l := range leases {
+		l.shorten(until)
+	}
+	if !s.begin() {
+		return
+	}
+	go func() {
+		defer s.work.Done()
+		for _, l := range leases {
+			l.tell()
+		}
+	}()
 }
 
 // event is the library's callback. It runs on the library's own goroutines and
@@ -236,6 +261,7 @@ func (s *session) end(why error) {
 	s.mu.Unlock()
 	for l := range lost {
 		l.end()
+		l.place.abandon() // who hears that a lease is lost does not release it
 	}
 	s.watches.tellAll()
 	if len(lost) == 0 {
@@ -265,6 +291,26 @@ func (s *session) lead() (lock.Instant, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proof.since.Add(s.timeout), s.news
+}
+
+// cover waits until the session is sure to last for ttl, and returns from when on.
+func (s *session) cover(ctx context.Context, ttl time.Duration) (from lock.Instant, err error) {
+	for {
+		deadline, news := s.lead()
+		from = lock.Now()
+		switch left := deadline.Left(); {
+		case s.over() != nil:
+			return from, errGone
+		case left >= ttl:
+			return from, nil
+		}
+		select {
+		case <-news:
+		case <-s.ctx.Done():
+		case <-ctx.Done():
+			return from, fmt.Errorf("the ZooKeeper session has %v left, of the %v that the lock is for: %w", deadline.Left(), ttl, ctx.Err())
+		}
+	}
 }
 
 func (s *session) isUp() <-chan struct{} {

@@ -13,8 +13,9 @@ import (
 // library's channels are left alone: they would take a goroutine each. Its
 // callback tells of every event by path, and one watch per path serves all.
 type watches struct {
-	mu   sync.Mutex
-	path map[string]*watched
+	mu    sync.Mutex
+	path  map[string]*watched
+	asked map[string]bool // by path: the library has a watch, or is about to
 }
 
 // watched is one node.
@@ -43,6 +44,7 @@ func (s *session) arm(ctx context.Context, w *watcher) (czxid int64, err error) 
 	if armed {
 		return 0, nil
 	}
+	s.watches.ask(w.path, true)
 	up := s.isUp()
 	made := make(chan int64, 1)
 	err = s.call(ctx, read, func(c *zk.Conn) error {
@@ -50,6 +52,9 @@ func (s *session) arm(ctx context.Context, w *watcher) (czxid int64, err error) 
 		if err == nil {
 			s.watches.arm(w.path, n, up)
 			made <- stat.Czxid
+		}
+		if err != nil {
+			s.watches.ask(w.path, false)
 		}
 		return err
 	})
@@ -86,6 +91,24 @@ func (ws *watches) arm(path string, n *watched, up <-chan struct{}) {
 	if ws.path[path] == n {
 		n.via = up
 	}
+}
+
+// ask notes whether the library is asked to watch path.
+func (ws *watches) ask(path string, asked bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if asked {
+		ws.asked[path] = true
+	} else {
+		delete(ws.asked, path)
+	}
+}
+
+// any reports whether the library may have watches.
+func (ws *watches) any() bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return len(ws.asked) > 0
 }
 
 // remove forgets w. A node's watch at the server stays, there is no request to
@@ -125,6 +148,7 @@ func (ws *watches) tell(path string, deleted bool) {
 	ws.mu.Lock()
 	n := ws.path[path]
 	delete(ws.path, path)
+	delete(ws.asked, path)
 	if n == nil {
 		ws.mu.Unlock()
 		return

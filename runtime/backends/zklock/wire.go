@@ -28,6 +28,7 @@ type wire struct {
 	patient time.Duration   // how long a server may take over another handshake
 	heard   func(g grant)   // called when a server has answered the handshake
 	failed  func(err error) // called when all servers were tried in vain
+	watches *watches        // that the library asks for again on another connection
 
 	mu      sync.Mutex
 	servers []string
@@ -101,6 +102,9 @@ func (w *wire) dial(network, address string, _ time.Duration) (net.Conn, error) 
 		return nil, err
 	}
 	l.Conn = conn
+	if w.watches.any() {
+		l.rearm = newRearm()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil {
@@ -202,6 +206,7 @@ type link struct {
 	at      time.Time
 	head    []byte // what was read until then
 	known   bool
+	rearm   *rearm // nil where there are no watches yet
 }
 
 // A handshake's answer: its length, the protocol, the timeout in ms, the session.
@@ -210,6 +215,9 @@ const answerHead = 4 + 4 + 4 + 8
 func (l *link) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	if l.known {
+		if l.rearm != nil && n > 0 {
+			l.rearm.await()
+		}
 		return n, err
 	}
 	l.head = append(l.head, p[:n]...)
@@ -241,6 +249,9 @@ func (l *link) Read(p []byte) (int, error) {
 // it is closed meanwhile, into a channel with room for two (one, for
 // credentials): its goroutine would then stand there for ever.
 func (l *link) Write(p []byte) (int, error) {
+	if l.rearm != nil && l.known {
+		l.rearm.wrote(p)
+	}
 	if _, err := l.Conn.Write(p); err != nil {
 		_ = l.Conn.Close()
 	}

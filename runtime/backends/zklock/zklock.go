@@ -181,7 +181,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		if err == nil {
 			return lease, nil
 		}
-		if errors.Is(err, errGone) && try < goneTries {
+		if errors.Is(err, errGone) && try < goneTries && !b.isUndone(p) {
 			b.drop(p)
 			continue
 		}
@@ -197,10 +197,9 @@ const goneTries = 4
 func (b *Backend) failed(ctx context.Context, p *place, a *lock.Acquisition, err error) error {
 	var held *lock.HeldError
 	isHeld, unknown := errors.As(err, &held), p.unsettled()
-	switch stays := b.waits(p); {
-	case !p.exists():
-		b.drop(p)
-	case !stays || final(err):
+	switch stays, exists := b.left(p, !final(err)); {
+	case !exists:
+	case !stays:
 		if p.leave(ctx) != nil {
 			a.Unanswered = true
 		}
@@ -262,8 +261,12 @@ func (b *Backend) undone(a *lock.Acquisition) (all []*place, known bool) {
 	if own != nil && (a.Queue || b.line[own.spot] != own) {
 		all = append(all, own)
 	}
-	if p := b.line[spotOf(a)]; a.Queue && p != nil && p != own && !p.using && serial(a.ID) >= serial(p.id) {
-		all = append(all, p)
+	if p := b.line[spotOf(a)]; a.Queue && p != nil && p != own && serial(a.ID) >= serial(p.wanted) {
+		if p.using { // by one that does not wait, and leaves no place behind now
+			p.wanted = ""
+		} else {
+			all = append(all, p)
+		}
 	}
 	made := b.named[protection(a.ID)]
 	return all, own != nil || len(all) > 0 || made != nil && made.spot.key == a.Key
