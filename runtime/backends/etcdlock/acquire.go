@@ -77,11 +77,11 @@ func (p *place) stand(ctx context.Context, s *session, a *lock.Acquisition) (sta
 // What is found then is ours, from this attempt at the same acquisition or
 // another, or one that is held still, or is being given up.
 func (p *place) create(ctx context.Context, s *session, a *lock.Acquisition) (st standing, sent lock.Instant, err error) {
-	mine := p.keys.prefix + s.suffix
+	mine, mark := p.keys.prefix+s.suffix, p.keys.mark(s)
 	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(p.keys.tomb, 0)},
+		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(mark, 0)},
 		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(p.keys.prefix, 0, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(p.keys.tomb)), get(newest(p.keys.prefix, 0, enough))},
+		Failure: []*pb.RequestOp{get(one(mine)), get(one(mark)), get(newest(p.keys.prefix, 0, enough))},
 	}
 	alone := !a.Queue
 	if alone {
@@ -136,11 +136,11 @@ func (p *place) met(ctx context.Context, s *session, resp *pb.TxnResponse, kv *m
 // adopt writes our id over that of an acquisition before, and keeps the place. It
 // also puts an end to what may still be under way to delete it.
 func (p *place) adopt(ctx context.Context, s *session, a *lock.Acquisition) (st standing, sent lock.Instant, err error) {
-	mine := p.keys.prefix + s.suffix
+	mine, mark := p.keys.prefix+s.suffix, p.keys.mark(s)
 	resp, r, err := s.backend.txn(ctx, &pb.TxnRequest{
-		Compare: []*pb.Compare{ifModified(mine, p.changed), ifCreated(p.keys.tomb, 0)},
+		Compare: []*pb.Compare{ifModified(mine, p.changed), ifCreated(mark, 0)},
 		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(p.keys.prefix, p.created, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(p.keys.tomb))},
+		Failure: []*pb.RequestOp{get(one(mine)), get(one(mark))},
 	})
 	a.Unanswered = a.Unanswered || r.silent
 	if err != nil {

@@ -222,10 +222,14 @@ func (b *Backend) isUndone(id string) bool {
 type keys struct {
 	lock   string
 	prefix string // of the contenders
-	tomb   string // marks the acquisition as undone
+	tomb   string // what the marks that it was undone begin with
 	id     string
 	locker string
 }
+
+// mark is the key that says so in s. Each session has one of its own: it goes with the
+// lease that it is on, and must last as long as an attempt in that session may come.
+func (k keys) mark(s *session) string { return k.tomb + "/" + s.suffix }
 
 // maxKey is the longest key taken, in bytes: as long as a name that a person
 // can still read, and a small part of what a request carries.
@@ -239,7 +243,7 @@ func keysOf(a *lock.Acquisition) (keys, error) {
 	return keys{
 		lock:   a.Key,
 		prefix: a.Key + "/",
-		// Two slashes, so that it is a contender of no lock that encloses this one.
+		// More than one slash, so that a mark is a contender of no lock that encloses this one.
 		tomb:   a.Key + ".lockgen/undone/" + a.ID,
 		id:     a.ID,
 		locker: locker,

@@ -142,7 +142,7 @@ func (l *lease) free(ctx context.Context) error {
 	if unanswered {
 		// An attempt that is late would take the lock again.
 		b.ban(l.id)
-		mark := put(l.keys.tomb, "", l.session.id)
+		mark := put(l.keys.mark(l.session), "", l.session.id)
 		t.Success, t.Failure = append(t.Success, mark), []*pb.RequestOp{mark}
 	}
 	resp, r, err := b.txn(ctx, t)
@@ -158,7 +158,7 @@ func (l *lease) free(ctx context.Context) error {
 		return err
 	}
 	if unanswered {
-		l.session.bury(l.keys.tomb)
+		l.session.bury(l.keys)
 	}
 	l.forget()
 	if !resp.Succeeded && !freeing && !r.silent { // else it was we who deleted it
