@@ -78,3 +78,60 @@ func TestMarkOutlastsOtherSessions(t *testing.T) {
 	require.Empty(t, keys)
 	released(t, taken(t, b, only(attempt(key, "B:1"))))
 }
+
+// G10: an undo that comes late leaves the place in the queue to the later acquisition that
+// waits there, and its watch.
+func TestUndoBesideALaterOne(t *testing.T) {
+	t.Parallel()
+	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
+	lease := taken(t, other, attempt(key, "B:1"))
+	old, a := attempt(key, "A:9"), attempt(key, "A:10")
+	requireHeld(t, b, old)
+	requireHeld(t, b, a)
+	requireHeld(t, other, attempt(key, "C:1"))
+	sub, err := b.Subscribe(t.Context(), a)
+	require.NoError(t, err)
+	defer sub.Close()
+	for _, old.Unanswered = range []bool{false, true} {
+		require.NoError(t, b.Undo(t.Context(), old))
+	}
+	_, values := below(t, b.client, key+"/")
+	require.Equal(t, []string{"B:1", "A:10", "C:1"}, values)
+	require.Empty(t, sub.C())
+	released(t, lease)
+	receive(t, "the release", sub.C())
+	released(t, taken(t, b, a))
+	released(t, taken(t, other, attempt(key, "C:1")))
+}
+
+// A later one that does not wait is no reason to keep the place: it would stand there for
+// nobody, and get the lock.
+func TestUndoBesideALaterTry(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	other := newBackend(t, shared(t))
+	for _, unanswered := range []bool{false, true} {
+		lease := taken(t, other, attempt(key, newID("B")))
+		old := attempt(key, newID("A"))
+		requireHeld(t, b, old)
+		requireHeld(t, b, only(attempt(key, newID("A"))))
+		old.Unanswered = unanswered
+		require.NoError(t, b.Undo(t.Context(), old))
+		queued(t, b.client, key, 1)
+		released(t, lease)
+		released(t, taken(t, other, only(attempt(key, newID("B")))))
+	}
+	// It took the place over, as that owned the lock by then, and was told nothing.
+	for _, last := range []int{0, 1} {
+		lease := taken(t, other, attempt(key, newID("B")))
+		old, try := attempt(key, newID("A")), only(attempt(key, newID("A")))
+		requireHeld(t, b, old)
+		released(t, lease)
+		require.NoError(t, straggling(t, b, f, try).arrives(t))
+		undos := []*lock.Acquisition{old, try}
+		require.NoError(t, b.Undo(t.Context(), undos[1-last]))
+		require.NoError(t, b.Undo(t.Context(), undos[last]))
+		released(t, taken(t, other, only(attempt(key, newID("B")))))
+	}
+	nothingLeft(t, b.client, key)
+}
