@@ -55,15 +55,16 @@ type session struct {
 	finish   context.CancelCauseFunc
 	poke     chan struct{} // asks for a keep-alive now
 
-	mu      sync.Mutex
-	tried   chan struct{} // closed when the next keep-alive was answered, or has failed
-	leases  map[*lease]struct{}
-	users   int       // calls under way, places and leases
-	unused  time.Time // since when there are none
-	tombs   []tomb
-	debts   map[string]debt // undos that failed, by their tombs' keys
-	paying  bool            // a goroutine is at them
-	keeping *keeper         // of the goroutine that keeps it alive; nil while there is none
+	mu       sync.Mutex
+	tried    chan struct{} // closed when the next keep-alive was answered, or has failed
+	leases   map[*lease]struct{}
+	users    int       // calls under way, places and leases
+	unused   time.Time // since when there are none
+	tombs    []tomb
+	sweeping bool            // a goroutine removes some
+	debts    map[string]debt // undos that failed, by their tombs' keys
+	paying   bool            // a goroutine is at them
+	keeping  *keeper         // of the goroutine that keeps it alive; nil while there is none
 }
 
 // session returns the session of c, granted if need be. The caller uses it until

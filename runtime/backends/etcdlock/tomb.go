@@ -49,22 +49,46 @@ func (s *session) bury(k keys) {
 	s.tombs = append(s.tombs, tomb{k.mark(s), time.Now()})
 }
 
-// sweep removes the tombs that are old, a few at a time.
+// sweep removes the tombs that are old, a few at a time, in the background: a keep-alive
+// that waited for it would be late where etcd does not write for the moment.
 func (s *session) sweep() {
+	if old := s.unearth(); len(old) > 0 {
+		s.backend.background(func() { s.removeTombs(old) })
+	}
+}
+
+// unearth takes out the tombs that are to be removed now: none while others are.
+func (s *session) unearth() (old []tomb) {
 	s.mu.Lock()
-	var old []*pb.RequestOp
+	defer s.mu.Unlock()
+	if s.sweeping {
+		return nil
+	}
 	rest := s.tombs[:0]
 	for _, t := range s.tombs {
 		if len(old) < batch && time.Since(t.at) > straggler {
-			old = append(old, del(t.key))
+			old = append(old, t)
 		} else {
 			rest = append(rest, t)
 		}
 	}
-	s.tombs = rest
-	s.mu.Unlock()
-	if len(old) > 0 {
-		// What is not removed now goes with the session.
-		_, _, _ = s.backend.txn(s.ended, &pb.TxnRequest{Success: old})
+	s.tombs, s.sweeping = rest, len(old) > 0
+	return old
+}
+
+// removeTombs removes old. What fails is tried again after the next keep-alive.
+func (s *session) removeTombs(old []tomb) {
+	ctx, cancel := context.WithTimeout(s.ended, s.backend.options.AttemptTimeout)
+	defer cancel()
+	t := &pb.TxnRequest{}
+	for _, o := range old {
+		t.Success = append(t.Success, del(o.key))
+	}
+	_, _, err := s.backend.txn(ctx, t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweeping = false
+	if err != nil {
+		s.tombs = append(s.tombs, old...)
 	}
 }

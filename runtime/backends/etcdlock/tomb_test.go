@@ -1,0 +1,64 @@
+package etcdlock
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// marked has a session of a second or two with a mark that is to go with the next
+// keep-alive.
+func marked(t testing.TB, b *Backend, key string) *session {
+	t.Helper()
+	s := sessionFor(t, b, "A", time.Second)
+	a := attempt(key, "A:1")
+	a.Unanswered = true
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.Len(t, marksOf(t, b.client, a), 1)
+	s.use() // so that it is kept
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tombs[0].at = time.Now().Add(-2 * straggler)
+	return s
+}
+
+// sweeps matches a transaction that removes the marks at key.
+func sweeps(key string) match {
+	return func(req any) bool {
+		t, ok := req.(*pb.TxnRequest)
+		return ok && len(t.Success) > 0 &&
+			strings.HasPrefix(string(t.Success[0].GetRequestDeleteRange().GetKey()), key+".lockgen/undone/")
+	}
+}
+
+// No keep-alive waits for the removal of a mark, which may take long while etcd does not
+// write, and does not end the session.
+func TestSweepDelaysNoKeepAlive(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	b.options.AttemptTimeout = time.Hour
+	s := marked(t, b, key)
+	late := f.late(sweeps(key))
+	receive(t, "the removal", late.arrived)
+	for range 6 { // for twice as long as the session lasts without
+		before := s.deadline.Load()
+		eventually(t, "a keep-alive", func() bool { return !s.alive() || s.deadline.Load() != before })
+		require.True(t, s.alive())
+	}
+	_ = late.arrives(t)
+}
+
+// A mark that could not be removed is tried again.
+func TestSweepIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	b.options.AttemptTimeout = 100 * time.Millisecond
+	marked(t, b, key)
+	late := f.late(sweeps(key))
+	receive(t, "the removal", late.arrived)
+	eventually(t, "it is given up, and another done", func() bool { return len(marksOf(t, b.client, attempt(key, "A:1"))) == 0 })
+	require.NoError(t, late.arrives(t))
+}
