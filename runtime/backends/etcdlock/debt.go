@@ -9,8 +9,9 @@ import (
 // tries it more often, while it does.
 const retryUndo = time.Second
 
-// debt is an undo that failed. The session's keep-alives would keep for ever what it
-// did not free, so the session tries it again until it is answered or is over.
+// debt is an undo that failed, or the mark that a lease is due which nobody frees again.
+// The session's keep-alives would keep for ever what is not freed, so the session tries it
+// again until it is answered or is over.
 type debt struct {
 	keys    keys
 	late    bool

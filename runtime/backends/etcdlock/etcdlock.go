@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -190,12 +191,17 @@ func (p *place) undo(ctx context.Context, a *lock.Acquisition) (err error) {
 	if known && !a.Unanswered {
 		return nil
 	}
+	err = nil
 	for _, s := range p.backend.sessionsOf(p.keys.locker) {
-		if err := s.undo(ctx, p.keys, a.Unanswered); err != nil {
-			return err
+		failed := s.undo(ctx, p.keys, a.Unanswered)
+		switch {
+		case errors.Is(failed, rpctypes.ErrNoSpace): // but it has freed the key, and so may the others
+			err = failed
+		case failed != nil:
+			return failed
 		}
 	}
-	return nil
+	return err
 }
 
 // ban notes that the acquisition with this id must not succeed any more.

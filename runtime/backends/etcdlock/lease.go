@@ -146,6 +146,14 @@ func (l *lease) free(ctx context.Context) error {
 		t.Success, t.Failure = append(t.Success, mark), []*pb.RequestOp{mark}
 	}
 	resp, r, err := b.txn(ctx, t)
+	full := unanswered && errors.Is(err, rpctypes.ErrNoSpace)
+	if full {
+		// There is no space for the mark, nor for what comes late. The session puts the
+		// mark once there is, and frees what came before it.
+		silent := r.silent
+		resp, r, err = b.txn(ctx, withoutMark(t))
+		r.silent = r.silent || silent
+	}
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // and the key with it
 		l.session.end(errSessionEnded)
@@ -157,7 +165,10 @@ func (l *lease) free(ctx context.Context) error {
 		l.freeing = l.freeing || r.silent
 		return err
 	}
-	if unanswered {
+	switch {
+	case full:
+		l.session.owe(debt{keys: l.keys, late: true})
+	case unanswered:
 		l.session.bury(l.keys)
 	}
 	l.forget()

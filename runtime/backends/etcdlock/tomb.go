@@ -33,6 +33,11 @@ func (s *session) undo(ctx context.Context, k keys, late bool) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.end(errSessionEnded)
 		return nil
+	case late && errors.Is(err, rpctypes.ErrNoSpace):
+		// For the mark, that is. Without it nothing can be written late, either; whoever
+		// is told tries again, until there is a mark.
+		_, _, _ = s.backend.txn(ctx, withoutMark(t))
+		return err
 	case err != nil:
 		return err
 	}
@@ -40,6 +45,11 @@ func (s *session) undo(ctx context.Context, k keys, late bool) error {
 		s.bury(k)
 	}
 	return nil
+}
+
+// withoutMark returns what t does but for the mark.
+func withoutMark(t *pb.TxnRequest) *pb.TxnRequest {
+	return &pb.TxnRequest{Compare: t.Compare, Success: t.Success[:1]}
 }
 
 // bury notes the mark of k, to be removed when no attempt can be under way any more.

@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
@@ -29,8 +31,16 @@ func sessionFor(t testing.TB, b *Backend, locker string, ttl time.Duration) *ses
 	return lease.(*lease_).session
 }
 
+// patient is torn, with requests that are never sent again.
+func patient(t testing.TB, addr string) (*Backend, *faults, string) {
+	f := &faults{}
+	b := newBackend(t, addr, withFaults(f))
+	b.options.AttemptTimeout = time.Hour
+	return b, f, newKey(t)
+}
+
 // straggling has an acquire of a give up while its request is under way, and returns
-// that.
+// that. b is patient.
 func straggling(t testing.TB, b *Backend, f *faults, a *lock.Acquisition) *heldBack {
 	t.Helper()
 	late, done := f.late(writes(a.Key)), make(chan error, 1)
@@ -58,7 +68,7 @@ func revokes(s *session) match {
 // on its way, whatever becomes of the Locker's other sessions.
 func TestMarkOutlastsOtherSessions(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := patient(t, shared(t))
 	a := attempt(key, "A:1")
 	mine, other := sessionFor(t, b, "A", a.TTL), sessionFor(t, b, "A", 2*a.TTL)
 	create := straggling(t, b, f, a)
@@ -108,7 +118,7 @@ func TestUndoBesideALaterOne(t *testing.T) {
 // nobody, and get the lock.
 func TestUndoBesideALaterTry(t *testing.T) {
 	t.Parallel()
-	b, f, key := torn(t)
+	b, f, key := patient(t, shared(t))
 	other := newBackend(t, shared(t))
 	for _, unanswered := range []bool{false, true} {
 		lease := taken(t, other, attempt(key, newID("B")))
@@ -134,4 +144,46 @@ func TestUndoBesideALaterTry(t *testing.T) {
 		released(t, taken(t, other, only(attempt(key, newID("B")))))
 	}
 	nothingLeft(t, b.client, key)
+}
+
+// alarm has the server at addr refuse what needs space, or take it again.
+func alarm(t testing.TB, c *clientv3.Client, action pb.AlarmRequest_AlarmAction) {
+	t.Helper()
+	_, err := pb.NewMaintenanceClient(c.ActiveConnection()).Alarm(t.Context(), &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE})
+	require.NoError(t, err)
+}
+
+// etcd that is full takes no mark, but frees locks all the same. The mark is made up for.
+func TestNoSpaceForAMark(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	c, other := admin(t, server.Addr()), newBackend(t, server.Addr())
+	b, f, key := patient(t, server.Addr())
+	b.options.AttemptTimeout = 50 * time.Millisecond
+	late := f.late(writes(key))
+	lease, next := taken(t, b, attempt(key, "A:1")), attempt(key, "B:1")
+	requireHeld(t, other, next)
+	alarm(t, c, pb.AlarmRequest_ACTIVATE)
+	released(t, lease)
+	lease = taken(t, other, next)
+	alarm(t, c, pb.AlarmRequest_DEACTIVATE)
+	released(t, lease)
+	nothingOwed(t, b, "A")
+	require.NoError(t, late.arrives(t))
+	keys, _ := below(t, c, key+"/")
+	require.Empty(t, keys)
+
+	b, f, key = patient(t, server.Addr())
+	a, next := attempt(key, "A:2"), attempt(key, "B:2")
+	sessionFor(t, b, "A", 2*a.TTL) // a second one
+	sessionFor(t, b, "A", a.TTL)
+	require.NoError(t, straggling(t, b, f, a).arrives(t))
+	requireHeld(t, other, next)
+	alarm(t, c, pb.AlarmRequest_ACTIVATE)
+	require.ErrorIs(t, b.Undo(t.Context(), a), rpctypes.ErrNoSpace)
+	lease = taken(t, other, next)
+	alarm(t, c, pb.AlarmRequest_DEACTIVATE)
+	nothingOwed(t, b, "A")
+	require.Len(t, marksOf(t, c, a), 2)
+	released(t, lease)
 }
