@@ -1,10 +1,16 @@
 package etcdlock
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -88,4 +94,62 @@ func TestPlaceIsOwed(t *testing.T) {
 	nothingOwed(t, b, "A")
 	_, values := below(t, c, key+"/")
 	require.Equal(t, []string{"B:1", "A:5"}, values)
+}
+
+// Where nobody comes back for a place in the queue, and its undo fails until its session
+// has ended, it is forgotten with that.
+func TestPlaceIsForgotten(t *testing.T) {
+	t.Parallel()
+	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
+	b, a := newBackend(t, proxy.Addr()), attempt(key, "A:1")
+	a.TTL = 500 * time.Millisecond
+	taken(t, newBackend(t, shared(t)), attempt(key, "B:1"))
+	requireHeld(t, b, a)
+	s := b.sessionsOf("A")[0]
+	proxy.Refuse()
+	proxy.Reset()
+	ctx, cancel := contextFor(t, 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, b.Undo(ctx, a))
+	receive(t, "the end of the session", s.ended.Done())
+	proxy.Accept()
+	eventually(t, "all is forgotten", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.places)+len(b.sessions)+len(b.dying) == 0
+	})
+}
+
+// A place in a session that ended as it was taken is to be undone where there is no new
+// session: nothing else forgets it while etcd is out of reach.
+func TestPlaceWithoutANewSession(t *testing.T) {
+	t.Parallel()
+	var b *Backend
+	var away atomic.Bool
+	key := newKey(t)
+	cut := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if away.Load() {
+			return status.Error(codes.PermissionDenied, "away")
+		}
+		err := invoke(ctx, method, req, reply, cc, options...)
+		if writes(key)(req) {
+			away.Store(true)
+			b.sessionsOf("A")[0].end(errSessionEnded)
+		}
+		return err
+	}
+	b = newBackend(t, shared(t), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(cut))
+	})
+	a := attempt(key, "A:1")
+	_, err := b.Acquire(t.Context(), a)
+	require.ErrorContains(t, err, "away")
+	require.True(t, a.Pending)
+	require.NoError(t, b.Undo(t.Context(), a))
+	b.mu.Lock()
+	places := len(b.places)
+	b.mu.Unlock()
+	require.Zero(t, places)
+	away.Store(false)
+	nothingLeft(t, admin(t, shared(t)), key)
 }

@@ -134,6 +134,8 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	for {
 		s, err := b.session(ctx, class{k.locker, seconds})
 		if err != nil {
+			// What we had in a session that ended meanwhile is to be given up.
+			a.Pending = a.Pending || p.serves(a)
 			return nil, err
 		}
 		lease, err := p.acquire(ctx, s, a)

@@ -46,18 +46,27 @@ var errBusy error = &lock.HeldError{}
 // enter returns the place of k, for the caller alone until it calls leave.
 func (b *Backend) enter(ctx context.Context, k keys) (*place, error) {
 	p := b.place(k)
-	select {
-	case p.turn <- struct{}{}:
-	default:
-		select {
-		case p.turn <- struct{}{}:
-		case <-ctx.Done():
-			b.forsake(p)
-			return nil, errBusy
-		}
+	if !p.enter(ctx) {
+		b.forsake(p)
+		return nil, errBusy
 	}
 	p.keys = k
 	return p, nil
+}
+
+// enter waits for p's turn, which the caller then has, or until ctx ends.
+func (p *place) enter(ctx context.Context) bool {
+	select {
+	case p.turn <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case p.turn <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // place returns the place of k, which stays until forsake was called as often.

@@ -191,6 +191,7 @@ func (s *session) live() {
 	s.keepAlive() // its streams end with the session
 	s.revoke()
 	s.forget()
+	s.vacate()
 }
 
 // grant asks for the lease. Its end counts from before the first request: any of
@@ -274,6 +275,31 @@ func (s *session) forget() {
 	s.mu.Unlock()
 	for _, l := range all {
 		l.forget()
+	}
+}
+
+// vacate forgets the places in the queue of a session that is over at the server: whoever
+// waited there may have gone for good, its undo in vain.
+func (s *session) vacate() {
+	b := s.backend
+	var all []*place
+	b.mu.Lock()
+	for id, p := range b.places {
+		if id.locker == s.class.locker { // which of them are ours is known in their turn
+			p.users++
+			all = append(all, p)
+		}
+	}
+	b.mu.Unlock()
+	for _, p := range all {
+		if !p.enter(b.closed) {
+			b.forsake(p)
+			continue
+		}
+		if p.session == s {
+			p.lost()
+		}
+		p.leave()
 	}
 }
 
