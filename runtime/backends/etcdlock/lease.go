@@ -178,6 +178,18 @@ func (l *lease) free(ctx context.Context) error {
 	return nil
 }
 
+// disown notes that someone else has deleted the key. Nobody releases it then, and an
+// attempt that is late would take the lock again: the session sees to that.
+func (l *lease) disown() {
+	l.mu.Lock()
+	late := l.unanswered && !l.gone
+	l.mu.Unlock()
+	if late {
+		l.session.owe(debt{keys: l.keys, late: true})
+	}
+	l.forget()
+}
+
 // forget notes that the key is no longer ours.
 func (l *lease) forget() {
 	l.mu.Lock()

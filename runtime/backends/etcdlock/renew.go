@@ -60,7 +60,7 @@ func (b *Backend) renew(ctx context.Context, leases []*lease, ttls []time.Durati
 			errs[i] = err
 		case !resp.Succeeded && !l.among(resp, i):
 			errs[i] = fmt.Errorf("%w: its key is gone", lock.ErrLost)
-			l.forget()
+			l.disown()
 		case l.over():
 			errs[i] = errOver
 		default:

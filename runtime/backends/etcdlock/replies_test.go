@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -145,6 +146,23 @@ func TestLateCopyOfAnAcquire(t *testing.T) {
 	released(t, lease)
 	require.NoError(t, late.arrives(t))
 	nothingLeft(t, b.client, key)
+	released(t, taken(t, b, only(attempt(key, "B:1"))))
+}
+
+// The same where there is no release, as someone has deleted the key (S31).
+func TestLateCopyOfALostAcquire(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	b.options.AttemptTimeout = 50 * time.Millisecond
+	late := f.late(writes(key))
+	lease := taken(t, b, attempt(key, "A:1"))
+	_, err := b.client.Delete(t.Context(), key+"/", clientv3.WithPrefix())
+	require.NoError(t, err)
+	require.ErrorIs(t, lease.Renew(t.Context(), time.Second), lock.ErrLost)
+	nothingOwed(t, b, "A")
+	require.NoError(t, late.arrives(t))
+	keys, _ := below(t, b.client, key+"/")
+	require.Empty(t, keys)
 	released(t, taken(t, b, only(attempt(key, "B:1"))))
 }
 
