@@ -48,15 +48,10 @@ func nothingOwed(t testing.TB, b *Backend, locker string) {
 // makes up for it.
 func TestUndoIsOwed(t *testing.T) {
 	t.Parallel()
-	f, key, c := &faults{}, newKey(t), admin(t, shared(t))
-	proxy := faultproxy.NewStream(t, shared(t))
-	b := newBackend(t, proxy.Addr(), withFaults(f))
-	f.lose(100, writes(key))
-	ctx, cancel := contextFor(t, 100*time.Millisecond)
-	defer cancel()
+	proxy, c := faultproxy.NewStream(t, shared(t)), admin(t, shared(t))
+	b, f, key := patient(t, proxy.Addr())
 	a := attempt(key, "A:1")
-	_, err := b.Acquire(ctx, a)
-	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	require.NoError(t, straggling(t, b, f, a).arrives(t))
 	queued(t, c, key, 1)
 	undoneInVain(t, b, proxy, a)
 	nothingLeft(t, c, key)
