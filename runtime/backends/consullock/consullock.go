@@ -87,13 +87,7 @@ func (b *Backend) Close() error {
 	b.closed.Do(func() {
 		b.mu.Lock()
 		b.shut = true
-		var all []*session
-		for _, s := range b.sessions {
-			all = append(all, s)
-		}
-		for s := range b.retired {
-			all = append(all, s)
-		}
+		all := b.living()
 		b.mu.Unlock()
 		b.cancel()
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
@@ -107,6 +101,17 @@ func (b *Backend) Close() error {
 		b.work.Wait()
 	})
 	return nil
+}
+
+// living returns the sessions that have not ended. b is locked.
+func (b *Backend) living() (all []*session) {
+	for _, s := range b.sessions {
+		all = append(all, s)
+	}
+	for s := range b.retired {
+		all = append(all, s)
+	}
+	return all
 }
 
 // background runs do beside the callers until Close.

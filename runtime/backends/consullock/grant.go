@@ -121,6 +121,28 @@ func (b *Backend) noOffer(id string) {
 	delete(b.offers, id)
 }
 
+// takeUp takes o off the acquisition, and reports whether it was still there.
+func (b *Backend) takeUp(id string, o *offer) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.offers[id] != o {
+		return false
+	}
+	delete(b.offers, id)
+	return true
+}
+
+// begun reports whether the acquisition has a lease here; if not, it can't begin any
+// more by what it was given, unless it asks for that. The offer goes first: of two
+// that run at once, claim finds it gone, or its lease is found here.
+func (b *Backend) begun(id string) bool {
+	b.noOffer(id)
+	b.mu.Lock()
+	all := b.living()
+	b.mu.Unlock()
+	return slices.ContainsFunc(all, func(s *session) bool { return s.holds(id) })
+}
+
 // claim returns the lease that the acquisition was given, as its watch has told;
 // nil if there is none, or if too little is left of its time to begin by it.
 func (t *taking) claim() *lease {
@@ -148,9 +170,13 @@ func (t *taking) claim() *lease {
 	if over || left < limit/2 {
 		return nil
 	}
-	b.noOffer(a.ID)
 	l := t.lease(s, &pair, until, left)
 	l.unsettled.Store(true)
+	if !b.takeUp(a.ID, o) { // whoever takes it back may not have seen l
+		b.noLookout(l)
+		s.drop(l)
+		return nil
+	}
 	ttl := a.TTL
 	l.confirming = time.AfterFunc(b.confirms, func() {
 		b.background(func(ctx context.Context) { _ = l.confirm(ctx, ttl) }) // else the watchdog does
@@ -281,17 +307,20 @@ func (b *Backend) confirm(ctx context.Context, v *seen, lines []line) error {
 // withdraw undoes what was seen of an acquisition: its lock is freed, and its
 // offer goes; with the place, if a.Queue says so, unless that is of a later one.
 // The lock goes with the place also if it was given to an earlier one of them:
-// without the line it would look as if somebody had confirmed that.
+// without the line it would look as if somebody had confirmed that. But where a
+// Locker knows this Backend by two names, that one may have begun, and confirms it.
 func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) error {
 	held := v.heldBy(a.ID)
 	lines := slices.Clone(v.queue.lines)
 	if at := v.queue.place(process(a.ID)); at >= 0 {
 		switch l := lines[at]; {
-		case a.Queue && !later(l.id, a.ID):
+		case !a.Queue && l.id == a.ID:
+			lines[at] = line{name: l.name}
+		case !a.Queue, later(l.id, a.ID):
+		case at == 0 && v.granted() && l.id != a.ID && b.begun(l.id):
+		default:
 			lines = slices.Delete(lines, at, at+1)
 			held = held || at == 0 && v.granted()
-		case l.id == a.ID:
-			lines[at] = line{name: l.name}
 		}
 	}
 	left := slices.Equal(lines, v.queue.lines)

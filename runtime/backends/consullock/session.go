@@ -271,6 +271,18 @@ func (s *session) drop(l *lease) {
 	}
 }
 
+// holds reports whether the acquisition has a lease on s. It is seldom asked.
+func (s *session) holds(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.leases {
+		if l.id == id {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *session) destroy(ctx context.Context) error {
 	s.backend.mu.Lock()
 	delete(s.backend.retired, s)

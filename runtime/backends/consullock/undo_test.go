@@ -1,0 +1,111 @@
+package consullock
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// A place that is given up leaves the grant to an earlier acquisition that has begun
+// by it, as may be where a Locker knows one Backend by two names.
+func TestUndoBesideAnEarlierHolder(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	b.confirms = time.Hour
+	held := take(t, giver(t, addr), wish(a.Key))
+	s := waits(t, b, a)
+	give(t, held)
+	receive(t, s.C())
+	b.mu.Lock()
+	b.offers[a.ID].since = lock.Now() // however long this took
+	b.mu.Unlock()
+	l := take(t, b, a)
+	require.Less(t, l.(lock.BriefLease).Term(), grantLimit, "by the grant")
+	require.NoError(t, b.Undo(t.Context(), next(a)))
+	v := sight(t, b, a.Key)
+	require.True(t, v.granted() && v.heldBy(a.ID), "another may have it now")
+	require.NoError(t, l.Renew(t.Context(), long))
+	require.NoError(t, b.Undo(t.Context(), next(a)))
+	require.True(t, sight(t, b, a.Key).heldBy(a.ID))
+	release(t, l)
+	queued(t, addr, a.Key, 0)
+	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// One that would begin by its grant while that is being taken back asks for it
+// instead: of the two one alone succeeds.
+func TestUndoBesideAnEarlierClaim(t *testing.T) {
+	addr := testserver.Consul(t)
+	a := wish(newKey(t))
+	between := &intruder{}
+	b := giver(t, addr, func(c *api.Config) {
+		between.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: between}
+	})
+	b.confirms = time.Hour
+	held := take(t, giver(t, addr), wish(a.Key))
+	s := waits(t, b, a)
+	give(t, held)
+	receive(t, s.C())
+	var l lock.Lease
+	between.do = func() { l = take(t, b, a) }
+	between.n.Store(2) // it looks, and writes
+	require.NoError(t, b.Undo(t.Context(), next(a)))
+	require.NotNil(t, l)
+	require.True(t, sight(t, b, a.Key).heldBy(a.ID), "another may have it now")
+	require.Equal(t, long, l.(lock.BriefLease).Term())
+	release(t, l)
+	queued(t, addr, a.Key, 0)
+	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// An offer that is taken back while one begins by it is not begun by: whoever took it
+// back found no lease.
+func TestClaimOfWhatIsTakenBack(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	s := waits(t, b, a)
+	give(t, held)
+	receive(t, s.C())
+	b.mu.Lock()
+	o := b.offers[a.ID]
+	o.since = lock.Now()
+	b.mu.Unlock()
+	o.session.mu.Lock() // keeps it on its way
+	claimed := make(chan *lease)
+	go func() { claimed <- (&taking{backend: b, acquisition: a, process: process(a.ID)}).claim() }()
+	time.Sleep(20 * time.Millisecond)
+	b.noOffer(a.ID)
+	o.session.mu.Unlock()
+	require.Nil(t, receive(t, claimed))
+	require.False(t, b.begun(a.ID))
+	b.mu.Lock()
+	require.Empty(t, b.young)
+	b.mu.Unlock()
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// A Try of the same Locker meanwhile keeps no place that its waiter gives up.
+func TestUndoBesideATry(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := giver(t, addr), wish(newKey(t))
+	held := take(t, giver(t, addr), wish(a.Key))
+	waits(t, b, a)
+	try := next(a)
+	try.Queue = false
+	mustHeld(t, b, try)
+	require.NoError(t, b.Undo(t.Context(), a))
+	queued(t, addr, a.Key, 0)
+	give(t, held)
+	release(t, take(t, newBackend(t, addr), attempt(a.Key)))
+	queued(t, addr, a.Key, 0)
+	require.Nil(t, pair(t, addr, a.Key))
+}
