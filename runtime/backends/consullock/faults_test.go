@@ -139,3 +139,51 @@ func TestSessionWithAnAbandonedAttemptIsRetired(t *testing.T) {
 	})
 	release(t, next)
 }
+
+// A server that is restarted begins the lock-delays of sessions that ended long ago
+// anew, also for keys that are held since. Then no release can give the lock on, and
+// it is left free.
+func TestReleaseUnderLockDelay(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, holder, a := giver(t, addr), giver(t, addr), wish(newKey(t))
+	held := takeUnderLockDelay(t, addr, holder, wish(a.Key))
+	waits(t, b, a)
+	l := held.(*lease)
+	l.backend.lookAt(t.Context(), []*lease{l})
+	grant := l.granting(t.Context())
+	require.NotEmpty(t, grant)
+	_, err := l.backend.write(t.Context(), grant)
+	require.ErrorIs(t, err, errDelayed, "it is not as after a restart")
+	release(t, held)
+	require.Nil(t, pair(t, addr, a.Key))
+	require.NoError(t, b.Undo(t.Context(), a))
+	queued(t, addr, a.Key, 0)
+}
+
+// takeUnderLockDelay has b take a's key, which the lock-delay of another session keeps
+// shut for a minute. No acquire is let in by then, but one transaction may end that
+// session and lock the key: it is checked before.
+func takeUnderLockDelay(t *testing.T, addr string, b *Backend, a *lock.Acquisition) lock.Lease {
+	t.Helper()
+	c, node := newClient(t, addr), newKey(t)
+	_, err := c.Catalog().Register(&api.CatalogRegistration{Node: node, Address: "127.0.0.1"}, nil)
+	require.NoError(t, err)
+	old, _, err := c.Session().CreateNoChecks(&api.SessionEntry{
+		Node: node, Behavior: api.SessionBehaviorDelete, LockDelay: maxLockDelay,
+	}, nil)
+	require.NoError(t, err)
+	ok, _, err := c.KV().Acquire(&api.KVPair{Key: a.Key, Session: old, Flags: lockFlag}, nil)
+	require.NoError(t, err)
+	require.True(t, ok)
+	s, err := b.session(t.Context(), classOf(a.TTL, false))
+	require.NoError(t, err)
+	_, err = b.write(t.Context(), ops{
+		{Node: &api.NodeTxnOp{Verb: api.NodeDelete, Node: api.Node{Node: node}}},
+		kv(api.KVLock, api.KVTxnOp{Key: a.Key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}),
+	})
+	require.NoError(t, err)
+	_, l, err := (&taking{backend: b, acquisition: a, process: process(a.ID), session: s}).reconsider(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, l, "it finds the lock its own")
+	return l
+}

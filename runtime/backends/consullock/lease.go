@@ -239,12 +239,13 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 
 // free frees the lock once. The first time, the next in line may have it; should
 // the queue have changed since it was seen, or that one's session have ended, it is
-// simply left.
+// simply left; and if the server keeps the key shut, as it may after a restart for a
+// session that held it long before.
 func (l *lease) free(ctx context.Context, first bool) error {
 	if first {
 		if t := l.granting(ctx); t != nil {
 			_, err := l.backend.write(ctx, t)
-			if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) {
+			if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) && !errors.Is(err, errDelayed) {
 				return err
 			}
 		}
