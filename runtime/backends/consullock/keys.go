@@ -96,7 +96,7 @@ func classOf(ttl time.Duration, keep bool) class {
 
 // sessionTTL is what Consul is asked for: a third more than the leases last, so
 // that a session that is renewed as often as they are has always a whole lease
-// ahead of it, for whoever comes next.
+// ahead of it, for whoever comes next. Leases of nearly a day wait for a renewal.
 func (c class) sessionTTL() time.Duration {
 	return min(c.reach+c.reach/3, maxTTL).Truncate(time.Millisecond)
 }

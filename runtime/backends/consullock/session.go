@@ -140,7 +140,7 @@ func (s *session) reach(ctx context.Context, until lock.Instant) error {
 				s.renewLocked()
 			}
 		}
-		if left >= need || s.ttl == maxTTL && left > s.ttl/2 {
+		if left >= need {
 			s.mu.Unlock()
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,6 +209,64 @@ func TestCloseEndsTheSessions(t *testing.T) {
 	s, _, err := newClient(t, addr).Session().Info(session, nil)
 	require.NoError(t, err)
 	require.Nil(t, s)
+}
+
+// refusing answers renewals of sessions as a cluster does that has no leader.
+type refusing struct {
+	http.RoundTripper
+	on atomic.Bool
+}
+
+func (r *refusing) RoundTrip(request *http.Request) (*http.Response, error) {
+	if r.on.Load() && strings.Contains(request.URL.Path, "/session/renew/") {
+		return broken{http.StatusInternalServerError, "No cluster leader"}.RoundTrip(request)
+	}
+	return r.RoundTripper.RoundTrip(request)
+}
+
+// No lease lasts longer than its session is sure to, also where Consul lets no session
+// last a third longer than the lease: it is renewed first.
+func TestLeaseWithinItsSession(t *testing.T) {
+	addr := testserver.Consul(t)
+	for _, d := range []time.Duration{20 * time.Hour, maxTTL} {
+		renewals := &refusing{}
+		b := newBackend(t, addr, func(c *api.Config) {
+			renewals.RoundTripper = c.Transport
+			c.HttpClient = &http.Client{Transport: renewals}
+		})
+		s, err := b.session(t.Context(), classOf(d, false))
+		require.NoError(t, err)
+		age := func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.deadline = s.deadline.Add(-10 * time.Hour)
+		}
+		covered := func(l lock.Lease) {
+			t.Helper()
+			s.mu.Lock()
+			left := s.deadline.Left()
+			s.mu.Unlock()
+			require.LessOrEqual(t, l.Deadline().Left(), left)
+			require.Greater(t, l.Deadline().Left(), d-time.Minute)
+		}
+		age()
+		renewals.on.Store(true)
+		a := attempt(newKey(t))
+		a.TTL = d
+		_, err = b.Acquire(t.Context(), a)
+		require.ErrorContains(t, err, "renew the session")
+		require.Nil(t, pair(t, addr, a.Key))
+		renewals.on.Store(false)
+		l := take(t, b, a)
+		covered(l)
+		age()
+		renewals.on.Store(true)
+		require.ErrorContains(t, l.Renew(t.Context(), d), "renew the session")
+		renewals.on.Store(false)
+		require.NoError(t, l.Renew(t.Context(), d))
+		covered(l)
+		release(t, l)
+	}
 }
 
 func TestClasses(t *testing.T) {
