@@ -214,30 +214,41 @@ func TestAttemptWithoutAnOffer(t *testing.T) {
 	require.NoError(t, b.Undo(t.Context(), a))
 }
 
-// S15: the undo overtakes the offer, as it does an acquire.
-func TestUndoOvertakesTheOffer(t *testing.T) {
+// S15: the undo overtakes the place in the queue, with an offer or without, as it does
+// an acquire.
+func TestUndoOvertakesThePlace(t *testing.T) {
 	addr := testserver.Consul(t)
-	n := backendtest.NewNetwork(t)
-	b, a := giver(t, n.Addr(addr)), wish(newKey(t))
-	holder := take(t, giver(t, addr), wish(a.Key))
-	release(t, take(t, b, wish(newKey(t)))) // a session
-	doing := &taking{backend: b, acquisition: a, process: process(a.ID)}
+	for _, fixed := range []bool{false, true} {
+		n := backendtest.NewNetwork(t)
+		b, a := giver(t, n.Addr(addr)), wish(newKey(t))
+		a.Fixed = fixed
+		holder := take(t, giver(t, addr), wish(a.Key))
+		doing, v := enlisting(t, b, a)
+		late := n.Hold()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		require.Error(t, doing.enlist(ctx, v, held()))
+		require.True(t, a.Unanswered)
+		require.Equal(t, !fixed, a.Pending)
+		receive(t, late.Arrived())
+		late.Overtake()
+		require.NoError(t, b.Undo(t.Context(), a))
+		late.Deliver()
+		require.Nil(t, pair(t, addr, queueKey(a.Key)), "it came after its undo")
+		give(t, holder)
+	}
+}
+
+// enlisting returns an attempt of a that has found the key as it is, and is about to
+// take its place in the queue.
+func enlisting(t *testing.T, b *Backend, a *lock.Acquisition) (*taking, *seen) {
+	t.Helper()
+	release(t, take(t, b, wish(newKey(t)))) // the session is renewed if it must be
 	s, err := b.session(t.Context(), classOf(a.TTL, false))
 	require.NoError(t, err)
-	doing.session = s
 	v, err := b.look(t.Context(), a.Key, s)
 	require.NoError(t, err)
-	late := n.Hold()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	require.Error(t, doing.enlist(ctx, v, held()))
-	require.True(t, a.Pending && a.Unanswered)
-	receive(t, late.Arrived())
-	late.Overtake()
-	require.NoError(t, b.Undo(t.Context(), a))
-	late.Deliver()
-	require.Nil(t, pair(t, addr, queueKey(a.Key)), "it came after its undo")
-	give(t, holder)
+	return &taking{backend: b, acquisition: a, process: process(a.ID), session: s}, v
 }
 
 // An offer that comes when its acquisition has taken the lock would make that look
@@ -246,12 +257,7 @@ func TestOfferAfterTheLockWasTaken(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, a := giver(t, addr), wish(newKey(t))
 	held := take(t, giver(t, addr), wish(a.Key))
-	release(t, take(t, b, wish(newKey(t))))
-	s, err := b.session(t.Context(), classOf(a.TTL, false))
-	require.NoError(t, err)
-	doing := &taking{backend: b, acquisition: a, process: process(a.ID), session: s}
-	v, err := b.look(t.Context(), a.Key, s)
-	require.NoError(t, err)
+	doing, v := enlisting(t, b, a)
 	release(t, held)
 	l := take(t, b, a)
 	require.ErrorIs(t, doing.enlist(t.Context(), v, nil), errMoved)

@@ -154,14 +154,14 @@ func (t *taking) enlist(ctx context.Context, v *seen, answer error) error {
 // that, a queue belongs to nobody, and stays until it is empty. It is conditional on
 // the lock too: that may have gone to the one whose line is replaced; and a line that
 // comes late, after its acquisition has taken the lock, would look as if the lock had
-// been given to it.
+// been given to it. And on the fence, as an offer or not: one that came after its undo
+// would stand in the others' way.
 func (t *taking) place(ctx context.Context, v *seen, lines []line, mine line, answer error) error {
 	b, a, s := t.backend, t.acquisition, t.session
 	at := queueKey(v.key)
 	pair := api.KVTxnOp{Key: at, Value: text(lines)}
-	txn := ops{unchanged(at, v.queue.index), unchanged(v.key, v.index())}
+	txn := ops{unchanged(at, v.queue.index), unchanged(v.key, v.index()), unchanged(fenceKey(s.id), s.fenceIndex())}
 	if mine.id != "" {
-		txn = append(txn, unchanged(fenceKey(s.id), s.fenceIndex()))
 		a.Pending = true
 		b.offered(a, s, v)
 	}
@@ -182,7 +182,7 @@ func (t *taking) place(ctx context.Context, v *seen, lines []line, mine line, an
 		b.placed(a, written.ModifyIndex)
 	case errors.Is(err, errMoved):
 		return err
-	case errors.Is(err, errNoAnswer) && mine.id != "":
+	case errors.Is(err, errNoAnswer):
 		b.unanswered(a, s)
 	case errors.Is(err, errNoSession):
 		s.end()
