@@ -314,8 +314,10 @@ func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) er
 	lines := slices.Clone(v.queue.lines)
 	if at := v.queue.place(process(a.ID)); at >= 0 {
 		switch l := lines[at]; {
-		case !a.Queue && l.id == a.ID:
+		case !a.Queue && l.id == a.ID && (!a.Unanswered || b.waiting(v.key, l.name)):
 			lines[at] = line{name: l.name}
+		case !a.Queue && l.id == a.ID: // it may have come after whoever used the place had left it
+			lines = slices.Delete(lines, at, at+1)
 		case !a.Queue, later(l.id, a.ID):
 		case at == 0 && v.granted() && l.id != a.ID && b.begun(l.id):
 		default:

@@ -109,3 +109,32 @@ func TestUndoBesideATry(t *testing.T) {
 	queued(t, addr, a.Key, 0)
 	require.Nil(t, pair(t, addr, a.Key))
 }
+
+// A place that came late, after the last of its process had given it up, goes with the
+// acquisition that had no answer. While others of the process wait it is theirs.
+func TestUndoOfAPlaceThatCameLate(t *testing.T) {
+	addr := testserver.Consul(t)
+	for _, waiting := range []bool{false, true} {
+		b, a := giver(t, addr), wish(newKey(t))
+		held := take(t, giver(t, addr), wish(a.Key))
+		doing, v := enlisting(t, b, a)
+		if waiting {
+			s, err := b.Subscribe(t.Context(), a)
+			require.NoError(t, err)
+			defer s.Close()
+		} else {
+			require.NoError(t, b.Undo(t.Context(), next(a)))
+		}
+		require.NoError(t, doing.enlist(t.Context(), v, nil))
+		b.unanswered(a, doing.session) // as far as it knows
+		queued(t, addr, a.Key, 1)
+		a.Queue = false
+		require.NoError(t, b.Undo(t.Context(), a))
+		if waiting {
+			require.Equal(t, []line{{name: process(a.ID)}}, sight(t, b, a.Key).queue.lines)
+			require.NoError(t, b.Undo(t.Context(), next(a)))
+		}
+		queued(t, addr, a.Key, 0)
+		release(t, held)
+	}
+}

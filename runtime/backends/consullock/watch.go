@@ -117,6 +117,22 @@ func (b *Backend) expected(key, process string) (v *seen, watched, turn bool) {
 	return &seen{key: key, pair: w.pair, queue: w.queue}, true, w.free && w.queue.head().name == process
 }
 
+// waiting reports whether somebody here waits for key, as process. Whoever asks after a
+// look, and hears that, has seen a place that is in use, or will be given up yet: the
+// last to wait ends its subscription first.
+func (b *Backend) waiting(key, process string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.watches[key]; w != nil {
+		for s := range w.waiters {
+			if s.name == process {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // remember keeps what was seen of the queue, for as long as somebody here waits.
 func (b *Backend) remember(v *seen) {
 	b.mu.Lock()
