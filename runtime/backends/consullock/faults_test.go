@@ -140,6 +140,21 @@ func TestSessionWithAnAbandonedAttemptIsRetired(t *testing.T) {
 	release(t, next)
 }
 
+// A session that has ended leaves its fence under lock-delay. An undo takes that for
+// what it is: nothing comes late any more.
+func TestUndoAfterTheSession(t *testing.T) {
+	addr := testserver.Consul(t)
+	b := New(newClient(t, addr), Options{LockDelay: maxLockDelay})
+	defer b.Close()
+	s := take(t, b, attempt(newKey(t))).(*lease).session
+	for range 2 {
+		a := attempt(newKey(t))
+		b.unanswered(a, s) // as far as it knows
+		require.NoError(t, b.Undo(t.Context(), a))
+		endSession(t, addr, s.id)
+	}
+}
+
 // A server that is restarted begins the lock-delays of sessions that ended long ago
 // anew, also for keys that are held since. Then no release can give the lock on, and
 // it is left free.

@@ -123,7 +123,7 @@ func (s *session) fence(ctx context.Context, id string) error {
 		kv(api.KVLock, api.KVTxnOp{Key: key, Session: s.id, Value: []byte(id)}),
 	})
 	switch {
-	case errors.Is(err, errNoSession):
+	case errors.Is(err, errNoSession), errors.Is(err, errDelayed): // which keeps its fence after it
 		s.end()
 		return nil // whatever comes late is refused for that
 	case err != nil:
