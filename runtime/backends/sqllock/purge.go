@@ -101,12 +101,18 @@ func (b *Backend) names(ctx context.Context, s *statement) (names [][]byte, err 
 
 // purgeRow removes the row that strategy RowLock locks for name, unless somebody
 // has it locked.
-func (b *Backend) purgeRow(ctx context.Context, name []byte) error {
+func (b *Backend) purgeRow(ctx context.Context, name []byte) (err error) {
 	p, err := b.pins.lend(ctx)
 	if err != nil {
 		return err
 	}
-	defer p.giveBack()
+	defer func() {
+		if err != nil { // it may be in a transaction, which the pool would not end
+			p.discard()
+			return
+		}
+		p.giveBack()
+	}()
 	raw := b.pins.raw.(*rowLock)
 	if _, _, err := b.run(ctx, p, &raw.begin); err != nil {
 		return err

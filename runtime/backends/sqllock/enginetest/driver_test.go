@@ -25,7 +25,8 @@ type watched struct {
 
 	mu        sync.Mutex
 	stuck     chan struct{} // unless nil, statements wait for it to be closed
-	now, most int           // statements under way
+	meets     func(text string) error
+	now, most int // statements under way
 	conns     []*watchedConn
 
 	transactions atomic.Int64 // begun
@@ -41,7 +42,27 @@ func (s *site) watched() (*watched, *sql.DB) {
 
 func (w *watched) Driver() driver.Driver { return w.own }
 
+// meet has f called with each statement that is about to be sent, and with
+// "connect". Its error is the answer then, and the connection is cut.
+func (w *watched) meet(f func(text string) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.meets = f
+}
+
+func (w *watched) met(text string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.meets == nil {
+		return nil
+	}
+	return w.meets(text)
+}
+
 func (w *watched) Connect(context.Context) (driver.Conn, error) {
+	if err := w.met("connect"); err != nil {
+		return nil, err
+	}
 	conn, err := w.own.Open(w.source)
 	if err != nil {
 		return nil, err
@@ -138,6 +159,10 @@ func (w *watched) opened() []*watchedConn {
 
 func (c *watchedConn) ExecContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Result, error) {
 	defer c.begin()()
+	if err := c.w.met(text); err != nil {
+		_ = c.Conn.Close()
+		return nil, err
+	}
 	if text == "START TRANSACTION" {
 		c.w.transactions.Add(1)
 	}
@@ -147,6 +172,10 @@ func (c *watchedConn) ExecContext(ctx context.Context, text string, args []drive
 
 func (c *watchedConn) QueryContext(ctx context.Context, text string, args []driver.NamedValue) (driver.Rows, error) {
 	defer c.begin()()
+	if err := c.w.met(text); err != nil {
+		_ = c.Conn.Close()
+		return nil, err
+	}
 	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, text, args)
 	return answer(c, rows, err)
 }
