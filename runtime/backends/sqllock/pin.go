@@ -138,13 +138,11 @@ func (b *Backend) acquirePinned(ctx context.Context, a *lock.Acquisition) (*leas
 		}
 		return b.newPinned(a, p, first, sent), nil
 	}
+	taken := a.Unanswered // the row, perhaps, by a try that failed
 	for try := 1; ; try++ {
 		p, err := b.pins.lend(ctx)
 		if err != nil {
-			if a.Unanswered {
-				err = fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
-			}
-			return nil, err
+			return nil, indeterminate(err, taken)
 		}
 		l, err := b.acquireOn(ctx, p, a)
 		if err == nil {
@@ -152,10 +150,25 @@ func (b *Backend) acquirePinned(ctx context.Context, a *lock.Acquisition) (*leas
 		}
 		dead := p.gone()
 		p.giveBack()
-		if !dead || ctx.Err() != nil || try == pinTries {
-			return nil, err
+		taken = taken || a.Unanswered || errors.Is(err, lock.ErrIndeterminate)
+		if !dead || ctx.Err() != nil || try == pinTries || errors.Is(err, errNotUndone) {
+			return nil, indeterminate(err, taken)
 		}
 	}
+}
+
+// errNotUndone says that an undo of the row had no answer. It may yet arrive, and
+// would free what another try took.
+var errNotUndone = errors.New("the lock is held by another client of the database, and whether its row is free again is not known")
+
+// indeterminate is err, which ended an acquire, of a row that may be taken all the
+// same. One that another holds is not.
+func indeterminate(err error, taken bool) error {
+	var held *lock.HeldError
+	if !taken || errors.Is(err, lock.ErrIndeterminate) || errors.As(err, &held) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
 }
 
 func (b *Backend) acquireOn(ctx context.Context, p *pin, a *lock.Acquisition) (*lease, error) {
@@ -167,7 +180,7 @@ func (b *Backend) acquireOn(ctx context.Context, p *pin, a *lock.Acquisition) (*
 	switch {
 	case err != nil:
 		p.discard()
-		return nil, fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+		return nil, indeterminate(err, true)
 	case got:
 		b.pins.own(p, a.ID)
 		return b.newPinned(a, p, first, sent), nil
@@ -175,7 +188,7 @@ func (b *Backend) acquireOn(ctx context.Context, p *pin, a *lock.Acquisition) (*
 	// Some other client of the database holds it. Nobody knows for how long.
 	v := values{"key": []byte(a.Key), "id": a.ID, "n": int64(a.Tokens), "leaver": nobody}
 	if _, _, err := b.run(ctx, p, b.sql.undo.with(b.noticed(v, a.Key))); err != nil {
-		return nil, fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+		return nil, indeterminate(fmt.Errorf("%w: %w", errNotUndone, err), true)
 	}
 	return nil, &lock.HeldError{}
 }

@@ -2,12 +2,14 @@ package enginetest
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
@@ -37,5 +39,68 @@ func TestPurgeLeavesNoTransaction(t *testing.T) {
 			require.EqualValues(t, 1, s.number("SELECT count(*) FROM "+rows+" WHERE name = "+s.param(1), name), last)
 			s.requireFree("k")
 		}
+	})
+}
+
+var errCut = errors.New("connection reset")
+
+// ready returns a Backend that has had a lock on connections of w.
+func (s *site) ready() (*watched, *sqllock.Backend) {
+	w, db := s.watched()
+	s.options.Renewals = s.db // which are no matter here
+	b := s.backendOn(db)
+	l := acquire(s.t, b, attempt("k", time.Minute))
+	require.NoError(s.t, l.Release(s.t.Context(), first(l)))
+	return w, b
+}
+
+// An acquire that has taken the row, and then fails, says that the row may be taken,
+// whatever becomes of its later tries.
+func TestRowOfAFailedTryIsNotForgotten(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		down := false
+		w.meet(func(text string) error {
+			down = down || strings.Contains(text, "GET_LOCK") || strings.Contains(text, "advisory_lock") || text == "START TRANSACTION"
+			if down {
+				return errCut
+			}
+			return nil
+		})
+		a := attempt("k", time.Minute)
+		_, err := b.Acquire(t.Context(), a)
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		require.ErrorIs(t, err, errCut)
+		w.meet(nil)
+		require.NoError(t, b.Undo(t.Context(), a))
+		s.requireUnheld()
+	})
+}
+
+// An acquire that a foreign user keeps from the lock gives the row back. Where that
+// has no answer there is no other try, whose row it could free yet.
+func TestUndoThatMayYetArriveIsTheLastTry(t *testing.T) {
+	each(t, pinned, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		o := s.others()
+		require.True(t, o.try("k"))
+		undone := 0
+		w.meet(func(text string) error {
+			if !strings.HasPrefix(text, "UPDATE") {
+				return nil
+			}
+			if undone++; undone > 1 {
+				return nil
+			}
+			return errCut
+		})
+		a := attempt("k", time.Minute)
+		_, err := b.Acquire(t.Context(), a)
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+		require.ErrorContains(t, err, "another client")
+		w.meet(nil)
+		require.NoError(t, b.Undo(t.Context(), a))
+		s.requireUnheld()
+		o.free("k")
 	})
 }
