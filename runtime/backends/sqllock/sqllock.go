@@ -200,7 +200,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	}
 	b.purgeNowAndThen()
 	l, err := b.acquire(ctx, a)
-	b.waits.tell(a, err == nil)
+	b.waits.tell(a, err)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,11 @@ const (
 	lookShare = 8
 )
 
+// foreignFor is for how long after an attempt that only a foreign user's raw lock
+// refused the row's moves count for nothing: they are such attempts of others, and
+// all would drive each other.
+const foreignFor = time.Second
+
 // subscription implements [lock.Subscription]: one Locker's interest in one key.
 type subscription struct {
 	backend *Backend
@@ -26,9 +32,10 @@ type subscription struct {
 	c       chan struct{}
 	end     context.CancelFunc
 
-	held atomic.Bool   // by an acquisition of this Locker: there is nothing to look for
-	own  atomic.Bool   // our own attempt has changed the row
-	poke chan struct{} // has room for one: held has changed
+	held    atomic.Bool   // by an acquisition of this Locker: there is nothing to look for
+	own     atomic.Bool   // our own attempt has changed the row
+	foreign atomic.Int64  // when a foreign user was last in our way, in ns since started
+	poke    chan struct{} // has room for one: held has changed
 }
 
 // Subscribe implements [lock.Notifier]. With a Notifier it returns when the
@@ -104,7 +111,7 @@ func (s *subscription) poll(ctx context.Context) {
 		}
 		free, version := r.rows[0][0] == 1, r.rows[0][2]
 		ahead = r.rows[0][1] / entryLength
-		if s.own.Swap(false) {
+		if s.own.Swap(false) || s.foreigner() {
 			seen = version
 		}
 		if version != seen {
@@ -114,6 +121,12 @@ func (s *subscription) poll(ctx context.Context) {
 			s.wake()
 		}
 	}
+}
+
+// foreigner reports whether a foreign user was in our way just now.
+func (s *subscription) foreigner() bool {
+	last := time.Duration(s.foreign.Load())
+	return last != 0 && time.Since(started)-last < foreignFor
 }
 
 func lookAfter(waited time.Duration, ahead int64) time.Duration {
@@ -153,7 +166,7 @@ func (w *waits) remove(s *subscription) {
 }
 
 // tell says what came of an attempt to acquire.
-func (w *waits) tell(a *lock.Acquisition, held bool) {
+func (w *waits) tell(a *lock.Acquisition, err error) {
 	if w.count.Load() == 0 {
 		return
 	}
@@ -164,6 +177,11 @@ func (w *waits) tell(a *lock.Acquisition, held bool) {
 		return
 	}
 	s.own.Store(true)
+	var other *lock.HeldError
+	if errors.As(err, &other) && other.For == 0 {
+		s.foreign.Store(int64(time.Since(started)))
+	}
+	held := err == nil
 	if s.held.Swap(held) != held {
 		select {
 		case s.poke <- struct{}{}:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,6 +103,43 @@ func TestUndoThatMayYetArriveIsTheLastTry(t *testing.T) {
 		w.meet(nil)
 		require.NoError(t, b.Undo(t.Context(), a))
 		s.requireUnheld()
+		o.free("k")
+	})
+}
+
+// counted is a Backend whose attempts to acquire are.
+type counted struct {
+	*sqllock.Backend
+	attempts *atomic.Int64
+}
+
+func (c counted) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+	c.attempts.Add(1)
+	return c.Backend.Acquire(ctx, a)
+}
+
+// Processes that a foreign user keeps waiting do not take each other's attempts,
+// which take the row and give it back, for the lock's moving on: each looks as
+// seldom as it would alone: after a while, 27 times a second at most.
+func TestWaitersForAForeignUserDoNotDriveEachOther(t *testing.T) {
+	t.Parallel()
+	each(t, pinned, func(t *testing.T, s *site) {
+		o := s.others()
+		require.True(t, o.try("k"))
+		var attempts atomic.Int64
+		var all sync.WaitGroup
+		for range 2 {
+			l := lockerOn(t, counted{s.backend(), &attempts}, nil)
+			all.Go(func() {
+				if _, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 2500 * time.Millisecond}, "k"); err == nil {
+					t.Error("granted beside a foreign user")
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		attempts.Store(0)
+		all.Wait()
+		require.Less(t, attempts.Load(), int64(100))
 		o.free("k")
 	})
 }
