@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Dialect is a kind of database.
@@ -51,7 +52,7 @@ func detect(db *sql.DB) (Dialect, error) {
 // clock is the database's own, in µs since 1970 in UTC, whatever time zone server
 // or session are in. In MySQL it is that of the statement's begin, and goes by
 // UTC_TIMESTAMP because UNIX_TIMESTAMP(NOW()) passes through local time, of which
-// an hour comes twice a year. SQLite's has whole milliseconds.
+// an hour comes twice a year. SQLite's has whole milliseconds, rounded down.
 func (d Dialect) clock() string {
 	switch d {
 	case MySQL:
@@ -61,6 +62,15 @@ func (d Dialect) clock() string {
 	default:
 		return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
 	}
+}
+
+// term is how long a row says that a lease lasts, in µs: a clock that was rounded
+// down at the grant, or the renewal, must not end it early.
+func (d Dialect) term(ttl time.Duration) int64 {
+	if d == SQLite {
+		ttl += time.Millisecond
+	}
+	return ttl.Microseconds()
 }
 
 // quoted returns a table's name, validated before, as an identifier.

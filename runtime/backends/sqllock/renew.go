@@ -136,7 +136,7 @@ func (b *Backend) renew(part []*renewal) {
 	for i, one := range part {
 		v[fmt.Sprint("key", i)] = []byte(one.key)
 		v[fmt.Sprint("id", i)] = one.id
-		v[fmt.Sprint("ttl", i)] = one.to.Microseconds()
+		v[fmt.Sprint("ttl", i)] = b.dialect.term(one.to)
 		shortest, alike = min(shortest, one.to), alike && one.to == part[0].to
 	}
 	s := b.sql.renew(b.dialect, len(part), alike).with(v)

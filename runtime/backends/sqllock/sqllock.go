@@ -222,7 +222,7 @@ func (b *Backend) acquire(ctx context.Context, a *lock.Acquisition) (*lease, err
 func (b *Backend) takeRow(ctx context.Context, from connector, a *lock.Acquisition) (first uint64, sent lock.Instant, err error) {
 	v := values{
 		"key": []byte(a.Key), "id": a.ID, "me": process(a.ID), "mark": mark(a.ID),
-		"ttl": a.TTL.Microseconds(), "n": int64(a.Tokens), "queue": int64(0),
+		"ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens), "queue": int64(0),
 	}
 	if a.Queue {
 		v["queue"] = int64(1)

@@ -100,3 +100,25 @@ func TestClockThatGoesBack(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context(), first(next)))
 	})
 }
+
+// SQLite's clock is rounded down to a millisecond: a row says that it lasts for one
+// more than the lease, which would be over there before it is here.
+func TestRoundedClockEndsNoLeaseEarly(t *testing.T) {
+	s := variant{engine: "sqlite"}.site(t, "")
+	s.exec("CREATE TABLE terms (n INTEGER PRIMARY KEY, term INTEGER)")
+	for _, event := range []string{"INSERT", "UPDATE"} { // whose clock is that of the statement
+		s.exec("CREATE TRIGGER term_of_" + event + " AFTER " + event + " ON " + s.options.Table + " BEGIN INSERT INTO terms (term) VALUES" +
+			" (NEW.expires - CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000); END")
+	}
+	last := func() time.Duration {
+		return time.Duration(s.number("SELECT term FROM terms ORDER BY n DESC LIMIT 1")) * time.Microsecond
+	}
+	b := s.backend()
+	for _, row := range []string{"a new row", "a row that is there"} {
+		l := acquire(t, b, attempt("k", time.Minute))
+		require.Equal(t, time.Minute+time.Millisecond, last(), row)
+		require.NoError(t, l.Renew(t.Context(), 2*time.Minute))
+		require.Equal(t, 2*time.Minute+time.Millisecond, last(), row)
+		require.NoError(t, l.Release(t.Context(), first(l)))
+	}
+}
