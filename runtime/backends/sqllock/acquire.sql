@@ -5,6 +5,9 @@
 -- until it is worth trying again if it only took a place in the queue; or not at
 -- all if it changed nothing. {now} is the clock as read once, in VALUES: a clock
 -- read twice could grant the lock and not raise the token.
+--
+-- A resend shortens no lease. A new one is as long as it says: where the clock has
+-- gone back, the end of the lease before is in the future.
 INSERT INTO {table} AS l (name, owner, acquired, expires, version, waiting, undone, undone_until)
 VALUES ({key}, {id}, {clock}, {clock} + {ttl}, {clock} * 4 + {n} - 1, '', '', 0)
 ON CONFLICT (name) DO UPDATE SET
@@ -16,7 +19,10 @@ ON CONFLICT (name) DO UPDATE SET
     WHEN {again} OR NOT {arrives} THEN l.waiting
     ELSE l.waiting || {me} END,
   undone = CASE WHEN l.undone_until > {now} THEN l.undone ELSE '' END,
-  expires = CASE WHEN {granted} THEN {greatest}(l.expires, {now} + {ttl}) ELSE l.expires END
+  expires = CASE
+    WHEN {granted} AND NOT {again} THEN {now} + {ttl}
+    WHEN {again} THEN {greatest}(l.expires, {now} + {ttl})
+    ELSE l.expires END
 WHERE {granted} OR {arrives}
 RETURNING CASE WHEN owner = {id} THEN version - {n} + 1
   ELSE 2 + {greatest}(expires - {clock}, 1000) END

@@ -10,7 +10,11 @@
 --
 -- Assignments are made from left to right, each sees those before it (unless
 -- sql_mode says SIMULTANEOUS_ASSIGNMENT: then none does). {granted} needs the old
--- owner, waiting and expires, so what comes after owner also asks owner = {id}.
+-- owner, waiting and expires, so what comes after owner also asks owner = {id}, and
+-- acquired = {now} where a new grant is to be told from a resend.
+--
+-- A resend shortens no lease. A new one is as long as it says: where the clock has
+-- gone back, the end of the lease before is in the future.
 INSERT INTO {table} (name, owner, acquired, expires, version, waiting, undone, undone_until)
 VALUES ({key}, IF(@@autocommit, {id}, NULL), {now}, {now} + {ttl}, LAST_INSERT_ID({now} * 4) + {n} - 1, '', '', 0)
 ON DUPLICATE KEY UPDATE
@@ -26,4 +30,7 @@ ON DUPLICATE KEY UPDATE
     WHEN owner = {id} OR NOT {arrives} THEN waiting
     ELSE CONCAT(waiting, {me}) END,
   undone = CASE WHEN undone_until > {now} THEN undone ELSE '' END,
-  expires = CASE WHEN owner = {id} OR {granted} THEN GREATEST(expires, {now} + {ttl}) ELSE expires END
+  expires = CASE
+    WHEN owner = {id} AND acquired = {now} OR {granted} AND NOT {again} THEN {now} + {ttl}
+    WHEN owner = {id} OR {granted} THEN GREATEST(expires, {now} + {ttl})
+    ELSE expires END

@@ -101,6 +101,32 @@ func TestClockThatGoesBack(t *testing.T) {
 	})
 }
 
+// What is granted after the clock has gone back lasts for as long as it says, and no
+// longer if its holder dies; a resend shortens nothing.
+func TestGrantAfterTheClockWentBackIsNoLonger(t *testing.T) {
+	each(t, onTables, func(t *testing.T, s *site) {
+		backends := []*sqllock.Backend{s.backend()}
+		if s.driver == "mysql" {
+			backends = append(backends, s.backendOn(s.openSource(t, s.source(s.addr)+"?sql_mode=%27SIMULTANEOUS_ASSIGNMENT%27")))
+		}
+		term := func() time.Duration {
+			return time.Duration(s.number("SELECT expires - acquired FROM "+s.options.Table)) * time.Microsecond
+		}
+		for _, b := range backends {
+			l := acquire(t, b, attempt("k", time.Minute))
+			require.NoError(t, l.Release(t.Context(), first(l)))
+			s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000") // the release was an hour from now
+			a := attempt("k", time.Minute)
+			l = acquire(t, b, a)
+			require.InDelta(t, time.Minute, term(), float64(time.Millisecond))
+			require.NoError(t, l.Renew(t.Context(), time.Hour))
+			acquire(t, b, a)
+			require.GreaterOrEqual(t, term(), time.Hour)
+			require.NoError(t, l.Release(t.Context(), first(l)))
+		}
+	})
+}
+
 // SQLite's clock is rounded down to a millisecond: a row says that it lasts for one
 // more than the lease, which would be over there before it is here.
 func TestRoundedClockEndsNoLeaseEarly(t *testing.T) {
