@@ -52,6 +52,9 @@
 //	RowLock              INSERT the key into lockgen_locks_rows unless it is there; then, in a transaction,
 //	                     SELECT 1 FROM lockgen_locks_rows WHERE name = '<key>' FOR UPDATE
 //
+// A FOR UPDATE that returns no row has locked nothing: Backend.Purge, which every
+// process runs now and then, has removed it since. Then begin again with the INSERT.
+//
 // # Connections
 //
 // Acquires and releases take connections of db as they need them. Renewals keep one
