@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	lock "github.com/lockgen/lockgen/runtime"
 )
 
 // Pipelines follow one another on few connections, to a server that now and then
@@ -87,6 +91,42 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 		defer l.mu.Unlock()
 		return len(l.free) == laneWidth && len(l.waiting) == 0
 	})
+}
+
+// Where an answer takes longer than a glance, callers that come and go keep their
+// connections, and each has its answer.
+func TestCallersFarAway(t *testing.T) {
+	t.Parallel()
+	_, p := proxied(t)
+	var dialed atomic.Int64
+	b := newTestBackend(t, p.Addr(), func(o *redis.Options) {
+		o.Dialer = func(_ context.Context, network, addr string) (net.Conn, error) {
+			dialed.Add(1)
+			return net.Dial(network, addr)
+		}
+	})
+	p.Delay(faultproxy.Requests|faultproxy.Replies, glance)
+	var callers sync.WaitGroup
+	for range 8 {
+		key := newKey(t)
+		callers.Go(func() {
+			for range 5 {
+				time.Sleep(rand.N(2 * glance))
+				a := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
+				l, err := b.Acquire(t.Context(), a)
+				if err != nil || a.Unanswered {
+					t.Errorf("%v, Unanswered %t", err, a.Unanswered)
+					return
+				}
+				time.Sleep(rand.N(2 * glance))
+				freeLease(t, l)
+			}
+		})
+	}
+	callers.Wait()
+	if n := dialed.Load(); n > laneWidth {
+		t.Errorf("%d connections were made", n)
+	}
 }
 
 // One pipeline goes behind another that has no answer yet; not behind one that asks

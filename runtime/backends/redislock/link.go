@@ -68,6 +68,7 @@ func (s *link) begin(ctx context.Context, within time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", errNotSent, err)
 	}
+	s.end() // the use before: behind its stop, this one would be given up after a glance
 	s.ctx, s.out = ctx, s.out[:0]
 	now := time.Now()
 	limit := s.options.ReadTimeout + within

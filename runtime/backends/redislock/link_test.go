@@ -71,6 +71,26 @@ func TestLinkLosesItsConnection(t *testing.T) {
 	}
 }
 
+// A pipeline that goes once the one before it was answered is waited for as long as
+// any, however long that one took, and on whatever connection.
+func TestPipelineAfterASlowOne(t *testing.T) {
+	t.Parallel()
+	s := linkTo(t, false, func([]string) string {
+		time.Sleep(3 * glance)
+		return freed
+	})
+	for i, lost := range []bool{false, false, true} {
+		if lost {
+			s.drop()
+		}
+		c := calls3()[1] // a release: the server is asked nothing else
+		s.land(s.send([]*call{c}, false))
+		if c.err != nil {
+			t.Errorf("pipeline %d: %v", i+1, c.err)
+		}
+	}
+}
+
 // Nothing waits for the answer to a greeting: what is sent stands in the socket of
 // a server that has stopped, and is done when it goes on.
 func TestNothingWaitsForTheGreeting(t *testing.T) {
