@@ -71,8 +71,8 @@ const (
 	// queueLimit is how long a queue outlives its last arrival. Whoever waits
 	// arrives anew once a second.
 	queueLimit = 10 * time.Second
-	// loneRemembered is how long a fencing token is kept in mind that was not
-	// reserved ahead of the server's clock.
+	// loneRemembered is how long a fencing token is kept in mind at least, and no
+	// longer if it was not reserved ahead of the server's clock nor renewed.
 	loneRemembered = 11 * time.Second
 	// straggler is how long after its lease's length an attempt without an
 	// answer may still reach the server and must find itself undone.
@@ -284,14 +284,13 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 }
 
 // remembered is how long the server keeps the tokens of a lease in mind: until
-// its clock has surely passed what a block reserved ahead of it; for a lone
-// token, which is not ahead, long enough to outlast a clock that is set back
-// between one hold and the next.
+// its clock has surely passed what a block reserved ahead of it, and in any case
+// long enough to outlast a clock that is set back between one hold and the next.
 func remembered(a *lock.Acquisition) time.Duration {
 	if a.Tokens == 1 {
 		return loneRemembered
 	}
-	return a.TTL + time.Second
+	return max(a.TTL+time.Second, loneRemembered)
 }
 
 func tombstone(unanswered bool, ttl time.Duration) time.Duration {

@@ -15,7 +15,7 @@
 -- ARGV[7] number of the process whose offer, made with this owner id, counts no
 --         more, or nil
 --
--- GRAVES, TURN, FRESH and GRANTS are put in by script.go. The names of offers and
+-- GRAVES, LONE, TURN, FRESH and GRANTS are put in by script.go. The names of offers and
 -- tokens are made here, as acquire.lua says.
 --
 -- Returns 1 if the lock was this owner's and is not any more, else 0.
@@ -32,7 +32,7 @@ if ARGV[3] then
       redis.pcall('INCRBY', KEYS[3], ARGV[3])
     end
   elseif free and ARGV[3] ~= '' then
-    redis.pcall('SET', KEYS[3], ARGV[3], 'PX', 1000)
+    redis.pcall('SET', KEYS[3], ARGV[3], 'PX', LONE)
   end
   if ARGV[4] and ARGV[4] ~= '' then
     local score = call('ZSCORE', KEYS[2], ARGV[4])

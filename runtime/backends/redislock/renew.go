@@ -234,7 +234,7 @@ func (l *lane) renewOnce(
 		}
 		if r.token != "" { // where it is elsewhere the clock will have to do
 			ask()
-			pipe.PExpire(ctx, r.token, r.ttls[0]+time.Second)
+			pipe.PExpire(ctx, r.token, max(r.ttls[0]+time.Second, loneRemembered))
 		}
 	}
 	_, err = pipe.Exec(ctx)

@@ -63,3 +63,39 @@ func TestUndoneAcquireGivesItsTokensBack(t *testing.T) {
 		}
 	}
 }
+
+// G3: the tokens of a lease, however short or renewed, and however it ended, are
+// remembered for so long that a clock which is set back in between yields no lower one.
+func TestTokensAreRememberedLongEnough(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	const brief, lag = 3 * time.Second, 5 * time.Second // which this machine may take in between
+	for _, tokens := range []uint64{1, block} {
+		key := newKey(t)
+		check := func(after string) {
+			t.Helper()
+			if left := pttl(t, addr, tokenOf(key)); left < loneRemembered-lag {
+				t.Errorf("%d tokens: remembered for %v after %s", tokens, left, after)
+			}
+		}
+		a := &lock.Acquisition{Key: key, ID: newID(), TTL: brief, Tokens: tokens}
+		l, first := grantOf(t, b, a)
+		check("the acquire")
+		if err := l.Renew(t.Context(), brief); err != nil {
+			t.Fatal(err)
+		}
+		check("a renewal")
+		// As while the lock's slot is on its way, by its own key.
+		one := newRenewal([]int{0}, []lock.Lease{l}, []time.Duration{brief})
+		one.split()
+		if _, err := b.lanes.all[place{}].renewPipeline(t.Context(), []*renewal{one}); err != nil {
+			t.Fatal(err)
+		}
+		check("a renewal by its own key")
+		if err := l.Release(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		check("the release")
+	}
+}
