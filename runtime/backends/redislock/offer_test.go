@@ -80,6 +80,40 @@ func TestUndoOfAnOffer(t *testing.T) {
 	}
 }
 
+// An offer and its place go together: both stay when an earlier acquisition of the
+// process is undone beside the one that waits, and both go with a later one. Who
+// waits all the same has both again when it tries again.
+func TestOfferStaysWithItsPlace(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	for by, want := range map[string]int64{":1": 1, ":3": 0} {
+		key := newKey(t)
+		held, _ := holding(t, addr, key)
+		uuid, _, _ := strings.Cut(newID(), ":")
+		a := &lock.Acquisition{Key: key, ID: uuid + ":2", TTL: long, Tokens: 1, Queue: true}
+		waits(t, b, a)
+		undo := &lock.Acquisition{Key: key, ID: uuid + by, TTL: long, Tokens: 1, Queue: true}
+		if err := b.Undo(t.Context(), undo); err != nil {
+			t.Fatal(err)
+		}
+		if o, p := offers(t, addr, key), places(t, addr, key); o != want || p != want {
+			t.Errorf("undone as %s: %d offers and %d places, want %d", by, o, p, want)
+		}
+		if want == 0 {
+			if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+				t.Fatal(err)
+			}
+		}
+		freeLease(t, held)
+		if !isOwner(t, addr, a) || offers(t, addr, key) != 0 {
+			t.Errorf("undone as %s: granted %t; %d offers are left", by, isOwner(t, addr, a), offers(t, addr, key))
+		}
+		l, _ := grantOf(t, b, a)
+		freeLease(t, l)
+	}
+}
+
 // A later attempt that makes no offer withdraws the one before, whose acquisition
 // is over.
 func TestAttemptWithoutAnOffer(t *testing.T) {

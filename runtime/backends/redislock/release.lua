@@ -7,7 +7,8 @@
 -- ARGV[2] the lock's channel
 -- ARGV[3] the last fencing token that was used; '-' and the number of tokens
 --         reserved if none was; '' or nil to leave the one that was reserved
--- ARGV[4] process number if the process is to leave the queue, '' or nil
+-- ARGV[4] process number if the process is to leave the queue, where no later
+--         acquisition of its has made an offer; '' or nil
 -- ARGV[5] how long an attempt to acquire may still be on its way, in ms: so
 --         long a tombstone refuses it; '' or nil if each attempt was answered
 -- ARGV[6] '1' if a connection of the caller listens on the lock's channel, and no
@@ -35,10 +36,21 @@ if ARGV[3] then
     redis.pcall('SET', KEYS[3], ARGV[3], 'PX', LONE)
   end
   if ARGV[4] and ARGV[4] ~= '' then
-    local score = call('ZSCORE', KEYS[2], ARGV[4])
-    call('ZREM', KEYS[2], ARGV[4])
-    if score and tonumber(score) < 0 then
-      free = call('EXISTS', KEYS[1]) == 0
+    -- The offer goes with the place, as nobody would remove it once its process has
+    -- the lock: one of Redisson's clients that listens would be taken for it. Both
+    -- stay if the offer is that of a later acquisition, which waits there.
+    local offers = GRANTS and 'lockgen:offer:' .. string.sub(KEYS[2], 15)
+    local offer = offers and redis.pcall('HGET', offers, ARGV[4])
+    local n = type(offer) == 'string' and string.match(offer, '^[^ ]+:(%d+) ')
+    if not n or tonumber(n) <= tonumber(string.match(ARGV[1], ':(%d+)$')) then
+      local score = call('ZSCORE', KEYS[2], ARGV[4])
+      call('ZREM', KEYS[2], ARGV[4])
+      if offers then
+        redis.pcall('HDEL', offers, ARGV[4])
+      end
+      if score and tonumber(score) < 0 then
+        free = call('EXISTS', KEYS[1]) == 0
+      end
     end
   end
 end
