@@ -87,6 +87,9 @@ var (
 	// errNoGreeting goes with errNotSent where a server was reached, and fell
 	// silent before anything was asked of it.
 	errNoGreeting = errors.New("no connection")
+	// errLost is of calls whose connection was lost before they were sent, for
+	// another's sake.
+	errLost = fmt.Errorf("%w: %w", errNotSent, errNoGreeting)
 )
 
 func newLane(client *redis.Client, wary bool) *lane {

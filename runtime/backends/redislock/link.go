@@ -185,7 +185,7 @@ func (s *link) arm(now time.Time) {
 // been sent.
 func (s *link) flush() error {
 	if s.conn == nil { // it was lost in this use
-		return errNotSent
+		return errLost
 	}
 	n, err := s.conn.Write(s.out)
 	if n == 0 && errors.Is(err, net.ErrClosed) { // by us
@@ -309,6 +309,9 @@ func (s *link) read(c *call) (err error) {
 // server is asked what it might do to locks before the first is taken on a
 // connection; what it has is freed whatever it answers, and without being asked.
 func (s *link) fit(c *call) error {
+	if s.conn == nil { // lost with the question that an earlier call asked
+		return errLost
+	}
 	if !c.script.takes {
 		return nil
 	}

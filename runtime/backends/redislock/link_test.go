@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -68,6 +69,43 @@ func TestLinkLosesItsConnection(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A connection that is lost as one call of a pipeline has the server examined is lost
+// for all of them before they were sent: each is sent again, also to a server by
+// itself. A proxy that hangs up on the question is not asked by the others either.
+func TestCallsBesideTheExamination(t *testing.T) {
+	t.Parallel()
+	for _, wary := range []bool{true, false} {
+		var asked atomic.Int64
+		s := linkTo(t, wary, func(command []string) string {
+			switch {
+			case command[0] != "info":
+				return freed
+			case asked.Add(1) == 1:
+				return ""
+			}
+			return answerOf(wholeServer)
+		})
+		b := newTestBackend(t, s.options.Addr) // only asked what it thinks
+		before, after := calls3(), calls3()
+		before = append(calls3()[1:2], before...) // a release is first, so that something is to be sent
+		s.land(s.send(before, false))
+		for i, c := range before {
+			if _, passing := b.lanes.passing(c.err, time.Now()); !passing || !errors.Is(c.err, errNotSent) {
+				t.Errorf("wary %t, call %d: %v, is sent again %t", wary, i, c.err, passing)
+			}
+		}
+		s.land(s.send(after, false))
+		for i, c := range after {
+			if c.err != nil {
+				t.Errorf("wary %t, call %d of the next pipeline: %v", wary, i, c.err)
+			}
+		}
+		if want := map[bool]int64{true: 3, false: 1}[wary]; asked.Load() != want {
+			t.Errorf("wary %t: asked %d times, want %d", wary, asked.Load(), want)
+		}
 	}
 }
 
