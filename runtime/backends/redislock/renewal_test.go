@@ -165,7 +165,7 @@ func TestRenewalAfterRelease(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
-	_, held := acquire(t, l, ttl(300*time.Millisecond), key)
+	_, held := acquire(t, l, ttl(time.Second), key)
 	late := p.Late(renewals())
 	receive(t, "a renewal", late.Arrived())
 	mustRelease(t, held)
