@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -331,6 +332,37 @@ func TestCloseTriesAllThatIsLeft(t *testing.T) {
 		_ = l.Close(expired())
 		require.Less(t, time.Since(began), 1200*time.Millisecond)
 		require.Len(t, tries, n)
+	})
+}
+
+// A backend that hangs does not keep what is to be cleared up at another waiting.
+func TestClearingUpBesideAHungBackend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		hung, well := newScripted(), newScripted()
+		hung.onRelease = func(ctx context.Context, _ uint64, do func() error) error { return hang(ctx, do) }
+		var healed atomic.Bool
+		well.onRelease = func(_ context.Context, _ uint64, do func() error) error {
+			if healed.Load() {
+				return do()
+			}
+			return errors.New("CLUSTERDOWN")
+		}
+		l := newLocker(t, well, &lock.Options{Backends: map[string]lock.Backend{"hung": hung}})
+		var all []*lock.Hold
+		for i := range 100 {
+			_, held := acquire(t, t.Context(), l, &lock.Policy{Backend: "hung"}, strconv.Itoa(i))
+			all = append(all, held)
+		}
+		for _, held := range all {
+			go held.Release(nil)
+		}
+		time.Sleep(1500 * time.Millisecond) // the callers waited for a second
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		require.NoError(t, release(held))
+		healed.Store(true)
+		time.Sleep(100 * time.Millisecond)
+		_, err := well.Backend.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: "x:1", TTL: time.Second, Tokens: 1})
+		require.NoError(t, err)
 	})
 }
 

@@ -182,7 +182,7 @@ func (l *Locker) abandon(c *contender, err error) {
 		undo := *a
 		undo.Queue = alone // the place in the engine's queue serves the next in line
 		e.placed = e.placed && !alone
-		l.janitor.add(a.TTL, func(ctx context.Context) error {
+		l.janitor.add(e.id.backend, a.TTL, func(ctx context.Context) error {
 			return e.backend.Undo(ctx, &undo)
 		})
 	}

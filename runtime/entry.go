@@ -253,7 +253,7 @@ func (l *Locker) next(e *entry) {
 // leaveQueue gives up this process's place in the engine's queue for e's key, as id.
 func (l *Locker) leaveQueue(e *entry, id string) {
 	a := &Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
-	l.janitor.add(a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
+	l.janitor.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 
 // shutOut answers all that wait in line for a Locker that is closing.

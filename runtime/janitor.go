@@ -12,7 +12,7 @@ const (
 	choreTimeout = time.Second            // of one try
 	choreFirst   = 20 * time.Millisecond  // wait after the first failure, then doubled
 	choreMost    = 500 * time.Millisecond // the longest wait between two tries
-	choresAtOnce = 32
+	choresAtOnce = 32                     // of one backend: another's silence delays none
 )
 
 // janitor clears up behind acquires and releases whose outcome is unknown, in
@@ -20,9 +20,9 @@ const (
 // itself. Its goroutine lives only while there is something to do.
 type janitor struct {
 	mu       sync.Mutex
-	chores   []*chore // waiting for their time
-	underway int
-	done     chan struct{} // of the goroutine; nil while there is none
+	chores   []*chore       // waiting for their time
+	underway map[string]int // by the backend's name
+	done     chan struct{}  // of the goroutine; nil while there is none
 	poke     chan struct{}
 
 	ctx    context.Context
@@ -31,6 +31,7 @@ type janitor struct {
 
 // chore is one owner-checked clean-up; do is called until it returns nil.
 type chore struct {
+	backend string // its name
 	do      func(context.Context) error
 	due     time.Time
 	end     time.Time
@@ -39,25 +40,41 @@ type chore struct {
 }
 
 func (j *janitor) init() {
-	j.poke = make(chan struct{}, 1)
+	j.poke, j.underway = make(chan struct{}, 1), map[string]int{}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 }
 
-// add has do called now, and again until it succeeds or the lease, of length
-// ttl from now at most, is over.
-func (j *janitor) add(ttl time.Duration, do func(context.Context) error) {
+// add has do, which asks the backend of this name, called now, and again until it
+// succeeds or the lease, of length ttl from now at most, is over.
+func (j *janitor) add(backend string, ttl time.Duration, do func(context.Context) error) {
 	now := time.Now()
-	j.put(&chore{do: do, due: now, end: now.Add(ttl + choreTimeout), backoff: choreFirst}, 0)
-}
-
-// put adds c and takes finished off the chores under way.
-func (j *janitor) put(c *chore, finished int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.underway -= finished
-	if c != nil {
-		j.chores = append(j.chores, c)
+	j.put(&chore{backend: backend, do: do, due: now, end: now.Add(ttl + choreTimeout), backoff: choreFirst})
+}
+
+// tried takes c off the chores under way, and puts it back if it is to be tried again.
+func (j *janitor) tried(c *chore, again bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.underway[c.backend]--; j.underway[c.backend] == 0 {
+		delete(j.underway, c.backend)
 	}
+	if again {
+		j.put(c)
+	} else {
+		j.wake()
+	}
+}
+
+// put adds c. The mutex is held.
+func (j *janitor) put(c *chore) {
+	j.chores = append(j.chores, c)
+	j.wake()
+}
+
+// wake has the goroutine look at what is due. The mutex is held.
+func (j *janitor) wake() {
 	if j.done == nil {
 		j.done = make(chan struct{})
 		go j.run(j.done)
@@ -136,8 +153,8 @@ func (j *janitor) collect() (due []*chore, next time.Duration, idle bool) {
 		case wait > 0:
 			next = min(next, wait)
 			rest = append(rest, c)
-		case j.underway < choresAtOnce:
-			j.underway++
+		case j.underway[c.backend] < choresAtOnce:
+			j.underway[c.backend]++
 			due = append(due, c)
 		default:
 			rest = append(rest, c)
@@ -145,7 +162,7 @@ func (j *janitor) collect() (due []*chore, next time.Duration, idle bool) {
 	}
 	clear(j.chores[len(rest):])
 	j.chores = rest
-	if len(rest) == 0 && j.underway == 0 {
+	if len(rest) == 0 && len(j.underway) == 0 {
 		j.done = nil
 		return nil, 0, true
 	}
@@ -157,11 +174,10 @@ func (j *janitor) work(c *chore) {
 	ctx, cancel := context.WithTimeout(j.ctx, choreTimeout)
 	defer cancel()
 	c.tried = true
-	if c.do(ctx) == nil || time.Now().After(c.end) {
-		c = nil
-	} else {
+	again := c.do(ctx) != nil && !time.Now().After(c.end)
+	if again {
 		c.due = time.Now().Add(c.backoff - rand.N(c.backoff/4))
 		c.backoff = min(2*c.backoff, choreMost)
 	}
-	j.put(c, 1)
+	j.tried(c, again)
 }

@@ -106,7 +106,7 @@ func (l *Locker) discard(lk *leased) { l.discardThen(lk, func() {}) }
 // discardThen calls then after each attempt to do so, and once at least.
 func (l *Locker) discardThen(lk *leased, then func()) {
 	last := lk.token - 1
-	l.janitor.add(lk.acquisition.TTL, func(ctx context.Context) error {
+	l.janitor.add(lk.entry.id.backend, lk.acquisition.TTL, func(ctx context.Context) error {
 		defer then()
 		if err := lk.Release(ctx, last); !isLost(err) {
 			return err
