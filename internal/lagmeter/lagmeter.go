@@ -48,16 +48,18 @@ func (m *Meter) Stop() {
 func (m *Meter) Since(begin time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	worst := time.Duration(0)
+	worst, all := time.Duration(0), time.Duration(0)
 	if by := time.Since(m.slept) - step; by > slip {
-		worst = by // a lapse that is about to end: the meter has not been woken either
+		worst, all = by, by // a lapse that is about to end: the meter has not been woken either
 	}
 	for _, l := range m.lapses {
 		if l.at.After(begin) {
-			worst = max(worst, l.by)
+			worst, all = max(worst, l.by), all+l.by
 		}
 	}
-	return 4 * worst // several goroutines and the server have to be scheduled
+	// Several goroutines and the server have to be scheduled, and each may meet a lapse
+	// of its own.
+	return max(4*worst, all)
 }
 
 func (m *Meter) run() {

@@ -22,6 +22,10 @@ func TestSince(t *testing.T) {
 		m.slept = time.Now()
 		m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond}, lapse{time.Now(), 10 * time.Millisecond})
 		require.Equal(t, 80*time.Millisecond, m.Since(begin))
+		for range 3 {
+			m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond})
+		}
+		require.Equal(t, 90*time.Millisecond, m.Since(begin), "all of them together")
 		require.Zero(t, m.Since(time.Now()), "what was before does not count")
 	})
 }

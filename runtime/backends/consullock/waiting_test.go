@@ -182,6 +182,8 @@ func TestPace(t *testing.T) {
 func TestOneQueryForAKey(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := newBackend(t, addr), newKey(t)
+	// Held before they look: else it could be taken and freed between two looks.
+	lease := take(t, b, attempt(key))
 	var subscriptions []lock.Subscription
 	for range 10 {
 		s, err := b.Subscribe(t.Context(), attempt(key))
@@ -189,7 +191,6 @@ func TestOneQueryForAKey(t *testing.T) {
 		subscriptions = append(subscriptions, s)
 	}
 	require.Len(t, b.watches, 1)
-	lease := take(t, b, attempt(key))
 	release(t, lease)
 	for _, s := range subscriptions {
 		receive(t, s.C())

@@ -19,7 +19,7 @@ const (
 	attemptLimit = 3 * time.Second
 	// answerGrace is how long a statement that was sent is waited for when its
 	// context has ended.
-	answerGrace = 50 * time.Millisecond
+	answerGrace = 20 * time.Millisecond
 	// backoffMost is the longest wait before a statement that lost a deadlock,
 	// or found a file busy, is sent again.
 	backoffMost = 100 * time.Millisecond
