@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -57,6 +58,14 @@ type Acquisition struct {
 	// this acquisition by itself, after an attempt that was refused. The Locker
 	// calls Undo then if the acquisition ends without a lease.
 	Pending bool
+}
+
+// BegunBefore reports whether a was begun before the acquisition of the same Locker that
+// has this ID: a Locker counts them, in the part behind the colon.
+func (a *Acquisition) BegunBefore(id string) bool {
+	_, n, _ := strings.Cut(a.ID, ":")
+	_, m, _ := strings.Cut(id, ":")
+	return len(n) < len(m) || len(n) == len(m) && n < m
 }
 
 // Lease is what the engine granted for one [Acquisition].

@@ -53,8 +53,8 @@ func (j *janitor) add(backend string, ttl time.Duration, do func(context.Context
 	j.put(&chore{backend: backend, do: do, due: now, end: now.Add(ttl + choreTimeout), backoff: choreFirst})
 }
 
-// tried takes c off the chores under way, and puts it back if it is to be tried again.
-func (j *janitor) tried(c *chore, again bool) {
+// finish takes c off the chores under way, and puts it back if it is to be tried again.
+func (j *janitor) finish(c *chore, again bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.underway[c.backend]--; j.underway[c.backend] == 0 {
@@ -179,5 +179,5 @@ func (j *janitor) work(c *chore) {
 		c.due = time.Now().Add(c.backoff - rand.N(c.backoff/4))
 		c.backoff = min(2*c.backoff, choreMost)
 	}
-	j.tried(c, again)
+	j.finish(c, again)
 }

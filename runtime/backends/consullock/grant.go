@@ -318,7 +318,7 @@ func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) er
 			lines[at] = line{name: l.name}
 		case !a.Queue && l.id == a.ID: // it may have come after whoever used the place had left it
 			lines = slices.Delete(lines, at, at+1)
-		case !a.Queue, later(l.id, a.ID):
+		case !a.Queue, a.BegunBefore(l.id):
 		case at == 0 && v.granted() && l.id != a.ID && b.begun(l.id):
 		default:
 			lines = slices.Delete(lines, at, at+1)
@@ -340,12 +340,4 @@ func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) er
 	}
 	_, err := b.write(ctx, t)
 	return err
-}
-
-// later reports whether an acquisition was begun after another of its process: a
-// Locker counts them.
-func later(id, than string) bool {
-	_, n, _ := strings.Cut(id, ":")
-	_, m, _ := strings.Cut(than, ":")
-	return len(n) > len(m) || len(n) == len(m) && n > m
 }

@@ -111,15 +111,7 @@ func (p *place) known() bool { return p.session != nil }
 // serves says whether the key that we have is given up with a: its own, or with a.Queue
 // what an earlier one left. A later one that waits there is not a's concern.
 func (p *place) serves(a *lock.Acquisition) bool {
-	return p.known() && (p.id == a.ID || a.Queue && !later(p.id, a.ID))
-}
-
-// later reports whether an acquisition was begun after another of its Locker, which
-// counts them.
-func later(id, than string) bool {
-	_, n, _ := strings.Cut(id, ":")
-	_, m, _ := strings.Cut(than, ":")
-	return len(n) > len(m) || len(n) == len(m) && n > m
+	return p.known() && (p.id == a.ID || a.Queue && !a.BegunBefore(p.id))
 }
 
 // holder returns the lease that has not been released yet, or nil.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,17 +19,6 @@ type spot struct{ locker, key string }
 func spotOf(a *lock.Acquisition) spot {
 	locker, _, _ := strings.Cut(a.ID, ":")
 	return spot{locker, a.Key}
-}
-
-// serial returns the count in the id of an acquisition: its Locker's later ones
-// have higher ones.
-func serial(id string) uint64 {
-	_, count, _ := strings.Cut(id, ":")
-	n, err := strconv.ParseUint(count, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // place is one node in the line for a key, from before it is made until it is

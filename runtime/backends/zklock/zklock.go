@@ -225,7 +225,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
 	b.mu.Lock()
-	all, known := b.undone(a)
+	all, known := b.placesOf(a)
 	for _, p := range all {
 		if p.lease != nil {
 			p.lease.end()
@@ -250,10 +250,10 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	return explained(other.erase(ctx), "undo an acquire", dir)
 }
 
-// undone returns the places that go with the acquisition a, and whether the node
+// placesOf returns the places that go with the acquisition a, and whether the node
 // that it may have made is known here: then it is one of these, or it serves a
 // later acquisition of its Locker, which may hold the lock by it. b.mu is held.
-func (b *Backend) undone(a *lock.Acquisition) (all []*place, known bool) {
+func (b *Backend) placesOf(a *lock.Acquisition) (all []*place, known bool) {
 	own := b.attempts[a.ID]
 	if own != nil && own.spot.key != a.Key {
 		own = nil
@@ -261,7 +261,7 @@ func (b *Backend) undone(a *lock.Acquisition) (all []*place, known bool) {
 	if own != nil && (a.Queue || b.line[own.spot] != own) {
 		all = append(all, own)
 	}
-	if p := b.line[spotOf(a)]; a.Queue && p != nil && p != own && serial(a.ID) >= serial(p.wanted) {
+	if p := b.line[spotOf(a)]; a.Queue && p != nil && p != own && !a.BegunBefore(p.wanted) {
 		if p.using { // by one that does not wait, and leaves no place behind now
 			p.wanted = ""
 		} else {
