@@ -2,7 +2,7 @@ package zklock
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,21 +91,13 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	}
 	s := l.place.session
 	asked := lock.Now()
-	for {
-		deadline, news := s.lead()
-		switch {
-		case s.over() != nil || l.isLost():
-			return lock.ErrLost
-		case deadline.Left() >= ttl-ttl/8:
-			return l.prolong(earlier(asked.Add(ttl), deadline))
-		}
-		select {
-		case <-news:
-		case <-s.ctx.Done():
-		case <-ctx.Done():
-			return fmt.Errorf("the ZooKeeper session has %v left, and no server has confirmed more: %w", deadline.Left(), ctx.Err())
-		}
+	switch err := s.cover(ctx, ttl-ttl/8); {
+	case errors.Is(err, errGone):
+		return lock.ErrLost
+	case err != nil:
+		return err
 	}
+	return l.prolong(earlier(asked.Add(ttl), s.deadline()))
 }
 
 // renewedNow is Renew where that needs nothing to be waited for. It reports also

@@ -37,9 +37,10 @@ func (p *place) compete(ctx context.Context, a *lock.Acquisition, sent lock.Inst
 		return nil, &lock.HeldError{}
 	}
 	if a.Fixed { // the first renewal would not come that sees to its length
-		if sent, err = p.session.cover(ctx, a.TTL); err != nil {
+		if err := p.session.cover(ctx, a.TTL); err != nil {
 			return nil, err
 		}
+		sent = lock.Now()
 	}
 	return p.grant(a, sent)
 }

@@ -293,22 +293,21 @@ func (s *session) lead() (lock.Instant, <-chan struct{}) {
 	return s.proof.since.Add(s.timeout), s.news
 }
 
-// cover waits until the session is sure to last for ttl, and returns from when on.
-func (s *session) cover(ctx context.Context, ttl time.Duration) (from lock.Instant, err error) {
+// cover waits until the session is sure to last for d from then.
+func (s *session) cover(ctx context.Context, d time.Duration) error {
 	for {
 		deadline, news := s.lead()
-		from = lock.Now()
-		switch left := deadline.Left(); {
+		switch {
 		case s.over() != nil:
-			return from, errGone
-		case left >= ttl:
-			return from, nil
+			return errGone
+		case deadline.Left() >= d:
+			return nil
 		}
 		select {
 		case <-news:
 		case <-s.ctx.Done():
 		case <-ctx.Done():
-			return from, fmt.Errorf("the ZooKeeper session has %v left, of the %v that the lock is for: %w", deadline.Left(), ttl, ctx.Err())
+			return fmt.Errorf("the ZooKeeper session has %v left, and no server has confirmed more: %w", deadline.Left(), ctx.Err())
 		}
 	}
 }
