@@ -207,12 +207,6 @@ func (l *lease) NotifyLoss(look func()) {
 	l.look = look
 }
 
-func (l *lease) isLost() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lost || l.Deadline().Left() <= 0
-}
-
 // lapse ends a lease whose deadline has passed, and deletes its node: nobody
 // else would, as long as the session lasts.
 func (l *lease) lapse() {
