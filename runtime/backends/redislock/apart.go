@@ -30,7 +30,7 @@ var (
 // isApart reports whether err says that some keys of a call are elsewhere.
 func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// free runs r, made by release, and by the lock's own key if it must: then
+// free runs r, which freeing.request made, and by the lock's own key if it must: then
 // unused tokens are not given back and nobody is called from the queue. Both
 // are over within a second by themselves.
 func (b *Backend) free(ctx context.Context, name string, r request, tombstone time.Duration) (c *call, unanswered bool, err error) {

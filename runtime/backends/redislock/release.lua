@@ -2,7 +2,7 @@
 -- it. It serves the release of a lease and the undoing of an acquire whose outcome
 -- is unknown.
 --
--- KEYS    as for acquire.lua; the third only with ARGV[3]
+-- KEYS    as for acquire.lua; the third only with ARGV[3] or ARGV[6]
 -- ARGV[1] owner id
 -- ARGV[2] the lock's channel
 -- ARGV[3] the last fencing token that was used; '-' and the number of tokens

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// This file is what lane.go speaks with a server: RESP2, as
+// This file is what a link speaks with a server: RESP2, as
 // https://redis.io/docs/latest/develop/reference/protocol-spec/ has it, and of
 // that what scripts need. The client library dials and greets; it is not asked
 // to carry scripts, because a lock is two of them and nothing else, and what a

@@ -30,8 +30,6 @@ var (
 	renewScript   = newScript(renewSource)
 )
 
-func init() { acquireScript.takes, acquireScript.clustered.takes = true, true }
-
 // newScript puts the constants of this package into source: baked in, they
 // cost nothing at the server, which makes a Lua string of every argument.
 func newScript(source string) *script { return newScriptOf(source, "true") }

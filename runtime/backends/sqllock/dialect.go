@@ -141,8 +141,11 @@ func (d Dialect) macros(table string) map[string]string {
 		"kept": "{least}({ahead} * 30000, 2000000)",
 		// The lock is free and it is this process's turn: since the lock became
 		// free, those that are ahead have let their time go by. (The clock may have
-		// gone back since the release, which must not make the lock look held.)
-		"turn": "({kept} <= CASE WHEN {l}owner = '' AND {l}expires > {now} THEN 0 ELSE {now} - {l}expires END)",
+		// gone back since the release, which must not make the lock look held, and not
+		// keep it for the dead. By less than 5 s it may also be a look at the clock
+		// from before a wait for the row, which is no reason to pass those ahead.)
+		"turn": "({kept} <= CASE WHEN {l}owner <> '' OR {l}expires <= {now} THEN {now} - {l}expires" +
+			" WHEN {l}expires > {now} + 5000000 THEN 2000000 ELSE 0 END)",
 		// How long it is until it could be, in µs.
 		"left":    "({l}expires + CASE WHEN {l}expires > {now} THEN 0 ELSE {kept} END - {now})",
 		"granted": "(NOT {undone} AND ({again} OR {turn}))",

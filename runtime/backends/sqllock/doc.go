@@ -21,7 +21,8 @@
 // be dead, and for two seconds at most: then whoever asks first has it. On MySQL, SQLite, and
 // PostgreSQL without a [Notifier], waiting is by one poller for each key and
 // process. It looks after 1 ms, ever later, and again after 1 ms when the lock has
-// moved on, so that it costs a waiter an eighth of its wait and 50 ms at most.
+// moved on, so that it costs a waiter about an eighth of its wait and 65 ms at most,
+// or 125 ms with two or more ahead in the queue.
 //
 // # Advisory and RowLock
 //

@@ -114,12 +114,19 @@ func (d Dialect) judge(err error) kind {
 	return refused
 }
 
+// isDenied reports whether err says that the connection is in order, but that what
+// was asked for is not there, or not for this user.
+func (d Dialect) isDenied(err error) bool {
+	k := d.judge(err)
+	return k == missing || k == denied
+}
+
 // explained says of the database's answer how to mend it.
 func (b *Backend) explained(err error) error {
 	switch b.dialect.judge(err) {
 	case missing:
-		return fmt.Errorf("sqllock: there is no table %s in this database; call (*sqllock.Backend).Migrate once, or run\n\n%s\n(%w)",
-			b.table, b.DDL(), err)
+		return fmt.Errorf("sqllock: there is no %s in this database; call (*sqllock.Backend).Migrate once, or run\n\n%s\n(%w)",
+			b.tables("or no"), b.DDL(), err)
 	case foreign:
 		return fmt.Errorf("%w: table %s is not one that sqllock made; name another by Options.Table, or drop it and call Migrate: %w",
 			lock.ErrConflict, b.table, err)
@@ -129,7 +136,7 @@ func (b *Backend) explained(err error) error {
 	case demoted:
 		return fmt.Errorf("sqllock: the server takes no writes; have the data source of the *sql.DB name the primary: %w", err)
 	case denied:
-		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on table %s: %w", b.table, err)
+		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on %s: %w", b.tables("and"), err)
 	}
 	return err
 }

@@ -178,18 +178,21 @@ func (b *Backend) acquireOn(ctx context.Context, p *pin, a *lock.Acquisition) (*
 	}
 	got, err := b.pins.raw.take(ctx, p, a.Key)
 	switch {
-	case err != nil:
+	case err != nil && !b.dialect.isDenied(err):
 		p.discard()
 		return nil, indeterminate(err, true)
 	case got:
 		b.pins.own(p, a.ID)
 		return b.newPinned(a, p, first, sent), nil
 	}
-	// Some other client of the database holds it. Nobody knows for how long.
 	v := values{"key": []byte(a.Key), "id": a.ID, "n": int64(a.Tokens), "leaver": nobody}
 	if _, _, err := b.run(ctx, p, b.sql.undo.with(b.noticed(v, a.Key))); err != nil {
 		return nil, indeterminate(fmt.Errorf("%w: %w", errNotUndone, err), true)
 	}
+	if err != nil {
+		return nil, err
+	}
+	// Some other client of the database holds it. Nobody knows for how long.
 	return nil, &lock.HeldError{}
 }
 

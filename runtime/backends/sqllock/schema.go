@@ -9,6 +9,14 @@ import (
 // rowsTable is the table whose rows strategy RowLock locks.
 func (b *Backend) rowsTable() string { return b.table + "_rows" }
 
+// tables names all that the strategy needs.
+func (b *Backend) tables(and string) string {
+	if b.strategy != RowLock {
+		return "table " + b.table
+	}
+	return "table " + b.table + " " + and + " table " + b.rowsTable()
+}
+
 // DDL returns the statements that make the tables, each ending in a semicolon and
 // a newline. The first table holds the locks:
 //

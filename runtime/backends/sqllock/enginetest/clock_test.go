@@ -101,6 +101,23 @@ func TestClockThatGoesBack(t *testing.T) {
 	})
 }
 
+// Nor does it keep a lock that is free for a process that has died in the queue.
+func TestClockThatGoesBackBehindADeadWaiter(t *testing.T) {
+	each(t, onTables, func(t *testing.T, s *site) {
+		b := s.backend()
+		l := acquire(t, b, attempt("k", time.Minute))
+		_, err := b.Acquire(t.Context(), attempt("k", time.Minute)) // it dies
+		requireHeld(t, err)
+		mine := attempt("k", time.Minute)
+		_, err = b.Acquire(t.Context(), mine)
+		requireHeld(t, err)
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000, version = version + 4 * 3600000000")
+		next := acquire(t, b, mine)
+		require.NoError(t, next.Release(t.Context(), first(next)))
+	})
+}
+
 // What is granted after the clock has gone back lasts for as long as it says, and no
 // longer if its holder dies; a resend shortens nothing.
 func TestGrantAfterTheClockWentBackIsNoLonger(t *testing.T) {

@@ -39,6 +39,19 @@ func TestMissingTable(t *testing.T) {
 	})
 }
 
+// As after a change from Table to RowLock without a Migrate: the row that was taken
+// beside is free again.
+func TestMissingRowsTable(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
+		s.exec("DROP TABLE " + s.options.Table + "_rows")
+		err := fails(t, s.open(t, s.addr), s.options)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.NotErrorIs(t, err, lock.ErrIndeterminate)
+		require.ErrorContains(t, err, s.options.Table+"_rows")
+		require.Zero(t, s.number("SELECT count(*) FROM "+s.options.Table+" WHERE owner <> ''"))
+	})
+}
+
 // A table of that name is there, but it is somebody else's.
 func TestForeignTable(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
