@@ -76,17 +76,15 @@ func (s *session) await(ctx context.Context) error {
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for {
-		select {
-		case <-up:
-			return nil
-		case <-s.ctx.Done():
-			return fmt.Errorf("%w: %w", errNotSent, s.over())
-		case <-ctx.Done():
-			return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, errors.Join(ctx.Err(), s.wire.why()))
-		case <-timer.C:
-			return fmt.Errorf("%w, there has been no connection to ZooKeeper for %v: %w", errNotSent, patience, s.wire.why())
-		}
+	select {
+	case <-up:
+		return nil
+	case <-s.ctx.Done():
+		return fmt.Errorf("%w: %w", errNotSent, s.over())
+	case <-ctx.Done():
+		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, errors.Join(ctx.Err(), s.wire.why()))
+	case <-timer.C:
+		return fmt.Errorf("%w, there has been no connection to ZooKeeper for %v: %w", errNotSent, patience, s.wire.why())
 	}
 }
 

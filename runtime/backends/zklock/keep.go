@@ -89,7 +89,7 @@ func (s *session) ask(k kind, do func(*zk.Conn) error) bool {
 	if !closed(s.isUp()) {
 		return false // the wire is looking for another server
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, s.timeout/3)
+	ctx, cancel := context.WithTimeout(s.ctx, s.span.timeout/3)
 	defer cancel()
 	answer := make(chan error, 1)
 	if !s.begin() {

@@ -238,9 +238,10 @@ func (p *place) remove(ctx context.Context) error {
 //     dropped with its socket. The server that had it passes a session's requests
 //     on in their order. If another server has the session now, the leader has
 //     noted it as the session's owner before the new connection was confirmed, and
-//     refuses what the old owner still passes on (SessionMoved). So once a sync is
-//     answered, the creation has happened, and the server that is asked for the
-//     children knows it, or it never will.
+//     refuses what the old owner still passes on (SessionMoved). So once a write is
+//     answered, which a majority has taken, the creation has happened, and the server
+//     that is asked for the children knows it, or it never will. (A sync would not do:
+//     a leader that was deposed without noticing answers it, and may have let us in.)
 //   - If the session is over, all its nodes are deleted, and nothing is created
 //     for it any more.
 func (p *place) clear() {
@@ -313,6 +314,8 @@ func (p *place) leave(ctx context.Context) error {
 	direct := p.state == standing && p.cleared == nil
 	b.mu.Unlock()
 	if !direct {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		return p.remove(ctx)
 	}
 	err := p.erase(ctx)

@@ -137,11 +137,8 @@ func (p *place) stand(at string) {
 func (p *place) find(ctx context.Context) error {
 	b := p.session.backend
 	var children []string
-	err := p.session.call(ctx, read, func(c *zk.Conn) error {
-		_, err := c.Sync(p.dir)
-		return err
-	})
-	if err == nil {
+	err := p.session.call(ctx, write, func(c *zk.Conn) error { return c.Delete(b.probe, -1) })
+	if committed(err) {
 		err = p.session.call(ctx, read, func(c *zk.Conn) (err error) {
 			children, _, err = c.Children(p.dir)
 			return err

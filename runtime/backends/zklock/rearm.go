@@ -14,10 +14,12 @@ import (
 type rearm struct {
 	asked atomic.Bool   // something was sent whose answer names a transaction
 	sent  chan struct{} // closed when the watches were sent
+	none  atomic.Bool   // an answer was kept back in vain: there are no watches to send
 }
 
-// rearmLimit is how long an answer is kept back where the library has no watches to
-// send, other than we thought.
+// rearmLimit is how long the first answer is kept back where the library has no
+// watches to send, other than we thought. The others are not: it will not ask for any
+// on this connection then.
 const rearmLimit = 50 * time.Millisecond
 
 // The operations that matter here, as requests have them after their length and
@@ -46,7 +48,7 @@ func (r *rearm) wrote(request []byte) {
 
 // await returns when an answer that has come may be read.
 func (r *rearm) await() {
-	if !r.asked.Load() || closed(r.sent) {
+	if !r.asked.Load() || r.none.Load() || closed(r.sent) {
 		return
 	}
 	timer := time.NewTimer(rearmLimit)
@@ -54,5 +56,6 @@ func (r *rearm) await() {
 	select {
 	case <-r.sent:
 	case <-timer.C:
+		r.none.Store(true)
 	}
 }

@@ -30,10 +30,13 @@ func TestLostReplyToCreate(t *testing.T) {
 	addr, root, p, c := proxied(t)
 	conn := admin(t, addr)
 	for n := 1; n <= 3; n++ {
-		for _, op := range []string{"create", "getChildren", "sync"} {
+		for _, op := range []string{"create", "getChildren", "delete"} {
 			p.Swallow(1, faultproxy.Op("create", root+"/k"))
-			if op != "create" {
+			switch op {
+			case "getChildren":
 				p.Swallow(n, faultproxy.Op(op, root+"/k"))
+			case "delete":
+				p.Swallow(n, faultproxy.Op(op, c.probe))
 			}
 			a := c.waiting("k", long)
 			l := c.take(a)
@@ -118,7 +121,7 @@ func TestUndoOverAnotherConnection(t *testing.T) {
 		a := c.attempt("k", long)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		lost := p.Swallow(1, faultproxy.Op("create", root+"/k"))
-		p.Swallow(2, faultproxy.Op("sync"))
+		p.Swallow(2, faultproxy.Op("delete", c.probe))
 		p.Delay(faultproxy.Requests, 30*time.Millisecond)
 		_, err := c.Acquire(ctx, a)
 		cancel()

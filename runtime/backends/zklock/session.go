@@ -157,18 +157,26 @@ func (s *session) authenticate() bool {
 	case <-s.ctx.Done():
 		return false
 	}
+	defer context.AfterFunc(s.ctx, s.wire.cut)() // a server that does not answer would keep us
 	for _, auth := range s.backend.auth {
 		// The library repeats it by itself after every reconnection.
 		if err := s.conn.AddAuth(auth.Scheme, auth.Auth); err != nil {
-			s.giveUp(fmt.Errorf("zookeeper refuses the credentials of scheme %q; see Options.Auth: %w", auth.Scheme, err))
+			what := "refuses"
+			if !answered(err) {
+				what = "ended the connection without an answer to"
+			}
+			s.giveUp(fmt.Errorf("zookeeper %s the credentials of scheme %q; see Options.Auth: %w", what, auth.Scheme, err))
 			return false
 		}
 	}
 	s.mu.Lock()
-	s.stands = true
+	s.stands = s.failed == nil
+	stands := s.stands
 	s.mu.Unlock()
-	close(s.opened)
-	return true
+	if stands { // else giveUp has said so
+		close(s.opened)
+	}
+	return stands
 }
 
 // giveUp ends a session that never stood, for those who wait for it. For one
@@ -203,7 +211,7 @@ func (s *session) granted(g grant) {
 	}
 	s.proof.opened(g.sent, g.at)
 	s.mu.Unlock()
-	if g.timeout != s.span.timeout {
+	if g.timeout < s.span.timeout {
 		s.giveUp(s.backend.outside(g.timeout))
 	}
 	if len(cut) > 0 { // the servers' longest timeout was lowered under us

@@ -44,10 +44,10 @@ func (s *session) arm(ctx context.Context, w *watcher) (czxid int64, err error) 
 	if armed {
 		return 0, nil
 	}
-	s.watches.ask(w.path, true)
 	up := s.isUp()
 	made := make(chan int64, 1)
 	err = s.call(ctx, read, func(c *zk.Conn) error {
+		s.watches.ask(w.path, true)
 		_, stat, _, err := c.GetW(w.path)
 		if err == nil {
 			s.watches.arm(w.path, n, up)

@@ -1,0 +1,153 @@
+package zklock
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// What asks for its first watch while there is no connection delays one answer on
+// the next: there, the library has no watches to send.
+func TestAnswersAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	p := faultproxy.NewZooKeeper(t, addr)
+	c := newClient(t, newBackend(t, root, p.Addr()))
+	l := c.take(c.attempt("held", long))
+	s := l.(*lease).place.session
+	p.Refuse()
+	p.Reset()
+	eventually(t, soon, "the connection is lost", func() bool { return !closed(s.isUp()) })
+	renewed := make(chan error, 1)
+	go func() { renewed <- l.Renew(context.WithoutCancel(t.Context()), long) }()
+	time.Sleep(rearmLimit) // until it waits for a connection
+	p.Accept()
+	require.NoError(t, receive(t, "the renewal", renewed))
+	begin := time.Now()
+	for range 10 {
+		free(t, c.take(c.attempt("k", long)))
+	}
+	require.Less(t, time.Since(begin), 10*rearmLimit) // 40 answers, were each kept back for as long
+}
+
+// A watch that was never asked for is not waited for.
+func TestWatchThatWasNotAskedFor(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	p := faultproxy.NewZooKeeper(t, addr)
+	c := newClient(t, newBackend(t, root, p.Addr()))
+	l := c.take(c.attempt("held", long))
+	s := l.(*lease).place.session
+	p.Refuse()
+	p.Reset()
+	eventually(t, soon, "the connection is lost", func() bool { return !closed(s.isUp()) })
+	ctx, cancel := context.WithTimeout(t.Context(), rearmLimit)
+	defer cancel()
+	require.Error(t, l.Renew(ctx, long))
+	require.False(t, s.watches.any())
+	p.Accept()
+	eventually(t, soon, "the connection is back", func() bool { return closed(s.isUp()) })
+	free(t, l)
+}
+
+// A try whose create has no answer, while no server can be reached, ends by itself.
+func TestTryInAnOutage(t *testing.T) {
+	t.Parallel()
+	_, root, p, c := proxied(t)
+	lost := p.Swallow(1, faultproxy.Op("create", root+"/k"))
+	got := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(context.Background(), c.attempt("k", long))
+		got <- err
+	}()
+	p.Refuse()
+	receive(t, "the create", lost)
+	select {
+	case err := <-got:
+		require.ErrorIs(t, err, lock.ErrIndeterminate)
+	case <-time.After(3 * patience):
+		t.Error("it did not")
+	}
+	p.Accept()
+}
+
+// authenticating returns a Backend that is to log in, while the server's answer to
+// that is held back, and what came of an acquire that waits for it.
+func authenticating(t *testing.T) (b *Backend, login *faultproxy.Held, acquired <-chan error) {
+	p := faultproxy.NewZooKeeper(t, testserver.ZooKeeper(t))
+	b = New([]string{p.Addr()}, Options{Root: newRoot(t), Auth: []Auth{{Scheme: "digest", Auth: []byte("user:secret")}}})
+	c := newClient(t, b)
+	login = p.Late(faultproxy.Op("auth"))
+	got := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(context.Background(), c.attempt("k", long))
+		got <- err
+	}()
+	receive(t, "the login", login.Arrived())
+	return b, login, got
+}
+
+func TestCloseBesideTheLogin(t *testing.T) {
+	t.Parallel()
+	b, login, acquired := authenticating(t)
+	done := make(chan error, 1)
+	go func() { done <- b.Close() }()
+	require.ErrorIs(t, receive(t, "the acquire", acquired), lock.ErrClosed)
+	ctx, cancel := context.WithTimeout(t.Context(), second)
+	defer cancel()
+	_ = login.Deliver(ctx) // an error if Close has ended the connection by now
+	require.NoError(t, receive(t, "the close", done))
+}
+
+// Close does not wait for a server that says nothing to the credentials.
+func TestCloseWithoutAnAnswerToTheLogin(t *testing.T) {
+	t.Parallel()
+	b, _, acquired := authenticating(t)
+	begin := time.Now()
+	require.NoError(t, b.Close())
+	require.ErrorIs(t, receive(t, "the acquire", acquired), lock.ErrClosed)
+	require.Less(t, time.Since(begin), 2*second)
+}
+
+// A session that was given up does not stand, whichever of the library's tidings is
+// seen first.
+func TestSessionGivenUpBeforeItStands(t *testing.T) {
+	b := New([]string{"127.0.0.1:1"})
+	for range 50 {
+		s := newSession(b, spanOf(long, second/2, 0))
+		s.giveUp(errOutside)
+		close(s.up)
+		require.False(t, s.authenticate())
+	}
+	require.NoError(t, b.Close())
+}
+
+// The servers' shortest timeout is raised, one server after the other: a session has
+// a longer one than it asked for, which says nothing of the longest.
+func TestShortestTimeoutIsRaised(t *testing.T) {
+	t.Parallel()
+	low, high := testserver.StartZooKeeper(t), testserver.StartZooKeeper(t, "minSessionTimeout=6000", "maxSessionTimeout=60000")
+	var dials atomic.Int64
+	c := newClient(t, backendWith(t, Options{Root: newRoot(t), Dialer: func(network, _ string, d time.Duration) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			return net.DialTimeout(network, low.Addr(), d)
+		}
+		return net.DialTimeout(network, high.Addr(), d)
+	}}, low.Addr()))
+	for _, d := range []time.Duration{second, 20 * second} {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		l, err := c.Acquire(ctx, c.attempt("k", d))
+		cancel()
+		require.NoError(t, err, "%v", d)
+		free(t, l)
+	}
+	require.Less(t, dials.Load(), int64(10))
+}
