@@ -17,6 +17,12 @@ SOAKTIME    ?= 10m
 STORMTIME   ?= 1m
 SOAKFLAGS   ?=
 
+# The race detector looks at our code and what it calls. SQLite, which is 30 times slower
+# under it, is one C program translated to Go.
+ifneq ($(RACE),)
+RACE += -gcflags=modernc.org/...=-race=false
+endif
+
 # A pattern of packages means the root module, unless MODULES says otherwise.
 ifneq ($(PKG),./...)
 MODULES ?= .
