@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/parser"
 	"go/types"
+	"strings"
 	"sync"
 )
 
@@ -68,10 +69,14 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 	m := &method{target: t, unit: b.unit, fn: fn, recv: g.recv, embedder: g.file}
 	if why := b.unreachable(m, named, path); why != "" {
 		at := b.run.fset.Position(g.recv.Pos())
+		hint := "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own"
+		if !fn.Exported() { // of that name or not, it would be another method
+			hint = "export it"
+		}
 		b.warnings = append(b.warnings, Diagnostic{
 			File: at.Filename, Line: at.Line, Column: at.Column,
 			Message: fmt.Sprintf("%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), name, why),
-			Hint:    "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own",
+			Hint:    hint,
 		})
 		return nil
 	}
@@ -89,6 +94,12 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	if params.Len() == 0 || !isContext(params.At(0).Type()) || results.Len() == 0 || !isError(results.At(results.Len()-1).Type()) {
 		return "its directive has a mistake"
 	}
+	if !m.fn.Exported() {
+		return "only that package can name it"
+	}
+	if b.hidden(sig) {
+		return "its signature names what can't be named from here"
+	}
 	before := b.diagnostics
 	defer func() { b.diagnostics = before }()
 	for _, d := range m.directives {
@@ -97,16 +108,59 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 		}
 		taken := names{}
 		k := m.resolve(d, m.keyParams(taken), taken)
-		if len(b.diagnostics) > len(before) {
-			return "its key " + d.key.text + " names what only that package can see"
-		}
-		for i, field := range path {
-			if i > 0 && !field.Exported() && len(k.roots) > 0 && k.roots[0] == m.receiver() {
-				return "its key " + d.key.text + " names what only that package can see"
+		unseen := len(b.diagnostics) > len(before)
+		if len(k.roots) > 0 && k.roots[0] == m.receiver() {
+			unseen = unseen || b.hidden(k.roots[0].Type())
+			for i, field := range path {
+				unseen = unseen || i > 0 && !field.Exported()
 			}
+		}
+		if unseen {
+			return "its key " + d.key.text + " names what only that package can see"
 		}
 	}
 	return ""
+}
+
+// hidden reports whether the text of a foreign type can't stand in this package:
+// something in it is unexported there, or of an internal package that can't be
+// imported from here, which go/types does not know of.
+func (b *builder) hidden(t types.Type) bool {
+	from := b.path
+	if b.external {
+		from = b.tested.path
+	}
+	unexported := func(o types.Object) bool { return !o.Exported() && o.Pkg() != nil && o.Pkg() != b.types }
+	return spelled(t, func(t types.Type) bool {
+		switch t := t.(type) {
+		case interface{ Obj() *types.TypeName }: // named, alias
+			return unexported(t.Obj()) || t.Obj().Pkg() != nil && !importable(t.Obj().Pkg().Path(), from)
+		case *types.Struct:
+			for f := range t.Fields() {
+				if unexported(f) {
+					return true
+				}
+			}
+		case *types.Interface:
+			for f := range t.ExplicitMethods() {
+				if unexported(f) {
+					return true
+				}
+			}
+		}
+		return false
+	})
+}
+
+// importable follows the go command's rule for internal packages: only what is
+// below the parent of the last such folder can import them.
+func importable(path, from string) bool {
+	i := strings.LastIndex("/"+path+"/", "/internal/")
+	if i < 0 {
+		return true
+	}
+	parent := path[:max(i-1, 0)]
+	return strings.HasPrefix(from+"/", parent+"/")
 }
 
 // foreignFiles remembers what was read of other packages.

@@ -78,13 +78,23 @@ func invalid(t types.Type) bool {
 // written reports whether a type that is written in t fits. It looks through
 // aliases, and not into named types: what they are made of is not repeated.
 func written(t types.Type, fits func(types.Type) bool) bool {
+	var through func(types.Type) bool
+	through = func(t types.Type) bool {
+		alias, ok := t.(*types.Alias)
+		return fits(t) || ok && spelled(alias.Rhs(), through)
+	}
+	return spelled(t, through)
+}
+
+// spelled is written for the text of t alone: an alias is but its name there.
+func spelled(t types.Type, fits func(types.Type) bool) bool {
 	if fits(t) {
 		return true
 	}
-	in := func(t types.Type) bool { return written(t, fits) }
+	in := func(t types.Type) bool { return spelled(t, fits) }
 	switch t := t.(type) {
 	case *types.Alias:
-		return in(t.Rhs()) || slices.ContainsFunc(slices.Collect(t.TypeArgs().Types()), in)
+		return slices.ContainsFunc(slices.Collect(t.TypeArgs().Types()), in)
 	case *types.Named:
 		return slices.ContainsFunc(slices.Collect(t.TypeArgs().Types()), in)
 	case *types.Map:
