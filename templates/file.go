@@ -135,6 +135,9 @@ func instance(name string, args []string) *jen.Statement {
 
 // generic renders a declared name and its type parameters: Store[K comparable, V any].
 func generic(name string, params []Field) *jen.Statement {
+	if len(params) == 1 { // type Box[P *C] would be an array; gofmt drops the comma elsewhere
+		return jen.Id(name).Types(jen.Id(params[0].Name).Id(params[0].Type + ","))
+	}
 	return jen.Id(name).Types(fields(params)...)
 }
 
