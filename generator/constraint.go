@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"go/build/constraint"
+	"go/version"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -77,6 +78,17 @@ func both(a, b constraint.Expr) constraint.Expr {
 		return a
 	}
 	return &constraint.AndExpr{X: a, Y: b}
+}
+
+// withGenericAlias is when with a language version that has generic aliases: a
+// build line that asks for a lower one gives the file no other. No build is left
+// out by it, since the runtime that generated code imports asks for more.
+func withGenericAlias(when constraint.Expr) constraint.Expr {
+	const since = "go1.24"
+	if when == nil || constraint.GoVersion(when) == "" || version.Compare(constraint.GoVersion(when), since) >= 0 {
+		return when
+	}
+	return both(when, &constraint.TagExpr{Tag: since})
 }
 
 func constraintText(x constraint.Expr) string {

@@ -74,11 +74,15 @@ func (b *builder) lockerField(target, alias string, members []string) string {
 // file of the builds that have what it repeats.
 func (b *builder) wrappers() {
 	for _, g := range b.guarded {
-		w := b.in(g.file).wrapper(g)
+		f := b.in(g.file)
+		w := f.wrapper(g)
 		w.Declared = true
 		b.imports.used[RuntimePath] = true
 		for i, p := range slices.Collect(typeParamsOf(g.recv).TypeParams()) {
 			w.TypeParams = append(w.TypeParams, templates.Field{Name: g.typeNames[i], Type: b.typeText(p.Constraint())})
+		}
+		if len(w.TypeParams) > 0 {
+			f.Constraint = constraintText(withGenericAlias(b.outputOf(g.file).when))
 		}
 		receivers := names{}
 		for _, m := range g.methods {
