@@ -68,6 +68,7 @@ func (u *unit) resolve() map[*output]*fileModel {
 	for _, g := range b.guarded {
 		b.nameWrapper(g)
 	}
+	b.checkTypeParams()
 	for _, m := range b.functions {
 		b.claim(m.id.Pos(), m.fn.Name()+"WithLock", "the wrapper of "+m.name())
 		if slices.Contains(m.typeNames, m.fn.Name()) {
@@ -150,22 +151,30 @@ func (b *builder) takeNames() {
 		m.nameTypeParams()
 		b.users.add(m.typeNames...)
 	}
+	for _, g := range b.guarded {
+		g.nameTypeParams(b.naming.declared)
+	}
 }
 
 // signatureNames are the parameters, results and type parameters of a method.
 func signatureNames(sig *types.Signature) names {
+	out := variableNames(sig)
+	for p := range sig.RecvTypeParams().TypeParams() {
+		out.add(p.Obj().Name())
+	}
+	for p := range sig.TypeParams().TypeParams() {
+		out.add(p.Obj().Name())
+	}
+	return out
+}
+
+func variableNames(sig *types.Signature) names {
 	out := names{}
 	for v := range sig.Params().Variables() {
 		out.add(v.Name())
 	}
 	for v := range sig.Results().Variables() {
 		out.add(v.Name())
-	}
-	for p := range sig.RecvTypeParams().TypeParams() {
-		out.add(p.Obj().Name())
-	}
-	for p := range sig.TypeParams().TypeParams() {
-		out.add(p.Obj().Name())
 	}
 	return out
 }
@@ -179,6 +188,9 @@ func (b *builder) nameImports() {
 		used: map[string]bool{},
 		own:  map[string]string{RuntimePath: "lock", "strconv": "strconv", "time": "time"},
 	}
+	for _, m := range b.methods {
+		taken.add(m.typeNames...)
+	}
 	params := func(list *types.TypeParamList) {
 		for p := range list.TypeParams() {
 			taken.add(p.Obj().Name())
@@ -186,6 +198,7 @@ func (b *builder) nameImports() {
 		}
 	}
 	for _, g := range b.guarded {
+		taken.add(g.typeNames...)
 		params(typeParamsOf(g.recv))
 		for _, m := range g.methods {
 			params(m.sig.RecvTypeParams())
@@ -202,27 +215,6 @@ func (b *builder) nameImports() {
 		types.TypeString(m.fn.Signature().Results(), b.imports.collect)
 	}
 	b.imports.assign()
-}
-
-// nameTypeParams names the type parameters that the method is written with,
-// blank ones as the type's declaration does.
-func (m *method) nameTypeParams() {
-	taken := signatureNames(m.fn.Signature())
-	var declared *types.TypeParamList
-	if m.recv != nil {
-		declared = typeParamsOf(m.recv)
-	}
-	for p := range m.typeParams().TypeParams() {
-		name := p.Obj().Name()
-		if name == "_" {
-			candidates := []string{"T"}
-			if declared != nil {
-				candidates = []string{declared.At(p.Index()).Obj().Name(), "T"}
-			}
-			name = taken.pick(candidates...)
-		}
-		m.typeNames = append(m.typeNames, name)
-	}
 }
 
 // variableText is the type of a receiver or parameter; a blank type parameter

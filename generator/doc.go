@@ -18,6 +18,7 @@
 //	          kinds.go       which types a key can hold
 //	          build.go       the models that templates render, one for each file
 //	          promoted.go    methods of embedded types, other packages' too
+//	          typeparams.go  type parameters: blank ones named, and none that hides
 //	          locks.go       policies and keys
 //	          wrap.go        wrappers
 //	          guard.go       what keeps a stale file from compiling

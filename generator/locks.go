@@ -99,6 +99,7 @@ func (b *builder) keyTypeParams(m *method, i int) {
 			l.TypeArgs = append(l.TypeArgs, m.typeNames[at])
 		}
 	}
+	b.checkKeyTypeParams(m, l.Key)
 }
 
 // joined is the method's name and its type's as one identifier.

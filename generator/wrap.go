@@ -44,16 +44,7 @@ func (b *builder) nameWrapper(g *guarded) {
 	w.Locker = b.lockerField(target, w.Alias, members)
 
 	params := names{}
-	for p := range typeParamsOf(g.recv).TypeParams() {
-		params.add(p.Obj().Name())
-	}
-	for p := range typeParamsOf(g.recv).TypeParams() {
-		name := p.Obj().Name()
-		if name == "_" {
-			name = params.pick("T")
-		}
-		g.typeNames = append(g.typeNames, name)
-	}
+	params.add(g.typeNames...)
 	w.Inner = params.pick("inner")
 	w.LockerParam = params.pick("locker")
 }
@@ -206,7 +197,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 		}
 		return "result"
 	})
-	if signatureNames(sig)["nil"] {
+	if taken["nil"] {
 		if file.Names.NoError == "" {
 			file.Names.NoError = b.naming.pick("no error in "+file.Constraint, "noError")
 		}

@@ -1,0 +1,131 @@
+package generator
+
+import (
+	"go/token"
+	"go/types"
+	"slices"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// nameTypeParams names the type parameters that the method is written with,
+// blank ones as the type's declaration does. A name of ours hides nothing that
+// the package declares: the signature may name it.
+func (m *method) nameTypeParams() {
+	taken := signatureNames(m.fn.Signature())
+	taken.addAll(m.unit.naming.declared)
+	var declared *types.TypeParamList
+	if m.recv != nil {
+		declared = typeParamsOf(m.recv)
+	}
+	for p := range m.typeParams().TypeParams() {
+		name := p.Obj().Name()
+		if name == "_" {
+			candidates := []string{"T"}
+			if declared != nil {
+				candidates = []string{declared.At(p.Index()).Obj().Name(), "T"}
+			}
+			name = taken.pick(candidates...)
+		}
+		m.typeNames = append(m.typeNames, name)
+	}
+}
+
+// nameTypeParams names the type parameters that the wrapper is written with.
+func (g *guarded) nameTypeParams(declared names) {
+	taken := declared.clone()
+	for p := range typeParamsOf(g.recv).TypeParams() {
+		taken.add(p.Obj().Name())
+	}
+	for _, m := range g.methods {
+		taken.addAll(signatureNames(m.sig))
+	}
+	for p := range typeParamsOf(g.recv).TypeParams() {
+		name := p.Obj().Name()
+		if name == "_" {
+			name = taken.pick("T")
+		}
+		g.typeNames = append(g.typeNames, name)
+	}
+}
+
+// checkTypeParams reports type parameters that hide what stands beside them in
+// generated code only: a method may call those of its type as it likes, and a
+// promoted one was written where they are not in scope.
+func (b *builder) checkTypeParams() {
+	for _, g := range b.guarded {
+		for _, name := range []string{g.recv.Name(), g.wrapper.Name} {
+			if slices.Contains(g.typeNames, name) {
+				b.reportHiding(g.recv.Pos(), g.recv.Name(), name, "the generated code")
+			}
+		}
+		for _, gm := range g.methods {
+			if !gm.promoted() && gm.iface == nil {
+				b.checkReceiver(gm.method)
+				continue
+			}
+			by := "the wrapper of " + g.recv.Name() + "." + gm.fn.Name()
+			beside := b.bareNames(gm.sig)
+			beside.addAll(variableNames(gm.sig))
+			for _, name := range g.typeNames {
+				if beside[name] {
+					b.reportHiding(g.recv.Pos(), g.recv.Name(), name, by)
+				}
+			}
+		}
+	}
+}
+
+// checkReceiver is for the declarations that repeat the receiver's type
+// parameters, and so the constraints of its type, under the method's names.
+func (b *builder) checkReceiver(m *method) {
+	beside := names{m.recv.Name(): true}
+	for p := range m.typeParams().TypeParams() {
+		beside.addAll(b.bareNames(p.Constraint()))
+	}
+	for _, name := range m.typeNames {
+		if beside[name] {
+			b.reportHiding(m.id.Pos(), m.name(), name, "the generated code")
+		}
+	}
+}
+
+// checkKeyTypeParams is for what a key function names of its own.
+func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
+	beside := names{"string": true}
+	if k.Err != "" {
+		beside.add("error", "nil")
+	}
+	for _, p := range k.Parts {
+		beside.add(map[templates.PartKind]string{templates.Int: "int64", templates.Uint: "uint64", templates.Bool: "bool"}[p.Kind])
+	}
+	for _, p := range k.TypeParams {
+		if beside[p.Name] {
+			b.reportHiding(m.id.Pos(), m.name(), p.Name, "its key function")
+		}
+	}
+}
+
+func (b *builder) reportHiding(pos token.Pos, of, name, by string) {
+	b.report(pos, "rename that type parameter", "a type parameter of %s hides %s, which %s names", of, name, by)
+}
+
+// bareNames are the types that the text of t names without a package.
+func (b *builder) bareNames(t types.Type) names {
+	out := names{}
+	spelled(t, func(t types.Type) bool {
+		switch t := t.(type) {
+		case *types.TypeParam:
+		case *types.Basic:
+			if t.Kind() != types.UnsafePointer {
+				out.add(t.Name())
+			}
+		case interface{ Obj() *types.TypeName }: // named, alias
+			if p := t.Obj().Pkg(); p == nil || p == b.types {
+				out.add(t.Obj().Name())
+			}
+		}
+		return false
+	})
+	return out
+}
