@@ -153,14 +153,15 @@ func (t *taking) lease(s *session, pair *api.KVPair, until lock.Instant, term ti
 func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 	b, a := t.backend, t.acquisition
 	for range contentions {
-		v, err := b.look(ctx, a.Key, t.session)
+		v, err := t.look(ctx)
 		switch {
+		case errors.Is(err, errMoved):
+			continue
 		case err != nil && ctx.Err() != nil && !a.Unanswered:
 			return nil, nil, held() // as it was when last heard of
 		case err != nil:
 			return nil, nil, t.failed(err)
 		}
-		t.session.fenced(v.fence)
 		b.remember(v)
 		if !v.heldBy(a.ID) {
 			b.notYet(a.ID, v)
@@ -193,6 +194,29 @@ func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 		}
 	}
 	return nil, nil, held()
+}
+
+// look looks at the lock and its queue, and has the session know its fence. One that
+// was there and is gone was deleted by somebody: an attempt of before it could still
+// arrive on this session, which is left to those that have it. errMoved says that t has
+// another.
+func (t *taking) look(ctx context.Context) (*seen, error) {
+	before := t.session.fenceIndex()
+	v, err := t.backend.look(ctx, t.acquisition.Key, t.session)
+	if err != nil {
+		return nil, err
+	}
+	if v.fence >= before {
+		t.session.fenced(v.fence)
+		return v, nil
+	}
+	t.session.retire()
+	s, err := t.backend.session(ctx, t.session.class)
+	if err != nil {
+		return nil, err
+	}
+	t.session = s
+	return nil, errMoved
 }
 
 // behind waits for the head of the queue, whose the lock is or may be; or passes
