@@ -146,11 +146,15 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	}
 	b.mu.Lock()
 	shut, tried := b.shut, b.attempts[a.ID]
+	undone := tried != nil && tried.undone
+	if tried != nil && !undone {
+		tried.since = time.Now() // see abandoned
+	}
 	b.mu.Unlock()
 	switch {
 	case shut:
 		return nil, lock.ErrClosed
-	case tried != nil && tried.undone:
+	case undone:
 		return nil, errors.New("the acquisition was undone already")
 	}
 	if r, err := b.ttls(ctx); err != nil {

@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -138,6 +139,43 @@ func TestSessionWithAnAbandonedAttemptIsRetired(t *testing.T) {
 		return err == nil && e == nil
 	})
 	release(t, next)
+}
+
+// An attempt that had no answer is not abandoned as long as its acquisition is asked for,
+// or holds the lock, be it by another session.
+func TestAttemptOfOneThatLives(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	for _, keep := range []bool{false, true} {
+		s, err := b.session(t.Context(), classOf(a.TTL, keep))
+		require.NoError(t, err)
+		b.unanswered(a, s)
+	}
+	abandoned := func() (some bool) {
+		b.mu.Lock()
+		at := b.attempts[a.ID]
+		sessions := maps.Clone(at.sessions)
+		b.mu.Unlock()
+		for s := range sessions {
+			some = some || b.abandoned(s)
+		}
+		return some
+	}
+	longAgo := func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.attempts[a.ID].since = time.Now().Add(-time.Hour)
+	}
+	longAgo()
+	require.True(t, abandoned())
+	mustHeld(t, b, a)
+	require.False(t, abandoned())
+	release(t, held)
+	l := take(t, b, a)
+	longAgo()
+	require.False(t, abandoned())
+	release(t, l)
 }
 
 // A session that has ended leaves its fence under lock-delay. An undo takes that for

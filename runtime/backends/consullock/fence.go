@@ -21,7 +21,7 @@ import (
 // attempts are what the unanswered attempts of one acquisition depend on.
 type attempts struct {
 	sessions map[*session]bool
-	since    time.Time
+	since    time.Time // when the acquisition was last asked for, or undone
 	undone   bool
 }
 
@@ -75,21 +75,35 @@ func (b *Backend) purge() {
 }
 
 // abandoned reports whether some attempt on s, or an offer of it, has neither an
-// answer nor been undone since long ago: whoever was to undo it has given up.
+// answer nor been undone since long ago, and its acquisition is no longer asked for and
+// holds nothing: whoever was to undo it has given up.
 func (b *Backend) abandoned(s *session) bool {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, at := range b.attempts {
-		if at.sessions[s] && time.Since(at.since) > 2*s.ttl {
-			return true
-		}
-	}
 	for _, o := range b.offers {
 		if o.session == s && o.age() > 2*s.ttl {
+			b.mu.Unlock()
 			return true
 		}
 	}
-	return false
+	old := map[string]bool{}
+	for id, at := range b.attempts {
+		if at.sessions[s] && time.Since(at.since) > 2*s.ttl {
+			old[id] = true
+		}
+	}
+	all := b.living()
+	b.mu.Unlock()
+	if len(old) == 0 {
+		return false
+	}
+	for _, s := range all { // the release undoes the attempts, on whichever session
+		s.mu.Lock()
+		for l := range s.leases {
+			delete(old, l.id)
+		}
+		s.mu.Unlock()
+	}
+	return len(old) > 0
 }
 
 // fence sees to it that no attempt of the acquisition that is still on its way
