@@ -37,6 +37,9 @@
 // A process that dies or hangs while it waits costs the others two seconds when its
 // turn comes, or half a second if its session has ended by then.
 //
+// One that dies while it holds a key that was there before may leave another one, under
+// lockgen/session/: a few bytes that nobody reads again.
+//
 // # What it needs
 //
 // A ttl is as long as Consul lets a session last: 10 s to 24 h, or from

@@ -16,7 +16,8 @@ import (
 // arrives after it was undone finds the fence changed, and takes nothing. The
 // others under way on that session are refused as well, and sent again. The
 // fence is locked by the session, so it goes when the session does, and then no
-// attempt can succeed either.
+// attempt can succeed either. Where the keys of a session stay its fence does too, and
+// is deleted after it; a process that dies leaves it for ever.
 
 // attempts are what the unanswered attempts of one acquisition depend on.
 type attempts struct {

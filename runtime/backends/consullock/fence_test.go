@@ -70,3 +70,26 @@ func TestPlaceAfterTheFenceIsDeleted(t *testing.T) {
 	release(t, take(t, b, a))
 	release(t, l)
 }
+
+// The fence of a session that leaves the keys of its locks, unlocked, is taken away when
+// that ends: with the Backend, or before.
+func TestFenceGoesWithItsSession(t *testing.T) {
+	addr := testserver.Consul(t)
+	for _, early := range []bool{false, true} {
+		b := New(newClient(t, addr), noDelay())
+		l := take(t, b, attempt(before(t, addr, ""))).(*lease)
+		s := l.session
+		require.True(t, s.class.keep)
+		fenced(t, addr, b, s)
+		release(t, l)
+		if early {
+			s.retire()
+			eventually(t, soon, "the fence goes", func() bool { return pair(t, addr, fenceKey(s.id)) == nil })
+		}
+		require.NoError(t, b.Close())
+		require.Nil(t, pair(t, addr, fenceKey(s.id)))
+		e, _, err := newClient(t, addr).Session().Info(s.id, nil)
+		require.NoError(t, err)
+		require.Nil(t, e)
+	}
+}

@@ -283,6 +283,7 @@ func (s *session) holds(id string) bool {
 	return false
 }
 
+// destroy ends the session at the server, and takes away its fence where that stays.
 func (s *session) destroy(ctx context.Context) error {
 	s.backend.mu.Lock()
 	delete(s.backend.retired, s)
@@ -294,6 +295,10 @@ func (s *session) destroy(ctx context.Context) error {
 		return nil
 	}
 	_, err := s.backend.client.Session().Destroy(id, (&api.WriteOptions{}).WithContext(ctx))
+	if err == nil && s.class.keep {
+		// Nothing that comes late depends on it any more.
+		_, err = s.backend.write(ctx, ops{kv(api.KVDelete, api.KVTxnOp{Key: fenceKey(id)})})
+	}
 	return err
 }
 
