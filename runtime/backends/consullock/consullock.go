@@ -43,6 +43,8 @@ type Backend struct {
 	attempts map[string]*attempts     // by acquisition
 	turns    map[string]turn          // by key
 	offers   map[string]*offer        // by acquisition
+	debts    map[string]*debt         // by acquisition
+	paying   bool                     // one of them is being undone
 	watches  map[string]*watch        // by key
 	young    map[*lease]time.Duration // how old they are when they are looked at next
 	looking  bool
@@ -60,6 +62,7 @@ func New(client *api.Client, options ...Options) *Backend {
 		attempts:  map[string]*attempts{},
 		turns:     map[string]turn{},
 		offers:    map[string]*offer{},
+		debts:     map[string]*debt{},
 		young:     map[*lease]time.Duration{},
 		confirms:  confirmAfter,
 		plainly:   func() bool { return rand.N(plainReleases) == 0 },
@@ -175,6 +178,16 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if checkKey(a.Key) != nil {
 		return nil // an invalid key was never sent
 	}
+	sessions := b.dependsOn(a.ID)
+	if err := b.undo(ctx, a); err != nil {
+		b.owe(a, sessions)
+		return err
+	}
+	b.settle(a.ID)
+	return nil
+}
+
+func (b *Backend) undo(ctx context.Context, a *lock.Acquisition) error {
 	if err := b.fence(ctx, a.ID); err != nil {
 		return err
 	}

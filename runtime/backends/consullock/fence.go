@@ -77,7 +77,7 @@ func (b *Backend) purge() {
 
 // abandoned reports whether some attempt on s, or an offer of it, has neither an
 // answer nor been undone since long ago, and its acquisition is no longer asked for and
-// holds nothing: whoever was to undo it has given up.
+// holds nothing: whoever was to undo it has given up, or tries in vain, see [debt].
 func (b *Backend) abandoned(s *session) bool {
 	b.mu.Lock()
 	for _, o := range b.offers {

@@ -203,6 +203,9 @@ func (s *session) renew(ctx context.Context) {
 	case s.backend.abandoned(s):
 		s.retire()
 	}
+	if err == nil && !gone {
+		s.backend.pay(s)
+	}
 	for _, l := range lapsed {
 		// The session goes on for others; this lease is over, whoever still runs.
 		_ = l.Release(ctx, 0)
@@ -287,6 +290,7 @@ func (s *session) holds(id string) bool {
 func (s *session) destroy(ctx context.Context) error {
 	s.backend.mu.Lock()
 	delete(s.backend.retired, s)
+	s.backend.forgive(s)
 	s.backend.mu.Unlock()
 	s.mu.Lock()
 	id := s.id
