@@ -193,6 +193,31 @@ func TestUndoAfterTheSession(t *testing.T) {
 	}
 }
 
+// The value of a key that was there before is put back, also where the answer to the
+// acquire was lost.
+func TestValueBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
+	addr := testserver.Consul(t)
+	for _, undone := range []bool{false, true} {
+		n, key := backendtest.NewNetwork(t), before(t, addr, "theirs")
+		b, a := newBackend(t, n.Addr(addr)), attempt(key)
+		release(t, take(t, b, attempt(key))) // there is a session
+		v := sight(t, b, key)
+		n.LoseReplies()
+		_, err := (&taking{backend: b, acquisition: a, process: process(a.ID)}).take(within(t, 200*time.Millisecond), v)
+		require.ErrorIs(t, err, errNoAnswer)
+		n.Heal()
+		require.True(t, sight(t, b, key).heldBy(a.ID))
+		if undone {
+			require.NoError(t, b.Undo(t.Context(), a))
+		} else {
+			release(t, take(t, b, a))
+		}
+		p := pair(t, addr, key)
+		require.Empty(t, p.Session)
+		require.Equal(t, "theirs", string(p.Value))
+	}
+}
+
 // A server that is restarted begins the lock-delays of sessions that ended long ago
 // anew, also for keys that are held since. Then no release can give the lock on, and
 // it is left free.

@@ -23,6 +23,7 @@ import (
 type attempts struct {
 	sessions map[*session]bool
 	since    time.Time // when the acquisition was last asked for, or undone
+	before   []byte    // the value of the key that the last of them found, if any
 	undone   bool
 }
 
@@ -45,6 +46,26 @@ func (b *Backend) unanswered(a *lock.Acquisition, s *session) {
 		b.attempts[a.ID] = at
 	}
 	at.sessions[s], at.since = true, time.Now()
+}
+
+// found notes what value was at the key when the attempt was sent, which depends on it.
+// Any earlier one that may have taken the lock, or may yet, has found the same.
+func (b *Backend) found(id string, v *seen) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.attempts[id]; at != nil && v.pair != nil {
+		at.before = v.pair.Value
+	}
+}
+
+// before returns the value that an attempt without an answer has found at the key.
+func (b *Backend) before(id string) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.attempts[id]; at != nil {
+		return at.before
+	}
+	return nil
 }
 
 // purge drops what is remembered of acquisitions that were undone a while ago, or

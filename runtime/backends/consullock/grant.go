@@ -332,7 +332,7 @@ func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) er
 	}
 	switch {
 	case held:
-		t = append(t, freeing(v.pair, v.pair.CreateIndex == v.pair.ModifyIndex)...)
+		t = append(t, b.freeing(v)...)
 	case left:
 		return nil
 	default:

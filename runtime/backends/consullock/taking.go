@@ -110,6 +110,7 @@ func (t *taking) take(ctx context.Context, v *seen) (*lease, error) {
 	pair, err := b.write(ctx, txn)
 	if errors.Is(err, errNoAnswer) {
 		b.unanswered(a, s)
+		b.found(a.ID, v)
 	}
 	if errors.Is(err, errNoSession) {
 		s.end()
@@ -247,7 +248,9 @@ func (t *taking) adopt(ctx context.Context, v *seen) (*lease, error) {
 			return nil, errMoved // or without an answer: to be looked at
 		}
 		b.noOffer(a.ID)
-		return t.lease(s, v.pair, until, a.TTL), nil
+		l := t.lease(s, v.pair, until, a.TTL)
+		l.before = b.before(a.ID)
+		return l, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, t.failed(err)

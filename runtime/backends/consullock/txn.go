@@ -194,12 +194,18 @@ func (v *seen) heldBy(id string) bool {
 	return v.pair != nil && v.pair.Session != "" && v.pair.Flags == lockFlag && string(v.pair.Value) == id
 }
 
-// free gives up the lock that was seen: the key goes if the lock's own
-// acquisition made it, else it stays, unlocked.
+// free gives up the lock that was seen, which no lease here holds.
 func (b *Backend) free(ctx context.Context, v *seen) error {
-	p := v.pair
-	_, err := b.write(ctx, freeing(p, p.CreateIndex == p.ModifyIndex))
+	_, err := b.write(ctx, b.freeing(v))
 	return err
+}
+
+// freeing returns what frees it: the key goes if the lock's own acquisition made it,
+// else it stays, unlocked, with the value that it had before.
+func (b *Backend) freeing(v *seen) ops {
+	p := *v.pair
+	p.Value = b.before(string(p.Value))
+	return freeing(&p, p.CreateIndex == p.ModifyIndex)
 }
 
 // freeing returns what frees the lock p as it is.
