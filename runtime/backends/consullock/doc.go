@@ -29,7 +29,7 @@
 //
 // Consul ends a session between once and twice its TTL after the last renewal,
 // and then keeps the key shut for the lock-delay: with ttl=30s and the default
-// of 15 s the next holder has it after 98 s at the latest. Locks of this package
+// of 15 s the next holder has it after 99 s at the latest. Locks of this package
 // do not need the lock-delay, because a holder's context ends before its session
 // can; [Options].LockDelay shortens it. While it lasts an acquire waits as for a
 // holder, looking once a second, and a try is told why.
