@@ -307,12 +307,12 @@ func (s *session) destroy(ctx context.Context) error {
 }
 
 // watch hears at once when the session ends before its time: an operator
-// destroyed it, or its node has left the catalog. It ends with the session.
+// destroyed it, or its node has left the catalog. It ends with the session, or when the
+// query does that is under way then.
 func (s *session) watch(ctx context.Context) {
 	p := pace{}
 	for index := uint64(0); ; {
-		q := &api.QueryOptions{WaitIndex: index, WaitTime: waitTime}
-		entry, meta, err := s.backend.client.Session().Info(s.id, q.WithContext(ctx))
+		entry, meta, err := s.ask(ctx, index)
 		s.mu.Lock()
 		over := s.over || s.deadline.Left() <= 0
 		s.mu.Unlock()
@@ -333,4 +333,11 @@ func (s *session) watch(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (s *session) ask(ctx context.Context, index uint64) (*api.SessionEntry, *api.QueryMeta, error) {
+	ctx, cancel := context.WithTimeout(ctx, waitWithin)
+	defer cancel()
+	q := &api.QueryOptions{WaitIndex: index, WaitTime: waitTime}
+	return s.backend.client.Session().Info(s.id, q.WithContext(ctx))
 }

@@ -150,6 +150,47 @@ func TestDestroyedSessionIsHeardOfAtOnce(t *testing.T) {
 	mustRelease(t, held)
 }
 
+// hurried notes what is asked for without a limit to the time that it may take.
+type hurried struct {
+	http.RoundTripper
+	mu      sync.Mutex
+	patient []string
+	asked   atomic.Int64
+}
+
+func (h *hurried) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, limited := r.Context().Deadline(); !limited {
+		h.mu.Lock()
+		h.patient = append(h.patient, r.Method+" "+r.URL.Path)
+		h.mu.Unlock()
+	}
+	if r.URL.Query().Get("wait") != "" {
+		h.asked.Add(1)
+	}
+	return h.RoundTripper.RoundTrip(r)
+}
+
+// A connection that is dead, and does not say so, keeps no query for good.
+func TestEveryRequestHasAnEnd(t *testing.T) {
+	addr := testserver.Consul(t)
+	h := &hurried{}
+	b := newBackend(t, addr, func(c *api.Config) {
+		h.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: h}
+	})
+	a := wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	waits(t, b, a)
+	eventually(t, soon, "the key and the session are watched", func() bool { return h.asked.Load() >= 2 })
+	release(t, held)
+	l := take(t, b, a)
+	require.NoError(t, l.Renew(t.Context(), long))
+	release(t, l)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Empty(t, h.patient)
+}
+
 // S64: a session that ends while its process waits grants nothing, and is no
 // reason to wait in vain.
 func TestSessionEndsWhileWaiting(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 const (
 	// waitTime is how long a blocking query waits for a change.
 	waitTime = time.Minute
+	// waitWithin is how long its answer may take: the server adds up to a sixteenth.
+	waitWithin = waitTime + 10*time.Second
 	// manyWatches is how many keys are watched at once: each takes a connection,
 	// and an agent allows 200 of one address.
 	manyWatches = 64
@@ -211,8 +213,7 @@ type query struct {
 }
 
 func (w *watch) ask(ctx context.Context, q query, index uint64) (uint64, error) {
-	const slack = 10 * time.Second // the server adds up to a sixteenth
-	ctx, cancel := context.WithTimeout(ctx, waitTime+slack)
+	ctx, cancel := context.WithTimeout(ctx, waitWithin)
 	defer cancel()
 	options := (&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(ctx)
 	var pairs api.KVPairs
