@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -40,15 +41,13 @@ type place struct {
 	watch *watch
 }
 
-// errBusy says that another acquisition of this very Locker is busy with the key.
-var errBusy error = &lock.HeldError{}
-
 // enter returns the place of k, for the caller alone until it calls leave.
 func (b *Backend) enter(ctx context.Context, k keys) (*place, error) {
 	p := b.place(k)
 	if !p.enter(ctx) {
+		err := p.busy(ctx)
 		b.forsake(p)
-		return nil, errBusy
+		return nil, err
 	}
 	p.keys = k
 	return p, nil
@@ -67,6 +66,19 @@ func (p *place) enter(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// busy is the answer to who did not get p's turn before ctx ended. What has the turn is
+// mostly an undo, which lasts as long as etcd does not answer: that alone does not say
+// that anyone holds the key.
+func (p *place) busy(ctx context.Context) error {
+	b := p.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p.held != nil || p.watch != nil || len(p.subs) > 0 {
+		return &lock.HeldError{} // as it was when we last looked
+	}
+	return fmt.Errorf("waiting for what is under way about the key: %w", ctx.Err())
 }
 
 // place returns the place of k, which stays until forsake was called as often.

@@ -2,6 +2,7 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -156,6 +157,67 @@ func TestServerHangs(t *testing.T) {
 	server.Cont()
 	require.NoError(t, b.Undo(t.Context(), a))
 	nothingLeft(t, admin(t, server.Addr()), "key")
+}
+
+// While etcd says nothing, nobody is told that another has the key: the undo of an acquire
+// that had no answer keeps those after it from asking.
+func TestServerHangsAndNobodyHoldsTheKey(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	l := newLocker(t, server.Addr())
+	_, held := acquire(t, l, nil, "key")
+	require.NoError(t, finish(held))
+	server.Stop()
+	defer server.Cont()
+	for range 3 {
+		err := rejected(t, l, &lock.Policy{Wait: 200 * time.Millisecond}, "key")
+		require.NotErrorIs(t, err, lock.ErrNotAcquired)
+		ctx, cancel := contextFor(t, 200*time.Millisecond)
+		_, _, err = l.Acquire(ctx, try(), "key")
+		cancel()
+		require.NotErrorIs(t, err, lock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+}
+
+// What is known of the key when something else of the same Locker is under way about it.
+func TestAcquireWithoutTheTurn(t *testing.T) {
+	t.Parallel()
+	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
+	without := func() error {
+		k, err := keysOf(attempt(key, "A:9"))
+		require.NoError(t, err)
+		p, err := b.enter(t.Context(), k)
+		require.NoError(t, err)
+		defer p.leave()
+		ctx, cancel := contextFor(t, 20*time.Millisecond)
+		defer cancel()
+		_, err = b.Acquire(ctx, only(attempt(key, "A:1")))
+		return err
+	}
+	var held *lock.HeldError
+	free := func() {
+		t.Helper()
+		err := without()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.False(t, errors.As(err, &held), err)
+	}
+	free()
+	lease := taken(t, b, attempt(key, "A:2"))
+	require.ErrorAs(t, without(), &held)
+	released(t, lease)
+	free()
+	lease = taken(t, other, attempt(key, "B:1"))
+	requireHeld(t, b, attempt(key, "A:3"))
+	require.ErrorAs(t, without(), &held)
+	require.NoError(t, b.Undo(t.Context(), attempt(key, "A:3")))
+	free()
+	sub, err := b.Subscribe(t.Context(), attempt(key, "A:4"))
+	require.NoError(t, err)
+	require.ErrorAs(t, without(), &held)
+	sub.Close()
+	free()
+	released(t, lease)
 }
 
 // Close is bounded when the server says nothing.
