@@ -1,13 +1,20 @@
 package etcdlock
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -115,4 +122,53 @@ func TestPasswordChanged(t *testing.T) {
 	err = rejected(t, l, nil, "key")
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.ErrorContains(t, err, "user name and password")
+}
+
+// forbidden has the requests that match refused, as the server refuses those of a user who
+// has no right to a key of theirs.
+func forbidden(m match) func(*clientv3.Config) {
+	refuse := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if m(req) {
+			return rpctypes.ErrGRPCPermissionDenied
+		}
+		return invoke(ctx, method, req, reply, cc, options...)
+	}
+	return func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(refuse))
+	}
+}
+
+// Rights that end for some keys: the locks on the others are renewed all the same, and not
+// at the cost of a request for each.
+func TestRightThatEnds(t *testing.T) {
+	t.Parallel()
+	f, key, ended := &faults{}, newKey(t), map[string]bool{}
+	b := newBackend(t, shared(t), withFaults(f), forbidden(func(req any) bool {
+		r, ok := req.(*pb.TxnRequest)
+		return ok && slices.ContainsFunc(r.Compare, func(c *pb.Compare) bool {
+			name, _, _ := strings.Cut(string(c.Key), "/")
+			return ended[name]
+		})
+	}))
+	leases, ttls := make([]lock.Lease, batch), make([]time.Duration, batch)
+	for i := range leases {
+		leases[i], ttls[i] = taken(t, b, attempt(key+strconv.Itoa(i), newID("A"))), 10*time.Second
+	}
+	for _, bad := range [][]int{{0}, {61}, {99, 98, 40}} {
+		clear(ended)
+		for _, i := range bad {
+			ended[key+strconv.Itoa(i)] = true
+		}
+		f.reset()
+		errs := b.RenewAll(t.Context(), leases, ttls)
+		for i, err := range errs {
+			if ended[key+strconv.Itoa(i)] {
+				require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+				require.NotErrorIs(t, err, lock.ErrLost)
+			} else {
+				require.NoError(t, err)
+			}
+		}
+		require.LessOrEqual(t, f.count("Txn"), 1+2*7*len(bad))
+	}
 }

@@ -62,11 +62,14 @@
 //
 // Leases need no right but that of any user; recent servers (from about 3.4.42 and
 // 3.5.28) ask who keeps a lease alive for the right to write the keys on it, which are
-// those of the locks. Older ones take no lock away from a user whose right ends while it
-// is held. TLS and credentials are those of the client. One with a password that has asked
-// nothing for as long as etcd's --auth-token-ttl, five minutes by default, logs in again by
-// itself; etcd 3.4.23 refuses that for the sake of the old token, and the client must be
-// made anew.
+// those of the locks: a right that ends while its lock is held takes all locks of the
+// session along. Older ones keep the lease alive: only that lock is lost, at the end of its
+// ttl, as it can't be renewed; its key can't be deleted either, and stays in the way of
+// others until the right is back or the session ends.
+//
+// TLS and credentials are those of the client. One with a password that has asked nothing
+// for as long as etcd's --auth-token-ttl, five minutes by default, logs in again by itself;
+// etcd 3.4.23 refuses that for the sake of the old token, and the client must be made anew.
 //
 // The client may be used for other things as well. The wrappers of
 // clientv3/namespace have no effect here: write the prefix into the key.

@@ -2,11 +2,13 @@ package etcdlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -54,6 +56,10 @@ func (b *Backend) renew(ctx context.Context, leases []*lease, ttls []time.Durati
 		t.Failure = append(t.Failure, get(keysOnly))
 	}
 	resp, r, err := b.txn(ctx, t)
+	if len(leases) > 1 && errors.Is(err, rpctypes.ErrPermissionDenied) {
+		b.halve(ctx, leases, ttls, errs)
+		return
+	}
 	for i, l := range leases {
 		switch {
 		case err != nil:
@@ -71,6 +77,16 @@ func (b *Backend) renew(ctx context.Context, leases []*lease, ttls []time.Durati
 			}
 		}
 	}
+}
+
+// halve renews each half of a batch by itself: the whole is refused for a single key on
+// which a right has ended, and the others are to be renewed all the same.
+func (b *Backend) halve(ctx context.Context, leases []*lease, ttls []time.Duration, errs []error) {
+	half := len(leases) / 2
+	var other sync.WaitGroup
+	other.Go(func() { b.renew(ctx, leases[:half], ttls[:half], errs[:half]) })
+	b.renew(ctx, leases[half:], ttls[half:], errs[half:])
+	other.Wait()
 }
 
 // among reports whether the i-th key that was asked after is still l's.
