@@ -90,15 +90,32 @@ func (s *session) unearth() (old []tomb) {
 func (s *session) removeTombs(old []tomb) {
 	ctx, cancel := context.WithTimeout(s.ended, s.backend.options.AttemptTimeout)
 	defer cancel()
+	left := s.tryRemove(ctx, old)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweeping = false
+	s.tombs = append(s.tombs, left...)
+}
+
+// tryRemove removes old, at once if it may, and returns what is to be tried again. A mark
+// that may not be removed, as a right has ended, is left to the end of the session: the
+// whole is refused for its sake, and each of the others is then removed by itself.
+func (s *session) tryRemove(ctx context.Context, old []tomb) (left []tomb) {
 	t := &pb.TxnRequest{}
 	for _, o := range old {
 		t.Success = append(t.Success, del(o.key))
 	}
 	_, _, err := s.backend.txn(ctx, t)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sweeping = false
-	if err != nil {
-		s.tombs = append(s.tombs, old...)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, rpctypes.ErrPermissionDenied):
+		return old
+	case len(old) == 1:
+		return nil
 	}
+	for i := range old {
+		left = append(left, s.tryRemove(ctx, old[i:i+1])...)
+	}
+	return left
 }

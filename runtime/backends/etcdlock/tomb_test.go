@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,4 +62,42 @@ func TestSweepIsTriedAgain(t *testing.T) {
 	receive(t, "the removal", late.arrived)
 	eventually(t, "it is given up, and another done", func() bool { return len(marksOf(t, b.client, attempt(key, "A:1"))) == 0 })
 	require.NoError(t, late.arrives(t))
+}
+
+// A mark that may not be removed any more, as a right has ended, keeps no other, and is not
+// tried for ever.
+func TestSweepOfAMarkThatIsRefused(t *testing.T) {
+	t.Parallel()
+	keys := []string{newKey(t), newKey(t), newKey(t)}
+	bad := keys[1]
+	b := newBackend(t, shared(t), forbidden(func(req any) bool {
+		r, ok := req.(*pb.TxnRequest)
+		return ok && slices.ContainsFunc(r.Success, func(op *pb.RequestOp) bool {
+			return strings.HasPrefix(string(op.GetRequestDeleteRange().GetKey()), bad+".lockgen/undone/")
+		})
+	}))
+	s := sessionFor(t, b, "A", 10*time.Second)
+	for _, key := range keys {
+		a := attempt(key, newID("A"))
+		a.Unanswered = true
+		require.NoError(t, b.Undo(t.Context(), a))
+	}
+	s.mu.Lock()
+	for i := range s.tombs {
+		s.tombs[i].at = time.Now().Add(-2 * straggler)
+	}
+	s.mu.Unlock()
+	s.sweep()
+	eventually(t, "an end of it", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.sweeping
+	})
+	for _, key := range keys {
+		marks, _ := below(t, b.client, key+".lockgen/undone/")
+		require.Equal(t, key == bad, len(marks) == 1)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(t, s.tombs)
 }
