@@ -3,6 +3,8 @@ package etcdlock
 import (
 	"context"
 	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
 )
 
 // retryUndo is how long to wait before what is owed is tried again: the Locker
@@ -13,10 +15,9 @@ const retryUndo = time.Second
 // The session's keep-alives would keep for ever what is not freed, so the session tries it
 // again until it is answered or is over.
 type debt struct {
-	keys    keys
-	late    bool
-	place   *session // where a place in the queue is to be given up, whoever's it is; or nil
-	changed int64    // its mod revision: not if it was taken over since
+	keys  keys
+	late  bool
+	queue bool // an earlier one's place in the queue is to be given up too, as with Acquisition.Queue
 }
 
 // owe has the session pay d, in the background.
@@ -25,9 +26,9 @@ func (s *session) owe(d debt) {
 	if s.debts == nil {
 		s.debts = map[string]debt{}
 	}
-	if _, owed := s.debts[d.keys.tomb]; !owed || d.place != nil {
-		s.debts[d.keys.tomb] = d
-	}
+	old := s.debts[d.keys.tomb]
+	d.late, d.queue = d.late || old.late, d.queue || old.queue
+	s.debts[d.keys.tomb] = d
 	paying := s.paying
 	s.paying = true
 	s.mu.Unlock()
@@ -85,7 +86,7 @@ func (s *session) payOne(d debt) error {
 		return err
 	}
 	defer p.leave()
-	if p.session == s && (p.id == d.keys.id || d.place == s && p.changed == d.changed) {
+	if p.session == s && p.serves(&lock.Acquisition{ID: d.keys.id, Queue: d.queue}) {
 		if err := p.giveUp(ctx); err != nil {
 			return err
 		}

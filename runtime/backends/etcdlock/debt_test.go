@@ -91,6 +91,37 @@ func TestPlaceIsOwed(t *testing.T) {
 	require.Equal(t, []string{"B:1", "A:5"}, values)
 }
 
+// The same where an undo did not even have its turn, and could not see the place.
+func TestPlaceIsOwedWithoutTheTurn(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	lease := taken(t, b, attempt(key, "B:1"))
+	inVain := func(a *lock.Acquisition) {
+		k, err := keysOf(a)
+		require.NoError(t, err)
+		p, err := b.enter(t.Context(), k)
+		require.NoError(t, err)
+		defer p.leave()
+		ctx, cancel := contextFor(t, 20*time.Millisecond)
+		defer cancel()
+		require.Error(t, b.Undo(ctx, a))
+	}
+	requireHeld(t, b, attempt(key, "A:1"))
+	inVain(only(attempt(key, "A:2"))) // another waits there
+	nothingOwed(t, b, "A")
+	queued(t, b.client, key, 2)
+	inVain(attempt(key, "A:3"))
+	requireHeld(t, b, attempt(key, "A:4")) // it serves the next
+	nothingOwed(t, b, "A")
+	_, values := below(t, b.client, key+"/")
+	require.Equal(t, []string{"B:1", "A:4"}, values)
+	inVain(attempt(key, "A:5"))
+	nothingOwed(t, b, "A")
+	released(t, lease)
+	_, values = below(t, b.client, key+"/")
+	require.Empty(t, values)
+}
+
 // Where nobody comes back for a place in the queue, and its undo fails until its session
 // has ended, it is forgotten with that.
 func TestPlaceIsForgotten(t *testing.T) {

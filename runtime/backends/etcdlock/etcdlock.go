@@ -158,13 +158,10 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	if a.Unanswered {
 		b.ban(a.ID)
 	}
-	d := debt{keys: k, late: a.Unanswered}
+	d := debt{keys: k, late: a.Unanswered, queue: a.Queue}
 	p, err := b.enter(ctx, k)
 	if err == nil {
 		defer p.leave()
-		if p.serves(a) {
-			d.place, d.changed = p.session, p.changed
-		}
 		err = p.undo(ctx, a)
 	}
 	for _, s := range b.sessionsOf(k.locker) {
