@@ -94,8 +94,8 @@ func (l *lease) lose() func() {
 	return l.look
 }
 
-// extend moves the end of the lease, never back. It reports whether the lease has not
-// ended: then the key is being deleted, if it isn't yet, and nothing revives it.
+// extend moves the end of the lease, never back. It reports whether the lease had not ended
+// before. One that has is not revived: its key is being deleted, if it isn't yet.
 func (l *lease) extend(until lock.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
