@@ -1,9 +1,9 @@
 package lock
 
 import (
+	"container/heap"
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -20,9 +20,10 @@ const (
 // itself. Its goroutine lives only while there is something to do.
 type janitor struct {
 	mu       sync.Mutex
-	chores   []*chore       // waiting for their time
-	underway map[string]int // by the backend's name
-	done     chan struct{}  // of the goroutine; nil while there is none
+	due      map[string][]*chore // waiting for room, first come, first served; by the backend's name
+	later    choreHeap           // waiting for their time to be tried again
+	underway map[string]int      // by the backend's name
+	done     chan struct{}       // of the goroutine; nil while there is none
 	poke     chan struct{}
 
 	ctx    context.Context
@@ -33,14 +34,15 @@ type janitor struct {
 type chore struct {
 	backend string // its name
 	do      func(context.Context) error
-	due     time.Time
+	due     time.Time // when it is tried again
 	end     time.Time
 	tried   bool
 	backoff time.Duration
 }
 
 func (j *janitor) init() {
-	j.poke, j.underway = make(chan struct{}, 1), map[string]int{}
+	j.poke = make(chan struct{}, 1)
+	j.due, j.underway = map[string][]*chore{}, map[string]int{}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 }
 
@@ -50,7 +52,8 @@ func (j *janitor) add(backend string, ttl time.Duration, do func(context.Context
 	now := time.Now()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.put(&chore{backend: backend, do: do, due: now, end: now.Add(ttl + choreTimeout), backoff: choreFirst})
+	j.queue(&chore{backend: backend, do: do, end: now.Add(ttl + choreTimeout), backoff: choreFirst})
+	j.wake()
 }
 
 // finish takes c off the chores under way, and puts it back if it is to be tried again.
@@ -61,17 +64,13 @@ func (j *janitor) finish(c *chore, again bool) {
 		delete(j.underway, c.backend)
 	}
 	if again {
-		j.put(c)
-	} else {
-		j.wake()
+		heap.Push(&j.later, c)
 	}
-}
-
-// put adds c. The mutex is held.
-func (j *janitor) put(c *chore) {
-	j.chores = append(j.chores, c)
 	j.wake()
 }
+
+// queue adds c to what is to be tried. The mutex is held.
+func (j *janitor) queue(c *chore) { j.due[c.backend] = append(j.due[c.backend], c) }
 
 // wake has the goroutine look at what is due. The mutex is held.
 func (j *janitor) wake() {
@@ -136,35 +135,41 @@ func (j *janitor) run(done chan struct{}) {
 	}
 }
 
-// collect takes out the chores that are due, as many as may run at once. next
-// is how long it is until another is. idle says that nothing is left to do:
-// the goroutine must end.
+// collect takes out the chores that are due, as many as may run at once, and
+// looks at no others: thousands may wait for an engine that hangs. next is how
+// long it is until another is due. idle says that nothing is left to do: the
+// goroutine must end.
 func (j *janitor) collect() (due []*chore, next time.Duration, idle bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := time.Now()
-	if j.ctx.Err() != nil {
-		j.chores = slices.DeleteFunc(j.chores, func(c *chore) bool { return c.tried })
+	now, dropping := time.Now(), j.ctx.Err() != nil
+	if dropping {
+		j.later = nil
 	}
-	next = time.Hour // or until a chore that is under way pokes
-	rest := j.chores[:0]
-	for _, c := range j.chores {
-		switch wait := c.due.Sub(now); {
-		case wait > 0:
-			next = min(next, wait)
-			rest = append(rest, c)
-		case j.underway[c.backend] < choresAtOnce:
-			j.underway[c.backend]++
+	for len(j.later) > 0 && !j.later[0].due.After(now) {
+		j.queue(heap.Pop(&j.later).(*chore))
+	}
+	for backend, waiting := range j.due {
+		for len(waiting) > 0 && j.underway[backend] < choresAtOnce {
+			c := waiting[0]
+			waiting[0], waiting = nil, waiting[1:]
+			if dropping && c.tried {
+				continue
+			}
+			j.underway[backend]++
 			due = append(due, c)
-		default:
-			rest = append(rest, c)
+		}
+		if j.due[backend] = waiting; len(waiting) == 0 {
+			delete(j.due, backend)
 		}
 	}
-	clear(j.chores[len(rest):])
-	j.chores = rest
-	if len(rest) == 0 && len(j.underway) == 0 {
+	if len(j.due) == 0 && len(j.later) == 0 && len(j.underway) == 0 {
 		j.done = nil
 		return nil, 0, true
+	}
+	next = time.Hour // or until a chore that is under way pokes
+	if len(j.later) > 0 {
+		next = j.later[0].due.Sub(now)
 	}
 	return due, next, false
 }
@@ -180,4 +185,19 @@ func (j *janitor) work(c *chore) {
 		c.backoff = min(2*c.backoff, choreMost)
 	}
 	j.finish(c, again)
+}
+
+// choreHeap orders chores by when they are due.
+type choreHeap []*chore
+
+func (h choreHeap) Len() int           { return len(h) }
+func (h choreHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h choreHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *choreHeap) Push(x any)        { *h = append(*h, x.(*chore)) }
+func (h *choreHeap) Pop() any {
+	old := *h
+	c := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return c
 }

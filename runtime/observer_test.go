@@ -245,7 +245,12 @@ func TestObserverPanicsAtALossThatComesWithTheLock(t *testing.T) {
 func TestObserverPanicsAtALateRelease(t *testing.T) {
 	b := newScripted()
 	l := newLocker(t, b, &lock.Options{Observer: panicking{lock.Lost: true}})
-	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
+	p := &lock.Policy{TTL: time.Hour, NoRenew: true}
+	_, held := acquire(t, t.Context(), l, p, "k")
+	require.NoError(t, release(held))
+	time.Sleep(50 * time.Millisecond) // the watchdog has looked, and has no cause to before the next lock's release
+	b.releases.Store(0)
+	ctx, held := acquire(t, t.Context(), l, p, "k")
 	lock.Suspend(2 * time.Hour)
 	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
 	require.PanicsWithValue(t, "observer", func() { held.Release(nil) })
