@@ -207,7 +207,7 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	l.watchdog.remove(lease)
 	if ctx == ended { // who was to wait for it is to return
 		var once sync.Once
-		l.discardThen(lease, func() { once.Do(func() { l.next(e) }) })
+		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
 		return nil
 	}
 	err := l.release(ctx, lease)

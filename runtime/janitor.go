@@ -23,6 +23,7 @@ type janitor struct {
 	due      map[string][]*chore // waiting for room, first come, first served; by the backend's name
 	later    choreHeap           // waiting for their time to be tried again
 	underway map[string]int      // by the backend's name
+	urgent   int                 // under way beside them
 	done     chan struct{}       // of the goroutine; nil while there is none
 	poke     chan struct{}
 
@@ -37,6 +38,7 @@ type chore struct {
 	due     time.Time // when it is tried again
 	end     time.Time
 	tried   bool
+	urgent  bool // its first try is under way, and takes nobody's room
 	backoff time.Duration
 }
 
@@ -49,18 +51,38 @@ func (j *janitor) init() {
 // add has do, which asks the backend of this name, called now, and again until it
 // succeeds or the lease, of length ttl from now at most, is over.
 func (j *janitor) add(backend string, ttl time.Duration, do func(context.Context) error) {
-	now := time.Now()
+	c := newChore(backend, ttl, do)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.queue(&chore{backend: backend, do: do, end: now.Add(ttl + choreTimeout), backoff: choreFirst})
+	j.queue(c)
 	j.wake()
+}
+
+// addUrgent is add for what others wait for: its first try waits for no other
+// chore, of which each may hang for its second. It is for the release of a lock
+// that was held, so that no more run than calls had a lock within that second.
+func (j *janitor) addUrgent(backend string, ttl time.Duration, do func(context.Context) error) {
+	c := newChore(backend, ttl, do)
+	c.urgent = true
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.urgent++
+	j.wake() // and have drain wait for it
+	go j.work(c)
+}
+
+func newChore(backend string, ttl time.Duration, do func(context.Context) error) *chore {
+	return &chore{backend: backend, do: do, end: time.Now().Add(ttl + choreTimeout), backoff: choreFirst}
 }
 
 // finish takes c off the chores under way, and puts it back if it is to be tried again.
 func (j *janitor) finish(c *chore, again bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.underway[c.backend]--; j.underway[c.backend] == 0 {
+	if c.urgent {
+		c.urgent = false
+		j.urgent--
+	} else if j.underway[c.backend]--; j.underway[c.backend] == 0 {
 		delete(j.underway, c.backend)
 	}
 	if again {
@@ -86,8 +108,8 @@ func (j *janitor) wake() {
 
 // drain waits until all is cleared up, for a second at least and longer if ctx
 // allows it; then it drops what is left, which ends with its lease, or which the
-// backend goes on with if others use it. So each is tried once at least, even if
-// there is no time for it.
+// backend goes on with if others use it. So each is handed to its backend once at
+// least: what has found no room by then under a context that has ended.
 func (j *janitor) drain(ctx context.Context) {
 	defer j.cancel()
 	j.mu.Lock()
@@ -163,7 +185,7 @@ func (j *janitor) collect() (due []*chore, next time.Duration, idle bool) {
 			delete(j.due, backend)
 		}
 	}
-	if len(j.due) == 0 && len(j.later) == 0 && len(j.underway) == 0 {
+	if len(j.due) == 0 && len(j.later) == 0 && len(j.underway) == 0 && j.urgent == 0 {
 		j.done = nil
 		return nil, 0, true
 	}

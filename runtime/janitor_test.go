@@ -2,8 +2,12 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,4 +42,103 @@ func TestClearingUpAfterAnOutage(t *testing.T) {
 	require.NoError(t, l.Close(t.Context()))
 	require.GreaterOrEqual(t, b.undos.Load(), int64(n))
 	require.Less(t, time.Since(began), 20*time.Second)
+}
+
+// Part of an engine hangs: what is to be undone there keeps nobody from a key that a
+// call gave back because it could not have the other, which was among those.
+func TestGivenBackBesideHungKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n = 100
+		b := newScripted()
+		hangs := func(a *lock.Acquisition) bool { return strings.HasPrefix(a.Key, "z") }
+		b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			if hangs(a) {
+				<-ctx.Done()
+				return nil, lock.ErrIndeterminate
+			}
+			return do()
+		}
+		b.onUndo = func(ctx context.Context, a *lock.Acquisition) error {
+			if hangs(a) {
+				return hang(ctx, nil)
+			}
+			return b.Backend.Undo(ctx, a)
+		}
+		l := lock.New(b, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		together(n, func(i int) {
+			_, _, err := l.AcquireAll(ctx, requests("a"+strconv.Itoa(i), "z"+strconv.Itoa(i))...)
+			require.ErrorIs(t, err, lock.ErrIndeterminate)
+		})
+		began := time.Now()
+		together(n, func(i int) {
+			_, held := acquire(t, t.Context(), l, &lock.Policy{Try: true}, "a"+strconv.Itoa(i))
+			require.NoError(t, release(held))
+		})
+		require.Equal(t, began, time.Now())
+		require.NoError(t, l.Close(expired()))
+	})
+}
+
+// What hangs while others wait for it takes the room of no other chore.
+func TestClearingUpBesideHungReleases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n = 100
+		b := newScripted()
+		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error { return hang(ctx, do) }
+		b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			if a.Key == "z" {
+				return nil, lock.ErrIndeterminate
+			}
+			return do()
+		}
+		l := lock.New(b, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, held := acquire(t, t.Context(), l, nil, "held")
+		time.AfterFunc(time.Second, cancel)
+		together(n, func(i int) {
+			_, _, err := l.AcquireAll(ctx, requests("a"+strconv.Itoa(i), "held")...)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		require.EqualValues(t, n, b.releases.Load(), "all of them hang")
+		_, _, err := l.Acquire(t.Context(), nil, "z")
+		requireOnly(t, lock.ErrIndeterminate, err)
+		synctest.Wait()
+		require.EqualValues(t, 1, b.undos.Load())
+		held.Release(nil)
+		require.NoError(t, l.Close(expired()))
+	})
+}
+
+// A backend that hangs does not keep what is to be cleared up at another waiting.
+func TestClearingUpBesideAHungBackend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		hung, well := newScripted(), newScripted()
+		hung.onRelease = func(ctx context.Context, _ uint64, do func() error) error { return hang(ctx, do) }
+		var healed atomic.Bool
+		well.onRelease = func(_ context.Context, _ uint64, do func() error) error {
+			if healed.Load() {
+				return do()
+			}
+			return errors.New("CLUSTERDOWN")
+		}
+		l := newLocker(t, well, &lock.Options{Backends: map[string]lock.Backend{"hung": hung}})
+		var all []*lock.Hold
+		for i := range 100 {
+			_, held := acquire(t, t.Context(), l, &lock.Policy{Backend: "hung"}, strconv.Itoa(i))
+			all = append(all, held)
+		}
+		for _, held := range all {
+			go held.Release(nil)
+		}
+		time.Sleep(1500 * time.Millisecond) // the callers waited for a second
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		require.NoError(t, release(held))
+		healed.Store(true)
+		time.Sleep(100 * time.Millisecond)
+		_, err := well.Backend.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: "x:1", TTL: time.Second, Tokens: 1})
+		require.NoError(t, err)
+	})
 }

@@ -100,19 +100,30 @@ func (l *Locker) release(ctx context.Context, lk *leased) error {
 	return err
 }
 
-// discard releases lease in the background.
-func (l *Locker) discard(lk *leased) { l.discardThen(lk, func() {}) }
+// discard releases lk in the background.
+func (l *Locker) discard(lk *leased) {
+	l.janitor.add(lk.entry.id.backend, lk.acquisition.TTL, lk.freeing())
+}
 
-// discardThen calls then after each attempt to do so, and once at least.
-func (l *Locker) discardThen(lk *leased, then func()) {
-	last := lk.token - 1
-	l.janitor.add(lk.entry.id.backend, lk.acquisition.TTL, func(ctx context.Context) error {
+// discardNow does so for others who wait for it, and calls then after each attempt,
+// and once at least.
+func (l *Locker) discardNow(lk *leased, then func()) {
+	free := lk.freeing()
+	l.janitor.addUrgent(lk.entry.id.backend, lk.acquisition.TTL, func(ctx context.Context) error {
 		defer then()
+		return free(ctx)
+	})
+}
+
+// freeing returns what releases lk, as it is now, and is done if it is not lk's any more.
+func (lk *leased) freeing() func(context.Context) error {
+	last := lk.token - 1
+	return func(ctx context.Context) error {
 		if err := lk.Release(ctx, last); !isLost(err) {
 			return err
 		}
 		return nil
-	})
+	}
 }
 
 // lose ends lk before its holder released it: the holder's context ends, and
@@ -160,8 +171,8 @@ func (l *Locker) seizeAll() {
 func (l *Locker) seize(lk *leased) {
 	taken := true
 	defer func() {
-		if taken {
-			l.discard(lk)
+		if taken { // Close has a second for all of them together
+			l.discardNow(lk, func() {})
 		}
 	}()
 	taken = l.lose(lk, errClosedUnder)
