@@ -7,8 +7,9 @@ import (
 )
 
 // endsWith reports whether ctx, which inherits its values from outer, is
-// cancelled when outer is. It is unless context.WithoutCancel lies between
-// them; under a deadline of its own, such a context looks like any other.
+// cancelled when outer is. It is unless context.WithoutCancel, or another that
+// never ends, lies between them; under a deadline of its own, such a context
+// looks like any other.
 func endsWith(ctx context.Context, outer *ownedContext) bool {
 	if ctx == context.Context(outer) {
 		return true
@@ -31,6 +32,9 @@ func endsWith(ctx context.Context, outer *ownedContext) bool {
 		parent, ok := parentOf(c)
 		if !ok {
 			return true // not as we know it: only the plain case is found
+		}
+		if parent.Done() == nil { // cut off by a context of somebody's own, whose values are outer's
+			return false
 		}
 		c = parent.Value(cancelKey)
 	}

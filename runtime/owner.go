@@ -88,7 +88,7 @@ func (c *ownedContext) Value(key any) any {
 }
 
 // owned returns the innermost frame that ctx owns, or nil. A context that was
-// cut off by context.WithoutCancel would not hear of a loss, so it owns nothing.
+// cut off, as by context.WithoutCancel, would not hear of a loss, so it owns nothing.
 func owned(ctx context.Context) *frame {
 	f, _ := ctx.Value(frameKey).(*frame)
 	if f == nil || !endsWith(ctx, f.ctx) {

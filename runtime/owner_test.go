@@ -48,6 +48,13 @@ var cutOff = map[string]func(ctx context.Context) (context.Context, func()){
 	"many":     derived["many"],
 }
 
+// detached is a context of somebody's own that takes along the values alone.
+type detached struct{ context.Context }
+
+func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (detached) Done() <-chan struct{}       { return nil }
+func (detached) Err() error                  { return nil }
+
 func TestDerivedContextsOwn(t *testing.T) {
 	require.True(t, lock.KnowsCancelKey(), "package context has changed: see endsWith")
 	for name, derive := range derived {
@@ -78,8 +85,8 @@ func TestDerivedContextsOwn(t *testing.T) {
 	}
 }
 
-// P4, G8: a copy made by context.WithoutCancel would not hear of a loss: it owns
-// nothing and acquires afresh, under a deadline of its own too. Check still
+// P4, G8: a copy made by context.WithoutCancel, or in its way, would not hear of a
+// loss: it owns nothing and acquires afresh, under a deadline of its own too. Check still
 // tells what became of the lock that its code runs under.
 func TestContextCutOffOwnsNothing(t *testing.T) {
 	for name, derive := range cutOff {
@@ -89,10 +96,14 @@ func TestContextCutOffOwnsNothing(t *testing.T) {
 				l := newLocker(t, b, nil)
 				outer, held := acquire(t, t.Context(), l, nil, "k")
 				ctx, inner := acquire(t, outer, l, reentrant, "k")
-				for _, from := range []context.Context{outer, ctx} {
+				for i, from := range []context.Context{outer, ctx, outer, ctx} {
 					before, stop := derive(from) // derived, then cut off, then derived
 					defer stop()
-					cut, stop := derive(context.WithoutCancel(before))
+					cut := context.WithoutCancel(before)
+					if i > 1 {
+						cut = detached{before}
+					}
+					cut, stop = derive(cut)
 					defer stop()
 					require.False(t, lock.Owns(cut, "k"))
 					_, ok := lock.Token(cut)
