@@ -243,6 +243,9 @@ func (h *Hold) leaveReentry() error {
 	if cause := hold.lostCause(); cause != nil {
 		return hold.fail("release", cause)
 	}
+	if hold.lease.deadline().Left() <= 0 { // whether or not a timer has fired
+		return hold.fail("release", errLeaseOver)
+	}
 	return nil
 }
 

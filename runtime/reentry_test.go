@@ -136,7 +136,9 @@ func TestReentryChecksTheDeadline(t *testing.T) {
 		for range 50 {
 			l := newLocker(t, newScripted(), nil)
 			ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl, NoRenew: true}, "k")
+			_, inner := acquire(t, ctx, l, reentrant, "k")
 			time.Sleep(ttl - lock.Margin(ttl))
+			requireOnly(t, lock.ErrLost, release(inner))
 			_, _, err := l.Acquire(ctx, reentrant, "k")
 			requireOnly(t, lock.ErrLost, err)
 			requireOnly(t, lock.ErrLost, release(held))
