@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -58,11 +57,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			err = errReturned
 		}
 		method.end(err)
-		if outOfTime(ctx, ends) {
-			releaseAll(ended, all.rest, nil)
-		} else if all.rest != nil {
-			all.Release(nil)
-		}
+		giveUp(ctx, all.rest, ends)
 	}()
 	chain := outer
 	for i, r := range reqs {
@@ -97,11 +92,34 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	return all, nil
 }
 
-// outOfTime reports whether a call under ctx, which may wait until one of ends each
-// time, is to return.
-func outOfTime(ctx context.Context, ends []time.Time) bool {
-	now := time.Now()
-	return ctx.Err() != nil || slices.ContainsFunc(ends, func(end time.Time) bool { return !end.IsZero() && !now.Before(end) })
+// giveUp releases what a call under ctx has taken that can't have the rest. It holds
+// that call up for as long as a release does, the first of ends being an end of ctx too.
+func giveUp(ctx context.Context, rest []*Hold, ends []time.Time) {
+	if len(rest) == 0 {
+		return
+	}
+	if end := earliest(ends); !end.IsZero() {
+		bounded, cancel := context.WithDeadline(ctx, end)
+		defer cancel()
+		ctx = bounded
+	}
+	if ctx.Err() != nil {
+		releaseAll(ended, rest, nil)
+		return
+	}
+	bounded := newReleaseContext(ctx)
+	defer bounded.finish()
+	releaseAll(bounded, rest, nil)
+}
+
+// earliest returns the first of ends, of which those that are zero never come.
+func earliest(ends []time.Time) (first time.Time) {
+	for _, end := range ends {
+		if !end.IsZero() && (first.IsZero() || end.Before(first)) {
+			first = end
+		}
+	}
+	return first
 }
 
 // takeOne takes or re-enters one lock, and makes no context for it.

@@ -329,3 +329,34 @@ func TestSeveralGiveUpInTime(t *testing.T) {
 		require.NoError(t, release(held))
 	})
 }
+
+// Nor does one wait any longer for it that has time left as it gives up.
+func TestSeveralGiveUpWithinTheirWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const patience = 500 * time.Millisecond
+		b := newScripted()
+		var hung atomic.Bool
+		hung.Store(true)
+		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
+			if hung.Load() {
+				return hang(ctx, do)
+			}
+			return do()
+		}
+		l, other := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "c")
+		began := time.Now()
+		_, _, err := l.AcquireAll(t.Context(), // of all waits the shortest, as in waiting for a lock
+			lock.Request{Key: "a", Policy: &lock.Policy{Wait: time.Minute}},
+			lock.Request{Key: "b", Policy: &lock.Policy{Wait: patience}},
+			lock.Request{Key: "c", Policy: &lock.Policy{Try: true}})
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.Equal(t, patience+100*time.Millisecond, time.Since(began))
+		hung.Store(false)
+		for _, key := range []string{"a", "b"} {
+			_, held := acquire(t, t.Context(), l, nil, key)
+			require.NoError(t, release(held))
+		}
+		require.NoError(t, release(theirs))
+	})
+}
