@@ -124,12 +124,16 @@ func (l *Locker) contend(ctx context.Context, p *Policy, key string, end time.Ti
 			return nil, because(ErrNotAcquired, errHeld)
 		case t == shut:
 			return nil, ErrClosed
-		case h.lostCause() == nil:
+		case h.lostCause() == nil && h.lease.deadline().Left() > 0:
+			// By the clock: a process that was paused may be ahead of its watchdog,
+			// and whoever handed the lease on may have read the clock before.
 			return h, nil
 		}
 		// The lease was lost between the grant and this goroutine's waking.
 		// Nothing has run under it: begin again.
-		h.giveBack()
+		if h.lostCause() != nil || !h.expire() {
+			h.giveBack()
+		}
 	}
 }
 

@@ -2,11 +2,14 @@ package lock_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -269,4 +272,43 @@ func TestReleaseWritesBackTheLastToken(t *testing.T) {
 		})
 		require.NotZero(t, last)
 	})
+}
+
+// G2: what is over when the one that it was handed to wakes is not begun under, though
+// no timer has fired yet: the process may have been paused in between.
+func TestLeaseOverAsItIsHandedOn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody wakes while this goroutine runs
+	var begun atomic.Int64
+	for range 20 {
+		bubble(t, func(t *testing.T) {
+			b := &telling{scripted: newScripted()}
+			grants := int64(0)
+			b.onGrant = func(*tellingLease) { grants++ }
+			l := newLocker(t, b, nil)
+			_, held := acquire(t, t.Context(), l, renewed, "k")
+			next := make(chan *lock.Hold)
+			for range 2 {
+				go func() {
+					ctx, held, err := l.Acquire(t.Context(), renewed, "k")
+					assert.NoError(t, err)
+					if lock.Check(ctx) != nil { // the method's first statement
+						begun.Add(1)
+					}
+					next <- held
+				}()
+				synctest.Wait()
+			}
+			require.NoError(t, release(held))
+			held = <-next // with a block of tokens, because another waits
+			require.NoError(t, release(held))
+			over := b.last()
+			over.mu.Lock()
+			over.earlier = ttl
+			over.mu.Unlock()
+			(<-next).Release(nil) // lost, if it woke before
+			synctest.Wait()
+			require.Equal(t, grants, b.releases.Load(), "each lease is given back, once")
+		})
+	}
+	require.Less(t, begun.Load(), int64(3), "but for a machine that stopped just there")
 }
