@@ -7,9 +7,11 @@ import (
 
 // What is known when a call fails. Match with [errors.Is].
 var (
-	// ErrNotAcquired says that another owner held the key for all of the wait,
-	// or until the context ended; or that the grant took longer than its lease
-	// lasts. The method did not run.
+	// ErrNotAcquired says that the wait was over, or the context ended, before
+	// this call's turn came: another owner held the key, or (so it is no proof of
+	// one) another goroutine of this Locker had asked for it and the engine had
+	// not answered yet. Or the grant took longer than its lease lasts. The method
+	// did not run.
 	ErrNotAcquired = errors.New("not acquired")
 
 	// ErrUnavailable says that the engine refused or could not be reached.
