@@ -83,32 +83,6 @@ func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
 	})
 }
 
-// All of them, however many: one round trip after the other would leave most to their leases.
-func TestCloseGivesBackAllThatItTakesAway(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		const n = 1000
-		b := newScripted()
-		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
-			if err := wait(ctx, 50*time.Millisecond); err != nil {
-				return err
-			}
-			return do()
-		}
-		l := lock.New(b, nil)
-		for i := range n {
-			acquire(t, t.Context(), l, renewed, strconv.Itoa(i))
-		}
-		began := time.Now()
-		require.ErrorIs(t, l.Close(expired()), context.Canceled)
-		require.Equal(t, 50*time.Millisecond, time.Since(began))
-		other := newLocker(t, b.Backend, nil)
-		for i := range n {
-			_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, strconv.Itoa(i))
-			require.NoError(t, release(held))
-		}
-	})
-}
-
 // A second Close whose context ends has the first, which would wait for ever, take
 // away what is held; one after that has nothing to say.
 func TestCloseIsHurried(t *testing.T) {

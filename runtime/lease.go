@@ -171,8 +171,8 @@ func (l *Locker) seizeAll() {
 func (l *Locker) seize(lk *leased) {
 	taken := true
 	defer func() {
-		if taken { // Close has a second for all of them together
-			l.discardNow(lk, func() {})
+		if taken {
+			l.discard(lk)
 		}
 	}()
 	taken = l.lose(lk, errClosedUnder)
