@@ -134,6 +134,11 @@ func (l *Locker) lose(lk *leased, cause error) bool {
 	e.shard.mu.Lock()
 	if e.lease != lk {
 		e.shard.mu.Unlock()
+		// Whoever loses it at this moment may not have come to that yet, and a
+		// LossNotifier's look returns when the holder has heard.
+		if h := lk.holder.Load(); h != nil && h.lostCause() != nil {
+			h.endLost(h.lostCause())
+		}
 		return false
 	}
 	h := e.holder
