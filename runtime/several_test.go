@@ -290,18 +290,23 @@ func TestAcquireAllCancelled(t *testing.T) {
 	})
 }
 
+// newHung returns a backend whose releases hang for as long as hung is true.
+func newHung() (b *scripted, hung *atomic.Bool) {
+	b, hung = newScripted(), new(atomic.Bool)
+	hung.Store(true)
+	b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
+		if hung.Load() {
+			return hang(ctx, do)
+		}
+		return do()
+	}
+	return b, hung
+}
+
 // A call that has no time left does not wait for the release of what it has taken.
 func TestSeveralGiveUpInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := newScripted()
-		var hung atomic.Bool
-		hung.Store(true)
-		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
-			if hung.Load() {
-				return hang(ctx, do)
-			}
-			return do()
-		}
+		b, hung := newHung()
 		b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
 			if a.Key == "m" && hung.Load() {
 				<-ctx.Done()
@@ -334,15 +339,7 @@ func TestSeveralGiveUpInTime(t *testing.T) {
 func TestSeveralGiveUpWithinTheirWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const patience = 500 * time.Millisecond
-		b := newScripted()
-		var hung atomic.Bool
-		hung.Store(true)
-		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
-			if hung.Load() {
-				return hang(ctx, do)
-			}
-			return do()
-		}
+		b, hung := newHung()
 		l, other := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
 		_, theirs := acquire(t, t.Context(), other, nil, "c")
 		began := time.Now()

@@ -135,16 +135,21 @@ func TestDebtBesideALaterOne(t *testing.T) {
 
 // Close does not wait for a server that is asked in vain.
 func TestCloseWhileADebtIsPaid(t *testing.T) {
-	n := backendtest.NewNetwork(t)
-	b := New(newClient(t, n.Addr(testserver.Consul(t))), noDelay())
+	n, asked := backendtest.NewNetwork(t), make(chan struct{})
+	between := &intruder{do: func() { close(asked) }}
+	b := New(newClient(t, n.Addr(testserver.Consul(t)), func(c *api.Config) {
+		between.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: between}
+	}), noDelay())
 	held := take(t, b, attempt(newKey(t))).(*lease)
 	a := orphan(t, b, held.session)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Error(t, b.Undo(gone, a))
 	n.Silence()
+	between.n.Store(1)
 	b.pay(held.session)
-	time.Sleep(50 * time.Millisecond)
+	receive(t, asked)
 	b.mu.Lock()
 	require.True(t, b.paying)
 	b.mu.Unlock()

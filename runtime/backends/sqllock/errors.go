@@ -114,9 +114,9 @@ func (d Dialect) judge(err error) kind {
 	return refused
 }
 
-// isDenied reports whether err says that the connection is in order, but that what
-// was asked for is not there, or not for this user.
-func (d Dialect) isDenied(err error) bool {
+// lacks reports whether err says that a table is missing or a right, which leaves
+// the connection in order.
+func (d Dialect) lacks(err error) bool {
 	k := d.judge(err)
 	return k == missing || k == denied
 }

@@ -178,7 +178,7 @@ func (b *Backend) acquireOn(ctx context.Context, p *pin, a *lock.Acquisition) (*
 	}
 	got, err := b.pins.raw.take(ctx, p, a.Key)
 	switch {
-	case err != nil && !b.dialect.isDenied(err):
+	case err != nil && !b.dialect.lacks(err):
 		p.discard()
 		return nil, indeterminate(err, true)
 	case got:

@@ -14,21 +14,30 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
+// cutOff returns a client that can't reach its server, by p, and holds a lease that was
+// not renewed yet, so that its session has no watch.
+func cutOff(t *testing.T) (p *faultproxy.Proxy, c *client, l *lease) {
+	_, _, p, c = proxied(t)
+	l = c.take(c.attempt("held", long)).(*lease)
+	p.Refuse()
+	p.Reset()
+	eventually(t, soon, "the connection is lost", func() bool { return !closed(l.place.session.isUp()) })
+	return p, c, l
+}
+
 // What asks for its first watch while there is no connection delays one answer on
 // the next: there, the library has no watches to send.
 func TestAnswersAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	addr, root := testserver.ZooKeeper(t), newRoot(t)
-	p := faultproxy.NewZooKeeper(t, addr)
-	c := newClient(t, newBackend(t, root, p.Addr()))
-	l := c.take(c.attempt("held", long))
-	s := l.(*lease).place.session
-	p.Refuse()
-	p.Reset()
-	eventually(t, soon, "the connection is lost", func() bool { return !closed(s.isUp()) })
+	p, c, l := cutOff(t)
+	s := l.place.session
 	renewed := make(chan error, 1)
 	go func() { renewed <- l.Renew(context.WithoutCancel(t.Context()), long) }()
-	time.Sleep(rearmLimit) // until it waits for a connection
+	eventually(t, soon, "it wants its watch", func() bool {
+		s.watches.mu.Lock()
+		defer s.watches.mu.Unlock()
+		return len(s.watches.path) > 0
+	})
 	p.Accept()
 	require.NoError(t, receive(t, "the renewal", renewed))
 	begin := time.Now()
@@ -41,14 +50,8 @@ func TestAnswersAfterAnOutage(t *testing.T) {
 // A watch that was never asked for is not waited for.
 func TestWatchThatWasNotAskedFor(t *testing.T) {
 	t.Parallel()
-	addr, root := testserver.ZooKeeper(t), newRoot(t)
-	p := faultproxy.NewZooKeeper(t, addr)
-	c := newClient(t, newBackend(t, root, p.Addr()))
-	l := c.take(c.attempt("held", long))
-	s := l.(*lease).place.session
-	p.Refuse()
-	p.Reset()
-	eventually(t, soon, "the connection is lost", func() bool { return !closed(s.isUp()) })
+	p, _, l := cutOff(t)
+	s := l.place.session
 	ctx, cancel := context.WithTimeout(t.Context(), rearmLimit)
 	defer cancel()
 	require.Error(t, l.Renew(ctx, long))
