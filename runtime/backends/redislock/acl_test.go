@@ -183,6 +183,23 @@ func TestWithoutPexpireOrDelNothingIsLeft(t *testing.T) {
 	}
 }
 
+// Nor a tombstone without an expiry, where the right was taken away meanwhile. The undo
+// fails, so that it is tried again.
+func TestWithoutPexpireNoTombstoneIsLeft(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, append(documented(t), "-pexpire")...)
+	addr, key := server.Addr(), "seckill:lock"
+	b := New(newClient(t, addr, login))
+	defer b.Close()
+	doubtful := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, Unanswered: true}
+	if err := b.Undo(t.Context(), doubtful); err == nil {
+		t.Error("the undo of an attempt without an answer has succeeded, and left no tombstone")
+	}
+	if exists(t, addr, queueOf(key)) {
+		t.Errorf("a tombstone is left, for %v", pttl(t, addr, queueOf(key)))
+	}
+}
+
 // Nor is a queue without an expiry, where another holds the lock.
 func TestWithoutPexpireNoQueueIsLeft(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,6 @@ func newEar(l *listener, like *redis.Client, addr string) *ear {
 	e.client = redis.NewClient(&o)
 	e.pubsub = e.client.Subscribe(context.Background())
 	l.done.Go(e.write)
-	l.done.Go(e.read)
 	return e
 }
 
@@ -90,21 +89,24 @@ func (e *ear) order(verb string, channels ...string) {
 	}
 }
 
-// write sends what was ordered: alone, so that nobody waits for a slow server.
+// write sends what was ordered: alone, so that nobody waits for a slow server. It owns
+// the PubSub, which is locked while it dials and greets: reading begins after that, and
+// ends when write closes the connection.
 func (e *ear) write() {
-	for {
-		e.listener.mu.Lock()
-		batch := e.orders
-		e.orders = nil
-		for i := range batch {
-			batch[i].sent = time.Now()
+	defer e.close()
+	for reading := false; ; {
+		batch, lost := e.ordered()
+		if lost {
+			return
 		}
-		e.pending = append(e.pending, batch...)
-		e.listener.mu.Unlock()
 		for _, o := range batch {
 			if e.send(o) != nil {
 				e.end()
 				return
+			}
+			if !reading {
+				reading = true
+				e.listener.done.Go(e.read)
 			}
 		}
 		select {
@@ -113,6 +115,18 @@ func (e *ear) write() {
 			return
 		}
 	}
+}
+
+// ordered returns what is to be sent now.
+func (e *ear) ordered() (batch []order, lost bool) {
+	e.listener.mu.Lock()
+	defer e.listener.mu.Unlock()
+	batch, e.orders = e.orders, nil
+	for i := range batch {
+		batch[i].sent = time.Now()
+	}
+	e.pending = append(e.pending, batch...)
+	return batch, e.lost
 }
 
 // end says that the connection is lost.
@@ -245,8 +259,7 @@ func (e *ear) waits(now time.Time) time.Duration {
 	return now.Sub(since)
 }
 
-// close ends the connection. That may take as long as a write or the dialing that
-// is under way.
+// close ends the connection.
 func (e *ear) close() {
 	_ = e.pubsub.Close()
 	_ = e.client.Close()

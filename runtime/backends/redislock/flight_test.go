@@ -94,6 +94,26 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 	})
 }
 
+// A call whose context has ended waits for no connection, not even for a moment: who
+// releases a thousand locks under one context makes a thousand of them.
+func TestEndedCallDoesNotQueue(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(singleOptions(&redis.Options{Addr: "127.0.0.1:0"}))
+	defer client.Close()
+	l := newLane(client, true)
+	defer l.close()
+	l.free = nil // all are in use
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := l.do(ctx, &call{request: request{script: releaseScript}})
+	if !errors.Is(err, errNotSent) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if len(l.waiting) > 0 {
+		t.Error("it has waited in line")
+	}
+}
+
 // Where an answer takes longer than a glance, callers that come and go keep their
 // connections, and each has its answer.
 func TestCallersFarAway(t *testing.T) {

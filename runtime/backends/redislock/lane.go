@@ -112,6 +112,10 @@ func (l *lane) do(ctx context.Context, c *call) error {
 		l.put(s)
 		return err
 	}
+	if err := ctx.Err(); err != nil { // the beat would come later
+		l.mu.Unlock()
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
 	c.done = make(chan struct{})
 	l.waiting = append(l.waiting, c)
 	beat := l.nextBeat()

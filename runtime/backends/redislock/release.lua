@@ -126,7 +126,11 @@ if ARGV[5] and ARGV[5] ~= '' then
   call('ZREMRANGEBYSCORE', KEYS[2], GRAVES, GRAVES + now)
   call('ZADD', KEYS[2], GRAVES + now + ARGV[5], ARGV[1])
   if call('PTTL', KEYS[2]) < tonumber(ARGV[5]) then
-    call('PEXPIRE', KEYS[2], ARGV[5])
+    local expires = redis.pcall('PEXPIRE', KEYS[2], ARGV[5])
+    if expires ~= 1 then -- a queue without an expiry would stay
+      call('ZREM', KEYS[2], ARGV[1])
+      return expires
+    end
   end
 end
 return freed

@@ -304,7 +304,8 @@ func (l *listener) lose(e *ear) {
 	l.wake()
 }
 
-// drop ends a connection. The listener is locked.
+// drop ends a connection. That may take as long as a write or the dialing that is under
+// way. The listener is locked.
 func (l *listener) drop(e *ear) {
 	if e.lost {
 		return
@@ -312,5 +313,4 @@ func (l *listener) drop(e *ear) {
 	e.lost = true
 	close(e.over)
 	delete(l.ears, e.addr)
-	l.done.Go(e.close)
 }
