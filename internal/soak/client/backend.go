@@ -8,36 +8,42 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
-	"github.com/lockgen/lockgen/runtime/backends/redislock"
 
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// backend is redislock, and writes down what the Locker asks of it and what it
-// answers. It embeds the real one, so that the Locker finds the same optional
-// interfaces.
-type backend struct {
-	*redislock.Backend
+// witness is a backend that writes down what the Locker asks of it and what it
+// answers.
+type witness struct {
+	Backend
 	out   *history.Writer
 	named sync.Once
 }
 
-var (
-	_ lock.Backend      = (*backend)(nil)
-	_ lock.BatchRenewer = (*backend)(nil)
-	_ lock.Notifier     = (*backend)(nil)
-	_ lock.Attacher     = (*backend)(nil)
-)
+// newWitness returns b with a witness, which has the optional interfaces of b.
+func newWitness(b Backend, out *history.Writer) lock.Backend {
+	w := &witness{Backend: b, out: out}
+	if a, ok := b.(lock.Attacher); ok {
+		return &sharedWitness{w, a}
+	}
+	return w
+}
+
+// sharedWitness is a witness of a backend that counts its Lockers.
+type sharedWitness struct {
+	*witness
+	lock.Attacher
+}
 
 // Acquire implements [lock.Backend].
-func (b *backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (b *witness) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
 	b.named.Do(func() {
 		name, _, _ := strings.Cut(a.ID, ":")
-		b.out.End(history.Record{Op: history.Started, Lease: name, Call: history.Now()})
+		b.out.End(history.Record{Op: history.Started, Lease: name, Call: b.out.Now()})
 	})
 	r := b.out.Begin(history.Record{Op: history.Grant, Key: a.Key, Lease: a.ID, TTL: ttl(a.TTL)})
 	granted, err := b.Backend.Acquire(ctx, a)
-	r.Ret = history.Now()
+	r.Ret = b.out.Now()
 	r.Outcome = outcome(err)
 	if err != nil {
 		r.Note = err.Error()
@@ -45,14 +51,17 @@ func (b *backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		return nil, err
 	}
 	r.Token, r.Tokens = granted.Tokens()
-	l := &lease{Lease: granted, key: a.Key, id: a.ID, backend: b}
-	r.Valid, r.Since = l.granted(a.TTL, r.Call)
+	l := &lease{Lease: granted, key: a.Key, id: a.ID, asked: a.TTL, backend: b}
+	r.Valid, r.Since = l.granted(r.Call)
 	b.out.End(r)
+	if n, ok := granted.(lock.LossNotifier); ok {
+		return &tellingLease{l, n}, nil
+	}
 	return l, nil
 }
 
 // Undo implements [lock.Backend].
-func (b *backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+func (b *witness) Undo(ctx context.Context, a *lock.Acquisition) error {
 	r := b.out.Begin(history.Record{Op: history.Undo, Key: a.Key, Lease: a.ID})
 	err := b.Backend.Undo(ctx, a)
 	r.Outcome = outcome(err)
@@ -64,19 +73,19 @@ func (b *backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 }
 
 // RenewAll implements [lock.BatchRenewer].
-func (b *backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b *witness) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
 	real := make([]lock.Lease, len(leases))
 	records := make([]history.Record, len(leases))
 	for i, l := range leases {
-		l := l.(*lease)
+		l := l.(interface{ plain() *lease }).plain()
 		real[i] = l.Lease
 		records[i] = b.out.Begin(history.Record{Op: history.Renew, Key: l.key, Lease: l.id, TTL: ttl(ttls[i])})
 	}
 	errs := b.Backend.RenewAll(ctx, real, ttls)
 	for i, r := range records {
-		r.Ret = history.Now()
+		r.Ret = b.out.Now()
 		r.Outcome = outcome(errs[i])
-		r.Valid = validUntil(real[i])
+		r.Valid = b.validUntil(real[i])
 		if errs[i] != nil {
 			r.Note = errs[i].Error()
 		}
@@ -85,32 +94,46 @@ func (b *backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time
 	return errs
 }
 
-// lease is redislock's, with a witness.
+// lease is the engine's, with a witness.
 type lease struct {
 	lock.Lease
 	key, id string
-	backend *backend
+	asked   time.Duration
+	backend *witness
 }
 
+// tellingLease is a lease whose engine tells of its end.
+type tellingLease struct {
+	*lease
+	lock.LossNotifier
+}
+
+func (l *lease) plain() *lease { return l }
+
 // Term implements [lock.BriefLease].
-func (l *lease) Term() time.Duration { return l.Lease.(lock.BriefLease).Term() }
+func (l *lease) Term() time.Duration {
+	if brief, ok := l.Lease.(lock.BriefLease); ok {
+		return brief.Term()
+	}
+	return l.asked
+}
 
 // brief is for how long redislock takes a lock for one who waits: its turnLimit.
 const brief = 500 * time.Millisecond
 
 // granted returns until when l lasts and, if it began before the call that returned
 // it, since when, or a little before: it may have been renewed already.
-func (l *lease) granted(asked time.Duration, call int64) (valid, since int64) {
+func (l *lease) granted(call int64) (valid, since int64) {
 	term := time.Duration(-1)
 	for l.Term() != term {
 		term = l.Term()
-		valid = validUntil(l.Lease)
+		valid = l.backend.validUntil(l.Lease)
 	}
 	since = valid - int64(term.Truncate(time.Millisecond))
 	switch {
 	case since >= call-2*int64(reading):
 		return valid, 0
-	case term == asked:
+	case term == l.asked:
 		since -= int64(brief)
 	}
 	return valid, since
@@ -139,11 +162,11 @@ const reading = 100 * time.Microsecond
 
 // validUntil returns the deadline of l on the clock of histories, or a little
 // before: the readings of two clocks are tried until they are close.
-func validUntil(l lock.Lease) int64 {
+func (b *witness) validUntil(l lock.Lease) int64 {
 	for {
-		before := history.Now()
+		before := b.out.Now()
 		left := l.Deadline().Left()
-		if history.Now()-before < int64(reading) {
+		if b.out.Now()-before < int64(reading) {
 			return before + int64(left)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package client is one process of a soak: workers that lock, nest, cancel, panic
-// and write to the fenced register, and a witness of all that they do.
+// Package client is one process of a soak or a simulation: workers that lock, nest,
+// cancel, panic and write to the fenced register, and a witness of all that they do.
 package client
 
 import (
@@ -8,18 +8,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 
 	"github.com/lockgen/lockgen/internal/soak/history"
+	"github.com/lockgen/lockgen/internal/soak/register"
 )
 
 const (
@@ -28,11 +26,6 @@ const (
 	Env = "LOCKGEN_SOAK_CLIENT"
 
 	historyFD = 3 // where the records go: a pipe outlives the process that wrote to it
-
-	// drainLimit is how long the last waiters may take once all is healed: their
-	// locks run out, and processes that died in a queue are waited for.
-	drainLimit = 6 * time.Second
-	closeLimit = 3 * time.Second
 )
 
 // Config is what a client needs to know.
@@ -69,51 +62,29 @@ func MainIfClient() {
 	os.Exit(0)
 }
 
-// process is one client process.
-type process struct {
-	cfg    Config
-	out    *history.Writer
-	locker *lock.Locker
-	holds  atomic.Uint64
-	stop   chan struct{} // closed when no new work is to begin
-}
-
-// Run is a client's life: it works until in has a line or ends, then drains,
-// closes its Locker and looks for what was left behind.
+// Run is the life of an OS process that is a client: it works until in has a line or
+// ends, then drains, closes its Locker and looks for what was left behind.
 func Run(cfg Config, out *history.Writer, in io.Reader) error {
 	redisClient := redis.NewClient(&redis.Options{
 		Addr: cfg.Addr, ReadTimeout: cfg.ReadTimeout, WriteTimeout: cfg.ReadTimeout,
 		PoolSize: 2, PipelinePoolSize: -1, // one pool for all, which hog exhausts
 	})
-	witness := &backend{Backend: redislock.New(redisClient), out: out}
-	p := &process{cfg: cfg, out: out, stop: make(chan struct{})}
-	p.locker = lock.New(witness, &lock.Options{HandOff: cfg.HandOff})
-
-	var hogs, working sync.WaitGroup
-	hog(redisClient, p.stop, &hogs)
-	workers := make([]*worker, cfg.Workers)
-	for i := range workers {
-		w, err := newWorker(p, i)
-		if err != nil {
-			return err
-		}
-		workers[i] = w
-		working.Go(w.run)
+	p, err := Start(cfg, World{
+		Backend:  redislock.New(redisClient),
+		Register: func() (Register, error) { return register.Dial(cfg.Register) },
+		Out:      out,
+	})
+	if err != nil {
+		return err
 	}
+	var hogs sync.WaitGroup
+	hog(redisClient, p.stop, &hogs)
 	_, _ = bufio.NewReader(in).ReadString('\n') // an error is the parent's end: drain as well
-	close(p.stop)
-	closed := history.Record{Op: history.Closed, Call: history.Now(), Outcome: history.OK}
-	if !within(drainLimit, working.Wait) {
-		closed.Outcome, closed.Note = history.Fail, stuck(workers)
+	closed := p.Drain()
+	if closed.Ret == 0 {
 		out.End(closed)
 		return fmt.Errorf("%s\n%s", closed.Note, stacks())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
-	defer cancel()
-	if err := p.locker.Close(ctx); err != nil {
-		closed.Outcome, closed.Note = history.Fail, "Close: "+err.Error()
-	}
-	closed.Ret = history.Now()
 	_ = redisClient.Close()
 	hogs.Wait()
 	if left := leaked(); left != "" && closed.Outcome == history.OK {
@@ -139,33 +110,4 @@ func hog(c *redis.Client, stop <-chan struct{}, running *sync.WaitGroup) {
 			}
 		})
 	}
-}
-
-// within reports whether do ended within d.
-func within(d time.Duration, do func()) bool {
-	done := make(chan struct{})
-	go func() {
-		do()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return true
-	case <-time.After(d):
-		return false
-	}
-}
-
-func stuck(workers []*worker) string {
-	text := fmt.Sprintf("not done within %v of healing:", drainLimit)
-	for i, w := range workers {
-		if doing := w.doing.Load(); doing != nil {
-			text += fmt.Sprintf(" worker %d: %s;", i, *doing)
-		}
-	}
-	return text
-}
-
-func newRand(cfg Config, worker int) *rand.Rand {
-	return rand.New(rand.NewPCG(cfg.Seed, uint64(cfg.Proc)<<16|uint64(worker)))
 }

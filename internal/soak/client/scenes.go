@@ -118,9 +118,9 @@ func (w *worker) deeper(ctx context.Context, g *guard, p *lock.Policy, key strin
 		g.section(w.brief())
 		return
 	}
-	r := history.Record{Op: history.Reenter, Key: key, Hold: g.grants[0].Hold, Call: history.Now(), Outcome: history.OK}
+	r := history.Record{Op: history.Reenter, Key: key, Hold: g.grants[0].Hold, Call: w.out.Now(), Outcome: history.OK}
 	inner, held, err := w.locker.Acquire(ctx, p, key)
-	r.Ret = history.Now()
+	r.Ret = w.out.Now()
 	if err != nil {
 		r.Outcome, r.Note = history.Lost, err.Error()
 		w.out.End(r)
@@ -190,6 +190,9 @@ func (w *worker) nested() {
 }
 
 func (w *worker) several() {
+	if len(w.cfg.Keys) < 2 {
+		return
+	}
 	p := w.policy()
 	p.Wait = w.between(50*time.Millisecond, 800*time.Millisecond)
 	keys := make([]string, 0, len(w.cfg.Keys))

@@ -28,6 +28,7 @@ func (g *guard) section(d time.Duration) {
 		if held && g.rng.IntN(2) == 0 {
 			if g.rng.IntN(8) == 0 { // the gap that only the token covers
 				time.Sleep(g.between(0, 3*time.Millisecond))
+				g.gate()
 			}
 			g.write(g.grants[g.rng.IntN(len(g.grants))])
 		}
@@ -35,15 +36,16 @@ func (g *guard) section(d time.Duration) {
 			return
 		}
 		time.Sleep(min(g.between(200*time.Microsecond, 4*time.Millisecond), time.Until(end)))
+		g.gate()
 	}
 }
 
 // check asks whether all locks of the chain are held, and records the answer for
 // each of them.
 func (g *guard) check() bool {
-	call := history.Now()
+	call := g.out.Now()
 	err := lock.Check(g.ctx)
-	ret := history.Now()
+	ret := g.out.Now()
 	live := g.ctx.Err() == nil
 	answer := history.OK
 	if err != nil {
@@ -64,7 +66,7 @@ func (g *guard) write(grant history.Record) {
 	if !ok { // lost between Check and here, or not: TokenOf does not say; the register will
 		token = grant.Token
 	}
-	r := history.Record{Op: history.Write, Key: grant.Key, Hold: grant.Hold, Token: token, Call: history.Now(), Outcome: history.OK}
+	r := history.Record{Op: history.Write, Key: grant.Key, Hold: grant.Hold, Token: token, Call: g.out.Now(), Outcome: history.OK}
 	accepted, err := g.reg.Write(history.Attempt{Key: grant.Key, Proc: g.cfg.Proc, Hold: grant.Hold, Token: token})
 	switch {
 	case err != nil:

@@ -11,29 +11,21 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 
 	"github.com/lockgen/lockgen/internal/soak/history"
-	"github.com/lockgen/lockgen/internal/soak/register"
 )
 
 // worker is one goroutine that plays one scene after the other.
 type worker struct {
 	*process
 	rng   *rand.Rand
-	reg   *register.Conn
+	reg   Register
 	doing atomic.Pointer[string]
-}
-
-func newWorker(p *process, i int) (*worker, error) {
-	conn, err := register.Dial(p.cfg.Register)
-	if err != nil {
-		return nil, err
-	}
-	return &worker{process: p, rng: newRand(p.cfg, i), reg: conn}, nil
 }
 
 func (w *worker) run() {
 	defer w.reg.Close()
 	defer w.doing.Store(nil)
 	for !w.draining() {
+		w.gate()
 		s := w.draw()
 		w.doing.Store(&s.name)
 		s.play(w)
@@ -51,7 +43,7 @@ func (w *worker) draining() bool {
 
 // broken notes that the runtime broke a promise of its API.
 func (w *worker) broken(key, format string, args ...any) {
-	w.out.End(history.Record{Op: history.Broken, Key: key, Call: history.Now(), Note: fmt.Sprintf(format, args...)})
+	w.out.End(history.Record{Op: history.Broken, Key: key, Call: w.out.Now(), Note: fmt.Sprintf(format, args...)})
 }
 
 func (w *worker) key() string { return w.cfg.Keys[w.rng.IntN(len(w.cfg.Keys))] }
@@ -87,7 +79,7 @@ func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys
 			TTL: int64(p.TTL), Wait: int64(p.Wait), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1}))
 	}
 	var ended atomic.Int64
-	stop := context.AfterFunc(ctx, func() { ended.Store(history.Now()) })
+	stop := context.AfterFunc(ctx, func() { ended.Store(w.out.Now()) })
 	defer stop()
 	var err error
 	if len(keys) == 1 {
@@ -95,7 +87,7 @@ func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys
 	} else {
 		g.ctx, g.held, err = w.locker.AcquireAll(ctx, requests(p, keys)...)
 	}
-	ret := history.Now()
+	ret := w.out.Now()
 	if ctx.Err() != nil {
 		ended.CompareAndSwap(0, ret) // AfterFunc has a goroutine of its own, which may be late
 	}
@@ -150,7 +142,7 @@ func (g *guard) release(errp *error) {
 		records = append(records, g.out.Begin(history.Record{Op: history.Release, Key: grant.Key, Hold: grant.Hold, Token: grant.Token}))
 	}
 	g.held.Release(errp)
-	ret := history.Now()
+	ret := g.out.Now()
 	for _, r := range records {
 		r.Ret, r.Outcome = ret, history.OK
 		if errors.Is(*errp, lock.ErrLost) {

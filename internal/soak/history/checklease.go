@@ -47,7 +47,7 @@ func (s *scan) honestCheck(h *hold, c Record) {
 		s.pair("I5", h.grant, c, "Check says yes %v after the end of the lease", Between(valid, c.Call))
 	}
 	// A timer is late after a pause, and Check is there for that.
-	if c.Outcome == Lost && c.Live && c.Call > valid+told && !s.wasPaused(c.Proc, valid, c.Ret) {
+	if c.Outcome == Lost && c.Live && c.Call > valid+s.told && !s.wasPaused(c.Proc, valid, c.Ret) {
 		s.pair("I5", h.grant, c, "the context still lives %v after the end of the lease", Between(valid, c.Call))
 	}
 }
@@ -82,13 +82,13 @@ func (s *scan) process() {
 		case r.Op == Closed && r.Outcome == Fail:
 			s.report(Violation{Invariant: "I8", At: r.Ret, Text: r.Note, Records: []Record{r}})
 		case r.Op == Acquire && r.CtxEnd != 0 && r.Ret != Never:
-			const most = 100e6 + told
+			most := 100e6 + s.told
 			if r.Ret > r.CtxEnd+most && !s.wasPaused(r.Proc, r.CtxEnd, r.Ret) {
 				s.report(Violation{Invariant: "N8", Key: r.Key, At: r.Ret, Records: []Record{r},
 					Text: fmt.Sprintf("acquire ended %v after its context", Between(r.CtxEnd, r.Ret))})
 			}
 		case r.Op == Release && r.Ret != Never:
-			const most = 1e9 + told
+			most := 1e9 + s.told
 			if r.Ret > r.Call+most && !s.wasPaused(r.Proc, r.Call, r.Ret) {
 				s.report(Violation{Invariant: "N8", Key: r.Key, At: r.Ret, Records: []Record{r},
 					Text: fmt.Sprintf("release held its caller up for %v", Between(r.Call, r.Ret))})

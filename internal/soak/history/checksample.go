@@ -84,10 +84,11 @@ func (s *scan) lock(at *Sample, k *KeyState, done map[leaseKey]int64) {
 
 // owned looks at one lock and the acquisition that is its owner.
 func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leaseKey]int64) {
-	if most := time.Duration(t.ttl) + late; time.Duration(k.PTTL)*time.Millisecond > most {
+	longer := s.struck(ClockBack, t.first, at.End)
+	if most := time.Duration(t.ttl) + late; time.Duration(k.PTTL)*time.Millisecond > most && !longer {
 		s.sampled("I7", at, k, "it lasts for %d ms more, its ttl is %v", k.PTTL, time.Duration(t.ttl))
 	}
-	if !s.lostData(t.first, at.End) { // which takes tombstones away as well
+	if !s.struck(DataLoss, t.first, at.End) { // which takes tombstones away as well
 		if at.Begin > t.freedAt {
 			s.sampled("I6", at, k, "%s is there %v after its release was answered", id.id, Between(t.freedAt, at.Begin))
 		}
@@ -95,8 +96,12 @@ func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leas
 			s.sampled("I8", at, k, "%s is there %v after its Locker was closed", id.id, Between(c.Ret, at.Begin))
 		}
 	}
-	if !t.granted && t.last != Never && at.Begin > t.last+t.ttl+poll {
+	if !t.granted && t.last != Never && at.Begin > t.last+t.ttl+poll && !longer {
 		s.sampled("I6", at, k, "%s is there %v after its acquire had failed", id.id, Between(t.last, at.Begin))
+	}
+	// Who was cancelled while an attempt was on its way has it undone.
+	if !t.granted && t.last != Never && at.Begin > t.last+promptly && s.quiet(t.last, at.End) {
+		s.sampled("I6", at, k, "%s is there %v after its acquire had failed, and nothing was wrong", id.id, Between(t.last, at.Begin))
 	}
 	if end, ok := done[id]; ok && end != Never && at.Begin > end+promptly && s.quiet(end, at.End) && s.idle(k.Name, id, end, at.Begin) {
 		s.sampled("I6", at, k, "%s is there %v after the last hold on it had been released", id.id, Between(end, at.Begin))
@@ -120,7 +125,7 @@ func (s *scan) idle(key string, id leaseKey, from, to int64) bool {
 // the sample, in a longer lease than the server has for it.
 func (s *scan) claimed(at *Sample, k *KeyState, id leaseKey) {
 	l := s.leases[id]
-	if l == nil || l.freed < at.Begin {
+	if l == nil || l.freed < at.Begin || l.clipped <= at.Begin {
 		return
 	}
 	over := at.End + (time.Duration(k.PTTL+1) * time.Millisecond).Nanoseconds() + rounding

@@ -82,7 +82,7 @@ func newIndex(h *History) *index {
 	}
 	for _, f := range h.Faults {
 		switch f.Kind {
-		case "pause-client":
+		case "pause-client", "stall-clients":
 			x.paused[f.Proc] = append(x.paused[f.Proc], [2]int64{f.Begin, f.End})
 		case "kill-client":
 			x.killed[f.Proc] = f.Begin
@@ -212,7 +212,7 @@ func (x *index) addRenewal(r Record) {
 // the moment that it began.
 func (x *index) clip() {
 	for _, f := range x.Faults {
-		if f.Class == Plain {
+		if f.Class == Plain || f.Class == ClockBack {
 			continue
 		}
 		for _, l := range x.leases {
@@ -282,9 +282,10 @@ func (x *index) quiet(from, to int64) bool {
 	return true
 }
 
-// wasPaused reports whether proc was stopped at some moment of [from, to].
+// wasPaused reports whether proc was stopped at some moment of [from, to]. What
+// stopped process 0 stopped all.
 func (x *index) wasPaused(proc int, from, to int64) bool {
-	for _, p := range x.paused[proc] {
+	for _, p := range slices.Concat(x.paused[proc], x.paused[0]) {
 		if p[0] <= to && p[1] >= from {
 			return true
 		}
@@ -292,10 +293,10 @@ func (x *index) wasPaused(proc int, from, to int64) bool {
 	return false
 }
 
-// lostData reports whether the server forgot what it knew at some moment of [from, to].
-func (x *index) lostData(from, to int64) bool {
+// struck reports whether a fault of this class was in force at some moment of [from, to].
+func (x *index) struck(class Class, from, to int64) bool {
 	for _, f := range x.Faults {
-		if f.Class == DataLoss && f.Begin <= to && f.End >= from {
+		if f.Class == class && f.Begin <= to && f.End >= from {
 			return true
 		}
 	}

@@ -84,19 +84,38 @@ type Record struct {
 	Note    string  `json:"note,omitempty"`
 }
 
-// Writer writes the records of one process, each with one write, so that all that
-// was written survives when the process is killed.
+// Writer notes the records of one process.
 type Writer struct {
 	proc int
+	now  func() int64
+	put  func(Record) error
 
-	mu  sync.Mutex
-	out io.Writer
+	mu  sync.Mutex // guards the rest, and put
 	seq uint64
 	err error
 }
 
-// NewWriter returns a Writer for the process with number proc.
-func NewWriter(out io.Writer, proc int) *Writer { return &Writer{proc: proc, out: out} }
+// NewWriter returns a Writer for the process with number proc. Each record is one line
+// of JSON and one write, so that all that was written survives when the process is
+// killed.
+func NewWriter(out io.Writer, proc int) *Writer {
+	return NewRecorder(proc, Now, func(r Record) error {
+		line, err := json.Marshal(r)
+		if err == nil {
+			_, err = out.Write(append(line, '\n'))
+		}
+		return err
+	})
+}
+
+// NewRecorder returns a Writer that reads the clock now, in ns, and hands each record
+// to put, one at a time.
+func NewRecorder(proc int, now func() int64, put func(Record) error) *Writer {
+	return &Writer{proc: proc, now: now, put: put}
+}
+
+// Now reads the clock of the Writer's records.
+func (w *Writer) Now() int64 { return w.now() }
 
 // Begin writes that r begins now and returns it for End.
 func (w *Writer) Begin(r Record) Record {
@@ -104,15 +123,15 @@ func (w *Writer) Begin(r Record) Record {
 	defer w.mu.Unlock()
 	w.seq++
 	r.Proc, r.Seq = w.proc, w.seq
-	r.Call = Now()
-	w.put(r)
+	r.Call = w.now()
+	w.write(r)
 	return r
 }
 
 // End writes that r ended, now unless it says when.
 func (w *Writer) End(r Record) {
 	if r.Ret == 0 {
-		r.Ret = Now()
+		r.Ret = w.now()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,15 +139,11 @@ func (w *Writer) End(r Record) {
 		w.seq++
 		r.Proc, r.Seq = w.proc, w.seq
 	}
-	w.put(r)
+	w.write(r)
 }
 
-func (w *Writer) put(r Record) {
-	line, err := json.Marshal(r)
-	if err == nil {
-		_, err = w.out.Write(append(line, '\n'))
-	}
-	if err != nil && w.err == nil {
+func (w *Writer) write(r Record) {
+	if err := w.put(r); err != nil && w.err == nil {
 		w.err = err
 	}
 }
@@ -146,6 +161,7 @@ type Class string
 const (
 	Plain     Class = "plain"      // none: all must be kept
 	DataLoss  Class = "data loss"  // the server forgot all: I2, I3 of the leases of that moment
+	ClockBack Class = "clock back" // the server's clock went back: what expires lasts longer
 	ForceFree Class = "force free" // an operator deleted one lock: I2, I3 of the leases of that key
 )
 
@@ -192,4 +208,8 @@ type History struct {
 	Attempts []Attempt // in the order of the register
 	Samples  []Sample
 	Keys     []string // the locks
+
+	// Told is how late a goroutine may run before it counts as not having been told,
+	// in ns; 0 is 400 ms, for a busy machine. In virtual time nobody is late.
+	Told int64
 }

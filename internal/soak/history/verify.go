@@ -11,9 +11,8 @@ const (
 	// rounding is what Redis's clock of milliseconds may take from a lease on
 	// either side.
 	rounding = int64(2 * time.Millisecond)
-	// told is how late a goroutine may run on a busy machine before it counts as
-	// not having been told.
-	told = int64(400 * time.Millisecond)
+	// busyMachine is History.Told unless that is set.
+	busyMachine = int64(400 * time.Millisecond)
 )
 
 // Verify returns what h shows to be wrong, by these invariants. For each key,
@@ -36,7 +35,7 @@ const (
 // I10, fair queues, does not apply: this release has none.
 func Verify(h *History) []Violation {
 	x := newIndex(h)
-	s := &scan{index: x, seen: map[string]int{}}
+	s := &scan{index: x, seen: map[string]int{}, told: cmp.Or(h.Told, busyMachine)}
 	for _, key := range h.Keys {
 		s.leaseOrder(key)
 		s.holdOrder(key)
@@ -60,6 +59,7 @@ func Verify(h *History) []Violation {
 // scan collects what is wrong.
 type scan struct {
 	*index
+	told  int64 // see History.Told
 	found []Violation
 	seen  map[string]int // by invariant: one mistake shows in a thousand records
 }

@@ -1,93 +1,97 @@
-package main
+// Package mutant makes copies of the project with one mistake in them, for what is to
+// find such mistakes.
+package mutant
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// mutant is the runtime with one mistake in it, of those that locks in Redis are
+// Mutant is the runtime with one mistake in it, of those that locks in Redis are
 // known to make.
-type mutant struct {
-	name    string
-	mistake string
-	patches []patch
-	faults  []string // that bring it out; nil is all, with calm episodes among them
+type Mutant struct {
+	Name    string
+	Mistake string
+	Patches []Patch
+	Faults  []string // of a soak, that bring it out; nil is all, with calm episodes among them
 }
 
-// patch replaces a piece of code. The piece is as short as can be, so that it
+// Patch replaces a piece of code in a file. The piece is as short as can be, so that it
 // survives changes around it.
-type patch struct{ file, old, new string }
+type Patch struct{ File, Old, New string }
 
 const (
 	redislock = "runtime/backends/redislock/"
 	redisGo   = redislock + "redislock.go"
 )
 
-var mutants = []mutant{
+// All are the mutants that a soak finds.
+var All = []Mutant{
 	{
-		name:    "counted",
-		mistake: "a count at the server (HINCRBY) instead of acquisition ids",
-		patches: []patch{
+		Name:    "counted",
+		Mistake: "a count at the server (HINCRBY) instead of acquisition ids",
+		Patches: []Patch{
 			{redislock + "acquire.lua", "'HSET', KEYS[1], ARGV[1], '1')", "'HINCRBY', KEYS[1], ARGV[1], '1')"},
 			{redislock + "release.lua", "local freed = call('HDEL', KEYS[1], ARGV[1])", `local freed = 0
 if call('HEXISTS', KEYS[1], ARGV[1]) == 1 and call('HINCRBY', KEYS[1], ARGV[1], -1) <= 0 then
   freed = call('HDEL', KEYS[1], ARGV[1])
 end`},
 		},
-		faults: []string{"swallow-acquire", "swallow-any"},
+		Faults: []string{"swallow-acquire", "swallow-any"},
 	},
 	{
-		name:    "unowned",
-		mistake: "a release that does not check the owner",
-		patches: []patch{{redislock + "release.lua", "'HDEL', KEYS[1], ARGV[1])", "'DEL', KEYS[1])"}},
-		faults:  []string{"pause-client", "delay-requests", "swallow-acquire", "late-acquire"},
+		Name:    "unowned",
+		Mistake: "a release that does not check the owner",
+		Patches: []Patch{{redislock + "release.lua", "'HDEL', KEYS[1], ARGV[1])", "'DEL', KEYS[1])"}},
+		Faults:  []string{"pause-client", "delay-requests", "swallow-acquire", "late-acquire"},
 	},
 	{
-		name:    "recreate",
-		mistake: "a renewal that makes the lock anew",
-		patches: []patch{{redislock + "renew.lua", "redis.pcall('HEXISTS', KEYS[i], ARGV[i]) == 1", "redis.pcall('HSET', KEYS[i], ARGV[i], 1)"}},
-		faults:  []string{"pause-client", "delay-requests", "stop-server", "force-unlock"},
+		Name:    "recreate",
+		Mistake: "a renewal that makes the lock anew",
+		Patches: []Patch{{redislock + "renew.lua", "redis.pcall('HEXISTS', KEYS[i], ARGV[i]) == 1", "redis.pcall('HSET', KEYS[i], ARGV[i], 1)"}},
+		Faults:  []string{"pause-client", "delay-requests", "stop-server", "force-unlock"},
 	},
 	{
-		name:    "deadline",
-		mistake: "a deadline that counts from the reply",
-		patches: []patch{
+		Name:    "deadline",
+		Mistake: "a deadline that counts from the reply",
+		Patches: []Patch{
 			{redisGo, "l.extend(c.sent, ", "l.extend(lock.Now(), "},
 			{redislock + "renew.go", ".extend(sent, ", ".extend(lock.Now(), "},
 		},
-		faults: []string{"delay-replies", "stop-server", "pause-client"},
+		Faults: []string{"delay-replies", "stop-server", "pause-client"},
 	},
 	{
-		name:    "deaf",
-		mistake: "no poll behind the notifications",
-		patches: []patch{{"runtime/contend.go", "d := pollLimit - rand.N(pollLimit/10)", `d := pollLimit - rand.N(pollLimit/10)
+		Name:    "deaf",
+		Mistake: "no poll behind the notifications",
+		Patches: []Patch{{"runtime/contend.go", "d := pollLimit - rand.N(pollLimit/10)", `d := pollLimit - rand.N(pollLimit/10)
 	if d > 0 {
 		return time.Hour
 	}`}},
-		faults: []string{"kill-client", "kill-pubsub", "refuse", "pause-client"},
+		Faults: []string{"kill-client", "kill-pubsub", "refuse", "pause-client"},
 	},
 	{
-		name:    "callerctx",
-		mistake: "a release under the caller's context, and no more",
-		patches: []patch{
+		Name:    "callerctx",
+		Mistake: "a release under the caller's context, and no more",
+		Patches: []Patch{
 			{"runtime/lease.go", "err := lk.Release(rc, ", "_ = rc\n\terr := lk.Release(ctx, "},
 			{"runtime/lease.go", "if err == nil || isLost(err) {", "if err == nil || isLost(err) || ctx.Err() != nil {"},
 		},
 	},
 	{
-		name:    "tokens",
-		mistake: "tokens counted by each process",
-		patches: []patch{
+		Name:    "tokens",
+		Mistake: "tokens counted by each process",
+		Patches: []Patch{
 			{redisGo, "first: uint64(c.reply.number)", "first: ownTokens.Add(1 << 20)"},
 			{redisGo, "func newBackend(", "var ownTokens atomic.Uint64\n\nfunc newBackend("},
 		},
 	},
 	{
-		name:    "wallclock",
-		mistake: "an expiry by the client's wall clock (PEXPIREAT)",
-		patches: []patch{
+		Name:    "wallclock",
+		Mistake: "an expiry by the client's wall clock (PEXPIREAT)",
+		Patches: []Patch{
 			{redislock + "acquire.lua", "'PEXPIRE', KEYS[1], ARGV[2])", "'PEXPIREAT', KEYS[1], ARGV[2])"},
 			{redisGo, "{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)}", "{a.ID, strconv.FormatInt(expiry(a.TTL), 10)}"},
 			{redisGo, "func newBackend(", `func expiry(ttl time.Duration) int64 {
@@ -100,25 +104,25 @@ func newBackend(`},
 		},
 	},
 	{
-		name:    "tombstone",
-		mistake: "an undo that leaves no tombstone",
-		patches: []patch{{redislock + "release.lua", "if ARGV[5] and", "if false and"}},
-		faults:  []string{"late-acquire", "delay-requests", "client-pause"},
+		Name:    "tombstone",
+		Mistake: "an undo that leaves no tombstone",
+		Patches: []Patch{{redislock + "release.lua", "if ARGV[5] and", "if false and"}},
+		Faults:  []string{"late-acquire", "delay-requests", "client-pause"},
 	},
 	{
-		name:    "waiter",
-		mistake: "a waiter that gives up and stays in the line",
-		patches: []patch{{"runtime/entry.go", "if w.queued {\n\t\te.remove(w)\n", "if w.queued {\n"}},
+		Name:    "waiter",
+		Mistake: "a waiter that gives up and stays in the line",
+		Patches: []Patch{{"runtime/entry.go", "if w.queued {\n\t\te.remove(w)\n", "if w.queued {\n"}},
 	},
 	{
-		name:    "ttl",
-		mistake: "a ttl of nothing accepted",
-		patches: []patch{{"runtime/policy.go", "p.TTL != 0 && p.TTL < MinTTL", "p.TTL != 0 && p.TTL < -MinTTL"}},
+		Name:    "ttl",
+		Mistake: "a ttl of nothing accepted",
+		Patches: []Patch{{"runtime/policy.go", "p.TTL != 0 && p.TTL < MinTTL", "p.TTL != 0 && p.TTL < -MinTTL"}},
 	},
 	{
-		name:    "pool",
-		mistake: "renewals that wait behind the caller's own traffic",
-		patches: []patch{
+		Name:    "pool",
+		Mistake: "renewals that wait behind the caller's own traffic",
+		Patches: []Patch{
 			{redisGo, "case *redis.Client:\n", "case *redis.Client:\n\t\tcallers = c\n"},
 			{redisGo, "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
 			{redislock + "renew.go", "pipe := l.client.Pipeline()", "pipe := callers.Pipeline()"},
@@ -126,19 +130,47 @@ func newBackend(`},
 	},
 }
 
-// apply makes the mistake in the tree at root. A piece that is not there, or
-// whose place is not plain, is an error: the mutant tests nothing then.
-func (m mutant) apply(root string) error {
-	for _, p := range m.patches {
-		path := filepath.Join(root, p.file)
+// Apply makes the mistake in the tree at root. A piece that is not there is an error:
+// the mutant tests nothing then.
+func (m Mutant) Apply(root string) error {
+	for _, p := range m.Patches {
+		path := filepath.Join(root, p.File)
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(string(text), p.old) {
-			return fmt.Errorf("mutant %s no longer applies: %s has no %q", m.name, p.file, p.old)
+		if !strings.Contains(string(text), p.Old) {
+			return fmt.Errorf("mutant %s no longer applies: %s has no %q", m.Name, p.File, p.Old)
 		}
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), p.old, p.new)), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), p.Old, p.New)), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Copy copies the files and folders of these names from the folder from to the folder to.
+func Copy(from, to string, names ...string) error {
+	for _, name := range names {
+		err := filepath.WalkDir(filepath.Join(from, name), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			relative, err := filepath.Rel(from, path)
+			if err != nil {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			target := filepath.Join(to, relative)
+			if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(target, text, 0o644)
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/internal/soak"
+	"github.com/lockgen/lockgen/internal/soak/mutant"
 )
 
 // needed is what a copy must have to build the soak.
@@ -37,10 +37,10 @@ func main() {
 	flag.Parse()
 	ok := true
 	if *control > 0 {
-		ok = report(mutant{name: "(none)", mistake: "the runtime as it is"}, *root, *control, *seed, false)
+		ok = report(mutant.Mutant{Name: "(none)", Mistake: "the runtime as it is"}, *root, *control, *seed, false)
 	}
-	for _, m := range mutants {
-		if *only == "" || slices.Contains(strings.Split(*only, ","), m.name) {
+	for _, m := range mutant.All {
+		if *only == "" || slices.Contains(strings.Split(*only, ","), m.Name) {
 			ok = report(m, *root, *duration, *seed, true) && ok
 		}
 	}
@@ -50,7 +50,7 @@ func main() {
 }
 
 // report prints a row of the table and returns whether m is as it should be.
-func report(m mutant, root string, d time.Duration, seed uint64, caught bool) bool {
+func report(m mutant.Mutant, root string, d time.Duration, seed uint64, caught bool) bool {
 	begin := time.Now()
 	summary, err := try(m, root, d, seed)
 	verdict, good := "", false
@@ -68,21 +68,21 @@ func report(m mutant, root string, d time.Duration, seed uint64, caught bool) bo
 	if !good {
 		mark = "FAIL"
 	}
-	fmt.Printf("%s  %-10s %-58s %4.0f s  %s\n", mark, m.name, m.mistake, time.Since(begin).Seconds(), verdict)
+	fmt.Printf("%s  %-10s %-58s %4.0f s  %s\n", mark, m.Name, m.Mistake, time.Since(begin).Seconds(), verdict)
 	return good
 }
 
 // try runs the soak on a copy of root with m's mistake in it.
-func try(m mutant, root string, d time.Duration, seed uint64) (*soak.Summary, error) {
-	copied, err := os.MkdirTemp("", "lockgen-mutant-"+m.name+"-")
+func try(m mutant.Mutant, root string, d time.Duration, seed uint64) (*soak.Summary, error) {
+	copied, err := os.MkdirTemp("", "lockgen-mutant-"+m.Name+"-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(copied)
-	if err := copyTree(root, copied); err != nil {
+	if err := mutant.Copy(root, copied, needed...); err != nil {
 		return nil, err
 	}
-	if err := m.apply(copied); err != nil {
+	if err := m.Apply(copied); err != nil {
 		return nil, err
 	}
 	bin, result := filepath.Join(copied, "soak"), filepath.Join(copied, "soak.json")
@@ -90,21 +90,21 @@ func try(m mutant, root string, d time.Duration, seed uint64) (*soak.Summary, er
 	build.Dir = filepath.Join(copied, "internal", "soak")
 	build.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("mutant %s does not compile: %s", m.name, out)
+		return nil, fmt.Errorf("mutant %s does not compile: %s", m.Name, out)
 	}
 	args := []string{"-failfast", "-duration", d.String(), "-seed", strconv.FormatUint(seed, 10), "-json", result}
-	if m.patches != nil { // what a mutant did is of no further interest
+	if m.Patches != nil { // what a mutant did is of no further interest
 		args = append(args, "-out", copied)
 	}
-	if m.faults != nil {
-		args = append(args, "-faults", strings.Join(m.faults, ","))
+	if m.Faults != nil {
+		args = append(args, "-faults", strings.Join(m.Faults, ","))
 	}
 	out, err := exec.Command(bin, args...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
-	if m.patches == nil && err != nil {
+	if m.Patches == nil && err != nil {
 		fmt.Fprintf(os.Stderr, "%s", out)
 	}
 	text, err := os.ReadFile(result)
@@ -113,32 +113,4 @@ func try(m mutant, root string, d time.Duration, seed uint64) (*soak.Summary, er
 	}
 	summary := &soak.Summary{}
 	return summary, json.Unmarshal(text, summary)
-}
-
-// copyTree copies what is needed.
-func copyTree(from, to string) error {
-	for _, name := range needed {
-		err := filepath.WalkDir(filepath.Join(from, name), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
-				return err
-			}
-			relative, err := filepath.Rel(from, path)
-			if err != nil {
-				return err
-			}
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			target := filepath.Join(to, relative)
-			if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-				return err
-			}
-			return os.WriteFile(target, text, 0o644)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
