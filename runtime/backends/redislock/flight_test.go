@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -112,6 +113,26 @@ func TestEndedCallDoesNotQueue(t *testing.T) {
 	if len(l.waiting) > 0 {
 		t.Error("it has waited in line")
 	}
+}
+
+// Nor does one whose context ends within a glance outlive it.
+func TestShortCallDoesNotOutliveItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(singleOptions(&redis.Options{Addr: "127.0.0.1:0"}))
+		defer client.Close()
+		l := newLane(client, true)
+		defer l.close()
+		l.free = nil // all are in use
+		const most = glance / 4
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		defer cancel()
+		begin := time.Now()
+		err := l.do(ctx, &call{request: request{script: releaseScript}})
+		if took := time.Since(begin); took != most || !errors.Is(err, errNotSent) {
+			t.Errorf("got %v after %v, want it after %v", err, took, most)
+		}
+		time.Sleep(glance) // for the beat that others may wait for
+	})
 }
 
 // Where an answer takes longer than a glance, callers that come and go keep their

@@ -120,10 +120,12 @@ func (l *lane) do(ctx context.Context, c *call) error {
 	l.waiting = append(l.waiting, c)
 	beat := l.nextBeat()
 	l.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.err
-	case <-beat:
+	if end, ok := ctx.Deadline(); !ok || time.Until(end) > glance { // the beat comes before
+		select {
+		case <-c.done:
+			return c.err
+		case <-beat:
+		}
 	}
 	select {
 	case <-c.done:
