@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -16,6 +18,8 @@ var (
 	errOutlived    = errors.New("the method outlived the call that held the lock for it")
 
 	errNested = because(ErrDeadlock, errors.New("this call chain holds the key already; say reentrant in the inner directive, or do not nest"))
+
+	errNestedElsewhere = because(ErrDeadlock, errors.New("this call chain holds the key already, by another Locker of the same Backend; use one Locker for the process"))
 )
 
 // hold is one outermost acquisition of one key by one owner.
@@ -138,6 +142,24 @@ func (f *frame) find(l *Locker, backend, key string) *frame {
 	return nil
 }
 
+// heldElsewhere reports whether the chain holds the lock on key of b by another Locker
+// than l, so that waiting for it would never end. Two Backends of one engine are not
+// known to be.
+func (f *frame) heldElsewhere(l *Locker, b Backend, key string) bool {
+	for ; f != nil; f = f.outer {
+		e := f.hold.entry
+		if f.hold.locker != l && e.id.key == key && !f.returned() && f.hold.lostCause() == nil && sameBackend(e.backend, b) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameBackend(a, b Backend) bool {
+	t := reflect.TypeOf(a)
+	return t == reflect.TypeOf(b) && t.Comparable() && a == b
+}
+
 // reenter enters the hold of f once more, for a nested call under ctx, which
 // owns outer. It sends nothing. While another re-entry of the same frame runs
 // (a sibling goroutine on the same context), it waits as for a mutex.
@@ -229,9 +251,24 @@ func (h *Hold) releaseOne(ctx context.Context, errp *error) {
 	switch {
 	case *errp == nil:
 		*errp = err
-	case !errors.Is(*errp, ErrLost):
+	case !saysLost(*errp, h.frame.hold.entry.id.key):
 		*errp = errors.Join(*errp, err)
 	}
+}
+
+// saysLost reports whether err says that the lock on key was lost. The loss of another
+// lock, which err may wrap as well, is no reason to leave out that of this one.
+func saysLost(err error, key string) bool {
+	if at, ok := err.(*Error); ok && at.Key == key && errors.Is(at.Err, ErrLost) {
+		return true
+	}
+	switch wraps := err.(type) {
+	case interface{ Unwrap() error }:
+		return saysLost(wraps.Unwrap(), key)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(wraps.Unwrap(), func(one error) bool { return saysLost(one, key) })
+	}
+	return false
 }
 
 func (h *Hold) leaveReentry() error {

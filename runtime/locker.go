@@ -116,6 +116,10 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	if err := l.admit(ctx, p, key, f); err != nil {
 		return ctx, nil, l.reject(p, key, called, err)
 	}
+	if f == nil && outer.heldElsewhere(l, l.backends[p.Backend], key) {
+		l.leave()
+		return ctx, nil, l.reject(p, key, called, errNestedElsewhere)
+	}
 	if f != nil {
 		held, err := f.reenter(ctx, outer, p, l.waitEnd(p))
 		if err != nil {
@@ -137,10 +141,14 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 // AcquireAll takes all the locks or none. It takes them one after the other in
 // an order that is the same for every call in every process (by backend, then
 // key), so that two calls can't wait for each other; a key that is named twice
-// is taken once. Otherwise it is as [Locker.Acquire]; each policy's Wait counts
-// from the call.
+// is taken once, and [ErrInvalid] says that its two policies ask for different
+// things. Otherwise it is as [Locker.Acquire]; each policy's Wait counts from the
+// call.
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
-	reqs = inOrder(reqs)
+	reqs, err := inOrder(reqs)
+	if err != nil {
+		return ctx, nil, l.reject(reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
+	}
 	switch len(reqs) {
 	case 0:
 		return ctx, nil, l.reject(defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
@@ -151,8 +159,9 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 }
 
 // inOrder returns reqs sorted into the global order, nil policies replaced and
-// repeated keys dropped.
-func inOrder(reqs []Request) []Request {
+// repeated keys dropped. If two policies of one key differ in more than the names of
+// their method and pattern, it returns the first of the two and an error.
+func inOrder(reqs []Request) ([]Request, error) {
 	reqs = slices.Clone(reqs)
 	for i := range reqs {
 		if reqs[i].Policy == nil {
@@ -165,9 +174,13 @@ func inOrder(reqs []Request) []Request {
 		}
 		return compare(a.Key, b.Key)
 	})
-	return slices.CompactFunc(reqs, func(a, b Request) bool {
-		return a.Key == b.Key && a.Policy.Backend == b.Policy.Backend
-	})
+	same := func(a, b Request) bool { return a.Key == b.Key && a.Policy.Backend == b.Policy.Backend }
+	for i := 1; i < len(reqs); i++ {
+		if a, b := reqs[i-1], reqs[i]; same(a, b) && a.Policy.terms() != b.Policy.terms() {
+			return reqs[i-1 : i], invalidf("two policies for one key differ: %+v and %+v; give both locks the same", a.Policy.terms(), b.Policy.terms())
+		}
+	}
+	return slices.CompactFunc(reqs, same), nil
 }
 
 func compare(a, b string) int {

@@ -54,6 +54,13 @@ func (p *Policy) ttl() time.Duration {
 	return p.TTL
 }
 
+// terms is p without the names that tell where it was asked for.
+func (p *Policy) terms() Policy {
+	terms := *p
+	terms.Method, terms.Pattern, terms.TTL = "", "", p.ttl()
+	return terms
+}
+
 // validate reports what can't be right about p, or what no engine of this
 // release can do.
 func (p *Policy) validate() error {

@@ -35,8 +35,11 @@ func (l *Locker) foresee(outer *frame, r Request) error {
 	if err := l.vet(r.Policy, r.Key); err != nil {
 		return err
 	}
-	if outer.find(l, r.Policy.Backend, r.Key) != nil && !r.Policy.Reentrant {
+	switch f := outer.find(l, r.Policy.Backend, r.Key); {
+	case f != nil && !r.Policy.Reentrant:
 		return errNested
+	case f == nil && outer.heldElsewhere(l, l.backends[r.Policy.Backend], r.Key):
+		return errNestedElsewhere
 	}
 	return nil
 }

@@ -135,6 +135,33 @@ func TestShortCallDoesNotOutliveItsContext(t *testing.T) {
 	})
 }
 
+// On a connection of its own, likewise.
+func TestShortCallOnALink(t *testing.T) {
+	t.Parallel()
+	silent := make(chan struct{})
+	addr := stub(t, func(args []string) string {
+		if args[0] != "info" && args[0] != "ping" {
+			<-silent
+		}
+		return answerOf(wholeServer)
+	})
+	client := redis.NewClient(singleOptions(&redis.Options{Addr: addr, ReadTimeout: soon}))
+	defer client.Close()
+	l := newLane(client, true)
+	defer l.close()
+	defer close(silent)
+	for range 2 { // the second one dials anew
+		const most = glance / 4
+		ctx, cancel := context.WithTimeout(t.Context(), most)
+		defer cancel()
+		begin := time.Now()
+		err := l.do(ctx, &call{request: request{script: releaseScript}})
+		if took := time.Since(begin); took > glance/2+meter.Since(begin) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v after %v, want it after %v", err, took, most)
+		}
+	}
+}
+
 // Where an answer takes longer than a glance, callers that come and go keep their
 // connections, and each has its answer.
 func TestCallersFarAway(t *testing.T) {

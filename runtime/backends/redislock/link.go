@@ -88,6 +88,10 @@ func (s *link) begin(ctx context.Context, within time.Duration) error {
 		s.arm(now)
 	}
 	s.used = now
+	if end, ok := ctx.Deadline(); ok && end.Sub(now) < glance { // the first glance would last longer
+		_ = s.conn.SetReadDeadline(end)
+		s.armed = time.Time{}
+	}
 	return nil
 }
 

@@ -1,0 +1,86 @@
+package lock_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// A second Locker on the same Backend, under a context that owns the key, would wait for
+// its own caller.
+func TestAnotherLockerUnderTheOwner(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := memlock.New()
+		one, two := newLocker(t, b, nil), newLocker(t, b, nil)
+		ctx, held := acquire(t, t.Context(), one, nil, "k")
+		_, _, err := two.Acquire(ctx, reentrant, "k")
+		requireOnly(t, lock.ErrDeadlock, err)
+		_, _, err = two.AcquireAll(ctx, requests("a", "k")...)
+		requireOnly(t, lock.ErrDeadlock, err)
+
+		inner, other := acquire(t, ctx, two, nil, "another key")
+		require.True(t, lock.Owns(inner, "another key"))
+		require.NoError(t, release(other))
+		require.NoError(t, release(held))
+		_, held = acquire(t, t.Context(), two, nil, "k")
+		require.NoError(t, release(held))
+	})
+}
+
+// One key under two policies that ask for different things is refused, and named.
+func TestTwoPoliciesForOneKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		short, long := &lock.Policy{TTL: lock.DefaultTTL / 2, Pattern: "<a>"}, &lock.Policy{Pattern: "<b>"}
+		_, _, err := l.AcquireAll(t.Context(), lock.Request{Policy: short, Key: "k"}, lock.Request{Policy: long, Key: "k"})
+		requireOnly(t, lock.ErrInvalid, err)
+		require.ErrorContains(t, err, "two policies for one key differ")
+		require.Zero(t, b.acquires.Load())
+
+		// The names of two directives may differ, and so may the ways to say the default.
+		same := &lock.Policy{TTL: lock.DefaultTTL, Pattern: "<c>", Method: "M"}
+		_, held, err := l.AcquireAll(t.Context(), lock.Request{Policy: same, Key: "k"}, lock.Request{Policy: long, Key: "k"}, lock.Request{Key: "k"})
+		require.NoError(t, err)
+		require.EqualValues(t, 1, b.acquires.Load())
+		require.NoError(t, release(held))
+	})
+}
+
+// The loss of another lock, which the method's error may wrap, does not hide that of
+// this one; this one's own is said once.
+func TestLossBesideThatOfAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		for _, c := range []struct {
+			key  string
+			said int
+		}{{"another", 2}, {"k", 1}} {
+			p := &lock.Policy{TTL: lock.MinTTL * 100, NoRenew: true}
+			ctx, held := acquire(t, t.Context(), l, p, "k")
+			<-ctx.Done() // the lease is over
+			err := error(&lock.Error{Op: "hold", Key: c.key, Err: lock.ErrLost})
+			held.Release(&err)
+			require.Equal(t, c.said, countLosses(err), "%v", err)
+			require.ErrorIs(t, err, lock.ErrLost)
+		}
+	})
+}
+
+// countLosses counts the errors of locks in err.
+func countLosses(err error) (n int) {
+	if at := (*lock.Error)(nil); errors.As(err, &at) && err == error(at) {
+		return 1
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range joined.Unwrap() {
+			n += countLosses(one)
+		}
+	}
+	return n
+}
