@@ -16,6 +16,9 @@ BENCHFLAGS  ?=
 SOAKTIME    ?= 10m
 STORMTIME   ?= 1m
 SOAKFLAGS   ?=
+SEEDS       ?=
+SEED        ?=
+SIMFLAGS    ?=
 
 # The race detector looks at our code and what it calls. SQLite, which is 30 times slower
 # under it, is one C program translated to Go.
@@ -42,7 +45,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz interop bench soak soak/mutants storm storm/root storm/nested servers FORCE
+.PHONY: generate check fuzz interop bench sim sim/mutants soak soak/mutants storm storm/root storm/nested servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -111,6 +114,13 @@ bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only s
 	scripts/install-servers $(or $(DEMOSERVER),redis)
 	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
 		$(if $(BACKEND),-engine $(BACKEND)) $(BENCHFLAGS)
+
+sim: ## simulate locks under faults in virtual time (SEEDS=4000; SEED=7 for one; SIMFLAGS='-engine redis')
+	@GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim \
+		$(if $(SEED),-seed '$(SEED)') $(if $(SEEDS),-seeds '$(SEEDS)') $(SIMFLAGS)
+
+sim/mutants: # SIMFLAGS='-only untold,tombstone'
+	GOWORK=off go run -C internal/sim ./mutants $(SIMFLAGS)
 
 soak: ## torment locks at random and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
 	scripts/install-servers redis

@@ -39,6 +39,7 @@ type Config struct {
 	TTL         time.Duration
 	HandOff     time.Duration // lock.Options.HandOff
 	ReadTimeout time.Duration // redis.Options.ReadTimeout
+	Grain       time.Duration // waits and sections take whole ones, so that they end together in virtual time; 0 is any time
 	Calm        bool          // no faults will come: the watchdog has no excuse, and is tried more
 }
 

@@ -68,10 +68,14 @@ func (w *worker) do(ctx context.Context, p *lock.Policy, section func(*guard), k
 	return nil
 }
 
-// wait queues for a bounded time.
+// wait queues for a bounded time. In whole grains the wait often ends at the instant at
+// which the lock is handed on.
 func (w *worker) wait() {
 	p := w.policy()
 	p.Wait = w.between(20*time.Millisecond, 1200*time.Millisecond)
+	if w.cfg.Grain > 0 && w.rng.IntN(2) == 0 {
+		p.Wait = w.between(time.Millisecond, 25*time.Millisecond)
+	}
 	d := w.brief()
 	_ = w.do(context.Background(), p, func(g *guard) { g.section(d) }, w.key())
 }

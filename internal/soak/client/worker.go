@@ -57,8 +57,13 @@ func (w *worker) policy() *lock.Policy {
 	return p
 }
 
+// between draws a time, in whole grains.
 func (w *worker) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(w.rng.Int64N(int64(most-least)+1))
+	d := least + time.Duration(w.rng.Int64N(int64(most-least)+1))
+	if g := w.cfg.Grain; g > 0 {
+		d = (d + g - 1).Truncate(g)
+	}
+	return d
 }
 
 // guard is what a worker holds: one lock, or several taken together.

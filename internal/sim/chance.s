@@ -1,0 +1,1 @@
+// This file lets chance.go declare functions without a body.

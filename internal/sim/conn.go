@@ -1,0 +1,215 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/sim/vnet"
+)
+
+// conn is the server's side of one connection. It gives miniredis one request at a
+// time, so that a fault can strike one request, and knows which answer belongs to it.
+type conn struct {
+	*vnet.End
+	redis  *Redis
+	flow   *vnet.Flow
+	number int
+	in     *bufio.Reader
+	idle   chan struct{} // has a value when the last request was answered
+	gone   chan struct{} // closed by the server
+	begun  bool
+
+	mu         sync.Mutex // guards the rest
+	rest       []byte     // of a request that miniredis has begun to read
+	again      []byte     // a request that is to be executed once more
+	drop       int        // so many answers are not sent
+	subscribed bool
+}
+
+// action is what becomes of a request that a rule matches.
+type action int
+
+const (
+	loseReply   action = iota // the request is executed, and the connection falls silent
+	cutBehind                 // it is executed, and the connection is cut
+	cutBefore                 // it is not executed: the connection is cut
+	arriveLate                // it is executed much later, and all behind it on the connection
+	arriveTwice               // it is executed twice
+)
+
+// rule is a fault that strikes requests.
+type rule struct {
+	number int // of the process
+	match  func(request []byte) bool
+	left   int // how many requests it strikes yet
+	action action
+	delay  time.Duration
+}
+
+// Strike adds a rule, and returns what ends it.
+func (r *Redis) strike(one *rule) (end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rules = append(r.rules, one)
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		one.left = 0
+	}
+}
+
+// struck returns the rule that strikes request on the path, if one does.
+func (r *Redis) struck(f *vnet.Flow, request []byte) *rule {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.rules {
+		if one.left > 0 && f.On(one.number) && one.match(request) {
+			one.left--
+			return one
+		}
+	}
+	return nil
+}
+
+// Read implements [net.Conn] for miniredis: it returns one request, when the one
+// before it was answered.
+func (c *conn) Read(p []byte) (int, error) {
+	for {
+		c.mu.Lock()
+		if len(c.rest) > 0 {
+			n := copy(p, c.rest)
+			c.rest = c.rest[n:]
+			c.mu.Unlock()
+			return n, nil
+		}
+		c.mu.Unlock()
+		if err := c.next(); err != nil {
+			c.forget()
+			return 0, err
+		}
+	}
+}
+
+// next reads a request and has the faults of the moment strike it.
+func (c *conn) next() error {
+	if c.begun {
+		select {
+		case <-c.idle:
+		case <-c.Failed(): // then nothing is written any more
+		case <-c.gone:
+		}
+	}
+	c.begun = true
+	c.mu.Lock()
+	if len(c.again) > 0 {
+		c.rest, c.again = c.again, nil
+		c.mu.Unlock()
+		return nil
+	}
+	c.mu.Unlock()
+	request, err := readRequest(c.in)
+	if err != nil {
+		return err
+	}
+	one := c.redis.struck(c.flow, request)
+	if one != nil && one.action == arriveLate {
+		time.Sleep(one.delay)
+	}
+	c.redis.await()
+	c.redis.tick()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rest = request
+	c.subscribed = c.subscribed || bytes.Contains(request, []byte("\r\nsubscribe\r\n"))
+	if one == nil {
+		return nil
+	}
+	switch one.action {
+	case loseReply:
+		c.flow.Mute()
+	case cutBehind:
+		c.flow.Mute()
+		time.AfterFunc(one.delay, c.flow.Reset)
+	case cutBefore:
+		c.rest = nil
+		c.flow.Reset()
+		return io.EOF
+	case arriveTwice:
+		c.again = bytes.Clone(request)
+		c.drop = 1
+	}
+	return nil
+}
+
+// Write implements [net.Conn] for miniredis.
+func (c *conn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	dropped := c.drop > 0 && len(c.again) == 0
+	if dropped {
+		c.drop--
+	}
+	c.mu.Unlock()
+	select {
+	case c.idle <- struct{}{}:
+	default:
+	}
+	if dropped {
+		return len(p), nil
+	}
+	return c.End.Write(p)
+}
+
+// Close implements [net.Conn].
+func (c *conn) Close() error {
+	err := c.End.Close()
+	if err == nil {
+		close(c.gone)
+	}
+	return err
+}
+
+// forget takes c off the server's connections.
+func (c *conn) forget() {
+	c.redis.mu.Lock()
+	defer c.redis.mu.Unlock()
+	delete(c.redis.conns, c)
+}
+
+func (c *conn) isSubscribed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.subscribed
+}
+
+// readRequest returns the bytes of the next request, an array of bulk strings.
+func readRequest(in *bufio.Reader) ([]byte, error) {
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return nil, err
+	}
+	request := line
+	n, err := strconv.Atoi(strings.TrimSpace(string(line[1:])))
+	if err != nil {
+		return nil, err
+	}
+	for range n {
+		if line, err = in.ReadBytes('\n'); err != nil {
+			return nil, err
+		}
+		size, err := strconv.Atoi(strings.TrimSpace(string(line[1:])))
+		if err != nil {
+			return nil, err
+		}
+		value := make([]byte, size+2)
+		if _, err := io.ReadFull(in, value); err != nil {
+			return nil, err
+		}
+		request = append(append(request, line...), value...)
+	}
+	return request, nil
+}

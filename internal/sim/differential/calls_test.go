@@ -1,0 +1,165 @@
+package differential
+
+import (
+	"strconv"
+	"strings"
+)
+
+// acquire draws an attempt: a new one, or the same once more.
+func (d *drawer) acquire() step { return d.step(d.acquiring()) }
+
+func (d *drawer) acquiring() call {
+	a := d.newcomer()
+	if d.chance(35) {
+		a = d.anyone()
+	}
+	k := namesOf(a.lock)
+	c := call{script: "acquire", keys: []string{k.lock, k.queue, k.token}, of: a}
+	c.args = []string{a.id, strconv.Itoa(a.ttl)}
+	whole := append(c.args[:2:2], strconv.Itoa(a.tokens), strconv.Itoa(a.kept()))
+	switch {
+	case a.offered:
+		d.offers++
+		c.args = append(whole, "", grantChannel(a.process)+" "+strconv.Itoa(d.offers))
+	case !a.queue:
+		c.args = append(whole, "try")
+	case a.tokens > 1:
+		c.args = whole
+	}
+	if d.chance(10) { // the lane's first call finds out whether it can set an expiry
+		switch len(c.args) {
+		case 2:
+			c.args = append(c.args, "1", "11000", "probe")
+		case 4:
+			c.args = append(c.args, "probe")
+		case 5:
+			c.args[4] = "try probe"
+		default:
+			c.args[4] = "probe"
+		}
+	}
+	return c
+}
+
+// release draws a release, or an undoing.
+func (d *drawer) release() step { return d.step(d.releasing()) }
+
+func (d *drawer) releasing() call {
+	a := d.holder()
+	args := [7]string{a.id, namesOf(a.lock).channel}
+	switch {
+	case d.chance(35): // undone
+		args[2] = "-" + strconv.Itoa(a.tokens)
+		if a.queue && d.chance(90) {
+			args[3] = processNumber(a.id)
+		}
+		if a.offered {
+			args[6] = processNumber(a.id)
+		}
+	case a.tokens > 1:
+		args[2] = strconv.FormatInt(a.first+int64(d.IntN(a.tokens)), 10)
+		if d.chance(10) {
+			args[2] = pick(d, "1", "9", "8500000000000000")
+		}
+	}
+	if d.chance(20) {
+		args[4] = strconv.Itoa(a.ttl + 60000)
+	}
+	if d.chance(30) {
+		args[5] = "1"
+	}
+	k := namesOf(a.lock)
+	c := call{script: "release", keys: []string{k.lock, k.queue}}
+	for i, arg := range args {
+		if arg != "" {
+			c.args = args[:i+1]
+		}
+	}
+	if args[2] != "" || args[3] != "" || args[4] != "" {
+		c.keys = append(c.keys, k.token)
+	}
+	return c
+}
+
+// renew draws a renewal of a few leases, or of as many as one command renews.
+func (d *drawer) renew() step {
+	c := call{script: "renew"}
+	leases := 1 + d.IntN(3)
+	if d.chance(2) {
+		leases = 100
+	}
+	for range leases {
+		a := d.holder()
+		k := namesOf(a.lock)
+		c.keys = append(c.keys, k.lock, k.token)
+		c.args = append(c.args, a.id, strconv.Itoa(pick(d, a.ttl, 50, 500, 30000)))
+	}
+	return d.step(c)
+}
+
+// one draws one of the scripts that know the lock's key alone, or the queue's.
+func (d *drawer) one() step {
+	a := d.holder()
+	k := namesOf(a.lock)
+	return d.step(pick(d,
+		call{script: "releaseone", keys: []string{k.lock}, args: []string{a.id, k.channel}},
+		call{script: "buryone", keys: []string{k.queue}, args: []string{a.id, strconv.Itoa(a.ttl + 60000)}},
+		call{script: "renewone", keys: []string{k.lock}, args: []string{a.id, strconv.Itoa(a.ttl)}},
+	))
+}
+
+// together draws a command about several locks.
+func (d *drawer) together() step {
+	c := call{script: "together"}
+	var shape strings.Builder
+	var asked []*acquisition
+	calls := 1 + d.IntN(5)
+	if d.chance(1) {
+		calls = 100
+	}
+	for range calls {
+		what, one := byte('a'), call{}
+		if d.chance(50) {
+			one = d.acquiring()
+		} else {
+			what, one = 'r', d.releasing()
+		}
+		d.garble(&one)
+		shape.Write([]byte{what, byte('0' + len(one.keys)), byte('0' + len(one.args))})
+		c.keys, c.args = append(c.keys, one.keys...), append(c.args, one.args...)
+		asked = append(asked, one.of)
+	}
+	c.args = append([]string{shape.String()}, c.args...)
+	s := d.step(c)
+	d.asked = asked
+	return s
+}
+
+// hear draws that an ear listens as a client of ours does.
+func (d *drawer) hear() step {
+	on := d.drawn % ears
+	channel := grantChannel(on)
+	if d.drawn <= ears {
+		channel = namesOf(lockNames[0]).channel
+	}
+	return step{does: "listen", on: on + 1, args: []string{"SUBSCRIBE", channel}}
+}
+
+// listen draws that an ear begins or ends to listen on a channel, or asks something.
+func (d *drawer) listen() step {
+	on := d.IntN(ears)
+	channel := grantChannel(on)
+	if d.chance(60) {
+		channel = namesOf(pick(d, lockNames...)).channel
+	}
+	args := []string{"SUBSCRIBE", channel}
+	switch d.IntN(10) {
+	case 0, 1, 2:
+		args[0] = "UNSUBSCRIBE"
+	case 3:
+		args = []string{"PING"}
+	case 4:
+		args = []string{"GET", clockSeconds}
+	}
+	return step{does: "listen", tick: d.tick(), on: on + 1, args: args}
+}

@@ -1,0 +1,100 @@
+package differential
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+)
+
+// compare says in what replies and messages differ. took is how long a number of ms
+// at the real server may have run down.
+func compare(real, mini heard, left byte, took time.Duration) (differences []string) {
+	if !alike(real.reply, mini.reply, left, took) {
+		differences = append(differences, fmt.Sprintf("Redis replies     %v\nminiredis replies %v", real.reply, mini.reply))
+	}
+	for i := range real.messages {
+		if !slices.Equal(real.messages[i], mini.messages[i]) {
+			differences = append(differences, fmt.Sprintf("connection %d hears\n  of Redis:     %v\n  of miniredis: %v",
+				i+1, real.messages[i], mini.messages[i]))
+		}
+	}
+	return differences
+}
+
+// alike reports whether two replies are the same to redislock: see verdict.
+func alike(real, mini value, left byte, took time.Duration) bool {
+	if real.kind != mini.kind || len(real.list) != len(mini.list) {
+		return false
+	}
+	for i := range real.list {
+		if !alike(real.list[i], mini.list[i], left, took) {
+			return false
+		}
+	}
+	r, isNumber := real.number()
+	m, _ := mini.number()
+	switch {
+	case real.kind == '-':
+		return verdict(real.text) == verdict(mini.text)
+	case isNumber && left == '-' && r < 0:
+		return near(-r, -m, took)
+	case isNumber && left == '+' && r > 0:
+		return near(r, m, took)
+	}
+	return real.text == mini.text
+}
+
+// verdict is what redislock reads out of an error: its first word if that says where
+// to send the call, or that the script is unknown; or one of some words anywhere in it.
+func verdict(text string) string {
+	for _, word := range []string{"NOSCRIPT", "MOVED ", "ASK "} {
+		if strings.HasPrefix(text, word) {
+			return word
+		}
+	}
+	for _, word := range []string{
+		"WRONGTYPE", "TRYAGAIN ", "CLUSTERDOWN ", "READONLY ", "MASTERDOWN ", "LOADING ", "same slot", "OOM ", "NOPERM ",
+	} {
+		if strings.Contains(text, word) {
+			return word
+		}
+	}
+	return "another error"
+}
+
+// compareStates says in what the keys of a real server and of miniredis differ. At
+// the real one up to within passed since both had the same ttls.
+func compareStates(real, mini state, within time.Duration) (found []string) {
+	names := slices.Collect(maps.Keys(real))
+	for name := range mini {
+		if _, both := real[name]; !both {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		r, atReal := real[name]
+		m, atMini := mini[name]
+		switch {
+		case !atReal:
+			found = append(found, fmt.Sprintf("%q is not at Redis, and at miniredis: %v", name, m))
+		case !atMini:
+			found = append(found, fmt.Sprintf("%q is not at miniredis, and at Redis: %v", name, r))
+		case r.kind != m.kind || !slices.Equal(r.items, m.items) || !near(r.ttl, m.ttl, within):
+			found = append(found, fmt.Sprintf("%q\n  at Redis:     %v\n  at miniredis: %v", name, r, m))
+		}
+	}
+	return found
+}
+
+// near reports whether a number of ms at a real server may be the same as at
+// miniredis, where no time passes by itself. Each may be rounded.
+func near(real, mini int64, within time.Duration) bool {
+	if real <= 0 || mini <= 0 {
+		return real == mini
+	}
+	return real <= mini && real >= mini-within.Milliseconds()-1
+}

@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/locktest"
+
+	"github.com/lockgen/lockgen/internal/soak/client"
+	"github.com/lockgen/lockgen/internal/soak/history"
+
+	"github.com/lockgen/lockgen/internal/sim/model"
+	"github.com/lockgen/lockgen/internal/sim/vnet"
+)
+
+// engine is what processes lock at, and what an operator can do to it.
+type engine interface {
+	// Connect returns a backend for one process. timeout is how long it waits for an
+	// answer.
+	Connect(path *vnet.Path, timeout time.Duration) client.Backend
+	Pause()
+	Resume()
+	Stop()
+	Start(empty bool)
+	Jump(d time.Duration) // sets the clock
+	Free(key string)      // deletes a lock
+	// Snapshot returns what the engine has, as Redis would show it.
+	Snapshot() []history.KeyState
+	// Remains says what is left that should not be, once all processes have gone.
+	Remains(locks []string) string
+	Close()
+}
+
+// engines are drawn by their weight.
+var engines = []struct {
+	name   string
+	weight int
+	start  func() engine
+}{
+	{"redis", 15, func() engine { return NewRedis() }},
+	{"memory", 1, func() engine { return memory{Backend: memlock.New()} }},
+	{"locktest", 1, func() engine { return kit{Engine: locktest.New(nil)} }},
+	{"etcd", 1, modelOf(model.Etcd)},
+	{"zookeeper", 1, modelOf(model.ZooKeeper)},
+	{"consul", 1, modelOf(model.Consul)},
+	{"row", 1, modelOf(model.Row)},
+}
+
+// modelOf starts a model of an engine.
+func modelOf(kind model.Kind) func() engine {
+	return func() engine { return modelled{model.NewServer(kind)} }
+}
+
+type modelled struct{ *model.Server }
+
+// Connect returns the client of one process.
+func (m modelled) Connect(path *vnet.Path, timeout time.Duration) client.Backend {
+	return m.Server.Connect(path, timeout)
+}
+
+// Remains says what is left, whatever the locks are called.
+func (m modelled) Remains([]string) string { return m.Server.Remains() }
+
+// hasSessions reports whether the locks of a process live on one thing at the engine.
+func hasSessions(engine string) bool {
+	return engine == string(model.Etcd) || engine == string(model.ZooKeeper) || engine == string(model.Consul)
+}
+
+// newEngine starts the engine of the plan.
+func (e *episode) newEngine() engine {
+	for _, one := range engines {
+		if one.name == e.plan.Engine {
+			return one.start()
+		}
+	}
+	panic("no engine " + e.plan.Engine)
+}
+
+// serverless is what does not happen to a map.
+type serverless struct{}
+
+func (serverless) Pause()                       {}
+func (serverless) Resume()                      {}
+func (serverless) Stop()                        {}
+func (serverless) Start(bool)                   {}
+func (serverless) Jump(time.Duration)           {}
+func (serverless) Free(string)                  {}
+func (serverless) Snapshot() []history.KeyState { return nil }
+func (serverless) Remains([]string) string      { return "" }
+func (serverless) Close()                       {}
+
+// memory is memlock: its Lockers share one process, and what can happen to them is
+// that they stall or are closed.
+type memory struct {
+	serverless
+	*memlock.Backend
+}
+
+func (m memory) Close() {}
+
+// Connect returns the one Backend.
+func (m memory) Connect(*vnet.Path, time.Duration) client.Backend { return m.Backend }
+
+// kit is the engine that users test with. Its switches are the faults.
+type kit struct {
+	serverless
+	*locktest.Engine
+}
+
+// Connect returns the one Engine.
+func (k kit) Connect(*vnet.Path, time.Duration) client.Backend { return kitBackend{k.Engine} }
+
+func (k kit) Pause()     { k.Delay(400 * time.Millisecond) }
+func (k kit) Resume()    { k.Heal() }
+func (k kit) Stop()      { k.Fail(nil) }
+func (k kit) Start(bool) { k.Heal() }
+func (k kit) Close()     {}
+
+func (k kit) Free(key string) {
+	if k.Held(key) {
+		k.Lose(key)
+	}
+}
+
+// kitBackend renews leases one by one, which the Locker would do otherwise.
+type kitBackend struct{ *locktest.Engine }
+
+// RenewAll implements [lock.BatchRenewer].
+func (kitBackend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = l.Renew(ctx, ttls[i])
+	}
+	return errs
+}

@@ -1,0 +1,37 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/lockgen/lockgen/internal/sim/differential"
+)
+
+// before is called by miniredis for each command, also for those in scripts. It refuses
+// what a fault forbids, in the words of a real server, and reports whether it has
+// answered.
+func (r *Redis) before(peer *server.Peer, cmd string, _ ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	nested := differential.IsNested(peer)
+	if !nested {
+		r.wrote = false
+		r.commands++
+	}
+	switch {
+	case !nested && r.refusal != "":
+		peer.WriteError(r.refusal)
+	case r.denied[cmd] && nested:
+		peer.WriteError(differential.NoPermissionInScript)
+	case r.denied[cmd]:
+		peer.WriteError(fmt.Sprintf(differential.NoPermission, strings.ToLower(cmd)))
+	case r.outOf && differential.NeedsMemory(cmd) && !(nested && r.wrote): // a script that has written may go on
+		peer.WriteError(differential.OOM)
+	default:
+		r.wrote = r.wrote || nested && differential.Writes(cmd)
+		return false
+	}
+	return true
+}

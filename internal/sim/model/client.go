@@ -1,0 +1,256 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+
+	"github.com/lockgen/lockgen/internal/sim/vnet"
+)
+
+const (
+	tries     = 3                      // attempts of one Acquire
+	farewell  = 100 * time.Millisecond // for the request that ends the sessions
+	undoAgain = 20 * time.Millisecond  // between two tries to free a lock that has run out
+)
+
+// Client is the backend of one process. Besides [lock.Backend] it is a
+// [lock.BatchRenewer] and a [lock.Notifier]; its leases are [lock.LossNotifier] unless
+// they are of Row.
+type Client struct {
+	server  *Server
+	number  uint64 // among those of the server
+	path    *vnet.Path
+	timeout time.Duration // of a request
+	ctx     context.Context
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup // all goroutines
+
+	mu            sync.Mutex // held only for moments, guards the rest
+	closed        bool
+	slots         []*link // nil where there is none
+	turn          int
+	links         uint64 // how many there were
+	sessions      uint64 // how many there were
+	tickets       []*ticket
+	subscriptions []*subscription
+}
+
+func newClient(s *Server, p *vnet.Path, timeout time.Duration, number uint64) *Client {
+	c := &Client{server: s, number: number, path: p, timeout: timeout, slots: make([]*link, s.kind.slots())}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// spawn has do run on a goroutine that Close waits for, unless c is closed.
+func (c *Client) spawn(do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.tasks.Go(do)
+	}
+}
+
+// Acquire implements [lock.Backend]. It sends an attempt again, on another connection,
+// if one has no answer, and on another session if one has expired.
+func (c *Client) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+	silent := false // whether an attempt has no answer
+	for try := 1; ; try++ {
+		l, err := c.attempt(ctx, a)
+		switch {
+		case err == nil:
+			return l, nil
+		case errors.Is(err, errSilent):
+			a.Unanswered, silent = true, true
+		case !errors.Is(err, errGone) && !errors.Is(err, errUnsent):
+			return nil, err // the server's word
+		}
+		if ctx.Err() != nil || try == tries {
+			return nil, indeterminate(err, silent)
+		}
+	}
+}
+
+func indeterminate(err error, is bool) error {
+	if is {
+		return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+	}
+	return err
+}
+
+// attempt makes one attempt. errSilent says that it may have had its effect.
+func (c *Client) attempt(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+	t, err := c.ticket(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	session, wish := uint64(0), *a // a changes while a request may be under way
+	if t != nil {
+		session = t.id
+	}
+	request := func(do func(*link, uint64, lock.Acquisition) (taken, error)) (taken, error) {
+		return ask(ctx, c, c.anySlot(), c.timeout, func(l *link) (taken, error) { return do(l, session, wish) })
+	}
+	a.Pending = a.Pending || a.Queue && c.server.kind.queues()
+	sent, last := lock.Now(), c.server.take
+	if c.server.kind == ZooKeeper {
+		if _, err := request(c.server.join); err != nil {
+			return nil, err
+		}
+		sent, last = lock.Now(), c.server.look
+	}
+	got, err := request(last)
+	if err != nil {
+		return nil, err
+	}
+	l := c.newLease(a, t, got, sent)
+	if t == nil {
+		return l, nil
+	}
+	return &sessionLease{l}, nil
+}
+
+// Undo implements [lock.Backend].
+func (c *Client) Undo(ctx context.Context, a *lock.Acquisition) error {
+	sessions, key, id := c.alive(), a.Key, a.ID
+	_, err := ask(ctx, c, c.anySlot(), c.timeout, func(*link) (struct{}, error) {
+		c.server.undo(key, id, sessions)
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// alive returns the ids of the sessions that may live.
+func (c *Client) alive() (ids []uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.tickets {
+		ids = append(ids, t.id)
+	}
+	return ids
+}
+
+// RenewAll implements [lock.BatchRenewer], by one request.
+func (c *Client) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+	errs := make([]error, len(leases))
+	var grants []grant
+	var asked []int // grants[i] is of leases[asked[i]]
+	for i, one := range leases {
+		if g, held := plain(one).grant(); held {
+			grants, asked = append(grants, g), append(asked, i)
+		} else {
+			errs[i] = lock.ErrLost
+		}
+	}
+	if len(grants) == 0 {
+		return errs
+	}
+	sent := lock.Now()
+	answers, err := ask(ctx, c, c.anySlot(), c.timeout, func(l *link) ([]error, error) {
+		answers := make([]error, len(grants))
+		for i, g := range grants {
+			answers[i] = c.server.renew(l, g, ttls[asked[i]])
+		}
+		return answers, nil
+	})
+	for n, i := range asked {
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		errs[i] = plain(leases[i]).renewed(sent, ttls[i], answers[n])
+	}
+	return errs
+}
+
+// Close implements [lock.Backend]. It gives the sessions back, for which it waits
+// 100 ms at most.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true // it opens nothing any more
+	c.mu.Unlock()
+	sessions := c.alive()
+	ctx, cancel := context.WithTimeout(c.ctx, farewell)
+	defer cancel()
+	for slot := 0; slot < len(c.slots) && len(sessions) > 0; slot++ {
+		_, err := ask(ctx, c, slot, farewell, func(*link) (struct{}, error) {
+			c.server.leave(sessions)
+			return struct{}{}, nil
+		})
+		if err == nil { // else they expire
+			break
+		}
+	}
+	c.cancel()
+	c.tasks.Wait()
+	return nil
+}
+
+// subscription is one waiter's interest in a key.
+type subscription struct {
+	client *Client
+	key    string
+	c      chan struct{}
+}
+
+// Subscribe implements [lock.Notifier].
+func (c *Client) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+	s := &subscription{client: c, key: a.Key, c: make(chan struct{}, 1)}
+	c.mu.Lock()
+	c.subscriptions = append(c.subscriptions, s) // first, so that each new connection has it
+	c.mu.Unlock()
+	_, err := ask(ctx, c, 0, c.timeout, func(l *link) (struct{}, error) {
+		l.watches[s.key] = true
+		return struct{}{}, nil
+	})
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// C implements [lock.Subscription].
+func (s *subscription) C() <-chan struct{} { return s.c }
+
+// Close implements [lock.Subscription]. It does not wait for the server.
+func (s *subscription) Close() {
+	c := s.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subscriptions = slices.DeleteFunc(c.subscriptions, func(one *subscription) bool { return one == s })
+	l := c.slots[0]
+	if l.isUp() && !slices.ContainsFunc(c.subscriptions, func(one *subscription) bool { return one.key == s.key }) {
+		l.request(func() { delete(l.watches, s.key) })
+	}
+}
+
+// notice pokes those who wait for key.
+func (c *Client) notice(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.subscriptions {
+		if s.key != key {
+			continue
+		}
+		select {
+		case s.c <- struct{}{}:
+		default: // it has one already
+		}
+	}
+}
+
+// remains names the subscriptions that nobody has closed.
+func (c *Client) remains() (left []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.subscriptions {
+		left = append(left, "a subscription to "+s.key+" was never closed")
+	}
+	return left
+}

@@ -1,0 +1,174 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// lease implements [lock.Lease].
+type lease struct {
+	client     *Client
+	of         grant
+	n          uint64  // fencing tokens
+	unanswered bool    // an attempt of its acquisition may yet arrive
+	ticket     *ticket // nil in Row
+
+	// Under the client's mutex.
+	until lock.Instant // by its own ttl
+	over  bool         // it never comes back
+	look  func()
+	timer *time.Timer // nil in Row
+}
+
+// sessionLease is a lease that lives on a session.
+type sessionLease struct{ *lease }
+
+// plain returns l without what only some engines have.
+func plain(l lock.Lease) *lease {
+	if s, ok := l.(*sessionLease); ok {
+		return s.lease
+	}
+	return l.(*lease)
+}
+
+// newLease returns what the server has granted to a, on a request that was sent then.
+func (c *Client) newLease(a *lock.Acquisition, t *ticket, got taken, sent lock.Instant) *lease {
+	l := &lease{client: c, of: grant{key: a.Key, id: a.ID, first: got.first}, n: got.n, unanswered: a.Unanswered, ticket: t, until: sent.Add(a.TTL)}
+	if t == nil {
+		return l
+	}
+	l.of.session = t.id
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.tickets, t) { // it has ended since
+		l.lost()
+		return l
+	}
+	t.leases = append(t.leases, l)
+	l.timer = time.AfterFunc(l.until.Left(), l.runOut)
+	return l
+}
+
+// Deadline implements [lock.Lease].
+func (l *lease) Deadline() lock.Instant {
+	l.client.mu.Lock()
+	defer l.client.mu.Unlock()
+	if l.ticket != nil && l.ticket.proved.Left() < l.until.Left() {
+		return l.ticket.proved
+	}
+	return l.until
+}
+
+// Tokens implements [lock.Lease].
+func (l *lease) Tokens() (first, n uint64) { return l.of.first, l.n }
+
+// grant returns how the server knows l, and whether it may yet have it.
+func (l *lease) grant() (of grant, held bool) {
+	l.client.mu.Lock()
+	defer l.client.mu.Unlock()
+	return l.of, !l.over
+}
+
+// Renew implements [lock.Lease].
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.client.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+}
+
+// renewed takes the server's answer to a renewal that was sent then.
+func (l *lease) renewed(sent lock.Instant, ttl time.Duration, answer error) error {
+	c := l.client
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if answer != nil || l.over {
+		l.lost()
+		l.leave()
+		return lock.ErrLost
+	}
+	if until := sent.Add(ttl); until.Left() > l.until.Left() {
+		l.until = until
+	}
+	if l.ticket != nil {
+		l.ticket.extend(sent)
+	}
+	return nil
+}
+
+// Release implements [lock.Lease].
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	c := l.client
+	_, err := ask(ctx, c, c.anySlot(), c.timeout, func(*link) (struct{}, error) {
+		return struct{}{}, c.server.free(l.of, last, l.unanswered)
+	})
+	if err == nil || errors.Is(err, lock.ErrLost) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l.leave()
+	}
+	return err
+}
+
+// leave takes l off its session's leases. The client's mutex is held.
+func (l *lease) leave() {
+	l.over = true
+	if l.ticket == nil || l.timer == nil {
+		return
+	}
+	l.timer.Stop()
+	l.ticket.leases = slices.DeleteFunc(l.ticket.leases, func(one *lease) bool { return one == l })
+}
+
+// lost ends l now, if it has not ended. The client's mutex is held.
+func (l *lease) lost() {
+	l.over = true
+	if l.until.Left() > 0 {
+		l.until = lock.Now()
+	}
+}
+
+// NotifyLoss implements [lock.LossNotifier].
+func (l *sessionLease) NotifyLoss(look func()) {
+	l.client.mu.Lock()
+	defer l.client.mu.Unlock()
+	l.look = look
+}
+
+// tell has the Locker look at l.
+func (l *lease) tell() {
+	l.client.mu.Lock()
+	look := l.look
+	l.client.mu.Unlock()
+	if look != nil {
+		look()
+	}
+}
+
+// runOut frees a lock whose lease was not renewed: its session lives on, for others.
+func (l *lease) runOut() {
+	c := l.client
+	c.mu.Lock()
+	if l.over {
+		c.mu.Unlock()
+		return
+	}
+	if left := l.until.Left(); left > 0 {
+		l.timer.Reset(left)
+		c.mu.Unlock()
+		return
+	}
+	l.lost()
+	c.mu.Unlock()
+	c.spawn(func() {
+		l.tell()
+		for {
+			err := l.Release(c.ctx, 0)
+			if err == nil || errors.Is(err, lock.ErrLost) || c.ctx.Err() != nil {
+				return
+			}
+			time.Sleep(undoAgain)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+// Command mutants makes a mistake in the runtime, simulates, and prints how many seeds
+// it took to find it; then the next mistake. A mistake that is not found is a hole in
+// the scenarios.
+//
+//	GOWORK=off go run -C internal/sim ./mutants -only untold,tombstone
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/sim"
+	"github.com/lockgen/lockgen/internal/sim/launch"
+	"github.com/lockgen/lockgen/internal/soak/mutant"
+)
+
+// needed is what a copy must have to build the simulation.
+var needed = []string{"go.mod", "go.sum", "runtime", "internal/sim", "internal/soak"}
+
+// apart is how far the first seeds of two searches are from one another.
+const apart = 1_000_000
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	root := flag.String("root", "../..", "the `folder` of the repository")
+	only := flag.String("only", "", "only these `names`, parted by commas")
+	limit := flag.Duration("limit", time.Minute, "how long a mutant is looked for, each time")
+	times := flag.Int("times", 5, "how often each is looked for, from another seed each time; the median is printed")
+	control := flag.Uint64("control", 300, "so many seeds the runtime as it is must pass")
+	flag.Parse()
+	if *times < 1 || flag.NArg() > 0 {
+		flag.Usage()
+		return 2
+	}
+	_ = os.Setenv("LOCKGEN_SOAK_SKEW", "-150ms") // the clock of the mutant that trusts one
+	all := slices.Concat(mutant.All, more)
+	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(m mutant.Mutant) bool { return m.Name == name }) {
+			fmt.Fprintf(os.Stderr, "mutants: no mutant %q\n", name)
+			return 2
+		}
+	}
+	missed := 0
+	if *control > 0 && len(names) == 0 {
+		s, err := try(mutant.Mutant{Name: "none"}, *root, []sim.Options{{First: 1, Count: *control, NoShrink: true}})
+		ok := err == nil && s[0].found == ""
+		report(ok, "(none)", "the runtime as it is", fmt.Sprintf("%v %v", s, err))
+		missed += count(!ok)
+	}
+	for _, m := range all {
+		if len(names) > 0 && !slices.Contains(names, m.Name) {
+			continue
+		}
+		var searches []sim.Options
+		for i := range *times {
+			searches = append(searches, sim.Options{First: uint64(i)*apart + 1, Count: apart, FailFast: true, NoShrink: true, Limit: *limit})
+		}
+		found, err := try(m, *root, searches)
+		ok := err == nil && !slices.ContainsFunc(found, func(s search) bool { return s.found == "" })
+		report(ok, m.Name, m.Mistake, verdict(found, err))
+		missed += count(!ok)
+	}
+	fmt.Printf("%d mutants missed\n", missed)
+	return min(missed, 1)
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func report(ok bool, name, mistake, verdict string) {
+	mark := "ok  "
+	if !ok {
+		mark = "FAIL"
+	}
+	fmt.Printf("%s  %-13s %-62s %s\n", mark, name, mistake, verdict)
+}
+
+// search is what came of looking for a mutant once.
+type search struct {
+	seeds int // played
+	took  time.Duration
+	found string // the first violation, or ""
+}
+
+// verdict is the median of searches, and what was found.
+func verdict(found []search, err error) string {
+	if err != nil {
+		return "ERROR: " + err.Error()
+	}
+	slices.SortFunc(found, func(a, b search) int { return a.seeds - b.seeds })
+	middle, most := found[len(found)/2], found[len(found)-1]
+	if missed := slices.IndexFunc(found, func(s search) bool { return s.found == "" }); missed >= 0 {
+		return fmt.Sprintf("NOT FOUND in %d seeds, %.0f s", found[missed].seeds, found[missed].took.Seconds())
+	}
+	return fmt.Sprintf("median %d seeds, %.1f s; most %d seeds, %.1f s: %s", middle.seeds, middle.took.Seconds(), most.seeds, most.took.Seconds(), middle.found)
+}
+
+// try simulates a copy of root with m's mistake in it.
+func try(m mutant.Mutant, root string, orders []sim.Options) (found []search, err error) {
+	copied, err := os.MkdirTemp("", "lockgen-mutant-"+m.Name+"-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(copied)
+	if err := mutant.Copy(root, copied, needed...); err != nil {
+		return nil, err
+	}
+	if err := m.Apply(copied); err != nil {
+		return nil, err
+	}
+	binary := filepath.Join(copied, "sim.test")
+	if err := launch.Build(filepath.Join(copied, "internal", "sim"), binary, os.Stderr); err != nil {
+		return nil, err
+	}
+	for _, o := range orders {
+		order, err := json.Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		var out bytes.Buffer
+		begin := time.Now()
+		if _, err := launch.Run(binary, "TestEpisodes", string(order), &out); err != nil {
+			// A mistake may end the whole program, as a panic in a goroutine does.
+			found = append(found, search{seeds: lines(out.String()) + 1, took: time.Since(begin), found: "crash: " + firstPanic(err)})
+			continue
+		}
+		found = append(found, search{lines(out.String()), time.Since(begin), failure(out.String())})
+	}
+	return found, nil
+}
+
+// lines counts the episodes in out.
+func lines(out string) int { return strings.Count("\n"+out, "\nseed ") }
+
+// failure returns the first violation in out, or "".
+func failure(out string) string {
+	_, text, _ := strings.Cut(out, " FAIL ")
+	text, _, _ = strings.Cut(text, "\n")
+	return text
+}
+
+func firstPanic(err error) string {
+	for line := range strings.Lines(err.Error()) {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return err.Error()
+}

@@ -1,0 +1,83 @@
+package main
+
+import "github.com/lockgen/lockgen/internal/soak/mutant"
+
+const (
+	redislock = "runtime/backends/redislock/"
+	locker    = "runtime/"
+)
+
+// more are mistakes beside those that the soak finds: in the scripts of Redis, and in
+// the Locker's hand-off, watchdog and clean-up.
+var more = []mutant.Mutant{
+	{
+		Name: "token-forgot", Mistake: "a token that does not look at the last one",
+		Patches: []mutant.Patch{{File: redislock + "acquire.lua", Old: "if last and tonumber(last) >= first then", New: "if false then"}},
+	},
+	{
+		Name: "token-late", Mistake: "a late release that writes back its token",
+		Patches: []mutant.Patch{{File: redislock + "release.lua", Old: "elseif free and ARGV[3] ~= ''", New: "elseif ARGV[3] ~= ''"}},
+	},
+	{
+		Name: "grant-late", Mistake: "a granted lease that counts from the notice",
+		Patches: []mutant.Patch{{File: redislock + "grant.go", Old: "l.extend(o.sent.Add(age), ", New: "l.extend(lock.Now(), "}},
+	},
+	{
+		Name: "undone", Mistake: "an acquire that does not look for its tombstone",
+		Patches: []mutant.Patch{{File: redislock + "acquire.lua", Old: "if not again and call('ZSCORE', KEYS[2], ARGV[1]) then", New: "if false then"}},
+	},
+	{
+		Name: "no-expiry", Mistake: "an acquire that leaves the lock when it may not expire",
+		Patches: []mutant.Patch{
+			{File: redislock + "acquire.lua", Old: "  call('HDEL', KEYS[1], ARGV[1])\n  return expires", New: "  return expires"},
+			{File: redislock + "acquire.lua", Old: "  call('PEXPIRE', KEYS[1], ARGV[2])\nend", New: "end"},
+		},
+	},
+	{
+		Name: "given-dead", Mistake: "a release that frees for the next in line without an owner check",
+		Patches: []mutant.Patch{{File: redislock + "release.lua", Old: "local free = freed == 1", New: "local free = true"}},
+	},
+	{
+		Name: "handoff-block", Mistake: "a hand-off beyond the block of tokens",
+		Patches: []mutant.Patch{{File: locker + "lease.go", Old: "return lk.token < lk.end && ", New: "return "}},
+	},
+	{
+		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
+		Patches: []mutant.Patch{
+			{File: locker + "lease.go", Old: "lk.handOnUntil.leftAt(now) > 0 && ahead >= ttl", New: "(ahead >= ttl || true)"},
+			{File: locker + "entry.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
+		},
+	},
+	{
+		Name: "handoff-gone", Mistake: "a hand-off to a waiter that gives up is lost",
+		Patches: []mutant.Patch{{File: locker + "entry.go", Old: "	case granted:\n		l.pass(ended, w.hold, time.Now())", New: "	case granted:"}},
+	},
+	{
+		Name: "turn-gone", Mistake: "the turn of a waiter that gives up is lost",
+		Patches: []mutant.Patch{{File: locker + "entry.go", Old: "	case compete:\n		l.next(e)\n	}\n	return 0, err", New: "	}\n	return 0, err"}},
+	},
+	{
+		Name: "renew-late", Mistake: "a watchdog that renews at the end of the lease",
+		Patches: []mutant.Patch{{File: locker + "watchdog.go", Old: "{ return ttl / 3 }", New: "{ return ttl }"}},
+	},
+	{
+		Name: "untold", Mistake: "a watchdog that does not end what is over",
+		Patches: []mutant.Patch{{File: locker + "watchdog.go", Old: "			over = append(over, lk)\n			continue", New: "			continue"}},
+	},
+	{
+		Name: "check-ctx", Mistake: "a Check that looks at no clock",
+		Patches: []mutant.Patch{{File: locker + "hold.go", Old: "h.lease.deadline().leftMeasured() <= 0", New: "false"}},
+	},
+	{
+		Name: "abandoned", Mistake: "an acquire without an answer that nobody undoes",
+		Patches: []mutant.Patch{{File: locker + "contend.go", Old: "if unknown || e.placed && alone {", New: "if false {"}},
+	},
+	{
+		Name: "once", Mistake: "a clean-up that is tried once",
+		Patches: []mutant.Patch{{File: locker + "janitor.go", Old: "again := c.do(ctx) != nil && !time.Now().After(c.end)", New: "again := c.do(ctx) != nil && false"}},
+	},
+	{
+		Name: "missed", Mistake: "a waiter that subscribes and does not look again",
+		Patches: []mutant.Patch{{File: locker + "contend.go", Old: "if fresh := c.subscribe(ctx, due); !fresh {", New: "if c.subscribe(ctx, due); true {"}},
+	},
+}

@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	warmUp      = 100 * time.Millisecond
+	strikeUntil = 1700 * time.Millisecond // faults begin before, and end 1.2 s later at most
+	calmEvery   = 8                       // of so many episodes one has no faults: what goes wrong then has no excuse
+)
+
+// Plan is what an episode will do, by its seed alone.
+type Plan struct {
+	Seed      uint64
+	Engine    string
+	Keys      []string
+	TTL       time.Duration
+	Latency   time.Duration // of a message
+	Processes []ProcessPlan
+	Workers   int           // of each process
+	Grain     time.Duration // of what callers do
+	Faults    []Fault
+	Heal      time.Duration // when all must be well again
+}
+
+// ProcessPlan is how one process is set up.
+type ProcessPlan struct {
+	HandOff     time.Duration // lock.Options.HandOff
+	ReadTimeout time.Duration // of its client
+}
+
+// Fault is one fault to come. Not every kind uses every field.
+type Fault struct {
+	Kind    string
+	At, For time.Duration
+	Delay   time.Duration
+	Process int
+	Key     string
+	N       int
+	Both    bool
+}
+
+func (f Fault) String() string {
+	return fmt.Sprintf("%v %s process=%d key=%s for=%v delay=%v n=%d both=%t", f.At, f.Kind, f.Process, f.Key, f.For, f.Delay, f.N, f.Both)
+}
+
+// Engines returns the names of the engines.
+func Engines() (names []string) {
+	for _, e := range engines {
+		names = append(names, e.name)
+	}
+	return names
+}
+
+// Choice restricts what a plan may draw, and shrinks it.
+type Choice struct {
+	Engine    string   // "" is any
+	Kinds     []string // of faults; nil is all
+	Faults    []int    // only those of the plan, by number; nil is all
+	Processes int      // at most, 0 is as drawn
+	Keys      int
+	Workers   int
+}
+
+// NewPlan draws the plan of a seed.
+func NewPlan(seed uint64, c Choice) *Plan {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p := &Plan{Seed: seed, Engine: drawEngine(rng), TTL: 400 * time.Millisecond, Heal: strikeUntil / 2}
+	if c.Engine != "" {
+		p.Engine = c.Engine
+	}
+	for _, name := range []string{"a", "b", "c"}[:1+rng.IntN(3)] {
+		p.Keys = append(p.Keys, "sim:"+name)
+	}
+	p.Latency = pick(rng, 100*time.Microsecond, 300*time.Microsecond, time.Millisecond, 4*time.Millisecond)
+	calm := rng.IntN(calmEvery) == 0
+	if calm || rng.IntN(4) == 0 {
+		p.TTL = time.Second
+	}
+	p.Workers = 1 + rng.IntN(4)
+	p.Grain = pick(rng, 0, time.Millisecond)
+	for range 1 + rng.IntN(4) {
+		p.Processes = append(p.Processes, ProcessPlan{
+			HandOff:     pick(rng, 0, 0, -1, 100*time.Millisecond),
+			ReadTimeout: pick(rng, 250*time.Millisecond, time.Second),
+		})
+	}
+	chosen := kindsOf(p.Engine, c.Kinds)
+	if !calm && len(chosen) > 0 {
+		p.drawFaults(rng, chosen)
+	}
+	p.shrink(c)
+	for _, f := range p.Faults {
+		p.Heal = max(p.Heal, f.At+f.For)
+	}
+	return p
+}
+
+func drawEngine(rng *rand.Rand) string {
+	sum := 0
+	for _, e := range engines {
+		sum += e.weight
+	}
+	n := rng.IntN(sum)
+	for _, e := range engines {
+		if n < e.weight {
+			return e.name
+		}
+		n -= e.weight
+	}
+	panic("unreachable")
+}
+
+// drawFaults draws between two and eight, with one more at the very end now and then:
+// what happens just before the healing can be mended by nothing that comes after.
+func (p *Plan) drawFaults(rng *rand.Rand, from []kind) {
+	for range 2 + rng.IntN(6) {
+		p.Faults = append(p.Faults, p.draw(rng, from))
+	}
+	if rng.IntN(3) == 0 {
+		last := p.draw(rng, from)
+		last.At = strikeUntil
+		p.Faults = append(p.Faults, last)
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	p.leaveOut(func(kind string) bool { return kind == "clock-back" }, "evict-token", "empty-server", "flush-all")
+	p.leaveOut(func(kind string) bool { return kind == "no-right" || kind == "no-memory" }, "evict-token")
+}
+
+// leaveOut removes the faults of these kinds if one is there with which together they
+// may let tokens fall: the clock goes back, or tokens that were reserved are not given
+// back, and the server forgets the last one.
+func (p *Plan) leaveOut(with func(kind string) bool, kinds ...string) {
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return with(f.Kind) }) {
+		p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return slices.Contains(kinds, f.Kind) })
+	}
+}
+
+// draw makes up one fault.
+func (p *Plan) draw(rng *rand.Rand, from []kind) Fault {
+	sum := 0
+	for _, k := range from {
+		sum += k.weight
+	}
+	n := rng.IntN(sum)
+	var chosen kind
+	for _, k := range from {
+		if n < k.weight {
+			chosen = k
+			break
+		}
+		n -= k.weight
+	}
+	between := func(least, most float64) time.Duration { // in ttl
+		d := time.Duration(float64(p.TTL) * (least + rng.Float64()*(most-least)))
+		return min(d, 1200*time.Millisecond)
+	}
+	return Fault{
+		Kind:    chosen.name,
+		At:      warmUp + time.Duration(rng.Int64N(int64(strikeUntil-warmUp))),
+		For:     between(chosen.least, chosen.most),
+		Delay:   between(0.1, 0.95),
+		Process: rng.IntN(len(p.Processes)),
+		Key:     p.Keys[rng.IntN(len(p.Keys))],
+		N:       1 + rng.IntN(6),
+		Both:    rng.IntN(2) == 0,
+	}
+}
+
+// shrink leaves out what c says.
+func (p *Plan) shrink(c Choice) {
+	if c.Faults != nil {
+		var kept []Fault
+		for _, i := range c.Faults {
+			if i < len(p.Faults) {
+				kept = append(kept, p.Faults[i])
+			}
+		}
+		p.Faults = kept
+	}
+	if c.Processes > 0 {
+		p.Processes = p.Processes[:min(c.Processes, len(p.Processes))]
+	}
+	if c.Keys > 0 {
+		p.Keys = p.Keys[:min(c.Keys, len(p.Keys))]
+	}
+	if c.Workers > 0 {
+		p.Workers = min(c.Workers, p.Workers)
+	}
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return f.Process >= len(p.Processes) })
+	for i := range p.Faults {
+		if !slices.Contains(p.Keys, p.Faults[i].Key) {
+			p.Faults[i].Key = p.Keys[0]
+		}
+	}
+}
+
+func pick(rng *rand.Rand, of ...time.Duration) time.Duration { return of[rng.IntN(len(of))] }
+
+// String tells the plan to a person, a fault a line.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %s, keys %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
+	for i, f := range p.Faults {
+		fmt.Fprintf(&b, "\n    fault %d: %v", i, f)
+	}
+	return b.String()
+}

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+
+	"github.com/lockgen/lockgen/internal/sim/vnet"
+)
+
+// gate returns when the process runs.
+func (p *process) gate() {
+	for {
+		p.mu.Lock()
+		running := p.running
+		p.mu.Unlock()
+		if isClosed(running) {
+			return
+		}
+		<-running
+	}
+}
+
+// pause stops the process's callers and its network. Its timers go on; that timers are
+// late is what the fault stall-clients is for.
+func (p *process) pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.killed || !isClosed(p.running) {
+		return
+	}
+	p.running = make(chan struct{})
+	p.path.Pause()
+}
+
+// resume ends pause.
+func (p *process) resume() {
+	p.mu.Lock()
+	paused := !isClosed(p.running)
+	if paused {
+		close(p.running)
+	}
+	p.mu.Unlock()
+	p.path.Resume()
+}
+
+// kill ends the process as a crash does, or with it its host, of which the server hears
+// nothing. What its goroutines do until they have ended nobody notices.
+func (p *process) kill(host bool) {
+	p.mu.Lock()
+	if p.killed {
+		p.mu.Unlock()
+		return
+	}
+	p.killed = true
+	ending := p.closing
+	p.closing = true
+	p.mu.Unlock()
+	p.path.Kill(host)
+	p.resume()
+	if !ending {
+		p.Abandon()
+		close(p.ended)
+	}
+}
+
+// isEnding reports whether the process was killed or closes: ended will be closed.
+func (p *process) isEnding() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closing
+}
+
+func (p *process) isKilled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}
+
+// close closes the process's Locker while its callers work, with limit of time, and
+// ends the process.
+func (p *process) close(e *episode, limit time.Duration) {
+	p.mu.Lock()
+	if p.closing {
+		p.mu.Unlock()
+		return
+	}
+	p.closing = true
+	p.mu.Unlock()
+	closed := p.CloseWithin(limit)
+	// Where locks live on a session that may be out of reach, they end with that.
+	if closed.Outcome == history.OK && !hasSessions(e.plan.Engine) {
+		p.note(e, closed)
+	}
+	close(p.ended)
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// probe checks I8 once all processes have left: each key can be acquired.
+func (e *episode) probe() {
+	path := vnet.NewPath(e.plan.Latency, e.plan.Seed, 0)
+	locker := lock.New(e.engine.Connect(path, 0), nil)
+	done := make(chan struct{})
+	for _, key := range e.plan.Keys {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			ctx, cancel := context.WithTimeout(context.Background(), acquirable)
+			defer cancel()
+			begin := time.Now()
+			_, held, err := locker.Acquire(ctx, &lock.Policy{TTL: time.Second}, key)
+			held.Release(nil)
+			if err != nil {
+				e.violate("I8", key, "can't be acquired %v after all had left: %v", time.Since(begin), err)
+			}
+		}()
+	}
+	for range e.plan.Keys {
+		<-done
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := locker.Close(ctx); err != nil {
+		e.violate("I8", "", "the prober's Close: %v", err)
+	}
+}
+
+// settle checks that nothing is left behind: at the engine, and no goroutine.
+func (e *episode) settle() {
+	for _, p := range e.all {
+		if p.isEnding() {
+			<-p.ended
+		}
+		p.path.Forget()
+	}
+	time.Sleep(settled)
+	if left := e.engine.Remains(e.plan.Keys); left != "" {
+		e.violate("I8", "", "%s", left)
+	}
+	e.engine.Close()
+	time.Sleep(time.Second)
+	if left := foreign(); left != "" {
+		e.violate("I8", "", "goroutines are left:\n%s", left)
+	}
+}
+
+// stacks returns the stacks of all goroutines of the bubble that are not the
+// simulation's own.
+func stacks() string {
+	return foreign()
+}
+
+func foreign() string {
+	buf := make([]byte, 1<<20)
+	var left []string
+	for i, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if i > 0 && strings.Contains(stack, "synctest bubble") && !slices.ContainsFunc(own, func(name string) bool { return strings.Contains(stack, name) }) {
+			left = append(left, stack)
+		}
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// own are functions of the simulation's own goroutines.
+var own = []string{"sim.(*Plan).play(", "synctest.testingSynctestTest(", "synctest.Run("}

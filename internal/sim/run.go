@@ -1,0 +1,180 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+// Play plays the plan in a bubble of its own and returns what came of it. It must not
+// run beside another.
+func Play(t *testing.T, p *Plan) (r *Result) {
+	collect()
+	defer time.AfterFunc(hung, func() { panicHung(p.Seed) }).Stop()
+	t.Run(fmt.Sprint(p.Seed), func(t *testing.T) {
+		defer func() {
+			if stuck := recover(); stuck != nil {
+				r = &Result{Plan: p, History: &history.History{}, Violations: []history.Violation{{
+					Invariant: "stuck", Text: fmt.Sprintf("%v\n%s", stuck, stacks()),
+				}}}
+			}
+		}()
+		cryptotest.SetGlobalRandom(t, p.Seed)
+		synctest.Test(t, func(*testing.T) { r = p.play() })
+	})
+	r.judge()
+	return r
+}
+
+// collect collects garbage between two episodes: a collection within one would disturb
+// the order of its goroutines. Twice, because what a pool keeps, as timers, may not go
+// from one bubble to the next.
+func collect() {
+	runtime.GC()
+	runtime.GC()
+}
+
+// Options of a run.
+type Options struct {
+	First, Count uint64 // seeds
+	Choice       Choice
+	FailFast     bool          // stop at the first violation
+	NoShrink     bool          // look for no smaller plan that fails as well
+	Folder       string        // for the histories of all episodes, a file each; "" is nowhere
+	Limit        time.Duration // no episode begins after it; 0 is none
+
+	// Out gets a line for each episode and one for all.
+	Out io.Writer `json:"-"`
+}
+
+// Check says what of o can't be done.
+func (o *Options) Check() error {
+	c := o.Choice
+	switch {
+	case c.Engine != "" && !slices.Contains(Engines(), c.Engine):
+		return fmt.Errorf("no engine %q; there is %s", c.Engine, strings.Join(Engines(), ", "))
+	case c.Processes < 0 || c.Keys < 0 || c.Workers < 0:
+		return fmt.Errorf("fewer than no processes, keys or workers")
+	case o.Limit < 0:
+		return fmt.Errorf("a limit of %v", o.Limit)
+	}
+	return checkKinds(c.Kinds)
+}
+
+// Summary is what came of a run.
+type Summary struct {
+	Episodes, Violations, Sections, Faults int
+	FirstBad                               uint64 // seed of the first episode with a violation, 0 if none
+	Virtual, Real                          time.Duration
+}
+
+// Run plays the episodes of o and prints a line for each.
+func Run(t *testing.T, o Options) (s Summary) {
+	runtime.GOMAXPROCS(1)
+	runtime.MemProfileRate = 0
+	debug.SetGCPercent(-1)
+	warmUpProcess(t)
+	begin := time.Now()
+	for seed := o.First; seed < o.First+o.Count; seed++ {
+		if o.Limit > 0 && time.Since(begin) > o.Limit {
+			break
+		}
+		r := Play(t, NewPlan(seed, o.Choice))
+		s.Episodes++
+		s.Sections += r.Sections
+		s.Faults += len(r.Plan.Faults)
+		s.Virtual += r.Virtual
+		s.Violations += len(r.Violations)
+		fmt.Fprintln(o.Out, r.line())
+		if o.Folder != "" {
+			if err := r.save(o.Folder); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(r.Violations) == 0 {
+			continue
+		}
+		if s.FirstBad == 0 {
+			s.FirstBad = seed
+		}
+		r.explain(o.Out)
+		if !o.NoShrink {
+			shrink(t, o, r)
+		}
+		if o.FailFast {
+			break
+		}
+	}
+	s.Real = time.Since(begin)
+	fmt.Fprintf(o.Out, "%d episodes, %d violations, %d sections, %d faults, %v of virtual time in %v\n",
+		s.Episodes, s.Violations, s.Sections, s.Faults, s.Virtual.Round(time.Second), s.Real.Round(time.Second/10))
+	return s
+}
+
+// warmUpProcess plays an episode on each engine for what a program does once only, in
+// whichever episode comes first: what libraries make at their first use draws from the
+// chance of the bubble.
+func warmUpProcess(t *testing.T) {
+	for _, e := range engines {
+		Play(t, NewPlan(0, Choice{Engine: e.name}))
+	}
+}
+
+// hung is how long an episode may take of real time. Virtual time ends what waits for
+// something that does not come; this is for what does not let virtual time pass.
+const hung = 30 * time.Second
+
+func panicHung(seed uint64) {
+	panic(fmt.Sprintf("sim: seed %d lets no virtual time pass: a goroutine runs on, or waits for a mutex whose owner waits\n%s", seed, stacks()))
+}
+
+// line is the episode on one line.
+func (r *Result) line() string {
+	verdict := "ok"
+	if len(r.Violations) > 0 {
+		text, _, _ := strings.Cut(r.Violations[0].String(), "\n")
+		verdict = "FAIL " + text
+	}
+	return fmt.Sprintf("seed %d hash %016x sections %d faults %d %s", r.Plan.Seed, r.Hash, r.Sections, len(r.Plan.Faults), verdict)
+}
+
+// save writes the history, a JSON value a line, in the order of its happening.
+func (r *Result) save(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil || r.History == nil {
+		return err
+	}
+	var text bytes.Buffer
+	out := json.NewEncoder(&text)
+	for _, record := range r.History.Records {
+		_ = out.Encode(record) // into memory
+	}
+	for _, f := range r.History.Faults {
+		_ = out.Encode(f)
+	}
+	return os.WriteFile(filepath.Join(folder, fmt.Sprintf("seed-%d.jsonl", r.Plan.Seed)), text.Bytes(), 0o644)
+}
+
+// explain tells what is known of a failure.
+func (r *Result) explain(out io.Writer) {
+	fmt.Fprintf(out, "  plan: %v\n", r.Plan)
+	for i, v := range r.Violations {
+		if i == 5 {
+			fmt.Fprintf(out, "  and %d more\n", len(r.Violations)-i)
+			break
+		}
+		fmt.Fprintf(out, "  violation: %v\n", v)
+	}
+}

@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lockgen/lockgen/internal/sim/launch"
+)
+
+// TestEpisodes plays what its environment asks for, as package launch runs it. Without
+// that it is the short form: it builds the simulation and plays some seeds.
+func TestEpisodes(t *testing.T) {
+	order := os.Getenv(launch.Env)
+	if order == "" {
+		playShort(t)
+		return
+	}
+	var o Options
+	if err := json.Unmarshal([]byte(order), &o); err != nil {
+		t.Fatal(err)
+	}
+	o.Out = launch.Output()
+	if s := Run(t, o); s.Violations > 0 {
+		t.Error("violations")
+	}
+}
+
+// playShort plays 100 seeds twice, the second time in another order of processes: what
+// happens in an episode depends on its seed alone. Then it plays some more.
+func playShort(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "sim")
+	if err := launch.Build(".", binary, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	first := play(t, binary, Options{First: 1, Count: 100})
+	second := append(play(t, binary, Options{First: 51, Count: 50}), play(t, binary, Options{First: 1, Count: 50})...)
+	if len(first) != 100 || len(second) != 100 {
+		t.Fatalf("%d and %d episodes, not 100", len(first), len(second))
+	}
+	for i, line := range first {
+		if again := second[(i+50)%100]; Repeatable || os.Getenv("CI") == "true" {
+			if line != again {
+				t.Errorf("not repeated:\n%s\n%s", line, again)
+			}
+		}
+	}
+	play(t, binary, Options{First: 101, Count: 100})
+}
+
+// play returns the lines of the episodes, and prints the last line of all.
+func play(t *testing.T, binary string, o Options) (episodes []string) {
+	t.Helper()
+	order, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	passed, err := launch.Run(binary, "TestEpisodes", string(order), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !passed {
+		t.Error(out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "seed ") {
+			episodes = append(episodes, line)
+		} else if strings.Contains(line, " episodes, ") {
+			fmt.Print(line)
+		}
+	}
+	return episodes
+}

@@ -1,0 +1,296 @@
+// Package vnet is a network inside one bubble of testing/synctest. Messages take
+// virtual time; they are delayed, held up, lost and cut as a simulation says, and
+// all of it is drawn from one seed.
+//
+// A [Path] leads from one process to a server. A [Flow] is one connection on it: its
+// messages arrive in their order, and those of different flows do not. [Path.Dial]
+// returns a net.Conn over a flow.
+package vnet
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Direction is one of the two ways of a message, or both.
+type Direction int
+
+// The directions.
+const (
+	Requests Direction = 1 << iota // from the process to the server
+	Replies
+	Both = Requests | Replies
+)
+
+// index is 0 for requests and 1 for replies.
+func (d Direction) index() int { return int(d) - 1 }
+
+// Path is the way of one process to one server.
+type Path struct {
+	latencyLeast time.Duration
+	number       int
+
+	mu      sync.Mutex // guards the rest
+	rng     *rand.Rand
+	flows   []*Flow
+	delays  [2]time.Duration
+	holes   [2]bool
+	paused  bool
+	refused bool
+	dead    bool
+	lost    []*Flow // whose server was not told of the death of their host
+	sent    int
+}
+
+// NewPath returns a Path with a number, of which its chance is drawn and of seed. A
+// message takes latency at least; half of it on average, and four times as much now and
+// then, come on top.
+func NewPath(latency time.Duration, seed uint64, number int) *Path {
+	return &Path{latencyLeast: latency, number: number, rng: rand.New(rand.NewPCG(seed, uint64(number)))}
+}
+
+// Flow is a sequence of messages in each direction, as on one connection.
+type Flow struct {
+	path *Path
+	cut  func(tell bool) // ends the connection that the flow carries
+
+	// Under the path's mutex.
+	last  [2]time.Time // when the last message arrives
+	sent  [2][]func()  // on their way, in order: after a stall timers fire in any
+	held  [2][]func()  // arrived at a hole
+	over  [2]bool      // nothing is delivered any more
+	muted bool         // replies are lost
+}
+
+// NewFlow begins a flow. cut is called, without a lock, when a fault ends it: its
+// process hears of that at once, and the server only if tell is set.
+func (p *Path) NewFlow(cut func(tell bool)) *Flow {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := &Flow{path: p, cut: cut}
+	p.flows = append(p.flows, f)
+	return f
+}
+
+// On reports whether f is a flow of the path with this number.
+func (f *Flow) On(number int) bool { return f.path.number == number }
+
+// Sent returns how many messages were sent on the path.
+func (p *Path) Sent() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent
+}
+
+// Send has deliver called when a message that is sent now arrives, on a goroutine of
+// its own, unless it is lost. It does not wait.
+func (f *Flow) Send(dir Direction, deliver func()) {
+	p, i := f.path, dir.index()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f.over[i] || dir == Replies && f.muted || p.dead && dir == Requests {
+		return
+	}
+	p.sent++
+	now := time.Now()
+	at := now.Add(p.latency() + p.delays[i])
+	if !at.After(f.last[i]) {
+		at = f.last[i].Add(time.Nanosecond)
+	}
+	f.last[i] = at
+	f.sent[i] = append(f.sent[i], deliver)
+	time.AfterFunc(at.Sub(now), func() { f.arrive(i) })
+}
+
+// latency draws how long a message takes. The path is locked.
+func (p *Path) latency() time.Duration {
+	least := p.latencyLeast
+	if least == 0 {
+		return 0
+	}
+	d := least + time.Duration(p.rng.Int64N(int64(least)))
+	if p.rng.IntN(50) == 0 {
+		d += time.Duration(p.rng.Int64N(4 * int64(least)))
+	}
+	return d
+}
+
+// arrive delivers the next message, or has it wait for the end of a hole.
+func (f *Flow) arrive(i int) {
+	p := f.path
+	p.mu.Lock()
+	deliver := f.sent[i][0]
+	f.sent[i] = f.sent[i][1:]
+	if f.over[i] {
+		p.mu.Unlock()
+		return
+	}
+	if p.holes[i] || p.paused || len(f.held[i]) > 0 {
+		f.held[i] = append(f.held[i], deliver)
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	deliver()
+}
+
+// Mute loses all replies of the flow from now on. Its process hears nothing more, and
+// the connection stays open.
+func (f *Flow) Mute() {
+	f.path.mu.Lock()
+	defer f.path.mu.Unlock()
+	f.muted = true
+}
+
+// Reset ends the flow at once, and both ends hear of it. Replies that are under way are
+// lost; requests are, or all arrive.
+func (f *Flow) Reset() {
+	f.path.mu.Lock()
+	lost := f.path.rng.IntN(2) == 0
+	f.path.mu.Unlock()
+	f.end(lost, lost)
+	if !lost {
+		f.Send(Requests, func() { f.cut(true) })
+	}
+}
+
+// end ends the flow at its process's side. Unless requests are lost, those that are
+// under way arrive, and so must the end behind them.
+func (f *Flow) end(lost, tell bool) {
+	f.path.mu.Lock()
+	f.over = [2]bool{f.over[0] || lost, true}
+	f.path.mu.Unlock()
+	f.cut(tell)
+}
+
+// Delay makes messages in dir take d longer from now on.
+func (p *Path) Delay(dir Direction, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.delays {
+		if dir&(1<<i) != 0 {
+			p.delays[i] = d
+		}
+	}
+}
+
+// Hole holds up all that goes in dir, until Heal, as TCP does in a partition.
+func (p *Path) Hole(dir Direction) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.holes {
+		p.holes[i] = p.holes[i] || dir&(1<<i) != 0
+	}
+}
+
+// Pause holds up what goes to and from a process that does not run. What it has sent
+// goes on.
+func (p *Path) Pause() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = true
+}
+
+// Resume ends Pause.
+func (p *Path) Resume() {
+	p.mu.Lock()
+	p.paused = false
+	p.release()
+}
+
+// Heal ends all faults but Kill and a pause.
+func (p *Path) Heal() {
+	p.mu.Lock()
+	p.delays, p.holes, p.refused = [2]time.Duration{}, [2]bool{}, false
+	p.release()
+}
+
+// release delivers what was held up, in order. It unlocks the path.
+func (p *Path) release() {
+	var due []func()
+	for _, f := range p.flows {
+		for i := range f.held {
+			if p.holes[i] || p.paused {
+				continue
+			}
+			due = append(due, f.held[i]...)
+			f.held[i] = nil
+		}
+	}
+	p.mu.Unlock()
+	for _, deliver := range due {
+		deliver()
+	}
+}
+
+// Refuse makes new connections fail, until Heal.
+func (p *Path) Refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = true
+}
+
+// Reset cuts all connections. See [Flow.Reset].
+func (p *Path) Reset() {
+	p.mu.Lock()
+	flows := slices.Clone(p.flows)
+	p.mu.Unlock()
+	for _, f := range flows {
+		f.Reset()
+	}
+}
+
+// Kill ends the path for ever, as the death of its process does. Where the host died
+// with it the server hears nothing, and keeps its end of the connections.
+func (p *Path) Kill(host bool) {
+	if !host {
+		p.hangUp()
+	}
+	p.mu.Lock()
+	p.dead, p.paused = true, false
+	flows := slices.Clone(p.flows)
+	if host {
+		p.lost = flows
+	}
+	p.mu.Unlock()
+	for _, f := range flows {
+		f.end(host, false)
+	}
+}
+
+// hangUp ends all connections behind what was sent on them.
+func (p *Path) hangUp() {
+	p.mu.Lock()
+	flows := slices.Clone(p.flows)
+	p.mu.Unlock()
+	for _, f := range flows {
+		f.Send(Requests, func() { f.cut(true) })
+	}
+}
+
+// Forget has the server give up the connections of a host that has died, as keep-alive
+// packets do after a while.
+func (p *Path) Forget() {
+	p.mu.Lock()
+	lost := p.lost
+	p.lost = nil
+	p.mu.Unlock()
+	for _, f := range lost {
+		f.cut(true)
+	}
+}
+
+// isRefused reports whether a connection can't be made now.
+func (p *Path) isRefused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refused || p.dead
+}
+
+func (p *Path) isDead() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
