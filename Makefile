@@ -45,7 +45,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz interop bench sim sim/mutants soak soak/mutants storm storm/root storm/nested servers FORCE
+.PHONY: generate check fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -118,6 +118,9 @@ bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only s
 sim: ## simulate locks under faults in virtual time (SEEDS=4000; SEED=7 for one; SIMFLAGS='-engine redis')
 	@GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim \
 		$(if $(SEED),-seed '$(SEED)') $(if $(SEEDS),-seeds '$(SEEDS)') $(SIMFLAGS)
+
+sim/peers: # the same on other lock libraries (SIMFLAGS='-seeds 200')
+	GOWORK=off go run -C internal/sim/peers ./cmd $(SIMFLAGS)
 
 sim/mutants: # SIMFLAGS='-only untold,tombstone'
 	GOWORK=off go run -C internal/sim ./mutants $(SIMFLAGS)

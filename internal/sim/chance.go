@@ -2,13 +2,24 @@
 
 package sim
 
-import _ "unsafe" // for linkname
+import (
+	"time"
+	_ "unsafe" // for linkname
+)
 
 // Repeatable says that the program was built with the runtime of package goruntime.
 const Repeatable = true
 
-//go:linkname seedChance runtime.simSeed
-func seedChance(seed uint64)
+// SeedChance sets the source of chance of the caller's bubble: of the order in which
+// goroutines run, and of math/rand.
+func SeedChance(seed uint64) { simSeed(seed) }
 
-//go:linkname stall runtime.simStall
-func stall(ns int64)
+// Stall lets d pass in which no goroutine of the caller's bubble runs and no timer
+// fires: what falls due in between does so afterwards.
+func Stall(d time.Duration) { simStall(int64(d)) }
+
+//go:linkname simSeed runtime.simSeed
+func simSeed(seed uint64)
+
+//go:linkname simStall runtime.simStall
+func simStall(ns int64)

@@ -7,7 +7,8 @@ import "time"
 // Repeatable says that the program was built with the runtime of package goruntime.
 const Repeatable = false
 
-func seedChance(uint64) {}
+// SeedChance can set nothing here.
+func SeedChance(uint64) {}
 
-// stall can't keep other goroutines from running here.
-func stall(ns int64) { time.Sleep(time.Duration(ns)) }
+// Stall lets d pass. It can't keep other goroutines from running here.
+func Stall(d time.Duration) { time.Sleep(d) }

@@ -116,11 +116,14 @@ func (c *conn) next() error {
 	if err != nil {
 		return err
 	}
-	one := c.redis.struck(c.flow, request)
+	one, run := c.redis.struck(c.flow, request), c.redis.started()
 	if one != nil && one.action == arriveLate {
 		time.Sleep(one.delay)
 	}
 	c.redis.await()
+	if c.redis.started() != run { // the server that has received it was stopped
+		return io.EOF
+	}
 	c.redis.tick()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -67,7 +67,7 @@ func clock() int64 { return time.Now().UnixNano() }
 
 // play plays the plan in the bubble of its caller.
 func (p *Plan) play() *Result {
-	seedChance(p.Seed)
+	SeedChance(p.Seed)
 	e := &episode{plan: p, register: newRegister(p), begin: time.Now()}
 	e.engine = e.newEngine()
 	e.now = make([]*process, len(p.Processes))

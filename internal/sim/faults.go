@@ -124,7 +124,7 @@ func pauseClient(e *episode, f Fault, r *history.Fault) {
 
 // stallClients has no goroutine run and no timer fire for a while: then all are late.
 // The server's clock goes on.
-func stallClients(_ *episode, f Fault, _ *history.Fault) { stall(int64(f.For)) }
+func stallClients(_ *episode, f Fault, _ *history.Fault) { Stall(f.For) }
 
 func killClient(host bool) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, f Fault, r *history.Fault) {
@@ -288,9 +288,10 @@ func noMemory(e *episode, f Fault, _ *history.Fault) {
 }
 
 // noRight takes a right away from the user, of those that a lock needs or can do without.
+// Not the right to delete: then nothing is released, and what a waiter offered stays.
 func noRight(e *episode, f Fault, r *history.Fault) {
 	rights := [][]string{
-		{"PEXPIRE"}, {"PUBLISH"}, {"HSET"}, {"SET"}, {"ZADD"}, {"PUBSUB"}, {"HGET", "HLEN"}, {"SUBSCRIBE"}, {"EVALSHA", "EVAL"}, {"HDEL"}, {"INFO"},
+		{"PEXPIRE"}, {"PUBLISH"}, {"HSET"}, {"SET"}, {"ZADD"}, {"PUBSUB"}, {"HGET", "HLEN"}, {"SUBSCRIBE"}, {"EVALSHA", "EVAL"}, {"INFO"},
 	}
 	lost := rights[(f.N+int(f.Delay))%len(rights)]
 	r.Detail = strings.Join(lost, " ")

@@ -33,6 +33,7 @@ type Redis struct {
 	mu       sync.Mutex // guards the rest
 	ahead    time.Duration
 	down     bool
+	stops    int           // how often it was stopped
 	running  chan struct{} // closed while it runs; open while it is paused
 	conns    map[*conn]struct{}
 	number   int
@@ -159,6 +160,13 @@ func (r *Redis) Resume() {
 	}
 }
 
+// started tells one run of the server from the next.
+func (r *Redis) started() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stops
+}
+
 // await returns when the server runs.
 func (r *Redis) await() {
 	for {
@@ -176,6 +184,7 @@ func (r *Redis) await() {
 func (r *Redis) Stop() {
 	r.mu.Lock()
 	r.down = true
+	r.stops++
 	r.mu.Unlock()
 	r.cut(func(*conn) bool { return true })
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockgen/lockgen/internal/sim/goruntime"
 	"github.com/lockgen/lockgen/internal/sim/launch"
 )
 
@@ -42,11 +43,10 @@ func playShort(t *testing.T) {
 	if len(first) != 100 || len(second) != 100 {
 		t.Fatalf("%d and %d episodes, not 100", len(first), len(second))
 	}
+	_, err := goruntime.Overlay(t.TempDir())
 	for i, line := range first {
-		if again := second[(i+50)%100]; Repeatable || os.Getenv("CI") == "true" {
-			if line != again {
-				t.Errorf("not repeated:\n%s\n%s", line, again)
-			}
+		if again := second[(i+50)%100]; err == nil && line != again {
+			t.Errorf("not repeated:\n%s\n%s", line, again)
 		}
 	}
 	play(t, binary, Options{First: 101, Count: 100})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ var scenes = []scene{
 	{"patient", 8, (*worker).patient},
 	{"doomed", 14, (*worker).doomed},
 	{"reenter", 10, (*worker).reenter},
+	{"brink", 6, (*worker).brink},
 	{"siblings", 5, (*worker).siblings},
 	{"nested", 8, (*worker).nested},
 	{"several", 8, (*worker).several},
@@ -141,6 +143,27 @@ func (w *worker) deeper(ctx context.Context, g *guard, p *lock.Policy, key strin
 		w.broken(key, "re-entry of the hold with token %d has token %d", g.grants[0].Token, token)
 	}
 	w.deeper(inner, g, p, key, depth-1)
+}
+
+// brink has callers wait for a lock that is released at the instant at which their waits
+// end.
+func (w *worker) brink() {
+	p := w.policy()
+	p.Wait = time.Second
+	key := w.key()
+	d := w.between(time.Millisecond, 10*time.Millisecond)
+	var waiting sync.WaitGroup
+	_ = w.do(context.Background(), p, func(*guard) {
+		for range 3 {
+			short := *p
+			short.Wait = d
+			other := &worker{process: w.process, rng: rand.New(rand.NewPCG(w.rng.Uint64(), 0))}
+			other.doing.Store(w.doing.Load())
+			waiting.Go(func() { _ = other.do(context.Background(), &short, func(g *guard) { g.check() }, key) })
+		}
+		time.Sleep(d)
+	}, key)
+	waiting.Wait()
 }
 
 // siblings re-enter from several goroutines on one context: one at a time.
