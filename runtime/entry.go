@@ -18,10 +18,8 @@ type shard struct {
 	entries map[entryID]*entry
 }
 
-var shardSeed = maphash.MakeSeed()
-
 func (l *Locker) shard(id entryID) *shard {
-	return &l.shards[maphash.String(shardSeed, id.key)%uint64(len(l.shards))]
+	return &l.shards[maphash.String(l.seed, id.key)%uint64(len(l.shards))]
 }
 
 // entry is one key that this process holds or wants. It lives from the first

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strconv"
 	"sync"
@@ -41,7 +42,8 @@ type Locker struct {
 	observer Observer // or nil
 
 	shards   [64]shard
-	waiters  sync.Pool // of *waiter: each takes its turn, or leaves the line, before it is done
+	seed     maphash.Seed // by which a key finds its shard
+	waiters  sync.Pool    // of *waiter: each takes its turn, or leaves the line, before it is done
 	watchdog watchdog
 	janitor  janitor
 
@@ -69,6 +71,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	l := &Locker{
 		id:       newUUID(),
+		seed:     maphash.MakeSeed(),
 		backends: map[string]Backend{"": b},
 		handOff:  opts.HandOff,
 		observer: opts.Observer,

@@ -31,12 +31,16 @@ type change struct{ file, old, new string }
 // which piece it does not find.
 var changes = []change{
 	// The order of goroutines is drawn, as under the race detector, but from the
-	// bubble's own source of chance.
-	{"runtime/proc.go", "if randomizeScheduler && next && randn(2) == 0 {", "if next && gp.bubble != nil && gp.bubble.simNext()>>63 == 0 {"},
+	// bubble's own source of chance. A goroutine outside of the bubble, as of the runtime
+	// itself, goes to the end of the queue: as the next to run it would push another back.
+	{"runtime/proc.go", "if randomizeScheduler && next && randn(2) == 0 {", "if next && (gp.bubble == nil || gp.bubble.simNext()>>63 == 0) {"},
 	// How often the global queue is looked at depends on what ran before the bubble.
 	{"runtime/proc.go", "if pp.schedtick%61 == 0 && !sched.runq.empty() {", "if false {"},
 	// A busy machine preempts goroutines at other places each time.
 	{"runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000 // 10ms", "const forcePreemptNS = 10 * 1000 * 1000 * 1000"},
+	// A mutex for which a goroutine has waited for a millisecond of real time is handed on
+	// in another way.
+	{"internal/sync/mutex.go", "starvationThresholdNs = 1e6\n", "starvationThresholdNs = 1e18\n"},
 	// The key of the hash functions of maps, and all else that is drawn at the start.
 	{"runtime/rand.go", "func randinit() {\n", "func randinit() {\n\tstartupRand = simStart[:]\n"},
 	{"runtime/rand.go", "func rand() uint64 {\n", "func rand() uint64 {\n\tif b := simBubble(); b != nil {\n\t\treturn b.simNext()\n\t}\n"},
