@@ -12,6 +12,7 @@ import (
 type builder struct {
 	*unit
 	imports   *importTable
+	sources   map[string]*source // the files of the build by path
 	annotated map[*types.Func]*method
 	guarded   []*guarded
 	functions []*method
@@ -54,7 +55,13 @@ func (u *unit) resolve() map[*output]*fileModel {
 	if len(u.methods) == 0 {
 		return nil
 	}
-	b := &builder{unit: u, annotated: map[*types.Func]*method{}, claimed: map[string]string{}, files: map[*output]*fileModel{}}
+	b := &builder{
+		unit: u, sources: map[string]*source{}, annotated: map[*types.Func]*method{},
+		claimed: map[string]string{}, files: map[*output]*fileModel{},
+	}
+	for _, f := range u.files {
+		b.sources[f.path] = f
+	}
 	b.group()
 	b.takeNames()
 	b.nameImports()
@@ -128,16 +135,14 @@ func (b *builder) group() {
 }
 
 func (b *builder) fileOf(name *types.TypeName) *source {
-	path := b.run.fset.File(name.Pos()).Name()
-	i := slices.IndexFunc(b.unit.files, func(f *source) bool { return f.path == path })
-	return b.unit.files[i]
+	return b.sources[b.run.fset.File(name.Pos()).Name()]
 }
 
 // takeNames collects the identifiers that ours must not meet.
 func (b *builder) takeNames() {
 	b.users, b.declared = b.naming.users, map[string]string{}
 	together := slices.DeleteFunc(slices.Clone(b.pkg.files), func(f *source) bool {
-		return !f.inTest() && !slices.Contains(b.unit.files, f)
+		return !f.inTest() && !b.unit.has[f]
 	})
 	for name, id := range declaredNames(together) {
 		b.declared[name] = shortPosition(b.run.fset.Position(id.Pos()))

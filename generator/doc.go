@@ -3,13 +3,15 @@
 //
 //	list      load.go        which packages and files there are; no types
 //	          guess.go       meanwhile, the types that will probably be needed
-//	parse     parse.go       the files that mention a directive, and their siblings
+//	parse     read.go        the files as they are; none is lost in silence
+//	          parse.go       those that mention a directive, and their siblings
 //	          constraint.go  the builds that a file is in
 //	scan      scan.go        //lock: comments and what they stand on
 //	          nearmiss.go    comments that were meant as directives
 //	          directive.go   the text of one directive: items and their columns
 //	          items.go       what each item means
 //	          pattern.go     the key: literals and <placeholders>
+//	          lookalike.go   what other tools would take for placeholders
 //	plan      unit.go        builds that together have every directive
 //	check     needs.go       which imports the directives depend on
 //	          types.go       go/types for these, errors elsewhere tolerated
@@ -49,5 +51,6 @@
 //  3. fmt.Stringer
 //  4. a pointer to one of these; nil is ErrInvalid at run time
 //
-// A literal < or > in a key is written << or >>.
+// A literal < or > in a key is written << or >>. What other tools take for a
+// placeholder, such as {id}, #id or %d, is refused where it has a parameter's name.
 package generator

@@ -25,9 +25,11 @@ type Result struct {
 }
 
 // Generate computes the generated file of each package that has a directive or
-// lost its last one. An error means that the packages could not be loaded;
-// mistakes in directives are diagnostics, all of them of all packages, and a
-// package that has one yields no file.
+// lost its last one. Mistakes in directives are diagnostics, all of them of all
+// packages, and a package that has one yields no file. An error means that
+// packages could not be loaded. Where that is what the packages import, such as
+// the runtime that go.mod does not require yet, the result beside the error has
+// the diagnostics that could be found without it, and no file.
 func Generate(ctx context.Context, opts Options) (*Result, error) {
 	r := newRun(opts)
 	ctx, cancel := context.WithCancel(ctx)
@@ -41,17 +43,20 @@ func Generate(ctx context.Context, opts Options) (*Result, error) {
 	pkgs := r.parse(listed)
 	parallel(len(pkgs), func(i int) { pkgs[i].scan() })
 	units := r.plan(pkgs)
-	imports, err := r.loadImports(ctx, units, nil, g)
-	if err != nil {
-		return nil, err
+	imports, broken := r.loadImports(ctx, units, nil, g)
+	if imports != nil {
+		r.stage("generating %d packages", len(pkgs))
+		parallel(len(units), func(i int) {
+			for _, u := range units[i] { // what a test needs of the package that it tests is there first
+				u.generate(ctx, imports)
+			}
+		})
 	}
-	r.stage("generating %d packages", len(pkgs))
-	parallel(len(units), func(i int) {
-		for _, u := range units[i] { // what a test needs of the package that it tests is there first
-			u.generate(ctx, imports)
-		}
-	})
-	return r.result(pkgs), nil
+	res := r.result(pkgs)
+	if broken != nil {
+		res.Files = nil
+	}
+	return res, broken
 }
 
 // generate is the way of one build of one package.
@@ -63,6 +68,10 @@ func (u *unit) generate(ctx context.Context, imports *importer) {
 		}
 	}
 	u.find()
-	u.render(u.resolve())
+	models := u.resolve()
+	if imports.withoutRuntime {
+		return // that is an error, and what is wrong with the directives has been said
+	}
+	u.render(models)
 	u.verify()
 }

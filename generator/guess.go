@@ -3,7 +3,6 @@ package generator
 import (
 	"context"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +31,9 @@ func (r *run) startGuess(ctx context.Context) *guess {
 	go func() {
 		defer close(g.done)
 		if g.paths = r.neededImports(r.plan(r.scanFolders())); len(g.paths) > 0 && ctx.Err() == nil {
-			g.im, _ = r.loadTypes(ctx, g.paths, nil)
+			if im, err := r.loadTypes(ctx, g.paths, nil); err == nil {
+				g.im = im
+			}
 		}
 	}()
 	return g
@@ -62,7 +63,8 @@ func (r *run) scanFolders() []*pkg {
 				return fs.SkipDir
 			}
 			l := &packages.Package{Dir: path, PkgPath: path}
-			for _, file := range r.goFiles(path) {
+			files, _ := r.goFiles(path) // likewise
+			for _, file := range files {
 				if !strings.HasSuffix(file, "_test.go") {
 					l.GoFiles = append(l.GoFiles, file)
 				}
@@ -76,20 +78,4 @@ func (r *run) scanFolders() []*pkg {
 		p.scan()
 	}
 	return pkgs
-}
-
-// goFiles lists the Go files of a folder once in a run.
-func (r *run) goFiles(dir string) []string {
-	if known, ok := r.folders.Load(dir); ok {
-		return known.([]string)
-	}
-	entries, _ := os.ReadDir(dir) // what can't be read has none
-	var out []string
-	for _, e := range entries {
-		if name := e.Name(); filepath.Ext(name) == ".go" && name[0] != '_' && name[0] != '.' {
-			out = append(out, filepath.Join(dir, name))
-		}
-	}
-	r.folders.Store(dir, out)
-	return out
 }

@@ -36,19 +36,17 @@ func (t *importTable) qualify(p *types.Package) string {
 func (t *importTable) assign() {
 	for _, path := range sortedKeys(t.own) {
 		if !bodyImports[path] {
-			t.name(path, t.taken)
+			t.name(path, within(t.taken))
 		}
 	}
 	for _, path := range sortedKeys(t.own) {
 		if bodyImports[path] {
-			hidden := t.taken.clone()
-			hidden.addAll(t.hide)
-			t.name(path, hidden)
+			t.name(path, within(t.taken, t.hide))
 		}
 	}
 }
 
-func (t *importTable) name(path string, taken names) {
+func (t *importTable) name(path string, taken *scope) {
 	own := t.own[path]
 	candidates := []string{own}
 	if user := t.users[path]; user != "" {

@@ -8,7 +8,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -167,6 +166,9 @@ func (r *run) neededImports(units [][]*unit) []string {
 	return sortedKeys(need)
 }
 
+// loadTypes loads the types of these imports. Without the runtime nothing can be
+// generated, which is an error; the other imports are returned all the same, since
+// directives can be checked against them.
 func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*importer, error) {
 	conf := r.config(ctx, packages.NeedName|packages.NeedFiles|packages.NeedTypes)
 	c.apply(conf)
@@ -190,7 +192,8 @@ func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*import
 		if strings.Contains(im.failed[RuntimePath], "-mod=vendor") {
 			run += " && go mod vendor"
 		}
-		return nil, fmt.Errorf("generated code imports %s, which can't be loaded here; run: %s", RuntimePath, run)
+		im.withoutRuntime = true
+		return im, fmt.Errorf("generated code imports %s, which can't be loaded here; run: %s", RuntimePath, run)
 	}
 	return im, nil
 }
@@ -237,9 +240,4 @@ func (r *run) result(pkgs []*pkg) *Result {
 	res.Warnings = sortDiagnostics(res.Warnings)
 	slices.SortFunc(res.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return res
-}
-
-func readIfThere(path string) ([]byte, bool) {
-	text, err := os.ReadFile(path)
-	return text, err == nil
 }

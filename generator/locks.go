@@ -19,7 +19,7 @@ func (b *builder) locks(m *method) {
 		} else if key != nil {
 			patterns[key.value] = true
 		}
-		taken := b.naming.scope.clone()
+		taken := within(b.naming.scope)
 		taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"])
 		taken.add(m.typeNames...)
 		for _, v := range m.variables() {

@@ -20,6 +20,12 @@ type method struct {
 	keys      []*keyed         // and what its key names
 }
 
+// methodName tells the methods of a build apart.
+type methodName struct {
+	recv *types.TypeName
+	name string
+}
+
 // name is what the user calls the method: "SeckillService.CreateVoucherOrder".
 func (m *method) name() string { return m.ownerName(".") + m.fn.Name() }
 
@@ -106,11 +112,9 @@ func (m *method) check() bool {
 	if !m.findOwner(sig) || !m.checkInvalid(sig) {
 		return false
 	}
-	for _, other := range m.unit.methods {
-		if other.recv == m.recv && other.fn.Name() == fn.Name() {
-			m.unit.report(m.id.Pos(), "", "%s is declared twice", m.name())
-			return false
-		}
+	if m.unit.found[methodName{m.recv, fn.Name()}] {
+		m.unit.report(m.id.Pos(), "", "%s is declared twice", m.name())
+		return false
 	}
 	if sig.Params().Len() == 0 || !isContext(sig.Params().At(0).Type()) {
 		m.unit.report(m.id.Pos(), "write "+m.id.Name+"(ctx context.Context, …): the lock's lease ends through it",

@@ -24,30 +24,42 @@ func (n names) addAll(other names) {
 	}
 }
 
-func (n names) clone() names {
-	out := names{}
-	out.addAll(n)
-	return out
+// pick takes a name as a scope does.
+func (n names) pick(candidates ...string) string {
+	s := scope{names: n}
+	return s.pick(candidates...)
 }
 
+// scope is a set of names inside others. What it takes is its own. The outer ones
+// are not copied, since they may be all names of a big package.
+type scope struct {
+	names // its own
+	outer []names
+}
+
+func within(outer ...names) *scope { return &scope{names: names{}, outer: outer} }
+
 // pick takes the first candidate that is free, or the last one with a number.
-func (n names) pick(candidates ...string) string {
+func (s *scope) pick(candidates ...string) string {
 	for _, c := range candidates {
-		if n.free(c) {
-			n[c] = true
+		if s.free(c) {
+			s.names[c] = true
 			return c
 		}
 	}
 	last := candidates[len(candidates)-1]
 	for i := 2; ; i++ {
-		if c := last + strconv.Itoa(i); n.free(c) {
-			n[c] = true
+		if c := last + strconv.Itoa(i); s.free(c) {
+			s.names[c] = true
 			return c
 		}
 	}
 }
 
-func (n names) free(s string) bool { return !n[s] && !token.IsKeyword(s) && s != "_" }
+func (s *scope) free(name string) bool {
+	taken := s.names[name] || slices.ContainsFunc(s.outer, func(n names) bool { return n[name] })
+	return !taken && !token.IsKeyword(name) && name != "_"
+}
 
 // predeclared are the identifiers of the universe: legal names, and confusing.
 func predeclared() names {

@@ -20,7 +20,7 @@ func (u *unit) neededImports() []string {
 		n.index(f)
 	}
 	for _, m := range u.targets {
-		if !slices.Contains(u.files, m.file) {
+		if !u.has[m.file] {
 			continue
 		}
 		roots := map[string]bool{}

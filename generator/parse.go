@@ -7,7 +7,6 @@ import (
 	"go/parser"
 	"go/scanner"
 	"go/token"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,7 +23,9 @@ type pkg struct {
 	external    bool               // the tests of a package that are one themselves
 	tested      *pkg               // and that package
 	files       []*source          // by path
+	partial     bool               // there are files that can't be read
 	outputs     map[string]*output // by path
+	index       index              // what they declare
 	targets     []*target          // what has a directive, in source order
 	guardedBy   map[string]bool    // the types among whose methods these are
 	naming      *naming
@@ -70,17 +71,18 @@ func (r *run) read(l *packages.Package) []*pkg {
 	if dir == "" {
 		return nil
 	}
-	all, old := r.readSources(l, dir)
+	found := r.readSources(l, dir)
 	worst := noMention
-	for _, f := range all {
+	for _, f := range found.sources {
 		worst = max(worst, f.mention)
 	}
-	if worst == noMention && len(old) == 0 {
+	if worst == noMention && len(found.old)+len(found.unread) == 0 {
 		return nil
 	}
-	p := &pkg{run: r, name: l.Name, path: l.PkgPath, dir: dir, outputs: map[string]*output{}}
+	p := &pkg{run: r, name: l.Name, path: l.PkgPath, dir: dir, outputs: map[string]*output{}, diagnostics: found.unread}
 	tests := &pkg{run: r, path: l.PkgPath + "_test", dir: dir, outputs: map[string]*output{}, external: true, tested: p}
-	for _, f := range all {
+	p.partial, tests.partial = len(found.unread) > 0, len(found.unread) > 0
+	for _, f := range found.sources {
 		in := p
 		if worst == directiveMention || f.mention != noMention {
 			p.parseFile(f)
@@ -90,7 +92,7 @@ func (r *run) read(l *packages.Package) []*pkg {
 		}
 		in.files = append(in.files, f)
 	}
-	for path, text := range old {
+	for path, text := range found.old {
 		o := &output{path: path, old: text}
 		if o.external() {
 			tests.outputs[path] = o
@@ -148,52 +150,6 @@ func (p *pkg) findName() {
 
 // ignoresItself reports whether the file is in no build, by Go's own custom.
 func ignoresItself(f *source) bool { return f.when != nil && f.when.String() == "ignore" }
-
-// readSources reads Go files, and apart from them those that we generated. A
-// file that has vanished since it was listed is no file. The go command lists
-// tests on demand only, so they are looked for here.
-func (r *run) readSources(l *packages.Package, dir string) (out []*source, old map[string][]byte) {
-	paths := slices.Concat(l.GoFiles, l.IgnoredFiles)
-	for _, path := range r.goFiles(dir) {
-		if strings.HasSuffix(path, "_test.go") {
-			paths = append(paths, path)
-		}
-	}
-	old = map[string][]byte{}
-	slices.Sort(paths)
-	for _, path := range slices.Compact(paths) {
-		if filepath.Ext(path) != ".go" {
-			continue
-		}
-		f, ok := r.readFile(path)
-		if !ok {
-			continue
-		}
-		if isOutputName(filepath.Base(path)) && isOwn(f.text) {
-			old[path] = f.text
-			continue
-		}
-		f.listed = slices.Contains(l.GoFiles, path)
-		out = append(out, f)
-	}
-	return out, old
-}
-
-// readFile reads a file once in a run.
-func (r *run) readFile(path string) (*source, bool) {
-	if known, ok := r.texts.Load(path); ok {
-		f := *known.(*source)
-		return &f, true
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, false
-	}
-	f := source{path: path, text: text, mention: mentions(text)}
-	r.texts.Store(path, &f)
-	copied := f
-	return &copied, true
-}
 
 var nearText = regexp.MustCompile(`^(?i:lock)(?i:s|gen|ed)?[ \t]*[:\- \t][ \t]*(?:(?i:` + itemPattern + `)\b|["` + "`" + `]|\r?$)`)
 

@@ -9,6 +9,7 @@ import (
 type pattern struct {
 	text  string // as written, unquoted
 	parts []part
+	torn  bool // a < or > stands alone: what is a literal is not known
 }
 
 // part is a literal, or a placeholder if path is not empty. Offsets count
@@ -62,11 +63,13 @@ func parsePattern(text string) (pattern, []problem) {
 			i += 2
 		case text[i] == '>':
 			problems = append(problems, problem{i, "> closes no placeholder", "a literal > is written >>"})
+			p.torn = true
 			i++
 		case text[i] == '<':
 			end := strings.IndexAny(text[i+1:], "<>")
 			if end < 0 || text[i+1+end] == '<' {
 				problems = append(problems, problem{i, "the placeholder is not closed", "close it with >; a literal < is written <<"})
+				p.torn = true
 				i++
 				continue
 			}

@@ -106,7 +106,7 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 		if d.wrong {
 			return "its directive has a mistake"
 		}
-		taken := names{}
+		taken := within()
 		k := m.resolve(d, m.keyParams(taken), taken)
 		unseen := len(b.diagnostics) > len(before)
 		if len(k.roots) > 0 && k.roots[0] == m.receiver() {
@@ -165,46 +165,66 @@ func importable(path, from string) bool {
 
 // foreignFiles remembers what was read of other packages.
 type foreignFiles struct {
-	mu      sync.Mutex
-	targets map[string]map[string]*target // import path, "Type.Method"
+	mu       sync.Mutex
+	packages map[string]foreignPackage // by import path
+}
+
+// foreignPackage is what another package has annotated.
+type foreignPackage struct {
+	targets map[string]*target // "Type.Method"
+	unread  []Diagnostic       // one for each file that can't be read
 }
 
 // foreignTargets are the annotated methods of another package, by type and name.
 func (b *builder) foreignTargets(path string) map[string]*target {
 	if b.external && path == b.tested.path {
-		return byName(b.tested)
+		return b.tested.byName()
 	}
 	r := b.run
 	r.foreign.mu.Lock()
 	defer r.foreign.mu.Unlock()
-	if found, ok := r.foreign.targets[path]; ok {
-		return found
+	found, known := r.foreign.packages[path]
+	if !known {
+		found = r.readForeign(path, b.unit.imports.files[path])
+		if r.foreign.packages == nil {
+			r.foreign.packages = map[string]foreignPackage{}
+		}
+		r.foreign.packages[path] = found
 	}
-	other := &pkg{run: r, path: path, outputs: map[string]*output{}}
-	for _, file := range b.unit.imports.files[path] {
-		f := &source{path: file, listed: true}
-		f.text, _ = readIfThere(file)
-		if f.mention = mentions(f.text); f.mention != directiveMention {
+	b.diagnostics = append(b.diagnostics, found.unread...)
+	return found.targets
+}
+
+func (r *run) readForeign(path string, files []string) foreignPackage {
+	p := &pkg{run: r, path: path, outputs: map[string]*output{}}
+	var unread []Diagnostic
+	for _, file := range files {
+		f, err := r.readFile(file)
+		if err != nil {
+			unread = append(unread, notRead(file, err))
+			continue
+		}
+		if f.mention != directiveMention {
 			continue
 		}
 		f.syntax, _ = parser.ParseFile(r.fset, f.path, f.text, parser.ParseComments|parser.SkipObjectResolution)
-		f.when = constraintOf(f)
-		other.files = append(other.files, f)
+		f.when, f.listed = constraintOf(f), true
+		p.files = append(p.files, f)
 	}
-	other.scan()
-	if r.foreign.targets == nil {
-		r.foreign.targets = map[string]map[string]*target{}
-	}
-	r.foreign.targets[path] = byName(other)
-	return r.foreign.targets[path]
+	p.scan()
+	return foreignPackage{targets: p.byName(), unread: unread}
 }
 
-func byName(p *pkg) map[string]*target {
-	out := map[string]*target{}
+// byName are the annotated methods of the package, by type and name.
+func (p *pkg) byName() map[string]*target {
+	if p.index.targets != nil {
+		return p.index.targets
+	}
+	p.index.targets = map[string]*target{}
 	for _, t := range p.targets {
 		if owner := t.owner(); owner != "" {
-			out[p.aliased(owner)+"."+t.id.Name] = t
+			p.index.targets[p.aliased(owner)+"."+t.id.Name] = t
 		}
 	}
-	return out
+	return p.index.targets
 }

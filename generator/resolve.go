@@ -21,7 +21,7 @@ type resolver struct {
 	m       *method
 	d       *directive
 	out     *keyed
-	locals  names             // what the key function's identifiers must differ from
+	locals  *scope            // what the key function's identifiers must differ from
 	params  map[string]string // what the key function calls the user's parameters
 	checked map[string]bool   // expressions that are known not to be nil
 }
@@ -38,7 +38,7 @@ type value struct {
 // resolve resolves the placeholders of directive d against the types of m.
 // params says what the key function calls the method's variables; its locals
 // are picked from what is not taken.
-func (m *method) resolve(d *directive, params map[string]string, taken names) *keyed {
+func (m *method) resolve(d *directive, params map[string]string, taken *scope) *keyed {
 	r := &resolver{m: m, d: d, out: &keyed{}, locals: taken, params: params, checked: map[string]bool{}}
 	for _, p := range d.key.parts {
 		if !p.isPlaceholder() {
@@ -61,7 +61,7 @@ func (m *method) resolve(d *directive, params map[string]string, taken names) *k
 var bodyWords = map[string]bool{"nil": true, "string": true, "int64": true, "uint64": true, "bool": true}
 
 // keyParams says what key functions call the receiver and the parameters.
-func (m *method) keyParams(taken names) map[string]string {
+func (m *method) keyParams(taken *scope) map[string]string {
 	out := map[string]string{}
 	for _, v := range m.variables() {
 		out[v.Name()] = v.Name()

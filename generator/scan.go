@@ -3,7 +3,6 @@ package generator
 import (
 	"go/ast"
 	"go/token"
-	"slices"
 	"strings"
 )
 
@@ -72,7 +71,9 @@ func (p *pkg) scanFile(f *source) {
 				annotated[t.id] = t
 				p.targets = append(p.targets, t)
 			}
-			t.directives = append(t.directives, p.readDirective(c))
+			d := p.readDirective(c)
+			p.checkLookalikes(t, d)
+			t.directives = append(t.directives, d)
 		}
 	}
 }
@@ -118,9 +119,6 @@ func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
 			}
 		case *ast.GenDecl:
 			own("a "+n.Tok.String()+" declaration", n.Doc)
-			if slices.Contains(file.Decls, ast.Decl(n)) {
-				ownMethods(owners, n)
-			}
 		case *ast.TypeSpec:
 			own("a type", n.Doc, n.Comment)
 		case *ast.ValueSpec:
@@ -141,11 +139,16 @@ func commentOwners(file *ast.File) map[*ast.CommentGroup]owner {
 		}
 		return true
 	})
+	for _, d := range file.Decls {
+		if g, ok := d.(*ast.GenDecl); ok {
+			ownMethods(owners, g)
+		}
+	}
 	return owners
 }
 
-// ownMethods notes the methods that the declaration of an interface lists. What stands behind a method, on its line, counts: gofmt leaves
-// it there.
+// ownMethods notes the methods that the declaration of an interface lists. What
+// stands behind a method, on its line, counts: gofmt leaves it there.
 func ownMethods(owners map[*ast.CommentGroup]owner, decl *ast.GenDecl) {
 	for _, s := range decl.Specs {
 		spec, ok := s.(*ast.TypeSpec)

@@ -62,25 +62,63 @@ func declaredNames(files []*source) map[string]*ast.Ident {
 	return out
 }
 
-// typeSpecs are the declarations of a type, one for each build that has its own.
-func typeSpecs(files []*source, name string) (specs []*ast.TypeSpec, in []*source) {
+// typeDecl is the declaration of a type, and the file that has it.
+type typeDecl struct {
+	spec *ast.TypeSpec
+	file *source
+}
+
+// typeDecls are the types that some files declare, by name. A type has one
+// declaration for each build that has its own.
+func typeDecls(files []*source) map[string][]typeDecl {
+	out := map[string][]typeDecl{}
 	eachSpec(files, func(f *source, _ ast.Decl, spec ast.Spec) {
-		if s, ok := spec.(*ast.TypeSpec); ok && s.Name.Name == name {
-			specs, in = append(specs, s), append(in, f)
+		if s, ok := spec.(*ast.TypeSpec); ok {
+			out[s.Name.Name] = append(out[s.Name.Name], typeDecl{s, f})
 		}
 	})
-	return specs, in
+	return out
+}
+
+// index is what the package declares, by name. It is built once, when it is first
+// asked for: to search the files for each of thousands of types takes minutes.
+type index struct {
+	types   map[string][]typeDecl
+	methods map[string][]string // by type, aliases followed
+	targets map[string]*target  // what is annotated: "Type.Method"
+}
+
+// typesNamed are the declarations of a type, one for each build that has its own.
+func (p *pkg) typesNamed(name string) []typeDecl {
+	if p.index.types == nil {
+		p.index.types = typeDecls(p.files)
+	}
+	return p.index.types[name]
+}
+
+// methodsOf are the names of the methods that are declared on a type in all builds.
+func (p *pkg) methodsOf(name string) []string {
+	if p.index.methods == nil {
+		p.index.methods = map[string][]string{}
+		eachSpec(p.files, func(_ *source, d ast.Decl, _ ast.Spec) {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+				of := p.aliased(baseName(fn.Recv))
+				p.index.methods[of] = append(p.index.methods[of], fn.Name.Name)
+			}
+		})
+	}
+	return p.index.methods[name]
 }
 
 // aliased follows aliases of a type of this package to the type itself. That of
 // an interface literal is its own name.
 func (p *pkg) aliased(name string) string {
 	for range 100 { // an alias of itself is the compiler's to report
-		specs, _ := typeSpecs(p.files, name)
-		if len(specs) == 0 || !specs[0].Assign.IsValid() {
+		decls := p.typesNamed(name)
+		if len(decls) == 0 || !decls[0].spec.Assign.IsValid() {
 			return name
 		}
-		next := typeName(specs[0].Type)
+		next := typeName(decls[0].spec.Type)
 		if next == "" {
 			return name
 		}
@@ -101,10 +139,9 @@ func (p *pkg) members(name string) names {
 			return
 		}
 		seen[name] = true
-		specs, _ := typeSpecs(p.files, name)
-		for _, spec := range specs {
+		for _, decl := range p.typesNamed(name) {
 			var list *ast.FieldList
-			switch t := ast.Unparen(spec.Type).(type) {
+			switch t := ast.Unparen(decl.spec.Type).(type) {
 			case *ast.StructType:
 				list = t.Fields
 			case *ast.InterfaceType:
@@ -121,11 +158,7 @@ func (p *pkg) members(name string) names {
 				}
 			}
 		}
-		eachSpec(p.files, func(_ *source, d ast.Decl, _ ast.Spec) {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && p.aliased(baseName(fn.Recv)) == name {
-				out.add(fn.Name.Name)
-			}
-		})
+		out.add(p.methodsOf(name)...)
 	}
 	visit(name)
 	return out
@@ -176,9 +209,8 @@ func newNaming(p *pkg) *naming {
 		for _, list := range []*ast.FieldList{t.recv, t.typ.TypeParams, t.typ.Params, t.typ.Results} {
 			n.users.add(fieldNames(list)...)
 		}
-		specs, _ := typeSpecs(p.files, p.aliased(t.owner()))
-		for _, spec := range specs {
-			n.users.add(fieldNames(spec.TypeParams)...)
+		for _, decl := range p.typesNamed(p.aliased(t.owner())) {
+			n.users.add(fieldNames(decl.spec.TypeParams)...)
 		}
 		if t.recv != nil && len(t.recv.List) > 0 {
 			n.users.add(typeArgNames(t.recv.List[0].Type)...)
@@ -208,9 +240,7 @@ func typeArgNames(recv ast.Expr) []string {
 // user's that our code repeats may hide it.
 func (n *naming) pick(role string, candidates ...string) string {
 	if n.chosen[role] == "" {
-		taken := n.scope.clone()
-		taken.addAll(n.users)
-		n.chosen[role] = taken.pick(candidates...)
+		n.chosen[role] = within(n.scope, n.users).pick(candidates...)
 		n.scope.add(n.chosen[role])
 	}
 	return n.chosen[role]

@@ -12,8 +12,8 @@ import (
 // blank ones as the type's declaration does. A name of ours hides nothing that
 // the package declares: the signature may name it.
 func (m *method) nameTypeParams() {
-	taken := signatureNames(m.fn.Signature())
-	taken.addAll(m.unit.naming.declared)
+	taken := within(m.unit.naming.declared)
+	taken.addAll(signatureNames(m.fn.Signature()))
 	var declared *types.TypeParamList
 	if m.recv != nil {
 		declared = typeParamsOf(m.recv)
@@ -33,7 +33,7 @@ func (m *method) nameTypeParams() {
 
 // nameTypeParams names the type parameters that the wrapper is written with.
 func (g *guarded) nameTypeParams(declared names) {
-	taken := declared.clone()
+	taken := within(declared)
 	for p := range typeParamsOf(g.recv).TypeParams() {
 		taken.add(p.Obj().Name())
 	}

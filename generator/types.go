@@ -15,6 +15,8 @@ type importer struct {
 	packages map[string]*types.Package
 	failed   map[string]string   // path: what the go command said
 	files    map[string][]string // path: its Go files
+
+	withoutRuntime bool // it was asked for, and could not be loaded
 }
 
 func newImporter() *importer {

@@ -18,7 +18,9 @@ type unit struct {
 	tests   bool    // with its tests
 	whole   bool    // an external test may ask for anything in it
 	files   []*source
-	methods []*method // what is annotated in these files, in source order
+	has     map[*source]bool // the same files
+	methods []*method        // what is annotated in these files, in source order
+	found   map[methodName]bool
 
 	imports    *importer
 	types      *types.Package
@@ -28,9 +30,10 @@ type unit struct {
 }
 
 // plan finds builds such that every file with a directive, or with a type whose
-// methods have one, is in one of them.
+// methods have one, is in one of them. Where files are missing there is none: what
+// they declare would be said to be undefined.
 func (p *pkg) plan() {
-	if len(p.targets) == 0 {
+	if len(p.targets) == 0 || p.partial {
 		return
 	}
 	var files []*source
@@ -38,8 +41,9 @@ func (p *pkg) plan() {
 		files = append(files, t.file)
 	}
 	for name := range p.guardedBy {
-		_, in := typeSpecs(p.files, name)
-		files = append(files, in...)
+		for _, decl := range p.typesNamed(name) {
+			files = append(files, decl.file)
+		}
 	}
 	// The build at hand and without tests first: most of the others need none.
 	slices.SortFunc(files, func(a, b *source) int {
@@ -58,7 +62,7 @@ func (p *pkg) plan() {
 		return strings.Compare(a.path, b.path)
 	})
 	for _, f := range files {
-		if !slices.ContainsFunc(p.units, func(u *unit) bool { return slices.Contains(u.files, f) }) {
+		if !slices.ContainsFunc(p.units, func(u *unit) bool { return u.has[f] }) {
 			p.addUnit(f)
 		}
 	}
@@ -77,10 +81,11 @@ func (p *pkg) addUnit(f *source) {
 }
 
 func (p *pkg) newUnit(c *config, tests bool) *unit {
-	u := &unit{pkg: p, config: c, tests: tests, contents: map[*output][]byte{}}
+	u := &unit{pkg: p, config: c, tests: tests, has: map[*source]bool{}, contents: map[*output][]byte{}}
 	for _, f := range p.files {
 		if u.selects(f) {
 			u.files = append(u.files, f)
+			u.has[f] = true
 		}
 	}
 	return u
@@ -142,7 +147,7 @@ func (u *unit) Import(path string) (*types.Package, error) {
 // imports of the build at hand.
 func (u *unit) incomplete() bool {
 	return slices.ContainsFunc(u.targets, func(t *target) bool {
-		if !slices.Contains(u.files, t.file) {
+		if !u.has[t.file] {
 			return false
 		}
 		fn, _ := u.info.Defs[t.id].(*types.Func)
@@ -153,11 +158,13 @@ func (u *unit) incomplete() bool {
 // find takes over the methods that go/types could make out and that can be
 // locked; what is wrong with the others is reported.
 func (u *unit) find() {
+	u.found = map[methodName]bool{}
 	for _, t := range u.targets {
-		if slices.Contains(u.files, t.file) {
+		if u.has[t.file] {
 			m := &method{target: t, unit: u}
 			if m.check() {
 				u.methods = append(u.methods, m)
+				u.found[methodName{m.recv, m.fn.Name()}] = true
 			}
 		}
 	}
@@ -194,17 +201,17 @@ func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.
 func (u *unit) stub() *ast.File {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n", u.name)
-	declared := declaredNames(u.files)
+	declared, decls := declaredNames(u.files), typeDecls(u.files)
 	for _, name := range sortedKeys(u.guardedBy) {
-		specs, _ := typeSpecs(u.files, name)
-		if len(specs) == 0 || declared[name+"WithLock"] != nil {
+		if len(decls[name]) == 0 || declared[name+"WithLock"] != nil {
 			continue
 		}
+		spec := decls[name][0].spec
 		embedded := "*" + name
-		if _, ok := ast.Unparen(specs[0].Type).(*ast.InterfaceType); ok {
+		if _, ok := ast.Unparen(spec.Type).(*ast.InterfaceType); ok {
 			embedded = name
 		}
-		if params := fieldNames(specs[0].TypeParams); len(params) > 0 {
+		if params := fieldNames(spec.TypeParams); len(params) > 0 {
 			fmt.Fprintf(&b, "type %sWithLock[%s any] struct {}\n", name, strings.Join(params, ", "))
 			continue
 		}

@@ -50,10 +50,14 @@ func (u *unit) verify() {
 }
 
 func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
+	var qualifiers map[token.Pos]bool
 	u.typeCheck(files, nil, func(e types.Error) {
+		if qualifiers == nil {
+			qualifiers = u.qualifiers()
+		}
 		at := u.run.fset.Position(e.Pos)
 		switch {
-		case e.Soft || strings.HasPrefix(e.Msg, "could not import") || u.unloaded(e.Pos):
+		case e.Soft || strings.HasPrefix(e.Msg, "could not import") || u.unloaded(e.Pos, qualifiers[e.Pos]):
 		case ours[at.Filename]:
 			u.failed(at.String() + ": " + e.Msg)
 		default:
@@ -67,23 +71,32 @@ func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 // unloaded reports whether the name at pos may be an import that was left out:
 // go/types knows such a one by the end of its path only, and would call redis
 // undefined where the path ends in go-redis/v9.
-func (u *unit) unloaded(pos token.Pos) bool {
+func (u *unit) unloaded(pos token.Pos, qualifier bool) bool {
 	for _, f := range u.files {
 		if f.syntax == nil || pos < f.syntax.FileStart || pos > f.syntax.FileEnd {
 			continue
 		}
-		qualifier := false
-		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok && sel.X.Pos() == pos {
-				_, qualifier = sel.X.(*ast.Ident)
-			}
-			return !qualifier
-		})
 		return slices.ContainsFunc(f.imports(), func(s *ast.ImportSpec) bool {
 			return (s.Name == nil && qualifier || s.Name != nil && s.Name.Name == ".") && u.imports.packages[importPath(s)] == nil
 		})
 	}
 	return false
+}
+
+// qualifiers are the places of the names that another is selected from.
+func (u *unit) qualifiers() map[token.Pos]bool {
+	out := map[token.Pos]bool{}
+	for _, file := range u.syntax() {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				if _, ok := sel.X.(*ast.Ident); ok {
+					out[sel.X.Pos()] = true
+				}
+			}
+			return true
+		})
+	}
+	return out
 }
 
 func (u *unit) failed(why string) {

@@ -31,13 +31,10 @@ func (b *builder) nameWrapper(g *guarded) {
 	b.claim(pos, w.Constructor, "the constructor of "+w.Name)
 
 	// A field of ours would hide a field or method of that name of the user's.
-	members := sortedKeys(b.members(target))
+	members := b.members(target)
 	w.Alias = b.naming.chosen["inner "+target]
 	if w.Alias == "" {
-		taken := b.naming.scope.clone()
-		taken.addAll(b.users)
-		taken.add(members...)
-		w.Alias = taken.pick(lowerFirst(target) + "Inner")
+		w.Alias = within(b.naming.scope, b.users, members).pick(lowerFirst(target) + "Inner")
 		b.naming.chosen["inner "+target] = w.Alias
 		b.naming.scope.add(w.Alias)
 	}
@@ -49,12 +46,10 @@ func (b *builder) nameWrapper(g *guarded) {
 	w.LockerParam = params.pick("locker")
 }
 
-func (b *builder) lockerField(target, alias string, members []string) string {
+func (b *builder) lockerField(target, alias string, members names) string {
 	role := "locker of " + target
 	if b.naming.chosen[role] == "" {
-		taken := b.naming.scope.clone()
-		taken.addAll(b.users)
-		taken.add(members...)
+		taken := within(b.naming.scope, b.users, members)
 		taken.add(alias)
 		b.naming.chosen[role] = taken.pick("locker", "lockgenLocker")
 	}

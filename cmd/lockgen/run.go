@@ -115,9 +115,22 @@ func (c *command) generate(ctx context.Context) int {
 	}
 	res, err := c.once(ctx)
 	if err != nil {
-		return c.fail(err)
+		return c.broken(res, err)
 	}
 	return c.finish(res)
+}
+
+// broken reports why nothing could be generated, and before that the mistakes in
+// directives that were found all the same: res may be nil.
+func (c *command) broken(res *generator.Result, err error) int {
+	if res != nil && len(res.Diagnostics) > 0 {
+		if !c.json {
+			c.printDiagnostics(res.Diagnostics)
+		} else if err := c.printJSON(res); err != nil {
+			return c.fail(err)
+		}
+	}
+	return c.fail(err)
 }
 
 func (c *command) once(ctx context.Context) (*generator.Result, error) {

@@ -29,17 +29,17 @@ type stamp struct {
 func (c *command) watchFiles(ctx context.Context) int {
 	var folders []string
 	for {
-		before := c.look(folders)
+		start, before := time.Now(), c.look(folders)
 		res, err := c.once(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return fine
 		case err != nil:
-			fmt.Fprintf(c.stderr, "lockgen: %v\n", err)
+			c.broken(res, err)
 		default:
 			c.finish(res)
 			if folders == nil {
-				before = c.look(res.Folders)
+				before.addOlder(c.look(res.Folders), start)
 			}
 			folders = res.Folders
 			for _, f := range res.Files { // our own writing is no change; what a user did meanwhile is
@@ -120,6 +120,16 @@ func (s snapshot) note(path string) {
 		s[path] = stamp{info.ModTime(), info.Size()}
 	} else {
 		delete(s, path)
+	}
+}
+
+// addOlder adds what a later look saw in more folders, as it was before: what was
+// written since start has changed.
+func (s snapshot) addOlder(later snapshot, start time.Time) {
+	for path, at := range later {
+		if _, known := s[path]; !known && at.at.Before(start) {
+			s[path] = at
+		}
 	}
 }
 

@@ -1,0 +1,94 @@
+package generator
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Other tools write a placeholder as {id}, ${id}, #id, #{#id}, {{.id}}, :id or %d.
+// In a key that is text, which is the same in every call. So it is refused where it
+// has the name of a parameter or of the receiver, or of what is selected from one.
+// Braces around other text are a Redis Cluster's hash tag, and {<id>} is one too.
+
+const (
+	selectorPattern = `([\pL_][\pL\p{Nd}_]*)(?:\.[\pL_][\pL\p{Nd}_]*)*`
+
+	bracedPattern = `[#$%]?\{\{\s*[.#$]?` + selectorPattern + `\s*\}\}|[#$%]?\{[#$]?` + selectorPattern + `\}`
+	markedPattern = `[:#$]` + selectorPattern
+	verbPattern   = `%[+#]*(?:\[[0-9]+\])?[dsvqxXt]` // %20 and %C3 are no verbs
+)
+
+var (
+	selectorShape  = regexp.MustCompile(selectorPattern)
+	lookalikeShape = regexp.MustCompile(bracedPattern + `|` + markedPattern + `|` + verbPattern)
+)
+
+// checkLookalikes reports placeholders that are not written as lockgen has them.
+func (p *pkg) checkLookalikes(t *target, d *directive) {
+	if d.key.torn {
+		return
+	}
+	params := append(fieldNames(t.recv), fieldNames(t.typ.Params)...)
+	for i, part := range d.key.parts {
+		for _, found := range lookalikeShape.FindAllStringSubmatchIndex(part.literal, -1) {
+			text := part.literal[found[0]:found[1]]
+			root := firstGroup(part.literal, found)
+			hint := t.insteadOfVerb()
+			if root != "" {
+				if root == "_" || !slices.Contains(params, root) || d.key.partsWords(i, found[0]) {
+					continue
+				}
+				hint = "write <" + selectorShape.FindString(text) + ">, or rename the parameter if this text is meant"
+			}
+			d.wrong = true
+			at := d.items["key"].offset(part.bytes[found[0]])
+			p.report(d.posOf(at), hint, "%s is no placeholder: it would be the same text in every key", text)
+		}
+	}
+}
+
+// firstGroup is the group of a match that took part in it.
+func firstGroup(s string, match []int) string {
+	for i := 2; i < len(match); i += 2 {
+		if match[i] >= 0 {
+			return s[match[i]:match[i+1]]
+		}
+	}
+	return ""
+}
+
+// partsWords reports whether the : or # at an offset of a literal parts words, as in
+// "order:status:<id>", which may well lock a method with a parameter status. In a
+// key without any placeholder it is taken for a mark: such a key has one lock for
+// all calls, and whoever names a parameter in it does not want that.
+func (p pattern) partsWords(i, at int) bool {
+	literal := p.parts[i].literal
+	mark := literal[at]
+	if mark != ':' && mark != '#' || !slices.ContainsFunc(p.parts, part.isPlaceholder) {
+		return false
+	}
+	if at == 0 {
+		return i > 0 // behind a placeholder
+	}
+	before := literal[at-1]
+	return before == mark || before >= utf8.RuneSelf || isPlain(before) || strings.IndexByte("})]", before) >= 0
+}
+
+// insteadOfVerb says which parameters could be meant by a verb.
+func (t *target) insteadOfVerb() string {
+	var have []string
+	for i, name := range fieldNames(t.typ.Params) {
+		if i > 0 && name != "_" { // the first is the context
+			have = append(have, "<"+name+">")
+		}
+	}
+	switch len(have) {
+	case 0:
+		return "name a parameter, and write its name in < >"
+	case 1:
+		return "write " + have[0]
+	}
+	return "write one of " + strings.Join(have, ", ")
+}

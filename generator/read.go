@@ -1,0 +1,140 @@
+package generator
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// texts are the Go files of a package and its tests, as they are.
+type texts struct {
+	sources []*source
+	old     map[string][]byte // those that we generated, by path
+	unread  []Diagnostic      // one for each that can't be read
+}
+
+// readSources reads Go files. The go command lists tests on demand only, so they
+// are looked for here; and so are files that it could not read itself: it lists the
+// package without them. What can't be read is a mistake, and no file less: a
+// directive in it would be lost, and its method would run unlocked.
+func (r *run) readSources(l *packages.Package, dir string) *texts {
+	t := &texts{old: map[string][]byte{}}
+	here := map[string]bool{} // of what is listed: this build has it
+	for _, path := range l.IgnoredFiles {
+		here[path] = false
+	}
+	for _, path := range l.GoFiles {
+		here[path] = true
+	}
+	inFolder, err := r.goFiles(dir)
+	if err != nil {
+		t.unread = append(t.unread, notRead(dir, err))
+	}
+	paths := slices.Concat(l.GoFiles, l.IgnoredFiles, inFolder)
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
+		if filepath.Ext(path) != ".go" {
+			continue
+		}
+		_, listed := here[path]
+		f, err := r.readFile(path)
+		ours := isOutputName(filepath.Base(path))
+		switch {
+		case ours && vanished(path, err): // another run has removed it
+		case err != nil:
+			t.unread = append(t.unread, notRead(path, err))
+		case ours && isOwn(f.text):
+			t.old[path] = f.text
+		case listed || f.inTest():
+			f.listed = here[path]
+			t.sources = append(t.sources, f)
+		default:
+			t.unread = append(t.unread, leftOut(l, path)...)
+		}
+	}
+	return t
+}
+
+// goFiles lists the Go files of a folder once in a run. As for the go command, a
+// folder whose name ends in .go is none.
+func (r *run) goFiles(dir string) ([]string, error) {
+	if known, ok := r.folders.Load(dir); ok {
+		return known.([]string), nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		name := e.Name()
+		path := filepath.Join(dir, name)
+		if filepath.Ext(name) == ".go" && name[0] != '_' && name[0] != '.' && !isFolder(path, e) {
+			out = append(out, path)
+		}
+	}
+	r.folders.Store(dir, out)
+	return out, nil
+}
+
+func isFolder(path string, e fs.DirEntry) bool {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.IsDir()
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// readFile reads a file once in a run.
+func (r *run) readFile(path string) (*source, error) {
+	if known, ok := r.texts.Load(path); ok {
+		f := *known.(*source)
+		return &f, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := source{path: path, text: text, mention: mentions(text)}
+	r.texts.Store(path, &f)
+	copied := f
+	return &copied, nil
+}
+
+// vanished reports whether a file could not be read because it is there no more:
+// a symbolic link to nowhere is.
+func vanished(path string, err error) bool {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+const losing = "a directive in it would be lost, so nothing is written for the package"
+
+func notRead(path string, err error) Diagnostic {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		err = at.Err // the path stands before it
+	}
+	return Diagnostic{File: path, Line: 1, Column: 1, Message: "can't be read: " + err.Error(), Hint: losing}
+}
+
+// leftOut says why the go command could not list a file, if it says so: then it
+// may have failed to read what can be read by now, or the build line is wrong.
+func leftOut(l *packages.Package, path string) []Diagnostic {
+	base := filepath.Base(path)
+	for _, e := range l.Errors {
+		if strings.Contains(e.Msg, base) {
+			why := strings.TrimPrefix(e.Msg, base+": ")
+			return []Diagnostic{{File: path, Line: 1, Column: 1, Message: "the go command leaves it out: " + why, Hint: losing}}
+		}
+	}
+	return nil
+}
