@@ -18,7 +18,6 @@ func (r *Redis) before(peer *server.Peer, cmd string, _ ...string) bool {
 	nested := differential.IsNested(peer)
 	if !nested {
 		r.wrote = false
-		r.commands++
 	}
 	switch {
 	case !nested && r.refusal != "":

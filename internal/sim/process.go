@@ -152,18 +152,14 @@ func (e *episode) settle() {
 	}
 	e.engine.Close()
 	time.Sleep(time.Second)
-	if left := foreign(); left != "" {
+	if left := stacks(); left != "" {
 		e.violate("I8", "", "goroutines are left:\n%s", left)
 	}
 }
 
-// stacks returns the stacks of all goroutines of the bubble that are not the
-// simulation's own.
+// stacks returns the stacks of all goroutines of bubbles that are not the simulation's
+// own.
 func stacks() string {
-	return foreign()
-}
-
-func foreign() string {
 	buf := make([]byte, 1<<20)
 	var left []string
 	for i, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {

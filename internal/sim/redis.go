@@ -30,19 +30,18 @@ import (
 type Redis struct {
 	mini *miniredis.Miniredis
 
-	mu       sync.Mutex // guards the rest
-	ahead    time.Duration
-	down     bool
-	stops    int           // how often it was stopped
-	running  chan struct{} // closed while it runs; open while it is paused
-	conns    map[*conn]struct{}
-	number   int
-	rules    []*rule
-	outOf    bool            // memory
-	denied   map[string]bool // commands, upper case
-	refusal  string          // what every command is answered, or ""
-	wrote    bool            // the script that runs has written
-	commands int             // by clients
+	mu      sync.Mutex // guards the rest
+	ahead   time.Duration
+	down    bool
+	stops   int           // how often it was stopped
+	running chan struct{} // closed while it runs; open while it is paused
+	conns   map[*conn]struct{}
+	number  int
+	rules   []*rule
+	outOf   bool            // memory
+	denied  map[string]bool // commands, upper case
+	refusal string          // what every command is answered, or ""
+	wrote   bool            // the script that runs has written
 }
 
 // NewRedis starts an empty server.

@@ -2,7 +2,7 @@
 // for all. See package sim.
 //
 //	GOWORK=off go run -C internal/sim ./cmd -seeds 4000
-//	GOWORK=off go run -C internal/sim ./cmd -seed 7 -history /tmp/seven
+//	GOWORK=off go run -C internal/sim ./cmd -seed 7 -history seven
 //
 // It exits with 1 if a promise was broken, with 2 if the simulation itself failed or was
 // asked for what it can't do.

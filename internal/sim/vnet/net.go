@@ -41,7 +41,6 @@ type Path struct {
 	refused bool
 	dead    bool
 	lost    []*Flow // whose server was not told of the death of their host
-	sent    int
 }
 
 // NewPath returns a Path with a number, of which its chance is drawn and of seed. A
@@ -77,13 +76,6 @@ func (p *Path) NewFlow(cut func(tell bool)) *Flow {
 // On reports whether f is a flow of the path with this number.
 func (f *Flow) On(number int) bool { return f.path.number == number }
 
-// Sent returns how many messages were sent on the path.
-func (p *Path) Sent() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sent
-}
-
 // Send has deliver called when a message that is sent now arrives, on a goroutine of
 // its own, unless it is lost. It does not wait.
 func (f *Flow) Send(dir Direction, deliver func()) {
@@ -93,7 +85,6 @@ func (f *Flow) Send(dir Direction, deliver func()) {
 	if f.over[i] || dir == Replies && f.muted || p.dead && dir == Requests {
 		return
 	}
-	p.sent++
 	now := time.Now()
 	at := now.Add(p.latency() + p.delays[i])
 	if !at.After(f.last[i]) {
