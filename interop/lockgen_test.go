@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // client is one of the two that share a key. It has one lock at a time, and its
@@ -53,7 +54,7 @@ func newFolder(t *testing.T, b backend) *lockgen {
 	return &lockgen{section: NewFolderWithLock(&Folder{}, newLocker(t, w)), backend: w}
 }
 
-func newLocker(t *testing.T, b lock.Backend) *lock.Locker {
+func newLocker(t *testing.T, b driver.Backend) *lock.Locker {
 	locker := lock.New(b, nil)
 	t.Cleanup(func() {
 		require.NoError(t, locker.Close(context.WithoutCancel(t.Context())))
@@ -113,10 +114,10 @@ func (l *lockgen) waits(context.Context, string) (bool, error) {
 
 // backend is what every engine's backend is; a Locker asks for no more.
 type backend interface {
-	lock.Backend
-	lock.BatchRenewer
-	lock.Notifier
-	lock.Attacher
+	driver.Backend
+	driver.BatchRenewer
+	driver.Notifier
+	driver.Shared
 }
 
 // watched is a backend of which the test sees when it waits.
@@ -126,16 +127,16 @@ type watched struct {
 	refused       atomic.Bool // while there was a subscription: now a release wakes it
 }
 
-func (w *watched) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (w *watched) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	lease, err := w.backend.Acquire(ctx, a)
-	var held *lock.HeldError
+	var held *driver.HeldError
 	if errors.As(err, &held) && w.subscriptions.Load() > 0 {
 		w.refused.Store(true)
 	}
 	return lease, err
 }
 
-func (w *watched) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+func (w *watched) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	s, err := w.backend.Subscribe(ctx, a)
 	if err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func (w *watched) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subs
 }
 
 type subscription struct {
-	lock.Subscription
+	driver.Subscription
 	of *watched
 }
 

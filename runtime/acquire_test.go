@@ -14,6 +14,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var sentinels = []error{
@@ -43,7 +44,7 @@ func TestEachEngineErrorHasItsClass(t *testing.T) {
 		{"another's data", fmt.Errorf("%w: WRONGTYPE", lock.ErrConflict), lock.ErrConflict},
 		{"impossible", fmt.Errorf("%w: key too long", lock.ErrInvalid), lock.ErrInvalid},
 		{"closed", lock.ErrClosed, lock.ErrClosed},
-		{"held", &lock.HeldError{}, lock.ErrNotAcquired},
+		{"held", &driver.HeldError{}, lock.ErrNotAcquired},
 		{"a client's own timeout", fmt.Errorf("dial: %w", context.DeadlineExceeded), lock.ErrUnavailable},
 		{"a client's own cancel", fmt.Errorf("pool: %w", context.Canceled), lock.ErrUnavailable},
 		{"a client's own timeout, outcome unknown", fmt.Errorf("%w: %w", lock.ErrIndeterminate, context.DeadlineExceeded), lock.ErrIndeterminate},
@@ -51,7 +52,7 @@ func TestEachEngineErrorHasItsClass(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				b := newScripted()
-				b.onAcquire = func(context.Context, *lock.Acquisition, func() (lock.Lease, error)) (lock.Lease, error) {
+				b.onAcquire = func(context.Context, *driver.Acquisition, func() (driver.Lease, error)) (driver.Lease, error) {
 					return nil, tc.err
 				}
 				l := newLocker(t, b, nil)
@@ -79,11 +80,11 @@ func TestUnknownOutcomeIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		var healed atomic.Bool
-		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			do() // it ran; only its answer is lost
 			return nil, lock.ErrIndeterminate
 		}
-		b.onUndo = func(ctx context.Context, a *lock.Acquisition) error {
+		b.onUndo = func(ctx context.Context, a *driver.Acquisition) error {
 			if !healed.Load() {
 				return errors.New("no route")
 			}
@@ -115,11 +116,11 @@ func TestUnknownOutcomeIsUndone(t *testing.T) {
 func TestUndoingEndsWithTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		b.onAcquire = func(context.Context, *lock.Acquisition, func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(context.Context, *driver.Acquisition, func() (driver.Lease, error)) (driver.Lease, error) {
 			return nil, lock.ErrIndeterminate
 		}
 		last := time.Now()
-		b.onUndo = func(context.Context, *lock.Acquisition) error {
+		b.onUndo = func(context.Context, *driver.Acquisition) error {
 			last = time.Now()
 			return errors.New("no route")
 		}
@@ -135,12 +136,12 @@ func TestUndoingEndsWithTheLease(t *testing.T) {
 // G6: an attempt that had no answer is undone even where a later one of the
 // same acquisition was answered.
 func TestUnansweredAttemptIsUndone(t *testing.T) {
-	for name, answer := range map[string]error{"held": &lock.HeldError{}, "refused": errors.New("LOADING")} {
+	for name, answer := range map[string]error{"held": &driver.HeldError{}, "refused": errors.New("LOADING")} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				b := newScripted()
-				b.onAcquire = func(_ context.Context, a *lock.Acquisition, _ func() (lock.Lease, error)) (lock.Lease, error) {
-					a.Unanswered = true
+				b.onAcquire = func(_ context.Context, a *driver.Acquisition, _ func() (driver.Lease, error)) (driver.Lease, error) {
+					a.MayHaveRun = true
 					return nil, answer
 				}
 				l := newLocker(t, b, nil)
@@ -156,18 +157,18 @@ func TestUnansweredAttemptIsUndone(t *testing.T) {
 // A place in the engine's queue is given up when nobody waits any more,
 // however the wait ended.
 func TestQueuePlaceIsGivenUp(t *testing.T) {
-	for name, second := range map[string]error{"held": &lock.HeldError{}, "refused": errors.New("READONLY")} {
+	for name, second := range map[string]error{"held": &driver.HeldError{}, "refused": errors.New("READONLY")} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				b := newScripted()
-				b.onAcquire = func(_ context.Context, a *lock.Acquisition, _ func() (lock.Lease, error)) (lock.Lease, error) {
+				b.onAcquire = func(_ context.Context, a *driver.Acquisition, _ func() (driver.Lease, error)) (driver.Lease, error) {
 					require.True(t, a.Queue)
 					if b.acquires.Load() == 1 {
-						return nil, &lock.HeldError{}
+						return nil, &driver.HeldError{}
 					}
 					return nil, second
 				}
-				b.onUndo = func(_ context.Context, a *lock.Acquisition) error {
+				b.onUndo = func(_ context.Context, a *driver.Acquisition) error {
 					require.True(t, a.Queue)
 					return nil
 				}
@@ -186,7 +187,7 @@ func TestQueuePlaceIsGivenUp(t *testing.T) {
 func TestGrantSlowerThanTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		b.onAcquire = func(ctx context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			lease, err := do()
 			time.Sleep(2 * time.Second)
 			return lease, err
@@ -219,7 +220,7 @@ func TestEndedContextSendsNothing(t *testing.T) {
 func TestCancelDuringTheCommand(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		b.onAcquire = func(ctx context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			<-ctx.Done()
 			return nil, fmt.Errorf("%w: i/o timeout", lock.ErrIndeterminate)
 		}
@@ -243,10 +244,10 @@ func TestWaitEndsAsTheTurnComes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				b := newScripted()
-				b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+				b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 					require.NoError(t, ctx.Err())
 					if a.Key != holder && holder != "k" {
-						return nil, &lock.HeldError{For: 99 * time.Millisecond} // and a millisecond later the next try
+						return nil, &driver.HeldError{RetryAfter: 99 * time.Millisecond} // and a millisecond later the next try
 					}
 					return do()
 				}
@@ -321,8 +322,8 @@ func TestWaitThatEnds(t *testing.T) {
 func TestNilMeansDefaults(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		var asked lock.Acquisition
-		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		var asked driver.Acquisition
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			asked = *a
 			return do()
 		}
@@ -342,7 +343,7 @@ func TestNilMeansDefaults(t *testing.T) {
 func TestNamedBackends(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		own, named := newScripted(), newScripted()
-		l := lock.New(own, &lock.Options{Backends: map[string]lock.Backend{"eu": named}})
+		l := lock.New(own, &lock.Options{Backends: map[string]driver.Backend{"eu": named}})
 		eu := &lock.Policy{Backend: "eu", Try: true}
 		ctx, held := acquire(t, t.Context(), l, nil, "k")
 		// One key on two backends is two locks, nested or not.
@@ -364,8 +365,8 @@ func TestNamedBackends(t *testing.T) {
 
 func TestNewRefusesNothing(t *testing.T) {
 	require.Panics(t, func() { lock.New(nil, nil) })
-	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]lock.Backend{"eu": nil}}) })
-	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]lock.Backend{"": memlock.New()}}) })
+	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]driver.Backend{"eu": nil}}) })
+	require.Panics(t, func() { lock.New(memlock.New(), &lock.Options{Backends: map[string]driver.Backend{"": memlock.New()}}) })
 	var l *lock.Locker
 	_, _, err := l.Acquire(t.Context(), nil, "k")
 	requireOnly(t, lock.ErrInvalid, err)
@@ -376,7 +377,7 @@ func TestNewRefusesNothing(t *testing.T) {
 func TestLongestLeaseContended(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.TTL > ttl {
 				return nil, fmt.Errorf("%w: too long", lock.ErrInvalid)
 			}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A Locker counts its acquisitions in decimal, as the ID says.
@@ -13,7 +13,7 @@ func TestBegunBefore(t *testing.T) {
 	at := func(n string) string { return "6f1d4c1e-0000-4000-8000-000000000000:" + n }
 	counts := []string{"1", "2", "9", "10", "11", "100"}
 	for i, one := range counts {
-		a := &lock.Acquisition{ID: at(one)}
+		a := &driver.Acquisition{ID: at(one)}
 		for j, other := range counts {
 			require.Equal(t, i < j, a.BegunBefore(at(other)), "%s, %s", one, other)
 		}

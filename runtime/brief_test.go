@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // granting is an engine whose leases are brief at first: half a second, as long
@@ -18,9 +19,9 @@ type granting struct{ *scripted }
 
 const briefly = 500 * time.Millisecond
 
-func (b granting) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (b granting) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	short := *a
-	if !a.Fixed {
+	if !a.NoRenewal {
 		short.TTL = briefly
 	}
 	inner, err := b.scripted.Acquire(ctx, &short)
@@ -33,7 +34,7 @@ func (b granting) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 }
 
 type briefLease struct {
-	lock.Lease
+	driver.Lease
 	term atomic.Int64 // ns
 }
 
@@ -47,7 +48,7 @@ func (l *briefLease) Renew(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-func (b granting) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b granting) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Renew(ctx, ttls[i])
@@ -173,8 +174,8 @@ func TestFixedHoldsAskForWholeLeases(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			b := newScripted()
-			b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
-				require.Equal(t, fixed, a.Fixed)
+			b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+				require.Equal(t, fixed, a.NoRenewal)
 				return do()
 			}
 			_, held := acquire(t, t.Context(), newLocker(t, b, nil), &lock.Policy{NoRenew: fixed}, "k")
@@ -188,9 +189,9 @@ func TestFixedHoldsAskForWholeLeases(t *testing.T) {
 func TestPendingGrantIsUndone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			l, err := do()
-			a.Pending = err != nil
+			a.MayBeGranted = err != nil
 			return l, err
 		}
 		other, l := newLocker(t, b.Backend, nil), newLocker(t, b, nil)

@@ -10,6 +10,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S6, G2: the machine slept past the lease. The monotonic clock stood still
@@ -100,22 +101,11 @@ func TestBubblesDoNotDisturbRealLeases(t *testing.T) {
 
 func TestInstant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		i := lock.Now().Add(time.Second)
+		i := driver.Now().Add(time.Second)
 		require.Equal(t, time.Second, i.Left())
 		time.Sleep(time.Second)
 		require.Zero(t, i.Left())
 		time.Sleep(time.Second)
 		require.Equal(t, -time.Second, i.Left())
 	})
-}
-
-func TestReadBoottime(t *testing.T) {
-	first, ok := lock.ReadBoottime()
-	if !ok {
-		require.Zero(t, first)
-		return
-	}
-	second, _ := lock.ReadBoottime()
-	require.Positive(t, first)
-	require.GreaterOrEqual(t, second, first)
 }

@@ -13,6 +13,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestClosedLocker(t *testing.T) {
@@ -165,7 +166,7 @@ func TestGrantAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		grant := make(chan struct{})
-		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			<-grant
 			return do()
 		}
@@ -234,7 +235,7 @@ func TestCloseLeavesAloneWhatIsReleased(t *testing.T) {
 			first, second = key, map[string]string{"a": "b", "b": "a"}[key]
 			require.NoError(t, release(holds[second]))
 		}
-		b.onSubscribe = func(_ context.Context, a *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error) {
+		b.onSubscribe = func(_ context.Context, a *driver.Acquisition, do func() (driver.Subscription, error)) (driver.Subscription, error) {
 			s, err := do()
 			return &watched{s, func() { taking(a.Key) }}, err
 		}
@@ -254,7 +255,7 @@ func TestCloseLeavesAloneWhatIsReleased(t *testing.T) {
 
 // watched tells when it is closed.
 type watched struct {
-	lock.Subscription
+	driver.Subscription
 	closing func()
 }
 
@@ -280,7 +281,7 @@ func TestCloseFinishesCleaningUp(t *testing.T) {
 		require.NoError(t, l.Close(t.Context()))
 		require.WithinDuration(t, healed, time.Now(), time.Second)
 
-		_, err := b.Backend.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: "x:1", TTL: time.Second, Tokens: 1})
+		_, err := b.Backend.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: "x:1", TTL: time.Second, Tokens: 1})
 		require.NoError(t, err)
 	})
 }
@@ -308,13 +309,13 @@ func TestCloseTriesAllThatIsLeft(t *testing.T) {
 		const n = 100
 		b := newScripted()
 		l := lock.New(b, nil)
-		b.onAcquire = func(ctx context.Context, _ *lock.Acquisition, _ func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, _ func() (driver.Lease, error)) (driver.Lease, error) {
 			<-ctx.Done()
 			return nil, lock.ErrIndeterminate
 		}
 		tries := make(map[string]int)
 		var mu sync.Mutex
-		b.onUndo = func(ctx context.Context, a *lock.Acquisition) error {
+		b.onUndo = func(ctx context.Context, a *driver.Acquisition) error {
 			mu.Lock()
 			tries[a.Key]++
 			mu.Unlock()

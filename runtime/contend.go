@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // pollLimit bounds what a lost notification can cost a waiter.
@@ -49,22 +51,22 @@ type contender struct {
 	locker      *Locker
 	entry       *entry
 	policy      *Policy
-	ctx         context.Context // the caller's
-	end         time.Time       // of the policy's wait
-	acquisition Acquisition     // its address is handed on: kept by the lease
-	queued      bool            // the engine may keep a place in its queue for us
+	ctx         context.Context    // the caller's
+	end         time.Time          // of the policy's wait
+	acquisition driver.Acquisition // its address is handed on: kept by the lease
+	queued      bool               // the engine may keep a place in its queue for us
 }
 
-// run returns the lease, or the backend's raw error: a *HeldError if the key
+// run returns the lease, or the backend's raw error: a *driver.HeldError if the key
 // was held by another until the end.
-func (c *contender) run() (Lease, error) {
-	c.acquisition = Acquisition{
-		Key:    c.entry.id.key,
-		ID:     c.locker.newID(),
-		TTL:    c.policy.ttl(),
-		Tokens: 1,
-		Queue:  !c.policy.Try,
-		Fixed:  c.policy.NoRenew,
+func (c *contender) run() (driver.Lease, error) {
+	c.acquisition = driver.Acquisition{
+		Key:       c.entry.id.key,
+		ID:        c.locker.newID(),
+		TTL:       c.policy.ttl(),
+		Tokens:    1,
+		Queue:     !c.policy.Try,
+		NoRenewal: c.policy.NoRenew,
 	}
 	if tenure := c.locker.tenure(c.policy.ttl()); tenure > 0 && c.contested() {
 		// Whoever gets the lease handed shall have its own ttl left.
@@ -90,7 +92,7 @@ func (c *contender) run() (Lease, error) {
 
 // wait goes on trying: when the engine notifies, when the holder's lease ends,
 // and once a second.
-func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
+func (c *contender) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := c.entry
 	c.queued, e.placed = true, true
 	e.shard.mu.Lock()
@@ -119,7 +121,7 @@ func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
 		if c.over() { // together with a notice
 			return nil, err
 		}
-		var lease Lease
+		var lease driver.Lease
 		lease, err = e.backend.Acquire(ctx, &c.acquisition)
 		if !isHeld(err) {
 			return lease, err
@@ -135,7 +137,7 @@ func (c *contender) wait(ctx context.Context, err error) (Lease, error) {
 // before it stood, and the key is tried again. A failure is no error: the
 // waiter polls, which is due then, and subscribes again next time.
 func (c *contender) subscribe(ctx context.Context, due time.Time) (fresh bool) {
-	n, ok := c.entry.backend.(Notifier)
+	n, ok := c.entry.backend.(driver.Notifier)
 	if !ok || c.entry.subscription != nil {
 		return false
 	}
@@ -176,7 +178,7 @@ func (l *Locker) abandon(c *contender, err error) {
 	e.shard.mu.Lock()
 	alone := e.first == nil
 	e.shard.mu.Unlock()
-	unknown := a.Unanswered || a.Pending || errors.Is(err, ErrIndeterminate)
+	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
 	e.placed = e.placed || a.Queue && unknown
 	if unknown || e.placed && alone {
 		undo := *a
@@ -235,19 +237,19 @@ func sentinel(err error) error {
 }
 
 func isHeld(err error) bool {
-	var h *HeldError
+	var h *driver.HeldError
 	return errors.As(err, &h)
 }
 
 // pollAfter returns when to try again without a notice: when the holder's
 // lease ends, and within a second, with jitter so that processes part.
 func pollAfter(err error) time.Duration {
-	var h *HeldError
+	var h *driver.HeldError
 	errors.As(err, &h)
 	d := pollLimit - rand.N(pollLimit/10)
-	if h != nil && h.For > 0 && h.For < d {
+	if h != nil && h.RetryAfter > 0 && h.RetryAfter < d {
 		// Engines count in milliseconds; one more, and the lease is over.
-		return h.For + time.Millisecond
+		return h.RetryAfter + time.Millisecond
 	}
 	return d
 }
@@ -261,13 +263,5 @@ func (l *Locker) tenure(ttl time.Duration) time.Duration {
 // as many as the server's clock yields in that time, so that the tokens in use
 // never run ahead of it, and more than goroutines can switch.
 func tokensFor(d time.Duration) uint64 {
-	return uint64(d.Microseconds())*TokensPerMicrosecond + 1
+	return uint64(d.Microseconds())*driver.TokensPerMicrosecond + 1
 }
-
-// TokensPerMicrosecond is by how much the floor of the fencing tokens rises
-// with the server's clock, on the engines that have no revision of their own:
-// a new lease's first token is the larger of the last one + 1 and this many
-// times the server's clock in microseconds. That keeps tokens rising when a
-// server restarts empty or a stale replica is promoted, and below 2^53 until
-// the year 2041.
-const TokensPerMicrosecond = 4

@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"sync"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // entryID names a lock inside one Locker.
@@ -29,7 +31,7 @@ func (l *Locker) shard(id entryID) *shard {
 type entry struct {
 	id      entryID
 	shard   *shard
-	backend Backend
+	backend driver.Backend
 	state   entryState
 	lease   *leased // while held
 	holder  *hold   // while held
@@ -38,8 +40,8 @@ type entry struct {
 	contested   bool // somebody had to wait: ask for a lease that can be handed on
 	elsewhere   bool // the one that competes was told that another process holds the key
 
-	subscription Subscription // belongs to whoever is busy with the key
-	placed       bool         // the engine may keep a place in its queue for this process; likewise
+	subscription driver.Subscription // belongs to whoever is busy with the key
+	placed       bool                // the engine may keep a place in its queue for this process; likewise
 }
 
 type entryState int
@@ -68,7 +70,7 @@ const (
 )
 
 // errHeld is the cause of a Try that found the key held inside this process.
-var errHeld error = &HeldError{}
+var errHeld error = &driver.HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
 // waiting in line. The zero end waits until ctx ends.
@@ -254,7 +256,7 @@ func (l *Locker) next(e *entry) {
 
 // leaveQueue gives up this process's place in the engine's queue for e's key, as id.
 func (l *Locker) leaveQueue(e *entry, id string) {
-	a := &Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
+	a := &driver.Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
 	l.janitor.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 

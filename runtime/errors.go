@@ -3,6 +3,8 @@ package lock
 import (
 	"errors"
 	"strings"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // What is known when a call fails. Match with [errors.Is].
@@ -16,28 +18,28 @@ var (
 
 	// ErrUnavailable says that the engine refused or could not be reached.
 	// The lock is not held and the method did not run.
-	ErrUnavailable = errors.New("engine unavailable")
+	ErrUnavailable = driver.ErrUnavailable
 
 	// ErrIndeterminate says that the outcome of an acquire is unknown. The
 	// method did not run, and the acquire is being undone in the background.
-	ErrIndeterminate = errors.New("outcome unknown")
+	ErrIndeterminate = driver.ErrIndeterminate
 
 	// ErrLost says that the lock was held and may no longer be. It is also the
 	// cause of the context that the method runs under.
-	ErrLost = errors.New("lock lost")
+	ErrLost = driver.ErrLost
 
 	// ErrDeadlock says that this call chain holds the key already, or asks for
 	// an upgrade from read to write: waiting would never end.
 	ErrDeadlock = errors.New("deadlock with the caller's own lock")
 
 	// ErrConflict says that something that is no lock of ours lives at the key.
-	ErrConflict = errors.New("key is in use by something that is no lock")
+	ErrConflict = driver.ErrConflict
 
 	// ErrInvalid says that a key or policy cannot be right. Nothing was sent.
-	ErrInvalid = errors.New("invalid")
+	ErrInvalid = driver.ErrInvalid
 
 	// ErrClosed says that the Locker is closed.
-	ErrClosed = errors.New("locker closed")
+	ErrClosed = driver.ErrClosed
 )
 
 // Error says where one of the sentinels arose. It wraps the sentinel and,

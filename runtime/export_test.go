@@ -3,6 +3,10 @@ package lock
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Entries returns how many keys l holds, wants or waits for.
@@ -53,7 +57,10 @@ func (l *Locker) Waiting(key string) int {
 	return n
 }
 
-var suspended atomic.Int64
+var (
+	suspended atomic.Int64
+	started   = time.Now()
+)
 
 // Suspend makes the machine look as if it had slept for d: the clock that runs
 // on in suspend is ahead, the monotonic one and the wall clock are not.
@@ -61,8 +68,8 @@ var suspended atomic.Int64
 func Suspend(d time.Duration) { suspended.Add(int64(d)) }
 
 func init() {
-	machine.boottime = func() (time.Duration, bool) {
-		boot, ok := readBoottime()
+	bootclock.Read = func() (time.Duration, bool) {
+		boot, ok := bootclock.ReadSystem()
 		if !ok {
 			boot = time.Since(started)
 		}
@@ -73,16 +80,13 @@ func init() {
 // Margin is by how much a holder's deadline comes before the end of its lease.
 func Margin(ttl time.Duration) time.Duration { return margin(ttl) }
 
-// ReadBoottime is the real clock behind the machine's.
-func ReadBoottime() (time.Duration, bool) { return readBoottime() }
-
 // KnowsCancelKey reports whether a context cut off by context.WithoutCancel is
 // found out under a deadline of its own too.
 func KnowsCancelKey() bool { return cancelKey != nil }
 
 // GiveUpPlace does what the last goroutine of l does that waited for key, if it got
 // the turn as it gave up: the place in b's queue is left for nobody.
-func (l *Locker) GiveUpPlace(b Backend, key string, s Subscription) {
+func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription) {
 	id := entryID{key: key}
 	e := &entry{id: id, shard: l.shard(id), backend: b, subscription: s, placed: true}
 	e.shard.mu.Lock()

@@ -14,6 +14,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // G3, G10, S62: a lease goes from one to the next without a command, each hold
@@ -183,7 +184,7 @@ func TestDirectivesWithDifferentTTL(t *testing.T) {
 		l := newLocker(t, b, nil)
 		ttls := []time.Duration{time.Second, 3 * time.Second, 30 * time.Second}
 		var longest time.Duration // of the leases since the last acquire at the engine
-		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			longest = a.TTL
 			return do()
 		}
@@ -234,7 +235,7 @@ func TestHandedLeaseLastsTheWholeTTL(t *testing.T) {
 func TestHandOffStopsWhenTheTokensAreSpent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			a.Tokens = min(a.Tokens, 3)
 			return do()
 		}

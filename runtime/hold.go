@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Why a lock is no longer held; wrapped in ErrLost.
@@ -62,7 +64,7 @@ func (h *hold) check() error {
 	if cause := h.lostCause(); cause != nil {
 		return cause
 	}
-	if h.lease.deadline().leftMeasured() <= 0 {
+	if h.lease.deadline().LeftMeasured() <= 0 {
 		return errLeaseOver
 	}
 	return nil
@@ -145,7 +147,7 @@ func (f *frame) find(l *Locker, backend, key string) *frame {
 // heldElsewhere reports whether the chain holds the lock on key of b by another Locker
 // than l, so that waiting for it would never end. Two Backends of one engine are not
 // known to be.
-func (f *frame) heldElsewhere(l *Locker, b Backend, key string) bool {
+func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	for ; f != nil; f = f.outer {
 		e := f.hold.entry
 		if f.hold.locker != l && e.id.key == key && !f.returned() && f.hold.lostCause() == nil && sameBackend(e.backend, b) {
@@ -155,7 +157,7 @@ func (f *frame) heldElsewhere(l *Locker, b Backend, key string) bool {
 	return false
 }
 
-func sameBackend(a, b Backend) bool {
+func sameBackend(a, b driver.Backend) bool {
 	t := reflect.TypeOf(a)
 	return t == reflect.TypeOf(b) && t.Comparable() && a == b
 }
@@ -292,7 +294,7 @@ func (h *Hold) release(ctx context.Context) error {
 	// else can be inside.
 	h.method.end(errReturned)
 	now := time.Now()
-	if hold.lostCause() == nil && hold.lease.deadline().leftAt(now) <= 0 && hold.expire() {
+	if hold.lostCause() == nil && hold.lease.deadline().LeftAt(now) <= 0 && hold.expire() {
 		return hold.fail("release", hold.lostCause())
 	}
 	if cause := hold.lostCause(); cause != nil {

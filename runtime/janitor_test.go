@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // An outage may leave thousands to clear up; what waits costs what is done nothing.
@@ -20,11 +21,11 @@ import (
 func TestClearingUpAfterAnOutage(t *testing.T) {
 	const n = 40_000
 	b := newScripted()
-	b.onAcquire = func(context.Context, *lock.Acquisition, func() (lock.Lease, error)) (lock.Lease, error) {
+	b.onAcquire = func(context.Context, *driver.Acquisition, func() (driver.Lease, error)) (driver.Lease, error) {
 		return nil, lock.ErrIndeterminate
 	}
 	healed := make(chan struct{})
-	b.onUndo = func(ctx context.Context, _ *lock.Acquisition) error {
+	b.onUndo = func(ctx context.Context, _ *driver.Acquisition) error {
 		select {
 		case <-healed:
 			return nil
@@ -50,15 +51,15 @@ func TestGivenBackBesideHungKeys(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const n = 100
 		b := newScripted()
-		hangs := func(a *lock.Acquisition) bool { return strings.HasPrefix(a.Key, "z") }
-		b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		hangs := func(a *driver.Acquisition) bool { return strings.HasPrefix(a.Key, "z") }
+		b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if hangs(a) {
 				<-ctx.Done()
 				return nil, lock.ErrIndeterminate
 			}
 			return do()
 		}
-		b.onUndo = func(ctx context.Context, a *lock.Acquisition) error {
+		b.onUndo = func(ctx context.Context, a *driver.Acquisition) error {
 			if hangs(a) {
 				return hang(ctx, nil)
 			}
@@ -87,7 +88,7 @@ func TestClearingUpBesideHungReleases(t *testing.T) {
 		const n = 100
 		b := newScripted()
 		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error { return hang(ctx, do) }
-		b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.Key == "z" {
 				return nil, lock.ErrIndeterminate
 			}
@@ -124,7 +125,7 @@ func TestClearingUpBesideAHungBackend(t *testing.T) {
 			}
 			return errors.New("CLUSTERDOWN")
 		}
-		l := newLocker(t, well, &lock.Options{Backends: map[string]lock.Backend{"hung": hung}})
+		l := newLocker(t, well, &lock.Options{Backends: map[string]driver.Backend{"hung": hung}})
 		var all []*lock.Hold
 		for i := range 100 {
 			_, held := acquire(t, t.Context(), l, &lock.Policy{Backend: "hung"}, strconv.Itoa(i))
@@ -138,7 +139,7 @@ func TestClearingUpBesideAHungBackend(t *testing.T) {
 		require.NoError(t, release(held))
 		healed.Store(true)
 		time.Sleep(100 * time.Millisecond)
-		_, err := well.Backend.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: "x:1", TTL: time.Second, Tokens: 1})
+		_, err := well.Backend.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: "x:1", TTL: time.Second, Tokens: 1})
 		require.NoError(t, err)
 	})
 }

@@ -4,20 +4,22 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // leased is a lease that this process holds, as the local queue and the
 // watchdog see it.
 type leased struct {
-	Lease
-	acquisition *Acquisition
+	driver.Lease
+	acquisition *driver.Acquisition
 	entry       *entry
 	holder      atomic.Pointer[hold]
-	brief       BriefLease // nil if it can't be
-	late        bool       // its first renewal was due when it came
+	brief       driver.ProvisionalLease // nil if it can't be
+	late        bool                    // its first renewal was due when it came
 
-	handOnUntil Instant // until then it may go to the next in line
-	token, end  uint64  // the next fencing token, and the end of the block
+	handOnUntil driver.Instant // until then it may go to the next in line
+	token, end  uint64         // the next fencing token, and the end of the block
 
 	// Kept by the watchdog, under its mutex.
 	due    time.Time // when it looks at this lease next
@@ -25,15 +27,15 @@ type leased struct {
 	failed bool      // the last renewal had no answer
 }
 
-func newLeased(lease Lease, a *Acquisition, e *entry, tenure time.Duration) *leased {
+func newLeased(lease driver.Lease, a *driver.Acquisition, e *entry, tenure time.Duration) *leased {
 	first, n := lease.Tokens()
 	lk := &leased{Lease: lease, acquisition: a, entry: e, token: first, end: first + n, index: -1}
-	lk.brief, _ = lease.(BriefLease)
+	lk.brief, _ = lease.(driver.ProvisionalLease)
 	// The deadline counts from before the acquire was sent, and so must the tenure.
 	term := lk.term()
 	since := lease.Deadline().Add(-term)
 	if since.Left() > 0 { // renewed between the two
-		since = Now()
+		since = driver.Now()
 	}
 	lk.handOnUntil = since.Add(tenure)
 	return lk
@@ -42,7 +44,7 @@ func newLeased(lease Lease, a *Acquisition, e *entry, tenure time.Duration) *lea
 // deadline is when the lease is over for its holder: earlier than the engine
 // ends it, by a hundredth of its length and up to 2 ms, because clocks do not
 // run equally fast (the drift that Redlock reckons with).
-func (lk *leased) deadline() Instant {
+func (lk *leased) deadline() driver.Instant {
 	term := lk.term()
 	return lk.Lease.Deadline().Add(-margin(term))
 }
@@ -67,11 +69,11 @@ func margin(ttl time.Duration) time.Duration {
 // more, so that a crash under a short ttl does not keep the key for a long one.
 func (lk *leased) canHandTo(p *Policy, now time.Time) bool {
 	ttl, brief := p.ttl(), lk.term() < lk.acquisition.TTL
-	ahead := lk.Lease.Deadline().leftAt(now)
+	ahead := lk.Lease.Deadline().LeftAt(now)
 	if brief && !p.NoRenew && ahead > 0 {
 		ahead = lk.acquisition.TTL
 	}
-	return lk.token < lk.end && lk.handOnUntil.leftAt(now) > 0 && ahead >= ttl &&
+	return lk.token < lk.end && lk.handOnUntil.LeftAt(now) > 0 && ahead >= ttl &&
 		lk.acquisition.TTL <= ttl+lk.entry.holder.locker.tenure(ttl)
 }
 
@@ -135,7 +137,7 @@ func (l *Locker) lose(lk *leased, cause error) bool {
 	if e.lease != lk {
 		e.shard.mu.Unlock()
 		// Whoever loses it at this moment may not have come to that yet, and a
-		// LossNotifier's look returns when the holder has heard.
+		// driver.LossNotifier's look returns when the holder has heard.
 		if h := lk.holder.Load(); h != nil && h.lostCause() != nil {
 			h.endLost(h.lostCause())
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // DefaultHandOff is how long one process hands a lease from goroutine to
@@ -20,7 +22,7 @@ const DefaultHandOff = 20 * time.Millisecond
 // Options of a [Locker]. The zero value is the default, and so is nil.
 type Options struct {
 	// Backends are the named backends that Policy.Backend chooses from.
-	Backends map[string]Backend
+	Backends map[string]driver.Backend
 
 	// HandOff is how long a lease is handed on inside this process, without a
 	// command to the engine, while goroutines of it wait for the key. 0 means
@@ -37,7 +39,7 @@ type Options struct {
 type Locker struct {
 	id       string // a random UUID; with a count behind it, the id of an acquisition
 	count    atomic.Uint64
-	backends map[string]Backend // "" is the Locker's own
+	backends map[string]driver.Backend // "" is the Locker's own
 	handOff  time.Duration
 	observer Observer // or nil
 
@@ -60,11 +62,15 @@ type Locker struct {
 	closeErr error         // read it then
 }
 
+// Backend is an engine that locks live at. Its author implements what package
+// driver says.
+type Backend = driver.Backend
+
 // New returns a Locker whose locks live at b. It does no I/O; an engine that
 // can't be reached shows at the first acquire. It panics if b is nil.
-func New(b Backend, opts *Options) *Locker {
+func New(b driver.Backend, opts *Options) *Locker {
 	if b == nil {
-		panic("lock: New needs a Backend, got nil")
+		panic("lock: New needs a driver.Backend, got nil")
 	}
 	if opts == nil {
 		opts = &Options{}
@@ -72,7 +78,7 @@ func New(b Backend, opts *Options) *Locker {
 	l := &Locker{
 		id:       newUUID(),
 		seed:     maphash.MakeSeed(),
-		backends: map[string]Backend{"": b},
+		backends: map[string]driver.Backend{"": b},
 		handOff:  opts.HandOff,
 		observer: opts.Observer,
 		closing:  make(chan struct{}),
@@ -96,7 +102,7 @@ func New(b Backend, opts *Options) *Locker {
 	l.watchdog.init(l)
 	l.janitor.init()
 	for _, b := range l.backends {
-		if a, ok := b.(Attacher); ok {
+		if a, ok := b.(driver.Shared); ok {
 			a.Attach()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const ttl = 10 * time.Second
@@ -60,7 +61,7 @@ func TestSilenceEndsTheContextBeforeTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const rtt = time.Second
 		b := newScripted()
-		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			defer time.Sleep(rtt)
 			return do()
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // telling is an engine whose leases say when they end early.
@@ -21,7 +22,7 @@ type telling struct {
 	lease *tellingLease // the last
 }
 
-func (b *telling) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (b *telling) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	inner, err := b.scripted.Acquire(ctx, a)
 	if err != nil {
 		return nil, err
@@ -36,7 +37,7 @@ func (b *telling) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	return l, nil
 }
 
-func (b *telling) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b *telling) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Renew(ctx, ttls[i])
@@ -51,7 +52,7 @@ func (b *telling) last() *tellingLease {
 }
 
 type tellingLease struct {
-	lock.Lease
+	driver.Lease
 	mu      sync.Mutex
 	earlier time.Duration // than the engine last promised
 	look    func()
@@ -59,7 +60,7 @@ type tellingLease struct {
 	onListen func(*tellingLease)
 }
 
-func (l *tellingLease) Deadline() lock.Instant {
+func (l *tellingLease) Deadline() driver.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.Lease.Deadline().Add(-l.earlier)
@@ -138,7 +139,7 @@ func TestLossBeforeTheHolderIsThere(t *testing.T) {
 // before it asks to be told.
 type lateTelling struct{ *telling }
 
-func (b *lateTelling) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (b *lateTelling) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	l, err := b.telling.Acquire(ctx, a)
 	if err != nil {
 		return nil, err

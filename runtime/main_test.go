@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,7 +32,7 @@ func bubble(t *testing.T, f func(t *testing.T)) {
 
 // newLocker returns a Locker that must be closable, with nothing left of it,
 // when the test ends.
-func newLocker(t *testing.T, b lock.Backend, opts *lock.Options) *lock.Locker {
+func newLocker(t *testing.T, b driver.Backend, opts *lock.Options) *lock.Locker {
 	t.Helper()
 	l := lock.New(b, opts)
 	t.Cleanup(func() {

@@ -14,6 +14,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // G10: waiters of one process are served in the order of their coming.
@@ -157,7 +158,7 @@ func TestNextInLineTakesOverTheCompetition(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
 		var subscribed atomic.Int64
-		b.onSubscribe = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error) {
+		b.onSubscribe = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Subscription, error)) (driver.Subscription, error) {
 			subscribed.Add(1)
 			return do()
 		}
@@ -196,7 +197,7 @@ func TestPlaceIsGivenUpAsOfBefore(t *testing.T) {
 		b := newScripted()
 		l := newLocker(t, b, nil)
 		var next string
-		b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			next = a.ID
 			return do()
 		}
@@ -226,11 +227,11 @@ func serial(t *testing.T, id string) int {
 // S43, S45, S48: without notices a waiter polls, and has the key a second after
 // it became free at most.
 func TestWaitingWithoutNotices(t *testing.T) {
-	for name, hook := range map[string]func(context.Context, *lock.Acquisition, func() (lock.Subscription, error)) (lock.Subscription, error){
-		"none": func(context.Context, *lock.Acquisition, func() (lock.Subscription, error)) (lock.Subscription, error) {
+	for name, hook := range map[string]func(context.Context, *driver.Acquisition, func() (driver.Subscription, error)) (driver.Subscription, error){
+		"none": func(context.Context, *driver.Acquisition, func() (driver.Subscription, error)) (driver.Subscription, error) {
 			return nil, lock.ErrUnavailable
 		},
-		"lost": func(context.Context, *lock.Acquisition, func() (lock.Subscription, error)) (lock.Subscription, error) {
+		"lost": func(context.Context, *driver.Acquisition, func() (driver.Subscription, error)) (driver.Subscription, error) {
 			return make(deaf), nil
 		},
 	} {
@@ -268,7 +269,7 @@ func TestReleaseBetweenTryAndSubscribe(t *testing.T) {
 		b := newScripted()
 		other := newLocker(t, b.Backend, nil)
 		_, theirs := acquire(t, t.Context(), other, nil, "k")
-		b.onSubscribe = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error) {
+		b.onSubscribe = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Subscription, error)) (driver.Subscription, error) {
 			require.NoError(t, release(theirs))
 			return do()
 		}
@@ -284,7 +285,7 @@ func TestReleaseBetweenTryAndSubscribe(t *testing.T) {
 func TestHolderThatDied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := memlock.New()
-		_, err := b.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: "dead:1", TTL: 400 * time.Millisecond, Tokens: 1})
+		_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: "dead:1", TTL: 400 * time.Millisecond, Tokens: 1})
 		require.NoError(t, err)
 		l := newLocker(t, b, nil)
 		began := time.Now()
@@ -338,7 +339,7 @@ func TestTryWaitsForTheAnswerOnItsWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				b := newScripted()
-				b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+				b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 					first := b.acquires.Load() == 1
 					time.Sleep(time.Second)
 					if first && answer != nil {

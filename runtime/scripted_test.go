@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // scripted is memlock with a script for what an engine can do to its client.
 // An unset hook does what memlock does; do is that step.
 type scripted struct {
 	*memlock.Backend
-	onAcquire   func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error)
-	onUndo      func(ctx context.Context, a *lock.Acquisition) error
+	onAcquire   func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error)
+	onUndo      func(ctx context.Context, a *driver.Acquisition) error
 	onRenew     func(ctx context.Context, do func() error) error
 	onRelease   func(ctx context.Context, last uint64, do func() error) error
-	onSubscribe func(ctx context.Context, a *lock.Acquisition, do func() (lock.Subscription, error)) (lock.Subscription, error)
+	onSubscribe func(ctx context.Context, a *driver.Acquisition, do func() (driver.Subscription, error)) (driver.Subscription, error)
 
 	acquires, undos, renewals, releases atomic.Int64
 	closes, attaches                    atomic.Int64
@@ -40,13 +40,13 @@ func (s *scripted) Close() error {
 	return s.Backend.Close()
 }
 
-func (s *scripted) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (s *scripted) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	s.acquires.Add(1)
 	s.mu.Lock()
 	s.keys = append(s.keys, a.Key)
 	s.mu.Unlock()
-	do := func() (lock.Lease, error) {
-		sent := lock.Now()
+	do := func() (driver.Lease, error) {
+		sent := driver.Now()
 		inner, err := s.Backend.Acquire(ctx, a)
 		if err != nil {
 			return nil, err
@@ -59,7 +59,7 @@ func (s *scripted) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease
 	return s.onAcquire(ctx, a, do)
 }
 
-func (s *scripted) Undo(ctx context.Context, a *lock.Acquisition) error {
+func (s *scripted) Undo(ctx context.Context, a *driver.Acquisition) error {
 	s.undos.Add(1)
 	s.mu.Lock()
 	s.undone = append(s.undone, a.ID)
@@ -70,15 +70,15 @@ func (s *scripted) Undo(ctx context.Context, a *lock.Acquisition) error {
 	return s.onUndo(ctx, a)
 }
 
-func (s *scripted) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
-	do := func() (lock.Subscription, error) { return s.Backend.Subscribe(ctx, a) }
+func (s *scripted) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	do := func() (driver.Subscription, error) { return s.Backend.Subscribe(ctx, a) }
 	if s.onSubscribe == nil {
 		return do()
 	}
 	return s.onSubscribe(ctx, a, do)
 }
 
-func (s *scripted) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (s *scripted) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	s.mu.Lock()
 	s.batches = append(s.batches, len(leases))
 	s.mu.Unlock()
@@ -97,18 +97,18 @@ func seen[T any](s *scripted, record *[]T) []T {
 }
 
 // plain hides what s can do beyond a Backend: it renews one by one.
-func (s *scripted) plain() lock.Backend { return struct{ lock.Backend }{s} }
+func (s *scripted) plain() driver.Backend { return struct{ driver.Backend }{s} }
 
 type scriptedLease struct {
-	lock.Lease
+	driver.Lease
 	script *scripted
 	key    string
 
 	mu       sync.Mutex
-	deadline lock.Instant // by the answers that have come
+	deadline driver.Instant // by the answers that have come
 }
 
-func (l *scriptedLease) Deadline() lock.Instant {
+func (l *scriptedLease) Deadline() driver.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
@@ -116,7 +116,7 @@ func (l *scriptedLease) Deadline() lock.Instant {
 
 func (l *scriptedLease) Renew(ctx context.Context, ttl time.Duration) error {
 	l.script.renewals.Add(1)
-	sent := lock.Now()
+	sent := driver.Now()
 	do := func() error { return l.Lease.Renew(ctx, ttl) }
 	err := l.script.renew(ctx, do)
 	if err == nil {

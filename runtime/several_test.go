@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func requests(keys ...string) []lock.Request {
@@ -27,8 +28,8 @@ func requests(keys ...string) []lock.Request {
 func TestAcquireAllTakesInOneOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, eu := newScripted(), newScripted()
-		l := newLocker(t, b, &lock.Options{Backends: map[string]lock.Backend{"eu": eu}})
-		eu.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		l := newLocker(t, b, &lock.Options{Backends: map[string]driver.Backend{"eu": eu}})
+		eu.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			require.Len(t, seen(b, &b.keys), 4, "the other backend comes first")
 			return do()
 		}
@@ -152,7 +153,7 @@ func TestLossOfOneOfSeveral(t *testing.T) {
 		for _, lost := range []string{"a", "b", "z"} {
 			b := newScripted()
 			l := newLocker(t, b, nil)
-			b.onAcquire = func(_ context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+			b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 				lease, err := do()
 				if err == nil && a.Key == lost {
 					lease = &disowned{lease}
@@ -173,7 +174,7 @@ func TestLossOfOneOfSeveral(t *testing.T) {
 }
 
 // disowned is a lease that the engine knows nothing of at its first renewal.
-type disowned struct{ lock.Lease }
+type disowned struct{ driver.Lease }
 
 func (disowned) Renew(context.Context, time.Duration) error { return lock.ErrLost }
 
@@ -307,10 +308,10 @@ func newHung() (b *scripted, hung *atomic.Bool) {
 func TestSeveralGiveUpInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, hung := newHung()
-		b.onAcquire = func(ctx context.Context, a *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			if a.Key == "m" && hung.Load() {
 				<-ctx.Done()
-				return nil, &lock.HeldError{}
+				return nil, &driver.HeldError{}
 			}
 			return do()
 		}

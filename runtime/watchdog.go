@@ -8,14 +8,17 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 const (
-	// renewBatch is how many leases one call of BatchRenewer is filled up to;
+	// renewBatch is how many leases one call of driver.BatchRenewer is filled up to;
 	// backends send one command for as many.
 	renewBatch = 100
 	// renewAtOnce bounds the goroutines that renew leases of a backend without
-	// BatchRenewer.
+	// driver.BatchRenewer.
 	renewAtOnce = 16
 	// noticeSleep is how long after a sleep of the machine, in which timers stand
 	// still, leases that are over may go on without being ended.
@@ -56,7 +59,7 @@ func (w *watchdog) add(lk *leased) {
 		return
 	}
 	if !w.running {
-		w.running, w.slept = true, machine.measure()
+		w.running, w.slept = true, bootclock.Measure()
 		w.next = time.Now().Add(time.Hour)
 		w.work.Go(w.run)
 	}
@@ -71,7 +74,7 @@ func (w *watchdog) add(lk *leased) {
 
 // listen has lk itself say when it is to be looked at, if it can.
 func (w *watchdog) listen(lk *leased) {
-	n, ok := lk.Lease.(LossNotifier)
+	n, ok := lk.Lease.(driver.LossNotifier)
 	if !ok {
 		return
 	}
@@ -195,7 +198,7 @@ func (w *watchdog) run() {
 func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slept := machine.measure()               // once for all deadlines of this round
+	slept := bootclock.Measure()             // once for all deadlines of this round
 	if since := slept - w.slept; since > 0 { // in which what is due came no nearer
 		for _, lk := range w.leases {
 			lk.due = lk.due.Add(-since)
@@ -257,7 +260,7 @@ func (w *watchdog) fillsUp(lk *leased, renew map[string][]*leased, now time.Time
 }
 
 // renew renews leases, which are all of backend b, and sets when each is due next.
-func (w *watchdog) renew(b Backend, leases []*leased) {
+func (w *watchdog) renew(b driver.Backend, leases []*leased) {
 	ttls := make([]time.Duration, len(leases))
 	for i, lk := range leases {
 		ttls[i] = lk.acquisition.TTL
@@ -286,9 +289,9 @@ func (w *watchdog) renew(b Backend, leases []*leased) {
 	}
 }
 
-func (w *watchdog) call(ctx context.Context, b Backend, leases []*leased, ttls []time.Duration) []error {
-	if br, ok := b.(BatchRenewer); ok {
-		plain := make([]Lease, len(leases))
+func (w *watchdog) call(ctx context.Context, b driver.Backend, leases []*leased, ttls []time.Duration) []error {
+	if br, ok := b.(driver.BatchRenewer); ok {
+		plain := make([]driver.Lease, len(leases))
 		for i, lk := range leases {
 			plain[i] = lk.Lease
 		}

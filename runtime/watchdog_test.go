@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // commands is how many commands of a hundred leases the batches make.
@@ -80,7 +81,7 @@ func TestHungBackendDoesNotHoldUpAnother(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		hung, well := newScripted(), newScripted()
 		hung.onRenew = hang
-		l := newLocker(t, hung, &lock.Options{Backends: map[string]lock.Backend{"eu": well}})
+		l := newLocker(t, hung, &lock.Options{Backends: map[string]driver.Backend{"eu": well}})
 		lost, first := acquire(t, t.Context(), l, renewed, "k")
 		kept, second := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl, Backend: "eu"}, "k")
 		time.Sleep(5 * ttl)
@@ -135,13 +136,13 @@ func TestRenewAllWithTooFewResults(t *testing.T) {
 
 type forgetful struct{ *scripted }
 
-func (forgetful) RenewAll(context.Context, []lock.Lease, []time.Duration) []error { return nil }
+func (forgetful) RenewAll(context.Context, []driver.Lease, []time.Duration) []error { return nil }
 
 // A grant that was slow to come is renewed in what is left of its lease.
 func TestSlowGrantIsRenewedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
-		b.onAcquire = func(_ context.Context, _ *lock.Acquisition, do func() (lock.Lease, error)) (lock.Lease, error) {
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
 			lease, err := do()
 			time.Sleep(ttl * 7 / 10)
 			return lease, err

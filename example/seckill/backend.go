@@ -12,6 +12,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // backend is an engine that the demo can run on.
@@ -20,7 +21,7 @@ type backend interface {
 	// empty. The front desk calls it.
 	serve(ctx context.Context, address string) (*engine, error)
 	// open connects to an engine that is served. A worker calls it.
-	open(address string) (b lock.Backend, closeClient func() error, err error)
+	open(address string) (b driver.Backend, closeClient func() error, err error)
 }
 
 // engine is what the workers share.

@@ -8,10 +8,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/consullock"
 	"github.com/lockgen/lockgen/runtime/backends/etcdlock"
 	"github.com/lockgen/lockgen/runtime/backends/zklock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 type etcdBackend struct{}
@@ -23,7 +23,7 @@ func (b etcdBackend) serve(ctx context.Context, address string) (*engine, error)
 	return server(ctx, b, "etcd", "etcd", address)
 }
 
-func (etcdBackend) open(address string) (lock.Backend, func() error, error) {
+func (etcdBackend) open(address string) (driver.Backend, func() error, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, nil, err
@@ -40,7 +40,7 @@ func (b zookeeperBackend) serve(ctx context.Context, address string) (*engine, e
 	return server(ctx, b, "zookeeper", "ZooKeeper", address)
 }
 
-func (zookeeperBackend) open(address string) (lock.Backend, func() error, error) {
+func (zookeeperBackend) open(address string) (driver.Backend, func() error, error) {
 	return zklock.New([]string{address}), func() error { return nil }, nil
 }
 
@@ -53,7 +53,7 @@ func (b consulBackend) serve(ctx context.Context, address string) (*engine, erro
 	return server(ctx, b, "consul", "Consul", address)
 }
 
-func (consulBackend) open(address string) (lock.Backend, func() error, error) {
+func (consulBackend) open(address string) (driver.Backend, func() error, error) {
 	client, err := api.NewClient(&api.Config{Address: address})
 	if err != nil {
 		return nil, nil, err

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // memoryBackend keeps locks in the worker's own memory: there can be one worker.
@@ -17,6 +17,6 @@ func (memoryBackend) serve(context.Context, string) (*engine, error) {
 	}, nil
 }
 
-func (memoryBackend) open(string) (lock.Backend, func() error, error) {
+func (memoryBackend) open(string) (driver.Backend, func() error, error) {
 	return memlock.New(), func() error { return nil }, nil
 }

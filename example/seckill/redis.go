@@ -11,8 +11,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 type redisBackend struct{}
@@ -64,7 +64,7 @@ func (redisBackend) embed() (*engine, error) {
 	}, nil
 }
 
-func (redisBackend) open(address string) (lock.Backend, func() error, error) {
+func (redisBackend) open(address string) (driver.Backend, func() error, error) {
 	redis.SetLogger(silentRedis{})
 	options, err := redisOptions(address)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // sqlBackend is a SQL database with locks in a table.
@@ -120,7 +120,7 @@ func makeDatabase(ctx context.Context, source string) (err error) {
 	return err
 }
 
-func (b sqlBackend) open(source string) (lock.Backend, func() error, error) {
+func (b sqlBackend) open(source string) (driver.Backend, func() error, error) {
 	db, err := sql.Open(b.driver, source)
 	if err != nil {
 		return nil, nil, err

@@ -25,18 +25,20 @@ var fences = []struct {
 	ours   []string
 	others []string
 }{
-	{"runtime", nil, nil},
-	{"runtime/backends/memlock", []string{"runtime"}, nil},
-	{"runtime/backends/redislock", []string{"runtime"}, goRedis},
-	{"runtime/backends/backendtest", []string{"runtime", "internal/lagmeter"}, nil},
-	{"runtime/backends/etcdlock", []string{"runtime"}, etcdClient},
-	{"runtime/backends/sqllock", []string{"runtime"}, nil},
-	{"runtime/backends/zklock", []string{"runtime"}, []string{"github.com/go-zookeeper/zk"}},
-	{"runtime/locktest", []string{"runtime", "runtime/backends/memlock"}, nil},
+	{"runtime", engines, nil},
+	{"runtime/driver", []string{"runtime/internal/bootclock"}, nil},
+	{"runtime/internal/bootclock", nil, nil},
+	{"runtime/backends/memlock", engines, nil},
+	{"runtime/backends/redislock", engines, goRedis},
+	{"runtime/backends/backendtest", slices.Concat(users, []string{"internal/lagmeter"}), nil},
+	{"runtime/backends/etcdlock", engines, etcdClient},
+	{"runtime/backends/sqllock", engines, nil},
+	{"runtime/backends/zklock", engines, []string{"github.com/go-zookeeper/zk"}},
+	{"runtime/locktest", slices.Concat(users, []string{"runtime/backends/memlock"}), nil},
 
 	{"templates", nil, jennifer},
 	{"generator", []string{"templates"}, slices.Concat(jennifer, goPackages)},
-	{"cmd/lockgen", slices.Concat([]string{"generator", "templates", "runtime"}, checks), slices.Concat(jennifer, goPackages, diff)},
+	{"cmd/lockgen", slices.Concat([]string{"generator", "templates"}, users, checks), slices.Concat(jennifer, goPackages, diff)},
 
 	// What only tests use is in the users' module graphs as well, so it brings nothing.
 	{"internal/lagmeter", nil, nil},
@@ -59,6 +61,12 @@ var fences = []struct {
 	{"lockcheck/draw", nil, nil},
 	{"lockcheck/module", checks, checkModules},
 }
+
+// An engine knows what engines implement, and nothing of the Locker that calls it.
+var (
+	engines = []string{"runtime/driver", "runtime/internal/bootclock"}
+	users   = append(slices.Clip(engines), "runtime")
+)
 
 // The checks know the generator's parser, and one another through facts alone.
 var (

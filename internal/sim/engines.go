@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/locktest"
 
 	"github.com/lockgen/lockgen/internal/soak/client"
@@ -127,8 +127,8 @@ func (k kit) Free(key string) {
 // kitBackend renews leases one by one, which the Locker would do otherwise.
 type kitBackend struct{ *locktest.Engine }
 
-// RenewAll implements [lock.BatchRenewer].
-func (kitBackend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+// RenewAll implements [driver.BatchRenewer].
+func (kitBackend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Renew(ctx, ttls[i])

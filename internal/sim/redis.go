@@ -115,7 +115,7 @@ type closing struct {
 	stop    context.CancelFunc // of the hogs
 }
 
-// Close implements [lock.Backend].
+// Close implements [driver.Backend].
 func (c *closing) Close() error {
 	c.stop()
 	return errors.Join(c.Backend.Close(), c.callers.Close())

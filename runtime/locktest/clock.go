@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Advance lets d pass at once: leases end, renewals are sent as they fall due,
@@ -80,7 +80,7 @@ type clock struct {
 // answer is an answer on its way.
 type answer struct {
 	clock *clock
-	due   lock.Instant
+	due   driver.Instant
 	timer *time.Timer
 	lease *lease // whose renewal it answers, or nil
 }
@@ -92,12 +92,12 @@ func (c *clock) init(mu *sync.Mutex) {
 	c.changed = sync.NewCond(mu)
 }
 
-func (c *clock) now() lock.Instant { return lock.Now().Add(c.ahead) }
+func (c *clock) now() driver.Instant { return driver.Now().Add(c.ahead) }
 
 // real returns when it is i on the real clock, if the two part no further.
-func (c *clock) real(i lock.Instant) lock.Instant { return i.Add(-c.ahead) }
+func (c *clock) real(i driver.Instant) driver.Instant { return i.Add(-c.ahead) }
 
-func (c *clock) left(i lock.Instant) time.Duration { return c.real(i).Left() }
+func (c *clock) left(i driver.Instant) time.Duration { return c.real(i).Left() }
 
 // send puts an answer on its way, that takes d; nil if it takes no time. It is
 // to the renewal of l, or l is nil.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 	engine := locktest.New(t)
 	backendtest.Run(t, backendtest.Harness{
 		Name:   "locktest",
-		Open:   func(testing.TB) lock.Backend { return engine },
+		Open:   func(testing.TB) driver.Backend { return engine },
 		TTL:    500 * time.Millisecond,
 		Slack:  10 * time.Millisecond,
 		MaxKey: backendtest.Unlimited,

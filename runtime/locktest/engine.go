@@ -10,13 +10,14 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // closeLimit is how long the end of a test waits for methods that still run.
 const closeLimit = 5 * time.Second
 
 // Engine is a lock engine in memory with switches for what can go wrong. It is
-// a [lock.Backend]: Lockers that share one are processes on one engine. Make it
+// a [driver.Backend]: Lockers that share one are processes on one engine. Make it
 // with [New].
 type Engine struct {
 	t      testing.TB // or nil
@@ -69,11 +70,11 @@ func (e *Engine) Locker(opts *lock.Options) *lock.Locker {
 	return l
 }
 
-// Acquire implements [lock.Backend].
-func (e *Engine) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (e *Engine) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	l, answer, err := e.acquire(ctx, a)
 	if ended := answer.await(ctx); ended != nil {
-		return nil, fmt.Errorf("%w: %w", lock.ErrIndeterminate, ended)
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ended)
 	}
 	if err != nil {
 		return nil, err
@@ -82,7 +83,7 @@ func (e *Engine) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, 
 }
 
 // acquire does what the engine does, and says what comes of its answer.
-func (e *Engine) acquire(ctx context.Context, a *lock.Acquisition) (*lease, *answer, error) {
+func (e *Engine) acquire(ctx context.Context, a *driver.Acquisition) (*lease, *answer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down != nil {
@@ -91,20 +92,20 @@ func (e *Engine) acquire(ctx context.Context, a *lock.Acquisition) (*lease, *ans
 	l, err := e.take(ctx, a)
 	if e.lostReplies > 0 {
 		e.lostReplies--
-		err = fmt.Errorf("%w: %w", lock.ErrIndeterminate, errReplyLost)
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, errReplyLost)
 	}
 	return l, e.clock.send(e.delay, nil), err
 }
 
 // take makes a the holder of its key, if that is free.
-func (e *Engine) take(ctx context.Context, a *lock.Acquisition) (*lease, error) {
+func (e *Engine) take(ctx context.Context, a *driver.Acquisition) (*lease, error) {
 	e.settle(a.Key)
 	end := e.clock.now().Add(a.TTL)
 	inner, err := e.memory.Acquire(ctx, a)
 	if err != nil {
-		var held *lock.HeldError
+		var held *driver.HeldError
 		if h := e.holders[a.Key]; h != nil && errors.As(err, &held) {
-			held.For = max(e.clock.left(h.expires), 0)
+			held.RetryAfter = max(e.clock.left(h.expires), 0)
 		}
 		return nil, err
 	}
@@ -124,11 +125,11 @@ func (e *Engine) settle(key string) {
 // free ends l at the engine, and wakes who waits for its key.
 func (e *Engine) free(l *lease) {
 	delete(e.holders, l.key)
-	e.memory.Undo(context.Background(), &lock.Acquisition{Key: l.key, ID: l.memoryID})
+	e.memory.Undo(context.Background(), &driver.Acquisition{Key: l.key, ID: l.memoryID})
 }
 
-// Undo implements [lock.Backend].
-func (e *Engine) Undo(ctx context.Context, a *lock.Acquisition) error {
+// Undo implements [driver.Backend].
+func (e *Engine) Undo(ctx context.Context, a *driver.Acquisition) error {
 	answer, err := e.undo(a)
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func (e *Engine) Undo(ctx context.Context, a *lock.Acquisition) error {
 	return answer.await(ctx)
 }
 
-func (e *Engine) undo(a *lock.Acquisition) (*answer, error) {
+func (e *Engine) undo(a *driver.Acquisition) (*answer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.down != nil {
@@ -148,8 +149,8 @@ func (e *Engine) undo(a *lock.Acquisition) (*answer, error) {
 	return e.clock.send(e.delay, nil), nil
 }
 
-// Subscribe implements [lock.Notifier].
-func (e *Engine) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+// Subscribe implements [driver.Notifier].
+func (e *Engine) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	e.mu.Lock()
 	down := e.down
 	e.mu.Unlock()
@@ -159,6 +160,6 @@ func (e *Engine) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subsc
 	return e.memory.Subscribe(ctx, a)
 }
 
-// Close implements [lock.Backend]. It does nothing: another Locker may go on
+// Close implements [driver.Backend]. It does nothing: another Locker may go on
 // using e.
 func (e *Engine) Close() error { return nil }

@@ -4,33 +4,33 @@ import (
 	"context"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // lease is one grant, as the engine and as its holder see it: the two part
 // when an answer is late or lost, or an operator deletes the lock. Its fields
 // are guarded by the engine's mutex, its instants are of the engine's clock.
 type lease struct {
-	lock.Lease // at the memory
-	engine     *Engine
-	key, id    string
-	memoryID   string // of whom the memory takes for the holder
-	ttl        time.Duration
-	expires    lock.Instant // at the engine
-	deadline   lock.Instant // by the answers that the holder has
-	look       func()       // has the Locker look at deadline
-	looks      int          // under way
-	unanswered int          // renewals whose answers are under way
+	driver.Lease // at the memory
+	engine       *Engine
+	key, id      string
+	memoryID     string // of whom the memory takes for the holder
+	ttl          time.Duration
+	expires      driver.Instant // at the engine
+	deadline     driver.Instant // by the answers that the holder has
+	look         func()         // has the Locker look at deadline
+	looks        int            // under way
+	unanswered   int            // renewals whose answers are under way
 }
 
-// Deadline implements [lock.Lease]: on the Locker's clock, which stays behind.
-func (l *lease) Deadline() lock.Instant {
+// Deadline implements [driver.Lease]: on the Locker's clock, which stays behind.
+func (l *lease) Deadline() driver.Instant {
 	l.engine.mu.Lock()
 	defer l.engine.mu.Unlock()
 	return l.engine.clock.real(l.deadline)
 }
 
-// NotifyLoss implements [lock.LossNotifier].
+// NotifyLoss implements [driver.LossNotifier].
 func (l *lease) NotifyLoss(look func()) {
 	l.engine.mu.Lock()
 	defer l.engine.mu.Unlock()
@@ -38,7 +38,7 @@ func (l *lease) NotifyLoss(look func()) {
 	l.engine.watched[l] = struct{}{}
 }
 
-// Renew implements [lock.Lease].
+// Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	end, answer, err := l.renew(ctx, ttl)
 	if ended := answer.await(ctx); ended != nil {
@@ -48,7 +48,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case err == lock.ErrLost:
+	case err == driver.ErrLost:
 		delete(e.watched, l)
 	case err == nil && e.clock.left(end) > e.clock.left(l.deadline):
 		l.deadline, l.ttl = end, ttl
@@ -57,7 +57,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 // renew does what the engine does.
-func (l *lease) renew(ctx context.Context, ttl time.Duration) (end lock.Instant, _ *answer, _ error) {
+func (l *lease) renew(ctx context.Context, ttl time.Duration) (end driver.Instant, _ *answer, _ error) {
 	e := l.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +67,7 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) (end lock.Instant,
 	answer := e.clock.send(e.delay, l)
 	e.settle(l.key)
 	if e.holders[l.key] != l || e.clock.left(l.expires) <= 0 {
-		return end, answer, lock.ErrLost
+		return end, answer, driver.ErrLost
 	}
 	end = e.clock.now().Add(ttl)
 	if err := l.Lease.Renew(ctx, ttl); err != nil {
@@ -79,7 +79,7 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration) (end lock.Instant,
 	return end, answer, nil
 }
 
-// Release implements [lock.Lease].
+// Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	answer, err := l.release(ctx, last)
 	if ended := answer.await(ctx); ended != nil {
@@ -99,7 +99,7 @@ func (l *lease) release(ctx context.Context, last uint64) (*answer, error) {
 	answer := e.clock.send(e.delay, nil)
 	e.settle(l.key)
 	if e.holders[l.key] != l {
-		return answer, lock.ErrLost
+		return answer, driver.ErrLost
 	}
 	delete(e.holders, l.key)
 	return answer, l.Lease.Release(ctx, last)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var (
@@ -21,7 +21,7 @@ const forever = 100 * 365 * 24 * time.Hour
 
 // Expire ends the lease on key now, as if its ttl had passed without a
 // renewal. When it returns, the context of the method that held the lock has
-// ended with cause [lock.ErrLost], and another may take the key.
+// ended with cause [driver.ErrLost], and another may take the key.
 func (e *Engine) Expire(key string) {
 	e.helper()
 	l := e.holder("Expire", key)
@@ -81,7 +81,7 @@ func (e *Engine) seize(key string) *lease {
 	e.settle(key)
 	e.others++
 	id := fmt.Sprintf("locktest:%d", e.others)
-	a := &lock.Acquisition{Key: key, ID: id, TTL: forever, Tokens: 1}
+	a := &driver.Acquisition{Key: key, ID: id, TTL: forever, Tokens: 1}
 	if l := e.holders[key]; l != nil {
 		a.ID = l.memoryID // the memory takes it for the holder's own repetition
 	}
@@ -114,7 +114,7 @@ func (o *Other) Release() {
 }
 
 // LoseReplies has the next n attempts to acquire reach the engine, but not
-// their answers come back: the caller gets [lock.ErrIndeterminate], and what
+// their answers come back: the caller gets [driver.ErrIndeterminate], and what
 // may have been taken is freed in the background. 0 ends it.
 func (e *Engine) LoseReplies(n int) {
 	e.mu.Lock()
@@ -124,9 +124,9 @@ func (e *Engine) LoseReplies(n int) {
 
 // Fail has every call to the engine fail with err from now on, or with an error
 // of its own if err is nil, until [Engine.Heal]. New acquires get
-// [lock.ErrUnavailable]; locks that are held can't be renewed, and are lost
-// when their leases end. An err that wraps [lock.ErrConflict] or
-// [lock.ErrIndeterminate] is told as such. Heal before the Locker is closed: its
+// [driver.ErrUnavailable]; locks that are held can't be renewed, and are lost
+// when their leases end. An err that wraps [driver.ErrConflict] or
+// [driver.ErrIndeterminate] is told as such. Heal before the Locker is closed: its
 // Close waits for the releases that had no answer.
 func (e *Engine) Fail(err error) {
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const voucher = 42
@@ -48,7 +49,7 @@ func openStore(t *testing.T, stock int) *Store {
 	return s
 }
 
-func newLocker(t *testing.T, b lock.Backend) *lock.Locker {
+func newLocker(t *testing.T, b driver.Backend) *lock.Locker {
 	t.Helper()
 	l := lock.New(b, nil)
 	t.Cleanup(func() { assert.NoError(t, l.Close(context.Background())) })

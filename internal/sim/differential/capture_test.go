@@ -17,6 +17,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // sources is where the scripts are that redislock sends, with names in the place of
@@ -158,16 +159,16 @@ func lockOnce(t *testing.T, ctx context.Context, client *redis.Client) {
 // callBackend calls what a Locker calls.
 func callBackend(t *testing.T, ctx context.Context, b *redislock.Backend) {
 	t.Helper()
-	held := &lock.Acquisition{Key: "held", ID: processes[0] + ":1", TTL: time.Minute, Tokens: 1}
+	held := &driver.Acquisition{Key: "held", ID: processes[0] + ":1", TTL: time.Minute, Tokens: 1}
 	lease, err := b.Acquire(ctx, held)
 	if err != nil {
 		t.Fatal(err)
 	}
-	waits := &lock.Acquisition{Key: "held", ID: processes[1] + ":1", TTL: time.Minute, Tokens: 3, Queue: true, Unanswered: true}
+	waits := &driver.Acquisition{Key: "held", ID: processes[1] + ":1", TTL: time.Minute, Tokens: 3, Queue: true, MayHaveRun: true}
 	if _, err := b.Acquire(ctx, waits); err == nil {
 		t.Fatal("taken twice")
 	}
-	if err := b.RenewAll(ctx, []lock.Lease{lease}, []time.Duration{time.Minute})[0]; err != nil {
+	if err := b.RenewAll(ctx, []driver.Lease{lease}, []time.Duration{time.Minute})[0]; err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Undo(ctx, waits); err != nil {
@@ -184,7 +185,7 @@ func storm(ctx context.Context, b *redislock.Backend, round int) {
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			a := &lock.Acquisition{
+			a := &driver.Acquisition{
 				Key: fmt.Sprintf("many:%d:%d", round, i), ID: fmt.Sprintf("%s:%d", processes[2], 16*round+i),
 				TTL: time.Minute, Tokens: 1,
 			}

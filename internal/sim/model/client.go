@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
@@ -19,8 +19,8 @@ const (
 	undoAgain = 20 * time.Millisecond  // between two tries to free a lock that has run out
 )
 
-// Client is the backend of one process. Besides [lock.Backend] it is a
-// [lock.BatchRenewer] and a [lock.Notifier]; its leases are [lock.LossNotifier] unless
+// Client is the backend of one process. Besides [driver.Backend] it is a
+// [driver.BatchRenewer] and a [driver.Notifier]; its leases are [driver.LossNotifier] unless
 // they are of Row.
 type Client struct {
 	server  *Server
@@ -56,9 +56,9 @@ func (c *Client) spawn(do func()) {
 	}
 }
 
-// Acquire implements [lock.Backend]. It sends an attempt again, on another connection,
+// Acquire implements [driver.Backend]. It sends an attempt again, on another connection,
 // if one has no answer, and on another session if one has expired.
-func (c *Client) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (c *Client) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	silent := false // whether an attempt has no answer
 	for try := 1; ; try++ {
 		l, err := c.attempt(ctx, a)
@@ -66,7 +66,7 @@ func (c *Client) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, 
 		case err == nil:
 			return l, nil
 		case errors.Is(err, errSilent):
-			a.Unanswered, silent = true, true
+			a.MayHaveRun, silent = true, true
 		case !errors.Is(err, errGone) && !errors.Is(err, errUnsent):
 			return nil, err // the server's word
 		}
@@ -78,13 +78,13 @@ func (c *Client) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, 
 
 func indeterminate(err error, is bool) error {
 	if is {
-		return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+		return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
 	return err
 }
 
 // attempt makes one attempt. errSilent says that it may have had its effect.
-func (c *Client) attempt(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (c *Client) attempt(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	t, err := c.ticket(ctx, a)
 	if err != nil {
 		return nil, err
@@ -93,16 +93,16 @@ func (c *Client) attempt(ctx context.Context, a *lock.Acquisition) (lock.Lease, 
 	if t != nil {
 		session = t.id
 	}
-	request := func(do func(*link, uint64, lock.Acquisition) (taken, error)) (taken, error) {
+	request := func(do func(*link, uint64, driver.Acquisition) (taken, error)) (taken, error) {
 		return ask(ctx, c, c.anySlot(), c.timeout, func(l *link) (taken, error) { return do(l, session, wish) })
 	}
-	a.Pending = a.Pending || a.Queue && c.server.kind.queues()
-	sent, last := lock.Now(), c.server.take
+	a.MayBeGranted = a.MayBeGranted || a.Queue && c.server.kind.queues()
+	sent, last := driver.Now(), c.server.take
 	if c.server.kind == ZooKeeper {
 		if _, err := request(c.server.join); err != nil {
 			return nil, err
 		}
-		sent, last = lock.Now(), c.server.look
+		sent, last = driver.Now(), c.server.look
 	}
 	got, err := request(last)
 	if err != nil {
@@ -115,8 +115,8 @@ func (c *Client) attempt(ctx context.Context, a *lock.Acquisition) (lock.Lease, 
 	return &sessionLease{l}, nil
 }
 
-// Undo implements [lock.Backend].
-func (c *Client) Undo(ctx context.Context, a *lock.Acquisition) error {
+// Undo implements [driver.Backend].
+func (c *Client) Undo(ctx context.Context, a *driver.Acquisition) error {
 	sessions, key, id := c.alive(), a.Key, a.ID
 	_, err := ask(ctx, c, c.anySlot(), c.timeout, func(*link) (struct{}, error) {
 		c.server.undo(key, id, sessions)
@@ -135,8 +135,8 @@ func (c *Client) alive() (ids []uint64) {
 	return ids
 }
 
-// RenewAll implements [lock.BatchRenewer], by one request.
-func (c *Client) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+// RenewAll implements [driver.BatchRenewer], by one request.
+func (c *Client) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	var grants []grant
 	var asked []int // grants[i] is of leases[asked[i]]
@@ -144,13 +144,13 @@ func (c *Client) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.
 		if g, held := plain(one).grant(); held {
 			grants, asked = append(grants, g), append(asked, i)
 		} else {
-			errs[i] = lock.ErrLost
+			errs[i] = driver.ErrLost
 		}
 	}
 	if len(grants) == 0 {
 		return errs
 	}
-	sent := lock.Now()
+	sent := driver.Now()
 	answers, err := ask(ctx, c, c.anySlot(), c.timeout, func(l *link) ([]error, error) {
 		answers := make([]error, len(grants))
 		for i, g := range grants {
@@ -168,7 +168,7 @@ func (c *Client) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.
 	return errs
 }
 
-// Close implements [lock.Backend]. It gives the sessions back, for which it waits
+// Close implements [driver.Backend]. It gives the sessions back, for which it waits
 // 100 ms at most.
 func (c *Client) Close() error {
 	c.mu.Lock()
@@ -198,8 +198,8 @@ type subscription struct {
 	c      chan struct{}
 }
 
-// Subscribe implements [lock.Notifier].
-func (c *Client) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+// Subscribe implements [driver.Notifier].
+func (c *Client) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	s := &subscription{client: c, key: a.Key, c: make(chan struct{}, 1)}
 	c.mu.Lock()
 	c.subscriptions = append(c.subscriptions, s) // first, so that each new connection has it
@@ -215,10 +215,10 @@ func (c *Client) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subsc
 	return s, nil
 }
 
-// C implements [lock.Subscription].
+// C implements [driver.Subscription].
 func (s *subscription) C() <-chan struct{} { return s.c }
 
-// Close implements [lock.Subscription]. It does not wait for the server.
+// Close implements [driver.Subscription]. It does not wait for the server.
 func (s *subscription) Close() {
 	c := s.client
 	c.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -156,7 +156,7 @@ type taken struct {
 }
 
 // join makes a node for an acquisition in the session with this id, unless it has one.
-func (s *Server) join(l *link, id uint64, a lock.Acquisition) (taken, error) {
+func (s *Server) join(l *link, id uint64, a driver.Acquisition) (taken, error) {
 	t, err := s.keep(l, id, false)
 	if err != nil {
 		return taken{}, err
@@ -168,7 +168,7 @@ func (s *Server) join(l *link, id uint64, a lock.Acquisition) (taken, error) {
 	case r.find(a.ID, t) != nil:
 		return taken{}, nil
 	case len(r.line) > 0 && (!a.Queue || !s.kind.queues()):
-		return taken{}, &lock.HeldError{}
+		return taken{}, &driver.HeldError{}
 	}
 	s.revision++
 	n := &node{key: a.Key, id: a.ID, session: t, ttl: a.TTL, first: s.revision << tokenBits, n: min(a.Tokens, 1<<tokenBits)}
@@ -178,7 +178,7 @@ func (s *Server) join(l *link, id uint64, a lock.Acquisition) (taken, error) {
 }
 
 // look says whether an acquisition that has joined is the first in line.
-func (s *Server) look(l *link, id uint64, a lock.Acquisition) (taken, error) {
+func (s *Server) look(l *link, id uint64, a driver.Acquisition) (taken, error) {
 	t, err := s.keep(l, id, false)
 	if err != nil {
 		return taken{}, err
@@ -187,11 +187,11 @@ func (s *Server) look(l *link, id uint64, a lock.Acquisition) (taken, error) {
 	if n := r.find(a.ID, t); n != nil && n == r.line[0] {
 		return taken{n.first, n.n}, nil
 	}
-	return taken{}, &lock.HeldError{} // or an operator has deleted its node
+	return taken{}, &driver.HeldError{} // or an operator has deleted its node
 }
 
 // take is both in one request.
-func (s *Server) take(l *link, id uint64, a lock.Acquisition) (taken, error) {
+func (s *Server) take(l *link, id uint64, a driver.Acquisition) (taken, error) {
 	if s.kind == Row {
 		return s.takeRow(a)
 	}
@@ -202,7 +202,7 @@ func (s *Server) take(l *link, id uint64, a lock.Acquisition) (taken, error) {
 }
 
 // takeRow takes a row if it is free, or has the same acquisition's last for longer.
-func (s *Server) takeRow(a lock.Acquisition) (taken, error) {
+func (s *Server) takeRow(a driver.Acquisition) (taken, error) {
 	now, r := s.clock(), s.record(a.Key)
 	if now.Before(s.undone[a.ID]) {
 		return taken{}, errUndone
@@ -213,7 +213,7 @@ func (s *Server) takeRow(a lock.Acquisition) (taken, error) {
 		n = &node{key: a.Key, id: a.ID, ttl: a.TTL, first: max(r.last+1, floor(now)), n: a.Tokens}
 		r.line, r.last = []*node{n}, n.first+n.n-1
 	case n.id != a.ID:
-		return taken{}, &lock.HeldError{For: n.expires.Sub(now)}
+		return taken{}, &driver.HeldError{RetryAfter: n.expires.Sub(now)}
 	}
 	n.lasts(now.Add(a.TTL))
 	return taken{n.first, n.n}, nil
@@ -238,7 +238,7 @@ func (s *Server) renew(l *link, g grant, ttl time.Duration) error {
 	if s.kind == Row {
 		n := s.record(g.key).holder(s.clock())
 		if n == nil || n.id != g.id || n.first != g.first {
-			return lock.ErrLost
+			return driver.ErrLost
 		}
 		n.lasts(s.clock().Add(ttl))
 		return nil
@@ -248,7 +248,7 @@ func (s *Server) renew(l *link, g grant, ttl time.Duration) error {
 		return err
 	}
 	if n := s.record(g.key).find(g.id, t); n == nil || n.first != g.first {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (s *Server) free(g grant, last uint64, tomb bool) error {
 	r := s.record(g.key)
 	i := slices.IndexFunc(r.line, func(n *node) bool { return n.id == g.id && n.first == g.first })
 	if i < 0 {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	n := r.line[i]
 	over := s.kind == Row && r.holder(s.clock()) == nil
@@ -271,7 +271,7 @@ func (s *Server) free(g grant, last uint64, tomb bool) error {
 	}
 	s.remove(n)
 	if over {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	return nil
 }

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// lease implements [lock.Lease].
+// lease implements [driver.Lease].
 type lease struct {
 	client     *Client
 	of         grant
@@ -18,8 +18,8 @@ type lease struct {
 	ticket     *ticket // nil in Row
 
 	// Under the client's mutex.
-	until lock.Instant // by its own ttl
-	over  bool         // it never comes back
+	until driver.Instant // by its own ttl
+	over  bool           // it never comes back
 	look  func()
 	timer *time.Timer // nil in Row
 }
@@ -28,7 +28,7 @@ type lease struct {
 type sessionLease struct{ *lease }
 
 // plain returns l without what only some engines have.
-func plain(l lock.Lease) *lease {
+func plain(l driver.Lease) *lease {
 	if s, ok := l.(*sessionLease); ok {
 		return s.lease
 	}
@@ -36,8 +36,8 @@ func plain(l lock.Lease) *lease {
 }
 
 // newLease returns what the server has granted to a, on a request that was sent then.
-func (c *Client) newLease(a *lock.Acquisition, t *ticket, got taken, sent lock.Instant) *lease {
-	l := &lease{client: c, of: grant{key: a.Key, id: a.ID, first: got.first}, n: got.n, unanswered: a.Unanswered, ticket: t, until: sent.Add(a.TTL)}
+func (c *Client) newLease(a *driver.Acquisition, t *ticket, got taken, sent driver.Instant) *lease {
+	l := &lease{client: c, of: grant{key: a.Key, id: a.ID, first: got.first}, n: got.n, unanswered: a.MayHaveRun, ticket: t, until: sent.Add(a.TTL)}
 	if t == nil {
 		return l
 	}
@@ -53,8 +53,8 @@ func (c *Client) newLease(a *lock.Acquisition, t *ticket, got taken, sent lock.I
 	return l
 }
 
-// Deadline implements [lock.Lease].
-func (l *lease) Deadline() lock.Instant {
+// Deadline implements [driver.Lease].
+func (l *lease) Deadline() driver.Instant {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
 	if l.ticket != nil && l.ticket.proved.Left() < l.until.Left() {
@@ -63,7 +63,7 @@ func (l *lease) Deadline() lock.Instant {
 	return l.until
 }
 
-// Tokens implements [lock.Lease].
+// Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return l.of.first, l.n }
 
 // grant returns how the server knows l, and whether it may yet have it.
@@ -73,20 +73,20 @@ func (l *lease) grant() (of grant, held bool) {
 	return l.of, !l.over
 }
 
-// Renew implements [lock.Lease].
+// Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.client.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+	return l.client.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 // renewed takes the server's answer to a renewal that was sent then.
-func (l *lease) renewed(sent lock.Instant, ttl time.Duration, answer error) error {
+func (l *lease) renewed(sent driver.Instant, ttl time.Duration, answer error) error {
 	c := l.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if answer != nil || l.over {
 		l.lost()
 		l.leave()
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	if until := sent.Add(ttl); until.Left() > l.until.Left() {
 		l.until = until
@@ -97,13 +97,13 @@ func (l *lease) renewed(sent lock.Instant, ttl time.Duration, answer error) erro
 	return nil
 }
 
-// Release implements [lock.Lease].
+// Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	c := l.client
 	_, err := ask(ctx, c, c.anySlot(), c.timeout, func(*link) (struct{}, error) {
 		return struct{}{}, c.server.free(l.of, last, l.unanswered)
 	})
-	if err == nil || errors.Is(err, lock.ErrLost) {
+	if err == nil || errors.Is(err, driver.ErrLost) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		l.leave()
@@ -125,11 +125,11 @@ func (l *lease) leave() {
 func (l *lease) lost() {
 	l.over = true
 	if l.until.Left() > 0 {
-		l.until = lock.Now()
+		l.until = driver.Now()
 	}
 }
 
-// NotifyLoss implements [lock.LossNotifier].
+// NotifyLoss implements [driver.LossNotifier].
 func (l *sessionLease) NotifyLoss(look func()) {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *lease) runOut() {
 		l.tell()
 		for {
 			err := l.Release(c.ctx, 0)
-			if err == nil || errors.Is(err, lock.ErrLost) || c.ctx.Err() != nil {
+			if err == nil || errors.Is(err, driver.ErrLost) || c.ctx.Err() != nil {
 				return
 			}
 			time.Sleep(undoAgain)

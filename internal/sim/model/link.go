@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 
 	"github.com/lockgen/lockgen/internal/sim/vnet"
 )
@@ -92,7 +92,7 @@ func (c *Client) connected(ctx context.Context, slot int) (*link, error) {
 	case l != nil:
 	case c.closed:
 		c.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", errUnsent, lock.ErrClosed)
+		return nil, fmt.Errorf("%w: %w", errUnsent, driver.ErrClosed)
 	default:
 		c.links++
 		l = &link{client: c, number: c.links, slot: slot, ready: make(chan struct{}), over: make(chan struct{}), watches: map[string]bool{}}

@@ -20,7 +20,7 @@ func TestLostReply(t *testing.T) {
 		a := wish("A:2")
 		_, err := w.a.Acquire(ctx, a)
 		w.fails(err, lock.ErrIndeterminate)
-		if !a.Unanswered {
+		if !a.MayHaveRun {
 			w.Error("nobody knows that an attempt has no answer")
 		}
 		w.holds("A:2")
@@ -42,7 +42,7 @@ func TestResend(t *testing.T) {
 		time.AfterFunc(trip, w.path.Reset)
 		a := wish("A:2")
 		l := w.taken(w.a, a)
-		if !a.Unanswered {
+		if !a.MayHaveRun {
 			w.Error("nobody knows that an attempt has no answer")
 		}
 		w.freed(l)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 
 	"github.com/lockgen/lockgen/internal/soak/client"
 
@@ -83,27 +84,27 @@ func (w *world) fails(err, with error) {
 	}
 }
 
-func wish(id string) *lock.Acquisition {
-	return &lock.Acquisition{Key: "k", ID: id, TTL: ttl, Tokens: 1, Queue: true}
+func wish(id string) *driver.Acquisition {
+	return &driver.Acquisition{Key: "k", ID: id, TTL: ttl, Tokens: 1, Queue: true}
 }
 
-func (w *world) taken(c *Client, a *lock.Acquisition) lock.Lease {
+func (w *world) taken(c *Client, a *driver.Acquisition) driver.Lease {
 	w.Helper()
 	l, err := c.Acquire(context.Background(), a)
 	w.ok(err)
 	return l
 }
 
-func (w *world) held(c *Client, a *lock.Acquisition) {
+func (w *world) held(c *Client, a *driver.Acquisition) {
 	w.Helper()
 	_, err := c.Acquire(context.Background(), a)
-	var held *lock.HeldError
+	var held *driver.HeldError
 	if !errors.As(err, &held) {
 		w.Fatalf("got %v, not that it is held", err)
 	}
 }
 
-func (w *world) freed(l lock.Lease) {
+func (w *world) freed(l driver.Lease) {
 	w.Helper()
 	first, _ := l.Tokens()
 	w.ok(l.Release(context.Background(), first))
@@ -164,8 +165,8 @@ func TestReleaseWakesWaiter(t *testing.T) {
 		l := w.taken(w.a, wish("A:1"))
 		b := wish("B:1")
 		w.held(w.b, b)
-		if b.Pending != w.server.kind.queues() {
-			w.Errorf("pending: %t", b.Pending)
+		if b.MayBeGranted != w.server.kind.queues() {
+			w.Errorf("pending: %t", b.MayBeGranted)
 		}
 		s, err := w.b.Subscribe(w.Context(), b)
 		w.ok(err)
@@ -215,7 +216,7 @@ func TestExpiry(t *testing.T) {
 		l := w.taken(w.a, wish("A:1"))
 		told := look(l)
 		time.Sleep(ttl - 2*trip)
-		w.held(w.b, &lock.Acquisition{Key: "k", ID: "B:1", TTL: ttl, Tokens: 1})
+		w.held(w.b, &driver.Acquisition{Key: "k", ID: "B:1", TTL: ttl, Tokens: 1})
 		time.Sleep(3 * trip)
 		w.taken(w.b, wish("B:2"))
 		w.fails(l.Renew(w.Context(), ttl), lock.ErrLost)
@@ -228,8 +229,8 @@ func TestExpiry(t *testing.T) {
 }
 
 // look counts how often l has its holder look, or is nil if l never does.
-func look(l lock.Lease) *atomic.Int32 {
-	n, ok := l.(lock.LossNotifier)
+func look(l driver.Lease) *atomic.Int32 {
+	n, ok := l.(driver.LossNotifier)
 	if !ok {
 		return nil
 	}
@@ -251,7 +252,7 @@ func TestRenew(t *testing.T) {
 		w.freed(m)
 		for range 8 {
 			time.Sleep(ttl / 3)
-			errs := w.a.RenewAll(w.Context(), []lock.Lease{l, m}, []time.Duration{ttl, ttl})
+			errs := w.a.RenewAll(w.Context(), []driver.Lease{l, m}, []time.Duration{ttl, ttl})
 			w.ok(errs[0])
 			w.fails(errs[1], lock.ErrLost)
 			if left := l.Deadline().Left(); left < ttl-trip || left > ttl-latency {

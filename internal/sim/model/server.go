@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 
 	"github.com/lockgen/lockgen/internal/soak/history"
 
@@ -299,4 +299,4 @@ func (s *Server) Connect(p *vnet.Path, timeout time.Duration) *Client {
 }
 
 // floor is the lowest first token at a time of the database.
-func floor(now time.Time) uint64 { return uint64(now.UnixMicro()) * lock.TokensPerMicrosecond }
+func floor(now time.Time) uint64 { return uint64(now.UnixMicro()) * driver.TokensPerMicrosecond }

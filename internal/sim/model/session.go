@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -25,8 +25,8 @@ type ticket struct {
 	over   chan struct{} // closed when the server has ended it
 
 	// Under the client's mutex.
-	opened bool         // the server has answered once
-	proved lock.Instant // until then the server keeps it at least
+	opened bool           // the server has answered once
+	proved driver.Instant // until then the server keeps it at least
 	leases []*lease
 }
 
@@ -38,7 +38,7 @@ func length(ttl time.Duration) time.Duration {
 
 // ticket returns a session that lasts for all of a lease that begins now, if the server
 // answers soon enough. It is nil for Row, which knows none.
-func (c *Client) ticket(ctx context.Context, a *lock.Acquisition) (*ticket, error) {
+func (c *Client) ticket(ctx context.Context, a *driver.Acquisition) (*ticket, error) {
 	if c.server.kind == Row {
 		return nil, nil
 	}
@@ -51,7 +51,7 @@ func (c *Client) ticket(ctx context.Context, a *lock.Acquisition) (*ticket, erro
 		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: no session: %v", errUnsent, err)
-	case a.Fixed && t.left() < a.TTL:
+	case a.NoRenewal && t.left() < a.TTL:
 		return nil, fmt.Errorf("%w: its session was kept alive too slowly", errUnsent)
 	}
 	return t, nil
@@ -68,7 +68,7 @@ func (c *Client) ticketOf(ttl time.Duration) (*ticket, error) {
 		}
 	}
 	if c.closed {
-		return nil, fmt.Errorf("%w: %w", errUnsent, lock.ErrClosed)
+		return nil, fmt.Errorf("%w: %w", errUnsent, driver.ErrClosed)
 	}
 	c.sessions++
 	t := &ticket{client: c, id: c.number<<32 | c.sessions, ttl: ttl, over: make(chan struct{})}
@@ -103,7 +103,7 @@ func (t *ticket) prove(ctx context.Context) error {
 	c.mu.Lock()
 	opened := t.opened
 	c.mu.Unlock()
-	sent := lock.Now()
+	sent := driver.Now()
 	_, err := ask(ctx, c, c.anySlot(), patience, func(l *link) (*session, error) {
 		if !opened {
 			c.server.open(l, t.id, t.ttl)
@@ -120,7 +120,7 @@ func (t *ticket) prove(ctx context.Context) error {
 
 // extend notes that the server has answered what was sent then. The client's mutex is
 // held.
-func (t *ticket) extend(sent lock.Instant) {
+func (t *ticket) extend(sent driver.Instant) {
 	t.opened = true
 	if until := sent.Add(t.ttl); until.Left() > t.proved.Left() {
 		t.proved = until

@@ -20,7 +20,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "grant-late", Mistake: "a granted lease that counts from the notice",
-		Patches: []mutant.Patch{{File: redislock + "grant.go", Old: "l.extend(o.sent.Add(age), ", New: "l.extend(lock.Now(), "}},
+		Patches: []mutant.Patch{{File: redislock + "grant.go", Old: "l.extend(o.sent.Add(age), ", New: "l.extend(driver.Now(), "}},
 	},
 	{
 		Name: "undone", Mistake: "an acquire that does not look for its tombstone",
@@ -44,7 +44,7 @@ var more = []mutant.Mutant{
 	{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
-			{File: locker + "lease.go", Old: "lk.handOnUntil.leftAt(now) > 0 && ahead >= ttl", New: "(ahead >= ttl || true)"},
+			{File: locker + "lease.go", Old: "lk.handOnUntil.LeftAt(now) > 0 && ahead >= ttl", New: "(ahead >= ttl || true)"},
 			{File: locker + "entry.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
 		},
 	},

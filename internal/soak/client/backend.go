@@ -8,6 +8,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
@@ -21,9 +22,9 @@ type witness struct {
 }
 
 // newWitness returns b with a witness, which has the optional interfaces of b.
-func newWitness(b Backend, out *history.Writer) lock.Backend {
+func newWitness(b Backend, out *history.Writer) driver.Backend {
 	w := &witness{Backend: b, out: out}
-	if a, ok := b.(lock.Attacher); ok {
+	if a, ok := b.(driver.Shared); ok {
 		return &sharedWitness{w, a}
 	}
 	return w
@@ -32,11 +33,11 @@ func newWitness(b Backend, out *history.Writer) lock.Backend {
 // sharedWitness is a witness of a backend that counts its Lockers.
 type sharedWitness struct {
 	*witness
-	lock.Attacher
+	driver.Shared
 }
 
-// Acquire implements [lock.Backend].
-func (b *witness) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (b *witness) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	b.named.Do(func() {
 		name, _, _ := strings.Cut(a.ID, ":")
 		b.out.End(history.Record{Op: history.Started, Lease: name, Call: b.out.Now()})
@@ -54,14 +55,14 @@ func (b *witness) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	l := &lease{Lease: granted, key: a.Key, id: a.ID, asked: a.TTL, backend: b}
 	r.Valid, r.Since = l.granted(r.Call)
 	b.out.End(r)
-	if n, ok := granted.(lock.LossNotifier); ok {
+	if n, ok := granted.(driver.LossNotifier); ok {
 		return &tellingLease{l, n}, nil
 	}
 	return l, nil
 }
 
-// Undo implements [lock.Backend].
-func (b *witness) Undo(ctx context.Context, a *lock.Acquisition) error {
+// Undo implements [driver.Backend].
+func (b *witness) Undo(ctx context.Context, a *driver.Acquisition) error {
 	r := b.out.Begin(history.Record{Op: history.Undo, Key: a.Key, Lease: a.ID})
 	err := b.Backend.Undo(ctx, a)
 	r.Outcome = outcome(err)
@@ -72,9 +73,9 @@ func (b *witness) Undo(ctx context.Context, a *lock.Acquisition) error {
 	return err
 }
 
-// RenewAll implements [lock.BatchRenewer].
-func (b *witness) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
-	real := make([]lock.Lease, len(leases))
+// RenewAll implements [driver.BatchRenewer].
+func (b *witness) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	real := make([]driver.Lease, len(leases))
 	records := make([]history.Record, len(leases))
 	for i, l := range leases {
 		l := l.(interface{ plain() *lease }).plain()
@@ -96,7 +97,7 @@ func (b *witness) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time
 
 // lease is the engine's, with a witness.
 type lease struct {
-	lock.Lease
+	driver.Lease
 	key, id string
 	asked   time.Duration
 	backend *witness
@@ -105,14 +106,14 @@ type lease struct {
 // tellingLease is a lease whose engine tells of its end.
 type tellingLease struct {
 	*lease
-	lock.LossNotifier
+	driver.LossNotifier
 }
 
 func (l *lease) plain() *lease { return l }
 
-// Term implements [lock.BriefLease].
+// Term implements [driver.ProvisionalLease].
 func (l *lease) Term() time.Duration {
-	if brief, ok := l.Lease.(lock.BriefLease); ok {
+	if brief, ok := l.Lease.(driver.ProvisionalLease); ok {
 		return brief.Term()
 	}
 	return l.asked
@@ -140,7 +141,7 @@ func (l *lease) granted(call int64) (valid, since int64) {
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
@@ -162,7 +163,7 @@ const reading = 100 * time.Microsecond
 
 // validUntil returns the deadline of l on the clock of histories, or a little
 // before: the readings of two clocks are tried until they are close.
-func (b *witness) validUntil(l lock.Lease) int64 {
+func (b *witness) validUntil(l driver.Lease) int64 {
 	for {
 		before := b.out.Now()
 		left := l.Deadline().Left()
@@ -174,7 +175,7 @@ func (b *witness) validUntil(l lock.Lease) int64 {
 
 // outcome says of a backend's error what is known of the effect.
 func outcome(err error) history.Outcome {
-	var held *lock.HeldError
+	var held *driver.HeldError
 	switch {
 	case err == nil:
 		return history.OK

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
@@ -22,9 +23,9 @@ const (
 
 // Backend is what a process locks at.
 type Backend interface {
-	lock.Backend
-	lock.BatchRenewer
-	lock.Notifier
+	driver.Backend
+	driver.BatchRenewer
+	driver.Notifier
 }
 
 // Register is one worker's way to the fenced resource that the locks guard.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A call ends with its context, whatever the engine does, and what was given up
@@ -39,7 +40,7 @@ func endedBefore(c *trial) {
 		c.free(lease)
 	case isHeld(err):
 		c.Errorf("Acquire under a context that is over says that a free key is held")
-	case errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered:
+	case errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun:
 		a.undone(attempt)
 	}
 	c.free(a.get(a.attempt(key)))
@@ -64,7 +65,7 @@ func hungEngine(c *trial) {
 		"Renew":   func(ctx context.Context) error { return lease.Renew(ctx, c.long()) },
 		"Undo":    func(ctx context.Context) error { return a.Undo(ctx, a.attempt(keys[1])) },
 	}
-	if n, ok := a.Backend.(lock.Notifier); ok {
+	if n, ok := a.Backend.(driver.Notifier); ok {
 		calls["Subscribe"] = func(ctx context.Context) error {
 			s, err := n.Subscribe(ctx, a.attempt(keys[1]))
 			if err == nil {
@@ -78,12 +79,12 @@ func hungEngine(c *trial) {
 		c.endsWith(name, call)
 	}
 	c.endsWith("Release", func(ctx context.Context) error { return lease.Release(ctx, last(lease)) })
-	if _, held := errors.AsType[*lock.HeldError](acquired); held || errors.Is(acquired, lock.ErrInvalid) || errors.Is(acquired, lock.ErrConflict) {
+	if _, held := errors.AsType[*driver.HeldError](acquired); held || errors.Is(acquired, lock.ErrInvalid) || errors.Is(acquired, lock.ErrConflict) {
 		c.Errorf("Acquire on a hung engine: %v, which nobody can know", acquired)
 	}
 	faults.Heal()
 	c.released(lease)
-	if errors.Is(acquired, lock.ErrIndeterminate) || attempt.Unanswered {
+	if errors.Is(acquired, lock.ErrIndeterminate) || attempt.MayHaveRun {
 		a.undone(attempt)
 	}
 	for _, key := range []string{keys[0], keys[2]} {
@@ -134,7 +135,7 @@ func hungFromTheStart(c *trial) {
 	var err error
 	c.endsWith("Acquire", func(ctx context.Context) error { _, err = a.Acquire(ctx, attempt); return err })
 	faults.Heal()
-	if errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered {
+	if errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun {
 		a.undone(attempt)
 	}
 	c.free(c.open().takeWithin(key, cleanedUp, "the engine could be reached"))

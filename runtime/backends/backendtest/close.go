@@ -5,6 +5,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Close gives back what is held and leaves nothing running.
@@ -77,7 +78,7 @@ func closeEndsWaits(c *trial) {
 // that it can be shared.
 func closeOfShared(c *trial) {
 	b := c.h.Open(c.T)
-	if _, ok := b.(lock.Attacher); !ok {
+	if _, ok := b.(driver.Shared); !ok {
 		c.closeLocker(c.lockerOn(b))
 		return
 	}

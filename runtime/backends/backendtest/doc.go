@@ -7,8 +7,8 @@
 //		addr := startMyEngine(t)
 //		backendtest.Run(t, backendtest.Harness{
 //			Name: "myengine",
-//			Open: func(t testing.TB) lock.Backend { return mylock.New(addr) },
-//			OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+//			Open: func(t testing.TB) driver.Backend { return mylock.New(addr) },
+//			OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 //				network := backendtest.NewNetwork(t)
 //				return mylock.New(network.Addr(addr)), network
 //			},

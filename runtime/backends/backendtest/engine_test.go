@@ -12,6 +12,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // engine is the server of the Backend that the suite itself is tested on: locks
@@ -22,8 +23,8 @@ type engine struct {
 	memory *memlock.Backend
 
 	mu       sync.Mutex
-	owners   map[string]*lock.Acquisition // by key
-	undone   map[string]bool              // by acquisition
+	owners   map[string]*driver.Acquisition // by key
+	undone   map[string]bool                // by acquisition
 	occupied map[string]bool
 	watched  map[string]int
 	tokens   map[string]uint64 // of mutants
@@ -40,7 +41,7 @@ const (
 func newEngine(m mutant) *engine {
 	return &engine{
 		mutant: m, memory: memlock.New(),
-		owners: map[string]*lock.Acquisition{}, undone: map[string]bool{}, occupied: map[string]bool{},
+		owners: map[string]*driver.Acquisition{}, undone: map[string]bool{}, occupied: map[string]bool{},
 		watched: map[string]int{}, tokens: map[string]uint64{}, resent: map[string]int{},
 	}
 }
@@ -48,8 +49,8 @@ func newEngine(m mutant) *engine {
 func (e *engine) harness() backendtest.Harness {
 	return backendtest.Harness{
 		Name:       "memory behind a network",
-		Open:       func(testing.TB) lock.Backend { return newWay(e) },
-		OpenFaulty: func(testing.TB) (lock.Backend, backendtest.Faults) { w := newWay(e); return w, w },
+		Open:       func(testing.TB) driver.Backend { return newWay(e) },
+		OpenFaulty: func(testing.TB) (driver.Backend, backendtest.Faults) { w := newWay(e); return w, w },
 		TTL:        ttl, Slack: 10 * time.Millisecond,
 		MinTTL: minTTL, MaxTTL: maxTTL,
 		MaxKey:    maxKey,
@@ -66,7 +67,7 @@ func (e *engine) set(change func()) {
 	change()
 }
 
-func (e *engine) acquire(a *lock.Acquisition) (lock.Lease, error) {
+func (e *engine) acquire(a *driver.Acquisition) (driver.Lease, error) {
 	if e.is(racesWithItself) && e.owner(a.Key) == nil {
 		time.Sleep(time.Millisecond)
 		e.remove(a.Key)
@@ -79,7 +80,7 @@ func (e *engine) acquire(a *lock.Acquisition) (lock.Lease, error) {
 	case e.undone[a.ID]:
 		return nil, errors.New("undone already")
 	case owner != nil && owner.ID == a.ID && e.is(refusesResends):
-		return nil, &lock.HeldError{}
+		return nil, &driver.HeldError{}
 	case owner != nil && client(owner) == client(a) && e.is(ownedByClient):
 		owner.ID, a.ID = a.ID, owner.ID // whoever it is
 	}
@@ -97,7 +98,7 @@ func (e *engine) acquire(a *lock.Acquisition) (lock.Lease, error) {
 	return e.numbered(l, &sent), nil
 }
 
-func client(a *lock.Acquisition) string {
+func client(a *driver.Acquisition) string {
 	id, _, _ := strings.Cut(a.ID, ":")
 	return id
 }
@@ -113,7 +114,7 @@ func (e *engine) leaseOf(ttl time.Duration) time.Duration {
 }
 
 // numbered returns l with the tokens that a mutant gives it.
-func (e *engine) numbered(l lock.Lease, a *lock.Acquisition) lock.Lease {
+func (e *engine) numbered(l driver.Lease, a *driver.Acquisition) driver.Lease {
 	switch {
 	case e.is(repeatsTokens):
 		return tokens{l, 1, a.Tokens}
@@ -128,7 +129,7 @@ func (e *engine) numbered(l lock.Lease, a *lock.Acquisition) lock.Lease {
 }
 
 type tokens struct {
-	lock.Lease
+	driver.Lease
 	first, n uint64
 }
 
@@ -139,7 +140,7 @@ func (t tokens) Release(ctx context.Context, _ uint64) error {
 	return t.Lease.Release(ctx, first+n-1)
 }
 
-func (e *engine) owner(key string) *lock.Acquisition {
+func (e *engine) owner(key string) *driver.Acquisition {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.owners[key]
@@ -160,7 +161,7 @@ func (e *engine) free(key string) {
 	}
 }
 
-func (e *engine) release(l lock.Lease, a *lock.Acquisition, last uint64) error {
+func (e *engine) release(l driver.Lease, a *driver.Acquisition, last uint64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
@@ -184,7 +185,7 @@ func (e *engine) release(l lock.Lease, a *lock.Acquisition, last uint64) error {
 	return err
 }
 
-func (e *engine) renew(l lock.Lease, a *lock.Acquisition, ttl time.Duration) error {
+func (e *engine) renew(l driver.Lease, a *driver.Acquisition, ttl time.Duration) error {
 	switch {
 	case e.is(renewsNothing):
 		return nil
@@ -211,10 +212,10 @@ func (e *engine) renew(l lock.Lease, a *lock.Acquisition, ttl time.Duration) err
 	return err
 }
 
-func (e *engine) undo(a *lock.Acquisition) error {
+func (e *engine) undo(a *driver.Acquisition) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if a.Unanswered && !e.is(leavesNoTombstone) {
+	if a.MayHaveRun && !e.is(leavesNoTombstone) {
 		e.undone[a.ID] = true
 	}
 	owner := e.owners[a.Key]

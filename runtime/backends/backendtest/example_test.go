@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A backend's test package holds one test like this.
@@ -15,7 +15,7 @@ func ExampleRun() {
 		engine := memlock.New() // or a server that was started for the test
 		backendtest.Run(t, backendtest.Harness{
 			Name:   "memory",
-			Open:   func(testing.TB) lock.Backend { return engine },
+			Open:   func(testing.TB) driver.Backend { return engine },
 			TTL:    500 * time.Millisecond,
 			Slack:  10 * time.Millisecond,
 			MaxKey: backendtest.Unlimited,
@@ -33,12 +33,12 @@ func ExampleRun() {
 // Over TCP a Network stands between the client and the server.
 func ExampleNewNetwork() {
 	const server = "10.0.0.7:4000"
-	dial := func(addr string) lock.Backend { return memlock.New() } // your backend's
+	dial := func(addr string) driver.Backend { return memlock.New() } // your backend's
 
 	harness := backendtest.Harness{
 		Name: "myengine",
-		Open: func(testing.TB) lock.Backend { return dial(server) },
-		OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+		Open: func(testing.TB) driver.Backend { return dial(server) },
+		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			network := backendtest.NewNetwork(t)
 			return dial(network.Addr(server)), network
 		},

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // At most one holds a key, and is inside its lease.
@@ -46,7 +46,7 @@ func othersAreFree(c *trial) {
 	a, b := c.open(), c.open()
 	first, second := a.take(c.newKey()), b.take(c.newKey())
 	third := a.take(c.newKey())
-	for _, l := range []lock.Lease{first, second, third} {
+	for _, l := range []driver.Lease{first, second, third} {
 		c.free(l)
 	}
 }
@@ -57,7 +57,7 @@ func race(c *trial) {
 	for range 5 {
 		key := c.newKey()
 		var mu sync.Mutex
-		var won []lock.Lease
+		var won []driver.Lease
 		var all sync.WaitGroup
 		start := make(chan struct{})
 		for _, cl := range clients {
@@ -71,7 +71,7 @@ func race(c *trial) {
 						won = append(won, lease)
 						mu.Unlock()
 					case !isHeld(err):
-						c.Errorf("Acquire in a race: %v; it must be a *lock.HeldError", err)
+						c.Errorf("Acquire in a race: %v; it must be a *driver.HeldError", err)
 					}
 				})
 			}

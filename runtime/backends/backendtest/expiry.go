@@ -4,6 +4,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A lease ends in time at the engine, and earlier for its holder.
@@ -67,7 +68,7 @@ func (c *trial) slow() time.Duration { return c.h.TTL / 4 }
 // call, whose answer takes long, returns the lease. A deadline that counts from
 // the answer is as much too late each time; one that is right, is late only when
 // the machine halts just then.
-func (c *trial) fromSending(what string, faults Faults, call func() (l lock.Lease, sent time.Time)) {
+func (c *trial) fromSending(what string, faults Faults, call func() (l driver.Lease, sent time.Time)) {
 	c.Helper()
 	least := time.Hour
 	for range 5 {
@@ -88,7 +89,7 @@ func deadlineOfAcquire(c *trial) {
 	a, faults := c.openFaulty()
 	key := c.newKey()
 	c.free(a.take(key)) // connections, sessions and scripts stand
-	c.fromSending("Acquire", faults, func() (lock.Lease, time.Time) {
+	c.fromSending("Acquire", faults, func() (driver.Lease, time.Time) {
 		faults.Delay(c.slow())
 		sent := time.Now()
 		return a.takeFor(key, c.steady()), sent
@@ -99,7 +100,7 @@ func deadlineOfRenewal(c *trial) {
 	a, faults := c.openFaulty()
 	key := c.newKey()
 	ttl := c.steady()
-	c.fromSending("Renew", faults, func() (lock.Lease, time.Time) {
+	c.fromSending("Renew", faults, func() (driver.Lease, time.Time) {
 		lease := a.takeFor(key, ttl)
 		if err := lease.Renew(c.bounded(), ttl); err != nil { // connections stand
 			c.Fatalf("Renew: %v", err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Tokens rise strictly with every hold of a key.
@@ -19,7 +20,7 @@ var fencing = []check{
 }
 
 // block takes key with n tokens asked for.
-func (cl *client) block(key string, n uint64, ttl time.Duration) lock.Lease {
+func (cl *client) block(key string, n uint64, ttl time.Duration) driver.Lease {
 	cl.c.Helper()
 	a := cl.attempt(key)
 	a.TTL = ttl
@@ -45,7 +46,7 @@ func tokensRise(c *trial) {
 }
 
 // above requires that l's tokens are above highest.
-func (c *trial) above(l lock.Lease, highest uint64) {
+func (c *trial) above(l driver.Lease, highest uint64) {
 	c.Helper()
 	if from := first(l); from <= highest {
 		c.Errorf("the first token is %d; %d was in use before", from, highest)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Harness says how to reach one engine, and what is to be expected of it. All
@@ -17,12 +17,12 @@ type Harness struct {
 	// share: with a client of its own, as in another process. It may register
 	// clean-ups with t and must not fail when the engine is busy. The suite
 	// closes the Backend, itself or by a Locker, before these clean-ups run.
-	Open func(t testing.TB) lock.Backend
+	Open func(t testing.TB) driver.Backend
 
 	// OpenFaulty is Open of a Backend whose way to the engine can be disturbed
 	// by the Faults, and by these alone: no other Backend notices. Over TCP that
 	// is a [Network].
-	OpenFaulty func(t testing.TB) (lock.Backend, Faults)
+	OpenFaulty func(t testing.TB) (driver.Backend, Faults)
 
 	// TTL is the lease of checks that wait for its end: as short as the engine
 	// allows and a busy machine can renew in time (half a second, rather than less).
@@ -89,7 +89,7 @@ const (
 	Conflict Ability = "conflict"
 	// Inspection is Harness.Leftovers.
 	Inspection Ability = "inspection"
-	// WakeUp is lock.Notifier: a waiter hears of a release from the engine. A
+	// WakeUp is driver.Notifier: a waiter hears of a release from the engine. A
 	// backend without it is checked to refuse it, and to have its waiters served
 	// by polling.
 	WakeUp Ability = "wake-up"

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Keys are bytes: two that differ are two locks, and one that the engine can't
@@ -22,13 +23,13 @@ var keys = []check{
 
 // refusedBy requires that err refuses, by its kind and in words, before
 // anything was sent.
-func (c *trial) refusedBy(what string, err error, a *lock.Acquisition, says string) {
+func (c *trial) refusedBy(what string, err error, a *driver.Acquisition, says string) {
 	c.Helper()
 	c.is(what, err, lock.ErrInvalid)
 	if err != nil && !strings.Contains(err.Error(), says) {
 		c.Errorf("%s is refused with %q, which does not name the limit %s", what, err, says)
 	}
-	if a.Unanswered {
+	if a.MayHaveRun {
 		c.Errorf("%s was sent before it was refused", what)
 	}
 }
@@ -40,7 +41,7 @@ func (c *trial) allDistinct(names []string) {
 	a, b := c.open(), c.open()
 	base := c.prefix + ":"
 	var taken []string
-	var leases []lock.Lease
+	var leases []driver.Lease
 	for _, name := range names {
 		key := c.h.Key(base + name)
 		attempt := a.attempt(key)
@@ -146,7 +147,7 @@ func conflict(c *trial) {
 // What was refused needs no undoing, and a Locker that asks for it is not kept at it.
 func undoOfRefusedKey(c *trial) {
 	a := c.open()
-	attempts := []*lock.Acquisition{a.attempt(c.newKey())} // never acquired
+	attempts := []*driver.Acquisition{a.attempt(c.newKey())} // never acquired
 	if c.h.MaxKey != Unlimited {
 		attempts = append(attempts, a.attempt(strings.Repeat("k", c.h.MaxKey+1)))
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // What is done is forgotten: in the process and at the engine.
@@ -42,7 +42,7 @@ func goroutinesOfUse(c *trial) {
 	all.Wait()
 	b := c.open()
 	keys := c.newKeys(40)
-	leases := make([]lock.Lease, len(keys))
+	leases := make([]driver.Lease, len(keys))
 	c.each(8, len(keys), func(i int) { leases[i] = b.get(b.attempt(keys[i])) })
 	c.giveUp(l, keys, 50*time.Millisecond)
 	c.each(8, len(keys), func(i int) { c.free(leases[i]) })
@@ -91,7 +91,7 @@ func engineForgets(c *trial) {
 	attempt := b.attempt(keys[0])
 	attempt.Queue = true
 	b.refused(attempt)
-	if n, ok := b.Backend.(lock.Notifier); ok {
+	if n, ok := b.Backend.(driver.Notifier); ok {
 		if s, err := n.Subscribe(c.bounded(), attempt); err == nil {
 			s.Close()
 		}

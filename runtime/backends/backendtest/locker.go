@@ -6,6 +6,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // locker returns a Locker on a Backend of its own: one process, as far as the
@@ -24,7 +25,7 @@ func (c *trial) lockerFaulty() (*lock.Locker, Faults) {
 	return l, faults
 }
 
-func (c *trial) lockerOn(b lock.Backend) *lock.Locker {
+func (c *trial) lockerOn(b driver.Backend) *lock.Locker {
 	l := lock.New(b, nil)
 	c.Cleanup(func() { c.closeLocker(l) })
 	return l
@@ -63,7 +64,7 @@ func (c *trial) leave(held *lock.Hold) {
 }
 
 func isHeld(err error) bool {
-	_, ok := errors.AsType[*lock.HeldError](err)
+	_, ok := errors.AsType[*driver.HeldError](err)
 	return ok
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A renewal keeps a lease, and does nothing else.
@@ -121,8 +122,8 @@ func renewalBesideRelease(c *trial) {
 // Many are renewed as one is: each has its own answer.
 func renewalBatch(c *trial) {
 	a, b := c.open(), c.open()
-	renew := func(leases []lock.Lease, ttls []time.Duration) []error {
-		if many, ok := a.Backend.(lock.BatchRenewer); ok {
+	renew := func(leases []driver.Lease, ttls []time.Duration) []error {
+		if many, ok := a.Backend.(driver.BatchRenewer); ok {
 			return many.RenewAll(c.bounded(), leases, ttls)
 		}
 		errs := make([]error, len(leases))
@@ -132,7 +133,7 @@ func renewalBatch(c *trial) {
 		return errs
 	}
 	const n = 30
-	var leases []lock.Lease
+	var leases []driver.Lease
 	var ttls []time.Duration
 	var keys []string
 	for i := range n {
@@ -191,7 +192,7 @@ func (cl *client) heldUnder(ctx context.Context, key string) {
 	switch check := lock.Check(ctx); {
 	case isHeld(err):
 	case err != nil:
-		cl.c.Errorf("Acquire of a key that is held: %v; it must be a *lock.HeldError", err)
+		cl.c.Errorf("Acquire of a key that is held: %v; it must be a *driver.HeldError", err)
 	case check == nil:
 		cl.c.Errorf("%q was taken under a method that holds it, and its lock.Check finds nothing wrong", key)
 	default:

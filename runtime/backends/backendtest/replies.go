@@ -6,6 +6,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Each call may be sent again, may be lost on either way, and may arrive late.
@@ -63,7 +64,7 @@ func lostAcquire(c *trial) {
 		c.Fatal("Acquire had no answer, and returned a lease")
 	}
 	taken := c.holds(b, key)
-	unknown := errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered
+	unknown := errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun
 	if taken && !unknown {
 		c.Errorf("Acquire had no answer and took the key, but says: %v; it must wrap lock.ErrIndeterminate", err)
 	}
@@ -102,11 +103,11 @@ func lostAcquireRecovers(c *trial) {
 		switch {
 		case err == nil:
 			c.released(lease)
-			if attempt.Unanswered { // as the Locker does not: the release must do
+			if attempt.MayHaveRun { // as the Locker does not: the release must do
 				b.takeAndFree(key, "the release of a lock whose acquire was sent again")
 				continue
 			}
-		case errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered:
+		case errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun:
 			a.undone(attempt)
 		}
 		b.takeAndFree(key, "an acquire whose answer was lost")
@@ -161,7 +162,7 @@ func lostRenewal(c *trial) {
 
 // renewed renews l on a healthy network, to which its client may have to connect
 // again first.
-func (c *trial) renewed(l lock.Lease) {
+func (c *trial) renewed(l driver.Lease) {
 	c.Helper()
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		ctx, cancel := brief(time.Second)
@@ -254,14 +255,14 @@ func lateAcquire(c *trial) {
 	a, faults := c.late()
 	b, key := c.open(), c.newKey()
 	attempt := a.attempt(key)
-	var lease lock.Lease
+	var lease driver.Lease
 	var err error
 	held := faults.Hold()
 	c.overtaken(held, func(ctx context.Context) { lease, err = a.Acquire(ctx, attempt) })
 	switch {
 	case err == nil:
 		c.released(lease)
-	case errors.Is(err, lock.ErrIndeterminate) || attempt.Unanswered:
+	case errors.Is(err, lock.ErrIndeterminate) || attempt.MayHaveRun:
 		a.undone(attempt)
 	default:
 		c.Errorf("Acquire without an answer: %v; it may yet take the key and must wrap lock.ErrIndeterminate", err)

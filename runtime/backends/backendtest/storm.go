@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // StormEnv is the environment variable that makes [Run] a [Storm]: its length, as
@@ -118,7 +119,7 @@ func (st *storm) random(of ...int) *rand.Rand {
 func (st *storm) process(i int) {
 	for life := 0; !st.ended(); life++ {
 		rng := st.random(i, life)
-		var b lock.Backend
+		var b driver.Backend
 		var faults Faults
 		if st.h.OpenFaulty != nil {
 			b, faults = st.h.OpenFaulty(st.T)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // overrun is how long a call may go on after its context ended.
@@ -58,7 +59,7 @@ func (c *trial) bounded() context.Context {
 
 // client is one Backend, as one process would have it.
 type client struct {
-	lock.Backend
+	driver.Backend
 	c     *trial
 	id    string
 	count atomic.Int64
@@ -79,9 +80,9 @@ func (c *trial) openFaulty() (*client, Faults) {
 	return cl, faults
 }
 
-func (c *trial) client(b lock.Backend) *client {
+func (c *trial) client(b driver.Backend) *client {
 	c.Helper()
-	if a, ok := b.(lock.Attacher); ok {
+	if a, ok := b.(driver.Shared); ok {
 		a.Attach()
 	}
 	c.Cleanup(func() {
@@ -99,12 +100,12 @@ func newID(c *trial) string {
 
 // attempt returns a new acquisition of key, with a lease that does not end
 // within the check.
-func (cl *client) attempt(key string) *lock.Acquisition {
-	return &lock.Acquisition{Key: key, ID: fmt.Sprintf("%s:%d", cl.id, cl.count.Add(1)), TTL: cl.c.long(), Tokens: 1}
+func (cl *client) attempt(key string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: fmt.Sprintf("%s:%d", cl.id, cl.count.Add(1)), TTL: cl.c.long(), Tokens: 1}
 }
 
 // takeFor is take with a lease of length ttl.
-func (cl *client) takeFor(key string, ttl time.Duration) lock.Lease {
+func (cl *client) takeFor(key string, ttl time.Duration) driver.Lease {
 	cl.c.Helper()
 	a := cl.attempt(key)
 	a.TTL = ttl
@@ -112,13 +113,13 @@ func (cl *client) takeFor(key string, ttl time.Duration) lock.Lease {
 }
 
 // take takes key, which must be free.
-func (cl *client) take(key string) lock.Lease {
+func (cl *client) take(key string) driver.Lease {
 	cl.c.Helper()
 	return cl.get(cl.attempt(key))
 }
 
 // get acquires a, which must succeed.
-func (cl *client) get(a *lock.Acquisition) lock.Lease {
+func (cl *client) get(a *driver.Acquisition) driver.Lease {
 	cl.c.Helper()
 	lease, err := cl.Acquire(cl.c.bounded(), a)
 	if err != nil {
@@ -136,22 +137,22 @@ func (cl *client) held(key string) {
 	cl.refused(cl.attempt(key))
 }
 
-func (cl *client) refused(a *lock.Acquisition) {
+func (cl *client) refused(a *driver.Acquisition) {
 	cl.c.Helper()
 	lease, err := cl.Acquire(cl.c.bounded(), a)
-	held, ok := errors.AsType[*lock.HeldError](err)
+	held, ok := errors.AsType[*driver.HeldError](err)
 	switch {
 	case lease != nil:
 		cl.c.Fatalf("Acquire of %q, which another holds, returned a lease (and the error %v)", a.Key, err)
 	case !ok:
-		cl.c.Fatalf("Acquire of %q, which another holds, returned %v; it must be a *lock.HeldError", a.Key, err)
-	case held.For < 0 || held.For > cl.c.long()+cl.c.h.Slack:
-		cl.c.Errorf("HeldError.For is %v; no lease lasts longer than %v here", held.For, cl.c.long())
+		cl.c.Fatalf("Acquire of %q, which another holds, returned %v; it must be a *driver.HeldError", a.Key, err)
+	case held.RetryAfter < 0 || held.RetryAfter > cl.c.long()+cl.c.h.Slack:
+		cl.c.Errorf("HeldError.For is %v; no lease lasts longer than %v here", held.RetryAfter, cl.c.long())
 	}
 }
 
 // free releases l, which must hold its key still.
-func (c *trial) free(l lock.Lease) {
+func (c *trial) free(l driver.Lease) {
 	c.Helper()
 	if err := l.Release(c.bounded(), last(l)); err != nil {
 		c.Fatalf("Release of a lease that holds its key: %v", err)
@@ -167,12 +168,12 @@ func (c *trial) lost(what string, err error) {
 }
 
 // last returns the highest token of l's block.
-func last(l lock.Lease) uint64 {
+func last(l driver.Lease) uint64 {
 	first, n := l.Tokens()
 	return first + n - 1
 }
 
-func first(l lock.Lease) uint64 {
+func first(l driver.Lease) uint64 {
 	first, _ := l.Tokens()
 	return first
 }
@@ -189,14 +190,14 @@ func (c *trial) within(what string, begin time.Time, limit time.Duration) {
 
 // eventually takes key when its holder's lease has ended by itself, which must
 // be in time.
-func (cl *client) eventually(key string) lock.Lease {
+func (cl *client) eventually(key string) driver.Lease {
 	cl.c.Helper()
 	return cl.takeWithin(key, cl.c.over()+overrun, "its holder fell silent")
 }
 
 // takeWithin takes key, which must be free within limit. It tries often, because
 // that is what it measures.
-func (cl *client) takeWithin(key string, limit time.Duration, since string) lock.Lease {
+func (cl *client) takeWithin(key string, limit time.Duration, since string) driver.Lease {
 	cl.c.Helper()
 	begin := time.Now()
 	for {
@@ -214,7 +215,7 @@ func (cl *client) takeWithin(key string, limit time.Duration, since string) lock
 }
 
 // undone calls Undo until it succeeds, as a Locker does.
-func (cl *client) undone(a *lock.Acquisition) {
+func (cl *client) undone(a *driver.Acquisition) {
 	cl.c.Helper()
 	begin := time.Now()
 	for {
@@ -232,7 +233,7 @@ func (cl *client) undone(a *lock.Acquisition) {
 }
 
 // released calls Release until it has an answer, as a Locker does.
-func (c *trial) released(l lock.Lease) {
+func (c *trial) released(l driver.Lease) {
 	c.Helper()
 	begin := time.Now()
 	for {

@@ -3,7 +3,7 @@ package backendtest
 import (
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Undo frees what its acquisition took and nothing else, once and again.
@@ -48,7 +48,7 @@ func undoAfterNext(c *trial) {
 			c.free(holder)
 			lease := a.getSoon(two)
 			undo := *one
-			undo.Queue, undo.Unanswered = false, unanswered
+			undo.Queue, undo.MayHaveRun = false, unanswered
 			a.undone(&undo)
 			b.held(key)
 			if err := lease.Renew(c.bounded(), c.long()); err != nil {
@@ -75,7 +75,7 @@ func undoBesideNext(c *trial) {
 		}
 		undone := make(chan error, 1)
 		undo := *one
-		undo.Unanswered = i%4 < 2
+		undo.MayHaveRun = i%4 < 2
 		go func() { undone <- a.Undo(c.bounded(), &undo) }()
 		if i%2 != 0 {
 			c.free(holder)
@@ -111,7 +111,7 @@ func undoAfterTry(c *trial) {
 }
 
 // getSoon acquires a, whose key may be kept for it for a moment yet.
-func (cl *client) getSoon(a *lock.Acquisition) lock.Lease {
+func (cl *client) getSoon(a *driver.Acquisition) driver.Lease {
 	cl.c.Helper()
 	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		lease, err := cl.Acquire(cl.c.bounded(), a)

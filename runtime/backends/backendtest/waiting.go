@@ -7,6 +7,7 @@ import (
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Who waits gets the lock soon after it is free, and costs nothing when gone.
@@ -27,9 +28,9 @@ const wakeUp = 500 * time.Millisecond
 // A subscription that stands is told of a release.
 func notice(c *trial) {
 	a, b := c.open(), c.open()
-	n, ok := b.Backend.(lock.Notifier)
+	n, ok := b.Backend.(driver.Notifier)
 	if !ok {
-		c.Fatal("the Backend is no lock.Notifier; if its engine can't tell of a release, declare it in Cannot[WakeUp]")
+		c.Fatal("the Backend is no driver.Notifier; if its engine can't tell of a release, declare it in Cannot[WakeUp]")
 	}
 	for range 3 {
 		key := c.newKey()
@@ -59,7 +60,7 @@ func notice(c *trial) {
 // noNotifier is for a Backend that can't tell: it must not claim that it can.
 func noNotifier(c *trial) {
 	b := c.open()
-	n, ok := b.Backend.(lock.Notifier)
+	n, ok := b.Backend.(driver.Notifier)
 	if !ok {
 		return
 	}

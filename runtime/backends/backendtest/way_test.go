@@ -11,6 +11,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var (
@@ -131,15 +132,15 @@ func (h *held) Deliver() {
 	}
 }
 
-// Acquire implements [lock.Backend].
-func (w *way) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (w *way) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if err := w.vet(a); err != nil {
 		return nil, err
 	}
-	sent := lock.Now()
+	sent := driver.Now()
 	asked := *a
 	asked.Key = w.named(a.Key)
-	var inner lock.Lease
+	var inner driver.Lease
 	var refused error
 	err := w.call(ctx, func() { inner, refused = w.acquire(&asked) })
 	switch {
@@ -148,12 +149,12 @@ func (w *way) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, err
 	case err != nil && w.is(hidesUnknown):
 		return nil, err
 	case err != nil:
-		a.Unanswered = true
+		a.MayHaveRun = true
 		return nil, fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
 	case refused != nil:
 		return nil, refused
 	case w.is(deadlineOfReply):
-		sent = lock.Now()
+		sent = driver.Now()
 	}
 	l := &lease{way: w, Lease: inner, acquisition: asked, deadline: sent.Add(a.TTL)}
 	if w.is(goroutinePerHold) {
@@ -163,7 +164,7 @@ func (w *way) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, err
 	return l, nil
 }
 
-func (w *way) vet(a *lock.Acquisition) error {
+func (w *way) vet(a *driver.Acquisition) error {
 	switch {
 	case len(a.Key) > maxKey && w.is(cutsKeys):
 	case len(a.Key) > maxKey && w.is(refusesVaguely):
@@ -191,14 +192,14 @@ func (w *way) named(key string) string {
 	return key
 }
 
-// Undo implements [lock.Backend].
-func (w *way) Undo(ctx context.Context, a *lock.Acquisition) error {
+// Undo implements [driver.Backend].
+func (w *way) Undo(ctx context.Context, a *driver.Acquisition) error {
 	asked := *a
 	asked.Key = w.named(a.Key)
 	return w.call(ctx, func() { _ = w.undo(&asked) })
 }
 
-// Close implements [lock.Backend].
+// Close implements [driver.Backend].
 func (w *way) Close() error {
 	if w.is(closeLeaks) {
 		go func() { time.Sleep(time.Hour) }()
@@ -210,8 +211,8 @@ func (w *way) Close() error {
 	return nil
 }
 
-// RenewAll implements [lock.BatchRenewer].
-func (w *way) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+// RenewAll implements [driver.BatchRenewer].
+func (w *way) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		if errs[i] = l.Renew(ctx, ttls[i]); w.is(oneAnswerForAll) {
@@ -221,11 +222,11 @@ func (w *way) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Dur
 	return errs
 }
 
-// Subscribe implements [lock.Notifier].
-func (w *way) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+// Subscribe implements [driver.Notifier].
+func (w *way) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	asked := *a
 	asked.Key = w.named(a.Key)
-	var inner lock.Subscription
+	var inner driver.Subscription
 	err := w.call(ctx, func() {
 		inner, _ = w.memory.Subscribe(ctx, &asked)
 		w.set(func() { w.watched[asked.Key]++ })
@@ -243,7 +244,7 @@ func (w *way) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscrip
 }
 
 type subscription struct {
-	lock.Subscription
+	driver.Subscription
 	way  *way
 	key  string
 	once sync.Once
@@ -266,25 +267,25 @@ func (s *subscription) Close() {
 	})
 }
 
-// lease implements [lock.Lease].
+// lease implements [driver.Lease].
 type lease struct {
-	lock.Lease
+	driver.Lease
 	way         *way
-	acquisition lock.Acquisition
+	acquisition driver.Acquisition
 	done        chan struct{} // of a mutant
 
 	mu       sync.Mutex
-	deadline lock.Instant
+	deadline driver.Instant
 }
 
-func (l *lease) Deadline() lock.Instant {
+func (l *lease) Deadline() driver.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.deadline
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	sent := lock.Now()
+	sent := driver.Now()
 	if l.way.is(countsUnanswered) {
 		l.extend(sent, ttl)
 	}
@@ -298,13 +299,13 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	case refused != nil:
 		return refused
 	case l.way.is(deadlineOfReply):
-		sent = lock.Now()
+		sent = driver.Now()
 	}
 	l.extend(sent, ttl)
 	return nil
 }
 
-func (l *lease) extend(sent lock.Instant, ttl time.Duration) {
+func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if next := sent.Add(ttl); next.Left() > l.deadline.Left() || l.way.is(renewalShortens) {

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestConformance(t *testing.T) {
@@ -18,8 +18,8 @@ func TestConformance(t *testing.T) {
 	kv := newClient(t, addr).KV()
 	backendtest.Run(t, backendtest.Harness{
 		Name: "consul",
-		Open: func(t testing.TB) lock.Backend { return New(newClient(t, addr), noDelay()) },
-		OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+		Open: func(t testing.TB) driver.Backend { return New(newClient(t, addr), noDelay()) },
+		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			return New(newClient(t, n.Addr(addr)), noDelay()), n
 		},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Options of a [Backend].
@@ -75,13 +75,13 @@ func New(client *api.Client, options ...Options) *Backend {
 	return b
 }
 
-// Attach implements [lock.Attacher].
+// Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.users.Add(1) }
 
 // closeWithin bounds how long Close waits for a server that does not answer.
 const closeWithin = 500 * time.Millisecond
 
-// Close implements [lock.Backend]: with the last Locker the sessions end, and
+// Close implements [driver.Backend]: with the last Locker the sessions end, and
 // with them whatever was not released. It takes half a second at most.
 func (b *Backend) Close() error {
 	if b.users.Add(-1) > 0 {
@@ -129,7 +129,7 @@ func (b *Backend) background(do func(context.Context)) bool {
 }
 
 // check refuses what can't be right, before anything is sent.
-func (b *Backend) check(a *lock.Acquisition) error {
+func (b *Backend) check(a *driver.Acquisition) error {
 	if err := checkKey(a.Key); err != nil {
 		return err
 	}
@@ -137,13 +137,13 @@ func (b *Backend) check(a *lock.Acquisition) error {
 		return outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
 	}
 	if b.lockDelay > maxLockDelay {
-		return fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", lock.ErrInvalid, b.lockDelay, maxLockDelay)
+		return fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
 	}
 	return nil
 }
 
-// Acquire implements [lock.Backend].
-func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if err := b.check(a); err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	b.mu.Unlock()
 	switch {
 	case shut:
-		return nil, lock.ErrClosed
+		return nil, driver.ErrClosed
 	case undone:
 		return nil, errors.New("the acquisition was undone already")
 	}
@@ -173,8 +173,8 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	return l, nil
 }
 
-// Undo implements [lock.Backend].
-func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+// Undo implements [driver.Backend].
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if checkKey(a.Key) != nil {
 		return nil // an invalid key was never sent
 	}
@@ -187,7 +187,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 	return nil
 }
 
-func (b *Backend) undo(ctx context.Context, a *lock.Acquisition) error {
+func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.fence(ctx, a.ID); err != nil {
 		return err
 	}

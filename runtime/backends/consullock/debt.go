@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // debt is an undo that failed. The Locker tries it again for as long as the lease would
@@ -13,7 +13,7 @@ import (
 // for as long as its session does, which other leases keep. So the undo is tried again
 // whenever that session was renewed, until it succeeds or the session has ended.
 type debt struct {
-	acquisition lock.Acquisition
+	acquisition driver.Acquisition
 	sessions    map[*session]bool // that may hold something of it
 }
 
@@ -36,7 +36,7 @@ func (b *Backend) dependsOn(id string) map[*session]bool {
 }
 
 // owe notes that a is to be undone yet, which may have something on these sessions.
-func (b *Backend) owe(a *lock.Acquisition, sessions map[*session]bool) {
+func (b *Backend) owe(a *driver.Acquisition, sessions map[*session]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(sessions, func(s *session, _ bool) bool { return b.sessions[s.class] != s && !b.retired[s] })
@@ -64,7 +64,7 @@ func (b *Backend) forgive(s *session) {
 }
 
 // owed returns what is to be undone on s.
-func (b *Backend) owed(s *session) (all []lock.Acquisition) {
+func (b *Backend) owed(s *session) (all []driver.Acquisition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, d := range b.debts {
@@ -103,7 +103,7 @@ func (b *Backend) payAll(ctx context.Context, s *session) {
 	}
 }
 
-func (b *Backend) payOne(ctx context.Context, a *lock.Acquisition) error {
+func (b *Backend) payOne(ctx context.Context, a *driver.Acquisition) error {
 	b.mu.Lock()
 	owed := b.debts[a.ID] != nil
 	b.mu.Unlock()

@@ -12,10 +12,11 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // orphan has an attempt on s take a lock, and the answer lost.
-func orphan(t *testing.T, b *Backend, s *session) *lock.Acquisition {
+func orphan(t *testing.T, b *Backend, s *session) *driver.Acquisition {
 	t.Helper()
 	a := attempt(newKey(t))
 	_, err := b.write(t.Context(), ops{
@@ -29,7 +30,7 @@ func orphan(t *testing.T, b *Backend, s *session) *lock.Acquisition {
 // renewed has s renewed though it lasts.
 func renewed(t *testing.T, s *session) {
 	t.Helper()
-	require.NoError(t, s.reach(t.Context(), lock.Now().Add(s.ttl-50*time.Millisecond)))
+	require.NoError(t, s.reach(t.Context(), driver.Now().Add(s.ttl-50*time.Millisecond)))
 }
 
 // G6: an undo that failed, and that nobody tries again, is tried after the next renewal
@@ -119,7 +120,7 @@ func TestDebtBesideALaterOne(t *testing.T) {
 	cancel()
 	require.Error(t, b.Undo(gone, a))
 	later := next(a)
-	later.Fixed = true // its line does not tell whose it is
+	later.NoRenewal = true // its line does not tell whose it is
 	sub, err := b.Subscribe(t.Context(), later)
 	require.NoError(t, err)
 	mustHeld(t, b, later)

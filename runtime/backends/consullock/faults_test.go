@@ -12,6 +12,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S15, S65: the undo overtakes the acquire. It changes the fence on which the
@@ -27,7 +28,7 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	defer cancel()
 	_, err := b.Acquire(ctx, a)
 	wantIs(t, err, lock.ErrIndeterminate)
-	require.True(t, a.Unanswered)
+	require.True(t, a.MayHaveRun)
 	receive(t, late.Arrived())
 	late.Overtake()
 	require.NoError(t, b.Undo(t.Context(), a))
@@ -123,7 +124,7 @@ func TestSessionWithAnAbandonedAttemptIsRetired(t *testing.T) {
 	a := attempt(newKey(t))
 	b.unanswered(a, s)
 	b.attempts[a.ID].since = time.Now().Add(-time.Hour)
-	require.NoError(t, s.reach(t.Context(), lock.Now().Add(s.ttl-50*time.Millisecond)))
+	require.NoError(t, s.reach(t.Context(), driver.Now().Add(s.ttl-50*time.Millisecond)))
 	eventually(t, soon, "the session is retired", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -241,7 +242,7 @@ func TestReleaseUnderLockDelay(t *testing.T) {
 // takeUnderLockDelay has b take a's key, which the lock-delay of another session keeps
 // shut for a minute. No acquire is let in by then, but one transaction may end that
 // session and lock the key: it is checked before.
-func takeUnderLockDelay(t *testing.T, addr string, b *Backend, a *lock.Acquisition) lock.Lease {
+func takeUnderLockDelay(t *testing.T, addr string, b *Backend, a *driver.Acquisition) driver.Lease {
 	t.Helper()
 	c, node := newClient(t, addr), newKey(t)
 	_, err := c.Catalog().Register(&api.CatalogRegistration{Node: node, Address: "127.0.0.1"}, nil)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A transaction that acquires is conditional on the fence of its session: a key
@@ -35,8 +35,8 @@ const (
 )
 
 // unanswered notes that an attempt of a on s has no answer.
-func (b *Backend) unanswered(a *lock.Acquisition, s *session) {
-	a.Unanswered = true
+func (b *Backend) unanswered(a *driver.Acquisition, s *session) {
+	a.MayHaveRun = true
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := b.attempts[a.ID]

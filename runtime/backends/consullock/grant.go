@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A lock goes to the next in line without a question: the place in the queue says
@@ -58,8 +58,8 @@ func (v *seen) granted() bool {
 // offer is what an acquisition has offered.
 type offer struct {
 	session *session
-	since   lock.Instant // the lock was not given to it before
-	after   uint64       // nor at this index
+	since   driver.Instant // the lock was not given to it before
+	after   uint64         // nor at this index
 }
 
 // age is how long it is since somebody looked whether it was taken up.
@@ -75,7 +75,7 @@ func (t *taking) line(ctx context.Context, s *session) line {
 	w := b.watches[a.Key]
 	b.mu.Unlock()
 	switch {
-	case a.Fixed, strings.ContainsAny(a.ID, " \n"), again && w == nil, s.reach(ctx, lock.Now().Add(a.TTL)) != nil:
+	case a.NoRenewal, strings.ContainsAny(a.ID, " \n"), again && w == nil, s.reach(ctx, driver.Now().Add(a.TTL)) != nil:
 		return line{name: t.process}
 	}
 	return line{name: t.process, id: a.ID, session: s.id}
@@ -84,7 +84,7 @@ func (t *taking) line(ctx context.Context, s *session) line {
 // offered notes that what a offers may be at the server. It counts from the look
 // before: one that was sent earlier, without an answer, may have been taken up just
 // before this one is.
-func (b *Backend) offered(a *lock.Acquisition, s *session, v *seen) {
+func (b *Backend) offered(a *driver.Acquisition, s *session, v *seen) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.purge()
@@ -93,7 +93,7 @@ func (b *Backend) offered(a *lock.Acquisition, s *session, v *seen) {
 
 // placed notes that what a offers is at the server, since index: a grant that is
 // told late, of before, was to a line of it that was taken out since.
-func (b *Backend) placed(a *lock.Acquisition, index uint64) {
+func (b *Backend) placed(a *driver.Acquisition, index uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if o := b.offers[a.ID]; o != nil {
@@ -232,7 +232,7 @@ func (l *lease) state() (p api.KVPair, q queue, looked time.Time, ours bool) {
 
 // confirm says that we are there, and makes the lease one of ttl.
 func (l *lease) confirm(ctx context.Context, ttl time.Duration) error {
-	until := lock.Now().Add(ttl)
+	until := driver.Now().Add(ttl)
 	if err := l.session.reach(ctx, until); err != nil {
 		return l.renewalError(err)
 	}
@@ -256,7 +256,7 @@ func (l *lease) settle(ctx context.Context) error {
 	}
 	err := l.settleOnce(ctx)
 	<-l.settling
-	if errors.Is(err, lock.ErrLost) {
+	if errors.Is(err, driver.ErrLost) {
 		l.lost.Store(true)
 		if look := l.look.Load(); look != nil {
 			(*look)()
@@ -309,12 +309,12 @@ func (b *Backend) confirm(ctx context.Context, v *seen, lines []line) error {
 // The lock goes with the place also if it was given to an earlier one of them:
 // without the line it would look as if somebody had confirmed that. But where a
 // Locker knows this Backend by two names, that one may have begun, and confirms it.
-func (b *Backend) withdraw(ctx context.Context, v *seen, a *lock.Acquisition) error {
+func (b *Backend) withdraw(ctx context.Context, v *seen, a *driver.Acquisition) error {
 	held := v.heldBy(a.ID)
 	lines := slices.Clone(v.queue.lines)
 	if at := v.queue.place(process(a.ID)); at >= 0 {
 		switch l := lines[at]; {
-		case !a.Queue && l.id == a.ID && (!a.Unanswered || b.waiting(v.key, l.name)):
+		case !a.Queue && l.id == a.ID && (!a.MayHaveRun || b.waiting(v.key, l.name)):
 			lines[at] = line{name: l.name}
 		case !a.Queue && l.id == a.ID: // it may have come after whoever used the place had left it
 			lines = slices.Delete(lines, at, at+1)

@@ -15,18 +15,19 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // long is the lease of locks that are given: confirmed, it is told from a brief one.
 const long = 20 * time.Second
 
-func wish(key string) *lock.Acquisition {
-	return &lock.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1, Queue: true}
+func wish(key string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1, Queue: true}
 }
 
 // next returns a later acquisition of a's process.
-func next(a *lock.Acquisition) *lock.Acquisition {
-	return &lock.Acquisition{Key: a.Key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
+func next(a *driver.Acquisition) *driver.Acquisition {
+	return &driver.Acquisition{Key: a.Key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
 }
 
 // giver is a backend whose releases always give the lock on.
@@ -38,19 +39,19 @@ func giver(t *testing.T, addr string, change ...func(*api.Config)) *Backend {
 }
 
 // waits has b wait for a, which another holds, as a Locker does.
-func waits(t *testing.T, b *Backend, a *lock.Acquisition) lock.Subscription {
+func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
 	t.Helper()
 	mustHeld(t, b, a)
 	s, err := b.Subscribe(t.Context(), a)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	mustHeld(t, b, a)
-	require.True(t, a.Pending)
+	require.True(t, a.MayBeGranted)
 	return s
 }
 
 // give releases l, after it has looked at its queue.
-func give(t *testing.T, l lock.Lease) {
+func give(t *testing.T, l driver.Lease) {
 	t.Helper()
 	l.(*lease).backend.lookAt(t.Context(), []*lease{l.(*lease)})
 	release(t, l)
@@ -87,9 +88,9 @@ func TestReleaseGrants(t *testing.T) {
 	first, _ := l.Tokens()
 	require.Greater(t, first, last)
 	require.Equal(t, v.pair.CreateIndex<<tokenBits, first)
-	require.Less(t, l.(lock.BriefLease).Term(), grantLimit)
+	require.Less(t, l.(driver.ProvisionalLease).Term(), grantLimit)
 	eventually(t, soon, "the lease is whole", func() bool {
-		return l.(lock.BriefLease).Term() == long && l.Deadline().Left() > long*3/4
+		return l.(driver.ProvisionalLease).Term() == long && l.Deadline().Left() > long*3/4
 	})
 	require.Equal(t, 2, c.take()["PUT txn"], "a look, and the place is given up")
 	queued(t, addr, a.Key, 0)
@@ -157,13 +158,13 @@ func TestGranteeThatHangs(t *testing.T) {
 	waiting := start(newLocker(t, addr), ttl(long), a.Key)
 	queued(t, addr, a.Key, 2)
 	give(t, held)
-	limit := lock.Now().Add(grantLimit)
+	limit := driver.Now().Add(grantLimit)
 	receive(t, s.C())
 	n.Silence()
 	time.Sleep(50 * time.Millisecond)
 	l := take(t, b, a)
 	looked := make(chan struct{}, 10)
-	l.(lock.LossNotifier).NotifyLoss(func() { looked <- struct{}{} })
+	l.(driver.LossNotifier).NotifyLoss(func() { looked <- struct{}{} })
 	require.Positive(t, l.Deadline().Left())
 	require.LessOrEqual(t, l.Deadline().Left(), limit.Left())
 	o := receive(t, waiting)
@@ -193,7 +194,7 @@ func TestLateNotice(t *testing.T) {
 	c.take()
 	l := take(t, b, a)
 	require.Equal(t, 2, c.take()["PUT txn"])
-	require.Equal(t, long, l.(lock.BriefLease).Term())
+	require.Equal(t, long, l.(driver.ProvisionalLease).Term())
 	queued(t, addr, a.Key, 0)
 	release(t, l)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -54,7 +54,7 @@ func checkKey(key string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: Consul can't have the key %.100q: %s", lock.ErrInvalid, key, why)
+	return fmt.Errorf("%w: Consul can't have the key %.100q: %s", driver.ErrInvalid, key, why)
 }
 
 // watchedPath returns what a blocking query for key asks for: the key itself

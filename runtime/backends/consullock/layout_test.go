@@ -150,7 +150,7 @@ func TestForeignValueIsAConflict(t *testing.T) {
 		a := attempt(p.Key)
 		_, err = b.Acquire(t.Context(), a)
 		wantIs(t, err, lock.ErrConflict)
-		require.False(t, a.Unanswered)
+		require.False(t, a.MayHaveRun)
 		require.NoError(t, b.Undo(t.Context(), a))
 		require.Equal(t, string(p.Value), string(pair(t, addr, p.Key).Value), name)
 		_, err = kv.Delete(p.Key, nil)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -26,7 +26,7 @@ const (
 	verifiers = 2
 )
 
-// lease implements [lock.Lease].
+// lease implements [driver.Lease].
 type lease struct {
 	backend    *Backend
 	session    *session
@@ -37,7 +37,7 @@ type lease struct {
 	unanswered bool // some attempt to acquire had no answer
 	began      time.Time
 	queued     bool // others waited when it was taken
-	deadline   atomic.Pointer[lock.Instant]
+	deadline   atomic.Pointer[driver.Instant]
 	term       atomic.Int64 // ns, that the deadline was reckoned with
 	look       atomic.Pointer[func()]
 	checking   atomic.Bool
@@ -54,27 +54,27 @@ type lease struct {
 	looked time.Time
 }
 
-// Deadline implements [lock.Lease]. It is in the past once the session has ended,
+// Deadline implements [driver.Lease]. It is in the past once the session has ended,
 // or the lock was taken away.
-func (l *lease) Deadline() lock.Instant {
+func (l *lease) Deadline() driver.Instant {
 	l.session.mu.Lock()
 	defer l.session.mu.Unlock()
 	if l.session.over || l.lost.Load() {
-		return lock.Instant{}
+		return driver.Instant{}
 	}
 	return *l.deadline.Load()
 }
 
-// Term implements [lock.BriefLease].
+// Term implements [driver.ProvisionalLease].
 func (l *lease) Term() time.Duration { return time.Duration(l.term.Load()) }
 
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// NotifyLoss implements [lock.LossNotifier].
+// NotifyLoss implements [driver.LossNotifier].
 func (l *lease) NotifyLoss(look func()) { l.look.Store(&look) }
 
 // extend moves the deadline to until, which was reckoned with ttl, and never back.
-func (l *lease) extend(until lock.Instant, ttl time.Duration) {
+func (l *lease) extend(until driver.Instant, ttl time.Duration) {
 	for {
 		old := l.deadline.Load()
 		if old != nil && old.Left() > until.Left() {
@@ -88,15 +88,15 @@ func (l *lease) extend(until lock.Instant, ttl time.Duration) {
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// RenewAll implements [lock.BatchRenewer]. What renews a lease is that its
+// RenewAll implements [driver.BatchRenewer]. What renews a lease is that its
 // session is renewed, if that was not done on behalf of others already. Then the
 // locks are looked at, many at a time: an operator may have deleted one.
-func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
-	now := lock.Now()
+	now := driver.Now()
 	var renewed []int
 	var confirming sync.WaitGroup // no lease waits for another's
 	defer confirming.Wait()
@@ -122,7 +122,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time
 // verify sets the errors of those of leases that are no longer on their keys.
 // That a server which is busy has not said so is no failure: the leases are
 // renewed, and looked at again next time.
-func (b *Backend) verify(ctx context.Context, leases []lock.Lease, some []int, errs []error) {
+func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int, errs []error) {
 	select {
 	case b.verifying <- struct{}{}:
 		defer func() { <-b.verifying }()
@@ -151,7 +151,7 @@ func (b *Backend) verify(ctx context.Context, leases []lock.Lease, some []int, e
 	}
 	for _, e := range reply.Errors {
 		i := checked[e.OpIndex]
-		if _, err := leases[i].(*lease).own(ctx); errors.Is(err, lock.ErrLost) {
+		if _, err := leases[i].(*lease).own(ctx); errors.Is(err, driver.ErrLost) {
 			errs[i] = err
 		}
 	}
@@ -159,7 +159,7 @@ func (b *Backend) verify(ctx context.Context, leases []lock.Lease, some []int, e
 
 func (l *lease) renewalError(err error) error {
 	if errors.Is(err, errNoSession) {
-		return fmt.Errorf("%w: %w", lock.ErrLost, err)
+		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	}
 	return err
 }
@@ -187,13 +187,13 @@ func (l *lease) sight(ctx context.Context) (*seen, error) {
 	// to its session, and LockIndex 0.
 	if p == nil || p.Session != l.pair.Session || p.CreateIndex != l.pair.CreateIndex ||
 		p.LockIndex != 0 && string(p.Value) != l.id {
-		return nil, lock.ErrLost
+		return nil, driver.ErrLost
 	}
 	l.pair = p
 	return v, nil
 }
 
-// Release implements [lock.Lease].
+// Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, _ uint64) error {
 	if l.unanswered {
 		if err := l.backend.fence(ctx, l.id); err != nil {
@@ -224,7 +224,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 				continue
 			}
 		}
-		if !errors.Is(err, lock.ErrLost) {
+		if !errors.Is(err, driver.ErrLost) {
 			return err
 		}
 		l.session.drop(l)

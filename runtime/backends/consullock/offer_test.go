@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // What was given to one who gave up is undone, and nothing is given to one who has.
 func TestUndoOfAnOffer(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := giver(t, addr), newKey(t)
-	undo := func(a *lock.Acquisition, leaves bool) {
+	undo := func(a *driver.Acquisition, leaves bool) {
 		t.Helper()
 		u := *a
 		u.Queue = leaves
@@ -96,7 +96,7 @@ func TestUndoWithAnEarlierGrant(t *testing.T) {
 	require.True(t, sight(t, b, lost.Key).heldBy(lost.ID))
 	later := next(lost)
 	mustHeld(t, b, later)
-	require.NoError(t, b.Undo(t.Context(), &lock.Acquisition{Key: later.Key, ID: later.ID, Queue: true}))
+	require.NoError(t, b.Undo(t.Context(), &driver.Acquisition{Key: later.Key, ID: later.ID, Queue: true}))
 	queued(t, addr, lost.Key, 0)
 	require.Nil(t, pair(t, addr, lost.Key))
 }
@@ -181,11 +181,11 @@ func TestNextOneBeforeTheUndo(t *testing.T) {
 	give(t, held)
 	later := next(a)
 	_, err := b.Acquire(t.Context(), later)
-	var h *lock.HeldError
+	var h *driver.HeldError
 	require.ErrorAs(t, err, &h)
-	require.Equal(t, turnWithin, h.For)
+	require.Equal(t, turnWithin, h.RetryAfter)
 	require.True(t, sight(t, b, a.Key).granted())
-	require.NoError(t, b.Undo(t.Context(), &lock.Acquisition{Key: a.Key, ID: a.ID}))
+	require.NoError(t, b.Undo(t.Context(), &driver.Acquisition{Key: a.Key, ID: a.ID}))
 	release(t, take(t, b, later))
 }
 
@@ -197,9 +197,9 @@ func TestAttemptWithoutAnOffer(t *testing.T) {
 	held := take(t, giver(t, addr), wish(a.Key))
 	s := waits(t, b, a)
 	fixed := next(a)
-	fixed.Fixed = true
+	fixed.NoRenewal = true
 	mustHeld(t, b, fixed)
-	require.False(t, fixed.Pending)
+	require.False(t, fixed.MayBeGranted)
 	require.Equal(t, []line{{name: process(a.ID)}}, sight(t, b, a.Key).queue.lines)
 	mustHeld(t, b, a)
 	require.Equal(t, a.ID, sight(t, b, a.Key).queue.head().id)
@@ -209,7 +209,7 @@ func TestAttemptWithoutAnOffer(t *testing.T) {
 	give(t, held)
 	require.Nil(t, pair(t, addr, a.Key))
 	l := take(t, b, fixed)
-	require.Equal(t, long, l.(lock.BriefLease).Term())
+	require.Equal(t, long, l.(driver.ProvisionalLease).Term())
 	release(t, l)
 	require.NoError(t, b.Undo(t.Context(), a))
 }
@@ -221,15 +221,15 @@ func TestUndoOvertakesThePlace(t *testing.T) {
 	for _, fixed := range []bool{false, true} {
 		n := backendtest.NewNetwork(t)
 		b, a := giver(t, n.Addr(addr)), wish(newKey(t))
-		a.Fixed = fixed
+		a.NoRenewal = fixed
 		holder := take(t, giver(t, addr), wish(a.Key))
 		doing, v := enlisting(t, b, a)
 		late := n.Hold()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		require.Error(t, doing.enlist(ctx, v, held()))
-		require.True(t, a.Unanswered)
-		require.Equal(t, !fixed, a.Pending)
+		require.True(t, a.MayHaveRun)
+		require.Equal(t, !fixed, a.MayBeGranted)
 		receive(t, late.Arrived())
 		late.Overtake()
 		require.NoError(t, b.Undo(t.Context(), a))
@@ -241,7 +241,7 @@ func TestUndoOvertakesThePlace(t *testing.T) {
 
 // enlisting returns an attempt of a that has found the key as it is, and is about to
 // take its place in the queue.
-func enlisting(t *testing.T, b *Backend, a *lock.Acquisition) (*taking, *seen) {
+func enlisting(t *testing.T, b *Backend, a *driver.Acquisition) (*taking, *seen) {
 	t.Helper()
 	release(t, take(t, b, wish(newKey(t)))) // the session is renewed if it must be
 	s, err := b.session(t.Context(), classOf(a.TTL, false))
@@ -297,7 +297,7 @@ func TestMissedNotice(t *testing.T) {
 	give(t, held)
 	require.True(t, sight(t, b, a.Key).granted())
 	l := take(t, b, a)
-	require.Equal(t, long, l.(lock.BriefLease).Term())
+	require.Equal(t, long, l.(driver.ProvisionalLease).Term())
 	queued(t, addr, a.Key, 0)
 	release(t, l)
 }
@@ -346,13 +346,13 @@ func TestOldMemoriesGo(t *testing.T) {
 	t.Parallel()
 	s := &session{ttl: time.Second}
 	past := time.Now().Add(-straggler - 5*s.ttl)
-	since := lock.Now().Add(-straggler - 5*s.ttl)
+	since := driver.Now().Add(-straggler - 5*s.ttl)
 	b := &Backend{attempts: map[string]*attempts{}, offers: map[string]*offer{}, turns: map[string]turn{}}
 	for i := range manyMemories / 4 {
 		old, young := fmt.Sprint("old", i), fmt.Sprint("young", i)
 		b.attempts[old] = &attempts{since: past, undone: i%2 == 0, sessions: map[*session]bool{s: true}}
 		b.attempts[young] = &attempts{since: time.Now(), undone: true}
-		b.offers[old], b.offers[young] = &offer{session: s, since: since}, &offer{session: s, since: lock.Now()}
+		b.offers[old], b.offers[young] = &offer{session: s, since: since}, &offer{session: s, since: driver.Now()}
 		b.turns[old], b.turns[young] = turn{since: past}, turn{since: time.Now()}
 		if i == 0 {
 			b.purge()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Processes that wait for a key stand in a queue, which is a key beside the
@@ -162,7 +162,7 @@ func (t *taking) place(ctx context.Context, v *seen, lines []line, mine line, an
 	pair := api.KVTxnOp{Key: at, Value: text(lines)}
 	txn := ops{unchanged(at, v.queue.index), unchanged(v.key, v.index()), unchanged(fenceKey(s.id), s.fenceIndex())}
 	if mine.id != "" {
-		a.Pending = true
+		a.MayBeGranted = true
 		b.offered(a, s, v)
 	}
 	if v.queue.index == 0 {
@@ -244,4 +244,4 @@ func (b *Backend) noTurn(key string) {
 }
 
 // heldFor is the answer that the lock is another's for the time being.
-func heldFor(d time.Duration) error { return &lock.HeldError{For: d} }
+func heldFor(d time.Duration) error { return &driver.HeldError{RetryAfter: d} }

@@ -12,10 +12,11 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // refuses requires that an acquire fails at once, with kind and all of says.
-func refuses(t *testing.T, b *Backend, a *lock.Acquisition, kind error, says ...string) {
+func refuses(t *testing.T, b *Backend, a *driver.Acquisition, kind error, says ...string) {
 	t.Helper()
 	begin := time.Now()
 	_, err := b.Acquire(within(t, soon), a)
@@ -31,7 +32,7 @@ func refuses(t *testing.T, b *Backend, a *lock.Acquisition, kind error, says ...
 	for _, part := range says {
 		require.ErrorContains(t, err, part)
 	}
-	require.False(t, a.Unanswered)
+	require.False(t, a.MayHaveRun)
 }
 
 func TestAbsentServer(t *testing.T) {

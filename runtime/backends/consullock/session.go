@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // session is a session of Consul's, and the leases that it holds. When it ends,
@@ -23,7 +23,7 @@ type session struct {
 	ttl     time.Duration
 
 	mu       sync.Mutex // guards the rest
-	deadline lock.Instant
+	deadline driver.Instant
 	over     bool // ended, as far as we can tell
 	retired  bool // it takes no more leases, and ends with its last
 	leases   map[*lease]bool
@@ -47,7 +47,7 @@ func (b *Backend) session(ctx context.Context, c class) (*session, error) {
 	}
 	b.mu.Unlock()
 	if s == nil {
-		return nil, lock.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	for {
 		s.mu.Lock()
@@ -96,7 +96,7 @@ func (s *session) create(ctx context.Context) {
 	if e.LockDelay < 0 {
 		e.LockDelay = time.Nanosecond // the client takes 0 for unset
 	}
-	sent := lock.Now()
+	sent := driver.Now()
 	id, _, err := s.backend.client.Session().CreateNoChecks(e, (&api.WriteOptions{}).WithContext(ctx))
 	s.mu.Lock()
 	s.pending--
@@ -121,7 +121,7 @@ func (s *session) announce() {
 
 // reach sees to it that the session lasts until, at least, and renews it if it
 // does not, or soon would not for others. It waits for the answer if it must.
-func (s *session) reach(ctx context.Context, until lock.Instant) error {
+func (s *session) reach(ctx context.Context, until driver.Instant) error {
 	for first := true; ; first = false {
 		s.mu.Lock()
 		if !s.over && s.deadline.Left() <= 0 {
@@ -168,7 +168,7 @@ func (s *session) renewLocked() {
 		s.renew(ctx)
 	})
 	if !ok {
-		s.err = lock.ErrClosed
+		s.err = driver.ErrClosed
 		return
 	}
 	s.pending++
@@ -176,7 +176,7 @@ func (s *session) renewLocked() {
 }
 
 func (s *session) renew(ctx context.Context) {
-	sent := lock.Now()
+	sent := driver.Now()
 	entry, _, err := s.backend.client.Session().Renew(s.id, (&api.WriteOptions{}).WithContext(ctx))
 	s.mu.Lock()
 	s.pending--

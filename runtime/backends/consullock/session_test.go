@@ -15,6 +15,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // counted counts the requests of a client, by method and path without names.
@@ -282,7 +283,7 @@ func TestLeaseWithinItsSession(t *testing.T) {
 			defer s.mu.Unlock()
 			s.deadline = s.deadline.Add(-10 * time.Hour)
 		}
-		covered := func(l lock.Lease) {
+		covered := func(l driver.Lease) {
 			t.Helper()
 			s.mu.Lock()
 			left := s.deadline.Left()

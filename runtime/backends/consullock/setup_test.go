@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -108,11 +109,11 @@ func mustRelease(t testing.TB, held *lock.Hold) {
 
 func ttl(d time.Duration) *lock.Policy { return &lock.Policy{TTL: d} }
 
-func attempt(key string) *lock.Acquisition {
-	return &lock.Acquisition{Key: key, ID: newID(), TTL: short, Tokens: 1}
+func attempt(key string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: newID(), TTL: short, Tokens: 1}
 }
 
-func take(t testing.TB, b *Backend, a *lock.Acquisition) lock.Lease {
+func take(t testing.TB, b *Backend, a *driver.Acquisition) driver.Lease {
 	t.Helper()
 	l, err := b.Acquire(within(t, soon), a)
 	if err != nil {
@@ -121,15 +122,15 @@ func take(t testing.TB, b *Backend, a *lock.Acquisition) lock.Lease {
 	return l
 }
 
-func mustHeld(t testing.TB, b *Backend, a *lock.Acquisition) {
+func mustHeld(t testing.TB, b *Backend, a *driver.Acquisition) {
 	t.Helper()
-	var h *lock.HeldError
+	var h *driver.HeldError
 	if _, err := b.Acquire(within(t, soon), a); !errors.As(err, &h) {
 		t.Errorf("acquire of %s, which is held: %v", a.Key, err)
 	}
 }
 
-func release(t testing.TB, l lock.Lease) {
+func release(t testing.TB, l driver.Lease) {
 	t.Helper()
 	first, _ := l.Tokens()
 	if err := l.Release(within(t, soon), first); err != nil {

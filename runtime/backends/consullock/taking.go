@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // resendAfter is when an attempt without an answer is followed by another. Each
@@ -23,7 +23,7 @@ const contentions = 20
 // taking is one call of Acquire.
 type taking struct {
 	backend     *Backend
-	acquisition *lock.Acquisition
+	acquisition *driver.Acquisition
 	process     string
 	session     *session // of the last attempt
 }
@@ -73,15 +73,15 @@ func (t *taking) failed(err error) error {
 	if errors.Is(err, errDelayed) {
 		return &delayed{}
 	}
-	if t.acquisition.Unanswered {
-		return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+	if t.acquisition.MayHaveRun {
+		return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
 	return err
 }
 
-// delayed is a [lock.HeldError] with its reason. How long it lasts is known to
+// delayed is a [driver.HeldError] with its reason. How long it lasts is known to
 // the server alone.
-type delayed struct{ lock.HeldError }
+type delayed struct{ driver.HeldError }
 
 func (*delayed) Error() string {
 	return "shut by Consul's lock-delay: the session that held it ended without a release, " +
@@ -93,7 +93,7 @@ func (d *delayed) Unwrap() error { return &d.HeldError }
 // take tries to take the lock as it was seen: free, and nobody's turn but ours.
 func (t *taking) take(ctx context.Context, v *seen) (*lease, error) {
 	b, a := t.backend, t.acquisition
-	until := lock.Now().Add(a.TTL)
+	until := driver.Now().Add(a.TTL)
 	s, err := b.session(ctx, classOf(a.TTL, v.pair != nil))
 	if err != nil {
 		return nil, err
@@ -131,11 +131,11 @@ func (t *taking) take(ctx context.Context, v *seen) (*lease, error) {
 	return l, nil
 }
 
-func (t *taking) lease(s *session, pair *api.KVPair, until lock.Instant, term time.Duration) *lease {
+func (t *taking) lease(s *session, pair *api.KVPair, until driver.Instant, term time.Duration) *lease {
 	a := t.acquisition
 	l := &lease{
 		backend: t.backend, session: s, key: a.Key, id: a.ID, pair: pair, made: pair.CreateIndex == pair.ModifyIndex,
-		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), unanswered: a.Unanswered,
+		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), unanswered: a.MayHaveRun,
 		began: time.Now(), looked: time.Now(), settling: make(chan struct{}, 1),
 	}
 	l.extend(until, term)
@@ -158,7 +158,7 @@ func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 		switch {
 		case errors.Is(err, errMoved):
 			continue
-		case err != nil && ctx.Err() != nil && !a.Unanswered:
+		case err != nil && ctx.Err() != nil && !a.MayHaveRun:
 			return nil, nil, held() // as it was when last heard of
 		case err != nil:
 			return nil, nil, t.failed(err)
@@ -171,7 +171,7 @@ func (t *taking) reconsider(ctx context.Context) (*seen, *lease, error) {
 		switch {
 		case v.pair != nil && v.pair.Flags != lockFlag:
 			return nil, nil, fmt.Errorf("%w: %q has flags %#x, not those of a lock (%#x)",
-				lock.ErrConflict, a.Key, v.pair.Flags, lockFlag)
+				driver.ErrConflict, a.Key, v.pair.Flags, lockFlag)
 		case v.heldBy(a.ID):
 			l, err := t.adopt(ctx, v)
 			if errors.Is(err, errMoved) {
@@ -242,7 +242,7 @@ func (t *taking) adopt(ctx context.Context, v *seen) (*lease, error) {
 	if s.id != v.pair.Session {
 		s = b.attempted(a.ID, v.pair.Session)
 	}
-	until := lock.Now().Add(a.TTL)
+	until := driver.Now().Add(a.TTL)
 	if s != nil && s.reach(ctx, until) == nil {
 		if err := b.confirm(ctx, v, v.queue.without(t.process)); err != nil {
 			return nil, errMoved // or without an answer: to be looked at

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // ttlRange is how long sessions may last at the server.
@@ -16,7 +16,7 @@ type ttlRange struct{ min, max time.Duration }
 
 func outOfRange(ttl time.Duration, r ttlRange) error {
 	return fmt.Errorf("%w: a ttl of %v; Consul's sessions last from %v (session_ttl_min) to %v",
-		lock.ErrInvalid, ttl, r.min, r.max)
+		driver.ErrInvalid, ttl, r.min, r.max)
 }
 
 var ttlRefused = regexp.MustCompile(`Invalid Session TTL .*between \[(\S+)=([^\]\s]+)\]`)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var (
@@ -153,7 +153,7 @@ type seen struct {
 	pair  *api.KVPair // nil if there is none
 	queue queue
 	fence uint64 // the index of the session's fence, if it was asked for
-	asked lock.Instant
+	asked driver.Instant
 }
 
 // look reads the lock at key and its queue and, if s is given, its fence.
@@ -165,7 +165,7 @@ func (b *Backend) look(ctx context.Context, key string, s ...*session) (*seen, e
 	for _, s := range s {
 		t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: fenceKey(s.id)}))
 	}
-	asked := lock.Now()
+	asked := driver.Now()
 	reply, err := b.read(ctx, t, true)
 	if err != nil {
 		return nil, err
@@ -225,4 +225,4 @@ func freeing(p *api.KVPair, remove bool) ops {
 }
 
 // held is the answer that another has the lock.
-func held() error { return &lock.HeldError{} }
+func held() error { return &driver.HeldError{} }

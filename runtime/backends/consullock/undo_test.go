@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A place that is given up leaves the grant to an earlier acquisition that has begun
@@ -23,10 +23,10 @@ func TestUndoBesideAnEarlierHolder(t *testing.T) {
 	give(t, held)
 	receive(t, s.C())
 	b.mu.Lock()
-	b.offers[a.ID].since = lock.Now() // however long this took
+	b.offers[a.ID].since = driver.Now() // however long this took
 	b.mu.Unlock()
 	l := take(t, b, a)
-	require.Less(t, l.(lock.BriefLease).Term(), grantLimit, "by the grant")
+	require.Less(t, l.(driver.ProvisionalLease).Term(), grantLimit, "by the grant")
 	require.NoError(t, b.Undo(t.Context(), next(a)))
 	v := sight(t, b, a.Key)
 	require.True(t, v.granted() && v.heldBy(a.ID), "another may have it now")
@@ -53,13 +53,13 @@ func TestUndoBesideAnEarlierClaim(t *testing.T) {
 	s := waits(t, b, a)
 	give(t, held)
 	receive(t, s.C())
-	var l lock.Lease
+	var l driver.Lease
 	between.do = func() { l = take(t, b, a) }
 	between.n.Store(2) // it looks, and writes
 	require.NoError(t, b.Undo(t.Context(), next(a)))
 	require.NotNil(t, l)
 	require.True(t, sight(t, b, a.Key).heldBy(a.ID), "another may have it now")
-	require.Equal(t, long, l.(lock.BriefLease).Term())
+	require.Equal(t, long, l.(driver.ProvisionalLease).Term())
 	release(t, l)
 	queued(t, addr, a.Key, 0)
 	require.Nil(t, pair(t, addr, a.Key))
@@ -76,7 +76,7 @@ func TestClaimOfWhatIsTakenBack(t *testing.T) {
 	receive(t, s.C())
 	b.mu.Lock()
 	o := b.offers[a.ID]
-	o.since = lock.Now()
+	o.since = driver.Now()
 	b.mu.Unlock()
 	o.session.mu.Lock() // keeps it on its way
 	claimed := make(chan *lease)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Processes that wait have their turns in the order of their coming, and the
@@ -184,7 +184,7 @@ func TestOneQueryForAKey(t *testing.T) {
 	b, key := newBackend(t, addr), newKey(t)
 	// Held before they look: else it could be taken and freed between two looks.
 	lease := take(t, b, attempt(key))
-	var subscriptions []lock.Subscription
+	var subscriptions []driver.Subscription
 	for range 10 {
 		s, err := b.Subscribe(t.Context(), attempt(key))
 		require.NoError(t, err)
@@ -217,9 +217,9 @@ func TestTurnOfAnotherIsLookedAtAgain(t *testing.T) {
 	mustHeld(t, b, next)
 	release(t, first)
 	_, err := b.Acquire(t.Context(), attempt(key))
-	var h *lock.HeldError
+	var h *driver.HeldError
 	require.ErrorAs(t, err, &h)
-	require.Positive(t, h.For)
-	require.LessOrEqual(t, h.For, turnWithin)
+	require.Positive(t, h.RetryAfter)
+	require.LessOrEqual(t, h.RetryAfter, turnWithin)
 	release(t, take(t, b, next))
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/hashicorp/consul/api"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -40,15 +40,15 @@ type watch struct {
 	queue queue
 }
 
-// subscription implements [lock.Subscription].
+// subscription implements [driver.Subscription].
 type subscription struct {
 	watch *watch
 	name  string // of the process
 	c     chan struct{}
 }
 
-// Subscribe implements [lock.Notifier].
-func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+// Subscribe implements [driver.Notifier].
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	path, prefix := watchedPath(a.Key)
 	if path == "" {
 		return nil, errors.New("no blocking query can ask for this key")
@@ -59,7 +59,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subs
 	switch {
 	case b.shut:
 		b.mu.Unlock()
-		return nil, lock.ErrClosed
+		return nil, driver.ErrClosed
 	case w == nil && len(b.watches) >= manyWatches:
 		b.mu.Unlock()
 		return nil, errManyWatches

@@ -10,18 +10,18 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // acquire makes one attempt, in s.
-func (p *place) acquire(ctx context.Context, s *session, a *lock.Acquisition) (lock.Lease, error) {
+func (p *place) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
 	if p.known() && p.session != s { // of another ttl, or of a session that has ended
 		if err := p.giveUp(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if a.Queue && p.stillWaits(a) {
-		return nil, &lock.HeldError{}
+		return nil, &driver.HeldError{}
 	}
 	waits := p.known() && p.id == a.ID
 	var fresh <-chan struct{}
@@ -36,11 +36,11 @@ func (p *place) acquire(ctx context.Context, s *session, a *lock.Acquisition) (l
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			s.end(errSessionEnded)
 			return nil, errSessionEnded
-		case err != nil && ctx.Err() != nil && waits && !errors.Is(err, lock.ErrIndeterminate):
-			return nil, &lock.HeldError{} // as it was when we last looked
+		case err != nil && ctx.Err() != nil && waits && !errors.Is(err, driver.ErrIndeterminate):
+			return nil, &driver.HeldError{} // as it was when we last looked
 		case err != nil:
 			// What we have at the server may own the lock, or come to: nobody else frees it.
-			a.Pending = a.Pending || p.serves(a)
+			a.MayBeGranted = a.MayBeGranted || p.serves(a)
 			return nil, err
 		case !s.alive():
 			return nil, errSessionEnded
@@ -56,7 +56,7 @@ func (p *place) acquire(ctx context.Context, s *session, a *lock.Acquisition) (l
 
 // stand sees to it that we have a key, if we need one, that is ours, and finds
 // out how it stands.
-func (p *place) stand(ctx context.Context, s *session, a *lock.Acquisition) (standing, lock.Instant, error) {
+func (p *place) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, driver.Instant, error) {
 	switch {
 	case !p.known():
 		return p.create(ctx, s, a)
@@ -76,7 +76,7 @@ func (p *place) stand(ctx context.Context, s *session, a *lock.Acquisition) (sta
 // create writes our key: always, if we queue; if there is no other, if we don't.
 // What is found then is ours, from this attempt at the same acquisition or
 // another, or one that is held still, or is being given up.
-func (p *place) create(ctx context.Context, s *session, a *lock.Acquisition) (st standing, sent lock.Instant, err error) {
+func (p *place) create(ctx context.Context, s *session, a *driver.Acquisition) (st standing, sent driver.Instant, err error) {
 	mine, mark := p.keys.prefix+s.suffix, p.keys.mark(s)
 	t := &pb.TxnRequest{
 		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(mark, 0)},
@@ -89,7 +89,7 @@ func (p *place) create(ctx context.Context, s *session, a *lock.Acquisition) (st
 	}
 	for {
 		resp, r, err := s.backend.txn(ctx, t)
-		a.Unanswered = a.Unanswered || r.silent
+		a.MayHaveRun = a.MayHaveRun || r.silent
 		if err != nil {
 			return st, sent, unknown(r, err)
 		}
@@ -121,28 +121,28 @@ func (p *place) create(ctx context.Context, s *session, a *lock.Acquisition) (st
 
 // met is a key of ours that was there before. One that is held is before us; any
 // other we go on with.
-func (p *place) met(ctx context.Context, s *session, resp *pb.TxnResponse, kv *mvccpb.KeyValue) (standing, lock.Instant, error) {
+func (p *place) met(ctx context.Context, s *session, resp *pb.TxnResponse, kv *mvccpb.KeyValue) (standing, driver.Instant, error) {
 	if l := p.holder(); l != nil && l.session == s && l.created == kv.CreateRevision {
 		if l.id == p.keys.id && !l.over() { // this very acquisition, once more
 			p.note(s, kv)
 			return p.look(ctx, s)
 		}
-		return standing{before: kv, at: resp.Header.Revision}, lock.Instant{}, nil
+		return standing{before: kv, at: resp.Header.Revision}, driver.Instant{}, nil
 	}
 	p.note(s, kv)
-	return standing{}, lock.Instant{}, nil
+	return standing{}, driver.Instant{}, nil
 }
 
 // adopt writes our id over that of an acquisition before, and keeps the place. It
 // also puts an end to what may still be under way to delete it.
-func (p *place) adopt(ctx context.Context, s *session, a *lock.Acquisition) (st standing, sent lock.Instant, err error) {
+func (p *place) adopt(ctx context.Context, s *session, a *driver.Acquisition) (st standing, sent driver.Instant, err error) {
 	mine, mark := p.keys.prefix+s.suffix, p.keys.mark(s)
 	resp, r, err := s.backend.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{ifModified(mine, p.changed), ifCreated(mark, 0)},
 		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(p.keys.prefix, p.created, enough))},
 		Failure: []*pb.RequestOp{get(one(mine)), get(one(mark))},
 	})
-	a.Unanswered = a.Unanswered || r.silent
+	a.MayHaveRun = a.MayHaveRun || r.silent
 	if err != nil {
 		return st, sent, unknown(r, err)
 	}
@@ -167,7 +167,7 @@ func (p *place) adopt(ctx context.Context, s *session, a *lock.Acquisition) (st 
 }
 
 // look asks how our key stands: a read, of what a majority has.
-func (p *place) look(ctx context.Context, s *session) (st standing, sent lock.Instant, err error) {
+func (p *place) look(ctx context.Context, s *session) (st standing, sent driver.Instant, err error) {
 	for n := int64(enough); ; n = 0 {
 		resp, r, err := s.backend.find(ctx, newest(p.keys.prefix, p.created, n))
 		if err != nil {
@@ -193,17 +193,17 @@ func (p *place) look(ctx context.Context, s *session) (st standing, sent lock.In
 }
 
 // wait turns a place behind another's into the answer to the attempt.
-func (p *place) wait(ctx context.Context, s *session, a *lock.Acquisition, st standing) error {
-	var err error = &lock.HeldError{}
+func (p *place) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
+	var err error = &driver.HeldError{}
 	stranger := st.before.Lease == 0
 	if stranger {
 		err = fmt.Errorf("%w: the key %q has no lease, so is no lock of anyone's, and would block this one for ever; delete it, or lock another key",
-			lock.ErrConflict, st.before.Key)
+			driver.ErrConflict, st.before.Key)
 	}
 	if st.own != nil && p.id == a.ID && (stranger || !a.Queue) {
 		if gone := p.giveUp(ctx); gone != nil {
-			a.Unanswered = true
-			return fmt.Errorf("%w: a place in the queue could not be given up: %w", lock.ErrIndeterminate, gone)
+			a.MayHaveRun = true
+			return fmt.Errorf("%w: a place in the queue could not be given up: %w", driver.ErrIndeterminate, gone)
 		}
 	}
 	if a.Queue && !stranger {
@@ -214,7 +214,7 @@ func (p *place) wait(ctx context.Context, s *session, a *lock.Acquisition, st st
 }
 
 // grant makes a lease of a key that owns the lock. sent is from before that was seen.
-func (p *place) grant(s *session, a *lock.Acquisition, sent lock.Instant) *lease {
+func (p *place) grant(s *session, a *driver.Acquisition, sent driver.Instant) *lease {
 	defer p.lost() // the lease stands for it
 	if l := p.holder(); l != nil && l.session == s && l.created == p.created {
 		l.extend(sent.Add(a.TTL))
@@ -240,7 +240,7 @@ func await(ctx context.Context, tried <-chan struct{}) {
 
 // stillWaits reports whether nothing has happened since the server was last
 // asked, a moment ago, by a watch that would tell.
-func (p *place) stillWaits(a *lock.Acquisition) bool {
+func (p *place) stillWaits(a *driver.Acquisition) bool {
 	return p.known() && p.id == a.ID && !p.suspect && p.session.alive() &&
 		time.Since(p.checked) < pollLess && p.backend.watched(p)
 }

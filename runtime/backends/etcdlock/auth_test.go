@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func as(user, password string, cert *testserver.Certificate) func(*clientv3.Config) {
@@ -150,7 +151,7 @@ func TestRightThatEnds(t *testing.T) {
 			return ended[name]
 		})
 	}))
-	leases, ttls := make([]lock.Lease, batch), make([]time.Duration, batch)
+	leases, ttls := make([]driver.Lease, batch), make([]time.Duration, batch)
 	for i := range leases {
 		leases[i], ttls[i] = taken(t, b, attempt(key+strconv.Itoa(i), newID("A"))), 10*time.Second
 	}

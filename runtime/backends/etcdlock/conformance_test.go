@@ -11,8 +11,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestConformance(t *testing.T) {
@@ -30,7 +30,7 @@ func TestConformanceThreeMembers(t *testing.T) {
 
 // conformance is the harness of the cluster at addrs.
 func conformance(t *testing.T, name string, addrs []string) backendtest.Harness {
-	open := func(t testing.TB, n *backendtest.Network) lock.Backend {
+	open := func(t testing.TB, n *backendtest.Network) driver.Backend {
 		var by []string
 		for _, addr := range addrs {
 			by = append(by, n.Addr(addr))
@@ -41,12 +41,12 @@ func conformance(t *testing.T, name string, addrs []string) backendtest.Harness 
 	var opened atomic.Int64
 	return backendtest.Harness{
 		Name: name,
-		Open: func(t testing.TB) lock.Backend {
+		Open: func(t testing.TB) driver.Backend {
 			// By one member each: what they agree on must be the same by all. (A client of
 			// three has a dozen goroutines more, which the suite would count.)
 			return New(newClient(t, addrs[opened.Add(1)%int64(len(addrs)):][:1]))
 		},
-		OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			return open(t, n), n
 		},

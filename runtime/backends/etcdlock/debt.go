@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // retryUndo is how long to wait before what is owed is tried again: the Locker
@@ -86,7 +86,7 @@ func (s *session) payOne(d debt) error {
 		return err
 	}
 	defer p.leave()
-	if p.session == s && p.serves(&lock.Acquisition{ID: d.keys.id, Queue: d.queue}) {
+	if p.session == s && p.serves(&driver.Acquisition{ID: d.keys.id, Queue: d.queue}) {
 		if err := p.giveUp(ctx); err != nil {
 			return err
 		}

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // undoneInVain has an undo of a fail, and nobody tries it again; the session
 // outlives the outage.
-func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *lock.Acquisition) {
+func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *driver.Acquisition) {
 	t.Helper()
 	proxy.Refuse()
 	proxy.Reset()
@@ -96,7 +96,7 @@ func TestPlaceIsOwedWithoutTheTurn(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
 	lease := taken(t, b, attempt(key, "B:1"))
-	inVain := func(a *lock.Acquisition) {
+	inVain := func(a *driver.Acquisition) {
 		k, err := keysOf(a)
 		require.NoError(t, err)
 		p, err := b.enter(t.Context(), k)
@@ -170,7 +170,7 @@ func TestPlaceWithoutANewSession(t *testing.T) {
 	a := attempt(key, "A:1")
 	_, err := b.Acquire(t.Context(), a)
 	require.ErrorContains(t, err, "away")
-	require.True(t, a.Pending)
+	require.True(t, a.MayBeGranted)
 	require.NoError(t, b.Undo(t.Context(), a))
 	b.mu.Lock()
 	places := len(b.places)

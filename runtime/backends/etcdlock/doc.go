@@ -41,7 +41,7 @@
 //
 // A key below <key>/ that has a lease is a contender, as it is for
 // concurrency.Mutex, whoever wrote it. One that has none can be nobody's lock and
-// would block it for ever: where it does, an acquire is lock.ErrConflict. A key whose
+// would block it for ever: where it does, an acquire is driver.ErrConflict. A key whose
 // rest after <key>/ holds another slash is a matter of another lock: a and a/b
 // are independent here. They are not for concurrency.Mutex and etcdctl: their
 // lock on a waits for ours, and theirs, on a/b. What lies at <key> itself counts for

@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // closeLimit is how long Close waits for the server to take the sessions back.
@@ -80,10 +80,10 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 	return b
 }
 
-// Attach implements [lock.Attacher].
+// Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.users.Add(1) }
 
-// Close implements [lock.Backend]: the last Locker to close gives the sessions
+// Close implements [driver.Backend]: the last Locker to close gives the sessions
 // back to the server, within half a second, or a whole one if it was at that already
 // for one that has ended.
 func (b *Backend) Close() error {
@@ -113,8 +113,8 @@ var (
 	errUndone       = errors.New("the acquisition was undone already")
 )
 
-// Acquire implements [lock.Backend].
-func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	k, err := keysOf(a)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		s, err := b.session(ctx, class{k.locker, seconds})
 		if err != nil {
 			// What we had in a session that ended meanwhile is to be given up.
-			a.Pending = a.Pending || p.serves(a)
+			a.MayBeGranted = a.MayBeGranted || p.serves(a)
 			return nil, err
 		}
 		lease, err := p.acquire(ctx, s, a)
@@ -148,17 +148,17 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	}
 }
 
-// Undo implements [lock.Backend]. What fails is owed by the sessions as well: the
+// Undo implements [driver.Backend]. What fails is owed by the sessions as well: the
 // Locker gives up when the lease that was asked for is over, and a session goes on.
-func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	k, err := keysOf(a)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
-	if a.Unanswered {
+	if a.MayHaveRun {
 		b.ban(a.ID)
 	}
-	d := debt{keys: k, late: a.Unanswered, queue: a.Queue}
+	d := debt{keys: k, late: a.MayHaveRun, queue: a.Queue}
 	p, err := b.enter(ctx, k)
 	if err == nil {
 		defer p.leave()
@@ -175,7 +175,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 }
 
 // undo is Undo, in p's turn.
-func (p *place) undo(ctx context.Context, a *lock.Acquisition) (err error) {
+func (p *place) undo(ctx context.Context, a *driver.Acquisition) (err error) {
 	known := true
 	if l := p.holder(); l != nil && l.id == a.ID {
 		err = l.Release(ctx, 0)
@@ -184,15 +184,15 @@ func (p *place) undo(ctx context.Context, a *lock.Acquisition) (err error) {
 	} else {
 		known = false
 	}
-	if err != nil && !errors.Is(err, lock.ErrLost) {
+	if err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
-	if known && !a.Unanswered {
+	if known && !a.MayHaveRun {
 		return nil
 	}
 	err = nil
 	for _, s := range p.backend.sessionsOf(p.keys.locker) {
-		failed := s.undo(ctx, p.keys, a.Unanswered)
+		failed := s.undo(ctx, p.keys, a.MayHaveRun)
 		switch {
 		case errors.Is(failed, rpctypes.ErrNoSpace): // but it has freed the key, and so may the others
 			err = failed
@@ -240,9 +240,9 @@ func (k keys) mark(s *session) string { return k.tomb + "/" + s.suffix }
 // can still read, and a small part of what a request carries.
 const maxKey = 1024
 
-func keysOf(a *lock.Acquisition) (keys, error) {
+func keysOf(a *driver.Acquisition) (keys, error) {
 	if n := len(a.Key); n == 0 || n > maxKey {
-		return keys{}, fmt.Errorf("%w: the key has %d bytes; etcdlock takes 1 to %d (hash what is longer)", lock.ErrInvalid, n, maxKey)
+		return keys{}, fmt.Errorf("%w: the key has %d bytes; etcdlock takes 1 to %d (hash what is longer)", driver.ErrInvalid, n, maxKey)
 	}
 	locker, _, _ := strings.Cut(a.ID, ":")
 	return keys{
@@ -264,7 +264,7 @@ const maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
 // a session is not kept alive anew for each.
 func secondsFor(ttl time.Duration) (int64, error) {
 	if ttl <= 0 || ttl > maxTTL {
-		return 0, fmt.Errorf("%w: a lease of %v; etcdlock takes from above 0 s to %v (%d s)", lock.ErrInvalid, ttl, maxTTL, int64(maxTTL/time.Second))
+		return 0, fmt.Errorf("%w: a lease of %v; etcdlock takes from above 0 s to %v (%d s)", driver.ErrInvalid, ttl, maxTTL, int64(maxTTL/time.Second))
 	}
 	return int64(ttl/time.Second) + 1, nil
 }

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // The layout is that of concurrency.Mutex; the value is ours.
@@ -179,7 +180,7 @@ func TestNestedKeys(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
 	inner := taken(t, b, attempt(key+"/b", "A:1"))
-	var more []lock.Lease
+	var more []driver.Lease
 	for i := range 6 {
 		more = append(more, taken(t, b, attempt(key+"/"+strconv.Itoa(i), "A:2")))
 	}
@@ -239,7 +240,7 @@ func TestForeignKey(t *testing.T) {
 func TestBadKeysAndTTLs(t *testing.T) {
 	t.Parallel()
 	b := newBackend(t, shared(t))
-	for _, a := range []*lock.Acquisition{
+	for _, a := range []*driver.Acquisition{
 		attempt("", "A:1"),
 		attempt(string(make([]byte, 1025)), "A:1"),
 		{Key: "k", ID: "A:1", TTL: 0, Tokens: 1},
@@ -250,7 +251,7 @@ func TestBadKeysAndTTLs(t *testing.T) {
 		require.ErrorIs(t, err, lock.ErrInvalid)
 		require.NoError(t, b.Undo(t.Context(), a))
 	}
-	_, err := b.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: "A:1", TTL: 9_000_000_000 * time.Second, Tokens: 1})
+	_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: "A:1", TTL: 9_000_000_000 * time.Second, Tokens: 1})
 	require.ErrorContains(t, err, "8999999999 s")
 	long := attempt(newKey(t), "A:1")
 	long.TTL = maxTTL

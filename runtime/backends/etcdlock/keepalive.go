@@ -8,7 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // keeper is the stream of keep-alives of one session. concurrency.Session, and
@@ -118,7 +118,7 @@ func (s *session) exchange(k *keeper) (err error) {
 			return err
 		}
 	}
-	sent := lock.Now()
+	sent := driver.Now()
 	if err := k.stream.Send(&pb.LeaseKeepAliveRequest{ID: s.id}); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *session) freshen(ctx context.Context, d time.Duration) error {
 		select {
 		case <-s.ask():
 		case <-s.ended.Done():
-			return lock.ErrLost
+			return driver.ErrLost
 		case <-ctx.Done():
 			return ctx.Err()
 		}

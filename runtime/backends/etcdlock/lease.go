@@ -10,14 +10,14 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // tokenBits is by how much the create revision is shifted for the fencing tokens
 // of the hand-offs within one lease.
 const tokenBits = 16
 
-// lease implements [lock.Lease] by a key of ours that owns the lock.
+// lease implements [driver.Lease] by a key of ours that owns the lock.
 type lease struct {
 	place   *place
 	session *session
@@ -28,19 +28,19 @@ type lease struct {
 	timer   *time.Timer // looks whether the lease was renewed
 
 	mu         sync.Mutex
-	until      lock.Instant // renewed until then, by the Locker
-	unanswered bool         // an attempt to acquire it may still be under way
-	freeing    bool         // a request to delete the key had no answer
-	gone       bool         // the key is ours no more
+	until      driver.Instant // renewed until then, by the Locker
+	unanswered bool           // an attempt to acquire it may still be under way
+	freeing    bool           // a request to delete the key had no answer
+	gone       bool           // the key is ours no more
 	look       func()
 }
 
-func newLease(p *place, s *session, a *lock.Acquisition, sent lock.Instant) *lease {
+func newLease(p *place, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
 	l := &lease{
 		place: p, session: s, keys: p.keys, id: a.ID, created: p.created,
 		tokens:     min(max(a.Tokens, 1), 1<<tokenBits),
 		until:      sent.Add(a.TTL),
-		unanswered: a.Unanswered,
+		unanswered: a.MayHaveRun,
 	}
 	b := p.backend
 	b.mu.Lock()
@@ -59,14 +59,14 @@ func newLease(p *place, s *session, a *lock.Acquisition, sent lock.Instant) *lea
 	return l
 }
 
-// Deadline implements [lock.Lease]: the end of the session, as the keep-alives
+// Deadline implements [driver.Lease]: the end of the session, as the keep-alives
 // move it, or that of this lease, if nobody renews it.
-func (l *lease) Deadline() lock.Instant {
+func (l *lease) Deadline() driver.Instant {
 	l.mu.Lock()
 	until, gone := l.until, l.gone
 	l.mu.Unlock()
 	if gone || l.session.ended.Err() != nil {
-		return lock.Instant{}
+		return driver.Instant{}
 	}
 	// By what is left, not by the instants: the machine may have slept between the two.
 	if end := *l.session.deadline.Load(); end.Left() < until.Left() {
@@ -75,10 +75,10 @@ func (l *lease) Deadline() lock.Instant {
 	return until
 }
 
-// Tokens implements [lock.Lease].
+// Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return uint64(l.created) << tokenBits, l.tokens }
 
-// NotifyLoss implements [lock.LossNotifier].
+// NotifyLoss implements [driver.LossNotifier].
 func (l *lease) NotifyLoss(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *lease) lose() func() {
 
 // extend moves the end of the lease, never back. It reports whether the lease had not ended
 // before. One that has is not revived: its key is being deleted, if it isn't yet.
-func (l *lease) extend(until lock.Instant) bool {
+func (l *lease) extend(until driver.Instant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.until.Left()
@@ -109,12 +109,12 @@ func (l *lease) extend(until lock.Instant) bool {
 // over reports whether the lease has ended.
 func (l *lease) over() bool { return l.Deadline().Left() <= 0 }
 
-// Renew implements [lock.Lease].
+// Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.place.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+	return l.place.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// Release implements [lock.Lease].
+// Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, _ uint64) error {
 	over := l.over()
 	if err := l.free(ctx); err != nil {
@@ -132,7 +132,7 @@ func (l *lease) free(ctx context.Context) error {
 	gone, freeing, unanswered := l.gone, l.freeing, l.unanswered
 	l.mu.Unlock()
 	if gone {
-		return fmt.Errorf("%w: it is not held", lock.ErrLost)
+		return fmt.Errorf("%w: it is not held", driver.ErrLost)
 	}
 	b, mine := l.place.backend, l.keys.prefix+l.session.suffix
 	t := &pb.TxnRequest{
@@ -158,7 +158,7 @@ func (l *lease) free(ctx context.Context) error {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // and the key with it
 		l.session.end(errSessionEnded)
 		l.forget()
-		return fmt.Errorf("%w: its session has ended", lock.ErrLost)
+		return fmt.Errorf("%w: its session has ended", driver.ErrLost)
 	case err != nil:
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -173,7 +173,7 @@ func (l *lease) free(ctx context.Context) error {
 	}
 	l.forget()
 	if !resp.Succeeded && !freeing && !r.silent { // else it was we who deleted it
-		return fmt.Errorf("%w: its key is gone", lock.ErrLost)
+		return fmt.Errorf("%w: its key is gone", driver.ErrLost)
 	}
 	return nil
 }
@@ -235,7 +235,7 @@ func (l *lease) expire() {
 	b.mu.Unlock()
 	defer b.work.Done()
 	for l.session.ended.Err() == nil {
-		if err := l.free(l.session.ended); err == nil || errors.Is(err, lock.ErrLost) || !b.pause(l.session.ended, retryFree) {
+		if err := l.free(l.session.ended); err == nil || errors.Is(err, driver.ErrLost) || !b.pause(l.session.ended, retryFree) {
 			return
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const both = faultproxy.Requests | faultproxy.Replies
@@ -187,7 +188,7 @@ func TestLateRenewal(t *testing.T) {
 	renewed := make(chan error, 1)
 	go func() { renewed <- lease.Renew(t.Context(), 2*time.Hour) }() // no session has half of that
 	receive(t, "the end", late.arrived)
-	long := lock.Now().Add(2 * time.Hour)
+	long := driver.Now().Add(2 * time.Hour)
 	s.deadline.Store(&long) // as the keep-alive that is waited for does
 	require.ErrorIs(t, receive(t, "an answer", renewed), lock.ErrLost)
 	require.Zero(t, max(lease.Deadline().Left(), 0))
@@ -295,7 +296,7 @@ func TestSessionThatIsBeingGranted(t *testing.T) {
 	}
 	late, done := begin(20 * time.Second)
 	undone := attempt(key+"2", "A:2")
-	undone.Unanswered = true
+	undone.MayHaveRun = true
 	require.NoError(t, b.Undo(t.Context(), undone))
 	require.NoError(t, receive(t, "the lock", done)) // the grant is sent again
 	require.Error(t, late.arrives(t))

@@ -9,7 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // placeID names what one Locker has to do with one key.
@@ -76,7 +76,7 @@ func (p *place) busy(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p.held != nil || p.watch != nil || len(p.subs) > 0 {
-		return &lock.HeldError{} // as it was when we last looked
+		return &driver.HeldError{} // as it was when we last looked
 	}
 	return fmt.Errorf("waiting for what is under way about the key: %w", ctx.Err())
 }
@@ -122,7 +122,7 @@ func (p *place) known() bool { return p.session != nil }
 
 // serves says whether the key that we have is given up with a: its own, or with a.Queue
 // what an earlier one left. A later one that waits there is not a's concern.
-func (p *place) serves(a *lock.Acquisition) bool {
+func (p *place) serves(a *driver.Acquisition) bool {
 	return p.known() && (p.id == a.ID || a.Queue && !a.BegunBefore(p.id))
 }
 

@@ -10,7 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // batch is how many keys one request asks after: etcd takes 128 at most, unless
@@ -20,12 +20,12 @@ const batch = 100
 // batchesAtOnce is how many such requests are under way at a time.
 const batchesAtOnce = 16
 
-var errOver = fmt.Errorf("%w: its lease was over", lock.ErrLost)
+var errOver = fmt.Errorf("%w: its lease was over", driver.ErrLost)
 
-// RenewAll implements [lock.BatchRenewer]. That the session is kept alive does
+// RenewAll implements [driver.BatchRenewer]. That the session is kept alive does
 // not say that a key is still there: someone may have deleted it. So one request
 // asks, for a hundred leases, whether all their keys are the ones that were acquired.
-func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
 	room := make(chan struct{}, batchesAtOnce)
@@ -65,7 +65,7 @@ func (b *Backend) renew(ctx context.Context, leases []*lease, ttls []time.Durati
 		case err != nil:
 			errs[i] = err
 		case !resp.Succeeded && !l.among(resp, i):
-			errs[i] = fmt.Errorf("%w: its key is gone", lock.ErrLost)
+			errs[i] = fmt.Errorf("%w: its key is gone", driver.ErrLost)
 			l.disown()
 		case l.over():
 			errs[i] = errOver

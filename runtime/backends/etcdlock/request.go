@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // resendAfter is when a request without an answer, or refused for the moment,
@@ -49,8 +49,8 @@ const (
 
 // request is one call of etcd, sent as often as needed.
 type request struct {
-	sent   lock.Instant // before the last attempt, which was the one that was answered
-	silent bool         // some attempt had no answer
+	sent   driver.Instant // before the last attempt, which was the one that was answered
+	silent bool           // some attempt had no answer
 }
 
 // do sends call until it is answered or ctx ends. call is idempotent.
@@ -61,7 +61,7 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 			return r, errClientClosed // clientv3 would try until we cancel it
 		}
 		var to peer.Peer
-		r.sent = lock.Now()
+		r.sent = driver.Now()
 		err = b.attempt(ctx, call, &to)
 		if err == nil {
 			return r, nil
@@ -175,7 +175,7 @@ func (b *Backend) find(ctx context.Context, what *pb.RangeRequest) (*pb.RangeRes
 // unknown marks err of a request that may have been done.
 func unknown(r request, err error) error {
 	if r.silent {
-		return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+		return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
 	return err
 }

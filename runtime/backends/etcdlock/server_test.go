@@ -12,6 +12,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A server that is not there is said so at once, whatever the policy.
@@ -115,7 +116,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			"acquire, elsewhere": func(ctx context.Context) error { _, err := fresh.Acquire(ctx, attempt(key, newID("F"))); return err },
 			"undo": func(ctx context.Context) error {
 				a := attempt(key, "B:1")
-				a.Unanswered = true
+				a.MayHaveRun = true
 				return used.Undo(ctx, a)
 			},
 			"subscribe": func(ctx context.Context) error { _, err := fresh.Subscribe(ctx, attempt(key, "F:9")); return err },
@@ -195,7 +196,7 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 		_, err = b.Acquire(ctx, only(attempt(key, "A:1")))
 		return err
 	}
-	var held *lock.HeldError
+	var held *driver.HeldError
 	free := func() {
 		t.Helper()
 		err := without()

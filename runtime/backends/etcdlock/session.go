@@ -16,7 +16,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -49,9 +49,9 @@ type session struct {
 	ready chan struct{} // closed when granted, or when that has failed
 	err   error         // why it failed; set before ready is closed
 
-	deadline atomic.Pointer[lock.Instant] // by the last acknowledged keep-alive
-	ttl      atomic.Int64                 // as granted, in nanoseconds
-	ended    context.Context              // done when it is over for us
+	deadline atomic.Pointer[driver.Instant] // by the last acknowledged keep-alive
+	ttl      atomic.Int64                   // as granted, in nanoseconds
+	ended    context.Context                // done when it is over for us
 	finish   context.CancelCauseFunc
 	poke     chan struct{} // asks for a keep-alive now
 
@@ -197,7 +197,7 @@ func (s *session) live() {
 // grant asks for the lease. Its end counts from before the first request: any of
 // them may be the one that was done.
 func (s *session) grant() error {
-	first := lock.Now()
+	first := driver.Now()
 	var resp *pb.LeaseGrantResponse
 	r, err := s.backend.do(s.ended, func(ctx context.Context, options ...grpc.CallOption) (err error) {
 		resp, err = s.backend.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: s.id, TTL: s.class.seconds}, options...)
@@ -209,7 +209,7 @@ func (s *session) grant() error {
 		seconds = resp.TTL // which may be more than was asked for
 	case errors.Is(err, rpctypes.ErrLeaseExist) && r.silent: // by an attempt that had no answer
 	case errors.Is(err, rpctypes.ErrLeaseTTLTooLarge):
-		return fmt.Errorf("%w: %w", lock.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	default:
 		return fmt.Errorf("no lease granted: %w", err)
 	}
@@ -219,7 +219,7 @@ func (s *session) grant() error {
 
 // extend notes what a request that was sent at sent was granted. It never moves
 // the deadline back: answers may come out of order.
-func (s *session) extend(sent lock.Instant, seconds int64) {
+func (s *session) extend(sent driver.Instant, seconds int64) {
 	ttl := time.Duration(min(seconds, int64(maxDuration/time.Second))) * time.Second
 	until := sent.Add(ttl)
 	s.mu.Lock()

@@ -19,6 +19,7 @@ import (
 	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestMain(m *testing.M) {
@@ -97,35 +98,35 @@ func stranger(t testing.TB, addr string) *concurrency.Session {
 	return s
 }
 
-func attempt(key, id string) *lock.Acquisition {
-	return &lock.Acquisition{Key: key, ID: id, TTL: 10 * time.Second, Tokens: 1, Queue: true}
+func attempt(key, id string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: id, TTL: 10 * time.Second, Tokens: 1, Queue: true}
 }
 
-func only(a *lock.Acquisition) *lock.Acquisition {
+func only(a *driver.Acquisition) *driver.Acquisition {
 	a.Queue = false
 	return a
 }
 
-func taken(t testing.TB, b *Backend, a *lock.Acquisition) lock.Lease {
+func taken(t testing.TB, b *Backend, a *driver.Acquisition) driver.Lease {
 	t.Helper()
 	lease, err := b.Acquire(t.Context(), a)
 	require.NoError(t, err)
 	return lease
 }
 
-func requireHeld(t testing.TB, b *Backend, a *lock.Acquisition) {
+func requireHeld(t testing.TB, b *Backend, a *driver.Acquisition) {
 	t.Helper()
 	_, err := b.Acquire(t.Context(), a)
-	var held *lock.HeldError
+	var held *driver.HeldError
 	require.ErrorAs(t, err, &held)
 }
 
-func released(t testing.TB, l lock.Lease) {
+func released(t testing.TB, l driver.Lease) {
 	t.Helper()
 	require.NoError(t, l.Release(t.Context(), 0))
 }
 
-func first(l lock.Lease) uint64 {
+func first(l driver.Lease) uint64 {
 	n, _ := l.Tokens()
 	return n
 }

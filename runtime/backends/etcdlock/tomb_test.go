@@ -16,7 +16,7 @@ func marked(t testing.TB, b *Backend, key string) *session {
 	t.Helper()
 	s := sessionFor(t, b, "A", time.Second)
 	a := attempt(key, "A:1")
-	a.Unanswered = true
+	a.MayHaveRun = true
 	require.NoError(t, b.Undo(t.Context(), a))
 	require.Len(t, marksOf(t, b.client, a), 1)
 	s.use() // so that it is kept
@@ -79,7 +79,7 @@ func TestSweepOfAMarkThatIsRefused(t *testing.T) {
 	s := sessionFor(t, b, "A", 10*time.Second)
 	for _, key := range keys {
 		a := attempt(key, newID("A"))
-		a.Unanswered = true
+		a.MayHaveRun = true
 		require.NoError(t, b.Undo(t.Context(), a))
 	}
 	s.mu.Lock()

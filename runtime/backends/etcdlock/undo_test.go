@@ -12,10 +12,11 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // marksOf returns the leases, in hex, on which a is marked as undone.
-func marksOf(t testing.TB, c *clientv3.Client, a *lock.Acquisition) []string {
+func marksOf(t testing.TB, c *clientv3.Client, a *driver.Acquisition) []string {
 	t.Helper()
 	leases, _ := below(t, c, a.Key+".lockgen/undone/"+a.ID+"/")
 	return leases
@@ -41,7 +42,7 @@ func patient(t testing.TB, addr string) (*Backend, *faults, string) {
 
 // straggling has an acquire of a give up while its request is under way, and returns
 // that. b is patient.
-func straggling(t testing.TB, b *Backend, f *faults, a *lock.Acquisition) *heldBack {
+func straggling(t testing.TB, b *Backend, f *faults, a *driver.Acquisition) *heldBack {
 	t.Helper()
 	late, done := f.late(writes(a.Key)), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -52,7 +53,7 @@ func straggling(t testing.TB, b *Backend, f *faults, a *lock.Acquisition) *heldB
 	receive(t, "the request", late.arrived)
 	cancel()
 	require.ErrorIs(t, receive(t, "an answer", done), lock.ErrIndeterminate)
-	require.True(t, a.Unanswered)
+	require.True(t, a.MayHaveRun)
 	return late
 }
 
@@ -102,7 +103,7 @@ func TestUndoBesideALaterOne(t *testing.T) {
 	sub, err := b.Subscribe(t.Context(), a)
 	require.NoError(t, err)
 	defer sub.Close()
-	for _, old.Unanswered = range []bool{false, true} {
+	for _, old.MayHaveRun = range []bool{false, true} {
 		require.NoError(t, b.Undo(t.Context(), old))
 	}
 	_, values := below(t, b.client, key+"/")
@@ -125,7 +126,7 @@ func TestUndoBesideALaterTry(t *testing.T) {
 		old := attempt(key, newID("A"))
 		requireHeld(t, b, old)
 		requireHeld(t, b, only(attempt(key, newID("A"))))
-		old.Unanswered = unanswered
+		old.MayHaveRun = unanswered
 		require.NoError(t, b.Undo(t.Context(), old))
 		queued(t, b.client, key, 1)
 		released(t, lease)
@@ -138,7 +139,7 @@ func TestUndoBesideALaterTry(t *testing.T) {
 		requireHeld(t, b, old)
 		released(t, lease)
 		require.NoError(t, straggling(t, b, f, try).arrives(t))
-		undos := []*lock.Acquisition{old, try}
+		undos := []*driver.Acquisition{old, try}
 		require.NoError(t, b.Undo(t.Context(), undos[1-last]))
 		require.NoError(t, b.Undo(t.Context(), undos[last]))
 		released(t, taken(t, other, only(attempt(key, newID("B")))))

@@ -7,7 +7,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // watch is what tells a place that the contender before it is gone.
@@ -119,10 +119,10 @@ func (p *place) notice() {
 	}
 }
 
-// Subscribe implements [lock.Notifier]. Behind an attempt that found the key held
+// Subscribe implements [driver.Notifier]. Behind an attempt that found the key held
 // it watches the one contender before ours, from the revision that the attempt saw:
 // what happened since is told too. Without one it watches all of the key's contenders.
-func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	k, err := keysOf(a)
 	if err != nil {
 		return nil, err
@@ -196,10 +196,10 @@ func (b *Backend) background(do func()) {
 	}
 }
 
-// C implements [lock.Subscription].
+// C implements [driver.Subscription].
 func (s *subscription) C() <-chan struct{} { return s.c }
 
-// Close implements [lock.Subscription].
+// Close implements [driver.Subscription].
 func (s *subscription) Close() {
 	s.end()
 	p := s.place

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestConformance(t *testing.T) {
@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 	const noNetwork = "a call into this process's memory has no way to be lost on"
 	backendtest.Run(t, backendtest.Harness{
 		Name:      "memory",
-		Open:      func(testing.TB) lock.Backend { return engine },
+		Open:      func(testing.TB) driver.Backend { return engine },
 		TTL:       500 * time.Millisecond,
 		Slack:     10 * time.Millisecond,
 		MaxKey:    backendtest.Unlimited,

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Backend holds locks in memory. Make it with [New]; its methods may be called
@@ -38,9 +38,9 @@ func New() *Backend {
 	return &Backend{keys: map[string]*record{}}
 }
 
-// Acquire implements [lock.Backend].
-func (b *Backend) Acquire(_ context.Context, a *lock.Acquisition) (lock.Lease, error) {
-	sent := lock.Now()
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(_ context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	sent := driver.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now() // not before: tokens rise with the clock while a record is forgotten
@@ -52,12 +52,12 @@ func (b *Backend) Acquire(_ context.Context, a *lock.Acquisition) (lock.Lease, e
 	}
 	if r.owner != "" && r.owner != a.ID {
 		if left := r.expires.Sub(now); left > 0 {
-			return nil, &lock.HeldError{For: left}
+			return nil, &driver.HeldError{RetryAfter: left}
 		}
 	}
 	if r.turn != nil && r.turn.locker != lockerOf(a) {
 		if left := r.turnEnds.Sub(now); left > 0 {
-			return nil, &lock.HeldError{For: left}
+			return nil, &driver.HeldError{RetryAfter: left}
 		}
 	}
 	first := max(r.last+1, floor(now))
@@ -71,12 +71,12 @@ func (b *Backend) Acquire(_ context.Context, a *lock.Acquisition) (lock.Lease, e
 // floor is the lowest first token at a time: it keeps tokens rising after a
 // record was forgotten.
 func floor(now time.Time) uint64 {
-	return uint64(now.UnixMicro()) * lock.TokensPerMicrosecond
+	return uint64(now.UnixMicro()) * driver.TokensPerMicrosecond
 }
 
-// Undo implements [lock.Backend]. Acquire is never indeterminate in memory, but
+// Undo implements [driver.Backend]. Acquire is never indeterminate in memory, but
 // it may be to whoever wraps b, to lose answers in a test.
-func (b *Backend) Undo(_ context.Context, a *lock.Acquisition) error {
+func (b *Backend) Undo(_ context.Context, a *driver.Acquisition) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if r := b.keys[a.Key]; r != nil && r.owner == a.ID {
@@ -86,12 +86,12 @@ func (b *Backend) Undo(_ context.Context, a *lock.Acquisition) error {
 	return nil
 }
 
-// Close implements [lock.Backend]. It does nothing: another Locker may go on
+// Close implements [driver.Backend]. It does nothing: another Locker may go on
 // using b, and b holds nothing but memory.
 func (b *Backend) Close() error { return nil }
 
-// RenewAll implements [lock.BatchRenewer].
-func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+// RenewAll implements [driver.BatchRenewer].
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
 		errs[i] = l.Renew(ctx, ttls[i])
@@ -127,15 +127,15 @@ func (b *Backend) purge(now time.Time) {
 	b.sweep = max(1024, len(b.keys))
 }
 
-// lease implements [lock.Lease].
+// lease implements [driver.Lease].
 type lease struct {
 	backend  *Backend
 	key, id  string
 	first, n uint64
-	deadline lock.Instant // guarded by the backend's mutex
+	deadline driver.Instant // guarded by the backend's mutex
 }
 
-func (l *lease) Deadline() lock.Instant {
+func (l *lease) Deadline() driver.Instant {
 	l.backend.mu.Lock()
 	defer l.backend.mu.Unlock()
 	return l.deadline
@@ -144,14 +144,14 @@ func (l *lease) Deadline() lock.Instant {
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 func (l *lease) Renew(_ context.Context, ttl time.Duration) error {
-	sent := lock.Now()
+	sent := driver.Now()
 	b := l.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
 	r := b.keys[l.key]
 	if r == nil || r.owner != l.id || !now.Before(r.expires) {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	if end := now.Add(ttl); end.After(r.expires) { // it never shortens a lease
 		r.expires = end
@@ -167,13 +167,13 @@ func (l *lease) Release(_ context.Context, last uint64) error {
 	now := time.Now()
 	r := b.keys[l.key]
 	if r == nil || r.owner != l.id {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	expired := !now.Before(r.expires)
 	r.owner, r.expires, r.last = "", time.Time{}, last
 	b.settle(l.key, r, now)
 	if expired {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	return nil
 }

@@ -13,32 +13,33 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ttl = 10 * time.Second
 
-func attempt(key, id string) *lock.Acquisition {
-	return &lock.Acquisition{Key: key, ID: id, TTL: ttl, Tokens: 1}
+func attempt(key, id string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: id, TTL: ttl, Tokens: 1}
 }
 
-func taken(t *testing.T, b *memlock.Backend, a *lock.Acquisition) lock.Lease {
+func taken(t *testing.T, b *memlock.Backend, a *driver.Acquisition) driver.Lease {
 	t.Helper()
 	lease, err := b.Acquire(t.Context(), a)
 	require.NoError(t, err)
 	return lease
 }
 
-func requireHeld(t *testing.T, b *memlock.Backend, a *lock.Acquisition, left time.Duration) {
+func requireHeld(t *testing.T, b *memlock.Backend, a *driver.Acquisition, left time.Duration) {
 	t.Helper()
 	_, err := b.Acquire(t.Context(), a)
-	var held *lock.HeldError
+	var held *driver.HeldError
 	require.ErrorAs(t, err, &held)
-	require.Equal(t, left, held.For)
+	require.Equal(t, left, held.RetryAfter)
 }
 
-func firstToken(l lock.Lease) uint64 {
+func firstToken(l driver.Lease) uint64 {
 	first, _ := l.Tokens()
 	return first
 }
@@ -117,7 +118,7 @@ func TestReleaseAfterTheLease(t *testing.T) {
 func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memlock.New()
-		block := func(id string, n uint64) (lock.Lease, uint64) {
+		block := func(id string, n uint64) (driver.Lease, uint64) {
 			a := attempt("k", id)
 			a.Tokens = n
 			lease := taken(t, b, a)
@@ -161,7 +162,7 @@ func TestRenewAll(t *testing.T) {
 		b := memlock.New()
 		mine, gone := taken(t, b, attempt("a", "A:1")), taken(t, b, attempt("b", "A:2"))
 		require.NoError(t, gone.Release(t.Context(), firstToken(gone)))
-		errs := b.RenewAll(t.Context(), []lock.Lease{mine, gone}, []time.Duration{3 * ttl, ttl})
+		errs := b.RenewAll(t.Context(), []driver.Lease{mine, gone}, []time.Duration{3 * ttl, ttl})
 		require.Len(t, errs, 2)
 		require.NoError(t, errs[0])
 		require.ErrorIs(t, errs[1], lock.ErrLost)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // subscription is one Locker's interest in one key. A release gives the turn
@@ -19,8 +19,8 @@ type subscription struct {
 	c       chan struct{}
 }
 
-// Subscribe implements [lock.Notifier].
-func (b *Backend) Subscribe(_ context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+// Subscribe implements [driver.Notifier].
+func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	s := &subscription{backend: b, key: a.Key, locker: lockerOf(a), c: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,7 +34,7 @@ func (b *Backend) Subscribe(_ context.Context, a *lock.Acquisition) (lock.Subscr
 }
 
 // lockerOf returns the part of an acquisition's id that names its Locker.
-func lockerOf(a *lock.Acquisition) string {
+func lockerOf(a *driver.Acquisition) string {
 	name, _, _ := strings.Cut(a.ID, ":")
 	return name
 }

@@ -7,18 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-func subscribed(t *testing.T, b *memlock.Backend, key, id string) lock.Subscription {
+func subscribed(t *testing.T, b *memlock.Backend, key, id string) driver.Subscription {
 	t.Helper()
 	s, err := b.Subscribe(t.Context(), attempt(key, id))
 	require.NoError(t, err)
 	return s
 }
 
-func noticed(s lock.Subscription) bool {
+func noticed(s driver.Subscription) bool {
 	select {
 	case <-s.C():
 		return true

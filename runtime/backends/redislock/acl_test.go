@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // documented returns the rights that the package's doc asks for.
@@ -93,7 +94,7 @@ func TestLeastRights(t *testing.T) {
 	one, two := lockerOn(t, b), newLocker(t, server.Addr(), login)
 	exercise(t, server.Addr(), one, two, "seckill:"+newKey(t))
 
-	doubtful := &lock.Acquisition{Key: "seckill:" + newKey(t), ID: newID(), TTL: time.Second, Tokens: 1, Queue: true, Unanswered: true}
+	doubtful := &driver.Acquisition{Key: "seckill:" + newKey(t), ID: newID(), TTL: time.Second, Tokens: 1, Queue: true, MayHaveRun: true}
 	if _, err := b.Acquire(t.Context(), doubtful); err != nil {
 		t.Error(err)
 	}
@@ -191,7 +192,7 @@ func TestWithoutPexpireNoTombstoneIsLeft(t *testing.T) {
 	addr, key := server.Addr(), "seckill:lock"
 	b := New(newClient(t, addr, login))
 	defer b.Close()
-	doubtful := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, Unanswered: true}
+	doubtful := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, MayHaveRun: true}
 	if err := b.Undo(t.Context(), doubtful); err == nil {
 		t.Error("the undo of an attempt without an answer has succeeded, and left no tombstone")
 	}
@@ -237,7 +238,7 @@ func TestMissingRightUnderContention(t *testing.T) {
 			server, login := alice(t, append(documented(t), missing)...)
 			addr, key := server.Addr(), "seckill:lock"
 			b := newTestBackend(t, addr, login)
-			own := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
+			own := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
 			command(t, addr, "ZADD", queueOf(key), "-4000000000000", process(own.ID)) // its turn
 			lease, err := b.Acquire(t.Context(), own)
 			if err == nil {
@@ -278,7 +279,7 @@ func TestPublishDenied(t *testing.T) {
 	}
 
 	b := newTestBackend(t, addr, login)
-	lease, first := grantOf(t, b, &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
+	lease, first := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
 	if err := lease.Release(t.Context(), first); err != nil {
 		t.Errorf("the backend's release: %v", err)
 	}

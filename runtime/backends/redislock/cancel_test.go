@@ -15,6 +15,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // overrun is how long a call may go on after its context ended.
@@ -172,7 +173,7 @@ func TestCancelAtRandomInstants(t *testing.T) {
 func TestBackendCallsEndWithTheirContext(t *testing.T) {
 	server := testserver.StartRedis(t)
 	b := newTestBackend(t, server.Addr())
-	a := &lock.Acquisition{Key: "held", ID: newID(), TTL: time.Minute, Tokens: 1}
+	a := &driver.Acquisition{Key: "held", ID: newID(), TTL: time.Minute, Tokens: 1}
 	held, err := b.Acquire(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
@@ -180,14 +181,14 @@ func TestBackendCallsEndWithTheirContext(t *testing.T) {
 	server.Stop()
 	for name, call := range map[string]func(ctx context.Context) error{
 		"Acquire": func(ctx context.Context) error {
-			_, err := b.Acquire(ctx, &lock.Acquisition{Key: "other", ID: newID(), TTL: time.Minute, Tokens: 1})
+			_, err := b.Acquire(ctx, &driver.Acquisition{Key: "other", ID: newID(), TTL: time.Minute, Tokens: 1})
 			return err
 		},
 		"Undo":      func(ctx context.Context) error { return b.Undo(ctx, a) },
 		"Subscribe": func(ctx context.Context) error { _, err := b.Subscribe(ctx, a); return err },
 		"Renew":     func(ctx context.Context) error { return held.Renew(ctx, time.Minute) },
 		"RenewAll": func(ctx context.Context) error {
-			return b.RenewAll(ctx, []lock.Lease{held}, []time.Duration{time.Minute})[0]
+			return b.RenewAll(ctx, []driver.Lease{held}, []time.Duration{time.Minute})[0]
 		},
 		"Release": func(ctx context.Context) error { return held.Release(ctx, 0) },
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // connections returns how many clients a private server has, but for the one
@@ -111,7 +112,7 @@ func TestUseAfterClose(t *testing.T) {
 		late := lock.New(b, nil)
 		err := refused(t, late, nil, "key")
 		wantIs(t, err, lock.ErrUnavailable)
-		if _, err := b.Subscribe(t.Context(), &lock.Acquisition{Key: "key", ID: newID()}); err == nil {
+		if _, err := b.Subscribe(t.Context(), &driver.Acquisition{Key: "key", ID: newID()}); err == nil {
 			t.Error("subscribed on a closed backend")
 		}
 		if err := b.Close(); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // gap is how long a test waits for a master to be replaced.
@@ -175,13 +176,13 @@ func testClusterRenewals(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c)
 	b.Attach()
 	t.Cleanup(func() { _ = b.Close() })
-	var leases []lock.Lease
+	var leases []driver.Lease
 	var ttls []time.Duration
 	masters := keysAt(t, c, 1)
 	const same = 150
 	for _, tags := range masters {
 		for i := range same {
-			a := &lock.Acquisition{Key: fmt.Sprintf("%d{%s}", i, tags[0]), ID: newID(), TTL: time.Minute, Tokens: 1}
+			a := &driver.Acquisition{Key: fmt.Sprintf("%d{%s}", i, tags[0]), ID: newID(), TTL: time.Minute, Tokens: 1}
 			l, err := b.Acquire(t.Context(), a)
 			if err != nil {
 				t.Fatal(err)

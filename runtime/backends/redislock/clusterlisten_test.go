@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S44, S53, in a Cluster: releases are heard of whichever kind of channel they
@@ -99,9 +100,9 @@ func testCopiesOfANotice(t *testing.T, c *testserver.Cluster) {
 	b, key := clusterBackend(t, c), newKey(t)
 	b.Attach()
 	t.Cleanup(func() { _ = b.Close() })
-	first, second := &lock.Acquisition{Key: key, ID: newID()}, &lock.Acquisition{Key: key, ID: newID()}
-	var all [2]lock.Subscription
-	for i, a := range []*lock.Acquisition{first, second} {
+	first, second := &driver.Acquisition{Key: key, ID: newID()}, &driver.Acquisition{Key: key, ID: newID()}
+	var all [2]driver.Subscription
+	for i, a := range []*driver.Acquisition{first, second} {
 		s, err := b.Subscribe(t.Context(), a)
 		if err != nil {
 			t.Fatal(err)
@@ -244,7 +245,7 @@ func testReleasedAsTheSlotMoves(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c)
 	b.Attach()
 	t.Cleanup(func() { _ = b.Close() })
-	a := &lock.Acquisition{Key: newKey(t), ID: newID()}
+	a := &driver.Acquisition{Key: newKey(t), ID: newID()}
 	s, err := b.Subscribe(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)

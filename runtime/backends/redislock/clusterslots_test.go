@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S40, MOVED: what a lock goes through does not see that its slot moves.
@@ -90,11 +91,11 @@ func testHalfMigratedBatch(t *testing.T, c *testserver.Cluster) {
 	t.Cleanup(func() { _ = b.Close() })
 	tag := newKey(t)
 	from, to := c.NodeFor(tag), otherMaster(t, c, tag)
-	var leases []lock.Lease
+	var leases []driver.Lease
 	var ttls []time.Duration
 	var keys []string
 	for i := range 6 {
-		a := &lock.Acquisition{Key: fmt.Sprintf("%d{%s}", i, tag), ID: newID(), TTL: time.Minute, Tokens: 1}
+		a := &driver.Acquisition{Key: fmt.Sprintf("%d{%s}", i, tag), ID: newID(), TTL: time.Minute, Tokens: 1}
 		l, err := b.Acquire(t.Context(), a)
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +216,7 @@ func testUndoneWhileParted(t *testing.T, c *testserver.Cluster) {
 	b.Attach()
 	t.Cleanup(func() { _ = b.Close() })
 	parted(t, c, func(t *testing.T, key string, begin, finish func()) {
-		a := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1, Queue: true}
+		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1, Queue: true}
 		if _, err := b.Acquire(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +224,7 @@ func testUndoneWhileParted(t *testing.T, c *testserver.Cluster) {
 		command(t, c.NodeFor(key).Addr(), "ZADD", queue, "1", "4711")
 		begin()
 		late := *a
-		a.Unanswered = true
+		a.MayHaveRun = true
 		sent := time.Now()
 		if err := b.Undo(t.Context(), a); err != nil {
 			t.Fatal(err)

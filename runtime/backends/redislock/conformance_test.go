@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // unhurried is after how many milliseconds a primary may be replaced: not because
@@ -49,11 +49,11 @@ func TestConformanceCluster(t *testing.T) {
 func conformance(name string, addrs func() []string, options func(*backendtest.Network) redis.UniversalOptions) backendtest.Harness {
 	return backendtest.Harness{
 		Name: name,
-		Open: func(t testing.TB) lock.Backend {
+		Open: func(t testing.TB) driver.Backend {
 			o := options(nil)
 			return Open(&o)
 		},
-		OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			o := options(n)
 			return Open(&o), n

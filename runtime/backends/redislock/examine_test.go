@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // wholeServer is what a server that has all keys says of itself.
@@ -135,9 +135,9 @@ func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
 				return "-ERR unknown command\r\n"
 			})
 			b := newTestBackend(t, addr)
-			var held []lock.Lease
+			var held []driver.Lease
 			for range 3 {
-				lease, _ := grantOf(t, b, &lock.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Minute, Tokens: 1})
+				lease, _ := grantOf(t, b, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Minute, Tokens: 1})
 				held = append(held, lease)
 			}
 			want := []int64{3, 6}
@@ -179,7 +179,7 @@ func TestHangsUpOnInfo(t *testing.T) {
 		b := New(newClient(t, addr), Options{AllowEviction: !wary})
 		t.Cleanup(func() { _ = b.Close() })
 		for range 3 {
-			_, err := b.Acquire(t.Context(), &lock.Acquisition{Key: "k", ID: newID(), TTL: time.Minute, Tokens: 1})
+			_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: newID(), TTL: time.Minute, Tokens: 1})
 			if wary != (err != nil) {
 				t.Errorf("wary %t: %v", wary, err)
 			}

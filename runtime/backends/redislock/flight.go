@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // flight is a pipeline on its way: sent, and not yet answered.
@@ -69,7 +69,7 @@ func (s *link) launch(calls []*call) flight {
 	}
 	s.out = s.out[:0]
 	calls, together := s.arrange(calls)
-	now, single := lock.Now(), len(calls)-together
+	now, single := driver.Now(), len(calls)-together
 	for i, c := range calls {
 		c.sent = now
 		if i < single {

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Pipelines follow one another on few connections, to a server that now and then
@@ -181,10 +181,10 @@ func TestCallersFarAway(t *testing.T) {
 		callers.Go(func() {
 			for range 5 {
 				time.Sleep(rand.N(2 * glance))
-				a := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
+				a := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
 				l, err := b.Acquire(t.Context(), a)
-				if err != nil || a.Unanswered {
-					t.Errorf("%v, Unanswered %t", err, a.Unanswered)
+				if err != nil || a.MayHaveRun {
+					t.Errorf("%v, Unanswered %t", err, a.MayHaveRun)
 					return
 				}
 				time.Sleep(rand.N(2 * glance))

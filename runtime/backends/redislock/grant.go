@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A lock goes to the next in line without a question: who waits leaves an offer
@@ -34,7 +34,7 @@ type offer struct {
 	key, id string
 	ttl     time.Duration
 	tokens  uint64
-	sent    lock.Instant
+	sent    driver.Instant
 }
 
 // newGrantChannel returns the name of a channel that no other listener has.
@@ -43,7 +43,7 @@ func newGrantChannel() string { return "lockgen:grant:" + strconv.FormatUint(ran
 // offer returns the argument that adds an offer to the attempt of a, or "" if
 // none can be made: nobody would hear of the grant, or another Locker of the
 // Backend waits as well, which the server could not tell from a stranger.
-func (b *Backend) offer(k keys, a *lock.Acquisition) string {
+func (b *Backend) offer(k keys, a *driver.Acquisition) string {
 	l := b.listener
 	if l.clustered || l.awaited.Load() == 0 {
 		return ""
@@ -57,7 +57,7 @@ func (b *Backend) offer(k keys, a *lock.Acquisition) string {
 	delete(l.offers, s.offer.number)
 	l.offered++
 	l.offers[l.offered] = s
-	s.offer = offer{number: l.offered, backend: b, keys: k, key: a.Key, id: a.ID, ttl: a.TTL, tokens: a.Tokens, sent: lock.Now()}
+	s.offer = offer{number: l.offered, backend: b, keys: k, key: a.Key, id: a.ID, ttl: a.TTL, tokens: a.Tokens, sent: driver.Now()}
 	return fmt.Sprintf("%s %d", l.grants, l.offered)
 }
 
@@ -156,7 +156,7 @@ func (o offer) confirm(ctx context.Context, l *lease) {
 }
 
 // claim returns the lease that was granted to a, or nil.
-func (l *listener) claim(channel string, a *lock.Acquisition) *lease {
+func (l *listener) claim(channel string, a *driver.Acquisition) *lease {
 	if l.clustered || l.awaited.Load() == 0 {
 		return nil
 	}
@@ -173,6 +173,6 @@ func (l *listener) claim(channel string, a *lock.Acquisition) *lease {
 		// is now, the server knows, and gives it its length if it is a's still.
 		return nil
 	}
-	g.unanswered = a.Unanswered
+	g.unanswered = a.MayHaveRun
 	return g
 }

@@ -9,18 +9,18 @@ import (
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // long is the lease of locks that are granted: renewed, it is told from a brief one.
 const long = 20 * time.Second
 
-func wish(key string, tokens uint64) *lock.Acquisition {
-	return &lock.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: tokens, Queue: true}
+func wish(key string, tokens uint64) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: tokens, Queue: true}
 }
 
 // waits has b wait for a, which another holds, as a Locker does.
-func waits(t *testing.T, b *Backend, a *lock.Acquisition) lock.Subscription {
+func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
 	t.Helper()
 	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
 		t.Fatalf("err = %v", err)
@@ -44,18 +44,18 @@ func offers(t *testing.T, addr, key string) int64 {
 }
 
 // holding returns the lease of another, on key.
-func holding(t *testing.T, addr, key string) (lock.Lease, uint64) {
+func holding(t *testing.T, addr, key string) (driver.Lease, uint64) {
 	t.Helper()
 	return grantOf(t, newTestBackend(t, addr), wish(key, 1))
 }
 
 // isOwner reports whether the server has the lock as a's.
-func isOwner(t *testing.T, addr string, a *lock.Acquisition) bool {
+func isOwner(t *testing.T, addr string, a *driver.Acquisition) bool {
 	t.Helper()
 	return hash(t, addr, a.Key)[a.ID] == "1"
 }
 
-func freeLease(t *testing.T, l lock.Lease) {
+func freeLease(t *testing.T, l driver.Lease) {
 	t.Helper()
 	first, n := l.Tokens()
 	if err := l.Release(t.Context(), first+n-1); err != nil {
@@ -73,8 +73,8 @@ func TestReleaseGrants(t *testing.T) {
 		held, last := holding(t, server, key)
 		b, a := newTestBackend(t, p.Addr()), wish(key, tokens)
 		s := waits(t, b, a)
-		if n := offers(t, server, key); n != 1 || !a.Pending {
-			t.Fatalf("%d offers, Pending %v", n, a.Pending)
+		if n := offers(t, server, key); n != 1 || !a.MayBeGranted {
+			t.Fatalf("%d offers, Pending %v", n, a.MayBeGranted)
 		}
 		p.ResetCounts()
 		freeLease(t, held)
@@ -87,7 +87,7 @@ func TestReleaseGrants(t *testing.T) {
 			t.Errorf("tokens %d, %d of them, after %d", first, n, last)
 		}
 		eventually(t, soon, "a renewal to the whole length", func() bool {
-			return pttl(t, server, key) > long*3/4 && l.Deadline().Left() > long*3/4 && l.(lock.BriefLease).Term() == long
+			return pttl(t, server, key) > long*3/4 && l.Deadline().Left() > long*3/4 && l.(driver.ProvisionalLease).Term() == long
 		})
 		if n := p.Count("evalsha"); n != 1 { // and once whole, if the server does not know it yet
 			t.Errorf("%d scripts were sent, %v", n, p.Counts())
@@ -134,9 +134,9 @@ func TestDeadlineOfGrant(t *testing.T) {
 	s := waits(t, b, a)
 	const late = 100 * time.Millisecond
 	p.Delay(faultproxy.Replies, late)
-	begin := lock.Now()
+	begin := driver.Now()
 	freeLease(t, held)
-	released := lock.Now()
+	released := driver.Now()
 	receive(t, "the notice", s.C())
 	l := b.listener.claim(channelOf(key), a)
 	if l == nil {
@@ -169,7 +169,7 @@ func TestGrantThatIsAlmostOver(t *testing.T) {
 	if l := b.listener.claim(channelOf(key), a); l != nil {
 		t.Errorf("claimed with %v left", l.Deadline().Left())
 	}
-	if !a.Pending {
+	if !a.MayBeGranted {
 		t.Error("given up now, it would not be undone")
 	}
 	p.Heal()
@@ -212,7 +212,7 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 				t.Errorf("granted: %v", !hung)
 			}
 			now := command(t, server, "TIME").([]any)
-			clock := uint64(number(now[0].(string))*1_000_000+number(now[1].(string))) * lock.TokensPerMicrosecond
+			clock := uint64(number(now[0].(string))*1_000_000+number(now[1].(string))) * driver.TokensPerMicrosecond
 			if last := uint64(number(command(t, server, "GET", tokenOf(key)).(string))); last > clock && !hung {
 				t.Errorf("tokens that nobody has run %d ahead of the clock: whoever is next would use what a server without the key grants again", last-clock)
 			}

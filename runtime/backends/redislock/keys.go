@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // keys are the names of what one lock keeps at the server. The lock and its
@@ -23,7 +23,7 @@ const maxKey = 1024
 
 func keysOf(name string) (keys, error) {
 	if len(name) > maxKey {
-		return keys{}, fmt.Errorf("%w: the key has %d bytes; redislock takes %d at most (hash what is longer)", lock.ErrInvalid, len(name), maxKey)
+		return keys{}, fmt.Errorf("%w: the key has %d bytes; redislock takes %d at most (hash what is longer)", driver.ErrInvalid, len(name), maxKey)
 	}
 	tag, err := tagged(name)
 	if err != nil {
@@ -43,7 +43,7 @@ func tagged(name string) (string, error) {
 		return "{" + name + "}", nil
 	}
 	if open < 0 || strings.IndexByte(name[open:], '}') <= 1 {
-		return "", fmt.Errorf("%w: the key %q has an empty or unbalanced brace pair; Redis Cluster would place the lock's keys in different slots", lock.ErrInvalid, name)
+		return "", fmt.Errorf("%w: the key %q has an empty or unbalanced brace pair; Redis Cluster would place the lock's keys in different slots", driver.ErrInvalid, name)
 	}
 	return name, nil
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -66,8 +66,8 @@ type call struct {
 	whole  bool // with its script, which the server does not know
 	alone  bool // not with others: the server refused them together
 
-	state atomic.Int32 // waiting, sent or left
-	sent  lock.Instant // from before it was sent
+	state atomic.Int32   // waiting, sent or left
+	sent  driver.Instant // from before it was sent
 	reply reply
 	err   error
 	done  chan struct{}

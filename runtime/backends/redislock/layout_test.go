@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var ownerID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[0-9]+$`)
@@ -95,7 +96,7 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b, key := newTestBackend(t, addr), newKey(t)
-	mine := &lock.Acquisition{Key: key, ID: newID(), TTL: 100 * time.Millisecond, Tokens: 1}
+	mine := &driver.Acquisition{Key: key, ID: newID(), TTL: 100 * time.Millisecond, Tokens: 1}
 	old, err := b.Acquire(t.Context(), mine)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +108,7 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	}
 	eventually(t, soon, "the lease ends", func() bool { return !exists(t, addr, key) })
 
-	next := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
+	next := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
 	lease, err := b.Acquire(t.Context(), next)
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +232,7 @@ func TestLeaseLengths(t *testing.T) {
 	}
 	b := newTestBackend(t, server)
 	for _, bad := range []time.Duration{0, -1, 1, math.MaxInt64, math.MinInt64} {
-		_, err := b.Acquire(t.Context(), &lock.Acquisition{Key: key, ID: newID(), TTL: bad, Tokens: 1})
+		_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: bad, Tokens: 1})
 		if !errors.Is(err, lock.ErrInvalid) {
 			t.Errorf("ttl %v: err = %v, want ErrInvalid", bad, err)
 		}

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// lease implements [lock.Lease].
+// lease implements [driver.Lease].
 type lease struct {
 	backend    *Backend
 	keys       keys
@@ -19,21 +19,21 @@ type lease struct {
 	first, n   uint64
 	asked      time.Duration // by the acquisition
 	ttl        atomic.Int64  // of the last renewal, ns
-	deadline   atomic.Pointer[lock.Instant]
+	deadline   atomic.Pointer[driver.Instant]
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
 }
 
-func (l *lease) Deadline() lock.Instant { return *l.deadline.Load() }
+func (l *lease) Deadline() driver.Instant { return *l.deadline.Load() }
 
-// Term implements [lock.BriefLease].
+// Term implements [driver.ProvisionalLease].
 func (l *lease) Term() time.Duration { return time.Duration(l.ttl.Load()) }
 
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // extend moves the deadline to ttl after sent, and never back: the script
 // shortens no lease, and answers may come out of order.
-func (l *lease) extend(sent lock.Instant, ttl time.Duration) {
+func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
 	next := sent.Add(ttl.Truncate(time.Millisecond)) // as the server was told
 	for {
 		old := l.deadline.Load()
@@ -48,7 +48,7 @@ func (l *lease) extend(sent lock.Instant, ttl time.Duration) {
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
@@ -65,8 +65,8 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		l.freed.Store(true)
 	}
 	if err != nil {
-		if errors.Is(err, lock.ErrConflict) {
-			return lock.ErrLost // something else lives at the key
+		if errors.Is(err, driver.ErrConflict) {
+			return driver.ErrLost // something else lives at the key
 		}
 		return err
 	}
@@ -74,7 +74,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		return fmt.Errorf("the server's answer to a lock script makes no sense: %v", freed.reply)
 	}
 	if freed.reply.number == 0 && !freedBefore && !unanswered {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	// Freed, or freed before by an attempt whose answer was lost.
 	return nil

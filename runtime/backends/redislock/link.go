@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -289,7 +289,7 @@ func (s *link) one(ctx context.Context, c *call) error {
 
 // exchange sends c and reads the reply.
 func (s *link) exchange(c *call) error {
-	c.sent = lock.Now()
+	c.sent = driver.Now()
 	s.out = c.appendTo(s.out[:0])
 	if err := s.flush(); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -97,7 +97,7 @@ type topic struct {
 	missed   *time.Timer // when the turn of the one that was called last is over
 }
 
-// subscription implements [lock.Subscription].
+// subscription implements [driver.Subscription].
 type subscription struct {
 	listener *listener
 	topic    *topic
@@ -119,8 +119,8 @@ func newListener(ls *lanes) *listener {
 	return l
 }
 
-// Subscribe implements [lock.Notifier].
-func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+// Subscribe implements [driver.Notifier].
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	k, err := keysOf(a.Key)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subs
 	return b.listener.subscribe(ctx, k.channel, process(a.ID))
 }
 
-func (l *listener) subscribe(ctx context.Context, channel, process string) (lock.Subscription, error) {
+func (l *listener) subscribe(ctx context.Context, channel, process string) (driver.Subscription, error) {
 	s := &subscription{listener: l, process: process, c: make(chan struct{}, 1)}
 	if err := l.join(s, channel); err != nil {
 		return nil, err
@@ -193,10 +193,10 @@ func (l *listener) contented(t *topic) bool {
 	return true
 }
 
-// C implements [lock.Subscription].
+// C implements [driver.Subscription].
 func (s *subscription) C() <-chan struct{} { return s.c }
 
-// Close implements [lock.Subscription].
+// Close implements [driver.Subscription].
 func (s *subscription) Close() {
 	l, t := s.listener, s.topic
 	l.mu.Lock()

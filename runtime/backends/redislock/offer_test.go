@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // What was granted to one who gave up is undone, and nothing is granted to one who
@@ -16,7 +16,7 @@ func TestUndoOfAnOffer(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	b := newTestBackend(t, addr)
-	undo := func(a *lock.Acquisition, leaves bool) {
+	undo := func(a *driver.Acquisition, leaves bool) {
 		t.Helper()
 		u := *a
 		u.Queue = leaves
@@ -50,7 +50,7 @@ func TestUndoOfAnOffer(t *testing.T) {
 		if exists(t, addr, key) {
 			t.Error("not freed")
 		}
-		next := &lock.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
+		next := &driver.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
 		l, err := b.Acquire(t.Context(), next) // the grant was not for this one
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestUndoOfAnOffer(t *testing.T) {
 		held, _ := holding(t, addr, key)
 		old := wish(key, 1)
 		waits(t, b, old)
-		a := &lock.Acquisition{Key: key, ID: old.ID + "1", TTL: long, Tokens: 1, Queue: true}
+		a := &driver.Acquisition{Key: key, ID: old.ID + "1", TTL: long, Tokens: 1, Queue: true}
 		if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
 			t.Fatal(err)
 		}
@@ -91,9 +91,9 @@ func TestOfferStaysWithItsPlace(t *testing.T) {
 		key := newKey(t)
 		held, _ := holding(t, addr, key)
 		uuid, _, _ := strings.Cut(newID(), ":")
-		a := &lock.Acquisition{Key: key, ID: uuid + ":2", TTL: long, Tokens: 1, Queue: true}
+		a := &driver.Acquisition{Key: key, ID: uuid + ":2", TTL: long, Tokens: 1, Queue: true}
 		waits(t, b, a)
-		undo := &lock.Acquisition{Key: key, ID: uuid + by, TTL: long, Tokens: 1, Queue: true}
+		undo := &driver.Acquisition{Key: key, ID: uuid + by, TTL: long, Tokens: 1, Queue: true}
 		if err := b.Undo(t.Context(), undo); err != nil {
 			t.Fatal(err)
 		}
@@ -122,12 +122,12 @@ func TestAttemptWithoutAnOffer(t *testing.T) {
 	held, _ := holding(t, addr, key)
 	b, a := newTestBackend(t, addr), wish(key, 1)
 	waits(t, b, a)
-	fixed := &lock.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true, Fixed: true}
+	fixed := &driver.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true, NoRenewal: true}
 	if _, err := b.Acquire(t.Context(), fixed); !isHeldError(err) {
 		t.Fatal(err)
 	}
-	if offers(t, addr, key) != 0 || fixed.Pending {
-		t.Errorf("%d offers, Pending %v", offers(t, addr, key), fixed.Pending)
+	if offers(t, addr, key) != 0 || fixed.MayBeGranted {
+		t.Errorf("%d offers, Pending %v", offers(t, addr, key), fixed.MayBeGranted)
 	}
 	freeLease(t, held)
 	if exists(t, addr, key) {
@@ -172,11 +172,11 @@ func TestTwoLockersOfOneBackendMakeNoTwoOffers(t *testing.T) {
 	held, _ := holding(t, addr, key)
 	b := newTestBackend(t, addr)
 	a := wish(key, 1)
-	other := &lock.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
+	other := &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
 	waits(t, b, a)
 	waits(t, b, other)
-	if n := offers(t, addr, key); n != 1 || other.Pending {
-		t.Errorf("%d offers, Pending %v", n, other.Pending)
+	if n := offers(t, addr, key); n != 1 || other.MayBeGranted {
+		t.Errorf("%d offers, Pending %v", n, other.MayBeGranted)
 	}
 	if err := b.Undo(t.Context(), other); err != nil {
 		t.Error(err)

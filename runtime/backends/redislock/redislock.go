@@ -15,8 +15,8 @@
 // is on its way, who would wait for a lock waits for that as well, until its
 // context ends and, counted from the first call that failed, for 10 s at most;
 // then, and with a policy that says try, calls are sent again for about half a
-// second, 5 s if no server answers, and fail with lock.ErrUnavailable, or with
-// lock.ErrIndeterminate if one of them may have arrived. A server by itself is not
+// second, 5 s if no server answers, and fail with driver.ErrUnavailable, or with
+// driver.ErrIndeterminate if one of them may have arrived. A server by itself is not
 // waited for longer if it refuses, and is asked twice if it is silent: each time for
 // as long as the client's timeouts allow, unless the context ends. Holders keep the
 // lock if the new primary has it and their lease lasts until then, and hear of its
@@ -58,7 +58,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -96,7 +96,7 @@ type Options struct {
 	// Replicas is how many replicas must have a lock before it counts as
 	// taken: WAIT on the connection that took it. If fewer have it within
 	// ReplicaTimeout, the lock is given back and the acquire fails with
-	// lock.ErrUnavailable. 0, the default, asks nothing and costs nothing.
+	// driver.ErrUnavailable. 0, the default, asks nothing and costs nothing.
 	//
 	// It makes it rarer, by far, that a failover loses a lock, and does not
 	// prove that none is lost: the replica that is promoted need not be one of
@@ -173,10 +173,10 @@ func newBackend(own redis.UniversalClient, w *wires, options []Options) *Backend
 	return b
 }
 
-// Attach implements [lock.Attacher].
+// Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.users.Add(1) }
 
-// Close implements [lock.Backend]: the last Locker to close closes the connections.
+// Close implements [driver.Backend]: the last Locker to close closes the connections.
 func (b *Backend) Close() (err error) {
 	if b.users.Add(-1) > 0 {
 		return nil
@@ -190,15 +190,15 @@ func (b *Backend) Close() (err error) {
 	return err
 }
 
-// Acquire implements [lock.Backend].
-func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	k, err := keysOf(a.Key)
 	if err != nil {
 		return nil, err
 	}
 	if a.TTL < time.Millisecond || a.TTL > maxTTL {
 		// The server would take the lock and drop it at once, or refuse halfway.
-		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", lock.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
+		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", driver.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
 	}
 	if a.Queue {
 		if l := b.listener.claim(k.channel, a); l != nil {
@@ -206,14 +206,14 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		}
 	}
 	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a))
-	a.Unanswered = a.Unanswered || unanswered
+	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
 		return nil, err
 	}
 	switch r := c.reply; {
 	case r.kind == ':' && r.number > 0:
 	case r.kind == ':':
-		return nil, &lock.HeldError{For: time.Duration(-r.number) * time.Millisecond}
+		return nil, &driver.HeldError{RetryAfter: time.Duration(-r.number) * time.Millisecond}
 	case r.kind == '+' && r.text == "undone":
 		return nil, errors.New("the acquisition was undone already")
 	default:
@@ -222,14 +222,14 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	if err := b.confirm(ctx, a, c.copies); err != nil {
 		return nil, err
 	}
-	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, first: uint64(c.reply.number), n: a.Tokens, unanswered: a.Unanswered}
+	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, first: uint64(c.reply.number), n: a.Tokens, unanswered: a.MayHaveRun}
 	l.extend(c.sent, a.TTL)
 	return l, nil
 }
 
 // acquire returns the request that takes k for a. It passes no argument that
 // goes without saying.
-func (b *Backend) acquire(k keys, a *lock.Acquisition) request {
+func (b *Backend) acquire(k keys, a *driver.Acquisition) request {
 	r := request{
 		script: acquireScript,
 		keys:   [3]string{k.lock, k.queue, k.token},
@@ -250,11 +250,11 @@ func (b *Backend) acquire(k keys, a *lock.Acquisition) request {
 		r.nargs = 5
 		return r
 	}
-	if a.Fixed || b.options.Replicas > 0 { // a grant is brief, and would not wait for replicas
+	if a.NoRenewal || b.options.Replicas > 0 { // a grant is brief, and would not wait for replicas
 		return r
 	}
 	if r.args[5] = b.offer(k, a); r.args[5] != "" {
-		a.Pending = true
+		a.MayBeGranted = true
 		r.args[2] = strconv.FormatUint(a.Tokens, 10)
 		r.args[3] = strconv.FormatInt(remembered(a).Milliseconds(), 10)
 		r.nargs = 6
@@ -262,21 +262,21 @@ func (b *Backend) acquire(k keys, a *lock.Acquisition) request {
 	return r
 }
 
-// Undo implements [lock.Backend].
-func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+// Undo implements [driver.Backend].
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	k, err := keysOf(a.Key)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
 	f := freeing{
 		last:      "-" + strconv.FormatUint(a.Tokens, 10),
-		tombstone: tombstone(a.Unanswered, a.TTL),
+		tombstone: tombstone(a.MayHaveRun, a.TTL),
 		listening: b.listener.listens(k.channel, a.ID),
 	}
 	if a.Queue {
 		f.leaving = process(a.ID)
 	}
-	if a.Pending {
+	if a.MayBeGranted {
 		f.withdrawn = process(a.ID)
 	}
 	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone)
@@ -286,7 +286,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 // remembered is how long the server keeps the tokens of a lease in mind: until
 // its clock has surely passed what a block reserved ahead of it, and in any case
 // long enough to outlast a clock that is set back between one hold and the next.
-func remembered(a *lock.Acquisition) time.Duration {
+func remembered(a *driver.Acquisition) time.Duration {
 	if a.Tokens == 1 {
 		return loneRemembered
 	}
@@ -333,7 +333,7 @@ func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unan
 			}
 		}
 		if unanswered {
-			return nil, true, fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+			return nil, true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		return nil, false, explained(err)
 	}
@@ -355,7 +355,7 @@ func (b *Backend) attempt(ctx context.Context, l *lane, c *call, key string, n i
 // explained says of an answer what the Locker's caller is to know of it.
 func explained(err error) error {
 	if strings.Contains(err.Error(), "WRONGTYPE") {
-		return fmt.Errorf("%w: %w", lock.ErrConflict, err)
+		return fmt.Errorf("%w: %w", driver.ErrConflict, err)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // redisson does to the server what Redisson's RLock does.
@@ -172,13 +173,13 @@ func TestRedissonTakesOurTurn(t *testing.T) {
 	addr := testserver.Redis(t)
 	key := newKey(t)
 	one, two := newTestBackend(t, addr), newTestBackend(t, addr)
-	a := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1, Queue: true}
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1, Queue: true}
 	head, err := one.Subscribe(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer head.Close()
-	b := &lock.Acquisition{Key: key, ID: "b" + newID()[1:], TTL: 10 * time.Second, Tokens: 1, Queue: true}
+	b := &driver.Acquisition{Key: key, ID: "b" + newID()[1:], TTL: 10 * time.Second, Tokens: 1, Queue: true}
 	second, err := two.Subscribe(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +188,7 @@ func TestRedissonTakesOurTurn(t *testing.T) {
 
 	java := newRedisson(t, addr, key)
 	java.lock(10 * time.Second)
-	for _, x := range []*lock.Acquisition{a, b} {
+	for _, x := range []*driver.Acquisition{a, b} {
 		if _, err := one.Acquire(t.Context(), x); !isHeldError(err) {
 			t.Fatalf("err = %v", err)
 		}

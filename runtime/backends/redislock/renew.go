@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // renewBatch is how many leases one command renews.
@@ -19,11 +19,11 @@ const renewBatch = 100
 // before the watchdog is told: here, there, and there for this once.
 const renewRounds = 3
 
-// RenewAll implements [lock.BatchRenewer]: one command for a hundred leases of
+// RenewAll implements [driver.BatchRenewer]: one command for a hundred leases of
 // one server (in a Cluster: of one slot; where keys may be in several places that
 // we do not know: for each lease), all commands for a server in one pipeline, on a
 // connection that acquires and releases do not wait for.
-func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	round := &round{backend: b, leases: leases, ttls: ttls, errs: make([]error, len(leases))}
 	for i := range leases {
 		round.again = append(round.again, due{member: i})
@@ -39,7 +39,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time
 // round is a call of RenewAll.
 type round struct {
 	backend *Backend
-	leases  []lock.Lease
+	leases  []driver.Lease
 	ttls    []time.Duration
 	errs    []error
 
@@ -130,7 +130,7 @@ func (r *renewal) split() {
 	r.keys = r.keys[:1]
 }
 
-func newRenewal(members []int, leases []lock.Lease, ttls []time.Duration) *renewal {
+func newRenewal(members []int, leases []driver.Lease, ttls []time.Duration) *renewal {
 	r := &renewal{script: renewScript, members: members}
 	for _, i := range members {
 		l := leases[i].(*lease)
@@ -143,7 +143,7 @@ func newRenewal(members []int, leases []lock.Lease, ttls []time.Duration) *renew
 }
 
 func (r *round) renew(ctx context.Context, l *lane, renewals []*renewal) {
-	begin, sent := time.Now(), lock.Now()
+	begin, sent := time.Now(), driver.Now()
 	// Its answer may come yet; but the next renewal shall know where to go.
 	defer time.AfterFunc(suspicious, r.backend.lanes.reload).Stop()
 	answers, err := l.renewWithin(ctx, renewals)
@@ -248,7 +248,7 @@ func (l *lane) renewOnce(
 
 // read gives each lease of r what the server answered for it. An error says
 // that it answered for none.
-func (r *renewal) read(sent lock.Instant, cmd *redis.Cmd, errs []error) error {
+func (r *renewal) read(sent driver.Instant, cmd *redis.Cmd, errs []error) error {
 	answers, err := cmd.Int64Slice()
 	if err == nil && len(answers) != len(r.members) {
 		err = fmt.Errorf("the server's answer to a renewal makes no sense: %v", answers)
@@ -260,7 +260,7 @@ func (r *renewal) read(sent lock.Instant, cmd *redis.Cmd, errs []error) error {
 		if answers[i] == 1 {
 			r.leases[i].extend(sent, r.ttls[i])
 		} else {
-			errs[m] = lock.ErrLost
+			errs[m] = driver.ErrLost
 		}
 	}
 	return nil

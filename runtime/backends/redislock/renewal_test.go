@@ -12,6 +12,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func stillHeld(t *testing.T, ctx context.Context, d time.Duration) {
@@ -72,7 +73,7 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 	const lease, delay = time.Second, 700 * time.Millisecond
 	warmBackend(t, b)
 	p.Delay(faultproxy.Replies, delay)
-	a := &lock.Acquisition{Key: key, ID: newID(), TTL: lease, Tokens: 1}
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: lease, Tokens: 1}
 	held, err := b.Acquire(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func TestDeadlineCountsFromTheRequest(t *testing.T) {
 
 func warmBackend(t *testing.T, b *Backend) {
 	t.Helper()
-	l, err := b.Acquire(t.Context(), &lock.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Second, Tokens: 1})
+	l, err := b.Acquire(t.Context(), &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Second, Tokens: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

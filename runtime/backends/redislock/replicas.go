@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // replicaTimeout is what Redisson waits for its replicas.
@@ -51,7 +51,7 @@ func (s *link) copied(calls []*call) error {
 }
 
 // confirm undoes an acquisition that too few replicas took.
-func (b *Backend) confirm(ctx context.Context, a *lock.Acquisition, c copies) error {
+func (b *Backend) confirm(ctx context.Context, a *driver.Acquisition, c copies) error {
 	if c.got >= c.want {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (b *Backend) confirm(ctx context.Context, a *lock.Acquisition, c copies) er
 		err = fmt.Errorf("the server can't say which replicas took the lock: %w", c.err)
 	}
 	if undo := b.Undo(ctx, a); undo != nil {
-		return fmt.Errorf("%w: %w (%w)", lock.ErrIndeterminate, err, undo)
+		return fmt.Errorf("%w: %w (%w)", driver.ErrIndeterminate, err, undo)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S30: an acquire that fewer replicas took than asked for is undone and fails.
@@ -109,7 +110,7 @@ func TestReplicasAreAskedOnTheSameConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &call{request: b.acquire(k, &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})}
+	c := &call{request: b.acquire(k, &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})}
 	c.copies = copies{}
 	s := l.links[0]
 	if err := s.one(t.Context(), c); err != nil {

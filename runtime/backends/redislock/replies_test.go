@@ -10,6 +10,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // acquires matches what asks for key, releases what frees it.
@@ -228,7 +229,7 @@ func TestReleaseIsCalledAgain(t *testing.T) {
 	server, p := proxied(t)
 	b, key := newTestBackend(t, p.Addr()), newKey(t)
 	warmBackend(t, b)
-	lease, first := grantOf(t, b, &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})
+	lease, first := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})
 	p.Hole(faultproxy.Replies)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -9,14 +9,15 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func isHeldError(err error) bool {
-	var held *lock.HeldError
+	var held *driver.HeldError
 	return errors.As(err, &held)
 }
 
-func grantOf(t *testing.T, b *Backend, a *lock.Acquisition) (lock.Lease, uint64) {
+func grantOf(t *testing.T, b *Backend, a *driver.Acquisition) (driver.Lease, uint64) {
 	t.Helper()
 	l, err := b.Acquire(t.Context(), a)
 	if err != nil {
@@ -34,9 +35,9 @@ func TestScriptsAreIdempotent(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b, key := newTestBackend(t, addr), newKey(t)
-	a := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 100, Queue: true}
-	other := &lock.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: 10 * time.Second, Tokens: 100, Queue: true}
-	var l lock.Lease
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 100, Queue: true}
+	other := &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: 10 * time.Second, Tokens: 100, Queue: true}
+	var l driver.Lease
 	first := uint64(0)
 	for range 3 {
 		var again uint64
@@ -82,7 +83,7 @@ func TestTokensRise(t *testing.T) {
 	last := uint64(0)
 	grant := func(tokens, used uint64, undone bool) {
 		t.Helper()
-		a := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: tokens}
+		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: tokens}
 		l, first := grantOf(t, b, a)
 		if first <= last {
 			t.Errorf("token %d after %d", first, last)
@@ -122,9 +123,9 @@ func TestNothingStaysForEver(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b, key := newTestBackend(t, addr), newKey(t)
-	a := &lock.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1, Queue: true}
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1, Queue: true}
 	l, first := grantOf(t, b, a)
-	waiter := &lock.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: time.Second, Tokens: 1, Queue: true, Unanswered: true}
+	waiter := &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: time.Second, Tokens: 1, Queue: true, MayHaveRun: true}
 	if _, err := b.Acquire(t.Context(), waiter); !isHeldError(err) {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestTombstone(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b, key := newTestBackend(t, addr), newKey(t)
-	a := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, Unanswered: true}
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, MayHaveRun: true}
 	if err := b.Undo(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestTombstone(t *testing.T) {
 	if exists(t, addr, key) {
 		t.Error("the key is there")
 	}
-	next := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
+	next := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
 	l, first := grantOf(t, b, next)
 	if err := b.Undo(t.Context(), a); err != nil { // again, while another holds
 		t.Fatal(err)
@@ -198,13 +199,13 @@ func TestHeldSaysForHowLong(t *testing.T) {
 		if _, err := conn.Do(t.Context(), "EVAL", "redis.call('HSET', KEYS[1], 'x:1', 1) redis.call('PEXPIRE', KEYS[1], 1)", "1", key); err != nil {
 			t.Fatal(err)
 		}
-		a := &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
+		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
 		l, err := b.Acquire(t.Context(), a)
-		var held *lock.HeldError
+		var held *driver.HeldError
 		switch {
 		case errors.As(err, &held):
-			if held.For <= 0 || held.For > time.Millisecond {
-				t.Fatalf("held for %v", held.For)
+			if held.RetryAfter <= 0 || held.RetryAfter > time.Millisecond {
+				t.Fatalf("held for %v", held.RetryAfter)
 			}
 		case err != nil:
 			t.Fatal(err)
@@ -216,9 +217,9 @@ func TestHeldSaysForHowLong(t *testing.T) {
 	}
 	key = newKey(t)
 	command(t, addr, "HSET", key, "someone's", "hash") // of no lock, so without an expiry
-	_, err = b.Acquire(t.Context(), &lock.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
-	var held *lock.HeldError
-	if !errors.As(err, &held) || held.For != 0 {
+	_, err = b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
+	var held *driver.HeldError
+	if !errors.As(err, &held) || held.RetryAfter != 0 {
 		t.Errorf("err = %v %+v, want held for an unknown time", err, held)
 	}
 	command(t, addr, "DEL", key)
@@ -229,7 +230,7 @@ func TestRenewOnlyExtends(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b, key := newTestBackend(t, addr), newKey(t)
-	a := &lock.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1}
 	l, first := grantOf(t, b, a)
 	before := l.Deadline()
 	if err := l.Renew(t.Context(), time.Second); err != nil {
@@ -266,10 +267,10 @@ func TestRenewAllTellsEachItsOwn(t *testing.T) {
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
 	const n = 2*renewBatch + 50
-	leases, ttls := make([]lock.Lease, n), make([]time.Duration, n)
+	leases, ttls := make([]driver.Lease, n), make([]time.Duration, n)
 	for i := range leases {
 		key := newKey(t)
-		leases[i], _ = grantOf(t, b, &lock.Acquisition{Key: key, ID: newID(), TTL: 5 * time.Second, Tokens: 1})
+		leases[i], _ = grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: 5 * time.Second, Tokens: 1})
 		ttls[i] = time.Duration(10+i) * time.Second
 		switch i % 10 {
 		case 3:

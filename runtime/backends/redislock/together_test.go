@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // linkAs returns a link to a real server that has taken a lock before, so that it
@@ -52,10 +53,10 @@ func waited(calls []*call) []*call {
 
 func acquireCall(t *testing.T, key, id string) *call {
 	t.Helper()
-	return acquireCallOf(t, &lock.Acquisition{Key: key, ID: id, TTL: time.Minute, Tokens: 1, Queue: true})
+	return acquireCallOf(t, &driver.Acquisition{Key: key, ID: id, TTL: time.Minute, Tokens: 1, Queue: true})
 }
 
-func acquireCallOf(t *testing.T, a *lock.Acquisition) *call {
+func acquireCallOf(t *testing.T, a *driver.Acquisition) *call {
 	t.Helper()
 	k, err := keysOf(a.Key)
 	if err != nil {
@@ -92,10 +93,10 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	before := time.Now().UnixMicro()
 	taken := acquireCall(t, free, other)
 	refused := acquireCall(t, held, other)
-	tried := acquireCallOf(t, &lock.Acquisition{Key: held, ID: newID(), TTL: time.Minute, Tokens: 7})
+	tried := acquireCallOf(t, &driver.Acquisition{Key: held, ID: newID(), TTL: time.Minute, Tokens: 7})
 	wrong := acquireCall(t, foreign, other)
 	released := releaseCall(t, freed, holder, freeing{last: "8"})
-	block := acquireCallOf(t, &lock.Acquisition{Key: reserved, ID: other, TTL: time.Second, Tokens: 100, Queue: true})
+	block := acquireCallOf(t, &driver.Acquisition{Key: reserved, ID: other, TTL: time.Second, Tokens: 100, Queue: true})
 	late := acquireCall(t, undone, other)
 	notHeld := releaseCall(t, freed, other, freeing{})
 	wrongToFree := releaseCall(t, foreign, other, freeing{leaving: process(other)})

@@ -5,18 +5,18 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // block is a lease's worth of tokens: 20 ms of the server's clock.
 const block = 80_001
 
 // contested is an acquisition such as one of a fought-for key.
-func contested(t testing.TB) *lock.Acquisition {
-	return &lock.Acquisition{Key: newKey(t), ID: newID(), TTL: 10 * time.Second, Tokens: block}
+func contested(t testing.TB) *driver.Acquisition {
+	return &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: 10 * time.Second, Tokens: block}
 }
 
-func firstToken(t testing.TB, b *Backend, a *lock.Acquisition) uint64 {
+func firstToken(t testing.TB, b *Backend, a *driver.Acquisition) uint64 {
 	t.Helper()
 	held, err := b.Acquire(t.Context(), a)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestResentAcquireReservesOnce(t *testing.T) {
 	for range 50 {
 		again = firstToken(t, b, a)
 	}
-	if ahead, passed := again-first, uint64(time.Since(began).Microseconds()+1000)*lock.TokensPerMicrosecond; ahead > passed {
+	if ahead, passed := again-first, uint64(time.Since(began).Microseconds()+1000)*driver.TokensPerMicrosecond; ahead > passed {
 		t.Errorf("after 50 more attempts the first token is %d further, in a time that yields %d", ahead, passed)
 	}
 }
@@ -58,7 +58,7 @@ func TestUndoneAcquireGivesItsTokensBack(t *testing.T) {
 		}
 		a.ID = newID()
 		next := firstToken(t, b, a)
-		if passed := uint64(time.Since(began).Microseconds()+1000) * lock.TokensPerMicrosecond; next-first > passed {
+		if passed := uint64(time.Since(began).Microseconds()+1000) * driver.TokensPerMicrosecond; next-first > passed {
 			t.Fatalf("the first token is %d further, in a time that yields %d", next-first, passed)
 		}
 	}
@@ -79,7 +79,7 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 				t.Errorf("%d tokens: remembered for %v after %s", tokens, left, after)
 			}
 		}
-		a := &lock.Acquisition{Key: key, ID: newID(), TTL: brief, Tokens: tokens}
+		a := &driver.Acquisition{Key: key, ID: newID(), TTL: brief, Tokens: tokens}
 		l, first := grantOf(t, b, a)
 		check("the acquire")
 		if err := l.Renew(t.Context(), brief); err != nil {
@@ -87,7 +87,7 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		}
 		check("a renewal")
 		// As while the lock's slot is on its way, by its own key.
-		one := newRenewal([]int{0}, []lock.Lease{l}, []time.Duration{brief})
+		one := newRenewal([]int{0}, []driver.Lease{l}, []time.Duration{brief})
 		one.split()
 		if _, err := b.lanes.all[place{}].renewPipeline(t.Context(), []*renewal{one}); err != nil {
 			t.Fatal(err)

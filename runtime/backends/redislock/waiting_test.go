@@ -10,6 +10,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // pollBound is what a lost notification costs at most, with a little to spare
@@ -122,7 +123,7 @@ func TestWaitersTryAgainAfterAGap(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	b := newTestBackend(t, server.Addr())
-	a := &lock.Acquisition{Key: newKey(t), ID: newID()}
+	a := &driver.Acquisition{Key: newKey(t), ID: newID()}
 	s, err := b.Subscribe(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func TestNoReleaseIsMissedAfterSubscribe(t *testing.T) {
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
 	for range 100 {
-		a := &lock.Acquisition{Key: newKey(t), ID: newID()}
+		a := &driver.Acquisition{Key: newKey(t), ID: newID()}
 		s, err := b.Subscribe(t.Context(), a)
 		if err != nil {
 			t.Fatal(err)
@@ -300,10 +301,10 @@ func TestIdleWaiterHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
-	var all [2]lock.Subscription
+	var all [2]driver.Subscription
 	keys := [2]string{newKey(t), newKey(t)}
 	for i, key := range keys {
-		s, err := b.Subscribe(t.Context(), &lock.Acquisition{Key: key, ID: newID()})
+		s, err := b.Subscribe(t.Context(), &driver.Acquisition{Key: key, ID: newID()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,7 +30,7 @@
 // too, with all that Table promises between users of sqllock. Beside it a session
 // holds the lock that the others know, and a session that ends frees that at
 // once, whoever has ended it. So against those others all that is promised is that
-// the holder hears of it (lock.ErrLost): within a third of its ttl, when its session
+// the holder hears of it (driver.ErrLost): within a third of its ttl, when its session
 // is asked, on the connection itself, whether it still holds the lock; a third later
 // if sessions of other locks, asked with it, do not answer; and at the end of the
 // lease if its own does not. Against users of sqllock the row stays until it expires.

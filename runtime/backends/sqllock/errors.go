@@ -2,14 +2,14 @@ package sqllock
 
 import (
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var (
@@ -129,7 +129,7 @@ func (b *Backend) explained(err error) error {
 			b.tables("or no"), b.DDL(), err)
 	case foreign:
 		return fmt.Errorf("%w: table %s is not one that sqllock made; name another by Options.Table, or drop it and call Migrate: %w",
-			lock.ErrConflict, b.table, err)
+			driver.ErrConflict, b.table, err)
 	case manual:
 		return fmt.Errorf("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; "+
 			"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off: %w", err)
@@ -153,11 +153,11 @@ func unreached(err error) error {
 }
 
 // unsent reports whether err, by which a driver ended a statement, proves that it
-// sent nothing. driver.ErrBadConn shall mean that; but lib/pq also says so when it
+// sent nothing. sqldriver.ErrBadConn shall mean that; but lib/pq also says so when it
 // lost the connection afterwards, and what wraps it has another name: of PostgreSQL's
 // drivers only pgx is believed.
 func (b *Backend) unsent(err error) bool {
-	if b.dialect == Postgres && errors.Is(err, driver.ErrBadConn) {
+	if b.dialect == Postgres && errors.Is(err, sqldriver.ErrBadConn) {
 		return fmt.Sprintf("%T", b.db.Driver()) == "*stdlib.Driver"
 	}
 	return isUnsent(err)
@@ -165,5 +165,5 @@ func (b *Backend) unsent(err error) bool {
 
 // isUnsent reports whether err says that there was no connection to send by.
 func isUnsent(err error) bool {
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+	return errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }

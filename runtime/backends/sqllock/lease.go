@@ -5,35 +5,35 @@ import (
 	"sync/atomic"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// lease implements [lock.Lease].
+// lease implements [driver.Lease].
 type lease struct {
 	backend    *Backend
 	key, id    string
 	first, n   uint64
 	ttl        atomic.Int64 // of the last renewal, ns
-	deadline   atomic.Pointer[lock.Instant]
+	deadline   atomic.Pointer[driver.Instant]
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
 	pin        *pin        // of Advisory and RowLock
 	unpinned   atomic.Bool // a release has given up the pin
 }
 
-func (b *Backend) newLease(a *lock.Acquisition, first uint64, sent lock.Instant) *lease {
-	l := &lease{backend: b, key: a.Key, id: a.ID, first: first, n: a.Tokens, unanswered: a.Unanswered}
+func (b *Backend) newLease(a *driver.Acquisition, first uint64, sent driver.Instant) *lease {
+	l := &lease{backend: b, key: a.Key, id: a.ID, first: first, n: a.Tokens, unanswered: a.MayHaveRun}
 	l.extend(sent, a.TTL)
 	return l
 }
 
-func (l *lease) Deadline() lock.Instant { return *l.deadline.Load() }
+func (l *lease) Deadline() driver.Instant { return *l.deadline.Load() }
 
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // extend moves the deadline to ttl after sent, and never back: the statement
 // shortens no lease, and answers may come out of order.
-func (l *lease) extend(sent lock.Instant, ttl time.Duration) {
+func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
 	next := sent.Add(ttl.Truncate(time.Microsecond)) // as the server was told
 	for {
 		old := l.deadline.Load()
@@ -48,7 +48,7 @@ func (l *lease) extend(sent lock.Instant, ttl time.Duration) {
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.backend.RenewAll(ctx, []lock.Lease{l}, []time.Duration{ttl})[0]
+	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
@@ -81,7 +81,7 @@ func (l *lease) releaseRow(ctx context.Context, from connector, last uint64) err
 		}
 	}
 	if !freed && !freedBefore && !unanswered {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	// Freed, or freed before by an attempt whose answer was lost.
 	return nil

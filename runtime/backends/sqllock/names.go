@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -73,20 +73,20 @@ func mark(id string) string { return "|" + id + "|" }
 
 func checkKey(key string) error {
 	if key == "" || len(key) > maxKey {
-		return fmt.Errorf("%w: the key has %d bytes; sqllock takes from 1 to %d (hash what is longer)", lock.ErrInvalid, len(key), maxKey)
+		return fmt.Errorf("%w: the key has %d bytes; sqllock takes from 1 to %d (hash what is longer)", driver.ErrInvalid, len(key), maxKey)
 	}
 	return nil
 }
 
-func check(a *lock.Acquisition) error {
+func check(a *driver.Acquisition) error {
 	if err := checkKey(a.Key); err != nil {
 		return err
 	}
 	if a.ID == "" || len(a.ID) > maxID {
-		return fmt.Errorf("%w: the acquisition's id has %d bytes; sqllock takes from 1 to %d", lock.ErrInvalid, len(a.ID), maxID)
+		return fmt.Errorf("%w: the acquisition's id has %d bytes; sqllock takes from 1 to %d", driver.ErrInvalid, len(a.ID), maxID)
 	}
 	if a.TTL < minTTL || a.TTL > maxTTL {
-		return fmt.Errorf("%w: a lease of %v; sqllock takes from %v to %v", lock.ErrInvalid, a.TTL, minTTL, maxTTL)
+		return fmt.Errorf("%w: a lease of %v; sqllock takes from %v to %v", driver.ErrInvalid, a.TTL, minTTL, maxTTL)
 	}
 	return nil
 }

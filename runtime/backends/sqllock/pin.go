@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // pin is a connection that one lock of Advisory or RowLock has for itself: never
@@ -114,7 +114,7 @@ func (p *pin) giveBack() {
 type rawLock interface {
 	// take tries to have the session of p hold key. It does not wait.
 	take(ctx context.Context, p *pin, key string) (bool, error)
-	// free ends that. It returns lock.ErrLost if the session did not hold it.
+	// free ends that. It returns driver.ErrLost if the session did not hold it.
 	free(ctx context.Context, p *pin, key string) error
 	// probe returns the statement that answers with 1, and the number of the
 	// session, if that still holds key.
@@ -126,7 +126,7 @@ const pinTries = 4
 
 // acquirePinned takes the lock's row and its raw lock, on one connection. The row
 // comes first: it is what others of ours queue at, and tells foreign users nothing.
-func (b *Backend) acquirePinned(ctx context.Context, a *lock.Acquisition) (*lease, error) {
+func (b *Backend) acquirePinned(ctx context.Context, a *driver.Acquisition) (*lease, error) {
 	if err := b.pins.check(ctx); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (b *Backend) acquirePinned(ctx context.Context, a *lock.Acquisition) (*leas
 		}
 		return b.newPinned(a, p, first, sent), nil
 	}
-	taken := a.Unanswered // the row, perhaps, by a try that failed
+	taken := a.MayHaveRun // the row, perhaps, by a try that failed
 	for try := 1; ; try++ {
 		p, err := b.pins.lend(ctx)
 		if err != nil {
@@ -150,7 +150,7 @@ func (b *Backend) acquirePinned(ctx context.Context, a *lock.Acquisition) (*leas
 		}
 		dead := p.gone()
 		p.giveBack()
-		taken = taken || a.Unanswered || errors.Is(err, lock.ErrIndeterminate)
+		taken = taken || a.MayHaveRun || errors.Is(err, driver.ErrIndeterminate)
 		if !dead || ctx.Err() != nil || try == pinTries || errors.Is(err, errNotUndone) {
 			return nil, indeterminate(err, taken)
 		}
@@ -164,14 +164,14 @@ var errNotUndone = errors.New("the lock is held by another client of the databas
 // indeterminate is err, which ended an acquire, of a row that may be taken all the
 // same. One that another holds is not.
 func indeterminate(err error, taken bool) error {
-	var held *lock.HeldError
-	if !taken || errors.Is(err, lock.ErrIndeterminate) || errors.As(err, &held) {
+	var held *driver.HeldError
+	if !taken || errors.Is(err, driver.ErrIndeterminate) || errors.As(err, &held) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+	return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 }
 
-func (b *Backend) acquireOn(ctx context.Context, p *pin, a *lock.Acquisition) (*lease, error) {
+func (b *Backend) acquireOn(ctx context.Context, p *pin, a *driver.Acquisition) (*lease, error) {
 	first, sent, err := b.takeRow(ctx, p, a)
 	if err != nil {
 		return nil, err
@@ -193,10 +193,10 @@ func (b *Backend) acquireOn(ctx context.Context, p *pin, a *lock.Acquisition) (*
 		return nil, err
 	}
 	// Some other client of the database holds it. Nobody knows for how long.
-	return nil, &lock.HeldError{}
+	return nil, &driver.HeldError{}
 }
 
-func (b *Backend) newPinned(a *lock.Acquisition, p *pin, first uint64, sent lock.Instant) *lease {
+func (b *Backend) newPinned(a *driver.Acquisition, p *pin, first uint64, sent driver.Instant) *lease {
 	l := b.newLease(a, first, sent)
 	l.pin = p
 	p.mu.Lock()
@@ -232,7 +232,7 @@ func (l *lease) releasePinned(ctx context.Context, last uint64) error {
 			lost = err
 		}
 	} else if !l.unpinned.Load() {
-		lost = lock.ErrLost
+		lost = driver.ErrLost
 	}
 	var from connector = p
 	if p.gone() {
@@ -244,7 +244,7 @@ func (l *lease) releasePinned(ctx context.Context, last uint64) error {
 		err = l.releaseRow(ctx, pool{b.db}, last)
 	}
 	p.giveBack()
-	if err == nil && errors.Is(lost, lock.ErrLost) {
+	if err == nil && errors.Is(lost, driver.ErrLost) {
 		return lost
 	}
 	return err
@@ -315,7 +315,7 @@ func (p *pin) probe(ctx context.Context, l *lease) error {
 	}
 }
 
-// ask returns lock.ErrLost if l's session does not hold the lock any more.
+// ask returns driver.ErrLost if l's session does not hold the lock any more.
 func (p *pin) ask(l *lease) error {
 	b := l.backend
 	s := b.pins.raw.probe(l.key)
@@ -323,10 +323,10 @@ func (p *pin) ask(l *lease) error {
 	r, err := b.attempt(b.life, p, s)
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
-		return fmt.Errorf("%w: its connection has ended: %w", lock.ErrLost, err)
+		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
 	case err != nil && b.ended(err):
 		p.discard()
-		return fmt.Errorf("%w: its session does not hold it any more: %w", lock.ErrLost, err)
+		return fmt.Errorf("%w: its session does not hold it any more: %w", driver.ErrLost, err)
 	case err != nil:
 		return err
 	case len(r.rows) != 1 || r.rows[0][0] != 1 || r.rows[0][1] != p.session:
@@ -334,7 +334,7 @@ func (p *pin) ask(l *lease) error {
 			b.pins.checked.Store(false)
 		}
 		p.discard()
-		return fmt.Errorf("%w: session %d does not hold it, as %v", lock.ErrLost, p.session, r.rows)
+		return fmt.Errorf("%w: session %d does not hold it, as %v", driver.ErrLost, p.session, r.rows)
 	}
 	return nil
 }

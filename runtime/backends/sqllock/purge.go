@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -47,7 +47,7 @@ func (b *Backend) purgeNowAndThen() {
 // many rows of locks it removed.
 func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
 	if idle < leastIdle {
-		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", lock.ErrInvalid, idle, leastIdle)
+		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", driver.ErrInvalid, idle, leastIdle)
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
 	find := b.dialect.compile("SELECT l.name FROM {table} AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.now, 0)

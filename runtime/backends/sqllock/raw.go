@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // session is the expression for the server's number of a session.
@@ -57,7 +57,7 @@ func (l *advisory) free(ctx context.Context, p *pin, key string) error {
 	r, _, err := l.backend.run(ctx, p, l.freeing.with(l.values(key)))
 	if err == nil && r.rows[0][0] != 1 {
 		l.backend.pins.checked.Store(false) // the session may be another
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	return err
 }

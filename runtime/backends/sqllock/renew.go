@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -18,10 +18,10 @@ const (
 	leastRenewal = 100 * time.Millisecond
 )
 
-// RenewAll implements [lock.BatchRenewer]: one statement for a hundred leases, on
+// RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases, on
 // a connection that acquires and releases do not wait for. Advisory and RowLock
 // also ask each lock's own connection whether it still holds the lock.
-func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	due := make([]due, len(leases))
 	for i := range leases {
@@ -163,7 +163,7 @@ func (b *Backend) renew(part []*renewal) {
 		fail(err)
 		return
 	}
-	fail(lock.ErrLost)
+	fail(driver.ErrLost)
 	for _, row := range ours.rows {
 		if i := row[0]; i >= 0 {
 			part[i].err = nil

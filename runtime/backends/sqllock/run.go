@@ -3,14 +3,14 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -49,7 +49,7 @@ func (p pool) done(conn *sql.Conn, _ bool) { _ = conn.Close() } // the pool asks
 // result is a statement's answer, and from when it counts.
 type result struct {
 	answer
-	sent lock.Instant // from before the statement was sent
+	sent driver.Instant // from before the statement was sent
 }
 
 // run sends s on connections of from, again where an attempt had no answer or
@@ -110,7 +110,7 @@ func catchUp(ctx context.Context) {
 func (b *Backend) failed(err error, unanswered bool) error {
 	err = b.explained(err)
 	if unanswered {
-		return fmt.Errorf("%w: %w", lock.ErrIndeterminate, err)
+		return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
 	return err
 }
@@ -226,7 +226,7 @@ func (w *wire) run() {
 		limit = attemptLimit
 	}
 	defer time.AfterFunc(limit, func() { w.cancel(errSlow) }).Stop()
-	w.result.sent = lock.Now()
+	w.result.sent = driver.Now()
 	w.result.answer, err = w.statement.on(w.ctx, conn)
 	broken := err != nil
 	switch {
@@ -258,7 +258,7 @@ func (b *Backend) spawn(f func()) bool {
 // discard closes the connection itself, so that the server frees what is bound
 // to its session: a pool would keep it.
 func discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	_ = conn.Close()
 }
 

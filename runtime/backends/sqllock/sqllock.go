@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -30,7 +30,7 @@ type Strategy int
 const (
 	// Table keeps a lock as a row with owner, expiry and version. It is the
 	// default: it needs no connection while a lock is held, and is all that
-	// lock.Backend promises.
+	// driver.Backend promises.
 	Table Strategy = iota
 	// RowLock adds SELECT … FOR UPDATE on a row of a second table, in a
 	// transaction that stays open on a connection of its own for as long as the
@@ -163,17 +163,17 @@ func (b *Backend) vet(o Options) (err error) {
 		return errors.New("sqllock: SQLite has no strategy Advisory: it has no advisory locks; use Table")
 	case b.strategy != Table && o.Renewals == nil && b.db.Stats().MaxOpenConnections == 1:
 		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open one connection only: the first lock has that, and its "+
-			"renewals none; allow more by SetMaxOpenConns, one for each lock and one beside, or set Options.Renewals", lock.ErrInvalid, b.strategy)
+			"renewals none; allow more by SetMaxOpenConns, one for each lock and one beside, or set Options.Renewals", driver.ErrInvalid, b.strategy)
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
 	}
 	return nil
 }
 
-// Attach implements [lock.Attacher].
+// Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.users.Add(1) }
 
-// Close implements [lock.Backend]: the last Locker to close gives back the
+// Close implements [driver.Backend]: the last Locker to close gives back the
 // connections. The *sql.DB remains the caller's.
 func (b *Backend) Close() error {
 	if b.users.Add(-1) > 0 {
@@ -190,8 +190,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Acquire implements [lock.Backend].
-func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if err := check(a); err != nil {
 		return nil, err
 	}
@@ -207,7 +207,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 	return l, nil
 }
 
-func (b *Backend) acquire(ctx context.Context, a *lock.Acquisition) (*lease, error) {
+func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (*lease, error) {
 	if b.strategy != Table {
 		return b.acquirePinned(ctx, a)
 	}
@@ -218,8 +218,8 @@ func (b *Backend) acquire(ctx context.Context, a *lock.Acquisition) (*lease, err
 	return b.newLease(a, first, sent), nil
 }
 
-// takeRow takes the lock's row. It returns a *lock.HeldError if another has it.
-func (b *Backend) takeRow(ctx context.Context, from connector, a *lock.Acquisition) (first uint64, sent lock.Instant, err error) {
+// takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
+func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (first uint64, sent driver.Instant, err error) {
 	v := values{
 		"key": []byte(a.Key), "id": a.ID, "me": process(a.ID), "mark": mark(a.ID),
 		"ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens), "queue": int64(0),
@@ -228,7 +228,7 @@ func (b *Backend) takeRow(ctx context.Context, from connector, a *lock.Acquisiti
 		v["queue"] = int64(1)
 	}
 	r, unanswered, err := b.run(ctx, from, b.sql.acquire.with(v))
-	a.Unanswered = a.Unanswered || unanswered
+	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
 		return 0, sent, err
 	}
@@ -249,7 +249,7 @@ func (b *Backend) takeRow(ctx context.Context, from connector, a *lock.Acquisiti
 func (b *Backend) refusal(ctx context.Context, from connector, v values) error {
 	r, _, err := b.run(ctx, from, b.sql.refusal.with(v))
 	if err != nil || len(r.rows) == 0 {
-		return &lock.HeldError{For: time.Millisecond} //nolint:nilerr // soon again, then
+		return &driver.HeldError{RetryAfter: time.Millisecond} //nolint:nilerr // soon again, then
 	}
 	return refusal(r.rows[0][0])
 }
@@ -258,11 +258,11 @@ func refusal(said int64) error {
 	if said < 2 {
 		return errors.New("the acquisition was undone already")
 	}
-	return &lock.HeldError{For: max(time.Duration(said-2)*time.Microsecond, time.Millisecond)}
+	return &driver.HeldError{RetryAfter: max(time.Duration(said-2)*time.Microsecond, time.Millisecond)}
 }
 
-// Undo implements [lock.Backend].
-func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+// Undo implements [driver.Backend].
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if check(a) != nil {
 		return nil // it was never sent
 	}
@@ -274,7 +274,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 		v["leaver"] = process(a.ID)
 	}
 	s := b.sql.undo
-	if a.Unanswered {
+	if a.MayHaveRun {
 		s = b.sql.bury
 		v["until"] = (a.TTL + straggler).Microseconds()
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Of a poller's looks. They come fast at first, and again whenever the lock has
@@ -24,7 +24,7 @@ const (
 // all would drive each other.
 const foreignFor = time.Second
 
-// subscription implements [lock.Subscription]: one Locker's interest in one key.
+// subscription implements [driver.Subscription]: one Locker's interest in one key.
 type subscription struct {
 	backend *Backend
 	key     string
@@ -38,11 +38,11 @@ type subscription struct {
 	poke    chan struct{} // has room for one: held has changed
 }
 
-// Subscribe implements [lock.Notifier]. With a Notifier it returns when the
+// Subscribe implements [driver.Notifier]. With a Notifier it returns when the
 // channel is listened to; if that fails, and without one, there is a poller for as
 // long as the subscription lives. Strategies other than Table poll as well,
 // because foreign users of the raw lock notify nobody.
-func (b *Backend) Subscribe(ctx context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	s := &subscription{backend: b, key: a.Key, me: process(a.ID), c: make(chan struct{}, 1), poke: make(chan struct{}, 1)}
 	life, end := context.WithCancel(b.life)
 	s.end = end
@@ -166,7 +166,7 @@ func (w *waits) remove(s *subscription) {
 }
 
 // tell says what came of an attempt to acquire.
-func (w *waits) tell(a *lock.Acquisition, err error) {
+func (w *waits) tell(a *driver.Acquisition, err error) {
 	if w.count.Load() == 0 {
 		return
 	}
@@ -177,8 +177,8 @@ func (w *waits) tell(a *lock.Acquisition, err error) {
 		return
 	}
 	s.own.Store(true)
-	var other *lock.HeldError
-	if errors.As(err, &other) && other.For == 0 {
+	var other *driver.HeldError
+	if errors.As(err, &other) && other.RetryAfter == 0 {
 		s.foreign.Store(int64(time.Since(started)))
 	}
 	held := err == nil

@@ -12,14 +12,14 @@ import (
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // waiter is one that stands in the line, with its Locker's ear.
 type waiter struct {
 	*client
-	a      *lock.Acquisition
-	called lock.Subscription
+	a      *driver.Acquisition
+	called driver.Subscription
 }
 
 func newWaiter(t *testing.T, b *Backend) *waiter {
@@ -41,14 +41,14 @@ func (w *waiter) place() *place {
 }
 
 // turn has w take the lock when it is told. It may be told of another before.
-func (w *waiter) turn() lock.Lease {
+func (w *waiter) turn() driver.Lease {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), soon)
 	defer cancel()
 	for {
 		receive(w.t, "the call", w.called.C())
 		l, err := w.Acquire(ctx, w.a)
-		var held *lock.HeldError
+		var held *driver.HeldError
 		if !errors.As(err, &held) {
 			require.NoError(w.t, err)
 			return l
@@ -65,7 +65,7 @@ func (w *waiter) looks() {
 
 // aheadOf has n wait at k, one after the other, the first of whom has it. None of
 // them shares a session.
-func aheadOf(t *testing.T, root, addr string, n int) (holder lock.Lease, waiters []*waiter) {
+func aheadOf(t *testing.T, root, addr string, n int) (holder driver.Lease, waiters []*waiter) {
 	t.Helper()
 	first := newClient(t, newBackend(t, root, addr))
 	holder = first.take(first.attempt("k", long))

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // call has do make one request, and returns its error, or when ctx ends: the
@@ -49,7 +49,7 @@ func (s *session) call(ctx context.Context, k kind, do func(*zk.Conn) error) err
 // request is call without a context: it ends with the connection at the latest.
 func (s *session) request(k kind, do func(*zk.Conn) error) error {
 	at := time.Now()
-	sent := lock.Now()
+	sent := driver.Now()
 	err := do(s.conn)
 	if over := s.over(); over != nil {
 		// The library may have begun a session of its own by then, and told its
@@ -121,11 +121,11 @@ func explained(err error, what, path string) error {
 	case errors.Is(err, zk.ErrInvalidACL):
 		return fmt.Errorf("zookeeper takes Options.ACL for invalid (a scheme \"auth\" needs Options.Auth): %w", err)
 	case errors.Is(err, zk.ErrNoChildrenForEphemerals):
-		return fmt.Errorf("%w: %s is an ephemeral node, and no lock's directory: %w", lock.ErrConflict, path, err)
-	case final(err) || errors.Is(err, lock.ErrInvalid) || errors.Is(err, lock.ErrClosed):
+		return fmt.Errorf("%w: %s is an ephemeral node, and no lock's directory: %w", driver.ErrConflict, path, err)
+	case final(err) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed):
 		return err
 	case unanswered(err):
-		return fmt.Errorf("%w: zookeeper: %s at %s: %w", lock.ErrIndeterminate, what, path, err)
+		return fmt.Errorf("%w: zookeeper: %s at %s: %w", driver.ErrIndeterminate, what, path, err)
 	}
 	return fmt.Errorf("zookeeper: %s at %s: %w", what, path, err)
 }
@@ -133,10 +133,10 @@ func explained(err error, what, path string) error {
 // foreign says that something that is no lock's directory is where one should be.
 func foreign(dir string, stat *zk.Stat) error {
 	return fmt.Errorf("%w: %s holds %d bytes of data, which a lock's directory does not; nothing was changed: "+
-		"use another key or Options.Root, or empty that node if it is for locks", lock.ErrConflict, dir, stat.DataLength)
+		"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, dir, stat.DataLength)
 }
 
 // final reports whether err will be the same however often it is tried.
 func final(err error) bool {
-	return errors.Is(err, lock.ErrConflict) || errors.Is(err, errTooManyElections)
+	return errors.Is(err, driver.ErrConflict) || errors.Is(err, errTooManyElections)
 }

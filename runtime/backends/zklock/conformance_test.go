@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestConformanceStandalone(t *testing.T) {
@@ -28,8 +28,8 @@ func conformance(t testing.TB, name string, addrs ...string) backendtest.Harness
 	conn := admin(t, addrs...)
 	return backendtest.Harness{
 		Name: name,
-		Open: func(testing.TB) lock.Backend { return New(addrs, Options{Root: root}) },
-		OpenFaulty: func(t testing.TB) (lock.Backend, backendtest.Faults) {
+		Open: func(testing.TB) driver.Backend { return New(addrs, Options{Root: root}) },
+		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			var through []string
 			for _, addr := range addrs {

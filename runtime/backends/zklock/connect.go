@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // limits are what the servers make of session timeouts.
@@ -49,7 +49,7 @@ func (b *Backend) sessionWithin(lim *limits, ttl time.Duration) (*session, error
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, lock.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	if ttl < lim.least || lim.most > 0 && ttl > longestLease(lim.tick, lim.most) {
 		upper := "no known limit"
@@ -57,7 +57,7 @@ func (b *Backend) sessionWithin(lim *limits, ttl time.Duration) (*session, error
 			upper = longestLease(lim.tick, lim.most).String()
 		}
 		return nil, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %s",
-			lock.ErrInvalid, ttl, lim.least, upper)
+			driver.ErrInvalid, ttl, lim.least, upper)
 	}
 	sp := spanOf(ttl, lim.tick, lim.most)
 	if s := b.sessions[sp.lease]; s != nil {
@@ -97,7 +97,7 @@ func (b *Backend) learn(ctx context.Context) (*limits, error) {
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
-		return nil, lock.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	lim := b.limits
 	if lim == nil {

@@ -17,7 +17,7 @@
 // ours as their numbers say. Children that are none of these are ignored here;
 // go-zookeeper's own lock fails on them. The UUID is made of the acquisition's id,
 // which the node also holds as its data. A directory that holds data is no lock's:
-// such a key is lock.ErrConflict.
+// such a key is driver.ErrConflict.
 //
 // The directory's name is the key, byte for byte, where ZooKeeper allows that.
 // A slash, a control character, what is beyond Unicode's basic plane or in its
@@ -46,7 +46,7 @@
 //
 // The servers' minSessionTimeout and maxSessionTimeout bound a ttl. With their
 // defaults and a tickTime of 2s that is from 4s to just below 32s; what is outside is
-// lock.ErrInvalid, with the range.
+// driver.ErrInvalid, with the range.
 //
 // A lease's deadline counts what the leader has confirmed, from before it was
 // sent. An answer to a ping or a read proves nothing, since the server that the

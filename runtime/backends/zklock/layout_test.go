@@ -12,6 +12,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const second = time.Second
@@ -183,7 +184,7 @@ func TestManyLeasesOneSession(t *testing.T) {
 	b := newBackend(t, root, p.Addr())
 	c := newClient(t, b)
 	const n, length = 200, 8 * second
-	var leases []lock.Lease
+	var leases []driver.Lease
 	var ttls []time.Duration
 	for i := range n {
 		leases = append(leases, c.take(c.attempt(string(rune('a'+i%26))+time.Duration(i).String(), length+time.Duration(i%2)*20*time.Millisecond)))

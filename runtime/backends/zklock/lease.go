@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // lease is a place that was first when it was looked at. It is over by its own
@@ -18,7 +18,7 @@ import (
 type lease struct {
 	place    *place
 	first, n uint64
-	until    atomic.Pointer[lock.Instant]
+	until    atomic.Pointer[driver.Instant]
 
 	mu       sync.Mutex
 	lost     bool // it is over, by its deadline, its session's end or somebody's deletion
@@ -30,7 +30,7 @@ type lease struct {
 }
 
 // grant makes the lease of p, for a.
-func (p *place) grant(a *lock.Acquisition, sent lock.Instant) (*lease, error) {
+func (p *place) grant(a *driver.Acquisition, sent driver.Instant) (*lease, error) {
 	first, err := firstToken(p.czxid)
 	if err != nil {
 		return nil, err
@@ -76,13 +76,13 @@ func (s *session) lend(l *lease) bool {
 	return true
 }
 
-// Deadline implements [lock.Lease].
-func (l *lease) Deadline() lock.Instant { return *l.until.Load() }
+// Deadline implements [driver.Lease].
+func (l *lease) Deadline() driver.Instant { return *l.until.Load() }
 
-// Tokens implements [lock.Lease].
+// Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// Renew implements [lock.Lease]. It asks for nothing where the session is known
+// Renew implements [driver.Lease]. It asks for nothing where the session is known
 // to last long enough, except for the first time, when it sets a watch on the
 // node.
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
@@ -90,10 +90,10 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	s := l.place.session
-	asked := lock.Now()
+	asked := driver.Now()
 	switch err := s.cover(ctx, ttl-ttl/8); {
 	case errors.Is(err, errGone):
-		return lock.ErrLost
+		return driver.ErrLost
 	case err != nil:
 		return err
 	}
@@ -107,18 +107,18 @@ func (l *lease) renewedNow(ttl time.Duration) (renewed, watched bool) {
 	l.mu.Lock()
 	watched = l.guarding || l.own != nil && s.watches.has(l.own)
 	l.mu.Unlock()
-	asked := lock.Now()
+	asked := driver.Now()
 	deadline := s.deadline()
 	return deadline.Left() >= ttl-ttl/8 && l.prolong(earlier(asked.Add(ttl), deadline)) == nil, watched
 }
 
 // prolong moves the deadline to until, if that is later.
-func (l *lease) prolong(until lock.Instant) error {
+func (l *lease) prolong(until driver.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.Deadline().Left()
 	if l.lost || l.sent || left <= 0 {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	if until.Left() > left {
 		l.until.Store(&until)
@@ -127,7 +127,7 @@ func (l *lease) prolong(until lock.Instant) error {
 }
 
 // shorten moves the deadline to until, if that is earlier.
-func (l *lease) shorten(until lock.Instant) {
+func (l *lease) shorten(until driver.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	until = earlier(until, l.Deadline())
@@ -151,7 +151,7 @@ func (l *lease) guard(ctx context.Context) error {
 		l.guarding = false
 	}()
 	if lost || s.over() != nil {
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	if s.watches.has(own) {
 		return nil
@@ -159,7 +159,7 @@ func (l *lease) guard(ctx context.Context) error {
 	_, err := s.arm(ctx, own)
 	if isNoNode(err) {
 		l.end()
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	return err
 }
@@ -187,7 +187,7 @@ func (l *lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lost = true
-	l.until.Store(&lock.Instant{})
+	l.until.Store(&driver.Instant{})
 }
 
 // tell has the Locker look at the lease.
@@ -200,7 +200,7 @@ func (l *lease) tell() {
 	}
 }
 
-// NotifyLoss implements [lock.LossNotifier].
+// NotifyLoss implements [driver.LossNotifier].
 func (l *lease) NotifyLoss(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -238,7 +238,7 @@ func (l *lease) part() {
 	}
 }
 
-// Release implements [lock.Lease].
+// Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, _ uint64) error {
 	l.mu.Lock()
 	lost, again, released := l.lost || !l.sent && l.Deadline().Left() <= 0, l.sent, l.released
@@ -248,15 +248,15 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	p := l.place
 	switch {
 	case released:
-		return lock.ErrLost
+		return driver.ErrLost
 	case lost || p.session.over() != nil && !again:
 		p.abandon()
-		return lock.ErrLost
+		return driver.ErrLost
 	}
 	err := p.release(ctx)
 	switch {
 	case isNoNode(err) && !again:
-		err = lock.ErrLost
+		err = driver.ErrLost
 	case isNoNode(err):
 		err = nil // by an attempt whose reply was lost
 	case err != nil:

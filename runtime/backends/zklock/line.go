@@ -9,14 +9,14 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // spot is where a Locker waits: it has one place in the line for a key, which
 // serves whichever of its acquisitions competes at the moment.
 type spot struct{ locker, key string }
 
-func spotOf(a *lock.Acquisition) spot {
+func spotOf(a *driver.Acquisition) spot {
 	locker, _, _ := strings.Cut(a.ID, ":")
 	return spot{locker, a.Key}
 }
@@ -81,7 +81,7 @@ func (b *Backend) enter(ctx context.Context, ttl time.Duration) (*session, error
 }
 
 // stand returns the place that a is to use, or the lease that it has already.
-func (b *Backend) stand(s *session, a *lock.Acquisition, dir string) (*place, *lease) {
+func (b *Backend) stand(s *session, a *driver.Acquisition, dir string) (*place, *lease) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sp := spotOf(a)
@@ -119,7 +119,7 @@ func (b *Backend) stand(s *session, a *lock.Acquisition, dir string) (*place, *l
 }
 
 // serves reports whether a may use p, which its Locker had before.
-func (p *place) serves(a *lock.Acquisition) bool {
+func (p *place) serves(a *driver.Acquisition) bool {
 	lease := p.session.span.lease
 	return !p.using && !p.doomed && p.lease == nil && p.session.over() == nil && lease >= a.TTL && lease < 2*a.TTL+time.Second
 }

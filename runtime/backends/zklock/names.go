@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -30,7 +30,7 @@ func (b *Backend) directory(key string) (string, error) {
 	}
 	if name == "" || len(name) > maxName {
 		return "", fmt.Errorf("%w: a key of %d bytes makes a ZooKeeper node's name of %d; zklock takes from 1 to %d",
-			lock.ErrInvalid, len(key), len(name), maxName)
+			driver.ErrInvalid, len(key), len(name), maxName)
 	}
 	return path.Join(b.root, name), nil
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 )
 
 // compete makes p's node if there is none, and takes the lock if it is first.
-func (p *place) compete(ctx context.Context, a *lock.Acquisition, sent lock.Instant) (*lease, error) {
+func (p *place) compete(ctx context.Context, a *driver.Acquisition, sent driver.Instant) (*lease, error) {
 	p.early = nil
 	if err := p.make(ctx, a.ID); err != nil {
 		return nil, err
@@ -34,13 +34,13 @@ func (p *place) compete(ctx context.Context, a *lock.Acquisition, sent lock.Inst
 	case err != nil:
 		return nil, err
 	case !first:
-		return nil, &lock.HeldError{}
+		return nil, &driver.HeldError{}
 	}
-	if a.Fixed { // the first renewal would not come that sees to its length
+	if a.NoRenewal { // the first renewal would not come that sees to its length
 		if err := p.session.cover(ctx, a.TTL); err != nil {
 			return nil, err
 		}
-		sent = lock.Now()
+		sent = driver.Now()
 	}
 	return p.grant(a, sent)
 }

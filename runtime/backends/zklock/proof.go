@@ -3,7 +3,7 @@ package zklock
 import (
 	"time"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // proof reckons until when the leader can't end a session, from what was
@@ -24,26 +24,26 @@ import (
 // from the write, less a tick and what lies between.
 type proof struct {
 	tick    time.Duration
-	touches []touch      // oldest first
-	since   lock.Instant // what is proved: the leader has heard of the session later than this
-	sinceAt time.Time    // the same, to compare
+	touches []touch        // oldest first
+	since   driver.Instant // what is proved: the leader has heard of the session later than this
+	sinceAt time.Time      // the same, to compare
 }
 
 // touch is a request that was answered.
 type touch struct {
-	sent lock.Instant
+	sent driver.Instant
 	at   time.Time // of sent
 	ripe time.Time // a write sent from then on proves it
 }
 
 // opened notes that the leader took note of the session, asked for at.
-func (p *proof) opened(sent lock.Instant, at time.Time) {
+func (p *proof) opened(sent driver.Instant, at time.Time) {
 	p.touches = []touch{{sent: sent, at: at, ripe: at}}
 }
 
 // answered notes the answer to a request. It returns whether more is proved
 // than before.
-func (p *proof) answered(sent lock.Instant, at time.Time, wrote bool) (more bool) {
+func (p *proof) answered(sent driver.Instant, at time.Time, wrote bool) (more bool) {
 	if wrote {
 		more = p.prove(at)
 	}
@@ -65,7 +65,7 @@ func (p *proof) prove(wrote time.Time) (more bool) {
 }
 
 // earlier returns the earlier of two instants.
-func earlier(a, b lock.Instant) lock.Instant {
+func earlier(a, b driver.Instant) driver.Instant {
 	if a.Left() < b.Left() {
 		return a
 	}

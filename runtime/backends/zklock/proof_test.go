@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // G2: only what the leader has acknowledged counts, from before it was sent.
@@ -16,7 +16,7 @@ func TestProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		p := &proof{tick: tick}
-		now := func() (lock.Instant, time.Time) { return lock.Now(), time.Now() }
+		now := func() (driver.Instant, time.Time) { return driver.Now(), time.Now() }
 		since := func() time.Duration { return p.sinceAt.Sub(begin) }
 
 		at, when := now()

@@ -10,6 +10,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const long = 8 * time.Second
@@ -87,7 +88,7 @@ func TestUndoBeforeTheCreate(t *testing.T) {
 	addr, root, p, c := proxied(t)
 	conn, other := admin(t, addr), newClient(t, newBackend(t, root, addr))
 	free(t, other.take(other.attempt("k", long))) // the directory is there
-	for _, a := range []*lock.Acquisition{c.attempt("k", long), c.waiting("k", long)} {
+	for _, a := range []*driver.Acquisition{c.attempt("k", long), c.waiting("k", long)} {
 		late := p.Late(faultproxy.Op("create", root+"/k"))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		begin := time.Now()
@@ -153,7 +154,7 @@ func TestUndoUnderWayBesideTheNext(t *testing.T) {
 	// The old one's node is first, and nobody's: the next one waits for its end.
 	undone := make(chan error, 1)
 	go func() { undone <- c.Undo(context.WithoutCancel(t.Context()), old) }()
-	var l lock.Lease
+	var l driver.Lease
 	next := c.waiting("k", long)
 	eventually(t, soon, "the next one's turn", func() bool {
 		l, err = c.Acquire(t.Context(), next)

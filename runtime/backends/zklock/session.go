@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // session is one session of ZooKeeper, which all leases of one length share,
@@ -220,7 +220,7 @@ func (s *session) granted(g grant) {
 }
 
 // shorten has leases end by until.
-func (s *session) shorten(leases []*lease, until lock.Instant) {
+func (s *session) shorten(leases []*lease, until driver.Instant) {
 	for _, l := range leases {
 		l.shorten(until)
 	}
@@ -285,17 +285,17 @@ func (s *session) end(why error) {
 }
 
 // deadline is the instant before which the server does not end the session.
-func (s *session) deadline() lock.Instant {
+func (s *session) deadline() driver.Instant {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		return lock.Instant{}
+		return driver.Instant{}
 	}
 	return s.proof.since.Add(s.timeout)
 }
 
 // lead returns the present deadline and a channel that is closed when it moves.
-func (s *session) lead() (lock.Instant, <-chan struct{}) {
+func (s *session) lead() (driver.Instant, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proof.since.Add(s.timeout), s.news

@@ -20,6 +20,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S70, S71: a holder that is cut off hears that its lock is lost before another
@@ -179,7 +180,7 @@ func TestNodeDeleted(t *testing.T) {
 	conn, c := admin(t, addr), newClient(t, newBackend(t, root, addr))
 	l := c.take(c.attempt("k", 20*second))
 	told := make(chan struct{}, 1)
-	l.(lock.LossNotifier).NotifyLoss(func() { told <- struct{}{} })
+	l.(driver.LossNotifier).NotifyLoss(func() { told <- struct{}{} })
 	require.NoError(t, l.Renew(t.Context(), 20*second))
 	require.NoError(t, conn.Delete(root+"/k/"+contenders(t, conn, root+"/k")[0], -1))
 	receive(t, "the loss", told)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestMain(m *testing.M) {
@@ -95,18 +96,18 @@ func newClient(t testing.TB, b *Backend) *client {
 	return &client{b, t, fmt.Sprintf("%08x-0000-4000-8000-%012x", os.Getpid(), lockers.Add(1)), 0}
 }
 
-func (c *client) attempt(key string, ttl time.Duration) *lock.Acquisition {
+func (c *client) attempt(key string, ttl time.Duration) *driver.Acquisition {
 	c.n++
-	return &lock.Acquisition{Key: key, ID: fmt.Sprintf("%s:%d", c.id, c.n), TTL: ttl, Tokens: 1}
+	return &driver.Acquisition{Key: key, ID: fmt.Sprintf("%s:%d", c.id, c.n), TTL: ttl, Tokens: 1}
 }
 
-func (c *client) waiting(key string, ttl time.Duration) *lock.Acquisition {
+func (c *client) waiting(key string, ttl time.Duration) *driver.Acquisition {
 	a := c.attempt(key, ttl)
 	a.Queue = true
 	return a
 }
 
-func (c *client) take(a *lock.Acquisition) lock.Lease {
+func (c *client) take(a *driver.Acquisition) driver.Lease {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
 	defer cancel()
@@ -115,23 +116,23 @@ func (c *client) take(a *lock.Acquisition) lock.Lease {
 	return l
 }
 
-func (c *client) held(a *lock.Acquisition) {
+func (c *client) held(a *driver.Acquisition) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
 	defer cancel()
 	l, err := c.Acquire(ctx, a)
-	var held *lock.HeldError
+	var held *driver.HeldError
 	require.ErrorAs(c.t, err, &held, "%v", l)
 }
 
-func free(t testing.TB, l lock.Lease) {
+func free(t testing.TB, l driver.Lease) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), soon)
 	defer cancel()
 	require.NoError(t, l.Release(ctx, first(l)))
 }
 
-func first(l lock.Lease) uint64 {
+func first(l driver.Lease) uint64 {
 	n, _ := l.Tokens()
 	return n
 }

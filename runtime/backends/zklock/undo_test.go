@@ -12,6 +12,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // remembered returns how many places b knows.
@@ -67,8 +68,8 @@ func TestUndoneUnderATry(t *testing.T) {
 	require.NoError(t, c.Undo(t.Context(), a))
 	conn := admin(t, addr)
 	require.Len(t, contenders(t, conn, root+"/k"), 2, "the try is under way")
-	var held *lock.HeldError
-	require.ErrorAs(t, c.failed(t.Context(), p, try, &lock.HeldError{}), &held)
+	var held *driver.HeldError
+	require.ErrorAs(t, c.failed(t.Context(), p, try, &driver.HeldError{}), &held)
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.Zero(t, remembered(c.Backend))
 	free(t, holder)
@@ -99,7 +100,7 @@ func TestFixedLeaseAfterAnOutage(t *testing.T) {
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	p := faultproxy.NewZooKeeper(t, addr)
 	holder, c, a := nextInLine(t, root, addr, p)
-	a.Fixed = true
+	a.NoRenewal = true
 	p.Refuse()
 	p.Reset()
 	time.Sleep(long / 2)
@@ -120,8 +121,8 @@ func TestTimeoutIsLowered(t *testing.T) {
 	l := c.take(c.attempt("k", long))
 	s := l.(*lease).place.session
 	told := make(chan struct{}, 1)
-	l.(lock.LossNotifier).NotifyLoss(func() { offer(told, struct{}{}) })
-	s.granted(grant{session: s.id, timeout: long / 4, sent: lock.Now(), at: time.Now()})
+	l.(driver.LossNotifier).NotifyLoss(func() { offer(told, struct{}{}) })
+	s.granted(grant{session: s.id, timeout: long / 4, sent: driver.Now(), at: time.Now()})
 	require.LessOrEqual(t, l.Deadline().Left(), long/4)
 	receive(t, "the Locker's look", told)
 	next := c.attempt("other", long)

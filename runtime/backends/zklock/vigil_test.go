@@ -10,6 +10,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // waitedFor returns the nodes below dir whose end b waits for.
@@ -29,7 +30,7 @@ func waitedFor(b *Backend, dir string) (names []string) {
 }
 
 // nextInLine has a second client, over p, wait for what the first one holds.
-func nextInLine(t *testing.T, root, addr string, p *faultproxy.Proxy) (holder lock.Lease, c *client, a *lock.Acquisition) {
+func nextInLine(t *testing.T, root, addr string, p *faultproxy.Proxy) (holder driver.Lease, c *client, a *driver.Acquisition) {
 	t.Helper()
 	first := newClient(t, newBackend(t, root, addr))
 	holder = first.take(first.attempt("k", long))
@@ -70,7 +71,7 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	require.NoError(t, conn.Delete(own, -1))
 	eventually(t, soon, "it is told", func() bool { return len(waitedFor(c.Backend, root+"/k")) == 1 })
 	free(t, holder)
-	var l lock.Lease
+	var l driver.Lease
 	eventually(t, soon, "it stands anew", func() (taken bool) {
 		var err error
 		l, err = c.Acquire(t.Context(), a)
@@ -88,7 +89,7 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	receive(t, "the call", called.C())
 	l = other.take(next)
 	told := make(chan struct{}, 1)
-	l.(lock.LossNotifier).NotifyLoss(func() { told <- struct{}{} })
+	l.(driver.LossNotifier).NotifyLoss(func() { told <- struct{}{} })
 	require.NoError(t, conn.Delete(l.(*lease).place.path, -1))
 	receive(t, "the loss", told)
 	require.ErrorIs(t, l.Release(t.Context(), first(l)), lock.ErrLost)
@@ -168,7 +169,7 @@ func TestListingBehindTheCreation(t *testing.T) {
 	p.ResetCounts()
 	p.Delay(faultproxy.Replies, 2*time.Second)
 	a := c.attempt("k", long)
-	taken := make(chan lock.Lease, 1)
+	taken := make(chan driver.Lease, 1)
 	go func() { taken <- c.take(a) }()
 	eventually(t, soon, "it is asked", func() bool { return p.Count("GETCHILDREN") > 0 })
 	c.mu.Lock()

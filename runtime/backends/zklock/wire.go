@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // dialTimeout bounds the dialing of one server.
@@ -50,7 +50,7 @@ const roundsAtLeast = 5
 type grant struct {
 	session int64 // 0: it has expired
 	timeout time.Duration
-	sent    lock.Instant // from before it was dialed
+	sent    driver.Instant // from before it was dialed
 	at      time.Time
 }
 
@@ -95,7 +95,7 @@ func (w *wire) dial(network, address string, _ time.Duration) (net.Conn, error) 
 	if err := w.rest(); err != nil {
 		return nil, err
 	}
-	l := &link{wire: w, address: address, sent: lock.Now(), at: time.Now()}
+	l := &link{wire: w, address: address, sent: driver.Now(), at: time.Now()}
 	conn, err := w.open(network, address)
 	if err != nil {
 		w.note(err)
@@ -202,7 +202,7 @@ type link struct {
 	net.Conn
 	wire    *wire
 	address string
-	sent    lock.Instant
+	sent    driver.Instant
 	at      time.Time
 	head    []byte // what was read until then
 	known   bool

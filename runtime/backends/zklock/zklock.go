@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // DefaultRoot is where locks live unless [Options] says otherwise.
@@ -132,10 +132,10 @@ func New(servers []string, options ...Options) *Backend {
 	return b
 }
 
-// Attach implements [lock.Attacher].
+// Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.users.Add(1) }
 
-// Close implements [lock.Backend]: the last Locker to close ends the sessions,
+// Close implements [driver.Backend]: the last Locker to close ends the sessions,
 // and with them every lock that is left. It takes a second at most where the
 // servers do not answer.
 func (b *Backend) Close() error {
@@ -151,15 +151,15 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	b.cancel()
 	for _, s := range all {
-		s.giveUp(lock.ErrClosed)
+		s.giveUp(driver.ErrClosed)
 		s.end(errRetired)
 	}
 	b.work.Wait()
 	return nil
 }
 
-// Acquire implements [lock.Backend].
-func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	dir, err := b.directory(a.Key)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 		if err != nil {
 			return nil, explained(err, "take a lock", dir)
 		}
-		sent := lock.Now() // a first acquire connects before it sends anything
+		sent := driver.Now() // a first acquire connects before it sends anything
 		p, held := b.stand(s, a, dir)
 		if held != nil { // the same acquisition, once more
 			<-s.gate
@@ -194,32 +194,32 @@ func (b *Backend) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease,
 const goneTries = 4
 
 // failed leaves p, after an acquire that ended with err, as a wants it.
-func (b *Backend) failed(ctx context.Context, p *place, a *lock.Acquisition, err error) error {
-	var held *lock.HeldError
+func (b *Backend) failed(ctx context.Context, p *place, a *driver.Acquisition, err error) error {
+	var held *driver.HeldError
 	isHeld, unknown := errors.As(err, &held), p.unsettled()
 	switch stays, exists := b.left(p, !final(err)); {
 	case !exists:
 	case !stays:
 		if p.leave(ctx) != nil {
-			a.Unanswered = true
+			a.MayHaveRun = true
 		}
 	case !isHeld:
-		a.Unanswered = true // so that Undo is called, or the next in line uses the place
+		a.MayHaveRun = true // so that Undo is called, or the next in line uses the place
 	}
 	switch {
 	case isHeld:
 		return held
-	case unknown && !errors.Is(err, lock.ErrIndeterminate):
+	case unknown && !errors.Is(err, driver.ErrIndeterminate):
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	return explained(err, "take a lock", p.dir)
 }
 
-// Undo implements [lock.Backend]. The node is deleted by its path where that is
+// Undo implements [driver.Backend]. The node is deleted by its path where that is
 // known, and found by its protection id where the reply to its creation was
 // lost; see place.clear for why no creation comes after that. A place in the
 // line stays unless a.Queue says to give it up.
-func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	dir, err := b.directory(a.Key)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
@@ -253,7 +253,7 @@ func (b *Backend) Undo(ctx context.Context, a *lock.Acquisition) error {
 // placesOf returns the places that go with the acquisition a, and whether the node
 // that it may have made is known here: then it is one of these, or it serves a
 // later acquisition of its Locker, which may hold the lock by it. b.mu is held.
-func (b *Backend) placesOf(a *lock.Acquisition) (all []*place, known bool) {
+func (b *Backend) placesOf(a *driver.Acquisition) (all []*place, known bool) {
 	own := b.attempts[a.ID]
 	if own != nil && own.spot.key != a.Key {
 		own = nil
@@ -272,9 +272,9 @@ func (b *Backend) placesOf(a *lock.Acquisition) (all []*place, known bool) {
 	return all, own != nil || len(all) > 0 || made != nil && made.spot.key == a.Key
 }
 
-// Subscribe implements [lock.Notifier]. The watch is set by each Acquire that
+// Subscribe implements [driver.Notifier]. The watch is set by each Acquire that
 // finds the key held, before it returns, so that nothing is to be asked here.
-func (b *Backend) Subscribe(_ context.Context, a *lock.Acquisition) (lock.Subscription, error) {
+func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	s := &subscription{backend: b, spot: spotOf(a), c: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -282,10 +282,10 @@ func (b *Backend) Subscribe(_ context.Context, a *lock.Acquisition) (lock.Subscr
 	return s, nil
 }
 
-// RenewAll implements [lock.BatchRenewer]. What the session's own proof covers is
+// RenewAll implements [driver.BatchRenewer]. What the session's own proof covers is
 // renewed at once, without a request; then those that nothing watches yet are
 // looked after, a few at a time.
-func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time.Duration) []error {
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	var rest []int
 	for i, one := range leases {
@@ -307,7 +307,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []lock.Lease, ttls []time
 		all.Go(func() {
 			defer func() { <-b.renewing }()
 			err := leases[i].Renew(ctx, ttls[i])
-			if errs[i] != nil || errors.Is(err, lock.ErrLost) {
+			if errs[i] != nil || errors.Is(err, driver.ErrLost) {
 				errs[i] = err
 			}
 		})

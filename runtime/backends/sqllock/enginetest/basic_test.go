@@ -18,7 +18,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 
 		b := attempt("seckill:1", time.Minute)
 		_, err := other.Acquire(t.Context(), b)
-		left := requireHeld(t, err).For
+		left := requireHeld(t, err).RetryAfter
 		require.InDelta(t, time.Minute.Seconds(), left.Seconds(), 5)
 
 		// G5: sent again, it is the same acquisition.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S82: times are the database's and have no zone; sessions of different zones
@@ -35,13 +35,13 @@ func TestTimeZonesDoNotMatter(t *testing.T) {
 			require.Equal(t, first(l), first(acquire(t, b, a)), "resent")
 			next := all[(i+1)%len(all)]
 			_, err := next.Acquire(t.Context(), waiter)
-			require.InDelta(t, 60, requireHeld(t, err).For.Seconds(), 5)
+			require.InDelta(t, 60, requireHeld(t, err).RetryAfter.Seconds(), 5)
 			require.NoError(t, l.Renew(t.Context(), 2*time.Minute))
 			require.NoError(t, l.Release(t.Context(), first(l)))
 
 			// It is the waiter's turn, in whose queue it was.
 			_, err = b.Acquire(t.Context(), attempt("k", time.Minute))
-			require.Less(t, requireHeld(t, err).For, 600*time.Millisecond)
+			require.Less(t, requireHeld(t, err).RetryAfter, 600*time.Millisecond)
 			l = acquire(t, next, waiter)
 			require.Zero(t, s.number("SELECT LENGTH(waiting) - 17 FROM "+s.options.Table)) // the other one's entry
 			last = first(l)
@@ -63,7 +63,7 @@ func TestPurge(t *testing.T) {
 		}
 		held := acquire(t, b, attempt("held", time.Minute))
 		buried := attempt("buried", time.Minute)
-		buried.Unanswered = true
+		buried.MayHaveRun = true
 		require.NoError(t, b.Undo(t.Context(), buried))
 		time.Sleep(4100 * time.Millisecond)
 		fresh := acquire(t, b, attempt("fresh", time.Minute))
@@ -96,7 +96,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		s.exec("UPDATE " + s.options.Table + " SET expires = expires + 3600000000, version = version + 4 * 3600000000")
 		next := acquire(t, b, attempt("k", time.Minute))
 		require.Equal(t, first(l)+4*3600000000+1, first(next))
-		var lease lock.Lease = next
+		var lease driver.Lease = next
 		require.NoError(t, lease.Release(t.Context(), first(next)))
 	})
 }

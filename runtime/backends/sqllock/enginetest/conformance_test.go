@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestConformance(t *testing.T) {
@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 // conformance is the harness of a table of its own on the shared server.
 func (v variant) conformance(t *testing.T) backendtest.Harness {
 	s := v.site(t, "")
-	open := func(t testing.TB, source string) lock.Backend {
+	open := func(t testing.TB, source string) driver.Backend {
 		db := s.openSource(t, source)
 		db.SetMaxIdleConns(6) // of which a check has two, within what it allows to a pool
 		b, err := sqllock.New(db, s.options)
@@ -30,7 +30,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 	}
 	h := backendtest.Harness{
 		Name:   v.String(),
-		Open:   func(t testing.TB) lock.Backend { return open(t, s.source(s.addr)) },
+		Open:   func(t testing.TB) driver.Backend { return open(t, s.source(s.addr)) },
 		TTL:    time.Second,
 		Slack:  100 * time.Millisecond,
 		MinTTL: time.Millisecond,
@@ -60,7 +60,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		h.Parallel = 1 // all writes to a file are one after the other
 		h.Holds = 60   // the driver is SQLite itself, in Go: the race detector makes 1 ms of an acquire 30
 	default:
-		h.OpenFaulty = func(t testing.TB) (lock.Backend, backendtest.Faults) {
+		h.OpenFaulty = func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			network := backendtest.NewNetwork(t)
 			return open(t, s.source(network.Addr(s.addr))), network
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S24, S33: with a server that has stopped, calls end with their contexts, a
@@ -179,7 +180,7 @@ func TestDeadlocksAreRetried(t *testing.T) {
 	t.Parallel()
 	each(t, func(v variant) bool { return onTables(v) && v.engine != "sqlite" }, func(t *testing.T, s *site) {
 		b := s.backend()
-		leases := []lock.Lease{acquire(t, b, attempt("a", time.Minute)), acquire(t, b, attempt("b", time.Minute))}
+		leases := []driver.Lease{acquire(t, b, attempt("a", time.Minute)), acquire(t, b, attempt("b", time.Minute))}
 		for range 3 {
 			tx, err := s.db.BeginTx(t.Context(), nil)
 			require.NoError(t, err)

@@ -148,7 +148,7 @@ func TestLeastRights(t *testing.T) {
 		l := acquire(t, b, a)
 		require.NoError(t, l.Renew(t.Context(), time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
-		a.Unanswered = true
+		a.MayHaveRun = true
 		require.NoError(t, b.Undo(t.Context(), a))
 		_, err = b.Purge(t.Context(), time.Minute)
 		require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var keys = []string{
@@ -22,7 +23,7 @@ var keys = []string{
 func TestKeysAreBytes(t *testing.T) {
 	each(t, nil, func(t *testing.T, s *site) {
 		b, other := s.backend(), s.backend()
-		var leases []lock.Lease
+		var leases []driver.Lease
 		for _, key := range keys {
 			leases = append(leases, acquire(t, b, attempt(key, time.Minute)))
 		}

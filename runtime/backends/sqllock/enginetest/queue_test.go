@@ -28,7 +28,7 @@ func TestDeadWaitersKeepAFreeLockBriefly(t *testing.T) {
 
 		begin := time.Now()
 		_, err = b.Acquire(t.Context(), last)
-		require.InDelta(t, 2, requireHeld(t, err).For.Seconds(), 0.2+meter.Since(begin).Seconds())
+		require.InDelta(t, 2, requireHeld(t, err).RetryAfter.Seconds(), 0.2+meter.Since(begin).Seconds())
 		time.Sleep(2 * time.Second)
 		l = acquire(t, b, last)
 		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table), "the dead have gone")

@@ -13,6 +13,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A Purge that is given up wherever it is leaves no connection of the user's in its
@@ -113,7 +114,7 @@ type counted struct {
 	attempts *atomic.Int64
 }
 
-func (c counted) Acquire(ctx context.Context, a *lock.Acquisition) (lock.Lease, error) {
+func (c counted) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	c.attempts.Add(1)
 	return c.Backend.Acquire(ctx, a)
 }

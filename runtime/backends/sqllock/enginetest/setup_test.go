@@ -20,6 +20,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -166,7 +167,7 @@ func (s *site) locker(options *lock.Options) *lock.Locker {
 	return lockerOn(s.t, s.backend(), options)
 }
 
-func lockerOn(t testing.TB, b lock.Backend, options *lock.Options) *lock.Locker {
+func lockerOn(t testing.TB, b driver.Backend, options *lock.Options) *lock.Locker {
 	l := lock.New(b, options)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -208,27 +209,27 @@ func (s *site) param(n int) string {
 var attempts atomic.Int64
 
 // attempt returns an acquisition by a process of its own.
-func attempt(key string, ttl time.Duration) *lock.Acquisition {
+func attempt(key string, ttl time.Duration) *driver.Acquisition {
 	n := attempts.Add(1)
-	return &lock.Acquisition{Key: key, ID: fmt.Sprintf("process-%d:%d", n, n), TTL: ttl, Tokens: 1, Queue: true}
+	return &driver.Acquisition{Key: key, ID: fmt.Sprintf("process-%d:%d", n, n), TTL: ttl, Tokens: 1, Queue: true}
 }
 
 // acquire takes key, which must be free.
-func acquire(t testing.TB, b lock.Backend, a *lock.Acquisition) lock.Lease {
+func acquire(t testing.TB, b driver.Backend, a *driver.Acquisition) driver.Lease {
 	t.Helper()
 	l, err := b.Acquire(t.Context(), a)
 	require.NoError(t, err)
 	return l
 }
 
-func requireHeld(t testing.TB, err error) *lock.HeldError {
+func requireHeld(t testing.TB, err error) *driver.HeldError {
 	t.Helper()
-	var held *lock.HeldError
+	var held *driver.HeldError
 	require.ErrorAs(t, err, &held)
 	return held
 }
 
-func first(l lock.Lease) uint64 {
+func first(l driver.Lease) uint64 {
 	first, _ := l.Tokens()
 	return first
 }

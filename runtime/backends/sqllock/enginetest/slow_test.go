@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
-	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A long lease whose connection hangs does not keep a short one that is renewed
@@ -21,7 +21,7 @@ func TestHungSessionKeepsNoOtherLock(t *testing.T) {
 		s.options.Renewals = s.db
 		b := s.backendOn(db)
 		long, short := attempt("long", 10*time.Minute), attempt("short", 3*time.Second)
-		leases := []lock.Lease{acquire(t, b, long)}
+		leases := []driver.Lease{acquire(t, b, long)}
 		before := len(w.opened()) // of which one is the lock's
 		for _, c := range w.opened() {
 			t.Cleanup(c.stick())

@@ -1,4 +1,4 @@
-package lock
+package bootclock
 
 import (
 	"syscall"
@@ -10,7 +10,8 @@ import (
 // Go's runtime reads, and the time the machine was suspended.
 const clockBoottime = 7
 
-func readBoottime() (time.Duration, bool) {
+// ReadSystem returns the machine's boot clock, and whether it has one.
+func ReadSystem() (time.Duration, bool) {
 	var ts syscall.Timespec
 	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0)
 	return time.Duration(ts.Nano()), errno == 0

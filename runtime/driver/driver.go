@@ -1,4 +1,10 @@
-package lock
+// Package driver is what the author of an engine implements and uses: [Backend],
+// [Lease] and the optional interfaces beside them. Code that only takes locks
+// needs package lock alone.
+//
+// The conformance suite for an engine is in runtime/backends/backendtest, and
+// memlock is the smallest example.
+package driver
 
 import (
 	"context"
@@ -10,7 +16,7 @@ import (
 // yields a lease that can be renewed and released. What only some engines can
 // do is a small interface beside it: [BatchRenewer], [Notifier], [LossNotifier].
 //
-// A Backend knows neither the local queue nor the watchdog: a [Locker] calls
+// A Backend knows neither the local queue nor the watchdog: a Locker of package lock calls
 // it, from many goroutines, and wraps the raw errors that it returns. Each
 // method must return within 100 ms after its context ended, whatever the
 // engine's client library does.
@@ -31,33 +37,33 @@ type Backend interface {
 	Undo(ctx context.Context, a *Acquisition) error
 
 	// Close frees what the backend holds open. A Locker calls it once, when it
-	// closes; a backend that Lockers share counts them with Attacher.
+	// closes; a backend that Lockers share counts them with Shared.
 	Close() error
 }
 
-// Attacher is implemented by a [Backend] that several Lockers may share:
-// [New] calls Attach once, and the last of as many calls of Close frees it.
-type Attacher interface {
+// Shared is implemented by a [Backend] that several Lockers may share:
+// lock.New calls Attach once, and the last of as many calls of Close frees it.
+type Shared interface {
 	Attach()
 }
 
 // Acquisition is one attempt, or its repetitions, to take one key.
 type Acquisition struct {
-	Key    string        // byte for byte what other clients use
-	ID     string        // "<uuid>:<n>", unique for every acquisition at the engine; those that a lease is handed on to share it
-	TTL    time.Duration // lease length
-	Tokens uint64        // how many fencing tokens the lease shall reserve, 1 or more
-	Fixed  bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
-	Queue  bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
+	Key       string        // byte for byte what other clients use
+	ID        string        // "<uuid>:<n>", unique for every acquisition at the engine; those that a lease is handed on to share it
+	TTL       time.Duration // lease length
+	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
+	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
+	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
 
-	// Unanswered is set by Backend.Acquire when one of its attempts had no
+	// MayHaveRun is set by Backend.Acquire when one of its attempts had no
 	// answer, so that it may yet run beside the one that was answered. The
 	// Locker calls Undo then, however the acquisition ended without a lease.
-	Unanswered bool
-	// Pending is set by Backend.Acquire when the engine may yet give the key to
+	MayHaveRun bool
+	// MayBeGranted is set by Backend.Acquire when the engine may yet give the key to
 	// this acquisition by itself, after an attempt that was refused. The Locker
 	// calls Undo then if the acquisition ends without a lease.
-	Pending bool
+	MayBeGranted bool
 }
 
 // BegunBefore reports whether a was begun before the acquisition of the same Locker that
@@ -115,11 +121,11 @@ type LossNotifier interface {
 	NotifyLoss(look func())
 }
 
-// BriefLease is implemented by a [Lease] that the engine may have granted for a
+// ProvisionalLease is implemented by a [Lease] that the engine may have granted for a
 // shorter time than was asked for, because it was not asked just then. The
 // backend has a renewal to the whole length on its way already, and whoever got
-// the lease begins meanwhile. A Fixed acquisition gets no such lease.
-type BriefLease interface {
+// the lease begins meanwhile. An acquisition with NoRenewal gets no such lease.
+type ProvisionalLease interface {
 	// Term is the length that Deadline was reckoned with: less than the
 	// acquisition's TTL as long as the lease is brief.
 	Term() time.Duration
@@ -143,8 +149,16 @@ type Subscription interface {
 
 // HeldError is what Backend.Acquire returns while another owner holds the key.
 type HeldError struct {
-	// For is how long the holder's lease lasts if it is not renewed; 0 is unknown.
-	For time.Duration
+	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
+	RetryAfter time.Duration
 }
 
 func (e *HeldError) Error() string { return "held by another owner" }
+
+// TokensPerMicrosecond is by how much the floor of the fencing tokens rises
+// with the server's clock, on the engines that have no revision of their own:
+// a new lease's first token is the larger of the last one + 1 and this many
+// times the server's clock in microseconds. That keeps tokens rising when a
+// server restarts empty or a stale replica is promoted, and below 2^53 until
+// the year 2041.
+const TokensPerMicrosecond = 4
