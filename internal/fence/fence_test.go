@@ -25,9 +25,10 @@ var fences = []struct {
 	ours   []string
 	others []string
 }{
-	{"runtime", engines, nil},
+	{"runtime", []string{"runtime/driver", "runtime/internal/bootclock"}, nil},
 	{"runtime/driver", []string{"runtime/internal/bootclock"}, nil},
 	{"runtime/internal/bootclock", nil, nil},
+	{"runtime/internal/engine", []string{"runtime/driver", "runtime/internal/bootclock"}, nil},
 	{"runtime/backends/memlock", engines, nil},
 	{"runtime/backends/redislock", engines, goRedis},
 	{"runtime/backends/backendtest", slices.Concat(users, []string{"internal/lagmeter"}), nil},
@@ -64,7 +65,7 @@ var fences = []struct {
 
 // An engine knows what engines implement, and nothing of the Locker that calls it.
 var (
-	engines = []string{"runtime/driver", "runtime/internal/bootclock"}
+	engines = []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}
 	users   = append(slices.Clip(engines), "runtime")
 )
 

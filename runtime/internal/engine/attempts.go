@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// Outcome is what one attempt to send a request leaves open.
+type Outcome int
+
+// The outcomes of an attempt.
+const (
+	Done     Outcome = iota // answered: it was done
+	Refused                 // answered: it was not done, and sending it again won't help
+	Later                   // answered: it was not done now, and may be if it is sent again
+	NotSent                 // it never left
+	NoAnswer                // it may have been done, or may yet be
+)
+
+// Schedule says how often a request is sent, and when. Requests are idempotent.
+type Schedule struct {
+	Pauses  []time.Duration // before each attempt after the first
+	NotSent int             // how many attempts may not have left in a row; 0: as many as there are pauses
+	Longest time.Duration   // after which no further attempt begins; 0: no bound
+}
+
+// Send calls attempt until its outcome is Done or Refused, the schedule is at its
+// end, or ctx ends. It returns the last outcome and error, and whether any attempt
+// had no answer: then the request may have been done, whatever the last one said.
+func (s Schedule) Send(ctx context.Context, attempt func(context.Context) (Outcome, error)) (last Outcome, mayHaveRun bool, err error) {
+	begin := time.Now()
+	unsent := 0
+	for i := 0; ; i++ {
+		last, err = attempt(ctx)
+		mayHaveRun = mayHaveRun || last == NoAnswer
+		if last == NotSent {
+			unsent++
+		} else {
+			unsent = 0
+		}
+		switch {
+		case last == Done, last == Refused,
+			i >= len(s.Pauses),
+			s.NotSent > 0 && unsent >= s.NotSent,
+			s.Longest > 0 && time.Since(begin) > s.Longest,
+			!Pause(ctx, s.Pauses[i]):
+			return last, mayHaveRun, err
+		}
+	}
+}

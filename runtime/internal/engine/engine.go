@@ -1,0 +1,101 @@
+// Package engine holds what the engines of runtime/backends share: the life of a
+// Backend that several Lockers use, attempts and their outcomes, deadlines that
+// only move forward, subscribers by key. An engine's own truth (its layout, its
+// requests, its proof that a lease lives) stays with the engine.
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Life counts the Lockers that use a Backend, and runs what goes on beside their
+// calls. Make it with [NewLife].
+type Life struct {
+	ctx  context.Context // ends when the last Locker has closed
+	stop context.CancelCauseFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex // guards the rest, and Go against Close
+	users  int
+	closed bool
+}
+
+// NewLife returns the life of a Backend that no Locker uses yet.
+func NewLife() *Life {
+	l := &Life{}
+	l.ctx, l.stop = context.WithCancelCause(context.Background())
+	return l
+}
+
+// Attach counts one Locker more, as [driver.Shared] says.
+func (l *Life) Attach() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users++
+}
+
+// Close counts one Locker less. For the last one it calls end, if that is not nil,
+// ends Context with [driver.ErrClosed] and returns when what Go began has ended.
+// Go begins nothing from then on. A second last Close does nothing.
+func (l *Life) Close(end func()) {
+	l.mu.Lock()
+	l.users--
+	if l.users > 0 || l.closed {
+		l.mu.Unlock()
+		return
+	}
+	l.closed = true
+	l.mu.Unlock()
+	if end != nil {
+		end()
+	}
+	l.stop(driver.ErrClosed)
+	l.work.Wait()
+}
+
+// Context ends when the last Locker has closed; its cause is [driver.ErrClosed].
+func (l *Life) Context() context.Context { return l.ctx }
+
+// Closed reports whether the last Locker has closed, or is about to have.
+func (l *Life) Closed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+// Go runs f in a goroutine that Close waits for, and reports whether it did: not
+// once the last Locker has closed. f returns soon after ctx ends.
+func (l *Life) Go(f func(ctx context.Context)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.work.Go(func() { f(l.ctx) })
+	return true
+}
+
+// Pause waits for d, a fourth more or less, and reports whether ctx still lives.
+func Pause(ctx context.Context, d time.Duration) bool {
+	if d > 0 {
+		t := time.NewTimer(d*3/4 + rand.N(d/2+1))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// Process returns the part of an acquisition's ID that names its Locker.
+func Process(id string) string {
+	process, _, _ := strings.Cut(id, ":")
+	return process
+}

@@ -1,0 +1,135 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+func TestLastCloseEndsALife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := engine.NewLife()
+		l.Attach()
+		l.Attach()
+		ended := 0
+		var stopped time.Time
+		require.True(t, l.Go(func(ctx context.Context) {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			stopped = time.Now()
+		}))
+		l.Close(func() { ended++ })
+		require.False(t, l.Closed())
+		require.Zero(t, ended)
+		l.Close(func() { ended++ })
+		require.False(t, stopped.IsZero(), "Close waits")
+		require.ErrorIs(t, context.Cause(l.Context()), driver.ErrClosed)
+		require.False(t, l.Go(func(context.Context) { t.Error("it runs after Close") }))
+		l.Close(func() { ended++ })
+		require.Equal(t, 1, ended)
+	})
+}
+
+func TestSend(t *testing.T) {
+	pauses := []time.Duration{time.Second, time.Second}
+	answers := func(all ...engine.Outcome) (func(context.Context) (engine.Outcome, error), *int) {
+		n := 0
+		return func(context.Context) (engine.Outcome, error) {
+			n++
+			if o := all[min(n, len(all))-1]; o != engine.Done {
+				return o, errors.New("no")
+			}
+			return engine.Done, nil
+		}, &n
+	}
+	for name, c := range map[string]struct {
+		schedule   engine.Schedule
+		answers    []engine.Outcome
+		sent       int
+		last       engine.Outcome
+		mayHaveRun bool
+	}{
+		"done":                {engine.Schedule{Pauses: pauses}, []engine.Outcome{engine.Done}, 1, engine.Done, false},
+		"refused":             {engine.Schedule{Pauses: pauses}, []engine.Outcome{engine.Refused}, 1, engine.Refused, false},
+		"refused after doubt": {engine.Schedule{Pauses: pauses}, []engine.Outcome{engine.NoAnswer, engine.Refused}, 2, engine.Refused, true},
+		"never":               {engine.Schedule{Pauses: pauses}, []engine.Outcome{engine.Later}, 3, engine.Later, false},
+		"away":                {engine.Schedule{Pauses: pauses, NotSent: 2}, []engine.Outcome{engine.NotSent}, 2, engine.NotSent, false},
+		"away for a moment":   {engine.Schedule{Pauses: pauses, NotSent: 2}, []engine.Outcome{engine.NotSent, engine.Later, engine.Done}, 3, engine.Done, false},
+		"too long":            {engine.Schedule{Pauses: pauses, Longest: 500 * time.Millisecond}, []engine.Outcome{engine.Later}, 2, engine.Later, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempt, n := answers(c.answers...)
+				last, mayHaveRun, err := c.schedule.Send(t.Context(), attempt)
+				require.Equal(t, c.sent, *n)
+				require.Equal(t, c.last, last)
+				require.Equal(t, c.mayHaveRun, mayHaveRun)
+				require.Equal(t, c.last != engine.Done, err != nil)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		attempt, n := answers(engine.Later)
+		_, _, err := engine.Schedule{Pauses: pauses}.Send(ctx, attempt)
+		require.Error(t, err)
+		require.Equal(t, 1, *n, "ctx ended in the pause")
+	})
+}
+
+func TestDeadlineMovesForwardOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d engine.Deadline
+		require.LessOrEqual(t, d.Get().Left(), time.Duration(0))
+		now := driver.Now()
+		d.Extend(now.Add(2 * time.Second))
+		d.Extend(now.Add(time.Second))
+		require.Equal(t, 2*time.Second, d.Get().Left())
+		d.Shorten(now.Add(3 * time.Second))
+		require.Equal(t, 2*time.Second, d.Get().Left())
+		d.Shorten(now.Add(time.Second))
+		require.Equal(t, time.Second, d.Get().Left())
+		d.End()
+		d.Extend(now.Add(time.Minute))
+		require.LessOrEqual(t, d.Get().Left(), time.Duration(0), "what has ended is not revived")
+	})
+}
+
+func TestHub(t *testing.T) {
+	var h engine.Hub[string]
+	closed := 0
+	a, first := h.Subscribe("k", func() { closed++ })
+	require.True(t, first)
+	b, first := h.Subscribe("k", nil)
+	require.False(t, first)
+	other, _ := h.Subscribe("other", nil)
+	h.Notify("k")
+	h.Notify("k") // one that has a notice coming gets no second
+	require.Len(t, a.C(), 1)
+	require.Len(t, b.C(), 1)
+	require.Empty(t, other.C())
+	<-a.C()
+	a.Close()
+	a.Close()
+	require.Equal(t, 1, closed)
+	require.True(t, h.Waits("k"))
+	h.NotifyAll()
+	require.Empty(t, a.C())
+	require.Len(t, other.C(), 1)
+	b.Close()
+	require.False(t, h.Waits("k"))
+	_, first = h.Subscribe("k", nil)
+	require.True(t, first)
+}
+
+func TestProcess(t *testing.T) {
+	require.Equal(t, "f81d4fae-7dec-81d0-a765-00a0c91e6bf6", engine.Process("f81d4fae-7dec-81d0-a765-00a0c91e6bf6:17"))
+}
