@@ -84,26 +84,28 @@ func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
 	})
 }
 
-// A second Close whose context ends has the first, which would wait for ever, take
-// away what is held; one after that has nothing to say.
-func TestCloseIsHurried(t *testing.T) {
+// A second Close waits for the first, and no longer than its own context lasts.
+func TestCloseAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := lock.New(newScripted(), nil)
-		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		_, held := acquire(t, t.Context(), l, &lock.Policy{Method: "Shop.Sell"}, "k")
 		first := make(chan error, 1)
-		go func() { first <- l.Close(context.Background()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		go func() { first <- l.Close(ctx) }()
 		synctest.Wait()
 		bounded, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		begin := time.Now()
 		require.ErrorIs(t, l.Close(bounded), context.DeadlineExceeded)
 		require.Equal(t, 5*time.Second, time.Since(begin))
-		require.ErrorIs(t, <-first, context.DeadlineExceeded)
-		<-ctx.Done()
+		require.NoError(t, l.Close(context.Background()))
+		require.Equal(t, 10*time.Second, time.Since(begin))
+		err := <-first
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "1 locks were still held (k by Shop.Sell)")
 		requireOnly(t, lock.ErrLost, release(held))
-		for range 20 {
-			require.NoError(t, l.Close(bounded), "all is closed")
-		}
+		require.NoError(t, l.Close(bounded), "all is closed")
 	})
 }
 

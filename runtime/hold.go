@@ -3,12 +3,9 @@ package lock
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Why a lock is no longer held; wrapped in ErrLost.
@@ -29,10 +26,10 @@ type hold struct {
 	locker *Locker
 	entry  *entry
 	policy *Policy
-	lease  *leased
+	lease  *heldLease
 	token  uint64
 	began  time.Time
-	waited bool // in line, or at the engine
+	waited bool // in the queue, or at the engine
 	handed bool // the lease came from the hold before
 
 	method atomic.Pointer[methodContext] // nil before the method's call began
@@ -74,6 +71,14 @@ func (h *hold) fail(op string, cause error) error {
 	return &Error{Op: op, Method: h.policy.Method, Key: h.entry.id.key, Err: because(ErrLost, cause)}
 }
 
+// caller returns the context of the call that made h, for its values.
+func (h *hold) caller() context.Context {
+	if m := h.method.Load(); m != nil {
+		return m.caller
+	}
+	return context.Background()
+}
+
 // renews reports whether the watchdog is to go on renewing for this holder.
 func (h *hold) renews() bool {
 	p := h.policy
@@ -86,7 +91,7 @@ type Hold struct {
 	caller context.Context // what it was derived from
 	frame  *frame
 	parent *frame         // the frame that this one re-enters; nil for an outermost one
-	rest   []*Hold        // where several locks were taken: all of them, this one is only their face
+	rest   []*Hold        // the holds of an AcquireAll; nil for a single lock
 	method *methodContext // nil for a re-entry
 }
 
@@ -96,17 +101,6 @@ type entering struct {
 	held  Hold
 	frame frame
 	owned ownedContext
-}
-
-// frame is one entry of one call into a hold: the outermost acquire or a
-// re-entry. Frames form the chain of what a context owns.
-type frame struct {
-	hold    *hold
-	outer   *frame        // what the caller's context owned
-	ctx     *ownedContext // of the call; of an AcquireAll only the innermost frame has one
-	several bool          // the innermost of an AcquireAll
-	closed  atomic.Bool
-	inner   slot // at most one re-entry of this frame runs at a time
 }
 
 // enter makes the context for the method that h guards.
@@ -129,85 +123,6 @@ func (h *hold) begin(m *methodContext) {
 	}
 }
 
-// find returns the innermost frame of the chain that entered this Locker's
-// lock on key, or nil if there is none or its call, or one around it, has
-// returned.
-func (f *frame) find(l *Locker, backend, key string) *frame {
-	for ; f != nil; f = f.outer {
-		if f.hold.locker == l && f.hold.entry.id.key == key && f.hold.entry.id.backend == backend {
-			if f.returned() {
-				return nil
-			}
-			return f
-		}
-	}
-	return nil
-}
-
-// heldElsewhere reports whether the chain holds the lock on key of b by another Locker
-// than l, so that waiting for it would never end. Two Backends of one engine are not
-// known to be.
-func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
-	for ; f != nil; f = f.outer {
-		e := f.hold.entry
-		if f.hold.locker != l && e.id.key == key && !f.returned() && f.hold.lostCause() == nil && sameBackend(e.backend, b) {
-			return true
-		}
-	}
-	return false
-}
-
-func sameBackend(a, b driver.Backend) bool {
-	t := reflect.TypeOf(a)
-	return t == reflect.TypeOf(b) && t.Comparable() && a == b
-}
-
-// reenter enters the hold of f once more, for a nested call under ctx, which
-// owns outer. It sends nothing. While another re-entry of the same frame runs
-// (a sibling goroutine on the same context), it waits as for a mutex.
-func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.Time) (*Hold, error) {
-	if !p.Reentrant {
-		return nil, errNested
-	}
-	if err := f.inner.enter(ctx, p, end); err != nil {
-		return nil, err
-	}
-	if err := f.alive(); err != nil {
-		f.inner.leave()
-		return nil, because(ErrLost, err)
-	}
-	x := &entering{}
-	x.frame.hold, x.frame.outer, x.frame.ctx = f.hold, outer, &x.owned
-	x.owned = ownedContext{Context: ctx, frame: &x.frame}
-	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, parent: f}
-	return &x.held, nil
-}
-
-// returned reports whether the call of f, or one around it that entered the
-// same hold, has returned. A child that outlived either is inside no lock.
-func (f *frame) returned() bool {
-	for g := f; g != nil; g = g.outer {
-		if g.hold == f.hold && g.closed.Load() {
-			return true
-		}
-	}
-	return false
-}
-
-// alive returns why f can't be re-entered, or nil.
-func (f *frame) alive() error {
-	if f.returned() {
-		return errReturned
-	}
-	if cause := f.hold.lostCause(); cause != nil {
-		return cause
-	}
-	if f.hold.lease.deadline().Left() <= 0 {
-		return errLeaseOver
-	}
-	return nil
-}
-
 // Release ends the hold. It must run in a defer, with the address of the
 // method's error result (or nil): if the lease was over before the method
 // returned, or the engine answers "not the owner", *errp becomes an error that
@@ -228,11 +143,58 @@ func (h *Hold) Release(errp *error) {
 	}
 }
 
-// releaseAll releases the last one first, and all of them also if an Observer panics.
+// Unlock is Release for code that locks by hand: it returns the error that wraps
+// [ErrLost], or nil.
+func (h *Hold) Unlock() error {
+	var err error
+	h.Release(&err)
+	return err
+}
+
+// Context returns the context that owns the lock, as the acquire returned it.
+func (h *Hold) Context() context.Context { return h.ctx }
+
+// Key returns the lock's key. It is empty for a Hold of several locks.
+func (h *Hold) Key() string {
+	if h.rest != nil {
+		return ""
+	}
+	return h.frame.hold.entry.id.key
+}
+
+// Token returns the lock's fencing token. It is 0 for a Hold of several locks: see
+// [TokenOf].
+func (h *Hold) Token() uint64 {
+	if h.rest != nil {
+		return 0
+	}
+	return h.frame.hold.token
+}
+
+// Deadline returns when the lock is lost unless it is renewed until then; of several
+// locks, the first one. It is in the past once the lock was lost.
+func (h *Hold) Deadline() time.Time {
+	now := time.Now()
+	if h.rest == nil {
+		hold := h.frame.hold
+		if hold.lostCause() != nil {
+			return now.Add(-1)
+		}
+		return now.Add(hold.lease.deadline().LeftAt(now))
+	}
+	first := h.rest[0].Deadline()
+	for _, one := range h.rest[1:] {
+		if d := one.Deadline(); d.Before(first) {
+			first = d
+		}
+	}
+	return first
+}
+
+// releaseAll releases the last one first.
 func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
-	if last := len(rest) - 1; last >= 0 {
-		defer releaseAll(ctx, rest[:last], errp)
-		rest[last].releaseOne(ctx, errp)
+	for _, one := range slices.Backward(rest) {
+		one.releaseOne(ctx, errp)
 	}
 }
 
@@ -316,13 +278,10 @@ func (h *Hold) release(ctx context.Context) error {
 
 // expire ends h, whose lease is over, unless somebody has done so, and gives it back.
 func (h *hold) expire() (done bool) {
-	done = true
-	defer func() {
-		if done { // also if an Observer panics
-			h.giveBack()
-		}
-	}()
 	done = h.locker.lose(h.lease, errLeaseOver)
+	if done {
+		h.giveBack()
+	}
 	return done
 }
 

@@ -8,9 +8,11 @@ import (
 
 // Observer hears what a [Locker] does, for metrics, traces and logs. Observe is
 // called on the goroutines that lock and renew, many at once: it must return
-// soon and must not call the Locker.
+// soon, must not call the Locker and must not panic. ctx is the context of the call
+// that locks, for its values such as a trace; it may have ended. What belongs to no
+// call has [context.Background].
 type Observer interface {
-	Observe(Event)
+	Observe(ctx context.Context, e Event)
 }
 
 // Event is one thing that happened to one lock.
@@ -38,8 +40,11 @@ const (
 	// Acquired: a hold began on a lease of its own. Duration is from the call to
 	// the hold.
 	Acquired EventKind = iota + 1
-	// Waited: a call that got the lock had to queue for it, in this process or
-	// at the engine. Duration is from the call. Acquired or HandedOff follows.
+	// Waiting: a call begins to queue for the lock, in this process or at the
+	// engine. Waited or Rejected follows.
+	Waiting
+	// Waited: a call that got the lock had to queue for it. Duration is from the
+	// call. Acquired or HandedOff follows.
 	Waited
 	// HandedOff: a hold began on the lease of the one before it, without a
 	// command to the engine. Duration is from the call to the hold.
@@ -52,7 +57,8 @@ const (
 	// Renewed: the engine extended a lease. Duration is how long its answer took.
 	Renewed
 	// RenewalFailed: a renewal had no answer or was refused, as Err says; it
-	// will be tried again. Duration is how long that took.
+	// will be tried again. Duration is how long that took. It is told once, until
+	// a renewal of the lease succeeds.
 	RenewalFailed
 	// Lost: a lock was lost while its method ran, or just before, as Err says.
 	// Duration is how long it had been held.
@@ -61,6 +67,12 @@ const (
 	// nil if the engine did not confirm the release, which then goes on in the
 	// background.
 	Released
+	// OutageBegan: no lease at the backend that Policy.Backend names could be
+	// renewed, as Err says. It is told once. Only Policy.Backend and Err are set.
+	OutageBegan
+	// OutageEnded: a lease at that backend was renewed again, or it answered that
+	// it is lost. Duration is how long the outage lasted.
+	OutageEnded
 )
 
 // String returns the kind as it stands in logs and metrics: "acquired",
@@ -69,6 +81,8 @@ func (k EventKind) String() string {
 	switch k {
 	case Acquired:
 		return "acquired"
+	case Waiting:
+		return "waiting"
 	case Waited:
 		return "waited"
 	case HandedOff:
@@ -85,6 +99,10 @@ func (k EventKind) String() string {
 		return "lost"
 	case Released:
 		return "released"
+	case OutageBegan:
+		return "outage began"
+	case OutageEnded:
+		return "outage ended"
 	}
 	return "unknown"
 }
@@ -96,10 +114,13 @@ func NewLogObserver(logger *slog.Logger) Observer { return logObserver{logger} }
 
 type logObserver struct{ logger *slog.Logger }
 
-func (o logObserver) Observe(e Event) {
-	ctx := context.Background()
+func (o logObserver) Observe(ctx context.Context, e Event) {
 	level := e.level()
 	if !o.logger.Enabled(ctx, level) {
+		return
+	}
+	if e.Kind == OutageBegan || e.Kind == OutageEnded {
+		o.logOutage(ctx, e)
 		return
 	}
 	attrs := []slog.Attr{
@@ -117,9 +138,20 @@ func (o logObserver) Observe(e Event) {
 	o.logger.LogAttrs(ctx, level, "lock "+e.Kind.String(), attrs...)
 }
 
+func (o logObserver) logOutage(ctx context.Context, e Event) {
+	attrs := []slog.Attr{slog.String("backend", e.Policy.Backend)}
+	if e.Kind == OutageEnded {
+		attrs = append(attrs, slog.Duration("duration", e.Duration))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", e.Err.Error()))
+	}
+	o.logger.LogAttrs(ctx, e.level(), "lock "+e.Kind.String(), attrs...)
+}
+
 func (e Event) level() slog.Level {
 	switch {
-	case e.Kind == Lost, e.Kind == RenewalFailed, e.Kind == Released && e.Err != nil:
+	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Released && e.Err != nil:
 		return slog.LevelWarn
 	case e.Kind == Rejected:
 		return slog.LevelInfo
@@ -136,60 +168,61 @@ func (l *Locker) observedSince() time.Time {
 }
 
 // reject returns the error of an acquire on key that failed with err.
-func (l *Locker) reject(p *Policy, key string, called time.Time, err error) error {
+func (l *Locker) reject(ctx context.Context, p *Policy, key string, called time.Time, err error) error {
 	err = &Error{Op: "acquire", Method: p.Method, Key: key, Err: err}
 	if l != nil && l.observer != nil {
-		l.observer.Observe(Event{Kind: Rejected, Policy: p, Key: key, Duration: time.Since(called), Err: err})
+		l.observer.Observe(ctx, Event{Kind: Rejected, Policy: p, Key: key, Duration: time.Since(called), Err: err})
 	}
 	return err
 }
 
-// observeHold says that h began, in a call made at called. Should the Observer
-// panic, the call ends without a Hold, and nobody else would give h back.
-func (l *Locker) observeHold(h *hold, called time.Time) {
+// observeHold says that h began, in a call made at called.
+func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
 	if l.observer == nil {
 		return
 	}
-	heard := false
-	defer func() {
-		if !heard {
-			_ = l.pass(ended, h, time.Now())
-			l.leave()
-		}
-	}()
 	if h.waited {
-		l.observeEntry(Waited, h.policy, h, called)
+		l.observeEntry(ctx, Waited, h.policy, h, called)
 	}
 	kind := Acquired
 	if h.handed {
 		kind = HandedOff
 	}
-	l.observeEntry(kind, h.policy, h, called)
-	heard = true
+	l.observeEntry(ctx, kind, h.policy, h, called)
 }
 
 // observeReentry is observeHold for a re-entry.
-func (l *Locker) observeReentry(held *Hold, p *Policy, called time.Time) {
-	if l.observer == nil {
-		return
+func (l *Locker) observeReentry(ctx context.Context, held *Hold, p *Policy, called time.Time) {
+	if l.observer != nil {
+		l.observeEntry(ctx, Reentered, p, held.frame.hold, called)
 	}
-	heard := false
-	defer func() {
-		if !heard {
-			held.Release(nil)
-		}
-	}()
-	l.observeEntry(Reentered, p, held.frame.hold, called)
-	heard = true
 }
 
-func (l *Locker) observeEntry(kind EventKind, p *Policy, h *hold, called time.Time) {
-	l.observer.Observe(Event{Kind: kind, Policy: p, Key: h.entry.id.key, Token: h.token, Duration: time.Since(called)})
+func (l *Locker) observeEntry(ctx context.Context, kind EventKind, p *Policy, h *hold, called time.Time) {
+	l.observer.Observe(ctx, Event{Kind: kind, Policy: p, Key: h.entry.id.key, Token: h.token, Duration: time.Since(called)})
+}
+
+func (l *Locker) observeOutage(kind EventKind, backend string, d time.Duration, err error) {
+	if l.observer != nil {
+		l.observer.Observe(context.Background(), Event{Kind: kind, Policy: &Policy{Backend: backend}, Duration: d, Err: err})
+	}
+}
+
+// observeWaiting notes that the call under ctx, which h is for, queues for key.
+// The Observer hears it once.
+func (h *hold) observeWaiting(ctx context.Context, key string) {
+	if h.waited {
+		return
+	}
+	h.waited = true
+	if o := h.locker.observer; o != nil {
+		o.Observe(ctx, Event{Kind: Waiting, Policy: h.policy, Key: key})
+	}
 }
 
 // observe says what came of h; d is what the kind counts.
 func (h *hold) observe(kind EventKind, d time.Duration, err error) {
 	if o := h.locker.observer; o != nil {
-		o.Observe(Event{Kind: kind, Policy: h.policy, Key: h.entry.id.key, Token: h.token, Duration: d, Err: err})
+		o.Observe(h.caller(), Event{Kind: kind, Policy: h.policy, Key: h.entry.id.key, Token: h.token, Duration: d, Err: err})
 	}
 }

@@ -16,29 +16,23 @@ func Token(ctx context.Context) (token uint64, ok bool) {
 	return f.hold.token, true
 }
 
-// TokenOf returns the fencing token of the lock on key that ctx owns, on
-// whichever backend; the innermost, where ctx owns it on several.
-func TokenOf(ctx context.Context, key string) (token uint64, ok bool) {
-	for f := owned(ctx); f != nil; f = f.outer {
-		if f.hold.entry.id.key == key {
-			if f.returned() {
-				return 0, false
-			}
-			return f.hold.token, true
-		}
+// TokenOf returns the fencing token of the lock on key that ctx owns. backend names
+// the backends that count, "" for the Locker's own; without one all do, and the
+// innermost lock on key is meant.
+func TokenOf(ctx context.Context, key string, backend ...string) (token uint64, ok bool) {
+	f := owned(ctx).findAt(key, backend)
+	if f == nil || f.returned() {
+		return 0, false
 	}
-	return 0, false
+	return f.hold.token, true
 }
 
 // Owns reports whether ctx owns a live lock on key: a call under ctx is inside
-// the method, the method has not returned, and the lease is not over.
-func Owns(ctx context.Context, key string) bool {
-	for f := owned(ctx); f != nil; f = f.outer {
-		if f.hold.entry.id.key == key {
-			return !f.returned() && f.hold.check() == nil
-		}
-	}
-	return false
+// the method, the method has not returned, and the lease is not over. backend is as
+// for [TokenOf].
+func Owns(ctx context.Context, key string, backend ...string) bool {
+	f := owned(ctx).findAt(key, backend)
+	return f != nil && !f.returned() && f.hold.check() == nil
 }
 
 // Check returns nil while every lock of the chain that ctx is inside of is

@@ -23,20 +23,13 @@ type Policy struct {
 	Pattern string // the key's pattern, "seckill:voucher:<id>"
 	Backend string // one of Options.Backends; empty for the Locker's own
 
-	TTL     time.Duration // lease length, renewed until the method returns; 0 is DefaultTTL
-	Wait    time.Duration // how long to queue; 0 is until the context ends
-	Max     time.Duration // how long the watchdog goes on renewing; 0 is without end
-	AtLeast time.Duration // the lock is kept at least this long
+	TTL  time.Duration // lease length, renewed until the method returns; 0 is DefaultTTL
+	Wait time.Duration // how long to queue; 0 is until the context ends
+	Max  time.Duration // how long the watchdog goes on renewing; 0 is without end
 
 	Try       bool // do not queue at all
 	Reentrant bool // a nested call under the same context enters at once
 	NoRenew   bool // the lease is fixed; the method's context ends with it
-	Read      bool // the shared side of a read-write lock
-	Write     bool // the exclusive side of a read-write lock
-	Fair      bool // first come, first served over all machines
-	Skip      bool // for scheduled jobs: not acquired means zero results and nil
-
-	Permits int // a semaphore of so many permits; 0 is an exclusive lock
 }
 
 // Request names one of several locks that are taken together.
@@ -61,8 +54,7 @@ func (p *Policy) terms() Policy {
 	return terms
 }
 
-// validate reports what can't be right about p, or what no engine of this
-// release can do.
+// validate reports what can't be right about p.
 func (p *Policy) validate() error {
 	switch {
 	case p.TTL != 0 && p.TTL < MinTTL:
@@ -77,8 +69,6 @@ func (p *Policy) validate() error {
 		return invalidf("Wait and Try exclude each other")
 	case p.Max > 0 && p.NoRenew:
 		return invalidf("Max and NoRenew exclude each other: a lease that is not renewed ends after its TTL")
-	case p.Read, p.Write, p.Fair, p.Permits != 0, p.AtLeast != 0, p.Skip:
-		return invalidf("read-write, fair, semaphore and scheduled locks are not supported yet")
 	}
 	return nil
 }

@@ -24,13 +24,6 @@ func TestInvalidPolicies(t *testing.T) {
 		"wait and try":  {Wait: time.Second, Try: true},
 		"negative max":  {Max: -time.Second},
 		"max, no renew": {Max: time.Second, NoRenew: true},
-		"read":          {Read: true},
-		"write":         {Write: true},
-		"fair":          {Fair: true},
-		"permits":       {Permits: 3},
-		"minus permits": {Permits: -3},
-		"at least":      {AtLeast: time.Second},
-		"skip":          {Skip: true},
 		"backend":       {Backend: "absent"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,18 +1,62 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
+
+// AcquireAll takes all the locks or none. It takes them one after the other in
+// an order that is the same for every call in every process (by backend, then
+// key), so that two calls can't wait for each other; a key that is named twice
+// is taken once, and [ErrInvalid] says that its two policies ask for different
+// things. Otherwise it is as [Locker.Acquire]; each policy's Wait counts from the
+// call.
+func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
+	reqs, err := inOrder(reqs)
+	if err != nil {
+		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
+	}
+	switch len(reqs) {
+	case 0:
+		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
+	case 1:
+		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
+	}
+	return l.acquireSeveral(ctx, reqs)
+}
+
+// inOrder returns reqs sorted into the global order, nil policies replaced and
+// repeated keys dropped. If two policies of one key differ in more than the names of
+// their method and pattern, it returns the first of the two and an error.
+func inOrder(reqs []Request) ([]Request, error) {
+	reqs = slices.Clone(reqs)
+	for i := range reqs {
+		if reqs[i].Policy == nil {
+			reqs[i].Policy = defaultPolicy
+		}
+	}
+	slices.SortStableFunc(reqs, func(a, b Request) int {
+		return cmp.Or(cmp.Compare(a.Policy.Backend, b.Policy.Backend), cmp.Compare(a.Key, b.Key))
+	})
+	same := func(a, b Request) bool { return a.Key == b.Key && a.Policy.Backend == b.Policy.Backend }
+	for i := 1; i < len(reqs); i++ {
+		if a, b := reqs[i-1], reqs[i]; same(a, b) && a.Policy.terms() != b.Policy.terms() {
+			return reqs[i-1 : i], invalidf("two policies for one key differ: %+v and %+v; give both locks the same", a.Policy.terms(), b.Policy.terms())
+		}
+	}
+	return slices.CompactFunc(reqs, same), nil
+}
 
 // acquireSeveral takes reqs, which are in the global order, and makes one
 // context that owns them all. Keys that the chain holds already are re-entered.
 func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Context, *Hold, error) {
 	outer := owned(ctx)
 	for _, r := range reqs { // all of them before the first is sent
-		if err := l.foresee(outer, r); err != nil {
-			return ctx, nil, l.reject(r.Policy, r.Key, l.observedSince(), err)
+		if err := l.precheck(outer, r); err != nil {
+			return ctx, nil, l.reject(ctx, r.Policy, r.Key, l.observedSince(), err)
 		}
 	}
 	ends := make([]time.Time, len(reqs))
@@ -30,8 +74,8 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	}
 }
 
-// foresee returns the error that r is bound to end with, if any is known.
-func (l *Locker) foresee(outer *frame, r Request) error {
+// precheck returns the error that r is certain to end with, or nil.
+func (l *Locker) precheck(outer *frame, r Request) error {
 	if err := l.vet(r.Policy, r.Key); err != nil {
 		return err
 	}
@@ -51,28 +95,23 @@ var errLostEarly = errors.New("lost before the method began")
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
 	method := &methodContext{caller: ctx}
 	all := &Hold{caller: ctx, method: method}
-	done := false
 	defer func() {
-		if done {
-			return
+		if err != nil {
+			method.end(err)
+			releasePart(ctx, all.rest, ends)
 		}
-		if err == nil { // an Observer has panicked
-			err = errReturned
-		}
-		method.end(err)
-		giveUp(ctx, all.rest, ends)
 	}()
 	chain := outer
 	for i, r := range reqs {
 		called := l.observedSince()
 		one, err := l.takeOne(ctx, outer, r, ends[i])
 		if err != nil {
-			return nil, l.reject(r.Policy, r.Key, called, err)
+			return nil, l.reject(ctx, r.Policy, r.Key, called, err)
 		}
 		if one.parent != nil {
-			l.observeReentry(one, r.Policy, called)
+			l.observeReentry(ctx, one, r.Policy, called)
 		} else {
-			l.observeHold(one.frame.hold, called)
+			l.observeHold(ctx, one.frame.hold, called)
 		}
 		one.frame.outer, one.method = chain, method
 		chain = one.frame
@@ -91,13 +130,12 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	all.frame = chain
 	chain.ctx = &ownedContext{Context: method, frame: chain}
 	all.ctx = chain.ctx
-	done = true
 	return all, nil
 }
 
-// giveUp releases what a call under ctx has taken that can't have the rest. It holds
+// releasePart releases what a call under ctx has taken that can't have the rest. It holds
 // that call up for as long as a release does, the first of ends being an end of ctx too.
-func giveUp(ctx context.Context, rest []*Hold, ends []time.Time) {
+func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
 	if len(rest) == 0 {
 		return
 	}
@@ -107,7 +145,7 @@ func giveUp(ctx context.Context, rest []*Hold, ends []time.Time) {
 		ctx = bounded
 	}
 	if ctx.Err() != nil {
-		releaseAll(ended, rest, nil)
+		releaseAll(endedContext, rest, nil)
 		return
 	}
 	bounded := newReleaseContext(ctx)
@@ -140,6 +178,7 @@ func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.
 	}
 	h, err := l.take(ctx, r.Policy, r.Key, end)
 	if err != nil {
+		l.leave()
 		return nil, err
 	}
 	return &Hold{caller: ctx, frame: &frame{hold: h}}, nil

@@ -32,13 +32,14 @@ type watchdog struct {
 	locker *Locker
 	poke   chan struct{}
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows down to ctx, and the fields of heldLease that it names
 	leases  leaseHeap
 	next    time.Time     // when the goroutine looks again
 	slept   time.Duration // by the machine, as known at the last look
 	awake   time.Duration // within which a sleep of the machine is noticed
 	running bool
 	halted  bool
+	down    map[string]time.Time // since when no renewal at the backend of this name has succeeded
 
 	ctx    context.Context // of renewals
 	cancel context.CancelFunc
@@ -52,7 +53,7 @@ func (w *watchdog) init(l *Locker) {
 }
 
 // add begins to watch lk.
-func (w *watchdog) add(lk *leased) {
+func (w *watchdog) add(lk *heldLease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.halted {
@@ -69,11 +70,11 @@ func (w *watchdog) add(lk *leased) {
 	lk.late = after == 0
 	lk.due = time.Now().Add(min(after, renewAfter(lk.acquisition.TTL)))
 	heap.Push(&w.leases, lk)
-	w.wake(lk)
+	w.wakeLocked(lk)
 }
 
 // listen has lk itself say when it is to be looked at, if it can.
-func (w *watchdog) listen(lk *leased) {
+func (w *watchdog) listen(lk *heldLease) {
 	n, ok := lk.Lease.(driver.LossNotifier)
 	if !ok {
 		return
@@ -84,36 +85,36 @@ func (w *watchdog) listen(lk *leased) {
 		return
 	}
 	if after := max(lk.renewalIn(), 0); after > 0 || !lk.late { // else it is being renewed
-		w.hasten(lk, after) // the acquire does not wait for it
+		w.lookWithin(lk, after) // the acquire does not wait for it
 	}
 }
 
 // look ends or renews lk now if that is due by its deadline, which may have
 // moved, and else sees to it that it will be in time.
-func (w *watchdog) look(lk *leased) {
+func (w *watchdog) look(lk *heldLease) {
 	left, after := lk.deadline().Left(), lk.renewalIn()
 	switch {
 	case left <= 0:
 		w.locker.lose(lk, errLeaseOver)
 	case after > 0 || !lk.holder.Load().renews():
-		w.hasten(lk, max(after, 0))
+		w.lookWithin(lk, max(after, 0))
 	case w.watches(lk):
-		w.renew(lk.entry.backend, []*leased{lk})
+		w.renew(lk.entry.backend, []*heldLease{lk})
 	}
 }
 
-// hasten sees to it that lk is looked at within after.
-func (w *watchdog) hasten(lk *leased, after time.Duration) {
+// lookWithin sees to it that lk is looked at within after.
+func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if due := time.Now().Add(after); lk.index >= 0 && due.Before(lk.due) {
 		lk.due = due
 		heap.Fix(&w.leases, lk.index)
-		w.wake(lk)
+		w.wakeLocked(lk)
 	}
 }
 
-func (w *watchdog) watches(lk *leased) bool {
+func (w *watchdog) watches(lk *heldLease) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return lk.index >= 0 && !w.halted
@@ -121,7 +122,7 @@ func (w *watchdog) watches(lk *leased) bool {
 
 // remove ends the watch over lk. A renewal of it that is under way changes
 // nothing any more: the engine checks the owner, and its answer is ignored.
-func (w *watchdog) remove(lk *leased) {
+func (w *watchdog) remove(lk *heldLease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if lk.index >= 0 {
@@ -129,25 +130,28 @@ func (w *watchdog) remove(lk *leased) {
 	}
 }
 
-// schedule sets when lk is looked at next, after at the latest when its
-// deadline comes, unless the watch over it has ended.
-func (w *watchdog) schedule(lk *leased, after time.Duration, failed bool) {
+// schedule sets when lk is looked at next, at the latest when its deadline comes,
+// unless the watch over it has ended. It reports whether the renewal before has
+// failed as well.
+func (w *watchdog) schedule(lk *heldLease, after time.Duration, failed bool) (before bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	before = lk.failed
 	if lk.index < 0 {
-		return
+		return before
 	}
 	lk.failed = failed
 	lk.due = time.Now().Add(min(after, lk.deadline().Left()))
 	heap.Fix(&w.leases, lk.index)
-	w.wake(lk)
+	w.wakeLocked(lk)
+	return before
 }
 
-// wake rouses the goroutine if lk is due before it looks again by itself. A
-// look that a release made needless is let be: a lock that is taken and
-// released at a rate wakes nobody. Nor does a renewal that is due but a moment
-// sooner, as are all of one session, each by a reading of the clock of its own.
-func (w *watchdog) wake(lk *leased) {
+// wakeLocked wakes the goroutine if lk is due before it looks again by itself. It
+// doesn't reset the timer when a release removes the earliest lease, so that a lock
+// that is taken and released at a rate wakes nobody. Nor does a renewal that is due
+// only a moment sooner, as are all of one session.
+func (w *watchdog) wakeLocked(lk *heldLease) {
 	next := w.next
 	if lk.holder.Load().renews() {
 		next = next.Add(-min(lk.acquisition.TTL/100, time.Millisecond))
@@ -195,7 +199,7 @@ func (w *watchdog) run() {
 
 // collect returns the leases that are over, those to renew by backend, and how
 // long it is until the next one is due.
-func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next time.Duration) {
+func (w *watchdog) collect() (over []*heldLease, renew map[string][]*heldLease, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slept := bootclock.Measure()             // once for all deadlines of this round
@@ -206,11 +210,11 @@ func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next t
 	}
 	w.slept = slept
 	now := time.Now()
-	var later []*leased // taken out to be put back
+	var later []*heldLease // taken out to be put back
 	for len(w.leases) > 0 {
 		lk := w.leases[0]
 		due := !lk.due.After(now)
-		if !due && !w.fillsUp(lk, renew, now) {
+		if !due && !w.fillsUpLocked(lk, renew, now) {
 			break
 		}
 		heap.Pop(&w.leases)
@@ -225,7 +229,7 @@ func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next t
 			// A renewal without an answer is not given up, and not waited for either.
 			lk.due = now.Add(min(left, lk.acquisition.TTL/6))
 			if renew == nil {
-				renew = map[string][]*leased{}
+				renew = map[string][]*heldLease{}
 			}
 			renew[lk.entry.id.backend] = append(renew[lk.entry.id.backend], lk)
 		}
@@ -248,11 +252,11 @@ func (w *watchdog) collect() (over []*leased, renew map[string][]*leased, next t
 	return over, renew, next
 }
 
-// fillsUp reports whether lk, which is due next but not yet, is to be renewed
+// fillsUpLocked reports whether lk, which is due next but not yet, is to be renewed
 // now all the same, because a command is being sent that has room for it.
 // Leases that were renewed together fall due together, so after a period the
 // batches are full.
-func (w *watchdog) fillsUp(lk *leased, renew map[string][]*leased, now time.Time) bool {
+func (w *watchdog) fillsUpLocked(lk *heldLease, renew map[string][]*heldLease, now time.Time) bool {
 	if len(renew[lk.entry.id.backend])%renewBatch == 0 {
 		return false
 	}
@@ -260,7 +264,7 @@ func (w *watchdog) fillsUp(lk *leased, renew map[string][]*leased, now time.Time
 }
 
 // renew renews leases, which are all of backend b, and sets when each is due next.
-func (w *watchdog) renew(b driver.Backend, leases []*leased) {
+func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 	ttls := make([]time.Duration, len(leases))
 	for i, lk := range leases {
 		ttls[i] = lk.acquisition.TTL
@@ -271,6 +275,7 @@ func (w *watchdog) renew(b driver.Backend, leases []*leased) {
 	sent := time.Now()
 	errs := w.call(ctx, b, leases, ttls)
 	waited := time.Since(sent)
+	w.noteOutage(leases[0].entry.id.backend, errs)
 	jitter := 1 - rand.Float64()/10 // one for all, so that they stay together
 	for i, lk := range leases {
 		switch err := errs[i]; {
@@ -283,13 +288,48 @@ func (w *watchdog) renew(b driver.Backend, leases []*leased) {
 		case isLost(err):
 			w.locker.lose(lk, errNotOwner)
 		default:
-			w.schedule(lk, retryAfter(ttls[i]), true)
-			lk.holder.Load().observe(RenewalFailed, waited, err)
+			if failed := w.schedule(lk, retryAfter(ttls[i]), true); !failed {
+				lk.holder.Load().observe(RenewalFailed, waited, err)
+			}
 		}
 	}
 }
 
-func (w *watchdog) call(ctx context.Context, b driver.Backend, leases []*leased, ttls []time.Duration) []error {
+// noteOutage tells the Observer when renewals at the backend of this name begin to
+// fail, and when one succeeds again; errs are the results of one round of them.
+func (w *watchdog) noteOutage(backend string, errs []error) {
+	if w.ctx.Err() != nil { // by Close, which ends the renewals under way
+		return
+	}
+	var failure error
+	for _, err := range errs {
+		if err == nil || isLost(err) { // answered
+			failure = nil
+			break
+		}
+		failure = err
+	}
+	w.mu.Lock()
+	since, down := w.down[backend]
+	switch {
+	case failure != nil && !down:
+		if w.down == nil {
+			w.down = map[string]time.Time{}
+		}
+		w.down[backend] = time.Now()
+	case failure == nil && down:
+		delete(w.down, backend)
+	}
+	w.mu.Unlock()
+	switch {
+	case failure != nil && !down:
+		w.locker.observeOutage(OutageBegan, backend, 0, failure)
+	case failure == nil && down:
+		w.locker.observeOutage(OutageEnded, backend, time.Since(since), nil)
+	}
+}
+
+func (w *watchdog) call(ctx context.Context, b driver.Backend, leases []*heldLease, ttls []time.Duration) []error {
 	if br, ok := b.(driver.BatchRenewer); ok {
 		plain := make([]driver.Lease, len(leases))
 		for i, lk := range leases {
@@ -322,22 +362,8 @@ func repeated(err error, n int) []error {
 	return errs
 }
 
-// renewAfter is a third of the lease: two renewals may fail before it is over.
-func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
-
-// renewalIn is how long it is until lk is to be renewed, by its deadline.
-func (lk *leased) renewalIn() time.Duration {
-	ttl := lk.term()
-	return lk.Lease.Deadline().Left() - (ttl - renewAfter(ttl))
-}
-
-// retryAfter is when a renewal without an answer is sent again.
-func retryAfter(ttl time.Duration) time.Duration {
-	return min(max(ttl/20, 5*time.Millisecond), time.Second)
-}
-
 // leaseHeap orders leases by when they are due.
-type leaseHeap []*leased
+type leaseHeap []*heldLease
 
 func (h leaseHeap) Len() int           { return len(h) }
 func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
@@ -346,7 +372,7 @@ func (h leaseHeap) Swap(i, j int) {
 	h[i].index, h[j].index = i, j
 }
 func (h *leaseHeap) Push(x any) {
-	lk := x.(*leased)
+	lk := x.(*heldLease)
 	lk.index = len(*h)
 	*h = append(*h, lk)
 }

@@ -45,16 +45,16 @@ var more = []mutant.Mutant{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
 			{File: locker + "lease.go", Old: "lk.handOnUntil.LeftAt(now) > 0 && ahead >= ttl", New: "(ahead >= ttl || true)"},
-			{File: locker + "entry.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
+			{File: locker + "queue.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
 		},
 	},
 	{
 		Name: "handoff-gone", Mistake: "a hand-off to a waiter that gives up is lost",
-		Patches: []mutant.Patch{{File: locker + "entry.go", Old: "	case granted:\n		l.pass(ended, w.hold, time.Now())", New: "	case granted:"}},
+		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case granted:\n		l.pass(endedContext, w.hold, time.Now())", New: "	case granted:"}},
 	},
 	{
 		Name: "turn-gone", Mistake: "the turn of a waiter that gives up is lost",
-		Patches: []mutant.Patch{{File: locker + "entry.go", Old: "	case compete:\n		l.next(e)\n	}\n	return 0, err", New: "	}\n	return 0, err"}},
+		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case compete:\n		l.next(e)\n	}\n	return 0, err", New: "	}\n	return 0, err"}},
 	},
 	{
 		Name: "renew-late", Mistake: "a watchdog that renews at the end of the lease",
@@ -66,18 +66,18 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "check-ctx", Mistake: "a Check that looks at no clock",
-		Patches: []mutant.Patch{{File: locker + "hold.go", Old: "h.lease.deadline().leftMeasured() <= 0", New: "false"}},
+		Patches: []mutant.Patch{{File: locker + "hold.go", Old: "h.lease.deadline().LeftMeasured() <= 0", New: "false"}},
 	},
 	{
 		Name: "abandoned", Mistake: "an acquire without an answer that nobody undoes",
-		Patches: []mutant.Patch{{File: locker + "contend.go", Old: "if unknown || e.placed && alone {", New: "if false {"}},
+		Patches: []mutant.Patch{{File: locker + "acquire.go", Old: "if unknown || e.placed && alone {", New: "if false {"}},
 	},
 	{
 		Name: "once", Mistake: "a clean-up that is tried once",
-		Patches: []mutant.Patch{{File: locker + "janitor.go", Old: "again := c.do(ctx) != nil && !time.Now().After(c.end)", New: "again := c.do(ctx) != nil && false"}},
+		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "again := t.do(ctx) != nil && !time.Now().After(t.end)", New: "again := t.do(ctx) != nil && false"}},
 	},
 	{
 		Name: "missed", Mistake: "a waiter that subscribes and does not look again",
-		Patches: []mutant.Patch{{File: locker + "contend.go", Old: "if fresh := c.subscribe(ctx, due); !fresh {", New: "if c.subscribe(ctx, due); true {"}},
+		Patches: []mutant.Patch{{File: locker + "acquire.go", Old: "if fresh := op.subscribe(ctx, due); !fresh {", New: "if op.subscribe(ctx, due); true {"}},
 	},
 }

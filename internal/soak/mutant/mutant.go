@@ -66,7 +66,7 @@ end`},
 	{
 		Name:    "deaf",
 		Mistake: "no poll behind the notifications",
-		Patches: []Patch{{"runtime/contend.go", "d := pollLimit - rand.N(pollLimit/10)", `d := pollLimit - rand.N(pollLimit/10)
+		Patches: []Patch{{"runtime/acquire.go", "d := pollLimit - rand.N(pollLimit/10)", `d := pollLimit - rand.N(pollLimit/10)
 	if d > 0 {
 		return time.Hour
 	}`}},
@@ -112,7 +112,7 @@ func newBackend(`},
 	{
 		Name:    "waiter",
 		Mistake: "a waiter that gives up and stays in the line",
-		Patches: []Patch{{"runtime/entry.go", "if w.queued {\n\t\te.remove(w)\n", "if w.queued {\n"}},
+		Patches: []Patch{{"runtime/queue.go", "if w.queued {\n\t\te.removeLocked(w)\n", "if w.queued {\n"}},
 	},
 	{
 		Name:    "ttl",

@@ -1,36 +1,14 @@
 package backendtest
 
 import (
-	"context"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// A kind of lock that is not to be had is refused before anything is taken.
+// What the engine does not have is refused before anything is taken.
 var kinds = []check{
-	{name: "Refused", run: kindsRefused},
 	{name: "TTL", run: ttlRange},
-}
-
-// No engine has these yet. When one does, it gets checks of its own here.
-func kindsRefused(c *trial) {
-	l, key := c.locker(), c.newKey()
-	for kind, p := range map[string]*lock.Policy{
-		"read":    {TTL: c.h.TTL, Read: true},
-		"write":   {TTL: c.h.TTL, Write: true},
-		"fair":    {TTL: c.h.TTL, Fair: true},
-		"permits": {TTL: c.h.TTL, Permits: 3},
-	} {
-		begin := time.Now()
-		err := l.Do(c.bounded(), p, key, func(context.Context) error {
-			c.Errorf("a lock of kind %q was granted", kind)
-			return nil
-		})
-		c.is("a lock of kind "+kind, err, lock.ErrInvalid)
-		c.within("the refusal", begin, overrun)
-	}
-	c.free(c.open().take(key))
 }
 
 // A ttl that the backend doesn't take is refused with the limit, and nothing sent.

@@ -2,7 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -27,21 +26,24 @@ func (l *Locker) shard(id entryID) *shard {
 // entry is one key that this process holds or wants. It lives from the first
 // acquire until nobody holds or wants the key. At most one goroutine competes
 // for the key at the backend: the one that state says is busy with it. All
-// others wait in line.
+// others wait in its queue.
+//
+// The shard's mutex guards all but subscription and placed, which belong to the
+// goroutine that is busy with the key.
 type entry struct {
 	id      entryID
 	shard   *shard
 	backend driver.Backend
 	state   entryState
-	lease   *leased // while held
-	holder  *hold   // while held
+	lease   *heldLease // while held
+	holder  *hold      // while held
 
 	first, last *waiter
 	contested   bool // somebody had to wait: ask for a lease that can be handed on
 	elsewhere   bool // the one that competes was told that another process holds the key
 
-	subscription driver.Subscription // belongs to whoever is busy with the key
-	placed       bool                // the engine may keep a place in its queue for this process; likewise
+	subscription driver.Subscription
+	placed       bool // the engine may keep a place in its queue for this process
 }
 
 type entryState int
@@ -51,7 +53,7 @@ const (
 	held
 )
 
-// waiter is one goroutine in the line for an entry.
+// waiter is one goroutine in the queue of an entry.
 type waiter struct {
 	hold       *hold
 	next, prev *waiter
@@ -59,39 +61,26 @@ type waiter struct {
 	turn       chan turn // has room for one; receives exactly one once the waiter is dequeued
 }
 
-// turn is what ends a wait in line.
+// turn is what ends a wait in the queue.
 type turn int
 
 const (
 	granted  turn = iota // the hold has been given the lease
 	compete              // go and compete at the backend
 	rejected             // for Try: the key is held by another
-	shut                 // the Locker is closing
+	closing              // the Locker is closing
 )
 
 // errHeld is the cause of a Try that found the key held inside this process.
 var errHeld error = &driver.HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
-// waiting in line. The zero end waits until ctx ends.
-func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time) (_ *hold, err error) {
-	taken := false
-	defer func() {
-		if err != nil || !taken { // or an Observer panics, at a loss that came with the lock
-			l.leave()
-		}
-	}()
-	h, err := l.contend(ctx, p, key, end)
-	taken = true
-	return h, err
-}
-
-// contend is take without the account of it.
-func (l *Locker) contend(ctx context.Context, p *Policy, key string, end time.Time) (*hold, error) {
+// waiting in the queue. The zero end waits until ctx ends.
+func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time) (*hold, error) {
 	id := entryID{p.Backend, key}
 	s := l.shard(id)
-	for {
-		h := &hold{locker: l, policy: p}
+	for waited := false; ; {
+		h := &hold{locker: l, policy: p, waited: waited}
 		s.mu.Lock()
 		e := s.entries[id]
 		if e == nil {
@@ -104,14 +93,16 @@ func (l *Locker) contend(ctx context.Context, p *Policy, key string, end time.Ti
 			s.mu.Unlock()
 			return nil, because(ErrNotAcquired, errHeld)
 		}
-		if l.closed.Load() { // under the mutex, so that Close finds all others in line
+		if l.closed.Load() { // under the mutex, so that Close finds all others in the queue
 			s.mu.Unlock()
 			return nil, ErrClosed
 		}
 		w := l.waiters.Get().(*waiter)
-		w.hold, h.waited = h, true
-		e.push(w)
+		w.hold = h
+		e.pushLocked(w)
 		s.mu.Unlock()
+		waited = true
+		h.observeWaiting(ctx, key)
 		t, err := l.await(ctx, e, w, end)
 		w.hold = nil
 		l.waiters.Put(w)
@@ -122,7 +113,7 @@ func (l *Locker) contend(ctx context.Context, p *Policy, key string, end time.Ti
 			return l.compete(ctx, e, h, end)
 		case t == rejected:
 			return nil, because(ErrNotAcquired, errHeld)
-		case t == shut:
+		case t == closing:
 			return nil, ErrClosed
 		case h.lostCause() == nil && h.lease.deadline().Left() > 0:
 			// By the clock: a process that was paused may be ahead of its watchdog,
@@ -137,7 +128,7 @@ func (l *Locker) contend(ctx context.Context, p *Policy, key string, end time.Ti
 	}
 }
 
-// await waits in line. A waiter that gives up has left the line on return,
+// await waits in the queue. A waiter that gives up has left the queue on return,
 // and what it was given at that very moment has been passed on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	var timer <-chan time.Time
@@ -151,38 +142,34 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	case t := <-w.turn:
 		return t, nil
 	case <-ctx.Done():
-		err = gaveUp(ctx)
+		err = ctxEnded(ctx)
 	case <-timer:
-		err = waited(w.hold.policy)
+		err = waitOver(w.hold.policy)
 	}
 	e.shard.mu.Lock()
 	if w.queued {
-		e.remove(w)
+		e.removeLocked(w)
 		e.shard.mu.Unlock()
 		return 0, err
 	}
 	e.shard.mu.Unlock()
 	switch <-w.turn {
 	case granted:
-		l.pass(ended, w.hold, time.Now())
+		l.pass(endedContext, w.hold, time.Now())
 	case compete:
 		l.next(e)
 	}
 	return 0, err
 }
 
-// ended is a context that has ended: nobody waits for what is done under it.
-var ended = func() context.Context {
+// endedContext is a context that has ended: nobody waits for what is done under it.
+var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-func waited(p *Policy) error {
-	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
-}
-
-// pass ends h's part in its lease: the next in line gets it, if the lease can
+// pass ends h's part in its lease: the next in the queue gets it, if the lease can
 // be handed on, else it is released at the backend, in bounded time. It
 // returns ErrLost if the engine answered that the lease was no longer h's.
 func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
@@ -194,14 +181,14 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 		return nil
 	}
 	lease := e.lease
-	if w := e.first; w != nil && lease.canHandTo(w.hold.policy, now) {
-		e.remove(w)
-		e.give(w.hold, lease, now)
+	if w := e.first; w != nil && lease.canHandToLocked(w.hold.policy, now) {
+		e.removeLocked(w)
+		e.giveLocked(w.hold, lease, now)
 		w.hold.handed = true
 		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
 		e.shard.mu.Unlock()
 		if renews {
-			l.watchdog.hasten(lease, max(lease.renewalIn(), 0))
+			l.watchdog.lookWithin(lease, max(lease.renewalIn(), 0))
 		}
 		w.turn <- granted
 		return nil
@@ -209,7 +196,7 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	e.state, e.lease, e.holder = busy, nil, nil
 	e.shard.mu.Unlock()
 	l.watchdog.remove(lease)
-	if ctx == ended { // who was to wait for it is to return
+	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
 		var once sync.Once
 		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
 		return nil
@@ -219,28 +206,28 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	return err
 }
 
-// give makes h the holder of e by lease, with the next token. The shard is locked.
-func (e *entry) give(h *hold, lease *leased, now time.Time) {
+// giveLocked makes h the holder of e by lease, with the next token.
+func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
 	lease.holder.Store(h)
 }
 
-// next ends the work of whoever was busy with e: the first in line takes over,
+// next ends the work of whoever was busy with e: the first in the queue takes over,
 // or the entry goes.
 func (l *Locker) next(e *entry) {
 	e.shard.mu.Lock()
 	e.elsewhere = false
 	if w := e.first; w != nil {
-		e.remove(w)
+		e.removeLocked(w)
 		e.shard.mu.Unlock()
 		w.turn <- compete
 		return
 	}
 	var leaving string
 	if e.placed {
-		// Drawn before another entry for the key can be: backends tell by it
-		// that what that one competes for is not meant.
+		// The ID is drawn before another entry for the key can exist: backends
+		// know by it that what that entry competes for is not meant.
 		leaving = l.newID()
 	}
 	delete(e.shard.entries, e.id)
@@ -257,37 +244,22 @@ func (l *Locker) next(e *entry) {
 // leaveQueue gives up this process's place in the engine's queue for e's key, as id.
 func (l *Locker) leaveQueue(e *entry, id string) {
 	a := &driver.Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
-	l.janitor.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
+	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 
-// shutOut answers all that wait in line for a Locker that is closing.
-func (l *Locker) shutOut() {
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		for _, e := range s.entries {
-			for w := e.first; w != nil; w = e.first {
-				e.remove(w)
-				w.turn <- shut
-			}
-		}
-		s.mu.Unlock()
-	}
-}
-
-// rejectTries answers every Try in the line: the key is held by another.
-func (e *entry) rejectTries() {
+// rejectTriesLocked answers every Try in the queue: the key is held by another.
+func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
 		next := w.next
 		if w.hold.policy.Try {
-			e.remove(w)
+			e.removeLocked(w)
 			w.turn <- rejected
 		}
 		w = next
 	}
 }
 
-func (e *entry) push(w *waiter) {
+func (e *entry) pushLocked(w *waiter) {
 	w.queued, e.contested = true, true
 	w.prev = e.last
 	if e.last == nil {
@@ -298,7 +270,7 @@ func (e *entry) push(w *waiter) {
 	e.last = w
 }
 
-func (e *entry) remove(w *waiter) {
+func (e *entry) removeLocked(w *waiter) {
 	if w.prev == nil {
 		e.first = w.next
 	} else {

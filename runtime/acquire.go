@@ -1,0 +1,309 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// pollLimit bounds what a lost notification can cost a waiter.
+const pollLimit = time.Second
+
+// lateGrants is how often a waiter asks again because a grant took longer than its
+// lease lasts: a server may stall once. Where every grant does, the ttl is too short.
+const lateGrants = 3
+
+// compete takes e's key at the backend, for h. It is called by the one
+// goroutine that is busy with e, and leaves e held by h or passed on.
+func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) (*hold, error) {
+	for late := 1; ; late++ {
+		op := &acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end}
+		lease, err := op.run()
+		if err != nil {
+			l.stopCompeting(op, err)
+			return nil, op.explain(err)
+		}
+		lk := newHeldLease(lease, &op.acquisition, e, l.tenure(op.acquisition.TTL))
+		if lk.deadline().Left() > 0 {
+			if err := l.begin(h, lk); err != nil {
+				return nil, err
+			}
+			return h, nil
+		}
+		// The grant took longer than the lease: nothing may begin under it.
+		l.discard(lk)
+		if late > lateGrants || h.policy.Try || op.over() {
+			l.next(e)
+			return nil, because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
+				" was over when its grant arrived; a longer ttl is needed"))
+		}
+	}
+}
+
+// begin makes h the holder of its entry by lk, which was granted just now.
+func (l *Locker) begin(h *hold, lk *heldLease) error {
+	e := lk.entry
+	e.shard.mu.Lock()
+	e.giveLocked(h, lk, time.Now())
+	e.placed = false // taking the lock gave it up
+	e.rejectTriesLocked()
+	e.shard.mu.Unlock()
+	l.watchdog.add(lk)
+	l.watchdog.listen(lk)
+	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
+		if l.lose(lk, errClosedUnder) {
+			l.release(endedContext, lk)
+		}
+		return ErrClosed
+	}
+	return nil
+}
+
+// acquireOp is one goroutine's competition for one key at the backend.
+type acquireOp struct {
+	locker      *Locker
+	entry       *entry
+	hold        *hold
+	ctx         context.Context    // the caller's
+	end         time.Time          // of the policy's wait
+	acquisition driver.Acquisition // its address is handed on: kept by the lease
+	held        bool               // the attempt before the last was answered: another holds the key
+}
+
+// run returns the lease, or the backend's raw error: a *driver.HeldError if the key
+// was held by another until the end.
+func (op *acquireOp) run() (driver.Lease, error) {
+	p := op.hold.policy
+	op.acquisition = driver.Acquisition{
+		Key:       op.entry.id.key,
+		ID:        op.locker.newID(),
+		TTL:       p.ttl(),
+		Tokens:    1,
+		Queue:     !p.Try,
+		NoRenewal: p.NoRenew,
+	}
+	if tenure := op.locker.tenure(p.ttl()); tenure > 0 && op.contested() {
+		// Whoever gets the lease handed on needs its own ttl ahead.
+		op.acquisition.TTL += tenure
+		op.acquisition.Tokens = tokensFor(tenure)
+	}
+	ctx, cancel := op.bounded()
+	defer cancel()
+	if op.over() { // the turn came as the wait ended: nothing needs to be sent
+		return nil, errHeld
+	}
+	lease, err := op.entry.backend.Acquire(ctx, &op.acquisition)
+	if ttl := p.ttl(); op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
+		// More than the engine's longest lease: then one that is not handed on.
+		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
+		lease, err = op.entry.backend.Acquire(ctx, &op.acquisition)
+	}
+	if p.Try || !isHeld(err) {
+		return lease, err
+	}
+	return op.wait(ctx, err)
+}
+
+// wait goes on trying: when the engine notifies, when the holder's lease ends,
+// and once a second.
+func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
+	e := op.entry
+	e.placed, op.held = true, true
+	e.shard.mu.Lock()
+	e.elsewhere = true
+	e.rejectTriesLocked()
+	e.shard.mu.Unlock()
+	op.hold.observeWaiting(op.ctx, e.id.key)
+
+	poll := pollAfter(err)
+	due, timer := time.Now().Add(poll), time.NewTimer(poll)
+	defer timer.Stop()
+	for {
+		if fresh := op.subscribe(ctx, due); !fresh {
+			var notice <-chan struct{}
+			if e.subscription != nil {
+				notice = e.subscription.C()
+			}
+			select {
+			case <-notice:
+			case <-timer.C:
+			case <-ctx.Done():
+				return nil, err
+			case <-op.locker.closing:
+				return nil, ErrClosed
+			}
+		}
+		if op.over() { // together with a notice
+			return nil, err
+		}
+		var lease driver.Lease
+		lease, err = e.backend.Acquire(ctx, &op.acquisition)
+		if !isHeld(err) {
+			return lease, err
+		}
+		poll = pollAfter(err)
+		due = time.Now().Add(poll)
+		timer.Reset(poll)
+	}
+}
+
+// subscribe sees to it that the entry has a subscription, where the engine
+// notifies. It reports whether it is new: then a release may have gone by
+// before it stood, and the key is tried again. A failure is no error: the
+// waiter polls, which is due then, and subscribes again next time.
+func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) {
+	n, ok := op.entry.backend.(driver.Notifier)
+	if !ok || op.entry.subscription != nil {
+		return false
+	}
+	ctx, cancel := context.WithDeadline(ctx, due)
+	defer cancel()
+	s, err := n.Subscribe(ctx, &op.acquisition)
+	if err != nil {
+		return false
+	}
+	op.entry.subscription = s
+	return true
+}
+
+// bounded returns the caller's context, ending when the policy's wait does.
+func (op *acquireOp) bounded() (context.Context, context.CancelFunc) {
+	if op.end.IsZero() {
+		return op.ctx, func() {}
+	}
+	return context.WithDeadline(op.ctx, op.end)
+}
+
+// over reports whether nobody waits for the lock any more. It looks at the clock
+// because a timer may not have fired yet.
+func (op *acquireOp) over() bool {
+	return op.ctx.Err() != nil || !op.end.IsZero() && !time.Now().Before(op.end)
+}
+
+func (op *acquireOp) contested() bool {
+	op.entry.shard.mu.Lock()
+	defer op.entry.shard.mu.Unlock()
+	return op.entry.contested
+}
+
+// stopCompeting cleans up after a competition that failed with err, and lets the
+// next in the queue compete.
+func (l *Locker) stopCompeting(op *acquireOp, err error) {
+	e, a := op.entry, &op.acquisition
+	e.shard.mu.Lock()
+	alone := e.first == nil
+	e.shard.mu.Unlock()
+	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
+	e.placed = e.placed || a.Queue && unknown
+	if unknown || e.placed && alone {
+		undo := *a
+		undo.Queue = alone // the place in the engine's queue serves the next in the queue
+		e.placed = e.placed && !alone
+		l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error {
+			return e.backend.Undo(ctx, &undo)
+		})
+	}
+	l.next(e)
+}
+
+// explain turns the backend's raw error into what the caller is told.
+func (op *acquireOp) explain(err error) error {
+	ended := op.ctx.Err()
+	if op.held && op.over() && !isHeld(err) && isContextError(err) {
+		// The last attempt was cut short by the end of the wait. The one before it
+		// was answered, so the engine is there and another holds the key.
+		err = errHeld
+	}
+	switch {
+	case isHeld(err) && ended != nil:
+		return ctxEnded(op.ctx)
+	case isHeld(err) && !op.hold.policy.Try:
+		return waitOver(op.hold.policy)
+	case isHeld(err):
+		return because(ErrNotAcquired, err)
+	}
+	for _, kind := range []error{ErrIndeterminate, ErrConflict, ErrInvalid, ErrClosed} {
+		if errors.Is(err, kind) {
+			return because(kind, op.endedBy(err))
+		}
+	}
+	select {
+	case <-op.locker.closing: // what was under way may have been cut
+		return because(ErrClosed, op.endedBy(err))
+	default:
+	}
+	return because(ErrUnavailable, op.endedBy(err))
+}
+
+// endedBy returns err such that it matches a context's error exactly when the
+// caller's has ended: the wait of the policy is a deadline too, and none of the
+// caller's, and so are a client library's own.
+func (op *acquireOp) endedBy(err error) error {
+	ended := op.ctx.Err()
+	switch {
+	case ended == nil && isContextError(err):
+		return &reason{kind: sentinel(err), cause: errors.New(err.Error())}
+	case ended != nil && !errors.Is(err, ended):
+		return &reason{kind: err, cause: ended}
+	}
+	return err
+}
+
+func sentinel(err error) error {
+	if errors.Is(err, ErrIndeterminate) {
+		return ErrIndeterminate
+	}
+	return ErrUnavailable
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// ctxEnded is what a call is told whose context ended before it had the lock. A
+// context that ended because a lock around the call was lost says that: it is
+// no matter of who holds this key.
+func ctxEnded(ctx context.Context) error {
+	if cause := context.Cause(ctx); isLost(cause) {
+		return &reason{kind: cause, cause: ctx.Err()}
+	}
+	return because(ErrNotAcquired, ctx.Err())
+}
+
+// waitOver is what a call is told whose policy's wait ended before it had the lock.
+func waitOver(p *Policy) error {
+	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
+}
+
+func isHeld(err error) bool {
+	var h *driver.HeldError
+	return errors.As(err, &h)
+}
+
+// pollAfter returns when to try again without a notice: when the holder's
+// lease ends, and within a second, with jitter so that processes part.
+func pollAfter(err error) time.Duration {
+	var h *driver.HeldError
+	errors.As(err, &h)
+	d := pollLimit - rand.N(pollLimit/10)
+	if h != nil && h.RetryAfter > 0 && h.RetryAfter < d {
+		// Engines count in milliseconds; one more, and the lease is over.
+		return h.RetryAfter + time.Millisecond
+	}
+	return d
+}
+
+// tenure is how long a lease of length ttl may be handed on in this process.
+func (l *Locker) tenure(ttl time.Duration) time.Duration {
+	return min(max(l.handOff, 0), ttl/4)
+}
+
+// tokensFor returns how many tokens a lease reserves that is handed on for d:
+// as many as the server's clock yields in that time, so that the tokens in use
+// never run ahead of it, and more than goroutines can switch.
+func tokensFor(d time.Duration) uint64 {
+	return uint64(d.Microseconds())*driver.TokensPerMicrosecond + 1
+}

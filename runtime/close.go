@@ -1,0 +1,117 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Close makes every new acquire and every waiting one fail with [ErrClosed]
+// (a method that runs may still re-enter the locks that it holds), waits until
+// all holds are released or ctx ends, takes away the locks that are then left
+// (their methods get [ErrLost]), and frees the backends. After it no goroutine,
+// timer or subscription of the Locker lives. Its error says that ctx ended
+// first, naming the locks that were still held, or what a backend's Close had
+// to say. A second call waits for the first, or until its own ctx ends, and
+// returns nil or the error of that.
+func (l *Locker) Close(ctx context.Context) error {
+	if l.closed.Swap(true) {
+		select {
+		case <-l.done:
+			return nil
+		default:
+		}
+		select {
+		case <-l.done:
+			return nil
+		case <-ctx.Done():
+			return &Error{Op: "close", Err: fmt.Errorf("another Close is under way: %w", ctx.Err())}
+		}
+	}
+	defer close(l.done)
+	close(l.closing)
+	l.rejectWaiters()
+	l.active.Add(1) // so that leave sees the last one go
+	l.leave()
+	var err error
+	select {
+	case <-l.idle:
+	case <-ctx.Done():
+		if n := l.active.Load(); n > 0 {
+			err = &Error{Op: "close", Err: fmt.Errorf("%d locks were still held%s: %w", n, l.heldNames(), ctx.Err())}
+		}
+		l.loseAll()
+	}
+	l.cleanup.drain(ctx)
+	l.watchdog.halt()
+	for _, b := range l.backends {
+		err = errors.Join(err, b.Close())
+	}
+	l.watchdog.wait() // renewals under way end with their connections
+	return err
+}
+
+// rejectWaiters answers all that wait in a queue of a Locker that is closing.
+func (l *Locker) rejectWaiters() {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			for w := e.first; w != nil; w = e.first {
+				e.removeLocked(w)
+				w.turn <- closing
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// heldLeases returns the leases that are held at the moment.
+func (l *Locker) heldLeases() (all []*heldLease) {
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for _, e := range s.entries {
+			if e.lease != nil {
+				all = append(all, e.lease)
+			}
+		}
+		s.mu.Unlock()
+	}
+	return all
+}
+
+// loseAll takes away every lock that is still held and gives it back to its
+// engine. A lock that is granted from here on is given back by compete.
+func (l *Locker) loseAll() {
+	l.forced.Store(true)
+	for _, lk := range l.heldLeases() {
+		if l.lose(lk, errClosedUnder) {
+			l.discard(lk)
+		}
+	}
+}
+
+// namedLocks is how many of the locks that were still held an error names.
+const namedLocks = 5
+
+// heldNames returns the keys that are still held and their methods, for an error.
+func (l *Locker) heldNames() string {
+	var names []string
+	for _, lk := range l.heldLeases() {
+		if len(names) == namedLocks {
+			names = append(names, "...")
+			break
+		}
+		name := lk.entry.id.key
+		if h := lk.holder.Load(); h != nil && h.policy.Method != "" {
+			name += " by " + h.policy.Method
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}

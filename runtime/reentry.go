@@ -1,0 +1,176 @@
+package lock
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// frame is one entry of one call into a hold: the outermost acquire or a
+// re-entry. Frames form the chain of what a context owns.
+type frame struct {
+	hold    *hold
+	outer   *frame        // what the caller's context owned
+	ctx     *ownedContext // of the call; of an AcquireAll only the innermost frame has one
+	several bool          // the innermost of an AcquireAll
+	closed  atomic.Bool
+	inner   reentrySlot // at most one re-entry of this frame runs at a time
+}
+
+// find returns the innermost frame of the chain that entered this Locker's
+// lock on key, or nil if there is none or its call, or one around it, has
+// returned.
+func (f *frame) find(l *Locker, backend, key string) *frame {
+	for ; f != nil; f = f.outer {
+		if f.hold.locker == l && f.hold.entry.id.key == key && f.hold.entry.id.backend == backend {
+			if f.returned() {
+				return nil
+			}
+			return f
+		}
+	}
+	return nil
+}
+
+// findAt returns the innermost frame of the chain that entered a lock on key at one
+// of backends, or at any if there are none, or nil.
+func (f *frame) findAt(key string, backends []string) *frame {
+	for ; f != nil; f = f.outer {
+		id := f.hold.entry.id
+		if id.key == key && (len(backends) == 0 || slices.Contains(backends, id.backend)) {
+			return f
+		}
+	}
+	return nil
+}
+
+// heldElsewhere reports whether the chain holds the lock on key of b by another Locker
+// than l, so that waiting for it would never end. Two Backends of one engine are not
+// known to be.
+func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
+	for ; f != nil; f = f.outer {
+		e := f.hold.entry
+		if f.hold.locker != l && e.id.key == key && !f.returned() && f.hold.lostCause() == nil && sameBackend(e.backend, b) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameBackend(a, b driver.Backend) bool {
+	t := reflect.TypeOf(a)
+	return t == reflect.TypeOf(b) && t.Comparable() && a == b
+}
+
+// reenter enters the hold of f once more, for a nested call under ctx, which
+// owns outer. It sends nothing. While another re-entry of the same frame runs
+// (a sibling goroutine on the same context), it waits as for a mutex.
+func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.Time) (*Hold, error) {
+	if !p.Reentrant {
+		return nil, errNested
+	}
+	if err := f.inner.enter(ctx, p, end); err != nil {
+		return nil, err
+	}
+	if err := f.alive(); err != nil {
+		f.inner.leave()
+		return nil, because(ErrLost, err)
+	}
+	x := &entering{}
+	x.frame.hold, x.frame.outer, x.frame.ctx = f.hold, outer, &x.owned
+	x.owned = ownedContext{Context: ctx, frame: &x.frame}
+	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, parent: f}
+	return &x.held, nil
+}
+
+// returned reports whether the call of f, or one around it that entered the
+// same hold, has returned. A child that outlived either is inside no lock.
+func (f *frame) returned() bool {
+	for g := f; g != nil; g = g.outer {
+		if g.hold == f.hold && g.closed.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// alive returns why f can't be re-entered, or nil.
+func (f *frame) alive() error {
+	if f.returned() {
+		return errReturned
+	}
+	if cause := f.hold.lostCause(); cause != nil {
+		return cause
+	}
+	if f.hold.lease.deadline().Left() <= 0 {
+		return errLeaseOver
+	}
+	return nil
+}
+
+// reentrySlot admits one re-entry at a time, first come first served, for goroutines
+// that share one frame. It is a mutex that a context can end the wait for.
+type reentrySlot struct {
+	mu      sync.Mutex
+	taken   bool
+	waiting []chan struct{}
+}
+
+// enter takes the reentrySlot. The zero end waits until ctx ends.
+func (s *reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error {
+	s.mu.Lock()
+	if !s.taken {
+		s.taken = true
+		s.mu.Unlock()
+		return nil
+	}
+	if p.Try {
+		s.mu.Unlock()
+		return because(ErrNotAcquired, errHeld)
+	}
+	turn := make(chan struct{})
+	s.waiting = append(s.waiting, turn)
+	s.mu.Unlock()
+
+	var timer <-chan time.Time
+	if !end.IsZero() {
+		t := time.NewTimer(time.Until(end))
+		defer t.Stop()
+		timer = t.C
+	}
+	var err error
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		err = ctxEnded(ctx)
+	case <-timer:
+		err = waitOver(p)
+	}
+	s.mu.Lock()
+	i := slices.Index(s.waiting, turn)
+	if i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+	}
+	s.mu.Unlock()
+	if i < 0 { // the turn came at that very moment: pass it on
+		s.leave()
+	}
+	return err
+}
+
+func (s *reentrySlot) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		s.taken = false
+		return
+	}
+	close(s.waiting[0])
+	s.waiting = slices.Delete(s.waiting, 0, 1)
+}
