@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,17 +173,21 @@ func TestAllAtOnce(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
 		lockers := []*lock.Locker{e.Locker(nil), e.Locker(nil)}
 		ctx, cancel := context.WithCancel(t.Context())
-		var inside [4]sync.Mutex
+		var tokens [4]sync.Map // of the sections of a key
+		var sections atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 16 {
 			wg.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					k := (i + n) % len(inside)
+					k := (i + n) % len(tokens)
 					lockers[i%2].Do(ctx, policy, fmt.Sprint("k", k), func(ctx context.Context) error {
-						if ctx.Err() == nil && inside[k].TryLock() {
-							time.Sleep(time.Millisecond)
-							inside[k].Unlock()
+						// Lose and HeldByOther let a second one in, with a token of its own.
+						token, _ := lock.Token(ctx)
+						if _, again := tokens[k].LoadOrStore(token, true); again || token == 0 {
+							t.Errorf("two sections of k%d have the token %d", k, token)
 						}
+						sections.Add(1)
+						time.Sleep(time.Millisecond)
 						return lock.Check(ctx)
 					})
 					time.Sleep(100 * time.Microsecond) // else time stands still in a bubble
@@ -215,6 +220,7 @@ func TestAllAtOnce(t *testing.T) {
 		e.Heal()
 		cancel()
 		wg.Wait()
+		require.Greater(t, sections.Load(), int64(20))
 	})
 }
 

@@ -21,6 +21,9 @@
 //		})
 //	}
 //
+// memlock/conformance_test.go is the shortest test of this form, and etcdlock has one
+// with a Network between client and server.
+//
 // Each behaviour has a file: exclusion, expiry, renewal, release, fencing,
 // waiting, cancellation, replies, keys, kinds, close, leaks, holds. Checks of
 // the bare Backend hold it to the contract that its interface states; checks

@@ -1,0 +1,116 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// Do runs a function under a lock. The function uses the context that it is given.
+func ExampleLocker_Do() {
+	locker := lock.New(memlock.New(), nil) // in a service: redislock.New(client)
+	defer locker.Close(context.Background())
+
+	policy := &lock.Policy{TTL: time.Minute, Wait: 2 * time.Second}
+	err := locker.Do(context.Background(), policy, "report:daily", func(ctx context.Context) error {
+		fmt.Println("inside:", lock.Owns(ctx, "report:daily"))
+		return lock.Check(ctx) // nil as long as the lock is held
+	})
+	fmt.Println(err)
+	// Output:
+	// inside: true
+	// <nil>
+}
+
+// Acquire and Release are what a generated wrapper does: the deferred Release adds
+// ErrLost to the method's own error if the lock was lost meanwhile.
+func ExampleLocker_Acquire() {
+	locker := lock.New(memlock.New(), nil)
+	defer locker.Close(context.Background())
+
+	sell := func(ctx context.Context, id int) (err error) {
+		ctx, held, err := locker.Acquire(ctx, &lock.Policy{Try: true}, fmt.Sprintf("voucher:%d", id))
+		if err != nil {
+			return err
+		}
+		defer held.Release(&err)
+		fmt.Println("sold one of", held.Key())
+		if id == 1 {
+			return locker.Do(context.Background(), &lock.Policy{Try: true}, held.Key(), func(context.Context) error { return nil })
+		}
+		return ctx.Err()
+	}
+	fmt.Println(sell(context.Background(), 7))
+	err := sell(context.Background(), 1)
+	fmt.Println(errors.Is(err, lock.ErrNotAcquired), err)
+	// Output:
+	// sold one of voucher:7
+	// <nil>
+	// sold one of voucher:1
+	// true lock: acquire voucher:1: not acquired: held by another owner
+}
+
+// Unlock is a release by hand. Locks that are held together are taken in one order
+// in all processes.
+func ExampleLocker_AcquireAll() {
+	locker := lock.New(memlock.New(), nil)
+	defer locker.Close(context.Background())
+
+	ctx, held, err := locker.AcquireAll(context.Background(), lock.Request{Key: "account:2"}, lock.Request{Key: "account:1"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(lock.Owns(ctx, "account:1"), lock.Owns(ctx, "account:2"))
+	fmt.Println(held.Unlock())
+	// Output:
+	// true true
+	// <nil>
+}
+
+// A fencing token rises with each hold of a key, over all processes.
+func ExampleToken() {
+	locker := lock.New(memlock.New(), nil)
+	defer locker.Close(context.Background())
+
+	var last uint64
+	for range 3 {
+		_ = locker.Do(context.Background(), nil, "order:1", func(ctx context.Context) error {
+			token, _ := lock.Token(ctx)
+			fmt.Println("rises:", token > last) // UPDATE … SET token = ? WHERE id = 1 AND token < ?
+			last = token
+			return nil
+		})
+	}
+	// Output:
+	// rises: true
+	// rises: true
+	// rises: true
+}
+
+// What is lost, and when an engine can't be reached, is logged as a warning.
+func ExampleNewLogObserver() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "duration" {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	locker := lock.New(memlock.New(), &lock.Options{Observer: lock.NewLogObserver(logger)})
+	defer locker.Close(context.Background())
+
+	_ = locker.Do(context.Background(), &lock.Policy{Method: "Shop.Sell"}, "k", func(context.Context) error {
+		_, _, err := locker.Acquire(context.Background(), &lock.Policy{Method: "Shop.Count", Try: true}, "k")
+		return err
+	})
+	// Output:
+	// level=INFO msg="lock rejected" method=Shop.Count pattern="" key=k error="lock: acquire k (Shop.Count): not acquired: held by another owner"
+}
