@@ -3,8 +3,11 @@ package lock
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -154,6 +157,29 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 	}
 	defer held.Release(&err)
 	return fn(ctx)
+}
+
+// Ping returns nil if each backend answers that locks could be taken, as a readiness
+// probe asks, and otherwise an [*Error] for each that does not. It takes no lock. A
+// backend that does not implement driver.Pinger is left out.
+func (l *Locker) Ping(ctx context.Context) error {
+	if l.closed.Load() {
+		return &Error{Op: "ping", Err: ErrClosed}
+	}
+	var all []error
+	for _, name := range slices.Sorted(maps.Keys(l.backends)) {
+		p, ok := l.backends[name].(driver.Pinger)
+		if !ok {
+			continue
+		}
+		if err := p.Ping(ctx); err != nil {
+			if name != "" {
+				err = fmt.Errorf("backend %q: %w", name, err)
+			}
+			all = append(all, &Error{Op: "ping", Err: because(ErrUnavailable, err)})
+		}
+	}
+	return errors.Join(all...)
 }
 
 // admit lets an acquire in: it is right in itself, and the Locker is open, or

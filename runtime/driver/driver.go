@@ -147,6 +147,14 @@ type Subscription interface {
 	Close()
 }
 
+// Pinger is implemented by a [Backend] that can say whether locks could be taken
+// now: the engine answers, the credentials are right, and the client is one that
+// the Backend can use. Ping takes no lock. It returns within 100 ms after ctx
+// ended. Its error says what to mend.
+type Pinger interface {
+	Ping(ctx context.Context) error
+}
+
 // HeldError is what Backend.Acquire returns while another owner holds the key.
 type HeldError struct {
 	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.

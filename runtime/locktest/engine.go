@@ -160,6 +160,13 @@ func (e *Engine) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.S
 	return e.memory.Subscribe(ctx, a)
 }
 
+// Ping implements [driver.Pinger].
+func (e *Engine) Ping(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.down
+}
+
 // Close implements [driver.Backend]. It does nothing: another Locker may go on
 // using e.
 func (e *Engine) Close() error { return nil }

@@ -90,6 +90,9 @@ func (b *Backend) Undo(_ context.Context, a *driver.Acquisition) error {
 // using b, and b holds nothing but memory.
 func (b *Backend) Close() error { return nil }
 
+// Ping implements [driver.Pinger]: memory is always there.
+func (b *Backend) Ping(context.Context) error { return nil }
+
 // RenewAll implements [driver.BatchRenewer].
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
