@@ -1,7 +1,9 @@
 package lock
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -86,3 +88,94 @@ type reason struct{ kind, cause error }
 
 func (r *reason) Error() string   { return r.kind.Error() + ": " + r.cause.Error() }
 func (r *reason) Unwrap() []error { return []error{r.kind, r.cause} }
+
+// explain turns the backend's raw error into what the caller is told.
+func (op *acquireOp) explain(err error) error {
+	ended := op.ctx.Err()
+	if op.held && op.over() && !isHeld(err) && isContextError(err) {
+		// The last attempt was cut short by the end of the wait. The one before it
+		// was answered, so the engine is there and another holds the key.
+		err = errHeld
+	}
+	switch {
+	case isHeld(err) && ended != nil:
+		return ctxEnded(op.ctx)
+	case isHeld(err) && !op.hold.policy.Try:
+		return waitOver(op.hold.policy)
+	case isHeld(err):
+		return because(ErrNotAcquired, err)
+	}
+	for _, kind := range []error{ErrIndeterminate, ErrConflict, ErrInvalid, ErrClosed} {
+		if errors.Is(err, kind) {
+			return because(kind, op.endedBy(err))
+		}
+	}
+	select {
+	case <-op.locker.closing: // what was under way may have been cut
+		return because(ErrClosed, op.endedBy(err))
+	default:
+	}
+	return because(ErrUnavailable, op.endedBy(err))
+}
+
+// endedBy returns err such that it matches a context's error exactly when the
+// caller's has ended: the wait of the policy is a deadline too, and none of the
+// caller's, and so are a client library's own.
+func (op *acquireOp) endedBy(err error) error {
+	ended := op.ctx.Err()
+	switch {
+	case ended == nil && isContextError(err):
+		return &reason{kind: sentinel(err), cause: errors.New(err.Error())}
+	case ended != nil && !errors.Is(err, ended):
+		return &reason{kind: err, cause: ended}
+	}
+	return err
+}
+
+func sentinel(err error) error {
+	if errors.Is(err, ErrIndeterminate) {
+		return ErrIndeterminate
+	}
+	return ErrUnavailable
+}
+
+func isContextError(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// ctxEnded is what a call is told whose context ended before it had the lock. A
+// context that ended because a lock around the call was lost says that: it is
+// no matter of who holds this key.
+func ctxEnded(ctx context.Context) error {
+	if cause := context.Cause(ctx); isLost(cause) {
+		return &reason{kind: cause, cause: ctx.Err()}
+	}
+	return because(ErrNotAcquired, ctx.Err())
+}
+
+// waitOver is what a call is told whose policy's wait ended before it had the lock.
+func waitOver(p *Policy) error {
+	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
+}
+
+func isHeld(err error) bool {
+	var h *driver.HeldError
+	return errors.As(err, &h)
+}
+
+func isLost(err error) bool { return errors.Is(err, ErrLost) }
+
+// saysLost reports whether err says that the lock on key was lost. The loss of another
+// lock, which err may wrap as well, is no reason to leave out that of this one.
+func saysLost(err error, key string) bool {
+	if at, ok := err.(*Error); ok && at.Key == key && errors.Is(at.Err, ErrLost) {
+		return true
+	}
+	switch wraps := err.(type) {
+	case interface{ Unwrap() error }:
+		return saysLost(wraps.Unwrap(), key)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(wraps.Unwrap(), func(one error) bool { return saysLost(one, key) })
+	}
+	return false
+}

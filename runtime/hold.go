@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -85,7 +84,8 @@ func (h *hold) renews() bool {
 	return !p.NoRenew && (p.Max == 0 || time.Since(h.began) < p.Max)
 }
 
-// Hold is what an acquire returns beside the context: the duty to release.
+// Hold is what an acquire returns beside the context: the duty to release. Its
+// methods stand in hold.go and release.go.
 type Hold struct {
 	ctx    context.Context // the method's
 	caller context.Context // what it was derived from
@@ -121,34 +121,6 @@ func (h *hold) begin(m *methodContext) {
 	if cause := h.lostCause(); cause != nil {
 		m.end(h.fail("hold", cause))
 	}
-}
-
-// Release ends the hold. It must run in a defer, with the address of the
-// method's error result (or nil): if the lease was over before the method
-// returned, or the engine answers "not the owner", *errp becomes an error that
-// wraps [ErrLost] beside the method's own; nothing else touches *errp. A
-// release that fails or has no answer goes on in the background. It holds its
-// caller up for 1 s at most, and for 100 ms once the caller's context has
-// ended. A second call does nothing, and so does a call on a nil Hold.
-func (h *Hold) Release(errp *error) {
-	switch {
-	case h == nil:
-	case h.rest == nil:
-		h.releaseOne(h.caller, errp)
-	default:
-		h.method.end(errReturned)
-		ctx := newReleaseContext(h.caller) // the bound is for all of them together
-		defer ctx.finish()
-		releaseAll(ctx, h.rest, errp)
-	}
-}
-
-// Unlock is Release for code that locks by hand: it returns the error that wraps
-// [ErrLost], or nil.
-func (h *Hold) Unlock() error {
-	var err error
-	h.Release(&err)
-	return err
 }
 
 // Context returns the context that owns the lock, as the acquire returned it.
@@ -190,107 +162,3 @@ func (h *Hold) Deadline() time.Time {
 	}
 	return first
 }
-
-// releaseAll releases the last one first.
-func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
-	for _, one := range slices.Backward(rest) {
-		one.releaseOne(ctx, errp)
-	}
-}
-
-func (h *Hold) releaseOne(ctx context.Context, errp *error) {
-	if !h.frame.closed.CompareAndSwap(false, true) {
-		return
-	}
-	defer h.frame.hold.locker.leave()
-	var err error
-	if h.parent != nil {
-		err = h.leaveReentry()
-	} else {
-		err = h.release(ctx)
-	}
-	if err == nil || errp == nil {
-		return
-	}
-	switch {
-	case *errp == nil:
-		*errp = err
-	case !saysLost(*errp, h.frame.hold.entry.id.key):
-		*errp = errors.Join(*errp, err)
-	}
-}
-
-// saysLost reports whether err says that the lock on key was lost. The loss of another
-// lock, which err may wrap as well, is no reason to leave out that of this one.
-func saysLost(err error, key string) bool {
-	if at, ok := err.(*Error); ok && at.Key == key && errors.Is(at.Err, ErrLost) {
-		return true
-	}
-	switch wraps := err.(type) {
-	case interface{ Unwrap() error }:
-		return saysLost(wraps.Unwrap(), key)
-	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(wraps.Unwrap(), func(one error) bool { return saysLost(one, key) })
-	}
-	return false
-}
-
-func (h *Hold) leaveReentry() error {
-	hold := h.frame.hold
-	h.parent.inner.leave()
-	if h.parent.returned() {
-		return hold.fail("release", errOutlived)
-	}
-	if cause := hold.lostCause(); cause != nil {
-		return hold.fail("release", cause)
-	}
-	if hold.lease.deadline().Left() <= 0 { // whether or not a timer has fired
-		return hold.fail("release", errLeaseOver)
-	}
-	return nil
-}
-
-func (h *Hold) release(ctx context.Context) error {
-	hold := h.frame.hold
-	// Children of the method that still run hear of the end before anyone
-	// else can be inside.
-	h.method.end(errReturned)
-	now := time.Now()
-	if hold.lostCause() == nil && hold.lease.deadline().LeftAt(now) <= 0 && hold.expire() {
-		return hold.fail("release", hold.lostCause())
-	}
-	if cause := hold.lostCause(); cause != nil {
-		hold.giveBack()
-		return hold.fail("release", cause)
-	}
-	err := hold.locker.pass(ctx, hold, now)
-	if cause := hold.lostCause(); cause != nil { // lost while pass was about to begin
-		return hold.fail("release", cause)
-	}
-	if isLost(err) {
-		err = hold.fail("release", errNotOwner)
-		hold.observe(Lost, now.Sub(hold.began), err)
-		return err
-	}
-	hold.observe(Released, now.Sub(hold.began), err)
-	return nil
-}
-
-// expire ends h, whose lease is over, unless somebody has done so, and gives it back.
-func (h *hold) expire() (done bool) {
-	done = h.locker.lose(h.lease, errLeaseOver)
-	if done {
-		h.giveBack()
-	}
-	return done
-}
-
-// giveBack frees at the engine what it may still have of the lease of h, which is
-// lost: the margin of the deadline, or what a renewal that had no answer has added.
-func (h *hold) giveBack() {
-	if !errors.Is(h.lostCause(), errNotOwner) {
-		h.locker.discard(h.lease)
-	}
-}
-
-func isLost(err error) bool { return errors.Is(err, ErrLost) }

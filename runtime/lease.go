@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -95,76 +94,4 @@ func (lk *heldLease) nextToken() uint64 {
 	t := lk.token
 	lk.token++
 	return t
-}
-
-// release gives lease back to the engine for a caller that waits: at most 1 s,
-// and 100 ms after ctx ended. What is not done by then goes on in the
-// background. Where several are released for one caller, ctx is the
-// releaseContext that bounds them all. It returns ErrLost if the engine
-// answered "not yours", and any other error for what goes on.
-func (l *Locker) release(ctx context.Context, lk *heldLease) error {
-	rc, shared := ctx.(*releaseContext)
-	if !shared {
-		rc = newReleaseContext(ctx)
-		defer rc.finish()
-	}
-	err := lk.Release(rc, lk.token-1)
-	if err == nil || isLost(err) {
-		return err
-	}
-	l.discard(lk)
-	return err
-}
-
-// discard releases lk in the background.
-func (l *Locker) discard(lk *heldLease) {
-	l.cleanup.add(lk.entry.id.backend, lk.acquisition.TTL, lk.freeing())
-}
-
-// discardNow does so for others who wait for it, and calls then after each attempt,
-// and once at least.
-func (l *Locker) discardNow(lk *heldLease, then func()) {
-	free := lk.freeing()
-	l.cleanup.addUrgent(lk.entry.id.backend, lk.acquisition.TTL, func(ctx context.Context) error {
-		defer then()
-		return free(ctx)
-	})
-}
-
-// freeing returns what releases lk, as it is now, and is done if it is not lk's any more.
-func (lk *heldLease) freeing() func(context.Context) error {
-	last := lk.token - 1
-	return func(ctx context.Context) error {
-		if err := lk.Release(ctx, last); !isLost(err) {
-			return err
-		}
-		return nil
-	}
-}
-
-// lose ends lk before its holder released it: the holder's context ends, and
-// the next in the queue competes for the key. It does nothing to a lease that was
-// released or lost already; lose reports whether it ended lk.
-func (l *Locker) lose(lk *heldLease, cause error) bool {
-	e := lk.entry
-	e.shard.mu.Lock()
-	if e.lease != lk {
-		e.shard.mu.Unlock()
-		// Whoever loses it at this moment may not have come to that yet, and a
-		// driver.LossNotifier's look returns when the holder has heard.
-		if h := lk.holder.Load(); h != nil && h.lostCause() != nil {
-			h.endLost(h.lostCause())
-		}
-		return false
-	}
-	h := e.holder
-	// With the entry, so that a release that finds the entry gone knows why.
-	h.lost.Store(&cause)
-	e.state, e.lease, e.holder = busy, nil, nil
-	e.shard.mu.Unlock()
-	l.watchdog.remove(lk)
-	h.endLost(cause)
-	l.next(e)
-	h.observe(Lost, time.Since(h.began), h.fail("hold", cause))
-	return true
 }

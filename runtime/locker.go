@@ -43,7 +43,7 @@ type Backend = driver.Backend
 // a whole process; all its methods may be called from any number of goroutines.
 //
 // Its methods stand in locker.go (the calls), several.go (AcquireAll), queue.go
-// (the local queue), acquire.go (the engine), lease.go (release and loss),
+// (the local queue), acquire.go (at the engine), release.go (release and loss),
 // close.go and observer.go.
 type Locker struct {
 	id       string // a random UUID; with a count behind it, the ID of an acquisition

@@ -169,82 +169,11 @@ var endedContext = func() context.Context {
 	return ctx
 }()
 
-// pass ends h's part in its lease: the next in the queue gets it, if the lease can
-// be handed on, else it is released at the backend, in bounded time. It
-// returns ErrLost if the engine answered that the lease was no longer h's.
-func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
-	e := h.entry
-	e.shard.mu.Lock()
-	if e.holder != h { // lost meanwhile, as h.lost says: the entry is no longer h's
-		e.shard.mu.Unlock()
-		h.giveBack()
-		return nil
-	}
-	lease := e.lease
-	if w := e.first; w != nil && lease.canHandToLocked(w.hold.policy, now) {
-		e.removeLocked(w)
-		e.giveLocked(w.hold, lease, now)
-		w.hold.handed = true
-		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
-		e.shard.mu.Unlock()
-		if renews {
-			l.watchdog.lookWithin(lease, max(lease.renewalIn(), 0))
-		}
-		w.turn <- granted
-		return nil
-	}
-	e.state, e.lease, e.holder = busy, nil, nil
-	e.shard.mu.Unlock()
-	l.watchdog.remove(lease)
-	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
-		var once sync.Once
-		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
-		return nil
-	}
-	err := l.release(ctx, lease)
-	l.next(e)
-	return err
-}
-
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
 	lease.holder.Store(h)
-}
-
-// next ends the work of whoever was busy with e: the first in the queue takes over,
-// or the entry goes.
-func (l *Locker) next(e *entry) {
-	e.shard.mu.Lock()
-	e.elsewhere = false
-	if w := e.first; w != nil {
-		e.removeLocked(w)
-		e.shard.mu.Unlock()
-		w.turn <- compete
-		return
-	}
-	var leaving string
-	if e.placed {
-		// The ID is drawn before another entry for the key can exist: backends
-		// know by it that what that entry competes for is not meant.
-		leaving = l.newID()
-	}
-	delete(e.shard.entries, e.id)
-	sub := e.subscription
-	e.shard.mu.Unlock()
-	if sub != nil {
-		sub.Close()
-	}
-	if leaving != "" {
-		l.leaveQueue(e, leaving)
-	}
-}
-
-// leaveQueue gives up this process's place in the engine's queue for e's key, as id.
-func (l *Locker) leaveQueue(e *entry, id string) {
-	a := &driver.Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
-	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 
 // rejectTriesLocked answers every Try in the queue: the key is held by another.

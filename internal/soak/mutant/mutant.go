@@ -76,8 +76,8 @@ end`},
 		Name:    "callerctx",
 		Mistake: "a release under the caller's context, and no more",
 		Patches: []Patch{
-			{"runtime/lease.go", "err := lk.Release(rc, ", "_ = rc\n\terr := lk.Release(ctx, "},
-			{"runtime/lease.go", "if err == nil || isLost(err) {", "if err == nil || isLost(err) || ctx.Err() != nil {"},
+			{"runtime/release.go", "err := lk.Release(rc, ", "_ = rc\n\terr := lk.Release(ctx, "},
+			{"runtime/release.go", "if err == nil || isLost(err) {", "if err == nil || isLost(err) || ctx.Err() != nil {"},
 		},
 	},
 	{

@@ -1,0 +1,269 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Release ends the hold. It must run in a defer, with the address of the
+// method's error result (or nil): if the lease was over before the method
+// returned, or the engine answers "not the owner", *errp becomes an error that
+// wraps [ErrLost] beside the method's own; nothing else touches *errp. A
+// release that fails or has no answer goes on in the background. It holds its
+// caller up for 1 s at most, and for 100 ms once the caller's context has
+// ended. A second call does nothing, and so does a call on a nil Hold.
+func (h *Hold) Release(errp *error) {
+	switch {
+	case h == nil:
+	case h.rest == nil:
+		h.releaseOne(h.caller, errp)
+	default:
+		h.method.end(errReturned)
+		ctx := newReleaseContext(h.caller) // the bound is for all of them together
+		defer ctx.finish()
+		releaseAll(ctx, h.rest, errp)
+	}
+}
+
+// Unlock is Release for code that locks by hand: it returns the error that wraps
+// [ErrLost], or nil.
+func (h *Hold) Unlock() error {
+	var err error
+	h.Release(&err)
+	return err
+}
+
+// releaseAll releases the last one first.
+func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
+	for _, one := range slices.Backward(rest) {
+		one.releaseOne(ctx, errp)
+	}
+}
+
+func (h *Hold) releaseOne(ctx context.Context, errp *error) {
+	if !h.frame.closed.CompareAndSwap(false, true) {
+		return
+	}
+	defer h.frame.hold.locker.leave()
+	var err error
+	if h.parent != nil {
+		err = h.leaveReentry()
+	} else {
+		err = h.release(ctx)
+	}
+	if err == nil || errp == nil {
+		return
+	}
+	switch {
+	case *errp == nil:
+		*errp = err
+	case !saysLost(*errp, h.frame.hold.entry.id.key):
+		*errp = errors.Join(*errp, err)
+	}
+}
+
+func (h *Hold) leaveReentry() error {
+	hold := h.frame.hold
+	h.parent.inner.leave()
+	if h.parent.returned() {
+		return hold.fail("release", errOutlived)
+	}
+	if cause := hold.lostCause(); cause != nil {
+		return hold.fail("release", cause)
+	}
+	if hold.lease.deadline().Left() <= 0 { // whether or not a timer has fired
+		return hold.fail("release", errLeaseOver)
+	}
+	return nil
+}
+
+func (h *Hold) release(ctx context.Context) error {
+	hold := h.frame.hold
+	// Children of the method that still run hear of the end before anyone
+	// else can be inside.
+	h.method.end(errReturned)
+	now := time.Now()
+	if hold.lostCause() == nil && hold.lease.deadline().LeftAt(now) <= 0 && hold.expire() {
+		return hold.fail("release", hold.lostCause())
+	}
+	if cause := hold.lostCause(); cause != nil {
+		hold.giveBack()
+		return hold.fail("release", cause)
+	}
+	err := hold.locker.pass(ctx, hold, now)
+	if cause := hold.lostCause(); cause != nil { // lost while pass was about to begin
+		return hold.fail("release", cause)
+	}
+	if isLost(err) {
+		err = hold.fail("release", errNotOwner)
+		hold.observe(Lost, now.Sub(hold.began), err)
+		return err
+	}
+	hold.observe(Released, now.Sub(hold.began), err)
+	return nil
+}
+
+// expire ends h, whose lease is over, unless somebody has done so, and gives it back.
+func (h *hold) expire() (done bool) {
+	done = h.locker.lose(h.lease, errLeaseOver)
+	if done {
+		h.giveBack()
+	}
+	return done
+}
+
+// giveBack frees at the engine what it may still have of the lease of h, which is
+// lost: the margin of the deadline, or what a renewal that had no answer has added.
+func (h *hold) giveBack() {
+	if !errors.Is(h.lostCause(), errNotOwner) {
+		h.locker.discard(h.lease)
+	}
+}
+
+// pass ends h's part in its lease: the next in the queue gets it, if the lease can
+// be handed on, else it is released at the backend, in bounded time. It
+// returns ErrLost if the engine answered that the lease was no longer h's.
+func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
+	e := h.entry
+	e.shard.mu.Lock()
+	if e.holder != h { // lost meanwhile, as h.lost says: the entry is no longer h's
+		e.shard.mu.Unlock()
+		h.giveBack()
+		return nil
+	}
+	lease := e.lease
+	if w := e.first; w != nil && lease.canHandToLocked(w.hold.policy, now) {
+		e.removeLocked(w)
+		e.giveLocked(w.hold, lease, now)
+		w.hold.handed = true
+		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
+		e.shard.mu.Unlock()
+		if renews {
+			l.watchdog.lookWithin(lease, max(lease.renewalIn(), 0))
+		}
+		w.turn <- granted
+		return nil
+	}
+	e.state, e.lease, e.holder = busy, nil, nil
+	e.shard.mu.Unlock()
+	l.watchdog.remove(lease)
+	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
+		var once sync.Once
+		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
+		return nil
+	}
+	err := l.release(ctx, lease)
+	l.next(e)
+	return err
+}
+
+// next ends the work of whoever was busy with e: the first in the queue takes over,
+// or the entry goes.
+func (l *Locker) next(e *entry) {
+	e.shard.mu.Lock()
+	e.elsewhere = false
+	if w := e.first; w != nil {
+		e.removeLocked(w)
+		e.shard.mu.Unlock()
+		w.turn <- compete
+		return
+	}
+	var leaving string
+	if e.placed {
+		// The ID is drawn before another entry for the key can exist: backends
+		// know by it that what that entry competes for is not meant.
+		leaving = l.newID()
+	}
+	delete(e.shard.entries, e.id)
+	sub := e.subscription
+	e.shard.mu.Unlock()
+	if sub != nil {
+		sub.Close()
+	}
+	if leaving != "" {
+		l.leaveQueue(e, leaving)
+	}
+}
+
+// leaveQueue gives up this process's place in the engine's queue for e's key, as id.
+func (l *Locker) leaveQueue(e *entry, id string) {
+	a := &driver.Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
+	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
+}
+
+// release gives lease back to the engine for a caller that waits: at most 1 s,
+// and 100 ms after ctx ended. What is not done by then goes on in the
+// background. Where several are released for one caller, ctx is the
+// releaseContext that bounds them all. It returns ErrLost if the engine
+// answered "not yours", and any other error for what goes on.
+func (l *Locker) release(ctx context.Context, lk *heldLease) error {
+	rc, shared := ctx.(*releaseContext)
+	if !shared {
+		rc = newReleaseContext(ctx)
+		defer rc.finish()
+	}
+	err := lk.Release(rc, lk.token-1)
+	if err == nil || isLost(err) {
+		return err
+	}
+	l.discard(lk)
+	return err
+}
+
+// discard releases lk in the background.
+func (l *Locker) discard(lk *heldLease) {
+	l.cleanup.add(lk.entry.id.backend, lk.acquisition.TTL, lk.freeing())
+}
+
+// discardNow does so for others who wait for it, and calls then after each attempt,
+// and once at least.
+func (l *Locker) discardNow(lk *heldLease, then func()) {
+	free := lk.freeing()
+	l.cleanup.addUrgent(lk.entry.id.backend, lk.acquisition.TTL, func(ctx context.Context) error {
+		defer then()
+		return free(ctx)
+	})
+}
+
+// freeing returns what releases lk, as it is now, and is done if it is not lk's any more.
+func (lk *heldLease) freeing() func(context.Context) error {
+	last := lk.token - 1
+	return func(ctx context.Context) error {
+		if err := lk.Release(ctx, last); !isLost(err) {
+			return err
+		}
+		return nil
+	}
+}
+
+// lose ends lk before its holder released it: the holder's context ends, and
+// the next in the queue competes for the key. It does nothing to a lease that was
+// released or lost already; lose reports whether it ended lk.
+func (l *Locker) lose(lk *heldLease, cause error) bool {
+	e := lk.entry
+	e.shard.mu.Lock()
+	if e.lease != lk {
+		e.shard.mu.Unlock()
+		// Whoever loses it at this moment may not have come to that yet, and a
+		// driver.LossNotifier's look returns when the holder has heard.
+		if h := lk.holder.Load(); h != nil && h.lostCause() != nil {
+			h.endLost(h.lostCause())
+		}
+		return false
+	}
+	h := e.holder
+	// With the entry, so that a release that finds the entry gone knows why.
+	h.lost.Store(&cause)
+	e.state, e.lease, e.holder = busy, nil, nil
+	e.shard.mu.Unlock()
+	l.watchdog.remove(lk)
+	h.endLost(cause)
+	l.next(e)
+	h.observe(Lost, time.Since(h.began), h.fail("hold", cause))
+	return true
+}
