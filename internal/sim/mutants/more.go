@@ -58,7 +58,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "renew-late", Mistake: "a watchdog that renews at the end of the lease",
-		Patches: []mutant.Patch{{File: locker + "watchdog.go", Old: "{ return ttl / 3 }", New: "{ return ttl }"}},
+		Patches: []mutant.Patch{{File: locker + "lease.go", Old: "{ return ttl / 3 }", New: "{ return ttl }"}},
 	},
 	{
 		Name: "untold", Mistake: "a watchdog that does not end what is over",

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/lockgen/lockgen/internal/soak/mutant"
+)
+
+// The searches take a minute each: that is what the command is for. Here only that
+// each mistake can still be made.
+func TestMutantsApply(t *testing.T) {
+	for _, m := range more {
+		t.Run(m.Name, func(t *testing.T) {
+			copied := t.TempDir()
+			if err := mutant.Copy("../../..", copied, "runtime"); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Apply(copied); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
