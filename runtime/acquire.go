@@ -33,7 +33,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) 
 			}
 			return h, nil
 		}
-		// The grant took longer than the lease: nothing may begin under it.
+		// The grant took longer than the lease lasts. Nothing may begin under it.
 		l.discard(lk)
 		if late > lateGrants || h.policy.Try || op.over() {
 			l.next(e)
@@ -86,7 +86,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		NoRenewal: p.NoRenew,
 	}
 	if tenure := op.locker.tenure(p.ttl()); tenure > 0 && op.contested() {
-		// Whoever gets the lease handed on needs its own ttl ahead.
+		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
 		op.acquisition.Tokens = tokensFor(tenure)
 	}
@@ -97,7 +97,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	}
 	lease, err := op.entry.backend.Acquire(ctx, &op.acquisition)
 	if ttl := p.ttl(); op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
-		// More than the engine's longest lease: then one that is not handed on.
+		// The longer lease exceeds the engine's limit: ask for one that is not handed on.
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
 		lease, err = op.entry.backend.Acquire(ctx, &op.acquisition)
 	}
@@ -107,8 +107,8 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	return op.wait(ctx, err)
 }
 
-// wait goes on trying: when the engine notifies, when the holder's lease ends,
-// and once a second.
+// wait tries again when the engine notifies, when the holder's lease ends, and
+// once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
 	e.placed, op.held = true, true
@@ -150,10 +150,10 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	}
 }
 
-// subscribe sees to it that the entry has a subscription, where the engine
-// notifies. It reports whether it is new: then a release may have gone by
-// before it stood, and the key is tried again. A failure is no error: the
-// waiter polls, which is due then, and subscribes again next time.
+// subscribe makes the entry's subscription if it has none and the engine notifies.
+// It reports whether the subscription is new. A release may have happened before a
+// new one stood, so the key is tried again. A failure is not an error: the waiter
+// polls at due, and subscribes again then.
 func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) {
 	n, ok := op.entry.backend.(driver.Notifier)
 	if !ok || op.entry.subscription != nil {
@@ -177,8 +177,8 @@ func (op *acquireOp) bounded() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(op.ctx, op.end)
 }
 
-// over reports whether nobody waits for the lock any more. It looks at the clock
-// because a timer may not have fired yet.
+// over reports whether the caller has stopped waiting. It reads the clock because a
+// timer may not have fired yet.
 func (op *acquireOp) over() bool {
 	return op.ctx.Err() != nil || !op.end.IsZero() && !time.Now().Before(op.end)
 }
@@ -209,8 +209,8 @@ func (l *Locker) stopCompeting(op *acquireOp, err error) {
 	l.next(e)
 }
 
-// pollAfter returns when to try again without a notice: when the holder's
-// lease ends, and within a second, with jitter so that processes part.
+// pollAfter returns when to try again without a notice: when the holder's lease
+// ends, and within a second. Jitter keeps processes from polling in step.
 func pollAfter(err error) time.Duration {
 	var h *driver.HeldError
 	errors.As(err, &h)

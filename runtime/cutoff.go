@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// endsWith reports whether ctx, which inherits its values from outer, is
-// cancelled when outer is. It is unless context.WithoutCancel, or another that
-// never ends, lies between them; under a deadline of its own, such a context
-// looks like any other.
+// endsWith reports whether ctx, which inherits its values from outer, is cancelled
+// when outer is. It is not if context.WithoutCancel, or another context that never
+// ends, lies between them. Such a context can have a deadline put on top, and then
+// its Done tells nothing.
 func endsWith(ctx context.Context, outer *ownedContext) bool {
 	if ctx == context.Context(outer) {
 		return true
@@ -21,9 +21,9 @@ func endsWith(ctx context.Context, outer *ownedContext) bool {
 	if done == outer.Done() || cancelKey == nil {
 		return true
 	}
-	// Package context links the contexts that cancel each other by the value
-	// of a key of its own, for which WithoutCancel answers nil: go from one to
-	// the next, out to outer's own.
+	// Package context finds the parent that cancels a context by Value with a key of
+	// its own, for which WithoutCancel returns nil. Follow these links from ctx to
+	// the one that cancels outer.
 	goal := outer.Value(cancelKey)
 	for c := ctx.Value(cancelKey); c != nil; {
 		if c == goal {
@@ -56,7 +56,7 @@ func parentOf(c any) (context.Context, bool) {
 	return parent, ok
 }
 
-// cancelKey is that key of package context, or nil should it have none.
+// cancelKey is that key of package context, or nil if it has none.
 var cancelKey = func() any {
 	l := &keyListener{done: make(chan struct{})}
 	close(l.done)

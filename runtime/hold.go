@@ -34,12 +34,12 @@ type hold struct {
 	method atomic.Pointer[methodContext] // nil before the method's call began
 	lost   atomic.Pointer[error]         // set once, with the entry's end
 
-	// Of whoever acquired it; here to save allocations.
+	// What the acquire returns stands here to save allocations.
 	first entering
 	ctx   methodContext
 }
 
-// endLost ends the method's context, if it began; begin does it otherwise.
+// endLost ends the method's context if it has begun. Otherwise begin does.
 func (h *hold) endLost(cause error) {
 	if m := h.method.Load(); m != nil {
 		m.end(h.fail("hold", cause))
@@ -114,8 +114,8 @@ func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	return &x.held
 }
 
-// begin notes the context of the method, to be ended by a loss; one that came
-// before ends it at once.
+// begin sets the method's context, which a loss ends. If the lock was lost before,
+// begin ends it.
 func (h *hold) begin(m *methodContext) {
 	h.method.Store(m)
 	if cause := h.lostCause(); cause != nil {

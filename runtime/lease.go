@@ -20,7 +20,7 @@ type heldLease struct {
 	handOnUntil driver.Instant // until then it may go to the next in the queue
 	token, end  uint64         // the next fencing token, and the end of the block
 
-	// Kept by the watchdog, under its mutex.
+	// Guarded by the watchdog's mutex.
 	due    time.Time // when it looks at this lease next
 	index  int       // in its heap; -1 when not in it
 	failed bool      // the last renewal had no answer
@@ -48,9 +48,9 @@ func (lk *heldLease) deadline() driver.Instant {
 	return lk.Lease.Deadline().Add(-margin(term))
 }
 
-// term is the length that the deadline was reckoned with. It is to be read before
-// the deadline: a lease that is renewed in between is then taken for a brief one
-// with a late deadline, and not for a long one that is over.
+// term is the length that the deadline was computed with. Read it before the
+// deadline: if a renewal comes in between, the lease then looks like a short one with
+// a late deadline, and not like a long one that is over.
 func (lk *heldLease) term() time.Duration {
 	if lk.provisional != nil {
 		return lk.provisional.Term()
@@ -77,9 +77,9 @@ func retryAfter(ttl time.Duration) time.Duration {
 }
 
 // canHandToLocked reports whether a holder under p may follow on this lease without
-// a word to the engine: within the tenure, with a token left, with all of p's
-// own ttl still ahead (or under a renewal to it that is on its way), and not much
-// more, so that a crash under a short ttl does not keep the key for a long one.
+// a command to the engine: within the tenure, with a token left, and with all of p's
+// own ttl ahead, or the renewal to it on its way. A lease much longer than p's ttl is
+// not handed on, because a crash would then keep the key for longer than p says.
 func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
 	ttl, provisional := p.ttl(), lk.term() < lk.acquisition.TTL
 	ahead := lk.Lease.Deadline().LeftAt(now)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// methodContext is the caller's context, ended as well when the lock is
-// released or lost. Package context does the ending, but is asked to only by
-// code that waits for it: a short method costs no timer, channel or closure.
+// methodContext is the caller's context that also ends when the lock is released or
+// lost. A context of package context is made for it when Done is first called, so
+// that a short method costs no channel and no closure.
 type methodContext struct {
 	caller context.Context
 
@@ -18,7 +18,7 @@ type methodContext struct {
 	cause  error // why it ended, or nil
 }
 
-// end ends c for cause, unless it has ended: what ended a context stays.
+// end ends c for cause. A context that has ended keeps its cause.
 func (c *methodContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +61,8 @@ func (c *methodContext) Err() error {
 	return c.caller.Err()
 }
 
-// Value answers package context, which looks for the context that ends, by the
-// one that does; the rest are the caller's values.
+// Value returns the caller's value. Package context asks with a key of its own for
+// the context that it can link to: that is the inner one.
 func (c *methodContext) Value(key any) any {
 	if cancelKey == nil || key == cancelKey {
 		return c.started().Value(key)

@@ -116,8 +116,8 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 		case t == closing:
 			return nil, ErrClosed
 		case h.lostCause() == nil && h.lease.deadline().Left() > 0:
-			// By the clock: a process that was paused may be ahead of its watchdog,
-			// and whoever handed the lease on may have read the clock before.
+			// Read the clock: after a pause of the process the watchdog may not have
+			// run yet, and the lease was handed on by an older reading.
 			return h, nil
 		}
 		// The lease was lost between the grant and this goroutine's waking.
@@ -128,8 +128,8 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 	}
 }
 
-// await waits in the queue. A waiter that gives up has left the queue on return,
-// and what it was given at that very moment has been passed on.
+// await waits in the queue. A waiter that gives up has left the queue on return. If
+// it was given its turn at that moment, await has passed the turn on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	var timer <-chan time.Time
 	if !end.IsZero() {
@@ -162,7 +162,7 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	return 0, err
 }
 
-// endedContext is a context that has ended: nobody waits for what is done under it.
+// endedContext is a context that has ended, for work that nobody waits for.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

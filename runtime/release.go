@@ -84,8 +84,8 @@ func (h *Hold) leaveReentry() error {
 
 func (h *Hold) release(ctx context.Context) error {
 	hold := h.frame.hold
-	// Children of the method that still run hear of the end before anyone
-	// else can be inside.
+	// End the method's context first: goroutines that it left behind must hear of
+	// the end before another holder begins.
 	h.method.end(errReturned)
 	now := time.Now()
 	if hold.lostCause() == nil && hold.lease.deadline().LeftAt(now) <= 0 && hold.expire() {
@@ -108,7 +108,8 @@ func (h *Hold) release(ctx context.Context) error {
 	return nil
 }
 
-// expire ends h, whose lease is over, unless somebody has done so, and gives it back.
+// expire ends h, whose lease is over, and gives it back. It reports whether it did:
+// the watchdog may have been first.
 func (h *hold) expire() (done bool) {
 	done = h.locker.lose(h.lease, errLeaseOver)
 	if done {
@@ -117,8 +118,8 @@ func (h *hold) expire() (done bool) {
 	return done
 }
 
-// giveBack frees at the engine what it may still have of the lease of h, which is
-// lost: the margin of the deadline, or what a renewal that had no answer has added.
+// giveBack releases the lost lease of h at the engine, where it may last longer: by
+// the margin of the deadline, or by a renewal that had no answer.
 func (h *hold) giveBack() {
 	if !errors.Is(h.lostCause(), errNotOwner) {
 		h.locker.discard(h.lease)
@@ -162,8 +163,8 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	return err
 }
 
-// next ends the work of whoever was busy with e: the first in the queue takes over,
-// or the entry goes.
+// next is called by the goroutine that was busy with e. The first in the queue takes
+// over. If there is none, the entry is removed.
 func (l *Locker) next(e *entry) {
 	e.shard.mu.Lock()
 	e.elsewhere = false
@@ -220,8 +221,8 @@ func (l *Locker) discard(lk *heldLease) {
 	l.cleanup.add(lk.entry.id.backend, lk.acquisition.TTL, lk.freeing())
 }
 
-// discardNow does so for others who wait for it, and calls then after each attempt,
-// and once at least.
+// discardNow is discard for a release that others wait for. It calls then after each
+// attempt, once at least.
 func (l *Locker) discardNow(lk *heldLease, then func()) {
 	free := lk.freeing()
 	l.cleanup.addUrgent(lk.entry.id.backend, lk.acquisition.TTL, func(ctx context.Context) error {
@@ -230,7 +231,7 @@ func (l *Locker) discardNow(lk *heldLease, then func()) {
 	})
 }
 
-// freeing returns what releases lk, as it is now, and is done if it is not lk's any more.
+// freeing returns a function that releases lk as it is now. ErrLost counts as done.
 func (lk *heldLease) freeing() func(context.Context) error {
 	last := lk.token - 1
 	return func(ctx context.Context) error {
@@ -249,15 +250,15 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	e.shard.mu.Lock()
 	if e.lease != lk {
 		e.shard.mu.Unlock()
-		// Whoever loses it at this moment may not have come to that yet, and a
-		// driver.LossNotifier's look returns when the holder has heard.
+		// Another goroutine may be about to end the method's context. A
+		// driver.LossNotifier's look must not return before that has happened.
 		if h := lk.holder.Load(); h != nil && h.lostCause() != nil {
 			h.endLost(h.lostCause())
 		}
 		return false
 	}
 	h := e.holder
-	// With the entry, so that a release that finds the entry gone knows why.
+	// Set under the shard's mutex: a release that finds another holder reads it.
 	h.lost.Store(&cause)
 	e.state, e.lease, e.holder = busy, nil, nil
 	e.shard.mu.Unlock()

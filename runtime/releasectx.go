@@ -13,11 +13,10 @@ const (
 	releaseGrace = 100 * time.Millisecond
 )
 
-// releaseContext is the context of a release. The caller's own may have ended,
-// and the lock must be released all the same: it keeps the caller's values,
-// and ends after releaseLimit, or releaseGrace after the caller's ended. Timers
-// are started only for a backend that asks for Done, so that a release in
-// memory costs none.
+// releaseContext is the context of a release. It keeps the caller's values and ends
+// after releaseLimit, or releaseGrace after the caller's context, which may have
+// ended before. Timers start when Done is first called, so that a release in memory
+// costs none.
 type releaseContext struct {
 	caller   context.Context
 	deadline time.Time
@@ -33,8 +32,8 @@ func newReleaseContext(caller context.Context) *releaseContext {
 	return &releaseContext{caller: caller, deadline: time.Now().Add(releaseLimit)}
 }
 
-// started returns the context that does the timing; made anew, it has ended
-// already if the release is over.
+// started returns the inner context, and makes it if need be. It has ended if the
+// release is over.
 func (c *releaseContext) started() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +58,7 @@ func (c *releaseContext) started() context.Context {
 	return c.inner
 }
 
-// finish stops what started.
+// finish ends the inner context and its timers.
 func (c *releaseContext) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +86,9 @@ func (c *releaseContext) Err() error {
 	return nil
 }
 
-// Value answers package context, which looks for what ends the context, by the
-// one that does: else each use of c would cost it a goroutine.
+// Value returns the caller's value. Package context asks with a key of its own for
+// the context that it can link to: that is the inner one. Otherwise each context
+// derived from c would cost a goroutine.
 func (c *releaseContext) Value(key any) any {
 	if cancelKey == nil || key == cancelKey {
 		return c.started().Value(key)

@@ -89,7 +89,7 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 }
 
 // errLostEarly says that one lock was lost while the call waited for another.
-// Nothing has run; all is taken anew.
+// Nothing has run, so all are taken anew.
 var errLostEarly = errors.New("lost before the method began")
 
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
@@ -133,8 +133,8 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	return all, nil
 }
 
-// releasePart releases what a call under ctx has taken that can't have the rest. It holds
-// that call up for as long as a release does, the first of ends being an end of ctx too.
+// releasePart releases what a call has taken that did not get the rest. It blocks as
+// long as a release may, and no longer than 100 ms after ctx or the first of ends.
 func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
 	if len(rest) == 0 {
 		return
@@ -153,7 +153,7 @@ func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
 	releaseAll(bounded, rest, nil)
 }
 
-// earliest returns the first of ends, of which those that are zero never come.
+// earliest returns the first of ends. A zero time never comes.
 func earliest(ends []time.Time) (first time.Time) {
 	for _, end := range ends {
 		if !end.IsZero() && (first.IsZero() || end.Before(first)) {

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// renewBatch is how many leases one call of driver.BatchRenewer is filled up to;
-	// backends send one command for as many.
+	// renewBatch is how many leases a call of driver.BatchRenewer is filled up to.
+	// Backends send one command for so many.
 	renewBatch = 100
 	// renewAtOnce bounds the goroutines that renew leases of a backend without
 	// driver.BatchRenewer.
 	renewAtOnce = 16
-	// noticeSleep is how long after a sleep of the machine, in which timers stand
-	// still, leases that are over may go on without being ended.
+	// noticeSleep is how long after a sleep of the machine it takes at most until
+	// leases that are over are ended: timers stand still while the machine sleeps.
 	noticeSleep = 10 * time.Second
 )
 
@@ -64,8 +64,8 @@ func (w *watchdog) add(lk *heldLease) {
 		w.next = time.Now().Add(time.Hour)
 		w.work.Go(w.run)
 	}
-	// By its deadline, which counts from before the grant was asked for: one that
-	// was slow to come is renewed at once.
+	// The deadline counts from before the grant was asked for, so a lease that came
+	// late is renewed at once.
 	after := max(lk.renewalIn(), 0)
 	lk.late = after == 0
 	lk.due = time.Now().Add(min(after, renewAfter(lk.acquisition.TTL)))
@@ -73,7 +73,7 @@ func (w *watchdog) add(lk *heldLease) {
 	w.wakeLocked(lk)
 }
 
-// listen has lk itself say when it is to be looked at, if it can.
+// listen subscribes to what lk learns of its own loss, if it is a LossNotifier.
 func (w *watchdog) listen(lk *heldLease) {
 	n, ok := lk.Lease.(driver.LossNotifier)
 	if !ok {
@@ -89,8 +89,8 @@ func (w *watchdog) listen(lk *heldLease) {
 	}
 }
 
-// look ends or renews lk now if that is due by its deadline, which may have
-// moved, and else sees to it that it will be in time.
+// look ends or renews lk if that is due by its present deadline. Otherwise it
+// schedules the next look.
 func (w *watchdog) look(lk *heldLease) {
 	left, after := lk.deadline().Left(), lk.renewalIn()
 	switch {
@@ -103,7 +103,7 @@ func (w *watchdog) look(lk *heldLease) {
 	}
 }
 
-// lookWithin sees to it that lk is looked at within after.
+// lookWithin schedules the next look at lk within after, unless it is sooner already.
 func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -226,7 +226,7 @@ func (w *watchdog) collect() (over []*heldLease, renew map[string][]*heldLease, 
 		}
 		lk.due = now.Add(left)
 		if lk.holder.Load().renews() {
-			// A renewal without an answer is not given up, and not waited for either.
+			// Renew again in a sixth of the ttl, also while this renewal has no answer.
 			lk.due = now.Add(min(left, lk.acquisition.TTL/6))
 			if renew == nil {
 				renew = map[string][]*heldLease{}

@@ -122,12 +122,12 @@ type LossNotifier interface {
 }
 
 // ProvisionalLease is implemented by a [Lease] that the engine may have granted for a
-// shorter time than was asked for, because it was not asked just then. The
-// backend has a renewal to the whole length on its way already, and whoever got
-// the lease begins meanwhile. An acquisition with NoRenewal gets no such lease.
+// shorter time than was asked for, because it granted it by itself to a waiter. The
+// backend has sent a renewal to the whole length already. The holder begins before
+// that is answered. An acquisition with NoRenewal gets no such lease.
 type ProvisionalLease interface {
-	// Term is the length that Deadline was reckoned with: less than the
-	// acquisition's TTL as long as the lease is brief.
+	// Term is the length that Deadline was computed with: less than the
+	// acquisition's TTL as long as the lease is provisional.
 	Term() time.Duration
 }
 
