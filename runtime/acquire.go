@@ -17,18 +17,23 @@ const pollLimit = time.Second
 const lateGrants = 3
 
 // compete takes e's key at the backend, for h. It is called by the one
-// goroutine that is busy with e, and leaves e held by h or passed on.
-func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) (*hold, error) {
+// goroutine that is busy with e, and leaves e held by h or passed on. op is nil or
+// new.
+func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, op *acquireOp) (*hold, error) {
 	for late := 1; ; late++ {
-		op := &acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end}
+		if op == nil {
+			op = &acquireOp{}
+		}
+		op.locker, op.entry, op.hold, op.ctx, op.end = l, e, h, ctx, end
 		lease, err := op.run()
 		if err != nil {
 			l.stopCompeting(op, err)
 			return nil, op.explain(err)
 		}
-		lk := newHeldLease(lease, &op.acquisition, e, l.tenure(op.acquisition.TTL))
-		if lk.deadline().Left() > 0 {
-			if err := l.begin(h, lk); err != nil {
+		lk, now := &op.lease, time.Now()
+		lk.init(lease, &op.acquisition, e, l.tenure(op.acquisition.TTL), now)
+		if lk.deadline().LeftAt(now) > 0 {
+			if err := l.begin(h, lk, now); err != nil {
 				return nil, err
 			}
 			return h, nil
@@ -40,22 +45,23 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time) 
 			return nil, because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
 				" was over when its grant arrived; a longer ttl is needed"))
 		}
+		op = nil // the lease keeps it
 	}
 }
 
-// begin makes h the holder of its entry by lk, which was granted just now.
-func (l *Locker) begin(h *hold, lk *heldLease) error {
+// begin makes h the holder of its entry by lk, which was granted just before now.
+func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
 	e := lk.entry
 	e.shard.mu.Lock()
-	e.giveLocked(h, lk, time.Now())
+	e.giveLocked(h, lk, now)
 	e.placed = false // taking the lock gave it up
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
-	l.watchdog.add(lk)
+	l.watchdog.add(lk, now)
 	l.watchdog.listen(lk)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
 		if l.lose(lk, errClosedUnder) {
-			l.release(endedContext, lk)
+			l.release(endedContext, lk, now)
 		}
 		return ErrClosed
 	}
@@ -71,6 +77,10 @@ type acquireOp struct {
 	end         time.Time          // of the policy's wait
 	acquisition driver.Acquisition // its address is handed on: kept by the lease
 	held        bool               // the attempt before the last was answered: another holds the key
+
+	// What the operation makes stands here to save allocations.
+	lease heldLease
+	first entry // if there was none for the key
 }
 
 // run returns the lease, or the backend's raw error: a *driver.HeldError if the key

@@ -19,6 +19,7 @@ type heldLease struct {
 
 	handOnUntil driver.Instant // until then it may go to the next in the queue
 	token, end  uint64         // the next fencing token, and the end of the block
+	releasing   releaseContext // of its one release
 
 	// Guarded by the watchdog's mutex.
 	due    time.Time // when it looks at this lease next
@@ -26,18 +27,19 @@ type heldLease struct {
 	failed bool      // the last renewal had no answer
 }
 
-func newHeldLease(lease driver.Lease, a *driver.Acquisition, e *entry, tenure time.Duration) *heldLease {
+// init makes lk the lease that was granted for a just before now.
+func (lk *heldLease) init(lease driver.Lease, a *driver.Acquisition, e *entry, tenure time.Duration, now time.Time) {
+	lk.Lease, lk.acquisition, lk.entry, lk.index = lease, a, e, -1
 	first, n := lease.Tokens()
-	lk := &heldLease{Lease: lease, acquisition: a, entry: e, token: first, end: first + n, index: -1}
+	lk.token, lk.end = first, first+n
 	lk.provisional, _ = lease.(driver.ProvisionalLease)
 	// The deadline counts from before the acquire was sent, and so must the tenure.
 	term := lk.term()
 	since := lease.Deadline().Add(-term)
-	if since.Left() > 0 { // renewed between the two
-		since = driver.Now()
+	if since.LeftAt(now) > 0 { // renewed between the two
+		since = driver.At(now)
 	}
 	lk.handOnUntil = since.Add(tenure)
-	return lk
 }
 
 // deadline is when the lease is over for its holder: earlier than the engine
@@ -65,10 +67,10 @@ func margin(ttl time.Duration) time.Duration {
 // renewAfter is a third of the lease: two renewals may fail before it is over.
 func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
-// renewalIn is how long it is until lk is to be renewed, by its deadline.
-func (lk *heldLease) renewalIn() time.Duration {
+// renewalIn is how long it is from now until lk is to be renewed, by its deadline.
+func (lk *heldLease) renewalIn(now time.Time) time.Duration {
 	ttl := lk.term()
-	return lk.Lease.Deadline().Left() - (ttl - renewAfter(ttl))
+	return lk.Lease.Deadline().LeftAt(now) - (ttl - renewAfter(ttl))
 }
 
 // retryAfter is when a renewal without an answer is sent again.

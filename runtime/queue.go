@@ -84,10 +84,12 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 		s.mu.Lock()
 		e := s.entries[id]
 		if e == nil {
-			e = &entry{id: id, shard: s, backend: l.backends[id.backend]}
+			op := &acquireOp{}
+			e = &op.first
+			e.id, e.shard, e.backend = id, s, l.backends[id.backend]
 			s.entries[id] = e
 			s.mu.Unlock()
-			return l.compete(ctx, e, h, end)
+			return l.compete(ctx, e, h, end, op)
 		}
 		if p.Try && (e.state == held || e.elsewhere) {
 			s.mu.Unlock()
@@ -110,7 +112,7 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 		case err != nil:
 			return nil, err
 		case t == compete:
-			return l.compete(ctx, e, h, end)
+			return l.compete(ctx, e, h, end, nil)
 		case t == rejected:
 			return nil, because(ErrNotAcquired, errHeld)
 		case t == closing:

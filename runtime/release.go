@@ -24,7 +24,7 @@ func (h *Hold) Release(errp *error) {
 		h.releaseOne(h.caller, errp)
 	default:
 		h.method.end(errReturned)
-		ctx := newReleaseContext(h.caller) // the bound is for all of them together
+		ctx := newReleaseContext(h.caller, time.Now()) // the bound is for all of them together
 		defer ctx.finish()
 		releaseAll(ctx, h.rest, errp)
 	}
@@ -145,7 +145,7 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
 		e.shard.mu.Unlock()
 		if renews {
-			l.watchdog.lookWithin(lease, max(lease.renewalIn(), 0))
+			l.watchdog.lookWithin(lease, max(lease.renewalIn(now), 0))
 		}
 		w.turn <- granted
 		return nil
@@ -158,7 +158,7 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
 		return nil
 	}
-	err := l.release(ctx, lease)
+	err := l.release(ctx, lease, now)
 	l.next(e)
 	return err
 }
@@ -197,15 +197,16 @@ func (l *Locker) leaveQueue(e *entry, id string) {
 	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 
-// release gives lease back to the engine for a caller that waits: at most 1 s,
+// release gives lk back to the engine for a caller that waits: at most 1 s,
 // and 100 ms after ctx ended. What is not done by then goes on in the
 // background. Where several are released for one caller, ctx is the
 // releaseContext that bounds them all. It returns ErrLost if the engine
 // answered "not yours", and any other error for what goes on.
-func (l *Locker) release(ctx context.Context, lk *heldLease) error {
+func (l *Locker) release(ctx context.Context, lk *heldLease, now time.Time) error {
 	rc, shared := ctx.(*releaseContext)
 	if !shared {
-		rc = newReleaseContext(ctx)
+		rc = &lk.releasing
+		rc.init(ctx, now)
 		defer rc.finish()
 	}
 	err := lk.Release(rc, lk.token-1)

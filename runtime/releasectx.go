@@ -28,8 +28,14 @@ type releaseContext struct {
 	finished bool
 }
 
-func newReleaseContext(caller context.Context) *releaseContext {
-	return &releaseContext{caller: caller, deadline: time.Now().Add(releaseLimit)}
+func newReleaseContext(caller context.Context, now time.Time) *releaseContext {
+	c := &releaseContext{}
+	c.init(caller, now)
+	return c
+}
+
+func (c *releaseContext) init(caller context.Context, now time.Time) {
+	c.caller, c.deadline = caller, now.Add(releaseLimit)
 }
 
 // started returns the inner context, and makes it if need be. It has ended if the

@@ -148,7 +148,7 @@ func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
 		releaseAll(endedContext, rest, nil)
 		return
 	}
-	bounded := newReleaseContext(ctx)
+	bounded := newReleaseContext(ctx, time.Now())
 	defer bounded.finish()
 	releaseAll(bounded, rest, nil)
 }

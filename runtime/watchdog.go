@@ -52,8 +52,8 @@ func (w *watchdog) init(l *Locker) {
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
 
-// add begins to watch lk.
-func (w *watchdog) add(lk *heldLease) {
+// add begins to watch lk, which was granted just before now.
+func (w *watchdog) add(lk *heldLease, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.halted {
@@ -61,14 +61,14 @@ func (w *watchdog) add(lk *heldLease) {
 	}
 	if !w.running {
 		w.running, w.slept = true, bootclock.Measure()
-		w.next = time.Now().Add(time.Hour)
+		w.next = now.Add(time.Hour)
 		w.work.Go(w.run)
 	}
 	// The deadline counts from before the grant was asked for, so a lease that came
 	// late is renewed at once.
-	after := max(lk.renewalIn(), 0)
+	after := max(lk.renewalIn(now), 0)
 	lk.late = after == 0
-	lk.due = time.Now().Add(min(after, renewAfter(lk.acquisition.TTL)))
+	lk.due = now.Add(min(after, renewAfter(lk.acquisition.TTL)))
 	heap.Push(&w.leases, lk)
 	w.wakeLocked(lk)
 }
@@ -80,11 +80,12 @@ func (w *watchdog) listen(lk *heldLease) {
 		return
 	}
 	n.NotifyLoss(func() { w.look(lk) })
-	if lk.deadline().Left() <= 0 { // lost before it could say so
+	now := time.Now()
+	if lk.deadline().LeftAt(now) <= 0 { // lost before it could say so
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
-	if after := max(lk.renewalIn(), 0); after > 0 || !lk.late { // else it is being renewed
+	if after := max(lk.renewalIn(now), 0); after > 0 || !lk.late { // else it is being renewed
 		w.lookWithin(lk, after) // the acquire does not wait for it
 	}
 }
@@ -92,7 +93,8 @@ func (w *watchdog) listen(lk *heldLease) {
 // look ends or renews lk if that is due by its present deadline. Otherwise it
 // schedules the next look.
 func (w *watchdog) look(lk *heldLease) {
-	left, after := lk.deadline().Left(), lk.renewalIn()
+	now := time.Now()
+	left, after := lk.deadline().LeftAt(now), lk.renewalIn(now)
 	switch {
 	case left <= 0:
 		w.locker.lose(lk, errLeaseOver)

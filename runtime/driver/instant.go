@@ -16,10 +16,10 @@ type Instant struct {
 }
 
 // Now returns the present instant. It costs one reading of the clock.
-func Now() Instant {
-	now := time.Now()
-	return Instant{at: now, slept: bootclock.Slept(now)}
-}
+func Now() Instant { return At(time.Now()) }
+
+// At is Now for a caller that has just read the clock.
+func At(now time.Time) Instant { return Instant{at: now, slept: bootclock.Slept(now)} }
 
 // Add returns the instant d after i.
 func (i Instant) Add(d time.Duration) Instant {

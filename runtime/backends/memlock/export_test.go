@@ -5,30 +5,39 @@ import (
 	"time"
 )
 
+// each calls f for each record of b.
+func (b *Backend) each(f func(key string, r *record)) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		for key, r := range s.keys {
+			f(key, r)
+		}
+		s.mu.Unlock()
+	}
+}
+
 // Records returns how many keys b keeps a record of.
-func (b *Backend) Records() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.keys)
+func (b *Backend) Records() (n int) {
+	b.each(func(string, *record) { n++ })
+	return n
 }
 
 // Remove forgets who holds key, as a server that lost its data would.
 func (b *Backend) Remove(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r := b.keys[key]; r != nil {
-		r.owner, r.expires = "", time.Time{}
-	}
+	b.each(func(k string, r *record) {
+		if k == key {
+			r.owner, r.expires = "", time.Time{}
+		}
+	})
 }
 
 // Kept returns the keys with prefix that are held or waited for.
 func (b *Backend) Kept(prefix string) (keys []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for key, r := range b.keys {
+	b.each(func(key string, r *record) {
 		if strings.HasPrefix(key, prefix) && (r.owner != "" && time.Now().Before(r.expires) || len(r.waiting) > 0) {
 			keys = append(keys, key)
 		}
-	}
+	})
 	return keys
 }

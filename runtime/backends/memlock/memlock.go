@@ -9,14 +9,24 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // Backend holds locks in memory. Make it with [New]; its methods may be called
 // from any number of goroutines.
 type Backend struct {
-	mu    sync.Mutex
-	keys  map[string]*record
-	sweep int // acquires left until expired records are looked for
+	shards [shards]shard
+}
+
+// shards is how many parts the table of keys has, so that cores seldom wait for
+// each other.
+const shards = 64
+
+// shard is a part of the table of keys.
+type shard struct {
+	mu        sync.Mutex // guards the rest, and the records
+	keys      map[string]*record
+	untilLook int // acquires left until expired records are looked for
 }
 
 // record is one key that is held, wanted, or was held a moment ago.
@@ -28,6 +38,8 @@ type record struct {
 
 	turn     *subscription // whose turn it is while the key is free; nil: anyone's
 	turnEnds time.Time
+
+	first lease // of the record's first acquisition; here to save an allocation
 }
 
 // turnLimit is how long a free key is kept for the Locker whose turn it is.
@@ -35,27 +47,43 @@ const turnLimit = 100 * time.Millisecond
 
 // New returns an empty Backend. It starts no goroutine.
 func New() *Backend {
-	return &Backend{keys: map[string]*record{}}
+	b := &Backend{}
+	for i := range b.shards {
+		b.shards[i].keys = map[string]*record{}
+	}
+	return b
+}
+
+// shard returns the part of the table for key, by its FNV-1a hash.
+func (b *Backend) shard(key string) *shard {
+	h := uint32(2166136261)
+	for i := range len(key) {
+		h = (h ^ uint32(key[i])) * 16777619
+	}
+	return &b.shards[h%shards]
 }
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(_ context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	sent := driver.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now() // not before: tokens rise with the clock while a record is forgotten
-	b.purge(now)
-	r := b.keys[a.Key]
+	s := b.shard(a.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
+	s.expireLocked(now)
+	r := s.keys[a.Key]
+	var l *lease
 	if r == nil {
 		r = &record{}
-		b.keys[a.Key] = r
+		s.keys[a.Key], l = r, &r.first
+	} else {
+		l = &lease{}
 	}
 	if r.owner != "" && r.owner != a.ID {
 		if left := r.expires.Sub(now); left > 0 {
 			return nil, &driver.HeldError{RetryAfter: left}
 		}
 	}
-	if r.turn != nil && r.turn.locker != lockerOf(a) {
+	if r.turn != nil && r.turn.locker != engine.Process(a.ID) {
 		if left := r.turnEnds.Sub(now); left > 0 {
 			return nil, &driver.HeldError{RetryAfter: left}
 		}
@@ -63,8 +91,8 @@ func (b *Backend) Acquire(_ context.Context, a *driver.Acquisition) (driver.Leas
 	first := max(r.last+1, floor(now))
 	r.turn = nil
 	r.owner, r.expires, r.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
-	l := &lease{backend: b, key: a.Key, id: a.ID, first: first, n: a.Tokens}
-	l.deadline = sent.Add(a.TTL)
+	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
+	l.deadline.Extend(driver.At(now).Add(a.TTL))
 	return l, nil
 }
 
@@ -75,13 +103,14 @@ func floor(now time.Time) uint64 {
 }
 
 // Undo implements [driver.Backend]. Acquire is never indeterminate in memory, but
-// it may be to whoever wraps b, to lose answers in a test.
+// it may be to a Backend that wraps b, to lose answers in a test.
 func (b *Backend) Undo(_ context.Context, a *driver.Acquisition) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r := b.keys[a.Key]; r != nil && r.owner == a.ID {
+	s := b.shard(a.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.keys[a.Key]; r != nil && r.owner == a.ID {
 		r.owner, r.expires = "", time.Time{}
-		b.settle(a.Key, r, time.Now())
+		s.passLocked(a.Key, r, time.Now())
 	}
 	return nil
 }
@@ -102,8 +131,8 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	return errs
 }
 
-// settle gives a key that is free to the one that waits longest, or forgets it.
-func (b *Backend) settle(key string, r *record, now time.Time) {
+// passLocked gives a key that is free to the one that waits longest, or forgets it.
+func (s *shard) passLocked(key string, r *record, now time.Time) {
 	switch {
 	case len(r.waiting) > 0:
 		r.turn, r.turnEnds = r.waiting[0], now.Add(turnLimit)
@@ -113,68 +142,63 @@ func (b *Backend) settle(key string, r *record, now time.Time) {
 		default:
 		}
 	case r.last < floor(now):
-		delete(b.keys, key)
+		delete(s.keys, key)
 	}
 }
 
-// purge forgets, now and then, what ended without a release.
-func (b *Backend) purge(now time.Time) {
-	if b.sweep--; b.sweep > 0 {
+// expireLocked forgets, now and then, what ended without a release.
+func (s *shard) expireLocked(now time.Time) {
+	if s.untilLook--; s.untilLook > 0 {
 		return
 	}
-	for key, r := range b.keys {
+	for key, r := range s.keys {
 		if !now.Before(r.expires) && len(r.waiting) == 0 && r.last < floor(now) {
-			delete(b.keys, key)
+			delete(s.keys, key)
 		}
 	}
-	b.sweep = max(1024, len(b.keys))
+	s.untilLook = max(1024/shards, len(s.keys))
 }
 
 // lease implements [driver.Lease].
 type lease struct {
-	backend  *Backend
-	key, id  string
-	first, n uint64
-	deadline driver.Instant // guarded by the backend's mutex
+	shard     *shard
+	key, id   string
+	tokens, n uint64
+	deadline  engine.Deadline
 }
 
-func (l *lease) Deadline() driver.Instant {
-	l.backend.mu.Lock()
-	defer l.backend.mu.Unlock()
-	return l.deadline
-}
+func (l *lease) Deadline() driver.Instant { return l.deadline.Get() }
 
-func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
+func (l *lease) Tokens() (first, n uint64) { return l.tokens, l.n }
 
 func (l *lease) Renew(_ context.Context, ttl time.Duration) error {
-	sent := driver.Now()
-	b := l.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	s := l.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
-	r := b.keys[l.key]
+	r := s.keys[l.key]
 	if r == nil || r.owner != l.id || !now.Before(r.expires) {
 		return driver.ErrLost
 	}
 	if end := now.Add(ttl); end.After(r.expires) { // it never shortens a lease
 		r.expires = end
-		l.deadline = sent.Add(ttl)
+		l.deadline.Extend(driver.At(now).Add(ttl))
 	}
 	return nil
 }
 
 func (l *lease) Release(_ context.Context, last uint64) error {
-	b := l.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	s := l.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
-	r := b.keys[l.key]
+	r := s.keys[l.key]
 	if r == nil || r.owner != l.id {
 		return driver.ErrLost
 	}
 	expired := !now.Before(r.expires)
 	r.owner, r.expires, r.last = "", time.Time{}, last
-	b.settle(l.key, r, now)
+	s.passLocked(l.key, r, now)
 	if expired {
 		return driver.ErrLost
 	}
