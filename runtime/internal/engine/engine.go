@@ -1,7 +1,8 @@
 // Package engine holds what the engines of runtime/backends share: the life of a
 // Backend that several Lockers use, attempts and their outcomes, deadlines that
-// only move forward, subscribers by key. An engine's own truth (its layout, its
-// requests, its proof that a lease lives) stays with the engine.
+// only move forward, subscribers by key, sessions and the leases on them. An
+// engine's own truth (its layout, its requests, its proof that a lease lives) stays
+// with the engine.
 package engine
 
 import (

@@ -1,0 +1,173 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Lease is a lease on a session, which an engine embeds in its own: it lasts until
+// its own deadline, which renewals move, or its session's, whichever is earlier. When
+// its own has passed the session owes its undo: nobody else frees it as long as the
+// session lives on for others.
+type Lease struct {
+	on          *Session
+	acquisition driver.Acquisition
+	until       Deadline
+
+	mu     sync.Mutex // guards the rest, and that until is not extended once it has passed
+	timer  *time.Timer
+	closed bool
+	look   func()
+}
+
+// NewLease returns a lease for a that lasts until then. It uses the session until Close.
+func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant) *Lease {
+	l := &Lease{on: s, acquisition: *a}
+	l.until.Extend(until)
+	s.mu.Lock()
+	s.users++
+	s.leases[l] = struct{}{}
+	s.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.timer = time.AfterFunc(until.Left(), l.lapse)
+	return l
+}
+
+// Deadline implements [driver.Lease].
+func (l *Lease) Deadline() driver.Instant { return Earlier(l.until.Get(), l.on.Deadline()) }
+
+// Extend moves the lease's own deadline to until, if that is later, and reports
+// whether the lease had not ended before: one that has is not revived.
+func (l *Lease) Extend(until driver.Instant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.Deadline().Left() <= 0 {
+		return false
+	}
+	l.until.Extend(until)
+	return true
+}
+
+// NotifyLoss implements [driver.LossNotifier].
+func (l *Lease) NotifyLoss(look func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look = look
+}
+
+// Lose ends the lease and has the Locker look at it: the server has said that it is
+// gone. The caller holds no lock that a method of the Backend takes.
+func (l *Lease) Lose() {
+	l.until.End()
+	l.tell()
+}
+
+func (l *Lease) tell() {
+	l.mu.Lock()
+	look := l.look
+	l.mu.Unlock()
+	if look != nil {
+		look()
+	}
+}
+
+// lapse ends the lease if its own deadline has passed.
+func (l *Lease) lapse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := l.until.Get().Left()
+	switch {
+	case l.closed:
+	case left > 0:
+		l.timer.Reset(left)
+	default:
+		l.until.End()
+		l.on.Owe(&l.acquisition)
+	}
+}
+
+// Close ends the lease: it has nothing at the server any more. A second call does
+// nothing.
+func (l *Lease) Close() {
+	l.until.End()
+	l.mu.Lock()
+	was := l.closed
+	l.closed = true
+	l.timer.Stop()
+	l.mu.Unlock()
+	if was {
+		return
+	}
+	l.on.mu.Lock()
+	delete(l.on.leases, l)
+	l.on.mu.Unlock()
+	l.on.Drop()
+}
+
+// Owe has the session undo a, now and each second, until that has succeeded, Settle
+// was called or the session has ended. What calls for one ID say by MayHaveRun and
+// Queue adds up. It is for an undo that has failed: the Locker gives up when the lease
+// would be over by itself, and the session lives on for others.
+func (s *Session) Owe(a *driver.Acquisition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	owed := *a
+	if old := s.pending[a.ID]; old != nil {
+		owed.MayHaveRun = owed.MayHaveRun || old.MayHaveRun
+		owed.Queue = owed.Queue || old.Queue
+	}
+	s.pending[a.ID] = &owed
+	if !s.retrying {
+		s.retrying = s.life.Go(s.undoPending)
+	}
+}
+
+// Settle notes that the acquisition with this ID has nothing in the session any more.
+func (s *Session) Settle(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, id)
+}
+
+// undoPending undoes what is owed until nothing is or the session has ended.
+func (s *Session) undoPending(context.Context) {
+	for wait := time.Duration(0); Pause(s.ctx, wait); {
+		a := s.nextUndo()
+		if a == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, undoWithin)
+		err := s.server.Undo(ctx, a)
+		cancel()
+		wait = retryUndo
+		if err == nil {
+			wait = 0
+			s.undone(a)
+		}
+	}
+}
+
+// nextUndo returns one of the pending undos: nil if there is none, and the next needs
+// a goroutine of its own.
+func (s *Session) nextUndo() *driver.Acquisition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.pending {
+		return a // any: one that is refused for long must not keep the others
+	}
+	s.retrying = false
+	return nil
+}
+
+// undone is Settle unless more is owed of the acquisition than a.
+func (s *Session) undone(a *driver.Acquisition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending[a.ID] == a {
+		delete(s.pending, a.ID)
+	}
+}

@@ -1,0 +1,95 @@
+package engine_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+func TestLeaseLapses(t *testing.T) {
+	withServer(t, func(t *testing.T, s *server) {
+		one := s.get("a")
+		a := driver.Acquisition{Key: "k", ID: "p:1", MayHaveRun: true}
+		kept := one.NewLease(&driver.Acquisition{Key: "l", ID: "p:2"}, driver.Now().Add(2*time.Second))
+		lease := one.NewLease(&a, driver.Now().Add(2*time.Second))
+		require.True(t, kept.Extend(driver.Now().Add(4*time.Second)))
+		require.True(t, kept.Extend(driver.Now().Add(3*time.Second)))
+		pass(2 * time.Second)
+		require.Equal(t, []driver.Acquisition{a}, saw(s, &s.undone))
+		require.False(t, lease.Extend(driver.Now().Add(time.Hour)))
+		require.LessOrEqual(t, lease.Deadline().Left(), time.Duration(0))
+		require.Equal(t, 2*time.Second, kept.Deadline().Left())
+		pass(2 * time.Second)
+		require.Len(t, saw(s, &s.undone), 2)
+		freed := one.NewLease(&driver.Acquisition{Key: "m", ID: "p:3"}, driver.Now().Add(time.Second))
+		freed.Close()
+		pass(time.Minute)
+		require.Len(t, saw(s, &s.undone), 2, "what was released is not undone")
+		require.True(t, one.Alive())
+	})
+}
+
+func TestLostLease(t *testing.T) {
+	withServer(t, func(t *testing.T, s *server) {
+		one := s.get("a")
+		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Second))
+		told := false
+		lease.NotifyLoss(func() { told = true })
+		lease.Lose()
+		require.True(t, told)
+		require.LessOrEqual(t, lease.Deadline().Left(), time.Duration(0))
+
+		cut := one.NewLease(&driver.Acquisition{ID: "p:2"}, driver.Now().Add(time.Minute))
+		told = false
+		cut.NotifyLoss(func() { told = true })
+		one.Shorten(driver.Now().Add(time.Second))
+		synctest.Wait()
+		require.True(t, told)
+		require.Equal(t, time.Second, cut.Deadline().Left())
+	})
+}
+
+func TestPendingUndo(t *testing.T) {
+	withServer(t, func(t *testing.T, s *server) {
+		one := s.get("a")
+		refused := map[string]bool{"p:1": true, "p:2": true, "p:3": true}
+		s.undo = func(a *driver.Acquisition) error {
+			if refused[a.ID] {
+				return errAway
+			}
+			return nil
+		}
+		one.Owe(&driver.Acquisition{ID: "p:1", MayHaveRun: true})
+		one.Owe(&driver.Acquisition{ID: "p:1", Queue: true})
+		one.Owe(&driver.Acquisition{ID: "p:1"})
+		one.Owe(&driver.Acquisition{ID: "p:2"})
+		one.Owe(&driver.Acquisition{ID: "p:3"})
+		pass(5 * time.Second)
+		require.Less(t, s.undos(), 10, "not at full speed")
+		one.Settle("p:2")
+		s.set(func() { delete(refused, "p:1") })
+		pass(time.Minute)
+		require.Equal(t, []driver.Acquisition{{ID: "p:1", MayHaveRun: true, Queue: true}}, saw(s, &s.undone))
+		s.set(func() { delete(refused, "p:3") })
+		pass(time.Minute)
+		require.Len(t, saw(s, &s.undone), 2)
+		s.undos()
+		pass(time.Minute)
+		require.Zero(t, s.undos())
+		one.Owe(&driver.Acquisition{ID: "p:4"})
+		synctest.Wait()
+		require.Len(t, saw(s, &s.undone), 3, "the first is tried at once")
+
+		s.set(func() { refused["p:5"] = true })
+		one.Owe(&driver.Acquisition{ID: "p:5"})
+		one.End(errors.New("over"))
+		s.undos()
+		pass(time.Minute)
+		require.LessOrEqual(t, s.undos(), 1, "it goes with the session")
+	})
+}

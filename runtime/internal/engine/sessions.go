@@ -1,0 +1,161 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// SessionServer is an engine's side of a session, in a type that embeds *[Session].
+// Each method makes one attempt, in the time that its context has.
+type SessionServer interface {
+	// Open makes the session at the server, and calls Extend.
+	Open(ctx context.Context) error
+
+	// KeepAlive asks the server to keep the session, and calls Extend with what that
+	// proves. An error that wraps driver.ErrLost says that the server knows no such
+	// session. Calls overlap where an answer is slow.
+	KeepAlive(ctx context.Context) error
+
+	// Undo undoes what the acquisition took, or may yet take, in this session.
+	Undo(ctx context.Context, a *driver.Acquisition) error
+
+	// Destroy ends the session at the server, when it has ended here. It is called
+	// until it returns nil, and for the last time when the last Locker closes.
+	Destroy(ctx context.Context) error
+
+	// Base returns the Session that the type embeds.
+	Base() *Session
+}
+
+// Sessions are the sessions of a Backend, one for each class of holds that may share
+// one. Make it with [NewSessions]. Its methods may be called from any number of
+// goroutines.
+type Sessions[C comparable, S SessionServer] struct {
+	life  *Life
+	begin func(C, *Session) S
+
+	mu      sync.Mutex
+	byClass map[C]S
+	all     map[*Session]S // those, and the ones that have not ended at the server yet
+}
+
+// NewSessions returns the sessions of a Backend; none is open yet. begin returns the
+// engine's side of a new one. It must neither block nor call a method of Sessions.
+func NewSessions[C comparable, S SessionServer](life *Life, begin func(C, *Session) S) *Sessions[C, S] {
+	return &Sessions[C, S]{life: life, begin: begin, byClass: map[C]S{}, all: map[*Session]S{}}
+}
+
+// Get returns the session of class, and opens one if none lives. The caller uses it
+// until it calls Drop. The error is driver.ErrClosed after the last Close, that of
+// SessionServer.Open, or wraps that of ctx.
+func (t *Sessions[C, S]) Get(ctx context.Context, class C) (S, error) {
+	var none S
+	for {
+		server, err := t.lookUp(class)
+		if err != nil {
+			return none, err
+		}
+		s := server.Base()
+		select {
+		case <-s.opened:
+			err = s.failed
+		case <-ctx.Done():
+			err = fmt.Errorf("waiting for a session: %w", ctx.Err())
+		}
+		if err == nil && s.Alive() {
+			return server, nil
+		}
+		s.Drop()
+		if err != nil {
+			return none, err
+		}
+	}
+}
+
+// lookUp returns the session of class, which may not be open yet.
+func (t *Sessions[C, S]) lookUp(class C) (S, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	server, ok := t.byClass[class]
+	if !ok {
+		s := newSession(t.life)
+		server = t.begin(class, s)
+		s.server = server
+		s.retire = func() { t.retire(class, s) }
+		s.forget = func() { t.forget(s) }
+		if !t.life.Go(s.run) {
+			return server, driver.ErrClosed
+		}
+		t.byClass[class], t.all[s] = server, server
+	}
+	server.Base().Use()
+	return server, nil
+}
+
+func (t *Sessions[C, S]) retire(class C, s *Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if server, ok := t.byClass[class]; ok && server.Base() == s {
+		delete(t.byClass, class)
+	}
+}
+
+func (t *Sessions[C, S]) forget(s *Session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.all, s)
+}
+
+// All returns the sessions that may have something at the server: those that were
+// opened, and have not ended there as far as the server has answered.
+func (t *Sessions[C, S]) All() (open []S) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for s, server := range t.all {
+		select {
+		case <-s.opened:
+			open = append(open, server)
+		default:
+		}
+	}
+	return open
+}
+
+// Close ends all sessions. It is for [Life.Close], after which none is opened.
+func (t *Sessions[C, S]) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.byClass)
+	for s := range t.all {
+		s.cancel(driver.ErrClosed)
+	}
+}
+
+// run is the life of a session at the server.
+func (s *Session) run(context.Context) {
+	if err := s.server.Open(s.ctx); err != nil {
+		s.End(err)
+		s.failed = context.Cause(s.ctx) // it may have been closed meanwhile
+		s.forget()
+		close(s.opened)
+		return
+	}
+	close(s.opened)
+	s.keep()
+	s.tell()
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, longestRetry) {
+		last := s.life.Closed()
+		ctx, cancel := context.WithTimeout(context.Background(), destroyWithin)
+		err := s.server.Destroy(ctx)
+		cancel()
+		if err == nil || last {
+			break
+		}
+		Pause(s.life.Context(), wait)
+	}
+	s.forget()
+}
