@@ -133,6 +133,13 @@ func (s *Session) Settle(id string) {
 	delete(s.pending, id)
 }
 
+// Owes reports whether an undo is pending.
+func (s *Session) Owes() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.pending) > 0
+}
+
 // undoPending undoes what is owed until nothing is or the session has ended.
 func (s *Session) undoPending(context.Context) {
 	for wait := time.Duration(0); Pause(s.ctx, wait); {
