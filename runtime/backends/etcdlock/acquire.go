@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -13,237 +14,271 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
+const (
+	// enough is how many keys an answer holds at most: our own, the one before, and a
+	// few that are no contenders.
+	enough = 4
+	// pollLess is for how long a watch is trusted without asking.
+	pollLess = 500 * time.Millisecond
+	// awaitKeepAlive is how long a grant waits for a keep-alive: the lease is good
+	// without it all the same.
+	awaitKeepAlive = 20 * time.Millisecond
+)
+
+// standing is how matters stand at the server, as of the revision at.
+type standing struct {
+	own    *mvccpb.KeyValue // nil: we have no key
+	before *mvccpb.KeyValue // the contender just before it; nil: it owns the lock
+	at     int64
+	sent   driver.Instant // before the request that has found it
+}
+
 // acquire makes one attempt, in s.
-func (p *place) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
-	if p.known() && p.session != s { // of another ttl, or of a session that has ended
-		if err := p.giveUp(ctx); err != nil {
+func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
+	if e.known() && e.session != s { // of another ttl, or of a session that has ended
+		if err := e.giveUp(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if a.Queue && p.stillWaits(a) {
+	if a.Queue && e.stillWaits(a) {
 		return nil, &driver.HeldError{}
 	}
-	waits := p.known() && p.id == a.ID
+	waits := e.known() && e.owner == a.ID
 	var fresh <-chan struct{}
-	if a.Tokens > 1 && s.left() < a.TTL {
+	if a.Tokens > 1 && s.Left() < a.TTL {
 		// It is to be handed on, and each hold to begin with its own ttl ahead. The
 		// keep-alive runs beside what follows.
-		fresh = s.ask()
+		fresh = s.Ask()
 	}
 	for {
-		st, sent, err := p.stand(ctx, s, a)
+		st, err := e.stand(ctx, s, a)
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
-			s.end(errSessionEnded)
+			s.End(errSessionEnded)
 			return nil, errSessionEnded
 		case err != nil && ctx.Err() != nil && waits && !errors.Is(err, driver.ErrIndeterminate):
 			return nil, &driver.HeldError{} // as it was when we last looked
 		case err != nil:
 			// What we have at the server may own the lock, or come to: nobody else frees it.
-			a.MayBeGranted = a.MayBeGranted || p.serves(a)
+			a.MayBeGranted = a.MayBeGranted || e.serves(a)
 			return nil, err
-		case !s.alive():
+		case !s.Alive():
 			return nil, errSessionEnded
 		case st.own == nil && st.before == nil:
 			continue // it has changed under us: look again
-		case st.before == nil:
-			await(ctx, fresh)
-			return p.grant(s, a, sent), nil
+		case st.before != nil:
+			return nil, e.wait(ctx, s, a, st)
 		}
-		return nil, p.wait(ctx, s, a, st)
+		if fresh != nil {
+			limit := time.NewTimer(awaitKeepAlive)
+			defer limit.Stop()
+			select {
+			case <-fresh:
+			case <-limit.C:
+			case <-ctx.Done():
+			}
+		}
+		return e.grant(s, a, st.sent), nil
 	}
+}
+
+// stillWaits reports whether nothing has happened since the server was last
+// asked, a moment ago, by a watch that would tell.
+func (e *entry) stillWaits(a *driver.Acquisition) bool {
+	return e.known() && e.owner == a.ID && !e.suspect && e.session.Alive() &&
+		time.Since(e.checked) < pollLess && e.watched()
 }
 
 // stand sees to it that we have a key, if we need one, that is ours, and finds
 // out how it stands.
-func (p *place) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, driver.Instant, error) {
+func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
 	switch {
-	case !p.known():
-		return p.create(ctx, s, a)
-	case p.id == a.ID && !p.suspect:
-		return p.look(ctx, s)
+	case !e.known():
+		return e.create(ctx, s, a)
+	case e.owner == a.ID && !e.suspect:
+		return e.look(ctx, s)
 	case a.Queue:
-		return p.adopt(ctx, s, a)
+		return e.adopt(ctx, s, a)
 	}
-	// Who does not wait takes over a place only where it owns the lock.
-	st, sent, err := p.look(ctx, s)
+	// Who does not wait takes over an entry only where it owns the lock.
+	st, err := e.look(ctx, s)
 	if err != nil || st.own == nil || st.before != nil {
-		return st, sent, err
+		return st, err
 	}
-	return p.adopt(ctx, s, a)
+	return e.adopt(ctx, s, a)
 }
 
 // create writes our key: always, if we queue; if there is no other, if we don't.
 // What is found then is ours, from this attempt at the same acquisition or
 // another, or one that is held still, or is being given up.
-func (p *place) create(ctx context.Context, s *session, a *driver.Acquisition) (st standing, sent driver.Instant, err error) {
-	mine, mark := p.keys.prefix+s.suffix, p.keys.mark(s)
+func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
+	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
 	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(mark, 0)},
-		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(p.keys.prefix, 0, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(mark)), get(newest(p.keys.prefix, 0, enough))},
+		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(tombstone, 0)},
+		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, 0, enough))},
+		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(e.keys.prefix, 0, enough))},
 	}
 	alone := !a.Queue
 	if alone {
-		t.Compare = append(t.Compare, ifEmpty(p.keys.prefix))
+		t.Compare = append(t.Compare, ifEmpty(e.keys.prefix))
 	}
 	for {
-		resp, r, err := s.backend.txn(ctx, t)
-		a.MayHaveRun = a.MayHaveRun || r.silent
+		resp, sent, err := e.write(ctx, a, t)
 		if err != nil {
-			return st, sent, unknown(r, err)
-		}
-		if !resp.Succeeded && len(found(resp, 1)) > 0 {
-			return st, sent, errUndone
+			return standing{}, err
 		}
 		if !resp.Succeeded && len(found(resp, 0)) > 0 {
-			return p.met(ctx, s, resp, found(resp, 0)[0])
+			return e.met(ctx, s, resp, found(resp, 0)[0])
 		}
 		others := resp.Responses[len(resp.Responses)-1].GetResponseRange()
-		st, ok := p.read(s, others.Kvs, others.More)
-		st.at = resp.Header.Revision
+		st, ok := e.read(s, others.Kvs, others.More)
+		st.at, st.sent = resp.Header.Revision, sent
 		switch {
 		case resp.Succeeded:
-			p.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: st.at, ModRevision: st.at})
+			e.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: st.at, ModRevision: st.at})
 			if !ok {
-				st, _, err = p.look(ctx, s)
+				return e.look(ctx, s)
 			}
-			return st, r.sent, err
+			return st, nil
 		case st.before != nil:
-			return st, r.sent, nil
+			return st, nil
 		case !alone:
-			return standing{}, r.sent, nil // taken and gone meanwhile
+			return standing{}, nil // taken and gone meanwhile
 		}
 		// Only keys of locks below this one, as far as we see: create it, then look.
 		t.Compare, alone = t.Compare[:2], false
 	}
 }
 
-// met is a key of ours that was there before. One that is held is before us; any
-// other we go on with.
-func (p *place) met(ctx context.Context, s *session, resp *pb.TxnResponse, kv *mvccpb.KeyValue) (standing, driver.Instant, error) {
-	if l := p.holder(); l != nil && l.session == s && l.created == kv.CreateRevision {
-		if l.id == p.keys.id && !l.over() { // this very acquisition, once more
-			p.note(s, kv)
-			return p.look(ctx, s)
-		}
-		return standing{before: kv, at: resp.Header.Revision}, driver.Instant{}, nil
-	}
-	p.note(s, kv)
-	return standing{}, driver.Instant{}, nil
-}
-
-// adopt writes our id over that of an acquisition before, and keeps the place. It
+// adopt writes our ID over that of an acquisition before, and keeps the entry. It
 // also puts an end to what may still be under way to delete it.
-func (p *place) adopt(ctx context.Context, s *session, a *driver.Acquisition) (st standing, sent driver.Instant, err error) {
-	mine, mark := p.keys.prefix+s.suffix, p.keys.mark(s)
-	resp, r, err := s.backend.txn(ctx, &pb.TxnRequest{
-		Compare: []*pb.Compare{ifModified(mine, p.changed), ifCreated(mark, 0)},
-		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(p.keys.prefix, p.created, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(mark))},
+func (e *entry) adopt(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
+	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
+	resp, sent, err := e.write(ctx, a, &pb.TxnRequest{
+		Compare: []*pb.Compare{ifModified(mine, e.changed), ifCreated(tombstone, 0)},
+		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, e.created, enough))},
+		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone))},
 	})
-	a.MayHaveRun = a.MayHaveRun || r.silent
 	if err != nil {
-		return st, sent, unknown(r, err)
+		return standing{}, err
 	}
 	if !resp.Succeeded {
-		if len(found(resp, 1)) > 0 {
-			return st, sent, errUndone
-		}
-		p.lost()
+		e.lost()
 		if kvs := found(resp, 0); len(kvs) > 0 {
-			return p.met(ctx, s, resp, kvs[0])
+			return e.met(ctx, s, resp, kvs[0])
 		}
-		return st, sent, nil
+		return standing{}, nil
 	}
 	others := resp.Responses[1].GetResponseRange()
-	st, ok := p.read(s, others.Kvs, others.More)
-	st.at = resp.Header.Revision
-	p.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: p.created, ModRevision: st.at})
+	st, ok := e.read(s, others.Kvs, others.More)
+	st.at, st.sent = resp.Header.Revision, sent
+	e.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: e.created, ModRevision: st.at})
 	if !ok {
-		return p.look(ctx, s)
+		return e.look(ctx, s)
 	}
-	return st, r.sent, nil
+	return st, nil
+}
+
+// write sends t, which writes our key for a, or reads the tombstone second. It returns
+// from before when t was sent.
+func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest) (*pb.TxnResponse, driver.Instant, error) {
+	resp, r, err := e.backend.txn(ctx, t)
+	a.MayHaveRun = a.MayHaveRun || r.mayHaveRun
+	switch {
+	case err != nil && r.mayHaveRun:
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	case err == nil && !resp.Succeeded && len(found(resp, 1)) > 0:
+		err = errUndone
+	}
+	return resp, r.sent, err
+}
+
+// met is a key of ours that was there before. One that is held is before us; any
+// other we go on with.
+func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse, kv *mvccpb.KeyValue) (standing, error) {
+	if l := e.holder(); l != nil && l.session == s && l.created == kv.CreateRevision {
+		if l.keys.id == e.keys.id && !l.over() { // this very acquisition, once more
+			e.note(s, kv)
+			return e.look(ctx, s)
+		}
+		return standing{before: kv, at: resp.Header.Revision}, nil
+	}
+	e.note(s, kv)
+	return standing{}, nil
 }
 
 // look asks how our key stands: a read, of what a majority has.
-func (p *place) look(ctx context.Context, s *session) (st standing, sent driver.Instant, err error) {
+func (e *entry) look(ctx context.Context, s *session) (standing, error) {
 	for n := int64(enough); ; n = 0 {
-		resp, r, err := s.backend.find(ctx, newest(p.keys.prefix, p.created, n))
+		resp, r, err := e.backend.find(ctx, newest(e.keys.prefix, e.created, n))
 		if err != nil {
-			return st, sent, err
+			return standing{}, err
 		}
-		st, ok := p.read(s, resp.Kvs, resp.More)
+		st, ok := e.read(s, resp.Kvs, resp.More)
 		if !ok {
 			continue // again, all of them
 		}
-		st.at = resp.Header.Revision
+		st.at, st.sent = resp.Header.Revision, r.sent
 		switch {
-		case st.own == nil || st.own.CreateRevision != p.created: // deleted by someone
-			p.lost()
-			return standing{}, r.sent, nil
-		case st.own.ModRevision != p.changed: // by a resend of ours
-			p.note(s, st.own)
-			if p.id != p.keys.id {
-				return standing{}, r.sent, nil
+		case st.own == nil || st.own.CreateRevision != e.created: // deleted by someone
+			e.lost()
+			return standing{}, nil
+		case st.own.ModRevision != e.changed: // by a resend of ours
+			e.note(s, st.own)
+			if e.owner != e.keys.id {
+				return standing{}, nil
 			}
 		}
-		return st, r.sent, nil
+		return st, nil
 	}
 }
 
-// wait turns a place behind another's into the answer to the attempt.
-func (p *place) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
+// read makes out how matters stand from what was found, newest first. ok is false
+// if that was not enough to say.
+func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing, ok bool) {
+	mine := e.keys.prefix + s.suffix
+	for _, kv := range kvs {
+		switch rest := string(kv.Key[len(e.keys.prefix):]); {
+		case string(kv.Key) == mine:
+			st.own = kv
+		case strings.Contains(rest, "/"): // of a lock below this one
+		case st.before == nil:
+			st.before = kv
+		}
+		if st.before != nil && (st.own != nil || st.before.CreateRevision < e.created) {
+			return st, true
+		}
+	}
+	return st, !more
+}
+
+// wait turns an entry behind another's into the answer to the attempt.
+func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
 	var err error = &driver.HeldError{}
 	stranger := st.before.Lease == 0
 	if stranger {
 		err = fmt.Errorf("%w: the key %q has no lease, so is no lock of anyone's, and would block this one for ever; delete it, or lock another key",
 			driver.ErrConflict, st.before.Key)
 	}
-	if st.own != nil && p.id == a.ID && (stranger || !a.Queue) {
-		if gone := p.giveUp(ctx); gone != nil {
+	if st.own != nil && e.owner == a.ID && (stranger || !a.Queue) {
+		if gone := e.giveUp(ctx); gone != nil {
 			a.MayHaveRun = true
-			return fmt.Errorf("%w: a place in the queue could not be given up: %w", driver.ErrIndeterminate, gone)
+			return fmt.Errorf("%w: an entry in the queue could not be given up: %w", driver.ErrIndeterminate, gone)
 		}
 	}
 	if a.Queue && !stranger {
-		p.checked = time.Now()
-		p.backend.follow(p, s, string(st.before.Key), st.at+1)
+		e.checked = time.Now()
+		e.follow(&watch{session: s, key: string(st.before.Key), from: st.at + 1})
 	}
 	return err
 }
 
 // grant makes a lease of a key that owns the lock. sent is from before that was seen.
-func (p *place) grant(s *session, a *driver.Acquisition, sent driver.Instant) *lease {
-	defer p.lost() // the lease stands for it
-	if l := p.holder(); l != nil && l.session == s && l.created == p.created {
-		l.extend(sent.Add(a.TTL))
+func (e *entry) grant(s *session, a *driver.Acquisition, sent driver.Instant) *lease {
+	defer e.lost() // the lease stands for it
+	if l := e.holder(); l != nil && l.session == s && l.created == e.created {
+		l.Extend(sent.Add(a.TTL))
 		return l
 	}
-	return newLease(p, s, a, sent)
+	return newLease(e, s, a, sent)
 }
-
-// await waits for a keep-alive, but not for one that is late: the lease is good
-// all the same.
-func await(ctx context.Context, tried <-chan struct{}) {
-	if tried == nil {
-		return
-	}
-	t := time.NewTimer(20 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-tried:
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// stillWaits reports whether nothing has happened since the server was last
-// asked, a moment ago, by a watch that would tell.
-func (p *place) stillWaits(a *driver.Acquisition) bool {
-	return p.known() && p.id == a.ID && !p.suspect && p.session.alive() &&
-		time.Since(p.checked) < pollLess && p.backend.watched(p)
-}
-
-// pollLess is for how long a watch is trusted without asking.
-const pollLess = 500 * time.Millisecond

@@ -65,7 +65,7 @@ func TestTLSAndRole(t *testing.T) {
 	do(got.err)
 	do(finish(got.held))
 
-	// An undo, and the mark that it leaves.
+	// An undo, and the tombstone that it leaves.
 	f.lose(100, writes("seckill:2"))
 	short, cancel := contextFor(t, 200*time.Millisecond)
 	defer cancel()

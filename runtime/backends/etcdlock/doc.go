@@ -1,9 +1,9 @@
 // Package etcdlock is a lock backend on etcd, from version 3.4. A lock is the
 // key that concurrency.Mutex and "etcdctl lock" write, <key>/<lease id in hex>,
 // so that these and lockgen services exclude and wake each other on one key;
-// its value is ours: the id of the acquisition. The smallest create revision
+// its value is ours: the ID of the acquisition. The smallest create revision
 // below <key>/ owns the lock, whoever wrote it, and the others queue behind it,
-// one place for each process.
+// one entry for each process.
 //
 // # Leases
 //
@@ -11,17 +11,26 @@
 // session), granted at the first acquire and kept alive by a stream of its own
 // at a third of its length. Its ttl is the next whole second above the
 // policy's, or more where the server's least is higher (one and a half of its
-// election timeouts): so long a crash keeps the lock. The holder's own deadline
+// election timeouts): a crash keeps the lock for so long. The holder's own deadline
 // is the policy's ttl or the session's, whichever is earlier, and counts from
 // before the request was sent that the server acknowledged. A lock that is no
 // longer renewed (renew=off, max) is freed by this process at the end of its
 // ttl. A session that ended takes all its locks along, at once, and is never
 // taken up again: the next acquire makes a new one. A session that nobody has
-// used for three of its lengths is given back. What an undo could not free, because
-// etcd was out of reach, the session frees later, or takes along.
+// used for three of its lengths is given back. The session tries an undo again that failed
+// because etcd was out of reach.
 //
 // After an election and after a restart of its servers etcd lets every lease
 // begin anew: what a crashed process held is free a ttl after that.
+//
+// # How soon a loss is known
+//
+// Keys that are held are not watched: etcd has no watch for the keys of one lease, and
+// one watch for each hold would cost a goroutine and two messages more. So a
+// holder hears within a third of the ttl, 10 of 30 seconds, that someone has revoked its
+// lease (by the next keep-alive) or deleted its key (by the next renewal). Until then
+// another may have the lock as well. The end of a session whose keep-alives have no answer
+// needs nobody to tell it: the holder's own clock ends it before the server can.
 //
 // # What can break it
 //
@@ -30,9 +39,8 @@
 // rise, and not while locks are held.
 //
 // Before 3.4.31 and 3.5.13 a leader that was frozen for longer than a session, and
-// resumes, may have leases revoked that its successor has kept alive. Who holds such a
-// lock hears of it at the next renewal or keep-alive, about a third of a ttl later at most;
-// until then another may have the lock as well.
+// resumes, may have leases revoked that its successor has kept alive. So may an operator,
+// who may delete keys as well. The holder hears of it late, as said above.
 //
 // Otherwise exclusion rests on the clocks of this process and of etcd's leader running
 // equally fast within a hundredth.
@@ -48,10 +56,10 @@
 // nothing.
 //
 // Keys may have up to 1,024 bytes, of any value. An acquisition of which an attempt had no
-// answer leaves a mark at <key>.lockgen/undone/<id>/<lease id in hex>, on the lease of each
-// session that it may have used, so that the attempt can't come true later: for a minute,
-// and on to the session's next keep-alive, or the one after if there are hundreds; or until
-// the session ends.
+// answer leaves a tombstone at <key>.lockgen/undone/<id>/<lease id in hex>, on the lease of
+// each session that it may have used, so that the attempt can't come true later: for a
+// minute, and on to the session's next keep-alive, or the one after if there are hundreds;
+// or until the session ends.
 //
 // # Rights
 //

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -15,13 +13,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// closeLimit is how long Close waits for the server to take the sessions back.
-// What it does not take by then ends by itself.
-const closeLimit = 500 * time.Millisecond
-
-// Options of a [Backend]. The zero value is the default, and so is nil.
+// Options of a [Backend]. The zero value is the default.
 type Options struct {
 	// AttemptTimeout is how long one request may go without an answer before it
 	// is sent again, to another member where there are several: 1s unless set.
@@ -32,90 +27,70 @@ type Options struct {
 // from any number of goroutines.
 type Backend struct {
 	client  *clientv3.Client
+	invalid error // why nothing can be done with what New was given, or nil
 	conn    *grpc.ClientConn
 	kv      pb.KVClient
 	leases  pb.LeaseClient
 	options Options
 
-	patience patience
-	users    atomic.Int64 // Lockers that attached and did not close
-	once     sync.Once
-	closed   context.Context
-	shut     context.CancelFunc
-	work     sync.WaitGroup // sessions and what else runs in the background
+	life     *engine.Life
+	sessions *engine.Sessions[class, *session]
+	hub      engine.Hub[entryID]
 
-	mu       sync.Mutex // guards the maps, and what their elements say that it does
-	sessions map[class]*session
-	dying    map[*session]struct{} // ended here, perhaps not yet at the server
-	places   map[placeID]*place
-	undone   map[string]time.Time // acquisitions that must not succeed any more
+	mu      sync.Mutex // guards the maps, and the fields of entries that say so
+	entries map[entryID]*entry
+	undone  map[string]time.Time // when acquisitions were undone that must not succeed any more, by ID
 }
 
-// New returns a Backend on the servers of client, which [clientv3.New] must have made;
-// it panics on a nil client. It does no I/O, and never closes client. client must stay
-// open until the last Locker on the Backend is closed.
+// New returns a Backend on the servers of client, with the last of options. It does
+// no I/O, and never closes client. client must stay open until the last Locker on the
+// Backend is closed. A client that is nil, or was not made by [clientv3.New], is an
+// error of every acquire.
 func New(client *clientv3.Client, options ...Options) *Backend {
-	if client == nil || client.ActiveConnection() == nil {
-		panic("etcdlock: New needs a client made by clientv3.New")
-	}
 	b := &Backend{
-		client: client,
-		conn:   client.ActiveConnection(),
-		// Not the client's own KV and Lease: they wait for a server that is absent
-		// until the context ends, and repeat some requests behind our back.
-		kv:       pb.NewKVClient(client.ActiveConnection()),
-		leases:   pb.NewLeaseClient(client.ActiveConnection()),
-		sessions: map[class]*session{},
-		dying:    map[*session]struct{}{},
-		places:   map[placeID]*place{},
-		undone:   map[string]time.Time{},
+		client:  client,
+		life:    engine.NewLife(),
+		entries: map[entryID]*entry{},
+		undone:  map[string]time.Time{},
 	}
-	b.closed, b.shut = context.WithCancel(context.Background())
+	b.sessions = engine.NewSessions(b.life, b.newSession)
 	for _, o := range options {
 		b.options = o
 	}
 	if b.options.AttemptTimeout <= 0 {
 		b.options.AttemptTimeout = time.Second
 	}
+	if client == nil || client.ActiveConnection() == nil {
+		b.invalid = fmt.Errorf("%w: etcdlock.New needs a client that clientv3.New returned without an error, not nil", driver.ErrInvalid)
+		return b
+	}
+	// Not the client's own KV and Lease: they wait for a server that is absent
+	// until the context ends, and repeat some requests behind our back.
+	b.conn = client.ActiveConnection()
+	b.kv, b.leases = pb.NewKVClient(b.conn), pb.NewLeaseClient(b.conn)
 	return b
 }
 
 // Attach implements [driver.Shared].
-func (b *Backend) Attach() { b.users.Add(1) }
+func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close gives the sessions
-// back to the server, within half a second, or a whole one if it was at that already
-// for one that has ended.
+// back to the server. That takes half a second at most, or a whole one if it was at
+// that already for one that has ended. What the server does not take by then ends by
+// itself.
 func (b *Backend) Close() error {
-	if b.users.Add(-1) > 0 {
-		return nil
-	}
-	b.once.Do(func() {
-		b.mu.Lock()
-		b.shut()
-		var all []*session
-		for _, s := range b.sessions {
-			all = append(all, s)
-		}
-		b.mu.Unlock()
-		for _, s := range all {
-			s.end(errClosed)
-		}
-		b.work.Wait()
-		b.patience.rest()
-	})
+	b.life.Close(b.sessions.Close)
 	return nil
 }
 
 var (
-	errClosed       = errors.New("etcdlock: the backend is closed")
 	errClientClosed = errors.New("etcdlock: the client was closed; it must stay open until the last Locker on it is closed")
 	errUndone       = errors.New("the acquisition was undone already")
 )
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	k, err := keysOf(a)
+	k, err := b.keysOf(a)
 	if err != nil {
 		return nil, err
 	}
@@ -126,61 +101,63 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if b.isUndone(a.ID) {
 		return nil, errUndone
 	}
-	p, err := b.enter(ctx, k)
+	e, err := b.enter(ctx, k)
 	if err != nil {
 		return nil, err
 	}
-	defer p.leave()
+	defer e.leave()
 	for {
-		s, err := b.session(ctx, class{k.locker, seconds})
+		s, err := b.sessions.Get(ctx, class{k.locker, seconds})
 		if err != nil {
 			// What we had in a session that ended meanwhile is to be given up.
-			a.MayBeGranted = a.MayBeGranted || p.serves(a)
+			a.MayBeGranted = a.MayBeGranted || e.serves(a)
 			return nil, err
 		}
-		lease, err := p.acquire(ctx, s, a)
-		s.drop()
-		if !errors.Is(err, errSessionEnded) {
-			return lease, err
+		lease, err := e.acquire(ctx, s, a)
+		s.Drop()
+		switch {
+		case err == nil:
+			return lease, nil
+		case !errors.Is(err, errSessionEnded):
+			return nil, err
 		}
-		// The session ended meanwhile, at the server or by our clock, and with it
-		// whatever was taken: again, on a new one.
+		// The session has ended, at the server or by our clock, and whatever was taken
+		// in it is gone. Try again in a new one.
 	}
 }
 
-// Undo implements [driver.Backend]. What fails is owed by the sessions as well: the
-// Locker gives up when the lease that was asked for is over, and a session goes on.
+// Undo implements [driver.Backend]. If it fails, the sessions try it again: the Locker
+// stops when the lease that was asked for is over, and a session goes on.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	k, err := keysOf(a)
+	k, err := b.keysOf(a)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
 	if a.MayHaveRun {
-		b.ban(a.ID)
+		b.remember(a.ID)
 	}
-	d := debt{keys: k, late: a.MayHaveRun, queue: a.Queue}
-	p, err := b.enter(ctx, k)
+	e, err := b.enter(ctx, k)
 	if err == nil {
-		defer p.leave()
-		err = p.undo(ctx, a)
+		defer e.leave()
+		err = e.undo(ctx, a)
 	}
 	for _, s := range b.sessionsOf(k.locker) {
 		if err != nil {
-			s.owe(d)
+			s.Owe(a)
 		} else {
-			s.settle(k)
+			s.Settle(a.ID)
 		}
 	}
 	return err
 }
 
-// undo is Undo, in p's turn.
-func (p *place) undo(ctx context.Context, a *driver.Acquisition) (err error) {
+// undo is Undo, in e's turn.
+func (e *entry) undo(ctx context.Context, a *driver.Acquisition) (err error) {
 	known := true
-	if l := p.holder(); l != nil && l.id == a.ID {
+	if l := e.holder(); l != nil && l.keys.id == a.ID {
 		err = l.Release(ctx, 0)
-	} else if p.serves(a) {
-		err = p.giveUp(ctx)
+	} else if e.serves(a) {
+		err = e.giveUp(ctx)
 	} else {
 		known = false
 	}
@@ -191,8 +168,8 @@ func (p *place) undo(ctx context.Context, a *driver.Acquisition) (err error) {
 		return nil
 	}
 	err = nil
-	for _, s := range p.backend.sessionsOf(p.keys.locker) {
-		failed := s.undo(ctx, p.keys, a.MayHaveRun)
+	for _, s := range e.backend.sessionsOf(e.keys.locker) {
+		failed := s.erase(ctx, e.keys, a.MayHaveRun)
 		switch {
 		case errors.Is(failed, rpctypes.ErrNoSpace): // but it has freed the key, and so may the others
 			err = failed
@@ -203,8 +180,18 @@ func (p *place) undo(ctx context.Context, a *driver.Acquisition) (err error) {
 	return err
 }
 
-// ban notes that the acquisition with this id must not succeed any more.
-func (b *Backend) ban(id string) {
+// sessionsOf returns the sessions of a Locker that an attempt may have used.
+func (b *Backend) sessionsOf(locker string) (all []*session) {
+	for _, s := range b.sessions.All() {
+		if s.class.locker == locker {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// remember notes that the acquisition with this ID must not succeed any more.
+func (b *Backend) remember(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -225,33 +212,31 @@ func (b *Backend) isUndone(id string) bool {
 
 // keys are the names of what one acquisition writes.
 type keys struct {
-	lock   string
-	prefix string // of the contenders
-	tomb   string // what the marks that it was undone begin with
-	id     string
-	locker string
+	lock       string
+	prefix     string // of the contenders
+	tombstones string // what its tombstones begin with
+	id         string
+	locker     string
 }
-
-// mark is the key that says so in s. Each session has one of its own: it goes with the
-// lease that it is on, and must last as long as an attempt in that session may come.
-func (k keys) mark(s *session) string { return k.tomb + "/" + s.suffix }
 
 // maxKey is the longest key taken, in bytes: as long as a name that a person
 // can still read, and a small part of what a request carries.
 const maxKey = 1024
 
-func keysOf(a *driver.Acquisition) (keys, error) {
+func (b *Backend) keysOf(a *driver.Acquisition) (keys, error) {
+	if b.invalid != nil {
+		return keys{}, b.invalid
+	}
 	if n := len(a.Key); n == 0 || n > maxKey {
 		return keys{}, fmt.Errorf("%w: the key has %d bytes; etcdlock takes 1 to %d (hash what is longer)", driver.ErrInvalid, n, maxKey)
 	}
-	locker, _, _ := strings.Cut(a.ID, ":")
 	return keys{
 		lock:   a.Key,
 		prefix: a.Key + "/",
-		// More than one slash, so that a mark is a contender of no lock that encloses this one.
-		tomb:   a.Key + ".lockgen/undone/" + a.ID,
-		id:     a.ID,
-		locker: locker,
+		// More than one slash, so that a tombstone is a contender of no lock that encloses this one.
+		tombstones: a.Key + ".lockgen/undone/" + a.ID + "/",
+		id:         a.ID,
+		locker:     engine.Process(a.ID),
 	}, nil
 }
 

@@ -2,9 +2,7 @@ package etcdlock
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -135,16 +133,16 @@ func TestDeadlineCountsFromTheSending(t *testing.T) {
 	const late = 400 * time.Millisecond
 	proxy.Delay(faultproxy.Replies, late)
 	for range 3 {
-		before := s.deadline.Load()
-		tried := s.ask()
+		before := s.Deadline()
+		tried := s.Ask()
 		sent := time.Now()
 		receive(t, "a keep-alive", tried)
-		if s.deadline.Load() == before {
+		if s.Deadline() == before {
 			continue
 		}
-		require.LessOrEqual(t, s.left(), 5*time.Second-time.Since(sent)+20*time.Millisecond+meter.Since(sent))
-		require.Less(t, s.left(), 5*time.Second-late+50*time.Millisecond+meter.Since(sent))
-		require.LessOrEqual(t, lease.Deadline().Left(), s.left())
+		require.LessOrEqual(t, s.Left(), 5*time.Second-time.Since(sent)+20*time.Millisecond+meter.Since(sent))
+		require.Less(t, s.Left(), 5*time.Second-late+50*time.Millisecond+meter.Since(sent))
+		require.LessOrEqual(t, lease.Deadline().Left(), s.Left())
 	}
 }
 
@@ -188,8 +186,7 @@ func TestLateRenewal(t *testing.T) {
 	renewed := make(chan error, 1)
 	go func() { renewed <- lease.Renew(t.Context(), 2*time.Hour) }() // no session has half of that
 	receive(t, "the end", late.arrived)
-	long := driver.Now().Add(2 * time.Hour)
-	s.deadline.Store(&long) // as the keep-alive that is waited for does
+	s.Extend(driver.Now(), 2*time.Hour, time.Hour) // as the keep-alive that is waited for does
 	require.ErrorIs(t, receive(t, "an answer", renewed), lock.ErrLost)
 	require.Zero(t, max(lease.Deadline().Left(), 0))
 	require.NoError(t, late.arrives(t))
@@ -209,26 +206,6 @@ func TestRenewal(t *testing.T) {
 		}
 		require.NoError(t, finish(held))
 	}
-}
-
-// A stream whose answer is late is given up after a while, by no timer that is left when
-// its session has ended.
-func TestLateStream(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for _, ends := range []bool{true, false} {
-			life, end := context.WithCancel(t.Context())
-			var given atomic.Int32
-			k := &keeper{ctx: life, cancel: func() { given.Add(1) }}
-			k.cancelAfter(time.Second)
-			if ends {
-				end()
-			}
-			time.Sleep(2 * time.Second)
-			require.Equal(t, !ends, given.Load() == 1)
-			end()
-		}
-	})
 }
 
 // A session that nobody uses is given back; the next acquire makes a new one.
@@ -266,12 +243,12 @@ func TestSessionIsForgotten(t *testing.T) {
 	ctx, cancel := contextFor(t, 50*time.Millisecond)
 	defer cancel()
 	require.Error(t, lease.Release(ctx, 0))
-	receive(t, "the end of the session", lease.(*lease_).session.ended.Done())
+	receive(t, "the end of the session", lease.(*lease_).session.Context().Done())
 	proxy.Accept()
 	eventually(t, "all is forgotten", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(b.places)+len(b.sessions)+len(b.dying) == 0
+		return len(b.entries)+len(b.sessions.All()) == 0
 	})
 	require.ErrorIs(t, lease.Release(t.Context(), 0), lock.ErrLost)
 }
@@ -304,7 +281,7 @@ func TestSessionThatIsBeingGranted(t *testing.T) {
 	late, done = begin(30 * time.Second)
 	require.NoError(t, b.Close())
 	require.Error(t, receive(t, "an answer", done))
-	require.Empty(t, b.dying)
+	require.Empty(t, b.sessions.All())
 	require.NoError(t, late.arrives(t))
 }
 
@@ -329,11 +306,10 @@ func TestClose(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, all.Leases)
 	late := lock.New(b, nil)
-	require.ErrorIs(t, rejected(t, late, nil, "key"), lock.ErrUnavailable)
+	require.ErrorIs(t, rejected(t, late, nil, "key"), lock.ErrClosed)
 	_, err = b.Subscribe(t.Context(), attempt("key", "A:1"))
-	require.ErrorIs(t, err, errClosed)
+	require.ErrorIs(t, err, driver.ErrClosed)
 	closeLocker(t, late)
-	require.Empty(t, b.places)
-	require.Empty(t, b.sessions)
-	require.Empty(t, b.dying)
+	require.Empty(t, b.entries)
+	require.Empty(t, b.sessions.All())
 }

@@ -94,7 +94,7 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 		require.NoError(t, late.arrives(t))
 		nothingLeft(t, b.client, key)
 
-		// Over the place of another as well.
+		// Over the entry of another as well.
 		lease := taken(t, b, attempt(key, "B:1"))
 		requireHeld(t, b, attempt(key, "A:2"))
 		late = f.late(writes(key))
@@ -159,7 +159,7 @@ func TestLateCopyOfALostAcquire(t *testing.T) {
 	_, err := b.client.Delete(t.Context(), key+"/", clientv3.WithPrefix())
 	require.NoError(t, err)
 	require.ErrorIs(t, lease.Renew(t.Context(), time.Second), lock.ErrLost)
-	nothingOwed(t, b, "A")
+	nothingPending(t, b, "A")
 	require.NoError(t, late.arrives(t))
 	keys, _ := below(t, b.client, key+"/")
 	require.Empty(t, keys)
@@ -202,9 +202,9 @@ func TestLateRelease(t *testing.T) {
 	released(t, next)
 }
 
-// A place in the queue that was given up without an answer may be deleted late.
+// A queue entry that was given up without an answer may be deleted late.
 // Whoever goes on with it writes it anew first, so that this hits nothing.
-func TestLateGivingUpOfAPlace(t *testing.T) {
+func TestLateGivingUpOfAnEntry(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
 	b.options.AttemptTimeout = 50 * time.Millisecond
@@ -222,8 +222,8 @@ func TestLateGivingUpOfAPlace(t *testing.T) {
 	released(t, lease)
 }
 
-// G10: the place in the queue serves the next in line, whatever its ttl.
-func TestAPlaceServesTheNext(t *testing.T) {
+// G10: the queue entry serves the next in line, whatever its ttl.
+func TestAnEntryServesTheNext(t *testing.T) {
 	t.Parallel()
 	b, key, c := newBackend(t, shared(t)), newKey(t), admin(t, shared(t))
 	lease := taken(t, b, attempt(key, "A:1"))
@@ -238,7 +238,7 @@ func TestAPlaceServesTheNext(t *testing.T) {
 
 	requireHeld(t, b, attempt(key, "D:1"))
 	other := attempt(key, "C:2")
-	other.TTL = time.Minute // another session: a new place, and not two
+	other.TTL = time.Minute // another session: a new entry, and not two
 	requireHeld(t, b, other)
 	_, values = below(t, c, key+"/")
 	require.Equal(t, []string{"B:3", "D:1", "C:2"}, values)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -19,125 +18,83 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// resendAfter is when a request without an answer, or refused for the moment,
-// is sent again: nearly three seconds, as an election takes. Each resend is
-// idempotent; after the last the outcome is unknown.
-var resendAfter = []time.Duration{
-	0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
-	400 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
+// resend says when a request without an answer, or refused for the moment, is sent
+// again: for nearly three seconds, as an election takes, and for five at most where a
+// server says nothing. After five attempts that could not connect there are no more:
+// who waits for a server that is not there is told within a second, where something
+// says so. Each resend is idempotent; after the last the outcome is unknown.
+var resend = engine.Schedule{
+	Pauses: []time.Duration{
+		0, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
+		400 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond, 500 * time.Millisecond,
+	},
+	NotSent: 5,
+	Longest: 5 * time.Second,
 }
-
-// unreachableAfter is after how many attempts that could not connect there are no more:
-// who waits for a server that is not there is told within a second, where something says
-// so. Where nothing answers, longestTry counts.
-const unreachableAfter = 4
-
-// longestTry bounds how often a server that says nothing is asked.
-const longestTry = 5 * time.Second
-
-// outcome is what an attempt that failed leaves open.
-type outcome int
-
-const (
-	refused    outcome = iota // answered: nothing was done, nor would be
-	unsent                    // no member could be reached
-	passing                   // answered: not done now
-	unanswered                // may have been done, or may yet be
-)
 
 // request is one call of etcd, sent as often as needed.
 type request struct {
-	sent   driver.Instant // before the last attempt, which was the one that was answered
-	silent bool           // some attempt had no answer
+	sent       driver.Instant // before the last attempt, which was the one that was answered
+	mayHaveRun bool           // some attempt had no answer
 }
 
 // do sends call until it is answered or ctx ends. call is idempotent.
 func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (r request, err error) {
-	begin := time.Now()
-	for attempt := 0; ; attempt++ {
+	_, r.mayHaveRun, err = resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+		if b.life.Closed() {
+			return engine.Refused, driver.ErrClosed
+		}
 		if b.conn.GetState() == connectivity.Shutdown {
-			return r, errClientClosed // clientv3 would try until we cancel it
+			return engine.Refused, errClientClosed // clientv3 would try until we cancel it
 		}
 		var to peer.Peer
 		r.sent = driver.Now()
-		err = b.attempt(ctx, call, &to)
-		if err == nil {
-			return r, nil
-		}
-		what := judge(err, to.Addr != nil)
-		r.silent = r.silent || what == unanswered
-		limit := len(resendAfter)
-		if what == unsent {
-			limit = unreachableAfter
+		// A member that has lost its leader says so at once, instead of waiting for one.
+		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), b.options.AttemptTimeout)
+		defer cancel()
+		err := rpctypes.Error(call(ctx, grpc.Peer(&to)))
+		outcome := judge(err, to.Addr != nil)
+		if outcome == engine.NotSent {
 			b.conn.ResetConnectBackoff() // which may be two minutes by now
 		}
-		if what == refused || attempt >= limit || time.Since(begin) > longestTry || !b.pause(ctx, resendAfter[attempt]) {
-			return r, b.explained(err)
-		}
-	}
-}
-
-func (b *Backend) attempt(ctx context.Context, call func(context.Context, ...grpc.CallOption) error, to *peer.Peer) error {
-	if b.closed.Err() != nil {
-		return errClosed
-	}
-	// A member that has lost its leader says so at once, instead of waiting for one.
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	defer cancel()
-	a := b.patience.begin(b.options.AttemptTimeout, cancel)
-	err := rpctypes.Error(call(ctx, grpc.Peer(to)))
-	if b.patience.end(a) && status.Code(err) == codes.Canceled { // by us, and not refused at that moment
-		err = status.Errorf(codes.DeadlineExceeded, "no answer within %v: %v", b.options.AttemptTimeout, err)
-	}
-	return err
-}
-
-// pause waits d, a little more or less, and reports whether it makes sense to go on.
-func (b *Backend) pause(ctx context.Context, d time.Duration) bool {
-	if d > 0 {
-		t := time.NewTimer(d - rand.N(d/4))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		case <-b.closed.Done():
-		}
-	}
-	return ctx.Err() == nil && b.closed.Err() == nil
+		return outcome, err
+	})
+	return r, b.explained(err)
 }
 
 // judge says what err leaves open; connected is whether a member was reached.
-func judge(err error, connected bool) outcome {
+func judge(err error, connected bool) engine.Outcome {
+	if err == nil {
+		return engine.Done
+	}
 	var server rpctypes.EtcdError
 	if errors.As(err, &server) {
 		switch {
 		case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTooManyRequests):
-			return passing
+			return engine.Later
 		case server.Code() == codes.Unavailable, server.Code() == codes.DeadlineExceeded, server.Code() == codes.Canceled:
-			return unanswered
+			return engine.NoAnswer
 		}
-		return refused
-	}
-	if errors.Is(err, errClosed) {
-		return refused
+		return engine.Refused
 	}
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
 		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.ResourceExhausted:
-		return refused
+		return engine.Refused
 	case codes.Unavailable:
 		if !connected {
-			return unsent
+			return engine.NotSent
 		}
 	}
-	return unanswered
+	return engine.NoAnswer
 }
 
 // explained says what a person can do about err, where that can be told.
 func (b *Backend) explained(err error) error {
-	if errors.Is(err, errClosed) {
+	if err == nil || errors.Is(err, driver.ErrClosed) || errors.Is(err, errClientClosed) {
 		return err
 	}
 	err = fmt.Errorf("etcd at %s: %w", strings.Join(b.client.Endpoints(), ", "), err)
@@ -170,14 +127,6 @@ func (b *Backend) find(ctx context.Context, what *pb.RangeRequest) (*pb.RangeRes
 		return err
 	})
 	return resp, r, err
-}
-
-// unknown marks err of a request that may have been done.
-func unknown(r request, err error) error {
-	if r.silent {
-		return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
-	}
-	return err
 }
 
 // The parts of a transaction.

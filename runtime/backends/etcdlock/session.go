@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,22 +12,17 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-const (
-	// idleFor is for how many of its ttls a session is kept that nobody uses.
-	idleFor = 3
-	// straggler is how long an attempt without an answer may be on its way.
-	straggler = time.Minute
-)
+// straggler is how long an attempt without an answer may be on its way.
+const straggler = time.Minute
 
-var (
-	errSessionEnded = errors.New("the session has ended")
-	errIdle         = errors.New("the session was idle")
-)
+var errSessionEnded = fmt.Errorf("%w: the etcd lease of its session has ended", driver.ErrLost)
 
 // class is what acquisitions have in common that share a session. It names the
 // Locker, so that Lockers which share a Backend have keys of their own and queue
@@ -39,175 +32,56 @@ type class struct {
 	seconds int64 // of its ttl, as asked for
 }
 
-// session is one lease of etcd, which many locks share.
+// session is one lease of etcd, which many locks share. It implements
+// [engine.SessionServer].
 type session struct {
+	*engine.Session
 	backend *Backend
 	class   class
 	id      int64
 	suffix  string // of its contenders' keys
+	stream  atomic.Pointer[keepAliveStream]
 
-	ready chan struct{} // closed when granted, or when that has failed
-	err   error         // why it failed; set before ready is closed
-
-	deadline atomic.Pointer[driver.Instant] // by the last acknowledged keep-alive
-	ttl      atomic.Int64                   // as granted, in nanoseconds
-	ended    context.Context                // done when it is over for us
-	finish   context.CancelCauseFunc
-	poke     chan struct{} // asks for a keep-alive now
-
-	mu       sync.Mutex
-	tried    chan struct{} // closed when the next keep-alive was answered, or has failed
-	leases   map[*lease]struct{}
-	users    int       // calls under way, places and leases
-	unused   time.Time // since when there are none
-	tombs    []tomb
-	sweeping bool            // a goroutine removes some
-	debts    map[string]debt // undos that failed, by their tombs' keys
-	paying   bool            // a goroutine is at them
-	keeping  *keeper         // of the goroutine that keeps it alive; nil while there is none
+	mu         sync.Mutex // guards the rest
+	tombstones []tombstone
+	collecting bool // a goroutine deletes some of them
 }
 
-// session returns the session of c, granted if need be. The caller uses it until
-// it calls drop.
-func (b *Backend) session(ctx context.Context, c class) (*session, error) {
-	for {
-		s, err := b.lookUp(c)
-		if err != nil {
-			return nil, err
-		}
-		select {
-		case <-s.ready:
-		case <-ctx.Done():
-			s.drop()
-			return nil, fmt.Errorf("waiting for a lease of etcd: %w", ctx.Err())
-		}
-		switch {
-		case s.err != nil:
-			s.drop()
-			return nil, s.err
-		case s.alive():
-			return s, nil
-		}
-		s.drop() // paused beyond its end, perhaps
-	}
+// keepAliveStream is a stream of keep-alives. It is kept from one to the next, because
+// a client with a password logs in again for each stream that it opens.
+type keepAliveStream struct {
+	pb.Lease_LeaseKeepAliveClient
+	close context.CancelFunc
 }
 
-// lookUp returns the session of c, which may not be granted yet.
-func (b *Backend) lookUp(c class) (*session, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed.Err() != nil {
-		return nil, errClosed
-	}
-	s := b.sessions[c]
-	if s == nil {
-		s = &session{
-			backend: b, class: c,
-			id:     rand.Int64N(1<<62) + 1, // ours, so that a grant may be sent twice
-			ready:  make(chan struct{}),
-			poke:   make(chan struct{}, 1),
-			tried:  make(chan struct{}),
-			leases: map[*lease]struct{}{},
-		}
-		s.suffix = strconv.FormatInt(s.id, 16)
-		s.ended, s.finish = context.WithCancelCause(context.Background())
-		b.sessions[c] = s
-		b.work.Go(s.live)
-	}
-	s.use()
-	return s, nil
+// tombstone is a key that says that an acquisition was undone. Each session has one of
+// its own for that: it goes with the etcd lease that it is on, and must last as long as
+// an attempt in that session may come.
+type tombstone struct {
+	key string
+	at  time.Time
 }
 
-// sessionsOf returns the sessions of a Locker that an attempt may have used, those too
-// of which the server may not know yet that they are over. One that is being granted
-// is not there for the server to find, and not over.
-func (b *Backend) sessionsOf(locker string) (all []*session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for c, s := range b.sessions {
-		if c.locker == locker && s.isReady() {
-			all = append(all, s)
-		}
-	}
-	for s := range b.dying {
-		if s.class.locker == locker {
-			all = append(all, s)
-		}
-	}
-	return all
+func (b *Backend) newSession(c class, base *engine.Session) *session {
+	id := rand.Int64N(1<<62) + 1 // ours, so that a grant may be sent twice
+	return &session{Session: base, backend: b, class: c, id: id, suffix: strconv.FormatInt(id, 16)}
 }
 
-// isReady reports whether the session was granted, or that has failed.
-func (s *session) isReady() bool {
-	select {
-	case <-s.ready:
-		return true
-	default:
-		return false
-	}
-}
-
-func (s *session) use() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.users++
-}
-
-func (s *session) drop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users--; s.users == 0 {
-		s.unused = time.Now()
-	}
-}
-
-// left is how long the session lasts without another keep-alive.
-func (s *session) left() time.Duration { return s.deadline.Load().Left() }
-
-// alive reports whether the session can be relied on. One whose deadline has
-// passed is over, whatever the server may say later: its holders know of it.
-func (s *session) alive() bool {
-	if s.ended.Err() != nil {
-		return false
-	}
-	if s.left() > 0 {
-		return true
-	}
-	s.end(errSessionEnded)
-	return false
-}
-
-// live is the life of the session, in a goroutine of its own.
-func (s *session) live() {
-	s.err = s.grant()
-	if s.err != nil {
-		s.remove(false)
-		s.died() // of Close
-		s.finish(s.err)
-		close(s.ready)
-		return
-	}
-	close(s.ready)
-	s.keepAlive() // its streams end with the session
-	s.revoke()
-	s.forget()
-	s.vacate()
-}
-
-// grant asks for the lease. Its end counts from before the first request: any of
-// them may be the one that was done.
-func (s *session) grant() error {
+// Open implements [engine.SessionServer]. The session's end counts from before the
+// first request: any of them may be the one that was done.
+func (s *session) Open(ctx context.Context) error {
 	first := driver.Now()
-	var resp *pb.LeaseGrantResponse
-	r, err := s.backend.do(s.ended, func(ctx context.Context, options ...grpc.CallOption) (err error) {
-		resp, err = s.backend.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: s.id, TTL: s.class.seconds}, options...)
+	seconds := s.class.seconds
+	r, err := s.backend.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
+		resp, err := s.backend.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: s.id, TTL: s.class.seconds}, options...)
+		if err == nil {
+			seconds = resp.TTL // which may be more than was asked for
+		}
 		return err
 	})
-	seconds := s.class.seconds
 	switch {
 	case err == nil:
-		seconds = resp.TTL // which may be more than was asked for
-	case errors.Is(err, rpctypes.ErrLeaseExist) && r.silent: // by an attempt that had no answer
+	case errors.Is(err, rpctypes.ErrLeaseExist) && r.mayHaveRun: // by an attempt that had no answer
 	case errors.Is(err, rpctypes.ErrLeaseTTLTooLarge):
 		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
 	default:
@@ -217,117 +91,193 @@ func (s *session) grant() error {
 	return nil
 }
 
-// extend notes what a request that was sent at sent was granted. It never moves
-// the deadline back: answers may come out of order.
 func (s *session) extend(sent driver.Instant, seconds int64) {
 	ttl := time.Duration(min(seconds, int64(maxDuration/time.Second))) * time.Second
-	until := sent.Add(ttl)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ttl.Store(int64(ttl))
-	if old := s.deadline.Load(); old == nil || until.Left() > old.Left() {
-		s.deadline.Store(&until)
-	}
+	s.Extend(sent, ttl, ttl/3)
 }
 
 const maxDuration = time.Duration(1<<63 - 1)
 
-// length is the session's ttl as granted.
-func (s *session) length() time.Duration { return time.Duration(s.ttl.Load()) }
+// KeepAlive implements [engine.SessionServer]. concurrency.Session, and clientv3's
+// KeepAlive below it, count a lease from when the answer came. A holder must count from
+// before the request was sent, so there is one request at a time on a stream: a call
+// that finds another one under way opens a stream of its own, which may lead to
+// another member.
+func (s *session) KeepAlive(ctx context.Context) error {
+	stream := s.stream.Swap(nil)
+	if stream == nil {
+		life, cancel := context.WithCancel(clientv3.WithRequireLeader(s.Context()))
+		stop := context.AfterFunc(ctx, cancel)
+		opened, err := s.backend.leases.LeaseKeepAlive(life)
+		if !stop() || err != nil {
+			cancel()
+			s.backend.conn.ResetConnectBackoff()
+			return errors.Join(err, ctx.Err())
+		}
+		stream = &keepAliveStream{opened, cancel}
+	}
+	stop := context.AfterFunc(ctx, stream.close)
+	err := s.keepAlive(stream)
+	if !stop() || err != nil {
+		stream.close()
+		s.backend.conn.ResetConnectBackoff()
+		return err
+	}
+	if other := s.stream.Swap(stream); other != nil {
+		other.close()
+	}
+	s.collect()
+	return nil
+}
 
-// end makes the session over for us: its leases are lost, its waiters are told.
-// Its goroutine then gives it back to the server.
-func (s *session) end(why error) {
-	s.remove(true)
-	s.finish(why)
+func (s *session) keepAlive(stream *keepAliveStream) error {
+	sent := driver.Now()
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: s.id}); err != nil {
+		return err
+	}
+	resp, err := stream.Recv()
+	switch {
+	case err != nil:
+		return err
+	case resp.ID != s.id:
+		return errors.New("etcdlock: the answer to another keep-alive")
+	case resp.TTL <= 0: // the server knows no such lease
+		return errSessionEnded
+	}
+	s.extend(sent, resp.TTL)
+	return nil
+}
+
+// Destroy implements [engine.SessionServer]: what is left in the session is freed by
+// that. The server may know of it longer than we do, after an election.
+func (s *session) Destroy(ctx context.Context) error {
+	_, err := s.backend.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: s.id})
+	if err = rpctypes.Error(err); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return err
+	}
+	s.backend.forgetAll(s)
+	return nil
+}
+
+// Undo implements [engine.SessionServer]. It has the turn of the key's entry, as
+// [Backend.Undo] has.
+func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
+	k, err := s.backend.keysOf(a)
+	if err != nil {
+		return err
+	}
+	e, err := s.backend.enter(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer e.leave()
+	if l := e.holder(); l != nil && l.session == s && l.keys.id == k.id {
+		if err := l.Release(ctx, 0); !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+	}
+	if e.session == s && e.serves(a) {
+		if err := e.giveUp(ctx); err != nil {
+			return err
+		}
+	}
+	return s.erase(ctx, k, a.MayHaveRun)
+}
+
+// tombstone returns the tombstone of k in this session.
+func (s *session) tombstone(k keys) string { return k.tombstones + s.suffix }
+
+// erase frees what the acquisition of k took in this session. If an attempt of it
+// may be on its way, it sees to it that this takes nothing: whatever comes late needs
+// the etcd lease of the session, and lasts no longer than the tombstone.
+func (s *session) erase(ctx context.Context, k keys, mayHaveRun bool) error {
+	mine := k.prefix + s.suffix
+	t := &pb.TxnRequest{
+		Compare: []*pb.Compare{ifValue(mine, k.id)},
+		Success: []*pb.RequestOp{del(mine)},
+	}
+	if mayHaveRun {
+		t = withTombstone(t, put(s.tombstone(k), "", s.id))
+	}
+	_, _, err := s.backend.txn(ctx, t)
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		s.End(errSessionEnded)
+		return nil
+	case mayHaveRun && errors.Is(err, rpctypes.ErrNoSpace):
+		// For the tombstone, that is. Without space nothing can be written late either.
+		// Whoever is told tries again, until there is a tombstone.
+		_, _, _ = s.backend.txn(ctx, withoutTombstone(t))
+		return err
+	case err == nil && mayHaveRun:
+		s.buried(k)
+	}
+	return err
+}
+
+// withTombstone returns t with a tombstone that is written in any case.
+func withTombstone(t *pb.TxnRequest, tombstone *pb.RequestOp) *pb.TxnRequest {
+	t.Success, t.Failure = append(t.Success, tombstone), []*pb.RequestOp{tombstone}
+	return t
+}
+
+// withoutTombstone returns what t does beside it.
+func withoutTombstone(t *pb.TxnRequest) *pb.TxnRequest {
+	return &pb.TxnRequest{Compare: t.Compare, Success: t.Success[:1]}
+}
+
+// buried notes the tombstone of k, which is deleted when no attempt can be under way
+// any more.
+func (s *session) buried(k keys) {
 	s.mu.Lock()
-	var looks []func()
-	for l := range s.leases {
-		if look := l.lose(); look != nil {
-			looks = append(looks, look)
-		}
-	}
-	s.mu.Unlock()
-	for _, look := range looks {
-		look()
-	}
-	s.backend.noticeAll(s)
+	defer s.mu.Unlock()
+	s.tombstones = append(s.tombstones, tombstone{s.tombstone(k), time.Now()})
 }
 
-// remove makes room for a new session of the class.
-func (s *session) remove(dying bool) {
-	b := s.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sessions[s.class] == s {
-		delete(b.sessions, s.class)
-		if dying {
-			b.dying[s] = struct{}{}
-		}
-	}
-}
-
-// forget forgets the leases of a session that is over at the server: a release of theirs
-// that had no answer may never be tried again.
-func (s *session) forget() {
+// collect deletes the tombstones that are old, a few at a time, in the background: a
+// keep-alive that waited for it would be late where etcd does not write for the moment.
+func (s *session) collect() {
 	s.mu.Lock()
-	all := slices.Collect(maps.Keys(s.leases))
-	s.mu.Unlock()
-	for _, l := range all {
-		l.forget()
+	defer s.mu.Unlock()
+	n := 0 // they are in the order of their age
+	for n < len(s.tombstones) && n < batch && time.Since(s.tombstones[n].at) > straggler {
+		n++
 	}
+	if n == 0 || s.collecting {
+		return
+	}
+	old := s.tombstones[:n:n]
+	s.tombstones = s.tombstones[n:]
+	s.collecting = s.backend.life.Go(func(context.Context) {
+		ctx, cancel := context.WithTimeout(s.Context(), s.backend.options.AttemptTimeout)
+		defer cancel()
+		left := s.deleteAll(ctx, old)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.collecting = false
+		s.tombstones = append(left, s.tombstones...) // again, after the next keep-alive
+	})
 }
 
-// vacate forgets the places in the queue of a session that is over at the server: whoever
-// waited there may have gone for good, its undo in vain.
-func (s *session) vacate() {
-	b := s.backend
-	var all []*place
-	b.mu.Lock()
-	for id, p := range b.places {
-		if id.locker == s.class.locker { // which of them are ours is known in their turn
-			p.users++
-			all = append(all, p)
-		}
+// deleteAll deletes tombstones, and returns what is to be tried again. One that may not be
+// deleted, as a right has ended, is left to the end of the session: the whole is refused
+// for its sake, and each of the others is then deleted by itself.
+func (s *session) deleteAll(ctx context.Context, old []tombstone) (left []tombstone) {
+	t := &pb.TxnRequest{}
+	for _, o := range old {
+		t.Success = append(t.Success, del(o.key))
 	}
-	b.mu.Unlock()
-	for _, p := range all {
-		if !p.enter(b.closed) {
-			b.forsake(p)
-			continue
-		}
-		if p.session == s {
-			p.lost()
-		}
-		p.leave()
+	_, _, err := s.backend.txn(ctx, t)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, rpctypes.ErrPermissionDenied):
+		return old
+	case len(old) == 1:
+		return nil
 	}
-}
-
-// died notes that there is nothing left of the session at the server, or that we
-// can't help it.
-func (s *session) died() {
-	s.backend.mu.Lock()
-	defer s.backend.mu.Unlock()
-	delete(s.backend.dying, s)
-}
-
-// revoke has the server end the session, so that what is left of it is free. It
-// tries until it has an answer: the server may know of it longer than we do,
-// after an election. Once the backend is closed, it tries once.
-func (s *session) revoke() {
-	b := s.backend
-	defer s.died()
-	for wait := 20 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		last := b.closed.Err() != nil
-		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
-		_, err := b.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: s.id})
-		cancel()
-		err = rpctypes.Error(err)
-		if err == nil || errors.Is(err, rpctypes.ErrLeaseNotFound) || last {
-			return
-		}
-		if !b.pause(context.Background(), wait) {
-			wait = 0
-		}
+	for i := range old {
+		left = append(left, s.deleteAll(ctx, old[i:i+1])...)
 	}
+	return left
 }

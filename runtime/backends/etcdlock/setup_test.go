@@ -235,14 +235,14 @@ func queued(t testing.TB, c *clientv3.Client, key string, n int) {
 	})
 }
 
-// follows waits until b knows that it is in line for key: the server had its place
+// follows waits until b knows that it is in line for key: the server had its entry
 // a moment before.
 func follows(t testing.TB, b *Backend, key string) {
 	t.Helper()
 	eventually(t, "a watch", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		for id, p := range b.places {
+		for id, p := range b.entries {
 			if id.key == key && p.watch != nil {
 				return true
 			}

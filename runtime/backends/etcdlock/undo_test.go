@@ -15,8 +15,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// marksOf returns the leases, in hex, on which a is marked as undone.
-func marksOf(t testing.TB, c *clientv3.Client, a *driver.Acquisition) []string {
+// tombstonesOf returns the leases, in hex, on which a has a tombstone.
+func tombstonesOf(t testing.TB, c *clientv3.Client, a *driver.Acquisition) []string {
 	t.Helper()
 	leases, _ := below(t, c, a.Key+".lockgen/undone/"+a.ID+"/")
 	return leases
@@ -65,32 +65,30 @@ func revokes(s *session) match {
 	}
 }
 
-// S15: the mark of what was undone lasts as long as the session in which an attempt may be
+// S15: the tombstone of what was undone lasts as long as the session in which an attempt may be
 // on its way, whatever becomes of the Locker's other sessions.
-func TestMarkOutlastsOtherSessions(t *testing.T) {
+func TestTombstoneOutlastsOtherSessions(t *testing.T) {
 	t.Parallel()
 	b, f, key := patient(t, shared(t))
 	a := attempt(key, "A:1")
 	mine, other := sessionFor(t, b, "A", a.TTL), sessionFor(t, b, "A", 2*a.TTL)
 	create := straggling(t, b, f, a)
 	revoke := f.late(revokes(other))
-	other.end(errIdle)
+	other.End(errSessionEnded)
 	receive(t, "the other session's end", revoke.arrived)
 	require.NoError(t, b.Undo(t.Context(), a))
 	_ = revoke.arrives(t) // or it was sent again
-	eventually(t, "the other session's marks go along", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.dying) == 0
+	eventually(t, "the other session's tombstones go along", func() bool {
+		return len(b.sessionsOf("A")) == 1
 	})
-	require.Equal(t, []string{mine.suffix}, marksOf(t, b.client, a))
+	require.Equal(t, []string{mine.suffix}, tombstonesOf(t, b.client, a))
 	require.NoError(t, create.arrives(t))
 	keys, _ := below(t, b.client, key+"/")
 	require.Empty(t, keys)
 	released(t, taken(t, b, only(attempt(key, "B:1"))))
 }
 
-// G10: an undo that comes late leaves the place in the queue to the later acquisition that
+// G10: an undo that comes late leaves the queue entry to the later acquisition that
 // waits there, and its watch.
 func TestUndoBesideALaterOne(t *testing.T) {
 	t.Parallel()
@@ -115,7 +113,7 @@ func TestUndoBesideALaterOne(t *testing.T) {
 	released(t, taken(t, other, attempt(key, "C:1")))
 }
 
-// A later one that does not wait is no reason to keep the place: it would stand there for
+// A later one that does not wait is no reason to keep the entry: it would stand there for
 // nobody, and get the lock.
 func TestUndoBesideALaterTry(t *testing.T) {
 	t.Parallel()
@@ -132,7 +130,7 @@ func TestUndoBesideALaterTry(t *testing.T) {
 		released(t, lease)
 		released(t, taken(t, other, only(attempt(key, newID("B")))))
 	}
-	// It took the place over, as that owned the lock by then, and was told nothing.
+	// It took the entry over, as that owned the lock by then, and was told nothing.
 	for _, last := range []int{0, 1} {
 		lease := taken(t, other, attempt(key, newID("B")))
 		old, try := attempt(key, newID("A")), only(attempt(key, newID("A")))
@@ -154,8 +152,8 @@ func alarm(t testing.TB, c *clientv3.Client, action pb.AlarmRequest_AlarmAction)
 	require.NoError(t, err)
 }
 
-// etcd that is full takes no mark, but frees locks all the same. The mark is made up for.
-func TestNoSpaceForAMark(t *testing.T) {
+// etcd that is full takes no tombstone, but frees locks all the same. The tombstone is made up for.
+func TestNoSpaceForATombstone(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartEtcd(t)
 	c, other := admin(t, server.Addr()), newBackend(t, server.Addr())
@@ -169,7 +167,7 @@ func TestNoSpaceForAMark(t *testing.T) {
 	lease = taken(t, other, next)
 	alarm(t, c, pb.AlarmRequest_DEACTIVATE)
 	released(t, lease)
-	nothingOwed(t, b, "A")
+	nothingPending(t, b, "A")
 	require.NoError(t, late.arrives(t))
 	keys, _ := below(t, c, key+"/")
 	require.Empty(t, keys)
@@ -184,7 +182,7 @@ func TestNoSpaceForAMark(t *testing.T) {
 	require.ErrorIs(t, b.Undo(t.Context(), a), rpctypes.ErrNoSpace)
 	lease = taken(t, other, next)
 	alarm(t, c, pb.AlarmRequest_DEACTIVATE)
-	nothingOwed(t, b, "A")
-	require.Len(t, marksOf(t, c, a), 2)
+	nothingPending(t, b, "A")
+	require.Len(t, tombstonesOf(t, c, a), 2)
 	released(t, lease)
 }

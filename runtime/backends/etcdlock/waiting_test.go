@@ -174,10 +174,18 @@ func TestCompactionWhileWaiting(t *testing.T) {
 	b := newBackend(t, server.Addr())
 	lease := taken(t, b, attempt("key", "A:1"))
 	requireHeld(t, b, attempt("key", "B:1"))
-	compact()
-	compact()
 	sub, err := b.Subscribe(t.Context(), attempt("key", "B:1"))
 	require.NoError(t, err)
+	compact()
+	compact()
+	k, err := b.keysOf(attempt("key", "B:1"))
+	require.NoError(t, err)
+	e, err := b.enter(t.Context(), k)
+	require.NoError(t, err)
+	before := e.watch.key
+	e.follow(nil)
+	e.follow(&watch{session: e.session, key: before, from: 1})
+	e.leave()
 	receive(t, "a notice", sub.C())
 	requireHeld(t, b, attempt("key", "B:1"))
 	released(t, lease)
@@ -209,7 +217,7 @@ func TestSubscription(t *testing.T) {
 	eventually(t, "nothing is left", func() bool {
 		other.mu.Lock()
 		defer other.mu.Unlock()
-		return len(other.places) == 0
+		return len(other.entries) == 0
 	})
 }
 

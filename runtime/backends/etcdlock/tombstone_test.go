@@ -10,24 +10,24 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// marked has a session of a second or two with a mark that is to go with the next
+// withOldTombstone has a session of a second or two with a tombstone that is to go with the next
 // keep-alive.
-func marked(t testing.TB, b *Backend, key string) *session {
+func withOldTombstone(t testing.TB, b *Backend, key string) *session {
 	t.Helper()
 	s := sessionFor(t, b, "A", time.Second)
 	a := attempt(key, "A:1")
 	a.MayHaveRun = true
 	require.NoError(t, b.Undo(t.Context(), a))
-	require.Len(t, marksOf(t, b.client, a), 1)
-	s.use() // so that it is kept
+	require.Len(t, tombstonesOf(t, b.client, a), 1)
+	s.Use() // so that it is kept
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tombs[0].at = time.Now().Add(-2 * straggler)
+	s.tombstones[0].at = time.Now().Add(-2 * straggler)
 	return s
 }
 
-// sweeps matches a transaction that removes the marks at key.
-func sweeps(key string) match {
+// collects matches a transaction that deletes the tombstones at key.
+func collects(key string) match {
 	return func(req any) bool {
 		t, ok := req.(*pb.TxnRequest)
 		return ok && len(t.Success) > 0 &&
@@ -35,38 +35,38 @@ func sweeps(key string) match {
 	}
 }
 
-// No keep-alive waits for the removal of a mark, which may take long while etcd does not
+// No keep-alive waits for the deletion of a tombstone, which may take long while etcd does not
 // write, and does not end the session.
-func TestSweepDelaysNoKeepAlive(t *testing.T) {
+func TestCollectingDelaysNoKeepAlive(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
 	b.options.AttemptTimeout = time.Hour
-	s := marked(t, b, key)
-	late := f.late(sweeps(key))
-	receive(t, "the removal", late.arrived)
+	s := withOldTombstone(t, b, key)
+	late := f.late(collects(key))
+	receive(t, "the deletion", late.arrived)
 	for range 6 { // for twice as long as the session lasts without
-		before := s.deadline.Load()
-		eventually(t, "a keep-alive", func() bool { return !s.alive() || s.deadline.Load() != before })
-		require.True(t, s.alive())
+		before := s.Deadline()
+		eventually(t, "a keep-alive", func() bool { return !s.Alive() || s.Deadline() != before })
+		require.True(t, s.Alive())
 	}
 	_ = late.arrives(t)
 }
 
-// A mark that could not be removed is tried again.
-func TestSweepIsTriedAgain(t *testing.T) {
+// A tombstone that could not be deleted is tried again.
+func TestCollectingIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
 	b.options.AttemptTimeout = 100 * time.Millisecond
-	marked(t, b, key)
-	late := f.late(sweeps(key))
-	receive(t, "the removal", late.arrived)
-	eventually(t, "it is given up, and another done", func() bool { return len(marksOf(t, b.client, attempt(key, "A:1"))) == 0 })
+	withOldTombstone(t, b, key)
+	late := f.late(collects(key))
+	receive(t, "the deletion", late.arrived)
+	eventually(t, "it is given up, and another done", func() bool { return len(tombstonesOf(t, b.client, attempt(key, "A:1"))) == 0 })
 	require.NoError(t, late.arrives(t))
 }
 
-// A mark that may not be removed any more, as a right has ended, keeps no other, and is not
+// A tombstone that may not be deleted any more, as a right has ended, keeps no other, and is not
 // tried for ever.
-func TestSweepOfAMarkThatIsRefused(t *testing.T) {
+func TestTombstoneThatIsRefused(t *testing.T) {
 	t.Parallel()
 	keys := []string{newKey(t), newKey(t), newKey(t)}
 	bad := keys[1]
@@ -83,21 +83,21 @@ func TestSweepOfAMarkThatIsRefused(t *testing.T) {
 		require.NoError(t, b.Undo(t.Context(), a))
 	}
 	s.mu.Lock()
-	for i := range s.tombs {
-		s.tombs[i].at = time.Now().Add(-2 * straggler)
+	for i := range s.tombstones {
+		s.tombstones[i].at = time.Now().Add(-2 * straggler)
 	}
 	s.mu.Unlock()
-	s.sweep()
+	s.collect()
 	eventually(t, "an end of it", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return !s.sweeping
+		return !s.collecting
 	})
 	for _, key := range keys {
-		marks, _ := below(t, b.client, key+".lockgen/undone/")
-		require.Equal(t, key == bad, len(marks) == 1)
+		left, _ := below(t, b.client, key+".lockgen/undone/")
+		require.Equal(t, key == bad, len(left) == 1)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.Empty(t, s.tombs)
+	require.Empty(t, s.tombstones)
 }

@@ -28,15 +28,12 @@ func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *driver.
 	proxy.Accept()
 }
 
-// nothingOwed waits until the sessions of locker have made up for all undos.
-func nothingOwed(t testing.TB, b *Backend, locker string) {
+// nothingPending waits until the sessions of locker have no undo pending.
+func nothingPending(t testing.TB, b *Backend, locker string) {
 	t.Helper()
-	eventually(t, "nothing is owed", func() bool {
+	eventually(t, "no undo is pending", func() bool {
 		for _, s := range b.sessionsOf(locker) {
-			s.mu.Lock()
-			busy := s.paying
-			s.mu.Unlock()
-			if busy {
+			if s.Owes() {
 				return false
 			}
 		}
@@ -46,7 +43,7 @@ func nothingOwed(t testing.TB, b *Backend, locker string) {
 
 // G6: what an undo that failed did not free would be kept alive for ever: the session
 // makes up for it.
-func TestUndoIsOwed(t *testing.T) {
+func TestPendingUndo(t *testing.T) {
 	t.Parallel()
 	proxy, c := faultproxy.NewStream(t, shared(t)), admin(t, shared(t))
 	b, f, key := patient(t, proxy.Addr())
@@ -55,21 +52,20 @@ func TestUndoIsOwed(t *testing.T) {
 	queued(t, c, key, 1)
 	undoneInVain(t, b, proxy, a)
 	nothingLeft(t, c, key)
-	nothingOwed(t, b, "A")
-	require.Len(t, marksOf(t, c, a), 1, "an attempt that is late takes nothing")
+	nothingPending(t, b, "A")
+	require.Len(t, tombstonesOf(t, c, a), 1, "an attempt that is late takes nothing")
 
-	// One that is tried again is owed no more.
+	// One that is tried again is pending no more.
 	undoneInVain(t, b, proxy, a)
 	require.NoError(t, b.Undo(t.Context(), a))
 	for _, s := range b.sessionsOf("A") {
-		_, owed := s.owed()
-		require.False(t, owed)
+		require.False(t, s.Owes())
 	}
 }
 
-// A place in the queue that nobody wants any more goes as well; one that was taken
+// A queue entry that nobody wants any more goes as well; one that was taken
 // over meanwhile stays.
-func TestPlaceIsOwed(t *testing.T) {
+func TestPendingUndoOfAnEntry(t *testing.T) {
 	t.Parallel()
 	proxy, c := faultproxy.NewStream(t, shared(t)), admin(t, shared(t))
 	b, key := newBackend(t, proxy.Addr()), newKey(t)
@@ -77,54 +73,54 @@ func TestPlaceIsOwed(t *testing.T) {
 	requireHeld(t, b, attempt(key, "A:1"))
 	undoneInVain(t, b, proxy, attempt(key, "A:2")) // by who never asked
 	queued(t, c, key, 1)
-	eventually(t, "the place is forgotten", func() bool {
+	eventually(t, "the entry is forgotten", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.places[placeID{"A", key}] == nil
+		return b.entries[entryID{"A", key}] == nil
 	})
 
 	requireHeld(t, b, attempt(key, "A:3"))
 	undoneInVain(t, b, proxy, attempt(key, "A:4"))
 	requireHeld(t, b, attempt(key, "A:5"))
-	nothingOwed(t, b, "A")
+	nothingPending(t, b, "A")
 	_, values := below(t, c, key+"/")
 	require.Equal(t, []string{"B:1", "A:5"}, values)
 }
 
-// The same where an undo did not even have its turn, and could not see the place.
-func TestPlaceIsOwedWithoutTheTurn(t *testing.T) {
+// The same where an undo did not even have its turn, and could not see the entry.
+func TestPendingUndoWithoutTheTurn(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
 	lease := taken(t, b, attempt(key, "B:1"))
 	inVain := func(a *driver.Acquisition) {
-		k, err := keysOf(a)
+		k, err := b.keysOf(a)
 		require.NoError(t, err)
-		p, err := b.enter(t.Context(), k)
+		e, err := b.enter(t.Context(), k)
 		require.NoError(t, err)
-		defer p.leave()
+		defer e.leave()
 		ctx, cancel := contextFor(t, 20*time.Millisecond)
 		defer cancel()
 		require.Error(t, b.Undo(ctx, a))
 	}
 	requireHeld(t, b, attempt(key, "A:1"))
 	inVain(only(attempt(key, "A:2"))) // another waits there
-	nothingOwed(t, b, "A")
+	nothingPending(t, b, "A")
 	queued(t, b.client, key, 2)
 	inVain(attempt(key, "A:3"))
 	requireHeld(t, b, attempt(key, "A:4")) // it serves the next
-	nothingOwed(t, b, "A")
+	nothingPending(t, b, "A")
 	_, values := below(t, b.client, key+"/")
 	require.Equal(t, []string{"B:1", "A:4"}, values)
 	inVain(attempt(key, "A:5"))
-	nothingOwed(t, b, "A")
+	nothingPending(t, b, "A")
 	released(t, lease)
 	_, values = below(t, b.client, key+"/")
 	require.Empty(t, values)
 }
 
-// Where nobody comes back for a place in the queue, and its undo fails until its session
+// Where nobody comes back for a queue entry, and its undo fails until its session
 // has ended, it is forgotten with that.
-func TestPlaceIsForgotten(t *testing.T) {
+func TestEntryIsForgotten(t *testing.T) {
 	t.Parallel()
 	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
 	b, a := newBackend(t, proxy.Addr()), attempt(key, "A:1")
@@ -137,18 +133,18 @@ func TestPlaceIsForgotten(t *testing.T) {
 	ctx, cancel := contextFor(t, 100*time.Millisecond)
 	defer cancel()
 	require.Error(t, b.Undo(ctx, a))
-	receive(t, "the end of the session", s.ended.Done())
+	receive(t, "the end of the session", s.Context().Done())
 	proxy.Accept()
 	eventually(t, "all is forgotten", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(b.places)+len(b.sessions)+len(b.dying) == 0
+		return len(b.entries)+len(b.sessions.All()) == 0
 	})
 }
 
-// A place in a session that ended as it was taken is to be undone where there is no new
+// A queue entry in a session that ended as it was taken is to be undone where there is no new
 // session: nothing else forgets it while etcd is out of reach.
-func TestPlaceWithoutANewSession(t *testing.T) {
+func TestEntryWithoutANewSession(t *testing.T) {
 	t.Parallel()
 	var b *Backend
 	var away atomic.Bool
@@ -160,7 +156,7 @@ func TestPlaceWithoutANewSession(t *testing.T) {
 		err := invoke(ctx, method, req, reply, cc, options...)
 		if writes(key)(req) {
 			away.Store(true)
-			b.sessionsOf("A")[0].end(errSessionEnded)
+			b.sessionsOf("A")[0].End(errSessionEnded)
 		}
 		return err
 	}
@@ -173,9 +169,9 @@ func TestPlaceWithoutANewSession(t *testing.T) {
 	require.True(t, a.MayBeGranted)
 	require.NoError(t, b.Undo(t.Context(), a))
 	b.mu.Lock()
-	places := len(b.places)
+	entries := len(b.entries)
 	b.mu.Unlock()
-	require.Zero(t, places)
+	require.Zero(t, entries)
 	away.Store(false)
 	nothingLeft(t, admin(t, shared(t)), key)
 }

@@ -1,0 +1,66 @@
+package etcdlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// An attempt that is ended for its time has no answer, and is sent again; one that was
+// refused at that very moment has one.
+func TestAttemptTimeout(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, shared(t))
+	b.options.AttemptTimeout = 10 * time.Millisecond
+	for answer, mayHaveRun := range map[error]bool{
+		rpctypes.ErrGRPCPermissionDenied:                        false,
+		status.FromContextError(context.Canceled).Err():         true,
+		status.FromContextError(context.DeadlineExceeded).Err(): true,
+	} {
+		attempts := 0
+		r, err := b.do(t.Context(), func(ctx context.Context, _ ...grpc.CallOption) error {
+			if attempts++; attempts > 1 {
+				return nil
+			}
+			<-ctx.Done()
+			return answer
+		})
+		require.Equal(t, mayHaveRun, r.mayHaveRun, answer)
+		require.Equal(t, mayHaveRun, err == nil, answer)
+	}
+}
+
+// A server that can't be reached is asked a few times, and nothing may have run.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, shared(t))
+	attempts := 0
+	r, err := b.do(t.Context(), func(context.Context, ...grpc.CallOption) error {
+		attempts++
+		return status.Error(codes.Unavailable, "connection refused")
+	})
+	require.ErrorContains(t, err, "connection refused")
+	require.False(t, r.mayHaveRun)
+	require.Equal(t, 5, attempts)
+}
+
+// What New can't use is said by the first call.
+func TestInvalidClient(t *testing.T) {
+	t.Parallel()
+	b := New(nil)
+	_, err := b.Acquire(t.Context(), attempt("key", "A:1"))
+	require.ErrorIs(t, err, lock.ErrInvalid)
+	require.ErrorContains(t, err, "clientv3.New")
+	_, err = b.Subscribe(t.Context(), attempt("key", "A:1"))
+	require.ErrorIs(t, err, lock.ErrInvalid)
+	require.NoError(t, b.Undo(t.Context(), attempt("key", "A:1")))
+	require.NoError(t, b.Close())
+}
