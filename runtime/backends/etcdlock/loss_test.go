@@ -193,7 +193,7 @@ func TestLateRenewal(t *testing.T) {
 }
 
 // Renewed by the watchdog for many times its ttl; with one session. S66 can't be: the
-// stream of keep-alives is our own, one request and one answer at a time.
+// streams of keep-alives are our own, each with one request and one answer at a time.
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{500 * time.Millisecond, time.Second} {
@@ -206,6 +206,41 @@ func TestRenewal(t *testing.T) {
 		}
 		require.NoError(t, finish(held))
 	}
+}
+
+// A keep-alive whose answer is late keeps no other from being sent, by a stream of its own.
+// One stream is left, for those that follow.
+func TestKeepAlivesOverlap(t *testing.T) {
+	t.Parallel()
+	proxy, f := faultproxy.NewStream(t, shared(t)), &faults{}
+	b := newBackend(t, proxy.Addr(), withFaults(f))
+	s := sessionFor(t, b, "A", 10*time.Second)
+	s.Use()
+	require.NoError(t, s.KeepAlive(t.Context()))
+	require.Equal(t, 1, f.count("LeaseKeepAlive"))
+	proxy.Delay(faultproxy.Replies, 200*time.Millisecond)
+	before := s.Deadline()
+	answers := make(chan error, 2)
+	for range 2 {
+		go func() { answers <- s.KeepAlive(t.Context()) }()
+	}
+	for range 2 {
+		require.NoError(t, receive(t, "an answer", answers))
+	}
+	require.NotEqual(t, before, s.Deadline())
+	require.Equal(t, 2, f.count("LeaseKeepAlive"))
+	proxy.Delay(faultproxy.Replies, 0)
+	require.NoError(t, s.KeepAlive(t.Context()))
+	require.Equal(t, 2, f.count("LeaseKeepAlive"))
+
+	// One that is given up takes its stream along.
+	proxy.Hole(both)
+	ctx, cancel := contextFor(t, 50*time.Millisecond)
+	defer cancel()
+	require.Error(t, s.KeepAlive(ctx))
+	proxy.Heal()
+	require.NoError(t, s.KeepAlive(t.Context()))
+	require.Equal(t, 3, f.count("LeaseKeepAlive"))
 }
 
 // A session that nobody uses is given back; the next acquire makes a new one.
