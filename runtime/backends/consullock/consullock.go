@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // Options of a [Backend].
@@ -27,105 +28,47 @@ type Options struct {
 type Backend struct {
 	client    *api.Client
 	lockDelay time.Duration
-	users     atomic.Int64 // Lockers that attached and did not close
-	closed    sync.Once
+	life      *engine.Life
+	sessions  *engine.Sessions[class, *session]
+	hub       engine.Hub[place]
 	allowed   atomic.Pointer[ttlRange] // nil: not yet known
 	verifying chan struct{}            // has room for as many as may verify leases at once
 
-	ctx    context.Context // of what runs in the background
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-
 	mu       sync.Mutex // guards the rest
-	shut     bool
-	sessions map[class]*session
-	retired  map[*session]bool
-	attempts map[string]*attempts     // by acquisition
-	turns    map[string]turn          // by key
-	offers   map[string]*offer        // by acquisition
-	debts    map[string]*debt         // by acquisition
-	paying   bool                     // one of them is being undone
-	watches  map[string]*watch        // by key
-	young    map[*lease]time.Duration // how old they are when they are looked at next
-	looking  bool
-	plainly  func() bool   // draws, see plainReleases
-	confirms time.Duration // after the begin, see confirmAfter
+	attempts map[string]*attempts
+	waiters  map[place]*waiter
+	turns    map[string]turn      // by key
+	crowded  map[string]time.Time // by key: when another process was last seen in its queue
 }
 
 // New returns a Backend that speaks through client, by its settings. It does no I/O, and never closes the client's connections.
 func New(client *api.Client, options ...Options) *Backend {
 	b := &Backend{
 		client:    client,
+		life:      engine.NewLife(),
 		verifying: make(chan struct{}, verifiers),
-		sessions:  map[class]*session{},
-		retired:   map[*session]bool{},
 		attempts:  map[string]*attempts{},
+		waiters:   map[place]*waiter{},
 		turns:     map[string]turn{},
-		offers:    map[string]*offer{},
-		debts:     map[string]*debt{},
-		young:     map[*lease]time.Duration{},
-		confirms:  confirmAfter,
-		plainly:   func() bool { return rand.N(plainReleases) == 0 },
-		watches:   map[string]*watch{},
+		crowded:   map[string]time.Time{},
 	}
 	for _, o := range options {
 		b.lockDelay = o.LockDelay
 	}
-	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.sessions = engine.NewSessions(b.life, func(c class, s *engine.Session) *session {
+		return &session{Session: s, backend: b, class: c}
+	})
 	return b
 }
 
 // Attach implements [driver.Shared].
-func (b *Backend) Attach() { b.users.Add(1) }
-
-// closeWithin bounds how long Close waits for a server that does not answer.
-const closeWithin = 500 * time.Millisecond
+func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: with the last Locker the sessions end, and
 // with them whatever was not released. It takes half a second at most.
 func (b *Backend) Close() error {
-	if b.users.Add(-1) > 0 {
-		return nil
-	}
-	b.closed.Do(func() {
-		b.mu.Lock()
-		b.shut = true
-		all := b.living()
-		b.mu.Unlock()
-		b.cancel()
-		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
-		defer cancel()
-		var ending sync.WaitGroup
-		for _, s := range all {
-			// One that is not answered ends by itself, a while later.
-			ending.Go(func() { _ = s.destroy(ctx) })
-		}
-		ending.Wait()
-		b.work.Wait()
-	})
+	b.life.Close(b.sessions.Close)
 	return nil
-}
-
-// living returns the sessions that have not ended. b is locked.
-func (b *Backend) living() (all []*session) {
-	for _, s := range b.sessions {
-		all = append(all, s)
-	}
-	for s := range b.retired {
-		all = append(all, s)
-	}
-	return all
-}
-
-// background runs do beside the callers until Close.
-func (b *Backend) background(do func(context.Context)) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.shut {
-		return false
-	}
-	b.work.Go(func() { do(b.ctx) })
-	return true
 }
 
 // check refuses what can't be right, before anything is sent.
@@ -147,43 +90,38 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := b.check(a); err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	shut, tried := b.shut, b.attempts[a.ID]
-	undone := tried != nil && tried.undone
-	if tried != nil && !undone {
-		tried.since = time.Now() // see abandoned
-	}
-	b.mu.Unlock()
-	switch {
-	case shut:
+	if b.life.Closed() {
 		return nil, driver.ErrClosed
-	case undone:
-		return nil, errors.New("the acquisition was undone already")
 	}
 	if r, err := b.ttls(ctx); err != nil {
 		return nil, err
 	} else if a.TTL < r.min || a.TTL > r.max {
 		return nil, outOfRange(a.TTL, r)
 	}
-	t := &taking{backend: b, acquisition: a, process: process(a.ID)}
-	l, err := t.run(ctx)
+	op := &acquireOp{backend: b, acquisition: a, place: placeOf(a)}
+	l, err := op.run(ctx)
 	if err != nil {
 		return nil, err // not a nil *lease in an interface
 	}
 	return l, nil
 }
 
-// Undo implements [driver.Backend].
+// Undo implements [driver.Backend]. What an undo that fails leaves is undone with
+// the sessions that it is on: other holds may keep them for long.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if checkKey(a.Key) != nil {
 		return nil // an invalid key was never sent
 	}
-	sessions := b.dependsOn(a.ID)
+	on := b.dependsOn(a)
 	if err := b.undo(ctx, a); err != nil {
-		b.owe(a, sessions)
+		for _, s := range on {
+			s.Owe(a)
+		}
 		return err
 	}
-	b.settle(a.ID)
+	for _, s := range b.sessions.All() {
+		s.Settle(a.ID)
+	}
 	return nil
 }
 
@@ -191,17 +129,75 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.fence(ctx, a.ID); err != nil {
 		return err
 	}
-	b.noOffer(a.ID)
-	if a.Queue {
-		b.noTurn(a.Key)
-	}
+	leaves := b.leaves(a)
 	for {
-		seen, err := b.look(ctx, a.Key)
+		seen, err := b.look(ctx, a.Key, nil)
 		if err != nil {
 			return err
 		}
-		if err = b.withdraw(ctx, seen, a); !errors.Is(err, errMoved) {
+		if err = b.withdraw(ctx, seen, a, leaves); !errors.Is(err, errMoved) {
+			if err == nil {
+				b.forgetAttempts(a.ID)
+			}
 			return err
 		}
 	}
+}
+
+// withdraw undoes what was seen of an acquisition: its lock is freed and, if its
+// process leaves the queue, its entry goes.
+func (b *Backend) withdraw(ctx context.Context, v *seen, a *driver.Acquisition, leaves bool) error {
+	var t ops
+	if v.heldBy(a.ID) {
+		t = freeing(v.pair, v.made(), b.valueBefore(a.ID))
+	}
+	if leaves {
+		for _, e := range v.entries(placeOf(a).process) {
+			t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: e.Key}))
+		}
+	}
+	if len(t) == 0 {
+		return nil
+	}
+	_, err := b.write(ctx, t)
+	return err
+}
+
+// ttlRange is how long sessions may last at the server.
+type ttlRange struct{ min, max time.Duration }
+
+func outOfRange(ttl time.Duration, r ttlRange) error {
+	return fmt.Errorf("%w: a ttl of %v; Consul's sessions last from %v (session_ttl_min) to %v",
+		driver.ErrInvalid, ttl, r.min, r.max)
+}
+
+var ttlRefused = regexp.MustCompile(`Invalid Session TTL .*between \[(\S+)=([^\]\s]+)\]`)
+
+// ttls returns the range that the server allows, which it tells whoever asks for
+// a session that is too short. It is asked once.
+func (b *Backend) ttls(ctx context.Context) (ttlRange, error) {
+	if r := b.allowed.Load(); r != nil {
+		return *r, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	o := (&api.WriteOptions{}).WithContext(ctx)
+	id, _, err := b.client.Session().CreateNoChecks(&api.SessionEntry{Name: "lockgen", TTL: "1ms"}, o)
+	r := ttlRange{time.Millisecond, maxTTL}
+	if err == nil { // nothing is too short for it
+		_, _ = b.client.Session().Destroy(id, o)
+	} else {
+		found := ttlRefused.FindStringSubmatch(err.Error())
+		if found == nil {
+			return ttlRange{}, advised(err)
+		}
+		if d, err := time.ParseDuration(found[1]); err == nil {
+			r.min = d
+		}
+		if d, err := time.ParseDuration(found[2]); err == nil {
+			r.max = d
+		}
+	}
+	b.allowed.Store(&r)
+	return r, nil
 }

@@ -1,6 +1,7 @@
 package consullock
 
 import (
+	"context"
 	"testing"
 
 	"github.com/hashicorp/consul/api"
@@ -34,8 +35,8 @@ func before(t *testing.T, addr, value string) (key string) {
 	return key
 }
 
-// A session whose fence somebody deleted keeps the leases that it has. The next are on
-// another: on this one an attempt of before the fence could still arrive.
+// A fence that somebody deleted is written anew: an attempt of before it could still
+// arrive on that session. The leases that the session has go on.
 func TestFenceThatIsDeleted(t *testing.T) {
 	addr := testserver.Consul(t)
 	for _, keys := range []func() string{
@@ -45,10 +46,12 @@ func TestFenceThatIsDeleted(t *testing.T) {
 		b := newBackend(t, addr)
 		l := take(t, b, attempt(keys())).(*lease)
 		fenced(t, addr, b, l.session)
+		old := l.session.unfenced()
 		unfenced(t, addr, l.session)
 		other := take(t, b, attempt(keys())).(*lease)
-		require.Equal(t, l.session.class, other.session.class)
-		require.NotSame(t, l.session, other.session)
+		_, err := b.write(t.Context(), ops{old})
+		require.ErrorIs(t, err, errMoved, "an attempt of before could still take a lock")
+		require.NotNil(t, pair(t, addr, fenceKey(l.session.id)))
 		release(t, other)
 		require.NoError(t, l.Renew(t.Context(), short))
 		release(t, l)
@@ -65,7 +68,6 @@ func TestPlaceAfterTheFenceIsDeleted(t *testing.T) {
 	unfenced(t, addr, l.session)
 	mustHeld(t, b, a)
 	queued(t, addr, a.Key, 1)
-	require.NotEqual(t, l.session.id, pair(t, addr, queueKey(a.Key)).Session)
 	release(t, held)
 	release(t, take(t, b, a))
 	release(t, l)
@@ -83,7 +85,7 @@ func TestFenceGoesWithItsSession(t *testing.T) {
 		fenced(t, addr, b, s)
 		release(t, l)
 		if early {
-			s.retire()
+			s.End(context.Canceled)
 			eventually(t, soon, "the fence goes", func() bool { return pair(t, addr, fenceKey(s.id)) == nil })
 		}
 		require.NoError(t, b.Close())

@@ -27,8 +27,19 @@ const (
 	maxLockDelay = time.Minute
 )
 
-func queueKey(key string) string     { return ours + "queue/" + key }
+// queuePrefix is where the entries of those that wait for key are: nothing but these,
+// as the name of no other key begins so.
+func queuePrefix(key string) string {
+	return ours + "queue/" + strings.ReplaceAll(url.QueryEscape(key), "%", "=") + "/"
+}
+
 func fenceKey(session string) string { return ours + "session/" + session }
+
+// isID reports whether the value of a lock looks like the ID of an acquisition.
+func isID(value string) bool {
+	process, _, ok := strings.Cut(value, ":")
+	return ok && len(process) == 36
+}
 
 // checkKey refuses the keys that not every client of Consul takes for the same:
 // /v1/kv cleans paths and refuses some, and JSON replaces what is not UTF-8.

@@ -2,91 +2,38 @@ package consullock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// session is a session of Consul's, and the leases that it holds. When it ends,
-// Consul deletes the keys that are locked by it, so that a process that dies
-// leaves nothing; but where class.keep says so it leaves them, unlocked: it
-// holds the locks whose keys were there before.
+// session is a session of Consul's, which the leases of a class share. When it
+// ends, Consul deletes the keys that are locked by it, so that a process that dies
+// leaves nothing. Where class.keep says so Consul leaves them, unlocked: such a
+// session holds the locks whose keys were there before.
 type session struct {
+	*engine.Session
 	backend *Backend
 	class   class
-	id      string
-	ttl     time.Duration
-
-	mu       sync.Mutex // guards the rest
-	deadline driver.Instant
-	over     bool // ended, as far as we can tell
-	retired  bool // it takes no more leases, and ends with its last
-	leases   map[*lease]bool
-	fenceAt  uint64 // the index of its fence, 0 if there is none, as known
-
-	sent    time.Time     // of the last renewal
-	pending int           // renewals without an answer yet
-	err     error         // of the last renewal that failed
-	changed chan struct{} // closed, and replaced, when a renewal was answered or failed
+	id      string        // set by Open
+	fenceAt atomic.Uint64 // the index of its fence, 0 if it has none, as known; it only rises
 }
 
-// session returns the session for leases of c, and makes one if there is none.
-func (b *Backend) session(ctx context.Context, c class) (*session, error) {
-	b.mu.Lock()
-	s := b.sessions[c]
-	if s == nil && !b.shut {
-		s = &session{backend: b, class: c, ttl: c.sessionTTL(), leases: map[*lease]bool{}, changed: make(chan struct{})}
-		b.sessions[c] = s
-		s.pending++
-		b.work.Go(func() { s.create(b.ctx) })
-	}
-	b.mu.Unlock()
-	if s == nil {
-		return nil, driver.ErrClosed
-	}
-	for {
-		s.mu.Lock()
-		id, over, err, changed := s.id, s.over, s.err, s.changed
-		s.mu.Unlock()
-		switch {
-		case over && id == "":
-			return nil, err
-		case over:
-			b.forget(s)
-			return b.session(ctx, c)
-		case id != "":
-			return s, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// forget makes room for another session of the class of s.
-func (b *Backend) forget(s *session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sessions[s.class] == s {
-		delete(b.sessions, s.class)
-	}
-}
-
-// create makes the session at the server. A session whose creation has no
-// answer holds nothing and ends by itself.
-func (s *session) create(ctx context.Context) {
+// Open implements [engine.SessionServer]. A session whose creation has no answer
+// holds nothing and ends by itself.
+func (s *session) Open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	e := &api.SessionEntry{
 		Name:      "lockgen",
-		TTL:       s.ttl.String(),
+		TTL:       s.class.sessionTTL().String(),
 		Behavior:  api.SessionBehaviorDelete,
 		LockDelay: s.backend.lockDelay,
 	}
@@ -98,233 +45,78 @@ func (s *session) create(ctx context.Context) {
 	}
 	sent := driver.Now()
 	id, _, err := s.backend.client.Session().CreateNoChecks(e, (&api.WriteOptions{}).WithContext(ctx))
-	s.mu.Lock()
-	s.pending--
 	if err != nil {
-		s.over, s.err = true, fmt.Errorf("create a session: %w", advised(err))
-		s.backend.forget(s) // before anyone hears of it, lest they meet it again
-	} else {
-		s.id, s.deadline = id, sent.Add(s.ttl)
+		return fmt.Errorf("create a session: %w", advised(err))
 	}
-	s.announce()
-	s.mu.Unlock()
-	if err == nil {
-		s.backend.background(s.watch)
-	}
+	s.id = id
+	s.extend(sent)
+	s.backend.life.Go(func(context.Context) { s.watch(s.Context()) })
+	return nil
 }
 
-// announce tells those that wait for an answer. s is locked.
-func (s *session) announce() {
-	close(s.changed)
-	s.changed = make(chan struct{})
+// extend notes that the server has answered a request that was sent then. The next
+// comes before less than a whole lease is left, for whoever acquires.
+func (s *session) extend(sent driver.Instant) {
+	length := s.class.sessionTTL()
+	s.Extend(sent, length, max((length-s.class.reach)*3/4, length/16))
 }
 
-// reach sees to it that the session lasts until, at least, and renews it if it
-// does not, or soon would not for others. It waits for the answer if it must.
-func (s *session) reach(ctx context.Context, until driver.Instant) error {
-	for first := true; ; first = false {
-		s.mu.Lock()
-		if !s.over && s.deadline.Left() <= 0 {
-			s.endLocked()
-		}
-		need := until.Left()
-		left := s.deadline.Left() // read later, so that it errs on the safe side
-		if s.over {
-			s.mu.Unlock()
-			return errNoSession
-		}
-		// More than one renewal may be under way, so that a slow answer does
-		// not delay the next.
-		if left < need+s.ttl/12 && (s.pending == 0 || time.Since(s.sent) > s.ttl/8) {
-			if first || s.pending == 0 && s.err == nil {
-				s.renewLocked()
-			}
-		}
-		if left >= need {
-			s.mu.Unlock()
-			return nil
-		}
-		if s.pending == 0 {
-			err := s.err
-			s.mu.Unlock()
-			return err
-		}
-		changed := s.changed
-		s.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// renewLocked sends one renewal in the background. s is locked.
-func (s *session) renewLocked() {
-	timeout := min(s.deadline.Left(), answerWithin)
-	ok := s.backend.background(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		s.renew(ctx)
-	})
-	if !ok {
-		s.err = driver.ErrClosed
-		return
-	}
-	s.pending++
-	s.err, s.sent = nil, time.Now()
-}
-
-func (s *session) renew(ctx context.Context) {
-	sent := driver.Now()
-	entry, _, err := s.backend.client.Session().Renew(s.id, (&api.WriteOptions{}).WithContext(ctx))
-	s.mu.Lock()
-	s.pending--
-	var gone bool
-	var lapsed []*lease
-	switch next := sent.Add(s.ttl); {
-	case err != nil:
-		s.err = fmt.Errorf("renew the session: %w", advised(err))
-	case entry == nil:
-		gone = true
-	case next.Left() > s.deadline.Left():
-		s.deadline = next
-		for l := range s.leases {
-			if l.deadline.Load().Left() < -s.ttl {
-				lapsed = append(lapsed, l)
-			}
-		}
-	}
-	s.announce()
-	s.mu.Unlock()
-	switch {
-	case gone:
-		s.end()
-	case s.backend.abandoned(s):
-		s.retire()
-	}
-	if err == nil && !gone {
-		s.backend.pay(s)
-	}
-	for _, l := range lapsed {
-		// The session goes on for others; this lease is over, whoever still runs.
-		_ = l.Release(ctx, 0)
-	}
-}
-
-// end notes that the session is over, and tells the holders.
-func (s *session) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.endLocked()
-}
-
-func (s *session) endLocked() {
-	if s.over {
-		return
-	}
-	s.over = true
-	s.backend.background(func(ctx context.Context) { s.bury(ctx) })
-	s.announce()
-}
-
-// bury tells the holders that the session is over, and ends it at the server,
-// where it may last twice as long.
-func (s *session) bury(ctx context.Context) {
-	s.backend.forget(s)
-	s.mu.Lock()
-	var looks []func()
-	for l := range s.leases {
-		if look := l.look.Load(); look != nil {
-			looks = append(looks, *look)
-		}
-	}
-	s.mu.Unlock()
-	for _, look := range looks {
-		look()
-	}
+// KeepAlive implements [engine.SessionServer].
+func (s *session) KeepAlive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	_ = s.destroy(ctx) // else it ends by itself
+	sent := driver.Now()
+	entry, _, err := s.backend.client.Session().Renew(s.id, (&api.WriteOptions{}).WithContext(ctx))
+	switch {
+	case err != nil:
+		return fmt.Errorf("renew the session: %w", advised(err))
+	case entry == nil:
+		return fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)
+	}
+	s.extend(sent)
+	return nil
 }
 
-// retire has the session take no more leases. It ends with its last.
-func (s *session) retire() {
-	s.backend.mu.Lock()
-	if s.backend.sessions[s.class] == s {
-		delete(s.backend.sessions, s.class)
-		s.backend.retired[s] = true
-	}
-	s.backend.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.retired = true
-	if len(s.leases) == 0 {
-		s.endLocked()
-	}
+// Undo implements [engine.SessionServer].
+func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
+	return s.backend.undo(ctx, a)
 }
 
-// drop takes l off the session.
-func (s *session) drop(l *lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.leases, l)
-	if s.retired && len(s.leases) == 0 {
-		s.endLocked()
-	}
-}
-
-// holds reports whether the acquisition has a lease on s. It is seldom asked.
-func (s *session) holds(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for l := range s.leases {
-		if l.id == id {
-			return true
-		}
-	}
-	return false
-}
-
-// destroy ends the session at the server, and takes away its fence where that stays.
-func (s *session) destroy(ctx context.Context) error {
-	s.backend.mu.Lock()
-	delete(s.backend.retired, s)
-	s.backend.forgive(s)
-	s.backend.mu.Unlock()
-	s.mu.Lock()
-	id := s.id
-	s.mu.Unlock()
-	if id == "" {
-		return nil
-	}
-	_, err := s.backend.client.Session().Destroy(id, (&api.WriteOptions{}).WithContext(ctx))
+// Destroy implements [engine.SessionServer]. It takes away the fence where that stays:
+// nothing that comes late depends on it any more.
+func (s *session) Destroy(ctx context.Context) error {
+	_, err := s.backend.client.Session().Destroy(s.id, (&api.WriteOptions{}).WithContext(ctx))
 	if err == nil && s.class.keep {
-		// Nothing that comes late depends on it any more.
-		_, err = s.backend.write(ctx, ops{kv(api.KVDelete, api.KVTxnOp{Key: fenceKey(id)})})
+		_, err = s.backend.write(ctx, ops{kv(api.KVDelete, api.KVTxnOp{Key: fenceKey(s.id)})})
 	}
 	return err
 }
 
+// lasts waits until the session lasts for ttl from now on; or nearly, where Consul lets
+// no session last longer than the lease.
+func (s *session) lasts(ctx context.Context, ttl time.Duration) error {
+	length := s.class.sessionTTL()
+	return s.Await(ctx, min(ttl, max(length-30*time.Second, length-length/16)))
+}
+
+// gone ends the session, of which the server knows nothing.
+func (s *session) gone() { s.End(fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)) }
+
 // watch hears at once when the session ends before its time: an operator
-// destroyed it, or its node has left the catalog. It ends with the session, or when the
-// query does that is under way then.
+// destroyed it, or its node has left the catalog.
 func (s *session) watch(ctx context.Context) {
 	p := pace{}
 	for index := uint64(0); ; {
 		entry, meta, err := s.ask(ctx, index)
-		s.mu.Lock()
-		over := s.over || s.deadline.Left() <= 0
-		s.mu.Unlock()
 		switch {
-		case ctx.Err() != nil || over:
+		case ctx.Err() != nil:
 			return
 		case err != nil && strings.Contains(err.Error(), "Permission denied"):
-			return // renewals tell as well, later
+			return // keep-alives tell as well, later
 		case err != nil:
 			index = 0
 		case entry == nil:
-			s.end()
+			s.gone()
 			return
 		default:
 			index = following(index, meta.LastIndex)
@@ -341,3 +133,132 @@ func (s *session) ask(ctx context.Context, index uint64) (*api.SessionEntry, *ap
 	q := &api.QueryOptions{WaitIndex: index, WaitTime: waitTime}
 	return s.backend.client.Session().Info(s.id, q.WithContext(ctx))
 }
+
+// A transaction that acquires is conditional on the fence of its session: a key
+// beside the locks that does not exist until some attempt to acquire had no
+// answer, and is written anew each time that one is undone. So an attempt that
+// arrives after it was undone finds the fence changed, and takes nothing. The
+// others under way on that session are refused as well, and sent again. The
+// fence is locked by the session, so it goes when the session does, and then no
+// attempt can succeed either. Where the keys of a session stay its fence does too, and
+// is deleted after it; a process that dies leaves it for ever.
+
+// attempts are what is to be known of an acquisition that may have run without an
+// answer, or whose key was there before.
+type attempts struct {
+	on     map[*session]bool // where an attempt has no answer
+	before []byte            // the value that the last of them found at the key
+}
+
+// attempted notes that a is about to be tried where v was seen.
+func (b *Backend) attempted(a *driver.Acquisition, v *seen) {
+	if v.pair == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.attemptsLocked(a.ID).before = v.pair.Value
+}
+
+// unanswered notes that an attempt of a on s has no answer.
+func (b *Backend) unanswered(a *driver.Acquisition, s *session) {
+	a.MayHaveRun = true
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.attemptsLocked(a.ID).on[s] = true
+}
+
+func (b *Backend) attemptsLocked(id string) *attempts {
+	at := b.attempts[id]
+	if at == nil {
+		at = &attempts{on: map[*session]bool{}}
+		b.attempts[id] = at
+	}
+	return at
+}
+
+// forgetAttempts notes that the acquisition has nothing at the server any more.
+func (b *Backend) forgetAttempts(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.attempts, id)
+}
+
+// valueBefore returns the value that the acquisition has found at its key.
+func (b *Backend) valueBefore(id string) []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.attempts[id]; at != nil {
+		return at.before
+	}
+	return nil
+}
+
+// dependsOn returns the sessions on which the acquisition, or the entry of its
+// process in the queue, may be at the server.
+func (b *Backend) dependsOn(a *driver.Acquisition) (all []*session) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := b.attempts[a.ID]; at != nil {
+		for s := range at.on {
+			all = append(all, s)
+		}
+	}
+	if w := b.waiters[placeOf(a)]; w != nil && w.session != nil {
+		all = append(all, w.session)
+	}
+	return all
+}
+
+// fence sees to it that no attempt of the acquisition that is still on its way
+// takes anything.
+func (b *Backend) fence(ctx context.Context, id string) error {
+	b.mu.Lock()
+	var on []*session
+	if at := b.attempts[id]; at != nil {
+		for s := range at.on {
+			on = append(on, s)
+		}
+	}
+	b.mu.Unlock()
+	for _, s := range on {
+		if err := s.fence(ctx, id); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		if at := b.attempts[id]; at != nil {
+			delete(at.on, s)
+		}
+		b.mu.Unlock()
+	}
+	return nil
+}
+
+// fence writes the fence of s anew.
+func (s *session) fence(ctx context.Context, id string) error {
+	reply, err := s.backend.write(ctx, ops{
+		kv(api.KVLock, api.KVTxnOp{Key: fenceKey(s.id), Session: s.id, Value: []byte(id)}),
+	})
+	switch {
+	case errors.Is(err, errNoSession), errors.Is(err, errDelayed): // which keeps its fence after it
+		s.gone()
+		return nil // whatever comes late is refused for that
+	case err != nil:
+		return err
+	}
+	// Had it been this id's already, the server would have left it as it was.
+	// Then it was written by an earlier try of this call, after all attempts.
+	if p := reply.pair(fenceKey(s.id)); p != nil {
+		s.fenced(p.ModifyIndex)
+	}
+	return nil
+}
+
+// fenced notes the index of the fence.
+func (s *session) fenced(index uint64) {
+	for old := s.fenceAt.Load(); index > old && !s.fenceAt.CompareAndSwap(old, index); old = s.fenceAt.Load() {
+	}
+}
+
+// unfenced is the condition that the fence is as known.
+func (s *session) unfenced() *api.TxnOp { return unchanged(fenceKey(s.id), s.fenceAt.Load()) }

@@ -205,7 +205,10 @@ func TestSessionEndsWhileWaiting(t *testing.T) {
 	queued(t, addr, key, 1)
 	sessions, _, err := newClient(t, addr).Session().List(nil)
 	require.NoError(t, err)
-	mine := pair(t, addr, queueKey(key))
+	entries, _, err := newClient(t, addr).KV().List(queuePrefix(key), nil)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	mine := entries[0]
 	for _, s := range sessions {
 		if s.ID == mine.Session {
 			endSession(t, addr, s.ID)
@@ -276,36 +279,30 @@ func TestLeaseWithinItsSession(t *testing.T) {
 			renewals.RoundTripper = c.Transport
 			c.HttpClient = &http.Client{Transport: renewals}
 		})
-		s, err := b.session(t.Context(), classOf(d, false))
+		renewals.on.Store(true)
+		s, err := b.sessions.Get(t.Context(), classOf(d, false))
 		require.NoError(t, err)
-		age := func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.deadline = s.deadline.Add(-10 * time.Hour)
-		}
+		s.Drop()
 		covered := func(l driver.Lease) {
 			t.Helper()
-			s.mu.Lock()
-			left := s.deadline.Left()
-			s.mu.Unlock()
+			left := s.Left()
 			require.LessOrEqual(t, l.Deadline().Left(), left)
 			require.Greater(t, l.Deadline().Left(), d-time.Minute)
 		}
-		age()
-		renewals.on.Store(true)
+		s.Shorten(driver.Now().Add(10 * time.Hour)) // it has aged
 		a := attempt(newKey(t))
 		a.TTL = d
-		_, err = b.Acquire(t.Context(), a)
+		_, err = b.Acquire(within(t, 200*time.Millisecond), a)
 		require.ErrorContains(t, err, "renew the session")
 		require.Nil(t, pair(t, addr, a.Key))
 		renewals.on.Store(false)
 		l := take(t, b, a)
 		covered(l)
-		age()
+		s.Shorten(driver.Now().Add(10 * time.Hour))
 		renewals.on.Store(true)
-		require.ErrorContains(t, l.Renew(t.Context(), d), "renew the session")
+		require.ErrorContains(t, l.Renew(within(t, 200*time.Millisecond), d), "renew the session")
 		renewals.on.Store(false)
-		require.NoError(t, l.Renew(t.Context(), d))
+		require.NoError(t, l.Renew(within(t, soon), d))
 		covered(l)
 		release(t, l)
 	}

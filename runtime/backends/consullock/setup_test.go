@@ -213,10 +213,7 @@ func queued(t testing.TB, addr, key string, n int) {
 	t.Helper()
 	kv := newClient(t, addr).KV()
 	eventually(t, soon, fmt.Sprintf("%d in the queue of %s", n, key), func() bool {
-		p, _, err := kv.Get(queueKey(key), nil)
-		if p == nil {
-			p = &api.KVPair{}
-		}
-		return err == nil && len(queueOf(p).lines) == n
+		pairs, _, err := kv.List(queuePrefix(key), nil)
+		return err == nil && len(pairs) == n
 	})
 }

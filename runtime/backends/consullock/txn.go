@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
-
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var (
@@ -47,24 +45,47 @@ func unchanged(key string, index uint64) *api.TxnOp {
 	return kv(api.KVCheckIndex, api.KVTxnOp{Key: key, Index: index})
 }
 
-// write sends a transaction that changes something, and returns the pair that
-// its last operation left.
-func (b *Backend) write(ctx context.Context, t ops) (*api.KVPair, error) {
+// reply is what a transaction has answered.
+type reply struct{ pairs []*api.KVPair }
+
+func replyOf(r *api.TxnResponse) *reply {
+	all := &reply{}
+	for _, result := range r.Results {
+		if result.KV != nil {
+			all.pairs = append(all.pairs, result.KV)
+		}
+	}
+	return all
+}
+
+// pair returns what the last operation on key left there, nil if none told.
+func (r *reply) pair(key string) (last *api.KVPair) {
+	for _, p := range r.pairs {
+		if p.Key == key {
+			last = p
+		}
+	}
+	return last
+}
+
+// queue returns the entries of key's queue that the transaction has read, in their order.
+func (r *reply) queue(key string) []*api.KVPair { return queueOf(key, r.pairs) }
+
+// write sends a transaction that changes something.
+func (b *Backend) write(ctx context.Context, t ops) (*reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	done, reply, _, err := b.client.Txn().Txn(t, (&api.QueryOptions{}).WithContext(ctx))
+	done, answer, _, err := b.client.Txn().Txn(t, (&api.QueryOptions{}).WithContext(ctx))
 	switch {
 	case err != nil:
 		return nil, told(err)
 	case !done:
-		return nil, refusal(reply.Errors)
-	case len(reply.Results) == 0 || reply.Results[len(reply.Results)-1].KV == nil:
-		return nil, nil
+		return nil, refusal(answer.Errors)
 	}
-	return reply.Results[len(reply.Results)-1].KV, nil
+	return replyOf(answer), nil
 }
 
 // read sends a transaction that only looks.
@@ -149,36 +170,41 @@ func advised(err error) error {
 
 // seen is what a lock's key and its queue were at one moment.
 type seen struct {
-	key   string
-	pair  *api.KVPair // nil if there is none
-	queue queue
-	fence uint64 // the index of the session's fence, if it was asked for
-	asked driver.Instant
+	key     string
+	pair    *api.KVPair   // nil if there is none
+	queue   []*api.KVPair // its entries in their order
+	fence   uint64        // the index of the session's fence, if it was asked for
+	told    bool          // the lock was watched, and has become free
+	assumed bool          // nobody has looked: it is likely to be so
 }
 
-// look reads the lock at key and its queue and, if s is given, its fence.
-func (b *Backend) look(ctx context.Context, key string, s ...*session) (*seen, error) {
+// look reads the lock at key and its queue and, if s is not nil, its fence.
+func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, error) {
 	t := ops{
 		kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}),
-		kv(api.KVGetOrEmpty, api.KVTxnOp{Key: queueKey(key)}),
+		kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(key)}),
 	}
-	for _, s := range s {
+	if s != nil {
 		t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: fenceKey(s.id)}))
 	}
-	asked := driver.Now()
-	reply, err := b.read(ctx, t, true)
+	answer, err := b.read(ctx, t, true)
 	if err != nil {
 		return nil, err
 	}
-	if len(reply.Results) != len(t) {
-		return nil, fmt.Errorf("the token may not read %s or %s", key, queueKey(key))
+	r := replyOf(answer)
+	v := &seen{key: key, queue: r.queue(key)}
+	p := r.pair(key)
+	if p == nil {
+		return nil, fmt.Errorf("the token may not read %s", key)
 	}
-	v := &seen{key: key, queue: queueOf(reply.Results[1].KV), asked: asked}
-	if p := reply.Results[0].KV; p.ModifyIndex != 0 {
+	if p.ModifyIndex != 0 {
 		v.pair = p
 	}
-	if len(s) > 0 {
-		v.fence = reply.Results[2].KV.ModifyIndex
+	if s != nil {
+		if p = r.pair(fenceKey(s.id)); p == nil {
+			return nil, fmt.Errorf("the token may not read %s", fenceKey(s.id))
+		}
+		v.fence = p.ModifyIndex
 	}
 	return v, nil
 }
@@ -190,39 +216,67 @@ func (v *seen) index() uint64 {
 	return v.pair.ModifyIndex
 }
 
+// held reports whether somebody holds the lock, or what is there is none.
+func (v *seen) held() bool {
+	return v.pair != nil && (v.pair.Session != "" || v.pair.Flags != lockFlag)
+}
+
 func (v *seen) heldBy(id string) bool {
-	return v.pair != nil && v.pair.Session != "" && v.pair.Flags == lockFlag && string(v.pair.Value) == id
+	return v.held() && v.pair.Flags == lockFlag && string(v.pair.Value) == id
 }
 
-// free gives up the lock that was seen, which no lease here holds.
-func (b *Backend) free(ctx context.Context, v *seen) error {
-	_, err := b.write(ctx, b.freeing(v))
-	return err
+// made reports whether the acquisition that holds the lock has made the key.
+func (v *seen) made() bool { return v.pair.CreateIndex == v.pair.ModifyIndex }
+
+// ahead returns the entries before that of the process, all if it has none.
+func (v *seen) ahead(process string) []*api.KVPair {
+	for i, e := range v.queue {
+		if processOf(e) == process {
+			return v.queue[:i]
+		}
+	}
+	return v.queue
 }
 
-// freeing returns what frees it: the key goes if the lock's own acquisition made it,
-// else it stays, unlocked, with the value that it had before.
-func (b *Backend) freeing(v *seen) ops {
-	p := *v.pair
-	p.Value = b.before(string(p.Value))
-	return freeing(&p, p.CreateIndex == p.ModifyIndex)
+// entries returns those of the process: one, as a rule.
+func (v *seen) entries(process string) (all []*api.KVPair) {
+	for _, e := range v.queue {
+		if processOf(e) == process {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
-// freeing returns what frees the lock p as it is.
-func freeing(p *api.KVPair, remove bool) ops {
+// target returns what the process is to watch while it waits: the lock if it is the
+// next to take it, or if clients of api.Lock use it; else the entry before its own.
+func (v *seen) target(process string) target {
+	ahead := v.ahead(process)
+	if v.held() {
+		ours := isID(string(v.pair.Value))
+		if len(ahead) == 0 || !ours || !v.made() {
+			return target{key: v.key, index: v.pair.ModifyIndex, lock: true, ours: ours}
+		}
+	}
+	if len(ahead) > 0 {
+		before := ahead[len(ahead)-1]
+		return target{key: before.Key, index: before.ModifyIndex}
+	}
+	return target{}
+}
+
+// freeing returns what frees the lock p as it is. The key goes if remove says so, else
+// it stays, unlocked, with the value.
+func freeing(p *api.KVPair, remove bool, value []byte) ops {
 	if remove {
 		return ops{
-			unchanged(p.Key, p.ModifyIndex),
 			// Servers that have lost their data count indexes anew; no session comes twice.
 			kv(api.KVCheckSession, api.KVTxnOp{Key: p.Key, Session: p.Session}),
-			kv(api.KVDelete, api.KVTxnOp{Key: p.Key}),
+			kv(api.KVDeleteCAS, api.KVTxnOp{Key: p.Key, Index: p.ModifyIndex}),
 		}
 	}
 	return ops{
 		unchanged(p.Key, p.ModifyIndex),
-		kv(api.KVUnlock, api.KVTxnOp{Key: p.Key, Session: p.Session, Flags: p.Flags, Value: p.Value}),
+		kv(api.KVUnlock, api.KVTxnOp{Key: p.Key, Session: p.Session, Flags: p.Flags, Value: value}),
 	}
 }
-
-// held is the answer that another has the lock.
-func held() error { return &driver.HeldError{} }

@@ -1,7 +1,10 @@
 package consullock
 
 import (
+	"context"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,102 +12,53 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A place that is given up leaves the grant to an earlier acquisition that has begun
-// by it, as may be where a Locker knows one Backend by two names.
-func TestUndoBesideAnEarlierHolder(t *testing.T) {
-	addr := testserver.Consul(t)
-	b, a := giver(t, addr), wish(newKey(t))
-	b.confirms = time.Hour
-	held := take(t, giver(t, addr), wish(a.Key))
-	s := waits(t, b, a)
-	give(t, held)
-	receive(t, s.C())
-	b.mu.Lock()
-	b.offers[a.ID].since = driver.Now() // however long this took
-	b.mu.Unlock()
-	l := take(t, b, a)
-	require.Less(t, l.(driver.ProvisionalLease).Term(), grantLimit, "by the grant")
-	require.NoError(t, b.Undo(t.Context(), next(a)))
-	v := sight(t, b, a.Key)
-	require.True(t, v.granted() && v.heldBy(a.ID), "another may have it now")
-	require.NoError(t, l.Renew(t.Context(), long))
-	require.NoError(t, b.Undo(t.Context(), next(a)))
-	require.True(t, sight(t, b, a.Key).heldBy(a.ID))
-	release(t, l)
-	queued(t, addr, a.Key, 0)
-	require.Nil(t, pair(t, addr, a.Key))
+// long is the lease of what waits in most tests.
+const long = 20 * time.Second
+
+func wish(key string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: newID(), TTL: long, Tokens: 1, Queue: true}
 }
 
-// One that would begin by its grant while that is being taken back asks for it
-// instead: of the two one alone succeeds.
-func TestUndoBesideAnEarlierClaim(t *testing.T) {
-	addr := testserver.Consul(t)
-	a := wish(newKey(t))
-	between := &intruder{}
-	b := giver(t, addr, func(c *api.Config) {
-		between.RoundTripper = c.Transport
-		c.HttpClient = &http.Client{Transport: between}
-	})
-	b.confirms = time.Hour
-	held := take(t, giver(t, addr), wish(a.Key))
-	s := waits(t, b, a)
-	give(t, held)
-	receive(t, s.C())
-	var l driver.Lease
-	between.do = func() { l = take(t, b, a) }
-	between.n.Store(2) // it looks, and writes
-	require.NoError(t, b.Undo(t.Context(), next(a)))
-	require.NotNil(t, l)
-	require.True(t, sight(t, b, a.Key).heldBy(a.ID), "another may have it now")
-	require.Equal(t, long, l.(driver.ProvisionalLease).Term())
-	release(t, l)
-	queued(t, addr, a.Key, 0)
-	require.Nil(t, pair(t, addr, a.Key))
+// next returns a later acquisition of a's process.
+func next(a *driver.Acquisition) *driver.Acquisition {
+	return &driver.Acquisition{Key: a.Key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
 }
 
-// An offer that is taken back while one begins by it is not begun by: whoever took it
-// back found no lease.
-func TestClaimOfWhatIsTakenBack(t *testing.T) {
-	addr := testserver.Consul(t)
-	b, a := giver(t, addr), wish(newKey(t))
-	held := take(t, giver(t, addr), wish(a.Key))
-	s := waits(t, b, a)
-	give(t, held)
-	receive(t, s.C())
-	b.mu.Lock()
-	o := b.offers[a.ID]
-	o.since = driver.Now()
-	b.mu.Unlock()
-	o.session.mu.Lock() // keeps it on its way
-	claimed := make(chan *lease)
-	go func() { claimed <- (&taking{backend: b, acquisition: a, process: process(a.ID)}).claim() }()
-	time.Sleep(20 * time.Millisecond)
-	b.noOffer(a.ID)
-	o.session.mu.Unlock()
-	require.Nil(t, receive(t, claimed))
-	require.False(t, b.begun(a.ID))
-	b.mu.Lock()
-	require.Empty(t, b.young)
-	b.mu.Unlock()
-	require.NoError(t, b.Undo(t.Context(), a))
-	require.Nil(t, pair(t, addr, a.Key))
+// waits has b wait for a, which another holds, as a Locker does.
+func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription {
+	t.Helper()
+	mustHeld(t, b, a)
+	s, err := b.Subscribe(t.Context(), a)
+	require.NoError(t, err)
+	t.Cleanup(s.Close)
+	mustHeld(t, b, a)
+	return s
+}
+
+func sight(t *testing.T, b *Backend, key string) *seen {
+	t.Helper()
+	v, err := b.look(t.Context(), key, nil)
+	require.NoError(t, err)
+	return v
 }
 
 // A Try of the same Locker meanwhile keeps no place that its waiter gives up.
 func TestUndoBesideATry(t *testing.T) {
 	addr := testserver.Consul(t)
-	b, a := giver(t, addr), wish(newKey(t))
-	held := take(t, giver(t, addr), wish(a.Key))
+	b, a := newBackend(t, addr), wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
 	waits(t, b, a)
 	try := next(a)
 	try.Queue = false
 	mustHeld(t, b, try)
 	require.NoError(t, b.Undo(t.Context(), a))
 	queued(t, addr, a.Key, 0)
-	give(t, held)
+	release(t, held)
 	release(t, take(t, newBackend(t, addr), attempt(a.Key)))
 	queued(t, addr, a.Key, 0)
 	require.Nil(t, pair(t, addr, a.Key))
@@ -115,9 +69,9 @@ func TestUndoBesideATry(t *testing.T) {
 func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 	addr := testserver.Consul(t)
 	for _, waiting := range []bool{false, true} {
-		b, a := giver(t, addr), wish(newKey(t))
-		held := take(t, giver(t, addr), wish(a.Key))
-		doing, v := enlisting(t, b, a)
+		b, a := newBackend(t, addr), wish(newKey(t))
+		held := take(t, newBackend(t, addr), wish(a.Key))
+		op, v, w := enlisting(t, b, a)
 		if waiting {
 			s, err := b.Subscribe(t.Context(), a)
 			require.NoError(t, err)
@@ -125,16 +79,169 @@ func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 		} else {
 			require.NoError(t, b.Undo(t.Context(), next(a)))
 		}
-		require.NoError(t, doing.enlist(t.Context(), v, nil))
-		b.unanswered(a, doing.session) // as far as it knows
+		require.NoError(t, op.enlist(t.Context(), v, w))
+		b.unanswered(a, op.session) // as far as it knows
 		queued(t, addr, a.Key, 1)
 		a.Queue = false
 		require.NoError(t, b.Undo(t.Context(), a))
 		if waiting {
-			require.Equal(t, []line{{name: process(a.ID)}}, sight(t, b, a.Key).queue.lines)
+			queued(t, addr, a.Key, 1)
 			require.NoError(t, b.Undo(t.Context(), next(a)))
 		}
 		queued(t, addr, a.Key, 0)
 		release(t, held)
 	}
+}
+
+// enlisting returns an attempt of a that has found the key as it is, and is about to
+// take its place in the queue.
+func enlisting(t *testing.T, b *Backend, a *driver.Acquisition) (*acquireOp, *seen, *waiter) {
+	t.Helper()
+	release(t, take(t, b, wish(newKey(t)))) // there is a session
+	return &acquireOp{backend: b, acquisition: a, place: placeOf(a)}, sight(t, b, a.Key), b.waiterOf(a)
+}
+
+// S15: the undo overtakes the place in the queue as it does an acquire.
+func TestUndoOvertakesThePlace(t *testing.T) {
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	b, a := newBackend(t, n.Addr(addr)), wish(newKey(t))
+	holder := take(t, newBackend(t, addr), wish(a.Key))
+	op, v, w := enlisting(t, b, a)
+	late := n.Hold()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, op.enlist(ctx, v, w))
+	require.True(t, a.MayHaveRun)
+	receive(t, late.Arrived())
+	late.Overtake()
+	require.NoError(t, b.Undo(t.Context(), a))
+	late.Deliver()
+	queued(t, addr, a.Key, 0)
+	release(t, holder)
+	require.Empty(t, b.waiters)
+}
+
+// A place that comes when its acquisition has taken the lock would stay.
+func TestPlaceAfterTheLockWasTaken(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	op, v, w := enlisting(t, b, a)
+	release(t, held)
+	l := take(t, b, a)
+	require.ErrorIs(t, op.enlist(t.Context(), v, w), errMoved)
+	queued(t, addr, a.Key, 0)
+	release(t, l)
+	require.NoError(t, b.Undo(t.Context(), a))
+}
+
+// An undo that comes late leaves the place of a later acquisition.
+func TestUndoBesideALaterOne(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, old := newBackend(t, addr), wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(old.Key))
+	waits(t, b, old)
+	later := next(old)
+	mustHeld(t, b, later)
+	require.NoError(t, b.Undo(t.Context(), old))
+	queued(t, addr, old.Key, 1)
+	require.NoError(t, b.Undo(t.Context(), later))
+	queued(t, addr, old.Key, 0)
+	release(t, held)
+}
+
+// orphan has an attempt on s take a lock, and the answer lost.
+func orphan(t *testing.T, b *Backend, s *session) *driver.Acquisition {
+	t.Helper()
+	a := attempt(newKey(t))
+	_, err := b.write(t.Context(), ops{
+		kv(api.KVLock, api.KVTxnOp{Key: a.Key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}),
+	})
+	require.NoError(t, err)
+	b.unanswered(a, s)
+	return a
+}
+
+// intruder lets others in before the last of n requests.
+type intruder struct {
+	http.RoundTripper
+	n  atomic.Int64
+	do func()
+}
+
+func (i *intruder) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/txn") && i.n.Add(-1) == 0 {
+		i.do()
+	}
+	return i.RoundTripper.RoundTrip(r)
+}
+
+// G6: an undo that failed, and that nobody tries again, is tried on behalf of the
+// session, which other holds keep: whichever of its requests it was.
+func TestUndoThatFailed(t *testing.T) {
+	addr := testserver.Consul(t)
+	for request := range 3 {
+		between := &intruder{}
+		b := newBackend(t, addr, func(c *api.Config) {
+			between.RoundTripper = c.Transport
+			c.HttpClient = &http.Client{Transport: between}
+		})
+		held := take(t, b, attempt(newKey(t))).(*lease)
+		a := orphan(t, b, held.session)
+		ctx, cancel := context.WithCancel(t.Context())
+		between.do = cancel
+		between.n.Store(int64(request + 1))
+		require.ErrorIs(t, b.Undo(ctx, a), context.Canceled)
+		eventually(t, soon, "it is undone", func() bool { return pair(t, addr, a.Key) == nil })
+		require.NoError(t, held.Renew(t.Context(), short))
+		release(t, held)
+		eventually(t, soon, "nothing is remembered", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.attempts) == 0
+		})
+	}
+}
+
+// The same where a Locker closes while the answers are lost, and another has holds on
+// the Backend that they share.
+func TestCloseWhileAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Consul(t)
+	n := backendtest.NewNetwork(t)
+	b := New(newClient(t, n.Addr(addr)), noDelay())
+	one, two, key := lock.New(b, nil), lockerOn(t, b), newKey(t)
+	p := ttl(5 * short)
+	ctx, held := acquire(t, two, p, newKey(t))
+	n.LoseReplies()
+	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, _, err := one.Acquire(brief, p, key)
+	wantIs(t, err, lock.ErrIndeterminate)
+	require.NoError(t, one.Close(brief))
+	n.Heal()
+	require.NotNil(t, pair(t, addr, key))
+	eventually(t, soon, "it is undone", func() bool { return pair(t, addr, key) == nil })
+	require.NoError(t, lock.Check(ctx))
+	mustRelease(t, held)
+}
+
+// Close does not wait for a server that is asked in vain.
+func TestCloseWhileAnUndoIsPending(t *testing.T) {
+	n, asked := backendtest.NewNetwork(t), make(chan struct{})
+	between := &intruder{do: func() { close(asked) }}
+	b := New(newClient(t, n.Addr(testserver.Consul(t)), func(c *api.Config) {
+		between.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: between}
+	}), noDelay())
+	held := take(t, b, attempt(newKey(t))).(*lease)
+	a := orphan(t, b, held.session)
+	n.Silence()
+	between.n.Store(1)
+	held.session.Owe(a)
+	receive(t, asked)
+	begin := time.Now()
+	require.NoError(t, b.Close())
+	require.Less(t, time.Since(begin), time.Second)
 }

@@ -39,19 +39,12 @@ func TestTurns(t *testing.T) {
 	require.Nil(t, pair(t, addr, key))
 }
 
-// plain returns a Backend whose releases leave the lock free, whoever is next.
-func plain(t *testing.T, addr string) *Backend {
-	b := newBackend(t, addr)
-	b.plainly = func() bool { return true }
-	return b
-}
-
 // Nobody passes those that wait; and a process that does not take its turn
 // costs them half a second.
 func TestTurnThatIsNotTaken(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, key := newBackend(t, addr), newKey(t)
-	first := take(t, plain(t, addr), attempt(key))
+	first := take(t, newBackend(t, addr), attempt(key))
 	dead := attempt(key)
 	dead.Queue = true
 	mustHeld(t, b, dead)
@@ -62,11 +55,11 @@ func TestTurnThatIsNotTaken(t *testing.T) {
 	_, held := acquire(t, newLocker(t, addr), ttl(short), key)
 	require.GreaterOrEqual(t, time.Since(begin), turnLimit-50*time.Millisecond)
 	mustRelease(t, held)
-	require.Nil(t, pair(t, addr, queueKey(key)))
+	queued(t, addr, key, 0)
 }
 
-// The queue is no heirloom: it goes with the session of whoever began it.
-func TestQueueGoesWithItsSession(t *testing.T) {
+// A place goes with its session.
+func TestPlaceGoesWithItsSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	key := newKey(t)
 	first := take(t, newBackend(t, addr), attempt(key))
@@ -80,27 +73,27 @@ func TestQueueGoesWithItsSession(t *testing.T) {
 	release(t, first)
 }
 
-// While lock-delay keeps the queue's key after that, those that wait stand in it all
-// the same, take turns, and leave nothing.
-func TestQueueUnderLockDelay(t *testing.T) {
+// A process whose session has ended stands in the queue again by its next one, whatever
+// the lock-delay.
+func TestPlaceUnderLockDelay(t *testing.T) {
 	addr := testserver.Consul(t)
-	holder, key := plain(t, addr), newKey(t)
+	holder, key := newBackend(t, addr), newKey(t)
 	first := take(t, holder, attempt(key))
-	began := New(newClient(t, addr), Options{LockDelay: time.Minute})
-	a := attempt(key)
-	a.Queue = true
-	mustHeld(t, began, a)
+	b := New(newClient(t, addr), Options{LockDelay: time.Minute})
+	defer b.Close()
+	a := wish(key)
+	mustHeld(t, b, a)
 	queued(t, addr, key, 1)
-	require.NoError(t, began.Close())
+	endSession(t, addr, b.sessions.All()[0].id)
 	queued(t, addr, key, 0)
-
-	b, next := newBackend(t, addr), wish(key)
-	mustHeld(t, b, next)
-	queued(t, addr, key, 1)
+	eventually(t, soon, "it has another place", func() bool {
+		mustHeld(t, b, a)
+		return len(sight(t, b, key).queue) == 1
+	})
 	release(t, first)
 	mustHeld(t, holder, attempt(key)) // it is the other's turn
-	release(t, take(t, b, next))
-	require.Nil(t, pair(t, addr, queueKey(key)))
+	release(t, take(t, b, a))
+	queued(t, addr, key, 0)
 }
 
 // Keys that hold an encoded space or two dots are refused by /v1/kv; their
@@ -147,7 +140,7 @@ func TestIndexResetsDoNotSpin(t *testing.T) {
 	addr := testserver.Consul(t)
 	c, config := counting()
 	key := newKey(t)
-	holder := take(t, newBackend(t, addr), attempt(key))
+	holder := take(t, newBackend(t, addr), wish(key))
 	b := newBackend(t, addr, config, func(c *api.Config) {
 		c.HttpClient.Transport = backwards{c.HttpClient.Transport}
 	})
@@ -177,26 +170,30 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// One blocking query serves all that wait for a key; and of too many keys, those
-// that come last are looked at once a second.
+// One blocking query serves all that wait as one process for a key; and of too many
+// keys, those that come last are looked at once a second.
 func TestOneQueryForAKey(t *testing.T) {
 	addr := testserver.Consul(t)
-	b, key := newBackend(t, addr), newKey(t)
-	// Held before they look: else it could be taken and freed between two looks.
-	lease := take(t, b, attempt(key))
+	c, config := counting()
+	b, a := newBackend(t, addr, config), wish(newKey(t))
+	lease := take(t, newBackend(t, addr), attempt(a.Key))
+	mustHeld(t, b, a)
 	var subscriptions []driver.Subscription
 	for range 10 {
-		s, err := b.Subscribe(t.Context(), attempt(key))
+		s, err := b.Subscribe(t.Context(), a)
 		require.NoError(t, err)
 		subscriptions = append(subscriptions, s)
 	}
-	require.Len(t, b.watches, 1)
+	eventually(t, soon, "it is watched", func() bool { return c.take()["GET kv"] == 1 })
 	release(t, lease)
 	for _, s := range subscriptions {
 		receive(t, s.C())
+	}
+	release(t, take(t, b, a))
+	for _, s := range subscriptions {
 		s.Close()
 	}
-	require.Empty(t, b.watches)
+	require.Empty(t, b.waiters)
 	for range manyWatches {
 		s, err := b.Subscribe(t.Context(), attempt(newKey(t)))
 		require.NoError(t, err)
@@ -206,12 +203,36 @@ func TestOneQueryForAKey(t *testing.T) {
 	require.ErrorIs(t, err, errManyWatches)
 }
 
-// A lock that is taken and freed while the blocking query of those behind looks
-// away is absent before and after, which Consul takes for no change: whoever
-// finds that it is another's turn is told to look again soon.
+// A release wakes the next in the queue alone, and that it has taken the lock wakes
+// the one behind.
+func TestReleaseWakesOne(t *testing.T) {
+	addr := testserver.Consul(t)
+	key := newKey(t)
+	held := take(t, newBackend(t, addr), wish(key))
+	one, two, three := newBackend(t, addr), newBackend(t, addr), newBackend(t, addr)
+	a, b, c := wish(key), wish(key), wish(key)
+	first, second, third := waits(t, one, a), waits(t, two, b), waits(t, three, c)
+	release(t, held)
+	receive(t, first.C())
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, second.C())
+	held = take(t, one, a)
+	receive(t, second.C())
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, third.C())
+	mustHeld(t, two, b)
+	release(t, held)
+	receive(t, second.C())
+	release(t, take(t, two, b))
+	receive(t, third.C())
+	release(t, take(t, three, c))
+	queued(t, addr, key, 0)
+}
+
+// Whoever finds that a free lock is another's turn is told to look again when that is over.
 func TestTurnOfAnotherIsLookedAtAgain(t *testing.T) {
 	addr := testserver.Consul(t)
-	b, key := plain(t, addr), newKey(t)
+	b, key := newBackend(t, addr), newKey(t)
 	first, next := take(t, b, attempt(key)), attempt(key)
 	next.Queue = true
 	mustHeld(t, b, next)
@@ -220,6 +241,6 @@ func TestTurnOfAnotherIsLookedAtAgain(t *testing.T) {
 	var h *driver.HeldError
 	require.ErrorAs(t, err, &h)
 	require.Positive(t, h.RetryAfter)
-	require.LessOrEqual(t, h.RetryAfter, turnWithin)
+	require.LessOrEqual(t, h.RetryAfter, turnLimit)
 	release(t, take(t, b, next))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -19,230 +20,204 @@ const (
 	// manyWatches is how many keys are watched at once: each takes a connection,
 	// and an agent allows 200 of one address.
 	manyWatches = 64
+	// precedence is for how long a lock that a process of ours has freed is left to
+	// the clients of api.Lock, where these have used it. One of them that tries just
+	// before we free it again pauses for five seconds.
+	precedence = 4 * time.Millisecond
 )
 
 var errManyWatches = errors.New("too many keys are watched already")
 
-// watch is one blocking query, again and again, for one key that local waiters
-// wait for.
-type watch struct {
-	backend *Backend
-	key     string
-	waiters map[*subscription]bool // guarded by the Backend
-	cancel  context.CancelFunc
-	ready   chan struct{} // closed when the first query was answered
-	err     error         // of that
-
-	// What was last heard of the key, and of its queue; guarded by the Backend.
-	free  bool
-	pair  *api.KVPair
-	since time.Time // of pair
-	queue queue
+// target is a key that is there, and the index that it has. A change of it is what
+// a waiter waits for.
+type target struct {
+	key   string // "": nothing
+	index uint64
+	lock  bool // it is the lock itself, to be taken when it is free
+	ours  bool // which a process of ours holds
 }
 
-// subscription implements [driver.Subscription].
-type subscription struct {
-	watch *watch
-	name  string // of the process
-	c     chan struct{}
+// watching is the part of a waiter that watches. The Backend's mutex guards it.
+type watching struct {
+	target  target
+	told    *seen              // the lock, which was told to be free; nil if not
+	changed chan struct{}      // has a value when target has changed
+	cancel  context.CancelFunc // of the query that is under way
+	stop    context.CancelFunc // of the goroutine; nil if nobody listens
 }
 
-// Subscribe implements [driver.Notifier].
-func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	path, prefix := watchedPath(a.Key)
-	if path == "" {
-		return nil, errors.New("no blocking query can ask for this key")
-	}
-	s := &subscription{name: process(a.ID), c: make(chan struct{}, 1)}
-	b.mu.Lock()
-	w := b.watches[a.Key]
-	switch {
-	case b.shut:
-		b.mu.Unlock()
-		return nil, driver.ErrClosed
-	case w == nil && len(b.watches) >= manyWatches:
-		b.mu.Unlock()
-		return nil, errManyWatches
-	case w == nil:
-		w = &watch{backend: b, key: a.Key, waiters: map[*subscription]bool{}, ready: make(chan struct{})}
-		var watched context.Context
-		watched, w.cancel = context.WithCancel(b.ctx)
-		b.watches[a.Key] = w
-		b.work.Go(func() { w.run(watched, query{path: path, prefix: prefix}) })
-	}
-	s.watch = w
-	w.waiters[s] = true
-	b.mu.Unlock()
-	select {
-	case <-w.ready:
-		if w.err == nil {
-			return s, nil
-		}
-		s.Close()
-		return nil, w.err
-	case <-ctx.Done():
-		s.Close()
-		return nil, ctx.Err()
-	}
-}
-
-func (s *subscription) C() <-chan struct{} { return s.c }
-
-// Close ends the interest; the last to do so ends the query.
-func (s *subscription) Close() {
-	w := s.watch
+// aim has the waiter watch t from now on.
+func (w *waiter) aim(t target) {
 	w.backend.mu.Lock()
 	defer w.backend.mu.Unlock()
-	delete(w.waiters, s)
-	if len(w.waiters) == 0 {
-		w.endLocked()
-	}
+	w.aimLocked(t)
 }
 
-// endLocked ends the query. The Backend is locked.
-func (w *watch) endLocked() {
-	w.cancel()
-	if w.backend.watches[w.key] == w {
-		delete(w.backend.watches, w.key)
-	}
-}
-
-// expected returns how the lock and its queue are likely to be, if somebody here
-// waits for key; and whether it is then process's turn.
-func (b *Backend) expected(key, process string) (v *seen, watched, turn bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	w := b.watches[key]
-	if w == nil {
-		return &seen{key: key}, false, false
-	}
-	return &seen{key: key, pair: w.pair, queue: w.queue}, true, w.free && w.queue.head().name == process
-}
-
-// waiting reports whether somebody here waits for key, as process. Whoever asks after a
-// look, and hears that, has seen a place that is in use, or will be given up yet: the
-// last to wait ends its subscription first.
-func (b *Backend) waiting(key, process string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w := b.watches[key]; w != nil {
-		for s := range w.waiters {
-			if s.name == process {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// remember keeps what was seen of the queue, for as long as somebody here waits.
-func (b *Backend) remember(v *seen) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w := b.watches[v.key]; w != nil {
-		w.queue = v.queue
-	}
-}
-
-// notify tells those that wait, if the key is free or may have been; else the one
-// that it was given to.
-func (w *watch) notify(always bool) {
-	w.backend.mu.Lock()
-	defer w.backend.mu.Unlock()
-	var to string
-	if !w.free && !always {
-		if to = w.grantee(); to == "" {
-			return
-		}
-	}
-	for s := range w.waiters {
-		if to != "" && s.name != to {
-			continue
-		}
-		select {
-		case s.c <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// grantee returns whom of those here the lock was given to, or "". The Backend is
-// locked.
-func (w *watch) grantee() string {
-	if w.pair == nil {
-		return ""
-	}
-	id := string(w.pair.Value)
-	if o := w.backend.offers[id]; o != nil && w.gave(id, o) {
-		return process(id)
-	}
-	return ""
-}
-
-// run asks until ctx ends. The first query does not block: what happens after
-// it, the next one tells.
-func (w *watch) run(ctx context.Context, q query) {
-	defer w.cancel()
-	index, err := w.ask(ctx, q, 0)
-	w.err = err
-	if err != nil { // whoever subscribes next tries again
-		w.backend.mu.Lock()
-		w.endLocked()
-		w.backend.mu.Unlock()
-	}
-	close(w.ready)
-	if err != nil {
+func (w *waiter) aimLocked(t target) {
+	if w.target == t {
 		return
 	}
+	w.target, w.told = t, nil
+	if w.cancel != nil {
+		w.cancel()
+	}
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Subscribe implements [driver.Notifier]. The index that the attempt before it has
+// seen is what a blocking query begins from, so that no change goes unnoticed.
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if path, _ := watchedPath(a.Key); path == "" {
+		return nil, errors.New("no blocking query can ask for this key")
+	}
+	p := placeOf(a)
+	b.mu.Lock()
+	w := b.waiters[p]
+	known := w != nil && w.target.key != ""
+	b.mu.Unlock()
+	var t target
+	if !known {
+		v, err := b.look(ctx, a.Key, nil)
+		if err != nil {
+			return nil, err
+		}
+		t = v.target(p.process)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w = b.waiterLocked(p); w.stop == nil {
+		watches := 0
+		for _, w := range b.waiters {
+			if w.stop != nil {
+				watches++
+			}
+		}
+		if watches >= manyWatches {
+			w.forgetLocked()
+			return nil, errManyWatches
+		}
+		ctx, stop := context.WithCancel(b.life.Context())
+		if !b.life.Go(func(context.Context) { w.watch(ctx) }) {
+			stop()
+			w.forgetLocked()
+			return nil, driver.ErrClosed
+		}
+		w.stop = stop
+	}
+	if w.target.key == "" {
+		w.aimLocked(t)
+	}
+	s, _ := b.hub.Subscribe(p, func() { b.unsubscribed(w) })
+	return s, nil
+}
+
+// unsubscribed ends the queries if nobody listens any more.
+func (b *Backend) unsubscribed(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w.stop != nil && !b.hub.Waits(w.place) {
+		w.stop()
+		w.stop = nil
+		w.forgetLocked()
+	}
+}
+
+// watch makes blocking queries, one after the other, until ctx ends.
+func (w *waiter) watch(ctx context.Context) {
 	p := pace{}
-	for p.wait(ctx, err != nil) {
-		var next uint64
-		if next, err = w.ask(ctx, q, index); err != nil {
-			index = 0 // the next answer comes at once
-			continue
+	q := query{}
+	for failed := false; p.wait(ctx, failed); {
+		asking, t := w.next(ctx)
+		if t.key == "" {
+			select {
+			case <-w.changed:
+				continue
+			case <-ctx.Done():
+				return
+			}
 		}
-		index = following(index, next)
-		w.notify(index == 0)
+		if q.target != t {
+			q = newQuery(w.backend.client, t)
+		}
+		pair, changed, err := q.ask(asking)
+		failed = err != nil && asking.Err() == nil
+		if err == nil && changed {
+			w.tell(ctx, t, pair)
+		}
 	}
 }
 
-// query is what a watch asks for.
-type query struct {
-	path   string
-	prefix bool
-}
-
-func (w *watch) ask(ctx context.Context, q query, index uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitWithin)
-	defer cancel()
-	options := (&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(ctx)
-	var pairs api.KVPairs
-	var meta *api.QueryMeta
-	var err error
-	if q.prefix {
-		pairs, meta, err = w.backend.client.KV().List(q.path, options)
-	} else {
-		var pair *api.KVPair
-		if pair, meta, err = w.backend.client.KV().Get(q.path, options); pair != nil {
-			pairs = api.KVPairs{pair}
-		}
-	}
-	if err != nil {
-		return 0, advised(err)
-	}
+// next returns what is to be watched, and the context of the query.
+func (w *waiter) next(ctx context.Context) (context.Context, target) {
 	w.backend.mu.Lock()
 	defer w.backend.mu.Unlock()
-	before := w.pair
-	w.free, w.pair = true, nil
+	if w.cancel != nil {
+		w.cancel()
+	}
+	ctx, w.cancel = context.WithTimeout(ctx, waitWithin)
+	return ctx, w.target
+}
+
+// tell tells whoever listens that t has changed, unless the waiter has another target
+// since. If it was the lock, and it is free, the next attempt takes it as it is; or it
+// looks again, if clients of api.Lock come first.
+func (w *waiter) tell(ctx context.Context, t target, pair *api.KVPair) {
+	v := &seen{key: w.place.key, pair: pair, told: true}
+	if !t.lock || v.held() {
+		v = nil
+	} else if pair != nil && t.ours {
+		engine.Pause(ctx, precedence)
+		v = nil
+	}
+	w.backend.mu.Lock()
+	current := w.target == t
+	if current {
+		w.target, w.told = target{}, v
+	}
+	w.backend.mu.Unlock()
+	if current {
+		w.backend.hub.Notify(w.place)
+	}
+}
+
+// query asks whether a target has changed. It has the index that the next one waits for.
+type query struct {
+	client *api.Client
+	target target
+	path   string
+	prefix bool
+	index  uint64
+}
+
+func newQuery(client *api.Client, t target) query {
+	q := query{client: client, target: t, index: t.index}
+	q.path, q.prefix = watchedPath(t.key)
+	return q
+}
+
+// ask makes one blocking query, and returns what is at the key.
+func (q *query) ask(ctx context.Context) (at *api.KVPair, changed bool, err error) {
+	options := (&api.QueryOptions{WaitIndex: q.index, WaitTime: waitTime}).WithContext(ctx)
+	var pairs api.KVPairs
+	var meta *api.QueryMeta
+	if q.prefix {
+		pairs, meta, err = q.client.KV().List(q.path, options)
+	} else {
+		at, meta, err = q.client.KV().Get(q.path, options)
+	}
+	if err != nil {
+		return nil, false, err
+	}
 	for _, p := range pairs {
-		if p.Key == w.key {
-			w.free, w.pair = p.Session == "" && p.Flags == lockFlag, p
+		if p.Key == q.target.key {
+			at = p
 		}
 	}
-	if w.pair == nil || before == nil || before.ModifyIndex != w.pair.ModifyIndex {
-		w.since = time.Now()
-	}
-	return meta.LastIndex, nil
+	q.index = following(q.index, meta.LastIndex)
+	return at, at == nil || at.ModifyIndex != q.target.index, nil
 }
 
 // following returns the index to wait for after next was told, as Consul's
@@ -281,9 +256,9 @@ func (p *pace) wait(ctx context.Context, failed bool) bool {
 		if p.budget >= 0 {
 			return ctx.Err() == nil
 		}
-		return pause(ctx, time.Second/paceRate)
+		return engine.Pause(ctx, time.Second/paceRate)
 	}
 	d := min(20*time.Millisecond<<p.failed, time.Second)
 	p.failed = min(p.failed+1, 6)
-	return pause(ctx, d/2+rand.N(d/2))
+	return engine.Pause(ctx, d/2+rand.N(d/2))
 }

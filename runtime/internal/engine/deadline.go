@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -55,7 +56,8 @@ func (d *Deadline) End() { d.ended.Store(true) }
 // Earlier returns the earlier of two instants, by what is left until each: the
 // machine may have slept between the two.
 func Earlier(a, b driver.Instant) driver.Instant {
-	if a.Left() < b.Left() {
+	now := time.Now()
+	if a.LeftAt(now) < b.LeftAt(now) {
 		return a
 	}
 	return b

@@ -1,0 +1,285 @@
+package consullock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// resends is how a request without an answer is sent again. Each is idempotent;
+// after the last the outcome is unknown.
+var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}}
+
+// contentions is how often one attempt is overtaken by others before it leaves the
+// rest to the next.
+const contentions = 20
+
+// acquireOp is one call of Acquire.
+type acquireOp struct {
+	backend     *Backend
+	acquisition *driver.Acquisition
+	place       place
+	session     *session // of the last transaction that was conditional on its fence
+}
+
+// run returns the lease, or why there is none.
+func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
+	v := op.backend.expected(op.place)
+	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+		l, err = op.attempt(ctx, v)
+		v = nil
+		switch {
+		case err == nil:
+			return engine.Done, nil
+		case errors.Is(err, errNoAnswer):
+			return engine.NoAnswer, err
+		}
+		return engine.Refused, err
+	})
+	var held *driver.HeldError
+	switch {
+	case err == nil:
+		return l, nil
+	case errors.Is(err, errDelayed):
+		return nil, &delayed{}
+	case op.acquisition.MayHaveRun && !errors.As(err, &held):
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	}
+	return nil, err
+}
+
+// delayed is a [driver.HeldError] with its reason. How long it lasts is known to
+// the server alone.
+type delayed struct{ driver.HeldError }
+
+func (*delayed) Error() string {
+	return "shut by Consul's lock-delay: the session that held it ended without a release, " +
+		"and the key stays shut for the lock-delay of that session (15s unless set)"
+}
+
+func (d *delayed) Unwrap() error { return &d.HeldError }
+
+// attempt acts on the lock and its queue as they are expected to be. If that is
+// wrong, the conditions of the transaction find it out; then, or if v is nil, it
+// looks first.
+func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
+	for i := range contentions {
+		var err error
+		if v == nil {
+			v, err = op.look(ctx)
+			if err != nil && i > 0 && ctx.Err() != nil && !op.acquisition.MayHaveRun {
+				return nil, held(0) // as it was when last heard of
+			}
+		}
+		var l *lease
+		if err == nil {
+			l, err = op.actOn(ctx, v)
+		}
+		if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) {
+			return l, err
+		}
+		v = nil
+		if i > 0 && !engine.Pause(ctx, rand.N(time.Millisecond)) {
+			return nil, held(0)
+		}
+	}
+	return nil, held(0)
+}
+
+// look looks at the lock and its queue, and has the session know its fence. If somebody
+// has deleted that, an attempt of before it could still arrive: it is written anew.
+func (op *acquireOp) look(ctx context.Context) (*seen, error) {
+	s := op.session
+	if s == nil {
+		return op.backend.look(ctx, op.place.key, nil)
+	}
+	before := s.fenceAt.Load()
+	v, err := op.backend.look(ctx, op.place.key, s)
+	switch {
+	case err != nil:
+		return nil, err
+	case v.fence >= before:
+		s.fenced(v.fence)
+		return v, nil
+	}
+	if err := s.fence(ctx, op.acquisition.ID); err != nil {
+		return nil, err
+	}
+	return nil, errMoved
+}
+
+// actOn takes the lock if that is free and it is the turn of this process; else
+// it says why not. errMoved says that it is to be looked at again.
+func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
+	b, a := op.backend, op.acquisition
+	switch ahead := v.ahead(op.place.process); {
+	case v.pair != nil && v.pair.Flags != lockFlag:
+		return nil, fmt.Errorf("%w: %q has flags %#x, not those of a lock (%#x)",
+			driver.ErrConflict, a.Key, v.pair.Flags, lockFlag)
+	case v.heldBy(a.ID):
+		return op.adopt(ctx, v)
+	case v.held():
+		b.noTurn(a.Key)
+		return nil, op.wait(ctx, v, held(0))
+	case v.told || len(ahead) == 0:
+		b.noTurn(a.Key)
+		return op.take(ctx, v)
+	default:
+		left := b.turnLeft(v, ahead[0])
+		if left > 0 {
+			return nil, op.wait(ctx, v, held(left))
+		}
+		if err := b.pass(ctx, v, ahead[0]); err != nil {
+			return nil, err
+		}
+		return nil, errMoved
+	}
+}
+
+// take tries to take the lock, which was seen or assumed to be free, and takes this
+// process out of the queue. If nobody has looked whether others wait, the transaction
+// tells; then the lock is given back.
+func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
+	b, a := op.backend, op.acquisition
+	s, err := b.sessions.Get(ctx, classOf(a.TTL, v.pair != nil))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Drop()
+	if err = s.lasts(ctx, a.TTL); err != nil {
+		return nil, lostAsNoSession(err)
+	}
+	op.session = s
+	t := ops{s.unfenced(), unchanged(v.key, v.index())}
+	t = append(t, kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
+	for _, key := range b.entriesOf(op.place, v) {
+		t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: key}))
+	}
+	if v.assumed {
+		t = append(t, kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}))
+	}
+	b.attempted(a, v)
+	until := driver.Now().Add(a.TTL)
+	r, err := b.write(ctx, t)
+	switch {
+	case errors.Is(err, errNoAnswer):
+		b.unanswered(a, s)
+		return nil, err
+	case errors.Is(err, errNoSession):
+		s.gone()
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	pair := r.pair(v.key)
+	if pair == nil {
+		return nil, fmt.Errorf("the token may not read %s", v.key)
+	}
+	pair.Value = []byte(a.ID)
+	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
+		b.sawQueue(v.key, r)
+		if _, err = b.write(ctx, freeing(pair, true, nil)); errors.Is(err, errNoAnswer) {
+			b.unanswered(a, s)
+		}
+		return nil, cmp.Or(err, errMoved)
+	}
+	b.took(op.place)
+	return op.lease(s, pair, until), nil
+}
+
+func (op *acquireOp) lease(s *session, pair *api.KVPair, until driver.Instant) *lease {
+	a := op.acquisition
+	return &lease{
+		Lease: s.NewLease(a, until), backend: op.backend, session: s, key: a.Key, id: a.ID, pair: pair,
+		made:  pair.CreateIndex == pair.ModifyIndex,
+		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), mayHaveRun: a.MayHaveRun,
+	}
+}
+
+// adopt makes a lease of what an attempt without an answer has taken.
+func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
+	b, a := op.backend, op.acquisition
+	until := driver.Now().Add(a.TTL)
+	for _, s := range b.sessions.All() {
+		if s.id == v.pair.Session && s.Alive() && s.lasts(ctx, a.TTL) == nil {
+			b.took(op.place)
+			return op.lease(s, v.pair, until), nil
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	// On a session that was given up: not to be built on.
+	if _, err := b.write(ctx, freeing(v.pair, v.made(), b.valueBefore(a.ID))); err != nil {
+		return nil, err
+	}
+	return nil, errMoved
+}
+
+// wait has the process stand in the queue, if the caller will wait, and watch what
+// will make it try again. It returns answer. A place that can't be had is no error:
+// whoever waits looks again.
+func (op *acquireOp) wait(ctx context.Context, v *seen, answer error) error {
+	if !op.acquisition.Queue {
+		return answer
+	}
+	w := op.backend.waiterOf(op.acquisition)
+	if len(v.entries(op.place.process)) == 0 {
+		if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) {
+			return err
+		}
+	}
+	w.aim(v.target(op.place.process))
+	return answer
+}
+
+// enlist puts the process in the queue that was seen. The entry is locked by a session
+// and goes with it. It is conditional on the lock as it was seen: one that came
+// after its acquisition has taken the lock would stay. And on the fence: one that came
+// after its undo would stand in the others' way.
+func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
+	b, a := op.backend, op.acquisition
+	s, err := b.sessions.Get(ctx, classOf(a.TTL, false))
+	if err != nil {
+		return err
+	}
+	defer s.Drop()
+	op.session = s
+	key := queuePrefix(v.key) + op.place.process + "." + s.id
+	b.enlisted(w, key, s)
+	r, err := b.write(ctx, ops{
+		s.unfenced(),
+		unchanged(v.key, v.index()),
+		kv(api.KVLock, api.KVTxnOp{Key: key, Session: s.id, Value: []byte(a.ID)}),
+		kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}),
+	})
+	switch {
+	case err == nil:
+		v.queue = r.queue(v.key)
+	case errors.Is(err, errNoAnswer):
+		b.unanswered(a, s)
+	case errors.Is(err, errNoSession):
+		s.gone()
+		return errMoved
+	}
+	return err
+}
+
+// lostAsNoSession has whoever acquires begin again on another session.
+func lostAsNoSession(err error) error {
+	if errors.Is(err, driver.ErrLost) {
+		return errNoSession
+	}
+	return err
+}
+
+// held is the answer that the lock is another's, for d at most unless that is 0.
+func held(d time.Duration) error { return &driver.HeldError{RetryAfter: d} }

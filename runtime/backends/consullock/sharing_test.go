@@ -1,0 +1,150 @@
+package consullock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// G1, G3, G10: processes of ours and clients of api.Lock exclude each other on one key,
+// tokens rise, and neither side gets less than half its even share of the turns.
+func TestStrangersHaveTheirShare(t *testing.T) {
+	for _, c := range []struct{ ours, theirs int }{{2, 1}, {1, 3}, {4, 4}} {
+		t.Run(fmt.Sprintf("%d and %d", c.ours, c.theirs), func(t *testing.T) {
+			addr, key := testserver.Consul(t), newKey(t)
+			section := newSection(t)
+			ctx, stop := context.WithTimeout(t.Context(), 6*time.Second)
+			defer stop()
+			var all sync.WaitGroup
+			for range c.ours {
+				l := newLocker(t, addr)
+				all.Go(func() { section.ours(ctx, l, key) })
+			}
+			for range c.theirs {
+				client := newClient(t, addr)
+				all.Go(func() { section.theirs(ctx, client, key) })
+			}
+			all.Wait()
+			ours, theirs := float64(section.turns[0].Load()), float64(section.turns[1].Load())
+			t.Logf("%v turns of ours, %v of theirs", ours, theirs)
+			even := (ours + theirs) / float64(c.ours+c.theirs)
+			require.GreaterOrEqual(t, ours, even*float64(c.ours)/2)
+			require.GreaterOrEqual(t, theirs, even*float64(c.theirs)/2)
+			queued(t, addr, key, 0)
+		})
+	}
+}
+
+// section is what a lock guards.
+type section struct {
+	t      *testing.T
+	inside sync.Mutex
+	token  uint64
+	turns  [2]atomic.Int64
+}
+
+func newSection(t *testing.T) *section { return &section{t: t} }
+
+func (s *section) enter(side int, token uint64) {
+	if !s.inside.TryLock() {
+		s.t.Error("two are inside")
+		return
+	}
+	defer s.inside.Unlock()
+	if token <= s.token {
+		s.t.Errorf("token %d after %d", token, s.token)
+	}
+	s.token = max(s.token, token)
+	s.turns[side].Add(1)
+	time.Sleep(5 * time.Millisecond)
+}
+
+func (s *section) ours(ctx context.Context, l *lock.Locker, key string) {
+	for ctx.Err() == nil {
+		err := l.Do(ctx, ttl(10*time.Second), key, func(ctx context.Context) error {
+			token, _ := lock.Token(ctx)
+			s.enter(0, token)
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+func (s *section) theirs(ctx context.Context, client *api.Client, key string) {
+	l, err := client.LockKey(key)
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	for ctx.Err() == nil {
+		lost, err := l.Lock(ctx.Done())
+		if lost == nil {
+			if err != nil {
+				s.t.Error(err)
+			}
+			return
+		}
+		p, _, err := client.KV().Get(key, nil)
+		if err != nil {
+			s.t.Error(err)
+			return
+		}
+		s.enter(1, p.ModifyIndex<<tokenBits)
+		if err := l.Unlock(); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+// Many that wait for as many keys are answered soon after their contexts have ended,
+// at the same instant.
+func TestManyDeadlinesAtOnce(t *testing.T) {
+	const many, overrun = 1000, 100 * time.Millisecond
+	addr := testserver.Consul(t)
+	holder, waiting := newLocker(t, addr), newLocker(t, addr)
+	var keys []string
+	for range many {
+		keys = append(keys, newKey(t))
+	}
+	p := ttl(time.Minute)
+	var holds []*lock.Hold
+	for _, key := range keys {
+		_, held := acquire(t, holder, p, key)
+		holds = append(holds, held)
+	}
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	end := time.Now().Add(4 * time.Second)
+	ctx, cancel := context.WithDeadline(t.Context(), end)
+	defer cancel()
+	late := make(chan time.Duration, many)
+	for _, key := range keys {
+		go func() {
+			_, _, err := waiting.Acquire(ctx, p, key)
+			late <- time.Since(end)
+			wantIs(t, err, lock.ErrNotAcquired, context.DeadlineExceeded)
+		}()
+	}
+	var latest time.Duration
+	for range many {
+		latest = max(latest, receive(t, late))
+	}
+	lag := meter.Since(end)
+	t.Logf("the last was answered %v after its context (%v for a busy machine)", latest, lag)
+	require.Less(t, latest, overrun+lag)
+	for _, held := range holds {
+		mustRelease(t, held)
+	}
+}
