@@ -127,13 +127,11 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	case v.heldBy(a.ID):
 		return op.adopt(ctx, v)
 	case v.held():
-		b.noTurn(a.Key)
 		return nil, op.wait(ctx, v, held(0))
 	case v.told || len(ahead) == 0:
-		b.noTurn(a.Key)
 		return op.take(ctx, v)
 	default:
-		left := b.turnLeft(v, ahead[0])
+		left := b.turnLeft(a, v, ahead[0])
 		if left > 0 {
 			return nil, op.wait(ctx, v, held(left))
 		}
@@ -154,13 +152,15 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 		return nil, err
 	}
 	defer s.Drop()
-	if err = s.lasts(ctx, a.TTL); err != nil {
-		return nil, lostAsNoSession(err)
+	if err = s.lasts(ctx, a.TTL); errors.Is(err, driver.ErrLost) {
+		return nil, errNoSession // whoever acquires begins again on another one
+	} else if err != nil {
+		return nil, err
 	}
 	op.session = s
 	t := ops{s.unfenced(), unchanged(v.key, v.index())}
 	t = append(t, kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
-	for _, key := range b.entriesOf(op.place, v) {
+	if key, _ := b.entryOf(op.place); key != "" {
 		t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: key}))
 	}
 	if v.assumed {
@@ -214,9 +214,6 @@ func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
 			return op.lease(s, v.pair, until), nil
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	// On a session that was given up: not to be built on.
 	if _, err := b.write(ctx, freeing(v.pair, v.made(), b.valueBefore(a.ID))); err != nil {
 		return nil, err
@@ -232,10 +229,10 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer error) error {
 		return answer
 	}
 	w := op.backend.waiterOf(op.acquisition)
-	if len(v.entries(op.place.process)) == 0 {
-		if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) {
-			return err
-		}
+	if at := v.at(op.place.process); at >= 0 {
+		op.backend.enlisted(w, v.queue[at].Key, nil)
+	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) {
+		return err
 	}
 	w.aim(v.target(op.place.process))
 	return answer
@@ -269,14 +266,6 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	case errors.Is(err, errNoSession):
 		s.gone()
 		return errMoved
-	}
-	return err
-}
-
-// lostAsNoSession has whoever acquires begin again on another session.
-func lostAsNoSession(err error) error {
-	if errors.Is(err, driver.ErrLost) {
-		return errNoSession
 	}
 	return err
 }

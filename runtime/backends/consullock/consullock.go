@@ -37,7 +37,7 @@ type Backend struct {
 	mu       sync.Mutex // guards the rest
 	attempts map[string]*attempts
 	waiters  map[place]*waiter
-	turns    map[string]turn      // by key
+	watches  int                  // how many of them listen
 	crowded  map[string]time.Time // by key: when another process was last seen in its queue
 }
 
@@ -49,7 +49,6 @@ func New(client *api.Client, options ...Options) *Backend {
 		verifying: make(chan struct{}, verifiers),
 		attempts:  map[string]*attempts{},
 		waiters:   map[place]*waiter{},
-		turns:     map[string]turn{},
 		crowded:   map[string]time.Time{},
 	}
 	for _, o := range options {
@@ -71,26 +70,17 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// check refuses what can't be right, before anything is sent.
-func (b *Backend) check(a *driver.Acquisition) error {
-	if err := checkKey(a.Key); err != nil {
-		return err
-	}
-	if a.TTL < time.Millisecond || a.TTL > maxTTL {
-		return outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
-	}
-	if b.lockDelay > maxLockDelay {
-		return fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
-	}
-	return nil
-}
-
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := b.check(a); err != nil {
+	if err := checkKey(a.Key); err != nil {
 		return nil, err
 	}
-	if b.life.Closed() {
+	switch {
+	case a.TTL < time.Millisecond || a.TTL > maxTTL:
+		return nil, outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
+	case b.lockDelay > maxLockDelay:
+		return nil, fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
+	case b.life.Closed():
 		return nil, driver.ErrClosed
 	}
 	if r, err := b.ttls(ctx); err != nil {
@@ -112,7 +102,10 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if checkKey(a.Key) != nil {
 		return nil // an invalid key was never sent
 	}
-	on := b.dependsOn(a)
+	on := b.unansweredOn(a.ID)
+	if _, s := b.entryOf(placeOf(a)); s != nil {
+		on = append(on, s)
+	}
 	if err := b.undo(ctx, a); err != nil {
 		for _, s := range on {
 			s.Owe(a)
@@ -125,42 +118,36 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return nil
 }
 
+// undo frees the lock if a has it and, if its process leaves the queue, takes that out.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.fence(ctx, a.ID); err != nil {
 		return err
 	}
 	leaves := b.leaves(a)
 	for {
-		seen, err := b.look(ctx, a.Key, nil)
+		v, err := b.look(ctx, a.Key, nil)
 		if err != nil {
 			return err
 		}
-		if err = b.withdraw(ctx, seen, a, leaves); !errors.Is(err, errMoved) {
-			if err == nil {
-				b.forgetAttempts(a.ID)
+		var t ops
+		if v.heldBy(a.ID) {
+			t = freeing(v.pair, v.made(), b.valueBefore(a.ID))
+		}
+		for _, e := range v.queue {
+			if leaves && processOf(e) == placeOf(a).process {
+				t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: e.Key}))
 			}
+		}
+		if len(t) > 0 {
+			_, err = b.write(ctx, t)
+		}
+		if err == nil {
+			b.forgetAttempts(a.ID)
+		}
+		if !errors.Is(err, errMoved) {
 			return err
 		}
 	}
-}
-
-// withdraw undoes what was seen of an acquisition: its lock is freed and, if its
-// process leaves the queue, its entry goes.
-func (b *Backend) withdraw(ctx context.Context, v *seen, a *driver.Acquisition, leaves bool) error {
-	var t ops
-	if v.heldBy(a.ID) {
-		t = freeing(v.pair, v.made(), b.valueBefore(a.ID))
-	}
-	if leaves {
-		for _, e := range v.entries(placeOf(a).process) {
-			t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: e.Key}))
-		}
-	}
-	if len(t) == 0 {
-		return nil
-	}
-	_, err := b.write(ctx, t)
-	return err
 }
 
 // ttlRange is how long sessions may last at the server.

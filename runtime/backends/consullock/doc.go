@@ -19,11 +19,11 @@
 // a holder's lease counts from before its last acknowledged renewal was sent,
 // and nothing but the end of that time, or an operator, ends a session earlier.
 //
-// Processes that wait stand in a queue, a key under lockgen/. A release of a lock
-// that we made gives it to the first of them, whose blocking query tells; it begins
-// at once, with a lease of two seconds, and confirms that meanwhile. One in ten
-// leaves the lock free all the same, because api.Lock's clients stand in no queue:
-// they take it where they come first, as ever.
+// Processes that wait stand in a queue, an entry each under lockgen/queue/. A release
+// wakes the first of them, by a blocking query, and that takes the lock. Clients of
+// api.Lock stand in no queue. Where they have used a key, a release of this package
+// leaves it to them for 4 ms, and all processes try when one of them releases it. A
+// client of api.Lock that loses a race against a short hold pauses for five seconds.
 //
 // # When a holder dies
 //
@@ -34,8 +34,12 @@
 // can; [Options].LockDelay shortens it. While it lasts an acquire waits as for a
 // holder, looking once a second, and a try is told why.
 //
-// A process that dies or hangs while it waits costs the others two seconds when its
-// turn comes, or half a second if its session has ended by then.
+// A process that hangs while it waits costs the others a second and a half when its
+// turn comes, once; one that has died nothing, after its session has ended.
+//
+// A holder hears at once that its session has ended. That somebody has deleted its key
+// it hears with the next renewal, after a third of the ttl: a blocking query for each
+// key that is held would take a connection each.
 //
 // One that dies while it holds a key that was there before may leave another one, under
 // lockgen/session/: a few bytes that nobody reads again.

@@ -1,9 +1,7 @@
 package consullock
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +29,8 @@ const (
 	turnLimit = 500 * time.Millisecond
 	// crowdedFor is how long a queue that was seen is taken to be there.
 	crowdedFor = time.Second
-	// manyMemories is how many keys' turns and queues are remembered before old ones go.
-	manyMemories = 1000
+	// manyCrowded is how many such keys are remembered.
+	manyCrowded = 1000
 )
 
 // place is where one process waits for one key.
@@ -47,7 +45,8 @@ type waiter struct {
 	place   place
 	latest  string   // the ID of the acquisition that waits
 	entry   string   // the key of its entry in the queue, "" if it has none
-	session *session // that holds the entry
+	session *session // that holds the entry, if it is known
+	turn    turn
 	watching
 }
 
@@ -76,11 +75,14 @@ func (w *waiter) forgetLocked() {
 	}
 }
 
-// enlisted notes that w may have the entry.
+// enlisted notes that w may have the entry, on s if that is not nil.
 func (b *Backend) enlisted(w *waiter, entry string, s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w.entry, w.session = entry, s
+	w.entry = entry
+	if s != nil {
+		w.session = s
+	}
 }
 
 // took notes that the process has the lock, and no place in the queue.
@@ -115,17 +117,15 @@ func (b *Backend) leaves(a *driver.Acquisition) bool {
 	return true
 }
 
-// entriesOf returns the keys of the entries that the process may have in the queue.
-func (b *Backend) entriesOf(p place, v *seen) (keys []string) {
-	for _, e := range v.entries(p.process) {
-		keys = append(keys, e.Key)
-	}
+// entryOf returns the key of the entry that the process may have in the queue, or "",
+// and the session that holds it.
+func (b *Backend) entryOf(p place) (key string, s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.waiters[p]; w != nil && w.entry != "" && !slices.Contains(keys, w.entry) {
-		keys = append(keys, w.entry)
+	if w := b.waiters[p]; w != nil {
+		return w.entry, w.session
 	}
-	return keys
+	return "", nil
 }
 
 // expected returns how the lock is, if the process was told that it is free, or how
@@ -146,7 +146,7 @@ func (b *Backend) expected(p place) *seen {
 
 // sawQueue remembers whether others wait for the key, as a transaction that took or
 // freed it has told.
-func (b *Backend) sawQueue(key string, r *reply) {
+func (b *Backend) sawQueue(key string, r reply) {
 	waits := len(r.queue(key)) > 0
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,47 +154,31 @@ func (b *Backend) sawQueue(key string, r *reply) {
 		delete(b.crowded, key)
 		return
 	}
-	if len(b.crowded) >= manyMemories {
-		for key, at := range b.crowded {
-			if time.Since(at) > crowdedFor {
-				delete(b.crowded, key)
-			}
-		}
+	if len(b.crowded) >= manyCrowded {
+		clear(b.crowded) // which costs a request each
 	}
 	b.crowded[key] = time.Now()
 }
 
-// turn is since when a free lock is left to the entry at the head of its queue, as
-// seen from here.
+// turn is since when a free lock is left to the entry at the head of its queue.
 type turn struct {
-	head  uint64 // its index
-	lock  uint64 // that of the lock's key
-	since time.Time
+	head, lock uint64 // their indexes
+	since      time.Time
 }
 
-// turnLeft returns how long the head of the queue still has to take its turn.
-func (b *Backend) turnLeft(v *seen, head *api.KVPair) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	t := b.turns[v.key]
-	if t.head != head.ModifyIndex || t.lock != v.index() {
-		if len(b.turns) >= manyMemories {
-			for key, t := range b.turns {
-				if time.Since(t.since) > time.Minute {
-					delete(b.turns, key)
-				}
-			}
-		}
-		t = turn{head.ModifyIndex, v.index(), time.Now()}
-		b.turns[v.key] = t
+// turnLeft returns how long the head of the queue still has to take its turn, as far as
+// the process of a has seen it.
+func (b *Backend) turnLeft(a *driver.Acquisition, v *seen, head *api.KVPair) time.Duration {
+	if !a.Queue {
+		return turnLimit
 	}
-	return turnLimit - time.Since(t.since)
-}
-
-func (b *Backend) noTurn(key string) {
+	w := b.waiterOf(a)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.turns, key)
+	if w.turn.head != head.ModifyIndex || w.turn.lock != v.index() {
+		w.turn = turn{head.ModifyIndex, v.index(), time.Now()}
+	}
+	return turnLimit - time.Since(w.turn.since)
 }
 
 // pass takes the head out of the queue, which has let its turn go by.
@@ -205,17 +189,6 @@ func (b *Backend) pass(ctx context.Context, v *seen, head *api.KVPair) error {
 		kv(api.KVDelete, api.KVTxnOp{Key: head.Key}),
 	})
 	return err
-}
-
-// queueOf returns those of pairs that are entries of key's queue, in their order.
-func queueOf(key string, pairs []*api.KVPair) (queue []*api.KVPair) {
-	for _, p := range pairs {
-		if strings.HasPrefix(p.Key, queuePrefix(key)) {
-			queue = append(queue, p)
-		}
-	}
-	slices.SortFunc(queue, func(a, b *api.KVPair) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
-	return queue
 }
 
 // processOf returns the process that an entry stands for.

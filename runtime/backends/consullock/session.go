@@ -107,7 +107,10 @@ func (s *session) gone() { s.End(fmt.Errorf("%w: %w", driver.ErrLost, errNoSessi
 func (s *session) watch(ctx context.Context) {
 	p := pace{}
 	for index := uint64(0); ; {
-		entry, meta, err := s.ask(ctx, index)
+		asking, cancel := context.WithTimeout(ctx, waitWithin)
+		q := (&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(asking)
+		entry, meta, err := s.backend.client.Session().Info(s.id, q)
+		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -125,13 +128,6 @@ func (s *session) watch(ctx context.Context) {
 			return
 		}
 	}
-}
-
-func (s *session) ask(ctx context.Context, index uint64) (*api.SessionEntry, *api.QueryMeta, error) {
-	ctx, cancel := context.WithTimeout(ctx, waitWithin)
-	defer cancel()
-	q := &api.QueryOptions{WaitIndex: index, WaitTime: waitTime}
-	return s.backend.client.Session().Info(s.id, q.WithContext(ctx))
 }
 
 // A transaction that acquires is conditional on the fence of its session: a key
@@ -194,18 +190,14 @@ func (b *Backend) valueBefore(id string) []byte {
 	return nil
 }
 
-// dependsOn returns the sessions on which the acquisition, or the entry of its
-// process in the queue, may be at the server.
-func (b *Backend) dependsOn(a *driver.Acquisition) (all []*session) {
+// unansweredOn returns the sessions on which an attempt of the acquisition has no answer.
+func (b *Backend) unansweredOn(id string) (all []*session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if at := b.attempts[a.ID]; at != nil {
+	if at := b.attempts[id]; at != nil {
 		for s := range at.on {
 			all = append(all, s)
 		}
-	}
-	if w := b.waiters[placeOf(a)]; w != nil && w.session != nil {
-		all = append(all, w.session)
 	}
 	return all
 }
@@ -213,15 +205,7 @@ func (b *Backend) dependsOn(a *driver.Acquisition) (all []*session) {
 // fence sees to it that no attempt of the acquisition that is still on its way
 // takes anything.
 func (b *Backend) fence(ctx context.Context, id string) error {
-	b.mu.Lock()
-	var on []*session
-	if at := b.attempts[id]; at != nil {
-		for s := range at.on {
-			on = append(on, s)
-		}
-	}
-	b.mu.Unlock()
-	for _, s := range on {
+	for _, s := range b.unansweredOn(id) {
 		if err := s.fence(ctx, id); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package consullock
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -46,33 +47,40 @@ func unchanged(key string, index uint64) *api.TxnOp {
 }
 
 // reply is what a transaction has answered.
-type reply struct{ pairs []*api.KVPair }
+type reply []*api.KVPair
 
-func replyOf(r *api.TxnResponse) *reply {
-	all := &reply{}
-	for _, result := range r.Results {
+func replyOf(answer *api.TxnResponse) (r reply) {
+	for _, result := range answer.Results {
 		if result.KV != nil {
-			all.pairs = append(all.pairs, result.KV)
+			r = append(r, result.KV)
 		}
 	}
-	return all
+	return r
 }
 
 // pair returns what the last operation on key left there, nil if none told.
-func (r *reply) pair(key string) (last *api.KVPair) {
-	for _, p := range r.pairs {
+func (r reply) pair(key string) *api.KVPair {
+	for _, p := range slices.Backward(r) {
 		if p.Key == key {
-			last = p
+			return p
 		}
 	}
-	return last
+	return nil
 }
 
 // queue returns the entries of key's queue that the transaction has read, in their order.
-func (r *reply) queue(key string) []*api.KVPair { return queueOf(key, r.pairs) }
+func (r reply) queue(key string) (queue []*api.KVPair) {
+	for _, p := range r {
+		if strings.HasPrefix(p.Key, queuePrefix(key)) {
+			queue = append(queue, p)
+		}
+	}
+	slices.SortFunc(queue, func(a, b *api.KVPair) int { return cmp.Compare(a.CreateIndex, b.CreateIndex) })
+	return queue
+}
 
 // write sends a transaction that changes something.
-func (b *Backend) write(ctx context.Context, t ops) (*reply, error) {
+func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	if err := ctx.Err(); err != nil {
@@ -228,24 +236,17 @@ func (v *seen) heldBy(id string) bool {
 // made reports whether the acquisition that holds the lock has made the key.
 func (v *seen) made() bool { return v.pair.CreateIndex == v.pair.ModifyIndex }
 
-// ahead returns the entries before that of the process, all if it has none.
-func (v *seen) ahead(process string) []*api.KVPair {
-	for i, e := range v.queue {
-		if processOf(e) == process {
-			return v.queue[:i]
-		}
-	}
-	return v.queue
+// at returns where the process stands in the queue, -1 if nowhere.
+func (v *seen) at(process string) int {
+	return slices.IndexFunc(v.queue, func(e *api.KVPair) bool { return processOf(e) == process })
 }
 
-// entries returns those of the process: one, as a rule.
-func (v *seen) entries(process string) (all []*api.KVPair) {
-	for _, e := range v.queue {
-		if processOf(e) == process {
-			all = append(all, e)
-		}
+// ahead returns the entries before that of the process, all if it has none.
+func (v *seen) ahead(process string) []*api.KVPair {
+	if at := v.at(process); at >= 0 {
+		return v.queue[:at]
 	}
-	return all
+	return v.queue
 }
 
 // target returns what the process is to watch while it waits: the lock if it is the

@@ -3,7 +3,6 @@ package consullock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -68,49 +67,32 @@ func (w *waiter) aimLocked(t target) {
 }
 
 // Subscribe implements [driver.Notifier]. The index that the attempt before it has
-// seen is what a blocking query begins from, so that no change goes unnoticed.
-func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+// seen is what a blocking query begins from, so that no change goes unnoticed. Without
+// one there is a notice at once.
+func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if path, _ := watchedPath(a.Key); path == "" {
 		return nil, errors.New("no blocking query can ask for this key")
 	}
-	p := placeOf(a)
-	b.mu.Lock()
-	w := b.waiters[p]
-	known := w != nil && w.target.key != ""
-	b.mu.Unlock()
-	var t target
-	if !known {
-		v, err := b.look(ctx, a.Key, nil)
-		if err != nil {
-			return nil, err
-		}
-		t = v.target(p.process)
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w = b.waiterLocked(p); w.stop == nil {
-		watches := 0
-		for _, w := range b.waiters {
-			if w.stop != nil {
-				watches++
-			}
-		}
-		if watches >= manyWatches {
-			w.forgetLocked()
+	w := b.waiterLocked(placeOf(a))
+	defer w.forgetLocked()
+	if w.stop == nil {
+		if b.watches >= manyWatches {
 			return nil, errManyWatches
 		}
 		ctx, stop := context.WithCancel(b.life.Context())
 		if !b.life.Go(func(context.Context) { w.watch(ctx) }) {
 			stop()
-			w.forgetLocked()
 			return nil, driver.ErrClosed
 		}
 		w.stop = stop
+		b.watches++
 	}
 	if w.target.key == "" {
-		w.aimLocked(t)
+		w.aimLocked(target{key: a.Key, lock: true})
 	}
-	s, _ := b.hub.Subscribe(p, func() { b.unsubscribed(w) })
+	s, _ := b.hub.Subscribe(w.place, func() { b.unsubscribed(w) })
 	return s, nil
 }
 
@@ -121,14 +103,15 @@ func (b *Backend) unsubscribed(w *waiter) {
 	if w.stop != nil && !b.hub.Waits(w.place) {
 		w.stop()
 		w.stop = nil
+		b.watches--
 		w.forgetLocked()
 	}
 }
 
 // watch makes blocking queries, one after the other, until ctx ends.
 func (w *waiter) watch(ctx context.Context) {
-	p := pace{}
-	q := query{}
+	var p pace
+	var q query
 	for failed := false; p.wait(ctx, failed); {
 		asking, t := w.next(ctx)
 		if t.key == "" {
@@ -140,7 +123,8 @@ func (w *waiter) watch(ctx context.Context) {
 			}
 		}
 		if q.target != t {
-			q = newQuery(w.backend.client, t)
+			q = query{client: w.backend.client, target: t, index: t.index}
+			q.path, q.prefix = watchedPath(t.key)
 		}
 		pair, changed, err := q.ask(asking)
 		failed = err != nil && asking.Err() == nil
@@ -192,12 +176,6 @@ type query struct {
 	index  uint64
 }
 
-func newQuery(client *api.Client, t target) query {
-	q := query{client: client, target: t, index: t.index}
-	q.path, q.prefix = watchedPath(t.key)
-	return q
-}
-
 // ask makes one blocking query, and returns what is at the key.
 func (q *query) ask(ctx context.Context) (at *api.KVPair, changed bool, err error) {
 	options := (&api.QueryOptions{WaitIndex: q.index, WaitTime: waitTime}).WithContext(ctx)
@@ -231,34 +209,30 @@ func following(index, next uint64) uint64 {
 
 // pace keeps a loop of queries from turning at full speed, whatever comes back.
 type pace struct {
-	begun  time.Time
+	last   time.Time
 	budget float64 // queries that may be sent at once
-	failed int
 }
 
 const (
-	paceBurst = 20
-	paceRate  = 100 // a second
+	paceBurst  = 20
+	paceRate   = 100 // a second
+	paceFailed = 300 * time.Millisecond
 )
 
-// wait returns when the next query may be sent: at once, but not more than
-// paceRate a second for long; after failures a while later each time. It
-// reports whether ctx lives.
+// wait returns when the next query may be sent: at once, but not more than paceRate
+// a second for long; after a failure a while later. It reports whether ctx lives.
 func (p *pace) wait(ctx context.Context, failed bool) bool {
+	if failed {
+		return engine.Pause(ctx, paceFailed)
+	}
 	now := time.Now()
-	if p.begun.IsZero() {
-		p.begun, p.budget = now, paceBurst
+	if p.last.IsZero() {
+		p.last, p.budget = now, paceBurst
 	}
-	p.budget = min(p.budget+now.Sub(p.begun).Seconds()*paceRate, paceBurst) - 1
-	p.begun = now
-	if !failed {
-		p.failed = 0
-		if p.budget >= 0 {
-			return ctx.Err() == nil
-		}
-		return engine.Pause(ctx, time.Second/paceRate)
+	p.budget = min(p.budget+now.Sub(p.last).Seconds()*paceRate, paceBurst) - 1
+	p.last = now
+	if p.budget >= 0 {
+		return ctx.Err() == nil
 	}
-	d := min(20*time.Millisecond<<p.failed, time.Second)
-	p.failed = min(p.failed+1, 6)
-	return engine.Pause(ctx, d/2+rand.N(d/2))
+	return engine.Pause(ctx, time.Second/paceRate)
 }
