@@ -18,8 +18,7 @@ import (
 // after the last the outcome is unknown.
 var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}}
 
-// contentions is how often one attempt is overtaken by others before it leaves the
-// rest to the next.
+// contentions is how often others may overtake one attempt.
 const contentions = 20
 
 // acquireOp is one call of Acquire.

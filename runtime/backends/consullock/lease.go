@@ -163,8 +163,7 @@ func (l *lease) free(ctx context.Context) (engine.Outcome, error) {
 	}
 }
 
-// freeing returns what frees the lock. What somebody wrote into it meanwhile is
-// not ours to delete.
+// freeing returns what frees the lock. What somebody wrote into it stays.
 func (l *lease) freeing() ops {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -75,14 +75,24 @@ func (w *waiter) forgetLocked() {
 	}
 }
 
-// enlisted notes that w may have the entry, on s if that is not nil.
+// enlisted notes that w may have the entry, on s if that is not nil. It uses the session
+// until w leaves the queue.
 func (b *Backend) enlisted(w *waiter, entry string, s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.entry = entry
 	if s != nil {
+		s.Use()
+		w.dropLocked()
 		w.session = s
 	}
+}
+
+func (w *waiter) dropLocked() {
+	if w.session != nil {
+		w.session.Drop()
+	}
+	w.session = nil
 }
 
 // took notes that the process has the lock, and no place in the queue.
@@ -95,7 +105,8 @@ func (b *Backend) took(p place) {
 }
 
 func (w *waiter) leaveLocked() {
-	w.latest, w.entry, w.session = "", "", nil
+	w.latest, w.entry, w.told = "", "", nil
+	w.dropLocked()
 	w.aimLocked(target{})
 	w.forgetLocked()
 }
@@ -147,14 +158,13 @@ func (b *Backend) expected(p place) *seen {
 // sawQueue remembers whether others wait for the key, as a transaction that took or
 // freed it has told.
 func (b *Backend) sawQueue(key string, r reply) {
-	waits := len(r.queue(key)) > 0
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !waits {
+	switch {
+	case len(r.queue(key)) == 0:
 		delete(b.crowded, key)
 		return
-	}
-	if len(b.crowded) >= manyCrowded {
+	case len(b.crowded) >= manyCrowded:
 		clear(b.crowded) // which costs a request each
 	}
 	b.crowded[key] = time.Now()

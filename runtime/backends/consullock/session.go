@@ -102,8 +102,7 @@ func (s *session) lasts(ctx context.Context, ttl time.Duration) error {
 // gone ends the session, of which the server knows nothing.
 func (s *session) gone() { s.End(fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)) }
 
-// watch hears at once when the session ends before its time: an operator
-// destroyed it, or its node has left the catalog.
+// watch hears at once when an operator ends the session, or its node leaves the catalog.
 func (s *session) watch(ctx context.Context) {
 	p := pace{}
 	for index := uint64(0); ; {
@@ -148,12 +147,11 @@ type attempts struct {
 
 // attempted notes that a is about to be tried where v was seen.
 func (b *Backend) attempted(a *driver.Acquisition, v *seen) {
-	if v.pair == nil {
-		return
+	if v.pair != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.attemptsLocked(a.ID).before = v.pair.Value
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.attemptsLocked(a.ID).before = v.pair.Value
 }
 
 // unanswered notes that an attempt of a on s has no answer.
@@ -230,8 +228,7 @@ func (s *session) fence(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	// Had it been this id's already, the server would have left it as it was.
-	// Then it was written by an earlier try of this call, after all attempts.
+	// Had it been this id's already, it was written by an earlier try of this call.
 	if p := reply.pair(fenceKey(s.id)); p != nil {
 		s.fenced(p.ModifyIndex)
 	}

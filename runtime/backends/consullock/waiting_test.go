@@ -36,7 +36,7 @@ func TestTurns(t *testing.T) {
 		require.Equal(t, i, receive(t, order))
 	}
 	queued(t, addr, key, 0)
-	require.Nil(t, pair(t, addr, key))
+	eventually(t, soon, "the last has released it", func() bool { return pair(t, addr, key) == nil })
 }
 
 // Nobody passes those that wait; and a process that does not take its turn
@@ -71,6 +71,23 @@ func TestPlaceGoesWithItsSession(t *testing.T) {
 	require.NoError(t, waiting.Close())
 	queued(t, addr, key, 0)
 	release(t, first)
+}
+
+// A place lasts for as long as its process waits, though nobody uses the session else.
+func TestPlaceLasts(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), wish(newKey(t))
+	a.TTL = short / 2
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	mustHeld(t, b, a)
+	place := sight(t, b, a.Key).queue[0].CreateIndex
+	time.Sleep(4 * classOf(a.TTL, false).sessionTTL())
+	v := sight(t, b, a.Key)
+	require.Len(t, v.queue, 1)
+	require.Equal(t, place, v.queue[0].CreateIndex)
+	release(t, held)
+	release(t, take(t, b, a))
 }
 
 // A process whose session has ended stands in the queue again by its next one, whatever
