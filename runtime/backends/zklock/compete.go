@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// looks bounds how often those before us may leave while we look.
+	// looks bounds how often those before us may leave while we look, and how often
+	// our node or its directory may vanish, as an empty container does.
 	looks = 16
 	// fresh is how long it is taken for granted that the node before ours, which we
 	// watch, is still there. A waiter asks once a second.
@@ -40,11 +41,6 @@ func (e *entry) compete(ctx context.Context, a *driver.Acquisition, sent driver.
 		return nil, err
 	case !first:
 		return nil, &driver.HeldError{}
-	}
-	if e.state().czxid == 0 {
-		if err := e.identify(ctx); err != nil {
-			return nil, err
-		}
 	}
 	if a.NoRenewal { // it has its whole length, whatever the session's proof
 		if err := e.session.Await(ctx, a.TTL); err != nil {
@@ -78,27 +74,15 @@ func (e *entry) grant(a *driver.Acquisition, sent driver.Instant) (*lease, error
 // right behind it, which saves a round trip: the server deals with the two in their
 // order.
 func (e *entry) stand(ctx context.Context, id string) (l listing, err error) {
-	for tries := 0; ; {
-		state := e.state()
-		switch {
-		case state.phase != queued:
+	for range looks {
+		switch state := e.state(); {
+		case state.phase != queued || e.session.over() != nil:
 			return nil, e.why()
-		case e.session.over() != nil:
-			return nil, errGone
 		case state.node == standing:
 			return l, nil
-		case state.node == creating:
-			select {
-			case <-state.created:
-			case <-ctx.Done():
-				err = fmt.Errorf("%w: %w", client.ErrNoAnswer, ctx.Err())
-			}
 		case state.node == unknown:
 			l, err = nil, e.find(ctx)
-		case tries == directoryTries:
-			return nil, zk.ErrNoNode
 		default:
-			tries++
 			l, err = e.create(ctx, id)
 			if isNoNode(err) {
 				err = e.session.makeDirectory(ctx, e.dir)
@@ -108,6 +92,7 @@ func (e *entry) stand(ctx context.Context, id string) (l listing, err error) {
 			return nil, err
 		}
 	}
+	return nil, zk.ErrNoNode
 }
 
 // why says why e is not queued.
@@ -154,7 +139,7 @@ func (e *entry) made(a client.Answer) {
 	defer e.entries.mu.Unlock()
 	switch {
 	case a.Err == nil:
-		e.standLocked(a.Path, a.Stat.Czxid)
+		e.standLocked(a.Path, a.Czxid)
 	case unanswered(a.Err):
 		e.node = unknown
 	default: // there is no node of what was refused, or not sent
@@ -172,37 +157,29 @@ func (e *entry) standLocked(at string, czxid int64) {
 // find looks for the node after the reply to its creation was lost. That it is
 // conclusive, erase says.
 func (e *entry) find(ctx context.Context) error {
-	_, err := e.session.do(ctx, client.Delete(e.session.backend.probe))
-	if !committed(err) {
+	s := e.session
+	if _, err := s.do(ctx, client.Delete(s.backend.probe)); !committed(err) {
 		return err
 	}
-	a, err := e.session.do(ctx, client.Children(e.dir))
+	all, err := s.do(ctx, client.Children(e.dir))
+	at := ""
+	var node client.Answer
+	for _, name := range all.Children {
+		if err == nil && strings.HasPrefix(name, e.name) {
+			at = path.Join(e.dir, name)
+			node, err = s.do(ctx, client.Exists(at))
+		}
+	}
 	if err != nil && !isNoNode(err) {
 		return err
 	}
 	e.entries.mu.Lock()
 	defer e.entries.mu.Unlock()
 	e.node = absent
-	for _, name := range a.Children {
-		if strings.HasPrefix(name, e.name) {
-			e.standLocked(path.Join(e.dir, name), 0)
-		}
+	if at != "" && err == nil {
+		e.standLocked(at, node.Czxid)
 	}
 	return nil
-}
-
-// identify asks which transaction has made the node.
-func (e *entry) identify(ctx context.Context) error {
-	a, err := e.session.do(ctx, client.Exists(e.state().path))
-	if isNoNode(err) {
-		return errGone
-	}
-	if err == nil {
-		e.entries.mu.Lock()
-		e.czxid = a.Stat.Czxid
-		e.entries.mu.Unlock()
-	}
-	return err
 }
 
 // look finds out whether the node is first in the queue. If it is not, and e
@@ -212,15 +189,8 @@ func (e *entry) look(ctx context.Context, l listing) (first bool, err error) {
 		if e.inherits() {
 			return true, nil
 		}
-		waits, err := e.watching(ctx)
-		if err == nil && waits {
-			return false, nil
-		}
-		var before string
-		if err == nil {
-			before, err = e.predecessor(ctx, l)
-			l = nil
-		}
+		before, err := e.predecessor(ctx, l)
+		l = nil
 		if err == nil && before == "" {
 			return true, nil
 		}
@@ -238,8 +208,13 @@ func (e *entry) look(ctx context.Context, l listing) (first bool, err error) {
 	return false, nil // held, by one after the other
 }
 
-// predecessor returns the name of the node before ours, "" if ours is the first.
-func (e *entry) predecessor(ctx context.Context, l listing) (name string, err error) {
+// predecessor returns the path of the node before ours, "" if ours is the first. It
+// lists the nodes unless it knows: l is such a list.
+func (e *entry) predecessor(ctx context.Context, l listing) (before string, err error) {
+	state := e.state()
+	if l == nil && e.session.watches.setOn(state.next) != 0 {
+		return state.next.path, nil
+	}
 	e.ahead = 0
 	var a client.Answer
 	if l != nil {
@@ -248,17 +223,18 @@ func (e *entry) predecessor(ctx context.Context, l listing) (name string, err er
 	if l == nil || unanswered(err) || errors.Is(err, errNotSent) {
 		a, err = e.session.do(ctx, client.Children(e.dir))
 	}
-	state := e.state()
 	name, ahead, there := predecessor(a.Children, state.seq, path.Base(state.path))
 	switch {
 	case isNoNode(err), err == nil && !there:
 		return "", errGone
-	case err == nil && a.Stat.DataLength > 0:
+	case err == nil && a.Data > 0:
 		return "", fmt.Errorf("%w: %s holds %d bytes of data, which a lock's directory does not; nothing was changed: "+
-			"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, e.dir, a.Stat.DataLength)
+			"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, e.dir, a.Data)
+	case err != nil || ahead == 0:
+		return "", err
 	}
 	e.ahead = ahead
-	return name, err
+	return path.Join(e.dir, name), nil
 }
 
 // inherits reports whether e is known to be first without a question: only one
@@ -274,34 +250,13 @@ func (e *entry) inherits() bool {
 	return e.ahead == 1 && by != 0 && ws.setOn(state.own) == by
 }
 
-// watching reports whether the node before ours is there, as far as we know, and
-// its end will be told.
-func (e *entry) watching(ctx context.Context) (bool, error) {
-	next := e.state().next
-	if !(e.session.watches.setOn(next) != 0) {
-		return false, nil
-	}
-	if time.Since(e.seen) < fresh {
-		return true, nil
-	}
-	_, err := e.session.do(ctx, client.Exists(next.path))
-	if err == nil {
-		e.seen = time.Now()
-		return true, nil
-	}
-	e.session.watches.remove(next)
-	if isNoNode(err) {
-		err = nil
-	}
-	return false, err
-}
-
-// watch has the end of the node of this name told to e's subscriber, if e waits. If no
-// other is before ours, it has ours watched too, which spares us a question when
-// that one goes, and so the lock a round trip on its way to us: see inherits.
-func (e *entry) watch(ctx context.Context, name string) error {
+// watch has the end of the node at before told to e's subscriber, if e waits. Once a
+// second it asks again, in case it is not told. If no other is before ours, it has
+// ours watched too, which spares us a question when that one goes, and so the lock a
+// round trip on its way to us: see inherits.
+func (e *entry) watch(ctx context.Context, before string) error {
 	s, state := e.session, e.state()
-	if !state.waits {
+	if !state.waits || s.watches.setOn(state.next) != 0 && time.Since(e.seen) < fresh {
 		return nil
 	}
 	if err := s.await(ctx); err != nil {
@@ -315,7 +270,7 @@ func (e *entry) watch(ctx context.Context, name string) error {
 		}
 		ours = s.watches.ask(s, own)
 	}
-	next := &watch{path: path.Join(e.dir, name), tell: func(bool) { e.entries.hub.Notify(e.key) }}
+	next := &watch{path: before, tell: func(bool) { e.entries.hub.Notify(e.key) }}
 	if err := e.attach(next, nil); err != nil {
 		return err
 	}

@@ -124,8 +124,7 @@ func (es *entries) join(s *session, a *driver.Acquisition, dir string) (*entry, 
 func (es *entries) waitsOut(a *driver.Acquisition, err error) bool {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	var refused *client.AuthError
-	return es.refused[keyOf(a)] == a.ID && !errors.As(err, &refused) &&
+	return es.refused[keyOf(a)] == a.ID &&
 		(unanswered(err) || errors.Is(err, errNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired))
 }
 
@@ -137,7 +136,7 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	es.mu.Lock()
 	e.using = false
 	pending := e.node == creating || e.node == unknown
-	stays := held && es.waiting[e.key] == e && e.phase == queued && e.wanted != ""
+	stays := held && es.waiting[e.key] == e && e.phase == queued && e.node == standing && e.wanted != ""
 	switch {
 	case errors.Is(err, errGone), e.node == absent:
 		e.goneLocked()

@@ -49,8 +49,6 @@ func longestLease(tick, most time.Duration) time.Duration {
 
 // limits are what the servers make of session timeouts.
 type limits struct {
-	known chan struct{} // closed when the rest is
-	err   error
 	least time.Duration // minSessionTimeout
 	most  time.Duration // maxSessionTimeout; 0 until a session was cut to it
 	tick  time.Duration
@@ -63,10 +61,7 @@ const (
 	askFor = 5 * time.Second
 )
 
-var (
-	errOutside = errors.New("the server grants another session timeout")
-	errLearned = errors.New("the server's limits are known")
-)
+var errOutside = errors.New("the server grants another session timeout")
 
 // spanFor returns the span for leases of ttl, if the servers allow it.
 func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err error) {
@@ -74,8 +69,6 @@ func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err 
 	if err != nil {
 		return sp, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	longest := longestLease(lim.tick, lim.most)
 	if ttl >= lim.least && (lim.most == 0 || ttl <= longest) {
 		return spanOf(ttl, lim.tick, lim.most), nil
@@ -92,79 +85,86 @@ func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err 
 func (b *Backend) outside(granted time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.limits != nil && (b.limits.most == 0 || granted < b.limits.most) {
+	if b.limits.most == 0 || granted < b.limits.most {
 		b.limits.most = granted
 	}
 }
 
-// learn returns the servers' limits. It asks them once, by a session that is too
-// short.
-func (b *Backend) learn(ctx context.Context) (*limits, error) {
-	b.mu.Lock()
-	lim := b.limits
-	if lim == nil {
-		lim = &limits{known: make(chan struct{})}
-		b.limits = lim
-		if !b.life.Go(func(ctx context.Context) { b.ask(ctx, lim) }) {
-			b.limits = nil
-			b.mu.Unlock()
-			return nil, driver.ErrClosed
-		}
-	}
-	b.mu.Unlock()
+// learn returns the servers' limits. One caller at a time asks them, until they are
+// known.
+func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 	select {
-	case <-lim.known:
-		return lim, lim.err
+	case b.learning <- struct{}{}:
+		defer func() { <-b.learning }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
+		return lim, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
 	}
-}
-
-// ask fills in lim.
-func (b *Backend) ask(ctx context.Context, lim *limits) {
-	least, err := b.introduce(ctx, func(least time.Duration) { b.learned(lim, least, nil) })
-	if least == 0 {
-		b.learned(lim, 0, err)
-	}
-}
-
-func (b *Backend) learned(lim *limits, least time.Duration, err error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	lim.least, lim.tick = least, least/2
+	lim = b.limits
+	b.mu.Unlock()
+	if lim.least > 0 {
+		return lim, nil
+	}
+	if lim.least, err = b.introduce(ctx); err != nil {
+		return lim, err
+	}
+	lim.tick = lim.least / 2
 	if b.options.TickTime > 0 {
 		lim.tick = b.options.TickTime
 	}
-	if err != nil {
-		lim.err = fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
-		b.limits = nil // the next one asks again
-	}
-	close(lim.known)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limits = lim
+	return lim, nil
 }
 
-// introduce begins a session of the shortest timeout that the servers grant, tells
-// ready which that is, and ends the session.
-func (b *Backend) introduce(ctx context.Context, ready func(least time.Duration)) (least time.Duration, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ctx, stop := context.WithTimeoutCause(ctx, askFor, errors.New("no server has answered"))
-	defer stop()
-	var granted time.Duration
+// introduce begins a session of the shortest timeout that the servers grant, which
+// it returns. The session ends beside the caller.
+func (b *Backend) introduce(ctx context.Context) (least time.Duration, err error) {
+	over, end := context.WithTimeoutCause(b.life.Context(), askFor, errors.New("no server has answered"))
+	defer end()
+	granted := make(chan time.Duration, 1)
 	config := b.config(shortSession, askFor)
-	config.Granted = func(g client.Grant) { granted = g.Timeout }
-	config.Ready = func() {
-		if least == 0 {
-			least = granted
-			ready(least)
+	config.Granted = func(g client.Grant) {
+		if len(granted) == 0 {
+			granted <- g.Timeout
 		}
-		cancel(errLearned)
 	}
-	config.Failed = func(err error) { cancel(err) }
 	config.Event = func(client.Event) {}
-	c := client.New(config)
-	err = c.Run(ctx)
-	if errors.Is(err, errLearned) {
-		return least, nil
+	_, opened, err := b.connect(over, config, func(error) {})
+	if err != nil {
+		return 0, err
 	}
-	return least, errors.Join(err, c.Why())
+	select {
+	case err = <-opened:
+	case <-ctx.Done():
+		err = fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
+	}
+	if err != nil {
+		return 0, err
+	}
+	return <-granted, nil
+}
+
+// connect has a client keep a session until ctx ends. opened gets the outcome of the
+// first connection, and over is called with the end.
+func (b *Backend) connect(ctx context.Context, config client.Config, over func(error)) (c *client.Client, opened <-chan error, err error) {
+	outcome := make(chan error, 1)
+	note := func(err error) {
+		select {
+		case outcome <- err:
+		default: // a session that stands goes on trying
+		}
+	}
+	config.Ready = func() { note(nil) }
+	config.Failed = func(err error) { note(fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)) }
+	c = client.New(config)
+	if !b.life.Go(func(context.Context) {
+		err := c.Run(ctx)
+		note(err)
+		over(err)
+	}) {
+		return nil, nil, driver.ErrClosed
+	}
+	return c, outcome, nil
 }

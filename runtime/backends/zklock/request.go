@@ -54,7 +54,7 @@ func (s *session) send(r client.Request, done func(client.Answer)) error {
 	at, sent := time.Now(), driver.Now()
 	err := s.client.Send(r, func(a client.Answer) {
 		if !unanswered(a.Err) {
-			s.answered(sent, at, r.IsWrite() && committed(a.Err))
+			s.answered(sent, at, r.Write && committed(a.Err))
 		}
 		done(a)
 	})
@@ -86,17 +86,10 @@ func (s *session) await(ctx context.Context) error {
 
 // makeDirectory makes dir and what is missing above it. They are containers: the
 // server deletes one some time after its last child went, so that directories of
-// keys that are no longer used vanish, and their sequence numbers begin anew. A
-// server that knows no containers (before 3.5.3) gets lasting nodes.
+// keys that are no longer used vanish, and their sequence numbers begin anew.
 func (s *session) makeDirectory(ctx context.Context, dir string) error {
-	if dir == "/" {
-		return nil
-	}
-	for range directoryTries {
+	for range looks {
 		_, err := s.do(ctx, client.Create(dir, nil, s.backend.acl, zk.FlagContainer))
-		if unknownToServer(err) {
-			_, err = s.do(ctx, client.Create(dir, nil, s.backend.acl, zk.FlagPersistent))
-		}
 		switch {
 		case err == nil || errors.Is(err, zk.ErrNodeExists):
 			return nil
@@ -108,16 +101,6 @@ func (s *session) makeDirectory(ctx context.Context, dir string) error {
 		}
 	}
 	return zk.ErrNoNode
-}
-
-// directoryTries is how often a directory may vanish under our hands, as an
-// empty container does.
-const directoryTries = 5
-
-// unknownToServer reports whether err may mean that the server does not know the request.
-func unknownToServer(err error) bool {
-	return err != nil && !committed(err) && !unanswered(err) && !errors.Is(err, errNotSent) &&
-		!errors.Is(err, zk.ErrNoChildrenForEphemerals) && !errors.Is(err, zk.ErrInvalidACL)
 }
 
 func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
@@ -142,13 +125,12 @@ func final(err error) bool {
 
 // explained says of a server's refusal what the Locker's caller is to know of it.
 func explained(err error, what, path string) error {
-	var refused *client.AuthError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, zk.ErrNoAuth):
 		return fmt.Errorf("zookeeper refuses to %s at %s; give Options.Auth whose ACL there allows create, delete and read: %w", what, path, err)
-	case errors.As(err, &refused):
+	case errors.Is(err, client.ErrAuth):
 		return fmt.Errorf("%w; see Options.Auth", err)
 	case errors.Is(err, zk.ErrInvalidACL):
 		return fmt.Errorf("zookeeper takes Options.ACL for invalid (a scheme \"auth\" needs Options.Auth): %w", err)

@@ -24,44 +24,29 @@ type session struct {
 	span    span
 	client  *client.Client
 	watches watches
-	gate    chan struct{} // bounds the acquires under way
-	opened  chan error    // gets the outcome of the first connection
 	closed  chan struct{} // closed when the client has ended
 
 	mu    sync.Mutex // guards proof
 	proof proof
 }
 
-const (
-	// acquiresAtOnce bounds the acquires of a session under way. In a flood of them
-	// each lease counts from when its own was sent, so the rest had better wait.
-	acquiresAtOnce = 64
-	// patience is how long a request waits for a connection that was lost: an
-	// ensemble elects a leader within a second or two.
-	patience = 3 * time.Second
-)
+// patience is how long a request waits for a connection that was lost: an ensemble
+// elects a leader within a second or two.
+const patience = 3 * time.Second
 
 func (b *Backend) newSession(sp span, base *engine.Session) *session {
-	s := &session{
+	return &session{
 		Session: base,
 		backend: b,
 		span:    sp,
 		watches: watches{byPath: map[string]map[*watch]bool{}},
-		gate:    make(chan struct{}, acquiresAtOnce),
-		opened:  make(chan error, 1),
 		closed:  make(chan struct{}),
 		proof:   proof{tick: sp.tick, timeout: sp.timeout},
 	}
-	config := b.config(sp.timeout, max(sp.timeout/3, 250*time.Millisecond))
-	config.Granted, config.Event = s.granted, s.watches.event
-	config.Ready = func() { s.open(nil) }
-	config.Failed = func(err error) { s.open(fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)) }
-	s.client = client.New(config)
-	return s
 }
 
-// session returns the session for leases of ttl. The caller has passed its gate, and
-// calls leave.
+// session returns the session for leases of ttl. The caller calls Drop when it no
+// longer uses it.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
 	for {
 		sp, err := b.spanFor(ctx, ttl)
@@ -74,49 +59,27 @@ func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, err
 			continue
 		case err != nil && ctx.Err() != nil:
 			return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
-		case err != nil:
-			return nil, err
 		}
-		select {
-		case s.gate <- struct{}{}:
-			return s, nil
-		case <-ctx.Done():
-			s.Drop()
-			return nil, fmt.Errorf("%w, %d acquires are under way: %w", errNotSent, acquiresAtOnce, ctx.Err())
-		}
+		return s, err
 	}
-}
-
-func (s *session) leave() {
-	<-s.gate
-	s.Drop()
 }
 
 // Open implements [engine.SessionServer].
-func (s *session) Open(ctx context.Context) error {
-	if !s.backend.life.Go(func(context.Context) {
-		defer close(s.closed)
-		err := s.client.Run(s.Context())
-		s.open(err)
+func (s *session) Open(ctx context.Context) (err error) {
+	config := s.backend.config(s.span.timeout, max(s.span.timeout/3, 250*time.Millisecond))
+	config.Granted, config.Event = s.granted, s.watches.event
+	var opened <-chan error
+	s.client, opened, err = s.backend.connect(ctx, config, func(err error) {
 		s.End(err)
-	}) {
-		return driver.ErrClosed
-	}
-	select {
-	case err := <-s.opened:
+		close(s.closed)
+	})
+	if err != nil {
 		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
-}
-
-// open notes the outcome of the first connection. What comes after that does not
-// count: a session that stands goes on trying.
-func (s *session) open(err error) {
-	select {
-	case s.opened <- err:
-	default:
+	if err = <-opened; ctx.Err() != nil {
+		return context.Cause(ctx) // errOutside
 	}
+	return err
 }
 
 // KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart,
@@ -163,7 +126,7 @@ func (s *session) granted(g client.Grant) {
 	s.proof.opened(g.Sent)
 	switch {
 	case first && cut:
-		s.open(errOutside)
+		s.End(errOutside)
 	case first: // a majority has agreed on a new session
 		s.Extend(g.Sent, s.proof.timeout, s.span.beat)
 	case cut: // the servers' longest timeout was lowered under us

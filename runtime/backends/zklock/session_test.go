@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -110,8 +109,7 @@ func sessionsOf(b *Backend) []*session { return b.sessions.All() }
 
 func takeAway(t *testing.T, s *session, addr string) {
 	t.Helper()
-	c := reflect.ValueOf(s.client).Elem()
-	id, password := c.FieldByName("id").Int(), c.FieldByName("password").Bytes()
+	id, password := s.client.Session()
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer conn.Close()

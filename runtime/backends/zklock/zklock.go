@@ -26,10 +26,11 @@ type Auth struct {
 	Auth   []byte
 }
 
-// Options of a [Backend]. The zero value is the default, and so is nil.
+// Options of a [Backend]. The zero value is the default, and so are no Options.
 type Options struct {
 	// Root is the path below which each key has a directory; DefaultRoot if
-	// empty. It is made when it is missing.
+	// empty. It is made when it is missing. A path that other clients have behind
+	// the servers' addresses ("zk:2181/app") goes before it.
 	Root string
 
 	// Auth is added to each session, again after each reconnection.
@@ -50,8 +51,8 @@ type Options struct {
 	// It must return within the timeout.
 	Dialer zk.Dialer
 
-	// Logger gets what the client library has to say. Unset, nobody: the
-	// library's own default writes to the log of the process.
+	// Logger is told why a connection ended, or could not be had; unset, nobody
+	// is. It must not block.
 	Logger zk.Logger
 
 	// TickTime is the servers' tickTime, or more. Unset it is half of the
@@ -75,8 +76,9 @@ type Backend struct {
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
-	mu     sync.Mutex
-	limits *limits // of the servers; nil until asked. mu guards what it holds
+	learning chan struct{} // has room for who asks for the limits
+	mu       sync.Mutex
+	limits   limits // mu guards them; least is 0 until the servers were asked
 }
 
 // New returns a Backend for the ensemble of servers, "host:port" each, port 2181
@@ -94,7 +96,7 @@ func New(servers []string, options ...Options) *Backend {
 	for _, o := range options {
 		opts = o
 	}
-	b := &Backend{root: opts.Root, options: opts, acl: opts.ACL, life: engine.NewLife()}
+	b := &Backend{root: opts.Root, options: opts, acl: opts.ACL, life: engine.NewLife(), learning: make(chan struct{}, 1)}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
 	b.entries = &entries{
 		byID:    map[string]*entry{},
@@ -168,24 +170,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if b.invalid != nil {
 		return b.invalid
 	}
-	done := make(chan error, 1)
-	if !b.life.Go(func(closing context.Context) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer context.AfterFunc(closing, func() { cancel(context.Cause(closing)) })()
-		_, err := b.introduce(ctx, func(time.Duration) { done <- nil })
-		select {
-		case done <- err:
-		default:
-		}
-	}) {
-		return driver.ErrClosed
-	}
-	select {
-	case err := <-done:
-		return explained(err, "be asked for a session", b.root)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_, err := b.introduce(ctx)
+	return explained(err, "begin a session", "all servers")
 }
 
 // Acquire implements [driver.Backend].
@@ -222,7 +208,7 @@ func (b *Backend) attempt(ctx context.Context, a *driver.Acquisition, dir string
 	if err != nil {
 		return nil, err
 	}
-	defer s.leave()
+	defer s.Drop()
 	sent := driver.Now() // a first acquire connects before it sends anything
 	e, l := b.entries.join(s, a, dir)
 	if l != nil { // the same acquisition, once more

@@ -37,6 +37,8 @@ var (
 	ErrNoAnswer = errors.New("no answer")
 	// ErrExpired says that the ensemble has ended the session.
 	ErrExpired = errors.New("the ensemble has ended the session")
+	// ErrAuth says that a server has refused an Identity.
+	ErrAuth = errors.New("zookeeper refuses the credentials")
 )
 
 // Config says which session a Client keeps, and who hears of it. The functions are
@@ -80,18 +82,6 @@ type Event struct {
 	Link    uint64 // the connection that brought it
 }
 
-// AuthError is a server's refusal of an Identity.
-type AuthError struct {
-	Scheme string
-	Err    error
-}
-
-func (e *AuthError) Error() string {
-	return fmt.Sprintf("zookeeper refuses the credentials of scheme %q: %v", e.Scheme, e.Err)
-}
-
-func (e *AuthError) Unwrap() error { return e.Err }
-
 // Client keeps one session over one connection at a time. Make it with New. Run
 // does the work; Send may be called from any number of goroutines. The methods are
 // here and in link.go.
@@ -100,24 +90,24 @@ type Client struct {
 
 	// Only Run's goroutine uses these.
 	servers  []string
-	id       int64 // of the session; 0 until a server has granted it
-	password []byte
 	lastZxid int64           // the last transaction that was seen
 	watched  map[string]bool // nodes that the server has been asked to watch, and has not told of
 	tried    int             // servers, since one granted the session
 	taken    bool            // one of them took the connection
 	stood    bool            // requests could be sent once
 
-	mu      sync.Mutex
-	conn    net.Conn      // nil while there is none
-	link    uint64        // its number; 0 while there is none
-	links   uint64        // how many there have been
-	up      chan struct{} // closed while there is a connection
-	why     error         // there was none, last time
-	xid     int32         // the number of the last request
-	out     []byte        // what is to be written
-	wake    chan struct{} // out holds something
-	pending []call        // what was sent and not answered, in order
+	mu       sync.Mutex // guards the rest
+	id       int64      // of the session; 0 until a server has granted it
+	password []byte
+	conn     net.Conn      // nil while there is none
+	link     uint64        // its number; 0 while there is none
+	links    uint64        // how many there have been
+	up       chan struct{} // closed while there is a connection
+	why      error         // there was none, last time
+	xid      int32         // the number of the last request
+	out      []byte        // what is to be written
+	wake     chan struct{} // out holds something
+	pending  []call        // what was sent and not answered, in order
 }
 
 // call is a request under way.
@@ -167,14 +157,12 @@ func (c *Client) Run(ctx context.Context) error {
 		}
 		c.tried++
 		err := c.connect(ctx, c.servers[next%len(c.servers)])
-		var refused *AuthError
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case errors.Is(err, ErrExpired), !c.stood && errors.As(err, &refused):
+		if ctx.Err() == nil && (errors.Is(err, ErrExpired) || !c.stood && errors.Is(err, ErrAuth)) {
 			return err
 		}
-		c.note(err)
+		c.mu.Lock()
+		c.why = err
+		c.mu.Unlock()
 		c.config.Logf("zookeeper: %v", err)
 	}
 }
@@ -201,10 +189,11 @@ func (c *Client) Why() error {
 	return c.why
 }
 
-func (c *Client) note(err error) {
+// Session returns what names the session to the servers.
+func (c *Client) Session() (id int64, password []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.why = err
+	return c.id, c.password
 }
 
 // Send sends r. Requests are sent, dealt with by the server and answered in one
@@ -226,7 +215,7 @@ func (c *Client) queueLocked(r Request, done func(Answer)) {
 	if c.xid < 0 { // those have meanings of their own
 		c.xid = 1
 	}
-	c.out = append(c.out, frame(request(c.xid, r.op, r.body))...)
+	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
 	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
 		c.expectLocked()
 	}
@@ -287,7 +276,7 @@ func (c *Client) dial(ctx context.Context, address string) (net.Conn, error) {
 // patience is how long a server may take over the handshake: not long where a
 // session runs out meanwhile.
 func (c *Client) patience() time.Duration {
-	if c.id != 0 {
+	if id, _ := c.Session(); id != 0 {
 		return c.config.Silence
 	}
 	return c.config.Patience / time.Duration(len(c.servers))

@@ -6,36 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/go-zookeeper/zk"
 )
 
 // encoder appends what a request holds, as ZooKeeper's jute writes it.
 type encoder []byte
 
-func (e *encoder) int32(v int32) { *e = binary.BigEndian.AppendUint32(*e, uint32(v)) }
-func (e *encoder) int64(v int64) { *e = binary.BigEndian.AppendUint64(*e, uint64(v)) }
-
-func (e *encoder) bool(v bool) {
-	if v {
-		*e = append(*e, 1)
-	} else {
-		*e = append(*e, 0)
-	}
-}
+func (e *encoder) int32(v int32)   { *e = binary.BigEndian.AppendUint32(*e, uint32(v)) }
+func (e *encoder) int64(v int64)   { *e = binary.BigEndian.AppendUint64(*e, uint64(v)) }
+func (e *encoder) string(v string) { e.bytes([]byte(v)) }
 
 func (e *encoder) bytes(v []byte) {
 	e.int32(int32(len(v)))
 	*e = append(*e, v...)
-}
-
-func (e *encoder) string(v string) { e.bytes([]byte(v)) }
-
-func (e *encoder) strings(all []string) {
-	e.int32(int32(len(all)))
-	for _, v := range all {
-		e.string(v)
-	}
 }
 
 // frame returns body with its length before it.
@@ -55,55 +37,31 @@ var errShort = errors.New("an answer ends early")
 func (d *decoder) take(n int) []byte {
 	if n < 0 || n > len(d.rest) {
 		d.short, d.rest = true, nil
-		return nil
+		return make([]byte, 8)
 	}
 	v := d.rest[:n]
 	d.rest = d.rest[n:]
 	return v
 }
 
-func (d *decoder) int32() int32 {
-	if v := d.take(4); v != nil {
-		return int32(binary.BigEndian.Uint32(v))
-	}
-	return 0
-}
+func (d *decoder) int32() int32 { return int32(binary.BigEndian.Uint32(d.take(4))) }
+func (d *decoder) int64() int64 { return int64(binary.BigEndian.Uint64(d.take(8))) }
 
-func (d *decoder) int64() int64 {
-	if v := d.take(8); v != nil {
-		return int64(binary.BigEndian.Uint64(v))
-	}
-	return 0
-}
+func (d *decoder) bytes() []byte { return d.take(max(0, int(d.int32()))) } // -1 is null
 
-func (d *decoder) bytes() []byte {
-	n := d.int32()
-	if n < 0 { // null
-		return nil
-	}
-	return d.take(int(n))
-}
-
-func (d *decoder) string() string { return string(d.bytes()) }
-
-func (d *decoder) strings() (all []string) {
-	for n := d.int32(); n > 0 && !d.short; n-- {
-		all = append(all, d.string())
-	}
-	return all
-}
-
-func (d *decoder) stat() zk.Stat {
-	return zk.Stat{
-		Czxid: d.int64(), Mzxid: d.int64(), Ctime: d.int64(), Mtime: d.int64(),
-		Version: d.int32(), Cversion: d.int32(), Aversion: d.int32(),
-		EphemeralOwner: d.int64(), DataLength: d.int32(), NumChildren: d.int32(), Pzxid: d.int64(),
-	}
+// stat reads a node's Stat, and returns what is of interest of it: the transaction
+// that created the node, and how much data it holds.
+func (d *decoder) stat() (czxid int64, data int32) {
+	czxid = d.int64()
+	d.take(3*8 + 3*4 + 8)
+	data = d.int32()
+	d.take(4 + 8)
+	return czxid, data
 }
 
 const (
 	maxHandshake = 1 << 10
-	// maxAnswer bounds an answer: the names of a directory's children.
+	// maxAnswer bounds an answer, which may hold the names of a directory's children.
 	maxAnswer = 64 << 20
 )
 

@@ -19,23 +19,24 @@ const (
 
 const eventDeleted = 2
 
-// request returns a request as it is framed.
-func request(xid, op int32, body []byte) []byte {
+// framed returns a request as it is sent.
+func framed(xid, op int32, body []byte) []byte {
 	var e encoder
 	e.int32(xid)
 	e.int32(op)
-	return append(e, body...)
+	return frame(append(e, body...))
 }
 
 // shakeHands begins the session, or goes on with it over conn.
 func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant) (g Grant, err error) {
+	old, password := c.Session()
 	var e encoder
 	e.int32(0) // the protocol
 	e.int64(c.lastZxid)
 	e.int32(int32(c.config.Timeout.Milliseconds()))
-	e.int64(c.id)
-	e.bytes(c.password)
-	e.bool(false) // not for reading only
+	e.int64(old)
+	e.bytes(password)
+	e = append(e, 0) // not for reading only
 	if _, err := conn.Write(frame(e)); err != nil {
 		return g, err
 	}
@@ -50,13 +51,15 @@ func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant)
 	switch {
 	case d.short:
 		return g, errShort
-	case c.id != 0 && id != c.id:
+	case old != 0 && id != old:
 		return g, ErrExpired
 	case id == 0:
 		return g, errors.New("refused")
 	case g.Timeout <= 0: // by a server that is overtaken by the session's end
 		return g, errors.New("a session of no length")
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.id, c.password = id, password
 	return g, nil
 }
@@ -68,18 +71,17 @@ func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
 	e.int32(0)
 	e.string(one.Scheme)
 	e.bytes(one.Auth)
-	if _, err := conn.Write(frame(request(xid, opAuth, e))); err != nil {
+	if _, err := conn.Write(framed(xid, opAuth, e)); err != nil {
 		return err
 	}
 	answer, err := readFrame(r, maxHandshake)
-	if err != nil { // as it comes of some that are not known
-		return &AuthError{one.Scheme, fmt.Errorf("it ended the connection: %w", err)}
+	if err != nil { // as it comes of a scheme that is not known
+		return fmt.Errorf("%w of scheme %q: it ended the connection: %w", ErrAuth, one.Scheme, err)
 	}
 	d := decoder{rest: answer}
-	d.int32()
-	d.int64()
+	d.take(4 + 8)
 	if err := errorOf(d.int32()); err != nil {
-		return &AuthError{one.Scheme, err}
+		return fmt.Errorf("%w of scheme %q: %w", ErrAuth, one.Scheme, err)
 	}
 	return nil
 }
@@ -89,7 +91,7 @@ func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
 // even that to the handshake: the server deals with what comes behind it.
 func (c *Client) leave(conn net.Conn) {
 	_ = conn.SetWriteDeadline(time.Now().Add(farewell))
-	_, _ = conn.Write(frame(request(1<<30, opClose, nil)))
+	_, _ = conn.Write(framed(1<<30, opClose, nil))
 	time.AfterFunc(farewell, func() { _ = conn.Close() })
 }
 
@@ -112,42 +114,40 @@ func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) erro
 	return err
 }
 
-// begin lets requests in, behind the one for the watches of the last connection.
+// begin lets requests in, behind those for the watches of the last connection.
 func (c *Client) begin(conn net.Conn) (link uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.links++
-	c.link, c.conn = c.links, conn
-	c.why = nil
-	const limit = 128 << 10 // of one request, far below any server's
-	var some []string
-	size := 0
-	flush := func() {
-		if len(some) > 0 {
-			c.queueLocked(c.watchAgain(some), func(Answer) {})
-		}
-		some, size = nil, 0
-	}
+	c.link, c.conn, c.why = c.links, conn, nil
+	const most = 100 << 10 // bytes of a request, far below any server's limit
+	paths, size := []string(nil), 0
 	for path := range c.watched {
-		some = append(some, path)
-		if size += len(path) + 4; size > limit {
-			flush()
+		if size += len(path) + 4; size > most {
+			c.watchLocked(paths)
+			paths, size = nil, 0
 		}
+		paths = append(paths, path)
 	}
-	flush()
+	c.watchLocked(paths)
 	close(c.up)
 	return c.link
 }
 
-// watchAgain has the server watch these nodes, and tell of those that have changed
+// watchLocked has the server watch these nodes, and tell of those that have changed
 // or gone since the last transaction that was seen.
-func (c *Client) watchAgain(paths []string) Request {
+func (c *Client) watchLocked(paths []string) {
+	if len(paths) == 0 {
+		return
+	}
 	var e encoder
 	e.int64(c.lastZxid)
-	e.strings(paths)
-	e.strings(nil)
-	e.strings(nil)
-	return Request{op: opSetWatches, body: e}
+	e.int32(int32(len(paths)))
+	for _, path := range paths {
+		e.string(path)
+	}
+	e.int64(0) // no nodes that are to be made, and no children
+	c.queueLocked(Request{op: opSetWatches, body: e}, func(Answer) {})
 }
 
 // end lets no more requests in, and tells those under way that err ended the
@@ -205,7 +205,7 @@ func (c *Client) receive(d *decoder, link uint64) error {
 	case xid == pingXid:
 		return nil
 	case xid == eventXid:
-		kind, _, path := d.int32(), d.int32(), d.string()
+		kind, _, path := d.int32(), d.int32(), string(d.bytes())
 		if d.short {
 			return errShort
 		}
