@@ -80,6 +80,12 @@ func (e *entry) stand(ctx context.Context, id string) (l listing, err error) {
 			return nil, e.why()
 		case state.node == standing:
 			return l, nil
+		case state.node == creating: // since an attempt that ended first
+			select {
+			case <-state.created:
+			case <-ctx.Done():
+				err = fmt.Errorf("%w: %w", client.ErrNoAnswer, ctx.Err())
+			}
 		case state.node == unknown:
 			l, err = nil, e.find(ctx)
 		default:

@@ -82,7 +82,8 @@ var (
 	errUndone = errors.New("the acquisition was undone already")
 )
 
-// join returns the entry that a is to use, or the lease that it has already.
+// join returns the entry that a is to use, or the lease that it has already. An entry
+// of a's own that has ended must be erased first: the next one's node has its name.
 func (es *entries) join(s *session, a *driver.Acquisition, dir string) (*entry, *lease) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -90,6 +91,9 @@ func (es *entries) join(s *session, a *driver.Acquisition, dir string) (*entry, 
 	e := es.byID[a.ID]
 	if e != nil && e.lease != nil && e.lease.Deadline().Left() > 0 {
 		return e, e.lease
+	}
+	if e != nil && e.phase == ending {
+		return e, nil
 	}
 	if e == nil {
 		e = es.waiting[key]
@@ -136,7 +140,7 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	es.mu.Lock()
 	e.using = false
 	pending := e.node == creating || e.node == unknown
-	stays := held && es.waiting[e.key] == e && e.phase == queued && e.node == standing && e.wanted != ""
+	stays := held && es.waiting[e.key] == e && e.phase == queued && e.wanted != ""
 	switch {
 	case errors.Is(err, errGone), e.node == absent:
 		e.goneLocked()
@@ -205,18 +209,25 @@ func (es *entries) giveUp(a *driver.Acquisition) (all []*entry, known bool) {
 // stranger returns an entry for the node that a may have made by another Backend.
 func (es *entries) stranger(s *session, a *driver.Acquisition, dir string) *entry {
 	s.Use()
-	return &entry{entries: es, session: s, key: keyOf(a), dir: dir, name: protection(a.ID), id: a.ID, phase: ending, node: unknown}
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.byID[a.ID] = &entry{entries: es, session: s, key: keyOf(a), dir: dir, name: protection(a.ID), id: a.ID, phase: ending, node: unknown}
+	return es.byID[a.ID]
 }
 
-// undo deletes the node of the entry that a used last, which has ended.
+// undo deletes the node of the entry that a used last, if that has ended or its lease
+// is over.
 func (es *entries) undo(ctx context.Context, a *driver.Acquisition) error {
 	es.mu.Lock()
 	e := es.byID[a.ID]
+	owed := e != nil && (e.phase == ending || e.lease != nil && e.lease.Deadline().Left() <= 0)
+	if owed {
+		e.endLocked()
+	}
 	es.mu.Unlock()
-	if e == nil {
+	if !owed {
 		return nil
 	}
-	e.end()
 	_, err := e.erase(ctx)
 	return err
 }

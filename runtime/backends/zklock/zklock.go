@@ -214,6 +214,12 @@ func (b *Backend) attempt(ctx context.Context, a *driver.Acquisition, dir string
 	if l != nil { // the same acquisition, once more
 		return l, l.Renew(ctx, a.TTL)
 	}
+	if e.state().phase == ending {
+		if _, err := e.erase(ctx); err != nil {
+			return nil, err
+		}
+		return nil, errGone
+	}
 	if l, err = e.compete(ctx, a, sent); err != nil {
 		return nil, e.settle(ctx, a, err)
 	}
