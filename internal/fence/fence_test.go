@@ -34,7 +34,8 @@ var fences = []struct {
 	{"runtime/backends/backendtest", slices.Concat(users, []string{"internal/lagmeter"}), nil},
 	{"runtime/backends/etcdlock", engines, etcdClient},
 	{"runtime/backends/sqllock", engines, nil},
-	{"runtime/backends/zklock", engines, []string{"github.com/go-zookeeper/zk"}},
+	{"runtime/backends/zklock", append(slices.Clip(engines), "runtime/backends/zklock/internal/client"), []string{"github.com/go-zookeeper/zk"}},
+	{"runtime/backends/zklock/internal/client", engines, []string{"github.com/go-zookeeper/zk"}},
 	{"runtime/locktest", slices.Concat(users, []string{"runtime/backends/memlock"}), nil},
 
 	{"templates", nil, jennifer},

@@ -1,23 +1,23 @@
-// Package zklock is a lock backend on Apache ZooKeeper, from version 3.5, over
-// github.com/go-zookeeper/zk, with a recipe of its own.
+// Package zklock is a lock backend on Apache ZooKeeper, from version 3.5.3. It takes
+// its options' types from github.com/go-zookeeper/zk. Its locks and those of Curator's
+// InterProcessMutex, of go-zookeeper's zk.Lock and of kazoo's Lock exclude each other.
+// kazoo's needs extra_lock_patterns=["-lock-"]: without it, kazoo does not see the
+// nodes of this package, and enters beside them.
 //
 // # Layout
 //
-// A key is a directory below [Options].Root. Who competes for it has an
-// ephemeral sequential node there, named as Curator names it,
+// A key is a directory below [Options].Root. Each contender has an ephemeral
+// sequential node there, named as Curator names it,
 //
 //	_c_<uuid>-lock-<10 digits>
 //
-// and the lowest number owns the lock; each of the others watches the two next
-// before it. When the farther of these goes, which is the holder as a rule, it sees
-// who is left, and watches itself too if that is the nearer alone: so it has the
-// lock without a request when that one goes. So Curator's InterProcessMutex on
-// "/lockgen/<key>", go-zookeeper's zk.Lock, and this package exclude and wake each
-// other, and nodes of Curator's read-write locks and of kazoo's locks go before
-// ours as their numbers say. Children that are none of these are ignored here;
-// go-zookeeper's own lock fails on them. The UUID is made of the acquisition's id,
-// which the node also holds as its data. A directory that holds data is no lock's:
-// such a key is driver.ErrConflict.
+// The node with the lowest number owns the lock. Each of the others watches the one
+// before it. The second watches itself as well, so that it has the lock without a
+// request when the first goes. For Curator the path is "/lockgen/<key>". Nodes of
+// Curator's read-write locks and of kazoo's locks go before ours as their numbers
+// say. Other children are ignored here; go-zookeeper's own lock fails on them. The
+// UUID is made of the acquisition's id, which the node also holds as its data. A
+// directory that holds data is no lock's: such a key is driver.ErrConflict.
 //
 // The directory's name is the key, byte for byte, where ZooKeeper allows that.
 // A slash, a control character, what is beyond Unicode's basic plane or in its
@@ -37,24 +37,26 @@
 //
 // # Sessions and leases
 //
-// The leases of one length share one session, and so one connection, which is
-// made by the first acquire, and closed a minute after the last. The session's
-// timeout is the lease's length, an eighth more, and two ticks: so much later
-// than after its ttl a crashed holder's key is free, and another tick. A Locker
-// needs no request to renew, however many leases it has; each session proves
-// itself alive by two requests in an eighth of the length.
+// The leases of one length share one session, and so one connection. The first
+// acquire makes it, and it is closed when nobody has used it for three of its
+// timeouts. The session's timeout is the lease's length, an eighth more, and two
+// ticks. A crashed holder's key is free when that has passed, and another tick. A
+// Locker needs no request to renew, however many leases it has. Each session proves
+// itself alive by two requests, an eighth of the length after the last two.
 //
 // The servers' minSessionTimeout and maxSessionTimeout bound a ttl. With their
 // defaults and a tickTime of 2s that is from 4s to just below 32s; what is outside is
 // driver.ErrInvalid, with the range.
 //
 // A lease's deadline counts what the leader has confirmed, from before it was
-// sent. An answer to a ping or a read proves nothing, since the server that the
-// client is connected to gives it alone. While there is no connection nothing is
-// lost yet: the deadline stands, and another connection in time goes on with the
-// session. If the server says that the session has expired all its holders hear
-// of it at once, and no later session revives what they held. A lease that is
-// not renewed ends by itself: the session that outlives it deletes its node.
+// sent. An answer to a read proves nothing, since the server that the client is
+// connected to gives it alone. While there is no connection nothing is lost yet: the
+// deadline stands, and another connection in time goes on with the session. If the
+// server says that the session has expired, all its holders hear of it at once. If
+// nothing has proved in time that the session lives, it ends by our own clock: it is
+// closed at the server, if requests still arrive there, and not resumed. No later
+// session revives what was held. Who waits begins again, at the end of the queue, on
+// a new session. A lease that is not renewed ends by itself: its node is deleted.
 //
 // The fencing token is the czxid of the node, the transaction that created it,
 // shifted left by 16 bits; the bits below count hand-offs inside a process. A
@@ -77,9 +79,9 @@
 // on Root and all below it, so Options.ACL needs no more than
 // zk.DigestACL(zk.PermCreate|zk.PermDelete|zk.PermRead, user, password). If Root
 // is to be made, create on the node above it. Read is for the names of a
-// directory's children, and for the watches on the nodes before one's own: of nodes
-// that may not be read the end is noticed once a second. Delete on a directory
+// directory's children, and for the watch on the node before one's own: the end of a
+// node that may not be read is noticed within a second. Delete on a directory
 // allows to free any lock in it.
 //
-// TLS goes into [Options].Dialer. The client library has no SASL.
+// TLS goes into [Options].Dialer. SASL is not supported.
 package zklock

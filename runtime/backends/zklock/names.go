@@ -117,28 +117,22 @@ func sequence(name string) (seq int32, ok bool) {
 // on from 2^31-1 to -2^31, so that only their distance tells.
 func before(a, b int32) bool { return a-b < 0 }
 
-// ahead returns the two contenders next before seq among children, "" for one that
-// is not there, and how many there are before it and in all.
-func ahead(children []string, seq int32) (next, second string, earlier, all int) {
-	var last, lastButOne int32
+// predecessor returns the contender next before seq among children, "" if there is
+// none, how many are before seq, and whether the node of the name own is there.
+func predecessor(children []string, seq int32, own string) (next string, ahead int, there bool) {
+	var last int32
 	for _, name := range children {
+		there = there || name == own
 		n, ok := sequence(name)
-		if !ok {
+		if !ok || !before(n, seq) {
 			continue
 		}
-		all++
-		if !before(n, seq) {
-			continue
-		}
-		earlier++
-		switch {
-		case next == "" || before(last, n):
-			next, second, last, lastButOne = name, next, n, last
-		case second == "" || before(lastButOne, n):
-			second, lastButOne = name, n
+		ahead++
+		if next == "" || before(last, n) {
+			next, last = name, n
 		}
 	}
-	return next, second, earlier, all
+	return next, ahead, there
 }
 
 // tokensPerNode is how many fencing tokens each node's czxid stands for.

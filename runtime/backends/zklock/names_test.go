@@ -99,16 +99,18 @@ func TestOrder(t *testing.T) {
 	line := []string{"junk", "lock-2147483646", "lock--2147483647", "lock-2147483647", "lock--2147483648"}
 	for range 20 {
 		rand.Shuffle(len(line), func(i, j int) { line[i], line[j] = line[j], line[i] })
-		next, second, sooner, all := ahead(line, math.MinInt32+1)
-		require.Equal(t, []string{"lock--2147483648", "lock-2147483647"}, []string{next, second}, "%v", line)
-		require.Equal(t, []int{3, 4}, []int{sooner, all})
+		next, ahead, there := predecessor(line, math.MinInt32+1, "lock--2147483647")
+		require.Equal(t, "lock--2147483648", next, "%v", line)
+		require.Equal(t, 3, ahead)
+		require.True(t, there)
 	}
-	next, second, sooner, _ := ahead(line, math.MaxInt32)
-	require.Equal(t, []string{"lock-2147483646", ""}, []string{next, second})
-	require.Equal(t, 1, sooner)
-	next, _, sooner, _ = ahead(line, 2147483646)
+	next, ahead, there := predecessor(line, math.MaxInt32, "lock-elsewhere")
+	require.Equal(t, "lock-2147483646", next)
+	require.Equal(t, 1, ahead)
+	require.False(t, there)
+	next, ahead, _ = predecessor(line, 2147483646, "")
 	require.Empty(t, next)
-	require.Zero(t, sooner)
+	require.Zero(t, ahead)
 }
 
 // G3: the epoch is in the upper half of a czxid, and the token stays below 2^63.

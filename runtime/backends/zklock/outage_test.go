@@ -14,53 +14,6 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// cutOff returns a client that can't reach its server, by p, and holds a lease that was
-// not renewed yet, so that its session has no watch.
-func cutOff(t *testing.T) (p *faultproxy.Proxy, c *client, l *lease) {
-	_, _, p, c = proxied(t)
-	l = c.take(c.attempt("held", long)).(*lease)
-	p.Refuse()
-	p.Reset()
-	eventually(t, soon, "the connection is lost", func() bool { return !closed(l.place.session.isUp()) })
-	return p, c, l
-}
-
-// What asks for its first watch while there is no connection delays one answer on
-// the next: there, the library has no watches to send.
-func TestAnswersAfterAnOutage(t *testing.T) {
-	t.Parallel()
-	p, c, l := cutOff(t)
-	s := l.place.session
-	renewed := make(chan error, 1)
-	go func() { renewed <- l.Renew(context.WithoutCancel(t.Context()), long) }()
-	eventually(t, soon, "it wants its watch", func() bool {
-		s.watches.mu.Lock()
-		defer s.watches.mu.Unlock()
-		return len(s.watches.path) > 0
-	})
-	p.Accept()
-	require.NoError(t, receive(t, "the renewal", renewed))
-	begin := time.Now()
-	for range 10 {
-		free(t, c.take(c.attempt("k", long)))
-	}
-	require.Less(t, time.Since(begin), 10*rearmLimit) // 40 answers, were each kept back for as long
-}
-
-// A watch that was never asked for is not waited for.
-func TestWatchThatWasNotAskedFor(t *testing.T) {
-	t.Parallel()
-	p, _, l := cutOff(t)
-	s := l.place.session
-	ctx, cancel := context.WithTimeout(t.Context(), rearmLimit)
-	defer cancel()
-	require.Error(t, l.Renew(ctx, long))
-	require.False(t, s.watches.any())
-	p.Accept()
-	eventually(t, soon, "the connection is back", func() bool { return closed(s.isUp()) })
-	free(t, l)
-}
-
 // A try whose create has no answer, while no server can be reached, ends by itself.
 func TestTryInAnOutage(t *testing.T) {
 	t.Parallel()
@@ -118,19 +71,6 @@ func TestCloseWithoutAnAnswerToTheLogin(t *testing.T) {
 	require.NoError(t, b.Close())
 	require.ErrorIs(t, receive(t, "the acquire", acquired), lock.ErrClosed)
 	require.Less(t, time.Since(begin), 2*second)
-}
-
-// A session that was given up does not stand, whichever of the library's tidings is
-// seen first.
-func TestSessionGivenUpBeforeItStands(t *testing.T) {
-	b := New([]string{"127.0.0.1:1"})
-	for range 50 {
-		s := newSession(b, spanOf(long, second/2, 0))
-		s.giveUp(errOutside)
-		close(s.up)
-		require.False(t, s.authenticate())
-	}
-	require.NoError(t, b.Close())
 }
 
 // The servers' shortest timeout is raised, one server after the other: a session has

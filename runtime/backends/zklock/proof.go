@@ -24,9 +24,9 @@ import (
 // from the write, less a tick and what lies between.
 type proof struct {
 	tick    time.Duration
-	touches []touch        // oldest first
-	since   driver.Instant // what is proved: the leader has heard of the session later than this
-	sinceAt time.Time      // the same, to compare
+	timeout time.Duration // of the session, as the servers granted it
+	begun   bool          // the leader has heard of the session at all
+	touches []touch       // oldest first
 }
 
 // touch is a request that was answered.
@@ -36,38 +36,21 @@ type touch struct {
 	ripe time.Time // a write sent from then on proves it
 }
 
-// opened notes that the leader took note of the session, asked for at.
-func (p *proof) opened(sent driver.Instant, at time.Time) {
-	p.touches = []touch{{sent: sent, at: at, ripe: at}}
+// opened notes that the leader took note of the session, asked for at sent.
+func (p *proof) opened(sent driver.Instant) {
+	p.begun, p.touches = true, []touch{{sent: sent}}
 }
 
-// answered notes the answer to a request. It returns whether more is proved
-// than before.
-func (p *proof) answered(sent driver.Instant, at time.Time, wrote bool) (more bool) {
-	if wrote {
-		more = p.prove(at)
+// answered notes the answer to a request that was sent at. If that proves anything,
+// the leader has heard of the session later than since.
+func (p *proof) answered(sent driver.Instant, at time.Time, wrote bool) (since driver.Instant, more bool) {
+	for wrote && len(p.touches) > 0 && !p.touches[0].ripe.After(at) {
+		since, more = p.touches[0].sent, true
+		p.touches = p.touches[1:]
 	}
 	// A few will do, spread over the time that it takes one to ripen.
 	if n := len(p.touches); n == 0 || at.Sub(p.touches[n-1].at) >= p.tick/8 {
 		p.touches = append(p.touches, touch{sent: sent, at: at, ripe: time.Now().Add(p.tick)})
 	}
-	return more
-}
-
-func (p *proof) prove(wrote time.Time) (more bool) {
-	for len(p.touches) > 0 && !p.touches[0].ripe.After(wrote) {
-		if t := p.touches[0]; t.at.After(p.sinceAt) {
-			p.since, p.sinceAt, more = t.sent, t.at, true
-		}
-		p.touches = p.touches[1:]
-	}
-	return more
-}
-
-// earlier returns the earlier of two instants.
-func earlier(a, b driver.Instant) driver.Instant {
-	if a.Left() < b.Left() {
-		return a
-	}
-	return b
+	return since, more
 }

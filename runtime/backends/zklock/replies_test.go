@@ -16,7 +16,7 @@ import (
 const long = 8 * time.Second
 
 // proxied returns a client through a proxy, with a session that stands.
-func proxied(t *testing.T) (addr, root string, p *faultproxy.Proxy, c *client) {
+func proxied(t *testing.T) (addr, root string, p *faultproxy.Proxy, c *peer) {
 	addr, root = testserver.ZooKeeper(t), newRoot(t)
 	p = faultproxy.NewZooKeeper(t, addr)
 	c = newClient(t, newBackend(t, root, p.Addr()))
@@ -182,9 +182,7 @@ func TestReleaseWithoutAConnection(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, lock.ErrLost)
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
-	c.Backend.mu.Lock()
-	require.NotEmpty(t, c.attempts, "it is remembered as long as its node lives")
-	c.Backend.mu.Unlock()
+	require.NotZero(t, remembered(c.Backend), "it is remembered as long as its node lives")
 	p.Accept()
 	eventually(t, soon, "the node is gone, without another call", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
 	free(t, l) // says that it is done
@@ -205,15 +203,8 @@ func TestNothingIsRemembered(t *testing.T) {
 		free(t, l)
 		free(t, c.take(c.attempt("k", long)))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	require.Empty(t, b.attempts)
-	require.Empty(t, b.line)
-	for _, s := range b.sessions {
-		require.Empty(t, s.leases)
-		require.Zero(t, s.users)
-		for path, w := range s.watches.path {
-			require.Empty(t, w.calls, path)
-		}
+	require.Zero(t, remembered(b))
+	for _, s := range sessionsOf(b) {
+		require.Empty(t, s.watches.byPath)
 	}
 }

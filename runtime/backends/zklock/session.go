@@ -4,346 +4,146 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// session is one session of ZooKeeper, which all leases of one length share,
-// and the Conn that keeps it. It is over when the server has expired it or it
-// was retired: what comes after is another session with another Conn, and no
-// lease of this one comes back.
+// session is one session of ZooKeeper, which all leases of one length share. The
+// methods that make requests are in request.go.
+//
+// It ends by our own clock, too, when nothing has proved in time that it lives: a
+// server that hears us, while its answers are lost, takes each connection for a sign
+// of life, and would keep the locks of holders that have lost them.
 type session struct {
+	*engine.Session
 	backend *Backend
 	span    span
-	wire    *wire
-	conn    *zk.Conn
-
-	ctx    context.Context // ends with the session
-	cancel context.CancelCauseFunc
-	opened chan struct{} // closed when the session stands, or can't be had
-	failed error         // why it can't be had; read it once opened is closed
-	slots  chan struct{} // bounds the calls under way, and so their goroutines
-	gate   chan struct{} // bounds the acquires under way
-	work   sync.WaitGroup
-
+	client  *client.Client
 	watches watches
+	closed  chan struct{} // closed when the client has ended
 
-	mu      sync.Mutex
-	stands  bool          // the Conn has authenticated for the first time
-	up      chan struct{} // closed while there is a connection
-	id      int64
-	timeout time.Duration // the shortest that a server granted
-	proof   proof
-	news    chan struct{} // closed, and another made, when more is proved
-	leases  map[*lease]bool
-	users   int       // places and leases
-	used    time.Time // when the last of them left
+	mu    sync.Mutex // guards proof
+	proof proof
 }
 
-// kind is what a request proves. See proof.
-type kind bool
+// patience is how long a request waits for a connection that was lost: an ensemble
+// elects a leader within a second or two.
+const patience = 3 * time.Second
 
-const (
-	read  kind = false
-	write kind = true
-)
-
-const (
-	// callsAtOnce bounds the calls of one session that are under way.
-	callsAtOnce = 512
-	// acquiresAtOnce bounds its acquires under way. In a flood of them each
-	// lease counts from when its own was sent, so the rest had better wait.
-	acquiresAtOnce = 64
-	// patience is how long a call waits for a connection that was lost: an
-	// ensemble elects a leader within a second or two.
-	patience = 3 * time.Second
-	// idleAfter is how long a session outlives its last lease.
-	idleAfter = time.Minute
-)
-
-// Errors of calls that did not end as they should.
-var (
-	// errNotSent says that the request never left.
-	errNotSent = errors.New("not sent")
-	// errNoAnswer says that it may have run, or may yet run.
-	errNoAnswer = errors.New("no answer")
-	errExpired  = errors.New("the ZooKeeper session has expired, and with it every lock that it held")
-	errRetired  = errors.New("the ZooKeeper session was closed")
-)
-
-func newSession(b *Backend, sp span) *session {
-	s := &session{
+func (b *Backend) newSession(sp span, base *engine.Session) *session {
+	return &session{
+		Session: base,
 		backend: b,
 		span:    sp,
-		opened:  make(chan struct{}),
-		slots:   make(chan struct{}, callsAtOnce),
-		gate:    make(chan struct{}, acquiresAtOnce),
-		up:      make(chan struct{}),
-		news:    make(chan struct{}),
-		leases:  map[*lease]bool{},
-		timeout: sp.timeout,
-		used:    time.Now(),
-	}
-	s.watches.path, s.watches.asked = map[string]*watched{}, map[string]bool{}
-	s.proof.tick = sp.tick
-	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.wire = b.newWire(s.ctx, max(sp.timeout/3, 250*time.Millisecond), &s.watches, s.granted, s.giveUp)
-	return s
-}
-
-// open makes the session, and keeps it. It returns when the session is over.
-func (s *session) open() {
-	b := s.backend
-	conn, events, err := b.connect(s.wire, s.span.timeout, s.event)
-	if err != nil {
-		s.giveUp(fmt.Errorf("zookeeper: %w", err))
-		return
-	}
-	s.conn = conn
-	go func() {
-		defer b.work.Done()
-		for range events { // it ends with the Conn's last goroutine
-		}
-	}()
-	if s.authenticate() {
-		s.keep()
-	}
-	s.leave()
-}
-
-// leave ends the Conn, and the session at the server if that may still have it
-// and answers soon: one that does not ends it after the session's timeout.
-func (s *session) leave() {
-	if errors.Is(s.over(), errRetired) && closed(s.isUp()) {
-		defer time.AfterFunc(farewell, s.wire.cut).Stop()
-	} else {
-		s.wire.hangUp()
-	}
-	s.conn.Close()
-	s.settle()
-	s.work.Wait()
-}
-
-// settle returns once begin lets nobody in any more: the session was over before.
-func (s *session) settle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-}
-
-// farewell is how long a server may take over that.
-const farewell = 100 * time.Millisecond
-
-// begin lets a goroutine in that the end of the session waits for.
-func (s *session) begin() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return false
-	}
-	s.work.Add(1)
-	return true
-}
-
-// authenticate waits until the session stands, in the caller's name.
-func (s *session) authenticate() bool {
-	select {
-	case <-s.isUp():
-	case <-s.ctx.Done():
-		return false
-	}
-	defer context.AfterFunc(s.ctx, s.wire.cut)() // a server that does not answer would keep us
-	for _, auth := range s.backend.auth {
-		// The library repeats it by itself after every reconnection.
-		if err := s.conn.AddAuth(auth.Scheme, auth.Auth); err != nil {
-			what := "refuses"
-			if !answered(err) {
-				what = "ended the connection without an answer to"
-			}
-			s.giveUp(fmt.Errorf("zookeeper %s the credentials of scheme %q; see Options.Auth: %w", what, auth.Scheme, err))
-			return false
-		}
-	}
-	s.mu.Lock()
-	s.stands = s.failed == nil
-	stands := s.stands
-	s.mu.Unlock()
-	if stands { // else giveUp has said so
-		close(s.opened)
-	}
-	return stands
-}
-
-// giveUp ends a session that never stood, for those who wait for it. For one
-// that did it does nothing: it goes on trying until it expires.
-func (s *session) giveUp(err error) {
-	s.mu.Lock()
-	if s.stands || s.failed != nil {
-		s.mu.Unlock()
-		return
-	}
-	s.failed = err
-	s.mu.Unlock()
-	s.cancel(err)
-	s.backend.forget(s)
-	close(s.opened)
-}
-
-// granted is called when a server has answered the handshake.
-func (s *session) granted(g grant) {
-	s.mu.Lock()
-	if g.session == 0 || s.id != 0 && g.session != s.id {
-		s.mu.Unlock()
-		return // the library tells of it
-	}
-	if s.id == 0 {
-		s.id, s.proof.since, s.proof.sinceAt = g.session, g.sent, g.at
-	}
-	var cut []*lease
-	if g.timeout < s.timeout {
-		s.timeout = g.timeout
-		cut = slices.Collect(maps.Keys(s.leases))
-	}
-	s.proof.opened(g.sent, g.at)
-	s.mu.Unlock()
-	if g.timeout < s.span.timeout {
-		s.giveUp(s.backend.outside(g.timeout))
-	}
-	if len(cut) > 0 { // the servers' longest timeout was lowered under us
-		s.shorten(cut, g.sent.Add(g.timeout))
+		watches: watches{byPath: map[string]map[*watch]bool{}},
+		closed:  make(chan struct{}),
+		proof:   proof{tick: sp.tick, timeout: sp.timeout},
 	}
 }
 
-// shorten has leases end by until.
-func (s *session) shorten(leases []*lease, until driver.Instant) {
-	for _, l := range leases {
-		l.shorten(until)
-	}
-	if !s.begin() {
-		return
-	}
-	go func() {
-		defer s.work.Done()
-		for _, l := range leases {
-			l.tell()
-		}
-	}()
-}
-
-// event is the library's callback. It runs on the library's own goroutines and
-// must not block.
-func (s *session) event(e zk.Event) {
-	switch {
-	case e.Type == zk.EventNotWatching: // the session's end tells all of them
-	case e.Type != zk.EventSession:
-		s.watches.tell(e.Path, e.Type == zk.EventNodeDeleted)
-	case e.State == zk.StateExpired:
-		s.end(errExpired)
-	case e.State == zk.StateHasSession:
-		s.mu.Lock()
-		if !closed(s.up) {
-			close(s.up)
-		}
-		s.mu.Unlock()
-	case e.State == zk.StateDisconnected:
-		s.mu.Lock()
-		if closed(s.up) {
-			s.up = make(chan struct{})
-		}
-		s.mu.Unlock()
-	}
-}
-
-// end is the end of the session, for everything that it held.
-func (s *session) end(why error) {
-	s.cancel(why)
-	s.backend.forget(s)
-	s.mu.Lock()
-	lost := s.leases
-	s.leases = map[*lease]bool{}
-	s.mu.Unlock()
-	for l := range lost {
-		l.end()
-		l.place.abandon() // who hears that a lease is lost does not release it
-	}
-	s.watches.tellAll()
-	if len(lost) == 0 {
-		return
-	}
-	s.backend.work.Add(1)
-	go func() { // look takes the Locker's locks, and may take its time
-		defer s.backend.work.Done()
-		for l := range lost {
-			l.tell()
-		}
-	}()
-}
-
-// deadline is the instant before which the server does not end the session.
-func (s *session) deadline() driver.Instant {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ctx.Err() != nil {
-		return driver.Instant{}
-	}
-	return s.proof.since.Add(s.timeout)
-}
-
-// lead returns the present deadline and a channel that is closed when it moves.
-func (s *session) lead() (driver.Instant, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.proof.since.Add(s.timeout), s.news
-}
-
-// cover waits until the session is sure to last for d from then.
-func (s *session) cover(ctx context.Context, d time.Duration) error {
+// session returns the session for leases of ttl. The caller calls Drop when it no
+// longer uses it.
+func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
 	for {
-		deadline, news := s.lead()
+		sp, err := b.spanFor(ctx, ttl)
+		if err != nil {
+			return nil, err
+		}
+		s, err := b.sessions.Get(ctx, sp)
 		switch {
-		case s.over() != nil:
-			return errGone
-		case deadline.Left() >= d:
-			return nil
+		case errors.Is(err, errOutside): // the limits are known now
+			continue
+		case err != nil && ctx.Err() != nil:
+			return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
 		}
-		select {
-		case <-news:
-		case <-s.ctx.Done():
-		case <-ctx.Done():
-			return fmt.Errorf("the ZooKeeper session has %v left, and no server has confirmed more: %w", deadline.Left(), ctx.Err())
-		}
+		return s, err
 	}
 }
 
-func (s *session) isUp() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.up
+// Open implements [engine.SessionServer].
+func (s *session) Open(ctx context.Context) (err error) {
+	config := s.backend.config(s.span.timeout, max(s.span.timeout/3, 250*time.Millisecond))
+	config.Granted, config.Event = s.granted, s.watches.event
+	var opened <-chan error
+	s.client, opened, err = s.backend.connect(ctx, config, func(err error) {
+		s.End(err)
+		close(s.closed)
+	})
+	if err != nil {
+		return err
+	}
+	if err = <-opened; ctx.Err() != nil {
+		return context.Cause(ctx) // errOutside
+	}
+	return err
 }
 
-// over returns why the session has ended, or nil.
-func (s *session) over() error { return context.Cause(s.ctx) }
-
-// use counts who needs the session; it is closed when nobody has for a while.
-func (s *session) use(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.users += n
-	s.used = time.Now()
+// KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart,
+// the second of which proves that the leader has heard of the session since the first;
+// see proof. The second is a write that changes nothing, the deletion of what is not
+// there, which a majority agrees on all the same. Nobody waits for that.
+func (s *session) KeepAlive(ctx context.Context) error {
+	if _, err := s.now(ctx, client.Exists("/")); err != nil {
+		return err
+	}
+	time.AfterFunc(s.span.tick+time.Millisecond, func() {
+		_ = s.send(client.Delete(s.backend.probe), func(client.Answer) {})
+	})
+	return nil
 }
 
-func (s *session) idle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.users == 0 && time.Since(s.used) > idleAfter
+// Undo implements [engine.SessionServer].
+func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
+	return s.backend.entries.undo(ctx, a)
 }
 
-func closed(c <-chan struct{}) bool {
+// Destroy implements [engine.SessionServer]. The client ends with the session's
+// context.
+func (s *session) Destroy(ctx context.Context) error {
+	s.backend.entries.endSession(s)
+	select {
+	case <-s.closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// granted is called when a server has confirmed the session.
+func (s *session) granted(g client.Grant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.proof.begun
+	cut := g.Timeout < s.proof.timeout
+	if cut {
+		s.backend.outside(g.Timeout)
+		s.proof.timeout = g.Timeout
+	}
+	s.proof.opened(g.Sent)
+	switch {
+	case first && cut:
+		s.End(errOutside)
+	case first: // a majority has agreed on a new session
+		s.Extend(g.Sent, s.proof.timeout, s.span.beat)
+	case cut: // the servers' longest timeout was lowered under us
+		s.Shorten(g.Sent.Add(g.Timeout))
+	}
+}
+
+// answered notes the answer to a request that was sent at.
+func (s *session) answered(sent driver.Instant, at time.Time, wrote bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if since, more := s.proof.answered(sent, at, wrote); more {
+		s.Extend(since, s.proof.timeout, s.span.beat)
+	}
+}
+
+func ended(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -97,13 +96,7 @@ func TestExpiryIsToldAtOnce(t *testing.T) {
 // passwords takes each over and closes it.
 func expire(t *testing.T, b *Backend, addr string) {
 	t.Helper()
-	b.mu.Lock()
-	var all []*session
-	for _, s := range b.sessions {
-		all = append(all, s)
-	}
-	b.mu.Unlock()
-	for _, s := range all {
+	for _, s := range sessionsOf(b) {
 		// The client may take its session back first: then the goodbye is not for it.
 		for s.over() == nil {
 			takeAway(t, s, addr)
@@ -112,12 +105,11 @@ func expire(t *testing.T, b *Backend, addr string) {
 	}
 }
 
+func sessionsOf(b *Backend) []*session { return b.sessions.All() }
+
 func takeAway(t *testing.T, s *session, addr string) {
 	t.Helper()
-	s.mu.Lock()
-	id := s.id
-	s.mu.Unlock()
-	password := reflect.ValueOf(s.conn).Elem().FieldByName("passwd").Bytes()
+	id, password := s.client.Session()
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer conn.Close()
@@ -145,7 +137,8 @@ func TestExpiryWhileWaiting(t *testing.T) {
 	p := faultproxy.NewZooKeeper(t, addr)
 	conn, holder := admin(t, addr), newLocker(t, root, addr)
 	ctx, leave := enter(t, holder, ttl(5*second), "k")
-	waiter := newLocker(t, root, p.Addr())
+	b := New([]string{p.Addr()}, Options{Root: root})
+	waiter := lockerOn(t, b)
 	var inside atomic.Bool
 	done := make(chan error, 1)
 	go func() {
@@ -154,22 +147,17 @@ func TestExpiryWhileWaiting(t *testing.T) {
 			return nil
 		})
 	}()
-	eventually(t, soon, "it waits", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
+	eventually(t, soon, "it was told to wait", func() bool { return refusals(b) == 1 })
 	p.Hole(faultproxy.Requests | faultproxy.Replies)
 	eventually(t, soon, "its node is gone", func() bool { return len(contenders(t, conn, root+"/k")) == 1 })
 	p.Heal()
 	p.Reset()
-	select {
-	case err := <-done: // it was told, while there was no connection
-		if !errors.Is(err, lock.ErrIndeterminate) { // a request was under way
-			require.ErrorIs(t, err, lock.ErrUnavailable)
-		}
-	case <-time.After(2 * second):
-		require.False(t, inside.Load())
-		require.Len(t, contenders(t, conn, root+"/k"), 2, "it stands in the line again")
-	}
+	eventually(t, soon, "it stands in the queue again", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
+	require.False(t, inside.Load())
+	require.Empty(t, done)
 	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, leave())
+	require.NoError(t, receive(t, "its turn", done))
 	eventually(t, soon, "nothing is left", func() bool { return len(contenders(t, conn, root+"/k")) == 0 })
 }
 
@@ -197,7 +185,7 @@ func TestNodeDeleted(t *testing.T) {
 	for _, name := range contenders(t, conn, root+"/k") {
 		require.NoError(t, conn.Delete(root+"/k/"+name, -1))
 	}
-	eventually(t, soon, "it is told of both", func() bool { return len(waitedFor(c.Backend, root+"/k")) == 0 })
+	eventually(t, soon, "it is told of both", func() bool { return len(watchedBelow(c.Backend, root+"/k")) == 0 })
 	eventually(t, soon, "it stands anew", func() bool {
 		var err error
 		l, err = other.Acquire(t.Context(), waiting)

@@ -41,7 +41,7 @@ func newRoot(t testing.TB) string {
 // admin is a client that is not the library's, closed when the test ends.
 func admin(t testing.TB, addrs ...string) *zk.Conn {
 	t.Helper()
-	conn, events, err := zk.Connect(addrs, 5*time.Second, zk.WithLogger(silent{}))
+	conn, events, err := zk.Connect(addrs, 5*time.Second, zk.WithLogger(&recorder{}))
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {
@@ -84,30 +84,30 @@ func lockerOn(t testing.TB, b *Backend) *lock.Locker {
 
 var lockers atomic.Int64
 
-// client makes acquisitions as one Locker does.
-type client struct {
+// peer makes acquisitions as one Locker does.
+type peer struct {
 	*Backend
 	t  testing.TB
 	id string
 	n  int
 }
 
-func newClient(t testing.TB, b *Backend) *client {
-	return &client{b, t, fmt.Sprintf("%08x-0000-4000-8000-%012x", os.Getpid(), lockers.Add(1)), 0}
+func newClient(t testing.TB, b *Backend) *peer {
+	return &peer{b, t, fmt.Sprintf("%08x-0000-4000-8000-%012x", os.Getpid(), lockers.Add(1)), 0}
 }
 
-func (c *client) attempt(key string, ttl time.Duration) *driver.Acquisition {
+func (c *peer) attempt(key string, ttl time.Duration) *driver.Acquisition {
 	c.n++
 	return &driver.Acquisition{Key: key, ID: fmt.Sprintf("%s:%d", c.id, c.n), TTL: ttl, Tokens: 1}
 }
 
-func (c *client) waiting(key string, ttl time.Duration) *driver.Acquisition {
+func (c *peer) waiting(key string, ttl time.Duration) *driver.Acquisition {
 	a := c.attempt(key, ttl)
 	a.Queue = true
 	return a
 }
 
-func (c *client) take(a *driver.Acquisition) driver.Lease {
+func (c *peer) take(a *driver.Acquisition) driver.Lease {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
 	defer cancel()
@@ -116,7 +116,7 @@ func (c *client) take(a *driver.Acquisition) driver.Lease {
 	return l
 }
 
-func (c *client) held(a *driver.Acquisition) {
+func (c *peer) held(a *driver.Acquisition) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), soon)
 	defer cancel()

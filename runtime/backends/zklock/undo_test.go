@@ -2,8 +2,6 @@ package zklock
 
 import (
 	"context"
-	"encoding/binary"
-	"net"
 	"testing"
 	"time"
 
@@ -12,14 +10,22 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// remembered returns how many places b knows.
+// remembered counts what b knows of acquisitions.
 func remembered(b *Backend) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.attempts) + len(b.named) + len(b.line)
+	b.entries.mu.Lock()
+	defer b.entries.mu.Unlock()
+	return len(b.entries.byID) + len(b.entries.waiting) + len(b.entries.refused)
+}
+
+// refusals counts the keys that a Locker of b was told to wait for.
+func refusals(b *Backend) int {
+	b.entries.mu.Lock()
+	defer b.entries.mu.Unlock()
+	return len(b.entries.refused)
 }
 
 // Who hears that a lease is lost does not release it: nothing is kept of it.
@@ -31,7 +37,7 @@ func TestEndedSessionLeavesNothing(t *testing.T) {
 	require.NotZero(t, remembered(c.Backend))
 	expire(t, c.Backend, addr)
 	require.ErrorIs(t, l.Renew(t.Context(), long), lock.ErrLost)
-	require.Zero(t, remembered(c.Backend))
+	eventually(t, second, "it is forgotten", func() bool { return remembered(c.Backend) == 0 })
 }
 
 // An undoing that comes before the node is asked for leaves none.
@@ -41,17 +47,17 @@ func TestUndoneBeforeTheNodeIsAskedFor(t *testing.T) {
 	c := newClient(t, newBackend(t, root, addr))
 	free(t, c.take(c.attempt("k", long)))
 	a := c.attempt("k", long)
-	s, err := c.enter(t.Context(), long)
+	s, err := c.session(t.Context(), long)
 	require.NoError(t, err)
-	defer func() { <-s.gate }()
-	p, _ := c.stand(s, a, root+"/k")
+	defer s.Drop()
+	e, _ := c.entries.join(s, a, root+"/k")
 	require.NoError(t, c.Undo(t.Context(), a))
-	require.ErrorIs(t, p.create(t.Context(), a.ID), errUndone)
+	_, err = e.create(t.Context(), a.ID)
+	require.ErrorIs(t, err, errUndone)
 	require.Empty(t, contenders(t, admin(t, addr), root+"/k"))
-	require.True(t, c.isUndone(p))
 }
 
-// One that does not wait leaves the place that it uses if the one that waited there
+// One that does not wait leaves the entry that it uses if the one that waited there
 // is undone meanwhile.
 func TestUndoneUnderATry(t *testing.T) {
 	t.Parallel()
@@ -60,16 +66,15 @@ func TestUndoneUnderATry(t *testing.T) {
 	holder := other.take(other.attempt("k", long))
 	a := c.waiting("k", long)
 	c.held(a)
-	s, err := c.enter(t.Context(), long)
+	s, err := c.session(t.Context(), long)
 	require.NoError(t, err)
-	defer func() { <-s.gate }()
+	defer s.Drop()
 	try := c.attempt("k", long)
-	p, _ := c.stand(s, try, root+"/k")
+	e, _ := c.entries.join(s, try, root+"/k")
 	require.NoError(t, c.Undo(t.Context(), a))
 	conn := admin(t, addr)
 	require.Len(t, contenders(t, conn, root+"/k"), 2, "the try is under way")
-	var held *driver.HeldError
-	require.ErrorAs(t, c.failed(t.Context(), p, try, &driver.HeldError{}), &held)
+	require.True(t, isHeld(e.settle(t.Context(), try, &driver.HeldError{})))
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.Zero(t, remembered(c.Backend))
 	free(t, holder)
@@ -99,7 +104,7 @@ func TestFixedLeaseAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	p := faultproxy.NewZooKeeper(t, addr)
-	holder, c, a := nextInLine(t, root, addr, p)
+	holder, c, a := nextInQueue(t, root, addr, p)
 	a.NoRenewal = true
 	p.Refuse()
 	p.Reset()
@@ -119,80 +124,19 @@ func TestTimeoutIsLowered(t *testing.T) {
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	c := newClient(t, newBackend(t, root, addr))
 	l := c.take(c.attempt("k", long))
-	s := l.(*lease).place.session
+	s := l.(*lease).entry.session
 	told := make(chan struct{}, 1)
-	l.(driver.LossNotifier).NotifyLoss(func() { offer(told, struct{}{}) })
-	s.granted(grant{session: s.id, timeout: long / 4, sent: driver.Now(), at: time.Now()})
+	l.(driver.LossNotifier).NotifyLoss(func() {
+		select {
+		case told <- struct{}{}:
+		default:
+		}
+	})
+	s.granted(client.Grant{Timeout: long / 4, Sent: driver.Now()})
 	require.LessOrEqual(t, l.Deadline().Left(), long/4)
 	receive(t, "the Locker's look", told)
 	next := c.attempt("other", long)
 	_, err := c.Acquire(t.Context(), next)
 	require.ErrorIs(t, err, lock.ErrInvalid, "the servers' range is known now")
 	free(t, l)
-}
-
-// request is one of the client's, as it is sent.
-func request(op uint32) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, 8<<32|1), op)
-}
-
-// No answer is read on another connection before the library has sent its watches,
-// but for those that it waits for first.
-func TestAnswersWaitForTheWatches(t *testing.T) {
-	t.Parallel()
-	const opExists = 3
-	var l *link
-	var theirs net.Conn
-	connect := func() {
-		var ours net.Conn
-		ours, theirs = net.Pipe()
-		l = &link{Conn: ours, known: true, rearm: newRearm()}
-		t.Cleanup(func() { l.Close(); theirs.Close() })
-	}
-	connect()
-	read := make(chan byte, 1)
-	exchange := func(op uint32) {
-		go func() {
-			buf := make([]byte, 16)
-			_, _ = theirs.Read(buf)
-			_, _ = theirs.Write([]byte{byte(op)})
-		}()
-		_, err := l.Write(request(op))
-		require.NoError(t, err)
-		go func() {
-			buf := make([]byte, 1)
-			_, _ = l.Read(buf)
-			read <- buf[0]
-		}()
-	}
-	for _, op := range []uint32{opSetAuth, opPing} {
-		begin := time.Now()
-		exchange(op)
-		require.EqualValues(t, op, receive(t, "an answer", read))
-		require.Less(t, time.Since(begin), rearmLimit)
-	}
-	begin := time.Now()
-	exchange(opExists) // nothing is sent behind it: there were no watches
-	require.EqualValues(t, opExists, receive(t, "an answer", read))
-	require.GreaterOrEqual(t, time.Since(begin), rearmLimit)
-	begin = time.Now()
-	exchange(opExists) // nor will there be any
-	require.EqualValues(t, opExists, receive(t, "an answer", read))
-	require.Less(t, time.Since(begin), rearmLimit)
-
-	connect()
-	exchange(opExists)
-	select {
-	case <-read:
-		t.Fatal("an answer was read before the watches were sent")
-	case <-time.After(rearmLimit / 5):
-	}
-	go func() { _, _ = theirs.Read(make([]byte, 16)) }()
-	_, err := l.Write(request(opSetWatches))
-	require.NoError(t, err)
-	require.EqualValues(t, opExists, receive(t, "the answer", read))
-	begin = time.Now()
-	exchange(opExists)
-	require.EqualValues(t, opExists, receive(t, "an answer", read))
-	require.Less(t, time.Since(begin), rearmLimit)
 }

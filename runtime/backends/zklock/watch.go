@@ -1,178 +1,117 @@
 package zklock
 
 import (
-	"context"
-	"errors"
 	"sync"
-	"sync/atomic"
 
-	"github.com/go-zookeeper/zk"
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 )
 
-// watches are the nodes whose end somebody of this session waits for. The
-// library's channels are left alone: they would take a goroutine each. Its
-// callback tells of every event by path, and one watch per path serves all.
+// watches are the nodes of which somebody of a session wants to hear.
 type watches struct {
-	mu    sync.Mutex
-	path  map[string]*watched
-	asked map[string]bool // by path: the library has a watch, or is about to
+	mu     sync.Mutex // guards byPath and the state of each watch in it
+	byPath map[string]map[*watch]bool
 }
 
-// watched is one node.
-type watched struct {
-	via   <-chan struct{} // the connection over which the server was asked to tell, as session.isUp has it, or nil
-	calls map[*watcher]bool
-}
-
-// watcher is one party's interest. Its function must not block.
-type watcher struct {
+// watch is one party's interest in a node. It is told once, that the node has
+// changed or gone.
+type watch struct {
 	path string
-	tell func(deleted bool)
-	gone atomic.Bool // the node is there no more
+	tell func(gone bool) // must not block
+
+	set    uint64 // the connection over which the server was asked last, and answered; 0: none
+	told   bool
+	gone   bool   // the node was deleted
+	goneBy uint64 // the connection that said so
 }
 
-// hasGone reports whether there is a w, and its node is there no more.
-func (w *watcher) hasGone() bool { return w != nil && w.gone.Load() }
-
-// arm has w told when its node changes or goes, or the session ends. It
-// returns zk.ErrNoNode if the node is not there; then nothing is left behind.
-// getData does that in one request; exists would leave a watch for a node that
-// never comes. If it took the request, the answer says which transaction has made
-// the node; else czxid is 0.
-func (s *session) arm(ctx context.Context, w *watcher) (czxid int64, err error) {
-	n, armed := s.watches.add(w)
-	if armed {
-		return 0, nil
+// ask has w told when its node changes or goes. The channel gets the answer; it is
+// zk.ErrNoNode if the node is not there, and w is not told then. What could not be
+// sent is an answer too.
+func (ws *watches) ask(s *session, w *watch) <-chan client.Answer {
+	ws.mu.Lock()
+	if ws.byPath[w.path] == nil {
+		ws.byPath[w.path] = map[*watch]bool{}
 	}
-	up := s.isUp()
-	made := make(chan int64, 1)
-	err = s.call(ctx, read, func(c *zk.Conn) error {
-		s.watches.ask(w.path, true)
-		_, stat, _, err := c.GetW(w.path)
-		if err == nil {
-			s.watches.arm(w.path, n, up)
-			made <- stat.Czxid
+	ws.byPath[w.path][w] = true
+	ws.mu.Unlock()
+	answer := make(chan client.Answer, 1)
+	answered := func(a client.Answer) {
+		ws.mu.Lock()
+		switch {
+		case a.Err == nil && !w.told:
+			w.set = a.Link
+		case a.Err != nil:
+			ws.removeLocked(w)
 		}
-		if err != nil {
-			s.watches.ask(w.path, false)
+		if isNoNode(a.Err) && !w.gone {
+			w.told, w.gone, w.goneBy = true, true, a.Link
 		}
-		return err
-	})
-	if err != nil {
-		s.watches.remove(w)
-	} else {
-		czxid = <-made
-	}
-	if isNoNode(err) {
-		w.gone.Store(true)
-		s.watches.tell(w.path, true) // whoever else believes that it is there
-	}
-	return czxid, err
-}
-
-// add notes w with its node, and returns whether the server will tell already.
-func (ws *watches) add(w *watcher) (n *watched, armed bool) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	n = ws.path[w.path]
-	if n == nil {
-		n = &watched{calls: map[*watcher]bool{}}
-		ws.path[w.path] = n
-	}
-	n.calls[w] = true
-	return n, n.via != nil
-}
-
-// arm notes that the server will tell of n, which add has returned, unless it has
-// done so meanwhile. It was asked over up, or a later connection.
-func (ws *watches) arm(path string, n *watched, up <-chan struct{}) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if ws.path[path] == n {
-		n.via = up
-	}
-}
-
-// ask notes whether the library is asked to watch path.
-func (ws *watches) ask(path string, asked bool) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if asked {
-		ws.asked[path] = true
-	} else {
-		delete(ws.asked, path)
-	}
-}
-
-// any reports whether the library may have watches.
-func (ws *watches) any() bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	return len(ws.asked) > 0
-}
-
-// remove forgets w. A node's watch at the server stays, there is no request to
-// take it back, and so does its record here, for whoever comes next.
-func (ws *watches) remove(w *watcher) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	n := ws.path[w.path]
-	if n == nil {
-		return
-	}
-	delete(n.calls, w)
-	if n.via == nil && len(n.calls) == 0 {
-		delete(ws.path, w.path)
-	}
-}
-
-// has reports whether w will be told.
-func (ws *watches) has(w *watcher) bool { return ws.via(w) != nil }
-
-// via returns the connection over which the server was asked to tell w, or nil if
-// w will not be told, or is nil.
-func (ws *watches) via(w *watcher) <-chan struct{} {
-	if w == nil {
-		return nil
-	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if n := ws.path[w.path]; n != nil && n.calls[w] {
-		return n.via
-	}
-	return nil
-}
-
-// tell tells all who wait for path, once.
-func (ws *watches) tell(path string, deleted bool) {
-	ws.mu.Lock()
-	n := ws.path[path]
-	delete(ws.path, path)
-	delete(ws.asked, path)
-	if n == nil {
 		ws.mu.Unlock()
+		answer <- a
+	}
+	if err := s.send(client.Watch(w.path), answered); err != nil {
+		answered(client.Answer{Err: err})
+	}
+	return answer
+}
+
+// remove has w told of nothing any more. A watch at the server stays, there is no
+// request to take it back.
+func (ws *watches) remove(w *watch) {
+	if w == nil {
 		return
 	}
-	for w := range n.calls {
-		w.gone.Store(deleted)
-	}
-	ws.mu.Unlock()
-	for w := range n.calls {
-		w.tell(deleted)
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.told = true
+	ws.removeLocked(w)
+}
+
+func (ws *watches) removeLocked(w *watch) {
+	all := ws.byPath[w.path]
+	delete(all, w)
+	if len(all) == 0 {
+		delete(ws.byPath, w.path)
 	}
 }
 
-// tellAll tells everybody: the session has ended.
-func (ws *watches) tellAll() {
+// setOn returns the connection over which the server was asked to tell w; 0 if w will not
+// be told.
+func (ws *watches) setOn(w *watch) uint64 {
+	if w == nil {
+		return 0
+	}
 	ws.mu.Lock()
-	all := ws.path
-	ws.path = map[string]*watched{}
-	ws.mu.Unlock()
-	for _, n := range all {
-		for w := range n.calls {
-			w.tell(false)
+	defer ws.mu.Unlock()
+	if w.told {
+		return 0
+	}
+	return w.set
+}
+
+// goneBy returns the connection that said that w's node is gone; 0: none has.
+func (ws *watches) goneBy(w *watch) uint64 {
+	if w == nil {
+		return 0
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return w.goneBy
+}
+
+// event is the client's Config.Event.
+func (ws *watches) event(e client.Event) {
+	ws.mu.Lock()
+	all := ws.byPath[e.Path]
+	delete(ws.byPath, e.Path)
+	for w := range all {
+		w.told, w.gone = true, e.Deleted
+		if e.Deleted {
+			w.goneBy = e.Link
 		}
 	}
+	ws.mu.Unlock()
+	for w := range all {
+		w.tell(e.Deleted)
+	}
 }
-
-func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }

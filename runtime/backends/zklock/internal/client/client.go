@@ -1,0 +1,283 @@
+// Package client keeps one session with a ZooKeeper ensemble. It speaks the server's
+// protocol by itself, and takes types and errors from github.com/go-zookeeper/zk,
+// because zklock needs of a client what that library keeps to itself, or does
+// otherwise:
+//
+//   - The timeout that a server granted, and when that was asked for. A lease's
+//     deadline is reckoned with both.
+//   - Requests in an order that the caller chooses, without a goroutine for each,
+//     and the Stat of a node with the answer to its creation.
+//   - A session that has ended stays ended. The library begins another one.
+//   - The watches of a lost connection are set again before anything else is asked
+//     over the next one, from the last transaction that was seen. In the library
+//     two goroutines race for that number.
+//   - An end at once, and servers tried in turn without a second of sleep between.
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+var (
+	// ErrNotConnected says that there is no connection: the request was not sent.
+	ErrNotConnected = errors.New("not connected")
+	// ErrNoAnswer says that the connection ended first: the request may have been
+	// done, or may yet be.
+	ErrNoAnswer = errors.New("no answer")
+	// ErrExpired says that the ensemble has ended the session.
+	ErrExpired = errors.New("the ensemble has ended the session")
+	// ErrAuth says that a server has refused an Identity.
+	ErrAuth = errors.New("zookeeper refuses the credentials")
+)
+
+// Config says which session a Client keeps, and who hears of it. The functions are
+// called by one goroutine, in the order of events, and must not block.
+type Config struct {
+	Servers    []string      // host:port
+	Timeout    time.Duration // of the session, as it is asked for
+	Identities []Identity    // shown on each connection
+	// Dial dials a server; nil is TCP.
+	Dial func(network, address string, timeout time.Duration) (net.Conn, error)
+	// Silence is how long a server may take over an answer before its connection is
+	// given up for another, and over the handshake on that.
+	Silence time.Duration
+	// Patience is how long all servers together may take over the first handshake.
+	Patience time.Duration
+
+	Granted func(Grant)     // a server has confirmed the session
+	Ready   func()          // requests can be sent
+	Failed  func(err error) // all servers were tried in vain, and will be again
+	Event   func(Event)
+	Logf    func(format string, args ...any)
+}
+
+// Identity is what a client says of itself.
+type Identity struct {
+	Scheme string
+	Auth   []byte
+}
+
+// Grant is a server's answer to the handshake.
+type Grant struct {
+	Timeout time.Duration
+	Sent    driver.Instant // from before the server was dialed
+}
+
+// Event says that a node that was watched has changed or gone. It is watched no
+// longer.
+type Event struct {
+	Path    string
+	Deleted bool
+	Link    uint64 // the connection that brought it
+}
+
+// Client keeps one session over one connection at a time. Make it with New. Run
+// does the work; Send may be called from any number of goroutines. The methods are
+// here and in link.go.
+type Client struct {
+	config Config
+
+	// Only Run's goroutine uses these.
+	servers  []string
+	lastZxid int64           // the last transaction that was seen
+	watched  map[string]bool // nodes that the server has been asked to watch, and has not told of
+	tried    int             // servers, since one granted the session
+	taken    bool            // one of them took the connection
+	stood    bool            // requests could be sent once
+
+	mu       sync.Mutex // guards the rest
+	id       int64      // of the session; 0 until a server has granted it
+	password []byte
+	conn     net.Conn      // nil while there is none
+	link     uint64        // its number; 0 while there is none
+	links    uint64        // how many there have been
+	up       chan struct{} // closed while there is a connection
+	why      error         // there was none, last time
+	xid      int32         // the number of the last request
+	out      []byte        // what is to be written
+	wake     chan struct{} // out holds something
+	pending  []call        // what was sent and not answered, in order
+}
+
+// call is a request under way.
+type call struct {
+	xid  int32
+	r    Request
+	done func(Answer)
+}
+
+// New returns a Client that has done nothing yet.
+func New(config Config) *Client {
+	c := &Client{
+		config:   config,
+		servers:  slices.Clone(config.Servers),
+		password: make([]byte, 16),
+		watched:  map[string]bool{},
+		up:       make(chan struct{}),
+		wake:     make(chan struct{}, 1),
+	}
+	rand.Shuffle(len(c.servers), func(i, j int) { c.servers[i], c.servers[j] = c.servers[j], c.servers[i] })
+	return c
+}
+
+const (
+	// dialTimeout bounds the dialing of one server.
+	dialTimeout = time.Second
+	// farewell is how long a server may take over the end of a session.
+	farewell = 100 * time.Millisecond
+	// roundsAtLeast is how often all servers are tried before Failed is called
+	// where they take connections, as those do that elect a leader. Where no server
+	// does, once is enough.
+	roundsAtLeast = 5
+)
+
+// Run keeps the session until the ensemble or ctx ends it, and returns why. If ctx
+// has ended, and a connection stands, the session is ended at the server too.
+func (c *Client) Run(ctx context.Context) error {
+	for next := 0; ; next++ {
+		if rounds := c.tried / len(c.servers); rounds > 0 {
+			if c.tried%len(c.servers) == 0 && (!c.taken || rounds >= roundsAtLeast) {
+				c.config.Failed(c.Why())
+			}
+			engine.Pause(ctx, min(10*time.Millisecond<<min(rounds, 10), 500*time.Millisecond))
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c.tried++
+		err := c.connect(ctx, c.servers[next%len(c.servers)])
+		if ctx.Err() == nil && (errors.Is(err, ErrExpired) || !c.stood && errors.Is(err, ErrAuth)) {
+			return err
+		}
+		c.mu.Lock()
+		c.why = err
+		c.mu.Unlock()
+		c.config.Logf("zookeeper: %v", err)
+	}
+}
+
+// Up returns a channel that is closed while there is a connection, and is another
+// one for the next.
+func (c *Client) Up() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.up
+}
+
+// Link returns the number of the connection; 0 while there is none.
+func (c *Client) Link() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link
+}
+
+// Why returns what stood in the way of a connection last.
+func (c *Client) Why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.why
+}
+
+// Session returns what names the session to the servers.
+func (c *Client) Session() (id int64, password []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.id, c.password
+}
+
+// Send sends r. Requests are sent, dealt with by the server and answered in one
+// order. The answer is given to done once, by the goroutine that all answers come
+// from; done must not block. If there is no connection Send fails, and done is not
+// called.
+func (c *Client) Send(r Request, done func(Answer)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == 0 {
+		return ErrNotConnected
+	}
+	c.queueLocked(r, done)
+	return nil
+}
+
+func (c *Client) queueLocked(r Request, done func(Answer)) {
+	c.xid = c.xid&0x7fffffff + 1
+	if c.xid < 0 { // those have meanings of their own
+		c.xid = 1
+	}
+	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
+	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
+		c.expectLocked()
+	}
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// connect has the session confirmed by the server at address, and deals with
+// requests until the connection or the session ends. It returns why it ended.
+func (c *Client) connect(ctx context.Context, address string) error {
+	sent := driver.Now()
+	conn, err := c.dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	c.taken = true
+	r := bufio.NewReader(conn)
+	left := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(left)
+		c.leave(conn)
+	})
+	defer func() {
+		if !stop() {
+			<-left
+		}
+	}()
+	_ = conn.SetDeadline(time.Now().Add(c.patience()))
+	grant, err := c.shakeHands(conn, r, sent)
+	if err == ErrExpired {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%s gave no session, as a server does that has no quorum, speaks TLS or is no ZooKeeper: %w", address, err)
+	}
+	c.config.Granted(grant)
+	for _, one := range c.config.Identities {
+		if err := c.identify(conn, r, one); err != nil {
+			return err
+		}
+	}
+	_ = conn.SetDeadline(time.Time{})
+	c.tried, c.taken = 0, false
+	return c.serve(ctx, conn, r)
+}
+
+func (c *Client) dial(ctx context.Context, address string) (net.Conn, error) {
+	if c.config.Dial != nil {
+		return c.config.Dial("tcp", address, dialTimeout)
+	}
+	d := net.Dialer{Timeout: dialTimeout}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+// patience is how long a server may take over the handshake: not long where a
+// session runs out meanwhile.
+func (c *Client) patience() time.Duration {
+	if id, _ := c.Session(); id != 0 {
+		return c.config.Silence
+	}
+	return c.config.Patience / time.Duration(len(c.servers))
+}

@@ -1,0 +1,261 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Numbers of frames that answer no request.
+const (
+	eventXid = -1
+	pingXid  = -2
+)
+
+const eventDeleted = 2
+
+// framed returns a request as it is sent.
+func framed(xid, op int32, body []byte) []byte {
+	var e encoder
+	e.int32(xid)
+	e.int32(op)
+	return frame(append(e, body...))
+}
+
+// shakeHands begins the session, or goes on with it over conn.
+func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant) (g Grant, err error) {
+	old, password := c.Session()
+	var e encoder
+	e.int32(0) // the protocol
+	e.int64(c.lastZxid)
+	e.int32(int32(c.config.Timeout.Milliseconds()))
+	e.int64(old)
+	e.bytes(password)
+	e = append(e, 0) // not for reading only
+	if _, err := conn.Write(frame(e)); err != nil {
+		return g, err
+	}
+	answer, err := readFrame(r, maxHandshake)
+	if err != nil {
+		return g, err
+	}
+	d := decoder{rest: answer}
+	d.int32()
+	g.Timeout, g.Sent = time.Duration(d.int32())*time.Millisecond, sent
+	id, password := d.int64(), d.bytes()
+	switch {
+	case d.short:
+		return g, errShort
+	case old != 0 && id != old:
+		return g, ErrExpired
+	case id == 0:
+		return g, errors.New("refused")
+	case g.Timeout <= 0: // by a server that is overtaken by the session's end
+		return g, errors.New("a session of no length")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.id, c.password = id, password
+	return g, nil
+}
+
+// identify shows one identity to the server.
+func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
+	const xid = -4
+	var e encoder
+	e.int32(0)
+	e.string(one.Scheme)
+	e.bytes(one.Auth)
+	if _, err := conn.Write(framed(xid, opAuth, e)); err != nil {
+		return err
+	}
+	answer, err := readFrame(r, maxHandshake)
+	if err != nil { // as it comes of a scheme that is not known
+		return fmt.Errorf("%w of scheme %q: it ended the connection: %w", ErrAuth, one.Scheme, err)
+	}
+	d := decoder{rest: answer}
+	d.take(4 + 8)
+	if err := errorOf(d.int32()); err != nil {
+		return fmt.Errorf("%w of scheme %q: %w", ErrAuth, one.Scheme, err)
+	}
+	return nil
+}
+
+// leave ends the session at the server, and the connection when the server has
+// done so, or soon. It also does so where the server's answers are lost on the way,
+// even that to the handshake: the server deals with what comes behind it.
+func (c *Client) leave(conn net.Conn) {
+	_ = conn.SetWriteDeadline(time.Now().Add(farewell))
+	_, _ = conn.Write(framed(1<<30, opClose, nil))
+	time.AfterFunc(farewell, func() { _ = conn.Close() })
+}
+
+// serve deals with requests over conn until it ends, and returns why it did.
+func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) error {
+	written := make(chan struct{})
+	over, stop := context.WithCancel(ctx)
+	link := c.begin(conn)
+	c.config.Ready()
+	c.stood = true
+	go func() {
+		defer close(written)
+		c.write(over, conn)
+	}()
+	err := c.read(r, link)
+	stop()
+	conn.Close()
+	<-written
+	c.end(err)
+	return err
+}
+
+// begin lets requests in, behind those for the watches of the last connection.
+func (c *Client) begin(conn net.Conn) (link uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.links++
+	c.link, c.conn, c.why = c.links, conn, nil
+	const most = 100 << 10 // bytes of a request, far below any server's limit
+	paths, size := []string(nil), 0
+	for path := range c.watched {
+		if size += len(path) + 4; size > most {
+			c.watchLocked(paths)
+			paths, size = nil, 0
+		}
+		paths = append(paths, path)
+	}
+	c.watchLocked(paths)
+	close(c.up)
+	return c.link
+}
+
+// watchLocked has the server watch these nodes, and tell of those that have changed
+// or gone since the last transaction that was seen.
+func (c *Client) watchLocked(paths []string) {
+	if len(paths) == 0 {
+		return
+	}
+	var e encoder
+	e.int64(c.lastZxid)
+	e.int32(int32(len(paths)))
+	for _, path := range paths {
+		e.string(path)
+	}
+	e.int64(0) // no nodes that are to be made, and no children
+	c.queueLocked(Request{op: opSetWatches, body: e}, func(Answer) {})
+}
+
+// end lets no more requests in, and tells those under way that err ended the
+// connection.
+func (c *Client) end(err error) {
+	c.mu.Lock()
+	all := c.pending
+	c.pending, c.out, c.link, c.conn = nil, nil, 0, nil
+	c.up = make(chan struct{})
+	c.mu.Unlock()
+	for _, one := range all {
+		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, err)})
+	}
+}
+
+// write writes what is to be sent, until the connection ends.
+func (c *Client) write(over context.Context, conn net.Conn) {
+	for {
+		select {
+		case <-c.wake:
+		case <-over.Done():
+			return
+		}
+		c.mu.Lock()
+		out := c.out
+		c.out = nil
+		c.mu.Unlock()
+		_ = conn.SetWriteDeadline(time.Now().Add(c.config.Silence))
+		if _, err := conn.Write(out); err != nil {
+			_ = conn.Close() // the reader notices
+			return
+		}
+	}
+}
+
+// read deals with what the server sends, until the connection ends.
+func (c *Client) read(r *bufio.Reader, link uint64) error {
+	for {
+		body, err := readFrame(r, maxAnswer)
+		if err == nil {
+			err = c.receive(&decoder{rest: body}, link)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// receive deals with one frame.
+func (c *Client) receive(d *decoder, link uint64) error {
+	xid, zxid, code := d.int32(), d.int64(), d.int32()
+	switch {
+	case d.short:
+		return errShort
+	case xid == pingXid:
+		return nil
+	case xid == eventXid:
+		kind, _, path := d.int32(), d.int32(), string(d.bytes())
+		if d.short {
+			return errShort
+		}
+		delete(c.watched, path)
+		c.config.Event(Event{Path: path, Deleted: kind == eventDeleted, Link: link})
+		return nil
+	}
+	one, err := c.answered(xid)
+	if err != nil {
+		return err
+	}
+	a := Answer{}
+	if code == 0 {
+		a = one.r.decode(d)
+	}
+	a.Err, a.Link = errorOf(code), link
+	if d.short {
+		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, errShort)})
+		return errShort
+	}
+	if zxid > 0 {
+		c.lastZxid = zxid
+	}
+	if one.r.watch != "" && code == 0 {
+		c.watched[one.r.watch] = true
+	}
+	one.done(a)
+	return nil
+}
+
+// expectLocked has the connection end if the next answer does not come for long.
+func (c *Client) expectLocked() {
+	var end time.Time
+	if len(c.pending) > 0 {
+		end = time.Now().Add(c.config.Silence)
+	}
+	_ = c.conn.SetReadDeadline(end)
+}
+
+// answered takes the oldest request, which the answer numbered xid is to, from
+// those under way.
+func (c *Client) answered(xid int32) (one call, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.pending) == 0 || c.pending[0].xid != xid {
+		return one, fmt.Errorf("an answer numbered %d, which is not due", xid)
+	}
+	one = c.pending[0]
+	c.pending[0] = call{}
+	c.pending = c.pending[1:]
+	c.expectLocked()
+	return one, nil
+}

@@ -1,0 +1,170 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// span is how long the leases of one session are, and what follows from it.
+type span struct {
+	lease   time.Duration // the longest of its leases
+	tick    time.Duration // no less than the servers'
+	beat    time.Duration // how often more is proved to have lived
+	timeout time.Duration // of the session
+}
+
+// spanOf returns the span for leases of ttl. Lengths that are close to each
+// other share one, so that a Locker whose leases differ by its tenure has one
+// session. The timeout is longer than the leases by how old a proof may be, an
+// eighth and two ticks, because a lease is to have its whole length ahead when
+// it is taken. most is the longest timeout that the server gives, 0 if unknown.
+func spanOf(ttl, tick, most time.Duration) span {
+	unit := time.Millisecond
+	for unit*32 <= ttl {
+		unit *= 2
+	}
+	lease := (ttl + unit - 1) / unit * unit
+	if longest := longestLease(tick, most); most > 0 && lease > longest {
+		lease = max(longest, ttl)
+	}
+	sp := span{lease: lease, tick: tick, beat: lease / 8}
+	sp.timeout = (lease + sp.beat + 2*tick + time.Millisecond - 1) / time.Millisecond * time.Millisecond
+	return sp
+}
+
+// suits reports whether leases of ttl may live on a session of sp.
+func (sp span) suits(ttl time.Duration) bool {
+	return sp.lease >= ttl && sp.lease < 2*ttl+time.Second
+}
+
+// longestLease is how long a lease may be where timeouts are most at most.
+func longestLease(tick, most time.Duration) time.Duration {
+	return ((most - 2*tick) * 8 / 9).Truncate(time.Millisecond) - time.Millisecond
+}
+
+// limits are what the servers make of session timeouts.
+type limits struct {
+	least time.Duration // minSessionTimeout
+	most  time.Duration // maxSessionTimeout; 0 until a session was cut to it
+	tick  time.Duration
+}
+
+const (
+	// shortSession is asked for to learn what the servers give instead.
+	shortSession = 200 * time.Millisecond
+	// askFor is how long the servers may take over the first handshake.
+	askFor = 5 * time.Second
+)
+
+var errOutside = errors.New("the server grants another session timeout")
+
+// spanFor returns the span for leases of ttl, if the servers allow it.
+func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err error) {
+	lim, err := b.learn(ctx)
+	if err != nil {
+		return sp, err
+	}
+	longest := longestLease(lim.tick, lim.most)
+	if ttl >= lim.least && (lim.most == 0 || ttl <= longest) {
+		return spanOf(ttl, lim.tick, lim.most), nil
+	}
+	upper := "no known limit"
+	if lim.most > 0 {
+		upper = longest.String()
+	}
+	return sp, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %s",
+		driver.ErrInvalid, ttl, lim.least, upper)
+}
+
+// outside notes that granted is the longest timeout that the servers give.
+func (b *Backend) outside(granted time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.limits.most == 0 || granted < b.limits.most {
+		b.limits.most = granted
+	}
+}
+
+// learn returns the servers' limits. One caller at a time asks them, until they are
+// known.
+func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
+	select {
+	case b.learning <- struct{}{}:
+		defer func() { <-b.learning }()
+	case <-ctx.Done():
+		return lim, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
+	}
+	b.mu.Lock()
+	lim = b.limits
+	b.mu.Unlock()
+	if lim.least > 0 {
+		return lim, nil
+	}
+	if lim.least, err = b.introduce(ctx); err != nil {
+		return lim, err
+	}
+	lim.tick = lim.least / 2
+	if b.options.TickTime > 0 {
+		lim.tick = b.options.TickTime
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limits = lim
+	return lim, nil
+}
+
+// introduce begins a session of the shortest timeout that the servers grant, which
+// it returns. The session ends beside the caller.
+func (b *Backend) introduce(ctx context.Context) (least time.Duration, err error) {
+	over, end := context.WithTimeoutCause(b.life.Context(), askFor, errors.New("no server has answered"))
+	defer end()
+	granted := make(chan time.Duration, 1)
+	config := b.config(shortSession, askFor)
+	config.Granted = func(g client.Grant) {
+		if len(granted) == 0 {
+			granted <- g.Timeout
+		}
+	}
+	config.Event = func(client.Event) {}
+	_, opened, err := b.connect(over, config, func(error) {})
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case err = <-opened:
+	case <-ctx.Done():
+		err = fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
+	}
+	if err != nil {
+		return 0, err
+	}
+	return <-granted, nil
+}
+
+// connect has a client keep a session until ctx ends. opened gets the outcome of the
+// first connection, and over is called with the end.
+func (b *Backend) connect(ctx context.Context, config client.Config, over func(error)) (c *client.Client, opened <-chan error, err error) {
+	outcome := make(chan error, 1)
+	note := func(err error) {
+		select {
+		case outcome <- err:
+		default: // a session that stands goes on trying
+		}
+	}
+	config.Ready = func() { note(nil) }
+	config.Failed = func(err error) { note(fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)) }
+	c = client.New(config)
+	if !b.life.Go(func(context.Context) {
+		err := c.Run(ctx)
+		note(err)
+		over(err)
+	}) {
+		return nil, nil, driver.ErrClosed
+	}
+	return c, outcome, nil
+}

@@ -1,0 +1,145 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// over returns why the session has ended, or nil.
+func (s *session) over() error { return context.Cause(s.Context()) }
+
+// errNotSent says that a request never left.
+var errNotSent = errors.New("not sent")
+
+// do makes one request and returns its answer. The error is errNotSent where
+// nothing was sent, client.ErrNoAnswer where the request may have run or may yet run,
+// and else the server's.
+func (s *session) do(ctx context.Context, r client.Request) (client.Answer, error) {
+	if err := s.await(ctx); err != nil {
+		return client.Answer{}, err
+	}
+	return s.now(ctx, r)
+}
+
+// now is do without the wait for a connection.
+func (s *session) now(ctx context.Context, r client.Request) (client.Answer, error) {
+	answer := make(chan client.Answer, 1)
+	if err := s.send(r, func(a client.Answer) { answer <- a }); err != nil {
+		return client.Answer{}, err
+	}
+	return await(ctx, answer)
+}
+
+// await returns what comes from answer, or client.ErrNoAnswer when ctx ends.
+func await(ctx context.Context, answer <-chan client.Answer) (client.Answer, error) {
+	select {
+	case a := <-answer:
+		return a, a.Err
+	case <-ctx.Done():
+		return client.Answer{}, fmt.Errorf("%w: %w", client.ErrNoAnswer, ctx.Err())
+	}
+}
+
+// send sends r behind what was sent before, and has done told of the answer, by
+// the goroutine that all answers come from. If it fails done is not called.
+func (s *session) send(r client.Request, done func(client.Answer)) error {
+	at, sent := time.Now(), driver.Now()
+	err := s.client.Send(r, func(a client.Answer) {
+		if !unanswered(a.Err) {
+			s.answered(sent, at, r.Write && committed(a.Err))
+		}
+		done(a)
+	})
+	if err != nil {
+		err = fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())
+	}
+	return err
+}
+
+// await waits for a connection, for a while.
+func (s *session) await(ctx context.Context) error {
+	up := s.client.Up()
+	if s.over() == nil && ended(up) {
+		return nil
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-up:
+		return nil
+	case <-s.Context().Done():
+		return fmt.Errorf("%w: %w", errNotSent, s.over())
+	case <-ctx.Done():
+		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, errors.Join(ctx.Err(), s.client.Why()))
+	case <-timer.C:
+		return fmt.Errorf("%w, there has been no connection to ZooKeeper for %v: %w", errNotSent, patience, s.client.Why())
+	}
+}
+
+// makeDirectory makes dir and what is missing above it. They are containers: the
+// server deletes one some time after its last child went, so that directories of
+// keys that are no longer used vanish, and their sequence numbers begin anew.
+func (s *session) makeDirectory(ctx context.Context, dir string) error {
+	for range looks {
+		_, err := s.do(ctx, client.Create(dir, nil, s.backend.acl, zk.FlagContainer))
+		switch {
+		case err == nil || errors.Is(err, zk.ErrNodeExists):
+			return nil
+		case !isNoNode(err):
+			return err
+		}
+		if err := s.makeDirectory(ctx, path.Dir(dir)); err != nil {
+			return err
+		}
+	}
+	return zk.ErrNoNode
+}
+
+func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
+
+// committed reports whether err is what a write ends with that a majority has
+// taken. The leader has the refusals of these agreed as well.
+func committed(err error) bool {
+	for _, yes := range []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth} {
+		if errors.Is(err, yes) {
+			return true
+		}
+	}
+	return false
+}
+
+func unanswered(err error) bool { return errors.Is(err, client.ErrNoAnswer) }
+
+// final reports whether err will be the same however often it is tried.
+func final(err error) bool {
+	return errors.Is(err, driver.ErrConflict) || errors.Is(err, errTooManyElections)
+}
+
+// explained says of a server's refusal what the Locker's caller is to know of it.
+func explained(err error, what, path string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, zk.ErrNoAuth):
+		return fmt.Errorf("zookeeper refuses to %s at %s; give Options.Auth whose ACL there allows create, delete and read: %w", what, path, err)
+	case errors.Is(err, client.ErrAuth):
+		return fmt.Errorf("%w; see Options.Auth", err)
+	case errors.Is(err, zk.ErrInvalidACL):
+		return fmt.Errorf("zookeeper takes Options.ACL for invalid (a scheme \"auth\" needs Options.Auth): %w", err)
+	case errors.Is(err, zk.ErrNoChildrenForEphemerals):
+		return fmt.Errorf("%w: %s is an ephemeral node, and no lock's directory: %w", driver.ErrConflict, path, err)
+	case final(err) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrClosed):
+		return err
+	case unanswered(err):
+		return fmt.Errorf("%w: zookeeper: %s at %s: %w", driver.ErrIndeterminate, what, path, err)
+	}
+	return fmt.Errorf("zookeeper: %s at %s: %w", what, path, err)
+}
