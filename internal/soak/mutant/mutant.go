@@ -58,7 +58,7 @@ end`},
 		Name:    "deadline",
 		Mistake: "a deadline that counts from the reply",
 		Patches: []Patch{
-			{redisGo, "l.extend(c.sent, ", "l.extend(driver.Now(), "},
+			{redisGo, "l.extend(c.sent(), ", "l.extend(driver.Now(), "},
 			{redislock + "renew.go", ".extend(sent, ", ".extend(driver.Now(), "},
 		},
 		Faults: []string{"delay-replies", "stop-server", "pause-client"},
@@ -125,7 +125,7 @@ func newBackend(`},
 		Patches: []Patch{
 			{redisGo, "case *redis.Client:\n", "case *redis.Client:\n\t\tcallers = c\n"},
 			{redisGo, "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
-			{redislock + "renew.go", "pipe := l.client.Pipeline()", "pipe := callers.Pipeline()"},
+			{redislock + "renew.go", "pipe := l.other.Pipeline()", "pipe := callers.Pipeline()"},
 		},
 	},
 }

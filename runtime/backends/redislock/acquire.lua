@@ -28,8 +28,8 @@
 --
 -- GRAVES, LONE, TURN, QUEUE and GRANTS are put in by script.go.
 --
--- Returns the first token when taken; minus the ms for which another holds it
--- (0: unknown); 'undone' when this acquisition was undone before.
+-- Returns the first token when taken; minus the ms for which another holds
+-- it; 'undone' when this acquisition was undone before.
 
 local call = redis.call
 local time = call('TIME')
@@ -71,6 +71,9 @@ if call('EXISTS', KEYS[1], KEYS[2]) > 0 then
       end
     end
   end
+  if left == -1 and not again then
+    return redis.error_reply('CONFLICT a hash without an expiry is at the key, which is no lock')
+  end
   if left ~= -2 then
     if not (ARGV[5] and string.find(ARGV[5], 'try', 1, true)) then
       call('ZADD', KEYS[2], 'NX', micros, process)
@@ -89,9 +92,6 @@ if call('EXISTS', KEYS[1], KEYS[2]) > 0 then
       elseif offers then -- that of an acquisition before this one counts no more
         redis.pcall('HDEL', offers, process)
       end
-    end
-    if left == -1 then -- without an expiry, so not ours
-      return 0
     end
     return -math.max(left, 1)
   end

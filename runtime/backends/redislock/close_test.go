@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,16 +124,75 @@ func TestUseAfterClose(t *testing.T) {
 	eventually(t, time.Second, "no connection is left", func() bool { return connections(t, server.Addr()) == 0 })
 }
 
+// What can't be used says so, in words and with the mend, by every call.
 func TestNewTakesWhatItCanCopy(t *testing.T) {
 	t.Parallel()
-	defer func() {
-		if message, _ := recover().(string); !strings.Contains(message, "*redis.Ring") {
-			t.Errorf("panic %q does not name the type", message)
-		}
-	}()
 	ring := redis.NewRing(&redis.RingOptions{})
 	defer ring.Close()
-	New(ring)
+	for want, client := range map[string]redis.UniversalClient{
+		"*redis.Ring":              ring,
+		"nil *redis.Client":        (*redis.Client)(nil),
+		"nil *redis.ClusterClient": (*redis.ClusterClient)(nil),
+		"a nil client":             nil,
+		"wrapped":                  wrapped{ring},
+	} {
+		b := New(client)
+		_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: "k", ID: newID(), TTL: time.Minute, Tokens: 1})
+		for _, err := range []error{err, b.Ping(t.Context())} {
+			wantIs(t, err, lock.ErrInvalid)
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%v does not name %s", err, want)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// wrapped is somebody's own client.
+type wrapped struct{ redis.UniversalClient }
+
+// hooked counts the commands that a hook sees.
+type hooked struct {
+	single, pipelined atomic.Int64
+	redis.Hook
+}
+
+func (h *hooked) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *hooked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.single.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *hooked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.pipelined.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// The hooks of the caller's client see what the lock sends, and its own pool is not used.
+func TestHooksOfTheCaller(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	client, theirs, ours := newClient(t, addr), &hooked{}, &hooked{}
+	client.AddHook(theirs)
+	l := lockerOn(t, New(client, Options{Hooks: []redis.Hook{ours}}))
+	ctx, held := acquire(t, l, ttl(time.Second), newKey(t))
+	stillHeld(t, ctx, 1500*time.Millisecond) // it is renewed, in a pipeline
+	mustRelease(t, held)
+	for name, h := range map[string]*hooked{"theirs": theirs, "ours": ours} {
+		if h.single.Load() < 2 || h.pipelined.Load() < 2 {
+			t.Errorf("%s saw %d commands and %d in pipelines", name, h.single.Load(), h.pipelined.Load())
+		}
+	}
+	if stats := client.PoolStats(); stats.TotalConns != 0 || stats.Misses != 0 {
+		t.Errorf("the caller's pool has been used: %+v", stats)
+	}
 }
 
 func TestOpen(t *testing.T) {

@@ -4,24 +4,27 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// singleOptions changes o to what a lock needs: no repetition by the library,
-// no wait without a bound, and few connections.
-func singleOptions(o *redis.Options) *redis.Options {
-	o.MaxRetries = -1
-	o.DialerRetries = 1
+// pool is the PoolSize of our clients. The batcher bounds how many connections are in
+// use. go-redis refuses all calls for up to a second after so many failures to dial in
+// a row, so it is large.
+const pool = 1024
+
+// lockOptions changes the caller's options to what a lock needs: nothing is repeated by
+// the library, contexts are obeyed and timeouts are bounded. All else is kept:
+// credentials, TLS, dialer, limiter, protocol, push notifications.
+func lockOptions(o *redis.Options, extra time.Duration) *redis.Options {
+	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize = 4 // renewals; the lanes have connections of their own
-	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
 	o.PipelinePoolSize = -1
-	o.Limiter = nil
-	o.PushNotificationProcessor = nil // is the caller's client's own
-	o.Protocol = 2                    // nothing is pushed to us, and looking for it costs
-	o.DisableIdentity = true          // asks for rights that a lock does not need
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
+	o.PushNotificationProcessor = nil              // belongs to the caller's client; ours makes one
+	if c := o.MaintNotificationsConfig; c != nil { // a client writes to it
+		own := *c
+		o.MaintNotificationsConfig = &own
+	}
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+extra, bounded(o.WriteTimeout)
 	return o
 }
 
@@ -39,34 +42,25 @@ func openSentinel(universal redis.UniversalOptions, options []Options) *Backend 
 		}
 		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
 	}
-	w := newWires()
-	o.Dialer = w.over(dial)
+	b := newBackend(options)
+	o.Dialer = b.conns.over(dial)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize = 4
-	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
 	o.PipelinePoolSize = -1
 	o.PushNotificationProcessor = nil
-	o.Protocol = 2
-	o.DisableIdentity = true
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
-	client := redis.NewFailoverClient(o)
-	client.Options().Dialer = softly(client.Options().Dialer) // which asks the Sentinels first
-	return newBackend(client, w, options)
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+b.copies().within, bounded(o.WriteTimeout)
+	return b.use(redis.NewFailoverClient(o))
 }
 
-func clusterOptions(o redis.ClusterOptions) redis.ClusterOptions {
+func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOptions {
 	o.MaxRetries, o.MaxRedirects = -1, 3
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
-	o.PoolSize = 4
-	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
 	o.PipelinePoolSize = -1
-	o.Protocol = 2
-	o.DisableIdentity = true
-	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+extra, bounded(o.WriteTimeout)
 	return o
 }
 

@@ -51,11 +51,9 @@ const (
 	ping         = "ping"
 )
 
-func newEar(l *listener, like *redis.Client, addr string) *ear {
+func newEar(l *listener, o redis.Options, addr string) *ear {
 	now := time.Now()
 	e := &ear{listener: l, addr: addr, work: make(chan struct{}, 1), over: make(chan struct{}), heard: now, idle: now}
-	o := *like.Options()
-	o.PoolSize = 1
 	o.Dialer = once(o.Dialer)
 	e.client = redis.NewClient(&o)
 	e.pubsub = e.client.Subscribe(context.Background())
@@ -66,11 +64,11 @@ func newEar(l *listener, like *redis.Client, addr string) *ear {
 // once returns dial for the first call; it fails all others.
 func once(dial dialer) dialer {
 	var first sync.Once
-	return softly(func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		err = errNoAnswer
 		first.Do(func() { conn, err = dial(ctx, network, addr) })
 		return conn, err
-	})
+	}
 }
 
 // order has e send a command. The listener is locked.

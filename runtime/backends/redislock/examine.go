@@ -1,46 +1,58 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// examine asks the server about itself, before the first lock is taken on a
-// connection: the next one may lead elsewhere. It returns why locks are not to be
-// taken here. Two commands, because servers before 7.0 answer for one section each.
+// unfitError says why a server takes no locks of ours.
+type unfitError struct{ why string }
+
+func (e *unfitError) Error() string { return e.why }
+
+// examinedFor is how long a connection is used until the server is asked again.
+const examinedFor = 10 * time.Minute
+
+// examine returns the OnConnect of connections on which locks are taken. It calls
+// theirs, the caller's, and then asks the server about itself: each connection may lead
+// to another server than the one before. A wary one fails if the server may evict
+// locks.
 //
-// Some proxies hang up on a command that they do not know. Where the answer decides
-// on nothing but speed, the connection after that is not asked.
-func (s *link) examine() error {
-	if s.mute {
-		s.mute, s.examined = false, true
-		s.isSingle(false)
+// Some proxies hang up on a command that they do not know. Where the answer decides on
+// nothing but speed, the connection after that is not asked.
+func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary bool) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, conn *redis.Conn) error {
+		if theirs != nil {
+			if err := theirs(ctx, conn); err != nil {
+				return err
+			}
+		}
+		b.probed.Store(false)
+		if b.mute.Swap(false) {
+			b.single.Store(false)
+			return nil
+		}
+		// Two commands, because servers before 7.0 answer for one section each.
+		pipe := conn.Pipeline()
+		memory, server := pipe.Info(ctx, "memory"), pipe.Info(ctx, "server")
+		if _, err := pipe.Exec(ctx); err != nil && !isAnswer(err) {
+			b.mute.Store(!wary && isHangUp(err))
+			return fmt.Errorf("the server did not answer INFO (a proxy may not know it): %w", err)
+		}
+		facts := factsOf(memory)
+		b.single.Store(hasAllKeys(facts, factsOf(server)))
+		if wary {
+			return mayEvict(facts)
+		}
 		return nil
 	}
-	s.out = appendCommand(appendCommand(s.out[:0], "info", "memory"), "info", "server")
-	err := s.flush()
-	var memory, server reply
-	if err == nil {
-		memory, err = s.reply()
-	}
-	if err == nil {
-		server, err = s.reply()
-	}
-	s.out = s.out[:0]
-	if err != nil {
-		s.mute = !s.wary && s.ctx.Err() == nil && isHangUp(err)
-		return fmt.Errorf("%w: %w: %v", errNotSent, errNoGreeting, err) //nolint:errorlint // it is not the call that has no answer
-	}
-	facts := factsOf(memory)
-	s.examined = true
-	s.isSingle(hasAllKeys(facts, factsOf(server)))
-	if s.wary {
-		s.unfit = mayEvict(facts)
-	}
-	return s.unfit
 }
 
 // isHangUp reports whether err says that the other side has closed the connection.
@@ -48,20 +60,14 @@ func isHangUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// isSingle notes whether one command may be about locks that have nothing in common.
-func (s *link) isSingle(single bool) {
-	s.single = single
-	s.lane.Store(single)
-}
-
 // factsOf reads what INFO answered: nothing if the server does not say, because we
 // have no right to ask, or it knows no such command.
-func factsOf(info reply) map[string]string {
+func factsOf(info *redis.StringCmd) map[string]string {
 	facts := map[string]string{}
-	if info.err() != nil {
+	if info.Err() != nil {
 		return facts
 	}
-	for line := range strings.Lines(info.text) {
+	for line := range strings.Lines(info.Val()) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			facts[name] = value
 		}
@@ -82,13 +88,12 @@ func hasAllKeys(memory, server map[string]string) bool {
 // several places: in the words of Redis, or of a proxy to several.
 func isCrossSlot(err error) bool { return err != nil && strings.Contains(err.Error(), "same slot") }
 
-// mayEvict says why a server is not to be trusted with locks: its configuration
-// lets it evict them.
-func mayEvict(memory map[string]string) (unfit error) {
-	limited := memory["maxmemory"] != "" && memory["maxmemory"] != "0"
-	if policy := memory["maxmemory_policy"]; limited && policy != "" && policy != "noeviction" {
-		return fmt.Errorf("the server may evict locks: its maxmemory-policy is %s; set noeviction, "+
-			"or accept it by redislock.Options.AllowEviction", policy)
+// mayEvict returns an error if the server may evict locks by its configuration, also
+// if its memory has no limit yet: that may be set at any time.
+func mayEvict(memory map[string]string) error {
+	if policy := memory["maxmemory_policy"]; policy != "" && policy != "noeviction" {
+		return &unfitError{"the server may evict locks: its maxmemory-policy is " + policy + "; set noeviction, " +
+			"or accept it by redislock.Options.AllowEviction"}
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func TestTogetherOnlyAtOneServer(t *testing.T) {
 	t.Parallel()
 	for name, c := range servers {
 		var together, single atomic.Int64
-		s := linkTo(t, false, func(args []string) string {
+		s := batcherTo(t, false, func(args []string) string {
 			switch {
 			case args[0] == "info":
 				return c.info
@@ -49,9 +49,9 @@ func TestTogetherOnlyAtOneServer(t *testing.T) {
 			single.Add(1)
 			return freed
 		})
-		land(t, s, acquireCall(t, "a", newID()))
+		do(s, acquireCall(t, "a", newID()))
 		calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
-		land(t, s, calls...)
+		do(s, calls...)
 		for _, c := range calls {
 			if c.err != nil || c.reply.number != 1 {
 				t.Errorf("%s: %v, %v", name, c.reply, c.err)
@@ -76,7 +76,7 @@ func TestTogetherRefused(t *testing.T) {
 		{"-ERR too many keys\r\n", 3},
 	} {
 		var together, single atomic.Int64
-		s := linkTo(t, false, func(args []string) string {
+		s := batcherTo(t, false, func(args []string) string {
 			switch {
 			case args[0] == "info":
 				return answerOf(wholeServer)
@@ -87,10 +87,10 @@ func TestTogetherRefused(t *testing.T) {
 			single.Add(1)
 			return freed
 		})
-		land(t, s, acquireCall(t, "a", newID()))
+		do(s, acquireCall(t, "a", newID()))
 		for range 3 {
 			calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
-			land(t, s, land(t, s, calls...)...)
+			do(s, calls...)
 			for _, c := range calls {
 				if c.err != nil || c.reply.number != 1 {
 					t.Errorf("%v, %v", c.reply, c.err)
@@ -211,22 +211,18 @@ func TestSlowInfoIsAskedForAgain(t *testing.T) {
 				}
 				return freed
 			})
-			client := redis.NewClient(singleOptions(&redis.Options{Addr: addr, ReadTimeout: c.server}))
-			s := newLink(client, false, new(atomic.Bool))
-			t.Cleanup(func() {
-				_ = s.close()
-				_ = client.Close()
-			})
+			b := newBatcher(*lockOptions(&redis.Options{Addr: addr, ReadTimeout: c.server}, 0), false)
+			t.Cleanup(func() { _ = b.close() })
 			ctx, cancel := context.WithTimeout(t.Context(), c.caller)
 			defer cancel()
-			if err := s.one(ctx, acquireCall(t, "k", newID())); err == nil {
+			if err := b.do(ctx, acquireCall(t, "k", newID())); err == nil {
 				t.Fatal("taken, and nothing was answered")
 			}
 			close(silent)
-			if err := s.one(t.Context(), acquireCall(t, "k", newID())); err != nil {
+			if err := b.do(t.Context(), acquireCall(t, "k", newID())); err != nil {
 				t.Fatal(err)
 			}
-			if !s.single {
+			if !b.single.Load() {
 				t.Error("the connection after that was not asked")
 			}
 		})

@@ -151,7 +151,7 @@ func (o offer) confirm(ctx context.Context, l *lease) {
 		nargs:  2,
 	})
 	if err == nil && c.reply.number == 1 {
-		l.extend(c.sent, o.ttl)
+		l.extend(c.sent(), o.ttl)
 	}
 }
 

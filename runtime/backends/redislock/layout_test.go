@@ -57,6 +57,7 @@ func TestUncontendedIsTwoCommands(t *testing.T) {
 	_, p := proxied(t)
 	l, key := newLocker(t, p.Addr()), newKey(t)
 	warm(t, l)
+	eventually(t, soon, "the connection for renewals is there", func() bool { return p.Counts()["PING"] > 0 })
 	p.ResetCounts()
 	const rounds = 20
 	for range rounds {
@@ -168,6 +169,7 @@ func TestKeysThatAreRefused(t *testing.T) {
 	_, p := proxied(t)
 	l := newLocker(t, p.Addr())
 	warm(t, l)
+	eventually(t, soon, "the connection for renewals is there", func() bool { return p.Counts()["PING"] > 0 })
 	p.ResetCounts()
 	for _, key := range []string{
 		"", "{}", "a{}b", "{}a{b}", "a{b", "a}b", "}a{", "}", strings.Repeat("k", maxKey+1),

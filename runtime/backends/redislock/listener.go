@@ -35,7 +35,7 @@ type listener struct {
 	// route returns a client of the server of channel's slot and, in a Cluster,
 	// that server's address.
 	route     func(ctx context.Context, channel string) (like *redis.Client, addr string, err error)
-	at        func(like *redis.Client, addr string) *redis.Client // ours for that address
+	at        func(like *redis.Client, addr string) redis.Options // of a client of ours for that address
 	reload    func()                                              // what is known of the servers; does not wait
 	clustered bool
 
@@ -109,9 +109,9 @@ type subscription struct {
 	grant *lease
 }
 
-func newListener(ls *lanes) *listener {
+func newListener(r *router) *listener {
 	l := &listener{
-		route: ls.home, at: ls.like, reload: ls.refresh, clustered: ls.cluster() != nil,
+		route: r.home, at: r.optionsAt, reload: r.refresh, clustered: r.cluster() != nil,
 		topics: map[string]*topic{}, ears: map[string]*ear{}, away: map[string]*retry{}, work: make(chan struct{}, 1),
 		grants: newGrantChannel(), offers: map[uint64]*subscription{},
 	}

@@ -21,21 +21,21 @@ type outage struct{ begun, seen time.Time }
 // attempt, whoever waits for it. No other server takes the place of one by itself: if
 // it is silent, a second attempt finds out whether it was the connection that was
 // dead, and further ones would each take as long as the client's timeouts.
-func (ls *lanes) resends(attempt int, first time.Time) bool {
-	return attempt == 0 || attempt < len(resendAfter) && (ls.roams || time.Since(first) < resendLimit)
+func (r *router) resends(attempt int, first time.Time) bool {
+	return attempt == 0 || attempt < len(resendAfter) && (r.roams || time.Since(first) < resendLimit)
 }
 
 // bears reports whether a call that l could not do since then may go on trying:
 // neither has it tried for too long, nor have others before it. Without the
 // latter bound, those who wait in line would do so one after the other, for a
-// server that is gone for good. A nil l is for calls that no lane was found for.
-func (ls *lanes) bears(l *lane, since time.Time) bool {
-	if !ls.roams {
+// server that is gone for good. A nil l is for calls that no batcher was found for.
+func (r *router) bears(l *batcher, since time.Time) bool {
+	if !r.roams {
 		return false
 	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	o := &ls.outage
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := &r.outage
 	if l != nil {
 		o = &l.outage
 		l.troubled.Store(true)
@@ -49,29 +49,29 @@ func (ls *lanes) bears(l *lane, since time.Time) bool {
 }
 
 // recovered notes that l does calls again.
-func (ls *lanes) recovered(l *lane) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
+func (r *router) recovered(l *batcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	l.troubled.Store(false)
-	l.outage, ls.outage = outage{}, outage{}
+	l.outage, r.outage = outage{}, outage{}
 }
 
 // watch calls cancel when, while a call for key has no answer, a Cluster gives
 // key's slot to another server than had it a moment after the call was sent: that
 // is most likely the one that was asked, and its answer would be waited for in vain.
 // It returns what ends that.
-func (ls *lanes) watch(ctx context.Context, key string, cancel func()) (stop func() bool) {
-	if ls.cluster() == nil {
+func (r *router) watch(ctx context.Context, key string, cancel func()) (stop func() bool) {
+	if r.cluster() == nil {
 		return func() bool { return false }
 	}
 	return time.AfterFunc(suspicious/2, func() {
-		_, before, err := ls.home(ctx, key)
-		for now := before; err == nil; _, now, err = ls.home(ctx, key) {
+		_, before, err := r.home(ctx, key)
+		for now := before; err == nil; _, now, err = r.home(ctx, key) {
 			if now != before {
 				cancel()
 				return
 			}
-			ls.reload()
+			r.reload()
 			if !pause(ctx, doubtEvery) {
 				return
 			}

@@ -29,6 +29,12 @@
 // and, from Redis 7.0 on, on the sharded one: Redisson uses either, depending on
 // its version.
 //
+// Redisson's RReadWriteLock on the name of a lock writes another layout to the same
+// key: the two don't exclude each other. Use RLock on the Java side.
+//
+// While a server is away, go-redis prints each connection that it can't dial by its
+// own logger; redis.SetLogger changes that.
+//
 // Least rights of an ACL user, for locks under seckill::
 //
 //	+evalsha +eval +time +exists +hexists +hget +hset +hdel +hlen +set +pttl +pexpire
@@ -50,6 +56,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,6 +114,11 @@ type Options struct {
 	Replicas int
 	// ReplicaTimeout is 1s unless set.
 	ReplicaTimeout time.Duration
+
+	// Hooks see the commands of the lock, besides those of a *redis.Client that New
+	// is given. They are for a *redis.ClusterClient and for Open, whose hooks can't be
+	// copied.
+	Hooks []redis.Hook
 }
 
 // Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
@@ -114,44 +126,61 @@ type Options struct {
 type Backend struct {
 	options  Options
 	own      redis.UniversalClient // dialed by us, from the caller's options
-	wires    *wires
-	lanes    lanes
+	unusable error                 // why there is none
+	conns    *trackedConns
+	router   router
 	listener *listener
 	users    atomic.Int64 // Lockers that attached and did not close
 	closed   sync.Once
 }
 
 // New returns a Backend for the servers of client, a *redis.Client (also of
-// Sentinel) or a *redis.ClusterClient; it panics on any other. It copies the
-// client's options and dials connections of its own, because a renewal must
-// not wait behind business traffic, and because a command that the library
-// repeats behind our back could not be told from one that was sent once. It
-// does no I/O, and never closes client. A client of Sentinel is asked where the
-// primary is for as long as the Backend lives: close it later, or use [Open].
+// Sentinel) or a *redis.ClusterClient. With another, and with nil, every call fails
+// and says so. It copies the client's options and dials connections of its own, because
+// a renewal must not wait behind business traffic, and because a command that the
+// library repeats by itself could not be told from one that was sent once. The hooks
+// that a *redis.Client has by then, as of redisotel, see the lock's commands as well;
+// see [Options].Hooks for a *redis.ClusterClient. It does no I/O, and never closes
+// client. A client of Sentinel is asked where the primary is for as long as the
+// Backend lives: close it later, or use [Open].
 func New(client redis.UniversalClient, options ...Options) *Backend {
-	w := newWires()
+	b := newBackend(options)
 	switch c := client.(type) {
 	case *redis.Client:
+		if c == nil {
+			return b.refuse("New got a nil *redis.Client; make it with redis.NewClient")
+		}
 		o := *c.Options()
-		o.Dialer = w.over(o.Dialer)
-		return newBackend(redis.NewClient(singleOptions(&o)), w, options)
+		o.Dialer = b.conns.over(o.Dialer)
+		b.router.hooks = append([]redis.Hook{newBridge(c)}, b.router.hooks...)
+		return b.use(redis.NewClient(lockOptions(&o, b.copies().within)))
 	case *redis.ClusterClient:
+		if c == nil {
+			return b.refuse("New got a nil *redis.ClusterClient; make it with redis.NewClusterClient")
+		}
 		o := *c.Options()
 		if o.Dialer == nil {
 			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 		}
-		o.Dialer = w.over(o.Dialer)
-		b := newBackend(redis.NewClusterClient(mapOptions(clusterOptions(o))), w, options)
-		b.lanes.node = clusterOptions(o)
-		return b
+		o.Dialer = b.conns.over(o.Dialer)
+		b.router.node = clusterOptions(o, b.copies().within)
+		return b.use(redis.NewClusterClient(mapOptions(b.router.node)))
+	case *redis.Ring:
+		return b.refuse("New got a *redis.Ring, whose servers know nothing of each other: a lock would be on another server as soon as one is away; " +
+			"give it the client of one server, a Sentinel or a Cluster")
+	case nil:
+		return b.refuse("New got a nil client; give it a *redis.Client or a *redis.ClusterClient")
 	}
-	panic(fmt.Sprintf("redislock: New takes a *redis.Client or a *redis.ClusterClient, not %T; see Open", client))
+	return b.refuse(fmt.Sprintf("New got a %T; give it the *redis.Client or *redis.ClusterClient inside, or use Open", client))
 }
 
 // Open is [New] for the servers that universal describes: one, those that a
 // Sentinel names, or a Cluster. Its fields that have to do with where reads go
 // count for nothing.
 func Open(universal *redis.UniversalOptions, options ...Options) *Backend {
+	if universal == nil {
+		return newBackend(options).refuse("Open got nil *redis.UniversalOptions")
+	}
 	if universal.MasterName != "" {
 		return openSentinel(*universal, options)
 	}
@@ -160,17 +189,49 @@ func Open(universal *redis.UniversalOptions, options ...Options) *Backend {
 	return New(client, options...)
 }
 
-func newBackend(own redis.UniversalClient, w *wires, options []Options) *Backend {
-	b := &Backend{own: own, wires: w, lanes: lanes{own: own, wires: w, idle: idleLimit}}
-	b.listener = newListener(&b.lanes)
-	b.lanes.moving = b.listener.suspect
-	single, ok := own.(*redis.Client)
-	b.lanes.roams = !ok || single.Options().Addr == sentinelAddr
+func newBackend(options []Options) *Backend {
+	b := &Backend{conns: newTrackedConns()}
 	for _, o := range options {
 		b.options = o
 	}
-	b.lanes.evicting = b.options.AllowEviction
+	b.router = router{conns: b.conns, idle: idleLimit, evicting: b.options.AllowEviction, hooks: b.options.Hooks}
 	return b
+}
+
+// use makes own, which was made from the caller's options, the client of b.
+func (b *Backend) use(own redis.UniversalClient) *Backend {
+	b.own, b.router.own = own, own
+	b.listener = newListener(&b.router)
+	b.router.moving = b.listener.suspect
+	single, ok := own.(*redis.Client)
+	b.router.roams = !ok || single.Options().Addr == sentinelAddr
+	return b
+}
+
+// refuse makes every call of b fail, because of why.
+func (b *Backend) refuse(why string) *Backend {
+	b.unusable = fmt.Errorf("%w: redislock: %s", driver.ErrInvalid, why)
+	return b.use(redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, b.unusable }}))
+}
+
+// Ping implements [driver.Pinger]: it asks the server by which locks would be taken,
+// in a Cluster the one of some slot, whether it is fit for them.
+func (b *Backend) Ping(ctx context.Context) error {
+	if b.unusable != nil {
+		return b.unusable
+	}
+	l, err := b.router.of(ctx, "lockgen", route{}, false)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.client.Ping(ctx).Err() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Attach implements [driver.Shared].
@@ -182,16 +243,19 @@ func (b *Backend) Close() (err error) {
 		return nil
 	}
 	b.closed.Do(func() {
-		b.wires.cut()
+		b.conns.cut()
 		b.listener.close()
-		err = errors.Join(b.lanes.close(), b.own.Close())
-		b.lanes.work.Wait()
+		err = errors.Join(b.router.close(), b.own.Close())
+		b.router.work.Wait()
 	})
 	return err
 }
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if b.unusable != nil {
+		return nil, b.unusable
+	}
 	k, err := keysOf(a.Key)
 	if err != nil {
 		return nil, err
@@ -223,7 +287,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, first: uint64(c.reply.number), n: a.Tokens, unanswered: a.MayHaveRun}
-	l.extend(c.sent, a.TTL)
+	l.extend(c.sent(), a.TTL)
 	return l, nil
 }
 
@@ -305,30 +369,32 @@ func tombstone(unanswered bool, ttl time.Duration) time.Duration {
 // unanswered says that some attempt had none, so that it may have run, or may
 // yet run, beside the one that was answered.
 func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unanswered bool, err error) {
-	r.script = r.script.in(b.lanes.cluster() != nil)
+	r.script = r.script.in(b.router.cluster() != nil)
 	var to route
 	var first time.Time
 	for attempt := 0; ; attempt++ {
 		c = &call{request: r, asking: to.asking}
-		begin := time.Now()
 		if attempt == 0 {
-			first = begin
+			first = time.Now()
 		}
-		var l *lane
-		if l, err = b.lanes.of(ctx, key, to, r.copies.want > 0); err == nil {
+		var l *batcher
+		if l, err = b.router.of(ctx, key, to, r.copies.want > 0); err == nil {
 			err = b.attempt(ctx, l, c, key, attempt)
 			unanswered = unanswered || errors.Is(err, errNoAnswer)
 		}
 		switch {
 		case err == nil:
 			if l.troubled.Load() {
-				b.lanes.recovered(l)
+				b.router.recovered(l)
+			}
+			if r.script.takes {
+				l.renewStandby(&b.router.work)
 			}
 			return c, unanswered, nil
 		case r.splits && isApart(err):
-		case ctx.Err() == nil && (b.lanes.resends(attempt, first) || r.patient && b.lanes.bears(l, first)):
+		case ctx.Err() == nil && (b.router.resends(attempt, first) || r.patient && b.router.bears(l, first)):
 			var passing bool
-			if to, passing = b.lanes.passing(err, begin); passing && pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
+			if to, passing = b.router.passing(err, l); passing && pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
 				continue
 			}
 		}
@@ -342,19 +408,19 @@ func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unan
 // attempt has l do c. Where another server may take the place of one that has
 // fallen silent it waits no longer than until that is so, and not as long as the
 // client's timeouts in any case.
-func (b *Backend) attempt(ctx context.Context, l *lane, c *call, key string, n int) error {
-	if !b.lanes.roams {
+func (b *Backend) attempt(ctx context.Context, l *batcher, c *call, key string, n int) error {
+	if !b.router.roams {
 		return l.do(ctx, c)
 	}
 	ctx, cancel := context.WithTimeout(ctx, suspicious<<min(n, 1)+c.copies.within)
 	defer cancel()
-	defer b.lanes.watch(ctx, key, cancel)()
+	defer b.router.watch(ctx, key, cancel)()
 	return l.do(ctx, c)
 }
 
 // explained says of an answer what the Locker's caller is to know of it.
 func explained(err error) error {
-	if strings.Contains(err.Error(), "WRONGTYPE") {
+	if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.HasPrefix(text, "CONFLICT ") {
 		return fmt.Errorf("%w: %w", driver.ErrConflict, err)
 	}
 	return err

@@ -56,10 +56,10 @@ type due struct {
 
 // group is what may share a command.
 type group struct {
-	lane   *lane
-	slot   int
-	asking bool
-	alone  int // one more than the lease's index, or 0
+	batcher *batcher
+	slot    int
+	asking  bool
+	alone   int // one more than the lease's index, or 0
 }
 
 func (r *round) run(ctx context.Context) {
@@ -68,13 +68,13 @@ func (r *round) run(ctx context.Context) {
 	groups := map[group][]int{}
 	for _, d := range todo {
 		key := r.leases[d.member].(*lease).key
-		lane, err := b.lanes.of(ctx, key, d.to, false)
+		batcher, err := b.router.of(ctx, key, d.to, false)
 		r.errs[d.member] = err
 		if err != nil {
 			continue
 		}
-		g := group{lane: lane, asking: d.to.asking}
-		if b.lanes.cluster() != nil {
+		g := group{batcher: batcher, asking: d.to.asking}
+		if b.router.cluster() != nil {
 			g.slot = slot(key)
 		}
 		if d.alone {
@@ -82,10 +82,10 @@ func (r *round) run(ctx context.Context) {
 		}
 		groups[g] = append(groups[g], d.member)
 	}
-	pipelines := map[*lane][]*renewal{}
+	pipelines := map[*batcher][]*renewal{}
 	for g, members := range groups {
 		most := renewBatch
-		if b.lanes.cluster() == nil && !g.lane.single.Load() {
+		if b.router.cluster() == nil && !g.batcher.single.Load() {
 			most = 1
 		}
 		for len(members) > 0 {
@@ -95,14 +95,14 @@ func (r *round) run(ctx context.Context) {
 			if g.alone > 0 {
 				one.split()
 			}
-			pipelines[g.lane] = append(pipelines[g.lane], one)
+			pipelines[g.batcher] = append(pipelines[g.batcher], one)
 			members = members[n:]
 		}
 	}
 	done := make(chan struct{}, len(pipelines))
-	for lane, renewals := range pipelines {
+	for batcher, renewals := range pipelines {
 		go func() {
-			r.renew(ctx, lane, renewals)
+			r.renew(ctx, batcher, renewals)
 			done <- struct{}{}
 		}()
 	}
@@ -142,10 +142,10 @@ func newRenewal(members []int, leases []driver.Lease, ttls []time.Duration) *ren
 	return r
 }
 
-func (r *round) renew(ctx context.Context, l *lane, renewals []*renewal) {
-	begin, sent := time.Now(), driver.Now()
+func (r *round) renew(ctx context.Context, l *batcher, renewals []*renewal) {
+	sent := driver.Now()
 	// Its answer may come yet; but the next renewal shall know where to go.
-	defer time.AfterFunc(suspicious, r.backend.lanes.reload).Stop()
+	defer time.AfterFunc(suspicious, r.backend.router.reload).Stop()
 	answers, err := l.renewWithin(ctx, renewals)
 	for i, one := range renewals {
 		failure := err
@@ -155,7 +155,7 @@ func (r *round) renew(ctx context.Context, l *lane, renewals []*renewal) {
 		if failure == nil {
 			continue
 		}
-		to, passing := r.backend.lanes.passing(failure, begin)
+		to, passing := r.backend.router.passing(failure, l)
 		for _, m := range one.members {
 			r.errs[m] = failure
 		}
@@ -178,7 +178,7 @@ func (r *round) renew(ctx context.Context, l *lane, renewals []*renewal) {
 
 // renewWithin is renewPipeline until ctx ends: go-redis hears of a deadline,
 // but not of a cancellation, while it reads.
-func (l *lane) renewWithin(ctx context.Context, renewals []*renewal) (answers []*redis.Cmd, err error) {
+func (l *batcher) renewWithin(ctx context.Context, renewals []*renewal) (answers []*redis.Cmd, err error) {
 	done := make(chan struct{})
 	var cmds []*redis.Cmd
 	var failed error
@@ -196,7 +196,7 @@ func (l *lane) renewWithin(ctx context.Context, renewals []*renewal) (answers []
 
 // renewPipeline runs renewals in one pipeline, those again whose script the
 // server does not know.
-func (l *lane) renewPipeline(ctx context.Context, renewals []*renewal) ([]*redis.Cmd, error) {
+func (l *batcher) renewPipeline(ctx context.Context, renewals []*renewal) ([]*redis.Cmd, error) {
 	cmds := make([]*redis.Cmd, len(renewals))
 	all := make([]int, len(renewals))
 	for i := range all {
@@ -206,17 +206,20 @@ func (l *lane) renewPipeline(ctx context.Context, renewals []*renewal) ([]*redis
 	if len(unknown) > 0 {
 		_, err = l.renewOnce(ctx, renewals, unknown, true, cmds)
 	}
-	if err != nil && !isAnswer(err) {
-		return nil, err
+	switch {
+	case err == nil, isAnswer(err):
+		return cmds, nil
+	case errors.Is(err, errDial):
+		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	return cmds, nil
+	return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 }
 
 // renewOnce sends those of renewals, with the script if it is to teach it.
-func (l *lane) renewOnce(
+func (l *batcher) renewOnce(
 	ctx context.Context, renewals []*renewal, those []int, teach bool, cmds []*redis.Cmd,
 ) (unknown []int, err error) {
-	pipe := l.client.Pipeline()
+	pipe := l.other.Pipeline()
 	taught := map[*script]bool{}
 	for _, i := range those {
 		r := renewals[i]

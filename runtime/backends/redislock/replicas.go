@@ -3,8 +3,9 @@ package redislock
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -17,37 +18,9 @@ type copies struct {
 	want   int
 	within time.Duration
 
-	got int
-	err error // answered to the question
-}
-
-// copied has the server wait until replicas have what calls, which were sent on
-// s's connection, have written: one question for all of them. Those that took
-// nothing are not asked about. WAIT is about what its own connection wrote.
-func (s *link) copied(calls []*call) error {
-	var taken []*call
-	for _, c := range calls {
-		if c.err == nil && c.copies.want > 0 && c.reply.kind == ':' && c.reply.number > 0 {
-			taken = append(taken, c)
-		}
-	}
-	if len(taken) == 0 {
-		return nil
-	}
-	ask := taken[0].copies
-	s.until = time.Now().Add(s.options.ReadTimeout + ask.within)
-	s.out = appendCommand(s.out[:0], "wait", strconv.Itoa(ask.want), strconv.FormatInt(ask.within.Milliseconds(), 10))
-	if err := s.flush(); err != nil {
-		return err
-	}
-	got, err := s.reply()
-	if err != nil {
-		return err
-	}
-	for _, c := range taken {
-		c.copies.got, c.copies.err = int(got.number), got.err()
-	}
-	return nil
+	answer *redis.IntCmd
+	got    int
+	err    error // answered to the question
 }
 
 // confirm undoes an acquisition that too few replicas took.

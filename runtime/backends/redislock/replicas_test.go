@@ -99,30 +99,13 @@ func TestReplicasAreAskedOnTheSameConnection(t *testing.T) {
 	follow(t, replica, primary)
 	b := newTestBackend(t, primary.Addr())
 	b.options = Options{Replicas: 1, ReplicaTimeout: 200 * time.Millisecond}
-	l, err := b.lanes.of(t.Context(), "", route{}, true)
-	if err != nil {
-		t.Fatal(err)
-	}
 	replica.Stop()
 	defer replica.Cont()
 	key := newKey(t)
-	k, err := keysOf(key)
-	if err != nil {
-		t.Fatal(err)
+	_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})
+	if err == nil || !strings.Contains(err.Error(), "0 of the 1 replicas") {
+		t.Errorf("%v, with a replica that has nothing", err)
 	}
-	c := &call{request: b.acquire(k, &driver.Acquisition{Key: key, ID: newID(), TTL: 10 * time.Second, Tokens: 1})}
-	c.copies = copies{}
-	s := l.links[0]
-	if err := s.one(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	c.copies = b.copies()
-	if err := s.copied([]*call{c}); err != nil || c.copies.got != 0 {
-		t.Errorf("%d replicas have the lock, %v", c.copies.got, err)
-	}
-	command(t, primary.Addr(), "CLIENT", "KILL", "TYPE", "normal")
-	wantIs(t, s.copied([]*call{c}), errNoAnswer)
-	command(t, primary.Addr(), "DEL", key)
 }
 
 // Without the option an uncontended cycle is two commands; with it, three.

@@ -12,7 +12,6 @@ import (
 // not know it (first use, SCRIPT FLUSH, restart, failover).
 type script struct {
 	source, hash string
-	head         []byte  // of a command that sends it by its hash
 	clustered    *script // the same for a Cluster, or nil
 	takes        bool    // a lock
 }
@@ -49,16 +48,16 @@ func newScriptOf(source, grants string) *script {
 		"QUEUE", strconv.FormatInt(queueLimit.Milliseconds(), 10),
 	).Replace(source)
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
-	hash := hex.EncodeToString(sum[:])
-	return &script{source: source, hash: hash, head: appendText(appendText(nil, "evalsha"), hash)}
+	return &script{source: source, hash: hex.EncodeToString(sum[:])}
 }
 
-// appendName appends how a command names s: by its hash, or whole.
-func (s *script) appendName(b []byte, whole bool) []byte {
+// command appends the beginning of a command that runs s on so many keys: by its hash,
+// or whole.
+func (s *script) command(all []any, whole bool, nkeys int) []any {
 	if whole {
-		return appendText(appendText(b, "eval"), s.source)
+		return append(all, "eval", s.source, nkeys)
 	}
-	return append(b, s.head...)
+	return append(all, "evalsha", s.hash, nkeys)
 }
 
 // publishing returns the script of a source that publishes. In a Cluster from

@@ -218,9 +218,11 @@ func TestHeldSaysForHowLong(t *testing.T) {
 	key = newKey(t)
 	command(t, addr, "HSET", key, "someone's", "hash") // of no lock, so without an expiry
 	_, err = b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
-	var held *driver.HeldError
-	if !errors.As(err, &held) || held.RetryAfter != 0 {
-		t.Errorf("err = %v %+v, want held for an unknown time", err, held)
+	wantIs(t, err, driver.ErrConflict)
+	_, err = b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, Queue: true})
+	wantIs(t, err, driver.ErrConflict)
+	if places(t, addr, key) != 0 {
+		t.Error("it waits for what is no lock")
 	}
 	command(t, addr, "DEL", key)
 }

@@ -39,7 +39,17 @@ func stub(t *testing.T, answer func(args []string) string) string {
 					if err != nil {
 						return
 					}
-					reply := answer(args)
+					var reply string
+					switch args[0] { // the handshake
+					case "hello":
+						reply = "-ERR unknown command 'HELLO'\r\n"
+					case "client":
+						reply = "+OK\r\n"
+					case "ping":
+						reply = "+PONG\r\n"
+					default:
+						reply = answer(args)
+					}
 					if reply == "" {
 						return
 					}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -102,17 +104,17 @@ func TestEvictionPolicyOfASuccessor(t *testing.T) {
 }
 
 // Connections to a node that is a master no more are closed after a while.
-func TestLanesToDepartedMastersClose(t *testing.T) {
+func TestClientsOfDepartedMastersClose(t *testing.T) {
 	t.Parallel()
 	c := testserver.StartCluster(t)
 	b := clusterBackend(t, c)
-	b.lanes.idle = 300 * time.Millisecond
+	b.router.idle = 300 * time.Millisecond
 	l := lockerOn(t, b)
-	lanes := func() map[place]*lane {
-		b.lanes.mu.Lock()
-		defer b.lanes.mu.Unlock()
-		all := map[place]*lane{}
-		for at, l := range b.lanes.all {
+	router := func() map[place]*batcher {
+		b.router.mu.Lock()
+		defer b.router.mu.Unlock()
+		all := map[place]*batcher{}
+		for at, l := range b.router.all {
 			all[at] = l
 		}
 		return all
@@ -129,32 +131,28 @@ func TestLanesToDepartedMastersClose(t *testing.T) {
 		}
 	}
 	use()
-	if n := len(lanes()); n != 3 {
-		t.Fatalf("%d lanes to 3 masters", n)
+	if n := len(router()); n != 3 {
+		t.Fatalf("%d batchers to 3 masters", n)
 	}
 	old := c.NodeFor(keys[0])
-	departed := lanes()[place{addr: old.Addr()}]
+	departed := router()[place{addr: old.Addr()}]
 	for round := range 2 { // to the replica and back
 		from := c.NodeFor(keys[0])
 		next := c.Failover(t.Context(), from)
 		use()
-		eventually(t, gap, "the lane is closed", func() bool { return lanes()[place{addr: from.Addr()}] == nil })
+		eventually(t, gap, "the batcher is closed", func() bool { return router()[place{addr: from.Addr()}] == nil })
 		use()
-		now := lanes()
+		now := router()
 		if len(now) != 3 || now[place{addr: next.Addr()}] == nil {
-			t.Errorf("round %d: lanes to %v", round, now)
+			t.Errorf("round %d: router to %v", round, now)
 		}
 		c.AwaitReady(t.Context())
 	}
-	for _, s := range departed.links {
-		s.mu.Lock()
-		if !s.closed {
-			t.Error("a link of the departed is open")
-		}
-		s.mu.Unlock()
+	for _, client := range []*redis.Client{departed.client, departed.other} {
+		wantIs(t, client.Ping(t.Context()).Err(), redis.ErrClosed)
 	}
-	time.Sleep(4 * b.lanes.idle) // what is a master stays, idle or not
-	if n := len(lanes()); n != 3 {
-		t.Errorf("%d lanes to 3 masters", n)
+	time.Sleep(4 * b.router.idle) // what is a master stays, idle or not
+	if n := len(router()); n != 3 {
+		t.Errorf("%d batchers to 3 masters", n)
 	}
 }

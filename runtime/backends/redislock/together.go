@@ -1,9 +1,12 @@
 package redislock
 
 import (
+	"context"
 	_ "embed"
-	"strconv"
+	"fmt"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed together.lua
@@ -19,37 +22,35 @@ var togetherScript = newScript("local call = redis.call\n" + askTime +
 // askTime is how acquire.lua asks for the time, which is the same for all locks.
 const askTime = "local time = call('TIME')\nlocal micros = time[1] * 1000000 + time[2]\n"
 
-// joins reports whether c may share a command with others. What asks for more than
-// its script's answer goes by itself, and so does what was refused with others.
+// joins reports whether c may share a command with others. A call that asks for more
+// than its script's answer goes by itself, and so does one that was refused with others.
 func (c *call) joins() bool {
 	return (c.script == acquireScript || c.script == releaseScript) &&
 		!c.probe && !c.asking && !c.alone && c.copies.want == 0
 }
 
-// arrange puts those of calls that may share a command last, and says how many
-// they are: two at least, or none.
-func (s *link) arrange(calls []*call) (arranged []*call, together int) {
-	if !s.single {
-		return calls, 0
+// together parts calls into those that share a command, two at least or none, and
+// those that go each by itself.
+func (b *batcher) together(calls []*call) (together, each []*call) {
+	if !b.single.Load() {
+		return nil, calls
 	}
-	arranged = make([]*call, 0, len(calls))
-	var last []*call
 	for _, c := range calls {
-		if c.joins() {
-			last = append(last, c)
-		} else {
-			arranged = append(arranged, c)
+		switch {
+		case !c.joins():
+			each = append(each, c)
+		case c.encode(): // else its caller has gone; the others are not held up for one who goes later
+			together = append(together, c)
 		}
 	}
-	arranged = append(arranged, last...)
-	if len(last) < 2 {
-		return arranged, 0
+	if len(together) < 2 {
+		return nil, append(together, each...)
 	}
-	return arranged, len(last)
+	return together, each
 }
 
-// appendTogether appends the command that does all of calls.
-func appendTogether(b []byte, calls []*call) []byte {
+// togetherCommand returns the command that does all of calls.
+func togetherCommand(calls []*call) *redis.Cmd {
 	whole, nkeys, nargs := false, 0, 0
 	shape := make([]byte, 0, 3*len(calls))
 	for _, c := range calls {
@@ -60,45 +61,56 @@ func appendTogether(b []byte, calls []*call) []byte {
 		shape = append(shape, what, byte('0'+c.nkeys), byte('0'+c.nargs))
 		nkeys, nargs, whole = nkeys+c.nkeys, nargs+c.nargs, whole || c.whole
 	}
-	b = appendHead(b, 4+nkeys+nargs)
-	b = togetherScript.appendName(b, whole)
-	b = appendText(b, strconv.Itoa(nkeys))
+	mark := &sentMark{arg: string(shape)}
+	all := togetherScript.command(make([]any, 0, 4+nkeys+nargs), whole, nkeys)
 	for _, c := range calls {
+		c.mark = mark
 		for _, k := range c.keys[:c.nkeys] {
-			b = appendText(b, k)
+			all = append(all, k)
 		}
 	}
-	b = appendText(b, string(shape))
+	all = append(all, mark)
 	for _, c := range calls {
 		for _, a := range c.args[:c.nargs] {
-			b = appendText(b, a)
+			all = append(all, a)
 		}
 	}
-	return b
+	return redis.NewCmd(context.Background(), all...)
 }
 
-// readTogether reads the answers of calls that were one command. A server that
-// refuses it has done none of them; that may be for one of their keys, or for their
-// number, so each is to go by itself.
-func (s *link) readTogether(calls []*call) error {
-	refusal, n, err := s.replies.list()
+// readTogether reads the answers of calls that were one command. It reports whether
+// the server has refused it, and so done none of them: that may be for one of their
+// keys, or for their number, so each is to go by itself.
+func (b *batcher) readTogether(calls []*call, cmd *redis.Cmd) (refused bool) {
+	answers, err := cmd.Slice()
 	switch {
-	case err == nil && refusal.kind == '-':
-		if isCrossSlot(refusal.err()) {
-			s.isSingle(false)
+	case err == nil && len(answers) != len(calls):
+		err = fmt.Errorf("the server's answer to %d lock scripts makes no sense: %v", len(calls), answers)
+	case isUnknownScript(err) && !calls[0].whole:
+		for _, c := range calls {
+			c.whole = true
+		}
+		return true
+	case err != nil && isAnswer(err):
+		if isCrossSlot(err) {
+			b.single.Store(false)
 		}
 		for _, c := range calls {
-			c.reply, c.alone = refusal, !isUnknownScript(refusal.err())
+			c.alone, c.whole = true, false
 		}
-		return nil
-	case err == nil && n != len(calls):
-		err = errGarbled
+		return true
 	}
-	for i := 0; err == nil && i < n; i++ {
-		calls[i].reply, err = s.replies.value(1)
+	for i, c := range calls {
+		switch {
+		case err != nil:
+			c.read(nil, err)
+		default:
+			if failed, ok := answers[i].(error); ok {
+				c.read(nil, failed)
+			} else {
+				c.read(answers[i], nil)
+			}
+		}
 	}
-	if err != nil {
-		return s.broken(err)
-	}
-	return nil
+	return false
 }

@@ -3,9 +3,9 @@ package redislock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,39 +16,28 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// linkAs returns a link to a real server that has taken a lock before, so that it
+// batcherAs returns a batcher to a real server that has taken a lock before, so that it
 // asks nothing else first.
-func linkAs(t *testing.T, o *redis.Options) *link {
+func batcherAs(t *testing.T, o *redis.Options) *batcher {
 	t.Helper()
-	client := redis.NewClient(singleOptions(o))
-	s := newLink(client, true, new(atomic.Bool))
-	t.Cleanup(func() {
-		_ = s.close()
-		_ = client.Close()
-	})
-	land(t, s, land(t, s, acquireCall(t, newKey(t), newID()))...)
-	if !s.probed {
-		t.Fatal("the link has taken no lock")
+	b := newBatcher(*lockOptions(o, 0), true)
+	t.Cleanup(func() { _ = b.close() })
+	do(b, acquireCall(t, newKey(t), newID()))
+	if !b.probed.Load() {
+		t.Fatal("it has taken no lock")
 	}
-	return s
+	return b
 }
 
-// land has s do calls, and returns those that are to go again.
-func land(t *testing.T, s *link, calls ...*call) (again []*call) {
-	t.Helper()
-	if len(calls) == 0 {
-		return nil
-	}
-	again = s.land(s.send(waited(calls), false))
-	s.end()
-	return again
-}
-
-func waited(calls []*call) []*call {
+// do has b send calls in one batch.
+func do(b *batcher, calls ...*call) {
 	for _, c := range calls {
 		c.done = make(chan struct{})
 	}
-	return calls
+	b.send(slices.Clone(calls))
+	for _, c := range calls {
+		<-c.done
+	}
 }
 
 func acquireCall(t *testing.T, key, id string) *call {
@@ -62,7 +51,7 @@ func acquireCallOf(t *testing.T, a *driver.Acquisition) *call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Backend{listener: newListener(&lanes{})}
+	b := &Backend{listener: newListener(&router{})}
 	return &call{request: b.acquire(k, a)}
 }
 
@@ -80,14 +69,14 @@ func releaseCall(t *testing.T, key, id string, f freeing) *call {
 func TestTogetherAsEachAlone(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
-	s := linkAs(t, &redis.Options{Addr: addr})
+	b := batcherAs(t, &redis.Options{Addr: addr})
 	free, held, foreign, freed, reserved, undone := newKey(t), newKey(t), newKey(t), newKey(t), newKey(t), newKey(t)
 	holder, other := newID(), "f"+newID()[1:]
 	command(t, addr, "SET", foreign, "a string")
 	for _, c := range []*call{
 		acquireCall(t, held, holder), acquireCall(t, freed, holder), releaseCall(t, undone, other, freeing{tombstone: time.Minute}),
 	} {
-		land(t, s, land(t, s, c)...)
+		do(b, c)
 	}
 
 	before := time.Now().UnixMicro()
@@ -101,14 +90,12 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	notHeld := releaseCall(t, freed, other, freeing{})
 	wrongToFree := releaseCall(t, foreign, other, freeing{leaving: process(other)})
 	all := []*call{taken, refused, tried, wrong, released, block, late, notHeld, wrongToFree}
-	f := s.send(waited(all), false)
-	if f.together != len(all) {
-		t.Fatalf("%d of %d go together", f.together, len(all))
+	do(b, all...)
+	for i, c := range all {
+		if c.mark != all[0].mark {
+			t.Fatalf("call %d went by itself", i)
+		}
 	}
-	if again := s.land(f); len(again) == len(all) { // the server did not know the script
-		land(t, s, again...)
-	}
-	s.end()
 
 	for what, c := range map[string]*call{"taken": taken, "block": block} {
 		if first := c.reply.number; c.err != nil || first < 4*(before-int64(time.Hour/time.Microsecond)) {
@@ -150,20 +137,14 @@ func TestTogetherAsEachAlone(t *testing.T) {
 func TestTogetherScriptFlushed(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
-	s := linkAs(t, &redis.Options{Addr: server.Addr()})
+	s := batcherAs(t, &redis.Options{Addr: server.Addr()})
 	for _, flush := range []bool{false, true, false} {
 		if flush {
 			command(t, server.Addr(), "SCRIPT", "FLUSH")
 		}
 		id, a, b := newID(), newKey(t), newKey(t)
 		calls := []*call{acquireCall(t, a, id), acquireCall(t, b, id), releaseCall(t, b, id, freeing{})}
-		again := land(t, s, calls...)
-		if flush && len(again) != len(calls) {
-			t.Errorf("%d of %d go again", len(again), len(calls))
-		}
-		for _, c := range land(t, s, again...) {
-			t.Errorf("%v goes a third time", c.reply)
-		}
+		do(s, calls...)
 		if calls[0].reply.number <= 0 || calls[1].reply.number <= 0 || calls[2].reply.number != 1 {
 			t.Errorf("answers: %v, %v, %v", calls[0].reply, calls[1].reply, calls[2].reply)
 		}
@@ -175,31 +156,19 @@ func TestTogetherWithADeniedKey(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t)
 	command(t, server.Addr(), "ACL", "SETUSER", "alice", "on", ">secret", "+@all", "~*allowed*", "&*")
-	client := redis.NewClient(singleOptions(&redis.Options{Addr: server.Addr(), Username: "alice", Password: "secret"}))
-	defer client.Close()
-	s := newLink(client, true, new(atomic.Bool))
-	defer s.close()
-	land(t, s, land(t, s, acquireCall(t, "allowed:0", newID()))...)
+	b := newBatcher(*lockOptions(&redis.Options{Addr: server.Addr(), Username: "alice", Password: "secret"}, 0), true)
+	defer b.close()
+	do(b, acquireCall(t, "allowed:0", newID()))
 	id := newID()
 	calls := []*call{
 		acquireCall(t, "allowed:1", id), acquireCall(t, "forbidden", id),
 		acquireCall(t, "allowed:2", id), releaseCall(t, "allowed:2", id, freeing{}),
 	}
-	for i := 0; i < 3 && len(calls) > 0; i++ {
-		all := calls
-		if again := land(t, s, calls...); len(again) > 0 {
-			calls = again
-			continue
+	do(b, calls...)
+	for _, c := range calls {
+		if denied := c.keys[0] == "forbidden"; (c.err != nil && strings.HasPrefix(c.err.Error(), "NOPERM")) != denied || !denied && c.reply.number <= 0 {
+			t.Errorf("%s: %v, %v", c.keys[0], c.reply, c.err)
 		}
-		calls = nil
-		for _, c := range all {
-			if denied := c.keys[0] == "forbidden"; (c.err != nil && strings.HasPrefix(c.err.Error(), "NOPERM")) != denied || !denied && c.reply.number <= 0 {
-				t.Errorf("%s: %v, %v", c.keys[0], c.reply, c.err)
-			}
-		}
-	}
-	if calls != nil {
-		t.Error("they go on being sent again")
 	}
 	if !exists(t, server.Addr(), "allowed:1") || exists(t, server.Addr(), "allowed:2") {
 		t.Error("what is allowed was not done")
@@ -210,7 +179,7 @@ func TestTogetherWithADeniedKey(t *testing.T) {
 func TestTogetherGarbled(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"*1\r\n:1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "*x\r\n", ":1\r\n", "$1\r\n1\r\n", "*3\r\n:1\r\n:1\r\n?\r\n"} {
-		s := linkTo(t, true, func(args []string) string {
+		b := batcherTo(t, true, func(args []string) string {
 			if args[0] == "info" {
 				return answerOf(wholeServer)
 			}
@@ -219,16 +188,13 @@ func TestTogetherGarbled(t *testing.T) {
 			}
 			return freed
 		})
-		land(t, s, acquireCall(t, "a", newID()))
+		do(b, acquireCall(t, "a", newID()))
 		calls := []*call{releaseCall(t, "a", newID(), freeing{}), releaseCall(t, "b", newID(), freeing{}), releaseCall(t, "c", newID(), freeing{})}
-		land(t, s, calls...)
+		do(b, calls...)
 		for _, c := range calls {
 			if !errors.Is(c.err, errNoAnswer) {
 				t.Errorf("%q: %v", answer, c.err)
 			}
-		}
-		if s.conn != nil {
-			t.Errorf("%q: the connection is used on", answer)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		// As while the lock's slot is on its way, by its own key.
 		one := newRenewal([]int{0}, []driver.Lease{l}, []time.Duration{brief})
 		one.split()
-		if _, err := b.lanes.all[place{}].renewPipeline(t.Context(), []*renewal{one}); err != nil {
+		if _, err := b.router.all[place{}].renewPipeline(t.Context(), []*renewal{one}); err != nil {
 			t.Fatal(err)
 		}
 		check("a renewal by its own key")

@@ -12,29 +12,29 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// lanes finds the lane to the server that owns a key.
-type lanes struct {
+// router finds the batcher to the server that owns a key.
+type router struct {
 	own   redis.UniversalClient
-	wires *wires
+	conns *trackedConns
 	roams bool                 // another server may take the place of one that is gone
 	node  redis.ClusterOptions // the timeouts for a node's calls
 
+	hooks    []redis.Hook  // of the caller's client
 	evicting bool          // servers that may evict locks will do
-	idle     time.Duration // how long a lane to a server that is no master any more may be of use
+	idle     time.Duration // how long a batcher to a server that is no master any more may be of use
 	moving   func()        // is told when servers may have changed places
 
 	mu      sync.Mutex
-	all     map[place]*lane
-	clients map[string]*redis.Client // by address, in a Cluster: go-redis closes its own as it likes
-	mapped  bool                     // there is a map of slots: to find a master asks nobody any more
-	mapping *mapping                 // the attempt to get one that is under way
-	outage  outage                   // of the map
-	sweeper *time.Timer              // set while there may be lanes to close
+	all     map[place]*batcher
+	mapped  bool        // there is a map of slots: to find a master asks nobody any more
+	mapping *mapping    // the attempt to get one that is under way
+	outage  outage      // of the map
+	sweeper *time.Timer // set while there may be router to close
 	closed  bool
 	work    sync.WaitGroup
 }
 
-// place is what a lane is for.
+// place is what a batcher is for.
 type place struct {
 	addr   string // in a Cluster
 	copied bool   // its calls wait for replicas; those that do not are not to wait for them
@@ -60,31 +60,32 @@ const suspicious = 500 * time.Millisecond
 // sentinelAddr is what go-redis names as the address of what a Sentinel names.
 const sentinelAddr = "FailoverClient"
 
-func (ls *lanes) cluster() *redis.ClusterClient {
-	cluster, _ := ls.own.(*redis.ClusterClient)
+func (r *router) cluster() *redis.ClusterClient {
+	cluster, _ := r.own.(*redis.ClusterClient)
 	return cluster
 }
 
-// of returns the lane to the server that owns key, or to where a server sent
+// of returns the batcher to the server that owns key, or to where a server sent
 // the call. copied is for calls that wait for replicas.
-func (ls *lanes) of(ctx context.Context, key string, to route, copied bool) (*lane, error) {
-	client, addr, err := ls.home(ctx, key)
+func (r *router) of(ctx context.Context, key string, to route, copied bool) (*batcher, error) {
+	client, addr, err := r.home(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if to.addr != "" && addr != "" {
 		addr = to.addr
 	}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	at := place{addr, copied}
-	l := ls.all[at]
+	l := r.all[at]
 	if l == nil {
-		if ls.all == nil {
-			ls.all = map[place]*lane{}
+		if r.all == nil {
+			r.all = map[place]*batcher{}
 		}
-		l = newLane(ls.clientAt(client, addr), !ls.evicting)
-		ls.all[at] = l
+		l = newBatcher(r.optionsAt(client, addr), !r.evicting)
+		l.hook(r.hooks)
+		r.all[at] = l
 	}
 	if addr != "" {
 		l.used = time.Now()
@@ -94,55 +95,40 @@ func (ls *lanes) of(ctx context.Context, key string, to route, copied bool) (*la
 
 // home returns go-redis's client of the server that owns key as far as we know
 // and, in a Cluster, its address.
-func (ls *lanes) home(ctx context.Context, key string) (client *redis.Client, addr string, err error) {
-	if client, ok := ls.own.(*redis.Client); ok {
+func (r *router) home(ctx context.Context, key string) (client *redis.Client, addr string, err error) {
+	if client, ok := r.own.(*redis.Client); ok {
 		return client, "", nil
 	}
-	if client, err = ls.master(ctx, key); err != nil {
+	if client, err = r.master(ctx, key); err != nil {
 		return nil, "", err
 	}
 	return client, client.Options().Addr, nil
 }
 
-// like is clientAt for who has not locked ls.
-func (ls *lanes) like(client *redis.Client, addr string) *redis.Client {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return ls.clientAt(client, addr)
-}
-
-// clientAt returns our client of the Cluster's node at addr, made like that of
-// another node; without a Cluster it is like itself. ls is locked.
-func (ls *lanes) clientAt(like *redis.Client, addr string) *redis.Client {
-	if addr == "" {
-		return like
-	}
-	client := ls.clients[addr]
-	if client == nil {
-		o := *like.Options()
+// optionsAt returns the options of a client of ours for the Cluster's node at addr,
+// made of those of go-redis's client of another node; without a Cluster, its own.
+func (r *router) optionsAt(like *redis.Client, addr string) redis.Options {
+	o := *like.Options()
+	if addr != "" {
 		o.Addr, o.NodeAddress = addr, ""
-		o.DialTimeout, o.ReadTimeout = ls.node.DialTimeout, ls.node.ReadTimeout
-		client = redis.NewClient(&o)
-		if ls.clients == nil {
-			ls.clients = map[string]*redis.Client{}
-		}
-		ls.clients[addr] = client
+		o.DialTimeout, o.ReadTimeout = r.node.DialTimeout, r.node.ReadTimeout
+		o.MaintNotificationsConfig = r.node.MaintNotificationsConfig // like's is written to as it connects
 	}
-	return client
+	return *lockOptions(&o, 0)
 }
 
 // master returns go-redis's client of the master of key's slot. It does I/O
 // only before there is a map of slots, and then not for longer than ctx.
-func (ls *lanes) master(ctx context.Context, key string) (*redis.Client, error) {
-	ls.mu.Lock()
-	if !ls.mapped {
-		m := ls.mapping
+func (r *router) master(ctx context.Context, key string) (*redis.Client, error) {
+	r.mu.Lock()
+	if !r.mapped {
+		m := r.mapping
 		if m == nil {
 			m = &mapping{done: make(chan struct{})}
-			ls.mapping = m
-			ls.work.Go(func() { ls.read(m, key) })
+			r.mapping = m
+			r.work.Go(func() { r.read(m, key) })
 		}
-		ls.mu.Unlock()
+		r.mu.Unlock()
 		select {
 		case <-m.done:
 		case <-ctx.Done():
@@ -152,9 +138,9 @@ func (ls *lanes) master(ctx context.Context, key string) (*redis.Client, error) 
 			return nil, m.err
 		}
 	} else {
-		ls.mu.Unlock()
+		r.mu.Unlock()
 	}
-	client, err := ls.cluster().MasterForKey(ctx, key)
+	client, err := r.cluster().MasterForKey(ctx, key)
 	if err != nil { // nobody owns the slot
 		return nil, fmt.Errorf("%w: %w", errNotSent, err)
 	}
@@ -163,51 +149,48 @@ func (ls *lanes) master(ctx context.Context, key string) (*redis.Client, error) 
 
 // read has go-redis read the map of slots, one caller for all: it asks one
 // node after the other, each until it times out, whatever becomes of the caller.
-func (ls *lanes) read(m *mapping, key string) {
-	_, err := ls.cluster().MasterForKey(context.Background(), key)
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
+func (r *router) read(m *mapping, key string) {
+	_, err := r.cluster().MasterForKey(context.Background(), key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err != nil {
 		m.err = fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	ls.mapped = err == nil
-	ls.mapping = nil
+	r.mapped = err == nil
+	r.mapping = nil
 	close(m.done)
 }
 
-func (ls *lanes) close() error {
-	ls.mu.Lock()
+func (r *router) close() error {
+	r.mu.Lock()
 	var err error
-	ls.closed = true
-	if ls.sweeper != nil {
-		ls.sweeper.Stop()
+	r.closed = true
+	if r.sweeper != nil {
+		r.sweeper.Stop()
 	}
-	for _, l := range ls.all {
+	for _, l := range r.all {
 		err = errors.Join(err, l.close())
 	}
-	for _, c := range ls.clients {
-		err = errors.Join(err, c.Close())
-	}
-	ls.mu.Unlock()
+	r.mu.Unlock()
 	return err
 }
 
-// passing reports whether err, the fate of a call that was sent after begin, is
+// passing reports whether err, the fate of a call to l, is
 // a state that passes soon (a failover, a slot on its way, a server that is
 // starting), and where to send the call then. It sees to it that what is known
 // of the servers is asked for anew; that is done in the background.
-func (ls *lanes) passing(err error, begin time.Time) (to route, passing bool) {
+func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 	if !isAnswer(err) {
 		if !errors.Is(err, errNotSent) && !errors.Is(err, errNoAnswer) {
 			return route{}, false // the server is unfit
 		}
-		ls.reload()
-		gone := errors.Is(err, errNotSent) && ls.roams && !errors.Is(err, redis.ErrClosed)
-		return route{}, gone || errors.Is(err, errNoAnswer) || errors.Is(err, errNoGreeting)
+		r.reload()
+		gone := errors.Is(err, errNotSent) && r.roams && !errors.Is(err, redis.ErrClosed)
+		return route{}, gone || errors.Is(err, errNoAnswer) || errors.Is(err, errNoHandshake)
 	}
 	text := err.Error()
 	if moved, ok := strings.CutPrefix(text, "MOVED "); ok {
-		ls.reload()
+		r.reload()
 		return route{addr: target(moved)}, true
 	}
 	if ask, ok := strings.CutPrefix(text, "ASK "); ok {
@@ -216,11 +199,9 @@ func (ls *lanes) passing(err error, begin time.Time) (to route, passing bool) {
 	}
 	for _, state := range []string{"TRYAGAIN ", "CLUSTERDOWN ", "READONLY ", "MASTERDOWN ", "LOADING "} {
 		if strings.Contains(text, state) {
-			ls.reload()
+			r.reload()
 			if state == "READONLY " {
-				// Our connections lead to what is a replica by now. go-redis would
-				// keep those on which it had the answer within a pipeline.
-				ls.wires.cutBefore(begin)
+				r.replace(l)
 			}
 			return route{}, true
 		}
@@ -228,17 +209,33 @@ func (ls *lanes) passing(err error, begin time.Time) (to route, passing bool) {
 	return route{}, false
 }
 
-// reload has what is known of the servers asked for anew, and told to those
-// whom it concerns. It does not wait.
-func (ls *lanes) reload() {
-	ls.refresh()
-	ls.moving()
+// replace makes room for a new batcher in place of l, whose connections lead to what is
+// a replica by now. go-redis would keep those on which it had that answer in a pipeline.
+func (r *router) replace(l *batcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for at, one := range r.all {
+		if one == l && !r.closed {
+			delete(r.all, at)
+			r.work.Go(func() {
+				l.drain(r.conns.alive)
+				_ = l.close()
+			})
+		}
+	}
 }
 
-func (ls *lanes) refresh() {
-	if cluster := ls.cluster(); cluster != nil {
+// reload has what is known of the servers asked for anew, and told to those
+// whom it concerns. It does not wait.
+func (r *router) reload() {
+	r.refresh()
+	r.moving()
+}
+
+func (r *router) refresh() {
+	if cluster := r.cluster(); cluster != nil {
 		cluster.ReloadState(context.Background())
-		ls.sweepLater()
+		r.sweepLater()
 	}
 }
 

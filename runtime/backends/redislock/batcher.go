@@ -1,0 +1,256 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// batchSlots is how many batches are under way to a server at a time. Over a
+	// network nobody waits for a round trip that is not its own until so many are;
+	// beside a busy server, more would only make batches smaller. bench/README.md
+	// has the figures.
+	batchSlots = 8
+	// batchLimit is how many calls a batch carries at most.
+	batchLimit = 128
+	// drainLimit is how long a batcher that is replaced may finish what it has under way.
+	drainLimit = 5 * time.Second
+)
+
+// batcher sends the calls of concurrent goroutines to one server. A call that finds
+// a slot free is sent at once; those that come while all are in use go together in
+// the next batch.
+type batcher struct {
+	client *redis.Client // for acquires: its connections ask the server whether it is fit for locks
+	other  *redis.Client // for renewals, and for releases where client has no connection
+
+	mu      sync.Mutex
+	waiting []*call
+	slots   int  // in use
+	width   int  // how many may be: as many as client has connections
+	growing bool // a connection more is being made
+
+	single  atomic.Bool // the server has all keys, by what it said last
+	mute    atomic.Bool // the server hung up when it was asked
+	probed  atomic.Bool // the server lets us give locks an expiry
+	standby sync.Once   // other has a connection, or is dialing one
+
+	used     time.Time   // when it was asked for last, in a Cluster; under the router's mutex
+	outage   outage      // likewise
+	troubled atomic.Bool // there is an outage
+}
+
+// newBatcher returns a batcher to the server that o leads to. A wary one takes no
+// locks where the server may evict them.
+func newBatcher(o redis.Options, wary bool) *batcher {
+	b := &batcher{width: 1}
+	// Again: a client that was made has turned "no retries" into 0, which is the default,
+	// and has put a processor of its own into its options.
+	asking := *lockOptions(&o, 0)
+	asking.OnConnect = b.examine(o.OnConnect, wary)
+	asking.ConnMaxLifetime = examinedFor
+	b.client, b.other = redis.NewClient(&asking), redis.NewClient(&o)
+	return b
+}
+
+// do runs c, whose reply is there if it returns nil. It returns when ctx ends:
+// with errNotSent if c was not sent and will not be, else with errNoAnswer.
+func (b *batcher) do(ctx context.Context, c *call) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	c.done = make(chan struct{})
+	b.mu.Lock()
+	b.waiting = append(b.waiting, c)
+	switch {
+	case b.slots < b.width:
+		b.slots++
+		go b.work()
+	case b.width < batchSlots && !b.growing:
+		b.growing = true
+		go b.grow()
+	}
+	b.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		if c.state.CompareAndSwap(pending, left) || c.state.CompareAndSwap(taken, left) {
+			return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+		}
+		return fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
+	}
+}
+
+// grow adds a slot when there is a connection for it. To dial, greet and examine takes
+// several round trips, and a call that waits for another's is answered sooner.
+func (b *batcher) grow() {
+	conn := b.client.Conn() // one that no other call has by now
+	err := conn.Ping(context.Background()).Err()
+	_ = conn.Close() // gives it to the pool
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.growing = false
+	if err != nil {
+		return
+	}
+	b.width++
+	if len(b.waiting) > 0 && b.slots < b.width {
+		b.slots++
+		go b.work()
+	}
+}
+
+// work sends batches until no call waits.
+func (b *batcher) work() {
+	for batch := b.next(); len(batch) > 0; batch = b.next() {
+		b.send(batch)
+	}
+}
+
+// next takes the calls of the next batch. If there are none it gives up the slot.
+func (b *batcher) next() []*call {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := min(len(b.waiting), batchLimit)
+	if n == 0 {
+		b.waiting = nil
+		b.slots--
+		return nil
+	}
+	batch := b.waiting[:n:n]
+	b.waiting = b.waiting[n:]
+	return batch
+}
+
+// send runs calls, those again of which the server did not know the script, or that it
+// refused together: then it may be only one of their keys that it denies.
+func (b *batcher) send(calls []*call) {
+	live := calls[:0]
+	for _, c := range calls {
+		if c.state.CompareAndSwap(pending, taken) { // else its caller has left
+			c.probe = c.script.takes && !b.probed.Load()
+			live = append(live, c)
+		}
+	}
+	for try := 0; len(live) > 0 && try < 3; try++ {
+		live = b.round(b.client, live)
+	}
+	for _, c := range live {
+		close(c.done)
+	}
+}
+
+// round sends calls in one round trip and ends those that are done. It returns the
+// others.
+func (b *batcher) round(client *redis.Client, calls []*call) (again []*call) {
+	var cmds []*redis.Cmd
+	together, each := b.together(calls)
+	if len(together) > 0 {
+		cmds = append(cmds, togetherCommand(together))
+	}
+	for _, c := range each {
+		cmds = append(cmds, redis.NewCmd(context.Background(), c.command()...))
+	}
+	b.process(client, cmds, each)
+	if len(together) > 0 {
+		if refused := b.readTogether(together, cmds[0]); refused {
+			again, together = append(again, together...), nil
+		}
+		cmds = cmds[1:]
+	}
+	for i, c := range each {
+		c.read(cmds[i].Result())
+	}
+	for _, c := range append(together, each...) {
+		var unfit *unfitError
+		switch {
+		case isUnknownScript(c.err) && !c.whole:
+			c.whole = true
+			again = append(again, c)
+		case errors.As(c.err, &unfit) && !c.script.takes && client != b.other:
+			// What the server has is freed whatever it may do to locks.
+			again = append(again, b.round(b.other, []*call{c})...)
+		default:
+			if c.probe && c.err == nil && c.reply.kind == ':' && c.reply.number > 0 {
+				b.probed.Store(true)
+			}
+			close(c.done)
+		}
+	}
+	return again
+}
+
+// process sends cmds in one round trip.
+func (b *batcher) process(client *redis.Client, cmds []*redis.Cmd, each []*call) {
+	ctx := context.Background()
+	asks := false
+	for _, c := range each {
+		asks = asks || c.asking || c.copies.want > 0
+	}
+	if len(cmds) == 1 && !asks {
+		_ = client.Process(ctx, cmds[0])
+		return
+	}
+	pipe := client.Pipeline()
+	first := len(cmds) - len(each) // those before are of several calls
+	for i, cmd := range cmds {
+		if i < first {
+			_ = pipe.Process(ctx, cmd)
+			continue
+		}
+		c := each[i-first]
+		if c.asking {
+			_ = pipe.Process(ctx, redis.NewStatusCmd(ctx, "asking"))
+		}
+		_ = pipe.Process(ctx, cmd)
+		if c.copies.want > 0 { // about what its own connection wrote
+			c.copies.answer = redis.NewIntCmd(ctx, "wait", c.copies.want, c.copies.within.Milliseconds())
+			_ = pipe.Process(ctx, c.copies.answer)
+		}
+	}
+	_, _ = pipe.Exec(ctx) // each command has its error
+}
+
+// read notes what the server answered to c.
+func (c *call) read(value any, err error) {
+	switch {
+	case err == nil:
+		c.reply, c.err = replyOf(value), nil
+	case isAnswer(err):
+		c.err = err
+	default:
+		c.err = c.mark.failed(err)
+	}
+	if answer := c.copies.answer; answer != nil {
+		c.copies.got, c.copies.err = int(answer.Val()), answer.Err()
+	}
+}
+
+// renewStandby has other dial its connection, so that the first renewal does not
+// depend on what becomes of passwords and limits until then.
+func (b *batcher) renewStandby(work *sync.WaitGroup) {
+	b.standby.Do(func() {
+		work.Go(func() { _ = b.other.Ping(context.Background()).Err() })
+	})
+}
+
+// drain waits until b has no call under way, and not for long.
+func (b *batcher) drain(ctx context.Context) {
+	for end := time.Now().Add(drainLimit); time.Now().Before(end) && pause(ctx, 20*time.Millisecond); {
+		b.mu.Lock()
+		slots := b.slots
+		b.mu.Unlock()
+		if slots == 0 {
+			return
+		}
+	}
+}
+
+func (b *batcher) close() error { return errors.Join(b.client.Close(), b.other.Close()) }

@@ -1,0 +1,182 @@
+package redislock
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// request is one script with its arguments.
+type request struct {
+	script *script
+	keys   [3]string
+	args   [7]string
+	nkeys  int
+	nargs  int
+	copies copies
+
+	splits  bool // its caller knows another way where keys are in two places
+	patient bool // its caller would rather wait for another server than be refused
+}
+
+// call is one request on its way to one server.
+type call struct {
+	request
+	asking bool // the server was named by an ASK
+	probe  bool // find out first whether the server lets us set an expiry
+	whole  bool // with its script, which the server does not know
+	alone  bool // not in one command with others: the server refused them together
+
+	state atomic.Int32 // pending, taken, sent or left
+	mark  *sentMark    // of the command that it is sent with
+	reply reply
+	err   error
+	done  chan struct{}
+}
+
+const (
+	pending int32 = iota
+	taken         // by a batch
+	encoded       // it may have been sent
+	left          // its caller has gone, and it is not sent
+)
+
+var (
+	// errNotSent says that a call did not reach the server and never will.
+	errNotSent = errors.New("not sent")
+	// errNoAnswer says that a call may have run, or may yet run.
+	errNoAnswer = errors.New("no answer")
+	// errNoHandshake goes with errNotSent where a server was reached, and fell
+	// silent before anything was asked of it.
+	errNoHandshake = errors.New("no connection")
+	// errDial goes with errNotSent where no connection could be made.
+	errDial = errors.New("dial")
+)
+
+// sent returns the instant from before c was sent.
+func (c *call) sent() driver.Instant { return *c.mark.at.Load() }
+
+// sentMark knows whether a command was sent, and when. go-redis does not tell, so the
+// mark is an argument of the command: go-redis asks it for its bytes when it encodes
+// the command, just before it writes to the connection.
+type sentMark struct {
+	arg  string // what the server gets
+	call *call  // that the command is for, or nil if it is for several
+	once sync.Once
+	at   atomic.Pointer[driver.Instant]
+}
+
+// MarshalBinary implements [encoding.BinaryMarshaler]. It fails if the caller has gone
+// while the connection was made: then the command is not sent.
+func (m *sentMark) MarshalBinary() ([]byte, error) {
+	if m.call != nil && !m.call.encode() {
+		return nil, errNotSent
+	}
+	m.once.Do(func() {
+		now := driver.Now()
+		m.at.Store(&now)
+	})
+	return []byte(m.arg), nil
+}
+
+// String is for hooks that log commands.
+func (m *sentMark) String() string { return m.arg }
+
+// failed returns the error of a command that ended with err, which is no answer of
+// the server's.
+func (m *sentMark) failed(err error) error {
+	var unfit *unfitError
+	switch {
+	case m.at.Load() != nil:
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	case errors.As(err, &unfit):
+		return unfit
+	case errors.Is(err, errDial), errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: %w", errNotSent, err)
+	}
+	return fmt.Errorf("%w: %w: %w", errNotSent, errNoHandshake, err)
+}
+
+// encode notes that c may be sent from here on. It returns false if its caller has gone.
+func (c *call) encode() bool {
+	return c.state.CompareAndSwap(taken, encoded) || c.state.Load() == encoded
+}
+
+// command returns c as a command: by the script's hash, or whole.
+func (c *call) command() []any {
+	args := c.args[:c.nargs]
+	if c.probe {
+		args = probing(args)
+	}
+	c.mark = &sentMark{arg: args[0], call: c}
+	all := c.script.command(make([]any, 0, 3+c.nkeys+len(args)), c.whole, c.nkeys)
+	for _, k := range c.keys[:c.nkeys] {
+		all = append(all, k)
+	}
+	all = append(all, c.mark)
+	for _, a := range args[1:] {
+		all = append(all, a)
+	}
+	return all
+}
+
+// probing returns the arguments of an acquire that finds out first whether it can
+// give the lock an expiry.
+func probing(args []string) []string {
+	with := make([]string, max(len(args), 5))
+	copy(with, args)
+	if with[2] == "" {
+		with[2] = "1"
+	}
+	if with[3] == "" {
+		with[3] = strconv.FormatInt(loneRemembered.Milliseconds(), 10)
+	}
+	with[4] = strings.TrimSpace(with[4] + " probe")
+	return with
+}
+
+// reply is what a server answered to a script: a number or, of any other kind, a text.
+type reply struct {
+	kind   byte  // ':' number; '+' text; '*' list; 0 none
+	number int64 // of a list, that of its last part
+	text   string
+}
+
+func replyOf(value any) reply {
+	switch v := value.(type) {
+	case int64:
+		return reply{kind: ':', number: v}
+	case string:
+		return reply{kind: '+', text: v}
+	case []any:
+		r := reply{kind: '*', text: fmt.Sprint(v...)}
+		if len(v) > 0 {
+			r.number, _ = v[len(v)-1].(int64)
+		}
+		return r
+	}
+	return reply{text: fmt.Sprint(value)}
+}
+
+// String is for errors that say what the server answered.
+func (r reply) String() string {
+	if r.kind == ':' {
+		return strconv.FormatInt(r.number, 10)
+	}
+	return strconv.Quote(r.text)
+}
+
+func isUnknownScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
+
+// isAnswer reports whether err is what the server said, and not about the way there.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
