@@ -18,27 +18,31 @@ const (
 	leastRenewal = 100 * time.Millisecond
 )
 
-// RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases, on
-// a connection that acquires and releases do not wait for. Advisory and RowLock
-// also ask each lock's own connection whether it still holds the lock.
-func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	errs := make([]error, len(leases))
-	due := make([]due, len(leases))
-	for i := range leases {
-		due[i].lease, due[i].to, due[i].err = leases[i].(*lease), ttls[i], &errs[i]
-	}
-	if b.strategy != Table {
-		due = b.pins.probe(ctx, due)
-	}
-	b.renewer.ask(ctx, b, due)
-	return errs
-}
-
 // due is one lease that a caller wants renewed, and what it is to be told.
 type due struct {
 	*lease
 	to  time.Duration
 	err *error
+}
+
+// RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases, on
+// a connection that acquires and releases do not wait for. Advisory and RowLock
+// also ask each lock's own connection whether it still holds the lock.
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	errs := make([]error, len(leases))
+	all := make([]due, len(leases))
+	for i := range leases {
+		all[i] = due{leases[i].(*lease), ttls[i], &errs[i]}
+	}
+	if b.sessions != nil {
+		all = b.sessions.probe(ctx, all)
+	}
+	// In one order everywhere, so that two statements can't wait for each other.
+	slices.SortFunc(all, func(x, y due) int { return strings.Compare(x.key, y.key) })
+	for part := range slices.Chunk(all, renewBatch) {
+		b.renew(ctx, part)
+	}
+	return errs
 }
 
 // renewalLimit is how long one attempt to renew leases, of which the shortest has
@@ -49,86 +53,11 @@ func renewalLimit(shortest time.Duration) time.Duration {
 	return max(min(shortest/3, attemptLimit), leastRenewal)
 }
 
-// renewal is one lease to be renewed, for all callers that want it.
-type renewal struct {
-	*lease
-	to   time.Duration
-	done chan struct{}
-	err  error // when done
-}
-
-// renewer sends renewals, one statement at a time. What is asked for meanwhile
-// goes together in the next; a lease that waits already is not added again, so
-// that a slow database gets fewer statements and not more.
-type renewer struct {
-	mu     sync.Mutex
-	queue  []*renewal
-	queued map[*lease]*renewal
-	busy   bool
-}
-
-// ask has all of due renewed, and waits for that until ctx ends.
-func (r *renewer) ask(ctx context.Context, b *Backend, all []due) {
-	waits := make([]*renewal, len(all))
-	r.mu.Lock()
-	if r.queued == nil {
-		r.queued = map[*lease]*renewal{}
-	}
-	for i, d := range all {
-		w := r.queued[d.lease]
-		if w == nil {
-			w = &renewal{lease: d.lease, done: make(chan struct{})}
-			r.queued[d.lease] = w
-			r.queue = append(r.queue, w)
-		}
-		w.to = max(w.to, d.to)
-		waits[i] = w
-	}
-	if !r.busy && len(r.queue) > 0 {
-		r.busy = b.spawn(func() { r.run(b) })
-	}
-	r.mu.Unlock()
-	for i, d := range all {
-		select {
-		case <-waits[i].done:
-			*d.err = waits[i].err
-		case <-ctx.Done():
-			*d.err = fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
-		case <-b.life.Done():
-			*d.err = errClosed
-		}
-	}
-}
-
-// run sends until nothing is asked for.
-func (r *renewer) run(b *Backend) {
-	for {
-		r.mu.Lock()
-		part := r.queue[:min(len(r.queue), renewBatch)]
-		r.queue = r.queue[len(part):]
-		for _, one := range part {
-			delete(r.queued, one.lease)
-		}
-		if len(part) == 0 {
-			r.queue, r.busy = nil, false
-			r.mu.Unlock()
-			return
-		}
-		r.mu.Unlock()
-		// In one order everywhere, so that two statements can't wait for each other.
-		slices.SortFunc(part, func(x, y *renewal) int { return strings.Compare(x.key, y.key) })
-		b.renew(part)
-		for _, one := range part {
-			close(one.done)
-		}
-	}
-}
-
 // renew renews those of one statement.
-func (b *Backend) renew(part []*renewal) {
+func (b *Backend) renew(ctx context.Context, part []due) {
 	fail := func(err error) {
 		for _, one := range part {
-			one.err = err
+			*one.err = err
 		}
 	}
 	v := values{}
@@ -141,8 +70,6 @@ func (b *Backend) renew(part []*renewal) {
 	}
 	s := b.sql.renew(b.dialect, len(part), alike).with(v)
 	s.limit = renewalLimit(shortest)
-	ctx, cancel := context.WithTimeout(b.life, 2*s.limit)
-	defer cancel()
 	r, _, err := b.run(ctx, b.renewals, s)
 	if err != nil {
 		fail(err)
@@ -166,13 +93,13 @@ func (b *Backend) renew(part []*renewal) {
 	fail(driver.ErrLost)
 	for _, row := range ours.rows {
 		if i := row[0]; i >= 0 {
-			part[i].err = nil
+			*part[i].err = nil
 			part[i].extend(r.sent, part[i].to)
 		}
 	}
 	for _, one := range part {
-		if one.err != nil && one.pin != nil {
-			one.pin.discard() // nobody will release it
+		if *one.err != nil && one.session != nil {
+			one.session.discard() // nobody will release it
 		}
 	}
 }

@@ -193,3 +193,54 @@ func TestOneConnectionIsTooFewForSessions(t *testing.T) {
 		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }
+
+// preparedTwice is what PostgreSQL says through PgBouncer in transaction mode.
+type preparedTwice struct{}
+
+func (preparedTwice) Error() string    { return `ERROR: prepared statement "stmtcache_1" already exists` }
+func (preparedTwice) SQLState() string { return "42P05" }
+
+// Who prepares statements through a pooler is told how to do without.
+func TestPreparedStatementsBehindAPooler(t *testing.T) {
+	each(t, func(v variant) bool { return v.engine == "postgres" }, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		w.meet(func(text string) error {
+			if text == "connect" {
+				return nil
+			}
+			return preparedTwice{}
+		})
+		b := s.backendOn(db)
+		l := lockerOn(t, b, nil)
+		for _, err := range []error{
+			l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }),
+			l.Ping(t.Context()),
+		} {
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorContains(t, err, "default_query_exec_mode=exec or simple_protocol")
+			require.ErrorContains(t, err, "already exists")
+		}
+	})
+}
+
+// Ping tells what the first lock would.
+func TestPing(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *site) {
+		ping := func(db *sql.DB, o sqllock.Options) error {
+			b, err := sqllock.New(db, o)
+			require.NoError(t, err)
+			return lockerOn(t, b, nil).Ping(t.Context())
+		}
+		require.NoError(t, ping(s.open(t, s.addr), s.options))
+		require.Zero(t, s.number("SELECT count(*) FROM "+s.options.Table))
+		o := s.options
+		o.Table = newTable()
+		err := ping(s.open(t, s.addr), o)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorContains(t, err, "Migrate")
+		if s.driver != "sqlite" {
+			nowhere := net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Port(t)))
+			require.ErrorContains(t, ping(s.openSource(t, s.source(nowhere)), s.options), nowhere)
+		}
+	})
+}

@@ -47,7 +47,7 @@ type answer struct {
 var placeholder = regexp.MustCompile(`\{[a-z0-9]+\}`)
 
 // compile reads a statement: {name} is one of macros, which may hold others, or
-// else a value. Types are what PostgreSQL is to take a value for.
+// else a value.
 func (d Dialect) compile(text string, macros map[string]string, columns int) *template {
 	for range 8 { // deeper than any macro
 		text = placeholder.ReplaceAllStringFunc(text, func(name string) string {
