@@ -4,28 +4,28 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"fmt"
 	"sync"
 )
 
-// dedicated is a connection that was taken out of the pool for one purpose: the
-// renewals, or one lock of strategy Advisory or RowLock. It lends the connection to
-// one statement at a time.
+// dedicated is a connection of the pool for one purpose: the renewals, or one lock
+// of strategy Advisory or RowLock. Its first statement takes it out of the pool. It
+// lends the connection to one statement at a time.
 type dedicated struct {
 	backend *Backend
-	dials   bool          // it takes a connection when it has none
+	again   bool          // it takes another connection when this one is lost
 	lost    func()        // unless nil, called without mu when the connection is gone
 	inUse   chan struct{} // a semaphore of one statement
 
-	mu   sync.Mutex // guards open
-	open *sql.Conn  // nil if there is none
+	mu    sync.Mutex // guards the rest
+	taken bool       // out of the pool
+	open  *sql.Conn  // nil if there is none
 }
 
-func (b *Backend) newDedicated(open *sql.Conn) *dedicated {
-	return &dedicated{backend: b, inUse: make(chan struct{}, 1), open: open, dials: open == nil}
+func (b *Backend) newDedicated(again bool, lost func()) *dedicated {
+	return &dedicated{backend: b, again: again, lost: lost, inUse: make(chan struct{}, 1)}
 }
 
-func (d *dedicated) another() bool { return d.dials }
+func (d *dedicated) another() bool { return d.again }
 
 func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	select {
@@ -33,18 +33,25 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	conn, err := d.current(), sql.ErrConnDone
-	if conn == nil && d.dials {
-		if conn, err = d.backend.db.Conn(ctx); err == nil {
-			d.mu.Lock()
-			d.open = conn
-			d.mu.Unlock()
-		}
+	d.mu.Lock()
+	conn, dials := d.open, d.open == nil && (d.again || !d.taken)
+	d.mu.Unlock()
+	err := sql.ErrConnDone
+	if dials {
+		conn, err = d.backend.db.Conn(ctx)
 	}
 	if conn == nil {
 		<-d.inUse
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if dials && d.taken && !d.again { // it was discarded meanwhile
+		_ = conn.Close()
+		<-d.inUse
+		return nil, sql.ErrConnDone
+	}
+	d.open, d.taken = conn, true
 	return conn, nil
 }
 
@@ -57,22 +64,20 @@ func (d *dedicated) done(_ *sql.Conn, broken bool) {
 	<-d.inUse
 }
 
-func (d *dedicated) current() *sql.Conn {
+// gone reports whether the connection was lost or given back.
+func (d *dedicated) gone() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.open
+	return d.taken && d.open == nil
 }
-
-// gone reports whether the connection is.
-func (d *dedicated) gone() bool { return d.current() == nil }
 
 // take removes the connection from d.
 func (d *dedicated) take() *sql.Conn {
 	d.mu.Lock()
 	conn := d.open
-	d.open = nil
+	d.open, d.taken = nil, true
 	d.mu.Unlock()
-	if conn != nil && d.lost != nil {
+	if d.lost != nil {
 		d.lost()
 	}
 	return conn
@@ -116,37 +121,4 @@ func (d *dedicated) giveBack() {
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	_ = conn.Close()
-}
-
-// lend takes a connection out of the pool.
-func (b *Backend) lend(ctx context.Context) (*dedicated, error) {
-	type outcome struct {
-		conn *sql.Conn
-		err  error
-	}
-	got := make(chan outcome)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if !b.life.Go(func(context.Context) {
-		conn, err := b.db.Conn(ctx)
-		select {
-		case got <- outcome{conn, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = conn.Close()
-			}
-		}
-	}) {
-		return nil, errClosed
-	}
-	select {
-	case o := <-got:
-		if o.err != nil {
-			catchUp(ctx)
-			return nil, unreached(o.err)
-		}
-		return b.newDedicated(o.conn), nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: no connection to the database: %w", errNotSent, ctx.Err())
-	}
 }

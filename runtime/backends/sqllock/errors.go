@@ -19,6 +19,9 @@ var (
 	errNoAnswer = errors.New("no answer")
 
 	errClosed = errors.New("the backend is closed")
+
+	errManual = errors.New("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; " +
+		"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off")
 )
 
 // code returns what the database calls err: a SQLSTATE of PostgreSQL, an error
@@ -135,8 +138,7 @@ func (b *Backend) explained(err error) error {
 		return fmt.Errorf("%w: table %s is not one that sqllock made; name another by Options.Table, or drop it and call Migrate: %w",
 			driver.ErrConflict, b.table, err)
 	case manual:
-		return fmt.Errorf("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; "+
-			"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off: %w", err)
+		return fmt.Errorf("%w: %w", errManual, err)
 	case demoted:
 		return fmt.Errorf("sqllock: the server takes no writes; have the data source of the *sql.DB name the primary: %w", err)
 	case pooled:

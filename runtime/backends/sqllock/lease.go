@@ -57,7 +57,11 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		}
 		return driver.ErrLost
 	}
+	freed := l.freed.Load()
 	err := l.releaseRow(ctx, s, last)
+	if s.gone() { // its lock may have been lost before: a row that is not ours is a loss
+		l.freed.Store(freed)
+	}
 	lost := b.sessions.raw.free(ctx, s, l.key)
 	if lost == nil {
 		s.giveBack()

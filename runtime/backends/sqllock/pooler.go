@@ -32,26 +32,24 @@ func (ss *sessions) check(ctx context.Context) error {
 
 func (ss *sessions) compare(ctx context.Context) error {
 	b := ss.backend
-	one, err := ss.lend(ctx)
-	if err != nil {
-		return err
-	}
+	one, two := ss.open(), ss.open()
 	defer one.giveBack()
+	defer two.discard() // whatever state it is in
 	before, err := b.sessionOf(ctx, one)
 	if err != nil {
 		return err
 	}
-	var two *session
-	if b.db.Stats().MaxOpenConnections != 1 {
-		// Not for long: the pool may have no second one to lend just now.
-		soon, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		if two, err = ss.lend(soon); err == nil {
-			defer two.discard() // whatever state it is in
-		}
-	}
 	for range sessionLooks {
-		after, other, err := b.sessionsOf(ctx, one, two)
+		var other int64
+		if b.db.Stats().MaxOpenConnections != 1 {
+			// Not for long: the pool may have no second one to lend just now.
+			soon, cancel := context.WithTimeout(ctx, time.Second)
+			if b.end(soon, two, "START TRANSACTION") == nil {
+				other, _ = b.sessionOf(soon, two)
+			}
+			cancel()
+		}
+		after, err := b.sessionOf(ctx, one)
 		if err != nil {
 			return err
 		}
@@ -59,25 +57,13 @@ func (ss *sessions) compare(ctx context.Context) error {
 			return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and a pooler shares them (session %d became %d beside %d): "+
 				"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, after, other)
 		}
+		if other != 0 {
+			if err := b.end(ctx, two, "ROLLBACK"); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
-}
-
-// sessionsOf returns the number of one, and of two in a transaction; that is 0 if there
-// is no two.
-func (b *Backend) sessionsOf(ctx context.Context, one, two *session) (ofOne, ofTwo int64, err error) {
-	if two != nil {
-		if err = b.end(ctx, two, "START TRANSACTION"); err != nil {
-			return 0, 0, err
-		}
-		if ofTwo, err = b.sessionOf(ctx, two); err != nil {
-			return 0, 0, err
-		}
-	}
-	if ofOne, err = b.sessionOf(ctx, one); err == nil && two != nil {
-		err = b.end(ctx, two, "ROLLBACK")
-	}
-	return ofOne, ofTwo, err
 }
 
 func (b *Backend) sessionOf(ctx context.Context, s *session) (int64, error) {

@@ -195,8 +195,11 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 	b := l.backend
 	for range 3 {
 		got, err := l.lock(ctx, s, []byte(key), false)
-		if got {
+		switch {
+		case got:
 			return true, nil
+		case err != nil && s.gone():
+			return false, b.explained(err)
 		}
 		if err := b.end(ctx, s, "ROLLBACK"); err != nil {
 			return false, err
@@ -237,11 +240,8 @@ func (l *rowLock) probe(key string) *statement {
 // drop removes the row, unless somebody has it locked.
 func (l *rowLock) drop(ctx context.Context, name []byte) error {
 	b := l.backend
-	s, err := b.sessions.lend(ctx)
-	if err != nil {
-		return err
-	}
-	end := "ROLLBACK"
+	s, end := b.sessions.open(), "ROLLBACK"
+	var err error
 	if got, _ := l.lock(ctx, s, name, false); got {
 		if _, _, err = b.run(ctx, s, l.dropping.with(values{"key": name})); err == nil {
 			end = "COMMIT"

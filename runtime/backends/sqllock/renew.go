@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,7 +26,7 @@ type due struct {
 	err *error
 }
 
-// RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases, on
+// RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases of one length, on
 // a connection that acquires and releases do not wait for. Advisory and RowLock
 // also ask each lock's own connection whether it still holds the lock.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
@@ -37,10 +38,16 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	if b.sessions != nil {
 		all = b.sessions.probe(ctx, all)
 	}
-	// In one order everywhere, so that two statements can't wait for each other.
-	slices.SortFunc(all, func(x, y due) int { return strings.Compare(x.key, y.key) })
-	for part := range slices.Chunk(all, renewBatch) {
-		b.renew(ctx, part)
+	// Those of one length together; and in one order everywhere, so that two statements
+	// can't wait for each other.
+	slices.SortFunc(all, func(x, y due) int { return cmp.Or(cmp.Compare(x.to, y.to), strings.Compare(x.key, y.key)) })
+	for len(all) > 0 {
+		n := 1
+		for n < min(len(all), renewBatch) && all[n].to == all[0].to {
+			n++
+		}
+		b.renew(ctx, all[:n])
+		all = all[n:]
 	}
 	return errs
 }
@@ -60,16 +67,13 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 			*one.err = err
 		}
 	}
-	v := values{}
-	shortest, alike := part[0].to, true
+	v := values{"ttl": b.dialect.term(part[0].to)}
 	for i, one := range part {
 		v[fmt.Sprint("key", i)] = []byte(one.key)
 		v[fmt.Sprint("id", i)] = one.id
-		v[fmt.Sprint("ttl", i)] = b.dialect.term(one.to)
-		shortest, alike = min(shortest, one.to), alike && one.to == part[0].to
 	}
-	s := b.sql.renew(b.dialect, len(part), alike).with(v)
-	s.limit = renewalLimit(shortest)
+	s := b.sql.renew(b.dialect, len(part)).with(v)
+	s.limit = renewalLimit(part[0].to)
 	r, _, err := b.run(ctx, b.renewals, s)
 	if err != nil {
 		fail(err)
@@ -107,7 +111,6 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 // shape is what tells the statements of renewals apart: compiled once each.
 type shape struct {
 	n     int
-	alike bool // all leases are of one length
 	which bool
 }
 
@@ -140,17 +143,9 @@ func series(name string, n int) string {
 
 // renew returns the statement that renews n leases. An id belongs to one key only,
 // so that two lists do for a list of pairs, and are found by the primary key.
-func (s *statements) renew(d Dialect, n int, alike bool) *template {
-	return s.renewing.get(shape{n: n, alike: alike}, func() *template {
-		ttl := "{ttl0}"
-		if !alike {
-			ttl = "CASE l.owner"
-			for i := range n {
-				ttl += fmt.Sprintf(" WHEN {id%d} THEN {ttl%d}", i, i)
-			}
-			ttl += " END"
-		}
-		return d.compile("UPDATE {table} AS l SET expires = {greatest}(l.expires, {clock} + "+ttl+") WHERE l.name IN ("+
+func (s *statements) renew(d Dialect, n int) *template {
+	return s.renewing.get(shape{n: n}, func() *template {
+		return d.compile("UPDATE {table} AS l SET expires = {greatest}(l.expires, {clock} + {ttl}) WHERE l.name IN ("+
 			series("key", n)+") AND l.owner IN ("+series("id", n)+") AND l.expires > {clock}{committed}", s.now, 0)
 	})
 }

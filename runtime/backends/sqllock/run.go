@@ -216,8 +216,8 @@ func (f *inflight) run(context.Context) {
 		err = fmt.Errorf("%w: %w", errNotSent, err)
 	case b.dialect.judge(err) == silent:
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
-	case b.dialect.judge(err) == demoted:
-		discard(conn) // of which the driver thinks no ill
+	case b.dialect.judge(err) == demoted, b.dialect.judge(err) == manual:
+		discard(conn) // the driver thinks no ill of it, and it may be in a transaction
 	default:
 		broken = false
 	}

@@ -22,7 +22,8 @@ type session struct {
 	owner  string     // the acquisition that holds a lock by it
 	lease  *lease     // the last that was granted on it
 	expiry *time.Timer
-	probe  *probe // the one under way
+
+	asking atomic.Bool // a question whether it holds the lock is on its way
 }
 
 // sessions are those of a Backend's locks.
@@ -52,18 +53,15 @@ func newSessions(b *Backend) *sessions {
 	return ss
 }
 
-// lend makes a session of a connection of the pool.
-func (ss *sessions) lend(ctx context.Context) (*session, error) {
-	d, err := ss.backend.lend(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &session{dedicated: d, sessions: ss}
-	d.lost = s.forget
+// open returns a session that takes a connection out of the pool with its first
+// statement.
+func (ss *sessions) open() *session {
+	s := &session{sessions: ss}
+	s.dedicated = ss.backend.newDedicated(false, s.forget)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ss.all[s] = struct{}{}
-	return s, nil
+	return s
 }
 
 // forget is called when the connection of s is gone.
@@ -142,9 +140,7 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l *leas
 		return nil, false, &driver.HeldError{}
 	}
 	if s == nil {
-		if s, err = ss.lend(ctx); err != nil {
-			return nil, false, err
-		}
+		s = ss.open()
 		got, err := ss.raw.try(ctx, s, a.Key)
 		switch {
 		case err != nil:
@@ -248,12 +244,6 @@ const (
 	probeRoom = 20 * time.Millisecond
 )
 
-// probe is a question on its way, which all who ask meanwhile wait for.
-type probe struct {
-	done chan struct{}
-	err  error
-}
-
 // probe asks the sessions of all whether they still hold their locks, and
 // returns those to renew. One that does not answer keeps the others waiting for a
 // third of the shortest lease at most, whatever its own is.
@@ -285,31 +275,21 @@ func (ss *sessions) probe(ctx context.Context, all []due) (alive []due) {
 }
 
 // holds asks the server whether s still holds the lock of l. The question outlives
-// ctx: to take it back would close the connection.
+// ctx, because to take it back would close the connection; what it comes to is then
+// known by the state of s.
 func (s *session) holds(ctx context.Context, l *lease) error {
-	s.mu.Lock()
-	p := s.probe
-	if p == nil {
-		p = &probe{done: make(chan struct{})}
-		if !l.backend.life.Go(func(life context.Context) {
-			p.err = s.ask(life, l)
-			s.mu.Lock()
-			s.probe = nil
-			s.mu.Unlock()
-			close(p.done)
-		}) {
-			s.mu.Unlock()
-			return errClosed
+	answer := make(chan error, 1)
+	if !s.asking.Swap(true) && l.backend.life.Go(func(life context.Context) {
+		answer <- s.ask(life, l)
+		s.asking.Store(false)
+	}) {
+		select {
+		case err := <-answer:
+			return err
+		case <-ctx.Done():
 		}
-		s.probe = p
 	}
-	s.mu.Unlock()
-	select {
-	case <-p.done:
-		return p.err
-	case <-ctx.Done():
-		return fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
-	}
+	return fmt.Errorf("%w: the lock's connection does not answer", errNoAnswer)
 }
 
 // ask returns driver.ErrLost if s does not hold the lock of l any more.

@@ -131,7 +131,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	case db.Stats().MaxOpenConnections == 1:
 		b.renewals = pool{db}
 	default:
-		b.dedicated = b.newDedicated(nil)
+		b.dedicated = b.newDedicated(true, nil)
 		b.renewals = b.dedicated
 	}
 	if o.Notifier != nil {
@@ -193,6 +193,15 @@ func (b *Backend) Close() error {
 // that the table is there and ours, that the user may write it, and that the server
 // takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
+	if b.dialect == MySQL {
+		r, _, err := b.run(ctx, pool{b.db}, &statement{text: "SELECT @@autocommit", columns: 1})
+		if err != nil {
+			return err
+		}
+		if r.rows[0][0] == 0 {
+			return errManual
+		}
+	}
 	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
 	_, _, err := b.run(ctx, pool{b.db}, b.sql.release.with(b.noticed(v, "")))
 	if err != nil || b.sessions == nil {
