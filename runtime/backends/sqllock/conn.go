@@ -34,19 +34,22 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 		return nil, ctx.Err()
 	}
 	d.mu.Lock()
-	conn, dials := d.open, d.open == nil && (d.again || !d.taken)
+	conn, dials := d.open, d.again || !d.taken
 	d.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
 	err := sql.ErrConnDone
 	if dials {
 		conn, err = d.backend.db.Conn(ctx)
 	}
-	if conn == nil {
+	if err != nil {
 		<-d.inUse
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if dials && d.taken && !d.again { // it was discarded meanwhile
+	if d.taken && !d.again { // it was discarded meanwhile
 		_ = conn.Close()
 		<-d.inUse
 		return nil, sql.ErrConnDone

@@ -23,7 +23,12 @@ type session struct {
 	lease  *lease     // the last that was granted on it
 	expiry *time.Timer
 
-	asking atomic.Bool // a question whether it holds the lock is on its way
+	question *question // whether it holds the lock, that is on its way
+}
+
+type question struct {
+	done chan struct{}
+	err  error // once done
 }
 
 // sessions are those of a Backend's locks.
@@ -186,7 +191,7 @@ func (ss *sessions) takeRow(ctx context.Context, s *session, a *driver.Acquisiti
 	b := ss.backend
 	var from connector = s
 	if b.strategy == RowLock { // it is in a transaction
-		from = b.renewals
+		from = b.rows
 	}
 	first, sent, err := b.takeRow(ctx, from, a)
 	if err != nil {
@@ -275,29 +280,40 @@ func (ss *sessions) probe(ctx context.Context, all []due) (alive []due) {
 }
 
 // holds asks the server whether s still holds the lock of l. The question outlives
-// ctx, because to take it back would close the connection; what it comes to is then
-// known by the state of s.
+// ctx, because to take it back would close the connection; all who ask meanwhile
+// wait for it.
 func (s *session) holds(ctx context.Context, l *lease) error {
-	answer := make(chan error, 1)
-	if !s.asking.Swap(true) && l.backend.life.Go(func(life context.Context) {
-		answer <- s.ask(life, l)
-		s.asking.Store(false)
-	}) {
-		select {
-		case err := <-answer:
-			return err
-		case <-ctx.Done():
+	s.mu.Lock()
+	q := s.question
+	if q == nil {
+		q = &question{done: make(chan struct{})}
+		if !l.backend.life.Go(func(life context.Context) {
+			q.err = s.ask(life, l)
+			s.mu.Lock()
+			s.question = nil
+			s.mu.Unlock()
+			close(q.done)
+		}) {
+			s.mu.Unlock()
+			return errClosed
 		}
+		s.question = q
 	}
-	return fmt.Errorf("%w: the lock's connection does not answer", errNoAnswer)
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.err
+	case <-ctx.Done():
+		return fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
+	}
 }
 
 // ask returns driver.ErrLost if s does not hold the lock of l any more.
 func (s *session) ask(ctx context.Context, l *lease) error {
 	b := l.backend
-	question := b.sessions.raw.probe(l.key)
-	question.limit = max(l.Deadline().Left(), time.Millisecond)
-	r, err := b.attempt(ctx, s, question)
+	probe := b.sessions.raw.probe(l.key)
+	probe.limit = max(l.Deadline().Left(), time.Millisecond)
+	r, err := b.attempt(ctx, s, probe)
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)

@@ -33,12 +33,12 @@ const (
 	// driver.Backend promises.
 	Table Strategy = iota
 	// RowLock adds SELECT … FOR UPDATE on a row of a second table, in a
-	// transaction that stays open on a connection of its own for as long as the
+	// transaction that stays open on a dedicated connection for as long as the
 	// lock is held, so that others who lock that row in their transactions are
 	// excluded. Not on SQLite, which locks no rows.
 	RowLock
 	// Advisory adds GET_LOCK of MySQL, or pg_advisory_lock of PostgreSQL, on a
-	// connection of its own for as long as the lock is held, so that others who
+	// dedicated connection for as long as the lock is held, so that others who
 	// take it are excluded; see [MySQLName] and [PostgresKey]. Not on SQLite,
 	// which has no such locks.
 	Advisory
@@ -50,7 +50,7 @@ func (s Strategy) String() string { return [...]string{"Table", "RowLock", "Advi
 // DefaultTable is the table that locks are in, unless Options say otherwise.
 const DefaultTable = "lockgen_locks"
 
-// Options of a [Backend]. The zero Options are right for most.
+// Options of a [Backend]. The zero Options are right for most programs.
 type Options struct {
 	// Dialect says what database it is, where the driver's type does not.
 	Dialect Dialect
@@ -65,9 +65,10 @@ type Options struct {
 	Notifier Notifier
 	// Renewals is where renewals go. Unless it is set they have one connection
 	// of db, taken out of the pool at the first lock and kept until it is lost or
-	// Close, so that the user's own traffic does not have it meanwhile. If db may
-	// open one connection only, renewals wait for that like all else; and New
-	// refuses Advisory and RowLock, whose first lock has it.
+	// Close, so that the user's own traffic does not have it meanwhile. RowLock keeps
+	// a second one, to take rows of the table. If db may open one connection only,
+	// renewals wait for that like all else; and New refuses Advisory and RowLock,
+	// whose first lock has it.
 	Renewals *sql.DB
 }
 
@@ -86,8 +87,9 @@ type Backend struct {
 	sessions *sessions // of Advisory and RowLock, or nil
 
 	renewals  connector
-	dedicated *dedicated   // of renewals, or nil
-	prepared  atomic.Bool  // it has been asked for
+	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
+	dedicated []*dedicated // of these two, if they have no pool
+	prepared  atomic.Bool  // the connection of renewals has been asked for
 	purged    atomic.Int64 // when rows were last looked through, in ns since started
 
 	// SQLite only. A file has one writer at a time, and those who find it busy look
@@ -127,12 +129,12 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	}
 	switch {
 	case o.Renewals != nil:
-		b.renewals = pool{o.Renewals}
+		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	case db.Stats().MaxOpenConnections == 1:
 		b.renewals = pool{db}
 	default:
-		b.dedicated = b.newDedicated(true, nil)
-		b.renewals = b.dedicated
+		b.dedicated = []*dedicated{b.newDedicated(true, nil), b.newDedicated(true, nil)}
+		b.renewals, b.rows = b.dedicated[0], b.dedicated[1]
 	}
 	if o.Notifier != nil {
 		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub, ready: make(chan struct{})}
@@ -140,11 +142,15 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	return b, nil
 }
 
+// besides is how many connections a strategy needs beside those of its locks.
+var besides = map[Strategy]int{Advisory: 1, RowLock: 2}
+
 // vet completes b and reports what can't be right.
 func (b *Backend) vet(o Options) (err error) {
 	if b.table == "" {
 		b.table = DefaultTable
 	}
+	most := b.db.Stats().MaxOpenConnections
 	if b.dialect == Detect {
 		if b.dialect, err = detect(b.db); err != nil {
 			return err
@@ -161,9 +167,9 @@ func (b *Backend) vet(o Options) (err error) {
 		return errors.New("sqllock: SQLite has no strategy RowLock: it locks the whole file, not rows; use Table")
 	case b.dialect == SQLite && b.strategy == Advisory:
 		return errors.New("sqllock: SQLite has no strategy Advisory: it has no advisory locks; use Table")
-	case b.strategy != Table && o.Renewals == nil && b.db.Stats().MaxOpenConnections == 1:
-		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open one connection only: the first lock has that, and its "+
-			"renewals none; allow more by SetMaxOpenConns, one for each lock and one beside, or set Options.Renewals", driver.ErrInvalid, b.strategy)
+	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides[b.strategy]:
+		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: the locks would have them all, and their "+
+			"renewals none; allow one for each lock and two beside by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
 	}
@@ -183,8 +189,8 @@ func (b *Backend) Close() error {
 	if b.sessions != nil {
 		b.sessions.close()
 	}
-	if b.dedicated != nil {
-		b.dedicated.giveBack()
+	for _, d := range b.dedicated {
+		d.giveBack()
 	}
 	return nil
 }
@@ -243,12 +249,12 @@ func (b *Backend) prepareRenewals() {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
-		conn, err := b.dedicated.conn(ctx)
+		conn, err := b.renewals.conn(ctx)
 		if err != nil {
 			b.prepared.Store(false)
 			return
 		}
-		b.dedicated.done(conn, false)
+		b.renewals.done(conn, false)
 	})
 }
 

@@ -37,7 +37,7 @@ func (o *others) block(ctx context.Context, key string) error {
 // another.
 func TestFairnessToForeignClients(t *testing.T) {
 	for _, v := range variants {
-		if !pinned(v) {
+		if !inSessions(v) {
 			continue
 		}
 		for _, sides := range [][2]int{{1, 3}, {3, 2}} { // one after the other: they are to be alone with the server
@@ -105,7 +105,7 @@ func (s *site) stands(b *sqllock.Backend, key string) *driver.Acquisition {
 // Who gives up its place in the server's queue does so at once, and leaves no session
 // that waits there.
 func TestPlaceThatIsGivenUp(t *testing.T) {
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		b, o := s.backend(), s.others()
 		acquireAndRelease(t, b, "k")
 		for range 3 {
@@ -126,7 +126,7 @@ func TestPlaceThatIsGivenUp(t *testing.T) {
 // What the server grants to a process that does not ask for it again is free for others
 // soon.
 func TestGrantThatNobodyCollects(t *testing.T) {
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		b, o := s.backend(), s.others()
 		acquireAndRelease(t, b, "k")
 		require.True(t, o.try("k"))
@@ -143,7 +143,7 @@ func TestGrantThatNobodyCollects(t *testing.T) {
 
 // A session that is killed in the server's queue costs its waiter the place, no more.
 func TestSessionThatIsKilledInTheQueue(t *testing.T) {
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		w, db := s.watched()
 		s.options.Renewals = s.db
 		b, o := s.backendOn(db), s.others()

@@ -187,7 +187,7 @@ func TestConnectionThatDoesNotCommit(t *testing.T) {
 
 // The first lock would have the only connection, and its renewals none.
 func TestOneConnectionIsTooFewForSessions(t *testing.T) {
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(1)
 		_, err := sqllock.New(db, s.options)

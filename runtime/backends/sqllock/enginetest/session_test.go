@@ -96,7 +96,7 @@ func (c counted) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 // seldom as it would alone: after a while, 27 times a second at most.
 func TestWaitersForAForeignUserDoNotDriveEachOther(t *testing.T) {
 	t.Parallel()
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		o := s.others()
 		require.True(t, o.try("k"))
 		var attempts atomic.Int64
