@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -88,7 +89,7 @@ type statements struct {
 	acquireFree                                      *template         // of MySQL: what to try before acquire
 	kill                                             *template         // ends another session
 	now                                              map[string]string // macros where the clock is read afresh
-	renewing                                         compiled
+	ofRenewals                                       sync.Map          // by the number of leases: the two statements that were needed so far
 }
 
 // statements compiles the statements on table. With notify, what frees a lock also

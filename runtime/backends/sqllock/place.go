@@ -15,6 +15,7 @@ type place struct {
 	address string
 	id      string // of the acquisition that asked last
 	session *session
+	number  int64 // the server's, of the session
 	cancel  context.CancelFunc
 	granted bool
 	unused  *time.Timer // runs once it was granted
@@ -47,7 +48,7 @@ func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition
 		s.number = number
 	}
 	wait, cancel := context.WithCancel(ss.backend.life.Context())
-	p := &place{address: address(a.Key, a.ID), id: a.ID, session: s, cancel: cancel}
+	p := &place{address: address(a.Key, a.ID), id: a.ID, session: s, number: s.number, cancel: cancel}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.places[p.address] != nil || !ss.roomLocked() || !ss.backend.life.Go(func(context.Context) {
@@ -72,7 +73,7 @@ func (ss *sessions) ended(p *place, err error) {
 		delete(ss.places, p.address)
 	default:
 		p.granted = true
-		p.unused = time.AfterFunc(collectWithin, func() { ss.giveUp(p) })
+		p.unused = time.AfterFunc(collectWithin, func() { ss.unused(p) })
 	}
 	ss.mu.Unlock()
 	if !wanted || err != nil {
@@ -103,24 +104,28 @@ func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands boo
 	return nil, true
 }
 
-// giveUp gives p up, and ends its session: at the server as well, which may not notice
-// that the client of a session that waits has gone.
-func (ss *sessions) giveUp(p *place) {
-	ss.mu.Lock()
-	if ss.places[p.address] == p {
-		delete(ss.places, p.address)
-	}
-	granted := p.granted
-	ss.mu.Unlock()
-	if granted {
-		p.session.discard()
-		return
-	}
-	b := ss.backend
+// giveUpLocked gives p up, and ends its session: at the server as well, which may not
+// notice that the client of a session that waits has gone.
+func (ss *sessions) giveUpLocked(p *place) {
+	delete(ss.places, p.address)
+	b, granted := ss.backend, p.granted
 	b.life.Go(func(ctx context.Context) {
+		if granted {
+			p.session.discard()
+			return
+		}
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		_, _ = b.attempt(ctx, b.renewals, b.sql.kill.with(values{"session": p.session.number})) // else the grant ends it
+		_, _ = b.attempt(ctx, b.renewals, b.sql.kill.with(values{"session": p.number})) // else the grant ends it
 	})
 	p.cancel()
+}
+
+// unused is called when nobody has collected what was granted to p.
+func (ss *sessions) unused(p *place) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.places[p.address] == p {
+		ss.giveUpLocked(p)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -72,7 +71,8 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 		v[fmt.Sprint("key", i)] = []byte(one.key)
 		v[fmt.Sprint("id", i)] = one.id
 	}
-	s := b.sql.renew(b.dialect, len(part)).with(v)
+	renew, which := b.sql.renewals(b.dialect, len(part))
+	s := renew.with(v)
 	s.limit = renewalLimit(part[0].to)
 	r, _, err := b.run(ctx, b.renewals, s)
 	if err != nil {
@@ -87,9 +87,9 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 	}
 	// Fewer rows than leases: which of them are still ours? One that is was
 	// renewed, because an owner never comes back.
-	which := b.sql.which(b.dialect, len(part)).with(v)
-	which.limit = s.limit
-	ours, _, err := b.run(ctx, b.renewals, which)
+	question := which.with(v)
+	question.limit = s.limit
+	ours, _, err := b.run(ctx, b.renewals, question)
 	if err != nil {
 		fail(err)
 		return
@@ -108,30 +108,6 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 	}
 }
 
-// shape is what tells the statements of renewals apart: compiled once each.
-type shape struct {
-	n     int
-	which bool
-}
-
-// compiled are the statements of renewals that were needed so far.
-type compiled struct {
-	mu  sync.Mutex
-	all map[shape]*template
-}
-
-func (c *compiled) get(s shape, compile func() *template) *template {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all == nil {
-		c.all = map[shape]*template{}
-	}
-	if c.all[s] == nil {
-		c.all[s] = compile()
-	}
-	return c.all[s]
-}
-
 // series returns "{name0}, {name1}, …".
 func series(name string, n int) string {
 	all := make([]string, n)
@@ -141,23 +117,21 @@ func series(name string, n int) string {
 	return strings.Join(all, ", ")
 }
 
-// renew returns the statement that renews n leases. An id belongs to one key only,
-// so that two lists do for a list of pairs, and are found by the primary key.
-func (s *statements) renew(d Dialect, n int) *template {
-	return s.renewing.get(shape{n: n}, func() *template {
-		return d.compile("UPDATE {table} AS l SET expires = {greatest}(l.expires, {clock} + {ttl}) WHERE l.name IN ("+
-			series("key", n)+") AND l.owner IN ("+series("id", n)+") AND l.expires > {clock}{committed}", s.now, 0)
-	})
-}
-
-// which returns the statement that tells which of n leases are not over.
-func (s *statements) which(d Dialect, n int) *template {
-	return s.renewing.get(shape{n: n, which: true}, func() *template {
-		text := "SELECT CASE l.owner"
-		for i := range n {
-			text += fmt.Sprintf(" WHEN {id%d} THEN %d", i, i)
-		}
-		return d.compile(text+" ELSE -1 END FROM {table} AS l WHERE l.name IN ("+series("key", n)+") AND l.owner IN ("+
-			series("id", n)+") AND l.expires > {clock}{committed}", s.now, 1)
-	})
+// renewals returns the statement that renews n leases, and the one that tells which of
+// them are not over. An id belongs to one key only, so that two lists do for a list of
+// pairs, and are found by the primary key.
+func (s *statements) renewals(d Dialect, n int) (renew, which *template) {
+	if compiled, ok := s.ofRenewals.Load(n); ok {
+		both := compiled.([2]*template)
+		return both[0], both[1]
+	}
+	where := " WHERE l.name IN (" + series("key", n) + ") AND l.owner IN (" + series("id", n) + ") AND l.expires > {clock}{committed}"
+	number := "CASE l.owner"
+	for i := range n {
+		number += fmt.Sprintf(" WHEN {id%d} THEN %d", i, i)
+	}
+	renew = d.compile("UPDATE {table} AS l SET expires = {greatest}(l.expires, {clock} + {ttl})"+where, s.now, 0)
+	which = d.compile("SELECT "+number+" ELSE -1 END FROM {table} AS l"+where, s.now, 1)
+	s.ofRenewals.Store(n, [2]*template{renew, which})
+	return renew, which
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,17 +25,9 @@ const (
 // schedule is when a statement is sent again: after no answer, a deadlock or a busy
 // file, and where a connection of the pool turned out dead. Each is idempotent.
 var schedule = engine.Schedule{
-	Pauses:  append([]time.Duration{0, 0, 0, 5 * time.Millisecond, 20 * time.Millisecond}, slowly(50)...),
+	Pauses:  append([]time.Duration{0, 0, 0, 5 * time.Millisecond, 20 * time.Millisecond}, slices.Repeat([]time.Duration{100 * time.Millisecond}, 50)...),
 	NotSent: 8,
 	Longest: 10 * time.Second,
-}
-
-func slowly(n int) []time.Duration {
-	pauses := make([]time.Duration, n)
-	for i := range pauses {
-		pauses[i] = 100 * time.Millisecond
-	}
-	return pauses
 }
 
 // connector lends connections.

@@ -231,13 +231,10 @@ func (ss *sessions) undo(a *driver.Acquisition) {
 		s.discard()
 	}
 	ss.mu.Lock()
+	defer ss.mu.Unlock()
 	p := ss.places[address(a.Key, a.ID)]
-	if p != nil && (!a.Queue || a.BegunBefore(p.id)) {
-		p = nil
-	}
-	ss.mu.Unlock()
-	if p != nil {
-		ss.giveUp(p)
+	if p != nil && a.Queue && !a.BegunBefore(p.id) {
+		ss.giveUpLocked(p)
 	}
 }
 

@@ -141,22 +141,32 @@ func TestGrantThatNobodyCollects(t *testing.T) {
 	})
 }
 
+// standing returns the sessions that wait for the raw lock of a key of the site.
+func (s *site) standing() []int64 {
+	s.t.Helper()
+	waits := "%" + s.options.Table + "_rows%FOR UPDATE"
+	if s.options.Strategy == sqllock.Advisory {
+		waits = map[string]string{"mysql": "SELECT COALESCE(GET_LOCK(%, 50)%", "pgx": "%FROM (SELECT pg_advisory_lock(%"}[s.driver]
+	}
+	if s.driver == "mysql" {
+		return s.numbers("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND info LIKE ?", waits)
+	}
+	return s.numbers("SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", waits)
+}
+
 // A session that is killed in the server's queue costs its waiter the place, no more.
 func TestSessionThatIsKilledInTheQueue(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
-		w, db := s.watched()
-		s.options.Renewals = s.db
-		b, o := s.backendOn(db), s.others()
-		l := lockerOn(t, b, nil)
+		l, o := s.locker(nil), s.others()
 		require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }))
 		require.True(t, o.try("k"))
 		done := make(chan error, 1)
 		go func() { done <- l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }) }()
-		time.Sleep(100 * time.Millisecond)
-		for _, c := range w.opened() {
-			_ = c.Conn.Close()
+		for range 2 {
+			var all []int64
+			require.Eventually(t, func() bool { all = s.standing(); return len(all) == 1 }, 5*time.Second, 5*time.Millisecond)
+			s.kill(all[0])
 		}
-		time.Sleep(100 * time.Millisecond)
 		o.free("k")
 		select {
 		case err := <-done:
