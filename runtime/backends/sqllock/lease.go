@@ -68,15 +68,19 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	} else {
 		s.discard() // which frees it as well
 	}
-	if !errors.Is(err, driver.ErrLost) && (err != nil || lost != nil) && ctx.Err() == nil {
-		// With the session's transaction the release of the row may be undone.
-		l.freed.Store(l.freed.Load() || err == nil)
-		err = l.releaseRow(ctx, pool{b.db}, last)
-	}
-	if err == nil && errors.Is(lost, driver.ErrLost) {
+	switch {
+	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:
+		return err
+	case err == nil && errors.Is(lost, driver.ErrLost):
 		return lost
+	case err == nil: // the release of the row may be rolled back with its transaction
+		l.freed.Store(true)
+		err = lost
 	}
-	return err
+	if ctx.Err() != nil {
+		return err
+	}
+	return l.releaseRow(ctx, pool{b.db}, last)
 }
 
 // releaseRow frees the lock's row.

@@ -80,6 +80,37 @@ func TestRowOfAFailedTryIsNotForgotten(t *testing.T) {
 	})
 }
 
+// The row is released in the transaction that holds the raw lock. One that does not
+// commit has released nothing, which is not told as done.
+func TestReleaseThatIsRolledBack(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
+		for _, ends := range []bool{false, true} { // the context of the release, with the connection
+			w, b := s.ready()
+			l := acquire(t, b, attempt("k", time.Minute))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			w.meet(func(text string) error {
+				if text != "COMMIT" {
+					return nil
+				}
+				if ends {
+					cancel()
+				}
+				return errCut
+			})
+			err := l.Release(ctx, first(l))
+			if ends {
+				require.Error(t, err)
+				require.NotErrorIs(t, err, lock.ErrLost)
+				err = l.Release(t.Context(), first(l))
+			}
+			require.NoError(t, err)
+			s.requireUnheld()
+			s.requireFree("k")
+		}
+	})
+}
+
 // counted is a Backend whose attempts to acquire are.
 type counted struct {
 	*sqllock.Backend
