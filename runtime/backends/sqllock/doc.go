@@ -34,7 +34,9 @@
 // stands in 16 queues at a time, and with less than half of the connections that
 // SetMaxOpenConns allows; beyond that its waiters try now and then. The
 // server ends a wait after 50 s, and it is begun anew: GET_LOCK and lock_timeout
-// are told so, for a row of MySQL innodb_lock_wait_timeout says it.
+// are told so, for a row of MySQL innodb_lock_wait_timeout says it. A process that gives
+// up ends its session. One that is frozen while it waits keeps what the server grants
+// it until it goes on or its session ends, as every client of such locks does.
 //
 // A session that ends frees its lock at once, whoever has ended it. So against foreign
 // clients all that is promised is that the holder hears of it (driver.ErrLost): within
