@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -84,9 +85,11 @@ func (d Dialect) quoted(table string) string {
 
 // statements are those that a Backend needs.
 type statements struct {
-	acquire, refusal, look, release, undo, bury *template
-	now                                         map[string]string // macros where the clock is read afresh
-	renewing                                    compiled
+	acquire, refusal, look, release, undo, tombstone *template
+	acquireFree                                      *template         // of MySQL: what to try before acquire
+	kill                                             *template         // ends another session
+	now                                              map[string]string // macros where the clock is read afresh
+	ofRenewals                                       sync.Map          // by the number of leases: the two statements that were needed so far
 }
 
 // statements compiles the statements on table. With notify, what frees a lock also
@@ -107,8 +110,11 @@ func (d Dialect) statements(table string, notify bool) *statements {
 		now:     afresh,
 	}
 	if d == MySQL {
+		s.kill = d.compile("KILL {session}", nil, 0)
 		s.acquire = d.compile(source("acquire_mysql.sql"), afresh, 0)
+		s.acquireFree = d.compile(source("acquire_free_mysql.sql"), afresh, 0)
 	} else {
+		s.kill = d.compile("SELECT pg_terminate_backend({session}::int)::int", nil, 1)
 		s.acquire = d.compile(source("acquire.sql"), now("(excluded.expires - {ttl})"), 1)
 	}
 	freeing := func(file string) *template {
@@ -117,7 +123,7 @@ func (d Dialect) statements(table string, notify bool) *statements {
 		}
 		return d.compile(strings.Replace(source("notify.sql"), "{freeing}", source(file), 1), afresh, 2)
 	}
-	s.release, s.undo, s.bury = freeing("release.sql"), freeing("undo.sql"), freeing("bury.sql")
+	s.release, s.undo, s.tombstone = freeing("release.sql"), freeing("undo.sql"), freeing("tombstone.sql")
 	return s
 }
 

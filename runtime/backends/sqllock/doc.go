@@ -26,24 +26,34 @@
 //
 // # Advisory and RowLock
 //
-// They are for excluding others who do not know of the table. They write the row
-// too, with all that Table promises between users of sqllock. Beside it a session
-// holds the lock that the others know, and a session that ends frees that at
-// once, whoever has ended it. So against those others all that is promised is that
-// the holder hears of it (driver.ErrLost): within a third of its ttl, when its session
-// is asked, on the connection itself, whether it still holds the lock; a third later
-// if sessions of other locks, asked with it, do not answer; and at the end of the
-// lease if its own does not. Against users of sqllock the row stays until it expires.
+// They exclude clients that do not know of the table. A session of the database, on
+// a connection that is dedicated to one lock, holds the lock that such clients know;
+// then the row is taken, which gives what Table promises among users of sqllock.
+// Whoever waits stands in the server's own queue, with a blocking call on the
+// dedicated connection, and gets its turn there like any foreign client. A Backend
+// stands in 16 queues at a time, and with less than half of the connections that
+// SetMaxOpenConns allows; beyond that its waiters try now and then. The
+// server ends a wait after 50 s, and it is begun anew: GET_LOCK and lock_timeout
+// are told so, for a row of MySQL innodb_lock_wait_timeout says it. A process that gives
+// up ends its session. One that is frozen while it waits keeps what the server grants
+// it until it goes on or its session ends, as every client of such locks does.
 //
-// Each lock held has a connection for itself. A pooler that gives sessions to
-// transactions (PgBouncer in transaction mode) must not be between. It is looked for
-// before the first lock, and again after one that is not in its session any more,
-// and refused if it shows: others' traffic through it can hide it. The server frees
-// the lock of a client that vanished without a word when TCP gives up: set
-// tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a third of the
-// longest ttl. RowLock keeps a transaction open for as long as the lock is held,
-// which holds up vacuum, and must not meet idle_in_transaction_session_timeout.
-// On MySQL it is READ COMMITTED, so that rows can be made beside the one it locks.
+// A session that ends frees its lock at once, whoever has ended it. So against foreign
+// clients all that is promised is that the holder hears of it (driver.ErrLost): within
+// a third of its ttl, when its session is asked whether it still holds the lock; a
+// third later if sessions of other locks, asked with it, do not answer; and at the
+// end of the lease if its own does not. Against users of sqllock the row stays until
+// it expires.
+//
+// A pooler that gives sessions to transactions (PgBouncer in transaction mode) must
+// not be between. It is looked for before the first lock, and again after one that is
+// not in its session any more, and refused if it shows: others' traffic through it can
+// hide it. The server frees the lock of a client that vanished without a word when
+// TCP gives up: set tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a
+// third of the longest ttl. RowLock keeps a transaction open for as long as the lock
+// is held, which holds up vacuum, and must not meet idle_in_transaction_session_timeout.
+// Its transactions are READ COMMITTED, so that rows can be made beside the one it
+// locks.
 //
 // How others take a lock:
 //
@@ -58,7 +68,8 @@
 //
 // # Connections
 //
-// Acquires and releases take connections of db as they need them. Renewals keep one
+// Acquires and releases take connections of db as they need them; Advisory and RowLock
+// need one for each lock that is held or waited for. Renewals keep one
 // for themselves, so that the user's own traffic can't keep them waiting; but they
 // take that from db, at the first lock and when it is lost, and then wait if
 // SetMaxOpenConns has no more ([Options].Renewals avoids that). It is best to give New
@@ -74,6 +85,9 @@
 // On SQLite set a busy timeout and WAL (_pragma=busy_timeout(5000),
 // _pragma=journal_mode(WAL)); all processes must be on one machine. A file has one
 // writer at a time; statements of one Backend take turns, in order.
+//
+// Through PgBouncer in transaction mode Table works if the driver prepares no
+// statements: default_query_exec_mode=exec or simple_protocol in the data source of pgx.
 //
 // # Notifications
 //

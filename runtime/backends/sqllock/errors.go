@@ -19,6 +19,9 @@ var (
 	errNoAnswer = errors.New("no answer")
 
 	errClosed = errors.New("the backend is closed")
+
+	errManual = errors.New("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; " +
+		"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off")
 )
 
 // code returns what the database calls err: a SQLSTATE of PostgreSQL, an error
@@ -65,6 +68,7 @@ const (
 	taken               // a row that was asked for with NOWAIT is locked
 	manual              // the connection does not commit by itself
 	demoted             // the server takes no writes, as one that was a primary before
+	pooled              // a pooler has given the statement to a session that did not prepare it
 )
 
 var kinds = map[Dialect]map[string]kind{
@@ -74,7 +78,9 @@ var kinds = map[Dialect]map[string]kind{
 		"1054": foreign, "1364": foreign, "1471": foreign, "1348": foreign, "1366": foreign, "1406": foreign,
 		"1142": denied, "1143": denied, "1044": denied,
 		"3572": taken,
-		"1048": manual, // NULL where there must be a value; no other statement of ours has one
+		// NULL where there must be a value, which is how acquire_mysql.sql refuses; SET
+		// TRANSACTION in a transaction.
+		"1048": manual, "1568": manual,
 		"1290": demoted, "1792": demoted, "1836": demoted,
 		// The server ends, or has ended the connection.
 		"1053": silent, "1927": silent, "1159": silent, "1161": silent,
@@ -85,6 +91,7 @@ var kinds = map[Dialect]map[string]kind{
 		"42703": foreign, "42P10": foreign, "42804": foreign, "42883": foreign, "42809": foreign, "23502": foreign,
 		"42501": denied,
 		"25006": demoted,
+		"42P05": pooled, "26000": pooled,
 		"55P03": taken,
 	},
 	SQLite: {
@@ -131,10 +138,13 @@ func (b *Backend) explained(err error) error {
 		return fmt.Errorf("%w: table %s is not one that sqllock made; name another by Options.Table, or drop it and call Migrate: %w",
 			driver.ErrConflict, b.table, err)
 	case manual:
-		return fmt.Errorf("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; "+
-			"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off: %w", err)
+		return fmt.Errorf("%w: %w", errManual, err)
 	case demoted:
 		return fmt.Errorf("sqllock: the server takes no writes; have the data source of the *sql.DB name the primary: %w", err)
+	case pooled:
+		return fmt.Errorf("sqllock: the driver prepares statements, and a pooler (PgBouncer in transaction mode) gives them to other sessions; "+
+			"set default_query_exec_mode=exec or simple_protocol in the data source of pgx, binary_parameters=yes in that of lib/pq, "+
+			"or connect to the server itself: %w", err)
 	case denied:
 		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on %s: %w", b.tables("and"), err)
 	}

@@ -2,10 +2,12 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // lease implements [driver.Lease].
@@ -14,11 +16,11 @@ type lease struct {
 	key, id    string
 	first, n   uint64
 	ttl        atomic.Int64 // of the last renewal, ns
-	deadline   atomic.Pointer[driver.Instant]
+	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
-	pin        *pin        // of Advisory and RowLock
-	unpinned   atomic.Bool // a release has given up the pin
+	session    *session    // of Advisory and RowLock
+	ended      atomic.Bool // a release has given the session's lock up
 }
 
 func (b *Backend) newLease(a *driver.Acquisition, first uint64, sent driver.Instant) *lease {
@@ -27,35 +29,58 @@ func (b *Backend) newLease(a *driver.Acquisition, first uint64, sent driver.Inst
 	return l
 }
 
-func (l *lease) Deadline() driver.Instant { return *l.deadline.Load() }
+func (l *lease) Deadline() driver.Instant { return l.deadline.Get() }
 
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// extend moves the deadline to ttl after sent, and never back: the statement
-// shortens no lease, and answers may come out of order.
+// extend says that the row lasts for ttl after sent: the statement shortens no lease.
 func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
-	next := sent.Add(ttl.Truncate(time.Microsecond)) // as the server was told
-	for {
-		old := l.deadline.Load()
-		if old != nil && old.Left() > next.Left() {
-			return
-		}
-		if l.deadline.CompareAndSwap(old, &next) {
-			l.ttl.Store(int64(ttl))
-			return
-		}
-	}
+	l.deadline.Extend(sent.Add(ttl.Truncate(time.Microsecond))) // as the server was told
+	l.ttl.Store(int64(ttl))
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
+// Release frees the row, and then the session's lock: whoever is next in the
+// server's queue finds the row free.
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	if l.pin != nil {
-		return l.releasePinned(ctx, last)
+	b, s := l.backend, l.session
+	if s == nil {
+		return l.releaseRow(ctx, pool{b.db}, last)
 	}
-	return l.releaseRow(ctx, pool{l.backend.db}, last)
+	gone, again := s.gone(), l.ended.Swap(true)
+	if gone {
+		if err := l.releaseRow(ctx, pool{b.db}, last); err != nil || again {
+			return err
+		}
+		return driver.ErrLost
+	}
+	freed := l.freed.Load()
+	err := l.releaseRow(ctx, s, last)
+	if s.gone() { // its lock may have been lost before: a row that is not ours is a loss
+		l.freed.Store(freed)
+	}
+	lost := b.sessions.raw.free(ctx, s, l.key)
+	if lost == nil {
+		s.giveBack()
+	} else {
+		s.discard() // which frees it as well
+	}
+	switch {
+	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:
+		return err
+	case err == nil && errors.Is(lost, driver.ErrLost):
+		return lost
+	case err == nil: // the release of the row may be rolled back with its transaction
+		l.freed.Store(true)
+		err = lost
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	return l.releaseRow(ctx, pool{b.db}, last)
 }
 
 // releaseRow frees the lock's row.
@@ -75,7 +100,7 @@ func (l *lease) releaseRow(ctx context.Context, from connector, last uint64) err
 		freed = r.rows[0][0] > 0
 	}
 	if l.unanswered { // after the release, so that this is not what frees the row
-		if err := l.bury(ctx, from); err != nil {
+		if err := l.leaveTombstone(ctx, from); err != nil {
 			l.freed.Store(true)
 			return err
 		}
@@ -87,13 +112,13 @@ func (l *lease) releaseRow(ctx context.Context, from connector, last uint64) err
 	return nil
 }
 
-// bury sees to it that no copy of the acquire, still on its way, takes the row.
-func (l *lease) bury(ctx context.Context, from connector) error {
+// leaveTombstone sees to it that no copy of the acquire, still on its way, takes the row.
+func (l *lease) leaveTombstone(ctx context.Context, from connector) error {
 	b := l.backend
 	v := values{
 		"key": []byte(l.key), "id": l.id, "n": int64(0), "leaver": nobody, "mark": mark(l.id),
 		"until": (time.Duration(l.ttl.Load()) + straggler).Microseconds(),
 	}
-	_, _, err := b.run(ctx, from, b.sql.bury.with(b.noticed(v, l.key)))
+	_, _, err := b.run(ctx, from, b.sql.tombstone.with(b.noticed(v, l.key)))
 	return err
 }

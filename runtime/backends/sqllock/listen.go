@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // Notifier hears what PostgreSQL's NOTIFY sends, which database/sql cannot. The
@@ -26,15 +28,13 @@ const (
 // listener has one connection for all subscriptions of a Backend, from the first
 // on.
 type listener struct {
-	backend  *Backend
 	notifier Notifier
 	channel  string
+	hub      *engine.Hub[string] // by address
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the rest
 	begun bool
-	heard bool          // the channel is listened to
-	ready chan struct{} // closed when heard becomes true
-	subs  map[string]map[*subscription]struct{}
+	ready chan struct{} // closed while the channel is listened to
 }
 
 // maxChannel is the longest name of a channel that PostgreSQL takes, in bytes.
@@ -51,63 +51,36 @@ func channel(table string) string {
 	return name[:maxChannel-len(end)] + end
 }
 
-func newListener(b *Backend, n Notifier) *listener {
-	return &listener{
-		backend:  b,
-		notifier: n,
-		channel:  channel(b.table),
-		ready:    make(chan struct{}),
-		subs:     map[string]map[*subscription]struct{}{},
-	}
-}
-
-// address is the payload that is for s.
-func (s *subscription) address() string { return digest(s.key) + s.me }
-
-// join adds s and reports whether the channel is listened to.
-func (l *listener) join(ctx context.Context, s *subscription) bool {
+// listens waits until the channel is listened to, for a second at most, and
+// reports whether it is.
+func (l *listener) listens(ctx context.Context, life *engine.Life) bool {
 	l.mu.Lock()
 	if !l.begun {
-		l.begun = l.backend.spawn(l.run)
+		l.begun = life.Go(l.run)
 	}
-	if l.subs[s.address()] == nil {
-		l.subs[s.address()] = map[*subscription]struct{}{}
-	}
-	l.subs[s.address()][s] = struct{}{}
 	ready := l.ready
 	l.mu.Unlock()
-	timer := time.NewTimer(listenWithin)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, listenWithin)
+	defer cancel()
 	select {
 	case <-ready:
 		return true
-	case <-timer.C:
 	case <-ctx.Done():
-	}
-	return false
-}
-
-func (l *listener) leave(s *subscription) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.subs[s.address()], s)
-	if len(l.subs[s.address()]) == 0 {
-		delete(l.subs, s.address())
+		return false
 	}
 }
 
 // run listens, and again after each loss, until the Backend closes.
-func (l *listener) run() {
-	ctx := l.backend.life
+func (l *listener) run(ctx context.Context) {
 	backoff := 10 * time.Millisecond
 	for ctx.Err() == nil {
 		begin := time.Now()
-		_ = l.notifier.Listen(ctx, l.channel, l.confirmed, l.notice) // said by what waiters lose: they poll
+		_ = l.notifier.Listen(ctx, l.channel, l.confirmed, l.hub.Notify) // why it ended does not matter: waiters poll
 		l.lost()
 		if time.Since(begin) > relistenMost {
 			backoff = 10 * time.Millisecond
 		}
-		pause(ctx, backoff)
+		engine.Pause(ctx, backoff)
 		backoff = min(2*backoff, relistenMost)
 	}
 }
@@ -115,30 +88,21 @@ func (l *listener) run() {
 // confirmed wakes all: a notice may have gone by before.
 func (l *listener) confirmed() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.heard {
-		l.heard = true
+	select {
+	case <-l.ready:
+	default:
 		close(l.ready)
 	}
-	for _, subs := range l.subs {
-		for s := range subs {
-			s.wake()
-		}
-	}
+	l.mu.Unlock()
+	l.hub.NotifyAll()
 }
 
 func (l *listener) lost() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.heard {
-		l.heard, l.ready = false, make(chan struct{})
-	}
-}
-
-func (l *listener) notice(payload string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for s := range l.subs[payload] {
-		s.wake()
+	select {
+	case <-l.ready:
+		l.ready = make(chan struct{})
+	default:
 	}
 }

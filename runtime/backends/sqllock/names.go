@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -54,11 +55,9 @@ func PostgresKey(key string) int64 {
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,47}(\.[A-Za-z_][A-Za-z0-9_]{0,47})?$`)
 
-// process returns the entry that stands for the Locker of an acquisition in
-// queues and notices.
-func process(id string) string {
-	name, _, _ := strings.Cut(id, ":")
-	sum := sha1.Sum([]byte(name))
+// entry stands for the Locker of an acquisition in queues and notices.
+func entry(id string) string {
+	sum := sha1.Sum([]byte(engine.Process(id)))
 	return "." + hex.EncodeToString(sum[:8])
 }
 
@@ -71,21 +70,13 @@ func digest(key string) string {
 // mark is how an acquisition's id stands in a list of tombstones.
 func mark(id string) string { return "|" + id + "|" }
 
-func checkKey(key string) error {
-	if key == "" || len(key) > maxKey {
-		return fmt.Errorf("%w: the key has %d bytes; sqllock takes from 1 to %d (hash what is longer)", driver.ErrInvalid, len(key), maxKey)
-	}
-	return nil
-}
-
 func check(a *driver.Acquisition) error {
-	if err := checkKey(a.Key); err != nil {
-		return err
-	}
-	if a.ID == "" || len(a.ID) > maxID {
+	switch {
+	case a.Key == "" || len(a.Key) > maxKey:
+		return fmt.Errorf("%w: the key has %d bytes; sqllock takes from 1 to %d (hash what is longer)", driver.ErrInvalid, len(a.Key), maxKey)
+	case a.ID == "" || len(a.ID) > maxID:
 		return fmt.Errorf("%w: the acquisition's id has %d bytes; sqllock takes from 1 to %d", driver.ErrInvalid, len(a.ID), maxID)
-	}
-	if a.TTL < minTTL || a.TTL > maxTTL {
+	case a.TTL < minTTL || a.TTL > maxTTL:
 		return fmt.Errorf("%w: a lease of %v; sqllock takes from %v to %v", driver.ErrInvalid, a.TTL, minTTL, maxTTL)
 	}
 	return nil

@@ -34,8 +34,8 @@ func (b *Backend) purgeNowAndThen() {
 	if now-last < int64(purgeEvery) || !b.purged.CompareAndSwap(last, now) {
 		return
 	}
-	b.spawn(func() {
-		ctx, cancel := context.WithTimeout(b.life, purgeEvery) // a server that is silent keeps no goroutine
+	b.life.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, purgeEvery) // a server that is silent keeps no goroutine
 		defer cancel()
 		_, _ = b.Purge(ctx, purgeIdle) // again in a minute
 	})
@@ -59,7 +59,7 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 		v := values{"idle": idle.Microseconds()}
 		for i, name := range names {
 			if b.strategy == RowLock {
-				if err := b.purgeRow(ctx, name); err != nil {
+				if err := b.sessions.raw.(*rowLock).drop(ctx, name); err != nil {
 					return removed, err
 				}
 			}
@@ -97,33 +97,4 @@ func (b *Backend) names(ctx context.Context, s *statement) (names [][]byte, err 
 		names = append(names, name)
 	}
 	return names, rows.Err()
-}
-
-// purgeRow removes the row that strategy RowLock locks for name, unless somebody
-// has it locked.
-func (b *Backend) purgeRow(ctx context.Context, name []byte) (err error) {
-	p, err := b.pins.lend(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil { // it may be in a transaction, which the pool would not end
-			p.discard()
-			return
-		}
-		p.giveBack()
-	}()
-	raw := b.pins.raw.(*rowLock)
-	if _, _, err := b.run(ctx, p, &raw.begin); err != nil {
-		return err
-	}
-	end := &raw.rollback
-	r, err := b.attempt(ctx, p, raw.locking.with(values{"key": name}))
-	if err == nil && len(r.rows) == 1 {
-		if _, _, err = b.run(ctx, p, raw.dropping.with(values{"key": name})); err == nil {
-			end = &statement{text: "COMMIT"}
-		}
-	}
-	_, _, err = b.run(ctx, p, end)
-	return err
 }

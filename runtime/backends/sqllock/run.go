@@ -3,14 +3,14 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -20,31 +20,31 @@ const (
 	// answerGrace is how long a statement that was sent is waited for when its
 	// context has ended.
 	answerGrace = 20 * time.Millisecond
-	// backoffMost is the longest wait before a statement that lost a deadlock,
-	// or found a file busy, is sent again.
-	backoffMost = 100 * time.Millisecond
-	// deadMost is how many connections that turn out dead are thrown away
-	// before it is no longer their age that is at fault.
-	deadMost = 10
 )
 
-// resendAfter is when a statement without an answer is sent again. Each is
-// idempotent; after the last the outcome is unknown.
-var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond}
+// schedule is when a statement is sent again: after no answer, a deadlock or a busy
+// file, and where a connection of the pool turned out dead. Each is idempotent.
+var schedule = engine.Schedule{
+	Pauses:  append([]time.Duration{0, 0, 0, 5 * time.Millisecond, 20 * time.Millisecond}, slices.Repeat([]time.Duration{100 * time.Millisecond}, 50)...),
+	NotSent: 8,
+	Longest: 10 * time.Second,
+}
 
 // connector lends connections.
 type connector interface {
 	conn(ctx context.Context) (*sql.Conn, error)
 	// done takes one back; broken says that nothing more can be done on it.
 	done(conn *sql.Conn, broken bool)
+	// another reports whether it lends another connection when one is broken.
+	another() bool
 }
 
 // pool lends those of a *sql.DB.
 type pool struct{ db *sql.DB }
 
 func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ctx) }
-
-func (p pool) done(conn *sql.Conn, _ bool) { _ = conn.Close() } // the pool asks the driver itself
+func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
+func (p pool) another() bool                               { return true }
 
 // result is a statement's answer, and from when it counts.
 type result struct {
@@ -52,50 +52,49 @@ type result struct {
 	sent driver.Instant // from before the statement was sent
 }
 
-// run sends s on connections of from, again where an attempt had no answer or
-// was refused for the moment. unanswered says that some attempt had none, so
-// that it may have run, or may yet run, beside the one that was answered.
+// run sends s on connections of from, and again as schedule says. unanswered says
+// that some attempt had no answer, so that it may have run, or may yet run, beside
+// the one that was answered.
 func (b *Backend) run(ctx context.Context, from connector, s *statement) (r result, unanswered bool, err error) {
-	silences, dead, backoff := 0, 0, 5*time.Millisecond
-	for {
+	_, unanswered, err = schedule.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+		var err error
 		r, err = b.attempt(ctx, from, s)
 		if err != nil {
 			catchUp(ctx)
 		}
-		var wait time.Duration
-		switch {
-		case err == nil:
-			return r, unanswered, nil
-		case errors.Is(err, errNotSent):
-			if ctx.Err() != nil || !isUnsent(err) || dead == deadMost {
-				return r, unanswered, b.failed(err, unanswered)
-			}
-			dead++ // a connection that had died in the pool
-		case errors.Is(err, errNoAnswer):
-			unanswered = true
-			if silences == len(resendAfter) {
-				return r, true, b.failed(err, true)
-			}
-			wait = resendAfter[silences]
-			silences++
-		case b.dialect.judge(err) == demoted && !bound(from) && dead < deadMost:
-			dead++ // another may lead to the primary
-		case b.dialect.judge(err) == passing:
-			wait = backoff
-			backoff = min(2*backoff, backoffMost)
-		default:
-			return r, unanswered, b.failed(err, unanswered)
-		}
-		if !pause(ctx, wait) {
-			return r, unanswered, b.failed(fmt.Errorf("%w: %w", err, ctx.Err()), unanswered)
-		}
+		return b.outcome(err, from), err
+	})
+	if err == nil {
+		return r, unanswered, nil
 	}
+	err = b.explained(err)
+	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w: %w", err, ended)
+	}
+	if unanswered {
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	}
+	return r, unanswered, err
 }
 
-// bound reports whether from has one connection, and no other when that is gone.
-func bound(from connector) bool {
-	_, ok := from.(*pin)
-	return ok
+// outcome is what err, which ended an attempt on a connection of from, leaves open.
+func (b *Backend) outcome(err error, from connector) engine.Outcome {
+	switch {
+	case err == nil:
+		return engine.Done
+	case errors.Is(err, errNoAnswer):
+		return engine.NoAnswer
+	case errors.Is(err, errNotSent):
+		if isUnsent(err) && from.another() { // a connection that had died in the pool
+			return engine.NotSent
+		}
+		return engine.Refused
+	case b.dialect.judge(err) == demoted && from.another(): // which may lead to the primary
+		return engine.NotSent
+	case b.dialect.judge(err) == passing:
+		return engine.Later
+	}
+	return engine.Refused
 }
 
 // catchUp waits for ctx to end if it is time: a dialer that goes by the deadline
@@ -106,70 +105,12 @@ func catchUp(ctx context.Context) {
 	}
 }
 
-// failed is what a caller is told of err.
-func (b *Backend) failed(err error, unanswered bool) error {
-	err = b.explained(err)
-	if unanswered {
-		return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
-	}
-	return err
-}
-
-const (
-	waiting int32 = iota
-	sent
-	left
-)
-
-// attempt sends s once. It returns as soon as ctx ends, though the driver may
-// not: with errNotSent if s was not sent and will not be, else with errNoAnswer.
-func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (result, error) {
-	if ctx.Err() != nil {
-		return result{}, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
-	}
-	w := &wire{backend: b, from: from, statement: s, done: make(chan struct{})}
-	w.ctx, w.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer w.cancel(nil)
-	defer context.AfterFunc(b.life, func() { w.cancel(errClosed) })()
-	if !b.spawn(w.run) {
-		return result{}, fmt.Errorf("%w: %w", errNotSent, errClosed)
-	}
-	select {
-	case <-w.done:
-		return w.result, w.err
-	case <-w.ctx.Done(): // it took too long, or the backend is closed
-	case <-ctx.Done():
-	}
-	if w.state.CompareAndSwap(waiting, left) {
-		return result{}, fmt.Errorf("%w: no connection to the database: %w", errNotSent, w.ended(ctx))
-	}
-	// The answer may be on its way. Without it nobody knows what holds, and the
-	// driver would close the connection.
-	grace := time.NewTimer(answerGrace)
-	defer grace.Stop()
-	select {
-	case <-w.done:
-		return w.result, w.err
-	case <-grace.C:
-	case <-w.ctx.Done():
-	}
-	return result{}, fmt.Errorf("%w: %w", errNoAnswer, w.ended(ctx))
-}
-
-// ended says why nobody waits for w any more.
-func (w *wire) ended(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return context.Cause(w.ctx)
-}
-
-// wire is a statement on its way.
-type wire struct {
+// inflight is one attempt to send a statement.
+type inflight struct {
 	backend   *Backend
 	from      connector
 	statement *statement
-	ctx       context.Context
+	ctx       context.Context // outlives the caller's by answerGrace
 	cancel    context.CancelCauseFunc
 	state     atomic.Int32 // waiting, sent or left
 
@@ -178,101 +119,121 @@ type wire struct {
 	err    error
 }
 
+// The states of an inflight statement.
+const (
+	waiting int32 = iota // for a connection
+	sent
+	left // by its caller, before it was sent
+)
+
 var errSlow = fmt.Errorf("it took too long: %w", context.DeadlineExceeded)
 
-// enter waits for room in c, if there is such a thing, and reports whether it came.
-// leave is to be called then.
-func (w *wire) enter(c chan struct{}) (leave func(), entered bool) {
-	if c == nil {
-		return func() {}, true
+// attempt sends s once. It returns as soon as ctx ends, though the driver may
+// not: with errNotSent if s was not sent and will not be, else with errNoAnswer.
+func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (result, error) {
+	if ctx.Err() != nil {
+		return result{}, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+	}
+	f := &inflight{backend: b, from: from, statement: s, done: make(chan struct{})}
+	f.ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer f.cancel(nil)
+	defer context.AfterFunc(b.life.Context(), func() { f.cancel(errClosed) })()
+	if !b.life.Go(f.run) {
+		return result{}, fmt.Errorf("%w: %w", errNotSent, errClosed)
 	}
 	select {
-	case c <- struct{}{}:
-		return func() { <-c }, true
-	case <-w.ctx.Done():
-		w.err = fmt.Errorf("%w: %w", errNotSent, context.Cause(w.ctx))
-		return nil, false
+	case <-f.done:
+		return f.result, f.err
+	case <-f.ctx.Done(): // it took too long, or the backend is closed
+	case <-ctx.Done():
 	}
+	if f.state.CompareAndSwap(waiting, left) {
+		return result{}, fmt.Errorf("%w: no connection to the database: %w", errNotSent, f.ended(ctx))
+	}
+	// The answer may be on its way. Without it nobody knows what holds, and the
+	// driver would close the connection.
+	grace := time.NewTimer(answerGrace)
+	defer grace.Stop()
+	select {
+	case <-f.done:
+		return f.result, f.err
+	case <-grace.C:
+	case <-f.ctx.Done():
+	}
+	return result{}, fmt.Errorf("%w: %w", errNoAnswer, f.ended(ctx))
+}
+
+// ended says why nobody waits for f any more.
+func (f *inflight) ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return context.Cause(f.ctx)
 }
 
 // run sends the statement on a connection, unless its caller has left by then.
-func (w *wire) run() {
-	defer close(w.done)
-	b := w.backend
-	if w.from == connector(pool{b.db}) {
-		leave, entered := w.enter(b.door)
-		if !entered {
+func (f *inflight) run(context.Context) {
+	defer close(f.done)
+	b := f.backend
+	if f.from == connector(pool{b.db}) {
+		if !f.enter(b.lenders) {
 			return
 		}
-		defer leave()
+		defer leave(b.lenders)
 	}
-	conn, err := w.from.conn(w.ctx)
+	conn, err := f.from.conn(f.ctx)
 	if err != nil {
-		w.err = unreached(err)
+		f.err = unreached(err)
 		return
 	}
-	leave, entered := w.enter(b.turn)
-	if !entered {
-		w.from.done(conn, false)
+	if !f.enter(b.writers) {
+		f.from.done(conn, false)
 		return
 	}
-	defer leave()
-	if !w.state.CompareAndSwap(waiting, sent) {
-		w.from.done(conn, false)
+	defer leave(b.writers)
+	if !f.state.CompareAndSwap(waiting, sent) {
+		f.from.done(conn, false)
 		return
 	}
-	limit := w.statement.limit
+	limit := f.statement.limit
 	if limit == 0 {
 		limit = attemptLimit
 	}
-	defer time.AfterFunc(limit, func() { w.cancel(errSlow) }).Stop()
-	w.result.sent = driver.Now()
-	w.result.answer, err = w.statement.on(w.ctx, conn)
+	defer time.AfterFunc(limit, func() { f.cancel(errSlow) }).Stop()
+	f.result.sent = driver.Now()
+	f.result.answer, err = f.statement.on(f.ctx, conn)
 	broken := err != nil
 	switch {
 	case err == nil:
-	case w.backend.unsent(err):
+	case b.unsent(err):
 		err = fmt.Errorf("%w: %w", errNotSent, err)
-	case w.backend.dialect.judge(err) == silent:
+	case b.dialect.judge(err) == silent:
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
-	case w.backend.dialect.judge(err) == demoted:
-		discard(conn) // of which the driver thinks no ill
+	case b.dialect.judge(err) == demoted, b.dialect.judge(err) == manual:
+		discard(conn) // the driver thinks no ill of it, and it may be in a transaction
 	default:
 		broken = false
 	}
-	w.err = err
-	w.from.done(conn, broken)
+	f.err = err
+	f.from.done(conn, broken)
 }
 
-// spawn runs f beside, unless b is closed; Close waits for it.
-func (b *Backend) spawn(f func()) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.life.Err() != nil {
-		return false
-	}
-	b.work.Go(f)
-	return true
-}
-
-// discard closes the connection itself, so that the server frees what is bound
-// to its session: a pool would keep it.
-func discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
-	_ = conn.Close()
-}
-
-// pause waits d, a little more or less, and reports whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d == 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d*3/4 + rand.N(d/2))
-	defer t.Stop()
-	select {
-	case <-t.C:
+// enter waits for room in the semaphore, if there is one, and reports whether it came.
+func (f *inflight) enter(semaphore chan struct{}) bool {
+	if semaphore == nil {
 		return true
-	case <-ctx.Done():
+	}
+	select {
+	case semaphore <- struct{}{}:
+		return true
+	case <-f.ctx.Done():
+		f.err = fmt.Errorf("%w: %w", errNotSent, context.Cause(f.ctx))
 		return false
+	}
+}
+
+func leave(semaphore chan struct{}) {
+	if semaphore != nil {
+		<-semaphore
 	}
 }

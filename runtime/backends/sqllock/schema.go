@@ -33,47 +33,23 @@ func (b *Backend) tables(and string) string {
 // first that are no longer needed are removed after a while. A process of strategy
 // RowLock that removes one removes that of the second with it; others leave it.
 func (b *Backend) DDL() string {
-	var name, text, options string
-	switch b.dialect {
-	case MySQL:
-		name, options = "VARBINARY(1024)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC"
-		text = `
-  owner VARBINARY(128) NOT NULL,
-  acquired BIGINT NOT NULL,
-  expires BIGINT NOT NULL,
-  version BIGINT NOT NULL,
-  waiting VARBINARY(8192) NOT NULL,
-  undone VARBINARY(16384) NOT NULL,
-  undone_until BIGINT NOT NULL
-`
-	case Postgres:
+	types := map[Dialect][]string{ // name, owner, numbers, waiting, undone; options
+		MySQL: {"VARBINARY(1024)", "VARBINARY(128)", "BIGINT", "VARBINARY(8192)", "VARBINARY(16384)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC"},
 		// Room in each page keeps updates of a row within it.
-		name, options = "bytea", " WITH (fillfactor = 50)"
-		text = `
-  owner text NOT NULL,
-  acquired bigint NOT NULL,
-  expires bigint NOT NULL,
-  version bigint NOT NULL,
-  waiting text NOT NULL,
-  undone text NOT NULL,
-  undone_until bigint NOT NULL
-`
-	default:
-		name = "BLOB"
-		text = `
-  owner TEXT NOT NULL,
-  acquired INTEGER NOT NULL,
-  expires INTEGER NOT NULL,
-  version INTEGER NOT NULL,
-  waiting TEXT NOT NULL,
-  undone TEXT NOT NULL,
-  undone_until INTEGER NOT NULL
-`
+		Postgres: {"bytea", "text", "bigint", "text", "text", " WITH (fillfactor = 50)"},
+		SQLite:   {"BLOB", "TEXT", "INTEGER", "TEXT", "TEXT", ""},
+	}[b.dialect]
+	create := func(table string, columns ...string) string {
+		ddl := "CREATE TABLE IF NOT EXISTS " + b.dialect.quoted(table) + " (\n  name " + types[0] + " NOT NULL PRIMARY KEY"
+		for i := 0; i < len(columns); i += 2 {
+			ddl += ",\n  " + columns[i] + " " + columns[i+1] + " NOT NULL"
+		}
+		return ddl + "\n)" + types[5] + ";\n"
 	}
-	const create = "CREATE TABLE IF NOT EXISTS %s (\n  name %s NOT NULL PRIMARY KEY%s)%s;\n"
-	ddl := fmt.Sprintf(create, b.dialect.quoted(b.table), name, ","+text, options)
+	ddl := create(b.table, "owner", types[1], "acquired", types[2], "expires", types[2], "version", types[2],
+		"waiting", types[3], "undone", types[4], "undone_until", types[2])
 	if b.strategy == RowLock {
-		ddl += fmt.Sprintf(create, b.dialect.quoted(b.rowsTable()), name, "\n", options)
+		ddl += create(b.rowsTable())
 	}
 	return ddl
 }

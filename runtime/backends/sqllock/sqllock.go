@@ -5,11 +5,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -33,12 +33,12 @@ const (
 	// driver.Backend promises.
 	Table Strategy = iota
 	// RowLock adds SELECT … FOR UPDATE on a row of a second table, in a
-	// transaction that stays open on a connection of its own for as long as the
+	// transaction that stays open on a dedicated connection for as long as the
 	// lock is held, so that others who lock that row in their transactions are
 	// excluded. Not on SQLite, which locks no rows.
 	RowLock
 	// Advisory adds GET_LOCK of MySQL, or pg_advisory_lock of PostgreSQL, on a
-	// connection of its own for as long as the lock is held, so that others who
+	// dedicated connection for as long as the lock is held, so that others who
 	// take it are excluded; see [MySQLName] and [PostgresKey]. Not on SQLite,
 	// which has no such locks.
 	Advisory
@@ -50,7 +50,7 @@ func (s Strategy) String() string { return [...]string{"Table", "RowLock", "Advi
 // DefaultTable is the table that locks are in, unless Options say otherwise.
 const DefaultTable = "lockgen_locks"
 
-// Options of a [Backend].
+// Options of a [Backend]. The zero Options are right for most programs.
 type Options struct {
 	// Dialect says what database it is, where the driver's type does not.
 	Dialect Dialect
@@ -58,16 +58,17 @@ type Options struct {
 	// table exclude each other.
 	Strategy Strategy
 	// Table is the name of the table, [DefaultTable] unless set: a plain
-	// identifier, or two parted by a dot.
+	// identifier of at most 48 bytes, or a schema's and a table's with a dot between.
 	Table string
 	// Notifier hears PostgreSQL's notifications, so that waiters need not
 	// poll. All processes that share a table should have one, or none.
 	Notifier Notifier
 	// Renewals is where renewals go. Unless it is set they have one connection
 	// of db, taken out of the pool at the first lock and kept until it is lost or
-	// Close, so that the user's own traffic does not have it meanwhile. Of a db
-	// that may open one connection only they have none: they wait for that, with
-	// all else; and Advisory and RowLock, whose first lock has it, are refused.
+	// Close, so that the user's own traffic does not have it meanwhile. RowLock keeps
+	// a second one, to take rows of the table. If db may open one connection only,
+	// renewals wait for that like all else; and New refuses Advisory and RowLock,
+	// whose first lock has it.
 	Renewals *sql.DB
 }
 
@@ -79,72 +80,77 @@ type Backend struct {
 	strategy Strategy
 	table    string
 	sql      *statements
-	renewals connector
-	side     *side // of renewals, or nil
-	listener *listener
-	pins     pins
-	waits    waits
-	renewer  renewer
-	// turn, of SQLite, has room for one statement. A file has one writer at a time,
-	// and those who find it busy look again after a while, in no order: of many, some
-	// would wait for longer than a lease. Whoever waits for its turn has a connection:
-	// what waits for one of db's must not keep renewals waiting, which have theirs.
-	turn chan struct{}
-	// door, of SQLite, has room for one statement on a connection of db, so that not
-	// all that wait for their turn have one.
-	door chan struct{}
+	life     *engine.Life
+	hub      engine.Hub[string] // by address
+	pollers  pollers
+	listener *listener // or nil
+	sessions *sessions // of Advisory and RowLock, or nil
 
-	users  atomic.Int64 // Lockers that attached and did not close
-	purged atomic.Int64 // when rows were last looked through, in ns since started
-	mu     sync.Mutex   // guards the end of life against the begin of work
-	life   context.Context
-	end    context.CancelFunc
-	work   sync.WaitGroup
+	renewals  connector
+	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
+	dedicated []*dedicated // of these two, if they have no pool
+	prepared  atomic.Bool  // the connection of renewals has been asked for
+	purged    atomic.Int64 // when rows were last looked through, in ns since started
+
+	// SQLite only. A file has one writer at a time, and those who find it busy look
+	// again after a while, in no order: of many, some would wait for longer than a
+	// lease. So writers has room for one statement. Who waits for that has a
+	// connection already; lenders has room for one statement on a connection of db,
+	// so that not all that wait have one, and renewals, which have theirs, do not
+	// wait for the pool.
+	writers, lenders chan struct{}
 }
 
 var started = time.Now()
 
 // New returns a Backend for the database of db, which it never closes. It does
-// no I/O; [Backend.Migrate] makes the table. It returns an error if Options
-// can't be right. For Advisory and RowLock db lends a connection for each lock
-// that is held: give them a *sql.DB of their own.
+// no I/O; [Backend.Migrate] makes the table, and [Backend.Ping] tells whether locks
+// could be taken. It returns an error if Options can't be right. For Advisory and
+// RowLock db lends a connection for each lock that is held, or waited for: give them
+// a *sql.DB of their own.
 func New(db *sql.DB, options ...Options) (*Backend, error) {
 	var o Options
 	for _, o = range options {
 	}
 	if db == nil {
-		return nil, errors.New("sqllock: New needs a *sql.DB, got nil")
+		return nil, errors.New("sqllock: New needs a *sql.DB, got nil; open one with sql.Open")
 	}
-	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table}
+	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table, life: engine.NewLife()}
 	if err := b.vet(o); err != nil {
 		return nil, err
 	}
-	b.life, b.end = context.WithCancel(context.Background())
 	b.sql = b.dialect.statements(b.table, o.Notifier != nil)
-	b.pins.init(b)
+	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
+	if b.strategy != Table {
+		b.sessions = newSessions(b)
+	}
 	if b.dialect == SQLite {
-		b.turn, b.door = make(chan struct{}, 1), make(chan struct{}, 1)
+		b.writers, b.lenders = make(chan struct{}, 1), make(chan struct{}, 1)
 	}
 	switch {
 	case o.Renewals != nil:
-		b.renewals = pool{o.Renewals}
+		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	case db.Stats().MaxOpenConnections == 1:
 		b.renewals = pool{db}
 	default:
-		b.side = newSide(b)
-		b.renewals = b.side
+		b.dedicated = []*dedicated{b.newDedicated(true, nil), b.newDedicated(true, nil)}
+		b.renewals, b.rows = b.dedicated[0], b.dedicated[1]
 	}
 	if o.Notifier != nil {
-		b.listener = newListener(b, o.Notifier)
+		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub, ready: make(chan struct{})}
 	}
 	return b, nil
 }
+
+// besides is how many connections a strategy needs beside those of its locks.
+var besides = map[Strategy]int{Advisory: 1, RowLock: 2}
 
 // vet completes b and reports what can't be right.
 func (b *Backend) vet(o Options) (err error) {
 	if b.table == "" {
 		b.table = DefaultTable
 	}
+	most := b.db.Stats().MaxOpenConnections
 	if b.dialect == Detect {
 		if b.dialect, err = detect(b.db); err != nil {
 			return err
@@ -161,9 +167,9 @@ func (b *Backend) vet(o Options) (err error) {
 		return errors.New("sqllock: SQLite has no strategy RowLock: it locks the whole file, not rows; use Table")
 	case b.dialect == SQLite && b.strategy == Advisory:
 		return errors.New("sqllock: SQLite has no strategy Advisory: it has no advisory locks; use Table")
-	case b.strategy != Table && o.Renewals == nil && b.db.Stats().MaxOpenConnections == 1:
-		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open one connection only: the first lock has that, and its "+
-			"renewals none; allow more by SetMaxOpenConns, one for each lock and one beside, or set Options.Renewals", driver.ErrInvalid, b.strategy)
+	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides[b.strategy]:
+		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: the locks would have them all, and their "+
+			"renewals none; allow one for each lock and two beside by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
 	}
@@ -171,23 +177,43 @@ func (b *Backend) vet(o Options) (err error) {
 }
 
 // Attach implements [driver.Shared].
-func (b *Backend) Attach() { b.users.Add(1) }
+func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close gives back the
 // connections. The *sql.DB remains the caller's.
 func (b *Backend) Close() error {
-	if b.users.Add(-1) > 0 {
+	b.life.Close(nil)
+	if !b.life.Closed() {
 		return nil
 	}
-	b.mu.Lock()
-	b.end()
-	b.mu.Unlock()
-	b.pins.close()
-	if b.side != nil {
-		b.side.close()
+	if b.sessions != nil {
+		b.sessions.close()
 	}
-	b.work.Wait()
+	for _, d := range b.dedicated {
+		d.giveBack()
+	}
 	return nil
+}
+
+// Ping implements [driver.Pinger]: it releases a lock that can't exist, which shows
+// that the table is there and ours, that the user may write it, and that the server
+// takes writes. With Advisory and RowLock it also looks for a pooler, once.
+func (b *Backend) Ping(ctx context.Context) error {
+	if b.dialect == MySQL {
+		r, _, err := b.run(ctx, pool{b.db}, &statement{text: "SELECT @@autocommit", columns: 1})
+		if err != nil {
+			return err
+		}
+		if r.rows[0][0] == 0 {
+			return errManual
+		}
+	}
+	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
+	_, _, err := b.run(ctx, pool{b.db}, b.sql.release.with(b.noticed(v, "")))
+	if err != nil || b.sessions == nil {
+		return err
+	}
+	return b.sessions.check(ctx)
 }
 
 // Acquire implements [driver.Backend].
@@ -195,12 +221,10 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := check(a); err != nil {
 		return nil, err
 	}
-	if b.side != nil {
-		b.side.prepare()
-	}
+	b.prepareRenewals()
 	b.purgeNowAndThen()
 	l, err := b.acquire(ctx, a)
-	b.waits.tell(a, err)
+	b.pollers.tell(a, err == nil || a.MayBeGranted)
 	if err != nil {
 		return nil, err
 	}
@@ -208,8 +232,8 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 }
 
 func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (*lease, error) {
-	if b.strategy != Table {
-		return b.acquirePinned(ctx, a)
+	if b.sessions != nil {
+		return b.sessions.acquire(ctx, a)
 	}
 	first, sent, err := b.takeRow(ctx, pool{b.db}, a)
 	if err != nil {
@@ -218,14 +242,31 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (*lease, e
 	return b.newLease(a, first, sent), nil
 }
 
+// prepareRenewals has the connection for renewals taken, beside, while the pool still
+// has one: database/sql can't dial one more than its pool may have.
+func (b *Backend) prepareRenewals() {
+	if b.dedicated == nil || b.prepared.Load() || b.prepared.Swap(true) {
+		return
+	}
+	b.life.Go(func(ctx context.Context) {
+		conn, err := b.renewals.conn(ctx)
+		if err != nil {
+			b.prepared.Store(false)
+			return
+		}
+		b.renewals.done(conn, false)
+	})
+}
+
 // takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
 func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (first uint64, sent driver.Instant, err error) {
-	v := values{
-		"key": []byte(a.Key), "id": a.ID, "me": process(a.ID), "mark": mark(a.ID),
-		"ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens), "queue": int64(0),
-	}
-	if a.Queue {
-		v["queue"] = int64(1)
+	v := b.acquireValues(a)
+	if t := b.sql.acquireFree; t != nil {
+		r, unanswered, err := b.run(ctx, from, t.with(v))
+		a.MayHaveRun = a.MayHaveRun || unanswered
+		if err != nil || r.affected > 0 {
+			return uint64(r.insertID), r.sent, err
+		}
 	}
 	r, unanswered, err := b.run(ctx, from, b.sql.acquire.with(v))
 	a.MayHaveRun = a.MayHaveRun || unanswered
@@ -243,6 +284,17 @@ func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisi
 		return 0, sent, refusal(said)
 	}
 	return uint64(said), r.sent, nil
+}
+
+func (b *Backend) acquireValues(a *driver.Acquisition) values {
+	v := values{
+		"key": []byte(a.Key), "id": a.ID, "me": entry(a.ID), "mark": mark(a.ID),
+		"ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens), "queue": int64(0),
+	}
+	if a.Queue && b.sessions == nil { // else the server's queue is the only one
+		v["queue"] = int64(1)
+	}
+	return v
 }
 
 // refusal asks why the row was not to be had. That it was not is known.
@@ -266,16 +318,16 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if check(a) != nil {
 		return nil // it was never sent
 	}
-	if p := b.pins.of(a.ID); p != nil {
-		p.discard()
+	if b.sessions != nil {
+		b.sessions.undo(a)
 	}
 	v := values{"key": []byte(a.Key), "id": a.ID, "n": int64(a.Tokens), "leaver": nobody, "mark": mark(a.ID)}
 	if a.Queue {
-		v["leaver"] = process(a.ID)
+		v["leaver"] = entry(a.ID)
 	}
 	s := b.sql.undo
 	if a.MayHaveRun {
-		s = b.sql.bury
+		s = b.sql.tombstone
 		v["until"] = (a.TTL + straggler).Microseconds()
 	}
 	_, _, err := b.run(ctx, pool{b.db}, s.with(b.noticed(v, a.Key)))

@@ -39,7 +39,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		Remove: func(t testing.TB, key string) {
 			_, err := s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(key))
 			require.NoError(t, err)
-			if pinned(v) { // an operator frees it by ending its session
+			if inSessions(v) { // an operator frees it by ending its session
 				s.on(t).end(key)
 			}
 		},
@@ -49,7 +49,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		},
 	}
 	switch {
-	case pinned(v):
+	case inSessions(v):
 		h.Cannot[backendtest.NetworkFaults] = "the lock of a session ends with its connection, by design, and faults cut that; frozen servers and killed sessions are tested beside"
 		h.Holds = 200 // of the connections that the server has, each takes one
 		if s.driver == "mysql" {

@@ -169,11 +169,17 @@ func TestConnectionThatDoesNotCommit(t *testing.T) {
 
 			s.options.Renewals = db
 			b := s.backend()
+			if s.options.Strategy == sqllock.RowLock { // whose own connections are in transactions
+				_, err := b.Acquire(t.Context(), attempt("k", time.Minute))
+				require.ErrorContains(t, err, "autocommit=1")
+				continue
+			}
 			l := acquire(t, b, attempt("k", time.Minute))
 			require.ErrorIs(t, l.Renew(t.Context(), time.Hour), lock.ErrLost)
 			require.ErrorIs(t, fails(t, db, o), lock.ErrUnavailable, "of a row that is there")
 			require.Less(t, s.number("SELECT expires - acquired FROM "+s.options.Table), time.Minute.Microseconds()*2)
 			_ = l.Release(t.Context(), first(l))
+			require.NoError(t, db.Close()) // the transactions that it left open end
 			s.exec("DELETE FROM " + s.options.Table)
 		}
 	})
@@ -181,7 +187,7 @@ func TestConnectionThatDoesNotCommit(t *testing.T) {
 
 // The first lock would have the only connection, and its renewals none.
 func TestOneConnectionIsTooFewForSessions(t *testing.T) {
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(1)
 		_, err := sqllock.New(db, s.options)
@@ -191,5 +197,56 @@ func TestOneConnectionIsTooFewForSessions(t *testing.T) {
 		l := acquire(t, s.backendOn(db), attempt("k", time.Minute))
 		require.NoError(t, l.Renew(t.Context(), time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
+	})
+}
+
+// preparedTwice is what PostgreSQL says through PgBouncer in transaction mode.
+type preparedTwice struct{}
+
+func (preparedTwice) Error() string    { return `ERROR: prepared statement "stmtcache_1" already exists` }
+func (preparedTwice) SQLState() string { return "42P05" }
+
+// Who prepares statements through a pooler is told how to do without.
+func TestPreparedStatementsBehindAPooler(t *testing.T) {
+	each(t, func(v variant) bool { return v.engine == "postgres" }, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		w.meet(func(text string) error {
+			if text == "connect" {
+				return nil
+			}
+			return preparedTwice{}
+		})
+		b := s.backendOn(db)
+		l := lockerOn(t, b, nil)
+		for _, err := range []error{
+			l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }),
+			l.Ping(t.Context()),
+		} {
+			require.ErrorIs(t, err, lock.ErrUnavailable)
+			require.ErrorContains(t, err, "default_query_exec_mode=exec or simple_protocol")
+			require.ErrorContains(t, err, "already exists")
+		}
+	})
+}
+
+// Ping tells what the first lock would.
+func TestPing(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *site) {
+		ping := func(db *sql.DB, o sqllock.Options) error {
+			b, err := sqllock.New(db, o)
+			require.NoError(t, err)
+			return lockerOn(t, b, nil).Ping(t.Context())
+		}
+		require.NoError(t, ping(s.open(t, s.addr), s.options))
+		require.Zero(t, s.number("SELECT count(*) FROM "+s.options.Table))
+		o := s.options
+		o.Table = newTable()
+		err := ping(s.open(t, s.addr), o)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.ErrorContains(t, err, "Migrate")
+		if s.driver != "sqlite" {
+			nowhere := net.JoinHostPort("127.0.0.1", strconv.Itoa(testserver.Port(t)))
+			require.ErrorContains(t, ping(s.openSource(t, s.source(nowhere)), s.options), nowhere)
+		}
 	})
 }

@@ -154,7 +154,7 @@ func (p *pooler) backends(s *site) func() *sqllock.Backend {
 
 // S79: a pooler that shares sessions is found out before the first lock.
 func TestPoolerOfTransactionsIsRefused(t *testing.T) {
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		b := s.pooler().backends(s)
 		for range 5 {
 			_, err := b().Acquire(t.Context(), attempt("k", time.Minute))
@@ -170,7 +170,7 @@ func TestPoolerOfTransactionsIsRefused(t *testing.T) {
 // One look at its sessions can be met by others' traffic, so that it shows nothing:
 // here they take turns, and the first look finds each where it was.
 func TestPoolerIsLookedAtOften(t *testing.T) {
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		p := s.pooler()
 		p.rotates = true
 		for range 2 {

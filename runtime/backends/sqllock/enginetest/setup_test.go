@@ -108,9 +108,9 @@ var variants = []variant{
 }
 
 var (
-	served   = func(v variant) bool { return v.engine != "sqlite" }
-	onTables = func(v variant) bool { return v.strategy == sqllock.Table }
-	pinned   = func(v variant) bool { return v.strategy != sqllock.Table }
+	served     = func(v variant) bool { return v.engine != "sqlite" }
+	onTables   = func(v variant) bool { return v.strategy == sqllock.Table }
+	inSessions = func(v variant) bool { return v.strategy != sqllock.Table }
 )
 
 // each runs test for each variant that is chosen, on the shared servers.

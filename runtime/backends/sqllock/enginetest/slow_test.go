@@ -16,7 +16,7 @@ import (
 func TestHungSessionKeepsNoOtherLock(t *testing.T) {
 	meter := lagmeter.Start()
 	defer meter.Stop()
-	each(t, pinned, func(t *testing.T, s *site) {
+	each(t, inSessions, func(t *testing.T, s *site) {
 		w, db := s.watched()
 		s.options.Renewals = s.db
 		b := s.backendOn(db)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"encoding/hex"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,13 +18,12 @@ var files embed.FS
 // template is a statement for one database, but for its values.
 type template struct {
 	literal bool     // values become literals in the text; else parameters
-	parts   []string // of the text; a value follows each but the last
-	names   []string // of those values
-	params  []string // names in the order of parameters
+	parts   []string // of the text; a value follows each but the last, if literal
+	names   []string // of those values; or of the parameters, in their order
 	columns int      // of the answer's rows, all integers; 0 for none
 }
 
-// values are what a statement is about, by name.
+// values are what a statement is about, by name: int64, string or []byte.
 type values map[string]any
 
 // statement is a template with its values.
@@ -47,7 +44,7 @@ type answer struct {
 var placeholder = regexp.MustCompile(`\{[a-z0-9]+\}`)
 
 // compile reads a statement: {name} is one of macros, which may hold others, or
-// else a value. Types are what PostgreSQL is to take a value for.
+// else a value.
 func (d Dialect) compile(text string, macros map[string]string, columns int) *template {
 	for range 8 { // deeper than any macro
 		text = placeholder.ReplaceAllStringFunc(text, func(name string) string {
@@ -58,30 +55,26 @@ func (d Dialect) compile(text string, macros map[string]string, columns int) *te
 		})
 	}
 	t := &template{literal: d == MySQL, columns: columns}
-	for {
-		at := placeholder.FindStringIndex(text)
-		if at == nil {
-			t.parts = append(t.parts, text)
-			break
+	if t.literal {
+		t.parts = placeholder.Split(text, -1)
+		for _, name := range placeholder.FindAllString(text, -1) {
+			t.names = append(t.names, name[1:len(name)-1])
 		}
-		name := text[at[0]+1 : at[1]-1]
-		part := text[:at[0]]
-		text = text[at[1]:]
-		if !t.literal {
-			n := slices.Index(t.params, name)
-			if n < 0 {
-				n = len(t.params)
-				t.params = append(t.params, name)
-			}
-			text = part + d.parameter(n+1, name) + text
-			continue
-		}
-		t.parts, t.names = append(t.parts, part), append(t.names, name)
+		return t
 	}
+	t.parts = []string{placeholder.ReplaceAllStringFunc(text, func(name string) string {
+		name = name[1 : len(name)-1]
+		n := slices.Index(t.names, name)
+		if n < 0 {
+			n = len(t.names)
+			t.names = append(t.names, name)
+		}
+		return d.parameter(n+1, name)
+	})}
 	return t
 }
 
-// parameter is how a value stands in a text.
+// parameter is how a value stands in a text. PostgreSQL is told its type.
 func (d Dialect) parameter(n int, name string) string {
 	if d == SQLite {
 		return "?" + strconv.Itoa(n)
@@ -90,61 +83,44 @@ func (d Dialect) parameter(n int, name string) string {
 	switch strings.TrimRight(name, "0123456789") {
 	case "key":
 		kind = "::bytea"
-	case "id", "me", "leaver", "mine", "mark", "channel", "lock":
+	case "id", "me", "leaver", "mark", "channel", "lock":
 		kind = "::text"
 	}
 	return "$" + strconv.Itoa(n) + kind
 }
 
-// with returns t as a statement about v.
+// with returns t as a statement about v. The driver of MySQL would prepare and drop a
+// statement with arguments, two round trips more, unless it is told to write them into
+// the text; so we do, in a form that needs no quoting.
 func (t *template) with(v values) *statement {
 	s := &statement{columns: t.columns}
-	if !t.literal {
-		s.text = t.parts[0]
-		for _, name := range t.params {
-			s.args = append(s.args, v.of(name))
+	var text strings.Builder
+	text.WriteString(t.parts[0])
+	for i, name := range t.names {
+		value, ok := v[name]
+		if !ok {
+			panic("sqllock: a statement needs a value for " + name)
 		}
-		return s
-	}
-	// The driver of MySQL would prepare and drop a statement with arguments, two
-	// round trips more, unless it is told to write them into the text; so we do,
-	// in a form that needs no quoting.
-	var b strings.Builder
-	for i, part := range t.parts {
-		b.WriteString(part)
-		if i < len(t.names) {
-			b.WriteString(literal(v.of(t.names[i])))
+		if !t.literal {
+			s.args = append(s.args, value)
+			continue
 		}
+		text.WriteString(literal(value))
+		text.WriteString(t.parts[i+1])
 	}
-	s.text = b.String()
+	s.text = text.String()
 	return s
 }
 
-func (v values) of(name string) any {
-	value, ok := v[name]
-	if !ok {
-		panic(fmt.Sprintf("sqllock: a statement needs a value for {%s}, has %v", name, slices.Sorted(maps.Keys(v))))
-	}
-	return value
-}
-
 func literal(value any) string {
-	switch v := value.(type) {
-	case int64:
-		return strconv.FormatInt(v, 10)
-	case string:
-		return bytesLiteral(v)
-	case []byte:
-		return bytesLiteral(string(v))
+	if n, ok := value.(int64); ok {
+		return strconv.FormatInt(n, 10)
 	}
-	panic(fmt.Sprintf("sqllock: no literal for %T", value))
-}
-
-func bytesLiteral(s string) string {
-	if s == "" {
+	text := fmt.Sprintf("%x", value) // of a string or bytes
+	if text == "" {
 		return "''"
 	}
-	return "X'" + hex.EncodeToString([]byte(s)) + "'"
+	return "X'" + text + "'"
 }
 
 // source returns the text of an .sql file without its comments.

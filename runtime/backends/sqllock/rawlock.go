@@ -1,0 +1,256 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// rawLock is a lock of the database's own, which a session holds, and which foreign
+// clients know.
+type rawLock interface {
+	// try takes key for s if it is free, and does not wait.
+	try(ctx context.Context, s *session, key string) (bool, error)
+	// wait takes key for s, in the server's queue. It returns an error after standFor.
+	wait(ctx context.Context, s *session, key string) error
+	// free ends that. It returns driver.ErrLost if the session did not hold it.
+	free(ctx context.Context, s *session, key string) error
+	// probe returns the statement that answers with 1, and the number of the
+	// session, if that still holds key.
+	probe(key string) *statement
+}
+
+// standFor is how long the server keeps a session in its queue. InnoDB goes by
+// innodb_lock_wait_timeout, which is 50 s unless it was set.
+const standFor = 50 * time.Second
+
+// standing is s as a statement that waits in the server's queue.
+func standing(s *statement) *statement {
+	s.limit = standFor + attemptLimit
+	return s
+}
+
+// session is the expression for the server's number of a session.
+func (d Dialect) session() string {
+	if d == MySQL {
+		return "CONNECTION_ID()"
+	}
+	return "pg_backend_pid()"
+}
+
+// begin starts a transaction whose statements wait for locks for standFor. A lock on
+// a row must not become one on the gap beside it, as under MySQL's REPEATABLE READ,
+// when a page is split: nobody could make a row there. And the release of a row must
+// see what was committed since.
+func (b *Backend) begin(ctx context.Context, s *session) error {
+	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
+	if b.dialect == Postgres {
+		texts = []string{"START TRANSACTION ISOLATION LEVEL READ COMMITTED"}
+	}
+	for _, text := range texts {
+		if _, _, err := b.run(ctx, s, &statement{text: text}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bounded has PostgreSQL end what waits in the transaction of s after standFor.
+func (b *Backend) bounded(ctx context.Context, s *session) error {
+	if b.dialect != Postgres {
+		return nil
+	}
+	_, _, err := b.run(ctx, s, &statement{text: fmt.Sprintf("SET LOCAL lock_timeout = %d", standFor.Milliseconds())})
+	return err
+}
+
+func (b *Backend) end(ctx context.Context, s *session, how string) error {
+	_, _, err := b.run(ctx, s, &statement{text: how})
+	return err
+}
+
+// advisory is the raw lock of strategy Advisory.
+type advisory struct {
+	backend                           *Backend
+	trying, waiting, freeing, probing *template
+}
+
+func newAdvisory(b *Backend) *advisory {
+	d := b.dialect
+	compile := func(text string, columns int) *template {
+		return d.compile(text, map[string]string{"session": d.session(), "seconds": fmt.Sprint(standFor.Seconds())}, columns)
+	}
+	if d == MySQL {
+		return &advisory{b,
+			compile("SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}", 2),
+			compile("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)", 1),
+			compile("SELECT COALESCE(RELEASE_LOCK({name}), 0)", 1),
+			compile("SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}", 2)}
+	}
+	return &advisory{b,
+		compile("SELECT pg_try_advisory_lock({number})::int, {session}", 2),
+		compile("SELECT 1 FROM (SELECT pg_advisory_lock({number})) AS taken", 1),
+		compile("SELECT pg_advisory_unlock({number})::int", 1),
+		// The session is known by its number; nobody else uses it to unlock.
+		compile("SELECT 1, {session}", 2)}
+}
+
+func (l *advisory) values(key string) values {
+	return values{"name": MySQLName(key), "number": PostgresKey(key)}
+}
+
+func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error) {
+	r, _, err := l.backend.run(ctx, s, l.trying.with(l.values(key)))
+	if err != nil {
+		return false, err
+	}
+	s.number = r.rows[0][1]
+	return r.rows[0][0] == 1, nil
+}
+
+// wait is in a transaction on PostgreSQL for the sake of SET LOCAL alone: the lock
+// is the session's.
+func (l *advisory) wait(ctx context.Context, s *session, key string) error {
+	b := l.backend
+	transaction := b.dialect == Postgres
+	if transaction {
+		if err := b.begin(ctx, s); err != nil {
+			return err
+		}
+		if err := b.bounded(ctx, s); err != nil {
+			return err
+		}
+	}
+	r, err := b.attempt(ctx, s, standing(l.waiting.with(l.values(key))))
+	switch {
+	case err != nil:
+		return err
+	case r.rows[0][0] != 1:
+		return errSlow
+	case transaction:
+		return b.end(ctx, s, "COMMIT")
+	}
+	return nil
+}
+
+func (l *advisory) free(ctx context.Context, s *session, key string) error {
+	r, _, err := l.backend.run(ctx, s, l.freeing.with(l.values(key)))
+	if err == nil && r.rows[0][0] != 1 {
+		l.backend.sessions.checked.Store(false) // the session may be another
+		return driver.ErrLost
+	}
+	return err
+}
+
+func (l *advisory) probe(key string) *statement { return l.probing.with(l.values(key)) }
+
+// rowLock is the raw lock of strategy RowLock: a row, locked by a transaction
+// that stays open.
+type rowLock struct {
+	backend                            *Backend
+	locking, waiting, making, dropping *template
+}
+
+func newRowLock(b *Backend) *rowLock {
+	d := b.dialect
+	macros := map[string]string{"rows": d.quoted(b.rowsTable()), "session": d.session()}
+	making := "INSERT INTO {rows} (name) VALUES ({key}) ON CONFLICT (name) DO NOTHING"
+	if d == MySQL {
+		making = "INSERT IGNORE INTO {rows} (name) VALUES ({key})"
+	}
+	const locking = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
+	return &rowLock{
+		backend:  b,
+		locking:  d.compile(locking+" NOWAIT", macros, 2),
+		waiting:  d.compile(locking, macros, 2),
+		making:   d.compile(making, macros, 0),
+		dropping: d.compile("DELETE FROM {rows} WHERE name = {key}", macros, 0),
+	}
+}
+
+// lock locks the row of key by s, in a transaction. It reports false if there is none.
+func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (bool, error) {
+	b := l.backend
+	if err := b.begin(ctx, s); err != nil {
+		return false, err
+	}
+	locking := l.locking.with(values{"key": key})
+	if waits {
+		if err := b.bounded(ctx, s); err != nil {
+			return false, err
+		}
+		locking = standing(l.waiting.with(values{"key": key}))
+	}
+	r, err := b.attempt(ctx, s, locking)
+	if err != nil || len(r.rows) != 1 {
+		return false, err
+	}
+	s.number = r.rows[0][1]
+	return true, nil
+}
+
+func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error) {
+	b := l.backend
+	for range 3 {
+		got, err := l.lock(ctx, s, []byte(key), false)
+		switch {
+		case got:
+			return true, nil
+		case err != nil && s.gone():
+			return false, b.explained(err)
+		}
+		if err := b.end(ctx, s, "ROLLBACK"); err != nil {
+			return false, err
+		}
+		if err != nil {
+			// MariaDB says that another has the row by the number for a wait that took too long.
+			if k := b.dialect.judge(err); k == taken || k == passing {
+				return false, nil
+			}
+			return false, b.explained(err)
+		}
+		// The row is not there. To insert one that is would wait for whoever
+		// has it locked.
+		if _, _, err := b.run(ctx, s, l.making.with(values{"key": []byte(key)})); err != nil {
+			return false, err
+		}
+	}
+	return false, fmt.Errorf("the row of %q in %s comes and goes", key, b.rowsTable())
+}
+
+func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
+	got, err := l.lock(ctx, s, []byte(key), true)
+	if err == nil && !got {
+		err = errNoRow
+	}
+	return err
+}
+
+// free commits, because the lease's row was released in the transaction.
+func (l *rowLock) free(ctx context.Context, s *session, _ string) error {
+	return l.backend.end(ctx, s, "COMMIT")
+}
+
+func (l *rowLock) probe(key string) *statement {
+	return l.locking.with(values{"key": []byte(key)})
+}
+
+// drop removes the row, unless somebody has it locked.
+func (l *rowLock) drop(ctx context.Context, name []byte) error {
+	b := l.backend
+	s, end := b.sessions.open(), "ROLLBACK"
+	var err error
+	if got, _ := l.lock(ctx, s, name, false); got {
+		if _, _, err = b.run(ctx, s, l.dropping.with(values{"key": name})); err == nil {
+			end = "COMMIT"
+		}
+	}
+	if ended := b.end(ctx, s, end); ended != nil {
+		s.discard() // it may be in a transaction, which the pool would not end
+		return ended
+	}
+	s.giveBack()
+	return err
+}

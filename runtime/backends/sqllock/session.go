@@ -1,0 +1,339 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// session is the dedicated connection of one lock of strategy Advisory or RowLock:
+// never of two, because a session may take a lock that it has once more.
+type session struct {
+	*dedicated
+	sessions *sessions
+	number   int64 // the server's, once known
+
+	mu     sync.Mutex // guards the rest
+	owner  string     // the acquisition that holds a lock by it
+	lease  *lease     // the last that was granted on it
+	expiry *time.Timer
+
+	question *question // whether it holds the lock, that is on its way
+}
+
+type question struct {
+	done chan struct{}
+	err  error // once done
+}
+
+// sessions are those of a Backend's locks.
+type sessions struct {
+	backend *Backend
+	raw     rawLock
+
+	mu     sync.Mutex // guards the maps, and the places
+	all    map[*session]struct{}
+	owned  map[string]*session // by acquisition
+	places map[string]*place   // by address
+
+	checking chan struct{} // a semaphore of one check
+	checked  atomic.Bool   // that sessions are the server's own
+}
+
+func newSessions(b *Backend) *sessions {
+	ss := &sessions{
+		backend: b, checking: make(chan struct{}, 1),
+		all: map[*session]struct{}{}, owned: map[string]*session{}, places: map[string]*place{},
+	}
+	if b.strategy == Advisory {
+		ss.raw = newAdvisory(b)
+	} else {
+		ss.raw = newRowLock(b)
+	}
+	return ss
+}
+
+// open returns a session that takes a connection out of the pool with its first
+// statement.
+func (ss *sessions) open() *session {
+	s := &session{sessions: ss}
+	s.dedicated = ss.backend.newDedicated(false, s.forget)
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.all[s] = struct{}{}
+	return s
+}
+
+// forget is called when the connection of s is gone.
+func (s *session) forget() {
+	s.mu.Lock()
+	owner := s.owner
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	s.mu.Unlock()
+	ss := s.sessions
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.all, s)
+	if ss.owned[owner] == s {
+		delete(ss.owned, owner)
+	}
+}
+
+// of returns the session by which acquisition id holds its lock, or nil.
+func (ss *sessions) of(id string) *session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	return ss.owned[id]
+}
+
+// close discards all connections that are left.
+func (ss *sessions) close() {
+	ss.mu.Lock()
+	left := make([]*session, 0, len(ss.all))
+	for s := range ss.all {
+		left = append(left, s)
+	}
+	ss.mu.Unlock()
+	for _, s := range left {
+		s.discard()
+	}
+}
+
+// sessionTries is how many connections an acquire tries, if they turn out dead.
+const sessionTries = 4
+
+// acquire takes the raw lock, and then the row: who waits does so for the raw lock,
+// in one queue with foreign clients.
+func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (*lease, error) {
+	if !ss.checked.Load() {
+		if err := ss.backend.Ping(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if s := ss.of(a.ID); s != nil { // once more
+		return ss.takeRow(ctx, s, a)
+	}
+	for try := 1; ; try++ {
+		l, dead, err := ss.attempt(ctx, a)
+		var held *driver.HeldError
+		switch {
+		case err == nil:
+			return l, nil
+		case errors.As(err, &held):
+			return nil, err
+		case dead && ctx.Err() == nil && try < sessionTries:
+		case a.MayHaveRun && !errors.Is(err, driver.ErrIndeterminate):
+			return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+		default:
+			return nil, err
+		}
+	}
+}
+
+// attempt is one try of acquire, on one session. dead says that its connection was
+// at fault.
+func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l *lease, dead bool, err error) {
+	s, stands := ss.collect(a)
+	if stands {
+		return nil, false, &driver.HeldError{}
+	}
+	if s == nil {
+		s = ss.open()
+		got, err := ss.raw.try(ctx, s, a.Key)
+		switch {
+		case err != nil:
+			dead = s.gone()
+			if ss.backend.dialect.lacks(err) { // the session is in order
+				s.giveBack()
+			} else {
+				s.discard()
+			}
+			return nil, dead, err
+		case !got && a.Queue && ss.stand(ctx, s, a):
+			return nil, false, &driver.HeldError{} // nobody knows for how long
+		case !got:
+			defer s.giveBack()
+			return nil, false, ss.held(ctx, s, a)
+		}
+	}
+	l, err = ss.takeRow(ctx, s, a)
+	if err == nil {
+		return l, false, nil
+	}
+	dead = s.gone()
+	if ss.raw.free(ctx, s, a.Key) == nil {
+		s.giveBack()
+	} else {
+		s.discard()
+	}
+	return nil, dead, err
+}
+
+// held says for how long a raw lock is held, if it is by a user of the table. It asks
+// by s, which was refused.
+func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition) error {
+	var held *driver.HeldError
+	if err := ss.backend.refusal(ctx, s, ss.backend.acquireValues(a)); errors.As(err, &held) && held.RetryAfter > time.Millisecond {
+		return held
+	}
+	return &driver.HeldError{} // by a foreign client
+}
+
+// takeRow takes the row of a lock that s holds.
+func (ss *sessions) takeRow(ctx context.Context, s *session, a *driver.Acquisition) (*lease, error) {
+	b := ss.backend
+	var from connector = s
+	if b.strategy == RowLock { // it is in a transaction
+		from = b.rows
+	}
+	first, sent, err := b.takeRow(ctx, from, a)
+	if err != nil {
+		return nil, err
+	}
+	l := b.newLease(a, first, sent)
+	l.session = s
+	ss.mu.Lock()
+	ss.owned[a.ID] = s
+	ss.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owner, s.lease = a.ID, l
+	if s.expiry == nil && !s.gone() {
+		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
+	}
+	return l, nil
+}
+
+// expire ends the raw lock with the lease: whoever lost that does not release it.
+func (s *session) expire() {
+	s.mu.Lock()
+	left := s.lease.Deadline().Left()
+	if left > 0 && !s.gone() {
+		s.expiry.Reset(left)
+	}
+	s.mu.Unlock()
+	if left <= 0 {
+		s.discard()
+	}
+}
+
+// undo frees the raw lock that an acquisition holds, and the place in the server's queue
+// if a gives it up and no later acquisition of its process has taken it over.
+func (ss *sessions) undo(a *driver.Acquisition) {
+	if s := ss.of(a.ID); s != nil {
+		s.discard()
+	}
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	p := ss.places[address(a.Key, a.ID)]
+	if p != nil && a.Queue && !a.BegunBefore(p.id) {
+		ss.giveUpLocked(p)
+	}
+}
+
+const (
+	// probesAtOnce is how many connections are asked at once. Each costs several
+	// goroutines meanwhile, of ours, of database/sql and of the driver.
+	probesAtOnce = 8
+	// probeRoom is how long one that does not answer counts among them.
+	probeRoom = 20 * time.Millisecond
+)
+
+// probe asks the sessions of all whether they still hold their locks, and
+// returns those to renew. One that does not answer keeps the others waiting for a
+// third of the shortest lease at most, whatever its own is.
+func (ss *sessions) probe(ctx context.Context, all []due) (alive []due) {
+	shortest := time.Duration(maxTTL)
+	for _, one := range all {
+		shortest = min(shortest, one.to)
+	}
+	ctx, cancel := context.WithTimeout(ctx, renewalLimit(shortest))
+	defer cancel()
+	var asking sync.WaitGroup
+	room := make(chan struct{}, probesAtOnce)
+	for _, one := range all {
+		room <- struct{}{}
+		asking.Go(func() {
+			leave := sync.OnceFunc(func() { <-room })
+			defer leave()
+			defer time.AfterFunc(probeRoom, leave).Stop()
+			*one.err = one.session.holds(ctx, one.lease)
+		})
+	}
+	asking.Wait()
+	for _, one := range all {
+		if *one.err == nil {
+			alive = append(alive, one)
+		}
+	}
+	return alive
+}
+
+// holds asks the server whether s still holds the lock of l. The question outlives
+// ctx, because to take it back would close the connection; all who ask meanwhile
+// wait for it.
+func (s *session) holds(ctx context.Context, l *lease) error {
+	s.mu.Lock()
+	q := s.question
+	if q == nil {
+		q = &question{done: make(chan struct{})}
+		if !l.backend.life.Go(func(life context.Context) {
+			q.err = s.ask(life, l)
+			s.mu.Lock()
+			s.question = nil
+			s.mu.Unlock()
+			close(q.done)
+		}) {
+			s.mu.Unlock()
+			return errClosed
+		}
+		s.question = q
+	}
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.err
+	case <-ctx.Done():
+		return fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
+	}
+}
+
+// ask returns driver.ErrLost if s does not hold the lock of l any more.
+func (s *session) ask(ctx context.Context, l *lease) error {
+	b := l.backend
+	probe := b.sessions.raw.probe(l.key)
+	probe.limit = max(l.Deadline().Left(), time.Millisecond)
+	r, err := b.attempt(ctx, s, probe)
+	switch {
+	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
+		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
+	case err != nil && b.endedBy(err):
+		s.discard()
+		return fmt.Errorf("%w: its session does not hold it any more: %w", driver.ErrLost, err)
+	case err != nil:
+		return err
+	case len(r.rows) != 1 || r.rows[0][0] != 1 || r.rows[0][1] != s.number:
+		if len(r.rows) == 1 && r.rows[0][1] != s.number {
+			b.sessions.checked.Store(false)
+		}
+		s.discard()
+		return fmt.Errorf("%w: session %d does not hold it, as %v", driver.ErrLost, s.number, r.rows)
+	}
+	return nil
+}
+
+// endedBy reports whether err, which a probe was answered with, says that the raw
+// lock is gone: another has it, or the transaction that held it has ended.
+// PostgreSQL ends one at any error, MySQL at a deadlock; and MariaDB says of a row
+// that is locked what it says after a wait.
+func (b *Backend) endedBy(err error) bool {
+	k := b.dialect.judge(err)
+	return k == taken || b.strategy == RowLock && (b.dialect == Postgres || k == passing)
+}
