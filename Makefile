@@ -44,7 +44,7 @@ EACH        := scripts/each-module
 STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
+.PHONY: help demo test test/all lint lint/tree lint/vet lint/staticcheck
 .PHONY: generate check fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested servers FORCE
 
 help: ## list the targets
@@ -59,12 +59,12 @@ SERVER_OF_postgres  := postgresql
 DEMOSERVER           = $(SERVER_OF_$(BACKEND))
 
 demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, then run the seckill example (DEMOFLAGS=-kill, BACKEND=etcd)
-	go generate ./example/seckill/...
+	go -C example/seckill generate ./...
 	$(if $(DEMOSERVER),scripts/install-servers $(DEMOSERVER))
 	$(if $(DEMOSERVER),$(BIN)/testserver exec -only $(DEMOSERVER) --) \
-		go run ./example/seckill $(if $(BACKEND),-backend $(BACKEND)) $(DEMOFLAGS)
+		go run -C example/seckill . $(if $(BACKEND),-backend $(BACKEND)) $(DEMOFLAGS)
 
-test: test/all test/alone ## run all tests of all modules against real servers (PKG, RUN, GOTESTFLAGS, RACE=)
+test: test/all ## run all tests of all modules against real servers (PKG, RUN, GOTESTFLAGS, RACE=)
 
 # One package at a time: many tests bound how long a call may take, and two engines at
 # once on two cores measure each other.
@@ -74,11 +74,6 @@ test/all: servers $(BIN)/testserver $(BIN)/testsum
 		$(BIN)/testsum -summary .cache/test-summary $(filter -v,$(GOTESTFLAGS)) -- \
 		env WITHOUT=interop $(EACH) go test -json -p 1 $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(PKG)
 
-# As its users have it: without the workspace's say in versions.
-test/alone:
-	GOWORK=off go build ./...
-	GOWORK=off go vet ./...
-
 lint: lint/tree lint/vet lint/staticcheck ## check format, vet, staticcheck and our own rules
 
 lint/tree: $(BIN)/treelint
@@ -86,18 +81,15 @@ lint/tree: $(BIN)/treelint
 
 lint/vet:
 	$(EACH) go vet ./...
-	GOWORK=off go vet ./...
 
 lint/staticcheck:
 	$(EACH) "$(STATICCHECK)" ./...
-	GOWORK=off "$(STATICCHECK)" ./...
 
 generate: ## run go generate in all modules
 	$(EACH) go generate ./...
 
 check: $(BIN)/lockgen ## fail if generated code is stale
 	$(EACH) $(BIN)/lockgen -check ./...
-	GOWORK=off $(BIN)/lockgen -check ./...
 
 fuzz: ## run every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
