@@ -45,7 +45,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested servers FORCE
+.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -90,6 +90,9 @@ generate: ## run go generate in all modules
 
 check: $(BIN)/lockgen ## fail if generated code is stale
 	$(EACH) $(BIN)/lockgen -check ./...
+
+measure: $(BIN)/measure ## count what a reader has to read (docs/reading.txt)
+	@$(BIN)/measure
 
 fuzz: ## run every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
@@ -146,5 +149,5 @@ $(BIN)/testserver: FORCE
 $(BIN)/lockgen: FORCE
 	go build -o $@ ./cmd/lockgen
 
-$(BIN)/testsum $(BIN)/treelint: FORCE
+$(BIN)/testsum $(BIN)/treelint $(BIN)/measure: FORCE
 	GOWORK=off go build -C tools -o $@ ./$(@F)
