@@ -44,8 +44,8 @@ EACH        := scripts/each-module
 STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test/all test/alone lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested servers FORCE
+.PHONY: api lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
+.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -59,45 +59,77 @@ SERVER_OF_postgres  := postgresql
 DEMOSERVER           = $(SERVER_OF_$(BACKEND))
 
 demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, then run the seckill example (DEMOFLAGS=-kill, BACKEND=etcd)
-	go generate ./example/seckill/...
+	go -C example/seckill generate ./...
 	$(if $(DEMOSERVER),scripts/install-servers $(DEMOSERVER))
 	$(if $(DEMOSERVER),$(BIN)/testserver exec -only $(DEMOSERVER) --) \
-		go run ./example/seckill $(if $(BACKEND),-backend $(BACKEND)) $(DEMOFLAGS)
+		go run -C example/seckill . $(if $(BACKEND),-backend $(BACKEND)) $(DEMOFLAGS)
 
-test: test/all test/alone ## run all tests of all modules against real servers (PKG, RUN, GOTESTFLAGS, RACE=)
+# Packages whose tests bound no time of a server, without one and without the race detector.
+QUICK := ./cmd/... ./generator/... ./templates/... ./lockcheck/... ./runtime ./runtime/driver/... ./runtime/internal/... \
+	./runtime/locktest/... ./runtime/backends/memlock/... ./runtime/backends/backendtest/...
+
+quick: ## run the tests that need no server, without the race detector
+	GOWORK=off go test -timeout 5m $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(QUICK)
+
+# make test ENGINE=redis runs that engine's packages, with its server alone.
+ifneq ($(ENGINE),)
+SERVERS_redis      := redis
+SERVERS_etcd       := etcd
+SERVERS_zookeeper  := zookeeper
+SERVERS_consul     := consul
+SERVERS_sql        := mariadb postgresql
+PKG_redis          := ./runtime/backends/redislock/...
+PKG_etcd           := ./runtime/backends/etcdlock/...
+PKG_zookeeper      := ./runtime/backends/zklock/...
+MODULES_consul     := runtime/backends/consullock
+MODULES_sql        := runtime/backends/sqllock/enginetest
+SERVERS := $(or $(SERVERS_$(ENGINE)),$(error ENGINE is redis, etcd, zookeeper, consul or sql))
+PKG     := $(or $(PKG_$(ENGINE)),./...)
+MODULES := $(or $(MODULES_$(ENGINE)),.)
+comma   := ,
+empty   :=
+space   := $(empty) $(empty)
+ONLY    := -only $(subst $(space),$(comma),$(SERVERS))
+endif
+
+test: test/all ## run all tests of all modules against real servers (ENGINE=redis, PKG, RUN, GOTESTFLAGS, RACE=)
 
 # One package at a time: many tests bound how long a call may take, and two engines at
 # once on two cores measure each other.
 test/all: servers $(BIN)/testserver $(BIN)/testsum
 	WITHOUT=interop $(EACH) go list $(RACE) -test -deps -export $(PKG) >/dev/null # builds, on all cores
-	$(BIN)/testserver exec -- \
+	$(BIN)/testserver exec $(ONLY) -- \
 		$(BIN)/testsum -summary .cache/test-summary $(filter -v,$(GOTESTFLAGS)) -- \
 		env WITHOUT=interop $(EACH) go test -json -p 1 $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(PKG)
 
-# As its users have it: without the workspace's say in versions.
-test/alone:
-	GOWORK=off go build ./...
-	GOWORK=off go vet ./...
-
-lint: lint/tree lint/vet lint/staticcheck ## check format, vet, staticcheck and our own rules
+lint: lint/tree lint/api lint/vet lint/staticcheck ## check format, vet, staticcheck and our own rules
 
 lint/tree: $(BIN)/treelint
 	$(BIN)/treelint
 
+# The packages whose API is promised.
+PUBLIC := runtime runtime/driver runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock memlock redislock sqllock zklock)
+
+api: $(BIN)/api ## write the exported API to api/*.txt
+	$(BIN)/api -write $(PUBLIC)
+
+lint/api: $(BIN)/api
+	$(BIN)/api $(PUBLIC)
+
 lint/vet:
 	$(EACH) go vet ./...
-	GOWORK=off go vet ./...
 
 lint/staticcheck:
 	$(EACH) "$(STATICCHECK)" ./...
-	GOWORK=off "$(STATICCHECK)" ./...
 
 generate: ## run go generate in all modules
 	$(EACH) go generate ./...
 
 check: $(BIN)/lockgen ## fail if generated code is stale
 	$(EACH) $(BIN)/lockgen -check ./...
-	GOWORK=off $(BIN)/lockgen -check ./...
+
+measure: $(BIN)/measure ## count what a reader has to read (docs/reading.txt)
+	@$(BIN)/measure
 
 fuzz: ## run every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
@@ -154,5 +186,5 @@ $(BIN)/testserver: FORCE
 $(BIN)/lockgen: FORCE
 	go build -o $@ ./cmd/lockgen
 
-$(BIN)/testsum $(BIN)/treelint: FORCE
+$(BIN)/testsum $(BIN)/treelint $(BIN)/measure $(BIN)/api: FORCE
 	GOWORK=off go build -C tools -o $@ ./$(@F)

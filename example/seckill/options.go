@@ -11,7 +11,7 @@ import (
 const usage = `seckill sells one voucher twice, over several processes that share one database:
 first without a lock, then with the locks that lockgen wrote from annotations.
 
-usage: go run ./example/seckill [flags]
+usage: go run -C example/seckill . [flags]
 
 `
 

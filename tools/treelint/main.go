@@ -5,6 +5,7 @@
 //   - no file that is written by hand is over 400 lines: it does more than one thing;
 //   - nothing is named util, common, helper or misc: such a name says nothing, and
 //     what has no place of its own ends up there;
+//   - there is no go.work: go doc and go list -m rewrite a workspace's go.work.sum;
 //   - no file is over 1 MiB: it would be a program that go build has left.
 //
 // Usage: treelint [folder]. It leaves out testdata and what tools have generated.
@@ -67,6 +68,9 @@ func check(tree fs.FS) (findings []string, err error) {
 		}
 		if entry.IsDir() {
 			return nil
+		}
+		if strings.HasPrefix(entry.Name(), "go.work") {
+			findings = append(findings, name+": go commands rewrite go.work.sum; use a replace directive in the module's go.mod")
 		}
 		info, err := entry.Info()
 		if err != nil {

@@ -27,6 +27,7 @@ func TestCheck(t *testing.T) {
 		"a/commonplace.go":     "package a\n",
 		"a/testdata/utils.go":  "package  broken {\n",
 		".git/common":          "",
+		"go.work":              "go 1.26.0\n",
 		".cache/bin/helper.go": "",
 	} {
 		tree[name] = &fstest.MapFile{Data: []byte(text)}
@@ -38,6 +39,7 @@ func TestCheck(t *testing.T) {
 	want := []string{
 		"acquire.lua: 401 lines, more than 400",
 		"broken.go:2:6: expected 'IDENT', found '{'",
+		"go.work: go commands rewrite go.work.sum; use a replace directive in the module's go.mod",
 		"long.go: 401 lines, more than 400",
 		`redis_helpers.go: the name "helpers" says nothing of what it holds`,
 		"scripts/run: 401 lines, more than 400",

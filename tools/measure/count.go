@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+const (
+	maxFile     = 400 // lines
+	maxFunction = 60
+	backends    = "runtime/backends/"
+)
+
+// counts is what a tree has without its tests.
+type counts struct {
+	rooms map[string]size
+	long  []string // files and functions over the bounds
+}
+
+type size struct{ files, lines int }
+
+func (s size) plus(lines int) size { return size{s.files + 1, s.lines + lines} }
+
+// roomOf returns the room that a file belongs to, or "".
+func roomOf(name string) string {
+	switch rest, engine := strings.CutPrefix(name, backends); {
+	case strings.HasPrefix(rest, "backendtest/") && engine:
+		return ""
+	case engine:
+		first, _, _ := strings.Cut(rest, "/")
+		return backends + first
+	case strings.HasPrefix(name, "runtime/driver/"):
+		return "runtime/driver"
+	case strings.HasPrefix(name, "runtime/internal/"):
+		return "runtime/internal"
+	case path.Dir(name) == "runtime":
+		return "runtime"
+	}
+	return ""
+}
+
+// isSource says whether a file counts: tests and what serves them alone do not.
+func isSource(name string) bool {
+	switch path.Ext(name) {
+	case ".go":
+		return !strings.HasSuffix(name, "_test.go")
+	case ".lua", ".sql":
+		return true
+	}
+	return false
+}
+
+func count(tree fs.FS) (*counts, error) {
+	c := &counts{rooms: map[string]size{}}
+	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if slices.Contains([]string{".git", ".cache", "testdata", "enginetest"}, entry.Name()) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !isSource(name) {
+			return nil
+		}
+		return c.add(tree, name)
+	})
+	return c, err
+}
+
+func (c *counts) add(tree fs.FS, name string) error {
+	text, err := fs.ReadFile(tree, name)
+	if err != nil {
+		return err
+	}
+	lines := bytes.Count(text, []byte("\n"))
+	if room := roomOf(name); room != "" {
+		c.rooms[room] = c.rooms[room].plus(lines)
+	}
+	if path.Ext(name) != ".go" {
+		return nil
+	}
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	if ast.IsGenerated(file) {
+		return nil
+	}
+	if lines > maxFile {
+		c.long = append(c.long, fmt.Sprintf("%s: %d lines", name, lines))
+	}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		if n := files.Position(f.End()).Line - files.Position(f.Pos()).Line + 1; n > maxFunction {
+			c.long = append(c.long, fmt.Sprintf("%s: func %s: %d lines", name, f.Name.Name, n))
+		}
+	}
+	return nil
+}
+
+func (c *counts) print(w io.Writer) {
+	var engines size
+	for _, room := range slices.Sorted(maps.Keys(c.rooms)) {
+		s := c.rooms[room]
+		fmt.Fprintf(w, "%-34s %3d files %6d lines\n", room, s.files, s.lines)
+		if strings.HasPrefix(room, backends) {
+			engines = size{engines.files + s.files, engines.lines + s.lines}
+		}
+	}
+	fmt.Fprintf(w, "%-34s %3d files %6d lines\n", "engines together", engines.files, engines.lines)
+	fmt.Fprintf(w, "files over %d lines and functions over %d: %d\n", maxFile, maxFunction, len(c.long))
+	for _, l := range c.long {
+		fmt.Fprintln(w, "  "+l)
+	}
+}
