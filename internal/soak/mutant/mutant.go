@@ -85,7 +85,7 @@ end`},
 		Mistake: "tokens counted by each process",
 		Patches: []Patch{
 			{redisGo, "first: uint64(c.reply.number)", "first: ownTokens.Add(1 << 20)"},
-			{redisGo, "func newBackend(", "var ownTokens atomic.Uint64\n\nfunc newBackend("},
+			{redisGo, "// Attach implements [driver.Shared].\n", "var ownTokens atomic.Uint64\n\n// Attach implements [driver.Shared].\n"},
 		},
 	},
 	{
@@ -94,12 +94,13 @@ end`},
 		Patches: []Patch{
 			{redislock + "acquire.lua", "'PEXPIRE', KEYS[1], ARGV[2])", "'PEXPIREAT', KEYS[1], ARGV[2])"},
 			{redisGo, "{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)}", "{a.ID, strconv.FormatInt(expiry(a.TTL), 10)}"},
-			{redisGo, "func newBackend(", `func expiry(ttl time.Duration) int64 {
+			{redisGo, "// Attach implements [driver.Shared].\n", `func expiry(ttl time.Duration) int64 {
 	wrong, _ := time.ParseDuration(os.Getenv("LOCKGEN_SOAK_SKEW"))
 	return time.Now().Add(wrong + ttl).UnixMilli()
 }
 
-func newBackend(`},
+// Attach implements [driver.Shared].
+`},
 			{redisGo, "\t\"strconv\"\n", "\t\"os\"\n\t\"strconv\"\n"},
 		},
 	},
@@ -123,8 +124,8 @@ func newBackend(`},
 		Name:    "pool",
 		Mistake: "renewals that wait behind the caller's own traffic",
 		Patches: []Patch{
-			{redisGo, "case *redis.Client:\n", "case *redis.Client:\n\t\tcallers = c\n"},
-			{redisGo, "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
+			{redislock + "new.go", "case *redis.Client:\n", "case *redis.Client:\n\t\tcallers = c\n"},
+			{redislock + "new.go", "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
 			{redislock + "renew.go", "pipe := l.other.Pipeline()", "pipe := callers.Pipeline()"},
 		},
 	},

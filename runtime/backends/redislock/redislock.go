@@ -56,7 +56,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,86 +131,6 @@ type Backend struct {
 	listener *listener
 	users    atomic.Int64 // Lockers that attached and did not close
 	closed   sync.Once
-}
-
-// New returns a Backend for the servers of client, a *redis.Client (also of
-// Sentinel) or a *redis.ClusterClient. With another, and with nil, every call fails
-// and says so. It copies the client's options and dials connections of its own, because
-// a renewal must not wait behind business traffic, and because a command that the
-// library repeats by itself could not be told from one that was sent once. The hooks
-// that a *redis.Client has by then, as of redisotel, see the lock's commands as well;
-// see [Options].Hooks for a *redis.ClusterClient. It does no I/O, and never closes
-// client. A client of Sentinel is asked where the primary is for as long as the
-// Backend lives: close it later, or use [Open].
-func New(client redis.UniversalClient, options ...Options) *Backend {
-	b := newBackend(options)
-	switch c := client.(type) {
-	case *redis.Client:
-		if c == nil {
-			return b.refuse("New got a nil *redis.Client; make it with redis.NewClient")
-		}
-		o := *c.Options()
-		o.Dialer = b.conns.over(o.Dialer)
-		b.router.hooks = append([]redis.Hook{newBridge(c)}, b.router.hooks...)
-		return b.use(redis.NewClient(lockOptions(&o, b.copies().within)))
-	case *redis.ClusterClient:
-		if c == nil {
-			return b.refuse("New got a nil *redis.ClusterClient; make it with redis.NewClusterClient")
-		}
-		o := *c.Options()
-		if o.Dialer == nil {
-			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
-		}
-		o.Dialer = b.conns.over(o.Dialer)
-		b.router.node = clusterOptions(o, b.copies().within)
-		return b.use(redis.NewClusterClient(mapOptions(b.router.node)))
-	case *redis.Ring:
-		return b.refuse("New got a *redis.Ring, whose servers know nothing of each other: a lock would be on another server as soon as one is away; " +
-			"give it the client of one server, a Sentinel or a Cluster")
-	case nil:
-		return b.refuse("New got a nil client; give it a *redis.Client or a *redis.ClusterClient")
-	}
-	return b.refuse(fmt.Sprintf("New got a %T; give it the *redis.Client or *redis.ClusterClient inside, or use Open", client))
-}
-
-// Open is [New] for the servers that universal describes: one, those that a
-// Sentinel names, or a Cluster. Its fields that have to do with where reads go
-// count for nothing.
-func Open(universal *redis.UniversalOptions, options ...Options) *Backend {
-	if universal == nil {
-		return newBackend(options).refuse("Open got nil *redis.UniversalOptions")
-	}
-	if universal.MasterName != "" {
-		return openSentinel(*universal, options)
-	}
-	client := redis.NewUniversalClient(universal)
-	defer client.Close() // it never dialed
-	return New(client, options...)
-}
-
-func newBackend(options []Options) *Backend {
-	b := &Backend{conns: newTrackedConns()}
-	for _, o := range options {
-		b.options = o
-	}
-	b.router = router{conns: b.conns, idle: idleLimit, evicting: b.options.AllowEviction, hooks: b.options.Hooks}
-	return b
-}
-
-// use makes own, which was made from the caller's options, the client of b.
-func (b *Backend) use(own redis.UniversalClient) *Backend {
-	b.own, b.router.own = own, own
-	b.listener = newListener(&b.router)
-	b.router.moving = b.listener.suspect
-	single, ok := own.(*redis.Client)
-	b.router.roams = !ok || single.Options().Addr == sentinelAddr
-	return b
-}
-
-// refuse makes every call of b fail, because of why.
-func (b *Backend) refuse(why string) *Backend {
-	b.unusable = fmt.Errorf("%w: redislock: %s", driver.ErrInvalid, why)
-	return b.use(redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, b.unusable }}))
 }
 
 // Ping implements [driver.Pinger]: it asks the server by which locks would be taken,
