@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,6 +82,11 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
+		select {
+		case <-c.done: // at the same moment
+			return c.err
+		default:
+		}
 		if c.state.CompareAndSwap(pending, left) || c.state.CompareAndSwap(taken, left) {
 			return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 		}
@@ -139,7 +145,8 @@ func (b *batcher) send(calls []*call) {
 			live = append(live, c)
 		}
 	}
-	for try := 0; len(live) > 0 && try < 3; try++ {
+	// Four rounds at most: together by hash, together whole, by itself by hash, by itself whole.
+	for try := 0; len(live) > 0 && try < 4; try++ {
 		live = b.round(b.client, live)
 	}
 	for _, c := range live {
@@ -150,6 +157,9 @@ func (b *batcher) send(calls []*call) {
 // round sends calls in one round trip and ends those that are done. It returns the
 // others.
 func (b *batcher) round(client *redis.Client, calls []*call) (again []*call) {
+	if len(calls) > 1 { // else go-redis fails all for the one whose caller goes while it connects
+		calls = slices.DeleteFunc(calls, func(c *call) bool { return !c.encode() })
+	}
 	var cmds []*redis.Cmd
 	together, each := b.together(calls)
 	if len(together) > 0 {
