@@ -43,7 +43,7 @@ func TestPanicAndGoexitRelease(t *testing.T) {
 	})
 }
 
-// P5: a panic that a caller recovers from closes the inner frame alone.
+// P16: a panic that a caller recovers from closes the inner frame alone.
 func TestRecoveredPanicInAReentry(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, newScripted(), nil)
