@@ -66,7 +66,7 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	c.done = make(chan struct{})
+	c.ctx, c.done = ctx, make(chan struct{})
 	b.mu.Lock()
 	b.waiting = append(b.waiting, c)
 	switch {
@@ -205,6 +205,9 @@ func (b *batcher) process(client *redis.Client, cmds []*redis.Cmd, each []*call)
 		asks = asks || c.asking || c.copies.want > 0
 	}
 	if len(cmds) == 1 && !asks {
+		if len(each) == 1 && each[0].ctx != nil { // a hook's span has its parent
+			ctx = context.WithoutCancel(each[0].ctx)
+		}
 		_ = client.Process(ctx, cmds[0])
 		return
 	}

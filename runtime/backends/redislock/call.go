@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -38,6 +39,7 @@ type call struct {
 	mark  *sentMark    // of the command that it is sent with
 	reply reply
 	err   error
+	ctx   context.Context // the caller's
 	done  chan struct{}
 }
 
