@@ -29,7 +29,6 @@ func NewSWithLock(inner *S, locker *lock.Locker) *SWithLock {
 var sReadLock = lock.Policy{
 	Method:  "S.Read",
 	Pattern: "doc:<id>",
-	Read:    true,
 }
 
 // SReadKey returns the key "doc:<id>" as [S.Read] locks it.
@@ -52,7 +51,6 @@ func (w *SWithLock) Read(ctx context.Context, id int64) (err error) {
 var sReadAgainLock = lock.Policy{
 	Method:  "S.ReadAgain",
 	Pattern: "doc:<id>",
-	Read:    true,
 }
 
 // SReadAgainKey returns the key "doc:<id>" as [S.ReadAgain] locks it.
@@ -75,7 +73,6 @@ func (w *SWithLock) ReadAgain(ctx context.Context, id int64) (err error) {
 var sWriteLock = lock.Policy{
 	Method:  "S.Write",
 	Pattern: "doc:<id>",
-	Write:   true,
 }
 
 // SWriteKey returns the key "doc:<id>" as [S.Write] locks it.
@@ -98,7 +95,6 @@ func (w *SWithLock) Write(ctx context.Context, id int64) (err error) {
 var sALock = lock.Policy{
 	Method:  "S.A",
 	Pattern: "a:<id>",
-	Read:    true,
 }
 
 // SAKey returns the key "a:<id>" as [S.A] locks it.
@@ -121,7 +117,6 @@ func (w *SWithLock) A(ctx context.Context, id int64) (err error) {
 var sBLock = lock.Policy{
 	Method:  "S.B",
 	Pattern: "b:<id>",
-	Read:    true,
 }
 
 // SBKey returns the key "b:<id>" as [S.B] locks it.
