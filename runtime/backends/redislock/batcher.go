@@ -97,9 +97,9 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 // grow adds a slot when there is a connection for it. To dial, greet and examine takes
 // several round trips, and a call that waits for another's is answered sooner.
 func (b *batcher) grow() {
-	conn := b.client.Conn() // one that no other call has by now
-	err := conn.Ping(context.Background()).Err()
-	_ = conn.Close() // gives it to the pool
+	// Not by a Conn of the client: go-redis v9.23 guards the options that a new
+	// connection may change by a mutex that a Conn has of its own.
+	err := b.client.Ping(context.Background()).Err()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.growing = false
