@@ -101,9 +101,13 @@ func (s *session) run(ctx context.Context) (n note, err error) {
 	return note{Op: noteResult, Result: text}, err
 }
 
+// settleFor is how long after the warm-up a measurement begins.
+const settleFor = 50 * time.Millisecond
+
 // warmUp makes every connection that a measurement will need and teaches the
 // server all scripts.
 func (s *session) warmUp(ctx context.Context) error {
+	defer time.Sleep(settleFor) // some libraries make connections in the background
 	return parallel(max(s.Goroutines, 1), func(g int) error {
 		key := fmt.Sprintf("%s:warm:%d:%d", s.Prefix, s.Process, g)
 		for range 3 {

@@ -34,6 +34,7 @@ type batcher struct {
 	mu      sync.Mutex
 	waiting []*call
 	slots   int  // in use
+	done    int  // of these, whose batch was answered: they take what waits next
 	width   int  // how many may be: as many as client has connections
 	growing bool // a connection more is being made
 
@@ -73,7 +74,7 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 	case b.slots < b.width:
 		b.slots++
 		go b.work()
-	case b.width < batchSlots && !b.growing:
+	case b.width < batchSlots && !b.growing && b.done == 0:
 		b.growing = true
 		go b.grow()
 	}
@@ -115,15 +116,20 @@ func (b *batcher) grow() {
 
 // work sends batches until no call waits.
 func (b *batcher) work() {
-	for batch := b.next(); len(batch) > 0; batch = b.next() {
-		b.send(batch)
+	answered := false
+	for batch := b.next(answered); len(batch) > 0; batch = b.next(answered) {
+		answered = b.send(batch)
 	}
 }
 
-// next takes the calls of the next batch. If there are none it gives up the slot.
-func (b *batcher) next() []*call {
+// next takes the calls of the next batch for a worker whose batch before was answered,
+// or was none. If there are none it gives up the slot.
+func (b *batcher) next(answered bool) []*call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if answered {
+		b.done--
+	}
 	n := min(len(b.waiting), batchLimit)
 	if n == 0 {
 		b.waiting = nil
@@ -137,7 +143,10 @@ func (b *batcher) next() []*call {
 
 // send runs calls, those again of which the server did not know the script, or that it
 // refused together: then it may be only one of their keys that it denies.
-func (b *batcher) send(calls []*call) {
+//
+// It reports whether any was answered, and has noted then that the slot takes what waits
+// next: the next call of who was answered needs no slot more.
+func (b *batcher) send(calls []*call) (answered bool) {
 	live := calls[:0]
 	for _, c := range calls {
 		if c.state.CompareAndSwap(pending, taken) { // else its caller has left
@@ -147,16 +156,27 @@ func (b *batcher) send(calls []*call) {
 	}
 	// Four rounds at most: together by hash, together whole, by itself by hash, by itself whole.
 	for try := 0; len(live) > 0 && try < 4; try++ {
-		live = b.round(b.client, live)
+		var ended []*call
+		ended, live = b.round(b.client, live)
+		if try == 3 {
+			ended = append(ended, live...)
+		}
+		if len(ended) > 0 && !answered {
+			answered = true
+			b.mu.Lock()
+			b.done++
+			b.mu.Unlock()
+		}
+		for _, c := range ended {
+			close(c.done)
+		}
 	}
-	for _, c := range live {
-		close(c.done)
-	}
+	return answered
 }
 
-// round sends calls in one round trip and ends those that are done. It returns the
-// others.
-func (b *batcher) round(client *redis.Client, calls []*call) (again []*call) {
+// round sends calls in one round trip. It returns those that have ended, and those that
+// are to be sent again.
+func (b *batcher) round(client *redis.Client, calls []*call) (ended, again []*call) {
 	if len(calls) > 1 { // else go-redis fails all for the one whose caller goes while it connects
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return !c.encode() })
 	}
@@ -186,15 +206,16 @@ func (b *batcher) round(client *redis.Client, calls []*call) (again []*call) {
 			again = append(again, c)
 		case errors.As(c.err, &unfit) && !c.script.takes && client != b.other:
 			// What the server has is freed whatever it may do to locks.
-			again = append(again, b.round(b.other, []*call{c})...)
+			freed, left := b.round(b.other, []*call{c})
+			ended, again = append(ended, freed...), append(again, left...)
 		default:
 			if c.probe && c.err == nil && c.reply.kind == ':' && c.reply.number > 0 {
 				b.probed.Store(true)
 			}
-			close(c.done)
+			ended = append(ended, c)
 		}
 	}
-	return again
+	return ended, again
 }
 
 // process sends cmds in one round trip.

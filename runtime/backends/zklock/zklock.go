@@ -190,13 +190,19 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 			return lease, nil
 		case isHeld(err):
 			return nil, err
-		case errors.Is(err, errGone) && try < goneTries && ctx.Err() == nil:
+		case isGone(err) && try < goneTries && ctx.Err() == nil:
 			continue
 		case b.entries.waitsOut(a, err):
 			return nil, &driver.HeldError{}
 		}
 		return nil, explained(err, "take a lock", dir)
 	}
+}
+
+// isGone reports whether err says that the node of an acquire is gone, or that its
+// session ended before the request was sent.
+func isGone(err error) bool {
+	return errors.Is(err, errGone) || errors.Is(err, errNotSent) && errors.Is(err, driver.ErrLost)
 }
 
 // goneTries is how often an acquire begins anew because its node is gone: its
