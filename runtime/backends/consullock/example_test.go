@@ -20,7 +20,10 @@ func Example() {
 	}
 	defer stop()
 
-	client, err := api.NewClient(&api.Config{Address: addr})
+	config := api.DefaultConfig()
+	config.Address = addr
+	defer config.Transport.CloseIdleConnections()
+	client, err := api.NewClient(config)
 	if err != nil {
 		fmt.Println(err)
 		return
