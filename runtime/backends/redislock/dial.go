@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // pool is the PoolSize of our clients. The batcher bounds how many connections are in
@@ -13,19 +14,24 @@ const pool = 1024
 
 // lockOptions changes the caller's options to what a lock needs: nothing is repeated by
 // the library, contexts are obeyed and timeouts are bounded. All else is kept:
-// credentials, TLS, dialer, limiter, protocol, push notifications.
+// credentials, TLS, dialer, limiter, protocol.
 func lockOptions(o *redis.Options, extra time.Duration) *redis.Options {
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
 	o.PipelinePoolSize = -1
-	o.PushNotificationProcessor = nil              // belongs to the caller's client; ours makes one
-	if c := o.MaintNotificationsConfig; c != nil { // a client writes to it
-		own := *c
-		o.MaintNotificationsConfig = &own
-	}
+	o.PushNotificationProcessor = nil // belongs to the caller's client; ours makes one
+	o.MaintNotificationsConfig = noMaintenance()
 	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+extra, bounded(o.WriteTimeout)
 	return o
+}
+
+// noMaintenance turns maintenance notifications off, by which a server announces that
+// connections are to be handed over. A lock's calls are sent again where one is lost; and
+// go-redis v9.23 leaves goroutines of that feature behind when a client closes, and changes
+// its options while other connections read them.
+func noMaintenance() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
 // openSentinel dials the Sentinels as well: a client that [New] could copy
@@ -59,6 +65,7 @@ func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOp
 	o.ContextTimeoutEnabled = true
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
 	o.PipelinePoolSize = -1
+	o.MaintNotificationsConfig = noMaintenance()
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
 	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+extra, bounded(o.WriteTimeout)
 	return o

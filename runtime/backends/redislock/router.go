@@ -112,7 +112,6 @@ func (r *router) optionsAt(like *redis.Client, addr string) redis.Options {
 	if addr != "" {
 		o.Addr, o.NodeAddress = addr, ""
 		o.DialTimeout, o.ReadTimeout = r.node.DialTimeout, r.node.ReadTimeout
-		o.MaintNotificationsConfig = r.node.MaintNotificationsConfig // like's is written to as it connects
 	}
 	return *lockOptions(&o, 0)
 }
