@@ -132,7 +132,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	due, timer := time.Now().Add(poll), time.NewTimer(poll)
 	defer timer.Stop()
 	for {
-		if fresh := op.subscribe(ctx, due); !fresh {
+		if fresh := op.subscribe(ctx, due); !fresh || notified(err) {
 			var notice <-chan struct{}
 			if e.subscription != nil {
 				notice = e.subscription.C()
@@ -230,6 +230,12 @@ func pollAfter(err error) time.Duration {
 		return h.RetryAfter + time.Millisecond
 	}
 	return d
+}
+
+// notified reports whether nothing was missed before the attempt that ended with err.
+func notified(err error) bool {
+	var h *driver.HeldError
+	return errors.As(err, &h) && h.Notified
 }
 
 // tenure is how long a lease of length ttl may be handed on in this process.

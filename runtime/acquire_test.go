@@ -331,7 +331,7 @@ func TestNilMeansDefaults(t *testing.T) {
 		require.NoError(t, l.Do(t.Context(), nil, "k", func(ctx context.Context) error { return lock.Check(ctx) }))
 		require.Equal(t, lock.DefaultTTL, asked.TTL)
 		require.EqualValues(t, 1, asked.Tokens)
-		require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:1$`, asked.ID)
+		require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:1$`, asked.ID)
 
 		ctx, held, err := l.AcquireAll(t.Context(), lock.Request{Key: "k"}, lock.Request{Key: "k2"})
 		require.NoError(t, err)

@@ -15,9 +15,11 @@ type heldLease struct {
 	entry       *entry
 	holder      atomic.Pointer[hold]
 	provisional driver.ProvisionalLease // nil if it can't be
+	wanted      driver.WantedLease      // nil if it can't be
 	late        bool                    // its first renewal was due when it came
 
 	handOnUntil driver.Instant // until then it may go to the next in the queue
+	yieldAfter  driver.Instant // and until then if another process wants it
 	token, end  uint64         // the next fencing token, and the end of the block
 	releasing   releaseContext // of its one release
 
@@ -27,19 +29,24 @@ type heldLease struct {
 	failed bool      // the last renewal had no answer
 }
 
+// wantedTenure is for how long a lease is handed on inside the process once another one is
+// known to want it: many hand-offs here for one between processes, and a short wait there.
+const wantedTenure = 2 * time.Millisecond
+
 // init makes lk the lease that was granted for a just before now.
 func (lk *heldLease) init(lease driver.Lease, a *driver.Acquisition, e *entry, tenure time.Duration, now time.Time) {
 	lk.Lease, lk.acquisition, lk.entry, lk.index = lease, a, e, -1
 	first, n := lease.Tokens()
 	lk.token, lk.end = first, first+n
 	lk.provisional, _ = lease.(driver.ProvisionalLease)
+	lk.wanted, _ = lease.(driver.WantedLease)
 	// The deadline counts from before the acquire was sent, and so must the tenure.
 	term := lk.term()
 	since := lease.Deadline().Add(-term)
 	if since.LeftAt(now) > 0 { // renewed between the two
 		since = driver.At(now)
 	}
-	lk.handOnUntil = since.Add(tenure)
+	lk.handOnUntil, lk.yieldAfter = since.Add(tenure), since.Add(min(tenure, wantedTenure))
 }
 
 // deadline is when the lease is over for its holder: earlier than the engine
@@ -80,15 +87,19 @@ func retryAfter(ttl time.Duration) time.Duration {
 
 // canHandToLocked reports whether a holder under p may follow on this lease without
 // a command to the engine: within the tenure, with a token left, and with all of p's
-// own ttl ahead, or the renewal to it on its way. A lease much longer than p's ttl is
+// own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
 // not handed on, because a crash would then keep the key for longer than p says.
 func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
 	ttl, provisional := p.ttl(), lk.term() < lk.acquisition.TTL
+	until := lk.handOnUntil
+	if lk.wanted != nil && lk.wanted.Wanted() {
+		until = lk.yieldAfter
+	}
 	ahead := lk.Lease.Deadline().LeftAt(now)
 	if provisional && !p.NoRenew && ahead > 0 {
 		ahead = lk.acquisition.TTL
 	}
-	return lk.token < lk.end && lk.handOnUntil.LeftAt(now) > 0 && ahead >= ttl &&
+	return lk.token < lk.end && until.LeftAt(now) > 0 && ahead >= ttl &&
 		lk.acquisition.TTL <= ttl+lk.entry.holder.locker.tenure(ttl)
 }
 

@@ -240,12 +240,12 @@ func (l *Locker) newID() string {
 	return string(strconv.AppendUint(id, l.count.Add(1), 10))
 }
 
-// newUUID returns a random UUID, version 4 of RFC 9562: the form in which
-// Redisson writes the owner of a lock.
+// newUUID returns a random UUID of version 8 of RFC 9562, which is free for own use.
+// Redisson writes the owner of a lock by one of version 4, so that the two can be told apart.
 func newUUID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails, by its documentation
-	b[6] = b[6]&0x0f | 0x40
+	b[6] = b[6]&0x0f | 0x80
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

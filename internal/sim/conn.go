@@ -128,7 +128,7 @@ func (c *conn) next() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rest = request
-	c.subscribed = c.subscribed || bytes.Contains(request, []byte("\r\nsubscribe\r\n"))
+	c.subscribed = c.subscribed || bytes.Contains(request, []byte("subscribe\r\n"))
 	if one == nil {
 		return nil
 	}

@@ -63,7 +63,6 @@ func init() {
 		{"script-flush", history.Plain, 6, 0, 0, onRedis, command("SCRIPT", "FLUSH")},
 		{"evict-token", history.Plain, 4, 0, 0, onRedis, evict("lockgen:token:")},
 		{"evict-queue", history.DataLoss, 3, 0, 0, onRedis, evict("lockgen:queue:")},
-		{"evict-offers", history.Plain, 3, 0, 0, onRedis, evict("lockgen:offer:")},
 		{"kill-pubsub", history.Plain, 8, 0, 0, onRedis, killPubSub},
 		{"no-memory", history.Plain, 6, 0.3, 1.5, onRedis, noMemory},
 		{"no-right", history.Plain, 8, 0.3, 1.5, onRedis, noRight},
@@ -291,7 +290,7 @@ func noMemory(e *episode, f Fault, _ *history.Fault) {
 // Not the right to delete: then nothing is released, and what a waiter offered stays.
 func noRight(e *episode, f Fault, r *history.Fault) {
 	rights := [][]string{
-		{"PEXPIRE"}, {"PUBLISH"}, {"HSET"}, {"SET"}, {"ZADD"}, {"PUBSUB"}, {"HGET", "HLEN"}, {"SUBSCRIBE"}, {"EVALSHA", "EVAL"}, {"INFO"},
+		{"PEXPIRE"}, {"PUBLISH"}, {"HSET"}, {"SET"}, {"ZADD"}, {"PUBSUB"}, {"HKEYS"}, {"GET"}, {"SUBSCRIBE"}, {"EVALSHA", "EVAL"}, {"INFO"},
 	}
 	lost := rights[(f.N+int(f.Delay))%len(rights)]
 	r.Detail = strings.Join(lost, " ")

@@ -50,7 +50,7 @@ type Shared interface {
 // Acquisition is one attempt, or its repetitions, to take one key.
 type Acquisition struct {
 	Key       string        // byte for byte what other clients use
-	ID        string        // "<uuid>:<n>", unique for every acquisition at the engine; those that a lease is handed on to share it
+	ID        string        // "<uuid>:<n>", a UUID of version 8, unique for every acquisition at the engine; those that a lease is handed on to share it
 	TTL       time.Duration // lease length
 	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
 	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
@@ -122,13 +122,22 @@ type LossNotifier interface {
 }
 
 // ProvisionalLease is implemented by a [Lease] that the engine may have granted for a
-// shorter time than was asked for, because it granted it by itself to a waiter. The
-// backend has sent a renewal to the whole length already. The holder begins before
-// that is answered. An acquisition with NoRenewal gets no such lease.
+// shorter time than was asked for, because it granted it by itself to a waiter. The Locker
+// renews it to the whole length after a third of that time. An acquisition with NoRenewal
+// gets no such lease.
 type ProvisionalLease interface {
 	// Term is the length that Deadline was computed with: less than the
 	// acquisition's TTL as long as the lease is provisional.
 	Term() time.Duration
+}
+
+// WantedLease is implemented by a [Lease] whose engine tells when another process waits for
+// the key.
+type WantedLease interface {
+	// Wanted reports whether one does, as far as the engine has told. The Locker then hands
+	// the lease on inside its process for 2 ms in all at most, and not as long as it is
+	// allowed to. It is called under a lock of the Locker, and must not block.
+	Wanted() bool
 }
 
 // Notifier is implemented by a [Backend] whose engine tells when a key may
@@ -159,6 +168,9 @@ type Pinger interface {
 type HeldError struct {
 	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
 	RetryAfter time.Duration
+	// Notified says that the acquisition has been told of what it waits for since before
+	// this attempt was sent, so that a new Subscription needs no attempt of its own.
+	Notified bool
 }
 
 func (e *HeldError) Error() string { return "held by another owner" }

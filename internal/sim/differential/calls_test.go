@@ -14,29 +14,20 @@ func (d *drawer) acquiring() call {
 		a = d.anyone()
 	}
 	k := namesOf(a.lock)
-	c := call{script: "acquire", keys: []string{k.lock, k.queue, k.token}, of: a}
-	c.args = []string{a.id, strconv.Itoa(a.ttl)}
-	whole := append(c.args[:2:2], strconv.Itoa(a.tokens), strconv.Itoa(a.kept()))
-	switch {
-	case a.offered:
-		d.offers++
-		c.args = append(whole, "", grantChannel(a.process)+" "+strconv.Itoa(d.offers))
-	case !a.queue:
-		c.args = append(whole, "try")
-	case a.tokens > 1:
-		c.args = whole
+	c := call{script: "acquire", keys: []string{k.lock, k.queue, k.token, k.undone + a.id}, of: a}
+	c.args = []string{a.id, strconv.Itoa(a.ttl), strconv.Itoa(a.tokens), "", ""}
+	if a.queue {
+		c.args[3] = a.entry()
 	}
-	if d.chance(10) { // the lane's first call finds out whether it can set an expiry
-		switch len(c.args) {
-		case 2:
-			c.args = append(c.args, "1", "11000", "probe")
-		case 4:
-			c.args = append(c.args, "probe")
-		case 5:
-			c.args[4] = "try probe"
-		default:
-			c.args[4] = "probe"
-		}
+	switch {
+	case d.chance(10): // the first call finds out whether it can set an expiry
+		c.args[4] = "probe"
+	case a.queue:
+		c.args = c.args[:4]
+	case a.tokens > 1:
+		c.args = c.args[:3]
+	default:
+		c.args = c.args[:2]
 	}
 	return c
 }
@@ -46,37 +37,27 @@ func (d *drawer) release() step { return d.step(d.releasing()) }
 
 func (d *drawer) releasing() call {
 	a := d.holder()
-	args := [7]string{a.id, namesOf(a.lock).channel}
+	k := namesOf(a.lock)
+	args := [5]string{a.id, k.channel}
 	switch {
 	case d.chance(35): // undone
 		args[2] = "-" + strconv.Itoa(a.tokens)
-		if a.queue && d.chance(90) {
-			args[3] = processNumber(a.id)
-		}
-		if a.offered {
-			args[6] = processNumber(a.id)
-		}
+		args[3] = a.entry()
 	case a.tokens > 1:
 		args[2] = strconv.FormatInt(a.first+int64(d.IntN(a.tokens)), 10)
 		if d.chance(10) {
 			args[2] = pick(d, "1", "9", "8500000000000000")
 		}
 	}
+	c := call{script: "release", keys: []string{k.lock, k.queue, k.token}}
 	if d.chance(20) {
 		args[4] = strconv.Itoa(a.ttl + 60000)
+		c.keys = append(c.keys, k.undone+a.id)
 	}
-	if d.chance(30) {
-		args[5] = "1"
-	}
-	k := namesOf(a.lock)
-	c := call{script: "release", keys: []string{k.lock, k.queue}}
 	for i, arg := range args {
 		if arg != "" {
 			c.args = args[:i+1]
 		}
-	}
-	if args[2] != "" || args[3] != "" || args[4] != "" {
-		c.keys = append(c.keys, k.token)
 	}
 	return c
 }
@@ -97,13 +78,13 @@ func (d *drawer) renew() step {
 	return d.step(c)
 }
 
-// one draws one of the scripts that know the lock's key alone, or the queue's.
+// one draws one of the scripts that know the lock's key alone, or the tombstone's.
 func (d *drawer) one() step {
 	a := d.holder()
 	k := namesOf(a.lock)
 	return d.step(pick(d,
 		call{script: "releaseone", keys: []string{k.lock}, args: []string{a.id, k.channel}},
-		call{script: "buryone", keys: []string{k.queue}, args: []string{a.id, strconv.Itoa(a.ttl + 60000)}},
+		call{script: "tombstone", keys: []string{k.undone + a.id}, args: []string{strconv.Itoa(a.ttl + 60000)}},
 		call{script: "renewone", keys: []string{k.lock}, args: []string{a.id, strconv.Itoa(a.ttl)}},
 	))
 }
@@ -138,17 +119,14 @@ func (d *drawer) together() step {
 // hear draws that an ear listens as a client of ours does.
 func (d *drawer) hear() step {
 	on := d.drawn % ears
-	channel := grantChannel(on)
-	if d.drawn <= ears {
-		channel = namesOf(lockNames[0]).channel
-	}
+	channel := processChannel(on)
 	return step{does: "listen", on: on + 1, args: []string{"SUBSCRIBE", channel}}
 }
 
 // listen draws that an ear begins or ends to listen on a channel, or asks something.
 func (d *drawer) listen() step {
 	on := d.IntN(ears)
-	channel := grantChannel(on)
+	channel := processChannel(on)
 	if d.chance(60) {
 		channel = namesOf(pick(d, lockNames...)).channel
 	}

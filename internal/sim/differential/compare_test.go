@@ -29,6 +29,11 @@ func alike(real, mini value, left byte, took time.Duration) bool {
 	if real.kind != mini.kind || len(real.list) != len(mini.list) {
 		return false
 	}
+	if left == '-' && isHeld(real) && isHeld(mini) {
+		r, _ := real.list[0].number()
+		m, _ := mini.list[0].number()
+		return near(r, m, took) && real.list[1].text == mini.list[1].text && real.list[2].text == mini.list[2].text
+	}
 	for i := range real.list {
 		if !alike(real.list[i], mini.list[i], left, took) {
 			return false
@@ -39,12 +44,24 @@ func alike(real, mini value, left byte, took time.Duration) bool {
 	switch {
 	case real.kind == '-':
 		return verdict(real.text) == verdict(mini.text)
-	case isNumber && left == '-' && r < 0:
-		return near(-r, -m, took)
 	case isNumber && left == '+' && r > 0:
 		return near(r, m, took)
 	}
 	return real.text == mini.text
+}
+
+// isHeld reports whether v is what acquire.lua replies when another has the lock: ms that
+// are left, the time, and whether it is a client of Redisson.
+func isHeld(v value) bool {
+	if len(v.list) != 3 {
+		return false
+	}
+	for _, part := range v.list {
+		if _, isNumber := part.number(); !isNumber {
+			return false
+		}
+	}
+	return v.list[2].text == "0" || v.list[2].text == "1"
 }
 
 // verdict is what redislock reads out of an error: its first word if that says where
@@ -56,7 +73,7 @@ func verdict(text string) string {
 		}
 	}
 	for _, word := range []string{
-		"WRONGTYPE", "TRYAGAIN ", "CLUSTERDOWN ", "READONLY ", "MASTERDOWN ", "LOADING ", "same slot", "OOM ", "NOPERM ",
+		"WRONGTYPE", "TRYAGAIN ", "CLUSTERDOWN ", "READONLY ", "MASTERDOWN ", "LOADING ", "same slot", "OOM ", "CONFLICT ", "NOPERM ",
 	} {
 		if strings.Contains(text, word) {
 			return word

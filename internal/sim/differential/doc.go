@@ -36,13 +36,13 @@
 //     differences of this list are not drawn.
 //   - tonumber knows a number with an exponent only if it has a point, and knows no
 //     "inf". miniredis writes a score of a single digit and many zeros with an exponent,
-//     as -4e+12, which release.lua and acquire.lua could not read; times are no such
+//     as -4e+12. Our scripts read no scores; times are no such
 //     numbers. With base 16 it takes "1.5" and "-1" for what they are, and Lua does not:
 //     an owner's id begins with 12 hex digits.
 //   - A number that becomes text by tostring or .. keeps all its digits, at Redis 14. Our
 //     scripts use string.format, or hand numbers to commands, where they are alike.
 //   - string.format ends a text that it is given at a byte of zero, at Redis. What our
-//     scripts format are ids, numbers and channels of grants.
+//     scripts format are ids and numbers.
 //   - Scores that are no integers read 0.1, at Redis 7.0 0.10000000000000001.
 //   - An expiry of over 292 years overflows. A lease has 10 years at most.
 //   - The text of an error that a script did not catch begins with "ERR Error compiling
@@ -62,6 +62,8 @@
 //   - A key may expire in the middle of a script, unless the clock stands still meanwhile.
 //     At Redis it is there until the script ends, if it was when it began. TIME is not
 //     compared: Redis 7.0's goes on while a script runs.
+//   - A message for a pattern is handed to a connection by another goroutine than one for a
+//     channel, so that the two come in any order. Patterns are not drawn.
 //   - Messages are handed to a subscriber's connection one by one, while the publisher
 //     waits and the server is locked. A subscriber that does not read stops the whole
 //     server, as soon as what lies between them is full: with [miniredis.Miniredis.Dial]

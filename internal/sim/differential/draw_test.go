@@ -15,32 +15,28 @@ var lockNames = []string{"lock", "seckill:{item}:7", "a \r\n\x01\xff%s"}
 
 // processes are the UUIDs of those who lock.
 var processes = []string{
-	"00000000-0000-4000-8000-000000000000",
-	"9f3c2b1a-77de-4c05-9b1e-0242ac120002",
-	"ffffffff-ffff-4fff-bfff-ffffffffffff",
+	"00000000-0000-8000-8000-000000000000",
+	"9f3c2b1a-77de-8c05-9b1e-0242ac120002",
+	"ffffffff-ffff-8fff-bfff-ffffffffffff",
 	"285475da-9152-4c83-822a-67ee2f116a79",
 }
 
 // names are what one lock keeps at the server.
-type names struct{ lock, queue, token, offers, channel string }
+type names struct{ lock, queue, token, strangers, undone, channel string }
 
 func namesOf(lock string) names {
 	tag := lock
 	if !strings.Contains(lock, "{") {
 		tag = "{" + lock + "}"
 	}
-	return names{lock, "lockgen:queue:" + tag, "lockgen:token:" + tag, "lockgen:offer:" + tag, "redisson_lock__channel:" + tag}
+	return names{lock, "lockgen:queue:" + tag, "lockgen:token:" + tag, "lockgen:queue:" + tag + ":strangers", "lockgen:undone:" + tag + ":", "redisson_lock__channel:" + tag}
 }
 
-// processNumber is what stands for the process of an acquisition in queues.
-func processNumber(id string) string {
-	n, _ := strconv.ParseUint(id[:8]+id[9:13], 16, 48)
-	return strconv.FormatUint(n+1<<48, 10)
-}
+// processChannel is where the process with this index hears of its locks.
+func processChannel(process int) string { return "lockgen:process:" + processes[process] }
 
-// grantChannel is where the process with this index hears of grants, on the ear of
-// that number.
-func grantChannel(process int) string { return fmt.Sprintf("lockgen:grant:%d", process) }
+// entry is what stands in the queue for a.
+func (a *acquisition) entry() string { return fmt.Sprintf("%s %d %d", a.id, min(a.ttl, 500), a.tokens) }
 
 // acquisition is one that the sequence has sent.
 type acquisition struct {
@@ -50,16 +46,7 @@ type acquisition struct {
 	ttl     int // ms
 	tokens  int
 	queue   bool
-	offered bool
 	first   int64 // of its tokens, or 0 if it was not taken
-}
-
-// kept is how long its tokens are remembered, in ms.
-func (a *acquisition) kept() int {
-	if a.tokens == 1 {
-		return 11000
-	}
-	return max(a.ttl+1000, 11000)
 }
 
 // drawer draws the steps of a sequence. It hears what miniredis answered to them.
@@ -69,7 +56,6 @@ type drawer struct {
 	hashes  map[string]string // of scripts
 	drawn   int
 	count   int // of acquisitions
-	offers  int
 	all     []*acquisition
 	last    *step          // of our scripts
 	asked   []*acquisition // by the last step, in the order of its replies
@@ -259,7 +245,6 @@ func (d *drawer) newcomer() *acquisition {
 		tokens:  pick(d, 1, 1, 1, 3, 80001),
 		queue:   d.chance(75),
 	}
-	a.offered = a.queue && d.chance(60)
 	d.all = append(d.all, a)
 	return a
 }

@@ -36,19 +36,19 @@ func (d *drawer) foreign() step {
 	a := d.anyone()
 	k := namesOf(a.lock)
 	ms := strconv.Itoa(pick(d, 0, -50, 50, 500, 10000, 60000))
-	number := processNumber(a.id)
+	entry := a.entry()
 	score := pick(d, "1", "-4000000000001", "-1782907200623", "4503599627370496", "1782907200123456", "0.5")
 	s := step{does: "another client"}
 	switch d.IntN(15) {
 	case 0, 1, 2:
 		return d.redisson(k)
 	case 3:
-		s.args = pick(d, []string{"DEL", k.lock}, []string{"DEL", k.lock, k.queue, k.token, k.offers},
-			[]string{"UNLINK", k.queue}, []string{"DEL", k.offers}, []string{"DEL", k.token}, []string{"FLUSHALL"})
+		s.args = pick(d, []string{"DEL", k.lock}, []string{"DEL", k.lock, k.queue, k.token, k.strangers, k.undone + a.id},
+			[]string{"UNLINK", k.queue}, []string{"DEL", k.strangers}, []string{"DEL", k.token}, []string{"FLUSHALL"})
 	case 4:
-		s.args = pick(d, []string{"SET", k.lock, "x"}, []string{"SET", k.queue, "x"}, []string{"SET", k.offers, "x", "PX", "500"},
+		s.args = pick(d, []string{"SET", k.lock, "x"}, []string{"SET", k.queue, "x"}, []string{"SET", k.strangers, "x", "PX", "500"},
 			[]string{"RPUSH", k.token, "x"}, []string{"ZADD", k.lock, "1", "x"}, []string{"HSET", k.queue, "f", "v"},
-			[]string{"SADD", k.offers, "x"}, []string{"SET", k.lock, "y", "GET"}, []string{"SET", k.token, "7", "NX"})
+			[]string{"SADD", k.strangers, "x"}, []string{"SET", k.lock, "y", "GET"}, []string{"SET", k.token, "7", "NX"})
 	case 5:
 		s.args = pick(d, []string{"SET", k.token, "8500000000000000", "PX", "60000"}, []string{"SET", k.token, "x"}, []string{"SET", k.token, "9007199254740993"},
 			[]string{"SET", k.token, "1.5"}, []string{"SET", k.token, "5", "PX", ms}, []string{"INCRBY", k.token, "-3"},
@@ -59,22 +59,21 @@ func (d *drawer) foreign() step {
 			[]string{"HLEN", k.lock}, []string{"HEXISTS", k.lock, "total"}, []string{"HMGET", k.lock, "total", "?"})
 	case 7:
 		s.args = pick(d, []string{"PERSIST", k.lock}, []string{"PEXPIRE", k.lock, ms}, []string{"EXPIRE", k.lock, "0"},
-			[]string{"PEXPIRE", k.queue, ms}, []string{"PERSIST", k.queue}, []string{"PEXPIRE", k.offers, ms}, []string{"EXPIRE", k.token, "-1"},
+			[]string{"PEXPIRE", k.queue, ms}, []string{"PERSIST", k.queue}, []string{"PEXPIRE", k.strangers, ms}, []string{"EXPIRE", k.token, "-1"},
 			[]string{"PEXPIRE", k.token, ms, "GT"}, []string{"PEXPIRE", k.lock, ms, "NX"})
 	case 8, 9, 10:
-		s.args = pick(d, []string{"ZADD", k.queue, score, number}, []string{"ZADD", k.queue, score, a.id}, []string{"ZREM", k.queue, number},
-			[]string{"ZREM", k.queue, a.id, number}, []string{"ZRANGE", k.queue, "0", "-1", "WITHSCORES"}, []string{"ZADD", k.queue, "XX", score, number},
-			[]string{"ZADD", k.queue, "NX", score, number}, []string{"ZREMRANGEBYSCORE", k.queue, "-inf", "(0"}, []string{"ZSCORE", k.queue, number},
+		s.args = pick(d, []string{"ZADD", k.queue, score, entry}, []string{"ZADD", k.queue, score, a.id}, []string{"ZREM", k.queue, entry},
+			[]string{"ZREM", k.queue, a.id, entry}, []string{"ZRANGE", k.queue, "0", "-1", "WITHSCORES"}, []string{"ZADD", k.queue, "XX", score, entry},
+			[]string{"ZADD", k.queue, "NX", score, entry}, []string{"ZREMRANGEBYSCORE", k.queue, "-inf", "(0"}, []string{"ZSCORE", k.queue, entry},
 			[]string{"ZCOUNT", k.queue, "-inf", "(4503599627370496"}, []string{"ZCARD", k.queue}, []string{"ZADD", k.queue, "1", "b", "1", "a"})
 	case 11:
 		other := namesOf(pick(d, lockNames...))
 		s.args = pick(d, []string{"RENAME", k.lock, other.lock}, []string{"RENAME", k.queue, other.queue}, []string{"RENAME", k.token, k.lock},
-			[]string{"HSET", k.offers, number, "x"}, []string{"HDEL", k.offers, number}, []string{"HLEN", k.offers}, []string{"RENAMENX", k.lock, other.lock},
-			[]string{"HSET", k.offers, number, a.id + " 500 1 11000 1782907200123456 " + grantChannel(0) + " 1"})
+			[]string{"RENAMENX", k.lock, other.lock}, []string{"SET", k.strangers, "", "PX", "10"})
 	case 12:
-		s.args = pick(d, []string{"PUBLISH", k.channel, "0"}, []string{"PUBLISH", grantChannel(a.process), "1 2 3"}, []string{"PUBSUB", "NUMSUB", k.channel},
-			[]string{"PUBSUB", "NUMSUB", grantChannel(0), grantChannel(1), "nobody"}, []string{"PTTL", k.lock}, []string{"PTTL", k.queue},
-			[]string{"TYPE", k.queue}, []string{"EXISTS", k.lock, k.queue, k.token, k.offers})
+		s.args = pick(d, []string{"PUBLISH", k.channel, "0"}, []string{"PUBLISH", processChannel(a.process), "look " + a.id + " " + k.lock}, []string{"PUBSUB", "NUMSUB", k.channel},
+			[]string{"PUBSUB", "NUMSUB", processChannel(0), processChannel(1), "nobody"}, []string{"PTTL", k.lock}, []string{"PTTL", k.queue},
+			[]string{"TYPE", k.queue}, []string{"EXISTS", k.lock, k.queue, k.token, k.strangers})
 		if s.args[0] == "PTTL" {
 			s.left = '+'
 		}

@@ -39,16 +39,15 @@ const (
 
 // commands are those of our scripts, and of Redisson's, that change something.
 var commands = map[string]struct{ needsMemory bool }{
-	"DEL":              {false},
-	"HDEL":             {false},
-	"HINCRBY":          {true},
-	"HSET":             {true},
-	"INCRBY":           {true},
-	"PEXPIRE":          {false},
-	"SET":              {true},
-	"ZADD":             {true},
-	"ZREM":             {false},
-	"ZREMRANGEBYSCORE": {false},
+	"DEL":     {false},
+	"HDEL":    {false},
+	"HINCRBY": {true},
+	"HSET":    {true},
+	"INCRBY":  {true},
+	"PEXPIRE": {false},
+	"SET":     {true},
+	"ZADD":    {true},
+	"ZREM":    {false},
 }
 
 // Writes reports whether a command of our scripts, or of Redisson's, may change a

@@ -16,15 +16,19 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "token-late", Mistake: "a late release that writes back its token",
-		Patches: []mutant.Patch{{File: redislock + "release.lua", Old: "elseif free and ARGV[3] ~= ''", New: "elseif ARGV[3] ~= ''"}},
+		Patches: []mutant.Patch{{File: redislock + "release.lua", Old: "if free and ARGV[3] and ARGV[3] ~= ''", New: "if ARGV[3] and ARGV[3] ~= ''"}},
 	},
 	{
 		Name: "grant-late", Mistake: "a granted lease that counts from the notice",
-		Patches: []mutant.Patch{{File: redislock + "grant.go", Old: "l.extend(o.sent.Add(age), ", New: "l.extend(driver.Now(), "}},
+		Patches: []mutant.Patch{{File: redislock + "waiter.go", Old: "l.extend(w.sent.Add(age), ", New: "l.extend(driver.Now().Add(0*age), "}},
 	},
 	{
 		Name: "undone", Mistake: "an acquire that does not look for its tombstone",
-		Patches: []mutant.Patch{{File: redislock + "acquire.lua", Old: "if not again and call('ZSCORE', KEYS[2], ARGV[1]) then", New: "if false then"}},
+		Patches: []mutant.Patch{{File: redislock + "acquire.lua", Old: "if call('EXISTS', KEYS[4]) == 1 then", New: "if false then"}},
+	},
+	{
+		Name: "in-line", Mistake: "an undo that leaves its entry in the queue",
+		Patches: []mutant.Patch{{File: redislock + "release.lua", Old: "call('ZREM', KEYS[2], ARGV[4]) == 1", New: "false"}},
 	},
 	{
 		Name: "no-expiry", Mistake: "an acquire that leaves the lock when it may not expire",
@@ -44,7 +48,7 @@ var more = []mutant.Mutant{
 	{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
-			{File: locker + "lease.go", Old: "lk.handOnUntil.LeftAt(now) > 0 && ahead >= ttl", New: "(ahead >= ttl || true)"},
+			{File: locker + "lease.go", Old: "until.LeftAt(now) > 0 && ahead >= ttl", New: "(ahead >= ttl || until.LeftAt(now) <= 0 || true)"},
 			{File: locker + "queue.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
 		},
 	},
@@ -78,6 +82,6 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "missed", Mistake: "a waiter that subscribes and does not look again",
-		Patches: []mutant.Patch{{File: locker + "acquire.go", Old: "if fresh := op.subscribe(ctx, due); !fresh {", New: "if op.subscribe(ctx, due); true {"}},
+		Patches: []mutant.Patch{{File: locker + "acquire.go", Old: "if fresh := op.subscribe(ctx, due); !fresh || notified(err) {", New: "if op.subscribe(ctx, due); true {"}},
 	},
 }

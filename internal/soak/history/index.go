@@ -66,7 +66,7 @@ type index struct {
 type try struct {
 	key     string
 	first   int64 // call
-	last    int64 // end of the last repetition; Never if it is not known
+	last    int64 // end of the last repetition, or when it is undone: until then it waits; Never if it is not known
 	granted bool
 	freedAt int64 // when a release or an undo of it was answered; Never
 	ttl     int64
@@ -171,7 +171,11 @@ func (x *index) add(r Record) {
 		if l := x.leases[k]; l != nil {
 			l.freed = min(l.freed, r.Call)
 		}
-		if t := x.tries[k]; t != nil && r.Outcome == OK {
+		t := x.tries[k]
+		if t != nil && r.Op == Undo {
+			t.last = max(t.last, r.Call)
+		}
+		if t != nil && r.Outcome == OK {
 			t.freedAt = min(t.freedAt, r.Ret)
 		}
 	case Release:

@@ -84,7 +84,7 @@ end`},
 		Name:    "tokens",
 		Mistake: "tokens counted by each process",
 		Patches: []Patch{
-			{redisGo, "first: uint64(c.reply.number)", "first: ownTokens.Add(1 << 20)"},
+			{redisGo, "newLease(b, k, a, uint64(c.reply.number))", "newLease(b, k, a, ownTokens.Add(1<<20))"},
 			{redisGo, "// Attach implements [driver.Shared].\n", "var ownTokens atomic.Uint64\n\n// Attach implements [driver.Shared].\n"},
 		},
 	},
@@ -93,7 +93,7 @@ end`},
 		Mistake: "an expiry by the client's wall clock (PEXPIREAT)",
 		Patches: []Patch{
 			{redislock + "acquire.lua", "'PEXPIRE', KEYS[1], ARGV[2])", "'PEXPIREAT', KEYS[1], ARGV[2])"},
-			{redisGo, "{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)}", "{a.ID, strconv.FormatInt(expiry(a.TTL), 10)}"},
+			{redisGo, "{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10), ", "{a.ID, strconv.FormatInt(expiry(a.TTL), 10), "},
 			{redisGo, "// Attach implements [driver.Shared].\n", `func expiry(ttl time.Duration) int64 {
 	wrong, _ := time.ParseDuration(os.Getenv("LOCKGEN_SOAK_SKEW"))
 	return time.Now().Add(wrong + ttl).UnixMilli()
@@ -107,7 +107,7 @@ end`},
 	{
 		Name:    "tombstone",
 		Mistake: "an undo that leaves no tombstone",
-		Patches: []Patch{{redislock + "release.lua", "if ARGV[5] and", "if false and"}},
+		Patches: []Patch{{redislock + "release.lua", "if ARGV[5] then", "if false then"}},
 		Faults:  []string{"late-acquire", "delay-requests", "client-pause"},
 	},
 	{

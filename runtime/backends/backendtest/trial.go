@@ -95,7 +95,7 @@ func (c *trial) client(b driver.Backend) *client {
 
 // newID returns a name for a client, in the form that a Locker has.
 func newID(c *trial) string {
-	return fmt.Sprintf("%08x-0000-4000-8000-%012x", uint32(os.Getpid()), (runID+c.keys.Add(1))&0xffffffffffff)
+	return fmt.Sprintf("%08x-0000-8000-8000-%012x", uint32(os.Getpid()), (runID+c.keys.Add(1))&0xffffffffffff)
 }
 
 // attempt returns a new acquisition of key, with a lease that does not end

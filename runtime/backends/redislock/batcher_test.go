@@ -65,7 +65,7 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 		callers.Go(func() {
 			for i := range 200 {
 				want := int64(g*1000 + i + 1)
-				c := &call{request: request{script: releaseScript, args: [7]string{strconv.FormatInt(want, 10)}, nargs: 1}}
+				c := &call{request: request{script: releaseScript, args: [5]string{strconv.FormatInt(want, 10)}, nargs: 1}}
 				if i%3 == 0 {
 					c.script = acquireScript
 				}

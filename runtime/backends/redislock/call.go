@@ -17,8 +17,8 @@ import (
 // request is one script with its arguments.
 type request struct {
 	script *script
-	keys   [3]string
-	args   [7]string
+	keys   [4]string
+	args   [5]string
 	nkeys  int
 	nargs  int
 	copies copies
@@ -132,23 +132,21 @@ func (c *call) command() []any {
 // probing returns the arguments of an acquire that finds out first whether it can
 // give the lock an expiry.
 func probing(args []string) []string {
-	with := make([]string, max(len(args), 5))
+	with := make([]string, 5)
 	copy(with, args)
 	if with[2] == "" {
 		with[2] = "1"
 	}
-	if with[3] == "" {
-		with[3] = strconv.FormatInt(loneRemembered.Milliseconds(), 10)
-	}
-	with[4] = strings.TrimSpace(with[4] + " probe")
+	with[4] = "probe"
 	return with
 }
 
 // reply is what a server answered to a script: a number or, of any other kind, a text.
 type reply struct {
-	kind   byte  // ':' number; '+' text; '*' list; 0 none
-	number int64 // of a list, that of its last part
-	text   string
+	kind    byte // ':' number; '+' text; '*' list; 0 none
+	number  int64
+	numbers []int64 // of a list
+	text    string
 }
 
 func replyOf(value any) reply {
@@ -159,8 +157,10 @@ func replyOf(value any) reply {
 		return reply{kind: '+', text: v}
 	case []any:
 		r := reply{kind: '*', text: fmt.Sprint(v...)}
-		if len(v) > 0 {
-			r.number, _ = v[len(v)-1].(int64)
+		for _, one := range v {
+			if n, ok := one.(int64); ok {
+				r.numbers = append(r.numbers, n)
+			}
 		}
 		return r
 	}

@@ -235,27 +235,18 @@ func testClusterWaiting(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// awaitListening waits until b's subscription for key has been confirmed. Who
-// waits tries once more then, and only after that it sleeps.
+// awaitListening waits until b hears what concerns a waiter for key.
 func awaitListening(t testing.TB, b *Backend, key string) {
 	t.Helper()
-	k, err := keysOf(key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	eventually(t, soon, "a subscription for "+key, func() bool {
-		b.listener.mu.Lock()
-		defer b.listener.mu.Unlock()
-		topic := b.listener.topics[k.channel]
-		if topic == nil {
-			return false
+		b.subscriber.mu.Lock()
+		defer b.subscriber.mu.Unlock()
+		for id, w := range b.subscriber.waiters {
+			if id.lock == key {
+				return w.own.state == standing && (w.redisson == nil || w.redisson.state == standing)
+			}
 		}
-		select {
-		case <-topic.confirmed:
-			return true
-		default:
-			return false
-		}
+		return false
 	})
 	time.Sleep(50 * time.Millisecond)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S44, S53, in a Cluster: releases are heard of whichever kind of channel they
@@ -20,11 +19,9 @@ func TestClusterListens(t *testing.T) {
 	t.Parallel()
 	c := testserver.StartCluster(t)
 	t.Run("ToBothKindsOfChannel", func(t *testing.T) { testBothKinds(t, c) })
-	t.Run("OneNoticeForOneProcess", func(t *testing.T) { testCopiesOfANotice(t, c) })
-	t.Run("OneConnectionForEachMaster", func(t *testing.T) { testConnectionsPerMaster(t, c) })
+	t.Run("OneConnection", func(t *testing.T) { testOneConnection(t, c) })
 	t.Run("S43SubscribersKilled", func(t *testing.T) { testClusterSubscribersKilled(t, c) })
 	t.Run("SlotMigrated", func(t *testing.T) { testListensAfterMigration(t, c) })
-	t.Run("ReleasedAsTheSlotMoves", func(t *testing.T) { testReleasedAsTheSlotMoves(t, c) })
 	t.Run("ShardedDenied", func(t *testing.T) { testShardedDenied(t, c) })
 }
 
@@ -94,45 +91,6 @@ func testBothKinds(t *testing.T, c *testserver.Cluster) {
 	}
 }
 
-// Of a release that is announced on both, each process's waiter is told once,
-// and only that of the process whose turn it is.
-func testCopiesOfANotice(t *testing.T, c *testserver.Cluster) {
-	b, key := clusterBackend(t, c), newKey(t)
-	b.Attach()
-	t.Cleanup(func() { _ = b.Close() })
-	first, second := &driver.Acquisition{Key: key, ID: newID()}, &driver.Acquisition{Key: key, ID: newID()}
-	var all [2]driver.Subscription
-	for i, a := range []*driver.Acquisition{first, second} {
-		s, err := b.Subscribe(t.Context(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		all[i] = s
-	}
-	node, k := commander{t, c.NodeFor(key)}, keys{lock: key, queue: queueOf(key), channel: channelOf(key)}
-	java := &clusteredJava{t, c, key}
-	for range 5 {
-		java.take(time.Minute)
-		node.mustCommand("DEL", k.queue)
-		node.mustCommand("ZADD", k.queue, "1", process(first.ID), "2", process(second.ID))
-		if _, _, err := b.free(t.Context(), key, freeing{}.request(k, javaOwner), 0); err != nil {
-			t.Fatal(err)
-		}
-		receive(t, "the notice", all[0].C())
-		begin := time.Now()
-		select {
-		case <-all[0].C():
-			t.Error("told twice")
-		case <-all[1].C():
-			if time.Since(begin) < turnLimit/2 {
-				t.Error("told of another's turn")
-			}
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
 // pubsubs returns how many subscriber connections a node has.
 func pubsubs(t testing.TB, node *testserver.Instance) int {
 	t.Helper()
@@ -145,49 +103,37 @@ func shardChannels(t testing.TB, node *testserver.Instance, key string) int {
 	return len(command(t, node.Addr(), "PUBSUB", "SHARDCHANNELS", channelOf(key)).([]any))
 }
 
-func testConnectionsPerMaster(t *testing.T, c *testserver.Cluster) {
+// Those that wait for each other need one connection in all, whichever masters have the locks.
+func testOneConnection(t *testing.T, c *testserver.Cluster) {
 	masters := keysAt(t, c, 10)
-	before := map[*testserver.Instance]int{}
 	for node := range masters {
 		eventually(t, soon, "nobody else listens", func() bool { return pubsubs(t, node) == 0 })
-		before[node] = 0
 	}
-	b := clusterBackend(t, c)
-	l := lockerOn(t, b)
+	holder, l := clusterLocker(t, c), lockerOn(t, clusterBackend(t, c))
+	var held []*lock.Hold
 	var waiters []<-chan outcome
-	for _, keys := range masters {
-		for _, key := range keys {
-			(&clusteredJava{t, c, key}).take(time.Minute)
-			waiters = append(waiters, start(t.Context(), l, nil, key))
-		}
-	}
 	for node, keys := range masters {
 		for _, key := range keys {
-			awaitListening(t, b, key)
-			if n := shardChannels(t, node, key); n != 1 {
-				t.Errorf("%d sharded channels for %s at its master", n, key)
-			}
-		}
-		if n := pubsubs(t, node); n != 1 {
-			t.Errorf("%d subscriber connections to a master, want 1", n)
+			_, one := acquire(t, holder, nil, key)
+			held = append(held, one)
+			waiters = append(waiters, start(t.Context(), l, nil, key))
+			queued(t, node.Addr(), key, 1)
 		}
 	}
-	for _, keys := range masters {
-		for _, key := range keys {
-			(&clusteredJava{t, c, key}).release("SPUBLISH")
+	eventually(t, soon, "there is one connection", func() bool {
+		n := 0
+		for node := range masters {
+			n += pubsubs(t, node)
 		}
-	}
-	for _, w := range waiters {
-		next := receive(t, "a waiter", w)
+		return n == 1
+	})
+	for i, one := range held {
+		mustRelease(t, one)
+		next := receive(t, "a waiter", waiters[i])
 		if next.err != nil {
 			t.Fatal(next.err)
 		}
 		mustRelease(t, next.held)
-	}
-	for node, keys := range masters { // lingers, and is left
-		for _, key := range keys {
-			eventually(t, soon, "no channel left", func() bool { return shardChannels(t, node, key) == 0 })
-		}
 	}
 }
 
@@ -195,7 +141,7 @@ func testClusterSubscribersKilled(t *testing.T, c *testserver.Cluster) {
 	b := clusterBackend(t, c)
 	l := lockerOn(t, b)
 	masters := keysAt(t, c, 2)
-	for node, keys := range masters { // keys in different slots, on one connection
+	for node, keys := range masters { // keys in different slots
 		other := &clusteredJava{t, c, keys[1]}
 		other.take(time.Minute)
 		waiter := start(t.Context(), l, nil, other.key)
@@ -237,29 +183,6 @@ func testListensAfterMigration(t *testing.T, c *testserver.Cluster) {
 	// One that learns it only from the refusal of its subscription.
 	c.MigrateSlot(t.Context(), java.key, otherMaster(t, c, java.key), true)
 	woken(t, b, l, java, "SPUBLISH", func() {})
-}
-
-// A release that is sent to where the slot is going is announced there, and
-// those who are subscribed where it comes from hear of it on the plain channel.
-func testReleasedAsTheSlotMoves(t *testing.T, c *testserver.Cluster) {
-	b := clusterBackend(t, c)
-	b.Attach()
-	t.Cleanup(func() { _ = b.Close() })
-	a := &driver.Acquisition{Key: newKey(t), ID: newID()}
-	s, err := b.Subscribe(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	to := otherMaster(t, c, a.Key)
-	java := &clusteredJava{t, c, a.Key}
-	java.take(time.Minute)
-	c.MigrateSlot(t.Context(), a.Key, to, false)
-	command(t, to.Addr(), "PUBLISH", channelOf(a.Key), process(a.ID))
-	receive(t, "the notice", s.C())
-	c.MigrateSlot(t.Context(), a.Key, to, true)
-	receive(t, "the notice after the gap", s.C())
-	command(t, to.Addr(), "DEL", a.Key)
 }
 
 // Where the sharded channel is denied, the plain one does, and nobody waits
@@ -316,15 +239,5 @@ func TestClusterWithoutShardedChannels(t *testing.T) {
 			t.Errorf("woken after %v", took)
 		}
 		mustRelease(t, next.held)
-	}
-	b.listener.mu.Lock()
-	defer b.listener.mu.Unlock()
-	if len(b.listener.ears) != 1 {
-		t.Fatalf("%d connections to listen on", len(b.listener.ears))
-	}
-	for _, e := range b.listener.ears {
-		if !e.unsharded {
-			t.Error("asked for sharded channels again and again")
-		}
 	}
 }

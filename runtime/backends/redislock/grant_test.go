@@ -1,7 +1,6 @@
 package redislock
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -36,17 +35,20 @@ func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription 
 	return s
 }
 
-func offersOf(key string) string { return "lockgen:offer:{" + key + "}" }
-
-func offers(t *testing.T, addr, key string) int64 {
-	t.Helper()
-	return command(t, addr, "HLEN", offersOf(key)).(int64)
-}
-
 // holding returns the lease of another, on key.
 func holding(t *testing.T, addr, key string) (driver.Lease, uint64) {
 	t.Helper()
 	return grantOf(t, newTestBackend(t, addr), wish(key, 1))
+}
+
+// claimOf returns what b was told that a was granted.
+func claimOf(t *testing.T, b *Backend, a *driver.Acquisition) *lease {
+	t.Helper()
+	k, err := keysOf(a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.subscriber.waiter(a, false).claim(b, k, a)
 }
 
 // isOwner reports whether the server has the lock as a's.
@@ -63,8 +65,7 @@ func freeLease(t *testing.T, l driver.Lease) {
 	}
 }
 
-// A release gives the lock to the next in line, who begins without a question:
-// what it sends is a renewal.
+// A release gives the lock to the next in line, who begins without a question.
 func TestReleaseGrants(t *testing.T) {
 	t.Parallel()
 	server, p := proxied(t)
@@ -73,24 +74,27 @@ func TestReleaseGrants(t *testing.T) {
 		held, last := holding(t, server, key)
 		b, a := newTestBackend(t, p.Addr()), wish(key, tokens)
 		s := waits(t, b, a)
-		if n := offers(t, server, key); n != 1 || !a.MayBeGranted {
-			t.Fatalf("%d offers, Pending %v", n, a.MayBeGranted)
+		if n := places(t, server, key); n != 1 || !a.MayBeGranted {
+			t.Fatalf("%d in the queue, MayBeGranted %v", n, a.MayBeGranted)
 		}
 		p.ResetCounts()
 		freeLease(t, held)
-		if !isOwner(t, server, a) || offers(t, server, key) != 0 || places(t, server, key) != 0 {
-			t.Fatal("the release left the lock, an offer or a place")
+		if !isOwner(t, server, a) || places(t, server, key) != 0 {
+			t.Fatal("the release left the lock, or a place")
 		}
 		receive(t, "the notice", s.C())
 		l, first := grantOf(t, b, a)
 		if _, n := l.Tokens(); first <= last || n != tokens {
 			t.Errorf("tokens %d, %d of them, after %d", first, n, last)
 		}
-		eventually(t, soon, "a renewal to the whole length", func() bool {
-			return pttl(t, server, key) > long*3/4 && l.Deadline().Left() > long*3/4 && l.(driver.ProvisionalLease).Term() == long
-		})
-		if n := p.Count("evalsha"); n != 1 { // and once whole, if the server does not know it yet
+		if term := l.(driver.ProvisionalLease).Term(); term != grantLease || pttl(t, server, key) > grantLease {
+			t.Errorf("a lease of %v, PTTL %v", term, pttl(t, server, key))
+		}
+		if n := p.Count("evalsha"); n != 0 {
 			t.Errorf("%d scripts were sent, %v", n, p.Counts())
+		}
+		if err := l.Renew(t.Context(), long); err != nil || pttl(t, server, key) < long*3/4 || l.(driver.ProvisionalLease).Term() != long {
+			t.Errorf("a renewal: %v, PTTL %v", err, pttl(t, server, key))
 		}
 		next := first + tokens - 1
 		freeLease(t, l)
@@ -138,16 +142,16 @@ func TestDeadlineOfGrant(t *testing.T) {
 	freeLease(t, held)
 	released := driver.Now()
 	receive(t, "the notice", s.C())
-	l := b.listener.claim(channelOf(key), a)
+	l := claimOf(t, b, a)
 	if l == nil {
 		t.Fatal("nothing was granted")
 	}
 	end := l.Deadline()
-	if l.Term() != turnLimit || end.Left() > released.Add(turnLimit).Left() {
-		t.Errorf("a lease of %v, which ends %v later than so long after the release", l.Term(), end.Left()-released.Add(turnLimit).Left())
+	if l.Term() != grantLease || end.Left() > released.Add(grantLease).Left() {
+		t.Errorf("a lease of %v, which ends %v later than so long after the release", l.Term(), end.Left()-released.Add(grantLease).Left())
 	}
 	// Nor much earlier: the offer's way to the server is all that is not known.
-	if early := begin.Add(turnLimit).Left() - end.Left(); early > 50*time.Millisecond+meter.Since(time.Now().Add(-time.Second)) {
+	if early := begin.Add(grantLease).Left() - end.Left(); early > 50*time.Millisecond+meter.Since(time.Now().Add(-time.Second)) {
 		t.Errorf("it ends %v too early", early)
 	}
 	p.Heal()
@@ -163,10 +167,10 @@ func TestGrantThatIsAlmostOver(t *testing.T) {
 	held, _ := holding(t, server, key)
 	b, a := newTestBackend(t, p.Addr()), wish(key, 1)
 	s := waits(t, b, a)
-	p.Delay(faultproxy.Replies, turnLimit*17/20)
+	p.Delay(faultproxy.Replies, grantLease*17/20)
 	freeLease(t, held)
 	receive(t, "the notice", s.C())
-	if l := b.listener.claim(channelOf(key), a); l != nil {
+	if l := claimOf(t, b, a); l != nil {
 		t.Errorf("claimed with %v left", l.Deadline().Left())
 	}
 	if !a.MayBeGranted {
@@ -194,7 +198,7 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 			waits(t, b, a)
 			waiting := start(t.Context(), newLocker(t, server), nil, key)
 			queued(t, server, key, 2)
-			eventually(t, soon, "both have made an offer", func() bool { return offers(t, server, key) == 2 })
+			subscribed(t, server, key, 2)
 			if hung {
 				p.Hole(faultproxy.Requests | faultproxy.Replies)
 				defer p.Heal()
@@ -203,7 +207,7 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 				defer p.Accept()
 				p.Reset()
 				eventually(t, soon, "it is not heard of", func() bool {
-					return command(t, server, "PUBSUB", "NUMSUB", b.listener.grants).([]any)[1] == int64(0)
+					return command(t, server, "PUBSUB", "NUMSUB", channelOfProcess(processOf(a.ID))).([]any)[1] == int64(0)
 				})
 			}
 			begin := time.Now()
@@ -216,14 +220,14 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 			if last := uint64(number(command(t, server, "GET", tokenOf(key)).(string))); last > clock && !hung {
 				t.Errorf("tokens that nobody has run %d ahead of the clock: whoever is next would use what a server without the key grants again", last-clock)
 			}
-			if left := pttl(t, server, key); left > turnLimit {
+			if left := pttl(t, server, key); left > grantLease {
 				t.Errorf("the lease lasts for %v", left)
 			}
 			next := receive(t, "the next holder", waiting)
 			if next.err != nil {
 				t.Fatal(next.err)
 			}
-			if took := next.at.Sub(begin); took > turnLimit+200*time.Millisecond+meter.Since(begin) {
+			if took := next.at.Sub(begin); took > pollBound+200*time.Millisecond+meter.Since(begin) {
 				t.Errorf("the next one came after %v", took)
 			}
 			mustRelease(t, next.held)
@@ -231,58 +235,92 @@ func TestGrantToOneWhoIsGone(t *testing.T) {
 	}
 }
 
-// Redisson's clients know no queue. Where one may be waiting the lock is free for
-// it after a release, and it is told.
-func TestStrangerHasItsChance(t *testing.T) {
+// What was granted to one who gave up is undone, and nothing is granted to one who has; an
+// entry that another acquisition of the process made stays.
+func TestUndoOfAnEntry(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	b := newTestBackend(t, addr)
+	for _, granted := range []bool{false, true} {
+		held, _ := holding(t, addr, key)
+		a := wish(key, 1)
+		later := &driver.Acquisition{Key: key, ID: a.ID + "1", TTL: long, Tokens: 1, Queue: true}
+		waits(t, b, a)
+		if granted {
+			freeLease(t, held)
+			if !isOwner(t, addr, a) {
+				t.Error("not granted")
+			}
+		}
+		if _, err := b.Acquire(t.Context(), later); !isHeldError(err) {
+			t.Fatal(err)
+		}
+		if err := b.Undo(t.Context(), a); err != nil {
+			t.Error(err)
+		}
+		if !granted {
+			if places(t, addr, key) != 1 {
+				t.Errorf("%d in the queue", places(t, addr, key))
+			}
+			freeLease(t, held)
+		}
+		if !isOwner(t, addr, later) || places(t, addr, key) != 0 {
+			t.Errorf("the next in line has it: %t", isOwner(t, addr, later))
+		}
+		l, _ := grantOf(t, b, later)
+		freeLease(t, l)
+	}
+}
+
+// Two Lockers of one Backend stand in line as two processes do.
+func TestTwoLockersOfOneBackend(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
 	held, _ := holding(t, addr, key)
-	b, a := newTestBackend(t, addr), wish(key, 1)
-	s := waits(t, b, a)
-	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
-	defer stranger.Close()
-	subscribed(t, addr, key, 2)
+	b := newTestBackend(t, addr)
+	one, two := wish(key, 1), &driver.Acquisition{Key: key, ID: "f" + newID()[1:], TTL: long, Tokens: 1, Queue: true}
+	first, second := waits(t, b, one), waits(t, b, two)
 	freeLease(t, held)
-	if exists(t, addr, key) {
-		t.Error("the lock went to the next in line")
-	}
-	for _, want := range []string{process(a.ID), "0"} {
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
-		m, err := stranger.ReceiveMessage(ctx)
-		cancel()
-		if err != nil || m.Payload != want {
-			t.Fatalf("heard %v, %v, want %s", m, err, want)
-		}
-	}
-	receive(t, "the notice", s.C())
-	l, _ := grantOf(t, b, a)
-	if n := offers(t, addr, key); n != 0 {
-		t.Errorf("%d offers are left of one who took the lock", n)
-	}
+	receive(t, "the notice to the first", first.C())
+	l, _ := grantOf(t, b, one)
+	freeLease(t, l)
+	receive(t, "the notice to the second", second.C())
+	l, _ = grantOf(t, b, two)
 	freeLease(t, l)
 }
 
-// The releasing process may listen itself: it is no stranger.
-func TestReleaserListensToo(t *testing.T) {
+// A holder hears that another process waits: when the first does, and with the grant if
+// there are more in line.
+func TestHolderIsWanted(t *testing.T) {
 	t.Parallel()
 	addr, key := testserver.Redis(t), newKey(t)
-	one, two := newTestBackend(t, addr), newTestBackend(t, addr)
-	first := wish(key, 1)
-	held, _ := grantOf(t, one, first)
-	s, err := one.Subscribe(t.Context(), first)
-	if err != nil {
-		t.Fatal(err)
+	before, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 10)
+	s := waits(t, b, a)
+	freeLease(t, before)
+	receive(t, "the notice", s.C())
+	held, _ := grantOf(t, b, a)
+	if held.(driver.WantedLease).Wanted() {
+		t.Error("wanted, and nobody waits")
 	}
-	defer s.Close()
-	a := wish(key, 1)
-	waits(t, two, a)
+	others := []*driver.Acquisition{wish(key, 1), wish(key, 1)}
+	for i, other := range others {
+		waits(t, newTestBackend(t, addr), other)
+		if i == 0 {
+			eventually(t, soon, "it is wanted", held.(driver.WantedLease).Wanted)
+		}
+	}
+	again := wish(key, 10)
+	s = waits(t, b, again)
+	freeLease(t, held) // goes to the first of the others; a is the last in line
+	for _, other := range others {
+		if err := b.Undo(t.Context(), other); err != nil {
+			t.Error(err)
+		}
+	}
+	receive(t, "the notice", s.C())
+	held, _ = grantOf(t, b, again)
 	freeLease(t, held)
-	if !isOwner(t, addr, a) {
-		t.Error("the lock did not go to the next in line")
-	}
-	if err := two.Undo(t.Context(), a); err != nil {
-		t.Error(err)
-	}
 }
 
 // G9: whoever misses the notice of a grant finds the lock its own when it asks.
@@ -307,43 +345,34 @@ func TestLostNoticeOfAGrant(t *testing.T) {
 	freeLease(t, l)
 }
 
-// What a process remembers of its offers is gone when they are: replaced by the
-// next attempt, taken up, or given up with the wait.
-func TestOffersAreForgotten(t *testing.T) {
+// What a process remembers of who waits is gone when they are, and so is what it remembers
+// of its leases.
+func TestWaitersAreForgotten(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
-	remembered := func(want int) {
-		t.Helper()
-		b.listener.mu.Lock()
-		defer b.listener.mu.Unlock()
-		if n := len(b.listener.offers); n != want {
-			t.Errorf("%d offers are remembered, want %d", n, want)
-		}
-	}
 	for _, granted := range []bool{true, false} {
 		key := newKey(t)
 		held, _ := holding(t, addr, key)
 		a := wish(key, 1)
 		s := waits(t, b, a)
-		remembered(1)
-		if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
-			t.Fatal(err)
-		}
-		remembered(1)
-		if !granted {
+		if granted {
+			freeLease(t, held)
+			receive(t, "the notice", s.C())
+			l, _ := grantOf(t, b, a)
+			freeLease(t, l)
 			s.Close()
-			remembered(0)
+		} else {
+			s.Close()
 			if err := b.Undo(t.Context(), a); err != nil {
 				t.Error(err)
 			}
 			freeLease(t, held)
-			continue
 		}
-		freeLease(t, held)
-		receive(t, "the notice", s.C())
-		remembered(0)
-		l, _ := grantOf(t, b, a)
-		freeLease(t, l)
+		b.subscriber.mu.Lock()
+		if n, m := len(b.subscriber.waiters), len(b.subscriber.leases); n != 0 || m != 0 {
+			t.Errorf("%d waiters and %d leases are remembered", n, m)
+		}
+		b.subscriber.mu.Unlock()
 	}
 }

@@ -47,3 +47,8 @@ func tagged(name string) (string, error) {
 	}
 	return name, nil
 }
+
+// undone returns the name of the tombstone of the acquisition with this ID.
+func (k keys) undone(id string) string {
+	return "lockgen:undone:" + k.token[len("lockgen:token:"):] + ":" + id
+}

@@ -14,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-var ownerID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[0-9]+$`)
+var ownerID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}:[0-9]+$`)
 
 // S94: the lease is what was asked for, and the layout is Redisson's.
 func TestHeldLockIsOneFieldWithValueOne(t *testing.T) {
@@ -209,7 +209,7 @@ func TestKeysShareASlot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{k.lock, k.queue, k.token, k.channel} {
+		for _, key := range []string{k.lock, k.queue, k.token, k.undone(newID()), k.channel} {
 			want := command(t, addr, "CLUSTER", "KEYSLOT", name)
 			if got := command(t, addr, "CLUSTER", "KEYSLOT", key); got != want || int64(slot(key)) != got {
 				t.Errorf("slot of %q is %v by Redis and %d by us, of the lock %v", key, got, slot(key), want)

@@ -16,7 +16,11 @@ type lease struct {
 	backend    *Backend
 	keys       keys
 	key, id    string
-	first, n   uint64
+	first      uint64
+	n          uint64 // of tokens to use
+	reserved   uint64 // of tokens at the server
+	wanted     atomic.Bool
+	told       bool          // when it is wanted: see hold
 	asked      time.Duration // by the acquisition
 	ttl        atomic.Int64  // of the last renewal, ns
 	deadline   atomic.Pointer[driver.Instant]
@@ -24,10 +28,20 @@ type lease struct {
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
 }
 
+func newLease(b *Backend, k keys, a *driver.Acquisition, first uint64) *lease {
+	return &lease{
+		backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, unanswered: a.MayHaveRun,
+		first: first, n: a.Tokens, reserved: a.Tokens,
+	}
+}
+
 func (l *lease) Deadline() driver.Instant { return *l.deadline.Load() }
 
 // Term implements [driver.ProvisionalLease].
 func (l *lease) Term() time.Duration { return time.Duration(l.ttl.Load()) }
+
+// Wanted implements [driver.WantedLease].
+func (l *lease) Wanted() bool { return l.wanted.Load() }
 
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
@@ -53,11 +67,9 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	freedBefore := l.freed.Load()
-	f := freeing{
-		tombstone: tombstone(l.unanswered, l.asked),
-		listening: l.backend.listener.listens(l.keys.channel, l.id),
-	}
-	if l.n > 1 { // a lone token is the one that was reserved
+	l.backend.subscriber.letGo(l)
+	f := freeing{tombstone: tombstone(l.unanswered, l.asked)}
+	if l.reserved > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
 	}
 	freed, unanswered, err := l.backend.free(ctx, l.key, f.request(l.keys, l.id), f.tombstone)
@@ -83,33 +95,26 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 // freeing is what release.lua is told beside the lock and its owner.
 type freeing struct {
 	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
-	leaving   string        // the process that leaves the queue, or ""
+	entry     string        // in the queue, to take out, or ""
 	tombstone time.Duration // 0: none
-	listening bool          // a connection of ours hears the lock's channel, and stands for no offer
-	withdrawn string        // the process whose offer counts no more, or ""
 }
 
 // request returns the request that frees k of id.
 func (f freeing) request(k keys, id string) request {
 	r := request{
 		script: releaseScript,
-		keys:   [3]string{k.lock, k.queue, k.token},
-		nkeys:  2,
-		args:   [7]string{id, k.channel, f.last, f.leaving, "", "", f.withdrawn},
+		keys:   [4]string{k.lock, k.queue, k.token},
+		nkeys:  3,
+		args:   [5]string{id, k.channel, f.last, f.entry},
 	}
 	if f.tombstone > 0 {
+		r.keys[3], r.nkeys = k.undone(id), 4
 		r.args[4] = strconv.FormatInt(f.tombstone.Milliseconds(), 10)
-	}
-	if f.listening {
-		r.args[5] = "1"
 	}
 	for i, a := range r.args {
 		if a != "" {
 			r.nargs = i + 1
 		}
-	}
-	if f.last != "" || f.leaving != "" || f.tombstone > 0 {
-		r.nkeys = 3
 	}
 	return r
 }

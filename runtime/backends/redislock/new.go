@@ -77,8 +77,8 @@ func newBackend(options []Options) *Backend {
 // use makes own, which was made from the caller's options, the client of b.
 func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.own, b.router.own = own, own
-	b.listener = newListener(&b.router)
-	b.router.moving = b.listener.suspect
+	b.subscriber = newSubscriber(&b.router)
+	b.router.moving = b.subscriber.suspect
 	single, ok := own.(*redis.Client)
 	b.router.roams = !ok || single.Options().Addr == sentinelAddr
 	return b

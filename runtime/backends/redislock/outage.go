@@ -14,6 +14,9 @@ const outageLimit = 10 * time.Second
 // a third time: longer than all attempts take where it is at least refused.
 const resendLimit = 1500 * time.Millisecond
 
+// watchEvery is how often it is looked whether a slot has gone to another server.
+const watchEvery = 200 * time.Millisecond
+
 // outage is a time in which a server takes no calls.
 type outage struct{ begun, seen time.Time }
 
@@ -72,7 +75,7 @@ func (r *router) watch(ctx context.Context, key string, cancel func()) (stop fun
 				return
 			}
 			r.reload()
-			if !pause(ctx, doubtEvery) {
+			if !pause(ctx, watchEvery) {
 				return
 			}
 		}

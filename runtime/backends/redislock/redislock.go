@@ -37,18 +37,17 @@
 //
 // Least rights of an ACL user, for locks under seckill::
 //
-//	+evalsha +eval +time +exists +hexists +hget +hset +hdel +hlen +set +pttl +pexpire
-//	+incrby +zadd +zrange +zrem +zremrangebyscore +zscore +publish +subscribe +unsubscribe +ping
+//	+evalsha +eval +time +exists +hexists +hkeys +hset +hdel +get +set +pttl +pexpire
+//	+incrby +zadd +zcard +zrange +zrem +publish +subscribe +unsubscribe +ping
 //	+pubsub|numsub +info|memory +info|server ~seckill:* ~lockgen:* &redisson_lock__channel:* &lockgen:*
 //
 // (+info is for the check of the eviction policy, made on each new connection, and
 // for whether one command may be about many locks; without it, and without publish,
 // locks work, unchecked and by polling, and each is taken, renewed and released by a
-// command of its own. Without
-// +hget, +hlen, +pubsub and &lockgen:* a lock that is released goes to the next in
-// line by a round trip more.) A Cluster takes +cluster|slots +asking as well and,
-// for its sharded channels, +spublish +ssubscribe +sunsubscribe; Replicas takes
-// +wait.
+// command of its own. Without +pubsub Redisson's clients get less than their share; without
+// +psubscribe and &* a process of ours that waits for one of them counts as another.) A
+// Cluster takes +cluster|slots +asking as well and, for its sharded channels,
+// +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe; Replicas takes +wait.
 package redislock
 
 import (
@@ -68,18 +67,19 @@ import (
 )
 
 const (
-	// turnLimit is how long a free lock is kept for the process whose turn it
-	// is. A process that died in the queue costs the others so long, once.
-	turnLimit = 500 * time.Millisecond
-	// freshOffer is for how long the server believes that a waiter which was not
-	// heard of still waits. It is heard of once a second.
-	freshOffer = 1500 * time.Millisecond
+	// grantLease is the lease that the next in line is granted, until it renews it. A
+	// process that hangs in the queue costs the others so long, once, or a second, after
+	// which somebody asks.
+	grantLease = 500 * time.Millisecond
+	// leftToRedisson is how long a free lock is left to Redisson's clients.
+	leftToRedisson = 10 * time.Millisecond
 	// queueLimit is how long a queue outlives its last arrival. Whoever waits
 	// arrives anew once a second.
 	queueLimit = 10 * time.Second
-	// loneRemembered is how long a fencing token is kept in mind at least, and no
-	// longer if it was not reserved ahead of the server's clock nor renewed.
-	loneRemembered = 11 * time.Second
+	// tokenLimit is how long the last fencing token of a lock is remembered: after that
+	// the server's clock is ahead of it, unless it was set back by as much. Tokens that are
+	// reserved ahead of the clock are remembered for the length of the lease beside.
+	tokenLimit = 2500 * time.Millisecond
 	// straggler is how long after its lease's length an attempt without an
 	// answer may still reach the server and must find itself undone.
 	straggler = time.Minute
@@ -123,14 +123,14 @@ type Options struct {
 // Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
 // be called from any number of goroutines.
 type Backend struct {
-	options  Options
-	own      redis.UniversalClient // dialed by us, from the caller's options
-	unusable error                 // why there is none
-	conns    *trackedConns
-	router   router
-	listener *listener
-	users    atomic.Int64 // Lockers that attached and did not close
-	closed   sync.Once
+	options    Options
+	own        redis.UniversalClient // dialed by us, from the caller's options
+	unusable   error                 // why there is none
+	conns      *trackedConns
+	router     router
+	subscriber *subscriber
+	users      atomic.Int64 // Lockers that attached and did not close
+	closed     sync.Once
 }
 
 // Ping implements [driver.Pinger]: it asks the server by which locks would be taken,
@@ -163,7 +163,7 @@ func (b *Backend) Close() (err error) {
 	}
 	b.closed.Do(func() {
 		b.conns.cut()
-		b.listener.close()
+		b.subscriber.close()
 		err = errors.Join(b.router.close(), b.own.Close())
 		b.router.work.Wait()
 	})
@@ -183,64 +183,79 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		// The server would take the lock and drop it at once, or refuse halfway.
 		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", driver.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
 	}
+	var w *waiter
+	stood := false
 	if a.Queue {
-		if l := b.listener.claim(k.channel, a); l != nil {
-			return l, nil
+		if w = b.subscriber.waiter(a, false); w != nil {
+			if l := w.claim(b, k, a); l != nil && b.options.Replicas == 0 {
+				w.ended()
+				return b.subscriber.hold(l), nil
+			}
+			stood = w.stands()
 		}
 	}
-	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a))
-	a.MayHaveRun = a.MayHaveRun || unanswered
+	l, held, err := b.attemptAcquire(ctx, k, a, w)
+	switch {
+	case held != nil:
+		held.Notified = stood
+		return nil, held
+	case w != nil:
+		w.ended()
+	}
 	if err != nil {
 		return nil, err
 	}
+	return b.subscriber.hold(l), nil
+}
+
+// attemptAcquire asks the server. It returns one of the three.
+func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter) (*lease, *driver.HeldError, error) {
+	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a, w))
+	a.MayHaveRun = a.MayHaveRun || unanswered
+	if err != nil {
+		return nil, nil, err
+	}
 	switch r := c.reply; {
 	case r.kind == ':' && r.number > 0:
-	case r.kind == ':':
-		return nil, &driver.HeldError{RetryAfter: time.Duration(-r.number) * time.Millisecond}
+	case r.kind == '*' && len(r.numbers) == 3:
+		a.MayBeGranted = a.MayBeGranted || a.Queue
+		if w != nil {
+			w.held(c.sent(), r.numbers[1], r.numbers[2] == 1, k.channel)
+		}
+		return nil, &driver.HeldError{RetryAfter: time.Duration(r.numbers[0]) * time.Millisecond}, nil
 	case r.kind == '+' && r.text == "undone":
-		return nil, errors.New("the acquisition was undone already")
+		return nil, nil, errors.New("the acquisition was undone already")
 	default:
-		return nil, fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
+		return nil, nil, fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
 	}
 	if err := b.confirm(ctx, a, c.copies); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	l := &lease{backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, first: uint64(c.reply.number), n: a.Tokens, unanswered: a.MayHaveRun}
+	l := newLease(b, k, a, uint64(c.reply.number))
 	l.extend(c.sent(), a.TTL)
-	return l, nil
+	return l, nil, nil
 }
 
 // acquire returns the request that takes k for a. It passes no argument that
 // goes without saying.
-func (b *Backend) acquire(k keys, a *driver.Acquisition) request {
+func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) request {
 	r := request{
 		script: acquireScript,
-		keys:   [3]string{k.lock, k.queue, k.token},
-		nkeys:  3,
-		args:   [7]string{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10)},
+		keys:   [4]string{k.lock, k.queue, k.token, k.undone(a.ID)},
+		nkeys:  4,
+		args:   [5]string{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10), "1"},
 		nargs:  2,
 		copies: b.copies(),
 
 		patient: a.Queue,
 	}
-	if a.Tokens > 1 || !a.Queue {
+	if a.Tokens > 1 {
 		r.args[2] = strconv.FormatUint(a.Tokens, 10)
-		r.args[3] = strconv.FormatInt(remembered(a).Milliseconds(), 10)
+		r.nargs = 3
+	}
+	if a.Queue && (w == nil || !w.refused()) { // who can't be told polls
+		r.args[3] = queueEntry(a)
 		r.nargs = 4
-	}
-	if !a.Queue {
-		r.args[4] = "try"
-		r.nargs = 5
-		return r
-	}
-	if a.NoRenewal || b.options.Replicas > 0 { // a grant is brief, and would not wait for replicas
-		return r
-	}
-	if r.args[5] = b.offer(k, a); r.args[5] != "" {
-		a.MayBeGranted = true
-		r.args[2] = strconv.FormatUint(a.Tokens, 10)
-		r.args[3] = strconv.FormatInt(remembered(a).Milliseconds(), 10)
-		r.nargs = 6
 	}
 	return r
 }
@@ -251,29 +266,14 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
+	b.subscriber.undone(a)
 	f := freeing{
 		last:      "-" + strconv.FormatUint(a.Tokens, 10),
+		entry:     queueEntry(a),
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
-		listening: b.listener.listens(k.channel, a.ID),
-	}
-	if a.Queue {
-		f.leaving = process(a.ID)
-	}
-	if a.MayBeGranted {
-		f.withdrawn = process(a.ID)
 	}
 	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone)
 	return err
-}
-
-// remembered is how long the server keeps the tokens of a lease in mind: until
-// its clock has surely passed what a block reserved ahead of it, and in any case
-// long enough to outlast a clock that is set back between one hold and the next.
-func remembered(a *driver.Acquisition) time.Duration {
-	if a.Tokens == 1 {
-		return loneRemembered
-	}
-	return max(a.TTL+time.Second, loneRemembered)
 }
 
 func tombstone(unanswered bool, ttl time.Duration) time.Duration {
@@ -358,16 +358,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// process returns the number that stands for the Locker of an acquisition in
-// queues and on channels: digits above 1, because Redisson's clients read
-// every message on a lock's channel as a number and act on 0 and 1. It is made
-// of the first 48 bits of its UUID, as acquire.lua does.
-func process(id string) string {
-	n, err := strconv.ParseUint(id[:8]+id[9:13], 16, 48)
-	if err != nil {
-		panic("redislock: an acquisition's ID begins with a UUID, not: " + id)
-	}
-	return strconv.FormatUint(n+1<<48, 10)
 }

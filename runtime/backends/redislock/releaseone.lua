@@ -8,8 +8,8 @@
 --
 -- Returns 1 if the lock was this owner's and is free now, else 0.
 
-local freed = redis.call('HDEL', KEYS[1], ARGV[1])
+local freed = call('HDEL', KEYS[1], ARGV[1])
 if freed == 1 then
-  redis.pcall('PUBLISH', ARGV[2], '0')
+  announce(ARGV[2])
 end
 return freed

@@ -237,7 +237,7 @@ func (l *batcher) renewOnce(
 		}
 		if r.token != "" { // where it is elsewhere the clock will have to do
 			ask()
-			pipe.PExpire(ctx, r.token, max(r.ttls[0]+time.Second, loneRemembered))
+			pipe.PExpire(ctx, r.token, r.ttls[0]+tokenLimit)
 		}
 	}
 	_, err = pipe.Exec(ctx)
@@ -264,6 +264,7 @@ func (r *renewal) read(sent driver.Instant, cmd *redis.Cmd, errs []error) error 
 			r.leases[i].extend(sent, r.ttls[i])
 		} else {
 			errs[m] = driver.ErrLost
+			r.leases[i].backend.subscriber.letGo(r.leases[i])
 		}
 	}
 	return nil

@@ -3,7 +3,7 @@
 -- KEYS    pairs: lock, its token key
 -- ARGV    pairs: owner id, lease in ms
 --
--- LONE is put in by script.go.
+-- FORGET is put in by script.go.
 --
 -- Returns for each pair 1 if renewed, 0 if the lock is not this owner's.
 
@@ -14,7 +14,7 @@ for i = 1, #KEYS, 2 do
     if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[i + 1]) then
       redis.call('PEXPIRE', KEYS[i], ARGV[i + 1])
     end
-    redis.call('PEXPIRE', KEYS[i + 1], math.max(ARGV[i + 1] + 1000, LONE))
+    redis.call('PEXPIRE', KEYS[i + 1], ARGV[i + 1] + FORGET)
     answers[#answers + 1] = 1
   else
     -- A server that was made a replica meanwhile, and has not its primary's data yet,

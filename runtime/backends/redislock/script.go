@@ -17,6 +17,12 @@ type script struct {
 }
 
 var (
+	//go:embed single.lua
+	singleSource string
+	//go:embed cluster.lua
+	clusterSource string
+	//go:embed grant.lua
+	grantSource string
 	//go:embed acquire.lua
 	acquireSource string
 	//go:embed release.lua
@@ -24,31 +30,33 @@ var (
 	//go:embed renew.lua
 	renewSource string
 
-	acquireScript = taking(publishing(acquireSource))
-	releaseScript = publishing(releaseSource)
+	acquireScript = taking(newLockScript(grantSource + acquireSource))
+	releaseScript = newLockScript(grantSource + releaseSource)
 	renewScript   = newScript(renewSource)
 )
 
 // newScript puts the constants of this package into source: baked in, they
 // cost nothing at the server, which makes a Lua string of every argument.
-func newScript(source string) *script { return newScriptOf(source, "true") }
-
-// function returns the Lua function of this name that does what a script does.
-func function(name, source string) string {
-	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
-}
-
-func newScriptOf(source, grants string) *script {
+func newScript(source string) *script {
 	source = strings.NewReplacer(
-		"GRAVES", strconv.FormatInt(1<<52, 10),
-		"LONE", "'"+strconv.FormatInt(loneRemembered.Milliseconds(), 10)+"'",
-		"TURN", strconv.FormatInt(turnLimit.Milliseconds(), 10),
-		"FRESH", strconv.FormatInt(freshOffer.Microseconds(), 10),
-		"GRANTS", grants,
+		"FORGET", strconv.FormatInt(tokenLimit.Milliseconds(), 10),
+		"AWAY", strconv.FormatInt(leftToRedisson.Milliseconds(), 10),
 		"QUEUE", strconv.FormatInt(queueLimit.Milliseconds(), 10),
 	).Replace(source)
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
 	return &script{source: source, hash: hex.EncodeToString(sum[:])}
+}
+
+// newLockScript is newScript for a source that tells others about a lock.
+func newLockScript(source string) *script {
+	s := newScript(singleSource + source)
+	s.clustered = newScript(clusterSource + source)
+	return s
+}
+
+// function returns the Lua function of this name that does what a script does.
+func function(name, source string) string {
+	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
 }
 
 // command appends the beginning of a command that runs s on so many keys: by its hash,
@@ -58,23 +66,6 @@ func (s *script) command(all []any, whole bool, nkeys int) []any {
 		return append(all, "eval", s.source, nkeys)
 	}
 	return append(all, "evalsha", s.hash, nkeys)
-}
-
-// publishing returns the script of a source that publishes. In a Cluster from
-// 7.0 on Redisson listens on the sharded channel of the name, and would sleep
-// for the whole lease without a notice; its older versions listen on the plain one,
-// all that 6.2 has, and we on both. Each message goes to both, numbers as well: a '0'
-// without its number is for everybody. A server without SPUBLISH, or that denies it,
-// refuses it to no harm.
-func publishing(source string) *script {
-	const publish = "redis.pcall('PUBLISH', "
-	s := newScript(source)
-	s.clustered = newScriptOf(`local function publish(channel, message)
-  redis.pcall('PUBLISH', channel, message)
-  redis.pcall('SPUBLISH', channel, message)
-end
-`+strings.ReplaceAll(source, publish, "publish("), "false")
-	return s
 }
 
 func taking(s *script) *script {

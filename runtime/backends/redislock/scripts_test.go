@@ -163,7 +163,7 @@ func TestTombstone(t *testing.T) {
 	if _, err := b.Acquire(t.Context(), a); err == nil || isHeldError(err) {
 		t.Errorf("acquired after it was undone: %v", err)
 	}
-	if left := pttl(t, addr, queueOf(key)); left < a.TTL+straggler-time.Second {
+	if left := pttl(t, addr, tombstoneOf(a)); left < a.TTL+straggler-time.Second {
 		t.Errorf("the tombstone stands for %v", left)
 	}
 	if exists(t, addr, key) {
@@ -196,7 +196,7 @@ func TestHeldSaysForHowLong(t *testing.T) {
 	}
 	defer conn.Close()
 	for range 300 {
-		if _, err := conn.Do(t.Context(), "EVAL", "redis.call('HSET', KEYS[1], 'x:1', 1) redis.call('PEXPIRE', KEYS[1], 1)", "1", key); err != nil {
+		if _, err := conn.Do(t.Context(), "EVAL", "redis.call('HSET', KEYS[1], '285475da-9152-4c83-822a-67ee2f116a79:1', 1) redis.call('PEXPIRE', KEYS[1], 1)", "1", key); err != nil {
 			t.Fatal(err)
 		}
 		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1}
@@ -215,16 +215,28 @@ func TestHeldSaysForHowLong(t *testing.T) {
 			}
 		}
 	}
-	key = newKey(t)
-	command(t, addr, "HSET", key, "someone's", "hash") // of no lock, so without an expiry
-	_, err = b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1})
-	wantIs(t, err, driver.ErrConflict)
-	_, err = b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, Queue: true})
-	wantIs(t, err, driver.ErrConflict)
-	if places(t, addr, key) != 0 {
-		t.Error("it waits for what is no lock")
+}
+
+// A hash that is no lock is not waited for, whether or not it has an expiry.
+func TestForeignHashIsAConflict(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	for _, args := range [][]string{{"HSET", "total", "5"}, {"HSET", javaOwner, "1"}} {
+		key := newKey(t)
+		command(t, addr, args[0], key, args[1], args[2])
+		if args[1] == "total" {
+			command(t, addr, "PEXPIRE", key, "60000")
+		}
+		for _, queue := range []bool{false, true} {
+			_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Second, Tokens: 1, Queue: queue})
+			wantIs(t, err, driver.ErrConflict)
+		}
+		if places(t, addr, key) != 0 {
+			t.Error("it waits for what is no lock")
+		}
+		command(t, addr, "DEL", key)
 	}
-	command(t, addr, "DEL", key)
 }
 
 // A renewal never shortens a lease, and makes none.
@@ -308,7 +320,7 @@ func TestRenewAllTellsEachItsOwn(t *testing.T) {
 func TestNoClientClockInTheScripts(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*script{acquireScript, releaseScript, renewScript} {
-		for _, word := range []string{"PXAT", "EXPIREAT", "TURN", "QUEUE", "GRAVES", "LONE"} {
+		for _, word := range []string{"PXAT", "EXPIREAT", "QUEUE", "FORGET", "AWAY"} {
 			if strings.Contains(s.source, word) && !strings.Contains(s.source, "-- "+word) {
 				t.Errorf("a script says %s", word)
 			}

@@ -214,9 +214,14 @@ func TestRenewalRefusedForTheMoment(t *testing.T) {
 // An answer that is none grants nothing.
 func TestNonsenseFromTheServer(t *testing.T) {
 	t.Parallel()
-	for _, reply := range []string{"+OK\r\n", "+\r\n", "$-1\r\n", "$1\r\n1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"} {
+	for _, reply := range []string{"+OK\r\n", "+\r\n", "$-1\r\n", "$1\r\n1\r\n", "*0\r\n", "*1\r\n:1\r\n", "*2\r\n:1\r\n$1\r\nx\r\n", "*3\r\n:1\r\n:1\r\n$1\r\n1\r\n", "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n"} {
 		l := newLocker(t, stub(t, scripted(always(reply), always(reply), always(":0\r\n"))))
 		err := refused(t, l, nil, "key")
 		wantIs(t, err, lock.ErrUnavailable)
 	}
+}
+
+// heldFor is the answer of acquire.lua while another process of ours has the lock.
+func heldFor(ms int) string {
+	return fmt.Sprintf("*3\r\n:%d\r\n:%d\r\n:0\r\n", ms, time.Now().UnixMicro())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -15,12 +14,8 @@ var togetherSource string
 // togetherScript is what calls that wait at the same time are sent with: one
 // command for all. Not in a Cluster, where a command's keys share a slot, nor to who
 // does not say that it has all keys: see hasAllKeys.
-var togetherScript = newScript("local call = redis.call\n" + askTime +
-	function("acquire", strings.Replace(acquireSource, askTime, "", 1)) +
-	function("release", releaseSource) + togetherSource)
-
-// askTime is how acquire.lua asks for the time, which is the same for all locks.
-const askTime = "local time = call('TIME')\nlocal micros = time[1] * 1000000 + time[2]\n"
+var togetherScript = newScript(singleSource + grantSource +
+	function("acquire", acquireSource) + function("release", releaseSource) + togetherSource)
 
 // joins reports whether c may share a command with others. A call that asks for more
 // than its script's answer goes by itself, and so does one that was refused with others.

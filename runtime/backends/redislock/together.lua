@@ -16,7 +16,7 @@ local answers = {}
 for i = 1, #ARGV[1], 3 do
   local what, keys, args = string.byte(ARGV[1], i, i + 2)
   keys, args = keys - 48, args - 48 -- the digit 0
-  local its = {KEYS[key + 1], KEYS[key + 2], keys == 3 and KEYS[key + 3] or nil}
+  local its = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], keys == 4 and KEYS[key + 4] or nil}
   local arguments = {ARGV[arg + 1], args >= 2 and ARGV[arg + 2] or nil}
   for n = 3, args do
     arguments[n] = ARGV[arg + n]

@@ -75,7 +75,7 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		key := newKey(t)
 		check := func(after string) {
 			t.Helper()
-			if left := pttl(t, addr, tokenOf(key)); left < loneRemembered-lag {
+			if left := pttl(t, addr, tokenOf(key)); left < tokenLimit-lag {
 				t.Errorf("%d tokens: remembered for %v after %s", tokens, left, after)
 			}
 		}

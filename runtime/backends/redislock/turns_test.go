@@ -3,7 +3,6 @@ package redislock
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +47,7 @@ func TestReleasingProcessGoesToTheEndOfTheQueue(t *testing.T) {
 		_, held := acquire(t, one, nil, key)
 		waiting := start(t.Context(), two, nil, key)
 		queued(t, addr, key, 1)
+		subscribed(t, addr, key, 1)
 		mustRelease(t, held)
 		err := refused(t, one, try(), key)
 		wantIs(t, err, lock.ErrNotAcquired)
@@ -111,7 +111,7 @@ func TestDeadProcessInTheQueue(t *testing.T) {
 	queued(t, addr, key, 2)
 	dead.kill()
 	_ = dead.cmd.Wait()
-	for round, limit := range []time.Duration{turnLimit + 100*time.Millisecond, 100 * time.Millisecond} {
+	for round, limit := range []time.Duration{grantLease + 100*time.Millisecond, 100 * time.Millisecond} {
 		begin := time.Now()
 		mustRelease(t, held)
 		next := receive(t, "the next holder", waiting)
@@ -160,7 +160,8 @@ func TestTurnsGoOnAfterADeath(t *testing.T) {
 			t.Errorf("served %d, want %d", got, want)
 		}
 	}
-	if took := time.Since(begin); took > turnLimit+200*time.Millisecond+meter.Since(begin) {
+	// It may have been granted the lock as it died: then somebody asks within a second.
+	if took := time.Since(begin); took > max(grantLease, pollBound)+200*time.Millisecond+meter.Since(begin) {
 		t.Errorf("all were served after %v", took)
 	}
 }
@@ -195,23 +196,5 @@ func TestExpiryKeepsTheOrder(t *testing.T) {
 	}
 	if took := time.Since(begin); took > 900*time.Millisecond+meter.Since(begin) {
 		t.Errorf("all were served after %v", took)
-	}
-}
-
-// The number that stands for a process means nothing to Redisson, which acts
-// on 0 and 1 and parses every message as a decimal number.
-func TestProcessNumbers(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for i := range 1000 {
-		uuid := fmt.Sprintf("%08x-0000-4000-8000-000000000000", i)
-		n := process(uuid + ":1")
-		if n != process(uuid+":2") {
-			t.Fatal("two acquisitions of one process have two numbers")
-		}
-		if seen[n] || len(n) < 10 || len(n) > 16 || strings.Trim(n, "0123456789") != "" {
-			t.Fatalf("process number %q", n)
-		}
-		seen[n] = true
 	}
 }

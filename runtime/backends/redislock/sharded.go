@@ -1,0 +1,43 @@
+package redislock
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// listenSharded has w told of what is published on a sharded channel of a Cluster, on which
+// newer versions of Redisson announce releases. It keeps a connection for it until the
+// function that it returns is called.
+func (s *subscriber) listenSharded(w *waiter, channel string) (stop func()) {
+	ctx, cancel := context.WithCancel(s.alive)
+	s.done.Go(func() {
+		for s.hearSharded(ctx, w, channel) && pause(ctx, firstRetry) {
+			s.router.refresh() // the slot may have moved
+		}
+	})
+	return cancel
+}
+
+// hearSharded keeps one connection until it is of no use any more. It returns false if the
+// server knows no such channels, or denies them.
+func (s *subscriber) hearSharded(ctx context.Context, w *waiter, channel string) (again bool) {
+	pubsub := s.router.cluster().SSubscribe(ctx, channel)
+	defer pubsub.Close()
+	defer context.AfterFunc(ctx, func() { _ = pubsub.Close() })()
+	for {
+		message, err := pubsub.Receive(ctx)
+		switch m := message.(type) {
+		case *redis.Subscription:
+			if m.Kind == "sunsubscribe" { // the slot has gone elsewhere
+				return true
+			}
+			w.notify() // a release may have been missed
+		case *redis.Message:
+			w.notify()
+		default:
+			_, passing := s.router.passing(err, nil)
+			return passing || !isAnswer(err)
+		}
+	}
+}

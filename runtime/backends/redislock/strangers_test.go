@@ -1,0 +1,78 @@
+package redislock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+)
+
+// A client of Redisson that waits has its share: by turns with as many of ours as wait, it
+// is told that the lock is free, and ours keep away for a moment. Whoever of ours is granted
+// the lock beside one holds it once.
+func TestStrangersHaveTheirShare(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer stranger.Close()
+	eventually(t, soon, "the stranger listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
+	left, given := 0, 0
+	for range 100 {
+		held, _ := holding(t, addr, key)
+		b, a := newTestBackend(t, addr), wish(key, 10)
+		s := waits(t, b, a)
+		freeLease(t, held)
+		if isOwner(t, addr, a) {
+			given++
+			receive(t, "the notice", s.C())
+			l, err := b.Acquire(t.Context(), a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, n := l.Tokens(); n != 1 {
+				t.Errorf("%d holds in a row beside a stranger", n)
+			}
+			freeLease(t, l)
+			continue
+		}
+		left++
+		begin := time.Now()
+		if _, err := newTestBackend(t, addr).Acquire(t.Context(), wish(key, 1)); !isHeldError(err) && time.Since(begin) < leftToRedisson/2 {
+			t.Errorf("ours did not keep away: %v", err)
+		}
+		receive(t, "the notice to look after it", s.C())
+		if err := b.Undo(t.Context(), a); err != nil {
+			t.Error(err)
+		}
+		command(t, addr, "DEL", key, queueOf(key), queueOf(key)+":strangers")
+	}
+	if left < 20 || given < 20 {
+		t.Errorf("left to the stranger %d times, given to ours %d times", left, given)
+	}
+}
+
+// Those of ours that wait for a release of Redisson's are no strangers, whatever the name.
+func TestListeningToRedissonCountsAsNoStranger(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	for _, name := range []string{"", "*[a]?\\"} {
+		key := newKey(t) + name
+		java := newRedisson(t, addr, key)
+		if !java.lock(10 * time.Second) {
+			t.Fatal("not locked")
+		}
+		b, a := newTestBackend(t, addr), wish(key, 1)
+		s := waits(t, b, a)
+		awaitListening(t, b, key)
+		if n := command(t, addr, "PUBSUB", "NUMSUB", channelOf(key)).([]any)[1]; n != int64(0) {
+			t.Errorf("%v subscribers are counted", n)
+		}
+		for len(s.C()) > 0 {
+			<-s.C()
+		}
+		java.unlock()
+		receive(t, "the notice", s.C())
+		l, _ := grantOf(t, b, a)
+		freeLease(t, l)
+	}
+}

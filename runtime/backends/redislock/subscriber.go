@@ -1,0 +1,400 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// confirmLimit bounds the wait for the server to confirm a subscription. A
+	// waiter that has none polls.
+	confirmLimit = time.Second
+	// linger is how long a subscription outlives its last waiter.
+	linger = 3 * time.Second
+	// quiet is how long a connection may say nothing before it is pinged.
+	quiet = 5 * time.Second
+	// A connection that was lost is dialed again after firstRetry, which doubles up to
+	// lastRetry.
+	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
+)
+
+// subscriber is the connection on which a Backend hears of its locks: by one channel for
+// each of its Lockers, and by a pattern for each lock whose release by a client of Redisson
+// is waited for. It is made for the first waiter. When it is lost, everything is subscribed
+// to anew, and every waiter is told then, as a message may have been missed. In a Cluster
+// it leads to any master, because they pass on to each other what is published.
+//
+// Its mutex guards all fields below it, those of waiters and topics, and those of the
+// session.
+type subscriber struct {
+	router *router
+	active atomic.Int64 // topics
+
+	mu      sync.Mutex
+	topics  map[string]*topic
+	unasked []*topic // to be subscribed to
+	waiters map[waiterKey]*waiter
+	leases  map[string]*lease // by owner id: those that another process may want
+	session *session          // nil while there is none
+	expired time.Time         // when topics without users were looked for last
+	running bool              // the goroutine run is
+	closed  bool
+
+	wake  chan struct{} // there is something for run to do
+	alive context.Context
+	stop  context.CancelFunc
+	done  sync.WaitGroup
+}
+
+// topic is a channel.
+type topic struct {
+	channel string
+	pattern bool // subscribe by a pattern that matches it alone, which the server does not count
+	users   map[*waiter]struct{}
+	idle    time.Time // since when it has none
+	state   subscription
+	settled chan struct{} // closed when the first subscription stands or is refused
+	err     error         // of one that was refused
+}
+
+// subscription is what has become of a topic on the present connection.
+type subscription int
+
+const (
+	unasked subscription = iota
+	asked
+	standing
+	denied
+)
+
+// session is one connection. The goroutine run writes to it, read reads.
+type session struct {
+	client  *redis.Client
+	pubsub  *redis.PubSub
+	limit   time.Duration // for an answer
+	pending []string      // the channels asked for, and "" for a ping, until answered
+	since   time.Time     // when the first of these was asked, or the one before it was answered
+	heard   time.Time
+	over    chan struct{} // closed when the connection is of no use any more
+	lost    bool          // over is closed
+}
+
+func newSubscriber(r *router) *subscriber {
+	s := &subscriber{
+		router: r, topics: map[string]*topic{}, waiters: map[waiterKey]*waiter{}, leases: map[string]*lease{},
+		wake: make(chan struct{}, 1),
+	}
+	s.alive, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// joinLocked adds w to the users of the topic of channel, and returns that.
+func (s *subscriber) joinLocked(w *waiter, channel string, pattern bool) *topic {
+	t := s.topics[channel]
+	if t == nil {
+		t = &topic{channel: channel, pattern: pattern, users: map[*waiter]struct{}{}, settled: make(chan struct{})}
+		s.topics[channel] = t
+		s.unasked = append(s.unasked, t)
+		s.active.Store(int64(len(s.topics)))
+		s.rouse()
+	}
+	t.users[w] = struct{}{}
+	if !s.running && !s.closed {
+		s.running = true
+		s.done.Go(s.run)
+	}
+	return t
+}
+
+func (s *subscriber) leaveLocked(w *waiter, t *topic) {
+	if delete(t.users, w); len(t.users) == 0 {
+		t.idle = time.Now()
+	}
+}
+
+func (s *subscriber) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// confirm waits until t stands or is refused.
+func (s *subscriber) confirm(ctx context.Context, t *topic) error {
+	limit := time.NewTimer(confirmLimit)
+	defer limit.Stop()
+	select {
+	case <-t.settled:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return t.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.alive.Done():
+		return errClosed
+	case <-limit.C:
+		return fmt.Errorf("no subscription to %s within %v", t.channel, confirmLimit)
+	}
+}
+
+// suspect has the connection tested: another server may have taken the place of its own.
+func (s *subscriber) suspect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.session; c != nil {
+		c.heard = time.Time{}
+		c.limit = min(c.limit, confirmLimit)
+		s.rouse()
+	}
+}
+
+// run keeps a connection as long as there are topics.
+func (s *subscriber) run() {
+	retry := firstRetry
+	for s.alive.Err() == nil {
+		if s.active.Load() == 0 {
+			select {
+			case <-s.wake:
+			case <-s.alive.Done():
+				return
+			}
+		}
+		if stood := s.connect(); stood {
+			retry = firstRetry
+		}
+		if !pause(s.alive, retry) {
+			return
+		}
+		retry = min(2*retry, lastRetry)
+	}
+}
+
+// connect keeps one connection until it is lost, or nobody needs it. It reports
+// whether the server has said anything on it.
+func (s *subscriber) connect() (stood bool) {
+	ctx, cancel := context.WithTimeout(s.alive, confirmLimit)
+	like, addr, err := s.router.home(ctx, strconv.FormatUint(rand.Uint64(), 36)) // in a Cluster some master
+	cancel()
+	if err != nil {
+		return false
+	}
+	o := s.router.optionsAt(like, addr)
+	o.Dialer = once(o.Dialer)
+	client := redis.NewClient(&o)
+	c := &session{client: client, pubsub: client.Subscribe(context.Background()), limit: o.ReadTimeout, heard: time.Now(), over: make(chan struct{})}
+	s.begin(c)
+	stood = s.write(c)
+	s.end(c)
+	_ = c.pubsub.Close()
+	_ = client.Close()
+	return stood
+}
+
+// begin makes c the present session, which is to subscribe to all topics.
+func (s *subscriber) begin(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.session, s.unasked = c, nil
+	for _, t := range s.topics {
+		t.state = unasked
+		s.unasked = append(s.unasked, t)
+	}
+}
+
+func (s *subscriber) end(c *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.session = nil
+	c.endLocked()
+	for _, t := range s.topics {
+		t.state = unasked
+	}
+}
+
+// write sends what is to be subscribed to. It alone writes, because go-redis holds a
+// mutex while it dials and greets. Reading begins after that.
+func (s *subscriber) write(c *session) (stood bool) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for reading := false; ; {
+		orders, next, over := s.orders(c)
+		if over {
+			return reading
+		}
+		for _, order := range orders {
+			if order(c.pubsub) != nil {
+				return reading
+			}
+			if !reading {
+				reading = true
+				s.done.Go(func() { s.read(c) })
+			}
+		}
+		timer.Reset(next)
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-c.over:
+			return reading
+		case <-s.alive.Done():
+			return reading
+		}
+	}
+}
+
+// orders returns what is to be sent now, and when to look again. over says that the
+// connection is lost, or not needed any more.
+func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, next time.Duration, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, t := range s.unasked {
+		t.state = asked
+		c.askLocked(t.channel, now)
+		orders = append(orders, t.enter)
+	}
+	s.unasked = nil
+	if now.Sub(s.expired) >= linger/10 {
+		s.expired = now
+		for channel, t := range s.topics {
+			if len(t.users) == 0 && now.Sub(t.idle) >= linger && t.state != asked {
+				delete(s.topics, channel)
+				orders = append(orders, t.leave)
+			}
+		}
+		s.active.Store(int64(len(s.topics)))
+	}
+	if len(c.pending) == 0 && now.Sub(c.heard) >= quiet {
+		c.askLocked("", now)
+		orders = append(orders, func(p *redis.PubSub) error { return p.Ping(context.Background()) })
+	}
+	next = linger / 10
+	if len(c.pending) > 0 {
+		next = min(next, c.limit-now.Sub(c.since))
+	}
+	return orders, max(next, time.Millisecond), c.lost || len(s.topics) == 0 || next <= 0
+}
+
+// askLocked notes that channel is being subscribed to, or with "" a ping.
+func (c *session) askLocked(channel string, now time.Time) {
+	if len(c.pending) == 0 {
+		c.since = now
+	}
+	c.pending = append(c.pending, channel)
+}
+
+// patternOf returns a pattern that matches channel alone.
+func patternOf(channel string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(channel)
+}
+
+func (t *topic) enter(p *redis.PubSub) error {
+	if t.pattern {
+		return p.PSubscribe(context.Background(), patternOf(t.channel))
+	}
+	return p.Subscribe(context.Background(), t.channel)
+}
+
+func (t *topic) leave(p *redis.PubSub) error {
+	if t.pattern {
+		return p.PUnsubscribe(context.Background(), patternOf(t.channel))
+	}
+	return p.Unsubscribe(context.Background(), t.channel)
+}
+
+// read hands on what the server says, until the connection is lost.
+func (s *subscriber) read(c *session) {
+	for {
+		message, err := c.pubsub.ReceiveTimeout(context.Background(), 0)
+		s.mu.Lock()
+		if err != nil && !isAnswer(err) {
+			c.endLocked()
+			s.mu.Unlock()
+			return
+		}
+		c.heard = time.Now()
+		switch m := message.(type) {
+		case *redis.Message:
+			s.heardLocked(m)
+		case *redis.Subscription:
+			if m.Kind == "subscribe" || m.Kind == "psubscribe" {
+				s.answeredLocked(c, standing, nil)
+			}
+		case *redis.Pong:
+			s.answeredLocked(c, standing, nil)
+		default:
+			s.answeredLocked(c, denied, err)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// answeredLocked notes the answer to the first of what was asked.
+func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
+	if s.session != c || len(c.pending) == 0 {
+		return
+	}
+	t := s.topics[c.pending[0]]
+	c.pending, c.since = c.pending[1:], time.Now()
+	if t == nil || t.state != asked {
+		return
+	}
+	if state == denied && t.pattern { // ACLs take the pattern literally; the channel may do
+		t.pattern, t.state = false, unasked
+		s.unasked = append(s.unasked, t)
+		s.rouse()
+		return
+	}
+	t.state, t.err = state, nil
+	if state == denied {
+		t.err = fmt.Errorf("the server refuses to subscribe to %s: %w", t.channel, err)
+	}
+	select {
+	case <-t.settled: // restored after a gap
+	default:
+		close(t.settled)
+		if isProcess(t.channel) {
+			return // who waits for that tries by itself
+		}
+	}
+	for w := range t.users {
+		w.notify()
+	}
+}
+
+func (c *session) endLocked() {
+	if !c.lost {
+		c.lost = true
+		close(c.over)
+	}
+}
+
+// once returns dial for the first call; it fails all others. Of a connection that is lost,
+// go-redis would make another by itself.
+func once(dial dialer) dialer {
+	var first sync.Once
+	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		err = errors.New("the connection was lost")
+		first.Do(func() { conn, err = dial(ctx, network, addr) })
+		return conn, err
+	}
+}
+
+// close ends the connection and the goroutines.
+func (s *subscriber) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.done.Wait()
+}

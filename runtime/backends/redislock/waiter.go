@@ -1,0 +1,314 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// A lock goes to the next in line without a question: a place in the queue says all that
+// its acquire would say. The release takes the lock for it and tells its process. So a
+// hand-off costs the way of a message, and not that and a round trip.
+//
+// The lease is brief (grantLease): who hangs keeps the others no longer. The watchdog renews
+// it after a third of that, which a short section does not last. It counts from the release:
+// its deadline is reckoned from before an attempt was sent that the server has answered, plus
+// the time that the server saw go by in between, and not from when the message came, which
+// may have taken long.
+//
+// Who is granted a lock that it no longer wants undoes that, as after an attempt without an
+// answer. Who misses the message finds the lock its own when it tries again, within a second.
+
+// waiterKey names a waiter: at most one goroutine of a Locker competes for a lock.
+type waiterKey struct{ process, lock string }
+
+// waiter is a Locker that waits for a lock, or is about to. The subscriber's mutex guards it.
+type waiter struct {
+	subscriber *subscriber
+	key        waiterKey
+	c          chan struct{}
+	attempting bool   // an attempt is under way, or was refused, and has no subscription yet
+	attached   int    // subscriptions
+	own        *topic // of its process
+	redisson   *topic // of the lock, while a client of Redisson holds it
+	sharded    func() // ends listening on the sharded channel
+
+	id      string         // of the acquisition
+	sent    driver.Instant // of its last attempt that was answered
+	micros  int64          // the server's time of that
+	granted *grant
+}
+
+// grant is what a release says to whom it has given the lock.
+type grant struct {
+	first  uint64
+	micros int64 // the server's time
+	hold   int   // see grant.lua
+}
+
+const (
+	holdBriefly = 1 // others of ours wait
+	holdOnce    = 2 // a client of Redisson waits
+)
+
+// processOf returns the UUID in an owner id.
+func processOf(id string) string { return id[:36] }
+
+func channelOfProcess(process string) string { return "lockgen:process:" + process }
+
+func isProcess(channel string) bool { return strings.HasPrefix(channel, "lockgen:process:") }
+
+// queueEntry is what stands in the queue for a. It is the same for all of a's attempts.
+func queueEntry(a *driver.Acquisition) string {
+	return fmt.Sprintf("%s %d %d", a.ID, granted(a).Milliseconds(), a.Tokens)
+}
+
+// granted is the length of the lease that is granted to a.
+func granted(a *driver.Acquisition) time.Duration {
+	if a.NoRenewal {
+		return a.TTL
+	}
+	return min(a.TTL, grantLease)
+}
+
+// waiter returns the one for a. It makes one if attach is set, which says that a
+// subscription is wanted, or if the process listens already; else nobody would hear what is
+// said to it.
+func (s *subscriber) waiter(a *driver.Acquisition, attach bool) *waiter {
+	if !attach && s.active.Load() == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := waiterKey{processOf(a.ID), a.Key}
+	w := s.waiters[key]
+	if w == nil {
+		w = &waiter{subscriber: s, key: key, c: make(chan struct{}, 1), id: a.ID}
+		w.own = s.joinLocked(w, channelOfProcess(key.process), false)
+		s.waiters[key] = w
+	}
+	if w.id != a.ID {
+		w.id, w.granted, w.micros = a.ID, nil, 0
+	}
+	w.attempting = !attach
+	if attach {
+		w.attached++
+	}
+	return w
+}
+
+// claim returns the lease that was granted to a, or nil.
+func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
+	w.subscriber.mu.Lock()
+	defer w.subscriber.mu.Unlock()
+	g := w.granted
+	if w.granted = nil; g == nil || w.micros == 0 {
+		return nil
+	}
+	l := newLease(b, k, a, g.first)
+	// The server's clock may have been set forward in between.
+	age := min(time.Duration(g.micros-w.micros)*time.Microsecond, -w.sent.Left())
+	term := granted(a)
+	l.extend(w.sent.Add(age), term)
+	if l.Deadline().Left() < term/4 {
+		// Too little is left to begin with. Whose it is now, the server knows, and gives it
+		// its length if it is a's still.
+		return nil
+	}
+	l.wanted.Store(g.hold == holdBriefly)
+	if g.hold == holdOnce {
+		l.n = 1 // no hold follows on this lease; the rest is given back
+	}
+	return l
+}
+
+// stands reports whether the server tells this waiter what concerns it.
+func (w *waiter) stands() bool {
+	w.subscriber.mu.Lock()
+	defer w.subscriber.mu.Unlock()
+	return w.own.state == standing
+}
+
+// refused reports whether the server won't.
+func (w *waiter) refused() bool {
+	w.subscriber.mu.Lock()
+	defer w.subscriber.mu.Unlock()
+	return w.own.state == denied
+}
+
+// held notes what the server answered to an attempt that was sent then: another has the
+// lock. Redisson's clients say on the lock's channel that they release it.
+func (w *waiter) held(sent driver.Instant, micros int64, stranger bool, channel string) {
+	s := w.subscriber
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.sent, w.micros = sent, micros
+	if stranger && s.waiters[w.key] == w {
+		s.listenLocked(w, channel)
+	}
+}
+
+// listenLocked has w told when a client of Redisson releases the lock.
+func (s *subscriber) listenLocked(w *waiter, channel string) {
+	if w.redisson == nil {
+		w.redisson = s.joinLocked(w, channel, true)
+		if w.redisson.state == standing { // what was said since the attempt was not for w yet
+			w.notify()
+		}
+	}
+	if s.router.cluster() != nil && w.sharded == nil {
+		w.sharded = s.listenSharded(w, channel)
+	}
+}
+
+// ended notes that an attempt has ended and does not leave w waiting.
+func (w *waiter) ended() {
+	w.subscriber.mu.Lock()
+	defer w.subscriber.mu.Unlock()
+	w.attempting = false
+	w.subscriber.tidyLocked(w)
+}
+
+// tidyLocked forgets w if nobody needs it.
+func (s *subscriber) tidyLocked(w *waiter) {
+	if w.attempting || w.attached > 0 || s.waiters[w.key] != w {
+		return
+	}
+	delete(s.waiters, w.key)
+	s.leaveLocked(w, w.own)
+	if w.redisson != nil {
+		s.leaveLocked(w, w.redisson)
+	}
+	if w.sharded != nil {
+		w.sharded()
+	}
+}
+
+// undone forgets what concerns a, which is being undone.
+func (s *subscriber) undone(a *driver.Acquisition) {
+	if s.active.Load() == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.waiters[waiterKey{processOf(a.ID), a.Key}]; w != nil && w.id == a.ID {
+		w.granted, w.attempting = nil, false
+		s.tidyLocked(w)
+	}
+}
+
+func (w *waiter) notify() {
+	select {
+	case w.c <- struct{}{}:
+	default: // it has one coming
+	}
+}
+
+// hold returns l, and has it told when another process wants it.
+func (s *subscriber) hold(l *lease) *lease {
+	if s.active.Load() > 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leases[l.id] = l
+		l.told = true
+	}
+	return l
+}
+
+// letGo undoes hold.
+func (s *subscriber) letGo(l *lease) {
+	if l.told {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.leases, l.id)
+	}
+}
+
+// heardLocked reads a message: of grant.lua, release.lua or acquire.lua on the channel of a
+// process, or that the lock is free on Redisson's.
+func (s *subscriber) heardLocked(m *redis.Message) {
+	if !isProcess(m.Channel) {
+		if t := s.topics[m.Channel]; t != nil {
+			for w := range t.users {
+				w.notify()
+			}
+		}
+		return
+	}
+	verb, rest, _ := strings.Cut(m.Payload, " ")
+	id, rest, _ := strings.Cut(rest, " ")
+	if len(id) < 36 {
+		return
+	}
+	switch verb {
+	case "wanted":
+		if l := s.leases[id]; l != nil {
+			l.wanted.Store(true)
+		}
+	case "look":
+		if w := s.waiters[waiterKey{processOf(id), rest}]; w != nil && w.id == id {
+			if k, err := keysOf(rest); err == nil {
+				s.listenLocked(w, k.channel)
+			}
+			w.notify()
+		}
+	case "granted":
+		s.grantedLocked(id, rest)
+	}
+}
+
+func (s *subscriber) grantedLocked(id, rest string) {
+	words := strings.SplitN(rest, " ", 4)
+	if len(words) < 4 {
+		return
+	}
+	w := s.waiters[waiterKey{processOf(id), words[3]}]
+	first, err1 := strconv.ParseUint(words[0], 10, 63)
+	micros, err2 := strconv.ParseInt(words[1], 10, 64)
+	hold, err3 := strconv.Atoi(words[2])
+	if w == nil || w.id != id || err1 != nil || err2 != nil || err3 != nil {
+		return // given up, and being undone
+	}
+	w.granted = &grant{first: first, micros: micros, hold: hold}
+	w.notify()
+}
+
+// Subscribe implements [driver.Notifier].
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if _, err := keysOf(a.Key); err != nil {
+		return nil, err
+	}
+	w := b.subscriber.waiter(a, true)
+	one := &notices{waiter: w}
+	if err := b.subscriber.confirm(ctx, w.own); err != nil {
+		one.Close()
+		return nil, err
+	}
+	return one, nil
+}
+
+// notices implements [driver.Subscription].
+type notices struct {
+	*waiter
+	closed bool // under the subscriber's mutex
+}
+
+// C implements [driver.Subscription].
+func (n *notices) C() <-chan struct{} { return n.c }
+
+// Close implements [driver.Subscription].
+func (n *notices) Close() {
+	n.subscriber.mu.Lock()
+	defer n.subscriber.mu.Unlock()
+	if !n.closed {
+		n.closed = true
+		n.attached--
+		n.subscriber.tidyLocked(n.waiter)
+	}
+}
