@@ -16,6 +16,7 @@ BENCHFLAGS  ?=
 SOAKTIME    ?= 10m
 STORMTIME   ?= 1m
 SOAKFLAGS   ?=
+SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
 SIMFLAGS    ?=
@@ -45,7 +46,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested servers FORCE
+.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -94,13 +95,11 @@ endif
 
 test: test/all ## run all tests of all modules against real servers (ENGINE=redis, PKG, RUN, GOTESTFLAGS, RACE=)
 
-# One package at a time: many tests bound how long a call may take, and two engines at
-# once on two cores measure each other.
 test/all: servers $(BIN)/testserver $(BIN)/testsum
 	WITHOUT=interop $(EACH) go list $(RACE) -test -deps -export $(PKG) >/dev/null # builds, on all cores
 	$(BIN)/testserver exec $(ONLY) -- \
 		$(BIN)/testsum -summary .cache/test-summary $(filter -v,$(GOTESTFLAGS)) -- \
-		env WITHOUT=interop $(EACH) go test -json -p 1 $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(PKG)
+		env PKG='$(PKG)' scripts/test $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)')
 
 lint: lint/tree lint/api lint/vet lint/staticcheck ## check format, vet, staticcheck and our own rules
 
@@ -135,10 +134,10 @@ fuzz: ## run every fuzz target for FUZZTIME
 	scripts/fuzz $(FUZZTIME)
 
 # A missing client fails it, here as in CI: its only purpose is to have them all.
-interop: $(BIN)/testserver $(BIN)/testsum ## lock beside Redisson, Curator, etcdctl, consul, psql, mariadb (java, mvn; RUN, GOTESTFLAGS)
+interop: $(BIN)/testserver $(BIN)/testsum ## lock beside Redisson, Curator, etcdctl, consul, psql, mariadb (java, mvn; SECTIONS=100, RUN, GOTESTFLAGS)
 	scripts/install-servers $(if $(RACE),cc) $(SERVERS) $(CLIENTS)
 	scripts/build-interop
-	LOCKGEN_TEST_REQUIRE=all $(BIN)/testserver exec -- \
+	LOCKGEN_TEST_REQUIRE=all LOCKGEN_INTEROP_SECTIONS=$(SECTIONS) $(BIN)/testserver exec -- \
 		$(BIN)/testsum -summary .cache/interop-summary $(filter -v,$(GOTESTFLAGS)) -- \
 		env MODULES=interop $(EACH) go test -json -count=1 -timeout 30m $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') ./...
 
@@ -176,6 +175,12 @@ storm/root: servers $(BIN)/testserver
 
 storm/nested: servers $(BIN)/testserver
 	$(call STORM,runtime/backends/consullock runtime/backends/sqllock/enginetest) ./...
+
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop
+
+nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
+	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \
+		[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 servers: ## install what the tests need and the system lacks
 	scripts/install-servers $(if $(RACE),cc) $(SERVERS) || [ "$$CI" != true ]

@@ -65,6 +65,11 @@ type Harness struct {
 	// that does one thing after the other.
 	Parallel int
 
+	// SameAs is the row whose Backend this one is too, on servers in another topology:
+	// "redis". Then only what a topology can change is checked: Expiry, Waiting, Replies
+	// and Close. The rest is that row's.
+	SameAs string
+
 	// Cannot declares what is missing, each with its reason, which is printed
 	// with the results.
 	Cannot map[Ability]string
@@ -102,6 +107,9 @@ const (
 	// a goroutine for it, they do; then the suite checks that it is one and no more.
 	FlatHolds Ability = "flat holds"
 )
+
+// topology is what the results name as missing where SameAs leaves checks to another row.
+const topology Ability = "difference"
 
 // Faults disturb the way of one Backend to its engine. All may be called while
 // calls are under way.

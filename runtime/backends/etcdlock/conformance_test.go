@@ -25,6 +25,7 @@ func TestConformanceThreeMembers(t *testing.T) {
 	h := conformance(t, "etcd (3 members)", cluster.Addrs())
 	// Three servers take the time of three.
 	h.TTL, h.Parallel, h.Holds = 2900*time.Millisecond, 6, 300
+	h.SameAs = "etcd"
 	backendtest.Run(t, h)
 }
 

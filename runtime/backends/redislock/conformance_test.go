@@ -29,10 +29,11 @@ func TestConformanceSentinel(t *testing.T) {
 	s := testserver.StartSentinel(t)
 	onAll(t, s.Addrs(), "SENTINEL", "SET", s.MasterName(), "down-after-milliseconds", unhurried)
 	primary := func() []string { return []string{s.Primary(t.Context()).Addr()} }
-	backendtest.Run(t, conformance("redis sentinel", primary,
-		func(n *backendtest.Network) redis.UniversalOptions {
-			return redis.UniversalOptions{Addrs: s.Addrs(), MasterName: s.MasterName(), Dialer: n.DialContext}
-		}))
+	h := conformance("redis sentinel", primary, func(n *backendtest.Network) redis.UniversalOptions {
+		return redis.UniversalOptions{Addrs: s.Addrs(), MasterName: s.MasterName(), Dialer: n.DialContext}
+	})
+	h.SameAs = "redis"
+	backendtest.Run(t, h)
 }
 
 func TestConformanceCluster(t *testing.T) {

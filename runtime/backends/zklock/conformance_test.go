@@ -20,7 +20,9 @@ func TestConformanceStandalone(t *testing.T) {
 }
 
 func TestConformanceEnsemble(t *testing.T) {
-	backendtest.Run(t, conformance(t, "zookeeper (3 servers)", testserver.StartEnsemble(t).Addrs()...))
+	h := conformance(t, "zookeeper (3 servers)", testserver.StartEnsemble(t).Addrs()...)
+	h.SameAs = "zookeeper"
+	backendtest.Run(t, h)
 }
 
 func conformance(t testing.TB, name string, addrs ...string) backendtest.Harness {
