@@ -70,6 +70,20 @@ func (b *Backend) Close() error {
 	return nil
 }
 
+// Ping implements [driver.Pinger]: it asks for a session that is too short for Consul,
+// which shows that there is a leader and that the token may write sessions, and makes
+// none. A right to the keys of locks it does not ask for, because it can't know them.
+func (b *Backend) Ping(ctx context.Context) error {
+	switch {
+	case b.lockDelay > maxLockDelay:
+		return delayTooLong(b.lockDelay)
+	case b.life.Closed():
+		return driver.ErrClosed
+	}
+	_, err := b.askTTLs(ctx)
+	return err
+}
+
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if err := checkKey(a.Key); err != nil {
@@ -79,7 +93,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
 		return nil, outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
 	case b.lockDelay > maxLockDelay:
-		return nil, fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
+		return nil, delayTooLong(b.lockDelay)
 	case b.life.Closed():
 		return nil, driver.ErrClosed
 	}
@@ -158,14 +172,27 @@ func outOfRange(ttl time.Duration, r ttlRange) error {
 		driver.ErrInvalid, ttl, r.min, r.max)
 }
 
+func delayTooLong(d time.Duration) error {
+	return fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, d, maxLockDelay)
+}
+
 var ttlRefused = regexp.MustCompile(`Invalid Session TTL .*between \[(\S+)=([^\]\s]+)\]`)
 
-// ttls returns the range that the server allows, which it tells whoever asks for
-// a session that is too short. It is asked once.
+// ttls returns the range that the server allows. It is asked once.
 func (b *Backend) ttls(ctx context.Context) (ttlRange, error) {
 	if r := b.allowed.Load(); r != nil {
 		return *r, nil
 	}
+	r, err := b.askTTLs(ctx)
+	if err == nil {
+		b.allowed.Store(&r)
+	}
+	return r, err
+}
+
+// askTTLs asks for the range that the server allows, which it tells whoever wants a
+// session that is too short.
+func (b *Backend) askTTLs(ctx context.Context) (ttlRange, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	o := (&api.WriteOptions{}).WithContext(ctx)
@@ -185,6 +212,5 @@ func (b *Backend) ttls(ctx context.Context) (ttlRange, error) {
 			r.max = d
 		}
 	}
-	b.allowed.Store(&r)
 	return r, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -131,7 +132,41 @@ func TestLeastRights(t *testing.T) {
 		some := append(append([]string{}, rules[:i]...), rules[i+1:]...)
 		refuses(t, grant("without-"+string(rune('0'+i)), some...), attempt("seckill:2"), nil, "Permission denied", missing)
 	}
-	refuses(t, newBackend(t, addr, token("11111111-1111-1111-1111-111111111111")), attempt("seckill:3"), nil, "ACL not found", "CONSUL_HTTP_TOKEN")
+	unknown := newBackend(t, addr, token("11111111-1111-1111-1111-111111111111"))
+	refuses(t, unknown, attempt("seckill:3"), nil, "ACL not found", "CONSUL_HTTP_TOKEN")
+
+	require.NoError(t, b.Ping(t.Context()))
+	require.ErrorContains(t, unknown.Ping(t.Context()), "CONSUL_HTTP_TOKEN")
+	require.ErrorContains(t, grant("sessionless", rules[1:]...).Ping(t.Context()), "session:write")
+}
+
+func TestPing(t *testing.T) {
+	server := testserver.StartConsul(t)
+	b := newBackend(t, server.Addr())
+	for range 2 { // it asks each time
+		require.NoError(t, b.Ping(t.Context()))
+	}
+	sessions, _, err := newClient(t, server.Addr()).Session().List(nil)
+	require.NoError(t, err)
+	require.Empty(t, sessions)
+	server.Kill()
+	require.ErrorContains(t, b.Ping(t.Context()), "CONSUL_HTTP_ADDR")
+
+	l := lock.New(New(newClient(t, server.Addr()), Options{LockDelay: time.Hour}), nil)
+	require.ErrorIs(t, l.Ping(t.Context()), lock.ErrInvalid)
+	require.NoError(t, l.Close(t.Context()))
+	wantIs(t, l.Ping(t.Context()), lock.ErrClosed)
+}
+
+// A Ping returns soon after its context ended, whatever the server does.
+func TestPingUnanswered(t *testing.T) {
+	p := faultproxy.NewStream(t, testserver.Consul(t))
+	p.Hole(faultproxy.Replies)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	require.ErrorIs(t, newBackend(t, p.Addr()).Ping(ctx), context.DeadlineExceeded)
+	require.Less(t, time.Since(begin), soon/2)
 }
 
 // broken answers every request alike.

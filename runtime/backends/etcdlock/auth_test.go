@@ -87,6 +87,11 @@ func TestTLSAndRole(t *testing.T) {
 	err = rejected(t, anonymous, nil, "seckill:1")
 	require.ErrorIs(t, err, lock.ErrUnavailable)
 	require.ErrorContains(t, err, "user name and password")
+	do(l.Ping(ctx))
+	do(nobody.Ping(ctx)) // it can't know which keys the rights should be on
+	err = anonymous.Ping(ctx)
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.ErrorContains(t, err, "user name and password")
 	_, err = clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: "service", Password: "wrong", TLS: cert.Client()})
 	require.ErrorContains(t, err, "authentication failed", "clientv3's own, before there is a Backend")
 

@@ -83,6 +83,38 @@ func (b *Backend) Close() error {
 	return nil
 }
 
+// pingTTL is how long the etcd lease of a Ping lasts if it can't be revoked, in seconds.
+const pingTTL = 5
+
+// Ping implements [driver.Pinger]: it reads a key, which shows that the cluster has a
+// leader and knows the client's user, and grants and revokes an etcd lease, which shows
+// that it takes writes. A right to the keys of locks it does not ask for, because it
+// can't know them.
+func (b *Backend) Ping(ctx context.Context) error {
+	if b.invalid != nil {
+		return b.invalid
+	}
+	if _, _, err := b.find(ctx, one("lockgen")); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return err
+	}
+	var granted *pb.LeaseGrantResponse
+	_, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+		granted, err = b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: pingTTL}, options...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("no lease granted: %w", err)
+	}
+	_, err = b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
+		_, err := b.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: granted.ID}, options...)
+		return err
+	})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // revoked by an attempt that had no answer
+		return nil
+	}
+	return err
+}
+
 var (
 	errClientClosed = errors.New("etcdlock: the client was closed; it must stay open until the last Locker on it is closed")
 	errUndone       = errors.New("the acquisition was undone already")
