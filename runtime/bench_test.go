@@ -2,7 +2,9 @@ package lock_test
 
 import (
 	"context"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +21,42 @@ func benchLocker(b *testing.B) *lock.Locker {
 
 func BenchmarkUncontended(b *testing.B) {
 	l, p, ctx := benchLocker(b), &lock.Policy{TTL: time.Minute}, b.Context()
+	for b.Loop() {
+		_, held, err := l.Acquire(ctx, p, "k")
+		if err != nil {
+			b.Fatal(err)
+		}
+		held.Release(&err)
+	}
+}
+
+// Each goroutine has a key of its own: what cores gain.
+func BenchmarkUncontendedParallel(b *testing.B) {
+	l, p, ctx := benchLocker(b), &lock.Policy{TTL: time.Minute}, b.Context()
+	var n atomic.Int64
+	b.RunParallel(func(pb *testing.PB) {
+		key := "k" + strconv.FormatInt(n.Add(1), 10)
+		for pb.Next() {
+			_, held, err := l.Acquire(ctx, p, key)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			held.Release(&err)
+		}
+	})
+}
+
+// A program that holds other locks meanwhile.
+func BenchmarkUncontendedBesideHolds(b *testing.B) {
+	l, p, ctx := benchLocker(b), &lock.Policy{TTL: time.Minute}, b.Context()
+	for i := range 10_000 {
+		_, held, err := l.Acquire(ctx, p, "held"+strconv.Itoa(i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer held.Release(nil)
+	}
 	for b.Loop() {
 		_, held, err := l.Acquire(ctx, p, "k")
 		if err != nil {

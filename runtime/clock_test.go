@@ -59,6 +59,17 @@ func TestSuspendEndsAFixedLeaseSoon(t *testing.T) {
 	require.NoError(t, release(second))
 }
 
+// A wall clock that is set back by what the machine has slept hides that from who asks,
+// until the watchdog looks.
+func TestSuspendBesideAClockThatIsSet(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	l.NoticeSleep(20 * time.Millisecond)
+	ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k")
+	lock.SuspendUnseen(2 * time.Hour)
+	require.Eventually(t, func() bool { return lock.Check(ctx) != nil }, 10*time.Second, 5*time.Millisecond)
+	requireOnly(t, lock.ErrLost, release(held))
+}
+
 // S1: no renewal is taken for a success that was sent before the machine slept
 // and answered after.
 func TestSuspendDuringARenewal(t *testing.T) {

@@ -63,9 +63,15 @@ var (
 )
 
 // Suspend makes the machine look as if it had slept for d: the clock that runs
-// on in suspend is ahead, the monotonic one and the wall clock are not.
+// on in suspend is ahead, the monotonic one is not, and the wall clock has jumped.
 // It does not reach into bubbles.
-func Suspend(d time.Duration) { suspended.Add(int64(d)) }
+func Suspend(d time.Duration) {
+	suspended.Add(int64(d))
+	bootclock.Doubt()
+}
+
+// SuspendUnseen is Suspend beside a wall clock that was set back by as much.
+func SuspendUnseen(d time.Duration) { suspended.Add(int64(d)) }
 
 func init() {
 	bootclock.Read = func() (time.Duration, bool) {

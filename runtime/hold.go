@@ -60,7 +60,7 @@ func (h *hold) check() error {
 	if cause := h.lostCause(); cause != nil {
 		return cause
 	}
-	if h.lease.deadline().LeftMeasured() <= 0 {
+	if h.lease.deadline().Left() <= 0 {
 		return errLeaseOver
 	}
 	return nil

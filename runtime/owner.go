@@ -41,6 +41,12 @@ func Owns(ctx context.Context, key string, backend ...string) bool {
 // pause of the process, when no timer has fired yet. What happens between the
 // call and the write that follows is the fencing token's job. For a context
 // outside of any lock it returns nil.
+//
+// It costs a reading of the clock. A sleep of the machine shows by the wall clock, which
+// then jumps against the monotonic clock; only after a jump of a millisecond or more does
+// Check make the system call that tells how long the sleep was. A wall clock that is set
+// back by as much as the machine has slept hides a sleep, for 10 s at most while a
+// Locker holds locks.
 func Check(ctx context.Context) error {
 	// Not owned(): a copy made by context.WithoutCancel owns nothing, but code
 	// that runs under it must still learn of the loss.

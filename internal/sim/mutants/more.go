@@ -70,7 +70,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "check-ctx", Mistake: "a Check that looks at no clock",
-		Patches: []mutant.Patch{{File: locker + "hold.go", Old: "h.lease.deadline().LeftMeasured() <= 0", New: "false"}},
+		Patches: []mutant.Patch{{File: locker + "hold.go", Old: "h.lease.deadline().Left() <= 0", New: "false"}},
 	},
 	{
 		Name: "abandoned", Mistake: "an acquire without an answer that nobody undoes",

@@ -1,8 +1,10 @@
-// Package bootclock tells how long the machine has slept since boot: the time of
-// suspend and hibernation, which Go's monotonic clock leaves out.
+// Package bootclock tells the time by a clock that nobody can set and that runs on
+// while the machine sleeps (suspend, hibernation). Go's monotonic clock stands still
+// in a sleep.
 package bootclock
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -11,36 +13,59 @@ import (
 // to suspend the machine.
 var Read = ReadSystem
 
+// Time is an instant, in nanoseconds: the monotonic clock's, and how long the machine
+// has slept. The zero Time has passed.
+type Time int64
+
+var (
+	started = time.Now()
+	base    = started.UnixNano() // so that bubbles, which have no monotonic clock, have times alike
+)
+
+// reading is what was last known of the machine's sleep.
 type reading struct {
-	slept time.Duration
+	slept time.Duration // since boot; it only rises
 	ahead time.Duration // of the wall clock over the monotonic clock
 }
 
 var (
-	last    atomic.Pointer[reading]
-	started = time.Now()
+	mu   sync.Mutex // guards Measure
+	last atomic.Pointer[reading]
 )
 
-// apart is how far wall and monotonic clock may drift before Slept asks the
-// kernel. A shorter sleep is found by Measure alone.
-const apart = 50 * time.Millisecond
+// apart is how far wall clock and monotonic clock may move against each other before At
+// asks the kernel. It is less than the margin of any deadline.
+const apart = time.Millisecond
 
-// Slept returns how long the machine has slept, as known at now. Asking the kernel
-// costs several readings of Go's clock, so it asks only when wall clock and
-// monotonic clock have moved apart since it last did, as they do over every sleep.
-func Slept(now time.Time) time.Duration {
+// Now returns the present instant.
+func Now() Time { return At(time.Now()) }
+
+// At returns the instant at which now was read from the clock. The kernel's boot clock
+// costs a system call, so At reads it only when the wall clock has moved against the
+// monotonic clock since that was last done. It does over every sleep: the kernel adds
+// what the machine has slept to the wall clock and to the boot clock alike.
+func At(now time.Time) Time {
 	if isFake(now) {
-		return 0
+		return Time(now.UnixNano())
 	}
+	awake := now.Sub(started)
 	r := last.Load()
-	if r == nil || absolute(wallAhead(now)-r.ahead) > apart {
-		return Measure()
+	if r == nil || (wallAhead(now, awake)-r.ahead).Abs() > apart {
+		return Time(base) + Time(awake+Measure())
 	}
-	return r.slept
+	return Time(base) + Time(awake+r.slept)
 }
+
+// Add returns the instant d after t.
+func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+
+// Sub returns how long it is from u to t.
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
 // Measure asks the kernel how long the machine has slept. Where the system has no such clock it returns 0.
 func Measure() time.Duration {
+	mu.Lock()
+	defer mu.Unlock()
 	var slept time.Duration
 	var now time.Time
 	// Two clocks can't be read at once; a pause in between looks like a short
@@ -60,12 +85,21 @@ func Measure() time.Duration {
 			break
 		}
 	}
-	r := last.Load()
-	if r != nil && absolute(slept-r.slept) < time.Millisecond && absolute(wallAhead(now)-r.ahead) <= apart {
-		return r.slept
+	if r := last.Load(); r != nil && slept < r.slept+apart { // no sleep, but the pause between the readings
+		slept = r.slept
 	}
-	last.Store(&reading{slept: slept, ahead: wallAhead(now)})
+	last.Store(&reading{slept: slept, ahead: wallAhead(now, now.Sub(started))})
 	return slept
+}
+
+// Doubt has the next At ask the kernel, as a jump of the wall clock does. It is for
+// tests that suspend the machine.
+func Doubt() {
+	mu.Lock()
+	defer mu.Unlock()
+	if r := last.Load(); r != nil {
+		last.Store(&reading{slept: r.slept, ahead: r.ahead + time.Hour})
+	}
 }
 
 // isFake reports whether now comes from a bubble of testing/synctest, whose
@@ -73,8 +107,6 @@ func Measure() time.Duration {
 // the two must not be compared, nor what they yield be shared.
 func isFake(now time.Time) bool { return now == now.Round(0) }
 
-func wallAhead(now time.Time) time.Duration {
-	return time.Duration(now.UnixNano()-started.UnixNano()) - now.Sub(started)
+func wallAhead(now time.Time, awake time.Duration) time.Duration {
+	return time.Duration(now.UnixNano()-base) - awake
 }
-
-func absolute(d time.Duration) time.Duration { return max(d, -d) }

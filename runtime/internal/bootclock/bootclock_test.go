@@ -2,6 +2,8 @@ package bootclock_test
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,4 +19,61 @@ func TestReadSystem(t *testing.T) {
 	second, _ := bootclock.ReadSystem()
 	require.Positive(t, first)
 	require.GreaterOrEqual(t, second, first)
+}
+
+// machine replaces the kernel's boot clock. It returns the sleep, to be changed, and how
+// often the clock was read.
+func machine(t *testing.T) (slept *time.Duration, reads *int) {
+	began := time.Now()
+	slept, reads = new(time.Duration), new(int)
+	read := bootclock.Read
+	t.Cleanup(func() { bootclock.Read = read })
+	bootclock.Read = func() (time.Duration, bool) {
+		*reads++
+		return 1000*time.Hour + time.Since(began) + *slept, true
+	}
+	bootclock.Measure()
+	return slept, reads
+}
+
+// What costs a system call is done when it must be, and not each time.
+func TestKernelIsAskedWhenTheWallClockJumps(t *testing.T) {
+	slept, reads := machine(t)
+	*reads = 0
+	for range 10_000 {
+		bootclock.Now()
+	}
+	require.Less(t, *reads, 50, "a reading that was interrupted calls for another")
+
+	now := time.Now()
+	before := bootclock.At(now)
+	*slept = time.Minute
+	bootclock.Doubt()
+	require.InDelta(t, time.Minute, bootclock.At(now).Sub(before), float64(time.Second))
+	*reads = 0
+	bootclock.At(now)
+	require.Zero(t, *reads)
+}
+
+// A sleep that is over stays in the count, whatever later readings say.
+func TestTimeNeverGoesBack(t *testing.T) {
+	slept, _ := machine(t)
+	*slept = time.Hour
+	bootclock.Measure()
+	before := bootclock.Now()
+	*slept = 0
+	bootclock.Measure()
+	require.GreaterOrEqual(t, bootclock.Now(), before)
+	*slept = time.Hour + 500*time.Microsecond // a pause between two readings
+	require.InDelta(t, 0, bootclock.Now().Sub(before), float64(500*time.Millisecond))
+}
+
+func TestBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := bootclock.Now()
+		require.Positive(t, before, "the zero Time has passed")
+		require.Zero(t, bootclock.Measure())
+		time.Sleep(time.Second)
+		require.Equal(t, time.Second, bootclock.Now().Sub(before))
+	})
 }

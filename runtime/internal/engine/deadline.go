@@ -1,8 +1,7 @@
 package engine
 
 import (
-	"sync/atomic"
-	"time"
+	"sync"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -11,54 +10,47 @@ import (
 // forward only, because answers may come out of order, until End. The zero
 // Deadline has passed.
 type Deadline struct {
-	until atomic.Pointer[driver.Instant]
-	ended atomic.Bool
+	mu    sync.Mutex
+	until driver.Instant
+	ended bool
 }
 
 // Get returns the deadline: the zero Instant once it has ended.
 func (d *Deadline) Get() driver.Instant {
-	until := d.until.Load()
-	if until == nil || d.ended.Load() {
-		return driver.Instant{}
-	}
-	return *until
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.until
 }
 
 // Extend moves the deadline to until, if that is later.
 func (d *Deadline) Extend(until driver.Instant) {
-	for {
-		old := d.until.Load()
-		if old != nil && old.Left() >= until.Left() {
-			return
-		}
-		if d.until.CompareAndSwap(old, &until) {
-			return
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ended && d.until.Before(until) {
+		d.until = until
 	}
 }
 
 // Shorten moves the deadline to until, if that is earlier.
 func (d *Deadline) Shorten(until driver.Instant) {
-	for {
-		old := d.until.Load()
-		if old == nil || old.Left() <= until.Left() {
-			return
-		}
-		if d.until.CompareAndSwap(old, &until) {
-			return
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if until.Before(d.until) {
+		d.until = until
 	}
 }
 
 // End makes the deadline one that has passed, for good.
-func (d *Deadline) End() { d.ended.Store(true) }
+func (d *Deadline) End() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.until, d.ended = driver.Instant{}, true
+}
 
-// Earlier returns the earlier of two instants, by what is left until each: the
-// machine may have slept between the two.
+// Earlier returns the earlier of two instants.
 func Earlier(a, b driver.Instant) driver.Instant {
-	now := time.Now()
-	if a.LeftAt(now) < b.LeftAt(now) {
-		return a
+	if b.Before(a) {
+		return b
 	}
-	return b
+	return a
 }
