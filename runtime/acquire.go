@@ -17,22 +17,17 @@ const pollLimit = time.Second
 const lateGrants = 3
 
 // compete takes e's key at the backend, for h. It is called by the one
-// goroutine that is busy with e, and leaves e held by h or passed on. op is nil or
-// new.
-func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, op *acquireOp) (*hold, error) {
+// goroutine that is busy with e, and leaves e held by h or passed on. lk is new.
+func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, lk *heldLease) (*hold, error) {
 	for late := 1; ; late++ {
-		if op == nil {
-			op = &acquireOp{}
-		}
-		op.locker, op.entry, op.hold, op.ctx, op.end = l, e, h, ctx, end
+		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition}
 		lease, err := op.run()
 		if err != nil {
-			l.stopCompeting(op, err)
+			l.stopCompeting(&op, err)
 			return nil, op.explain(err)
 		}
-		lk, now := &op.lease, time.Now()
-		lk.init(lease, &op.acquisition, e, l.tenure(op.acquisition.TTL), now)
-		if lk.deadline().LeftAt(now) > 0 {
+		now := time.Now()
+		if lk.init(lease, e, l.tenure(lk.acquisition.TTL), now) > 0 {
 			if err := l.begin(h, lk, now); err != nil {
 				return nil, err
 			}
@@ -45,7 +40,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			return nil, because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
 				" was over when its grant arrived; a longer ttl is needed"))
 		}
-		op = nil // the lease keeps it
+		lk = &heldLease{}
 	}
 }
 
@@ -56,8 +51,9 @@ func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
 	e.giveLocked(h, lk, now)
 	e.placed = false // taking the lock gave it up
 	e.rejectTriesLocked()
+	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
-	l.watchdog.add(lk, now)
+	l.watchdog.start()
 	l.watchdog.listen(lk)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
 		if l.lose(lk, errClosedUnder) {
@@ -73,29 +69,26 @@ type acquireOp struct {
 	locker      *Locker
 	entry       *entry
 	hold        *hold
-	ctx         context.Context    // the caller's
-	end         time.Time          // of the policy's wait
-	acquisition driver.Acquisition // its address is handed on: kept by the lease
-	held        bool               // the attempt before the last was answered: another holds the key
-
-	// What the operation makes stands here to save allocations.
-	lease heldLease
-	first entry // if there was none for the key
+	ctx         context.Context     // the caller's
+	end         time.Time           // of the policy's wait
+	acquisition *driver.Acquisition // of the lease that it makes
+	held        bool                // the attempt before the last was answered: another holds the key
 }
 
 // run returns the lease, or the backend's raw error: a *driver.HeldError if the key
 // was held by another until the end.
 func (op *acquireOp) run() (driver.Lease, error) {
 	p := op.hold.policy
-	op.acquisition = driver.Acquisition{
+	number, contested := op.locker.newNumber(op.entry)
+	*op.acquisition = driver.Acquisition{
 		Key:       op.entry.id.key,
-		ID:        op.locker.newID(),
+		ID:        op.locker.newID(number),
 		TTL:       p.ttl(),
 		Tokens:    1,
 		Queue:     !p.Try,
 		NoRenewal: p.NoRenew,
 	}
-	if tenure := op.locker.tenure(p.ttl()); tenure > 0 && op.contested() {
+	if tenure := op.locker.tenure(p.ttl()); tenure > 0 && contested {
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
 		op.acquisition.Tokens = tokensFor(tenure)
@@ -105,11 +98,11 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	if op.over() { // the turn came as the wait ended: nothing needs to be sent
 		return nil, errHeld
 	}
-	lease, err := op.entry.backend.Acquire(ctx, &op.acquisition)
+	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
 	if ttl := p.ttl(); op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
 		// The longer lease exceeds the engine's limit: ask for one that is not handed on.
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
-		lease, err = op.entry.backend.Acquire(ctx, &op.acquisition)
+		lease, err = op.entry.backend.Acquire(ctx, op.acquisition)
 	}
 	if p.Try || !isHeld(err) {
 		return lease, err
@@ -150,7 +143,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 			return nil, err
 		}
 		var lease driver.Lease
-		lease, err = e.backend.Acquire(ctx, &op.acquisition)
+		lease, err = e.backend.Acquire(ctx, op.acquisition)
 		if !isHeld(err) {
 			return lease, err
 		}
@@ -171,7 +164,7 @@ func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) 
 	}
 	ctx, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
-	s, err := n.Subscribe(ctx, &op.acquisition)
+	s, err := n.Subscribe(ctx, op.acquisition)
 	if err != nil {
 		return false
 	}
@@ -193,16 +186,18 @@ func (op *acquireOp) over() bool {
 	return op.ctx.Err() != nil || !op.end.IsZero() && !time.Now().Before(op.end)
 }
 
-func (op *acquireOp) contested() bool {
-	op.entry.shard.mu.Lock()
-	defer op.entry.shard.mu.Unlock()
-	return op.entry.contested
+// newNumber returns the number of a new acquisition's ID, and whether anybody waits or
+// has waited for e's key here.
+func (l *Locker) newNumber(e *entry) (number uint64, contested bool) {
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	return l.numberLocked(e.shard), e.contested
 }
 
 // stopCompeting cleans up after a competition that failed with err, and lets the
 // next in the queue compete.
 func (l *Locker) stopCompeting(op *acquireOp, err error) {
-	e, a := op.entry, &op.acquisition
+	e, a := op.entry, op.acquisition
 	e.shard.mu.Lock()
 	alone := e.first == nil
 	e.shard.mu.Unlock()
@@ -222,8 +217,7 @@ func (l *Locker) stopCompeting(op *acquireOp, err error) {
 // pollAfter returns when to try again without a notice: when the holder's lease
 // ends, and within a second. Jitter keeps processes from polling in step.
 func pollAfter(err error) time.Duration {
-	var h *driver.HeldError
-	errors.As(err, &h)
+	h := heldError(err)
 	d := pollLimit - rand.N(pollLimit/10)
 	if h != nil && h.RetryAfter > 0 && h.RetryAfter < d {
 		// Engines count in milliseconds; one more, and the lease is over.

@@ -32,15 +32,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	defer close(l.done)
 	close(l.closing)
 	l.rejectWaiters()
-	l.active.Add(1) // so that leave sees the last one go
-	l.leave()
-	var err error
-	select {
-	case <-l.idle:
-	case <-ctx.Done():
-		if n := l.active.Load(); n > 0 {
-			err = &Error{Op: "close", Err: fmt.Errorf("%d locks were still held%s: %w", n, l.heldNames(), ctx.Err())}
-		}
+	err := l.awaitIdle(ctx)
+	if err != nil {
 		l.loseAll()
 	}
 	l.cleanup.drain(ctx)
@@ -50,6 +43,21 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.watchdog.wait() // renewals under way end with their connections
 	return err
+}
+
+// awaitIdle waits until every hold is released and every acquire has ended. Its error
+// says that ctx ended first.
+func (l *Locker) awaitIdle(ctx context.Context) error {
+	for l.active() > 0 {
+		select {
+		case <-l.idle:
+		case <-ctx.Done():
+			if n := l.active(); n > 0 {
+				return &Error{Op: "close", Err: fmt.Errorf("%d locks were still held%s: %w", n, l.heldNames(), ctx.Err())}
+			}
+		}
+	}
+	return nil
 }
 
 // rejectWaiters answers all that wait in a queue of a Locker that is closing.

@@ -158,9 +158,12 @@ func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
 }
 
-func isHeld(err error) bool {
-	var h *driver.HeldError
-	return errors.As(err, &h)
+func isHeld(err error) bool { return err != nil && heldError(err) != nil }
+
+// heldError returns the *driver.HeldError in err, or nil. It costs an allocation.
+func heldError(err error) (h *driver.HeldError) {
+	errors.As(err, &h)
+	return h
 }
 
 func isLost(err error) bool { return errors.Is(err, ErrLost) }

@@ -22,20 +22,23 @@ func (l *Locker) Entries() int {
 }
 
 // Active returns how many acquires and holds are under way.
-func (l *Locker) Active() int64 { return l.active.Load() }
+func (l *Locker) Active() int64 { return l.active() }
 
 // Watched returns how many leases l's watchdog looks after.
 func (l *Locker) Watched() int {
-	l.watchdog.mu.Lock()
-	defer l.watchdog.mu.Unlock()
-	return len(l.watchdog.leases)
+	n := 0
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += len(s.leases)
+		s.mu.Unlock()
+	}
+	return n
 }
 
-// NextLook returns when l's watchdog looks at its leases next.
-func (l *Locker) NextLook() time.Time {
-	l.watchdog.mu.Lock()
-	defer l.watchdog.mu.Unlock()
-	return l.watchdog.next
+// NextLook returns in how long l's watchdog looks at its leases next.
+func (l *Locker) NextLook() time.Duration {
+	return bootclock.Time(l.watchdog.next.Load()).Sub(bootclock.Now())
 }
 
 // NoticeSleep has l's watchdog notice within d that the machine slept. To be
@@ -45,7 +48,7 @@ func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.awake = d }
 // Waiting returns how many goroutines are in line for key.
 func (l *Locker) Waiting(key string) int {
 	id := entryID{key: key}
-	s := l.shard(id)
+	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -94,7 +97,7 @@ func KnowsCancelKey() bool { return cancelKey != nil }
 // the turn as it gave up: the place in b's queue is left for nobody.
 func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription) {
 	id := entryID{key: key}
-	e := &entry{id: id, shard: l.shard(id), backend: b, subscription: s, placed: true}
+	e := &entry{id: id, shard: l.shard(key), backend: b, subscription: s, placed: true}
 	e.shard.mu.Lock()
 	e.shard.entries[id] = e
 	e.shard.mu.Unlock()

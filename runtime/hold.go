@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // Why a lock is no longer held; wrapped in ErrLost.
@@ -27,7 +29,7 @@ type hold struct {
 	policy *Policy
 	lease  *heldLease
 	token  uint64
-	began  time.Time
+	began  bootclock.Time
 	waited bool // in the queue, or at the engine
 	handed bool // the lease came from the hold before
 
@@ -78,17 +80,18 @@ func (h *hold) caller() context.Context {
 	return context.Background()
 }
 
+// heldFor is how long h has been held at now.
+func (h *hold) heldFor(now time.Time) time.Duration { return bootclock.At(now).Sub(h.began) }
+
 // renews reports whether the watchdog is to go on renewing for this holder.
 func (h *hold) renews() bool {
 	p := h.policy
-	return !p.NoRenew && (p.Max == 0 || time.Since(h.began) < p.Max)
+	return !p.NoRenew && (p.Max == 0 || bootclock.Now().Sub(h.began) < p.Max)
 }
 
 // Hold is what an acquire returns beside the context: the duty to release. Its
 // methods stand in hold.go and release.go.
 type Hold struct {
-	ctx    context.Context // the method's
-	caller context.Context // what it was derived from
 	frame  *frame
 	parent *frame         // the frame that this one re-enters; nil for an outermost one
 	rest   []*Hold        // the holds of an AcquireAll; nil for a single lock
@@ -109,7 +112,7 @@ func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	x.frame.hold, x.frame.outer, x.frame.ctx = h, outer, &x.owned
 	h.ctx.caller = ctx
 	x.owned = ownedContext{Context: &h.ctx, frame: &x.frame}
-	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, method: &h.ctx}
+	x.held = Hold{frame: &x.frame, method: &h.ctx}
 	h.begin(&h.ctx)
 	return &x.held
 }
@@ -124,7 +127,7 @@ func (h *hold) begin(m *methodContext) {
 }
 
 // Context returns the context that owns the lock, as the acquire returned it.
-func (h *Hold) Context() context.Context { return h.ctx }
+func (h *Hold) Context() context.Context { return h.frame.ctx }
 
 // Key returns the lock's key. It is empty for a Hold of several locks.
 func (h *Hold) Key() string {

@@ -5,48 +5,54 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // heldLease is a lease that this process holds, as the local queue and the
 // watchdog see it.
 type heldLease struct {
 	driver.Lease
-	acquisition *driver.Acquisition
+	acquisition driver.Acquisition // its address is handed on
 	entry       *entry
 	holder      atomic.Pointer[hold]
 	provisional driver.ProvisionalLease // nil if it can't be
 	wanted      driver.WantedLease      // nil if it can't be
-	late        bool                    // its first renewal was due when it came
 
-	handOnUntil driver.Instant // until then it may go to the next in the queue
-	yieldAfter  driver.Instant // and until then if another process wants it
+	handOnUntil bootclock.Time // until then it may go to the next in the queue
+	yieldAfter  bootclock.Time // and until then if another process wants it
 	token, end  uint64         // the next fencing token, and the end of the block
 	releasing   releaseContext // of its one release
 
-	// Guarded by the watchdog's mutex.
-	due    time.Time // when it looks at this lease next
-	index  int       // in its heap; -1 when not in it
-	failed bool      // the last renewal had no answer
+	// For the watchdog, guarded by the shard's mutex.
+	due      bootclock.Time // when it looks at this lease next
+	index    int            // in the shard's heap; -1 when not in it
+	late     bool           // its first renewal was due when it came; set once
+	renewing bool           // a renewal is under way
+	failed   bool           // the last renewal had no answer
 }
 
 // wantedTenure is for how long a lease is handed on inside the process once another one is
 // known to want it: many hand-offs here for one between processes, and a short wait there.
 const wantedTenure = 2 * time.Millisecond
 
-// init makes lk the lease that was granted for a just before now.
-func (lk *heldLease) init(lease driver.Lease, a *driver.Acquisition, e *entry, tenure time.Duration, now time.Time) {
-	lk.Lease, lk.acquisition, lk.entry, lk.index = lease, a, e, -1
+// init makes lk the lease that was granted just before now. It returns how long the
+// holder has it: 0 or less if the grant took too long.
+func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, now time.Time) (left time.Duration) {
+	lk.Lease, lk.entry, lk.index = lease, e, -1
 	first, n := lease.Tokens()
 	lk.token, lk.end = first, first+n
 	lk.provisional, _ = lease.(driver.ProvisionalLease)
 	lk.wanted, _ = lease.(driver.WantedLease)
-	// The deadline counts from before the acquire was sent, and so must the tenure.
-	term := lk.term()
-	since := lease.Deadline().Add(-term)
-	if since.LeftAt(now) > 0 { // renewed between the two
-		since = driver.At(now)
-	}
-	lk.handOnUntil, lk.yieldAfter = since.Add(tenure), since.Add(min(tenure, wantedTenure))
+	// The deadline counts from before the acquire was sent, and so must the tenure. A
+	// lease that came late is renewed at once.
+	at, term := bootclock.At(now), lk.term()
+	ahead := lease.Deadline().LeftAt(now)
+	sent := at.Add(min(ahead-term, 0)) // now if it was renewed between the two
+	lk.handOnUntil, lk.yieldAfter = sent.Add(tenure), sent.Add(min(tenure, wantedTenure))
+	after := max(renewalWhen(ahead, term), 0)
+	lk.late = after == 0
+	lk.due = at.Add(min(after, renewAfter(lk.acquisition.TTL)))
+	return ahead - margin(term)
 }
 
 // deadline is when the lease is over for its holder: earlier than the engine
@@ -76,9 +82,13 @@ func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
 // renewalIn is how long it is from now until lk is to be renewed, by its deadline.
 func (lk *heldLease) renewalIn(now time.Time) time.Duration {
-	ttl := lk.term()
-	return lk.Lease.Deadline().LeftAt(now) - (ttl - renewAfter(ttl))
+	term := lk.term()
+	return renewalWhen(lk.Lease.Deadline().LeftAt(now), term)
 }
+
+// renewalWhen is how long it is until a lease of this term is to be renewed that the
+// engine ends in ahead.
+func renewalWhen(ahead, term time.Duration) time.Duration { return ahead - (term - renewAfter(term)) }
 
 // retryAfter is when a renewal without an answer is sent again.
 func retryAfter(ttl time.Duration) time.Duration {
@@ -99,7 +109,7 @@ func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
 	if provisional && !p.NoRenew && ahead > 0 {
 		ahead = lk.acquisition.TTL
 	}
-	return lk.token < lk.end && until.LeftAt(now) > 0 && ahead >= ttl &&
+	return lk.token < lk.end && bootclock.At(now) < until && ahead >= ttl &&
 		lk.acquisition.TTL <= ttl+lk.entry.holder.locker.tenure(ttl)
 }
 

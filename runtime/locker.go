@@ -46,25 +46,23 @@ type Backend = driver.Backend
 // (the local queue), acquire.go (at the engine), release.go (release and loss),
 // close.go and observer.go.
 type Locker struct {
-	id       string // a random UUID; with a count behind it, the ID of an acquisition
-	count    atomic.Uint64
+	id       string                    // a random UUID; with a number behind it, the ID of an acquisition
 	backends map[string]driver.Backend // "" is the Locker's own
 	handOff  time.Duration
 	observer Observer // or nil
 
-	shards   [64]shard
-	seed     maphash.Seed // by which a key finds its shard
-	waiters  sync.Pool    // of *waiter: each takes its turn, or leaves the queue, before it goes back
+	shards   [shards]shard
+	seed     maphash.Seed  // by which a key finds its shard
+	numbers  atomic.Uint64 // drawn for IDs
+	waiters  sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
 	watchdog watchdog
 	cleanup  cleanup
 
-	active   atomic.Int64  // acquires under way and holds
-	closed   atomic.Bool   // no new acquire begins
-	forced   atomic.Bool   // Close has waited long enough: nothing is held any more
-	closing  chan struct{} // closed by Close: whoever competes at a backend gives up
-	idle     chan struct{} // closed when active is 0 after closing
-	idleOnce sync.Once
-	done     chan struct{} // closed when Close has returned
+	closed  atomic.Bool   // no new acquire begins
+	forced  atomic.Bool   // Close has waited long enough: nothing is held any more
+	closing chan struct{} // closed by Close: whoever competes at a backend gives up
+	idle    chan struct{} // has room for one: a shard has nothing active any more, after closing
+	done    chan struct{} // closed when Close has returned
 }
 
 // New returns a Locker whose locks live at b. It does no I/O; an engine that
@@ -83,7 +81,7 @@ func New(b Backend, opts *Options) *Locker {
 		handOff:  opts.HandOff,
 		observer: opts.Observer,
 		closing:  make(chan struct{}),
-		idle:     make(chan struct{}),
+		idle:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}
 	if l.handOff == 0 {
@@ -121,30 +119,31 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	called := l.observedSince()
 	outer := owned(ctx)
 	f := outer.find(l, p.Backend, key)
-	if err := l.admit(ctx, p, key, f); err != nil {
+	s, err := l.admit(ctx, p, key, f)
+	if err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	if f == nil && outer.heldElsewhere(l, l.backends[p.Backend], key) {
-		l.leave()
+		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, errNestedElsewhere)
 	}
 	if f != nil {
 		held, err := f.reenter(ctx, outer, p, l.waitEnd(p))
 		if err != nil {
-			l.leave()
+			l.leave(s)
 			return ctx, nil, l.reject(ctx, p, key, called, err)
 		}
 		l.observeReentry(ctx, held, p, called)
-		return held.ctx, held, nil
+		return held.frame.ctx, held, nil
 	}
-	h, err := l.take(ctx, p, key, l.waitEnd(p))
+	h, err := l.take(ctx, s, p, key, l.waitEnd(p))
 	if err != nil {
-		l.leave()
+		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	l.observeHold(ctx, h, called)
 	held := h.enter(ctx, outer)
-	return held.ctx, held, nil
+	return held.frame.ctx, held, nil
 }
 
 // Do runs fn under the lock on key and returns its error. It is what a
@@ -185,26 +184,40 @@ func (l *Locker) Ping(ctx context.Context) error {
 // admit lets an acquire in: it is right in itself, and the Locker is open, or
 // it re-enters reentered (nil if it does not), which Close waits for. Each
 // admitted one must call leave once, when it failed or was released.
-func (l *Locker) admit(ctx context.Context, p *Policy, key string, reentered *frame) error {
+func (l *Locker) admit(ctx context.Context, p *Policy, key string, reentered *frame) (*shard, error) {
 	if err := l.vet(p, key); err != nil {
-		return err
+		return nil, err
 	}
 	if ctx.Err() != nil {
-		return ctxEnded(ctx)
+		return nil, ctxEnded(ctx)
 	}
-	l.active.Add(1)
+	s := l.shard(key)
+	s.active.Add(1)
 	if l.closed.Load() && reentered == nil {
-		l.leave()
-		return ErrClosed
+		l.leave(s)
+		return nil, ErrClosed
 	}
-	return nil
+	return s, nil
 }
 
-// leave counts an acquire or a hold out. The last one after Close lets it go on.
-func (l *Locker) leave() {
-	if l.active.Add(-1) == 0 && l.closed.Load() {
-		l.idleOnce.Do(func() { close(l.idle) })
+// leave counts an acquire or a hold out. A Close that waits looks after the last one of
+// each shard.
+func (l *Locker) leave(s *shard) {
+	if s.active.Add(-1) == 0 && l.closed.Load() {
+		select {
+		case l.idle <- struct{}{}:
+		default:
+		}
 	}
+}
+
+// active returns how many acquires are under way and how many holds there are. Once
+// it is 0 in a Locker that closes, it stays so.
+func (l *Locker) active() (n int64) {
+	for i := range l.shards {
+		n += l.shards[i].active.Load()
+	}
+	return n
 }
 
 // vet reports what can't be right about an acquire, whatever the state of the
@@ -234,10 +247,10 @@ func (l *Locker) waitEnd(p *Policy) time.Time {
 	return time.Now().Add(p.Wait)
 }
 
-func (l *Locker) newID() string {
-	id := make([]byte, 0, 48)
+func (l *Locker) newID(number uint64) string {
+	id := make([]byte, 0, 64)
 	id = append(append(id, l.id...), ':')
-	return string(strconv.AppendUint(id, l.count.Add(1), 10))
+	return string(strconv.AppendUint(id, number, 10))
 }
 
 // newUUID returns a random UUID of version 8 of RFC 9562, which is free for own use.

@@ -4,23 +4,48 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // entryID names a lock inside one Locker.
 type entryID struct{ backend, key string }
 
-// shard is a part of the Locker's table of keys. Its mutex guards the map and
-// every entry in it; nothing blocks while holding it.
+// shards is how many parts the table of keys has, so that cores seldom wait for
+// each other.
+const shards = 64
+
+// shard is a part of the Locker's table of keys, and all that a call changes whose key
+// is in it: what is uncontended needs nothing that all cores share. Its mutex guards
+// the map and every entry in it, the heap and what the heap needs of each heldLease;
+// nothing blocks while holding it.
 type shard struct {
 	mu      sync.Mutex
 	entries map[entryID]*entry
+	leases  leaseHeap // those held, for the watchdog
+	number  uint64    // of the last acquisition's ID
+
+	active atomic.Int64 // acquires under way and holds
 }
 
-func (l *Locker) shard(id entryID) *shard {
-	return &l.shards[maphash.String(l.seed, id.key)%uint64(len(l.shards))]
+func (l *Locker) shard(key string) *shard {
+	return &l.shards[maphash.String(l.seed, key)%shards]
+}
+
+// numbersAtOnce is how many numbers a shard draws for the IDs of its acquisitions.
+const numbersAtOnce = 64
+
+// numberLocked returns the number of a new acquisition's ID. Of one key each is higher
+// than the one before.
+func (l *Locker) numberLocked(s *shard) uint64 {
+	if s.number%numbersAtOnce == 0 {
+		s.number = l.numbers.Add(numbersAtOnce) - numbersAtOnce
+	}
+	s.number++
+	return s.number
 }
 
 // entry is one key that this process holds or wants. It lives from the first
@@ -34,19 +59,25 @@ type entry struct {
 	id      entryID
 	shard   *shard
 	backend driver.Backend
-	state   entryState
 	lease   *heldLease // while held
 	holder  *hold      // while held
 
 	first, last *waiter
+	state       entryState
 	contested   bool // somebody had to wait: ask for a lease that can be handed on
 	elsewhere   bool // the one that competes was told that another process holds the key
 
-	subscription driver.Subscription
 	placed       bool // the engine may keep a place in its queue for this process
+	subscription driver.Subscription
 }
 
-type entryState int
+// newEntry is an entry and its first lease, in one allocation.
+type newEntry struct {
+	entry entry
+	lease heldLease
+}
+
+type entryState uint8
 
 const (
 	busy entryState = iota // a goroutine competes for the key at the backend, or releases it
@@ -76,20 +107,19 @@ var errHeld error = &driver.HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
 // waiting in the queue. The zero end waits until ctx ends.
-func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time) (*hold, error) {
+func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end time.Time) (*hold, error) {
 	id := entryID{p.Backend, key}
-	s := l.shard(id)
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		s.mu.Lock()
 		e := s.entries[id]
 		if e == nil {
-			op := &acquireOp{}
-			e = &op.first
+			n := &newEntry{}
+			e = &n.entry
 			e.id, e.shard, e.backend = id, s, l.backends[id.backend]
 			s.entries[id] = e
 			s.mu.Unlock()
-			return l.compete(ctx, e, h, end, op)
+			return l.compete(ctx, e, h, end, &n.lease)
 		}
 		if p.Try && (e.state == held || e.elsewhere) {
 			s.mu.Unlock()
@@ -112,7 +142,7 @@ func (l *Locker) take(ctx context.Context, p *Policy, key string, end time.Time)
 		case err != nil:
 			return nil, err
 		case t == compete:
-			return l.compete(ctx, e, h, end, nil)
+			return l.compete(ctx, e, h, end, &heldLease{})
 		case t == rejected:
 			return nil, because(ErrNotAcquired, errHeld)
 		case t == closing:
@@ -173,9 +203,16 @@ var endedContext = func() context.Context {
 
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
-	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
+	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), bootclock.At(now)
 	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
 	lease.holder.Store(h)
+}
+
+// endLocked ends the lease of e and the watch over it. A renewal that is under way
+// changes nothing any more: the engine checks the owner, and its answer is ignored.
+func (e *entry) endLocked() {
+	e.shard.leases.remove(e.lease)
+	e.state, e.lease, e.holder = busy, nil, nil
 }
 
 // rejectTriesLocked answers every Try in the queue: the key is held by another.

@@ -84,7 +84,7 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 	x := &entering{}
 	x.frame.hold, x.frame.outer, x.frame.ctx = f.hold, outer, &x.owned
 	x.owned = ownedContext{Context: ctx, frame: &x.frame}
-	x.held = Hold{ctx: &x.owned, caller: ctx, frame: &x.frame, parent: f}
+	x.held = Hold{frame: &x.frame, parent: f}
 	return &x.held, nil
 }
 

@@ -20,11 +20,13 @@ import (
 func (h *Hold) Release(errp *error) {
 	switch {
 	case h == nil:
+	case h.parent != nil:
+		h.releaseOne(h.frame.ctx, errp)
 	case h.rest == nil:
-		h.releaseOne(h.caller, errp)
+		h.releaseOne(h.method.caller, errp)
 	default:
 		h.method.end(errReturned)
-		ctx := newReleaseContext(h.caller, time.Now()) // the bound is for all of them together
+		ctx := newReleaseContext(h.method.caller, time.Now()) // the bound is for all of them together
 		defer ctx.finish()
 		releaseAll(ctx, h.rest, errp)
 	}
@@ -49,7 +51,8 @@ func (h *Hold) releaseOne(ctx context.Context, errp *error) {
 	if !h.frame.closed.CompareAndSwap(false, true) {
 		return
 	}
-	defer h.frame.hold.locker.leave()
+	hold := h.frame.hold
+	defer hold.locker.leave(hold.entry.shard)
 	var err error
 	if h.parent != nil {
 		err = h.leaveReentry()
@@ -62,7 +65,7 @@ func (h *Hold) releaseOne(ctx context.Context, errp *error) {
 	switch {
 	case *errp == nil:
 		*errp = err
-	case !saysLost(*errp, h.frame.hold.entry.id.key):
+	case !saysLost(*errp, hold.entry.id.key):
 		*errp = errors.Join(*errp, err)
 	}
 }
@@ -101,10 +104,10 @@ func (h *Hold) release(ctx context.Context) error {
 	}
 	if isLost(err) {
 		err = hold.fail("release", errNotOwner)
-		hold.observe(Lost, now.Sub(hold.began), err)
+		hold.observe(Lost, hold.heldFor(now), err)
 		return err
 	}
-	hold.observe(Released, now.Sub(hold.began), err)
+	hold.observe(Released, hold.heldFor(now), err)
 	return nil
 }
 
@@ -150,9 +153,8 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 		w.turn <- granted
 		return nil
 	}
-	e.state, e.lease, e.holder = busy, nil, nil
+	e.endLocked()
 	e.shard.mu.Unlock()
-	l.watchdog.remove(lease)
 	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
 		var once sync.Once
 		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
@@ -178,7 +180,7 @@ func (l *Locker) next(e *entry) {
 	if e.placed {
 		// The ID is drawn before another entry for the key can exist: backends
 		// know by it that what that entry competes for is not meant.
-		leaving = l.newID()
+		leaving = l.newID(l.numberLocked(e.shard))
 	}
 	delete(e.shard.entries, e.id)
 	sub := e.subscription
@@ -261,11 +263,10 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	h := e.holder
 	// Set under the shard's mutex: a release that finds another holder reads it.
 	h.lost.Store(&cause)
-	e.state, e.lease, e.holder = busy, nil, nil
+	e.endLocked()
 	e.shard.mu.Unlock()
-	l.watchdog.remove(lk)
 	h.endLost(cause)
 	l.next(e)
-	h.observe(Lost, time.Since(h.began), h.fail("hold", cause))
+	h.observe(Lost, h.heldFor(time.Now()), h.fail("hold", cause))
 	return true
 }

@@ -66,7 +66,7 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	for {
 		held, err := l.takeSeveral(ctx, outer, reqs, ends)
 		if err == nil {
-			return held.ctx, held, nil
+			return held.frame.ctx, held, nil
 		}
 		if !errors.Is(err, errLostEarly) {
 			return ctx, nil, err
@@ -94,7 +94,7 @@ var errLostEarly = errors.New("lost before the method began")
 
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
 	method := &methodContext{caller: ctx}
-	all := &Hold{caller: ctx, method: method}
+	all := &Hold{method: method}
 	defer func() {
 		if err != nil {
 			method.end(err)
@@ -129,7 +129,6 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	chain.several = true
 	all.frame = chain
 	chain.ctx = &ownedContext{Context: method, frame: chain}
-	all.ctx = chain.ctx
 	return all, nil
 }
 
@@ -166,20 +165,21 @@ func earliest(ends []time.Time) (first time.Time) {
 // takeOne takes or re-enters one lock, and makes no context for it.
 func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.Time) (*Hold, error) {
 	f := outer.find(l, r.Policy.Backend, r.Key)
-	if err := l.admit(ctx, r.Policy, r.Key, f); err != nil {
+	s, err := l.admit(ctx, r.Policy, r.Key, f)
+	if err != nil {
 		return nil, err
 	}
 	if f != nil {
 		held, err := f.reenter(ctx, outer, r.Policy, end)
 		if err != nil {
-			l.leave()
+			l.leave(s)
 		}
 		return held, err
 	}
-	h, err := l.take(ctx, r.Policy, r.Key, end)
+	h, err := l.take(ctx, s, r.Policy, r.Key, end)
 	if err != nil {
-		l.leave()
+		l.leave(s)
 		return nil, err
 	}
-	return &Hold{caller: ctx, frame: &frame{hold: h}}, nil
+	return &Hold{frame: &frame{hold: h}}, nil
 }

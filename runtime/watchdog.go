@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -25,21 +26,21 @@ const (
 	noticeSleep = 10 * time.Second
 )
 
-// watchdog renews the leases of a Locker and ends those whose deadline passes.
-// One goroutine looks at the lease that is due next; the backends' calls run
-// beside it, so that no engine's silence keeps it from ending a lease in time.
+// watchdog renews the leases of a Locker and ends those whose deadline passes. The
+// leases stand in the heaps of the shards, so that a call adds and removes its own
+// under the mutex that it needs anyway. One goroutine looks at the lease that is due
+// next; the backends' calls run beside it, so that no engine's silence keeps it from
+// ending a lease in time.
 type watchdog struct {
 	locker *Locker
 	poke   chan struct{}
+	awake  time.Duration // within which a sleep of the machine is noticed
+	next   atomic.Int64  // the bootclock.Time when the goroutine looks again; only it moves this back
+	runs   atomic.Bool   // the goroutine was started
 
-	mu      sync.Mutex // guards what follows down to ctx, and the fields of heldLease that it names
-	leases  leaseHeap
-	next    time.Time     // when the goroutine looks again
-	slept   time.Duration // by the machine, as known at the last look
-	awake   time.Duration // within which a sleep of the machine is noticed
-	running bool
-	halted  bool
-	down    map[string]time.Time // since when no renewal at the backend of this name has succeeded
+	mu     sync.Mutex // guards halted, down and the start of the goroutine
+	halted bool
+	down   map[string]time.Time // since when no renewal at the backend of this name has succeeded
 
 	ctx    context.Context // of renewals
 	cancel context.CancelFunc
@@ -49,27 +50,25 @@ type watchdog struct {
 func (w *watchdog) init(l *Locker) {
 	w.locker, w.awake = l, noticeSleep
 	w.poke = make(chan struct{}, 1)
+	w.next.Store(int64(never))
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
 
-// add begins to watch lk, which was granted just before now.
-func (w *watchdog) add(lk *heldLease, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.halted {
+// start starts the goroutine with the first lease.
+func (w *watchdog) start() {
+	if w.runs.Load() {
 		return
 	}
-	if !w.running {
-		w.running, w.slept = true, bootclock.Measure()
-		w.next = now.Add(time.Hour)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.halted && !w.runs.Swap(true) {
 		w.work.Go(w.run)
 	}
-	// The deadline counts from before the grant was asked for, so a lease that came
-	// late is renewed at once.
-	after := max(lk.renewalIn(now), 0)
-	lk.late = after == 0
-	lk.due = now.Add(min(after, renewAfter(lk.acquisition.TTL)))
-	heap.Push(&w.leases, lk)
+}
+
+// addLocked begins to watch lk, which is new.
+func (w *watchdog) addLocked(lk *heldLease) {
+	heap.Push(&lk.entry.shard.leases, lk)
 	w.wakeLocked(lk)
 }
 
@@ -107,46 +106,42 @@ func (w *watchdog) look(lk *heldLease) {
 
 // lookWithin schedules the next look at lk within after, unless it is sooner already.
 func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if due := time.Now().Add(after); lk.index >= 0 && due.Before(lk.due) {
-		lk.due = due
-		heap.Fix(&w.leases, lk.index)
-		w.wakeLocked(lk)
+	s := lk.entry.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if due := bootclock.Now().Add(after); lk.index >= 0 && due < lk.due {
+		w.moveLocked(lk, due)
 	}
 }
 
 func (w *watchdog) watches(lk *heldLease) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return lk.index >= 0 && !w.halted
-}
-
-// remove ends the watch over lk. A renewal of it that is under way changes
-// nothing any more: the engine checks the owner, and its answer is ignored.
-func (w *watchdog) remove(lk *heldLease) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if lk.index >= 0 {
-		heap.Remove(&w.leases, lk.index)
-	}
+	s := lk.entry.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return lk.index >= 0 && w.ctx.Err() == nil
 }
 
 // schedule sets when lk is looked at next, at the latest when its deadline comes,
 // unless the watch over it has ended. It reports whether the renewal before has
 // failed as well.
 func (w *watchdog) schedule(lk *heldLease, after time.Duration, failed bool) (before bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	s := lk.entry.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	before = lk.failed
 	if lk.index < 0 {
 		return before
 	}
-	lk.failed = failed
-	lk.due = time.Now().Add(min(after, lk.deadline().Left()))
-	heap.Fix(&w.leases, lk.index)
-	w.wakeLocked(lk)
+	lk.renewing, lk.failed = false, failed
+	now := time.Now()
+	w.moveLocked(lk, bootclock.At(now).Add(min(after, lk.deadline().LeftAt(now))))
 	return before
+}
+
+func (w *watchdog) moveLocked(lk *heldLease, due bootclock.Time) {
+	lk.due = due
+	heap.Fix(&lk.entry.shard.leases, lk.index)
+	w.wakeLocked(lk)
 }
 
 // wakeLocked wakes the goroutine if lk is due before it looks again by itself. It
@@ -154,17 +149,29 @@ func (w *watchdog) schedule(lk *heldLease, after time.Duration, failed bool) (be
 // that is taken and released at a rate wakes nobody. Nor does a renewal that is due
 // only a moment sooner, as are all of one session.
 func (w *watchdog) wakeLocked(lk *heldLease) {
-	next := w.next
+	sooner := time.Duration(0)
 	if lk.holder.Load().renews() {
-		next = next.Add(-min(lk.acquisition.TTL/100, time.Millisecond))
+		sooner = min(lk.acquisition.TTL/100, time.Millisecond)
 	}
-	if !lk.due.Before(next) {
+	if !w.lookBy(lk.due, sooner) {
 		return
 	}
-	w.next = lk.due
 	select {
 	case w.poke <- struct{}{}:
 	default:
+	}
+}
+
+// lookBy sets next to due if that is sooner, by more than by, and reports whether it is.
+func (w *watchdog) lookBy(due bootclock.Time, by time.Duration) bool {
+	for {
+		next := w.next.Load()
+		if due.Add(by) >= bootclock.Time(next) {
+			return false
+		}
+		if w.next.CompareAndSwap(next, int64(due)) {
+			return true
+		}
 	}
 }
 
@@ -182,11 +189,11 @@ func (w *watchdog) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		over, renew, next := w.collect()
-		for _, lk := range over {
+		r, next := w.collect()
+		for _, lk := range r.over {
 			w.locker.lose(lk, errLeaseOver)
 		}
-		for _, leases := range renew {
+		for _, leases := range r.renew {
 			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
 		}
 		timer.Reset(next)
@@ -199,70 +206,30 @@ func (w *watchdog) run() {
 	}
 }
 
-// collect returns the leases that are over, those to renew by backend, and how
-// long it is until the next one is due.
-func (w *watchdog) collect() (over []*heldLease, renew map[string][]*heldLease, next time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	slept := bootclock.Measure()             // once for all deadlines of this round
-	if since := slept - w.slept; since > 0 { // in which what is due came no nearer
-		for _, lk := range w.leases {
-			lk.due = lk.due.Add(-since)
-		}
-	}
-	w.slept = slept
-	now := time.Now()
-	var later []*heldLease // taken out to be put back
-	for len(w.leases) > 0 {
-		lk := w.leases[0]
-		due := !lk.due.After(now)
-		if !due && !w.fillsUpLocked(lk, renew, now) {
-			break
-		}
-		heap.Pop(&w.leases)
-		later = append(later, lk)
-		left := lk.deadline().Left()
-		if left <= 0 {
-			over = append(over, lk)
-			continue
-		}
-		lk.due = now.Add(left)
-		if lk.holder.Load().renews() {
-			// Renew again in a sixth of the ttl, also while this renewal has no answer.
-			lk.due = now.Add(min(left, lk.acquisition.TTL/6))
-			if renew == nil {
-				renew = map[string][]*heldLease{}
-			}
-			renew[lk.entry.id.backend] = append(renew[lk.entry.id.backend], lk)
-		}
-	}
-	for _, lk := range later {
-		heap.Push(&w.leases, lk)
-	}
-	soonest := now.Add(time.Hour)
-	if len(w.leases) > 0 {
-		soonest = w.leases[0].due
-	}
+// collect returns what is due, and how long it is until something is due next.
+func (w *watchdog) collect() (r round, next time.Duration) {
+	bootclock.Measure() // once for all deadlines of this round
+	r.clock = time.Now()
+	r.now = bootclock.At(r.clock)
+	far := r.now.Add(time.Hour)
 	// A look that was promised takes place, also if the lease that it was for has
 	// been released: else the next lease would have to rouse the goroutine again.
-	if !w.next.After(now) || soonest.Before(w.next) {
-		w.next = soonest
+	// Once it is over, whoever adds a lease behind our back must rouse the goroutine.
+	if bootclock.Time(w.next.Load()) <= r.now {
+		w.next.Store(int64(far))
 	}
-	if next = time.Until(w.next); len(w.leases) > 0 {
+	for i := range w.locker.shards {
+		r.takeDue(&w.locker.shards[i], i)
+	}
+	for r.fillUp(w.locker) {
+	}
+	soonest := r.dues[r.first()]
+	w.lookBy(soonest, 0)
+	next = bootclock.Time(w.next.Load()).Sub(r.now)
+	if soonest < never {
 		next = min(next, w.awake)
 	}
-	return over, renew, next
-}
-
-// fillsUpLocked reports whether lk, which is due next but not yet, is to be renewed
-// now all the same, because a command is being sent that has room for it.
-// Leases that were renewed together fall due together, so after a period the
-// batches are full.
-func (w *watchdog) fillsUpLocked(lk *heldLease, renew map[string][]*heldLease, now time.Time) bool {
-	if len(renew[lk.entry.id.backend])%renewBatch == 0 {
-		return false
-	}
-	return lk.due.Sub(now) < lk.acquisition.TTL/6 && !lk.failed && lk.holder.Load().renews()
+	return r, next
 }
 
 // renew renews leases, which are all of backend b, and sets when each is due next.
@@ -362,27 +329,4 @@ func repeated(err error, n int) []error {
 		errs[i] = err
 	}
 	return errs
-}
-
-// leaseHeap orders leases by when they are due.
-type leaseHeap []*heldLease
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *leaseHeap) Push(x any) {
-	lk := x.(*heldLease)
-	lk.index = len(*h)
-	*h = append(*h, lk)
-}
-func (h *leaseHeap) Pop() any {
-	old := *h
-	lk := old[len(old)-1]
-	old[len(old)-1] = nil
-	lk.index = -1
-	*h = old[:len(old)-1]
-	return lk
 }

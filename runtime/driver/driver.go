@@ -67,7 +67,7 @@ type Acquisition struct {
 }
 
 // BegunBefore reports whether a was begun before the acquisition of the same Locker that
-// has this ID: a Locker counts them, in the part behind the colon.
+// has this ID, and is of the same key: a Locker counts them, in the part behind the colon.
 func (a *Acquisition) BegunBefore(id string) bool {
 	_, n, _ := strings.Cut(a.ID, ":")
 	_, m, _ := strings.Cut(id, ":")

@@ -48,7 +48,7 @@ var more = []mutant.Mutant{
 	{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
-			{File: locker + "lease.go", Old: "until.LeftAt(now) > 0 && ahead >= ttl", New: "(ahead >= ttl || until.LeftAt(now) <= 0 || true)"},
+			{File: locker + "lease.go", Old: "bootclock.At(now) < until && ahead >= ttl", New: "(ahead >= ttl || bootclock.At(now) >= until || true)"},
 			{File: locker + "queue.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
 		},
 	},

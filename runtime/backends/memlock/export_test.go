@@ -2,7 +2,8 @@ package memlock
 
 import (
 	"strings"
-	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // each calls f for each record of b.
@@ -27,7 +28,7 @@ func (b *Backend) Records() (n int) {
 func (b *Backend) Remove(key string) {
 	b.each(func(k string, r *record) {
 		if k == key {
-			r.owner, r.expires = "", time.Time{}
+			r.owner, r.expires = "", driver.Instant{}
 		}
 	})
 }
@@ -35,7 +36,7 @@ func (b *Backend) Remove(key string) {
 // Kept returns the keys with prefix that are held or waited for.
 func (b *Backend) Kept(prefix string) (keys []string) {
 	b.each(func(key string, r *record) {
-		if strings.HasPrefix(key, prefix) && (r.owner != "" && time.Now().Before(r.expires) || len(r.waiting) > 0) {
+		if strings.HasPrefix(key, prefix) && (r.owner != "" && r.expires.Left() > 0 || len(r.waiting) > 0) {
 			keys = append(keys, key)
 		}
 	})

@@ -24,20 +24,20 @@ const shards = 64
 
 // shard is a part of the table of keys.
 type shard struct {
-	mu        sync.Mutex // guards the rest, and the records
+	mu        sync.Mutex // guards the rest, the records and the leases' deadlines
 	keys      map[string]*record
 	untilLook int // acquires left until expired records are looked for
 }
 
 // record is one key that is held, wanted, or was held a moment ago.
 type record struct {
-	owner   string    // the acquisition's id; empty when free
-	expires time.Time // of the lease
-	last    uint64    // the highest fencing token that is reserved or was used
+	owner   string         // the acquisition's id; empty when free
+	expires driver.Instant // of the lease
+	last    uint64         // the highest fencing token that is reserved or was used
 	waiting []*subscription
 
 	turn     *subscription // whose turn it is while the key is free; nil: anyone's
-	turnEnds time.Time
+	turnEnds driver.Instant
 
 	first lease // of the record's first acquisition; here to save an allocation
 }
@@ -68,8 +68,9 @@ func (b *Backend) Acquire(_ context.Context, a *driver.Acquisition) (driver.Leas
 	s := b.shard(a.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
-	s.expireLocked(now)
+	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
+	now := driver.At(clock)
+	s.expireLocked(clock, now)
 	r := s.keys[a.Key]
 	var l *lease
 	if r == nil {
@@ -79,20 +80,20 @@ func (b *Backend) Acquire(_ context.Context, a *driver.Acquisition) (driver.Leas
 		l = &lease{}
 	}
 	if r.owner != "" && r.owner != a.ID {
-		if left := r.expires.Sub(now); left > 0 {
+		if left := r.expires.LeftAt(clock); left > 0 {
 			return nil, &driver.HeldError{RetryAfter: left}
 		}
 	}
 	if r.turn != nil && r.turn.locker != engine.Process(a.ID) {
-		if left := r.turnEnds.Sub(now); left > 0 {
+		if left := r.turnEnds.LeftAt(clock); left > 0 {
 			return nil, &driver.HeldError{RetryAfter: left}
 		}
 	}
-	first := max(r.last+1, floor(now))
+	first := max(r.last+1, floor(clock))
 	r.turn = nil
 	r.owner, r.expires, r.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
 	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
-	l.deadline.Extend(driver.At(now).Add(a.TTL))
+	l.deadline = r.expires
 	return l, nil
 }
 
@@ -109,7 +110,7 @@ func (b *Backend) Undo(_ context.Context, a *driver.Acquisition) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.keys[a.Key]; r != nil && r.owner == a.ID {
-		r.owner, r.expires = "", time.Time{}
+		r.owner, r.expires = "", driver.Instant{}
 		s.passLocked(a.Key, r, time.Now())
 	}
 	return nil
@@ -132,27 +133,27 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 }
 
 // passLocked gives a key that is free to the one that waits longest, or forgets it.
-func (s *shard) passLocked(key string, r *record, now time.Time) {
+func (s *shard) passLocked(key string, r *record, clock time.Time) {
 	switch {
 	case len(r.waiting) > 0:
-		r.turn, r.turnEnds = r.waiting[0], now.Add(turnLimit)
+		r.turn, r.turnEnds = r.waiting[0], driver.At(clock).Add(turnLimit)
 		r.waiting = append(r.waiting[1:], r.turn)
 		select {
 		case r.turn.c <- struct{}{}:
 		default:
 		}
-	case r.last < floor(now):
+	case r.last < floor(clock):
 		delete(s.keys, key)
 	}
 }
 
 // expireLocked forgets, now and then, what ended without a release.
-func (s *shard) expireLocked(now time.Time) {
+func (s *shard) expireLocked(clock time.Time, now driver.Instant) {
 	if s.untilLook--; s.untilLook > 0 {
 		return
 	}
 	for key, r := range s.keys {
-		if !now.Before(r.expires) && len(r.waiting) == 0 && r.last < floor(now) {
+		if !now.Before(r.expires) && len(r.waiting) == 0 && r.last < floor(clock) {
 			delete(s.keys, key)
 		}
 	}
@@ -164,10 +165,14 @@ type lease struct {
 	shard     *shard
 	key, id   string
 	tokens, n uint64
-	deadline  engine.Deadline
+	deadline  driver.Instant // guarded by the shard's mutex
 }
 
-func (l *lease) Deadline() driver.Instant { return l.deadline.Get() }
+func (l *lease) Deadline() driver.Instant {
+	l.shard.mu.Lock()
+	defer l.shard.mu.Unlock()
+	return l.deadline
+}
 
 func (l *lease) Tokens() (first, n uint64) { return l.tokens, l.n }
 
@@ -175,14 +180,13 @@ func (l *lease) Renew(_ context.Context, ttl time.Duration) error {
 	s := l.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now := driver.Now()
 	r := s.keys[l.key]
 	if r == nil || r.owner != l.id || !now.Before(r.expires) {
 		return driver.ErrLost
 	}
-	if end := now.Add(ttl); end.After(r.expires) { // it never shortens a lease
-		r.expires = end
-		l.deadline.Extend(driver.At(now).Add(ttl))
+	if end := now.Add(ttl); r.expires.Before(end) { // it never shortens a lease
+		r.expires, l.deadline = end, end
 	}
 	return nil
 }
@@ -191,14 +195,14 @@ func (l *lease) Release(_ context.Context, last uint64) error {
 	s := l.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
 	r := s.keys[l.key]
 	if r == nil || r.owner != l.id {
 		return driver.ErrLost
 	}
-	expired := !now.Before(r.expires)
-	r.owner, r.expires, r.last = "", time.Time{}, last
-	s.passLocked(l.key, r, now)
+	clock := time.Now()
+	expired := r.expires.LeftAt(clock) <= 0
+	r.owner, r.expires, r.last = "", driver.Instant{}, last
+	s.passLocked(l.key, r, clock)
 	if expired {
 		return driver.ErrLost
 	}

@@ -1,0 +1,123 @@
+package lock
+
+import (
+	"container/heap"
+	"math"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
+)
+
+// round is one look of the watchdog at what is due.
+type round struct {
+	clock time.Time // when it began
+	now   bootclock.Time
+	over  []*heldLease
+	renew map[string][]*heldLease // by backend
+	dues  [shards]bootclock.Time  // when the first lease of each shard is due next
+}
+
+// never is when nothing is due.
+const never = bootclock.Time(math.MaxInt64)
+
+// takeDue takes what is due in s, the i-th shard.
+func (r *round) takeDue(s *shard, i int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.leases) > 0 && s.leases[0].due <= r.now {
+		r.takeLocked(s.leases[0])
+	}
+	r.dues[i] = s.leases.due()
+}
+
+// takeLocked notes what is to be done about lk, the first of its heap, and sets when it
+// is looked at next.
+func (r *round) takeLocked(lk *heldLease) {
+	leases := &lk.entry.shard.leases
+	left := lk.deadline().LeftAt(r.clock)
+	if left <= 0 {
+		leases.remove(lk)
+		r.over = append(r.over, lk)
+		return
+	}
+	if lk.holder.Load().renews() {
+		// Renew again in a sixth of the ttl, also while this renewal has no answer.
+		left = min(left, lk.acquisition.TTL/6)
+		lk.renewing = true
+		if r.renew == nil {
+			r.renew = map[string][]*heldLease{}
+		}
+		r.renew[lk.entry.id.backend] = append(r.renew[lk.entry.id.backend], lk)
+	}
+	lk.due = r.now.Add(left)
+	heap.Fix(leases, 0)
+}
+
+// fillUp takes the lease that is due next but not yet, if a command is being sent that
+// has room for it, and reports whether it did. Leases that were renewed together fall
+// due together, so after a period the batches are full.
+func (r *round) fillUp(l *Locker) bool {
+	i := r.first()
+	s := &l.shards[i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.leases) == 0 {
+		return false
+	}
+	lk := s.leases[0]
+	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failed || !lk.holder.Load().renews() ||
+		lk.due.Sub(r.now) >= lk.acquisition.TTL/6 {
+		return false
+	}
+	r.takeLocked(lk)
+	r.dues[i] = s.leases.due()
+	return true
+}
+
+// first returns the shard whose first lease is due before all others.
+func (r *round) first() (first int) {
+	for i, due := range r.dues {
+		if due < r.dues[first] {
+			first = i
+		}
+	}
+	return first
+}
+
+// leaseHeap orders leases by when they are due.
+type leaseHeap []*heldLease
+
+// due is when the first lease is due.
+func (h leaseHeap) due() bootclock.Time {
+	if len(h) == 0 {
+		return never
+	}
+	return h[0].due
+}
+
+// remove takes lk out if it is in.
+func (h *leaseHeap) remove(lk *heldLease) {
+	if lk.index >= 0 {
+		heap.Remove(h, lk.index)
+	}
+}
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *leaseHeap) Push(x any) {
+	lk := x.(*heldLease)
+	lk.index = len(*h)
+	*h = append(*h, lk)
+}
+func (h *leaseHeap) Pop() any {
+	old := *h
+	lk := old[len(old)-1]
+	old[len(old)-1] = nil
+	lk.index = -1
+	*h = old[:len(old)-1]
+	return lk
+}
