@@ -228,8 +228,8 @@ func pollAfter(err error) time.Duration {
 
 // notified reports whether nothing was missed before the attempt that ended with err.
 func notified(err error) bool {
-	var h *driver.HeldError
-	return errors.As(err, &h) && h.Notified
+	h := heldError(err)
+	return h != nil && h.Notified
 }
 
 // tenure is how long a lease of length ttl may be handed on in this process.

@@ -15,8 +15,6 @@ type heldLease struct {
 	acquisition driver.Acquisition // its address is handed on
 	entry       *entry
 	holder      atomic.Pointer[hold]
-	provisional driver.ProvisionalLease // nil if it can't be
-	wanted      driver.WantedLease      // nil if it can't be
 
 	handOnUntil bootclock.Time // until then it may go to the next in the queue
 	yieldAfter  bootclock.Time // and until then if another process wants it
@@ -24,11 +22,13 @@ type heldLease struct {
 	releasing   releaseContext // of its one release
 
 	// For the watchdog, guarded by the shard's mutex.
-	due      bootclock.Time // when it looks at this lease next
-	index    int            // in the shard's heap; -1 when not in it
-	late     bool           // its first renewal was due when it came; set once
-	renewing bool           // a renewal is under way
-	failed   bool           // the last renewal had no answer
+	due         bootclock.Time // when it looks at this lease next
+	index       int            // in the shard's heap; -1 when not in it
+	provisional bool           // it is a driver.ProvisionalLease; set once
+	wanted      bool           // it is a driver.WantedLease; set once
+	late        bool           // its first renewal was due when it came; set once
+	renewing    bool           // a renewal is under way
+	failed      bool           // the last renewal had no answer
 }
 
 // wantedTenure is for how long a lease is handed on inside the process once another one is
@@ -41,8 +41,8 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, no
 	lk.Lease, lk.entry, lk.index = lease, e, -1
 	first, n := lease.Tokens()
 	lk.token, lk.end = first, first+n
-	lk.provisional, _ = lease.(driver.ProvisionalLease)
-	lk.wanted, _ = lease.(driver.WantedLease)
+	_, lk.provisional = lease.(driver.ProvisionalLease)
+	_, lk.wanted = lease.(driver.WantedLease)
 	// The deadline counts from before the acquire was sent, and so must the tenure. A
 	// lease that came late is renewed at once.
 	at, term := bootclock.At(now), lk.term()
@@ -67,8 +67,8 @@ func (lk *heldLease) deadline() driver.Instant {
 // deadline: if a renewal comes in between, the lease then looks like a short one with
 // a late deadline, and not like a long one that is over.
 func (lk *heldLease) term() time.Duration {
-	if lk.provisional != nil {
-		return lk.provisional.Term()
+	if lk.provisional {
+		return lk.Lease.(driver.ProvisionalLease).Term()
 	}
 	return lk.acquisition.TTL
 }
@@ -102,7 +102,7 @@ func retryAfter(ttl time.Duration) time.Duration {
 func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
 	ttl, provisional := p.ttl(), lk.term() < lk.acquisition.TTL
 	until := lk.handOnUntil
-	if lk.wanted != nil && lk.wanted.Wanted() {
+	if lk.wanted && lk.Lease.(driver.WantedLease).Wanted() {
 		until = lk.yieldAfter
 	}
 	ahead := lk.Lease.Deadline().LeftAt(now)

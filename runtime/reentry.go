@@ -19,7 +19,7 @@ type frame struct {
 	ctx     *ownedContext // of the call; of an AcquireAll only the innermost frame has one
 	several bool          // the innermost of an AcquireAll
 	closed  atomic.Bool
-	inner   reentrySlot // at most one re-entry of this frame runs at a time
+	inner   atomic.Pointer[reentrySlot] // made with the first re-entry
 }
 
 // find returns the innermost frame of the chain that entered this Locker's
@@ -74,11 +74,12 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 	if !p.Reentrant {
 		return nil, errNested
 	}
-	if err := f.inner.enter(ctx, p, end); err != nil {
+	slot := f.slot()
+	if err := slot.enter(ctx, p, end); err != nil {
 		return nil, err
 	}
 	if err := f.alive(); err != nil {
-		f.inner.leave()
+		slot.leave()
 		return nil, because(ErrLost, err)
 	}
 	x := &entering{}
@@ -86,6 +87,15 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 	x.owned = ownedContext{Context: ctx, frame: &x.frame}
 	x.held = Hold{frame: &x.frame, parent: f}
 	return &x.held, nil
+}
+
+// slot returns the reentrySlot of f: at most one re-entry of a frame runs at a time.
+func (f *frame) slot() *reentrySlot {
+	if s := f.inner.Load(); s != nil {
+		return s
+	}
+	f.inner.CompareAndSwap(nil, &reentrySlot{})
+	return f.inner.Load()
 }
 
 // returned reports whether the call of f, or one around it that entered the

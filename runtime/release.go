@@ -72,7 +72,7 @@ func (h *Hold) releaseOne(ctx context.Context, errp *error) {
 
 func (h *Hold) leaveReentry() error {
 	hold := h.frame.hold
-	h.parent.inner.leave()
+	h.parent.slot().leave()
 	if h.parent.returned() {
 		return hold.fail("release", errOutlived)
 	}

@@ -22,10 +22,15 @@ type releaseContext struct {
 	deadline time.Time
 
 	mu       sync.Mutex // a backend may use the context from several goroutines
-	inner    context.Context
-	cancel   context.CancelFunc
-	stop     func() bool
+	timers   *releaseTimers
 	finished bool
+}
+
+// releaseTimers are what Done starts.
+type releaseTimers struct {
+	context.Context
+	cancel context.CancelFunc
+	stop   func() bool // nil if the release was over before
 }
 
 func newReleaseContext(caller context.Context, now time.Time) *releaseContext {
@@ -43,16 +48,16 @@ func (c *releaseContext) init(caller context.Context, now time.Time) {
 func (c *releaseContext) started() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inner != nil {
-		return c.inner
+	if c.timers != nil {
+		return c.timers
 	}
-	c.inner, c.cancel = context.WithDeadline(context.WithoutCancel(c.caller), c.deadline)
+	inner, cancel := context.WithDeadline(context.WithoutCancel(c.caller), c.deadline)
+	c.timers = &releaseTimers{Context: inner, cancel: cancel}
 	if c.finished {
-		c.cancel()
-		return c.inner
+		cancel()
+		return c.timers
 	}
-	inner, cancel := c.inner, c.cancel
-	c.stop = context.AfterFunc(c.caller, func() {
+	c.timers.stop = context.AfterFunc(c.caller, func() {
 		t := time.NewTimer(releaseGrace)
 		defer t.Stop()
 		select {
@@ -61,7 +66,7 @@ func (c *releaseContext) started() context.Context {
 		case <-inner.Done():
 		}
 	})
-	return c.inner
+	return c.timers
 }
 
 // finish ends the inner context and its timers.
@@ -69,9 +74,9 @@ func (c *releaseContext) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.finished = true
-	if c.stop != nil {
-		c.stop()
-		c.cancel()
+	if c.timers != nil && c.timers.stop != nil {
+		c.timers.stop()
+		c.timers.cancel()
 	}
 }
 
@@ -81,10 +86,10 @@ func (c *releaseContext) Done() <-chan struct{} { return c.started().Done() }
 
 func (c *releaseContext) Err() error {
 	c.mu.Lock()
-	inner := c.inner
+	timers := c.timers
 	c.mu.Unlock()
-	if inner != nil {
-		return inner.Err()
+	if timers != nil {
+		return timers.Err()
 	}
 	if time.Now().After(c.deadline) {
 		return context.DeadlineExceeded

@@ -53,6 +53,36 @@ func TestTenThousandHoldsRenewInBatches(t *testing.T) {
 	})
 }
 
+// G11: batches are filled with the leases that are due next, wherever they are kept. So
+// renewals are spread over their period as the acquires were, and none comes much too
+// early.
+func TestRenewalsAreSpreadOverTheirPeriod(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const holds, ttl = 10_000, 30 * time.Second
+		b := newScripted()
+		l := newLocker(t, b, nil)
+		all := make([]*lock.Hold, holds)
+		for i := range all {
+			_, all[i] = acquire(t, t.Context(), l, &lock.Policy{TTL: ttl}, fmt.Sprint("k", i))
+			time.Sleep(time.Millisecond)
+		}
+		for range 30 {
+			b.mu.Lock()
+			b.batches = nil
+			b.mu.Unlock()
+			time.Sleep(time.Second)
+			n := 0
+			for _, batch := range seen(b, &b.batches) {
+				n += batch
+			}
+			require.Less(t, n, 2*holds/10, "in a second of the period of ten")
+		}
+		for _, held := range all {
+			require.NoError(t, release(held))
+		}
+	})
+}
+
 // A hung engine is asked again, by few goroutines, and all contexts end in time.
 func TestHungEngineCostsFewGoroutines(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "untold", Mistake: "a watchdog that does not end what is over",
-		Patches: []mutant.Patch{{File: locker + "watchdog.go", Old: "			over = append(over, lk)\n			continue", New: "			continue"}},
+		Patches: []mutant.Patch{{File: locker + "due.go", Old: "		r.over = append(r.over, lk)\n		return", New: "		return"}},
 	},
 	{
 		Name: "check-ctx", Mistake: "a Check that looks at no clock",
