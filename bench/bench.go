@@ -17,7 +17,9 @@ import (
 // bench is one run of the program: a server, a folder, and what is measured.
 type bench struct {
 	options
-	server *redis.Client // for statistics alone; nil if the engine is another
+	server *redis.Client // for statistics alone, not delayed; nil if the engine is another
+	pid    int           // of the server; 0 if it is not known
+	via    string        // the address that workers dial
 	folder string        // temporary
 	serial int           // of the measurement, so that no two share a key
 }
@@ -33,7 +35,7 @@ type scene struct {
 	board    *section.Board
 	prefix   string
 	crew     *crew
-	counted  int64 // the server's commands at the last count
+	begun    spending // the server's at the last count
 }
 
 // stage prepares a measurement with processes workers and slots sections, each
@@ -50,12 +52,21 @@ func (b *bench) stage(ctx context.Context, p *peers.Peer, workload string, proce
 	if s.board, err = section.Open(path); err != nil {
 		return s, err
 	}
-	s.prefix = fmt.Sprintf("bench:%d:%d:%s", os.Getpid(), b.serial, workload)
+	s.prefix = fmt.Sprintf("bench.%d.%d.%s", os.Getpid(), b.serial, workload)
+	if shape.Redisson > 0 {
+		s.prefix = peers.RedissonPrefix + s.prefix
+	}
 	jobs := make([]job, processes)
 	for i := range jobs {
 		j := shape
-		j.Workload, j.Peer, j.Process = workload, p.Name, i
-		j.Engine, j.Addr, j.Board, j.Prefix = b.engine.Name, b.addr, path, s.prefix
+		j.Workload, j.Peer, j.Program, j.Process = workload, p.Name, p.Program, i
+		if p.Ours() {
+			j.Peer = peers.Ours // that of an earlier build does not know its name
+		}
+		if i >= processes-shape.Redisson {
+			j.Peer, j.Program = peers.Redisson.Name, ""
+		}
+		j.Engine, j.Addr, j.Board, j.Prefix = b.engine.Name, b.via, path, s.prefix
 		if b.profiles != "" {
 			j.Profile = filepath.Join(b.profiles, fmt.Sprintf("%s-%s-%d.pprof", workload, p.Name, i))
 		}
@@ -69,15 +80,12 @@ func (b *bench) stage(ctx context.Context, p *peers.Peer, workload string, proce
 	return s, err
 }
 
-// count returns how many commands clients have sent since the last count.
-func (s *scene) count(ctx context.Context) (float64, error) {
-	before := s.counted
-	if s.server == nil {
-		return 0, nil
-	}
-	var err error
-	s.counted, err = commands(ctx, s.server, s.peer)
-	return float64(s.counted - before), err
+// count returns what clients have cost the server since the last count.
+func (s *scene) count(ctx context.Context) (spending, error) {
+	now, err := s.spent(ctx, s.peer)
+	since := now.less(s.begun)
+	s.begun = now
+	return since, err
 }
 
 // verify returns a violation unless the sections saw visits, one at a time.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/lockgen/lockgen/bench/histogram"
@@ -18,23 +19,28 @@ type shape struct {
 	goroutines int // of each process
 	keys       int // goroutine g uses key g modulo keys
 	section    time.Duration
+	times      int  // as long as the option says; 0 means once
+	newKeys    bool // goroutines use a new key each time
+	redisson   int  // how many of the processes are Redisson's
 }
 
 // tally is what one worker has seen.
 type tally struct {
-	Holds  []uint64 // by goroutine, begun in time
-	Late   uint64   // begun after the end: they count for nothing but their commands
-	Stuck  float64  // goroutines that waited on in vain; see drain
+	Holds  []uint64      // by goroutine, begun in time
+	Late   uint64        // begun after the end: they count for nothing but what they cost
+	Stuck  float64       // goroutines that waited on in vain; see drain
+	CPU    time.Duration // of the process
 	Waits  *histogram.Histogram
 	Cycles *histogram.Histogram
 }
 
 // contention is lock, section, unlock in a loop until the time is over.
-func contention(name, about string, of shape, columns []column) *workload {
+func contention(name, about string, of shape, columns []column, summary ...column) *workload {
 	return &workload{
 		name:    name,
 		about:   about,
 		columns: columns,
+		summary: summary,
 		measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 			return b.contend(ctx, w, p, of)
 		},
@@ -43,14 +49,24 @@ func contention(name, about string, of shape, columns []column) *workload {
 }
 
 func (b *bench) contend(ctx context.Context, w *workload, p *peers.Peer, of shape) (m metrics, err error) {
-	length := b.length
+	length := b.length * time.Duration(max(of.times, 1))
 	if b.long && of.processes > 1 {
 		length = longLength
 	}
+	if of.newKeys && b.private {
+		if err := b.server.FlushAll(ctx).Err(); err != nil { // what the one before has left
+			return nil, err
+		}
+	}
 	s, err := b.stage(ctx, p, w.name, of.processes, of.keys, job{
 		TTL: b.ttl, Length: length, Goroutines: of.goroutines, Keys: of.keys, Section: of.section,
+		NewKeys: of.newKeys, Redisson: of.redisson,
 	})
 	defer s.leave(&err)
+	if err != nil {
+		return nil, err
+	}
+	before, err := s.stored(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -59,39 +75,73 @@ func (b *bench) contend(ctx context.Context, w *workload, p *peers.Peer, of shap
 	if err != nil {
 		return nil, err
 	}
-	sent, err := s.count(ctx)
+	cost, err := s.count(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var shares []uint64
-	var stuck float64
-	var late uint64
-	var waits, cycles histogram.Histogram
-	for _, t := range tallies {
-		stuck += t.Stuck
-		late += t.Late
-		shares = append(shares, t.Holds...)
-		waits.Merge(t.Waits)
-		cycles.Merge(t.Cycles)
+	after, err := s.stored(ctx)
+	if err != nil {
+		return nil, err
 	}
-	total := sum(shares)
+	all := merge(tallies)
+	total := sum(all.Holds)
 	if err := s.verify(total); err != nil {
 		return nil, err
 	}
-	if stuck > 0 && oursAlone(p) {
-		return nil, fmt.Errorf("%v goroutines still waited %v after the last hold", stuck, drain)
+	if all.Stuck > 0 && p.Ours() {
+		return nil, fmt.Errorf("%v goroutines still waited %v after the last hold", all.Stuck, drain)
 	}
+	m = all.metrics(length)
+	n := float64(max(total+all.Late, 1))
+	m[colCommands.name], m[colScripts.name] = cost.commands/n, cost.scripts/n
+	if b.pid != 0 {
+		m[colServer.name] = float64(cost.cpu) / n
+	}
+	m[colKeys.name], m[colBytes.name] = after.keys-before.keys, after.bytes-before.bytes
+	if of.redisson > 0 {
+		m.share("ours", tallies[:of.processes-of.redisson], all)
+		m.share("foreign", tallies[of.processes-of.redisson:], all)
+	}
+	return m, nil
+}
+
+// merge adds up what the workers have seen.
+func merge(tallies []tally) *tally {
+	all := &tally{Waits: &histogram.Histogram{}, Cycles: &histogram.Histogram{}}
+	for _, t := range tallies {
+		all.Stuck += t.Stuck
+		all.Late += t.Late
+		all.CPU += t.CPU
+		all.Holds = append(all.Holds, t.Holds...)
+		all.Waits.Merge(t.Waits)
+		all.Cycles.Merge(t.Cycles)
+	}
+	return all
+}
+
+func (t *tally) metrics(length time.Duration) metrics {
+	total := sum(t.Holds)
 	return metrics{
-		colStuck.name:    stuck,
-		colRate.name:     float64(total) / length.Seconds(),
-		colCommands.name: sent / float64(max(total+late, 1)),
+		colStuck.name: t.Stuck,
+		colRate.name:  float64(total) / length.Seconds(),
 		// Who got nothing counts as having got one: a ratio needs it.
-		colShares.name:  float64(slices.Max(shares)) / float64(max(slices.Min(shares), 1)),
-		colCycle50.name: float64(cycles.Quantile(0.5)),
-		colWait50.name:  float64(waits.Quantile(0.5)),
-		colWait99.name:  float64(waits.Quantile(0.99)),
-		colWaitMax.name: float64(waits.Max()),
-	}, nil
+		colShares.name:   float64(slices.Max(t.Holds)) / float64(max(slices.Min(t.Holds), 1)),
+		colClient.name:   float64(t.CPU) / float64(max(total+t.Late, 1)),
+		colCycle50.name:  float64(t.Cycles.Quantile(0.5)),
+		colWait50.name:   float64(t.Waits.Quantile(0.5)),
+		colWaitTime.name: float64(t.Waits.TimeWeighted(0.5)),
+		colWait99.name:   float64(t.Waits.Quantile(0.99)),
+		colWaitMax.name:  float64(t.Waits.Max()),
+	}
+}
+
+// share notes the holds of the unluckiest goroutine of a side, over the mean of
+// all, and the side's longest wait.
+func (m metrics) share(side string, of []tally, all *tally) {
+	part := merge(of)
+	even := float64(sum(all.Holds)) / float64(len(all.Holds))
+	m[side+"_share"] = float64(slices.Min(part.Holds)) / max(even, 1)
+	m[side+"_max_ns"] = float64(part.Waits.Max())
 }
 
 func sum(all []uint64) (total uint64) {
@@ -118,10 +168,12 @@ func (s *session) contend(ctx context.Context) (*tally, error) {
 	defer giveUp()
 	defer time.AfterFunc(time.Until(end)+drain, giveUp).Stop()
 	own := make([]*lap, s.Goroutines)
+	used := ownCPU()
 	err = parallel(s.Goroutines, func(g int) error {
 		own[g] = &lap{session: s, g: g, end: end}
 		return own[g].run(ctx)
 	})
+	t.CPU = ownCPU() - used
 	for g, l := range own {
 		t.Holds[g] = l.holds
 		t.Late += l.late
@@ -149,8 +201,12 @@ type lap struct {
 
 func (l *lap) run(ctx context.Context) error {
 	key, slot, who := l.key(l.g%l.Keys), l.board.Slot(l.g%l.Keys), l.who(l.g)
+	prefix := key
 	called := time.Now()
 	for called.Before(l.end) {
+		if l.NewKeys {
+			key = prefix + "." + strconv.Itoa(l.g) + "." + strconv.FormatUint(l.holds, 10)
+		}
 		lease, err := l.client.Lock(ctx, key)
 		locked := time.Now()
 		if !locked.Before(l.end) {
@@ -168,7 +224,11 @@ func (l *lap) run(ctx context.Context) error {
 			l.late++
 			return unlocked(lease.Unlock(ctx))
 		}
-		visit := slot.Enter(who, lease.Token())
+		token := lease.Token()
+		if l.NewKeys {
+			token = 0 // it is above those of its own key only
+		}
+		visit := slot.Enter(who, token)
 		if l.Section > 0 {
 			time.Sleep(l.Section)
 		}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
+	"syscall"
+	"time"
 
 	"github.com/lockgen/lockgen/bench/peers"
 )
@@ -17,42 +17,99 @@ import (
 // (peers.Peer.Direct). A script that begins to use another one shows as a peer
 // with too many commands, not too few.
 var scripted = []string{
-	"set", "get", "del", "getrange", "exists", "pttl", "pexpire", "pexpireat", "time", "publish",
+	"set", "get", "del", "getrange", "exists", "pttl", "pexpire", "pexpireat", "time", "publish", "type",
 	"hset", "hget", "hdel", "hexists", "hincrby", "zadd", "zrem", "zrange", "zscore", "zcard",
 }
 
 // uncounted is what the harness sends to count, and what clients send once for
 // a connection, which is no cost of a lock.
-var uncounted = []string{"info", "hello", "auth", "select", "client|setinfo", "client|setname", "client|tracking"}
+var uncounted = []string{"info", "dbsize", "flushall", "hello", "auth", "select", "client|setinfo", "client|setname", "client|tracking"}
 
-// commands returns how many commands the server has had from clients of p since
-// it started, as far as its statistics tell.
-func commands(ctx context.Context, server *redis.Client, p *peers.Peer) (int64, error) {
-	text, err := server.Info(ctx, "commandstats").Result()
-	if err != nil {
-		return 0, fmt.Errorf("read the server's statistics: %w", err)
+// spending is what a server has been asked for, and has used.
+type spending struct {
+	commands, scripts float64       // Redis alone
+	cpu               time.Duration // 0 if the server's process is not known
+}
+
+func (s spending) less(o spending) spending {
+	return spending{s.commands - o.commands, s.scripts - o.scripts, s.cpu - o.cpu}
+}
+
+// spent returns what clients of p have cost the server since it started, as far
+// as its statistics tell.
+func (b *bench) spent(ctx context.Context, p *peers.Peer) (s spending, err error) {
+	if b.pid != 0 {
+		if s.cpu, err = cpuOf(b.pid); err != nil {
+			return s, err
+		}
 	}
-	total := int64(0)
+	if b.server == nil {
+		return s, nil
+	}
+	text, err := b.server.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return s, fmt.Errorf("read the server's statistics: %w", err)
+	}
 	for line := range strings.Lines(text) {
 		name, calls, ok := commandLine(line)
 		if !ok || slices.Contains(uncounted, name) {
 			continue
 		}
 		if !slices.Contains(scripted, name) || slices.Contains(p.Direct, name) {
-			total += calls
+			s.commands += calls
+		}
+		if strings.HasPrefix(name, "eval") || strings.HasPrefix(name, "fcall") {
+			s.scripts += calls
 		}
 	}
-	return total, nil
+	return s, nil
 }
 
 // commandLine reads "cmdstat_evalsha:calls=12,usec=…".
-func commandLine(line string) (name string, calls int64, ok bool) {
+func commandLine(line string) (name string, calls float64, ok bool) {
 	rest, ok := strings.CutPrefix(line, "cmdstat_")
 	if !ok {
 		return "", 0, false
 	}
 	name, rest, _ = strings.Cut(rest, ":calls=")
 	number, _, _ := strings.Cut(rest, ",")
-	calls, err := strconv.ParseInt(number, 10, 64)
+	calls, err := strconv.ParseFloat(number, 64)
 	return name, calls, err == nil
+}
+
+// storage is what a Redis has in memory.
+type storage struct{ keys, bytes float64 }
+
+// stored returns what the server has; nothing if it is no Redis.
+func (b *bench) stored(ctx context.Context) (s storage, err error) {
+	if b.server == nil {
+		return s, nil
+	}
+	n, err := b.server.DBSize(ctx).Result()
+	if err != nil {
+		return s, err
+	}
+	text, err := b.server.Info(ctx, "memory").Result()
+	if err != nil {
+		return s, err
+	}
+	bytes, err := strconv.ParseFloat(infoField(text, "used_memory"), 64)
+	return storage{float64(n), bytes}, err
+}
+
+// infoField returns the value of one line of INFO, or "".
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// ownCPU returns the CPU time of this process.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it fails for other arguments only
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

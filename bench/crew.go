@@ -43,9 +43,12 @@ func hire(ctx context.Context, jobs []job) (*crew, error) {
 }
 
 func startWorker(j job) (*worker, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
+	program := j.Program
+	if program == "" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
 	cmd := exec.Command(program, workerArg)
 	cmd.Stderr = os.Stderr // a panic's trace; all else comes as a note

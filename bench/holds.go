@@ -26,6 +26,13 @@ type stock struct {
 	Seconds      float64 // to take them
 }
 
+var (
+	colGoroutines = column{"goroutines", "goroutines for them", whole}
+	colHoldBytes  = column{"bytes", "bytes/hold", whole}
+	colPer100     = column{"per_100", "commands/period for 100", decimal}
+	colLate       = column{"late_ns", "worst lateness", duration}
+)
+
 // holds is many locks held at once, renewed by the library itself. There are
 // times as many as the option says.
 func holds(name string, times int, joins func(p *peers.Peer) bool) *workload {
@@ -35,14 +42,15 @@ func holds(name string, times int, joins func(p *peers.Peer) bool) *workload {
 		about:     "many locks held at once by one process, renewed by the library",
 		columns: []column{
 			{"holds", "holds", whole},
-			{"goroutines", "goroutines for them", whole},
-			{"bytes", "bytes/hold", whole},
-			{"commands", "commands/period", whole},
+			colGoroutines,
+			colHoldBytes,
+			colPer100,
 			{"period_s", "period, s", decimal},
-			{"late_ns", "worst lateness", duration},
+			colLate,
 			{"take_rate", "taken/s", whole},
 		},
-		joins: joins,
+		summary: []column{colHoldBytes, colPer100, colLate},
+		joins:   joins,
 		measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 			return b.hold(ctx, w, p, times*b.holds)
 		},
@@ -89,13 +97,13 @@ func (b *bench) hold(ctx context.Context, w *workload, p *peers.Peer, n int) (m 
 		return nil, err
 	}
 	return metrics{
-		"holds":      float64(n),
-		"goroutines": float64(all[0].Goroutines),
-		"bytes":      all[0].BytesPerHold,
-		"commands":   sent * float64(period) / float64(took),
-		"period_s":   period.Seconds(),
-		"late_ns":    float64(late),
-		"take_rate":  float64(n) / all[0].Seconds,
+		"holds":            float64(n),
+		colGoroutines.name: float64(all[0].Goroutines),
+		colHoldBytes.name:  all[0].BytesPerHold,
+		colPer100.name:     100 * sent.commands / float64(n) * float64(period) / float64(took),
+		"period_s":         period.Seconds(),
+		colLate.name:       float64(late),
+		"take_rate":        float64(n) / all[0].Seconds,
 	}, nil
 }
 

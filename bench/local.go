@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/lockgen/lockgen/bench/histogram"
 	"github.com/lockgen/lockgen/bench/peers"
 	"github.com/lockgen/lockgen/bench/section"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -16,12 +15,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 )
 
-var localColumns = []column{
-	{"ns", "mean", duration},
-	{"p50_ns", "p50", duration},
-	{"allocs", "allocations", decimal},
-	{"bytes", "bytes", whole},
-}
+var (
+	colMean   = column{"ns", "mean", duration}
+	colAllocs = column{"allocs", "allocations", decimal}
+
+	localColumns = []column{colMean, colAllocs, {"bytes", "bytes", whole}}
+)
 
 // reentry is a nested call under a hold at the server.
 var reentry = &workload{
@@ -29,7 +28,8 @@ var reentry = &workload{
 	redisOnly: true,
 	about:     "a nested acquire and release under a hold in Redis",
 	columns:   append(localColumns[:len(localColumns):len(localColumns)], colCommands.titled("commands")),
-	joins:     oursAlone,
+	summary:   []column{colMean, colAllocs},
+	joins:     (*peers.Peer).Ours,
 	measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 		return b.local(ctx, w, p)
 	},
@@ -42,7 +42,8 @@ var uncontendedMemory = &workload{
 	redisOnly: true,
 	about:     "1 goroutine, 1 key, on memlock",
 	columns:   localColumns,
-	joins:     oursAlone,
+	summary:   []column{colMean, colAllocs},
+	joins:     (*peers.Peer).Ours,
 	measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 		return b.local(ctx, w, p)
 	},
@@ -51,7 +52,7 @@ var uncontendedMemory = &workload{
 
 // cost is what one operation takes.
 type cost struct {
-	Mean, P50     float64 // ns; P50 is of the means of batches
+	Mean          float64 // ns
 	Allocs, Bytes float64
 	Visits        uint64 // of the section
 }
@@ -87,7 +88,7 @@ func (b *bench) local(ctx context.Context, w *workload, p *peers.Peer) (m metric
 	if err := s.verify(c.Visits); err != nil {
 		return nil, err
 	}
-	return metrics{"ns": c.Mean, "p50_ns": c.P50, "allocs": c.Allocs, "bytes": c.Bytes, colCommands.name: sent}, nil
+	return metrics{colMean.name: c.Mean, colAllocs.name: c.Allocs, "bytes": c.Bytes, colCommands.name: sent.commands}, nil
 }
 
 func (s *session) reenter(ctx context.Context) (c *cost, err error) {
@@ -172,21 +173,17 @@ func (s *session) cost(ctx context.Context, op func() error) (*cost, error) {
 	if _, err := s.await(ctx, noteHolding, opGo); err != nil {
 		return nil, err
 	}
-	var batches histogram.Histogram
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	begin := time.Now()
 	n := 0
-	for last := begin; last.Sub(begin) < s.Length; n += batch {
+	for ; time.Since(begin) < s.Length; n += batch {
 		for range batch {
 			if err := op(); err != nil {
 				return nil, err
 			}
 		}
-		now := time.Now()
-		batches.Add(now.Sub(last))
-		last = now
 	}
 	took := time.Since(begin)
 	runtime.ReadMemStats(&after)
@@ -196,7 +193,6 @@ func (s *session) cost(ctx context.Context, op func() error) (*cost, error) {
 	}
 	return &cost{
 		Mean:   float64(took) / float64(n),
-		P50:    float64(batches.Quantile(0.5)) / batch,
 		Allocs: float64(after.Mallocs-before.Mallocs) / float64(n),
 		Bytes:  float64(after.TotalAlloc-before.TotalAlloc) / float64(n),
 	}, nil

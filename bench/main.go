@@ -10,10 +10,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockgen/lockgen/bench/delay"
 	"github.com/lockgen/lockgen/bench/peers"
 	"github.com/lockgen/lockgen/internal/testserver"
 )
@@ -82,7 +84,7 @@ func measure(args []string, stdout, stderr io.Writer) int {
 		return complain(stderr, err)
 	}
 	if o.addr == "" {
-		o.addr = os.Getenv(o.engine.Env)
+		o.addr, o.private = os.Getenv(o.engine.Env), true
 	}
 	if o.addr == "" {
 		return complain(stderr, fmt.Errorf("there is no server; run scripts/install-servers %s", o.engine.Name))
@@ -97,6 +99,11 @@ func measure(args []string, stdout, stderr io.Writer) int {
 	}
 	if err := r.write(stdout, o.json); err != nil {
 		return complain(stderr, err)
+	}
+	if o.readme != "" {
+		if err := r.writeInto(o.readme); err != nil {
+			return complain(stderr, err)
+		}
 	}
 	if len(r.Problems) > 0 {
 		return exitFailed
@@ -116,10 +123,24 @@ func run(ctx context.Context, o options, progress io.Writer) (r *report, err err
 			return nil, err
 		}
 	}
-	b := &bench{options: o, folder: folder}
+	b := &bench{options: o, folder: folder, pid: listenerOf(o.addr), via: o.addr}
 	if o.engine == peers.Redis {
 		b.server = redis.NewClient(&redis.Options{Addr: o.addr})
 		defer b.server.Close()
+	}
+	if o.rtt > 0 {
+		network, err := delay.New(o.addr, o.rtt)
+		if err != nil {
+			return nil, err
+		}
+		b.via = network.Addr()
+	}
+	if o.against != "" {
+		p, err := earlier(ctx, o.against, folder, o.engine.Find(peers.Ours))
+		if err != nil {
+			return nil, err
+		}
+		b.peers = append(slices.Clip(b.peers), p)
 	}
 	return b.plan(ctx, progress)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
-const usage = `bench measures lock libraries beside each other, in one run, on one Redis.
+const usage = `bench measures lock libraries beside each other, in one run, on one server.
 
 usage: go run . [flags]
 
@@ -24,6 +24,7 @@ const longLength = time.Minute
 // options is what the command line asks for.
 type options struct {
 	addr     string // of the server; empty to start one
+	private  bool   // the server is the benchmark's own
 	engine   *peers.Engine
 	runs     int
 	length   time.Duration
@@ -35,6 +36,9 @@ type options struct {
 	holds    int
 	holdsTTL time.Duration
 	profiles string
+	rtt      time.Duration
+	against  string // a git revision
+	readme   string // a file to write the summary into
 }
 
 // usageError is a mistake in the command line.
@@ -49,18 +53,21 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	var only, chosen, engine string
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(out)
-	flags.StringVar(&o.addr, "redis", "", "`HOST:PORT` of the Redis to use (default: a private one is started)")
+	flags.StringVar(&o.addr, "redis", "", "`HOST:PORT` of the server to use (default: a private one is started)")
 	flags.StringVar(&engine, "engine", peers.Redis.Name, "`name` of the engine: the server to start, and the libraries on it")
 	flags.IntVar(&o.runs, "runs", 5, "`number` of runs of each measurement; the median is reported")
-	flags.Float64Var(&seconds, "seconds", 2.5, "`length` of a run; wakeup and waiting take twice as long")
+	flags.Float64Var(&seconds, "seconds", 2.5, "`length` of a run; wakeup and waiting take twice as long, besides Redisson four times, newkeys six")
 	flags.StringVar(&only, "only", "", "workloads to run, `a,b,…` of "+strings.Join(workloadNames(), ", "))
 	flags.StringVar(&chosen, "peers", "", "peers to compare, `a,b,…` of "+strings.Join(peers.Names(), ", "))
-	flags.BoolVar(&o.long, "long", false, "run hot8x8 and 1ms8x8 for a minute each")
+	flags.BoolVar(&o.long, "long", false, "run what is between processes for a minute each")
 	flags.BoolVar(&o.json, "json", false, "report as JSON")
 	flags.DurationVar(&o.ttl, "ttl", 30*time.Second, "length of every lease, but for holds")
 	flags.IntVar(&o.holds, "holds", 10000, "`number` of locks held in holds; holds10x has ten times as many")
 	flags.DurationVar(&o.holdsTTL, "holds-ttl", 15*time.Second, "length of a lease in holds")
 	flags.StringVar(&o.profiles, "profiles", "", "`folder` for a CPU profile of every worker process")
+	flags.DurationVar(&o.rtt, "rtt", 0, "`time` that a round trip to the server takes longer: 500us, 2ms")
+	flags.StringVar(&o.against, "against", "", "git `revision` of lockgen to measure beside this one")
+	flags.StringVar(&o.readme, "readme", "", "`file` to write the short table into, between its markers")
 	flags.Usage = func() {
 		fmt.Fprint(out, usage)
 		flags.PrintDefaults()
@@ -106,6 +113,8 @@ func (o *options) choose(only, chosen string) (err error) {
 		return fmt.Errorf("-runs %d: want 1 or more", o.runs)
 	case o.length < time.Millisecond:
 		return fmt.Errorf("-seconds %v: want 0.001 or more", o.length.Seconds())
+	case o.rtt < 0:
+		return fmt.Errorf("-rtt %v: want 0 or more", o.rtt)
 	case o.holds < 1:
 		return fmt.Errorf("-holds %d: want 1 or more", o.holds)
 	case o.ttl < time.Second || o.holdsTTL < 300*time.Millisecond:

@@ -23,6 +23,12 @@ func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 		if len(joined) == 0 {
 			continue
 		}
+		if w.lacks != nil {
+			if err := w.lacks(); err != nil {
+				r.Skipped = append(r.Skipped, fmt.Sprintf("%s: %v", w.name, err))
+				continue
+			}
+		}
 		part := r.begin(w, joined)
 		for i := range b.runs {
 			for _, p := range joined {
@@ -62,7 +68,7 @@ func (b *bench) joined(w *workload) []*peers.Peer {
 // line is what the progress says of one run.
 func (w *workload) line(m metrics) string {
 	var parts []string
-	for _, c := range w.columns {
+	for _, c := range w.summary {
 		parts = append(parts, c.title+" "+c.show(m[c.name]))
 	}
 	return strings.Join(parts, ", ")

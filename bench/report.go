@@ -25,9 +25,11 @@ type report struct {
 	Seconds  float64
 	Long     bool
 	TTL      string
+	RTT      string // a round trip takes longer by; empty: loopback
 	Peers    []peerNote
 	Parts    []*part
 	Targets  []verdict
+	Skipped  []string // workloads, and why
 	Problems []string
 }
 
@@ -40,7 +42,7 @@ type part struct {
 	About    string
 	Rows     []*row
 
-	columns []column
+	columns, summary []column
 }
 
 // row is the outcome of one peer in one workload.
@@ -52,6 +54,9 @@ type row struct {
 	rival bool
 }
 
+// shortLength is in seconds.
+const shortLength = 2
+
 // value is one number over all runs.
 type value struct{ Median, Min, Max float64 }
 
@@ -60,16 +65,15 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 		Began: time.Now(), Engine: b.engine.Name, Go: runtime.Version(), Cores: runtime.NumCPU(),
 		Runs: b.runs, Seconds: b.length.Seconds(), Long: b.long, TTL: b.ttl.String(),
 	}
+	if b.rtt > 0 {
+		r.RTT = b.rtt.String()
+	}
 	if b.server != nil {
 		info, err := b.server.Info(ctx, "server").Result()
 		if err != nil {
 			return nil, fmt.Errorf("reach the server: %w", err)
 		}
-		for line := range strings.Lines(info) {
-			if version, ok := strings.CutPrefix(strings.TrimSpace(line), "redis_version:"); ok {
-				r.Version = version
-			}
-		}
+		r.Version = infoField(info, "redis_version")
 	}
 	for _, p := range b.peers {
 		r.Peers = append(r.Peers, peerNote{p.Name, p.About})
@@ -78,7 +82,7 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 }
 
 func (r *report) begin(w *workload, joined []*peers.Peer) *part {
-	part := &part{Workload: w.name, About: w.about, columns: w.columns}
+	part := &part{Workload: w.name, About: w.about, columns: w.columns, summary: w.summary}
 	for _, p := range joined {
 		part.Rows = append(part.Rows, &row{Peer: p.Name, rival: p.Rival})
 	}
@@ -131,23 +135,43 @@ func (r *report) write(out io.Writer, asJSON bool) error {
 	}
 	var text strings.Builder
 	r.head(&text)
+	text.WriteString("\n## Summary\n\n")
+	r.summary(&text)
 	for _, pt := range r.Parts {
 		pt.table(&text)
 	}
 	r.targets(&text)
-	if len(r.Problems) > 0 {
-		text.WriteString("\n## Problems\n\n")
-		for _, p := range r.Problems {
-			fmt.Fprintf(&text, "- %s\n", strings.ReplaceAll(p, "\n", "; "))
-		}
-	}
+	list(&text, "Skipped", r.Skipped)
+	list(&text, "Problems", r.Problems)
 	_, err := io.WriteString(out, text.String())
 	return err
 }
 
+func list(text *strings.Builder, title string, all []string) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintf(text, "\n## %s\n\n", title)
+	for _, one := range all {
+		fmt.Fprintf(text, "- %s\n", strings.ReplaceAll(one, "\n", "; "))
+	}
+}
+
+// conditions says on what and how it was measured.
+func (r *report) conditions() string {
+	network := "loopback"
+	if r.RTT != "" {
+		network = "a round trip of " + r.RTT + " more than loopback"
+	}
+	return fmt.Sprintf("%s, %d cores, %s %s, %s; medians of %d runs of %v s; leases of %s; %s",
+		r.Go, r.Cores, r.Engine, r.Version, network, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02"))
+}
+
 func (r *report) head(text *strings.Builder) {
-	fmt.Fprintf(text, "# Locks on %s\n\n%s, %d cores, %s %s, loopback; medians of %d runs of %v s (min..max); leases of %s; %s, %s long.\n\n",
-		r.Engine, r.Go, r.Cores, r.Engine, r.Version, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02 15:04"), r.Took)
+	fmt.Fprintf(text, "# Locks on %s\n\n%s; (min..max); %s long.\n\n", r.Engine, r.conditions(), r.Took)
+	if r.Seconds < shortLength {
+		fmt.Fprintf(text, "Runs of less than %v s cut off the longest waits of those that poll.\n\n", shortLength)
+	}
 	for _, p := range r.Peers {
 		fmt.Fprintf(text, "- %s: %s\n", p.Name, p.About)
 	}
@@ -170,8 +194,11 @@ func (pt *part) table(text *strings.Builder) {
 
 func (r *row) cell(c column) string {
 	v, ok := r.Values[c.name]
-	if !ok {
+	switch {
+	case len(r.Runs) == 0:
 		return "failed"
+	case !ok:
+		return "–"
 	}
 	cell := c.show(v.Median)
 	if low, high := c.show(v.Min), c.show(v.Max); low != high {

@@ -16,10 +16,8 @@ var waiting = &workload{
 	name:      wWaiting,
 	redisOnly: true,
 	about:     "commands that 10 waiters of one process send while another process holds the key",
-	columns: []column{
-		colCommands.titled("commands"),
-		{"window_s", "in seconds", decimal},
-	},
+	columns:   []column{colCommands.titled("commands"), {"window_s", "in seconds", decimal}},
+	summary:   []column{colCommands.titled("commands")},
 	measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 		return b.wait(ctx, w, p)
 	},
@@ -68,7 +66,7 @@ func (b *bench) wait(ctx context.Context, w *workload, p *peers.Peer) (m metrics
 	if err := s.verify(waiters + 1); err != nil {
 		return nil, err
 	}
-	return metrics{colCommands.name: sent, "window_s": window.Seconds()}, nil
+	return metrics{colCommands.name: sent.commands, "window_s": window.Seconds()}, nil
 }
 
 // waitInCrowd has all goroutines of the process lock the key once.

@@ -9,17 +9,19 @@ import (
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
+var (
+	colWake50 = column{"wake_p50_ns", "p50", duration}
+	colWake99 = column{"wake_p99_ns", "p99", duration}
+)
+
 // wakeup is two processes on one key: one holds it, the other waits; how long
 // does it take from the call of the release until the other is inside? Both
 // clocks are the system's, as the processes share a machine.
 var wakeup = &workload{
-	name:  wWakeup,
-	about: "from the call of a release to the acquire in another process",
-	columns: []column{
-		{"wake_p50_ns", "p50", duration},
-		{"wake_p99_ns", "p99", duration},
-		{"samples", "wake-ups", whole},
-	},
+	name:    wWakeup,
+	about:   "from the call of a release to the acquire in another process",
+	columns: []column{colWake50, colWake99, {"samples", "wake-ups", whole}},
+	summary: []column{colWake50},
 	measure: func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error) {
 		return b.wakeups(ctx, w, p)
 	},
@@ -59,9 +61,9 @@ func (b *bench) wakeups(ctx context.Context, w *workload, p *peers.Peer) (m metr
 		return nil, err
 	}
 	return metrics{
-		"wake_p50_ns": float64(wakes.Quantile(0.5)),
-		"wake_p99_ns": float64(wakes.Quantile(0.99)),
-		"samples":     float64(wakes.N()),
+		colWake50.name: float64(wakes.Quantile(0.5)),
+		colWake99.name: float64(wakes.Quantile(0.99)),
+		"samples":      float64(wakes.N()),
 	}, nil
 }
 

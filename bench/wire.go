@@ -23,7 +23,11 @@ type job struct {
 	Goroutines int
 	Keys       int
 	Section    time.Duration // how long a holder is inside
+	Redisson   int           // how many of the processes are Redisson's, the last ones
+	NewKeys    bool          // every acquisition has a key of its own
 	Profile    string        // a file for a CPU profile, if any
+
+	Program string `json:"-"` // that does the job; empty: this one
 }
 
 // order is what the harness tells a worker.

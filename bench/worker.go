@@ -75,11 +75,11 @@ func (s *session) run(ctx context.Context) (n note, err error) {
 	if err != nil {
 		return n, err
 	}
-	p, err := engine.Choose(s.Peer)
-	if err != nil || w == nil {
+	p := engine.Find(s.Peer)
+	if p == nil || w == nil {
 		return n, fmt.Errorf("no such job: %q with %q", s.Workload, s.Peer)
 	}
-	if s.client, err = p[0].Open(s.Addr, s.TTL); err != nil {
+	if s.client, err = p.Open(s.Addr, s.TTL); err != nil {
 		return n, fmt.Errorf("open %s: %w", s.Peer, err)
 	}
 	if s.board, err = section.Open(s.Board); err != nil {
@@ -109,7 +109,7 @@ const settleFor = 50 * time.Millisecond
 func (s *session) warmUp(ctx context.Context) error {
 	defer time.Sleep(settleFor) // some libraries make connections in the background
 	return parallel(max(s.Goroutines, 1), func(g int) error {
-		key := fmt.Sprintf("%s:warm:%d:%d", s.Prefix, s.Process, g)
+		key := fmt.Sprintf("%s.warm.%d.%d", s.Prefix, s.Process, g)
 		for range 3 {
 			lease, err := s.client.Lock(ctx, key)
 			if err != nil {
@@ -199,7 +199,7 @@ func (s *session) who(g int) uint64 { return uint64(s.Process)<<32 | uint64(g+1)
 func (s *session) key(i int) string { return key(s.Prefix, i) }
 
 // key is the name of lock i of a measurement.
-func key(prefix string, i int) string { return fmt.Sprintf("%s:%d", prefix, i) }
+func key(prefix string, i int) string { return fmt.Sprintf("%s.%d", prefix, i) }
 
 // parallel runs n calls of f at once and returns the first of their errors.
 func parallel(n int, f func(i int) error) error {

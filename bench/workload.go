@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/lockgen/lockgen/bench/peers"
 )
@@ -12,9 +13,12 @@ type workload struct {
 	name      string
 	about     string
 	columns   []column
-	redisOnly bool // it asks the server for what Redis alone tells, or is about no server
+	summary   []column // of columns, for the short table
+	redisOnly bool     // it asks the server for what Redis alone tells, or is about no server
 	// joins says which peers take part; nil means all.
 	joins func(p *peers.Peer) bool
+	// lacks says why it can't be measured here; nil means that it can.
+	lacks func() error
 	// measure is the harness's side of one run: it returns a value per column.
 	measure func(ctx context.Context, b *bench, w *workload, p *peers.Peer) (metrics, error)
 	// work is a worker's side; its result goes to the harness as JSON.
@@ -36,24 +40,46 @@ var (
 	colCycle50  = column{"cycle_p50_ns", "cycle p50", duration}
 	colTake50   = column{"wait_p50_ns", "acquire p50", duration}
 	colCommands = column{"commands", "commands/hold", decimal}
+	colScripts  = column{"scripts", "EVALSHA/hold", decimal}
+	colClient   = column{"client_cpu_ns", "client CPU/hold", duration}
+	colServer   = column{"server_cpu_ns", "server CPU/hold", duration}
 	colShares   = column{"shares", "shares max/min", decimal}
 	colWait50   = column{"wait_p50_ns", "wait p50", duration}
+	colWaitTime = column{"wait_time_p50_ns", "wait p50 by time", duration}
 	colWait99   = column{"wait_p99_ns", "wait p99", duration}
 	colWaitMax  = column{"wait_max_ns", "wait max", duration}
 	colStuck    = column{"stuck", "stuck", whole}
+	colKeys     = column{"keys", "keys left", whole}
+	colBytes    = column{"bytes", "bytes left", whole}
+	colOurs     = column{"ours_share", "lowest of ours, of an even share", decimal}
+	colForeign  = column{"foreign_share", "lowest of theirs", decimal}
+	colOursMax  = column{"ours_max_ns", "longest wait of ours", duration}
+	colTheirMax = column{"foreign_max_ns", "longest of theirs", duration}
 
-	uncontended = []column{colRate, colCycle50, colTake50, colCommands}
-	contended   = []column{colRate, colShares, colWait50, colWait99, colWaitMax, colCommands, colStuck}
+	spent       = []column{colCommands, colClient, colServer}
+	uncontended = append([]column{colRate, colCycle50, colTake50}, spent...)
+	contended   = slices.Concat([]column{colRate, colShares, colWait50, colWaitTime, colWait99, colWaitMax}, spent, []column{colStuck})
+	between     = slices.Concat([]column{colRate, colShares, colWait50, colWaitTime, colWait99, colWaitMax, colScripts}, spent, []column{colStuck})
+	fresh       = append([]column{colRate, colKeys, colBytes}, spent...)
+	mixed       = []column{colRate, colOurs, colForeign, colOursMax, colTheirMax}
 )
 
 // Names of workloads, as -only, the report and the targets use them.
 const (
 	wSolo      = "solo"
+	wMany8     = "many8"
 	wMany      = "many"
+	wNewKeys   = "newkeys"
 	wHot       = "hot"
 	wHot8x8    = "hot8x8"
 	wMilli     = "1ms"
 	wMilli8x8  = "1ms8x8"
+	wProcs2    = "procs2"
+	wProcs8    = "procs8"
+	wProcs32   = "procs32"
+	wProcs64   = "procs64"
+	wRedisson1 = "redisson1"
+	wRedisson2 = "redisson2"
 	wWakeup    = "wakeup"
 	wWaiting   = "waiting"
 	wReentry   = "reentry"
@@ -65,19 +91,60 @@ const (
 // workloads returns the plan, in the order of the report.
 func workloads() []*workload {
 	return []*workload{
-		contention(wSolo, "1 goroutine, 1 key, empty section", shape{1, 1, 1, 0}, uncontended),
-		contention(wMany, "64 goroutines on 64 keys, empty section", shape{1, 64, 64, 0}, uncontended),
-		contention(wHot, "64 goroutines on 1 key, empty section", shape{1, 64, 1, 0}, contended),
-		contention(wHot8x8, "8 processes of 8 goroutines on 1 key, empty section", shape{8, 8, 1, 0}, contended),
-		contention(wMilli, "64 goroutines on 1 key, a section of 1 ms", shape{1, 64, 1, millisecond}, contended),
-		contention(wMilli8x8, "8 processes of 8 goroutines on 1 key, a section of 1 ms", shape{8, 8, 1, millisecond}, contended),
+		contention(wSolo, "1 goroutine, 1 key, empty section",
+			shape{processes: 1, goroutines: 1, keys: 1}, uncontended, colCycle50),
+		contention(wMany8, "8 goroutines on 8 keys, empty section",
+			shape{processes: 1, goroutines: 8, keys: 8}, uncontended, colRate),
+		contention(wMany, "64 goroutines on 64 keys, empty section",
+			shape{processes: 1, goroutines: 64, keys: 64}, uncontended, colRate, colClient, colServer),
+		newKeys(),
+		contention(wHot, "64 goroutines on 1 key, empty section",
+			shape{processes: 1, goroutines: 64, keys: 1}, contended, colRate),
+		contention(wHot8x8, "8 processes of 8 goroutines on 1 key, empty section",
+			shape{processes: 8, goroutines: 8, keys: 1}, contended, colRate, colWaitTime),
+		contention(wMilli, "64 goroutines on 1 key, a section of 1 ms",
+			shape{processes: 1, goroutines: 64, keys: 1, section: millisecond}, contended, colRate),
+		contention(wMilli8x8, "8 processes of 8 goroutines on 1 key, a section of 1 ms",
+			shape{processes: 8, goroutines: 8, keys: 1, section: millisecond}, contended, colRate, colWait99),
+		processes(wProcs2, 2),
+		processes(wProcs8, 8),
+		processes(wProcs32, 32),
+		processes(wProcs64, 64),
+		besideRedisson(wRedisson1, 1),
+		besideRedisson(wRedisson2, 2),
 		wakeup,
 		waiting,
 		reentry,
 		uncontendedMemory,
 		holds(wHolds, 1, func(p *peers.Peer) bool { return p.RenewEvery != nil }),
-		holds(wHoldsMany, 10, oursAlone),
+		holds(wHoldsMany, 10, (*peers.Peer).Ours),
 	}
+}
+
+// newKeys is about what a lock leaves at the server. Six times as long as others:
+// what expires after ten seconds must have had time for it.
+func newKeys() *workload {
+	w := contention(wNewKeys, "64 goroutines, each hold on a key that was never used before",
+		shape{processes: 1, goroutines: 64, keys: 64, times: 6, newKeys: true}, fresh, colRate, colKeys, colBytes)
+	w.redisOnly = true
+	return w
+}
+
+// processes is hand-off between n processes. Those that poll with long pauses, or
+// every millisecond, take no part: with 64 processes they measure their timers.
+func processes(name string, n int) *workload {
+	w := contention(name, whole(float64(n))+" processes of 1 goroutine on 1 key, empty section",
+		shape{processes: n, goroutines: 1, keys: 1}, between, colRate, colShares, colScripts, colServer)
+	w.joins = func(p *peers.Peer) bool { return p.Rival || p.Ours() || p.Name == peers.RawPubSub }
+	return w
+}
+
+// besideRedisson is two processes of ours and n of Redisson's on one key.
+func besideRedisson(name string, n int) *workload {
+	w := contention(name, "2 processes of 1 goroutine beside "+whole(float64(n))+" of Redisson's, a section of 1 ms",
+		shape{processes: 2 + n, goroutines: 1, keys: 1, section: millisecond, times: 4, redisson: n}, mixed, colOurs, colForeign)
+	w.redisOnly, w.joins, w.lacks = true, (*peers.Peer).Ours, peers.RedissonMissing
+	return w
 }
 
 func workloadNamed(name string) *workload {
@@ -90,5 +157,3 @@ func workloadNamed(name string) *workload {
 }
 
 func (w *workload) takes(p *peers.Peer) bool { return w.joins == nil || w.joins(p) }
-
-func oursAlone(p *peers.Peer) bool { return p.Name == peers.Ours }

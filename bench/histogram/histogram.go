@@ -59,6 +59,23 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
+// TimeWeighted returns the duration that durations which make up a share q of the
+// total time do not exceed: where they are waits, what a look at a random instant
+// finds. It is 0 if there are none.
+func (h *Histogram) TimeWeighted(q float64) time.Duration {
+	total := 0.0
+	for i, n := range h.counts {
+		total += float64(n) * float64(middle(i))
+	}
+	left := q * total
+	for i, n := range h.counts {
+		if left -= float64(n) * float64(middle(i)); n > 0 && left <= 0 {
+			return min(middle(i), h.max)
+		}
+	}
+	return h.max
+}
+
 func bucket(d time.Duration) int {
 	v := uint64(max(d, 0))
 	shift := max(bits.Len64(v)-bits.Len64(2*step-1), 0)

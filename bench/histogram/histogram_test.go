@@ -58,3 +58,21 @@ func TestAnEmptyHistogramHasNoQuantile(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+func TestTimeWeighted(t *testing.T) {
+	var h Histogram
+	if got := h.TimeWeighted(0.5); got != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	// 1,000 waits of 1 ms are a third of the time, two of 1 s the rest.
+	for range 1000 {
+		h.Add(time.Millisecond)
+	}
+	h.Add(time.Second)
+	h.Add(time.Second)
+	for q, want := range map[float64]time.Duration{0.3: time.Millisecond, 0.5: time.Second, 1: time.Second} {
+		if got := h.TimeWeighted(q); got < want*99/100 || got > want*101/100 {
+			t.Errorf("%v: %v, want %v", q, got, want)
+		}
+	}
+}

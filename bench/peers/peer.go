@@ -16,6 +16,9 @@ import (
 type Peer struct {
 	Name  string
 	About string // the configuration, for the report
+	// Program is the benchmark built with another version of the peer; empty for
+	// the one that runs.
+	Program string
 
 	// Rival says that it is a library that ours is measured against: not the
 	// raw floor, and not ours.
@@ -50,13 +53,22 @@ type Lease interface {
 // Ours is the name of the library of this project.
 const Ours = "lockgen"
 
-// Raw is the name of the floor: the two commands that a lock needs at least.
-const Raw = "raw"
+// Ours says that the peer is this project's, of this build or of an earlier one.
+func (p *Peer) Ours() bool { return p.Name == Ours || p.Program != "" }
+
+// Names of floors: the two commands that a lock needs at least.
+const (
+	Raw        = "raw"
+	RawRueidis = "raw-rueidis"
+	RawPubSub  = "raw-pubsub" // and a message
+)
 
 // All are the peers in the order of the report.
 var All = []*Peer{
 	raw,
 	rawAuto,
+	rawRueidis,
+	rawPubSub,
 	redsyncPeer(0),
 	redsyncPeer(fastRetry),
 	redislockPeer(0),
@@ -81,8 +93,8 @@ func (e *Engine) Choose(names string) ([]*Peer, error) {
 	}
 	var chosen []*Peer
 	for name := range strings.SplitSeq(names, ",") {
-		p := e.find(name)
-		if p == nil {
+		p := e.Find(name)
+		if p == nil || p == Redisson {
 			return nil, fmt.Errorf("no peer %q; there is %s", name, strings.Join(e.Names(), ", "))
 		}
 		chosen = append(chosen, p)
@@ -102,7 +114,11 @@ func (e *Engine) Names() []string {
 	return names
 }
 
-func (e *Engine) find(name string) *Peer {
+// Find returns the peer of that name, which may be Redisson; nil if there is none.
+func (e *Engine) Find(name string) *Peer {
+	if name == Redisson.Name {
+		return Redisson
+	}
 	for _, p := range e.Peers {
 		if p.Name == name {
 			return p

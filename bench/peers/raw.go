@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 )
 
 // raw is the floor of an uncontended lock: one script that takes it and one
@@ -16,7 +18,7 @@ var raw = &Peer{
 	About: "two EVALSHA of SET NX PX and compare-and-DEL on go-redis; polls every 1 ms; no renewal, no tokens",
 	Open: func(addr string, ttl time.Duration) (Client, error) {
 		client := dial(addr)
-		return &rawClient{on: client, close: client.Close, ttl: ttl}, nil
+		return newRaw(ttl, onGoRedis(client), client.Close), nil
 	},
 }
 
@@ -30,39 +32,95 @@ var rawAuto = &Peer{
 		if err != nil {
 			return nil, errors.Join(err, client.Close())
 		}
-		return &rawClient{on: batched, close: client.Close, ttl: ttl}, nil
+		return newRaw(ttl, onGoRedis(batched), client.Close), nil
 	},
 }
 
+// rawRueidis is the floor of a client that always pipelines.
+var rawRueidis = &Peer{
+	Name:  RawRueidis,
+	About: "as raw, on rueidis, which pipelines",
+	Open: func(addr string, ttl time.Duration) (Client, error) {
+		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+		if err != nil {
+			return nil, err
+		}
+		run := func(ctx context.Context, s *rawScript, keys, args []string) (int64, error) {
+			return s.rueidis.Exec(ctx, client, keys, args).AsInt64()
+		}
+		return newRaw(ttl, run, func() error { client.Close(); return nil }), nil
+	},
+}
+
+// rawScript is a script, for both clients.
+type rawScript struct {
+	goRedis *redis.Script
+	rueidis *rueidis.Lua
+}
+
+func newRawScript(text string) *rawScript {
+	return &rawScript{redis.NewScript(text), rueidis.NewLuaScript(text)}
+}
+
 var (
-	rawTake = redis.NewScript(`return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0`)
-	rawFree = redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
+	rawTake = newRawScript(`return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) and 1 or 0`)
+	rawFree = newRawScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0`)
 )
 
 const rawRetry = time.Millisecond
 
+type runScript func(ctx context.Context, s *rawScript, keys, args []string) (int64, error)
+
+func onGoRedis(on redis.Scripter) runScript {
+	return func(ctx context.Context, s *rawScript, keys, args []string) (int64, error) {
+		all := make([]any, len(args))
+		for i, arg := range args {
+			all[i] = arg
+		}
+		return s.goRedis.Run(ctx, on, keys, all...).Int64()
+	}
+}
+
 type rawClient struct {
-	on    redis.Scripter
+	run   runScript
+	free  *rawScript
+	wait  func(ctx context.Context, key string, try func() (bool, error)) error
 	close func() error
-	ttl   time.Duration
+	ttl   string // in ms
+}
+
+func newRaw(ttl time.Duration, run runScript, done func() error) *rawClient {
+	return &rawClient{run: run, free: rawFree, wait: poll, close: done, ttl: strconv.FormatInt(ttl.Milliseconds(), 10)}
 }
 
 func (c *rawClient) Lock(ctx context.Context, key string) (Lease, error) {
 	l := &rawLease{client: c, keys: []string{key}, owner: rand.Text()}
+	try := func() (bool, error) {
+		taken, err := c.run(ctx, rawTake, l.keys, []string{l.owner, c.ttl})
+		return taken == 1, err
+	}
+	taken, err := try()
+	if err == nil && !taken {
+		err = c.wait(ctx, key, try)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// poll tries until it succeeds.
+func poll(ctx context.Context, _ string, try func() (bool, error)) error {
 	for {
-		taken, err := rawTake.Run(ctx, c.on, l.keys, l.owner, c.ttl.Milliseconds()).Int()
-		if err != nil {
-			return nil, err
-		}
-		if taken == 1 {
-			return l, nil
-		}
 		timer := time.NewTimer(around(rawRetry))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, ctx.Err()
+			return ctx.Err()
+		}
+		if taken, err := try(); taken || err != nil {
+			return err
 		}
 	}
 }
@@ -76,7 +134,7 @@ type rawLease struct {
 }
 
 func (l *rawLease) Unlock(ctx context.Context) error {
-	freed, err := rawFree.Run(ctx, l.client.on, l.keys, l.owner).Int()
+	freed, err := l.client.run(ctx, l.client.free, l.keys, []string{l.owner})
 	if err == nil && freed != 1 {
 		err = errors.New("raw: no longer held")
 	}

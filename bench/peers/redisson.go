@@ -1,0 +1,117 @@
+package peers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RedissonPrefix begins every key that the Java program locks.
+const RedissonPrefix = "interop:"
+
+// Redisson is Redisson's RLock, in a JVM. It is no peer of All: it locks one key
+// at a time, and takes part only beside ours.
+var Redisson = &Peer{
+	Name:  "redisson",
+	About: "Redisson 4.7.0, RLock with its watchdog, told what to do over a pipe",
+	Open: func(addr string, ttl time.Duration) (Client, error) {
+		return openRedisson(addr, ttl)
+	},
+}
+
+// interopClasses is where scripts/build-interop puts the Java program, and lib its libraries.
+const interopClasses, interopLibraries = "../.cache/interop/classes", "../.cache/interop/lib/*"
+
+// RedissonMissing says what Redisson lacks to take part.
+func RedissonMissing() error {
+	if _, err := exec.LookPath("java"); err != nil {
+		return err
+	}
+	if _, err := os.Stat(interopClasses); err != nil {
+		return fmt.Errorf("run scripts/build-interop: %w", err)
+	}
+	return nil
+}
+
+type redissonClient struct {
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	answers chan string
+}
+
+func openRedisson(addr string, ttl time.Duration) (*redissonClient, error) {
+	cmd := exec.Command("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+		"-cp", interopClasses+string(os.PathListSeparator)+interopLibraries,
+		"lockgen.interop.RedissonPeer", strconv.FormatInt(ttl.Milliseconds(), 10), addr)
+	in, errIn := cmd.StdinPipe()
+	out, errOut := cmd.StdoutPipe()
+	if err := errors.Join(errIn, errOut); err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &redissonClient{cmd, in, make(chan string, 4)}
+	go func() {
+		defer close(c.answers)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			c.answers <- lines.Text()
+		}
+	}()
+	return c, c.expect(context.Background(), "ready")
+}
+
+func (c *redissonClient) expect(ctx context.Context, want string) error {
+	select {
+	case got, ok := <-c.answers:
+		if !ok || got != want {
+			return fmt.Errorf("redisson: answered %q, not %q", got, want)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *redissonClient) ask(ctx context.Context, line, want string) error {
+	if _, err := io.WriteString(c.in, line+"\n"); err != nil {
+		return err
+	}
+	return c.expect(ctx, want)
+}
+
+func (c *redissonClient) Lock(ctx context.Context, key string) (Lease, error) {
+	name, ok := strings.CutPrefix(key, RedissonPrefix)
+	if !ok {
+		return nil, fmt.Errorf("redisson: %q does not begin with %s", key, RedissonPrefix)
+	}
+	if err := c.ask(ctx, "lock "+name, "locked"); err != nil {
+		return nil, err
+	}
+	return redissonLease{c}, nil
+}
+
+func (c *redissonClient) Close() error {
+	kill := time.AfterFunc(2*time.Second, func() { _ = c.cmd.Process.Kill() }) // one that still waits
+	defer kill.Stop()
+	_ = c.in.Close()
+	for range c.answers { // until it has ended
+	}
+	return c.cmd.Wait()
+}
+
+type redissonLease struct{ client *redissonClient }
+
+func (l redissonLease) Unlock(ctx context.Context) error {
+	return l.client.ask(ctx, "unlock", "unlocked")
+}
+
+func (l redissonLease) Token() uint64 { return 0 }
