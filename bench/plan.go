@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 )
 
 // plan runs every workload with every peer, as often as asked: first each peer
-// once, then each once more, so that noise which lasts hits all alike.
+// once, then each once more in the opposite order, so that noise which lasts hits
+// all alike.
 func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 	r, err := b.newReport(ctx)
 	if err != nil {
@@ -31,6 +33,9 @@ func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 		}
 		part := r.begin(w, joined)
 		for i := range b.runs {
+			if i > 0 {
+				slices.Reverse(joined)
+			}
 			for _, p := range joined {
 				m, err := w.measure(ctx, b, w, p)
 				if ctx.Err() != nil {

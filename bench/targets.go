@@ -44,7 +44,7 @@ var targets = []target{
 	{wSolo, colCommands, atMost, 2, "", "", false},
 	{wSolo, colCycle50, atMost, 1.1, peers.Raw, "", false},
 	{wMany8, colRate, atLeast, 1.05, peers.Raw, overRTT, false},
-	{wMany, colRate, atLeast, 1.25, peers.Raw, overRTT, false},
+	{wMany, colRate, atLeast, 1.25, peers.RawWide, overRTT, false},
 	{wMany, colRate, atLeast, 1.1, peers.RawRueidis, onLoopback, false},
 	{wNewKeys, colKeys, atMost, 100_000, "", onLoopback, false},
 	{wHot, colRate, atLeast, 100, best, "", false},

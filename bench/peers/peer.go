@@ -59,6 +59,7 @@ func (p *Peer) Ours() bool { return p.Name == Ours || p.Program != "" }
 // Names of floors: the two commands that a lock needs at least.
 const (
 	Raw        = "raw"
+	RawWide    = "raw-64"
 	RawRueidis = "raw-rueidis"
 	RawPubSub  = "raw-pubsub" // and a message
 )
@@ -66,6 +67,7 @@ const (
 // All are the peers in the order of the report.
 var All = []*Peer{
 	raw,
+	rawWide,
 	rawAuto,
 	rawRueidis,
 	rawPubSub,

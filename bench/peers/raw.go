@@ -22,6 +22,17 @@ var raw = &Peer{
 	},
 }
 
+// rawWide has a connection for each of 64 goroutines. With the pool of go-redis,
+// ten for each core, they wait for each other's round trips.
+var rawWide = &Peer{
+	Name:  RawWide,
+	About: "as raw, with a pool of 64 connections",
+	Open: func(addr string, ttl time.Duration) (Client, error) {
+		client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 64})
+		return newRaw(ttl, onGoRedis(client), client.Close), nil
+	},
+}
+
 // rawAuto sends the same through go-redis's own batching of concurrent commands.
 var rawAuto = &Peer{
 	Name:  "raw-auto",

@@ -1,15 +1,17 @@
 // Command sqlengine measures sqllock beside what a SQL database offers by itself,
 // in one run on one server:
 //
-//	GOWORK=off go run ./sqlengine -engine mysql|postgres|sqlite [-seconds 2] [-runs 3]
+//	GOWORK=off go run ./sqlengine -engine mysql|postgres|sqlite [-seconds 2] [-runs 3] [-rtt 500us] [-json]
 //
-// solo is one goroutine on one key; hot is 64 goroutines on one key, with nothing
-// in the section but a check that nobody else is; wakeup is from before a release
-// to the lock in another client that waits for it. Cells are medians over the runs.
+// solo is one goroutine on one key; many is 64 goroutines on 64 keys; hot is 64
+// goroutines on one key, with nothing in the section but a check that nobody else
+// is; wakeup is from before a release to the lock in another client that waits for
+// it. The peers take turns; cells are medians over the runs.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -20,6 +22,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/lockgen/lockgen/bench/delay"
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
@@ -29,6 +32,8 @@ var (
 	engine  = flag.String("engine", "mysql", "`name` of the database: mysql, postgres or sqlite")
 	seconds = flag.Float64("seconds", 2, "`length` of a run")
 	runs    = flag.Int("runs", 3, "`number` of runs of each measurement")
+	rtt     = flag.Duration("rtt", 0, "`time` that a round trip to the server takes longer")
+	asJSON  = flag.Bool("json", false, "report as JSON")
 )
 
 func main() {
@@ -53,7 +58,15 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	err = measure(e, e.source(os.Getenv(e.env), filepath.Join(folder, "locks.db")))
+	addr := os.Getenv(e.env)
+	if *rtt > 0 && e.server != "" {
+		network, err := delay.New(addr, *rtt)
+		if err != nil {
+			fail(err)
+		}
+		addr = network.Addr()
+	}
+	err = measure(e, e.source(addr, filepath.Join(folder, "locks.db")))
 	_ = os.RemoveAll(folder)
 	if err != nil {
 		fail(err)
@@ -65,42 +78,62 @@ func fail(err error) {
 	os.Exit(1)
 }
 
+// result is what one peer has shown, over all runs.
+type result struct {
+	Peer                               string
+	SoloRate, SoloP50                  []float64 // holds/s; ns
+	ManyRate, HotRate, HotShares, Wake []float64
+}
+
 // measure prints a row for each peer.
 func measure(e *sqlEngine, source string) error {
 	if err := e.prepare(source); err != nil {
 		return err
 	}
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "peer\tsolo holds/s\tsolo p50\thot holds/s\thot shares\twakeup p50")
-	for _, p := range e.peers {
-		var solo, p50, hot, shares, wake []float64
-		for range *runs {
-			for _, w := range []func() error{
-				func() error {
-					rate, _, cycles, err := contend(p, source, 1)
-					solo, p50 = append(solo, rate), append(p50, median(cycles))
-					return err
-				},
-				func() error {
-					rate, share, _, err := contend(p, source, goroutines)
-					hot, shares = append(hot, rate), append(shares, share)
-					return err
-				},
-				func() error {
-					waits, err := wakeups(p, source)
-					wake = append(wake, median(waits))
-					return err
-				},
-			} {
-				if err := w(); err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
-				}
+	all := make([]result, len(e.peers))
+	for range *runs {
+		for i, p := range e.peers {
+			all[i].Peer = p.name
+			if err := all[i].add(p, source); err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
-		fmt.Fprintf(table, "%s\t%.0f\t%v\t%.0f\t%.2f\t%v\n", p.name, median(solo), duration(median(p50)),
-			median(hot), median(shares), duration(median(wake)))
+	}
+	if *asJSON {
+		return json.NewEncoder(os.Stdout).Encode(all)
+	}
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "peer\tsolo holds/s\tsolo p50\tmany holds/s\thot holds/s\thot shares\twakeup p50")
+	for _, r := range all {
+		fmt.Fprintf(table, "%s\t%.0f\t%v\t%.0f\t%.0f\t%.2f\t%v\n", r.Peer, median(r.SoloRate), duration(median(r.SoloP50)),
+			median(r.ManyRate), median(r.HotRate), median(r.HotShares), duration(median(r.Wake)))
 	}
 	return table.Flush()
+}
+
+// add makes one run of every measurement.
+func (r *result) add(p *peer, source string) error {
+	solo, _, cycles, err := contend(p, source, 1, 1)
+	if err != nil {
+		return err
+	}
+	many, _, _, err := contend(p, source, goroutines, goroutines)
+	if err != nil {
+		return err
+	}
+	hot, shares, _, err := contend(p, source, goroutines, 1)
+	if err != nil {
+		return err
+	}
+	waits, err := wakeups(p, source)
+	if err != nil {
+		return err
+	}
+	r.SoloRate, r.SoloP50 = append(r.SoloRate, solo), append(r.SoloP50, median(cycles))
+	r.ManyRate = append(r.ManyRate, many)
+	r.HotRate, r.HotShares = append(r.HotRate, hot), append(r.HotShares, shares)
+	r.Wake = append(r.Wake, median(waits))
+	return nil
 }
 
 func duration(ns float64) time.Duration { return time.Duration(ns).Round(10 * time.Microsecond) }
@@ -117,9 +150,9 @@ var keys atomic.Int64
 
 func newKey() string { return fmt.Sprintf("bench:%d:%d", time.Now().UnixNano(), keys.Add(1)) }
 
-// contend has n goroutines of one client lock one key. It returns their rate, the
+// contend has n goroutines of one client lock so many keys. It returns their rate, the
 // luckiest one's share over the unluckiest one's, and how long cycles took.
-func contend(p *peer, source string, n int) (rate, shares float64, cycles []float64, err error) {
+func contend(p *peer, source string, n, keys int) (rate, shares float64, cycles []float64, err error) {
 	c, err := p.open(source)
 	if err != nil {
 		return 0, 0, nil, err
@@ -133,14 +166,15 @@ func contend(p *peer, source string, n int) (rate, shares float64, cycles []floa
 		return 0, 0, nil, err
 	}
 	counts, errs := make([]float64, n), make([]error, n)
-	var inside atomic.Int64
+	inside := make([]atomic.Int64, keys)
 	var all sync.WaitGroup
 	begin := time.Now()
 	for g := range n {
+		suffix := fmt.Sprintf(":%d", g%keys)
 		all.Go(func() {
 			for time.Since(begin) < length && errs[g] == nil {
 				var took time.Duration
-				took, errs[g] = cycle(ctx, c, key, &inside)
+				took, errs[g] = cycle(ctx, c, key+suffix, &inside[g%keys])
 				counts[g]++
 				if n == 1 {
 					cycles = append(cycles, float64(took))
