@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/bench/histogram"
 	"github.com/lockgen/lockgen/bench/peers"
 )
 
@@ -26,6 +30,7 @@ type report struct {
 	Long     bool
 	TTL      string
 	RTT      string // a round trip takes longer by; empty: loopback
+	Measured string // by how much it really did, if the engine is Redis
 	Peers    []peerNote
 	Parts    []*part
 	Targets  []verdict
@@ -66,7 +71,7 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 		Runs: b.runs, Seconds: b.length.Seconds(), Long: b.long, TTL: b.ttl.String(),
 	}
 	if b.rtt > 0 {
-		r.RTT = b.rtt.String()
+		r.RTT = strings.Replace(b.rtt.String(), "µ", "u", 1) // as the command line has it
 	}
 	if b.server != nil {
 		info, err := b.server.Info(ctx, "server").Result()
@@ -75,10 +80,33 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 		}
 		r.Version = infoField(info, "redis_version")
 	}
+	if b.server != nil && b.rtt > 0 {
+		delayed, err := roundTrip(ctx, b.via)
+		direct, errDirect := roundTrip(ctx, b.addr)
+		if err := errors.Join(err, errDirect); err != nil {
+			return nil, err
+		}
+		r.Measured = duration(float64(delayed - direct))
+	}
 	for _, p := range b.peers {
 		r.Peers = append(r.Peers, peerNote{p.Name, p.About})
 	}
 	return r, nil
+}
+
+// roundTrip returns the median time that a Redis takes to answer.
+func roundTrip(ctx context.Context, addr string) (time.Duration, error) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	var took histogram.Histogram
+	for range 100 {
+		begin := time.Now()
+		if err := client.Ping(ctx).Err(); err != nil {
+			return 0, err
+		}
+		took.Add(time.Since(begin))
+	}
+	return took.Quantile(0.5), nil
 }
 
 func (r *report) begin(w *workload, joined []*peers.Peer) *part {
@@ -161,7 +189,10 @@ func list(text *strings.Builder, title string, all []string) {
 func (r *report) conditions() string {
 	network := "loopback"
 	if r.RTT != "" {
-		network = "a round trip of " + r.RTT + " more than loopback"
+		network = "over a network: a round trip takes " + r.RTT + " longer"
+		if r.Measured != "" {
+			network += " (measured: " + r.Measured + ")"
+		}
 	}
 	return fmt.Sprintf("%s, %d cores, %s %s, %s; medians of %d runs of %v s; leases of %s; %s",
 		r.Go, r.Cores, r.Engine, r.Version, network, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02"))
