@@ -18,6 +18,7 @@ import (
 // with too many commands, not too few.
 var scripted = []string{
 	"set", "get", "del", "getrange", "exists", "pttl", "pexpire", "pexpireat", "time", "publish", "type",
+	"incr", "incrby", "spublish", "pubsub|numsub", "pubsub|shardnumsub",
 	"hset", "hget", "hdel", "hexists", "hincrby", "zadd", "zrem", "zrange", "zscore", "zcard",
 }
 
