@@ -254,7 +254,7 @@ func jump(sign time.Duration) func(*episode, Fault, *history.Fault) {
 		r.Detail = d.String()
 		e.engine.Jump(d)
 		if d > 0 {
-			// An offer that stood then is granted by a clock that has jumped.
+			// An entry that stood then is granted by a clock that has jumped.
 			time.Sleep(500 * time.Millisecond)
 		}
 	}

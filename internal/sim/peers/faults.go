@@ -54,7 +54,7 @@ func init() {
 
 // Kinds returns the names of the faults that an episode may draw. They are those of
 // package sim for Redis, but for what only our Locker has (close-client, evict-token,
-// evict-queue, evict-offers) and what a server refuses (no-memory, no-right, loading,
+// evict-queue) and what a server refuses (no-memory, no-right, loading,
 // read-only).
 func Kinds() (names []string) {
 	for _, k := range kinds {

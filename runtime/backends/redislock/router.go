@@ -24,14 +24,14 @@ type router struct {
 	idle     time.Duration // how long a batcher to a server that is no master any more may be of use
 	moving   func()        // is told when servers may have changed places
 
-	mu      sync.Mutex
-	all     map[place]*batcher
-	mapped  bool        // there is a map of slots: to find a master asks nobody any more
-	mapping *mapping    // the attempt to get one that is under way
-	outage  outage      // of the map
-	sweeper *time.Timer // set while there may be router to close
-	closed  bool
-	work    sync.WaitGroup
+	mu        sync.Mutex
+	all       map[place]*batcher
+	mapped    bool        // there is a map of slots: to find a master asks nobody any more
+	mapping   *mapping    // the attempt to get one that is under way
+	outage    outage      // of the map
+	idleTimer *time.Timer // set while there may be batchers to close
+	closed    bool
+	work      sync.WaitGroup
 }
 
 // place is what a batcher is for.
@@ -164,8 +164,8 @@ func (r *router) close() error {
 	r.mu.Lock()
 	var err error
 	r.closed = true
-	if r.sweeper != nil {
-		r.sweeper.Stop()
+	if r.idleTimer != nil {
+		r.idleTimer.Stop()
 	}
 	for _, l := range r.all {
 		err = errors.Join(err, l.close())
@@ -234,7 +234,7 @@ func (r *router) reload() {
 func (r *router) refresh() {
 	if cluster := r.cluster(); cluster != nil {
 		cluster.ReloadState(context.Background())
-		r.sweepLater()
+		r.closeIdleLater()
 	}
 }
 

@@ -12,24 +12,24 @@ import (
 // master are kept: much longer than a call may take.
 const idleLimit = time.Minute
 
-// sweepLater has the router looked through, some time after servers may have
+// closeIdleLater has closeIdle called some time after servers may have
 // changed places.
-func (r *router) sweepLater() {
+func (r *router) closeIdleLater() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.sweeper == nil && !r.closed {
-		r.sweeper = time.AfterFunc(r.idle, func() {
+	if r.idleTimer == nil && !r.closed {
+		r.idleTimer = time.AfterFunc(r.idle, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if !r.closed {
-				r.work.Go(r.sweep)
+				r.work.Go(r.closeIdle)
 			}
 		})
 	}
 }
 
-// sweep closes the router that lead to no master and were not used for a while.
-func (r *router) sweep() {
+// closeIdle closes the batchers that lead to no master and were not used for a while.
+func (r *router) closeIdle() {
 	ctx, cancel := context.WithTimeout(context.Background(), r.idle)
 	defer cancel()
 	var mu sync.Mutex
@@ -41,7 +41,7 @@ func (r *router) sweep() {
 		return nil
 	})
 	r.mu.Lock()
-	r.sweeper = nil
+	r.idleTimer = nil
 	left := err != nil && len(r.all) > 0
 	var gone []*batcher
 	for at, l := range r.all {
@@ -59,6 +59,6 @@ func (r *router) sweep() {
 		_ = l.close()
 	}
 	if left {
-		r.sweepLater()
+		r.closeIdleLater()
 	}
 }
