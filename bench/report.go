@@ -21,6 +21,7 @@ import (
 type report struct {
 	Began    time.Time
 	Took     string
+	Commit   string // of lockgen, as git describes it
 	Go       string
 	Cores    int
 	Engine   string
@@ -70,6 +71,7 @@ func (b *bench) newReport(ctx context.Context) (*report, error) {
 		Began: time.Now(), Engine: b.engine.Name, Go: runtime.Version(), Cores: runtime.NumCPU(),
 		Runs: b.runs, Seconds: b.length.Seconds(), Long: b.long, TTL: b.ttl.String(),
 	}
+	r.Commit, _ = output(ctx, ".", "git", "describe", "--always", "--dirty") // without git: ""
 	if b.rtt > 0 {
 		r.RTT = strings.Replace(b.rtt.String(), "µ", "u", 1) // as the command line has it
 	}
@@ -194,8 +196,8 @@ func (r *report) conditions() string {
 			network += " (measured: " + r.Measured + ")"
 		}
 	}
-	return fmt.Sprintf("%s, %d cores, %s %s, %s; medians of %d runs of %v s; leases of %s; %s",
-		r.Go, r.Cores, r.Engine, r.Version, network, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02"))
+	return fmt.Sprintf("lockgen at %s, %s, %d cores, %s %s, %s; medians of %d runs of %v s; leases of %s; %s",
+		r.Commit, r.Go, r.Cores, r.Engine, r.Version, network, r.Runs, r.Seconds, r.TTL, r.Began.Format("2006-01-02"))
 }
 
 func (r *report) head(text *strings.Builder) {
