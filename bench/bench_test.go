@@ -42,10 +42,10 @@ func tiny(t *testing.T) options {
 func TestOursIsExactInEveryWorkload(t *testing.T) {
 	o := tiny(t)
 	for _, w := range workloads() {
+		if w.lacks != nil && w.lacks() != nil {
+			continue // interop/ is where the real Redisson is tested
+		}
 		t.Run(w.name, func(t *testing.T) {
-			if w.lacks != nil && w.lacks() != nil {
-				t.Skip(w.lacks())
-			}
 			smoke(t, o, w, peers.Ours)
 		})
 	}

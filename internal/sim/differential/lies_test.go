@@ -112,8 +112,10 @@ func TestFindsLies(t *testing.T) {
 func TestShrink(t *testing.T) {
 	load := scripts(t)
 	p := newPair(t, load)
-	Repair(p.server, func(peer *server.Peer, cmd string, args ...string) bool { // which takes two tombstones, and time
-		return answering("ZREMRANGEBYSCORE", 0, always)(p.server, peer, cmd, args)
+	Repair(p.server, func(peer *server.Peer, cmd string, args ...string) bool { // which takes an undo, and an acquire after it
+		return answering("EXISTS", 0, func(args []string) bool {
+			return len(args) == 1 && strings.HasPrefix(args[0], "lockgen:undone:")
+		})(p.server, peer, cmd, args)
 	})
 	for seed := range uint64(200) {
 		steps, difference := play(t, p, func() source { return newDrawer(seed, load) })
