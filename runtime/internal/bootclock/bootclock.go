@@ -4,6 +4,7 @@
 package bootclock
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,8 +57,13 @@ func At(now time.Time) Time {
 	return Time(base) + Time(awake+r.slept)
 }
 
-// Add returns the instant d after t.
-func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+// Add returns the instant d after t: the last one there is, if that is further away.
+func (t Time) Add(d time.Duration) Time {
+	if d > 0 && t > math.MaxInt64-Time(d) {
+		return math.MaxInt64
+	}
+	return t + Time(d)
+}
 
 // Sub returns how long it is from u to t.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }

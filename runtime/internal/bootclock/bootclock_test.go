@@ -1,6 +1,7 @@
 package bootclock_test
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +54,13 @@ func TestKernelIsAskedWhenTheWallClockJumps(t *testing.T) {
 	*reads = 0
 	bootclock.At(now)
 	require.Zero(t, *reads)
+}
+
+// The longest leases of engines end later than the clock can tell.
+func TestFarAway(t *testing.T) {
+	now := bootclock.Now()
+	require.Greater(t, now.Add(math.MaxInt64).Sub(now), 100*365*24*time.Hour)
+	require.Equal(t, -time.Hour, now.Add(-time.Hour).Sub(now))
 }
 
 // A sleep that is over stays in the count, whatever later readings say.
