@@ -79,6 +79,8 @@ func scripts(t *testing.T) map[string]string {
 			})
 		}
 		found[name] = strings.ReplaceAll(found[name], "call('TIME')", "call('MGET', '"+clockSeconds+"', '"+clockMicros+"')")
+		// A long command of ours takes longer at miniredis than so short an expiry lasts.
+		found[name] = strings.ReplaceAll(found[name], "':strangers', '', 'PX', 10)", "':strangers', '', 'PX', 50)")
 	}
 	return found
 }
