@@ -55,7 +55,8 @@ type cell struct {
 // note is one thing that one harness lacks.
 type note struct {
 	harness, ability, reason string
-	checks                   []string
+	behaviours               []string            // in the order of the lines
+	checks                   map[string][]string // by behaviour
 }
 
 // add takes in the fields of one line.
@@ -63,7 +64,7 @@ func (t *table) add(f []string) {
 	switch {
 	case len(f) == 6 && f[2] == "missing":
 		at := t.cell(f[0], f[1])
-		if n := t.note(f[0], f[4], f[5], f[1]+"/"+f[3]); !slices.Contains(at.notes, n) {
+		if n := t.note(f[0], f[4], f[5], f[1], f[3]); !slices.Contains(at.notes, n) {
 			at.notes = append(at.notes, n)
 		}
 	case len(f) == 5:
@@ -93,21 +94,44 @@ func (t *table) cell(harness, behaviour string) *cell {
 	return at
 }
 
-func (t *table) note(harness, ability, reason, check string) (number int) {
+func (t *table) note(harness, ability, reason, behaviour, check string) (number int) {
 	i := slices.IndexFunc(t.notes, func(n *note) bool {
 		return n.harness == harness && n.ability == ability && n.reason == reason
 	})
 	if i < 0 {
 		i = len(t.notes)
-		t.notes = append(t.notes, &note{harness: harness, ability: ability, reason: reason})
+		t.notes = append(t.notes, &note{harness: harness, ability: ability, reason: reason, checks: map[string][]string{}})
 	}
-	t.notes[i].checks = append(t.notes[i].checks, check)
+	n := t.notes[i]
+	if !slices.Contains(n.behaviours, behaviour) {
+		n.behaviours = append(n.behaviours, behaviour)
+	}
+	n.checks[behaviour] = append(n.checks[behaviour], check)
 	return i + 1
 }
 
-// notRun stands where a behaviour was not tried: chosen away by -run, or the
-// run broke off.
-const notRun = "not run"
+// concerns returns the checks that n is about. A behaviour of which it is about every
+// check stands for them.
+func (t *table) concerns(n *note) string {
+	var all []string
+	for _, behaviour := range n.behaviours {
+		at, checks := t.cell(n.harness, behaviour), n.checks[behaviour]
+		if at.passed == 0 && at.failed == 0 && at.missing == len(checks) {
+			all = append(all, behaviour)
+			continue
+		}
+		for _, check := range checks {
+			all = append(all, behaviour+"/"+check)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// notRun stands where a behaviour was not tried; whyNotRun is printed below the table then.
+const (
+	notRun    = "not run"
+	whyNotRun = "not run: -run chose others, or the tests ended before it"
+)
 
 func (t *table) String() string {
 	if len(t.harnesses) == 0 {
@@ -134,8 +158,11 @@ func (t *table) String() string {
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
+	if strings.Contains(b.String(), notRun) {
+		b.WriteString(whyNotRun + "\n")
+	}
 	for i, n := range t.notes {
-		fmt.Fprintf(&b, "[%d] %s: no %s: %s; concerns %s\n", i+1, n.harness, n.ability, n.reason, strings.Join(n.checks, ", "))
+		fmt.Fprintf(&b, "[%d] %s: no %s: %s; concerns %s\n", i+1, n.harness, n.ability, n.reason, t.concerns(n))
 	}
 	return b.String()
 }

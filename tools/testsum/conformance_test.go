@@ -16,13 +16,19 @@ func TestConformanceTable(t *testing.T) {
 		"a": prints(`redis\tExclusion\t5\t0\t0`, `redis\tKeys\t6\t0\t0`),
 		"b": prints(`memory\tExclusion\t4\t1\t0`, `memory\tReplies\t2\t0\t2`,
 			`memory\tReplies\tmissing\tLate\tnetwork\tthere is none`, `memory\tReplies\tmissing\tLost\tnetwork\tthere is none`),
+		"c": prints(`sentinel\tExclusion\t0\t0\t2`, `sentinel\tReplies\t3\t0\t0`, `sentinel\tKeys\t0\t0\t1`,
+			`sentinel\tExclusion\tmissing\tMany\tdifference\tas redis`, `sentinel\tExclusion\tmissing\tTwo\tdifference\tas redis`,
+			`sentinel\tKeys\tmissing\tAny\tdifference\tas redis`),
 	}
 	want := `conformance (checks passed; [n]: see below)
-backend  Exclusion  Keys     Replies
-redis    5          6        not run
-memory   1 FAILED   not run  2 [1]
+backend   Exclusion  Keys      Replies
+redis     5          6         not run
+memory    1 FAILED   not run   2 [1]
+sentinel  none [2]   none [2]  3
+not run: -run chose others, or the tests ended before it
 [1] memory: no network: there is none; concerns Replies/Late, Replies/Lost
-2 passed, 0 failed
+[2] sentinel: no difference: as redis; concerns Exclusion, Keys
+3 passed, 0 failed
 `
 	for _, run := range []string{"first", "from the cache"} {
 		out, summary, _ := sum(t, sources)
@@ -41,7 +47,7 @@ func TestConformanceOrder(t *testing.T) {
 		{"m/a", "backendtest\tredis\tExclusion\t5\t0\t0"},
 		{"m/b", "backendtest\tmemory\tExclusion\t4\t0\t0"},
 	}
-	want := "backend  Exclusion  Replies\nredis    5          not run\nmemory   4          2\n"
+	want := "backend  Exclusion  Replies\nredis    5          not run\nmemory   4          2\n" + whyNotRun + "\n"
 	for range 2 {
 		c := conformance{}
 		for _, l := range lines {
