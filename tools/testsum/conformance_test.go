@@ -16,18 +16,19 @@ func TestConformanceTable(t *testing.T) {
 		"a": prints(`redis\tExclusion\t5\t0\t0`, `redis\tKeys\t6\t0\t0`),
 		"b": prints(`memory\tExclusion\t4\t1\t0`, `memory\tReplies\t2\t0\t2`,
 			`memory\tReplies\tmissing\tLate\tnetwork\tthere is none`, `memory\tReplies\tmissing\tLost\tnetwork\tthere is none`),
-		"c": prints(`sentinel\tExclusion\t0\t0\t2`, `sentinel\tReplies\t3\t0\t0`, `sentinel\tKeys\t0\t0\t1`,
+		"c": prints(`sentinel\tExclusion\t0\t0\t2`, `sentinel\tReplies\t3\t0\t0`, `sentinel\tKeys\t0\t0\t2`,
 			`sentinel\tExclusion\tmissing\tMany\tdifference\tas redis`, `sentinel\tExclusion\tmissing\tTwo\tdifference\tas redis`,
-			`sentinel\tKeys\tmissing\tAny\tdifference\tas redis`),
+			`sentinel\tKeys\tmissing\tAny\tdifference\tas redis`, `sentinel\tKeys\tmissing\tOdd\tconflict\tnone`),
 	}
 	want := `conformance (checks passed; [n]: see below)
-backend   Exclusion  Keys      Replies
-redis     5          6         not run
-memory    1 FAILED   not run   2 [1]
-sentinel  none [2]   none [2]  3
+backend   Exclusion  Keys          Replies
+redis     5          6             not run
+memory    1 FAILED   not run       2 [1]
+sentinel  none [2]   none [2] [3]  3
 not run: -run chose others, or the tests ended before it
 [1] memory: no network: there is none; concerns Replies/Late, Replies/Lost
-[2] sentinel: no difference: as redis; concerns Exclusion, Keys
+[2] sentinel: no difference: as redis; concerns Exclusion, Keys/Any
+[3] sentinel: no conflict: none; concerns Keys/Odd
 3 passed, 0 failed
 `
 	for _, run := range []string{"first", "from the cache"} {
