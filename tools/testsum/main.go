@@ -66,10 +66,13 @@ func run(argv []string, verbose bool, summary string) (int, error) {
 	return code, nil
 }
 
-// feed runs argv to its end, so that an interrupted run still has closing lines.
+// feed runs argv to its end, so that an interrupted run still has closing lines. argv and
+// all that it starts are a process group, which gets the signals that testsum gets: a
+// shell would die of them alone, and its go test would run on.
 func feed(argv []string, results *results) (code int, err error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return 1, err
@@ -78,12 +81,14 @@ func feed(argv []string, results *results) (code int, err error) {
 		return 1, err
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(sig) { // as nohup does
+			signal.Notify(signals, sig)
+		}
+	}
 	go func() {
 		for sig := range signals {
-			if sig != syscall.SIGINT { // a Ctrl-C has reached argv already
-				_ = cmd.Process.Signal(sig)
-			}
+			_ = syscall.Kill(-cmd.Process.Pid, sig.(syscall.Signal))
 		}
 	}()
 	if err := results.read(out); err != nil {

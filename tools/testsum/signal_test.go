@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Who ends testsum ends all that it has started, also what a shell between them started.
+func TestSignalEndsTheWholeTree(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if signal.Ignored(sig) {
+			continue // as in what nohup starts
+		}
+		cmd := exec.Command(self, "--", "sh", "-c", `sh -c 'echo up; sleep 60; true'; true`)
+		cmd.Env = append(os.Environ(), beCommand+"=1", "CI=", "LOCKGEN_TEST_REQUIRE=")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		if line, err := lines.ReadString('\n'); line != "up\n" || err != nil {
+			t.Fatalf("%q, %v", line, err)
+		}
+		begin := time.Now()
+		_ = cmd.Process.Signal(sig)
+		rest, _ := io.ReadAll(lines)
+		if err := cmd.Wait(); err == nil {
+			t.Errorf("%v: testsum says that all went well", sig)
+		}
+		if took := time.Since(begin); took > 30*time.Second {
+			t.Errorf("%v: testsum waited %v for what the shell had started:\n%s", sig, took, rest)
+		}
+	}
+}
