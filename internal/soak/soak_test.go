@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 }
 
 func TestTenSeconds(t *testing.T) {
+	const seed = 1 // others are drawn by make nightly
 	var log bytes.Buffer
-	seed := uint64(time.Now().UnixNano()) % (1 << 32)
 	summary, err := Run(t.Context(), Options{Seed: seed, Duration: 10 * time.Second, Parallel: 2, Out: os.TempDir(), Log: &log})
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)

@@ -57,7 +57,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		}
 	case s.driver == "sqlite":
 		h.Cannot[backendtest.NetworkFaults] = "a file in this machine has no network that could fail"
-		h.Parallel = 1 // all writes to a file are one after the other
+		h.Parallel = 4 // all writes to a file are one after the other
 		h.Holds = 60   // the driver is SQLite itself, in Go: the race detector makes 1 ms of an acquire 30
 	default:
 		h.OpenFaulty = func(t testing.TB) (driver.Backend, backendtest.Faults) {
