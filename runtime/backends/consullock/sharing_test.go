@@ -82,8 +82,8 @@ func (s *section) ours(ctx context.Context, l *lock.Locker, key string) {
 	}
 }
 
-// theirs locks as api.Lock does, but for its pause of five seconds after a try that
-// failed just before the lock was free again: that would decide over a short test.
+// theirs locks as api.Lock does, but pauses for 20 ms after a try that failed, not for
+// five seconds: those would decide over a short test.
 func (s *section) theirs(ctx context.Context, client *api.Client, key string) {
 	kv := client.KV()
 	id, _, err := client.Session().Create(&api.SessionEntry{TTL: "20s"}, nil)
@@ -103,6 +103,7 @@ func (s *section) theirs(ctx context.Context, client *api.Client, key string) {
 		}
 		index = 0
 		if in, _, err := kv.Acquire(p, nil); err != nil || !in {
+			time.Sleep(20 * time.Millisecond)
 			continue
 		}
 		if at, _, err = kv.Get(key, nil); err == nil {

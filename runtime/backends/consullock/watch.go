@@ -215,7 +215,7 @@ type pace struct {
 
 const (
 	paceBurst  = 20
-	paceRate   = 100 // a second
+	paceRate   = 500 // a second
 	paceFailed = 300 * time.Millisecond
 )
 
