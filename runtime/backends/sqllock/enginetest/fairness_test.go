@@ -162,10 +162,12 @@ func TestSessionThatIsKilledInTheQueue(t *testing.T) {
 		require.True(t, o.try("k"))
 		done := make(chan error, 1)
 		go func() { done <- l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }) }()
+		var killed int64 // may still be listed, as it ends
 		for range 2 {
 			var all []int64
-			require.Eventually(t, func() bool { all = s.standing(); return len(all) == 1 }, 5*time.Second, 5*time.Millisecond)
-			s.kill(all[0])
+			require.Eventually(t, func() bool { all = s.standing(); return len(all) == 1 && all[0] != killed }, 5*time.Second, 5*time.Millisecond)
+			killed = all[0]
+			s.kill(killed)
 		}
 		o.free("k")
 		select {
