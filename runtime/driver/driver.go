@@ -55,6 +55,7 @@ type Acquisition struct {
 	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
 	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
 	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
+	Mode      Mode          // what kind of lock it is: one that Kinded says the Backend has
 
 	// MayHaveRun is set by Backend.Acquire when one of its attempts had no
 	// answer, so that it may yet run beside the one that was answered. The
