@@ -141,6 +141,14 @@ type WantedLease interface {
 	Wanted() bool
 }
 
+// Downgrader is implemented by a [Lease] of Kind Write that can become one of Kind Read.
+type Downgrader interface {
+	// Downgrade makes the lease one of Kind Read in one step: nobody writes between, and
+	// those that wait to read come in. It may be called again after an error. ErrLost says
+	// that the engine answered: not yours.
+	Downgrade(ctx context.Context) error
+}
+
 // Notifier is implemented by a [Backend] whose engine tells when a key may
 // have become free. Notices are hints: one may be lost or needless.
 type Notifier interface {

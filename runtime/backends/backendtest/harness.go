@@ -106,6 +106,11 @@ const (
 	// that it holds. Where each hold has a connection for itself, whose client runs
 	// a goroutine for it, they do; then the suite checks that it is one and no more.
 	FlatHolds Ability = "flat holds"
+	// ReadWriteLocks, FairLocks and Semaphores are what driver.Kinded says. A backend
+	// without a kind is checked to have a Locker refuse it.
+	ReadWriteLocks Ability = "read-write locks"
+	FairLocks      Ability = "fair locks"
+	Semaphores     Ability = "semaphores"
 )
 
 // topology is what the results name as missing where SameAs leaves checks to another row.
