@@ -3,91 +3,107 @@ package lock
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
-// A semaphore is what this process has of one: the permits that it holds or competes for,
-// each an entry, and the queue of those that wait until one is left to them. The shard's
-// mutex guards it.
-//
-// Of a fair lock it only counts the goroutines: each is an entry.
-type semaphore struct {
-	queue waitQueue
-	used  int      // entries
-	held  int      // those of them that hold
-	free  []uint64 // slots that were used before
+// group is the entries of one key and kind, where there may be several: the permits of a
+// semaphore that this process holds or competes for, the leases of those that read, the
+// goroutines that wait for a fair lock. The shard's mutex guards it.
+type group struct {
+	queue   waitQueue // of a semaphore: who waits until a permit is left to it
+	used    int       // entries
+	held    int       // those of them that hold
+	free    []uint64  // slots that were used before
+	readers uint64    // the slot of the lease that newcomers who read share or wait for
 }
 
 // slotLocked returns what tells the entry for a call under p from others of its key and
-// kind, and the semaphore that the entry is a part of, if it is one. id has no slot yet.
-func (s *shard) slotLocked(id entryID, p *Policy, l *Locker) (slot uint64, sem *semaphore) {
-	switch id.kind {
-	case driver.Permits:
-		return s.permitLocked(id, p.Permits)
-	case driver.Fair:
-		return s.permitLocked(id, math.MaxInt)
-	case driver.Read:
-		if p.NoRenew || p.Max > 0 || p.Delay > 0 {
-			return l.numbers.Add(1), nil // its lease is not shared: it ends by itself
-		}
-	case driver.Write:
-		if readers := s.entries[entryID{backend: id.backend, key: id.key, kind: driver.Read}]; readers != nil {
-			readers.closed = true
-		}
+// kind, and their group, if there may be several. id has no slot yet.
+func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
+	if id.kind == driver.Write {
+		s.closeReadersLocked(id)
+		return 0, nil
 	}
-	return 0, nil
+	g = s.groups[id]
+	if g == nil {
+		g = &group{}
+		s.groups[id] = g
+	}
+	switch {
+	case id.kind == driver.Permits && g.used >= p.Permits:
+		return s.anyLocked(id), g // all entries have one queue
+	case id.kind == driver.Read && p.shares():
+		id.slot = g.readers
+		if e := s.entries[id]; e != nil && (e.state == busy || e.canShareLocked(p, time.Now())) {
+			return id.slot, g
+		}
+		g.readers = g.takeSlot()
+		return g.readers, g
+	}
+	return g.takeSlot(), g
 }
 
-// permitLocked returns a slot that is free, or the one of any entry if all permits are in
-// use: all entries have one queue.
-func (s *shard) permitLocked(id entryID, permits int) (slot uint64, sem *semaphore) {
-	sem = s.semaphores[id]
-	if sem == nil {
-		sem = &semaphore{}
-		s.semaphores[id] = sem
+// anyLocked returns the slot of an entry with this id.
+func (s *shard) anyLocked(id entryID) uint64 {
+	for s.entries[id] == nil {
+		id.slot++
 	}
-	switch n := len(sem.free); {
-	case sem.used >= permits:
-		for slot = 0; ; slot++ {
-			id.slot = slot
-			if s.entries[id] != nil {
-				return slot, sem
-			}
-		}
-	case n > 0:
-		slot, sem.free = sem.free[n-1], sem.free[:n-1]
-	default:
-		slot = uint64(sem.used)
-	}
-	sem.used++
-	return slot, sem
+	return id.slot
 }
+
+func (g *group) takeSlot() (slot uint64) {
+	slot = uint64(g.used)
+	if n := len(g.free); n > 0 {
+		slot, g.free = g.free[n-1], g.free[:n-1]
+	}
+	g.used++
+	return slot
+}
+
+// closeReadersLocked has those that come to read ask the engine, as somebody will write.
+func (s *shard) closeReadersLocked(id entryID) {
+	id.kind = driver.Read
+	if g := s.groups[id]; g != nil {
+		id.slot = g.readers
+		if e := s.entries[id]; e != nil {
+			e.closed = true
+		}
+	}
+}
+
+// shares reports whether a reader under p may have the lease of others.
+func (p *Policy) shares() bool { return !p.NoRenew && p.Max == 0 && p.Delay == 0 }
 
 // forgetLocked takes e out of the table: nobody holds or wants it.
 func (s *shard) forgetLocked(e *entry) {
 	delete(s.entries, e.id)
-	sem := e.semaphore
-	if sem == nil {
+	g := e.group
+	if g == nil {
 		return
 	}
-	sem.used--
-	sem.free = append(sem.free, e.id.slot)
-	if sem.used == 0 {
-		delete(s.semaphores, entryID{backend: e.id.backend, key: e.id.key, kind: e.id.kind})
+	g.used--
+	g.free = append(g.free, e.id.slot)
+	if g.used == 0 {
+		delete(s.groups, entryID{backend: e.id.backend, key: e.id.key, kind: e.id.kind})
 	}
 }
 
-// joinLocked has h share the lease of e, because both read, if nobody waits to write. It
-// reports whether it does.
-func (e *entry) joinLocked(h *hold, p *Policy, now func() time.Time) bool {
-	if e.id.kind != driver.Read || e.state != held || e.closed || e.first != nil || e.lease.isWanted() {
-		return false
-	}
-	return e.shareOneLocked(h, p, now())
+// canShareLocked reports whether a newcomer under p may have the lease of e, because both
+// read: for as long as a lease is handed on, while nobody waits to write. After that it
+// asks the engine, which knows.
+func (e *entry) canShareLocked(p *Policy, now time.Time) bool {
+	lk := e.lease
+	return e.state == held && !e.closed && e.first == nil && bootclock.At(now) < lk.handOnUntil &&
+		!lk.isWanted() && lk.fits(p, now)
+}
+
+// fits reports whether lk lasts, and is of about the length that p asks for.
+func (lk *heldLease) fits(p *Policy, now time.Time) bool {
+	ttl := p.ttl()
+	return p.shares() && lk.deadline().LeftAt(now) > lk.term()/3 && lk.length() >= ttl && lk.length() <= ttl+ttl/2
 }
 
 // shareLocked has those that wait in the queue to read share the lease of e, which was
@@ -98,28 +114,23 @@ func (e *entry) shareLocked(now time.Time) {
 	}
 	for w := e.first; w != nil; {
 		next := w.next
-		if e.shareOneLocked(w.hold, w.hold.policy, now) {
+		if e.lease.fits(w.hold.policy, now) {
 			e.removeLocked(w)
+			e.joinLocked(w.hold, now)
 			w.turn <- granted
 		}
 		w = next
 	}
 }
 
-// shareOneLocked has h share the lease of e, if that lasts and is of about the length that
-// p asks for.
-func (e *entry) shareOneLocked(h *hold, p *Policy, now time.Time) bool {
+// joinLocked has h share the lease of e.
+func (e *entry) joinLocked(h *hold, now time.Time) {
 	lk := e.lease
-	ttl := p.ttl()
-	if lk.deadline().LeftAt(now) < lk.term()/3 || lk.length() > ttl+ttl/2 || lk.length() < ttl {
-		return false
-	}
 	if lk.also == nil {
 		lk.also = map[*hold]struct{}{}
 	}
 	lk.also[h] = struct{}{}
 	h.entry, h.lease, h.token, h.began, h.handed = e, lk, e.holder.token, bootclock.At(now), true
-	return true
 }
 
 // sharesLocked reports whether h shares e's lease with its holder.

@@ -96,7 +96,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	l.waiters.New = func() any { return &waiter{turn: make(chan turn, 1)} }
 	for i := range l.shards {
-		l.shards[i].entries, l.shards[i].semaphores = map[entryID]*entry{}, map[entryID]*semaphore{}
+		l.shards[i].entries, l.shards[i].groups = map[entryID]*entry{}, map[entryID]*group{}
 	}
 	l.watchdog.init(l)
 	l.cleanup.init()

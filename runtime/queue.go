@@ -34,7 +34,7 @@ type shard struct {
 	leases  leaseHeap // those held, for the watchdog
 	number  uint64    // of the last acquisition's ID
 
-	semaphores map[entryID]*semaphore
+	groups map[entryID]*group // by id without a slot
 
 	active atomic.Int64 // acquires under way and holds
 }
@@ -72,7 +72,7 @@ type entry struct {
 
 	*waitQueue
 	ownQueue  waitQueue // of an entry that shares its queue with no other
-	semaphore *semaphore
+	group     *group    // or nil
 	state     entryState
 	contested bool // somebody had to wait: ask for a lease that can be handed on
 	elsewhere bool // the one that competes was told that another process holds the key
@@ -130,19 +130,18 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		s.mu.Lock()
-		var sem *semaphore
-		if kind := p.kind(); kind != 0 {
-			id.kind = kind
-			id.slot, sem = s.slotLocked(id, p, l)
+		var g *group
+		if id.kind, id.slot = p.kind(), 0; id.kind != 0 {
+			id.slot, g = s.slotLocked(id, p)
 		}
 		e := s.entries[id]
 		if e == nil {
 			n := &newEntry{}
 			e = &n.entry
-			e.id, e.shard, e.backend, e.semaphore = id, s, l.backends[id.backend], sem
+			e.id, e.shard, e.backend, e.group = id, s, l.backends[id.backend], g
 			e.waitQueue = &e.ownQueue
-			if sem != nil {
-				e.waitQueue = &sem.queue
+			if id.kind == driver.Permits {
+				e.waitQueue = &g.queue
 			}
 			s.entries[id] = e
 			if p.Fair && p.Queue > 0 && e.waitingLocked() > p.Queue {
@@ -153,7 +152,8 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 			s.mu.Unlock()
 			return l.compete(ctx, e, h, end, &n.lease)
 		}
-		if e.joinLocked(h, p, time.Now) {
+		if id.kind == driver.Read && e.state == held && p.shares() { // slotLocked has found it to be one to share
+			e.joinLocked(h, time.Now())
 			s.mu.Unlock()
 			return h, nil
 		}
@@ -245,8 +245,8 @@ var endedContext = func() context.Context {
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), bootclock.At(now)
-	if e.semaphore != nil && e.state != held {
-		e.semaphore.held++
+	if e.group != nil && e.state != held {
+		e.group.held++
 	}
 	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
 	lease.holder.Store(h)
@@ -256,8 +256,8 @@ func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 // changes nothing any more: the engine checks the owner, and its answer is ignored.
 func (e *entry) endLocked() {
 	e.shard.leases.remove(e.lease)
-	if e.semaphore != nil {
-		e.semaphore.held--
+	if e.group != nil {
+		e.group.held--
 	}
 	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
 }
@@ -281,9 +281,9 @@ func (e *entry) pushLocked(w *waiter) {
 
 // waitingLocked returns how many calls wait for e: in the queue, or at the engine.
 func (e *entry) waitingLocked() int {
-	switch sem := e.semaphore; {
-	case sem != nil:
-		return e.length + sem.used - sem.held
+	switch g := e.group; {
+	case g != nil:
+		return e.length + g.used - g.held
 	case e.elsewhere:
 		return e.length + 1
 	}

@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -29,34 +30,30 @@ func (t Time) MarshalJSON() ([]byte, error) {
 // Token is a fencing token; 0 is none.
 type Token uint64
 
-// fromClock stands for the token that the engine puts in when it writes the value: what its
-// clock says, see [driver.TokensPerMicrosecond]. In a value it is the text "@".
-const fromClock = ^Token(0)
+// fromClock + n stands for a token that the engine puts in when it writes the value: n more
+// than its clock says, see [driver.TokensPerMicrosecond]. In a value it is the text "@<n>".
+const fromClock = Token(1) << 62
 
 // MarshalJSON implements [json.Marshaler].
 func (t Token) MarshalJSON() ([]byte, error) {
-	if t != fromClock {
+	if t < fromClock {
 		return strconv.AppendUint(nil, uint64(t), 10), nil
 	}
-	return []byte(`"@"`), nil
+	return []byte(`"@` + strconv.FormatUint(uint64(t-fromClock), 10) + `"`), nil
 }
+
+var marks = regexp.MustCompile(`"([+@])(\d+)"`)
 
 // Resolve puts the engine's time into a value, for an engine that knows its time when it
 // writes: what redislock's swap.lua does.
 func Resolve(value string, now Time) string {
-	value = strings.ReplaceAll(value, `"@"`, strconv.FormatUint(uint64(now)*driver.TokensPerMicrosecond, 10))
-	var out strings.Builder
-	for {
-		before, rest, found := strings.Cut(value, `"+`)
-		out.WriteString(before)
-		if !found {
-			return out.String()
+	return marks.ReplaceAllStringFunc(value, func(mark string) string {
+		n, _ := strconv.ParseInt(mark[2:len(mark)-1], 10, 64)
+		if mark[1] == '+' {
+			return strconv.FormatInt(int64(now)+n, 10)
 		}
-		digits, after, _ := strings.Cut(rest, `"`)
-		micros, _ := strconv.ParseInt(digits, 10, 64)
-		out.WriteString(strconv.FormatInt(int64(now)+micros, 10))
-		value = after
-	}
+		return strconv.FormatInt(int64(now)*driver.TokensPerMicrosecond+n, 10)
+	})
 }
 
 // A value is the version, a space and the state. Each write has a version of its own, so

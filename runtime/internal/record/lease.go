@@ -16,8 +16,8 @@ type lease struct {
 	locks      *Locks
 	key, id    string
 	ttl        time.Duration // that the acquisition asked for
-	token      uint64
-	mayHaveRun bool // some attempt to acquire had no answer
+	first, n   uint64        // tokens
+	mayHaveRun bool          // some attempt to acquire had no answer
 	deadline   engine.Deadline
 	term       atomic.Int64 // the length that the deadline was computed with, ns
 	wanted     atomic.Bool
@@ -26,7 +26,7 @@ type lease struct {
 
 // newLease returns the lease of a, which is p's in v.
 func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
-	n := &lease{locks: l, key: a.Key, id: a.ID, ttl: a.TTL, token: uint64(p.Token), mayHaveRun: a.MayHaveRun}
+	n := &lease{locks: l, key: a.Key, id: a.ID, ttl: a.TTL, first: uint64(p.Token), n: max(p.Tokens, 1), mayHaveRun: a.MayHaveRun}
 	n.wanted.Store(len(v.state.Queue) > 0)
 	n.extend(p, v)
 	if left := p.Until.from(v.now); left < a.TTL {
@@ -65,11 +65,11 @@ func (l *lease) Term() time.Duration { return time.Duration(l.term.Load()) }
 func (l *lease) Wanted() bool { return l.wanted.Load() }
 
 // Tokens implements [driver.Lease].
-func (l *lease) Tokens() (first, n uint64) { return l.token, 1 }
+func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	v, _, err := l.locks.update(ctx, l.key, func(s *State, now Time) (bool, error) {
+	v, _, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
 		s.expire(now)
 		p := s.holder(l.id)
 		if p == nil {
@@ -101,10 +101,13 @@ func lost(err error) error {
 }
 
 // Release implements [driver.Lease].
-func (l *lease) Release(ctx context.Context, _ uint64) error {
+func (l *lease) Release(ctx context.Context, last uint64) error {
 	freedBefore := l.freed.Load()
-	_, mayHaveRun, err := l.locks.update(ctx, l.key, func(s *State, now Time) (bool, error) {
+	_, mayHaveRun, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
 		s.expire(now)
+		if p := s.holder(l.id); p != nil {
+			s.giveBack(p, Token(last))
+		}
 		if inside, _ := s.remove(l.id, now); !inside {
 			return false, driver.ErrLost
 		}
@@ -125,7 +128,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 
 // Downgrade implements [driver.Downgrader].
 func (l *lease) Downgrade(ctx context.Context) error {
-	_, _, err := l.locks.update(ctx, l.key, func(s *State, now Time) (bool, error) {
+	_, _, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
 		s.expire(now)
 		p := s.holder(l.id)
 		switch {

@@ -11,7 +11,7 @@ import (
 // Acquire is [driver.Backend.Acquire] for a Mode that is no mutex.
 func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	p := partyOf(a)
-	v, mayHaveRun, err := l.update(ctx, a.Key, func(s *State, now Time) (bool, error) {
+	v, mayHaveRun, err := l.update(ctx, a.Key, true, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(p); err != nil {
 			return false, err
 		}
@@ -36,6 +36,9 @@ func partyOf(a *driver.Acquisition) Party {
 	if a.NoRenewal {
 		p.Grant = a.TTL.Microseconds()
 	}
+	if a.Tokens > 1 && a.Mode.Kind != driver.Read {
+		p.Tokens = a.Tokens
+	}
 	if a.Mode.Kind == driver.Permits {
 		p.Weight, p.Limit = a.Mode.Weight, a.Mode.Permits
 	}
@@ -54,7 +57,7 @@ func (v view) freeIn() (first time.Duration) {
 
 // Undo is [driver.Backend.Undo].
 func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
-	_, _, err := l.update(ctx, a.Key, func(s *State, now Time) (bool, error) {
+	_, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
 		_, anywhere := s.remove(a.ID, now)
 		s.keep(a.MayHaveRun, a.TTL)
 		return anywhere || a.MayHaveRun, nil

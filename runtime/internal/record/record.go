@@ -43,6 +43,7 @@ type Write struct {
 	Key     string
 	Seen    string        // the version that the key must have: "" is no value at all
 	Look    bool          // only look
+	Takes   bool          // it is to take a lock
 	Value   string        // the new one; "" deletes it
 	Lasts   time.Duration // the engine forgets the value after that
 	Granted []string      // the IDs that are let in by it: their processes are to be told
@@ -92,7 +93,7 @@ func New(s Store) *Locks {
 // changed it meanwhile. change gets a copy. It returns false if there is nothing to
 // change; that counts if it was asked about a state that this call has seen. mayHaveRun
 // says that some attempt had no answer.
-func (l *Locks) update(ctx context.Context, key string, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
+func (l *Locks) update(ctx context.Context, key string, takes bool, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
 	v = l.last(key)
 	for i := 0; ; i++ {
 		s := v.state.clone()
@@ -100,7 +101,7 @@ func (l *Locks) update(ctx context.Context, key string, change func(s *State, no
 		if (err != nil || !changed) && v.fresh {
 			return v, mayHaveRun, err
 		}
-		w := Write{Key: key, Seen: v.version, Look: err != nil || !changed}
+		w := Write{Key: key, Seen: v.version, Look: err != nil || !changed, Takes: takes}
 		if !w.Look {
 			w.fill(&v.state, &s, v.now)
 		}

@@ -23,10 +23,11 @@ type Party struct {
 	ID     string `json:"id"`
 	Kind   string `json:"kind"` // as driver.Kind has it
 	Weight int    `json:"weight,omitempty"`
-	Limit  int    `json:"limit,omitempty"` // the permits that it knows of
-	Grant  int64  `json:"grant"`           // how long the lease is that it gets when its turn comes, in µs
-	Until  Time   `json:"until"`           // when its lease or its place in the queue ends
-	Token  Token  `json:"token,omitempty"` // its fencing token, once it is inside
+	Limit  int    `json:"limit,omitempty"`  // the permits that it knows of
+	Grant  int64  `json:"grant"`            // how long the lease is that it gets when its turn comes, in µs
+	Until  Time   `json:"until"`            // when its lease or its place in the queue ends
+	Tokens uint64 `json:"tokens,omitempty"` // how many fencing tokens it gets; 0 is 1
+	Token  Token  `json:"token,omitempty"`  // the first of them, once it is inside
 }
 
 const (
@@ -87,9 +88,12 @@ func (s *State) remove(id string, now Time) (inside, anywhere bool) {
 // left notes that p is not inside any more.
 func (s *State) left(p Party) {
 	if p.Kind == kindWrite {
-		s.Written = p.Token
+		s.Written = p.last()
 	}
 }
+
+// last is the highest token of p.
+func (p Party) last() Token { return p.Token + Token(max(p.Tokens, 1)) - 1 }
 
 // expire takes out whose time is over, and reports whether there was anybody.
 func (s *State) expire(now Time) (changed bool) {
@@ -111,6 +115,17 @@ func (s *State) expire(now Time) (changed bool) {
 		s.admit(now)
 	}
 	return changed
+}
+
+// giveBack keeps of p's tokens those up to used. Tokens in use then do not run ahead of the
+// engine's clock.
+func (s *State) giveBack(p *Party, used Token) {
+	if p.Tokens > 1 && p.Token <= used && used < p.last() {
+		if s.Token == p.last() {
+			s.Token = used
+		}
+		p.Tokens = uint64(used-p.Token) + 1
+	}
 }
 
 // admit lets in those of the queue whose turn it is.
@@ -184,7 +199,7 @@ func (s *State) enter(p Party, now Time, lease int64) {
 		}
 	} else {
 		p.Token = s.nextToken(now)
-		s.Token = p.Token
+		s.Token = p.last()
 	}
 	s.Last = p.Kind
 	s.In = append(s.In, p)
