@@ -32,8 +32,8 @@ func (h *held) deliver() {
 	}
 }
 
-func acquisition(id string) *driver.Acquisition {
-	return &driver.Acquisition{Key: "k", ID: id, TTL: time.Second, Tokens: 1, Mode: driver.Mode{Kind: driver.Fair}}
+func acquisition(key, id string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: id, TTL: time.Second, Tokens: 1, Mode: driver.Mode{Kind: driver.Fair}}
 }
 
 // An attempt that arrives after its undo, or after the release of what another attempt
@@ -42,26 +42,28 @@ func TestLateAttempts(t *testing.T) {
 	h := &held{server: &server{values: map[string]kept{}, undone: map[string]bool{}}}
 	l := record.New(h)
 	h.holds = true
-	a := acquisition("a:1")
+	a := acquisition("k", "a:1")
 	_, err := l.Acquire(t.Context(), a)
 	require.ErrorIs(t, err, driver.ErrIndeterminate)
 	require.True(t, a.MayHaveRun)
 	h.holds = false
 	require.NoError(t, l.Undo(t.Context(), a))
 	h.deliver()
-	other := acquisition("b:1")
-	other.MayHaveRun = true // an attempt before this one had no answer
+	_, err = l.Acquire(t.Context(), acquisition("k", "d:1"))
+	require.NoError(t, err, "the undone attempt has taken the lock")
+
+	other := acquisition("m", "b:1")
 	h.late = nil
 	h.holds = true
 	_, err = l.Acquire(t.Context(), other)
 	require.ErrorIs(t, err, driver.ErrIndeterminate)
 	h.holds = false
 	lease, err := l.Acquire(t.Context(), other)
-	require.NoError(t, err, "the undone attempt has taken the lock")
+	require.NoError(t, err)
 	first, _ := lease.Tokens()
 	require.NoError(t, lease.Release(t.Context(), first))
 	h.deliver()
-	lease, err = l.Acquire(t.Context(), acquisition("c:1"))
+	lease, err = l.Acquire(t.Context(), acquisition("m", "c:1"))
 	require.NoError(t, err, "a late copy of an attempt has taken the lock")
 	require.NoError(t, lease.Release(t.Context(), first))
 	require.ErrorIs(t, lease.Release(t.Context(), first), driver.ErrLost)
