@@ -122,9 +122,10 @@ func (h *hold) expire() (done bool) {
 }
 
 // giveBack releases the lost lease of h at the engine, where it may last longer: by
-// the margin of the deadline, or by a renewal that had no answer.
+// the margin of the deadline, or by a renewal that had no answer. With a Delay it stays
+// closed.
 func (h *hold) giveBack() {
-	if !errors.Is(h.lostCause(), errNotOwner) {
+	if !errors.Is(h.lostCause(), errNotOwner) && h.policy.Delay == 0 {
 		h.locker.discard(h.lease)
 	}
 }

@@ -23,8 +23,11 @@ func (b *Backend) Kinds() driver.Kind {
 	return driver.Read | driver.Write | driver.Fair | driver.Permits
 }
 
+// store is the Backend as the engine of its records.
+type store struct{ *Backend }
+
 // Swap implements [record.Store].
-func (b *Backend) Swap(_ context.Context, w record.Write) (record.Answer, error) {
+func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 	s := b.shard(w.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

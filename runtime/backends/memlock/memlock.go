@@ -55,7 +55,7 @@ func New() *Backend {
 	for i := range b.shards {
 		b.shards[i].keys, b.shards[i].values = map[string]*mutex{}, map[string]value{}
 	}
-	b.kinds = record.New(b)
+	b.kinds = record.New(store{b})
 	return b
 }
 

@@ -26,8 +26,11 @@ func (b *Backend) Kinds() driver.Kind {
 	return driver.Read | driver.Write | driver.Fair | driver.Permits
 }
 
-// Swap implements [record.Store]. It is called by the Backend itself.
-func (b *Backend) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+// store is the Backend as the engine of its records.
+type store struct{ *Backend }
+
+// Swap implements [record.Store].
+func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
 	r := request{
 		script: swapScript,
 		keys:   [4]string{w.Key},

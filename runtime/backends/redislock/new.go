@@ -78,7 +78,7 @@ func newBackend(options []Options) *Backend {
 // use makes own, which was made from the caller's options, the client of b.
 func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.own, b.router.own = own, own
-	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(b)
+	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
 	b.subscriber.wanted = b.kinds.Wanted
 	b.router.moving = b.subscriber.suspect
 	single, ok := own.(*redis.Client)
