@@ -17,7 +17,7 @@ type group struct {
 	used    int       // entries
 	held    int       // those of them that hold
 	free    []uint64  // slots that were used before
-	readers uint64    // the slot of the lease that newcomers who read share or wait for
+	readers *entry    // that newcomers who read share or wait for, or nil
 }
 
 // slotLocked returns what tells the entry for a call under p from others of its key and
@@ -36,12 +36,10 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	case id.kind == driver.Permits && g.used >= p.Permits:
 		return s.anyLocked(id), g // all entries have one queue
 	case id.kind == driver.Read && p.shares():
-		id.slot = g.readers
-		if e := s.entries[id]; e != nil && (e.state == busy || e.canShareLocked(p, time.Now())) {
-			return id.slot, g
+		if e := g.readers; e != nil && (e.state == busy || e.canShareLocked(p, time.Now())) {
+			return e.id.slot, g
 		}
-		g.readers = g.takeSlot()
-		return g.readers, g
+		g.readers = nil // take sets it to the new entry
 	}
 	return g.takeSlot(), g
 }
@@ -66,11 +64,8 @@ func (g *group) takeSlot() (slot uint64) {
 // closeReadersLocked has those that come to read ask the engine, as somebody will write.
 func (s *shard) closeReadersLocked(id entryID) {
 	id.kind = driver.Read
-	if g := s.groups[id]; g != nil {
-		id.slot = g.readers
-		if e := s.entries[id]; e != nil {
-			e.closed = true
-		}
+	if g := s.groups[id]; g != nil && g.readers != nil {
+		g.readers.closed = true
 	}
 }
 
@@ -86,6 +81,9 @@ func (s *shard) forgetLocked(e *entry) {
 	}
 	g.used--
 	g.free = append(g.free, e.id.slot)
+	if g.readers == e {
+		g.readers = nil
+	}
 	if g.used == 0 {
 		delete(s.groups, entryID{backend: e.id.backend, key: e.id.key, kind: e.id.kind})
 	}

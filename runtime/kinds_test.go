@@ -234,10 +234,10 @@ func TestNestedKinds(t *testing.T) {
 			ctx, outer := acquire(t, t.Context(), l, &c.outer, "k")
 			_, inner, err := l.Acquire(ctx, &c.inner, "k")
 			require.ErrorIs(t, err, c.want, "%+v in %+v", c.inner, c.outer)
+			inner.Release(nil)
 			_, all, err := l.AcquireAll(ctx, lock.Request{Policy: &c.inner, Key: "k"}, lock.Request{Key: "other"})
 			require.ErrorIs(t, err, c.want)
 			all.Release(nil)
-			inner.Release(nil)
 			require.NoError(t, release(outer))
 		}
 	})

@@ -140,8 +140,11 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 			e = &n.entry
 			e.id, e.shard, e.backend, e.group = id, s, l.backends[id.backend], g
 			e.waitQueue = &e.ownQueue
-			if id.kind == driver.Permits {
+			switch {
+			case id.kind == driver.Permits:
 				e.waitQueue = &g.queue
+			case id.kind == driver.Read && p.shares():
+				g.readers = e
 			}
 			s.entries[id] = e
 			if p.Fair && p.Queue > 0 && e.waitingLocked() > p.Queue {
