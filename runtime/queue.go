@@ -74,7 +74,6 @@ type entry struct {
 	ownQueue  waitQueue // of an entry that shares its queue with no other
 	group     *group    // or nil
 	state     entryState
-	contested bool // somebody had to wait: ask for a lease that can be handed on
 	elsewhere bool // the one that competes was told that another process holds the key
 	closed    bool // for who would share the lease of others that read: somebody will write
 
@@ -99,6 +98,7 @@ const (
 type waitQueue struct {
 	first, last *waiter
 	length      int
+	contested   bool // somebody had to wait: ask for a lease that can be handed on
 }
 
 // waiter is one goroutine in the queue of an entry.
@@ -277,11 +277,6 @@ func (e *entry) rejectTriesLocked() {
 	}
 }
 
-func (e *entry) pushLocked(w *waiter) {
-	e.contested = true
-	e.waitQueue.pushLocked(w)
-}
-
 // waitingLocked returns how many calls wait for e: in the queue, or at the engine.
 func (e *entry) waitingLocked() int {
 	switch g := e.group; {
@@ -294,7 +289,7 @@ func (e *entry) waitingLocked() int {
 }
 
 func (q *waitQueue) pushLocked(w *waiter) {
-	w.queued = true
+	w.queued, q.contested = true, true
 	w.prev = q.last
 	if q.last == nil {
 		q.first = w
