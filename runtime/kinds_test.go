@@ -137,7 +137,6 @@ func TestDelay(t *testing.T) {
 		require.NoError(t, release(theirs))
 
 		p = &lock.Policy{TTL: 3 * time.Second, Delay: 5 * time.Second}
-		begin = time.Now()
 		ctx, held = acquire(t, t.Context(), l, p, "k")
 		time.Sleep(time.Minute) // it is renewed
 		require.NoError(t, lock.Check(ctx))

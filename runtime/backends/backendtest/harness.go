@@ -113,6 +113,11 @@ const (
 	Semaphores     Ability = "semaphores"
 )
 
+// MutexesOnly is a Harness.Cannot of a backend that has no other kinds of lock.
+func MutexesOnly(reason string) map[Ability]string {
+	return map[Ability]string{ReadWriteLocks: reason, FairLocks: reason, Semaphores: reason}
+}
+
 // topology is what the results name as missing where SameAs leaves checks to another row.
 const topology Ability = "difference"
 

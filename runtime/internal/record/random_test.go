@@ -339,12 +339,11 @@ func dead(s *server) (n int) {
 func use(s *server, l *lock.Locker, policies []*lock.Policy, area *section) {
 	p := *policies[s.draw(len(policies))]
 	p.TTL = time.Duration(300+s.draw(3000)) * time.Millisecond
-	ctx, cancel := context.Background(), func() {}
+	patience := 4 * time.Second
 	if s.draw(4) == 0 {
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(s.draw(800))*time.Millisecond)
-	} else {
-		ctx, cancel = context.WithTimeout(ctx, 4*time.Second)
+		patience = time.Duration(s.draw(800)) * time.Millisecond
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ctx, held, err := l.Acquire(ctx, &p, "k")
 	if err != nil {
