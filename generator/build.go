@@ -16,10 +16,11 @@ type builder struct {
 	annotated map[*types.Func]*method
 	guarded   []*guarded
 	functions []*method
-	foreign   []*method         // of other packages, promoted to types of this one
-	users     names             // every identifier of the user's that our code repeats
-	declared  map[string]string // the user's package-level names that this build can have, and where
-	claimed   map[string]string // names of ours that callers know, and what for, in this build
+	foreign   []*method          // of other packages, promoted to types of this one
+	users     names              // every identifier of the user's that our code repeats
+	declared  map[string]string  // the user's package-level names that this build can have, and where
+	claimed   map[string]string  // names of ours that callers know, and what for, in this build
+	keyKinds  map[string]keyKind // by backend and pattern
 	files     map[*output]*fileModel
 }
 

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,9 +12,26 @@ import (
 
 // settings is what the items of a directive ask for, the key apart.
 type settings struct {
-	ttl, wait, max          templates.Duration
+	ttl, wait, max, delay   templates.Duration
 	reentrant, try, noRenew bool
+	read, write, fair       bool
+	permits, weight, queue  int
 	backend                 string
+}
+
+// kind names the kind of lock.
+func (s *settings) kind() string {
+	switch {
+	case s.read:
+		return "read"
+	case s.write:
+		return "write"
+	case s.fair:
+		return "fair"
+	case s.permits > 0:
+		return "permits"
+	}
+	return "exclusive"
 }
 
 // itemSpec says what an item means. read checks the value and stores it; it is
@@ -36,10 +54,13 @@ var itemSpecs = []itemSpec{
 	{name: "try", set: func(s *settings) { s.try = true }},
 	{name: "renew", example: "renew=off", read: readRenew},
 	{name: "max", example: "max=10m", read: func(s *settings, it *item) *problem { return readDuration(it, &s.max) }},
-	{name: "read", later: true},
-	{name: "write", later: true},
-	{name: "fair", later: true},
-	{name: "permits", example: "permits=3", read: readCount, later: true},
+	{name: "read", set: func(s *settings) { s.read = true }},
+	{name: "write", set: func(s *settings) { s.write = true }},
+	{name: "fair", set: func(s *settings) { s.fair = true }},
+	{name: "permits", example: "permits=3", read: func(s *settings, it *item) *problem { return readCount(it, &s.permits) }},
+	{name: "weight", example: "weight=2", read: func(s *settings, it *item) *problem { return readCount(it, &s.weight) }},
+	{name: "queue", example: "queue=100", read: func(s *settings, it *item) *problem { return readCount(it, &s.queue) }},
+	{name: "delay", example: "delay=5s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.delay) }},
 	{name: "fallback", example: "fallback=Method", read: readIdentifier, later: true},
 	{name: "skip", later: true},
 	{name: "atleast", example: "atleast=10s", read: func(_ *settings, it *item) *problem { return readDuration(it, new(templates.Duration)) }, later: true},
@@ -47,7 +68,7 @@ var itemSpecs = []itemSpec{
 }
 
 // itemPattern matches the name of any item.
-const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|fallback|skip|atleast|backend`
+const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|backend`
 
 func findItem(name string) *itemSpec {
 	for i := range itemSpecs {
@@ -156,12 +177,35 @@ func (d *directive) conflicts() []problem {
 	for _, pair := range []struct{ a, b, hint string }{
 		{"wait", "try", "try means not to wait at all"},
 		{"renew", "max", "max bounds the renewal that renew=off turns off"},
+		{"try", "queue", "try means not to wait at all, so there is no queue"},
+		{"read", "write", "read is the shared side of a lock, write its exclusive one"},
+		{"read", "fair", "readers and writers take turns without it"},
+		{"write", "fair", "readers and writers take turns without it"},
+		{"read", "permits", "readers are any number; permits=N without read is a semaphore"},
+		{"write", "permits", "a writer is alone; permits=N without write is a semaphore"},
+		{"fair", "permits", "permits are given in the order in which they were asked for without it"},
 	} {
 		a, b := d.items[pair.a], d.items[pair.b]
 		if a == nil || b == nil {
 			continue
 		}
 		out = append(out, problem{max(a.at, b.at), pair.a + " and " + pair.b + " exclude each other", pair.hint})
+	}
+	return append(out, d.lacking()...)
+}
+
+// lacking reports items that need another one.
+func (d *directive) lacking() (out []problem) {
+	weight, permits := d.items["weight"], d.items["permits"]
+	switch {
+	case weight == nil:
+	case permits == nil:
+		out = append(out, problem{weight.at, "weight needs permits", "it is how many of the permits a hold takes: permits=3 weight=2"})
+	case d.permits > 0 && d.weight > d.permits:
+		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.weight, d.permits), ""})
+	}
+	if delay := d.items["delay"]; delay != nil && d.items["ttl"] == nil {
+		out = append(out, problem{delay.at, "delay needs a ttl", "it begins when the lease is over: ttl=30s delay=5s"})
 	}
 	return out
 }
@@ -237,10 +281,12 @@ func readRenew(s *settings, it *item) *problem {
 	return nil
 }
 
-func readCount(_ *settings, it *item) *problem {
-	if n, err := strconv.ParseInt(it.value, 10, 32); err != nil || n < 1 {
+func readCount(it *item, into *int) *problem {
+	n, err := strconv.ParseInt(it.value, 10, 32)
+	if err != nil || n < 1 {
 		return &problem{it.valueAt, it.name + "=" + it.value + ": not a number above 0", ""}
 	}
+	*into = int(n)
 	return nil
 }
 

@@ -19,7 +19,11 @@ type Lock struct {
 	Line      int
 	Column    int
 	TTL       time.Duration
-	Kind      string // "exclusive"
+	Kind      string // "exclusive", "read", "write", "fair" or "permits"
+	Permits   int    // of kind "permits": how many there are, else 0
+	Weight    int    // how many of them a hold takes; 0 is 1
+	Queue     int    // how many may wait in a process; 0 is any number
+	Delay     time.Duration
 	Reentrant bool
 	Backend   string // empty is the Locker's own
 
@@ -61,7 +65,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 	at := p.run.fset.Position(d.pos)
 	l := Lock{
 		Key: d.key.text, Method: t.id.Name, Package: p.path, File: at.Filename, Line: at.Line, Column: at.Column,
-		TTL: DefaultTTL, Kind: "exclusive", Reentrant: d.reentrant, Backend: d.backend, parts: d.key.parts,
+		TTL: DefaultTTL, Kind: d.kind(), Permits: d.permits, Weight: d.weight, Queue: d.queue, Reentrant: d.reentrant, Backend: d.backend, parts: d.key.parts,
 	}
 	if owner := t.owner(); owner != "" {
 		l.Method = p.aliased(owner) + "." + t.id.Name
@@ -69,6 +73,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 	if d.ttl.Unit != 0 {
 		l.TTL = time.Duration(d.ttl.Count) * d.ttl.Unit
 	}
+	l.Delay = time.Duration(d.delay.Count) * d.delay.Unit
 	return l
 }
 

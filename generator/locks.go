@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"fmt"
 	"go/token"
 	"go/types"
 	"slices"
@@ -41,11 +42,45 @@ func (b *builder) locks(m *method) {
 			Pattern: d.key.text,
 			TTL:     d.ttl, Wait: d.wait, Max: d.max,
 			Try: d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Backend: d.backend,
+			Read: d.read, Write: d.write, Fair: d.fair, Permits: d.permits, Weight: d.weight, Queue: d.queue, Delay: d.delay,
 		}
+		b.noteKind(m, d)
 		b.noteUse(l)
 		m.locks = append(m.locks, l)
 		m.keys = append(m.keys, k)
 		b.keyTypeParams(m, i)
+	}
+}
+
+// keyKind is the kind of lock that a key has by the first directive that names it.
+type keyKind struct{ kind, where string }
+
+// noteKind reports a directive that asks for another kind of lock on a key than an earlier
+// one does: at run time each would be refused beside the other.
+func (b *builder) noteKind(m *method, d *directive) {
+	kind := d.kind()
+	switch kind {
+	case "read", "write":
+		kind = "read-write lock"
+	case "permits":
+		kind = fmt.Sprintf("semaphore of %d", d.permits)
+	case "fair":
+		kind = "fair lock"
+	default:
+		kind = "mutex"
+	}
+	id := d.backend + " " + d.key.text
+	first, seen := b.keyKinds[id]
+	switch {
+	case d.key.text == "":
+	case !seen:
+		if b.keyKinds == nil {
+			b.keyKinds = map[string]keyKind{}
+		}
+		b.keyKinds[id] = keyKind{kind, m.name()}
+	case first.kind != kind:
+		b.report(d.posOf(d.items["key"].valueAt), "give all locks of a key the same kind", "a %s here, and a %s on %s, which has the same key",
+			kind, first.kind, first.where)
 	}
 }
 
@@ -56,7 +91,7 @@ func (b *builder) noteUse(l templates.Lock) {
 			b.imports.used["strconv"] = true
 		}
 	}
-	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit > 0 {
+	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit > 0 {
 		b.imports.used["time"] = true
 	}
 	b.imports.used[RuntimePath] = true

@@ -22,12 +22,16 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 	for late := 1; ; late++ {
 		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition}
 		lease, err := op.run()
+		if e.id.kind != 0 && e.subscription != nil { // it was this acquisition's
+			e.subscription.Close()
+			e.subscription = nil
+		}
 		if err != nil {
 			l.stopCompeting(&op, err)
 			return nil, op.explain(err)
 		}
 		now := time.Now()
-		if lk.init(lease, e, l.tenure(lk.acquisition.TTL), now) > 0 {
+		if lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy.Delay, now) > 0 {
 			if err := l.begin(h, lk, now); err != nil {
 				return nil, err
 			}
@@ -51,6 +55,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
 	e.giveLocked(h, lk, now)
 	e.placed = false // taking the lock gave it up
 	e.rejectTriesLocked()
+	e.shareLocked(now)
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
 	l.watchdog.start()
@@ -83,15 +88,16 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	*op.acquisition = driver.Acquisition{
 		Key:       op.entry.id.key,
 		ID:        op.locker.newID(number),
-		TTL:       p.ttl(),
+		TTL:       p.ttl() + p.Delay,
 		Tokens:    1,
 		Queue:     !p.Try,
-		NoRenewal: p.NoRenew,
+		NoRenewal: p.NoRenew || p.Delay > 0, // a lease that began short would end before the Delay
+		Mode:      p.mode(),
 	}
 	if tenure := op.locker.tenure(p.ttl()); tenure > 0 && contested {
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
-		op.acquisition.Tokens = tokensFor(tenure)
+		op.acquisition.Tokens = tokensFor(tenure) / uint64(max(p.Permits, 1)) // they share the clock
 	}
 	ctx, cancel := op.bounded()
 	defer cancel()
@@ -99,7 +105,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		return nil, errHeld
 	}
 	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
-	if ttl := p.ttl(); op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
+	if ttl := p.ttl() + p.Delay; op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
 		// The longer lease exceeds the engine's limit: ask for one that is not handed on.
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
 		lease, err = op.entry.backend.Acquire(ctx, op.acquisition)
@@ -199,7 +205,7 @@ func (l *Locker) newNumber(e *entry) (number uint64, contested bool) {
 func (l *Locker) stopCompeting(op *acquireOp, err error) {
 	e, a := op.entry, op.acquisition
 	e.shard.mu.Lock()
-	alone := e.first == nil
+	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
 	e.shard.mu.Unlock()
 	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
 	e.placed = e.placed || a.Queue && unknown

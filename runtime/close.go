@@ -95,7 +95,7 @@ func (l *Locker) heldLeases() (all []*heldLease) {
 func (l *Locker) loseAll() {
 	l.forced.Store(true)
 	for _, lk := range l.heldLeases() {
-		if l.lose(lk, errClosedUnder) {
+		if l.lose(lk, errClosedUnder) && lk.delay == 0 {
 			l.discard(lk)
 		}
 	}

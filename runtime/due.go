@@ -42,7 +42,7 @@ func (r *round) takeLocked(lk *heldLease) {
 	}
 	if lk.holder.Load().renews() {
 		// Renew again in a sixth of the ttl, also while this renewal has no answer.
-		left = min(left, lk.acquisition.TTL/6)
+		left = min(left, lk.length()/6)
 		lk.renewing = true
 		if r.renew == nil {
 			r.renew = map[string][]*heldLease{}
@@ -66,7 +66,7 @@ func (r *round) fillUp(l *Locker) bool {
 	}
 	lk := s.leases[0]
 	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failed || !lk.holder.Load().renews() ||
-		lk.due.Sub(r.now) >= lk.acquisition.TTL/6 {
+		lk.due.Sub(r.now) >= lk.length()/6 {
 		return false
 	}
 	r.takeLocked(lk)

@@ -18,6 +18,10 @@ var (
 	// did not run.
 	ErrNotAcquired = errors.New("not acquired")
 
+	// ErrBusy says that as many calls wait for the key as Policy.Queue allows. It is
+	// joined with ErrNotAcquired.
+	ErrBusy = errors.New("too many wait for it")
+
 	// ErrUnavailable says that the engine refused or could not be reached.
 	// The lock is not held and the method did not run.
 	ErrUnavailable = driver.ErrUnavailable

@@ -98,6 +98,7 @@ func KnowsCancelKey() bool { return cancelKey != nil }
 func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription) {
 	id := entryID{key: key}
 	e := &entry{id: id, shard: l.shard(key), backend: b, subscription: s, placed: true}
+	e.waitQueue = &e.ownQueue
 	e.shard.mu.Lock()
 	e.shard.entries[id] = e
 	e.shard.mu.Unlock()

@@ -16,16 +16,20 @@ type heldLease struct {
 	entry       *entry
 	holder      atomic.Pointer[hold]
 
+	delay       time.Duration  // of the policy
 	handOnUntil bootclock.Time // until then it may go to the next in the queue
 	yieldAfter  bootclock.Time // and until then if another process wants it
 	token, end  uint64         // the next fencing token, and the end of the block
 	releasing   releaseContext // of its one release
+
+	also map[*hold]struct{} // those that share it with its holder, because they read
 
 	// For the watchdog, guarded by the shard's mutex.
 	due         bootclock.Time // when it looks at this lease next
 	index       int            // in the shard's heap; -1 when not in it
 	provisional bool           // it is a driver.ProvisionalLease; set once
 	wanted      bool           // it is a driver.WantedLease; set once
+	downgraded  atomic.Bool    // it was a writer's, and is a reader's now
 	late        bool           // its first renewal was due when it came; set once
 	renewing    bool           // a renewal is under way
 	failed      bool           // the last renewal had no answer
@@ -37,8 +41,9 @@ const wantedTenure = 2 * time.Millisecond
 
 // init makes lk the lease that was granted just before now. It returns how long the
 // holder has it: 0 or less if the grant took too long.
-func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, now time.Time) (left time.Duration) {
+func (lk *heldLease) init(lease driver.Lease, e *entry, tenure, delay time.Duration, now time.Time) (left time.Duration) {
 	lk.Lease, lk.entry, lk.index = lease, e, -1
+	lk.delay = delay
 	first, n := lease.Tokens()
 	lk.token, lk.end = first, first+n
 	_, lk.provisional = lease.(driver.ProvisionalLease)
@@ -46,12 +51,12 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, no
 	// The deadline counts from before the acquire was sent, and so must the tenure. A
 	// lease that came late is renewed at once.
 	at, term := bootclock.At(now), lk.term()
-	ahead := lease.Deadline().LeftAt(now)
+	ahead := lk.ends().LeftAt(now)
 	sent := at.Add(min(ahead-term, 0)) // now if it was renewed between the two
 	lk.handOnUntil, lk.yieldAfter = sent.Add(tenure), sent.Add(min(tenure, wantedTenure))
 	after := max(renewalWhen(ahead, term), 0)
 	lk.late = after == 0
-	lk.due = at.Add(min(after, renewAfter(lk.acquisition.TTL)))
+	lk.due = at.Add(min(after, renewAfter(lk.length())))
 	return ahead - margin(term)
 }
 
@@ -60,7 +65,17 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, no
 // run equally fast (the drift that Redlock reckons with).
 func (lk *heldLease) deadline() driver.Instant {
 	term := lk.term()
-	return lk.Lease.Deadline().Add(-margin(term))
+	return lk.ends().Add(-margin(term))
+}
+
+// ends is when the engine ends the lease, less the policy's Delay, for which it goes on
+// when its holder has it no more.
+func (lk *heldLease) ends() driver.Instant {
+	end := lk.Lease.Deadline()
+	if lk.delay > 0 {
+		return end.Add(-lk.delay)
+	}
+	return end
 }
 
 // term is the length that the deadline was computed with. Read it before the
@@ -68,10 +83,13 @@ func (lk *heldLease) deadline() driver.Instant {
 // a late deadline, and not like a long one that is over.
 func (lk *heldLease) term() time.Duration {
 	if lk.provisional {
-		return lk.Lease.(driver.ProvisionalLease).Term()
+		return lk.Lease.(driver.ProvisionalLease).Term() - lk.delay
 	}
-	return lk.acquisition.TTL
+	return lk.length()
 }
+
+// length is the length of the lease for its holder, once it is not provisional.
+func (lk *heldLease) length() time.Duration { return lk.acquisition.TTL - lk.delay }
 
 func margin(ttl time.Duration) time.Duration {
 	return ttl/100 + min(ttl/10, 2*time.Millisecond)
@@ -83,7 +101,7 @@ func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 // renewalIn is how long it is from now until lk is to be renewed, by its deadline.
 func (lk *heldLease) renewalIn(now time.Time) time.Duration {
 	term := lk.term()
-	return renewalWhen(lk.Lease.Deadline().LeftAt(now), term)
+	return renewalWhen(lk.ends().LeftAt(now), term)
 }
 
 // renewalWhen is how long it is until a lease of this term is to be renewed that the
@@ -100,17 +118,25 @@ func retryAfter(ttl time.Duration) time.Duration {
 // own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
 // not handed on, because a crash would then keep the key for longer than p says.
 func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
-	ttl, provisional := p.ttl(), lk.term() < lk.acquisition.TTL
+	if p.kind() != 0 && !lk.canHandKindLocked(p) || lk.delay != p.Delay {
+		return false
+	}
+	ttl, provisional := p.ttl(), lk.term() < lk.length()
 	until := lk.handOnUntil
-	if lk.wanted && lk.Lease.(driver.WantedLease).Wanted() {
+	if lk.isWanted() {
 		until = lk.yieldAfter
 	}
-	ahead := lk.Lease.Deadline().LeftAt(now)
+	ahead := lk.ends().LeftAt(now)
 	if provisional && !p.NoRenew && ahead > 0 {
-		ahead = lk.acquisition.TTL
+		ahead = lk.length()
 	}
 	return lk.token < lk.end && bootclock.At(now) < until && ahead >= ttl &&
-		lk.acquisition.TTL <= ttl+lk.entry.holder.locker.tenure(ttl)
+		lk.length() <= ttl+lk.entry.holder.locker.tenure(ttl)
+}
+
+// isWanted reports whether another process is known to wait for the key.
+func (lk *heldLease) isWanted() bool {
+	return lk.wanted && lk.Lease.(driver.WantedLease).Wanted()
 }
 
 func (lk *heldLease) nextToken() uint64 {

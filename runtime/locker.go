@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	l.waiters.New = func() any { return &waiter{turn: make(chan turn, 1)} }
 	for i := range l.shards {
-		l.shards[i].entries = map[entryID]*entry{}
+		l.shards[i].entries, l.shards[i].groups = map[entryID]*entry{}, map[entryID]*group{}
 	}
 	l.watchdog.init(l)
 	l.cleanup.init()
@@ -232,10 +233,57 @@ func (l *Locker) vet(p *Policy, key string) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	if l.backends[p.Backend] == nil {
-		return invalidf("no backend is named %q in Options.Backends", p.Backend)
+	return l.supports(p)
+}
+
+// MustSupport panics with an [*Error] if one of policies can't be right, names a backend
+// that there is not, or asks for a kind of lock that its backend does not have. A
+// generated constructor calls it, so that a mistake shows when the service starts.
+func (l *Locker) MustSupport(policies ...*Policy) {
+	for _, p := range policies {
+		err := p.validate()
+		if err == nil && l != nil {
+			err = l.supports(p)
+		}
+		if err != nil {
+			panic(&Error{Op: "policy", Method: p.Method, Key: p.Pattern, Err: err})
+		}
+	}
+}
+
+// supports reports whether p's backend is there and has p's kind of lock.
+func (l *Locker) supports(p *Policy) error {
+	b := l.backends[p.Backend]
+	if b == nil {
+		return invalidf("no backend is named %q in Options.Backends; there are %s", p.Backend, l.backendNames())
+	}
+	kind := p.kind()
+	if kind == 0 {
+		return nil
+	}
+	k, ok := b.(driver.Kinded)
+	if !ok {
+		return invalidf("the backend %T has no %s locks, only mutexes", b, kind)
+	}
+	if has := k.Kinds(); has&kind == 0 {
+		return invalidf("the backend %T has no %s locks, only mutexes and %s", b, kind, has)
 	}
 	return nil
+}
+
+// backendNames lists the named backends, for an error.
+func (l *Locker) backendNames() string {
+	var names []string
+	for name := range l.backends {
+		if name != "" {
+			names = append(names, strconv.Quote(name))
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
 }
 
 // waitEnd returns when a wait under p ends that begins now: the zero time if

@@ -3,6 +3,8 @@ package lock
 import (
 	"fmt"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // DefaultTTL is the lease length of a policy that names none.
@@ -30,6 +32,22 @@ type Policy struct {
 	Try       bool // do not queue at all
 	Reentrant bool // a nested call under the same context enters at once
 	NoRenew   bool // the lease is fixed; the method's context ends with it
+
+	// At most one of Read, Write, Fair and Permits is set. Locks of one key under
+	// policies of different kinds are refused with ErrConflict, but for Read and Write.
+	Read    bool // the shared side of a read-write lock
+	Write   bool // its exclusive side
+	Fair    bool // first come, first served, over all goroutines of all processes
+	Permits int  // how many may hold the key at once: a semaphore; 0 is no semaphore
+	Weight  int  // how many permits a hold takes; 0 is 1
+
+	// Queue is how many calls may wait for a key in this process. The next one gets
+	// ErrBusy at once. 0 is any number.
+	Queue int
+
+	// Delay is for how long a lock that was lost stays closed after its TTL, for
+	// resources that check no fencing token. A release ends it.
+	Delay time.Duration
 }
 
 // Request names one of several locks that are taken together.
@@ -56,6 +74,9 @@ func (p *Policy) terms() Policy {
 
 // validate reports what can't be right about p.
 func (p *Policy) validate() error {
+	if err := p.validateKind(); err != nil {
+		return err
+	}
 	switch {
 	case p.TTL != 0 && p.TTL < MinTTL:
 		return invalidf("TTL is %v; the shortest lease is %v (0 means %v)", p.TTL, MinTTL, DefaultTTL)
@@ -71,6 +92,59 @@ func (p *Policy) validate() error {
 		return invalidf("Max and NoRenew exclude each other: a lease that is not renewed ends after its TTL")
 	}
 	return nil
+}
+
+// validateKind is the part of validate about the kind of lock.
+func (p *Policy) validateKind() error {
+	kinds := 0
+	for _, set := range []bool{p.Read, p.Write, p.Fair, p.Permits != 0} {
+		if set {
+			kinds++
+		}
+	}
+	switch {
+	case kinds > 1:
+		return invalidf("Read, Write, Fair and Permits exclude each other")
+	case p.Permits < 0:
+		return invalidf("Permits is %d; a semaphore has at least 1", p.Permits)
+	case p.Weight < 0 || p.Weight > max(p.Permits, 0):
+		return invalidf("Weight is %d; it is at least 1 and at most Permits, which is %d", p.Weight, p.Permits)
+	case p.Queue < 0:
+		return invalidf("Queue is %d; it must not be negative", p.Queue)
+	case p.Queue > 0 && p.Try:
+		return invalidf("Queue and Try exclude each other: who tries does not wait")
+	case p.Delay < 0:
+		return invalidf("Delay is %v; it must not be negative", p.Delay)
+	case p.Delay > maxTTL:
+		return invalidf("Delay is %v; the longest is %v", p.Delay, maxTTL)
+	case p.Delay > 0 && p.TTL == 0:
+		return invalidf("Delay needs a TTL: it begins when that is over")
+	}
+	return nil
+}
+
+// kind is what kind of lock p asks for: 0 is a mutex.
+func (p *Policy) kind() driver.Kind {
+	switch {
+	case p.Read:
+		return driver.Read
+	case p.Write:
+		return driver.Write
+	case p.Fair:
+		return driver.Fair
+	case p.Permits > 0:
+		return driver.Permits
+	}
+	return 0
+}
+
+// mode is what a Backend is asked for.
+func (p *Policy) mode() driver.Mode {
+	m := driver.Mode{Kind: p.kind()}
+	if m.Kind == driver.Permits {
+		m.Permits, m.Weight = p.Permits, max(p.Weight, 1)
+	}
+	return m
 }
 
 func invalidf(format string, args ...any) error {

@@ -11,8 +11,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
-// entryID names a lock inside one Locker.
-type entryID struct{ backend, key string }
+// entryID names what a goroutine competes for inside one Locker. Those of one mutex compete
+// for one. Those that read and those that write compete apart from each other, each permit
+// of a semaphore is one, and so is each goroutine that waits for a fair lock.
+type entryID struct {
+	backend, key string
+	kind         driver.Kind
+	slot         uint64 // tells permits and goroutines apart
+}
 
 // shards is how many parts the table of keys has, so that cores seldom wait for
 // each other.
@@ -27,6 +33,8 @@ type shard struct {
 	entries map[entryID]*entry
 	leases  leaseHeap // those held, for the watchdog
 	number  uint64    // of the last acquisition's ID
+
+	groups map[entryID]*group // by id without a slot
 
 	active atomic.Int64 // acquires under way and holds
 }
@@ -62,10 +70,12 @@ type entry struct {
 	lease   *heldLease // while held
 	holder  *hold      // while held
 
-	first, last *waiter
-	state       entryState
-	contested   bool // somebody had to wait: ask for a lease that can be handed on
-	elsewhere   bool // the one that competes was told that another process holds the key
+	*waitQueue
+	ownQueue  waitQueue // of an entry that shares its queue with no other
+	group     *group    // or nil
+	state     entryState
+	elsewhere bool // the one that competes was told that another process holds the key
+	closed    bool // for who would share the lease of others that read: somebody will write
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
@@ -84,9 +94,17 @@ const (
 	held
 )
 
+// waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
+type waitQueue struct {
+	first, last *waiter
+	length      int
+	contested   bool // somebody had to wait: ask for a lease that can be handed on
+}
+
 // waiter is one goroutine in the queue of an entry.
 type waiter struct {
 	hold       *hold
+	entry      *entry // that it was given
 	next, prev *waiter
 	queued     bool
 	turn       chan turn // has room for one; receives exactly one once the waiter is dequeued
@@ -108,22 +126,47 @@ var errHeld error = &driver.HeldError{}
 // take returns a hold on key: at once, by competing at the backend, or after
 // waiting in the queue. The zero end waits until ctx ends.
 func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end time.Time) (*hold, error) {
-	id := entryID{p.Backend, key}
+	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		s.mu.Lock()
+		var g *group
+		if id.kind, id.slot = p.kind(), 0; id.kind != 0 {
+			id.slot, g = s.slotLocked(id, p)
+		}
 		e := s.entries[id]
 		if e == nil {
 			n := &newEntry{}
 			e = &n.entry
-			e.id, e.shard, e.backend = id, s, l.backends[id.backend]
+			e.id, e.shard, e.backend, e.group = id, s, l.backends[id.backend], g
+			e.waitQueue = &e.ownQueue
+			switch {
+			case id.kind == driver.Permits:
+				e.waitQueue = &g.queue
+			case id.kind == driver.Read && p.shares():
+				g.readers = e
+			}
 			s.entries[id] = e
+			if p.Fair && p.Queue > 0 && e.waitingLocked() > p.Queue {
+				s.forgetLocked(e)
+				s.mu.Unlock()
+				return nil, because(ErrNotAcquired, ErrBusy)
+			}
 			s.mu.Unlock()
 			return l.compete(ctx, e, h, end, &n.lease)
+		}
+		if id.kind == driver.Read && e.state == held && p.shares() { // slotLocked has found it to be one to share
+			e.joinLocked(h, time.Now())
+			s.mu.Unlock()
+			return h, nil
 		}
 		if p.Try && (e.state == held || e.elsewhere) {
 			s.mu.Unlock()
 			return nil, because(ErrNotAcquired, errHeld)
+		}
+		if p.Queue > 0 && e.waitingLocked() >= p.Queue {
+			s.mu.Unlock()
+			return nil, because(ErrNotAcquired, ErrBusy)
 		}
 		if l.closed.Load() { // under the mutex, so that Close finds all others in the queue
 			s.mu.Unlock()
@@ -136,13 +179,14 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 		waited = true
 		h.observeWaiting(ctx, key)
 		t, err := l.await(ctx, e, w, end)
-		w.hold = nil
+		given := w.entry
+		w.hold, w.entry = nil, nil
 		l.waiters.Put(w)
 		switch {
 		case err != nil:
 			return nil, err
 		case t == compete:
-			return l.compete(ctx, e, h, end, &heldLease{})
+			return l.compete(ctx, given, h, end, &heldLease{})
 		case t == rejected:
 			return nil, because(ErrNotAcquired, errHeld)
 		case t == closing:
@@ -189,7 +233,7 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	case granted:
 		l.pass(endedContext, w.hold, time.Now())
 	case compete:
-		l.next(e)
+		l.next(w.entry)
 	}
 	return 0, err
 }
@@ -204,6 +248,9 @@ var endedContext = func() context.Context {
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), bootclock.At(now)
+	if e.group != nil && e.state != held {
+		e.group.held++
+	}
 	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
 	lease.holder.Store(h)
 }
@@ -212,7 +259,10 @@ func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 // changes nothing any more: the engine checks the owner, and its answer is ignored.
 func (e *entry) endLocked() {
 	e.shard.leases.remove(e.lease)
-	e.state, e.lease, e.holder = busy, nil, nil
+	if e.group != nil {
+		e.group.held--
+	}
+	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
 }
 
 // rejectTriesLocked answers every Try in the queue: the key is held by another.
@@ -227,27 +277,40 @@ func (e *entry) rejectTriesLocked() {
 	}
 }
 
-func (e *entry) pushLocked(w *waiter) {
-	w.queued, e.contested = true, true
-	w.prev = e.last
-	if e.last == nil {
-		e.first = w
-	} else {
-		e.last.next = w
+// waitingLocked returns how many calls wait for e: in the queue, or at the engine.
+func (e *entry) waitingLocked() int {
+	switch g := e.group; {
+	case g != nil:
+		return e.length + g.used - g.held
+	case e.elsewhere:
+		return e.length + 1
 	}
-	e.last = w
+	return e.length
 }
 
-func (e *entry) removeLocked(w *waiter) {
+func (q *waitQueue) pushLocked(w *waiter) {
+	w.queued, q.contested = true, true
+	w.prev = q.last
+	if q.last == nil {
+		q.first = w
+	} else {
+		q.last.next = w
+	}
+	q.last = w
+	q.length++
+}
+
+func (q *waitQueue) removeLocked(w *waiter) {
 	if w.prev == nil {
-		e.first = w.next
+		q.first = w.next
 	} else {
 		w.prev.next = w.next
 	}
 	if w.next == nil {
-		e.last = w.prev
+		q.last = w.prev
 	} else {
 		w.next.prev = w.prev
 	}
 	w.next, w.prev, w.queued = nil, nil, false
+	q.length--
 }

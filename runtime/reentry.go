@@ -71,8 +71,8 @@ func sameBackend(a, b driver.Backend) bool {
 // owns outer. It sends nothing. While another re-entry of the same frame runs
 // (a sibling goroutine on the same context), it waits as for a mutex.
 func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.Time) (*Hold, error) {
-	if !p.Reentrant {
-		return nil, errNested
+	if err := f.hold.admits(p); err != nil {
+		return nil, err
 	}
 	slot := f.slot()
 	if err := slot.enter(ctx, p, end); err != nil {

@@ -122,9 +122,10 @@ func (h *hold) expire() (done bool) {
 }
 
 // giveBack releases the lost lease of h at the engine, where it may last longer: by
-// the margin of the deadline, or by a renewal that had no answer.
+// the margin of the deadline, or by a renewal that had no answer. With a Delay it stays
+// closed.
 func (h *hold) giveBack() {
-	if !errors.Is(h.lostCause(), errNotOwner) {
+	if !errors.Is(h.lostCause(), errNotOwner) && h.policy.Delay == 0 {
 		h.locker.discard(h.lease)
 	}
 }
@@ -135,9 +136,13 @@ func (h *hold) giveBack() {
 func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	e := h.entry
 	e.shard.mu.Lock()
-	if e.holder != h { // lost meanwhile, as h.lost says: the entry is no longer h's
+	if e.holder != h && !e.sharesLocked(h) { // lost meanwhile, as h.lost says: the entry is no longer h's
 		e.shard.mu.Unlock()
 		h.giveBack()
+		return nil
+	}
+	if e.leftToOthersLocked(h) {
+		e.shard.mu.Unlock()
 		return nil
 	}
 	lease := e.lease
@@ -172,17 +177,18 @@ func (l *Locker) next(e *entry) {
 	e.elsewhere = false
 	if w := e.first; w != nil {
 		e.removeLocked(w)
+		w.entry = e
 		e.shard.mu.Unlock()
 		w.turn <- compete
 		return
 	}
 	var leaving string
-	if e.placed {
+	if e.placed && e.id.kind == 0 {
 		// The ID is drawn before another entry for the key can exist: backends
 		// know by it that what that entry competes for is not meant.
 		leaving = l.newID(l.numberLocked(e.shard))
 	}
-	delete(e.shard.entries, e.id)
+	e.shard.forgetLocked(e)
 	sub := e.subscription
 	e.shard.mu.Unlock()
 	if sub != nil {
@@ -260,13 +266,19 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 		}
 		return false
 	}
-	h := e.holder
+	all := append(lk.sharers(), e.holder)
 	// Set under the shard's mutex: a release that finds another holder reads it.
-	h.lost.Store(&cause)
+	for _, h := range all {
+		h.lost.Store(&cause)
+	}
 	e.endLocked()
 	e.shard.mu.Unlock()
-	h.endLost(cause)
+	for _, h := range all {
+		h.endLost(cause)
+	}
 	l.next(e)
-	h.observe(Lost, h.heldFor(time.Now()), h.fail("hold", cause))
+	for _, h := range all {
+		h.observe(Lost, h.heldFor(time.Now()), h.fail("hold", cause))
+	}
 	return true
 }

@@ -80,8 +80,8 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 		return err
 	}
 	switch f := outer.find(l, r.Policy.Backend, r.Key); {
-	case f != nil && !r.Policy.Reentrant:
-		return errNested
+	case f != nil && f.hold.admits(r.Policy) != nil:
+		return f.hold.admits(r.Policy)
 	case f == nil && outer.heldElsewhere(l, l.backends[r.Policy.Backend], r.Key):
 		return errNestedElsewhere
 	}

@@ -151,7 +151,7 @@ func (w *watchdog) moveLocked(lk *heldLease, due bootclock.Time) {
 func (w *watchdog) wakeLocked(lk *heldLease) {
 	sooner := time.Duration(0)
 	if lk.holder.Load().renews() {
-		sooner = min(lk.acquisition.TTL/100, time.Millisecond)
+		sooner = min(lk.length()/100, time.Millisecond)
 	}
 	if !w.lookBy(lk.due, sooner) {
 		return
@@ -251,13 +251,13 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 		case err == nil:
 			// From when it was sent, as the lease: else a slow engine's next
 			// answer would come after its end.
-			after := time.Duration(float64(renewAfter(ttls[i]))*jitter) - waited
+			after := time.Duration(float64(renewAfter(lk.length()))*jitter) - waited
 			w.schedule(lk, max(after, 0), false)
 			lk.holder.Load().observe(Renewed, waited, nil)
 		case isLost(err):
 			w.locker.lose(lk, errNotOwner)
 		default:
-			if failed := w.schedule(lk, retryAfter(ttls[i]), true); !failed {
+			if failed := w.schedule(lk, retryAfter(lk.length()), true); !failed {
 				lk.holder.Load().observe(RenewalFailed, waited, err)
 			}
 		}

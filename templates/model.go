@@ -90,8 +90,15 @@ type Policy struct {
 	Pattern string // "seckill:voucher:<id>"
 	Backend string // one of the Locker's named backends; empty is its own
 
-	TTL, Wait, Max          Duration
+	TTL, Wait, Max, Delay   Duration
 	Try, Reentrant, NoRenew bool
+	Read, Write, Fair       bool
+	Permits, Weight, Queue  int // 0 where nothing was asked for
+}
+
+// special reports whether a Locker may not be able to do what p asks for.
+func (p Policy) special() bool {
+	return p.Read || p.Write || p.Fair || p.Permits > 0 || p.Backend != ""
 }
 
 // Duration is a length of time in the unit that the user chose.

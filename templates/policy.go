@@ -19,7 +19,7 @@ func (p Policy) declaration(n Names) jen.Code {
 	for _, d := range []struct {
 		field string
 		value Duration
-	}{{"TTL", p.TTL}, {"Wait", p.Wait}, {"Max", p.Max}} {
+	}{{"TTL", p.TTL}, {"Wait", p.Wait}, {"Max", p.Max}, {"Delay", p.Delay}} {
 		if d.value.Unit != 0 {
 			values = append(values, jen.Id(d.field).Op(":").Add(d.value.expr(n)))
 		}
@@ -27,9 +27,17 @@ func (p Policy) declaration(n Names) jen.Code {
 	for _, b := range []struct {
 		field string
 		set   bool
-	}{{"Try", p.Try}, {"Reentrant", p.Reentrant}, {"NoRenew", p.NoRenew}} {
+	}{{"Try", p.Try}, {"Reentrant", p.Reentrant}, {"NoRenew", p.NoRenew}, {"Read", p.Read}, {"Write", p.Write}, {"Fair", p.Fair}} {
 		if b.set {
 			values = append(values, jen.Id(b.field).Op(":").True())
+		}
+	}
+	for _, count := range []struct {
+		field string
+		value int
+	}{{"Permits", p.Permits}, {"Weight", p.Weight}, {"Queue", p.Queue}} {
+		if count.value > 0 {
+			values = append(values, jen.Id(count.field).Op(":").Lit(count.value))
 		}
 	}
 	c := jen.Add(comment(p.Var + " is what the directive " + unbroken(strconv.Quote(p.Pattern)) + " asks for.")).Line()

@@ -24,10 +24,28 @@ func (w *Wrapper) declaration(n Names) jen.Code {
 		jen.Id(w.Inner).Add(pointer.Clone()).Add(instance(w.Target, args)),
 		jen.Id(w.LockerParam).Op("*").Id(n.Lock).Dot("Locker"),
 	).Op("*").Add(self.Clone()).Block(
+		w.check(),
 		jen.Return(jen.Op("&").Add(self).Values(
 			jen.Id(w.Alias).Op(":").Id(w.Inner),
 			jen.Id(w.Locker).Op(":").Id(w.LockerParam),
 		)),
 	)
 	return c.Line()
+}
+
+// check renders what has the constructor panic if the Locker can't do what a directive
+// asks for: nothing where any Locker can.
+func (w *Wrapper) check() jen.Code {
+	var policies []jen.Code
+	for _, m := range w.Methods {
+		for _, l := range m.Locks {
+			if l.Policy.special() {
+				policies = append(policies, jen.Op("&").Id(l.Policy.Var))
+			}
+		}
+	}
+	if policies == nil {
+		return jen.Null()
+	}
+	return jen.Id(w.LockerParam).Dot("MustSupport").Call(policies...)
 }

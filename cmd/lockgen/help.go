@@ -24,6 +24,11 @@ Items of a directive, parted by spaces:
 	wait=2s, try    how long to queue; unset: until ctx ends
 	renew=off       the lease is fixed
 	max=10m         renew no longer than this
+	read, write     the shared and the exclusive side of a read-write lock
+	fair            first come, first served, over all goroutines of all processes
+	permits=3       a semaphore; weight=2: a hold takes two of the permits
+	queue=100       how many may wait in a process; the next gets ErrBusy at once
+	delay=5s        a lock that was lost stays closed so long after its ttl
 	backend=name    one of the Locker's named backends
 
 Packages are named as for the go command; none is the one in this directory.

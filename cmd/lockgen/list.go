@@ -65,10 +65,23 @@ func (c *command) row(l generator.Lock) []string {
 }
 
 func kind(l generator.Lock) string {
-	if l.Reentrant {
-		return l.Kind + " reentrant"
+	words := []string{l.Kind}
+	if l.Permits > 0 {
+		words[0] += fmt.Sprintf("=%d", l.Permits)
 	}
-	return l.Kind
+	if l.Weight > 0 {
+		words = append(words, fmt.Sprintf("weight=%d", l.Weight))
+	}
+	if l.Queue > 0 {
+		words = append(words, fmt.Sprintf("queue=%d", l.Queue))
+	}
+	if l.Delay > 0 {
+		words = append(words, "delay="+l.Delay.String())
+	}
+	if l.Reentrant {
+		words = append(words, "reentrant")
+	}
+	return strings.Join(words, " ")
 }
 
 func (c *command) printMarkdown(locks []generator.Lock) {
@@ -96,6 +109,10 @@ type jsonLock struct {
 	Column    int               `json:"column"`
 	TTL       string            `json:"ttl"`
 	Kind      string            `json:"kind"`
+	Permits   int               `json:"permits,omitempty"`
+	Weight    int               `json:"weight,omitempty"`
+	Queue     int               `json:"queue,omitempty"`
+	Delay     string            `json:"delay,omitempty"`
 	Reentrant bool              `json:"reentrant"`
 	Backend   string            `json:"backend,omitempty"`
 	Values    map[string]string `json:"values,omitempty"`
@@ -104,7 +121,11 @@ type jsonLock struct {
 func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock {
 	out := jsonLock{
 		Key: l.Key, Method: l.Method, Package: l.Package, File: c.relative(l.File), Line: l.Line, Column: l.Column,
-		TTL: l.TTL.String(), Kind: l.Kind, Reentrant: l.Reentrant, Backend: l.Backend,
+		TTL: l.TTL.String(), Kind: l.Kind, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue,
+		Reentrant: l.Reentrant, Backend: l.Backend,
+	}
+	if l.Delay > 0 {
+		out.Delay = l.Delay.String()
 	}
 	for _, v := range values {
 		if out.Values == nil {

@@ -55,6 +55,7 @@ type Acquisition struct {
 	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
 	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
 	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
+	Mode      Mode          // what kind of lock it is: one that Kinded says the Backend has
 
 	// MayHaveRun is set by Backend.Acquire when one of its attempts had no
 	// answer, so that it may yet run beside the one that was answered. The
@@ -138,6 +139,14 @@ type WantedLease interface {
 	// the lease on inside its process for 2 ms in all at most, and not as long as it is
 	// allowed to. It is called under a lock of the Locker, and must not block.
 	Wanted() bool
+}
+
+// Downgrader is implemented by a [Lease] of Kind Write that can become one of Kind Read.
+type Downgrader interface {
+	// Downgrade makes the lease one of Kind Read in one step: nobody writes between, and
+	// those that wait to read come in. It may be called again after an error. ErrLost says
+	// that the engine answered: not yours.
+	Downgrade(ctx context.Context) error
 }
 
 // Notifier is implemented by a [Backend] whose engine tells when a key may

@@ -43,5 +43,6 @@
 //
 // Where a bubble can't be used (the test talks to a network), [Engine.Advance]
 // moves the clock that leases are measured by, and only that: a policy's wait=
-// and max=, and the deadlines of contexts, go on by the real clock.
+// and max=, and the deadlines of contexts, go on by the real clock. So do read-write locks,
+// fair locks and semaphores, of which Expire and Lose end all holds of a key.
 package locktest

@@ -30,7 +30,8 @@ type Engine struct {
 	mu      sync.Mutex
 	holders map[string]*lease   // by key, as the engine sees it
 	watched map[*lease]struct{} // held by Lockers, as far as these know
-	others  int                 // made by HeldByOther
+	kinds   map[*kindLease]struct{}
+	others  int // made by HeldByOther
 
 	down        error // of every call; nil: up
 	delay       time.Duration
@@ -46,6 +47,7 @@ func New(t testing.TB) *Engine {
 		memory:  memlock.New(),
 		holders: map[string]*lease{},
 		watched: map[*lease]struct{}{},
+		kinds:   map[*kindLease]struct{}{},
 	}
 	e.clock.init(&e.mu)
 	return e
@@ -72,6 +74,9 @@ func (e *Engine) Locker(opts *lock.Options) *lock.Locker {
 
 // Acquire implements [driver.Backend].
 func (e *Engine) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if a.Mode.Kind != 0 {
+		return e.acquireKind(ctx, a)
+	}
 	l, answer, err := e.acquire(ctx, a)
 	if ended := answer.await(ctx); ended != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ended)
@@ -130,6 +135,9 @@ func (e *Engine) free(l *lease) {
 
 // Undo implements [driver.Backend].
 func (e *Engine) Undo(ctx context.Context, a *driver.Acquisition) error {
+	if a.Mode.Kind != 0 {
+		return e.undoKind(ctx, a)
+	}
 	answer, err := e.undo(a)
 	if err != nil {
 		return err

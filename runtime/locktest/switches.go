@@ -24,6 +24,9 @@ const forever = 100 * 365 * 24 * time.Hour
 // ended with cause [driver.ErrLost], and another may take the key.
 func (e *Engine) Expire(key string) {
 	e.helper()
+	if e.endKinds(key, true) {
+		return
+	}
 	l := e.holder("Expire", key)
 	if l == nil {
 		return
@@ -47,6 +50,9 @@ func (e *Engine) Expire(key string) {
 // of it at its next renewal, a third of the ttl after the last.
 func (e *Engine) Lose(key string) {
 	e.helper()
+	if e.endKinds(key, false) {
+		return
+	}
 	l := e.holder("Lose", key)
 	if l == nil {
 		return

@@ -49,6 +49,7 @@ func newEngine(m mutant) *engine {
 func (e *engine) harness() backendtest.Harness {
 	return backendtest.Harness{
 		Name:       "memory behind a network",
+		Cannot:     backendtest.MutexesOnly("it stands in for an engine with mutexes"),
 		Open:       func(testing.TB) driver.Backend { return newWay(e) },
 		OpenFaulty: func(testing.TB) (driver.Backend, backendtest.Faults) { w := newWay(e); return w, w },
 		TTL:        ttl, Slack: 10 * time.Millisecond,

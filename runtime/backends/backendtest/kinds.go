@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"errors"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -9,6 +10,47 @@ import (
 // What the engine does not have is refused before anything is taken.
 var kinds = []check{
 	{name: "TTL", run: ttlRange},
+	{name: "Apart", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsApart},
+}
+
+// refusesKind has a Locker refuse a kind that the backend does not have.
+func refusesKind(p lock.Policy) func(c *trial) {
+	return func(c *trial) {
+		_, held, err := c.locker().Acquire(c.bounded(), &p, c.newKey())
+		if !errors.Is(err, lock.ErrInvalid) {
+			c.Errorf("a lock under %+v: %v; the backend does not have the kind, so it must wrap lock.ErrInvalid", p, err)
+		}
+		held.Release(nil)
+	}
+}
+
+// kindsApart has locks of different kinds on one key be refused, and never granted beside
+// each other.
+func kindsApart(c *trial) {
+	all := []*lock.Policy{{}, {Write: true}, {Fair: true}, {Permits: 2}}
+	for i, p := range all {
+		for j, q := range all {
+			if i == j {
+				continue
+			}
+			a, b, key := c.locker(), c.locker(), c.newKey()
+			_, held := c.enter(a, c.kind(*p), key)
+			_, other, err := b.Acquire(c.bounded(), c.kind(lock.Policy{Write: q.Write, Fair: q.Fair, Permits: q.Permits, Try: true}), key)
+			if !errors.Is(err, lock.ErrConflict) {
+				c.Errorf("%+v beside %+v: %v; it must wrap lock.ErrConflict", q, p, err)
+			}
+			other.Release(nil)
+			c.leave(held)
+		}
+	}
+}
+
+// kind returns p with a lease that does not end within a check.
+func (c *trial) kind(p lock.Policy) *lock.Policy {
+	if p.TTL == 0 {
+		p.TTL = c.policy().TTL
+	}
+	return &p
 }
 
 // A ttl that the backend doesn't take is refused with the limit, and nothing sent.

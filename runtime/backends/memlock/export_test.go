@@ -7,7 +7,7 @@ import (
 )
 
 // each calls f for each record of b.
-func (b *Backend) each(f func(key string, r *record)) {
+func (b *Backend) each(f func(key string, r *mutex)) {
 	for i := range b.shards {
 		s := &b.shards[i]
 		s.mu.Lock()
@@ -20,25 +20,37 @@ func (b *Backend) each(f func(key string, r *record)) {
 
 // Records returns how many keys b keeps a record of.
 func (b *Backend) Records() (n int) {
-	b.each(func(string, *record) { n++ })
+	b.each(func(string, *mutex) { n++ })
 	return n
 }
 
 // Remove forgets who holds key, as a server that lost its data would.
 func (b *Backend) Remove(key string) {
-	b.each(func(k string, r *record) {
-		if k == key {
-			r.owner, r.expires = "", driver.Instant{}
-		}
-	})
+	s := b.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.values, key)
+	if r := s.keys[key]; r != nil {
+		r.owner, r.expires = "", driver.Instant{}
+	}
 }
 
 // Kept returns the keys with prefix that are held or waited for.
 func (b *Backend) Kept(prefix string) (keys []string) {
-	b.each(func(key string, r *record) {
+	b.each(func(key string, r *mutex) {
 		if strings.HasPrefix(key, prefix) && (r.owner != "" && r.expires.Left() > 0 || len(r.waiting) > 0) {
 			keys = append(keys, key)
 		}
 	})
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		for key, v := range s.values {
+			if strings.HasPrefix(key, prefix) && v.until.Left() > 0 {
+				keys = append(keys, key)
+			}
+		}
+		s.mu.Unlock()
+	}
 	return keys
 }

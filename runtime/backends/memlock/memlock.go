@@ -10,12 +10,15 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 // Backend holds locks in memory. Make it with [New]; its methods may be called
 // from any number of goroutines.
 type Backend struct {
 	shards [shards]shard
+	kinds  *record.Locks
+	hub    engine.Hub[string] // of those that wait in kinds, by ID
 }
 
 // shards is how many parts the table of keys has, so that cores seldom wait for
@@ -25,12 +28,13 @@ const shards = 64
 // shard is a part of the table of keys.
 type shard struct {
 	mu        sync.Mutex // guards the rest, the records and the leases' deadlines
-	keys      map[string]*record
-	untilLook int // acquires left until expired records are looked for
+	keys      map[string]*mutex
+	values    map[string]value // of kinds
+	untilLook int              // acquires left until expired records are looked for
 }
 
-// record is one key that is held, wanted, or was held a moment ago.
-type record struct {
+// mutex is one key that is held, wanted, or was held a moment ago.
+type mutex struct {
 	owner   string         // the acquisition's id; empty when free
 	expires driver.Instant // of the lease
 	last    uint64         // the highest fencing token that is reserved or was used
@@ -49,8 +53,9 @@ const turnLimit = 100 * time.Millisecond
 func New() *Backend {
 	b := &Backend{}
 	for i := range b.shards {
-		b.shards[i].keys = map[string]*record{}
+		b.shards[i].keys, b.shards[i].values = map[string]*mutex{}, map[string]value{}
 	}
+	b.kinds = record.New(store{b})
 	return b
 }
 
@@ -64,17 +69,23 @@ func (b *Backend) shard(key string) *shard {
 }
 
 // Acquire implements [driver.Backend].
-func (b *Backend) Acquire(_ context.Context, a *driver.Acquisition) (driver.Lease, error) {
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if a.Mode.Kind != 0 {
+		return b.kinds.Acquire(ctx, a)
+	}
 	s := b.shard(a.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
 	now := driver.At(clock)
+	if v, ok := s.values[a.Key]; ok && v.until.LeftAt(clock) > 0 {
+		return nil, errKind
+	}
 	s.expireLocked(clock, now)
 	r := s.keys[a.Key]
 	var l *lease
 	if r == nil {
-		r = &record{}
+		r = &mutex{}
 		s.keys[a.Key], l = r, &r.first
 	} else {
 		l = &lease{}
@@ -105,7 +116,10 @@ func floor(now time.Time) uint64 {
 
 // Undo implements [driver.Backend]. Acquire is never indeterminate in memory, but
 // it may be to a Backend that wraps b, to lose answers in a test.
-func (b *Backend) Undo(_ context.Context, a *driver.Acquisition) error {
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
+	}
 	s := b.shard(a.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +147,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 }
 
 // passLocked gives a key that is free to the one that waits longest, or forgets it.
-func (s *shard) passLocked(key string, r *record, clock time.Time) {
+func (s *shard) passLocked(key string, r *mutex, clock time.Time) {
 	switch {
 	case len(r.waiting) > 0:
 		r.turn, r.turnEnds = r.waiting[0], driver.At(clock).Add(turnLimit)
@@ -157,7 +171,12 @@ func (s *shard) expireLocked(clock time.Time, now driver.Instant) {
 			delete(s.keys, key)
 		}
 	}
-	s.untilLook = max(1024/shards, len(s.keys))
+	for key, v := range s.values {
+		if v.until.LeftAt(clock) <= 0 {
+			delete(s.values, key)
+		}
+	}
+	s.untilLook = max(1024/shards, len(s.keys)+len(s.values))
 }
 
 // lease implements [driver.Lease].

@@ -21,13 +21,17 @@ type subscription struct {
 
 // Subscribe implements [driver.Notifier].
 func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if a.Mode.Kind != 0 {
+		sub, _ := b.hub.Subscribe(a.ID, nil)
+		return sub, nil
+	}
 	s := b.shard(a.Key)
 	sub := &subscription{shard: s, key: a.Key, locker: engine.Process(a.ID), c: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.keys[a.Key]
 	if r == nil {
-		r = &record{}
+		r = &mutex{}
 		s.keys[a.Key] = r
 	}
 	r.waiting = append(r.waiting, sub)

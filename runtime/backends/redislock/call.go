@@ -146,6 +146,7 @@ type reply struct {
 	kind    byte // ':' number; '+' text; '*' list; 0 none
 	number  int64
 	numbers []int64 // of a list
+	value   string  // the text in a list
 	text    string
 }
 
@@ -158,8 +159,11 @@ func replyOf(value any) reply {
 	case []any:
 		r := reply{kind: '*', text: fmt.Sprint(v...)}
 		for _, one := range v {
-			if n, ok := one.(int64); ok {
-				r.numbers = append(r.numbers, n)
+			switch one := one.(type) {
+			case int64:
+				r.numbers = append(r.numbers, one)
+			case string:
+				r.value = one
 			}
 		}
 		return r

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 // New returns a Backend for the servers of client, a *redis.Client (also of
@@ -77,7 +78,8 @@ func newBackend(options []Options) *Backend {
 // use makes own, which was made from the caller's options, the client of b.
 func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.own, b.router.own = own, own
-	b.subscriber = newSubscriber(&b.router)
+	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
+	b.subscriber.wanted = b.kinds.Wanted
 	b.router.moving = b.subscriber.suspect
 	single, ok := own.(*redis.Client)
 	b.router.roams = !ok || single.Options().Addr == sentinelAddr

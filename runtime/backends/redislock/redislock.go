@@ -64,6 +64,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -129,7 +130,8 @@ type Backend struct {
 	conns      *trackedConns
 	router     router
 	subscriber *subscriber
-	users      atomic.Int64 // Lockers that attached and did not close
+	kinds      *record.Locks // that are no mutexes
+	users      atomic.Int64  // Lockers that attached and did not close
 	closed     sync.Once
 }
 
@@ -182,6 +184,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if a.TTL < time.Millisecond || a.TTL > maxTTL {
 		// The server would take the lock and drop it at once, or refuse halfway.
 		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", driver.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Acquire(ctx, a)
 	}
 	var w *waiter
 	stood := false
@@ -267,6 +272,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
 	b.subscriber.undone(a)
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
+	}
 	f := freeing{
 		last:      "-" + strconv.FormatUint(a.Tokens, 10),
 		entry:     queueEntry(a),

@@ -25,8 +25,14 @@ const renewRounds = 3
 // connection that acquires and releases do not wait for.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	round := &round{backend: b, leases: leases, ttls: ttls, errs: make([]error, len(leases))}
-	for i := range leases {
-		round.again = append(round.again, due{member: i})
+	var kinds sync.WaitGroup
+	defer kinds.Wait()
+	for i, one := range leases {
+		if l, ok := one.(*lease); !ok {
+			kinds.Go(func() { round.errs[i] = one.Renew(ctx, ttls[i]) })
+		} else if l != nil {
+			round.again = append(round.again, due{member: i})
+		}
 	}
 	for range renewRounds {
 		if len(round.again) > 0 {

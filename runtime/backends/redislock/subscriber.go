@@ -34,8 +34,7 @@ const (
 // to anew, and every waiter is told then, as a message may have been missed. In a Cluster
 // it leads to any master, because they pass on to each other what is published.
 //
-// Its mutex guards all fields below it, those of waiters and topics, and those of the
-// session.
+// Its mutex guards all fields below it, and those of waiters, topics and the session.
 type subscriber struct {
 	router *router
 	active atomic.Int64 // topics
@@ -45,6 +44,7 @@ type subscriber struct {
 	unasked []*topic // to be subscribed to
 	waiters map[waiterKey]*waiter
 	leases  map[string]*lease // by owner id: those that another process may want
+	wanted  func(id string)   // is told that somebody waits for a lock that is no mutex
 	session *session          // nil while there is none
 	expired time.Time         // when topics without users were looked for last
 	running bool              // the goroutine run is

@@ -25,8 +25,17 @@ import (
 // Who is granted a lock that it no longer wants undoes that, as after an attempt without an
 // answer. Who misses the message finds the lock its own when it tries again, within a second.
 
-// waiterKey names a waiter: at most one goroutine of a Locker competes for a lock.
-type waiterKey struct{ process, lock string }
+// waiterKey names a waiter: at most one goroutine of a Locker competes for a mutex, and
+// of a lock that is no mutex it says which.
+type waiterKey struct{ process, lock, id string }
+
+func waiterKeyOf(a *driver.Acquisition) waiterKey {
+	key := waiterKey{process: processOf(a.ID), lock: a.Key}
+	if a.Mode.Kind != 0 {
+		key.id = a.ID
+	}
+	return key
+}
 
 // waiter is a Locker that waits for a lock, or is about to. The subscriber's mutex guards it.
 type waiter struct {
@@ -86,7 +95,7 @@ func (s *subscriber) waiter(a *driver.Acquisition, attach bool) *waiter {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := waiterKey{processOf(a.ID), a.Key}
+	key := waiterKeyOf(a)
 	w := s.waiters[key]
 	if w == nil {
 		w = &waiter{subscriber: s, key: key, c: make(chan struct{}, 1), id: a.ID}
@@ -197,7 +206,7 @@ func (s *subscriber) undone(a *driver.Acquisition) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.waiters[waiterKey{processOf(a.ID), a.Key}]; w != nil && w.id == a.ID {
+	if w := s.waiters[waiterKeyOf(a)]; w != nil && w.id == a.ID {
 		w.granted, w.attempting = nil, false
 		s.tidyLocked(w)
 	}
@@ -251,8 +260,13 @@ func (s *subscriber) heardLocked(m *redis.Message) {
 		if l := s.leases[id]; l != nil {
 			l.wanted.Store(true)
 		}
+		s.wanted(id)
+	case "turn":
+		if w := s.waiters[waiterKey{processOf(id), rest, id}]; w != nil {
+			w.notify()
+		}
 	case "look":
-		if w := s.waiters[waiterKey{processOf(id), rest}]; w != nil && w.id == id {
+		if w := s.waiters[waiterKey{process: processOf(id), lock: rest}]; w != nil && w.id == id {
 			if k, err := keysOf(rest); err == nil {
 				s.listenLocked(w, k.channel)
 			}
@@ -268,7 +282,7 @@ func (s *subscriber) grantedLocked(id, rest string) {
 	if len(words) < 4 {
 		return
 	}
-	w := s.waiters[waiterKey{processOf(id), words[3]}]
+	w := s.waiters[waiterKey{process: processOf(id), lock: words[3]}]
 	first, err1 := strconv.ParseUint(words[0], 10, 63)
 	micros, err2 := strconv.ParseInt(words[1], 10, 64)
 	hold, err3 := strconv.Atoi(words[2])

@@ -22,6 +22,7 @@ type ServiceWithLock struct {
 
 // NewServiceWithLock guards inner with the locks of locker.
 func NewServiceWithLock(inner *Service, locker *lock.Locker) *ServiceWithLock {
+	locker.MustSupport(&serviceElsewhereLock)
 	return &ServiceWithLock{serviceInner: inner, locker: locker}
 }
 

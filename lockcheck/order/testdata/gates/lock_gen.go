@@ -22,6 +22,7 @@ type SWithLock struct {
 
 // NewSWithLock guards inner with the locks of locker.
 func NewSWithLock(inner *S, locker *lock.Locker) *SWithLock {
+	locker.MustSupport(&sOtherGLock)
 	return &SWithLock{sInner: inner, locker: locker}
 }
 

@@ -22,6 +22,7 @@ type SWithLock struct {
 
 // NewSWithLock guards inner with the locks of locker.
 func NewSWithLock(inner *S, locker *lock.Locker) *SWithLock {
+	locker.MustSupport(&sReadLock, &sReadAgainLock, &sWriteLock, &sALock, &sBLock)
 	return &SWithLock{sInner: inner, locker: locker}
 }
 
@@ -29,6 +30,7 @@ func NewSWithLock(inner *S, locker *lock.Locker) *SWithLock {
 var sReadLock = lock.Policy{
 	Method:  "S.Read",
 	Pattern: "doc:<id>",
+	Read:    true,
 }
 
 // SReadKey returns the key "doc:<id>" as [S.Read] locks it.
@@ -51,6 +53,7 @@ func (w *SWithLock) Read(ctx context.Context, id int64) (err error) {
 var sReadAgainLock = lock.Policy{
 	Method:  "S.ReadAgain",
 	Pattern: "doc:<id>",
+	Read:    true,
 }
 
 // SReadAgainKey returns the key "doc:<id>" as [S.ReadAgain] locks it.
@@ -73,6 +76,7 @@ func (w *SWithLock) ReadAgain(ctx context.Context, id int64) (err error) {
 var sWriteLock = lock.Policy{
 	Method:  "S.Write",
 	Pattern: "doc:<id>",
+	Write:   true,
 }
 
 // SWriteKey returns the key "doc:<id>" as [S.Write] locks it.
@@ -95,6 +99,7 @@ func (w *SWithLock) Write(ctx context.Context, id int64) (err error) {
 var sALock = lock.Policy{
 	Method:  "S.A",
 	Pattern: "a:<id>",
+	Read:    true,
 }
 
 // SAKey returns the key "a:<id>" as [S.A] locks it.
@@ -117,6 +122,7 @@ func (w *SWithLock) A(ctx context.Context, id int64) (err error) {
 var sBLock = lock.Policy{
 	Method:  "S.B",
 	Pattern: "b:<id>",
+	Read:    true,
 }
 
 // SBKey returns the key "b:<id>" as [S.B] locks it.

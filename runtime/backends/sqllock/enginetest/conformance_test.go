@@ -44,10 +44,9 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 			}
 		},
 		Leftovers: s.leftovers,
-		Cannot: map[backendtest.Ability]string{
-			backendtest.Conflict: "a table of ours holds nothing but locks; that the table itself is another's is tested beside",
-		},
+		Cannot:    backendtest.MutexesOnly("it has mutexes only, for now"),
 	}
+	h.Cannot[backendtest.Conflict] = "a table of ours holds nothing but locks; that the table itself is another's is tested beside"
 	switch {
 	case inSessions(v):
 		h.Cannot[backendtest.NetworkFaults] = "the lock of a session ends with its connection, by design, and faults cut that; frozen servers and killed sessions are tested beside"

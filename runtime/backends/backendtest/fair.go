@@ -1,0 +1,126 @@
+package backendtest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// First come, first served, over all goroutines of all processes.
+var fair = []check{
+	{name: "Order", needs: []Ability{FairLocks}, run: fairOrder, without: refusesKind(lock.Policy{Fair: true})},
+	{name: "Exclusion", needs: []Ability{FairLocks}, run: fairExclusion},
+	{name: "DeadWaiter", needs: []Ability{FairLocks}, run: fairDeadWaiter},
+	{name: "GivesUp", needs: []Ability{FairLocks}, run: fairGivesUp},
+	{name: "LostAnswer", needs: []Ability{FairLocks, NetworkFaults}, run: fairLostAnswer},
+}
+
+var inOrder = lock.Policy{Fair: true}
+
+// The order of grants is the order of arrival, whose process it ever is.
+func fairOrder(c *trial) {
+	const waiters = 8
+	lockers := []*lock.Locker{c.locker(), c.locker(), c.locker()}
+	key := c.newKey()
+	_, held := c.enter(lockers[0], c.kind(inOrder), key)
+	var turn atomic.Int64
+	var all sync.WaitGroup
+	for i := range waiters {
+		all.Go(func() {
+			err := lockers[i*i%3].Do(c.bounded(), c.kind(inOrder), key, func(context.Context) error {
+				if n := turn.Add(1) - 1; n != int64(i) {
+					c.Errorf("the %dth to arrive had turn %d", i, n)
+				}
+				return nil
+			})
+			if err != nil {
+				c.Errorf("Do: %v", err)
+			}
+		})
+		time.Sleep(100 * time.Millisecond) // it has arrived
+	}
+	c.leave(held)
+	all.Wait()
+}
+
+func fairExclusion(c *trial) {
+	const lockers, goroutines, times = 3, 3, 5
+	key := c.newKey()
+	total := 0 // guarded by the lock under test
+	var all sync.WaitGroup
+	for range lockers {
+		l := c.locker()
+		for range goroutines {
+			all.Go(func() {
+				for range times {
+					if err := l.Do(c.bounded(), c.kind(inOrder), key, func(context.Context) error { total++; return nil }); err != nil {
+						c.Errorf("Do: %v", err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if want := lockers * goroutines * times; total != want {
+		c.Errorf("%d sections counted %d", want, total)
+	}
+}
+
+// Who died in the queue is passed over within a second.
+func fairDeadWaiter(c *trial) {
+	dead, a, b, key := c.open(), c.locker(), c.locker(), c.newKey()
+	_, held := c.enter(a, c.kind(inOrder), key)
+	gone := dead.kindOf(key, c.long(), driver.Mode{Kind: driver.Fair})
+	gone.Queue = true
+	dead.refused(gone)
+	next := c.begin(b, inOrder, key)
+	c.waits("who comes after a dead waiter", next)
+	begin := time.Now()
+	c.leave(held)
+	after := c.comes("who comes after a dead waiter", next)
+	c.within("passing over a dead waiter", begin, time.Second)
+	c.leave(after)
+}
+
+// Who gives up leaves the queue, and holds nobody up.
+func fairGivesUp(c *trial) {
+	a, b, d, key := c.locker(), c.locker(), c.locker(), c.newKey()
+	_, held := c.enter(a, c.kind(inOrder), key)
+	ctx, cancel := context.WithCancel(c.bounded())
+	gone := entering(ctx, b, c.kind(inOrder), key)
+	time.Sleep(100 * time.Millisecond)
+	next := c.begin(d, inOrder, key)
+	c.waits("who comes next", next)
+	cancel()
+	if e := <-gone; e.err == nil {
+		c.Error("who gave up has got the lock")
+	}
+	time.Sleep(200 * time.Millisecond) // for its undo
+	begin := time.Now()
+	c.leave(held)
+	after := c.comes("who comes next", next)
+	c.within("the turn after one that gave up", begin, overrun)
+	c.leave(after)
+}
+
+// An acquire whose answer was lost leaves nothing behind.
+func fairLostAnswer(c *trial) {
+	l, faults := c.lockerFaulty()
+	b, key := c.locker(), c.newKey()
+	_, held := c.enter(l, c.kind(inOrder), key) // connections are there
+	c.leave(held)
+	faults.LoseReplies()
+	ctx, cancel := context.WithTimeout(c.bounded(), 300*time.Millisecond)
+	defer cancel()
+	_, lostHold, err := l.Acquire(ctx, c.kind(inOrder), key)
+	if err == nil {
+		c.Error("an acquire without an answer has got the lock")
+		lostHold.Release(nil)
+	}
+	faults.Heal()
+	c.leave(c.comes("another", c.begin(b, inOrder, key)))
+}

@@ -1,0 +1,153 @@
+package backendtest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// So many hold a key as there are permits.
+var permits = []check{
+	{name: "NoMore", needs: []Ability{Semaphores}, run: noMore, without: refusesKind(lock.Policy{Permits: 2})},
+	{name: "Crash", needs: []Ability{Semaphores, Lapse}, run: permitOfTheDead},
+	{name: "Weights", needs: []Ability{Semaphores}, run: weights},
+	{name: "SmallerNumber", needs: []Ability{Semaphores}, run: smallerNumber},
+	{name: "Tokens", needs: []Ability{Semaphores}, run: permitTokens},
+	{name: "Removed", needs: []Ability{Semaphores, Removal}, run: permitRemoved},
+}
+
+// No more are inside than there are permits, and no permit is lost.
+func noMore(c *trial) {
+	const lockers, goroutines, times, n = 3, 4, 10, 3
+	key, p := c.newKey(), lock.Policy{Permits: n}
+	var inside, most, done atomic.Int64
+	var all sync.WaitGroup
+	for range lockers {
+		l := c.locker()
+		for range goroutines {
+			all.Go(func() {
+				for range times {
+					err := l.Do(c.bounded(), c.kind(p), key, func(context.Context) error {
+						now := inside.Add(1)
+						for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+						}
+						time.Sleep(2 * time.Millisecond)
+						inside.Add(-1)
+						done.Add(1)
+						return nil
+					})
+					if err != nil {
+						c.Errorf("Do: %v", err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if m := most.Load(); m != n {
+		c.Errorf("%d were inside at most, with %d permits", m, n)
+	}
+	if d := done.Load(); d != lockers*goroutines*times {
+		c.Errorf("%d of %d sections", d, lockers*goroutines*times)
+	}
+	l := c.locker()
+	for range n { // all are there
+		held, err := c.try(l, p, key)
+		if err != nil {
+			c.Fatalf("a permit is lost: %v", err)
+		}
+		defer c.leave(held)
+	}
+	c.notNow(c.locker(), p, key)
+}
+
+func permit(n, weight int) driver.Mode {
+	return driver.Mode{Kind: driver.Permits, Permits: n, Weight: weight}
+}
+
+// A permit whose holder died is free after its ttl, while others renew theirs.
+func permitOfTheDead(c *trial) {
+	dead, live, b, key := c.open(), c.open(), c.open(), c.newKey()
+	dead.get(dead.kindOf(key, c.h.TTL, permit(2, 1)))
+	lease := live.get(live.kindOf(key, c.long(), permit(2, 1)))
+	b.refused(b.kindOf(key, c.long(), permit(2, 1)))
+	time.Sleep(c.over())
+	other := b.get(b.kindOf(key, c.long(), permit(2, 1)))
+	b.refused(b.kindOf(key, c.long(), permit(2, 1)))
+	c.free(other)
+	c.free(lease)
+}
+
+func weights(c *trial) {
+	a, b, key := c.locker(), c.locker(), c.newKey()
+	two, one := lock.Policy{Permits: 3, Weight: 2}, lock.Policy{Permits: 3}
+	_, heavy := c.enter(a, c.kind(two), key)
+	c.notNow(b, two, key)
+	c.notNow(a, two, key)
+	_, light := c.enter(b, c.kind(one), key)
+	c.notNow(a, one, key)
+	waiting := c.begin(b, two, key)
+	c.waits("one of weight 2", waiting)
+	c.leave(light)
+	c.waits("one of weight 2", waiting)
+	c.notNow(a, one, key) // it would come in before who waits for more
+	c.leave(heavy)
+	c.leave(c.comes("one of weight 2", waiting))
+}
+
+// While a deployment changes the number of permits, the smaller one counts.
+func smallerNumber(c *trial) {
+	a, b, key := c.locker(), c.locker(), c.newKey()
+	few, many := lock.Policy{Permits: 1}, lock.Policy{Permits: 3}
+	_, one := c.enter(a, c.kind(many), key)
+	c.notNow(b, few, key)
+	_, two := c.enter(b, c.kind(many), key)
+	waiting := c.begin(a, few, key)
+	c.waits("who knows of one permit", waiting)
+	c.leave(one)
+	c.waits("who knows of one permit", waiting)
+	c.leave(two)
+	last := c.comes("who knows of one permit", waiting)
+	c.notNow(b, many, key)
+	c.leave(last)
+	held, err := c.try(b, many, key)
+	if err != nil {
+		c.Errorf("a permit after the smaller number has gone: %v", err)
+	}
+	c.leave(held)
+}
+
+// Each permit has a token of its own, above those given before.
+func permitTokens(c *trial) {
+	a, b, key := c.locker(), c.locker(), c.newKey()
+	p := lock.Policy{Permits: 4}
+	var last uint64
+	for i := range 12 {
+		l := []*lock.Locker{a, b}[i%2]
+		_, held := c.enter(l, c.kind(p), key)
+		if held.Token() <= last {
+			c.Errorf("token %d after %d", held.Token(), last)
+		}
+		last = held.Token()
+		if i%3 > 0 {
+			c.leave(held)
+		} else if i < 9 {
+			defer c.leave(held)
+		} else {
+			c.leave(held)
+		}
+	}
+}
+
+// A permit that was removed at the engine is lost: its holder hears of it.
+func permitRemoved(c *trial) {
+	a, key := c.open(), c.newKey()
+	lease := a.get(a.kindOf(key, c.long(), permit(2, 1)))
+	c.h.Remove(c.T, key)
+	c.lost("Renew of a permit that was removed", lease.Renew(c.bounded(), c.long()))
+	c.lost("Release of a permit that was removed", lease.Release(c.bounded(), last(lease)))
+}

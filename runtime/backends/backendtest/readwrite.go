@@ -1,0 +1,366 @@
+package backendtest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Many may read, or one write.
+var readWrite = []check{
+	{name: "ReadersShare", needs: []Ability{ReadWriteLocks}, run: readersShare, without: refusesKind(lock.Policy{Read: true})},
+	{name: "Exclusion", needs: []Ability{ReadWriteLocks}, run: writersExclude},
+	{name: "OneWriterAtMost", needs: []Ability{ReadWriteLocks}, run: oneWriterAtMost},
+	{name: "DeadReader", needs: []Ability{ReadWriteLocks, Lapse}, run: deadReader},
+	{name: "DeadWriterInLine", needs: []Ability{ReadWriteLocks}, run: deadWriterInLine},
+	{name: "Upgrade", needs: []Ability{ReadWriteLocks}, run: upgrade},
+	{name: "Downgrade", needs: []Ability{ReadWriteLocks}, run: downgrade},
+	{name: "Downgrades", needs: []Ability{ReadWriteLocks}, run: downgrades},
+	{name: "Tokens", needs: []Ability{ReadWriteLocks}, run: readersTokens},
+	{name: "LocalReaders", needs: []Ability{ReadWriteLocks}, run: localReaders},
+}
+
+// try takes key under p at once, or says why not.
+func (c *trial) try(l *lock.Locker, p lock.Policy, key string) (*lock.Hold, error) {
+	p.Try = true
+	_, held, err := l.Acquire(c.bounded(), c.kind(p), key)
+	return held, err
+}
+
+// refused requires that key is not to be had under p now.
+func (c *trial) notNow(l *lock.Locker, p lock.Policy, key string) {
+	c.Helper()
+	held, err := c.try(l, p, key)
+	if !errors.Is(err, lock.ErrNotAcquired) {
+		c.Errorf("a try under %+v: %v; it must wrap lock.ErrNotAcquired", p, err)
+	}
+	held.Release(nil)
+}
+
+// begin takes key under p in a goroutine, and returns the hold.
+func (c *trial) begin(l *lock.Locker, p lock.Policy, key string) <-chan *lock.Hold {
+	held := make(chan *lock.Hold, 1)
+	go func() {
+		_, h, err := l.Acquire(c.bounded(), c.kind(p), key)
+		if err != nil {
+			c.Errorf("%+v: %v", p, err)
+		}
+		held <- h
+	}()
+	return held
+}
+
+// comes returns the hold, which must come soon.
+func (c *trial) comes(what string, held <-chan *lock.Hold) *lock.Hold {
+	c.Helper()
+	select {
+	case h := <-held:
+		return h
+	case <-time.After(c.soon()):
+		c.Fatalf("%s has not got the lock", what)
+		return nil
+	}
+}
+
+// waits requires that the hold does not come for a while. Whoever began it is in the queue
+// then.
+func (c *trial) waits(what string, held <-chan *lock.Hold) {
+	c.Helper()
+	select {
+	case h := <-held:
+		if h != nil {
+			c.Errorf("%s has got the lock; it must wait", what)
+		}
+	case <-time.After(150 * time.Millisecond):
+	}
+}
+
+var (
+	reading = lock.Policy{Read: true}
+	writing = lock.Policy{Write: true}
+)
+
+func readersShare(c *trial) {
+	a, b, key := c.locker(), c.locker(), c.newKey()
+	_, one := c.enter(a, c.kind(reading), key)
+	_, two := c.enter(b, c.kind(reading), key)
+	_, three := c.enter(b, c.kind(reading), key)
+	c.notNow(a, writing, key)
+	c.notNow(b, writing, key)
+	c.leave(one)
+	c.leave(two)
+	c.notNow(a, writing, key)
+	c.leave(three)
+	_, writer := c.enter(a, c.kind(writing), key)
+	c.notNow(b, reading, key)
+	c.notNow(a, reading, key)
+	c.notNow(b, writing, key)
+	c.leave(writer)
+	_, one = c.enter(b, c.kind(reading), key)
+	c.leave(one)
+}
+
+// What writers change is seen by nobody else before they leave: the race detector looks on.
+func writersExclude(c *trial) {
+	const lockers, goroutines, times = 3, 4, 8
+	key := c.newKey()
+	value := 0 // guarded by the lock under test
+	var inside atomic.Int64
+	var together atomic.Bool
+	var all sync.WaitGroup
+	for range lockers {
+		l := c.locker()
+		for g := range goroutines {
+			all.Go(func() {
+				for i := range times {
+					p, f := reading, func(context.Context) error {
+						if inside.Add(1) > 1 {
+							together.Store(true)
+						}
+						before := value
+						time.Sleep(time.Millisecond)
+						if value != before {
+							c.Error("a writer changed what a reader reads")
+						}
+						inside.Add(-1)
+						return nil
+					}
+					if (i+g)%4 == 0 {
+						p, f = writing, func(context.Context) error { value++; return nil }
+					}
+					if err := l.Do(c.bounded(), c.kind(p), key, f); err != nil {
+						c.Errorf("%+v: %v", p, err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	if want := lockers * goroutines * times / 4; value != want {
+		c.Errorf("%d writers counted %d", want, value)
+	}
+	if !together.Load() {
+		c.Error("no two readers were inside at a time")
+	}
+}
+
+// A reader that came while a writer waited waits for that one, and not for a second.
+func oneWriterAtMost(c *trial) {
+	a, b, d, key := c.locker(), c.locker(), c.locker(), c.newKey()
+	_, reader := c.enter(a, c.kind(reading), key)
+	first := c.begin(b, writing, key)
+	c.waits("a writer beside a reader", first)
+	late := c.begin(d, reading, key)
+	c.waits("a reader behind a writer", late)
+	local := c.begin(a, reading, key)
+	c.waits("a reader behind a writer, in a process that reads", local)
+	c.leave(reader)
+	writer := c.comes("the writer", first)
+	second := c.begin(a, writing, key)
+	c.waits("a second writer", second)
+	c.leave(writer)
+	one, two := c.comes("the reader", late), c.comes("the other reader", local)
+	c.waits("the second writer", second)
+	c.leave(one)
+	c.leave(two)
+	c.leave(c.comes("the second writer", second))
+}
+
+// kindOf returns an acquisition of another kind.
+func (cl *client) kindOf(key string, ttl time.Duration, m driver.Mode) *driver.Acquisition {
+	a := cl.attempt(key)
+	a.TTL, a.Mode = ttl, m
+	return a
+}
+
+// The share of a reader that died ends with its own ttl, while others renew theirs.
+func deadReader(c *trial) {
+	dead, live, w, key := c.open(), c.open(), c.open(), c.newKey()
+	mode := driver.Mode{Kind: driver.Read}
+	begin := time.Now()
+	dead.get(dead.kindOf(key, c.h.TTL, mode)) // and never renewed
+	lease := live.get(live.kindOf(key, c.h.TTL, mode))
+	for time.Since(begin) < c.over()+c.h.TTL/2 {
+		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
+			c.Fatalf("Renew of a reader: %v", err)
+		}
+		time.Sleep(c.h.TTL / 5)
+	}
+	c.free(lease)
+	begin = time.Now()
+	writer := w.get(w.kindOf(key, c.long(), driver.Mode{Kind: driver.Write}))
+	c.within("a writer after the dead reader's ttl", begin, overrun)
+	c.free(writer)
+}
+
+// A writer that died in the queue does not keep readers out for long.
+func deadWriterInLine(c *trial) {
+	r, dead, l, key := c.open(), c.open(), c.locker(), c.newKey()
+	reader := r.get(r.kindOf(key, c.long(), driver.Mode{Kind: driver.Read}))
+	a := dead.kindOf(key, c.long(), driver.Mode{Kind: driver.Write})
+	a.Queue = true
+	dead.refused(a)
+	begin := time.Now()
+	late := c.comes("a reader behind a dead writer", c.begin(l, reading, key))
+	c.within("a reader behind a dead writer", begin, 4*time.Second)
+	c.leave(late)
+	c.free(reader)
+	if err := dead.Undo(c.bounded(), a); err != nil {
+		c.Errorf("Undo: %v", err)
+	}
+}
+
+// Whoever reads and would write in one chain waits for itself: told at once.
+func upgrade(c *trial) {
+	l, key := c.locker(), c.newKey()
+	ctx, held := c.enter(l, c.kind(reading), key)
+	begin := time.Now()
+	p := writing
+	p.Reentrant = true
+	_, inner, err := l.Acquire(ctx, c.kind(p), key)
+	if !errors.Is(err, lock.ErrDeadlock) {
+		c.Errorf("read, then write: %v; it must wrap lock.ErrDeadlock", err)
+	}
+	inner.Release(nil)
+	c.within("the answer", begin, overrun)
+	c.leave(held)
+
+	ctx, held = c.enter(l, c.kind(writing), key)
+	_, inner = c.enterUnder(ctx, l, reading, key)
+	c.leave(inner)
+	c.leave(held)
+}
+
+// enterUnder takes key under a context that holds something already.
+func (c *trial) enterUnder(ctx context.Context, l *lock.Locker, p lock.Policy, key string) (context.Context, *lock.Hold) {
+	c.Helper()
+	inside, held, err := l.Acquire(ctx, c.kind(p), key)
+	if err != nil {
+		c.Fatalf("a nested %+v: %v", p, err)
+	}
+	return inside, held
+}
+
+// A writer that becomes a reader lets the readers in that wait, and no writer.
+func downgrade(c *trial) {
+	a, b, key := c.locker(), c.locker(), c.newKey()
+	ctx, held := c.enter(a, c.kind(writing), key)
+	reader, writer, local := c.begin(b, reading, key), c.begin(b, writing, key), c.begin(a, writing, key)
+	c.waits("a reader", reader)
+	c.waits("a writer", writer)
+	c.waits("a writer of the same process", local)
+	if err := held.Downgrade(ctx); err != nil {
+		c.Fatalf("Downgrade: %v", err)
+	}
+	one := c.comes("the reader", reader)
+	c.waits("the writer", writer)
+	c.waits("the writer of the same process", local)
+	if err := lock.Check(ctx); err != nil {
+		c.Errorf("Check after the downgrade: %v", err)
+	}
+	c.leave(one)
+	c.waits("the writer", writer)
+	c.leave(held)
+	c.leave(c.either(writer, local))
+	c.leave(c.either(writer, local))
+}
+
+// either returns the hold that comes first.
+func (c *trial) either(a, b <-chan *lock.Hold) *lock.Hold {
+	c.Helper()
+	select {
+	case h := <-a:
+		return h
+	case h := <-b:
+		return h
+	case <-time.After(c.soon()):
+		c.Fatal("neither writer has got the lock")
+		return nil
+	}
+}
+
+// Between a downgrade and its release nobody writes, however many try.
+func downgrades(c *trial) {
+	const lockers, times = 3, 20
+	key := c.newKey()
+	var value atomic.Int64
+	var all sync.WaitGroup
+	for range lockers {
+		l := c.locker()
+		all.Go(func() {
+			for range times {
+				ctx, held, err := l.Acquire(c.bounded(), c.kind(writing), key)
+				if err != nil {
+					c.Errorf("write: %v", err)
+					return
+				}
+				mine := value.Add(1)
+				if err := held.Downgrade(ctx); err != nil {
+					c.Errorf("Downgrade: %v", err)
+				}
+				if value.Load() != mine {
+					c.Error("a writer came in after a downgrade")
+				}
+				c.leave(held)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// Readers have the token of the last writer, so that what they derive is refused after the
+// next one's.
+func readersTokens(c *trial) {
+	a, b, key := c.locker(), c.locker(), c.newKey()
+	_, reader := c.enter(a, c.kind(reading), key)
+	before := reader.Token()
+	queued := c.begin(b, writing, key)
+	c.waits("the writer", queued)
+	c.leave(reader)
+	writer := c.comes("the writer", queued)
+	if writer.Token() <= before {
+		c.Errorf("a writer has token %d, after a reader's %d", writer.Token(), before)
+	}
+	one, two := c.begin(a, reading, key), c.begin(b, reading, key)
+	c.waits("a reader", one)
+	c.waits("a reader", two)
+	token := writer.Token()
+	c.leave(writer)
+	for _, held := range []*lock.Hold{c.comes("a reader", one), c.comes("a reader", two)} {
+		if held.Token() != token {
+			c.Errorf("a reader has token %d after a writer's %d", held.Token(), token)
+		}
+		c.leave(held)
+	}
+}
+
+// Readers of one process share one lease: one reader more asks nothing of the engine.
+func localReaders(c *trial) {
+	l, key := c.locker(), c.newKey()
+	_, first := c.enter(l, c.kind(reading), key)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			for range 20 {
+				_, held, err := l.Acquire(c.bounded(), c.kind(reading), key)
+				if err != nil {
+					c.Errorf("read: %v", err)
+					return
+				}
+				if held.Token() != first.Token() {
+					c.Errorf("a token %d beside %d", held.Token(), first.Token())
+				}
+				c.leave(held)
+			}
+		})
+	}
+	begin := time.Now()
+	all.Wait()
+	c.within("a thousand readers beside one", begin, time.Second)
+	c.leave(first)
+}

@@ -1,0 +1,59 @@
+package memlock
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// errKind is the answer to who asks for a mutex where another kind of lock is.
+var errKind = fmt.Errorf("%w: a lock of another kind is at the key, and a mutex was asked for", driver.ErrConflict)
+
+// value is the record of a key that a lock of another kind than a mutex has.
+type value struct {
+	text  string
+	until driver.Instant
+}
+
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind {
+	return driver.Read | driver.Write | driver.Fair | driver.Permits
+}
+
+// store is the Backend as the engine of its records.
+type store struct{ *Backend }
+
+// Swap implements [record.Store].
+func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
+	s := b.shard(w.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clock := time.Now()
+	if r := s.keys[w.Key]; r != nil && r.owner != "" && r.expires.LeftAt(clock) > 0 {
+		return record.Answer{}, fmt.Errorf("%w: a mutex is at the key, and another kind of lock was asked for", driver.ErrConflict)
+	}
+	v := s.values[w.Key]
+	if v.until.LeftAt(clock) <= 0 {
+		v.text = ""
+	}
+	a := record.Answer{Value: v.text, Now: record.Time(clock.UnixMicro())}
+	if w.Look || record.Version(v.text) != w.Seen {
+		return a, nil
+	}
+	a.Done, a.Value = true, record.Resolve(w.Value, a.Now)
+	if w.Value == "" {
+		delete(s.values, w.Key)
+	} else {
+		s.values[w.Key] = value{a.Value, driver.At(clock).Add(w.Lasts)}
+	}
+	for _, id := range w.Granted {
+		b.hub.Notify(id)
+	}
+	for _, id := range w.Wanted {
+		b.kinds.Wanted(id)
+	}
+	return a, nil
+}

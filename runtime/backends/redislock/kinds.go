@@ -1,0 +1,76 @@
+package redislock
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+//go:embed swap.lua
+var swapSource string
+
+// Both are one script: what takes a lock is refused by a server that is unfit for locks,
+// and what gives one back is not.
+var (
+	swapScript     = newLockScript(swapSource)
+	swapTakeScript = taking(newLockScript(swapSource))
+)
+
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind {
+	return driver.Read | driver.Write | driver.Fair | driver.Permits
+}
+
+// store is the Backend as the engine of its records.
+type store struct{ *Backend }
+
+// Swap implements [record.Store].
+func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+	r := request{
+		script: swapScript,
+		keys:   [4]string{w.Key},
+		nkeys:  1,
+		args:   [5]string{w.Seen, w.Value, strconv.FormatInt(w.Lasts.Milliseconds(), 10), tidings(w)},
+		nargs:  4,
+	}
+	if w.Seen == "" {
+		r.args[0] = "-"
+	}
+	if w.Look {
+		r.args[1] = "-"
+	}
+	if w.Takes {
+		r.script, r.copies, r.patient = swapTakeScript, b.copies(), true
+	}
+	c, unanswered, err := b.run(ctx, w.Key, r)
+	a := record.Answer{MayHaveRun: unanswered}
+	switch {
+	case err != nil:
+		return a, err
+	case c.reply.kind != '*' || len(c.reply.numbers) != 2:
+		return a, fmt.Errorf("the server's answer to a lock script makes no sense: %v", c.reply)
+	}
+	a.Done, a.Now, a.Value = c.reply.numbers[0] == 1, record.Time(c.reply.numbers[1]), c.reply.value
+	if a.Done && c.copies.got < c.copies.want {
+		a.MayHaveRun = true
+		return a, fmt.Errorf("%d of the %d replicas that redislock.Options.Replicas asks for took the lock within %v", c.copies.got, c.copies.want, c.copies.within)
+	}
+	return a, nil
+}
+
+// tidings says whom a write concerns.
+func tidings(w record.Write) string {
+	var b strings.Builder
+	for _, id := range w.Granted {
+		b.WriteString("turn " + id + ";")
+	}
+	for _, id := range w.Wanted {
+		b.WriteString("wanted " + id + ";")
+	}
+	return b.String()
+}

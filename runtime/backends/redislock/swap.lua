@@ -1,0 +1,37 @@
+-- Replaces the record of a lock that is no mutex, if it is as the caller has seen it. What
+-- the record says and what becomes of it is the caller's: see runtime/internal/record.
+--
+-- KEYS[1] the lock: a string "<version> <state>"
+-- ARGV[1] the version that was seen; '-' for no record
+-- ARGV[2] the new record; '' to delete it, '-' to look only. It has '"+<µs>"' for so long
+--         after now, and '"@<n>"' for n more than the token that the clock allows
+-- ARGV[3] for how long the server keeps it, in ms
+-- ARGV[4] whom to tell what: '<verb> <owner id>;' for each
+--
+-- Returns 1 if it was replaced, else 0; the server's time in µs; and the record now.
+
+local old = redis.pcall('GET', KEYS[1])
+if type(old) == 'table' then
+  local kind = call('TYPE', KEYS[1]).ok
+  return redis.error_reply('CONFLICT a value of type ' .. kind .. ' is at the key'
+    .. (kind == 'hash' and ', such as a mutex of this package or a lock of Redisson' or ''))
+end
+local micros = now()
+if ARGV[2] == '-' or (old and string.match(old, '^%S*') or '-') ~= ARGV[1] then
+  return {0, micros, old or ''}
+end
+if ARGV[2] == '' then
+  call('DEL', KEYS[1])
+  for verb, id in string.gmatch(ARGV[4], '(%S+) (%S+);') do
+    tell(id, verb .. ' ' .. id .. ' ' .. KEYS[1])
+  end
+  return {1, micros, ''}
+end
+local new = string.gsub(ARGV[2], '"([+@])(%d+)"', function(sign, n)
+  return string.format('%.0f', sign == '+' and micros + n or micros * 4 + n)
+end)
+call('SET', KEYS[1], new, 'PX', ARGV[3])
+for verb, id in string.gmatch(ARGV[4], '(%S+) (%S+);') do
+  tell(id, verb .. ' ' .. id .. ' ' .. KEYS[1])
+end
+return {1, micros, new}

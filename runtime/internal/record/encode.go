@@ -1,0 +1,105 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Time is an instant on the engine's clock, in µs since 1970. A negative one is so long
+// after the write that stores it: the engine puts in the instant. In a value it is a
+// number, and one after the write a text "+<µs>".
+type Time int64
+
+// After returns the time so many µs after the write that stores it.
+func After(micros int64) Time { return Time(-micros) }
+
+// MarshalJSON implements [json.Marshaler].
+func (t Time) MarshalJSON() ([]byte, error) {
+	if t >= 0 {
+		return strconv.AppendInt(nil, int64(t), 10), nil
+	}
+	return []byte(`"+` + strconv.FormatInt(-int64(t), 10) + `"`), nil
+}
+
+// Token is a fencing token; 0 is none.
+type Token uint64
+
+// fromClock + n stands for a token that the engine puts in when it writes the value: n more
+// than its clock says, see [driver.TokensPerMicrosecond]. In a value it is the text "@<n>".
+const fromClock = Token(1) << 62
+
+// MarshalJSON implements [json.Marshaler].
+func (t Token) MarshalJSON() ([]byte, error) {
+	if t < fromClock {
+		return strconv.AppendUint(nil, uint64(t), 10), nil
+	}
+	return []byte(`"@` + strconv.FormatUint(uint64(t-fromClock), 10) + `"`), nil
+}
+
+var marks = regexp.MustCompile(`"([+@])(\d+)"`)
+
+// Resolve puts the engine's time into a value, for an engine that knows its time when it
+// writes: what redislock's swap.lua does.
+func Resolve(value string, now Time) string {
+	return marks.ReplaceAllStringFunc(value, func(mark string) string {
+		n, _ := strconv.ParseInt(mark[2:len(mark)-1], 10, 64)
+		if mark[1] == '+' {
+			return strconv.FormatInt(int64(now)+n, 10)
+		}
+		return strconv.FormatInt(int64(now)*driver.TokensPerMicrosecond+n, 10)
+	})
+}
+
+// A value is the version, a space and the state. Each write has a version of its own, so
+// that one which arrives late finds another than it expects.
+
+func encode(version string, s *State) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a State has nothing that can't be encoded
+	}
+	return version + " " + string(text)
+}
+
+// Version returns the version of a value: "" if there is none.
+func Version(value string) string {
+	version, _, _ := strings.Cut(value, " ")
+	return version
+}
+
+// decode reads a value. An empty one is no record.
+func decode(value string) (version string, s State, err error) {
+	if value == "" {
+		return "", State{}, nil
+	}
+	version, text, _ := strings.Cut(value, " ")
+	if len(version) != versionLength || json.Unmarshal([]byte(text), &s) != nil {
+		return "", State{}, fmt.Errorf("%w: a value is at the key that is no lock of this package: %.40q", driver.ErrConflict, value)
+	}
+	return version, s, nil
+}
+
+// lasts returns for how long the engine is to keep the value of s, counted from now.
+func (s *State) lasts(now Time) time.Duration {
+	longest := s.Keep.from(now)
+	for _, all := range [][]Party{s.In, s.Queue} {
+		for _, p := range all {
+			longest = max(longest, p.Until.from(now))
+		}
+	}
+	return longest
+}
+
+// from returns how long it is from now until t.
+func (t Time) from(now Time) time.Duration {
+	if t < 0 {
+		return time.Duration(-t) * time.Microsecond
+	}
+	return time.Duration(t-now) * time.Microsecond
+}

@@ -1,0 +1,70 @@
+package record_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// held holds back requests.
+type held struct {
+	*server
+	holds bool
+	late  []record.Write
+}
+
+func (h *held) Swap(_ context.Context, w record.Write) (record.Answer, error) {
+	if h.holds {
+		h.late = append(h.late, w)
+		return record.Answer{MayHaveRun: true}, errNoAnswer
+	}
+	return h.run(w), nil
+}
+
+func (h *held) deliver() {
+	for _, w := range h.late {
+		h.run(w)
+	}
+}
+
+func acquisition(key, id string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: id, TTL: time.Second, Tokens: 1, Mode: driver.Mode{Kind: driver.Fair}}
+}
+
+// An attempt that arrives after its undo, or after the release of what another attempt
+// took, takes nothing, though nothing is at the key any more.
+func TestLateAttempts(t *testing.T) {
+	h := &held{server: &server{values: map[string]kept{}, undone: map[string]bool{}}}
+	l := record.New(h)
+	h.holds = true
+	a := acquisition("k", "a:1")
+	_, err := l.Acquire(t.Context(), a)
+	require.ErrorIs(t, err, driver.ErrIndeterminate)
+	require.True(t, a.MayHaveRun)
+	h.holds = false
+	require.NoError(t, l.Undo(t.Context(), a))
+	h.deliver()
+	_, err = l.Acquire(t.Context(), acquisition("k", "d:1"))
+	require.NoError(t, err, "the undone attempt has taken the lock")
+
+	other := acquisition("m", "b:1")
+	h.late = nil
+	h.holds = true
+	_, err = l.Acquire(t.Context(), other)
+	require.ErrorIs(t, err, driver.ErrIndeterminate)
+	h.holds = false
+	lease, err := l.Acquire(t.Context(), other)
+	require.NoError(t, err)
+	first, _ := lease.Tokens()
+	require.NoError(t, lease.Release(t.Context(), first))
+	h.deliver()
+	lease, err = l.Acquire(t.Context(), acquisition("m", "c:1"))
+	require.NoError(t, err, "a late copy of an attempt has taken the lock")
+	require.NoError(t, lease.Release(t.Context(), first))
+	require.ErrorIs(t, lease.Release(t.Context(), first), driver.ErrLost)
+}

@@ -1,0 +1,76 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Acquire is [driver.Backend.Acquire] for a Mode that is no mutex.
+func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	p := partyOf(a)
+	v, mayHaveRun, err := l.update(ctx, a.Key, true, func(s *State, now Time) (bool, error) {
+		if err := s.conflict(p); err != nil {
+			return false, err
+		}
+		return s.arrive(p, now, a.TTL.Microseconds(), a.Queue), nil
+	})
+	a.MayHaveRun = a.MayHaveRun || mayHaveRun
+	switch {
+	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict):
+		return nil, errors.Join(driver.ErrIndeterminate, err)
+	case err != nil:
+		return nil, err
+	}
+	if p := v.state.holder(a.ID); p != nil {
+		return l.newLease(a, p, v), nil
+	}
+	a.MayBeGranted = a.MayBeGranted || a.Queue
+	return nil, &driver.HeldError{RetryAfter: v.freeIn()}
+}
+
+func partyOf(a *driver.Acquisition) Party {
+	p := Party{ID: a.ID, Kind: a.Mode.Kind.String(), Grant: min(a.TTL, grantLease).Microseconds()}
+	if a.NoRenewal {
+		p.Grant = a.TTL.Microseconds()
+	}
+	if a.Tokens > 1 && a.Mode.Kind != driver.Read {
+		p.Tokens = a.Tokens
+	}
+	if a.Mode.Kind == driver.Permits {
+		p.Weight, p.Limit = a.Mode.Weight, a.Mode.Permits
+	}
+	return p
+}
+
+// freeIn returns how long it is until the first lease of those inside ends, in whole ms.
+func (v view) freeIn() (first time.Duration) {
+	for _, p := range v.state.In {
+		if d := p.Until.from(v.now); first == 0 || d < first {
+			first = d
+		}
+	}
+	return max(first, time.Millisecond)
+}
+
+// Undo is [driver.Backend.Undo].
+func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
+	_, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
+		_, anywhere := s.remove(a.ID, now)
+		s.keep(a.MayHaveRun, a.TTL)
+		return anywhere || a.MayHaveRun, nil
+	})
+	if errors.Is(err, driver.ErrConflict) {
+		return nil // what is at the key is not this acquisition's
+	}
+	return err
+}
+
+// keep has the value outlast an attempt that had no answer.
+func (s *State) keep(mayHaveRun bool, ttl time.Duration) {
+	if mayHaveRun {
+		s.Keep = After((ttl + straggler).Microseconds())
+	}
+}

@@ -1,0 +1,188 @@
+// Package record keeps read-write locks, fair locks and semaphores in one value for each
+// key, at an engine that can replace a value if it is unchanged. Who is inside, who waits
+// and whose turn it is stands in the value, so that one write does each step whole: whoever
+// leaves lets in those whose turn it is.
+//
+// An attempt that arrives late changes nothing, because it names the version that it has
+// seen. The one version that can come back is that of a key without a value; so a value
+// whose last attempt had no answer is kept for as long as such an attempt may be on its way.
+package record
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+const (
+	// grantLease is the lease of whoever is let in while it waits, until it renews that. A
+	// process that hangs in the queue costs the others so long, once.
+	grantLease = 500 * time.Millisecond
+	// waitLimit is how long a place in the queue lasts. Whoever waits tries once a second,
+	// and extends it.
+	waitLimit = 2500 * time.Millisecond
+	// straggler is how long after its lease's length an attempt without an answer may
+	// still reach the engine.
+	straggler = time.Minute
+	// margin is how long the engine keeps a value when nobody is inside it any more.
+	margin = time.Second
+	// versionLength is that of a version: 8 random bytes in hexadecimal.
+	versionLength = 16
+	// manySeen bounds how many values are remembered.
+	manySeen = 1000
+)
+
+// Write asks an engine to replace the value of a key if it is unchanged.
+type Write struct {
+	Key     string
+	Seen    string        // the version that the key must have: "" is no value at all
+	Look    bool          // only look
+	Takes   bool          // it is to take a lock
+	Value   string        // the new one; "" deletes it
+	Lasts   time.Duration // the engine forgets the value after that
+	Granted []string      // the IDs that are let in by it: their processes are to be told
+	Wanted  []string      // the IDs of those inside that others have begun to wait for
+}
+
+// Answer is what the engine says to a [Write].
+type Answer struct {
+	Done       bool   // it was written
+	Value      string // what is at the key now; "" is nothing
+	Now        Time   // by the engine's clock, when it was written or looked at
+	MayHaveRun bool   // some attempt to send it had no answer, and may yet arrive
+}
+
+// Store is an engine that can do a [Write]. Swap does not wait for others; it may send
+// the request again. Where the new value holds Time or Token that stand for the engine's
+// time, it puts them in, as Resolve does. MayHaveRun counts beside an error as well.
+type Store interface {
+	Swap(ctx context.Context, w Write) (Answer, error)
+}
+
+// Locks are the locks of one Backend. Make it with [New]; its methods may be called from
+// any number of goroutines.
+type Locks struct {
+	store Store
+
+	mu     sync.Mutex        // guards the rest
+	seen   map[string]view   // by key: what was there last
+	leases map[string]*lease // by ID: those that are held
+}
+
+// view is what a key was at one moment.
+type view struct {
+	version string
+	state   State
+	now     Time           // by the engine's clock
+	at      driver.Instant // from before it was asked
+	fresh   bool           // it was seen by this call
+}
+
+// New returns the locks that s keeps.
+func New(s Store) *Locks {
+	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}}
+}
+
+// update replaces the state of key by what change makes of it, until nobody else has
+// changed it meanwhile. change gets a copy. It returns false if there is nothing to
+// change; that counts if it was asked about a state that this call has seen. mayHaveRun
+// says that some attempt had no answer.
+func (l *Locks) update(ctx context.Context, key string, takes bool, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
+	v = l.last(key)
+	for i := 0; ; i++ {
+		s := v.state.clone()
+		changed, err := change(&s, v.now)
+		if (err != nil || !changed) && v.fresh {
+			return v, mayHaveRun, err
+		}
+		w := Write{Key: key, Seen: v.version, Look: err != nil || !changed, Takes: takes}
+		if !w.Look {
+			w.fill(&v.state, &s, v.now)
+		}
+		at := driver.Now()
+		a, err := l.store.Swap(ctx, w)
+		mayHaveRun = mayHaveRun || a.MayHaveRun
+		if err != nil {
+			l.forget(key)
+			return view{}, mayHaveRun, err
+		}
+		if v, err = l.note(key, a, at); err != nil || a.Done && !w.Look {
+			return v, mayHaveRun, err
+		}
+		if i >= 3 && !engine.Pause(ctx, time.Duration(mathrand.IntN(min(i, 10)*200))*time.Microsecond) {
+			return v, mayHaveRun, ctx.Err()
+		}
+	}
+}
+
+// fill sets what is written: before becomes s.
+func (w *Write) fill(before, s *State, now Time) {
+	for _, p := range s.In {
+		if before.holder(p.ID) == nil && find(before.Queue, p.ID) >= 0 {
+			w.Granted = append(w.Granted, p.ID)
+		}
+	}
+	if len(before.Queue) == 0 && len(s.Queue) > 0 {
+		for _, p := range before.In {
+			w.Wanted = append(w.Wanted, p.ID)
+		}
+	}
+	if w.Lasts = s.lasts(now); !s.empty() || w.Lasts > 0 {
+		w.Value = encode(newVersion(), s)
+		w.Lasts += margin
+	}
+}
+
+func newVersion() string {
+	var b [versionLength / 2]byte
+	rand.Read(b[:]) // never fails, by its documentation
+	return hex.EncodeToString(b[:])
+}
+
+// last returns what key was when it was seen last: as far as is known, nothing.
+func (l *Locks) last(key string) view {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen[key]
+}
+
+// note remembers what the engine answered, and returns it.
+func (l *Locks) note(key string, a Answer, at driver.Instant) (view, error) {
+	version, s, err := decode(a.Value)
+	if err != nil {
+		l.forget(key)
+		return view{}, err
+	}
+	v := view{version: version, state: s, now: a.Now, at: at}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if version == "" {
+		delete(l.seen, key)
+	} else {
+		if len(l.seen) >= manySeen {
+			clear(l.seen) // which costs a request each
+		}
+		l.seen[key] = v
+	}
+	v.fresh = true
+	return v, nil
+}
+
+func (l *Locks) forget(key string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.seen, key)
+}
+
+func (s *State) clone() State {
+	c := *s
+	c.In = append([]Party(nil), s.In...)
+	c.Queue = append([]Party(nil), s.Queue...)
+	return c
+}

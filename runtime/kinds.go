@@ -1,0 +1,245 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
+)
+
+// group is the entries of one key and kind, where there may be several: the permits of a
+// semaphore that this process holds or competes for, the leases of those that read, the
+// goroutines that wait for a fair lock. The shard's mutex guards it.
+type group struct {
+	queue   waitQueue // of a semaphore: who waits until a permit is left to it
+	used    int       // entries
+	held    int       // those of them that hold
+	free    []uint64  // slots that were used before
+	readers *entry    // that newcomers who read share or wait for, or nil
+}
+
+// slotLocked returns what tells the entry for a call under p from others of its key and
+// kind, and their group, if there may be several. id has no slot yet.
+func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
+	if id.kind == driver.Write {
+		s.closeReadersLocked(id)
+		return 0, nil
+	}
+	g = s.groups[id]
+	if g == nil {
+		g = &group{}
+		s.groups[id] = g
+	}
+	switch {
+	case id.kind == driver.Permits && g.used >= p.Permits:
+		return s.anyLocked(id), g // all entries have one queue
+	case id.kind == driver.Read && p.shares():
+		if e := g.readers; e != nil && (e.state == busy || e.canShareLocked(p, time.Now())) {
+			return e.id.slot, g
+		}
+		g.readers = nil // take sets it to the new entry
+	}
+	return g.takeSlot(), g
+}
+
+// anyLocked returns the slot of an entry with this id.
+func (s *shard) anyLocked(id entryID) uint64 {
+	for s.entries[id] == nil {
+		id.slot++
+	}
+	return id.slot
+}
+
+func (g *group) takeSlot() (slot uint64) {
+	slot = uint64(g.used)
+	if n := len(g.free); n > 0 {
+		slot, g.free = g.free[n-1], g.free[:n-1]
+	}
+	g.used++
+	return slot
+}
+
+// closeReadersLocked has those that come to read ask the engine, as somebody will write.
+func (s *shard) closeReadersLocked(id entryID) {
+	id.kind = driver.Read
+	if g := s.groups[id]; g != nil && g.readers != nil {
+		g.readers.closed = true
+	}
+}
+
+// shares reports whether a reader under p may have the lease of others.
+func (p *Policy) shares() bool { return !p.NoRenew && p.Max == 0 && p.Delay == 0 }
+
+// forgetLocked takes e out of the table: nobody holds or wants it.
+func (s *shard) forgetLocked(e *entry) {
+	delete(s.entries, e.id)
+	g := e.group
+	if g == nil {
+		return
+	}
+	g.used--
+	g.free = append(g.free, e.id.slot)
+	if g.readers == e {
+		g.readers = nil
+	}
+	if g.used == 0 {
+		delete(s.groups, entryID{backend: e.id.backend, key: e.id.key, kind: e.id.kind})
+	}
+}
+
+// canShareLocked reports whether a newcomer under p may have the lease of e, because both
+// read: for as long as a lease is handed on, while nobody waits to write. After that it
+// asks the engine, which knows.
+func (e *entry) canShareLocked(p *Policy, now time.Time) bool {
+	lk := e.lease
+	return e.state == held && !e.closed && e.first == nil && bootclock.At(now) < lk.handOnUntil &&
+		!lk.isWanted() && lk.fits(p, now)
+}
+
+// fits reports whether lk lasts, and is of about the length that p asks for.
+func (lk *heldLease) fits(p *Policy, now time.Time) bool {
+	ttl := p.ttl()
+	return p.shares() && lk.deadline().LeftAt(now) > lk.term()/3 && lk.length() >= ttl && lk.length() <= ttl+ttl/2
+}
+
+// shareLocked has those that wait in the queue to read share the lease of e, which was
+// granted just now.
+func (e *entry) shareLocked(now time.Time) {
+	if e.id.kind != driver.Read {
+		return
+	}
+	for w := e.first; w != nil; {
+		next := w.next
+		if e.lease.fits(w.hold.policy, now) {
+			e.removeLocked(w)
+			e.joinLocked(w.hold, now)
+			w.turn <- granted
+		}
+		w = next
+	}
+}
+
+// joinLocked has h share the lease of e.
+func (e *entry) joinLocked(h *hold, now time.Time) {
+	lk := e.lease
+	if lk.also == nil {
+		lk.also = map[*hold]struct{}{}
+	}
+	lk.also[h] = struct{}{}
+	h.entry, h.lease, h.token, h.began, h.handed = e, lk, e.holder.token, bootclock.At(now), true
+}
+
+// sharesLocked reports whether h shares e's lease with its holder.
+func (e *entry) sharesLocked(h *hold) bool {
+	if e.lease == nil {
+		return false
+	}
+	_, shares := e.lease.also[h]
+	return shares
+}
+
+// leftToOthersLocked takes h out of those that share e's lease, and reports whether others
+// still do.
+func (e *entry) leftToOthersLocked(h *hold) bool {
+	lk := e.lease
+	if _, shares := lk.also[h]; shares {
+		delete(lk.also, h)
+		return true
+	}
+	for other := range lk.also {
+		delete(lk.also, other)
+		e.holder = other
+		lk.holder.Store(other)
+		return true
+	}
+	return false
+}
+
+// sharers returns those that share lk with its holder.
+func (lk *heldLease) sharers() (all []*hold) {
+	for h := range lk.also {
+		all = append(all, h)
+	}
+	return all
+}
+
+// canHandKindLocked is the part of canHandToLocked about kinds of lock. A writer's lease
+// goes to another writer of this process only while nobody else waits, so that whoever
+// reads waits for one writer.
+func (lk *heldLease) canHandKindLocked(p *Policy) bool {
+	switch p.kind() {
+	case driver.Write:
+		return !lk.downgraded.Load() && !lk.isWanted()
+	case driver.Permits:
+		m := lk.acquisition.Mode
+		return m == p.mode()
+	}
+	return false
+}
+
+// Why a nested call can't be let in, beside errNested.
+var (
+	errUpgrade = because(ErrDeadlock, errors.New("this call chain reads under the lock, and would write: it would wait for itself; take the write side first"))
+
+	errOtherKind = because(ErrDeadlock, errors.New("this call chain holds the key already, as another kind of lock or with fewer permits"))
+)
+
+// admits returns why a call under p may not enter h again, or nil.
+func (h *hold) admits(p *Policy) error {
+	outer, inner := h.policy, p
+	reads := outer.Read || h.lease.downgraded.Load()
+	switch {
+	case reads && inner.Write:
+		return errUpgrade
+	case outer.Write && inner.Read:
+		return nil // the read side of what it holds whole
+	case outer.kind() != inner.kind() && !reads, outer.Read && !inner.Read, inner.mode().Weight > outer.mode().Weight:
+		return errOtherKind
+	case !inner.Reentrant:
+		return errNested
+	}
+	return nil
+}
+
+// Downgrade makes a hold of the write side one of the read side, in one step: nobody writes
+// between, and those that wait to read come in. The context, the token and the duty to
+// release stay. It returns nil if the hold reads already, an error that wraps [ErrInvalid]
+// if it is no hold of a read-write lock, and [ErrLost] if it was lost. After any other
+// error the hold is one or the other; call Downgrade again, or release it. It blocks until
+// the engine answers or ctx ends.
+func (h *Hold) Downgrade(ctx context.Context) error {
+	if h.rest != nil || h.parent != nil {
+		return &Error{Op: "downgrade", Key: h.Key(), Err: invalidf("only the outermost hold of a single lock can be downgraded")}
+	}
+	hold := h.frame.hold
+	fail := func(err error) error {
+		return &Error{Op: "downgrade", Method: hold.policy.Method, Key: hold.entry.id.key, Err: err}
+	}
+	d, can := hold.lease.Lease.(driver.Downgrader)
+	switch {
+	case hold.policy.Read:
+		return nil
+	case !hold.policy.Write || !can:
+		return fail(invalidf("the lock has no write side to leave"))
+	case h.frame.closed.Load():
+		return fail(because(ErrLost, errReturned))
+	}
+	if err := hold.check(); err != nil {
+		return fail(because(ErrLost, err))
+	}
+	e := hold.entry
+	e.shard.mu.Lock()
+	hold.lease.downgraded.Store(true) // before it is: no other writer of this process may follow on it
+	e.shard.mu.Unlock()
+	err := d.Downgrade(ctx)
+	switch {
+	case isLost(err):
+		hold.locker.lose(hold.lease, errNotOwner)
+		return fail(because(ErrLost, errNotOwner))
+	case err != nil:
+		return fail(because(ErrUnavailable, err))
+	}
+	return nil
+}

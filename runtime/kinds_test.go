@@ -1,0 +1,308 @@
+package lock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// counting counts the attempts that reach the engine.
+type counting struct {
+	*memlock.Backend
+	acquires atomic.Int64
+	loses    atomic.Bool // answers renewals by driver.ErrLost
+}
+
+func (c *counting) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	c.acquires.Add(1)
+	return c.Backend.Acquire(ctx, a)
+}
+
+func (c *counting) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	errs := c.Backend.RenewAll(ctx, leases, ttls)
+	for i := range errs {
+		if c.loses.Load() {
+			errs[i] = driver.ErrLost
+		}
+	}
+	return errs
+}
+
+// mutexesOnly hides what else an engine can.
+type mutexesOnly struct{ driver.Backend }
+
+func TestPoliciesOfKinds(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	for _, p := range []lock.Policy{
+		{Read: true, Write: true}, {Read: true, Fair: true}, {Fair: true, Permits: 2}, {Write: true, Permits: 1},
+		{Permits: -1}, {Weight: 1}, {Permits: 2, Weight: 3}, {Permits: 2, Weight: -1}, {Queue: -1}, {Queue: 1, Try: true},
+		{Delay: -1}, {Delay: time.Second}, {TTL: time.Second, Delay: 1 << 62},
+	} {
+		_, _, err := l.Acquire(t.Context(), &p, "k")
+		require.ErrorIs(t, err, lock.ErrInvalid, "%+v", p)
+		require.Panics(t, func() { l.MustSupport(&p) })
+	}
+	only := newLocker(t, mutexesOnly{memlock.New()}, &lock.Options{Backends: map[string]lock.Backend{"all": memlock.New()}})
+	for _, p := range []lock.Policy{{Read: true}, {Write: true}, {Fair: true}, {Permits: 1}} {
+		_, _, err := only.Acquire(t.Context(), &p, "k")
+		require.ErrorIs(t, err, lock.ErrInvalid)
+		require.ErrorContains(t, err, "only mutexes")
+		require.PanicsWithError(t, "lock: policy k:<id>: invalid: the backend lock_test.mutexesOnly has no "+kindOf(p)+" locks, only mutexes",
+			func() { p := p; p.Pattern = "k:<id>"; only.MustSupport(&lock.Policy{}, &p) })
+		p.Backend = "all"
+		require.NotPanics(t, func() { only.MustSupport(&p) })
+		p.Backend = "none"
+		require.PanicsWithError(t, `lock: policy: invalid: no backend is named "none" in Options.Backends; there are "all"`,
+			func() { only.MustSupport(&p) })
+	}
+	var none *lock.Locker
+	require.NotPanics(t, func() { none.MustSupport(&lock.Policy{Read: true}) }, "the first call says that the Locker is nil")
+}
+
+func kindOf(p lock.Policy) string {
+	switch {
+	case p.Read:
+		return "read"
+	case p.Write:
+		return "write"
+	case p.Fair:
+		return "fair"
+	}
+	return "permits"
+}
+
+// Of 1,000 that come at once 100 wait; the others are refused, and the engine does not hear
+// of them.
+func TestQueueShedsLoad(t *testing.T) {
+	for name, p := range map[string]lock.Policy{
+		"mutex": {}, "write": {Write: true}, "fair": {Fair: true}, "permits": {Permits: 1}, "weighed": {Permits: 4, Weight: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := &counting{Backend: memlock.New()}
+				l := newLocker(t, b, nil)
+				p.Queue = 100
+				_, held := acquire(t, t.Context(), l, &p, "k")
+				var busy, served atomic.Int64
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					together(1000, func(int) {
+						err := l.Do(t.Context(), &p, "k", func(context.Context) error { return nil })
+						if err == nil {
+							served.Add(1)
+							return
+						}
+						require.ErrorIs(t, err, lock.ErrBusy)
+						require.ErrorIs(t, err, lock.ErrNotAcquired)
+						busy.Add(1)
+					})
+				}()
+				synctest.Wait()
+				require.EqualValues(t, 900, busy.Load())
+				require.LessOrEqual(t, b.acquires.Load(), int64(201), "a fair lock has each that waits try before and after it listens")
+				require.NoError(t, release(held))
+				<-done
+				require.EqualValues(t, 100, served.Load())
+			})
+		})
+	}
+}
+
+// A lock that was lost stays closed for its Delay; one that was released does not.
+func TestDelay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+		p := &lock.Policy{TTL: 3 * time.Second, Delay: 5 * time.Second, NoRenew: true}
+		begin := time.Now()
+		ctx, held := acquire(t, t.Context(), l, p, "k")
+		require.WithinDuration(t, begin.Add(3*time.Second), held.Deadline(), 50*time.Millisecond)
+		<-ctx.Done()
+		require.WithinDuration(t, begin.Add(3*time.Second), time.Now(), 50*time.Millisecond)
+		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+		_, _, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		held.Release(nil) // late; what is lost is not opened by it
+		_, theirs := acquire(t, t.Context(), other, nil, "k")
+		require.WithinDuration(t, begin.Add(8*time.Second), time.Now(), 100*time.Millisecond)
+		require.NoError(t, release(theirs))
+
+		p = &lock.Policy{TTL: 3 * time.Second, Delay: 5 * time.Second}
+		ctx, held = acquire(t, t.Context(), l, p, "k")
+		time.Sleep(time.Minute) // it is renewed
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+		begin = time.Now()
+		_, theirs = acquire(t, t.Context(), other, nil, "k")
+		require.WithinDuration(t, begin, time.Now(), 50*time.Millisecond)
+		require.NoError(t, release(theirs))
+	})
+}
+
+// Who reads while others of its process do asks nothing of the engine, for as long as a
+// lease is handed on.
+func TestReadersOfOneProcessShareALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &counting{Backend: memlock.New()}
+		l := newLocker(t, b, nil)
+		p := &lock.Policy{Read: true}
+		_, first := acquire(t, t.Context(), l, p, "k")
+		var rest []*lock.Hold
+		for range 100 {
+			_, held := acquire(t, t.Context(), l, p, "k")
+			require.Equal(t, first.Token(), held.Token())
+			rest = append(rest, held)
+		}
+		require.EqualValues(t, 1, b.acquires.Load())
+		require.NoError(t, release(first))
+		time.Sleep(time.Minute) // those that are left have it renewed
+		for _, held := range rest {
+			require.NoError(t, lock.Check(held.Context()))
+			require.NoError(t, release(held))
+		}
+		writer := newLocker(t, b, nil)
+		_, held := acquire(t, t.Context(), writer, &lock.Policy{Write: true, Try: true}, "k")
+		require.NoError(t, release(held))
+	})
+}
+
+// All that share a lease hear of its loss.
+func TestReadersLoseTogether(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &counting{Backend: memlock.New()}
+		l := newLocker(t, b, nil)
+		p := &lock.Policy{Read: true, TTL: 3 * time.Second}
+		one, first := acquire(t, t.Context(), l, p, "k")
+		two, second := acquire(t, t.Context(), l, p, "k")
+		b.loses.Store(true)
+		<-one.Done()
+		<-two.Done()
+		for _, held := range []*lock.Hold{first, second} {
+			require.ErrorIs(t, release(held), lock.ErrLost)
+		}
+		b.loses.Store(false)
+		_, third := acquire(t, t.Context(), l, p, "k")
+		require.NoError(t, release(third))
+	})
+}
+
+// A lease that is not renewed is not shared: it ends by itself.
+func TestFixedReadersHaveTheirOwn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, memlock.New(), nil)
+		fixed := &lock.Policy{Read: true, NoRenew: true, TTL: time.Second}
+		ctx, held := acquire(t, t.Context(), l, fixed, "k")
+		renewed, other := acquire(t, t.Context(), l, &lock.Policy{Read: true, TTL: time.Second}, "k")
+		<-ctx.Done()
+		require.NoError(t, lock.Check(renewed))
+		require.NoError(t, release(other))
+		require.ErrorIs(t, release(held), lock.ErrLost)
+	})
+}
+
+func TestNestedKinds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, memlock.New(), nil)
+		for _, c := range []struct {
+			outer, inner lock.Policy
+			want         error
+		}{
+			{lock.Policy{Write: true}, lock.Policy{Read: true}, nil},
+			{lock.Policy{Write: true}, lock.Policy{Write: true}, lock.ErrDeadlock},
+			{lock.Policy{Write: true}, lock.Policy{Write: true, Reentrant: true}, nil},
+			{lock.Policy{Read: true}, lock.Policy{Read: true}, lock.ErrDeadlock},
+			{lock.Policy{Read: true}, lock.Policy{Read: true, Reentrant: true}, nil},
+			{lock.Policy{Read: true}, lock.Policy{Write: true, Reentrant: true}, lock.ErrDeadlock},
+			{lock.Policy{Read: true}, lock.Policy{Reentrant: true}, lock.ErrDeadlock},
+			{lock.Policy{}, lock.Policy{Read: true, Reentrant: true}, lock.ErrDeadlock},
+			{lock.Policy{Permits: 3}, lock.Policy{Permits: 3, Reentrant: true}, nil},
+			{lock.Policy{Permits: 3}, lock.Policy{Permits: 3, Weight: 2, Reentrant: true}, lock.ErrDeadlock},
+			{lock.Policy{Permits: 3}, lock.Policy{Permits: 3}, lock.ErrDeadlock},
+			{lock.Policy{Fair: true}, lock.Policy{Fair: true, Reentrant: true}, nil},
+			{lock.Policy{Fair: true}, lock.Policy{Fair: true}, lock.ErrDeadlock},
+		} {
+			ctx, outer := acquire(t, t.Context(), l, &c.outer, "k")
+			_, inner, err := l.Acquire(ctx, &c.inner, "k")
+			require.ErrorIs(t, err, c.want, "%+v in %+v", c.inner, c.outer)
+			inner.Release(nil)
+			_, all, err := l.AcquireAll(ctx, lock.Request{Policy: &c.inner, Key: "k"}, lock.Request{Key: "other"})
+			require.ErrorIs(t, err, c.want)
+			all.Release(nil)
+			require.NoError(t, release(outer))
+		}
+	})
+}
+
+func TestDowngradeOfWhatIsNoWriter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, memlock.New(), nil)
+		_, held := acquire(t, t.Context(), l, nil, "k")
+		require.ErrorIs(t, held.Downgrade(t.Context()), lock.ErrInvalid)
+		require.NoError(t, release(held))
+		_, held = acquire(t, t.Context(), l, &lock.Policy{Read: true}, "k")
+		require.NoError(t, held.Downgrade(t.Context()))
+		require.NoError(t, release(held))
+		ctx, held := acquire(t, t.Context(), l, &lock.Policy{Write: true}, "k")
+		require.NoError(t, held.Downgrade(t.Context()))
+		_, _, err := l.Acquire(ctx, &lock.Policy{Write: true, Reentrant: true}, "k")
+		require.ErrorIs(t, err, lock.ErrDeadlock, "it reads now")
+		require.NoError(t, release(held))
+		require.ErrorIs(t, held.Downgrade(t.Context()), lock.ErrLost)
+		_, all, err := l.AcquireAll(t.Context(), lock.Request{Policy: &lock.Policy{Write: true}, Key: "k"}, lock.Request{Key: "m"})
+		require.NoError(t, err)
+		require.ErrorIs(t, all.Downgrade(t.Context()), lock.ErrInvalid)
+		require.NoError(t, release(all))
+	})
+}
+
+// Permits are handed on inside a process without a command to the engine.
+func TestPermitsAreHandedOn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &counting{Backend: memlock.New()}
+		l := newLocker(t, b, nil)
+		p := &lock.Policy{Permits: 2}
+		together(400, func(int) {
+			require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error {
+				time.Sleep(100 * time.Microsecond)
+				return nil
+			}))
+		})
+		require.Less(t, b.acquires.Load(), int64(20), "400 holds of 100 us on two permits are one tenure each")
+	})
+}
+
+// Who is closed on leaves no entry, whatever kind it waited for.
+func TestCloseWithWaitersOfKinds(t *testing.T) {
+	for _, p := range []lock.Policy{{Write: true}, {Read: true}, {Fair: true}, {Permits: 1}} {
+		bubble(t, func(t *testing.T) {
+			b := memlock.New()
+			holder, l := lock.New(b, nil), lock.New(b, nil)
+			outer := lock.Policy{Write: p.Read || p.Write, Fair: p.Fair, Permits: p.Permits}
+			_, held := acquire(t, t.Context(), holder, &outer, "k")
+			for range 10 {
+				go func() {
+					_, _, err := l.Acquire(t.Context(), &p, "k")
+					require.ErrorIs(t, err, lock.ErrClosed)
+				}()
+			}
+			synctest.Wait()
+			require.NoError(t, l.Close(t.Context()))
+			require.Zero(t, l.Entries())
+			require.NoError(t, release(held))
+			require.NoError(t, holder.Close(t.Context()))
+			last := lock.New(b, nil)
+			_, held = acquire(t, t.Context(), last, &lock.Policy{Try: true}, "k") // a mutex: no record is left
+			require.NoError(t, release(held))
+			require.NoError(t, last.Close(t.Context()))
+		})
+	}
+}

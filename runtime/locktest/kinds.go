@@ -1,0 +1,167 @@
+package locktest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Kinds implements [driver.Kinded].
+func (e *Engine) Kinds() driver.Kind { return e.memory.Kinds() }
+
+// leaseOfKind is what the memory grants for a lock that is no mutex.
+type leaseOfKind interface {
+	driver.Lease
+	driver.ProvisionalLease
+	driver.WantedLease
+	driver.Downgrader
+}
+
+// kindLease is a lease of a lock that is no mutex. Several may be of one key. The engine's
+// mutex guards over and look.
+type kindLease struct {
+	leaseOfKind
+	engine      *Engine
+	acquisition driver.Acquisition
+	over        bool   // for its holder
+	look        func() // has the Locker look at the deadline
+}
+
+// acquireKind is Acquire for a lock that is no mutex.
+func (e *Engine) acquireKind(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	inner, answer, err := e.takeKind(ctx, a)
+	if ended := answer.await(ctx); ended != nil {
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ended)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &kindLease{leaseOfKind: inner.(leaseOfKind), engine: e, acquisition: *a}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds[l] = struct{}{}
+	return l, nil
+}
+
+func (e *Engine) takeKind(ctx context.Context, a *driver.Acquisition) (driver.Lease, *answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.down != nil {
+		return nil, nil, e.down
+	}
+	l, err := e.memory.Acquire(ctx, a)
+	if e.lostReplies > 0 {
+		e.lostReplies--
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, errReplyLost)
+	}
+	return l, e.clock.send(e.delay, nil), err
+}
+
+// gate returns why a call does not get through, or its answer on the way.
+func (e *Engine) gate() (*answer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.down != nil {
+		return nil, e.down
+	}
+	return e.clock.send(e.delay, nil), nil
+}
+
+// undoKind is Undo for a lock that is no mutex.
+func (e *Engine) undoKind(ctx context.Context, a *driver.Acquisition) error {
+	answer, err := e.gate()
+	if err != nil {
+		return err
+	}
+	if err := e.memory.Undo(ctx, a); err != nil {
+		return err
+	}
+	return answer.await(ctx)
+}
+
+// Deadline implements [driver.Lease].
+func (l *kindLease) Deadline() driver.Instant {
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	if l.over {
+		return driver.Instant{}
+	}
+	return l.leaseOfKind.Deadline()
+}
+
+// NotifyLoss implements [driver.LossNotifier].
+func (l *kindLease) NotifyLoss(look func()) {
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	l.look = look
+}
+
+// Renew implements [driver.Lease].
+func (l *kindLease) Renew(ctx context.Context, ttl time.Duration) error {
+	answer, err := l.engine.gate()
+	if err == nil {
+		err = l.leaseOfKind.Renew(ctx, ttl)
+		if ended := answer.await(ctx); ended != nil {
+			return ended
+		}
+	}
+	return err
+}
+
+// Release implements [driver.Lease].
+func (l *kindLease) Release(ctx context.Context, last uint64) error {
+	answer, err := l.engine.gate()
+	if err != nil {
+		return err
+	}
+	l.engine.mu.Lock()
+	delete(l.engine.kinds, l)
+	l.engine.mu.Unlock()
+	err = l.leaseOfKind.Release(ctx, last)
+	if ended := answer.await(ctx); ended != nil {
+		return ended
+	}
+	return err
+}
+
+// Downgrade implements [driver.Downgrader].
+func (l *kindLease) Downgrade(ctx context.Context) error {
+	answer, err := l.engine.gate()
+	if err != nil {
+		return err
+	}
+	err = l.leaseOfKind.Downgrade(ctx)
+	if ended := answer.await(ctx); ended != nil {
+		return ended
+	}
+	return err
+}
+
+// endKinds ends the leases of locks on key that are no mutexes, and reports whether there
+// was one. Their holders hear now, if tell says so, or at the next renewal.
+func (e *Engine) endKinds(key string, tell bool) bool {
+	var ended []*kindLease
+	e.mu.Lock()
+	for l := range e.kinds {
+		if l.acquisition.Key == key {
+			delete(e.kinds, l)
+			l.over = tell
+			ended = append(ended, l)
+		}
+	}
+	e.mu.Unlock()
+	for _, l := range ended {
+		e.mu.Lock()
+		look := l.look
+		e.mu.Unlock()
+		if tell && look != nil { // the holder hears before anybody else can be inside
+			look()
+		}
+	}
+	for _, l := range ended {
+		_ = e.memory.Undo(context.Background(), &l.acquisition) // memory refuses nothing
+	}
+	return len(ended) > 0
+}
