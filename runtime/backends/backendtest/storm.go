@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,9 +41,7 @@ func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
 	s := &suite{h: h.withDefaults(), meter: lagmeter.Start()}
 	defer s.meter.Stop()
 	st := &storm{trial: newTrial(t, s), seed: seed, stop: make(chan struct{}), claims: map[string][]claim{}}
-	for range stormKeys {
-		st.keys = append(st.keys, st.newKey())
-	}
+	st.drawKeys()
 	begin := time.Now()
 	var all sync.WaitGroup
 	for i := range stormLockers {
@@ -88,7 +85,7 @@ func stormAsked(t testing.TB) (d time.Duration, seed uint64, asked bool) {
 type storm struct {
 	*trial
 	seed uint64
-	keys []string
+	keys []stormKey
 	stop chan struct{}
 
 	holds, failures, faults, lockers atomic.Int64
@@ -101,6 +98,7 @@ type storm struct {
 // asked for the last time and was told so.
 type claim struct {
 	who         string
+	policy      *lock.Policy
 	token       uint64
 	from, until time.Time
 }
@@ -205,8 +203,10 @@ type stormWorker struct {
 
 // scene is one use of a lock.
 func (w *stormWorker) scene() {
-	p := &lock.Policy{Method: "Storm", TTL: w.h.TTL}
-	key, ttl := w.keys[w.rng.IntN(len(w.keys))], w.h.TTL
+	at, ttl := w.keys[w.rng.IntN(len(w.keys))], w.h.TTL
+	kind := at.policies[w.rng.IntN(len(at.policies))]
+	p, key := &kind, at.name
+	p.Method, p.TTL = "Storm", ttl
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	section := between(w.rng, 0, 8*time.Millisecond)
@@ -228,7 +228,7 @@ func (w *stormWorker) scene() {
 		p.Wait = 2 * w.soon()
 	}
 	err := w.locker.Do(ctx, p, key, func(ctx context.Context) error {
-		w.hold(ctx, key, section)
+		w.hold(ctx, p, key, section)
 		return nil
 	})
 	switch {
@@ -242,10 +242,10 @@ func (w *stormWorker) scene() {
 }
 
 // hold is inside the lock for d, and notes for how long it was sure of that.
-func (w *stormWorker) hold(ctx context.Context, key string, d time.Duration) {
+func (w *stormWorker) hold(ctx context.Context, p *lock.Policy, key string, d time.Duration) {
 	w.holds.Add(1)
 	now := time.Now()
-	c := claim{who: w.name, from: now, until: now}
+	c := claim{who: w.name, policy: p, from: now, until: now}
 	c.token, _ = lock.Token(ctx)
 	sure := false // not if the lease was over as it came
 	for end := now.Add(d); ; {
@@ -267,31 +267,14 @@ func (w *stormWorker) hold(ctx context.Context, key string, d time.Duration) {
 	w.claims[key] = append(w.claims[key], c)
 }
 
-// verify looks for claims that overlap, and for tokens that do not rise.
-func (st *storm) verify() {
-	for key, claims := range st.claims {
-		slices.SortFunc(claims, func(a, b claim) int { return a.from.Compare(b.from) })
-		for i := 1; i < len(claims); i++ {
-			a, b := claims[i-1], claims[i]
-			at := func(t time.Time) time.Duration { return t.Sub(claims[0].from).Round(time.Microsecond) }
-			if b.from.Before(a.until) {
-				st.Errorf("seed %d: two held %s: %s from %v until %v with token %d, and %s from %v with token %d",
-					st.seed, key, a.who, at(a.from), at(a.until), a.token, b.who, at(b.from), b.token)
-			}
-			if b.token <= a.token {
-				st.Errorf("seed %d: %s: %s at %v had token %d, and %s at %v after it had %d",
-					st.seed, key, a.who, at(a.from), a.token, b.who, at(b.from), b.token)
-			}
-		}
-	}
-}
-
 // calm sees that all can be had by a newcomer, and that nothing is left.
 func (st *storm) calm() {
 	l := lock.New(st.h.Open(st.T), nil)
 	for _, key := range st.keys {
-		if err := l.Do(st.bounded(), &lock.Policy{TTL: st.h.TTL}, key, func(context.Context) error { return nil }); err != nil {
-			st.Errorf("seed %d: %s can't be had after all have gone: %v", st.seed, key, err)
+		p := key.policies[len(key.policies)-1] // the one that needs most room
+		p.TTL = st.h.TTL
+		if err := l.Do(st.bounded(), &p, key.name, func(context.Context) error { return nil }); err != nil {
+			st.Errorf("seed %d: %s can't be had after all have gone: %v", st.seed, key.name, err)
 		}
 	}
 	if err := l.Close(st.bounded()); err != nil {
