@@ -109,7 +109,8 @@ type entering struct {
 // enter makes the context for the method that h guards.
 func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	x := &h.first
-	x.frame.hold, x.frame.outer, x.frame.ctx = h, outer, &x.owned
+	x.frame.current.Store(h)
+	x.frame.outer, x.frame.ctx = outer, &x.owned
 	h.ctx.caller = ctx
 	x.owned = ownedContext{Context: &h.ctx, frame: &x.frame}
 	x.held = Hold{frame: &x.frame, method: &h.ctx}
@@ -134,7 +135,7 @@ func (h *Hold) Key() string {
 	if h.rest != nil {
 		return ""
 	}
-	return h.frame.hold.entry.id.key
+	return h.frame.hold().entry.id.key
 }
 
 // Token returns the lock's fencing token. It is 0 for a Hold of several locks: see
@@ -143,7 +144,7 @@ func (h *Hold) Token() uint64 {
 	if h.rest != nil {
 		return 0
 	}
-	return h.frame.hold.token
+	return h.frame.hold().token
 }
 
 // Deadline returns when the lock is lost unless it is renewed until then; of several
@@ -151,7 +152,7 @@ func (h *Hold) Token() uint64 {
 func (h *Hold) Deadline() time.Time {
 	now := time.Now()
 	if h.rest == nil {
-		hold := h.frame.hold
+		hold := h.frame.hold()
 		if hold.lostCause() != nil {
 			return now.Add(-1)
 		}

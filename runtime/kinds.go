@@ -213,7 +213,7 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 	if h.rest != nil || h.parent != nil {
 		return &Error{Op: "downgrade", Key: h.Key(), Err: invalidf("only the outermost hold of a single lock can be downgraded")}
 	}
-	hold := h.frame.hold
+	hold := h.frame.hold()
 	fail := func(err error) error {
 		return &Error{Op: "downgrade", Method: hold.policy.Method, Key: hold.entry.id.key, Err: err}
 	}

@@ -194,7 +194,7 @@ func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
 // observeReentry is observeHold for a re-entry.
 func (l *Locker) observeReentry(ctx context.Context, held *Hold, p *Policy, called time.Time) {
 	if l.observer != nil {
-		l.observeEntry(ctx, Reentered, p, held.frame.hold, called)
+		l.observeEntry(ctx, Reentered, p, held.frame.hold(), called)
 	}
 }
 

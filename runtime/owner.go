@@ -13,7 +13,7 @@ func Token(ctx context.Context) (token uint64, ok bool) {
 	if f == nil || f.several || f.returned() {
 		return 0, false
 	}
-	return f.hold.token, true
+	return f.hold().token, true
 }
 
 // TokenOf returns the fencing token of the lock on key that ctx owns. backend names
@@ -24,7 +24,7 @@ func TokenOf(ctx context.Context, key string, backend ...string) (token uint64, 
 	if f == nil || f.returned() {
 		return 0, false
 	}
-	return f.hold.token, true
+	return f.hold().token, true
 }
 
 // Owns reports whether ctx owns a live lock on key: a call under ctx is inside
@@ -32,7 +32,7 @@ func TokenOf(ctx context.Context, key string, backend ...string) (token uint64, 
 // for [TokenOf].
 func Owns(ctx context.Context, key string, backend ...string) bool {
 	f := owned(ctx).findAt(key, backend)
-	return f != nil && !f.returned() && f.hold.check() == nil
+	return f != nil && !f.returned() && f.hold().check() == nil
 }
 
 // Check returns nil while every lock of the chain that ctx is inside of is
@@ -53,10 +53,10 @@ func Check(ctx context.Context) error {
 	f, _ := ctx.Value(frameKey).(*frame)
 	for ; f != nil; f = f.outer {
 		if f.closed.Load() {
-			return f.hold.fail("check", errReturned)
+			return f.hold().fail("check", errReturned)
 		}
-		if err := f.hold.check(); err != nil {
-			return f.hold.fail("check", err)
+		if err := f.hold().check(); err != nil {
+			return f.hold().fail("check", err)
 		}
 	}
 	return nil

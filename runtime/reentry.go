@@ -14,20 +14,22 @@ import (
 // frame is one entry of one call into a hold: the outermost acquire or a
 // re-entry. Frames form the chain of what a context owns.
 type frame struct {
-	hold    *hold
-	outer   *frame        // what the caller's context owned
-	ctx     *ownedContext // of the call; of an AcquireAll only the innermost frame has one
-	several bool          // the innermost of an AcquireAll
+	current atomic.Pointer[hold] // another one after each Cond.Wait
+	outer   *frame               // what the caller's context owned
+	ctx     *ownedContext        // of the call; of an AcquireAll only the innermost frame has one
+	several bool                 // the innermost of an AcquireAll
 	closed  atomic.Bool
 	inner   atomic.Pointer[reentrySlot] // made with the first re-entry
 }
+
+func (f *frame) hold() *hold { return f.current.Load() }
 
 // find returns the innermost frame of the chain that entered this Locker's
 // lock on key, or nil if there is none or its call, or one around it, has
 // returned.
 func (f *frame) find(l *Locker, backend, key string) *frame {
 	for ; f != nil; f = f.outer {
-		if f.hold.locker == l && f.hold.entry.id.key == key && f.hold.entry.id.backend == backend {
+		if f.hold().locker == l && f.hold().entry.id.key == key && f.hold().entry.id.backend == backend {
 			if f.returned() {
 				return nil
 			}
@@ -41,7 +43,7 @@ func (f *frame) find(l *Locker, backend, key string) *frame {
 // of backends, or at any if there are none, or nil.
 func (f *frame) findAt(key string, backends []string) *frame {
 	for ; f != nil; f = f.outer {
-		id := f.hold.entry.id
+		id := f.hold().entry.id
 		if id.key == key && (len(backends) == 0 || slices.Contains(backends, id.backend)) {
 			return f
 		}
@@ -54,8 +56,8 @@ func (f *frame) findAt(key string, backends []string) *frame {
 // known to be.
 func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	for ; f != nil; f = f.outer {
-		e := f.hold.entry
-		if f.hold.locker != l && e.id.key == key && !f.returned() && f.hold.lostCause() == nil && sameBackend(e.backend, b) {
+		e := f.hold().entry
+		if f.hold().locker != l && e.id.key == key && !f.returned() && f.hold().lostCause() == nil && sameBackend(e.backend, b) {
 			return true
 		}
 	}
@@ -71,7 +73,7 @@ func sameBackend(a, b driver.Backend) bool {
 // owns outer. It sends nothing. While another re-entry of the same frame runs
 // (a sibling goroutine on the same context), it waits as for a mutex.
 func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.Time) (*Hold, error) {
-	if err := f.hold.admits(p); err != nil {
+	if err := f.hold().admits(p); err != nil {
 		return nil, err
 	}
 	slot := f.slot()
@@ -83,7 +85,8 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 		return nil, because(ErrLost, err)
 	}
 	x := &entering{}
-	x.frame.hold, x.frame.outer, x.frame.ctx = f.hold, outer, &x.owned
+	x.frame.current.Store(f.hold())
+	x.frame.outer, x.frame.ctx = outer, &x.owned
 	x.owned = ownedContext{Context: ctx, frame: &x.frame}
 	x.held = Hold{frame: &x.frame, parent: f}
 	return &x.held, nil
@@ -102,7 +105,7 @@ func (f *frame) slot() *reentrySlot {
 // same hold, has returned. A child that outlived either is inside no lock.
 func (f *frame) returned() bool {
 	for g := f; g != nil; g = g.outer {
-		if g.hold == f.hold && g.closed.Load() {
+		if g.hold() == f.hold() && g.closed.Load() {
 			return true
 		}
 	}
@@ -114,10 +117,10 @@ func (f *frame) alive() error {
 	if f.returned() {
 		return errReturned
 	}
-	if cause := f.hold.lostCause(); cause != nil {
+	if cause := f.hold().lostCause(); cause != nil {
 		return cause
 	}
-	if f.hold.lease.deadline().Left() <= 0 {
+	if f.hold().lease.deadline().Left() <= 0 {
 		return errLeaseOver
 	}
 	return nil

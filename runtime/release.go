@@ -51,7 +51,7 @@ func (h *Hold) releaseOne(ctx context.Context, errp *error) {
 	if !h.frame.closed.CompareAndSwap(false, true) {
 		return
 	}
-	hold := h.frame.hold
+	hold := h.frame.hold()
 	defer hold.locker.leave(hold.entry.shard)
 	var err error
 	if h.parent != nil {
@@ -71,7 +71,7 @@ func (h *Hold) releaseOne(ctx context.Context, errp *error) {
 }
 
 func (h *Hold) leaveReentry() error {
-	hold := h.frame.hold
+	hold := h.frame.hold()
 	h.parent.slot().leave()
 	if h.parent.returned() {
 		return hold.fail("release", errOutlived)
@@ -86,7 +86,7 @@ func (h *Hold) leaveReentry() error {
 }
 
 func (h *Hold) release(ctx context.Context) error {
-	hold := h.frame.hold
+	hold := h.frame.hold()
 	// End the method's context first: goroutines that it left behind must hear of
 	// the end before another holder begins.
 	h.method.end(errReturned)
@@ -125,7 +125,11 @@ func (h *hold) expire() (done bool) {
 // the margin of the deadline, or by a renewal that had no answer. With a Delay it stays
 // closed.
 func (h *hold) giveBack() {
-	if !errors.Is(h.lostCause(), errNotOwner) && h.policy.Delay == 0 {
+	switch h.lostCause() {
+	case errNotOwner, errGivenUp, errNotBack: // it has no lease any more
+		return
+	}
+	if h.policy.Delay == 0 {
 		h.locker.discard(h.lease)
 	}
 }

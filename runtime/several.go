@@ -80,8 +80,8 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 		return err
 	}
 	switch f := outer.find(l, r.Policy.Backend, r.Key); {
-	case f != nil && f.hold.admits(r.Policy) != nil:
-		return f.hold.admits(r.Policy)
+	case f != nil && f.hold().admits(r.Policy) != nil:
+		return f.hold().admits(r.Policy)
 	case f == nil && outer.heldElsewhere(l, l.backends[r.Policy.Backend], r.Key):
 		return errNestedElsewhere
 	}
@@ -111,7 +111,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		if one.parent != nil {
 			l.observeReentry(ctx, one, r.Policy, called)
 		} else {
-			l.observeHold(ctx, one.frame.hold, called)
+			l.observeHold(ctx, one.frame.hold(), called)
 		}
 		one.frame.outer, one.method = chain, method
 		chain = one.frame
@@ -122,7 +122,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			continue
 		}
 		// By the clock: a process that was paused may be ahead of its watchdog.
-		if one.frame.hold.begin(method); one.frame.hold.check() != nil {
+		if one.frame.hold().begin(method); one.frame.hold().check() != nil {
 			return nil, errLostEarly
 		}
 	}
@@ -181,5 +181,7 @@ func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.
 		l.leave(s)
 		return nil, err
 	}
-	return &Hold{frame: &frame{hold: h}}, nil
+	one := &Hold{frame: &frame{}}
+	one.frame.current.Store(h)
+	return one, nil
 }

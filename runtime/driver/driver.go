@@ -149,6 +149,15 @@ type Downgrader interface {
 	Downgrade(ctx context.Context) error
 }
 
+// Caller is implemented by a [Backend] that has Kind Condition. Whoever acquires such a key
+// stands in its queue, and has a lease once it was called; its release says that the call
+// was heard. A call that is not heard within half a second goes to the next in the queue.
+type Caller interface {
+	// Call calls the first n in the queue of the condition, all if n is negative. a is the
+	// one that calls.
+	Call(ctx context.Context, a *Acquisition, n int) error
+}
+
 // Notifier is implemented by a [Backend] whose engine tells when a key may
 // have become free. Notices are hints: one may be lost or needless.
 type Notifier interface {

@@ -7,16 +7,17 @@ type Kind uint8
 
 // The kinds of lock.
 const (
-	Read    Kind = 1 << iota // the shared side of a read-write lock
-	Write                    // its exclusive side
-	Fair                     // a mutex that is granted in the order in which it was asked for, over all goroutines of all processes
-	Permits                  // a semaphore
+	Read      Kind = 1 << iota // the shared side of a read-write lock
+	Write                      // its exclusive side
+	Fair                       // a mutex that is granted in the order in which it was asked for, over all goroutines of all processes
+	Permits                    // a semaphore
+	Condition                  // a condition variable: who acquires it waits until it is called
 )
 
 // String names the kinds as a directive does: "read, write".
 func (k Kind) String() string {
 	var names []string
-	for i, name := range []string{"read", "write", "fair", "permits"} {
+	for i, name := range []string{"read", "write", "fair", "permits", "condition"} {
 		if k&(1<<i) != 0 {
 			names = append(names, name)
 		}

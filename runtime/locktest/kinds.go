@@ -11,6 +11,18 @@ import (
 // Kinds implements [driver.Kinded].
 func (e *Engine) Kinds() driver.Kind { return e.memory.Kinds() }
 
+// Call implements [driver.Caller].
+func (e *Engine) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	answer, err := e.gate()
+	if err != nil {
+		return err
+	}
+	if err := e.memory.Call(ctx, a, n); err != nil {
+		return err
+	}
+	return answer.await(ctx)
+}
+
 // leaseOfKind is what the memory grants for a lock that is no mutex.
 type leaseOfKind interface {
 	driver.Lease

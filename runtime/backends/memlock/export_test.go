@@ -3,6 +3,8 @@ package memlock
 import (
 	"strings"
 
+	"github.com/lockgen/lockgen/runtime/internal/record"
+
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -46,7 +48,7 @@ func (b *Backend) Kept(prefix string) (keys []string) {
 		s := &b.shards[i]
 		s.mu.Lock()
 		for key, v := range s.values {
-			if strings.HasPrefix(key, prefix) && v.until.Left() > 0 {
+			if strings.HasPrefix(key, prefix) && v.until.Left() > 0 && !record.Idle(v.text) {
 				keys = append(keys, key)
 			}
 		}

@@ -20,7 +20,12 @@ type value struct {
 
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind {
-	return driver.Read | driver.Write | driver.Fair | driver.Permits
+	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition
+}
+
+// Call implements [driver.Caller].
+func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	return b.kinds.Call(ctx, a, n)
 }
 
 // store is the Backend as the engine of its records.
@@ -44,11 +49,7 @@ func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 		return a, nil
 	}
 	a.Done, a.Value = true, record.Resolve(w.Value, a.Now)
-	if w.Value == "" {
-		delete(s.values, w.Key)
-	} else {
-		s.values[w.Key] = value{a.Value, driver.At(clock).Add(w.Lasts)}
-	}
+	s.values[w.Key] = value{a.Value, driver.At(clock).Add(w.Lasts)}
 	for _, id := range w.Granted {
 		b.hub.Notify(id)
 	}

@@ -78,7 +78,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	defer s.mu.Unlock()
 	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
 	now := driver.At(clock)
-	if v, ok := s.values[a.Key]; ok && v.until.LeftAt(clock) > 0 {
+	if v, ok := s.values[a.Key]; ok && v.until.LeftAt(clock) > 0 && !record.Idle(v.text) {
 		return nil, errKind
 	}
 	s.expireLocked(clock, now)

@@ -23,7 +23,12 @@ var (
 
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind {
-	return driver.Read | driver.Write | driver.Fair | driver.Permits
+	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition
+}
+
+// Call implements [driver.Caller].
+func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	return b.kinds.Call(ctx, a, n)
 }
 
 // store is the Backend as the engine of its records.

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the lock: a string "<version> <state>"
 -- ARGV[1] the version that was seen; '-' for no record
--- ARGV[2] the new record; '' to delete it, '-' to look only. It has '"+<µs>"' for so long
+-- ARGV[2] the new record; '-' to look only. It has '"+<µs>"' for so long
 --         after now, and '"@<n>"' for n more than the token that the clock allows
 -- ARGV[3] for how long the server keeps it, in ms
 -- ARGV[4] whom to tell what: '<verb> <owner id>;' for each
@@ -19,13 +19,6 @@ end
 local micros = now()
 if ARGV[2] == '-' or (old and string.match(old, '^%S*') or '-') ~= ARGV[1] then
   return {0, micros, old or ''}
-end
-if ARGV[2] == '' then
-  call('DEL', KEYS[1])
-  for verb, id in string.gmatch(ARGV[4], '(%S+) (%S+);') do
-    tell(id, verb .. ' ' .. id .. ' ' .. KEYS[1])
-  end
-  return {1, micros, ''}
 end
 local new = string.gsub(ARGV[2], '"([+@])(%d+)"', function(sign, n)
   return string.format('%.0f', sign == '+' and micros + n or micros * 4 + n)

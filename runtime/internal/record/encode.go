@@ -73,6 +73,12 @@ func Version(value string) string {
 	return version
 }
 
+// Idle reports whether nobody is inside or waits by a value.
+func Idle(value string) bool {
+	_, s, err := decode(value)
+	return err == nil && len(s.In)+len(s.Queue) == 0
+}
+
 // decode reads a value. An empty one is no record.
 func decode(value string) (version string, s State, err error) {
 	if value == "" {

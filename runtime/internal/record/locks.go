@@ -58,13 +58,28 @@ func (v view) freeIn() (first time.Duration) {
 // Undo is [driver.Backend.Undo].
 func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 	_, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
-		_, anywhere := s.remove(a.ID, now)
+		inside, anywhere := s.remove(a.ID, now)
+		if inside {
+			s.passOn(1, now) // it was called, and gives up
+		}
 		s.keep(a.MayHaveRun, a.TTL)
 		return anywhere || a.MayHaveRun, nil
 	})
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // what is at the key is not this acquisition's
 	}
+	return err
+}
+
+// Call is [driver.Caller.Call].
+func (l *Locks) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	_, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
+		if err := s.conflict(partyOf(a)); err != nil {
+			return false, err
+		}
+		expired := s.expire(now)
+		return s.call(n, now) || expired, nil
+	})
 	return err
 }
 

@@ -30,8 +30,9 @@ const (
 	// straggler is how long after its lease's length an attempt without an answer may
 	// still reach the engine.
 	straggler = time.Minute
-	// margin is how long the engine keeps a value when nobody is inside it any more.
-	margin = time.Second
+	// remembered is how long the engine keeps the value of a key that nobody uses any more:
+	// its tokens rise then though the engine's clock may be set back by as much.
+	remembered = 2500 * time.Millisecond
 	// versionLength is that of a version: 8 random bytes in hexadecimal.
 	versionLength = 16
 	// manySeen bounds how many values are remembered.
@@ -44,7 +45,7 @@ type Write struct {
 	Seen    string        // the version that the key must have: "" is no value at all
 	Look    bool          // only look
 	Takes   bool          // it is to take a lock
-	Value   string        // the new one; "" deletes it
+	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that
 	Granted []string      // the IDs that are let in by it: their processes are to be told
 	Wanted  []string      // the IDs of those inside that others have begun to wait for
@@ -133,10 +134,7 @@ func (w *Write) fill(before, s *State, now Time) {
 			w.Wanted = append(w.Wanted, p.ID)
 		}
 	}
-	if w.Lasts = s.lasts(now); !s.empty() || w.Lasts > 0 {
-		w.Value = encode(newVersion(), s)
-		w.Lasts += margin
-	}
+	w.Value, w.Lasts = encode(newVersion(), s), max(s.lasts(now), 0)+remembered
 }
 
 func newVersion() string {

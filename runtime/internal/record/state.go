@@ -31,10 +31,11 @@ type Party struct {
 }
 
 const (
-	kindRead    = "read"
-	kindWrite   = "write"
-	kindFair    = "fair"
-	kindPermits = "permits"
+	kindRead      = "read"
+	kindWrite     = "write"
+	kindFair      = "fair"
+	kindPermits   = "permits"
+	kindCondition = "condition"
 )
 
 // family is what parties of one key have in common, so that it can be said who excludes whom.
@@ -56,9 +57,6 @@ func (s *State) holder(id string) *Party {
 	}
 	return nil
 }
-
-// empty reports whether nobody is inside or waits.
-func (s *State) empty() bool { return len(s.In)+len(s.Queue) == 0 }
 
 // conflict returns an error if parties of another family than p's use the key.
 func (s *State) conflict(p Party) error {
@@ -104,17 +102,39 @@ func (s *State) expire(now Time) (changed bool) {
 		}
 		return false
 	}
+	unheard := 0
 	for _, p := range s.In {
 		if p.Until <= now {
 			s.left(p)
+			unheard++
 		}
 	}
 	s.In = slices.DeleteFunc(s.In, over)
 	s.Queue = slices.DeleteFunc(s.Queue, over)
 	if changed {
 		s.admit(now)
+		s.passOn(unheard, now)
 	}
 	return changed
+}
+
+// passOn calls others in place of so many who have not heard that they were called.
+func (s *State) passOn(unheard int, now Time) {
+	if len(s.Queue) > 0 && s.Queue[0].Kind == kindCondition {
+		s.call(unheard, now)
+	}
+}
+
+// call lets in the first n of those that wait for a condition, all if n is negative. It
+// reports whether there was any.
+func (s *State) call(n int, now Time) (any bool) {
+	for ; n != 0 && len(s.Queue) > 0; n-- {
+		p := s.Queue[0]
+		s.Queue = slices.Delete(s.Queue, 0, 1)
+		s.enter(p, now, p.Grant)
+		any = true
+	}
+	return any
 }
 
 // giveBack keeps of p's tokens those up to used. Tokens in use then do not run ahead of the
@@ -178,6 +198,8 @@ func (s *State) fits(p Party) bool {
 	switch p.Kind {
 	case kindRead:
 		return !s.writing()
+	case kindCondition:
+		return false // it is called
 	case kindPermits:
 		limit, taken := p.Limit, p.Weight
 		for _, other := range s.In {

@@ -114,7 +114,7 @@ func TestForeignValues(t *testing.T) {
 	}
 	_, s, err := decode("")
 	require.NoError(t, err)
-	require.True(t, s.empty())
+	require.Zero(t, s)
 }
 
 func FuzzDecode(f *testing.F) {

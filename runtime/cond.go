@@ -1,0 +1,233 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Cond is a condition variable: calls that hold one lock wait in it until another call,
+// in any process, has changed what they wait for. Make it with [NewCond]. Its methods may
+// be called from any number of goroutines, each under a context that owns the lock on its
+// key by a mutex, a fair lock or the write side.
+//
+//	for !ready() {
+//		if err := cond.Wait(ctx); err != nil {
+//			return err
+//		}
+//	}
+//
+// A Wait may return though nobody has called it: look again, in a loop.
+type Cond struct {
+	locker  *Locker
+	backend string
+	key     string
+}
+
+// conditionPrefix is before a lock's key in the key of its condition.
+const conditionPrefix = "lockgen:condition:"
+
+var (
+	errGivenUp = errors.New("given up while the method waits for a condition")
+	errNotBack = errors.New("not had again after the wait for a condition")
+)
+
+// NewCond returns the condition of the lock on key. backend is the name of the backend that
+// the lock is at, the Locker's own unless given. All processes that wait and signal share
+// the condition of a key. It panics with an [*Error] if the backend has no conditions.
+func NewCond(l *Locker, key string, backend ...string) *Cond {
+	c := &Cond{locker: l, key: key}
+	for _, name := range backend {
+		c.backend = name
+	}
+	k, ok := l.backends[c.backend].(driver.Kinded)
+	if _, calls := l.backends[c.backend].(driver.Caller); !ok || !calls || k.Kinds()&driver.Condition == 0 {
+		panic(&Error{Op: "cond", Key: key, Err: invalidf("the backend %T has no conditions", l.backends[c.backend])})
+	}
+	return c
+}
+
+// Wait gives the lock up, waits until it is called, and takes the lock again before it
+// returns. A call that comes after Wait has begun, and before the lock is given up, is not
+// lost. Those that wait are called in the order in which they began. Meanwhile Check says
+// [ErrLost] for the context; after it the hold has a new token. Re-entered calls around it
+// give the lock up as well.
+//
+// If ctx ends, Wait takes the lock again and returns the context's error. That blocks until
+// the lock is free or the context of the locked method has ended, 100 ms longer at most;
+// if the lock can't be had by then, or was lost before, the error wraps [ErrLost] and the
+// method's context ends. [ErrInvalid] says that ctx does not own the lock. After any other
+// error, such as [ErrUnavailable], the lock was not given up.
+func (c *Cond) Wait(ctx context.Context) error {
+	f, err := c.owner(ctx)
+	if err != nil {
+		return c.fail("wait", err)
+	}
+	w, err := c.enlist(ctx)
+	if err != nil {
+		return c.fail("wait", err)
+	}
+	old := f.hold()
+	if err := c.giveUp(ctx, old); err != nil {
+		w.leave()
+		return c.fail("wait", err)
+	}
+	called := w.wait(ctx)
+	if err := c.takeAgain(ctx, f, old); err != nil {
+		return c.fail("wait", errors.Join(because(ErrLost, err), called))
+	}
+	if called != nil {
+		return c.fail("wait", called)
+	}
+	return nil
+}
+
+// Signal calls the one that has waited longest, if any does. The context must own the lock.
+// It blocks until the engine answers or ctx ends.
+func (c *Cond) Signal(ctx context.Context) error { return c.call(ctx, "signal", 1) }
+
+// Broadcast calls all that wait. Otherwise it is as [Cond.Signal].
+func (c *Cond) Broadcast(ctx context.Context) error { return c.call(ctx, "broadcast", -1) }
+
+func (c *Cond) call(ctx context.Context, op string, n int) error {
+	if _, err := c.owner(ctx); err != nil {
+		return c.fail(op, err)
+	}
+	err := c.locker.backends[c.backend].(driver.Caller).Call(ctx, c.acquisition(), n)
+	if err != nil {
+		return c.fail(op, because(ErrUnavailable, err))
+	}
+	return nil
+}
+
+func (c *Cond) fail(op string, err error) error { return &Error{Op: op, Key: c.key, Err: err} }
+
+// owner returns the frame under which ctx owns the lock.
+func (c *Cond) owner(ctx context.Context) (*frame, error) {
+	f := owned(ctx).find(c.locker, c.backend, c.key)
+	if f == nil {
+		return nil, invalidf("the context is not under the lock on %s", c.key)
+	}
+	h := f.hold()
+	if h.policy.Read || h.policy.Permits > 0 || h.lease.downgraded.Load() {
+		return nil, invalidf("a condition needs a lock that excludes all others: a mutex, fair or write")
+	}
+	if err := h.check(); err != nil {
+		return nil, because(ErrLost, err)
+	}
+	return f, nil
+}
+
+func (c *Cond) acquisition() *driver.Acquisition {
+	key := conditionPrefix + c.key
+	s := c.locker.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &driver.Acquisition{
+		Key: key, ID: c.locker.newID(c.locker.numberLocked(s)), TTL: DefaultTTL, Tokens: 1, Queue: true,
+		Mode: driver.Mode{Kind: driver.Condition},
+	}
+}
+
+// condWaiter is one that waits to be called.
+type condWaiter struct {
+	op   acquireOp
+	held error // by which the engine said that it stands in the queue
+}
+
+// enlist has the engine note that one waits.
+func (c *Cond) enlist(ctx context.Context) (*condWaiter, error) {
+	a, l := c.acquisition(), c.locker
+	e := &entry{id: entryID{backend: c.backend, key: a.Key, kind: driver.Condition}, shard: l.shard(a.Key), backend: l.backends[c.backend]}
+	e.waitQueue = &e.ownQueue
+	w := &condWaiter{op: acquireOp{locker: l, entry: e, hold: &hold{locker: l, policy: defaultPolicy, waited: true}, ctx: ctx, acquisition: a}}
+	lease, err := e.backend.Acquire(ctx, a)
+	if w.held = err; isHeld(err) {
+		return w, nil
+	}
+	if err == nil { // called before it has waited: an earlier attempt has stood there
+		w.heard(lease)
+		return nil, errors.New("the engine has called one that did not wait")
+	}
+	w.leave()
+	return nil, w.op.explain(err)
+}
+
+// wait returns nil once the condition was called.
+func (w *condWaiter) wait(ctx context.Context) error {
+	lease, err := w.op.wait(ctx, w.held)
+	if s := w.op.entry.subscription; s != nil {
+		s.Close()
+	}
+	if err == nil {
+		w.heard(lease)
+		return nil
+	}
+	w.leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return w.op.explain(err)
+}
+
+// heard tells the engine that the call was heard.
+func (w *condWaiter) heard(lease driver.Lease) {
+	first, _ := lease.Tokens()
+	w.op.locker.cleanup.addUrgent(w.op.entry.id.backend, time.Second, func(ctx context.Context) error {
+		if err := lease.Release(ctx, first); !isLost(err) {
+			return err
+		}
+		return nil
+	})
+}
+
+// leave gives the place in the queue up. A call that came at that moment goes to the next.
+func (w *condWaiter) leave() {
+	a := w.op.acquisition
+	w.op.locker.cleanup.addUrgent(w.op.entry.id.backend, a.TTL, func(ctx context.Context) error {
+		return w.op.entry.backend.Undo(ctx, a)
+	})
+}
+
+// giveUp releases the lease of old. The method's context lives on.
+func (c *Cond) giveUp(ctx context.Context, old *hold) error {
+	old.lost.CompareAndSwap(nil, &errGivenUp)
+	err := c.locker.pass(ctx, old, time.Now())
+	if cause := old.lostCause(); cause != errGivenUp {
+		return because(ErrLost, cause)
+	}
+	if isLost(err) {
+		old.lost.Store(&errNotOwner)
+		old.endLost(errNotOwner)
+		return because(ErrLost, errNotOwner)
+	}
+	return nil
+}
+
+// takeAgain takes the lock for the frames that had it as old.
+func (c *Cond) takeAgain(ctx context.Context, f *frame, old *hold) error {
+	p := *old.policy
+	p.Try, p.Wait, p.Queue = false, 0, 0
+	method := old.method.Load()
+	again := context.Context(method)
+	if method.Err() != nil {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(again), releaseGrace)
+		defer cancel()
+		again = bounded
+	}
+	h, err := c.locker.take(again, c.locker.shard(c.key), &p, c.key, time.Time{})
+	if err != nil {
+		old.lost.Store(&errNotBack)
+		old.endLost(errNotBack)
+		return because(errNotBack, err)
+	}
+	h.began = old.began
+	for g := owned(ctx); g != nil; g = g.outer {
+		g.current.CompareAndSwap(old, h)
+	}
+	f.current.CompareAndSwap(old, h)
+	h.begin(method)
+	return nil
+}

@@ -1,0 +1,174 @@
+package lock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// A bounded buffer between processes: nothing is lost, nothing taken twice.
+func TestCondBetweenProcesses(t *testing.T) {
+	for name, p := range map[string]*lock.Policy{"mutex": {}, "fair": {Fair: true}, "write": {Write: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				engine := memlock.New()
+				const size, items = 3, 60
+				buffer, produced, consumed := 0, 0, 0 // under the lock
+				var tokens []uint64
+				work := func(l *lock.Locker, blocked func() bool, step func()) {
+					cond := lock.NewCond(l, "k")
+					for done := false; !done; {
+						require.NoError(t, l.Do(t.Context(), p, "k", func(ctx context.Context) error {
+							for blocked() && consumed < items && produced < items {
+								if err := cond.Wait(ctx); err != nil {
+									return err
+								}
+							}
+							tokens = append(tokens, tokenOf(t, ctx))
+							if done = consumed >= items || produced >= items && buffer == 0 || blocked(); !done {
+								step()
+							}
+							require.NoError(t, lock.Check(ctx))
+							return cond.Broadcast(ctx)
+						}))
+					}
+				}
+				together(6, func(i int) {
+					l := newLocker(t, engine, nil)
+					if i%2 == 0 {
+						work(l, func() bool { return buffer == size || produced >= items }, func() { buffer++; produced++ })
+					} else {
+						work(l, func() bool { return buffer == 0 }, func() { buffer--; consumed++ })
+					}
+				})
+				require.Equal(t, produced-consumed, buffer)
+				for i := 1; i < len(tokens); i++ {
+					require.Less(t, tokens[i-1], tokens[i])
+				}
+			})
+		})
+	}
+}
+
+// Those that wait are called in the order in which they began, one for each signal.
+func TestCondWakesInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		woken := make(chan int, 5)
+		for i := range 5 {
+			l := newLocker(t, engine, nil)
+			cond := lock.NewCond(l, "k")
+			go func() {
+				err := l.Do(t.Context(), nil, "k", func(ctx context.Context) error {
+					before := tokenOf(t, ctx)
+					if err := cond.Wait(ctx); err != nil {
+						return err
+					}
+					require.Greater(t, tokenOf(t, ctx), before)
+					require.NoError(t, lock.Check(ctx))
+					woken <- i
+					return nil
+				})
+				require.NoError(t, err)
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		l := newLocker(t, engine, nil)
+		cond := lock.NewCond(l, "k")
+		time.Sleep(10 * time.Second) // they keep their places
+		for i := range 3 {
+			require.NoError(t, l.Do(t.Context(), nil, "k", cond.Signal))
+			time.Sleep(3 * time.Second)
+			require.Len(t, woken, 1)
+			require.Equal(t, i, <-woken)
+		}
+		require.NoError(t, l.Do(t.Context(), nil, "k", cond.Broadcast))
+		time.Sleep(3 * time.Second)
+		require.Len(t, woken, 2)
+	})
+}
+
+// A Wait whose context ends has the lock again, and keeps nobody else from being called.
+func TestCondWaitThatGivesUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+		cond := lock.NewCond(l, "k")
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		require.ErrorIs(t, cond.Wait(short), context.DeadlineExceeded)
+		require.NoError(t, lock.Check(ctx))
+		_, _, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.NoError(t, release(held))
+
+		// The lock is another's when its wait ends, for longer than its method lasts.
+		method, end := context.WithCancel(t.Context())
+		ctx, held = acquire(t, method, l, nil, "k")
+		done := make(chan error)
+		go func() { done <- cond.Wait(ctx) }()
+		synctest.Wait()
+		require.ErrorIs(t, lock.Check(ctx), lock.ErrLost, "the lock is given up")
+		_, theirs := acquire(t, t.Context(), other, nil, "k")
+		end()
+		begin := time.Now()
+		err = <-done
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.ErrorIs(t, err, context.Canceled)
+		require.LessOrEqual(t, time.Since(begin), 150*time.Millisecond)
+		require.ErrorIs(t, release(held), lock.ErrLost)
+		require.NoError(t, release(theirs))
+		_, theirs = acquire(t, t.Context(), other, nil, "k")
+		require.NoError(t, release(theirs))
+	})
+}
+
+func TestCondNeedsItsLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, memlock.New(), nil)
+		cond := lock.NewCond(l, "k")
+		for _, f := range []func(context.Context) error{cond.Wait, cond.Signal, cond.Broadcast} {
+			require.ErrorIs(t, f(t.Context()), lock.ErrInvalid)
+			ctx, held := acquire(t, t.Context(), l, &lock.Policy{Read: true}, "k")
+			require.ErrorIs(t, f(ctx), lock.ErrInvalid)
+			require.NoError(t, release(held))
+			require.ErrorIs(t, f(ctx), lock.ErrInvalid)
+		}
+		require.Panics(t, func() { lock.NewCond(newLocker(t, mutexesOnly{memlock.New()}, nil), "k") })
+		require.NoError(t, l.Do(t.Context(), nil, "k", cond.Signal), "nobody waits")
+	})
+}
+
+// Wait gives the lock up for the calls around it that it re-enters as well.
+func TestCondInANestedCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+		cond := lock.NewCond(l, "k")
+		p := &lock.Policy{Reentrant: true}
+		var signalled atomic.Bool
+		go func() {
+			time.Sleep(time.Second)
+			require.NoError(t, other.Do(t.Context(), nil, "k", func(ctx context.Context) error {
+				signalled.Store(true)
+				return lock.NewCond(other, "k").Signal(ctx)
+			}))
+		}()
+		require.NoError(t, l.Do(t.Context(), p, "k", func(outer context.Context) error {
+			before := tokenOf(t, outer)
+			err := l.Do(outer, p, "k", cond.Wait)
+			require.True(t, signalled.Load())
+			require.Greater(t, tokenOf(t, outer), before)
+			require.NoError(t, lock.Check(outer))
+			return err
+		}))
+	})
+}
