@@ -29,15 +29,20 @@
 // and, from Redis 7.0 on, on the sharded one: Redisson uses either, depending on
 // its version.
 //
-// Redisson's RReadWriteLock on the name of a lock writes another layout to the same
-// key: the two don't exclude each other. Use RLock on the Java side.
+// Only mutexes are shared with Redisson. Read-write locks, fair locks, semaphores and
+// conditions are a record of this package: a string at the key. Redisson's RReadWriteLock,
+// RFairLock, RSemaphore and RPermitExpirableSemaphore write another layout, and do not meet
+// them: whoever finds the other's value at the key gets driver.ErrConflict, or Redisson an
+// error of its own. On the name of a mutex, RReadWriteLock and RLock do not exclude each
+// other; use RLock on the Java side. A key whose record was used in the last 2.5 s can't be
+// that of a mutex.
 //
 // While a server is away, go-redis prints each connection that it can't dial by its
 // own logger; redis.SetLogger changes that.
 //
 // Least rights of an ACL user, for locks under seckill::
 //
-//	+evalsha +eval +time +exists +hexists +hkeys +hset +hdel +get +set +pttl +pexpire
+//	+evalsha +eval +time +exists +type +hexists +hkeys +hset +hdel +get +set +pttl +pexpire
 //	+incrby +zadd +zcard +zrange +zrem +publish +subscribe +unsubscribe +ping
 //	+pubsub|numsub +info|memory +info|server ~seckill:* ~lockgen:* &redisson_lock__channel:* &lockgen:*
 //
