@@ -16,6 +16,7 @@
 //	lostctx     contexts that lose the lock they should own
 //	nearmiss    comments that were meant as //lock: directives
 //	order       lock orders that can deadlock
+//	readwrite   methods under a read lock that change what they guard
 //	scope       locks that end before what they guard does
 //
 // Each is a package below this one, whose comment is its documentation. They take

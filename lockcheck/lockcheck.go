@@ -10,6 +10,7 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/lostctx"
 	"github.com/lockgen/lockgen/lockcheck/nearmiss"
 	"github.com/lockgen/lockgen/lockcheck/order"
+	"github.com/lockgen/lockgen/lockcheck/readwrite"
 	"github.com/lockgen/lockgen/lockcheck/scope"
 )
 
@@ -17,6 +18,6 @@ import (
 func Analyzers() []*analysis.Analyzer {
 	return []*analysis.Analyzer{
 		bypass.Analyzer, collisions.Analyzer, errlost.Analyzer, fencing.Analyzer,
-		lostctx.Analyzer, nearmiss.Analyzer, order.Analyzer, scope.Analyzer,
+		lostctx.Analyzer, nearmiss.Analyzer, order.Analyzer, readwrite.Analyzer, scope.Analyzer,
 	}
 }

@@ -29,6 +29,7 @@ var fences = []struct {
 	{"runtime/driver", []string{"runtime/internal/bootclock"}, nil},
 	{"runtime/internal/bootclock", nil, nil},
 	{"runtime/internal/engine", []string{"runtime/driver", "runtime/internal/bootclock"}, nil},
+	{"runtime/internal/record", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
 	{"runtime/backends/memlock", engines, nil},
 	{"runtime/backends/redislock", engines, goRedis},
 	{"runtime/backends/backendtest", slices.Concat(users, []string{"internal/lagmeter"}), nil},
@@ -41,6 +42,8 @@ var fences = []struct {
 	{"templates", nil, jennifer},
 	{"generator", []string{"templates"}, slices.Concat(jennifer, goPackages)},
 	{"cmd/lockgen", slices.Concat([]string{"generator", "templates"}, users, checks), slices.Concat(jennifer, goPackages, diff)},
+
+	{"example/prices", users, nil},
 
 	// What only tests use is in the users' module graphs as well, so it brings nothing.
 	{"internal/lagmeter", nil, nil},
@@ -56,6 +59,7 @@ var fences = []struct {
 	{"lockcheck/lostctx", checkGraph, checkModules},
 	{"lockcheck/nearmiss", checkFacts, checkModules},
 	{"lockcheck/order", checkGraph, checkModules},
+	{"lockcheck/readwrite", checkFacts, checkModules},
 	{"lockcheck/scope", checkFacts, checkModules},
 	{"lockcheck/internal/doctext", nil, nil},
 	{"lockcheck/internal/facts", []string{"generator", "templates"}, checkModules},
@@ -66,7 +70,7 @@ var fences = []struct {
 
 // An engine knows what engines implement, and nothing of the Locker that calls it.
 var (
-	engines = []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}
+	engines = []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine", "runtime/internal/record"}
 	users   = append(slices.Clip(engines), "runtime")
 )
 
@@ -75,7 +79,7 @@ var (
 	checkFacts = []string{"generator", "templates", "lockcheck/internal/doctext", "lockcheck/internal/facts"}
 	checkGraph = append(slices.Clip(checkFacts), "lockcheck/internal/lockgraph")
 	checkRooms = append(slices.Clip(checkGraph), "lockcheck/bypass", "lockcheck/collisions", "lockcheck/errlost",
-		"lockcheck/fencing", "lockcheck/lostctx", "lockcheck/nearmiss", "lockcheck/order", "lockcheck/scope")
+		"lockcheck/fencing", "lockcheck/lostctx", "lockcheck/nearmiss", "lockcheck/order", "lockcheck/readwrite", "lockcheck/scope")
 	checks       = append(slices.Clip(checkRooms), "lockcheck", "lockcheck/draw", "lockcheck/module")
 	checkModules = slices.Concat(jennifer, goPackages)
 )

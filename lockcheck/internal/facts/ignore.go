@@ -11,7 +11,7 @@ import (
 
 // Checks are the names of all checks. It is filled in where they are assembled
 // here because an ignore comment can name any of them.
-var Checks = []string{"bypass", "collisions", "errlost", "fencing", "lostctx", "nearmiss", "order", "scope"}
+var Checks = []string{"bypass", "collisions", "errlost", "fencing", "lostctx", "nearmiss", "order", "readwrite", "scope"}
 
 const ignoreText = "//lockcheck:ignore"
 

@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -19,8 +20,8 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	})
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
-	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict):
-		return nil, errors.Join(driver.ErrIndeterminate, err)
+	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrIndeterminate):
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	case err != nil:
 		return nil, err
 	}

@@ -1,0 +1,135 @@
+package readwrite
+
+import (
+	_ "embed"
+	"fmt"
+	"go/ast"
+	"go/token"
+	"go/types"
+
+	"golang.org/x/tools/go/analysis"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/doctext"
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
+)
+
+//go:embed doc.go
+var doc string
+
+// Analyzer reports methods under a read lock that change their receiver.
+var Analyzer = &analysis.Analyzer{
+	Name:     "readwrite",
+	Doc:      doctext.Of(doc, "readwrite"),
+	URL:      doctext.URL("readwrite"),
+	Run:      run,
+	Requires: []*analysis.Analyzer{facts.Analyzer},
+}
+
+type checker struct {
+	*facts.Index
+	pass *analysis.Pass
+}
+
+func run(pass *analysis.Pass) (any, error) {
+	c := &checker{Index: pass.ResultOf[facts.Analyzer].(*facts.Index), pass: pass}
+	for _, body := range c.Locked(pass.TypesInfo) {
+		if onlyReads(body.Locks) && body.Decl.Recv != nil && !c.locks(body.Body) {
+			c.body(body)
+		}
+	}
+	return nil, nil
+}
+
+// onlyReads reports whether all of locks are shared with others.
+func onlyReads(locks []facts.Lock) bool {
+	for _, l := range locks {
+		if !l.Read {
+			return false
+		}
+	}
+	return true
+}
+
+// locks reports whether body takes a mutex of package sync: that may guard what it changes.
+func (c *checker) locks(body *ast.BlockStmt) (found bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			fn := facts.Callee(c.pass.TypesInfo, call)
+			found = found || fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == "sync" && (fn.Name() == "Lock" || fn.Name() == "Do")
+		}
+		return !found
+	})
+	return found
+}
+
+func (c *checker) body(body facts.Locked) {
+	names := body.Decl.Recv.List[0].Names
+	if len(names) == 0 {
+		return
+	}
+	receiver := c.pass.TypesInfo.Defs[names[0]]
+	report := func(at ast.Expr) {
+		if receiver != nil && c.shared(at, receiver) {
+			c.Report(c.pass, analysis.Diagnostic{
+				Pos: at.Pos(), End: at.End(), Category: c.pass.Analyzer.Name,
+				Message: fmt.Sprintf("%s is changed under the read side of %s, which others have at the same time: say write",
+					types.ExprString(at), facts.Quote(body.Locks)),
+				Related: c.Related(body.Locks[0].Pos, "the lock is asked for here"),
+			})
+		}
+	}
+	ast.Inspect(body.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if n.Tok != token.DEFINE {
+				for _, left := range n.Lhs {
+					report(left)
+				}
+			}
+		case *ast.IncDecStmt:
+			report(n.X)
+		case *ast.RangeStmt:
+			if n.Tok == token.ASSIGN {
+				for _, left := range []ast.Expr{n.Key, n.Value} {
+					if left != nil {
+						report(left)
+					}
+				}
+			}
+		}
+		return true
+	})
+}
+
+// shared reports whether e is a place that all copies of the receiver have in common: a
+// field behind a pointer, or an element of a map or slice.
+func (c *checker) shared(e ast.Expr, receiver types.Object) bool {
+	field, behind := false, false
+	for {
+		e = ast.Unparen(e)
+		var inner ast.Expr
+		switch x := e.(type) {
+		case *ast.Ident:
+			return field && behind && c.pass.TypesInfo.Uses[x] == receiver
+		case *ast.SelectorExpr:
+			sel := c.pass.TypesInfo.Selections[x]
+			if sel == nil || sel.Kind() != types.FieldVal {
+				return false
+			}
+			field = true
+			behind = behind || sel.Indirect()
+			inner = x.X
+		case *ast.IndexExpr:
+			switch c.pass.TypesInfo.TypeOf(x.X).Underlying().(type) {
+			case *types.Map, *types.Slice, *types.Pointer:
+				behind = true
+			}
+			inner = x.X
+		case *ast.StarExpr:
+			behind, inner = true, x.X
+		default:
+			return false
+		}
+		e = inner
+	}
+}
