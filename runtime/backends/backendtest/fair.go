@@ -3,7 +3,6 @@ package backendtest
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -24,27 +23,23 @@ var inOrder = lock.Policy{Fair: true}
 // The order of grants is the order of arrival, whose process it ever is.
 func fairOrder(c *trial) {
 	const waiters = 8
-	lockers := []*lock.Locker{c.locker(), c.locker(), c.locker()}
+	lockers := []*kindLocker{c.kindLocker(), c.kindLocker(), c.kindLocker()}
 	key := c.newKey()
-	_, held := c.enter(lockers[0], c.kind(inOrder), key)
-	var turn atomic.Int64
-	var all sync.WaitGroup
+	_, held := c.enter(lockers[0].Locker, c.kind(inOrder), key)
+	var all []<-chan *lock.Hold
 	for i := range waiters {
-		all.Go(func() {
-			err := lockers[i*i%3].Do(c.bounded(), c.kind(inOrder), key, func(context.Context) error {
-				if n := turn.Add(1) - 1; n != int64(i) {
-					c.Errorf("the %dth to arrive had turn %d", i, n)
-				}
-				return nil
-			})
-			if err != nil {
-				c.Errorf("Do: %v", err)
-			}
-		})
-		time.Sleep(100 * time.Millisecond) // it has arrived
+		all = append(all, c.begin(lockers[i*i%3], inOrder, key))
 	}
 	c.leave(held)
-	all.Wait()
+	for i, next := range all {
+		h := c.comes("the next in line", next)
+		for _, later := range all[i+1:] {
+			if len(later) > 0 {
+				c.Errorf("the %dth to arrive has the lock, and another that came later", i)
+			}
+		}
+		c.leave(h)
+	}
 }
 
 func fairExclusion(c *trial) {
@@ -53,7 +48,7 @@ func fairExclusion(c *trial) {
 	total := 0 // guarded by the lock under test
 	var all sync.WaitGroup
 	for range lockers {
-		l := c.locker()
+		l := c.kindLocker()
 		for range goroutines {
 			all.Go(func() {
 				for range times {
@@ -72,8 +67,8 @@ func fairExclusion(c *trial) {
 
 // Who died in the queue is passed over within a second.
 func fairDeadWaiter(c *trial) {
-	dead, a, b, key := c.open(), c.locker(), c.locker(), c.newKey()
-	_, held := c.enter(a, c.kind(inOrder), key)
+	dead, a, b, key := c.open(), c.kindLocker(), c.kindLocker(), c.newKey()
+	_, held := c.enter(a.Locker, c.kind(inOrder), key)
 	gone := dead.kindOf(key, c.long(), driver.Mode{Kind: driver.Fair})
 	gone.Queue = true
 	dead.refused(gone)
@@ -88,18 +83,20 @@ func fairDeadWaiter(c *trial) {
 
 // Who gives up leaves the queue, and holds nobody up.
 func fairGivesUp(c *trial) {
-	a, b, d, key := c.locker(), c.locker(), c.locker(), c.newKey()
-	_, held := c.enter(a, c.kind(inOrder), key)
+	a, b, d, key := c.kindLocker(), c.kindLocker(), c.kindLocker(), c.newKey()
+	_, held := c.enter(a.Locker, c.kind(inOrder), key)
 	ctx, cancel := context.WithCancel(c.bounded())
-	gone := entering(ctx, b, c.kind(inOrder), key)
-	time.Sleep(100 * time.Millisecond)
+	gone := entering(ctx, b.Locker, c.kind(inOrder), key)
+	for b.waiting.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	next := c.begin(d, inOrder, key)
 	c.waits("who comes next", next)
 	cancel()
 	if e := <-gone; e.err == nil {
 		c.Error("who gave up has got the lock")
 	}
-	time.Sleep(200 * time.Millisecond) // for its undo
+	time.Sleep(time.Second) // for its undo
 	begin := time.Now()
 	c.leave(held)
 	after := c.comes("who comes next", next)
@@ -110,7 +107,7 @@ func fairGivesUp(c *trial) {
 // An acquire whose answer was lost leaves nothing behind.
 func fairLostAnswer(c *trial) {
 	l, faults := c.lockerFaulty()
-	b, key := c.locker(), c.newKey()
+	b, key := c.kindLocker(), c.newKey()
 	_, held := c.enter(l, c.kind(inOrder), key) // connections are there
 	c.leave(held)
 	faults.LoseReplies()

@@ -27,7 +27,7 @@ func noMore(c *trial) {
 	var inside, most, done atomic.Int64
 	var all sync.WaitGroup
 	for range lockers {
-		l := c.locker()
+		l := c.kindLocker()
 		for range goroutines {
 			all.Go(func() {
 				for range times {
@@ -54,7 +54,7 @@ func noMore(c *trial) {
 	if d := done.Load(); d != lockers*goroutines*times {
 		c.Errorf("%d of %d sections", d, lockers*goroutines*times)
 	}
-	l := c.locker()
+	l := c.kindLocker()
 	for range n { // all are there
 		held, err := c.try(l, p, key)
 		if err != nil {
@@ -62,7 +62,7 @@ func noMore(c *trial) {
 		}
 		defer c.leave(held)
 	}
-	c.notNow(c.locker(), p, key)
+	c.notNow(c.kindLocker(), p, key)
 }
 
 func permit(n, weight int) driver.Mode {
@@ -83,12 +83,12 @@ func permitOfTheDead(c *trial) {
 }
 
 func weights(c *trial) {
-	a, b, key := c.locker(), c.locker(), c.newKey()
+	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	two, one := lock.Policy{Permits: 3, Weight: 2}, lock.Policy{Permits: 3}
-	_, heavy := c.enter(a, c.kind(two), key)
+	_, heavy := c.enter(a.Locker, c.kind(two), key)
 	c.notNow(b, two, key)
 	c.notNow(a, two, key)
-	_, light := c.enter(b, c.kind(one), key)
+	_, light := c.enter(b.Locker, c.kind(one), key)
 	c.notNow(a, one, key)
 	waiting := c.begin(b, two, key)
 	c.waits("one of weight 2", waiting)
@@ -101,11 +101,11 @@ func weights(c *trial) {
 
 // While a deployment changes the number of permits, the smaller one counts.
 func smallerNumber(c *trial) {
-	a, b, key := c.locker(), c.locker(), c.newKey()
+	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	few, many := lock.Policy{Permits: 1}, lock.Policy{Permits: 3}
-	_, one := c.enter(a, c.kind(many), key)
+	_, one := c.enter(a.Locker, c.kind(many), key)
 	c.notNow(b, few, key)
-	_, two := c.enter(b, c.kind(many), key)
+	_, two := c.enter(b.Locker, c.kind(many), key)
 	waiting := c.begin(a, few, key)
 	c.waits("who knows of one permit", waiting)
 	c.leave(one)
@@ -123,12 +123,12 @@ func smallerNumber(c *trial) {
 
 // Each permit has a token of its own, above those given before.
 func permitTokens(c *trial) {
-	a, b, key := c.locker(), c.locker(), c.newKey()
+	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	p := lock.Policy{Permits: 4}
 	var last uint64
 	for i := range 12 {
-		l := []*lock.Locker{a, b}[i%2]
-		_, held := c.enter(l, c.kind(p), key)
+		l := []*kindLocker{a, b}[i%2]
+		_, held := c.enter(l.Locker, c.kind(p), key)
 		if held.Token() <= last {
 			c.Errorf("token %d after %d", held.Token(), last)
 		}

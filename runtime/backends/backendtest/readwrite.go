@@ -26,14 +26,14 @@ var readWrite = []check{
 }
 
 // try takes key under p at once, or says why not.
-func (c *trial) try(l *lock.Locker, p lock.Policy, key string) (*lock.Hold, error) {
+func (c *trial) try(l *kindLocker, p lock.Policy, key string) (*lock.Hold, error) {
 	p.Try = true
 	_, held, err := l.Acquire(c.bounded(), c.kind(p), key)
 	return held, err
 }
 
 // refused requires that key is not to be had under p now.
-func (c *trial) notNow(l *lock.Locker, p lock.Policy, key string) {
+func (c *trial) notNow(l *kindLocker, p lock.Policy, key string) {
 	c.Helper()
 	held, err := c.try(l, p, key)
 	if !errors.Is(err, lock.ErrNotAcquired) {
@@ -42,9 +42,31 @@ func (c *trial) notNow(l *lock.Locker, p lock.Policy, key string) {
 	held.Release(nil)
 }
 
-// begin takes key under p in a goroutine, and returns the hold.
-func (c *trial) begin(l *lock.Locker, p lock.Policy, key string) <-chan *lock.Hold {
-	held := make(chan *lock.Hold, 1)
+// kindLocker is a Locker that tells how many calls of it have begun to wait.
+type kindLocker struct {
+	*lock.Locker
+	waiting atomic.Int64
+}
+
+// Observe implements [lock.Observer].
+func (l *kindLocker) Observe(_ context.Context, e lock.Event) {
+	if e.Kind == lock.Waiting {
+		l.waiting.Add(1)
+	}
+}
+
+func (c *trial) kindLocker() *kindLocker {
+	c.Helper()
+	l := &kindLocker{}
+	l.Locker = lock.New(c.h.Open(c.T), &lock.Options{Observer: l})
+	c.Cleanup(func() { c.closeLocker(l.Locker) })
+	return l
+}
+
+// begin takes key under p in a goroutine, and returns the hold to come. It returns when the
+// call waits, or has the lock.
+func (c *trial) begin(l *kindLocker, p lock.Policy, key string) <-chan *lock.Hold {
+	held, before := make(chan *lock.Hold, 1), l.waiting.Load()
 	go func() {
 		_, h, err := l.Acquire(c.bounded(), c.kind(p), key)
 		if err != nil {
@@ -52,6 +74,9 @@ func (c *trial) begin(l *lock.Locker, p lock.Policy, key string) <-chan *lock.Ho
 		}
 		held <- h
 	}()
+	for end := time.Now().Add(c.soon()); l.waiting.Load() == before && len(held) == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	return held
 }
 
@@ -86,22 +111,22 @@ var (
 )
 
 func readersShare(c *trial) {
-	a, b, key := c.locker(), c.locker(), c.newKey()
-	_, one := c.enter(a, c.kind(reading), key)
-	_, two := c.enter(b, c.kind(reading), key)
-	_, three := c.enter(b, c.kind(reading), key)
+	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
+	_, one := c.enter(a.Locker, c.kind(reading), key)
+	_, two := c.enter(b.Locker, c.kind(reading), key)
+	_, three := c.enter(b.Locker, c.kind(reading), key)
 	c.notNow(a, writing, key)
 	c.notNow(b, writing, key)
 	c.leave(one)
 	c.leave(two)
 	c.notNow(a, writing, key)
 	c.leave(three)
-	_, writer := c.enter(a, c.kind(writing), key)
+	_, writer := c.enter(a.Locker, c.kind(writing), key)
 	c.notNow(b, reading, key)
 	c.notNow(a, reading, key)
 	c.notNow(b, writing, key)
 	c.leave(writer)
-	_, one = c.enter(b, c.kind(reading), key)
+	_, one = c.enter(b.Locker, c.kind(reading), key)
 	c.leave(one)
 }
 
@@ -114,7 +139,7 @@ func writersExclude(c *trial) {
 	var together atomic.Bool
 	var all sync.WaitGroup
 	for range lockers {
-		l := c.locker()
+		l := c.kindLocker()
 		for g := range goroutines {
 			all.Go(func() {
 				for i := range times {
@@ -151,8 +176,8 @@ func writersExclude(c *trial) {
 
 // A reader that came while a writer waited waits for that one, and not for a second.
 func oneWriterAtMost(c *trial) {
-	a, b, d, key := c.locker(), c.locker(), c.locker(), c.newKey()
-	_, reader := c.enter(a, c.kind(reading), key)
+	a, b, d, key := c.kindLocker(), c.kindLocker(), c.kindLocker(), c.newKey()
+	_, reader := c.enter(a.Locker, c.kind(reading), key)
 	first := c.begin(b, writing, key)
 	c.waits("a writer beside a reader", first)
 	late := c.begin(d, reading, key)
@@ -200,7 +225,7 @@ func deadReader(c *trial) {
 
 // A writer that died in the queue does not keep readers out for long.
 func deadWriterInLine(c *trial) {
-	r, dead, l, key := c.open(), c.open(), c.locker(), c.newKey()
+	r, dead, l, key := c.open(), c.open(), c.kindLocker(), c.newKey()
 	reader := r.get(r.kindOf(key, c.long(), driver.Mode{Kind: driver.Read}))
 	a := dead.kindOf(key, c.long(), driver.Mode{Kind: driver.Write})
 	a.Queue = true
@@ -217,8 +242,8 @@ func deadWriterInLine(c *trial) {
 
 // Whoever reads and would write in one chain waits for itself: told at once.
 func upgrade(c *trial) {
-	l, key := c.locker(), c.newKey()
-	ctx, held := c.enter(l, c.kind(reading), key)
+	l, key := c.kindLocker(), c.newKey()
+	ctx, held := c.enter(l.Locker, c.kind(reading), key)
 	begin := time.Now()
 	p := writing
 	p.Reentrant = true
@@ -230,8 +255,8 @@ func upgrade(c *trial) {
 	c.within("the answer", begin, overrun)
 	c.leave(held)
 
-	ctx, held = c.enter(l, c.kind(writing), key)
-	_, inner = c.enterUnder(ctx, l, reading, key)
+	ctx, held = c.enter(l.Locker, c.kind(writing), key)
+	_, inner = c.enterUnder(ctx, l.Locker, reading, key)
 	c.leave(inner)
 	c.leave(held)
 }
@@ -248,8 +273,8 @@ func (c *trial) enterUnder(ctx context.Context, l *lock.Locker, p lock.Policy, k
 
 // A writer that becomes a reader lets the readers in that wait, and no writer.
 func downgrade(c *trial) {
-	a, b, key := c.locker(), c.locker(), c.newKey()
-	ctx, held := c.enter(a, c.kind(writing), key)
+	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
+	ctx, held := c.enter(a.Locker, c.kind(writing), key)
 	reader, writer, local := c.begin(b, reading, key), c.begin(b, writing, key), c.begin(a, writing, key)
 	c.waits("a reader", reader)
 	c.waits("a writer", writer)
@@ -291,7 +316,7 @@ func downgrades(c *trial) {
 	var value atomic.Int64
 	var all sync.WaitGroup
 	for range lockers {
-		l := c.locker()
+		l := c.kindLocker()
 		all.Go(func() {
 			for range times {
 				ctx, held, err := l.Acquire(c.bounded(), c.kind(writing), key)
@@ -316,8 +341,8 @@ func downgrades(c *trial) {
 // Readers have the token of the last writer, so that what they derive is refused after the
 // next one's.
 func readersTokens(c *trial) {
-	a, b, key := c.locker(), c.locker(), c.newKey()
-	_, reader := c.enter(a, c.kind(reading), key)
+	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
+	_, reader := c.enter(a.Locker, c.kind(reading), key)
 	before := reader.Token()
 	queued := c.begin(b, writing, key)
 	c.waits("the writer", queued)
@@ -341,8 +366,8 @@ func readersTokens(c *trial) {
 
 // Readers of one process share one lease: one reader more asks nothing of the engine.
 func localReaders(c *trial) {
-	l, key := c.locker(), c.newKey()
-	_, first := c.enter(l, c.kind(reading), key)
+	l, key := c.kindLocker(), c.newKey()
+	_, first := c.enter(l.Locker, c.kind(reading), key)
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
