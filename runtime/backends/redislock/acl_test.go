@@ -91,6 +91,24 @@ func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
 	mustRelease(t, last)
 }
 
+// kinds goes through what other locks than mutexes do at a server.
+func kinds(t *testing.T, one, two *lock.Locker, key string) {
+	t.Helper()
+	fair := &lock.Policy{Fair: true, TTL: time.Second}
+	_, held := acquire(t, one, fair, key)
+	waiting := start(t.Context(), two, fair, key)
+	time.Sleep(1500 * time.Millisecond) // past the lease: it was renewed
+	mustRelease(t, held)
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	mustRelease(t, next.held)
+	_, mutex := acquire(t, one, nil, key+":mutex")
+	wantIs(t, refused(t, two, fair, key+":mutex"), lock.ErrConflict)
+	mustRelease(t, mutex)
+}
+
 // The rights in the doc suffice, and none of them is needless.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
@@ -106,6 +124,7 @@ func TestLeastRights(t *testing.T) {
 	if err := b.Undo(t.Context(), doubtful); err != nil {
 		t.Error(err)
 	}
+	kinds(t, one, two, "seckill:"+newKey(t))
 	noChannels(t, server.Addr())
 	if refused := denials(t, server.Addr()); len(refused) > 0 {
 		t.Errorf("refused: %v", refused)
