@@ -202,7 +202,7 @@ func (d *directive) lacking() (out []problem) {
 	case permits == nil:
 		out = append(out, problem{weight.at, "weight needs permits", "it is how many of the permits a hold takes: permits=3 weight=2"})
 	case d.permits > 0 && d.weight > d.permits:
-		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.weight, d.permits), ""})
+		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.weight, d.permits), "such a hold would never begin"})
 	}
 	if delay := d.items["delay"]; delay != nil && d.items["ttl"] == nil {
 		out = append(out, problem{delay.at, "delay needs a ttl", "it begins when the lease is over: ttl=30s delay=5s"})
@@ -232,7 +232,7 @@ func readDuration(it *item, into *templates.Duration) *problem {
 	switch {
 	case err != nil && numberShape.MatchString(it.value):
 		return fail("a unit is missing", "write "+it.name+"="+it.value+"s or "+it.value+"ms")
-	case it.name == "ttl" && (d > maxTTL || err != nil && isOverflow(it.value)):
+	case (it.name == "ttl" || it.name == "delay") && (d > maxTTL || err != nil && isOverflow(it.value)):
 		return fail("too long", "the longest lease is 876000h; Redis takes a tenth of that")
 	case err != nil && isOverflow(it.value):
 		return fail("too long", "the longest duration is about 290 years")
@@ -240,6 +240,8 @@ func readDuration(it *item, into *templates.Duration) *problem {
 		return fail("not a duration", "write it as 500ms, 60s, 10m or 1h30m")
 	case d <= 0 && it.name == "wait":
 		return fail("must be at least 1ms", "not to wait at all, say try; to wait until the context ends, leave wait out")
+	case d <= 0 && it.name == "delay":
+		return fail("must be at least 1ms", "without delay a lock that was lost is free when its ttl is over")
 	case d <= 0 && it.name == "ttl":
 		return fail("must be at least 1ms", "without ttl a lease lasts 30s, and is renewed")
 	case d < time.Millisecond:
@@ -284,7 +286,7 @@ func readRenew(s *settings, it *item) *problem {
 func readCount(it *item, into *int) *problem {
 	n, err := strconv.ParseInt(it.value, 10, 32)
 	if err != nil || n < 1 {
-		return &problem{it.valueAt, it.name + "=" + it.value + ": not a number above 0", ""}
+		return &problem{it.valueAt, it.name + "=" + it.value + ": not a number above 0", "write " + it.name + "=3"}
 	}
 	*into = int(n)
 	return nil
