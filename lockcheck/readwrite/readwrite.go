@@ -50,12 +50,30 @@ func onlyReads(locks []facts.Lock) bool {
 	return true
 }
 
-// locks reports whether body takes a mutex of package sync: that may guard what it changes.
+// locks reports whether body takes a mutex of package sync, or uses a channel as one: that
+// may guard what it changes.
 func (c *checker) locks(body *ast.BlockStmt) (found bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok {
-			fn := facts.Callee(c.pass.TypesInfo, call)
+		switch n := n.(type) {
+		case *ast.SendStmt:
+			found = true
+		case *ast.CallExpr:
+			fn := facts.Callee(c.pass.TypesInfo, n)
 			found = found || fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == "sync" && (fn.Name() == "Lock" || fn.Name() == "Do")
+		}
+		return !found
+	})
+	return found
+}
+
+// assigned reports whether body gives the receiver itself another value.
+func (c *checker) assigned(body *ast.BlockStmt, receiver types.Object) (found bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		if assign, ok := n.(*ast.AssignStmt); ok {
+			for _, left := range assign.Lhs {
+				id, _ := ast.Unparen(left).(*ast.Ident)
+				found = found || id != nil && c.pass.TypesInfo.Uses[id] == receiver
+			}
 		}
 		return !found
 	})
@@ -68,8 +86,12 @@ func (c *checker) body(body facts.Locked) {
 		return
 	}
 	receiver := c.pass.TypesInfo.Defs[names[0]]
+	if receiver == nil || c.assigned(body.Body, receiver) {
+		return
+	}
+	called := map[*ast.FuncLit]bool{} // on the spot; any other may run under another lock
 	report := func(at ast.Expr) {
-		if receiver != nil && c.shared(at, receiver) {
+		if c.shared(at, receiver) {
 			c.Report(c.pass, analysis.Diagnostic{
 				Pos: at.Pos(), End: at.End(), Category: c.pass.Analyzer.Name,
 				Message: fmt.Sprintf("%s is changed under the read side of %s, which others have at the same time: say write",
@@ -80,6 +102,12 @@ func (c *checker) body(body facts.Locked) {
 	}
 	ast.Inspect(body.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.CallExpr:
+			if lit, ok := ast.Unparen(n.Fun).(*ast.FuncLit); ok {
+				called[lit] = true
+			}
+		case *ast.FuncLit:
+			return called[n]
 		case *ast.AssignStmt:
 			if n.Tok != token.DEFINE {
 				for _, left := range n.Lhs {

@@ -124,10 +124,12 @@ func (r Reentry) finding() (Finding, bool) {
 	switch {
 	case r.Lost != nil:
 		return f, false // lostctx has it
-	case r.Held.Read && r.To.Write:
+	case r.Held.Write && r.To.Read && r.Same == Yes: // the read side of what it holds whole
+		return f, false
+	case r.Held.Read && r.To.Write && r.Same != No:
 		f.ID = "upgrade "
-		f.Message = fmt.Sprintf("%q is held for reading and asked for again for writing: %s. Two that do so wait for each other; take it for writing at once", r.Held.Key, r)
-	case r.Held.Read && r.To.Read || r.To.Try:
+		f.Message = fmt.Sprintf("%q is held for reading and asked for again for writing: %s. It fails with ErrDeadlock at once; take it for writing first", r.Held.Key, r)
+	case r.Held.Read && r.To.Read && r.Same != Yes || r.To.Try:
 		return f, false
 	case r.Same == No:
 		f.ID = "twice "

@@ -22,7 +22,7 @@ type SWithLock struct {
 
 // NewSWithLock guards inner with the locks of locker.
 func NewSWithLock(inner *S, locker *lock.Locker) *SWithLock {
-	locker.MustSupport(&sReadLock, &sReadAgainLock, &sWriteLock, &sALock, &sBLock)
+	locker.MustSupport(&sReadLock, &sReadAgainLock, &sWriteLock, &sWriteThenReadLock, &sALock, &sBLock)
 	return &SWithLock{sInner: inner, locker: locker}
 }
 
@@ -95,6 +95,29 @@ func (w *SWithLock) Write(ctx context.Context, id int64) (err error) {
 	return w.sInner.Write(ctx, id)
 }
 
+// sWriteThenReadLock is what the directive "doc:<id>" asks for.
+var sWriteThenReadLock = lock.Policy{
+	Method:  "S.WriteThenRead",
+	Pattern: "doc:<id>",
+	Write:   true,
+}
+
+// SWriteThenReadKey returns the key "doc:<id>" as [S.WriteThenRead] locks it.
+func SWriteThenReadKey(id int64) string {
+	return "doc:" + strconv.FormatInt(id, 10)
+}
+
+// WriteThenRead calls [S.WriteThenRead] while it holds the lock "doc:<id>".
+func (w *SWithLock) WriteThenRead(ctx context.Context, id int64) (err error) {
+	key := SWriteThenReadKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &sWriteThenReadLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.sInner.WriteThenRead(ctx, id)
+}
+
 // sALock is what the directive "a:<id>" asks for.
 var sALock = lock.Policy{
 	Method:  "S.A",
@@ -147,6 +170,7 @@ var (
 	_ func(*S, context.Context, int64) error = (*S).Read
 	_ func(*S, context.Context, int64) error = (*S).ReadAgain
 	_ func(*S, context.Context, int64) error = (*S).Write
+	_ func(*S, context.Context, int64) error = (*S).WriteThenRead
 	_ func(*S, context.Context, int64) error = (*S).A
 	_ func(*S, context.Context, int64) error = (*S).B
 )

@@ -6,10 +6,10 @@ type S struct{ self *SWithLock }
 
 //lock:key="doc:<id>" read
 func (s *S) Read(ctx context.Context, id int64) error {
-	if err := s.self.ReadAgain(ctx, id); err != nil {
+	if err := s.self.ReadAgain(ctx, id); err != nil { // want `"doc:<id>" is held already and rw.SWithLock.ReadAgain is not reentrant: .*`
 		return err
 	}
-	return s.self.Write(ctx, id) // want `"doc:<id>" is held for reading and asked for again for writing: .*Two that do so wait for each other; take it for writing at once`
+	return s.self.Write(ctx, id) // want `"doc:<id>" is held for reading and asked for again for writing: .*It fails with ErrDeadlock at once; take it for writing first`
 }
 
 //lock:key="doc:<id>" read
@@ -17,6 +17,11 @@ func (s *S) ReadAgain(ctx context.Context, id int64) error { return nil }
 
 //lock:key="doc:<id>" write
 func (s *S) Write(ctx context.Context, id int64) error { return nil }
+
+// Whoever writes may read what it holds whole.
+//
+//lock:key="doc:<id>" write
+func (s *S) WriteThenRead(ctx context.Context, id int64) error { return s.self.Read(ctx, id) }
 
 // Readers block no readers.
 //

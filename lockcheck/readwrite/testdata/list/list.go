@@ -15,17 +15,18 @@ type List struct {
 	fixed  [2]int
 	first  *node
 	inner  node
+	turn   chan struct{}
 }
 
 //lock:key="prices" read
 func (l *List) Total(ctx context.Context, id int64) (total int64, err error) {
-	l.count++                        // want `l\.count is changed under the read side of "prices", which others have at the same time: say write`
-	l.prices[id] = 1                 // want `l\.prices\[id\] is changed`
-	l.order = append(l.order, id)    // want `l\.order is changed`
-	l.order[0], total = 1, 2         // want `l\.order\[0\] is changed`
-	l.first.hits += 1                // want `l\.first\.hits is changed`
-	(*l).inner.hits--                // want `\(\*l\)\.inner\.hits is changed`
-	l.fixed[0] = 1                   // want `l\.fixed\[0\] is changed`
+	l.count++                     // want `l\.count is changed under the read side of "prices", which others have at the same time: say write`
+	l.prices[id] = 1              // want `l\.prices\[id\] is changed`
+	l.order = append(l.order, id) // want `l\.order is changed`
+	l.order[0], total = 1, 2      // want `l\.order\[0\] is changed`
+	l.first.hits += 1             // want `l\.first\.hits is changed`
+	(*l).inner.hits--             // want `\(\*l\)\.inner\.hits is changed`
+	l.fixed[0] = 1                // want `l\.fixed\[0\] is changed`
 	for l.count = range l.order { // want `l\.count is changed`
 	}
 	func() { l.count = 2 }() // want `l\.count is changed`
@@ -36,8 +37,28 @@ func (l *List) Total(ctx context.Context, id int64) (total int64, err error) {
 	for id, price := range l.prices {
 		total += id * price
 	}
-	l = nil // the variable
 	return total, nil
+}
+
+//lock:key="prices" read
+func (l *List) Own(ctx context.Context) error {
+	l = &List{}
+	l.count++ // its own
+	return nil
+}
+
+//lock:key="prices" read
+func (l *List) Elsewhere(ctx context.Context, under func(func())) error {
+	under(func() { l.count++ }) // perhaps under another lock
+	return nil
+}
+
+//lock:key="prices" read
+func (l *List) Channel(ctx context.Context) error {
+	l.turn <- struct{}{}
+	l.count++
+	<-l.turn
+	return nil
 }
 
 //lock:key="prices" read

@@ -22,7 +22,7 @@ type ListWithLock struct {
 
 // NewListWithLock guards inner with the locks of locker.
 func NewListWithLock(inner *List, locker *lock.Locker) *ListWithLock {
-	locker.MustSupport(&listTotalLock, &listByValueLock, &listCachedLock, &listSetLock, &listBothLock, &listNamelessLock, &listIgnoredLock)
+	locker.MustSupport(&listTotalLock, &listOwnLock, &listElsewhereLock, &listChannelLock, &listByValueLock, &listCachedLock, &listSetLock, &listBothLock, &listNamelessLock, &listIgnoredLock)
 	return &ListWithLock{listInner: inner, locker: locker}
 }
 
@@ -47,6 +47,75 @@ func (w *ListWithLock) Total(ctx context.Context, id int64) (total int64, err er
 	}
 	defer held.Release(&err)
 	return w.listInner.Total(ctx, id)
+}
+
+// listOwnLock is what the directive "prices" asks for.
+var listOwnLock = lock.Policy{
+	Method:  "List.Own",
+	Pattern: "prices",
+	Read:    true,
+}
+
+// ListOwnKey returns the key "prices" as [List.Own] locks it.
+func ListOwnKey() string {
+	return "prices"
+}
+
+// Own calls [List.Own] while it holds the lock "prices".
+func (w *ListWithLock) Own(ctx context.Context) (err error) {
+	key := ListOwnKey()
+	ctx, held, err := w.locker.Acquire(ctx, &listOwnLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.listInner.Own(ctx)
+}
+
+// listElsewhereLock is what the directive "prices" asks for.
+var listElsewhereLock = lock.Policy{
+	Method:  "List.Elsewhere",
+	Pattern: "prices",
+	Read:    true,
+}
+
+// ListElsewhereKey returns the key "prices" as [List.Elsewhere] locks it.
+func ListElsewhereKey() string {
+	return "prices"
+}
+
+// Elsewhere calls [List.Elsewhere] while it holds the lock "prices".
+func (w *ListWithLock) Elsewhere(ctx context.Context, under func(func())) (err error) {
+	key := ListElsewhereKey()
+	ctx, held, err := w.locker.Acquire(ctx, &listElsewhereLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.listInner.Elsewhere(ctx, under)
+}
+
+// listChannelLock is what the directive "prices" asks for.
+var listChannelLock = lock.Policy{
+	Method:  "List.Channel",
+	Pattern: "prices",
+	Read:    true,
+}
+
+// ListChannelKey returns the key "prices" as [List.Channel] locks it.
+func ListChannelKey() string {
+	return "prices"
+}
+
+// Channel calls [List.Channel] while it holds the lock "prices".
+func (w *ListWithLock) Channel(ctx context.Context) (err error) {
+	key := ListChannelKey()
+	ctx, held, err := w.locker.Acquire(ctx, &listChannelLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.listInner.Channel(ctx)
 }
 
 // listByValueLock is what the directive "prices" asks for.
@@ -207,6 +276,9 @@ func (w *ListWithLock) Ignored(ctx context.Context) (err error) {
 // generated from. If it does not: go tool lockgen
 var (
 	_ func(*List, context.Context, int64) (int64, error) = (*List).Total
+	_ func(*List, context.Context) error                 = (*List).Own
+	_ func(*List, context.Context, func(func())) error   = (*List).Elsewhere
+	_ func(*List, context.Context) error                 = (*List).Channel
 	_ func(List, context.Context, int64) error           = List.ByValue
 	_ func(*List, context.Context, int64) error          = (*List).Cached
 	_ func(*List, context.Context, int64, int64) error   = (*List).Set
