@@ -73,6 +73,11 @@ func (u *unit) resolve() map[*output]*fileModel {
 			}
 		}
 	}
+	for _, m := range u.methods { // in source order
+		for _, d := range m.directives {
+			b.noteKind(m, d)
+		}
+	}
 	for _, g := range b.guarded {
 		b.nameWrapper(g)
 	}

@@ -44,7 +44,6 @@ func (b *builder) locks(m *method) {
 			Try: d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Backend: d.backend,
 			Read: d.read, Write: d.write, Fair: d.fair, Permits: d.permits, Weight: d.weight, Queue: d.queue, Delay: d.delay,
 		}
-		b.noteKind(m, d)
 		b.noteUse(l)
 		m.locks = append(m.locks, l)
 		m.keys = append(m.keys, k)
