@@ -130,47 +130,22 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		s.mu.Lock()
-		var g *group
-		if id.kind, id.slot = p.kind(), 0; id.kind != 0 {
-			id.slot, g = s.slotLocked(id, p)
-		}
-		e := s.entries[id]
-		if e == nil {
-			n := &newEntry{}
-			e = &n.entry
-			e.id, e.shard, e.backend, e.group = id, s, l.backends[id.backend], g
-			e.waitQueue = &e.ownQueue
-			switch {
-			case id.kind == driver.Permits:
-				e.waitQueue = &g.queue
-			case id.kind == driver.Read && p.shares():
-				g.readers = e
-			}
-			s.entries[id] = e
-			if p.Fair && p.Queue > 0 && e.waitingLocked() > p.Queue {
+		e, fresh := s.entryLocked(id, p, l)
+		if err := e.refusesLocked(p, fresh != nil, l); err != nil {
+			if fresh != nil {
 				s.forgetLocked(e)
-				s.mu.Unlock()
-				return nil, because(ErrNotAcquired, ErrBusy)
 			}
 			s.mu.Unlock()
-			return l.compete(ctx, e, h, end, &n.lease)
+			return nil, err
 		}
-		if id.kind == driver.Read && e.state == held && p.shares() { // slotLocked has found it to be one to share
+		if fresh != nil {
+			s.mu.Unlock()
+			return l.compete(ctx, e, h, end, &fresh.lease)
+		}
+		if e.id.kind == driver.Read && e.state == held && p.shares() { // slotLocked has found it to be one to share
 			e.joinLocked(h, time.Now())
 			s.mu.Unlock()
 			return h, nil
-		}
-		if p.Try && (e.state == held || e.elsewhere) {
-			s.mu.Unlock()
-			return nil, because(ErrNotAcquired, errHeld)
-		}
-		if p.Queue > 0 && e.waitingLocked() >= p.Queue {
-			s.mu.Unlock()
-			return nil, because(ErrNotAcquired, ErrBusy)
-		}
-		if l.closed.Load() { // under the mutex, so that Close finds all others in the queue
-			s.mu.Unlock()
-			return nil, ErrClosed
 		}
 		w := l.waiters.Get().(*waiter)
 		w.hold = h
@@ -202,6 +177,49 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 			h.giveBack()
 		}
 	}
+}
+
+// entryLocked returns the entry that a call under p competes for, or waits for. fresh is
+// not nil if it is new: then the caller is busy with it.
+func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *newEntry) {
+	var g *group
+	if id.kind = p.kind(); id.kind != 0 {
+		id.slot, g = s.slotLocked(id, p)
+	}
+	if e = s.entries[id]; e != nil {
+		return e, nil
+	}
+	fresh = &newEntry{}
+	e = &fresh.entry
+	e.id, e.shard, e.backend, e.group = id, s, l.backends[id.backend], g
+	e.waitQueue = &e.ownQueue
+	switch {
+	case id.kind == driver.Permits:
+		e.waitQueue = &g.queue
+	case id.kind == driver.Read && p.shares():
+		g.readers = e
+	}
+	s.entries[id] = e
+	return e, fresh
+}
+
+// refusesLocked returns why a call under p may not wait for e, or nil. Of a fair lock each
+// that waits has an entry of its own.
+func (e *entry) refusesLocked(p *Policy, fresh bool, l *Locker) error {
+	shares := e.id.kind == driver.Read && e.state == held && p.shares()
+	switch {
+	case fresh && p.Fair && p.Queue > 0 && e.waitingLocked() > p.Queue:
+		return because(ErrNotAcquired, ErrBusy)
+	case fresh, shares:
+		return nil
+	case p.Try && (e.state == held || e.elsewhere):
+		return because(ErrNotAcquired, errHeld)
+	case p.Queue > 0 && e.waitingLocked() >= p.Queue:
+		return because(ErrNotAcquired, ErrBusy)
+	case l.closed.Load(): // under the mutex, so that Close finds all others in the queue
+		return ErrClosed
+	}
+	return nil
 }
 
 // await waits in the queue. A waiter that gives up has left the queue on return. If
