@@ -58,7 +58,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "turn-gone", Mistake: "the turn of a waiter that gives up is lost",
-		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case compete:\n		l.next(e)\n	}\n	return 0, err", New: "	}\n	return 0, err"}},
+		Patches: []mutant.Patch{{File: locker + "queue.go", Old: "	case compete:\n		l.next(w.entry)\n	}\n	return 0, err", New: "	}\n	return 0, err"}},
 	},
 	{
 		Name: "renew-late", Mistake: "a watchdog that renews at the end of the lease",
