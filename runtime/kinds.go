@@ -39,7 +39,7 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 		if e := g.readers; e != nil && (e.state == busy || e.canShareLocked(p, time.Now())) {
 			return e.id.slot, g
 		}
-		g.readers = nil // take sets it to the new entry
+		g.readers = nil // entryLocked sets it to the new entry
 	}
 	return g.takeSlot(), g
 }
@@ -188,16 +188,18 @@ var (
 
 // admits returns why a call under p may not enter h again, or nil.
 func (h *hold) admits(p *Policy) error {
-	outer, inner := h.policy, p
-	reads := outer.Read || h.lease.downgraded.Load()
+	outer, inner := h.policy.kind(), p.kind()
+	if h.lease.downgraded.Load() {
+		outer = driver.Read
+	}
 	switch {
-	case reads && inner.Write:
+	case outer == driver.Read && inner == driver.Write:
 		return errUpgrade
-	case outer.Write && inner.Read:
+	case outer == driver.Write && inner == driver.Read:
 		return nil // the read side of what it holds whole
-	case outer.kind() != inner.kind() && !reads, outer.Read && !inner.Read, inner.mode().Weight > outer.mode().Weight:
+	case outer != inner, p.Weight > max(h.policy.Weight, 1):
 		return errOtherKind
-	case !inner.Reentrant:
+	case !p.Reentrant:
 		return errNested
 	}
 	return nil
@@ -229,10 +231,7 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 	if err := hold.check(); err != nil {
 		return fail(because(ErrLost, err))
 	}
-	e := hold.entry
-	e.shard.mu.Lock()
 	hold.lease.downgraded.Store(true) // before it is: no other writer of this process may follow on it
-	e.shard.mu.Unlock()
 	err := d.Downgrade(ctx)
 	switch {
 	case isLost(err):

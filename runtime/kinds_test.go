@@ -233,6 +233,9 @@ func TestNestedKinds(t *testing.T) {
 			ctx, outer := acquire(t, t.Context(), l, &c.outer, "k")
 			_, inner, err := l.Acquire(ctx, &c.inner, "k")
 			require.ErrorIs(t, err, c.want, "%+v in %+v", c.inner, c.outer)
+			if c.outer.Read && c.inner.Write {
+				require.ErrorContains(t, err, "take the write side first")
+			}
 			inner.Release(nil)
 			_, all, err := l.AcquireAll(ctx, lock.Request{Policy: &c.inner, Key: "k"}, lock.Request{Key: "other"})
 			require.ErrorIs(t, err, c.want)

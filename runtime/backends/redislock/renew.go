@@ -28,10 +28,10 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	var kinds sync.WaitGroup
 	defer kinds.Wait()
 	for i, one := range leases {
-		if l, ok := one.(*lease); !ok {
-			kinds.Go(func() { round.errs[i] = one.Renew(ctx, ttls[i]) })
-		} else if l != nil {
+		if _, mutex := one.(*lease); mutex {
 			round.again = append(round.again, due{member: i})
+		} else {
+			kinds.Go(func() { round.errs[i] = one.Renew(ctx, ttls[i]) })
 		}
 	}
 	for range renewRounds {

@@ -3,6 +3,7 @@ package record_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -67,4 +68,49 @@ func TestLateAttempts(t *testing.T) {
 	require.NoError(t, err, "a late copy of an attempt has taken the lock")
 	require.NoError(t, lease.Release(t.Context(), first))
 	require.ErrorIs(t, lease.Release(t.Context(), first), driver.ErrLost)
+}
+
+// A call that its waiter does not hear, or gives up beside, goes to the next.
+func TestUnheardCallsGoOn(t *testing.T) {
+	h := &held{server: &server{values: map[string]kept{}, undone: map[string]bool{}}}
+	l := record.New(h)
+	wait := func(id string) *driver.Acquisition {
+		a := acquisition("k", id)
+		a.Queue, a.Mode.Kind = true, driver.Condition
+		return a
+	}
+	called := func(a *driver.Acquisition) bool {
+		lease, err := l.Acquire(t.Context(), a)
+		return err == nil && lease.Release(t.Context(), 0) == nil
+	}
+	first, second, third := wait("a:1"), wait("b:1"), wait("c:1")
+	for _, a := range []*driver.Acquisition{first, second, third} {
+		require.False(t, called(a))
+	}
+	require.NoError(t, l.Call(t.Context(), wait("d:1"), 1))
+	require.NoError(t, l.Undo(t.Context(), first))
+	require.False(t, called(third))
+	require.True(t, called(second))
+	require.False(t, called(third), "one call has called two")
+	require.NoError(t, l.Call(t.Context(), wait("d:2"), -1))
+	require.True(t, called(third))
+}
+
+func TestCallsOfTheDeadGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &held{server: &server{values: map[string]kept{}, undone: map[string]bool{}}}
+		l := record.New(h)
+		dead, live := acquisition("k", "a:1"), acquisition("k", "b:1")
+		for _, a := range []*driver.Acquisition{dead, live} {
+			a.Queue, a.Mode.Kind = true, driver.Condition
+			_, err := l.Acquire(t.Context(), a)
+			require.Error(t, err)
+		}
+		caller := acquisition("k", "c:2")
+		caller.Mode.Kind = driver.Condition
+		require.NoError(t, l.Call(t.Context(), caller, 1))
+		time.Sleep(600 * time.Millisecond) // virtual: it has not heard
+		_, err := l.Acquire(t.Context(), live)
+		require.NoError(t, err)
+	})
 }

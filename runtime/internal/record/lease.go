@@ -3,7 +3,6 @@ package record
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,8 +29,8 @@ func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
 	n.wanted.Store(len(v.state.Queue) > 0)
 	n.extend(p, v)
 	if left := p.Until.from(v.now); left < a.TTL {
-		// It was let in while it waited. A lease that was seen late has less left than it had.
-		n.term.Store(int64(min(a.TTL, time.Duration(p.Grant)*time.Microsecond)))
+		// It was let in while it waited, or its answer was lost: it began longer ago.
+		n.term.Store(int64(max(left, min(a.TTL, time.Duration(p.Grant)*time.Microsecond))))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,22 +146,4 @@ func (l *Locks) letGo(n *lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.leases, n.id)
-}
-
-// RenewAll is [driver.BatchRenewer.RenewAll] for leases of l. An engine that puts requests
-// together that are sent at once sends them in few commands.
-func (l *Locks) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	errs := make([]error, len(leases))
-	var all sync.WaitGroup
-	for i := range leases {
-		all.Go(func() { errs[i] = leases[i].Renew(ctx, ttls[i]) })
-	}
-	all.Wait()
-	return errs
-}
-
-// IsLease reports whether n is a lease of this package.
-func IsLease(n driver.Lease) bool {
-	_, is := n.(*lease)
-	return is
 }

@@ -46,7 +46,7 @@ func partyOf(a *driver.Acquisition) Party {
 	return p
 }
 
-// freeIn returns how long it is until the first lease of those inside ends, in whole ms.
+// freeIn returns how long it is until the first lease of those inside ends.
 func (v view) freeIn() (first time.Duration) {
 	for _, p := range v.state.In {
 		if d := p.Until.from(v.now); first == 0 || d < first {

@@ -138,11 +138,11 @@ func (s *State) call(n int, now Time) (any bool) {
 }
 
 // giveBack keeps of p's tokens those up to used. Tokens in use then do not run ahead of the
-// engine's clock.
+// engine's clock. Those that readers have stay below the next writer's.
 func (s *State) giveBack(p *Party, used Token) {
 	if p.Tokens > 1 && p.Token <= used && used < p.last() {
 		if s.Token == p.last() {
-			s.Token = used
+			s.Token = max(used, s.Written)
 		}
 		p.Tokens = uint64(used-p.Token) + 1
 	}

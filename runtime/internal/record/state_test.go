@@ -61,6 +61,25 @@ func TestBlockOfTokens(t *testing.T) {
 	require.Equal(t, Token(4099), s.Token, "its block has been cut already")
 }
 
+// A writer that becomes a reader gives tokens back; the next writer's is above those that
+// readers have.
+func TestTokensAfterADowngrade(t *testing.T) {
+	var s State
+	p := party("w", kindWrite)
+	p.Tokens = 1000
+	s.arrive(p, 1000, 9000, true)
+	s = written(t, s, 1000)
+	s.downgrade(s.holder("w"), 1000)
+	s.arrive(party("r", kindRead), 1000, 9000, true)
+	s = written(t, s, 1000)
+	s.giveBack(s.holder("w"), s.holder("w").Token)
+	s.remove("w", 1000)
+	seen := s.holder("r").Token
+	s.remove("r", 1000)
+	s.arrive(party("next", kindWrite), 1001, 9000, true)
+	require.Greater(t, s.holder("next").Token, seen)
+}
+
 // Writers and readers take turns.
 func TestPhases(t *testing.T) {
 	s := State{Token: 1}
