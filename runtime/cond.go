@@ -75,7 +75,7 @@ func (c *Cond) Wait(ctx context.Context) error {
 		return c.fail("wait", err)
 	}
 	called := w.wait(ctx)
-	if err := c.takeAgain(ctx, f, old); err != nil {
+	if err := c.takeAgain(f, old); err != nil {
 		return c.fail("wait", errors.Join(because(ErrLost, err), called))
 	}
 	if called != nil {
@@ -194,7 +194,8 @@ func (w *condWaiter) leave() {
 // giveUp releases the lease of old. The method's context lives on.
 func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 	old.lost.CompareAndSwap(nil, &errGivenUp)
-	err := c.locker.pass(ctx, old, time.Now())
+	now := time.Now()
+	err := c.locker.pass(ctx, old, now)
 	if cause := old.lostCause(); cause != errGivenUp {
 		return because(ErrLost, cause)
 	}
@@ -203,11 +204,12 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 		old.endLost(errNotOwner)
 		return because(ErrLost, errNotOwner)
 	}
+	old.observe(Released, old.heldFor(now), nil)
 	return nil
 }
 
-// takeAgain takes the lock for the frames that had it as old.
-func (c *Cond) takeAgain(ctx context.Context, f *frame, old *hold) error {
+// takeAgain takes the lock for f and the frames around it, which had it as old.
+func (c *Cond) takeAgain(f *frame, old *hold) error {
 	p := *old.policy
 	p.Try, p.Wait, p.Queue = false, 0, 0
 	method := old.method.Load()
@@ -217,17 +219,17 @@ func (c *Cond) takeAgain(ctx context.Context, f *frame, old *hold) error {
 		defer cancel()
 		again = bounded
 	}
-	h, err := c.locker.take(again, c.locker.shard(c.key), &p, c.key, time.Time{})
+	l, called := c.locker, c.locker.observedSince()
+	h, err := l.take(again, l.shard(c.key), &p, c.key, time.Time{})
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)
-		return because(errNotBack, err)
+		return because(errNotBack, l.reject(again, &p, c.key, called, err))
 	}
-	h.began = old.began
-	for g := owned(ctx); g != nil; g = g.outer {
+	for g := f; g != nil; g = g.outer {
 		g.current.CompareAndSwap(old, h)
 	}
-	f.current.CompareAndSwap(old, h)
 	h.begin(method)
+	l.observeHold(again, h, called)
 	return nil
 }

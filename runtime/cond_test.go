@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,38 @@ func TestCondWaitThatGivesUp(t *testing.T) {
 		require.NoError(t, release(theirs))
 		_, theirs = acquire(t, t.Context(), other, nil, "k")
 		require.NoError(t, release(theirs))
+	})
+}
+
+// events counts what a Locker does.
+type events struct {
+	mu    sync.Mutex
+	kinds map[lock.EventKind]int
+}
+
+func (e *events) Observe(_ context.Context, event lock.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds[event.Kind]++
+}
+
+// The Observer hears of a hold that ends as the lock is given up, and of another one that
+// begins: what it counts as held and as waiting comes to nothing in the end.
+func TestCondIsObserved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine, heard := memlock.New(), &events{kinds: map[lock.EventKind]int{}}
+		l, other := newLocker(t, engine, &lock.Options{Observer: heard}), newLocker(t, engine, nil)
+		go func() {
+			time.Sleep(time.Second)
+			ctx, held := acquire(t, t.Context(), other, nil, "k")
+			require.NoError(t, lock.NewCond(other, "k").Signal(ctx))
+			time.Sleep(time.Second) // who was called waits for the lock
+			require.NoError(t, release(held))
+		}()
+		require.NoError(t, l.Do(t.Context(), nil, "k", lock.NewCond(l, "k").Wait))
+		heard.mu.Lock()
+		defer heard.mu.Unlock()
+		require.Equal(t, map[lock.EventKind]int{lock.Acquired: 2, lock.Waiting: 1, lock.Waited: 1, lock.Released: 2}, heard.kinds)
 	})
 }
 
