@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -54,7 +55,9 @@ func Example() {
 }
 
 // Two processes: whoever reads sees all prices raised or none, and three download at most.
-func TestTwoProcesses(t *testing.T) {
+func TestTwoProcesses(t *testing.T) { synctest.Test(t, twoProcesses) }
+
+func twoProcesses(t *testing.T) {
 	store, engine := &memory{prices: map[int64]int64{1: 100, 2: 100}}, memlock.New()
 	var mu sync.Mutex
 	inside, most := 0, 0
@@ -91,7 +94,9 @@ func TestTwoProcesses(t *testing.T) {
 }
 
 // Of more than a hundred that wait the last are refused at once.
-func TestQueueIsFull(t *testing.T) {
+func TestQueueIsFull(t *testing.T) { synctest.Test(t, queueIsFull) }
+
+func queueIsFull(t *testing.T) {
 	locker := lock.New(memlock.New(), nil)
 	defer func() { require.NoError(t, locker.Close(t.Context())) }()
 	list := prices.NewListWithLock(prices.NewList(&memory{}), locker)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -90,7 +91,9 @@ func race(c *trial) {
 
 // Sections under one key, of several Lockers with several goroutines each, never
 // overlap: the race detector looks on.
-func lockersExclude(c *trial) {
+func lockersExclude(c *trial) { c.exclude(c.policy()) }
+
+func (c *trial) exclude(p *lock.Policy) {
 	const lockers, goroutines, times = 3, 4, 5
 	key := c.newKey()
 	total := 0 // guarded by the lock under test
@@ -100,7 +103,7 @@ func lockersExclude(c *trial) {
 		for range goroutines {
 			all.Go(func() {
 				for range times {
-					err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error {
+					err := l.Do(c.bounded(), p, key, func(context.Context) error {
 						total++
 						return nil
 					})

@@ -2,7 +2,6 @@ package backendtest
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -42,28 +41,7 @@ func fairOrder(c *trial) {
 	}
 }
 
-func fairExclusion(c *trial) {
-	const lockers, goroutines, times = 3, 3, 5
-	key := c.newKey()
-	total := 0 // guarded by the lock under test
-	var all sync.WaitGroup
-	for range lockers {
-		l := c.kindLocker()
-		for range goroutines {
-			all.Go(func() {
-				for range times {
-					if err := l.Do(c.bounded(), c.kind(inOrder), key, func(context.Context) error { total++; return nil }); err != nil {
-						c.Errorf("Do: %v", err)
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	if want := lockers * goroutines * times; total != want {
-		c.Errorf("%d sections counted %d", want, total)
-	}
-}
+func fairExclusion(c *trial) { c.exclude(c.kind(inOrder)) }
 
 // Who died in the queue is passed over within a second.
 func fairDeadWaiter(c *trial) {

@@ -364,7 +364,7 @@ func readersTokens(c *trial) {
 	}
 }
 
-// Readers of one process share one lease: one reader more asks nothing of the engine.
+// Readers of one process share leases, and all have the last writer's token.
 func localReaders(c *trial) {
 	l, key := c.kindLocker(), c.newKey()
 	_, first := c.enter(l.Locker, c.kind(reading), key)
@@ -384,8 +384,6 @@ func localReaders(c *trial) {
 			}
 		})
 	}
-	begin := time.Now()
 	all.Wait()
-	c.within("a thousand readers beside one", begin, time.Second)
 	c.leave(first)
 }

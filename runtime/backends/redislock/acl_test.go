@@ -92,12 +92,15 @@ func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
 }
 
 // kinds goes through what other locks than mutexes do at a server.
-func kinds(t *testing.T, one, two *lock.Locker, key string) {
+func kinds(t *testing.T, server string, one, two *lock.Locker, key string) {
 	t.Helper()
 	fair := &lock.Policy{Fair: true, TTL: time.Second}
 	_, held := acquire(t, one, fair, key)
 	waiting := start(t.Context(), two, fair, key)
-	time.Sleep(1500 * time.Millisecond) // past the lease: it was renewed
+	eventually(t, soon, "the other waits", func() bool {
+		record, _ := command(t, server, "GET", key).(string)
+		return strings.Contains(record, `"queue"`)
+	})
 	mustRelease(t, held)
 	next := receive(t, "the next holder", waiting)
 	if next.err != nil {
@@ -124,7 +127,7 @@ func TestLeastRights(t *testing.T) {
 	if err := b.Undo(t.Context(), doubtful); err != nil {
 		t.Error(err)
 	}
-	kinds(t, one, two, "seckill:"+newKey(t))
+	kinds(t, server.Addr(), one, two, "seckill:"+newKey(t))
 	noChannels(t, server.Addr())
 	if refused := denials(t, server.Addr()); len(refused) > 0 {
 		t.Errorf("refused: %v", refused)
