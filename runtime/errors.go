@@ -44,6 +44,10 @@ var (
 	// ErrInvalid says that a key or policy cannot be right. Nothing was sent.
 	ErrInvalid = driver.ErrInvalid
 
+	// ErrDone says that the tick was completed before, here or by another process. The
+	// method did not run.
+	ErrDone = driver.ErrDone
+
 	// ErrClosed says that the Locker is closed.
 	ErrClosed = driver.ErrClosed
 )
@@ -109,7 +113,7 @@ func (op *acquireOp) explain(err error) error {
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
-	for _, kind := range []error{ErrIndeterminate, ErrConflict, ErrInvalid, ErrClosed} {
+	for _, kind := range []error{ErrIndeterminate, ErrConflict, ErrInvalid, ErrDone, ErrClosed} {
 		if errors.Is(err, kind) {
 			return because(kind, op.endedBy(err))
 		}

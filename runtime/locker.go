@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,10 @@ type Options struct {
 	// It is never longer than a quarter of the lease.
 	HandOff time.Duration
 
+	// Name is what Leader tells about this process while it leads. Empty is the host's
+	// name and the process's number, "host:4711".
+	Name string
+
 	// Observer hears what the Locker does: metrics, traces, logs. nil: nobody.
 	Observer Observer
 }
@@ -50,6 +55,7 @@ type Locker struct {
 	id       string                    // a random UUID; with a number behind it, the ID of an acquisition
 	backends map[string]driver.Backend // "" is the Locker's own
 	handOff  time.Duration
+	name     string
 	observer Observer // or nil
 
 	shards   [shards]shard
@@ -80,6 +86,7 @@ func New(b Backend, opts *Options) *Locker {
 		seed:     maphash.MakeSeed(),
 		backends: map[string]driver.Backend{"": b},
 		handOff:  opts.HandOff,
+		name:     opts.Name,
 		observer: opts.Observer,
 		closing:  make(chan struct{}),
 		idle:     make(chan struct{}, 1),
@@ -87,6 +94,10 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	if l.handOff == 0 {
 		l.handOff = DefaultHandOff
+	}
+	if l.name == "" {
+		host, _ := os.Hostname() // empty where the system does not tell
+		l.name = host + ":" + strconv.Itoa(os.Getpid())
 	}
 	for name, named := range opts.Backends {
 		if name == "" || named == nil {
@@ -153,6 +164,9 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx context.Context) error) (err error) {
 	ctx, held, err := l.Acquire(ctx, p, key)
 	if err != nil {
+		if p != nil && p.Skip && errors.Is(err, ErrNotAcquired) {
+			return nil
+		}
 		return err
 	}
 	defer held.Release(&err)

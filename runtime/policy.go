@@ -33,8 +33,8 @@ type Policy struct {
 	Reentrant bool // a nested call under the same context enters at once
 	NoRenew   bool // the lease is fixed; the method's context ends with it
 
-	// At most one of Read, Write, Fair and Permits is set. Locks of one key under
-	// policies of different kinds are refused with ErrConflict, but for Read and Write.
+	// At most one of Read, Write, Fair, Permits, Once and Leader is set. Locks of one key
+	// under policies of different kinds are refused with ErrConflict, but for Read and Write.
 	Read    bool // the shared side of a read-write lock
 	Write   bool // its exclusive side
 	Fair    bool // first come, first served, over all goroutines of all processes
@@ -48,6 +48,26 @@ type Policy struct {
 	// Delay is for how long a lock that was lost stays closed after its TTL, for
 	// resources that check no fencing token. A release ends it.
 	Delay time.Duration
+
+	// Once is for a job that runs once for each planned tick: see [Locker.AcquireOnce].
+	// It is a kind of lock, as Read, Write, Fair and Permits are.
+	Once bool
+
+	// Leader is for a method that runs for as long as its process leads: see [Locker.Lead].
+	// It is a Fair lock whose holder has a name.
+	Leader bool
+
+	// AtLeast is how long the lock is held at the least, counted from when it was
+	// taken. If the method returns sooner, the call returns too, and the release
+	// follows in the background. The watchdog renews the lease until then.
+	AtLeast time.Duration
+
+	// Skip has a generated wrapper, and [Locker.Do], return no error where the method
+	// did not run because another holds the lock, or the tick was completed.
+	Skip bool
+
+	tick string // of Once: set by AcquireOnce
+	name string // of Leader: set by Lead
 }
 
 // Request names one of several locks that are taken together.
@@ -88,6 +108,12 @@ func (p *Policy) validate() error {
 		return invalidf("Max is %v; it must not be negative", p.Max)
 	case p.Wait > 0 && p.Try:
 		return invalidf("Wait and Try exclude each other")
+	case p.AtLeast < 0:
+		return invalidf("AtLeast is %v; it must not be negative", p.AtLeast)
+	case p.AtLeast > 0 && p.NoRenew && p.AtLeast > p.ttl():
+		return invalidf("AtLeast is %v, and the lease, which is not renewed, ends after %v", p.AtLeast, p.ttl())
+	case p.AtLeast > 0 && p.Max > 0 && p.AtLeast > p.Max:
+		return invalidf("AtLeast is %v, and the lease is renewed for %v only", p.AtLeast, p.Max)
 	case p.Max > 0 && p.NoRenew:
 		return invalidf("Max and NoRenew exclude each other: a lease that is not renewed ends after its TTL")
 	}
@@ -97,14 +123,14 @@ func (p *Policy) validate() error {
 // validateKind is the part of validate about the kind of lock.
 func (p *Policy) validateKind() error {
 	kinds := 0
-	for _, set := range []bool{p.Read, p.Write, p.Fair, p.Permits != 0} {
+	for _, set := range []bool{p.Read, p.Write, p.Fair, p.Permits != 0, p.Once, p.Leader} {
 		if set {
 			kinds++
 		}
 	}
 	switch {
 	case kinds > 1:
-		return invalidf("Read, Write, Fair and Permits exclude each other")
+		return invalidf("Read, Write, Fair, Permits, Once and Leader exclude each other")
 	case p.Permits < 0:
 		return invalidf("Permits is %d; a semaphore has at least 1", p.Permits)
 	case p.Weight < 0 || p.Weight > max(p.Permits, 0):
@@ -134,13 +160,17 @@ func (p *Policy) kind() driver.Kind {
 		return driver.Fair
 	case p.Permits > 0:
 		return driver.Permits
+	case p.Once:
+		return driver.Once
+	case p.Leader:
+		return driver.Fair
 	}
 	return 0
 }
 
 // mode is what a Backend is asked for.
 func (p *Policy) mode() driver.Mode {
-	m := driver.Mode{Kind: p.kind()}
+	m := driver.Mode{Kind: p.kind(), Tick: p.tick, Name: p.name}
 	if m.Kind == driver.Permits {
 		m.Permits, m.Weight = p.Permits, max(p.Weight, 1)
 	}

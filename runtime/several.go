@@ -28,6 +28,16 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 	return l.acquireSeveral(ctx, reqs)
 }
 
+// Requests returns one request under p for each key, for AcquireAll. A generated wrapper
+// calls it for a method whose directive names a slice, "<ids...>".
+func Requests(p *Policy, keys []string) []Request {
+	reqs := make([]Request, len(keys))
+	for i, key := range keys {
+		reqs[i] = Request{Policy: p, Key: key}
+	}
+	return reqs
+}
+
 // inOrder returns reqs sorted into the global order, nil policies replaced and
 // repeated keys dropped. If two policies of one key differ in more than the names of
 // their method and pattern, it returns the first of the two and an error.

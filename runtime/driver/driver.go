@@ -149,6 +149,26 @@ type Downgrader interface {
 	Downgrade(ctx context.Context) error
 }
 
+// Completer is implemented by a [Lease] of Kind Once.
+type Completer interface {
+	// Complete is Release, and records in the same step that the tick was completed.
+	Complete(ctx context.Context, last uint64) error
+}
+
+// Viewer is implemented by a [Backend] that can tell who holds a lock of Kind Fair.
+type Viewer interface {
+	// View returns the holder of a.Key, or nil. It takes no lock.
+	View(ctx context.Context, a *Acquisition) (*Holder, error)
+}
+
+// Holder is who holds a lock.
+type Holder struct {
+	ID    string        // of the acquisition
+	Name  string        // Mode.Name of the acquisition
+	Token uint64        // its first fencing token
+	Left  time.Duration // how long its lease lasts if it is not renewed
+}
+
 // Caller is implemented by a [Backend] that has Kind Condition. Whoever acquires such a key
 // stands in its queue, and has a lease once it was called; its release says that the call
 // was heard. A call that is not heard within half a second goes to the next in the queue.

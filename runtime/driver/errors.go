@@ -21,6 +21,9 @@ var (
 	// was sent.
 	ErrInvalid = errors.New("invalid")
 
+	// ErrDone says that the tick was completed before.
+	ErrDone = errors.New("done already")
+
 	// ErrClosed says that the Locker or the Backend is closed.
 	ErrClosed = errors.New("locker closed")
 )

@@ -12,12 +12,13 @@ const (
 	Fair                       // a mutex that is granted in the order in which it was asked for, over all goroutines of all processes
 	Permits                    // a semaphore
 	Condition                  // a condition variable: who acquires it waits until it is called
+	Once                       // a mutex that remembers which ticks were completed: see Mode.Tick
 )
 
 // String names the kinds as a directive does: "read, write".
 func (k Kind) String() string {
 	var names []string
-	for i, name := range []string{"read", "write", "fair", "permits", "condition"} {
+	for i, name := range []string{"read", "write", "fair", "permits", "condition", "once"} {
 		if k&(1<<i) != 0 {
 			names = append(names, name)
 		}
@@ -36,4 +37,10 @@ type Mode struct {
 	Kind    Kind // 0 or one kind
 	Permits int  // of Kind Permits: how many there are
 	Weight  int  // of Kind Permits: how many of them it takes
+
+	// Tick, of Kind Once, is what is to be run once. Acquire returns ErrDone if it was
+	// completed, at once or after a wait.
+	Tick string
+	// Name, of Kind Fair, is what Viewer tells about the holder.
+	Name string
 }

@@ -1,0 +1,156 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// How long Lead waits before it campaigns again after a term that ended with an error.
+const (
+	campaignFirst = 100 * time.Millisecond
+	campaignMost  = 10 * time.Second
+)
+
+// Leadership is who leads under a key.
+type Leadership struct {
+	Name  string        // Options.Name of its Locker
+	ID    string        // of its hold at the engine
+	Token uint64        // its fencing token: it tells one term from another
+	Left  time.Duration // until when its lease lasts, unless it is renewed
+}
+
+// Lead campaigns for key under p, which has Leader set, and calls lead for as long as this
+// process is the leader. Its context ends with cause [ErrLost] when the leadership is
+// lost, before another can lead; its token is in the context. Lead resigns when lead
+// returns, and then
+//
+//   - returns nil if lead returned nil while it led;
+//   - campaigns again if lead returned an error or the leadership was lost, after a pause
+//     of 100 ms, twice as long after each such term, 10 s at most. A term that has lasted
+//     for longer than the pause begins again with the shortest;
+//   - returns an error once ctx ends, the Locker is closed, or the policy can't be right.
+//
+// An engine that can't be reached is asked again likewise. lead must return when its
+// context ends. If p has Try, or a Wait that is over, Lead returns [ErrNotAcquired].
+func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx context.Context) error) error {
+	if p == nil || !p.Leader {
+		return l.reject(ctx, &Policy{}, key, l.observedSince(), invalidf("Lead needs a Policy with Leader"))
+	}
+	named := *p
+	if named.name = ""; l != nil {
+		named.name = l.name
+	}
+	pause := campaignFirst
+	for {
+		began := time.Now()
+		led, err := l.leadOnce(ctx, &named, key, lead)
+		switch {
+		case led && err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return err
+		case !led && (errors.Is(err, ErrNotAcquired) || permanent(err)):
+			return err
+		}
+		if time.Since(began) > pause {
+			pause = campaignFirst
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ctxEnded(ctx)})
+		case <-l.closing:
+			timer.Stop()
+			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ErrClosed})
+		}
+		pause = min(2*pause, campaignMost)
+	}
+}
+
+// permanent reports whether asking again can't help.
+func permanent(err error) bool {
+	for _, kind := range []error{ErrInvalid, ErrClosed, ErrConflict, ErrDeadlock} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// leadOnce is one campaign and, if it was won, one term.
+func (l *Locker) leadOnce(ctx context.Context, p *Policy, key string, lead func(ctx context.Context) error) (led bool, err error) {
+	ctx, held, err := l.Acquire(ctx, p, key)
+	if err != nil {
+		return false, err
+	}
+	defer held.Release(&err)
+	return true, lead(ctx)
+}
+
+// Leader returns who leads under key, of the locks that p names, or nil if nobody does. It
+// asks the engine and takes no lock. What it returns may be over by the time that it is
+// read: nobody may act as the leader because of it.
+func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership, error) {
+	if p == nil || !p.Leader {
+		return nil, &Error{Op: "view", Key: key, Err: invalidf("Leader needs a Policy with Leader")}
+	}
+	fail := func(err error) error { return &Error{Op: "view", Method: p.Method, Key: key, Err: err} }
+	if err := l.vet(p, key); err != nil {
+		return nil, fail(err)
+	}
+	if l.closed.Load() {
+		return nil, fail(ErrClosed)
+	}
+	viewer, ok := l.backends[p.Backend].(driver.Viewer)
+	if !ok {
+		return nil, fail(invalidf("the backend %T can't tell who leads", l.backends[p.Backend]))
+	}
+	h, err := viewer.View(ctx, &driver.Acquisition{Key: key, ID: l.newID(l.numbers.Add(1)), TTL: p.ttl(), Tokens: 1, Mode: p.mode()})
+	switch {
+	case err != nil && errors.Is(err, ErrConflict):
+		return nil, fail(because(ErrConflict, err))
+	case err != nil:
+		return nil, fail(because(ErrUnavailable, err))
+	case h == nil:
+		return nil, nil
+	}
+	return &Leadership{Name: h.Name, ID: h.ID, Token: h.Token, Left: h.Left}, nil
+}
+
+// WatchLeader calls changed with who leads under key, and again whenever that has changed:
+// with nil if nobody does. It asks the engine once a second, so that a leadership of less
+// than that may pass unseen, and blocks until ctx ends or the Locker is closed. While the
+// engine can't be reached, the last answer stands.
+func (l *Locker) WatchLeader(ctx context.Context, p *Policy, key string, changed func(*Leadership)) error {
+	tick := time.NewTicker(pollLimit)
+	defer tick.Stop()
+	var last *Leadership
+	for first := true; ; {
+		now, err := l.Leader(ctx, p, key)
+		switch {
+		case err != nil && permanent(err):
+			return err
+		case err == nil && (first || !now.same(last)):
+			first, last = false, now
+			changed(now)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("lock: watch %s: %w", key, ctx.Err())
+		case <-l.closing:
+			return &Error{Op: "view", Method: p.Method, Key: key, Err: ErrClosed}
+		}
+	}
+}
+
+// same reports whether a and b are one term of one leader.
+func (a *Leadership) same(b *Leadership) bool {
+	return a == nil && b == nil || a != nil && b != nil && a.ID == b.ID
+}
