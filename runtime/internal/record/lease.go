@@ -14,7 +14,7 @@ import (
 type lease struct {
 	locks      *Locks
 	key, id    string
-	tick       Text // of Kind Once
+	tick       Text          // of Kind Once
 	ttl        time.Duration // that the acquisition asked for
 	first, n   uint64        // tokens
 	mayHaveRun bool          // some attempt to acquire had no answer

@@ -12,12 +12,23 @@ import (
 // Acquire is [driver.Backend.Acquire] for a Mode that is no mutex.
 func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	p := partyOf(a)
+	if l.clockless {
+		p.Tokens = min(p.Tokens, 1<<revisionBits)
+	}
 	v, mayHaveRun, err := l.update(ctx, a.Key, true, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(p); err != nil {
 			return false, err
 		}
 		if s.isDone(p) && s.holder(p.ID) == nil {
 			return false, driver.ErrDone
+		}
+		if l.clockless && s.holder(p.ID) != nil {
+			s.expire(now)
+			if inside := s.holder(p.ID); inside != nil {
+				// Others count its lease from when they saw it begin, and this process saw it later.
+				inside.Until = After(a.TTL.Microseconds())
+				return true, nil
+			}
 		}
 		return s.arrive(p, now, a.TTL.Microseconds(), a.Queue), nil
 	})

@@ -17,6 +17,9 @@ type State struct {
 	Queue   []Party `json:"queue,omitempty"`   // who waits, in the order of arrival
 	Keep    Time    `json:"keep,omitempty"`    // until then the record is not deleted: see Write
 	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the last of them last
+
+	KeepBeat beat  `json:"keepbeat,omitzero"` // of Keep, at an engine without a clock
+	floor    Token // the next token is not below it, at an engine without a clock
 }
 
 // Party is one acquisition that is inside or waits.
@@ -26,7 +29,8 @@ type Party struct {
 	Weight int    `json:"weight,omitempty"`
 	Limit  int    `json:"limit,omitempty"`  // the permits that it knows of
 	Grant  int64  `json:"grant"`            // how long the lease is that it gets when its turn comes, in µs
-	Until  Time   `json:"until"`            // when its lease or its place in the queue ends
+	Until  Time   `json:"until,omitempty"`  // when its lease or its place in the queue ends
+	Beat   beat   `json:"beat,omitzero"`    // of Until, at an engine without a clock
 	Tokens uint64 `json:"tokens,omitempty"` // how many fencing tokens it gets; 0 is 1
 	Token  Token  `json:"token,omitempty"`  // the first of them, once it is inside
 	Tick   Text   `json:"tick,omitempty"`   // driver.Mode.Tick
@@ -236,6 +240,9 @@ func (s *State) enter(p Party, now Time, lease int64) {
 
 // nextToken is above all that were given. In a record that is new the engine puts it in.
 func (s *State) nextToken(now Time) Token {
+	if s.floor > 0 {
+		return max(s.Token+1, s.floor)
+	}
 	if s.Token == 0 {
 		return fromClock
 	}
