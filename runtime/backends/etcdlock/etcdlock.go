@@ -56,7 +56,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		undone:  map[string]time.Time{},
 	}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
-	b.kinds = record.NewClockless(store{b}, b.life)
+	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
 	for _, o := range options {
 		b.options = o
 	}

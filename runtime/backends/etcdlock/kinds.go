@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -67,16 +65,15 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 		if err != nil {
 			return a, err
 		}
-		a.Floor = record.FloorOf(uint64(resp.Header.Revision))
 		if resp.Succeeded {
-			if a.Done, a.Value = true, w.Value; w.Value != "" {
-				a.Rev = resp.Header.Revision
+			if a.Done = true; w.Value != "" {
+				a.Value, a.Rev = resolved(w.Value, resp.Header.Revision), resp.Header.Revision
 			}
 			return a, nil
 		}
 		a.Value, a.Rev = "", 0
 		if kvs := found(resp, 0); len(kvs) > 0 {
-			a.Value, a.Rev = string(kvs[0].Value), kvs[0].ModRevision
+			a.Value, a.Rev = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
 			return a, nil
 		}
 		if w.Takes && w.Rev == 0 && contended(w.Key+"/", found(resp, 1)) {
@@ -89,6 +86,10 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	}
 }
 
+func resolved(value string, revision int64) string {
+	return record.ResolveRevision(value, uint64(revision))
+}
+
 // contended reports whether one of kvs is a contender of the mutex with this prefix.
 func contended(prefix string, kvs []*mvccpb.KeyValue) bool {
 	for _, kv := range kvs {
@@ -99,30 +100,17 @@ func contended(prefix string, kvs []*mvccpb.KeyValue) bool {
 	return false
 }
 
-// subscribeKind has the acquisition with this ID told when it waits no longer, by the
-// record of its key, or the watch of that has failed.
-func (b *Backend) subscribeKind(ctx context.Context, k keys, id string) (driver.Subscription, error) {
-	life, end := context.WithCancel(b.life.Context())
-	var sub *engine.Subscriber[entryID]
-	free := time.AfterFunc(time.Hour, func() { sub.Notify() }) // when the lease that is waited for ends
-	sub, _ = b.hub.Subscribe(entryID{id, k.lock}, func() { end(); free.Stop() })
-	err := b.watchKey(ctx, life, recordOf(k.lock), func(resp clientv3.WatchResponse) {
+// watchRecord is the [record.Watch] of etcd.
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+	var failed error
+	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), recordOf(key), clientv3.WithCreatedNotify()) {
+		failed = resp.Err()
+		if resp.Created && failed == nil {
+			ready()
+		}
 		for _, e := range resp.Events {
-			waits, ends := b.kinds.Heard(k.lock, string(e.Kv.Value), id)
-			switch {
-			case !waits:
-				sub.Notify()
-			case ends > 0 && ends < time.Second && life.Err() == nil: // after that it looks anyway
-				free.Reset(ends)
-			}
+			tell(resolved(string(e.Kv.Value), e.Kv.ModRevision))
 		}
-		if resp.Err() != nil {
-			sub.Notify()
-		}
-	})
-	if err != nil {
-		sub.Close()
-		return nil, err
 	}
-	return sub, nil
+	return failed
 }

@@ -87,7 +87,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return nil, driver.ErrClosed
 	}
 	if a.Mode.Kind != 0 {
-		return b.subscribeKind(ctx, k, a.ID)
+		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()
 	e := b.useLocked(entryID{k.locker, k.lock})
@@ -111,19 +111,15 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 // watchAll tells sub of every deletion below prefix until life ends. It returns once the
 // server has confirmed that it does.
 func (b *Backend) watchAll(ctx, life context.Context, prefix string, sub *engine.Subscriber[entryID]) error {
-	return b.watchKey(ctx, life, prefix, func(clientv3.WatchResponse) { sub.Notify() }, clientv3.WithPrefix(), clientv3.WithFilterPut())
-}
-
-// watchKey calls tell with what happens at key until life ends. It returns once the server has confirmed that it watches.
-func (b *Backend) watchKey(ctx, life context.Context, key string, tell func(clientv3.WatchResponse), options ...clientv3.OpOption) error {
 	confirmed := make(chan bool, 1)
 	b.life.Go(func(context.Context) {
-		for resp := range b.client.Watch(clientv3.WithRequireLeader(life), key, append(options, clientv3.WithCreatedNotify())...) {
+		for resp := range b.client.Watch(clientv3.WithRequireLeader(life), prefix,
+			clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify()) {
 			if resp.Created {
 				confirmed <- true
 				continue
 			}
-			tell(resp)
+			sub.Notify()
 		}
 		select {
 		case confirmed <- false:

@@ -28,24 +28,17 @@ type beat struct {
 // those that are handed on.
 const revisionBits = 16
 
-// FloorOf is [Answer].Floor at an engine whose revision is so high: whatever is written next
-// has a higher one.
-func FloorOf(revision uint64) Token { return Token((revision + 1) << revisionBits) }
-
-// Heard takes down the value that the engine has told of a key, unasked. It reports whether the acquisition with this ID waits still and, if it
-// is the next to come in, how long it is until the first lease of those inside ends.
-func (l *Locks) Heard(key, value, id string) (waits bool, free time.Duration) {
-	version, s, err := decode(value)
-	if err != nil || version == "" {
-		return false, 0
+// ResolveRevision puts tokens into a value that an engine without a clock has: into that
+// of a new record, which has the revision of its first write. All later tokens are below
+// those of the record's last revision: each takes a write, and has 2^16 at most.
+func ResolveRevision(value string, revision uint64) string {
+	if !strings.Contains(value, `"@`) {
+		return value
 	}
-	l.mu.Lock()
-	l.hearLocked(key, &s, "", localTime())
-	l.mu.Unlock()
-	if at := find(s.Queue, id); at != 0 {
-		return at > 0, 0
-	}
-	return true, view{state: s, now: localTime()}.freeIn()
+	return marks.ReplaceAllStringFunc(value, func(mark string) string {
+		n, _ := strconv.ParseUint(mark[2:len(mark)-1], 10, 64)
+		return strconv.FormatUint(revision<<revisionBits+n, 10)
+	})
 }
 
 // beats are when the marks of one key were seen first.

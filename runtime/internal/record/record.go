@@ -58,7 +58,6 @@ type Answer struct {
 	Value      string // what is at the key now; "" is nothing
 	Now        Time   // by the engine's clock, when it was written or looked at; 0 if it has none
 	Rev        int64  // the engine's own number for the value at the key, if it has one; 0 is no value
-	Floor      Token  // of an engine without a clock: a token above all of records that are gone
 	MayHaveRun bool   // some attempt to send it had no answer, and may yet arrive
 }
 
@@ -76,11 +75,13 @@ type Locks struct {
 
 	clockless bool         // see NewClockless
 	life      *engine.Life // of its Backend; nil unless clockless
+	watch     Watch        // likewise
 
-	mu     sync.Mutex        // guards the rest
-	beats  map[string]beats  // by key, of an engine without a clock
-	seen   map[string]view   // by key: what was there last
-	leases map[string]*lease // by ID: those that are held
+	mu      sync.Mutex           // guards the rest
+	beats   map[string]beats     // by key, of an engine without a clock
+	watches map[string]*keyWatch // by key, likewise
+	seen    map[string]view      // by key: what was there last
+	leases  map[string]*lease    // by ID: those that are held
 }
 
 // view is what a key was at one moment.
@@ -88,7 +89,6 @@ type view struct {
 	version string
 	state   State
 	rev     int64
-	floor   Token
 	now     Time           // by the engine's clock
 	at      driver.Instant // from before it was asked
 	fresh   bool           // it was seen by this call
@@ -101,9 +101,10 @@ func New(s Store) *Locks {
 
 // NewClockless returns the locks that s keeps, at an engine that tells no time: see beats.
 // What they do in the background ends with life.
-func NewClockless(s Store, life *engine.Life) *Locks {
+func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 	l := New(s)
-	l.clockless, l.life, l.beats = true, life, map[string]beats{}
+	l.clockless, l.life, l.watch = true, life, watch
+	l.beats, l.watches = map[string]beats{}, map[string]*keyWatch{}
 	return l
 }
 
@@ -119,15 +120,12 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 			v.now = localTime()
 		}
 		s := v.state.clone()
-		s.floor = v.floor
+		s.clockless = l.clockless
 		changed, err := change(&s, v.now)
 		if (err != nil || !changed) && v.fresh {
 			return v, mayHaveRun, err
 		}
 		w := Write{Key: key, Seen: v.version, Rev: v.rev, Look: err != nil || !changed, Takes: takes}
-		if l.clockless && v.floor == 0 {
-			w.Look = true // its tokens are not known
-		}
 		if !w.Look {
 			l.fill(&w, &v.state, &s, v.now)
 		}
@@ -196,7 +194,7 @@ func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, erro
 		l.forget(key)
 		return view{}, err
 	}
-	v := view{version: version, rev: a.Rev, floor: a.Floor, state: s, now: a.Now, at: at}
+	v := view{version: version, rev: a.Rev, state: s, now: a.Now, at: at}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.clockless {

@@ -18,8 +18,8 @@ type State struct {
 	Keep    Time    `json:"keep,omitempty"`    // until then the record is not deleted: see Write
 	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the last of them last
 
-	KeepBeat beat  `json:"keepbeat,omitzero"` // of Keep, at an engine without a clock
-	floor    Token // the next token is not below it, at an engine without a clock
+	KeepBeat  beat `json:"keepbeat,omitzero"` // of Keep, at an engine without a clock
+	clockless bool // its tokens come from the engine's revision
 }
 
 // Party is one acquisition that is inside or waits.
@@ -240,11 +240,11 @@ func (s *State) enter(p Party, now Time, lease int64) {
 
 // nextToken is above all that were given. In a record that is new the engine puts it in.
 func (s *State) nextToken(now Time) Token {
-	if s.floor > 0 {
-		return max(s.Token+1, s.floor)
-	}
 	if s.Token == 0 {
 		return fromClock
+	}
+	if s.clockless {
+		return s.Token + 1
 	}
 	return max(s.Token+1, Token(now)*driver.TokensPerMicrosecond)
 }
