@@ -13,24 +13,27 @@ import (
 // key), so that two calls can't wait for each other; a key that is named twice
 // is taken once, and [ErrInvalid] says that its two policies ask for different
 // things. Otherwise it is as [Locker.Acquire]; each policy's Wait counts from the
-// call.
+// call. [Token] names none of the locks, one alone neither, so that what works with
+// one element of a list works with two: name one with [TokenOf].
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := inOrder(reqs)
 	if err != nil {
 		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
 	}
-	switch len(reqs) {
-	case 0:
+	if len(reqs) == 0 {
 		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
-	case 1:
-		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
 	}
 	return l.acquireSeveral(ctx, reqs)
 }
 
 // Requests returns one request under p for each key, for AcquireAll. A generated wrapper
-// calls it for a method whose directive names a slice, "<ids...>".
+// calls it for a method whose directive names a slice, "<ids...>". Without a key it
+// returns one request, which AcquireAll refuses with [ErrInvalid]: what is guarded by no
+// lock must not run. The error names the method of p.
 func Requests(p *Policy, keys []string) []Request {
+	if len(keys) == 0 {
+		return []Request{{Policy: p}}
+	}
 	reqs := make([]Request, len(keys))
 	for i, key := range keys {
 		reqs[i] = Request{Policy: p, Key: key}
