@@ -61,14 +61,14 @@ func (m *method) resolve(d *directive, params map[string]string, taken *scope) *
 
 // bodyWords are the predeclared names that key functions use: a parameter of
 // theirs, unlike one of the method itself, gives way.
-var bodyWords = map[string]bool{"nil": true, "make": true, "len": true, "string": true, "int64": true, "uint64": true, "bool": true}
+var bodyWords = map[string]bool{"nil": true, "string": true, "int64": true, "uint64": true, "bool": true}
 
 // keyParams says what key functions call the receiver and the parameters.
 func (m *method) keyParams(taken *scope) map[string]string {
 	out := map[string]string{}
 	for _, v := range m.variables() {
 		out[v.Name()] = v.Name()
-		if bodyWords[v.Name()] {
+		if bodyWords[v.Name()] || m.hasList() && (v.Name() == "make" || v.Name() == "len") {
 			out[v.Name()] = taken.pick(v.Name() + "Arg")
 		}
 	}

@@ -13,15 +13,17 @@ import (
 // key), so that two calls can't wait for each other; a key that is named twice
 // is taken once, and [ErrInvalid] says that its two policies ask for different
 // things. Otherwise it is as [Locker.Acquire]; each policy's Wait counts from the
-// call. [Token] names none of the locks, one alone neither, so that what works with
-// one element of a list works with two: name one with [TokenOf].
+// call.
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := inOrder(reqs)
 	if err != nil {
 		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
 	}
-	if len(reqs) == 0 {
+	switch {
+	case len(reqs) == 0:
 		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
+	case len(reqs) == 1 && !reqs[0].listed:
+		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
 	}
 	return l.acquireSeveral(ctx, reqs)
 }
@@ -29,14 +31,16 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 // Requests returns one request under p for each key, for AcquireAll. A generated wrapper
 // calls it for a method whose directive names a slice, "<ids...>". Without a key it
 // returns one request, which AcquireAll refuses with [ErrInvalid]: what is guarded by no
-// lock must not run. The error names the method of p.
+// lock must not run. The error names the method of p. [Token] is (0, false) under the
+// locks, also where it is one alone, so that what works with one element works with
+// two: name one with [TokenOf].
 func Requests(p *Policy, keys []string) []Request {
 	if len(keys) == 0 {
-		return []Request{{Policy: p}}
+		return []Request{{Policy: p, listed: true}}
 	}
 	reqs := make([]Request, len(keys))
 	for i, key := range keys {
-		reqs[i] = Request{Policy: p, Key: key}
+		reqs[i] = Request{Policy: p, Key: key, listed: true}
 	}
 	return reqs
 }
@@ -89,6 +93,9 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 
 // precheck returns the error that r is certain to end with, or nil.
 func (l *Locker) precheck(outer *frame, r Request) error {
+	if r.listed && r.Key == "" {
+		return invalidf("%s: the list has no element, or an empty key", r.Policy.Pattern)
+	}
 	if err := l.vet(r.Policy, r.Key); err != nil {
 		return err
 	}
