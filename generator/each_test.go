@@ -23,5 +23,5 @@ func TestDirectiveOfAList(t *testing.T) {
 	require.Equal(t, generator.Part{Path: []string{"o", "IDs"}, Each: true}, d.Parts[3])
 	values, ok := d.Match("shop:a%20b:item:7")
 	require.True(t, ok)
-	require.Equal(t, []generator.Value{{"shop", "a b"}, {"o.IDs...", "7"}}, values)
+	require.Equal(t, []generator.Value{{Placeholder: "shop", Text: "a b"}, {Placeholder: "o.IDs...", Text: "7"}}, values)
 }
