@@ -28,7 +28,7 @@ func (b *builder) locks(m *method) {
 		}
 		params := m.keyParams(taken)
 		k := m.resolve(d, params, taken)
-		l := templates.Lock{Key: templates.KeyFunc{Steps: k.steps, Parts: k.parts}}
+		l := templates.Lock{Key: templates.KeyFunc{Steps: k.steps, Each: k.each, Parts: k.parts}}
 		if k.fails {
 			l.Key.Err = taken.pick("err", "keyErr")
 		}

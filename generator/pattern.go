@@ -18,6 +18,7 @@ type part struct {
 	literal string
 	text    string   // the placeholder as written: "<order.Customer.ID>"
 	path    []string // "order", "Customer", "ID"
+	each    bool     // it ends with ...: one key for each element
 	at      int      // where the placeholder starts
 	bytes   []int    // where each byte of the literal is written
 }
@@ -85,20 +86,22 @@ func parsePattern(text string) (pattern, []problem) {
 		}
 	}
 	flush()
+	problems = append(problems, p.lists()...)
 	return p, append(problems, p.ambiguities()...)
 }
 
 // parsePlaceholder reads "<a.b.c>", which starts at offset at of the pattern.
 func parsePlaceholder(text string, at int) (part, []problem) {
 	ph := part{text: text, at: at, path: []string{"?"}}
-	inner := text[1 : len(text)-1]
+	inner, each := strings.CutSuffix(text[1:len(text)-1], "...")
+	ph.each = each
 	switch {
+	case inner == "" && each:
+		return ph, []problem{{at, "the placeholder " + text + " has no name", "name a slice: <ids...>"}}
 	case inner == "":
 		return ph, []problem{{at, "the placeholder is empty", "name a parameter: <id>"}}
-	case strings.HasSuffix(inner, "..."):
-		return ph, []problem{{at, text + " is not yet supported: one lock per element of a slice", ""}}
 	case strings.HasSuffix(inner, "()"):
-		return ph, []problem{{at, text + ": a method is named without ()", "write <" + strings.ReplaceAll(inner, "()", "") + ">"}}
+		return ph, []problem{{at, text + ": a method is named without ()", "write " + strings.ReplaceAll(text, "()", "")}}
 	}
 	path := strings.Split(inner, ".")
 	for _, name := range path {

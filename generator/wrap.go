@@ -200,9 +200,14 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	}
 	m.Held = taken.pick("held", "hold")
 	for i, l := range gm.locks {
-		l.KeyVar = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
+		if l.Key.Each != nil {
+			l.KeyVar = taken.pick("keys"+ordinal(i), "lockKeys"+ordinal(i))
+		} else {
+			l.KeyVar = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
+		}
 		m.Locks = append(m.Locks, l)
 	}
+	b.noteRequests(m.Locks)
 	if len(m.Locks) > 1 { // AcquireAll takes lock.Request
 		b.imports.used[RuntimePath] = true
 	}

@@ -74,6 +74,8 @@ type Policy struct {
 type Request struct {
 	Policy *Policy
 	Key    string
+
+	listed bool // made by Requests
 }
 
 var defaultPolicy = &Policy{}

@@ -80,6 +80,9 @@ func (m Method) fail() jen.Code {
 
 // acquire renders the call that takes the lock, or all of several.
 func (m Method) acquire(n Names, ctx string) jen.Code {
+	if m.lists() {
+		return m.acquireLists(n, ctx)
+	}
 	locker := jen.Id(m.Locker)
 	if len(m.Locks) == 1 {
 		l := m.Locks[0]
@@ -113,10 +116,12 @@ func (m Method) doc() jen.Code {
 		quoted[i] = unbroken(strconv.Quote(l.Policy.Pattern))
 	}
 	lead := m.Name + " calls [" + m.Origin + "] while it holds the lock " + quoted[0] + "."
-	if len(m.Locks) > 1 {
-		last := len(quoted) - 1
-		lead = m.Name + " calls [" + m.Origin + "] while it holds the locks " +
-			strings.Join(quoted[:last], ", ") + " and " + quoted[last] + ", taken in one global order: all or none."
+	if last := len(quoted) - 1; last > 0 || m.lists() {
+		listed := quoted[last]
+		if last > 0 {
+			listed = strings.Join(quoted[:last], ", ") + " and " + listed
+		}
+		lead = m.Name + " calls [" + m.Origin + "] while it holds the locks " + listed + ", taken in one global order: all or none."
 	}
 	if m.Deprecated == "" {
 		return comment(lead)
