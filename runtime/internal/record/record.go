@@ -47,7 +47,7 @@ type Write struct {
 	Takes   bool          // it is to take a lock
 	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that
-	Granted []string      // the IDs that are let in by it: their processes are to be told
+	Granted []string      // the IDs that wait no longer by it: their processes are to be told
 	Wanted  []string      // the IDs of those inside that others have begun to wait for
 }
 
@@ -124,8 +124,8 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 
 // fill sets what is written: before becomes s.
 func (w *Write) fill(before, s *State, now Time) {
-	for _, p := range s.In {
-		if before.holder(p.ID) == nil && find(before.Queue, p.ID) >= 0 {
+	for _, p := range before.Queue {
+		if find(s.Queue, p.ID) < 0 {
 			w.Granted = append(w.Granted, p.ID)
 		}
 	}
@@ -182,5 +182,6 @@ func (s *State) clone() State {
 	c := *s
 	c.In = append([]Party(nil), s.In...)
 	c.Queue = append([]Party(nil), s.Queue...)
+	c.Done = append([]Text(nil), s.Done...)
 	return c
 }
