@@ -84,6 +84,22 @@ func TestWithoutTryEachSchedulerRunsTheJob(t *testing.T) {
 	})
 }
 
+// Two processes whose schedules are 30 s apart run a job once a minute: with AtLeast the
+// lock outlasts the run.
+func TestOneRunForAllThatComeWithinAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memlock.New()
+		var ran atomic.Int32
+		for range 2 {
+			locker := gocronlock.NewLocker(newLocks(t, memory), &lock.Policy{Try: true, AtLeast: 45 * time.Second})
+			start(t, func() { ran.Add(1) }, gocron.WithDistributedLocker(locker))
+			time.Sleep(30 * time.Second)
+		}
+		time.Sleep(5*time.Minute + 15*time.Second)
+		require.EqualValues(t, 6, ran.Load())
+	})
+}
+
 func TestUnlock(t *testing.T) {
 	memory := memlock.New()
 	locker := gocronlock.NewLocker(newLocks(t, memory), nil)
