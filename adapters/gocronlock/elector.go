@@ -53,18 +53,25 @@ func NewElector(ctx context.Context, l *lock.Locker, p *lock.Policy, key string)
 func (e *Elector) campaign(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) {
 	defer close(e.done)
 	err := l.Lead(ctx, p, key, func(term context.Context) error {
-		e.set(term, nil)
-		defer e.set(nil, nil)
+		e.begin(term)
+		defer e.end(nil)
 		<-term.Done()
 		return context.Cause(term)
 	})
-	e.set(nil, err)
+	e.end(err)
 }
 
-func (e *Elector) set(term context.Context, err error) {
+func (e *Elector) begin(term context.Context) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.term, e.err = term, err
+	e.term = term
+}
+
+// end ends a term, or the campaign if err is not nil.
+func (e *Elector) end(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.term, e.err = nil, err
 }
 
 // IsLeader returns nil if this process leads, by the clocks at this instant and without
