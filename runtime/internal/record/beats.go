@@ -44,10 +44,8 @@ func ResolveRevision(value string, revision uint64) string {
 // beats are when the marks of one key were seen first.
 type beats map[string]Time
 
-var start = time.Now()
-
 // localTime is the monotonic clock of this process.
-func localTime() Time { return Time(time.Since(start).Microseconds()) + 1 }
+func (l *Locks) localTime() Time { return Time(time.Since(l.began).Microseconds()) + 1 }
 
 // withBeats encodes s with beats in place of instants.
 func (s *State) withBeats(version string) string {
@@ -83,7 +81,7 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 		case own != "" && strings.HasPrefix(b.Mark, own):
 			first = now
 		default:
-			first = localTime()
+			first = l.localTime()
 		}
 		after[b.Mark] = first
 		*until = first + Time(b.Lasts)

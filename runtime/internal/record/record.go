@@ -76,6 +76,7 @@ type Locks struct {
 	clockless bool         // see NewClockless
 	life      *engine.Life // of its Backend; nil unless clockless
 	watch     Watch        // likewise
+	began     time.Time    // likewise: what its clock counts from
 
 	mu      sync.Mutex           // guards the rest
 	beats   map[string]beats     // by key, of an engine without a clock
@@ -103,7 +104,7 @@ func New(s Store) *Locks {
 // What they do in the background ends with life.
 func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 	l := New(s)
-	l.clockless, l.life, l.watch = true, life, watch
+	l.clockless, l.life, l.watch, l.began = true, life, watch, time.Now()
 	l.beats, l.watches = map[string]beats{}, map[string]*keyWatch{}
 	return l
 }
@@ -117,7 +118,7 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 	for i := 0; ; i++ {
 		at := driver.Now()
 		if l.clockless {
-			v.now = localTime()
+			v.now = l.localTime()
 		}
 		s := v.state.clone()
 		s.clockless = l.clockless

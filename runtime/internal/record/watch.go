@@ -107,7 +107,7 @@ func (l *Locks) tell(w *keyWatch, key, value string) {
 		}
 		return
 	}
-	now := localTime()
+	now := l.localTime()
 	l.hearLocked(key, &s, "", now)
 	for sub := range w.subscribers {
 		switch find(s.Queue, sub.id) {
