@@ -61,6 +61,15 @@
 //
 // The session rule may name the node of the agent alone.
 //
+// # Other kinds
+//
+// Read-write locks, fair locks, semaphores, conditions and ticks are a record of this
+// package at the lock's key, with flags of its own: it does not meet the Semaphore of
+// consul/api, and a mutex and a record on one key refuse each other. It is on no session of
+// Consul: each process counts how long the leases in it last, from when it saw them begin.
+// So a key whose holder has died is free a whole ttl after the next one came to it, and the
+// record stays until somebody comes.
+//
 // # What can go wrong
 //
 // Fencing tokens are Raft indexes. A datacenter that was lost and is begun anew,

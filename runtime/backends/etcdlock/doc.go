@@ -61,6 +61,14 @@
 // minute, and on to the session's next keep-alive, or the one after if there are hundreds;
 // or until the session ends.
 //
+// # Other kinds
+//
+// Read-write locks, fair locks, semaphores, conditions and ticks are a record of this
+// package, <key>/lockgen.record, which other clients do not know; it is in the way of their
+// mutexes, and theirs of it. It is on no lease of etcd: each process counts how long the
+// leases in it last, from when it saw them begin. So a key whose holder has died is free a
+// whole ttl after the next one came to it, and the record stays until somebody comes.
+//
 // # Rights
 //
 // Least rights of a user, for locks under seckill: (a role with one permission):

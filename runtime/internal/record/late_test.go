@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -40,8 +41,24 @@ func acquisition(key, id string) *driver.Acquisition {
 // An attempt that arrives after its undo, or after the release of what another attempt
 // took, takes nothing, though nothing is at the key any more.
 func TestLateAttempts(t *testing.T) {
-	h := &held{server: &server{values: map[string]kept{}, undone: map[string]bool{}}}
-	l := record.New(h)
+	h := newHeld(false)
+	lateAttempts(t, h, record.New(h))
+}
+
+func TestLateAttemptsClockless(t *testing.T) {
+	h, life := newHeld(true), engine.NewLife()
+	life.Attach()
+	defer life.Close(nil)
+	lateAttempts(t, h, record.NewClockless(h, life, nil))
+}
+
+func newHeld(clockless bool) *held {
+	return &held{server: &server{
+		values: map[string]kept{}, undone: map[string]bool{}, clockless: clockless, changed: make(chan struct{}),
+	}}
+}
+
+func lateAttempts(t *testing.T, h *held, l *record.Locks) {
 	h.holds = true
 	a := acquisition("k", "a:1")
 	_, err := l.Acquire(t.Context(), a)
@@ -72,7 +89,7 @@ func TestLateAttempts(t *testing.T) {
 
 // A call that its waiter does not hear, or gives up beside, goes to the next.
 func TestUnheardCallsGoOn(t *testing.T) {
-	h := &held{server: &server{values: map[string]kept{}, undone: map[string]bool{}}}
+	h := newHeld(false)
 	l := record.New(h)
 	wait := func(id string) *driver.Acquisition {
 		a := acquisition("k", id)
@@ -98,7 +115,7 @@ func TestUnheardCallsGoOn(t *testing.T) {
 
 func TestCallsOfTheDeadGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &held{server: &server{values: map[string]kept{}, undone: map[string]bool{}}}
+		h := newHeld(false)
 		l := record.New(h)
 		dead, live := acquisition("k", "a:1"), acquisition("k", "b:1")
 		for _, a := range []*driver.Acquisition{dead, live} {

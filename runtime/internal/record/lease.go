@@ -75,8 +75,11 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 		if p == nil {
 			return false, driver.ErrLost
 		}
-		if p.Until.from(now) < ttl {
+		switch left := p.Until.from(now); {
+		case left < ttl:
 			p.Until = After(ttl.Microseconds())
+		case l.locks.clockless: // begun anew all the same: an earlier renewal, without an answer, may have been seen by others before
+			p.Until = After(left.Microseconds())
 		}
 		return true, nil
 	})
