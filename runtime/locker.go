@@ -279,7 +279,7 @@ func (l *Locker) supports(p *Policy) error {
 		return nil
 	}
 	k, ok := b.(driver.Kinded)
-	if !ok {
+	if !ok || k.Kinds() == 0 {
 		return invalidf("the backend %T has no %s locks, only mutexes", b, kind)
 	}
 	if has := k.Kinds(); has&kind == 0 {

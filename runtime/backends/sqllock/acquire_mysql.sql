@@ -6,7 +6,8 @@
 -- this acquisition was undone before, or 2 + the µs until it is worth trying again.
 --
 -- On a connection that does not commit by itself owner is NULL, which its column
--- refuses, in every sql_mode: a grant that can be rolled back is none.
+-- refuses, in every sql_mode: a grant that can be rolled back is none. The same with
+-- another kind of lock at the key.
 --
 -- Assignments are made from left to right, each sees those before it (unless
 -- sql_mode says SIMULTANEOUS_ASSIGNMENT: then none does). {granted} needs the old
@@ -16,7 +17,7 @@
 -- A resend shortens no lease. A new one is as long as it says: where the clock has
 -- gone back, the end of the lease before is in the future.
 INSERT INTO {table} (name, owner, acquired, expires, version, waiting, undone, undone_until)
-VALUES ({key}, IF(@@autocommit, {id}, NULL), {now}, {now} + {ttl}, LAST_INSERT_ID({now} * 4) + {n} - 1, '', '', 0)
+VALUES ({key}, IF(@@autocommit AND {apart}, {id}, NULL), {now}, {now} + {ttl}, LAST_INSERT_ID({now} * 4) + {n} - 1, '', '', 0)
 ON DUPLICATE KEY UPDATE
   version = CASE
     WHEN {undone} THEN version + 0 * LAST_INSERT_ID(1)

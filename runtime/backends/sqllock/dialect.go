@@ -3,6 +3,7 @@ package sqllock
 import (
 	"database/sql"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -85,25 +86,32 @@ func (d Dialect) quoted(table string) string {
 
 // statements are those that a Backend needs.
 type statements struct {
-	acquire, refusal, look, release, undo, tombstone *template
-	acquireFree                                      *template         // of MySQL: what to try before acquire
-	kill                                             *template         // ends another session
-	now                                              map[string]string // macros where the clock is read afresh
-	ofRenewals                                       sync.Map          // by the number of leases: the two statements that were needed so far
+	refusal, look, release, undo, tombstone *template
+	take, takeApart                         taking            // takeApart refuses beside another kind of lock
+	swap, create, record                    *template         // of other kinds of lock
+	kill                                    *template         // ends another session
+	now                                     map[string]string // macros where the clock is read afresh
+	ofRenewals                              sync.Map          // by the number of leases: the two statements that were needed so far
+}
+
+// taking are the statements that take a lock.
+type taking struct {
+	free    *template // of MySQL: what to try before acquire
+	acquire *template
 }
 
 // statements compiles the statements on table. With notify, what frees a lock also
 // calls the next in its queue.
 func (d Dialect) statements(table string, notify bool) *statements {
 	macros := d.macros(table)
-	now := func(clock string) map[string]string {
-		with := map[string]string{"now": clock}
-		for name, macro := range macros {
-			with[name] = macro
+	with := func(more ...string) map[string]string {
+		all := maps.Clone(macros)
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
 		}
-		return with
+		return all
 	}
-	afresh := now("{clock}")
+	afresh := with("now", "{clock}")
 	s := &statements{
 		look:    d.compile(source("look.sql"), afresh, 3),
 		refusal: d.compile(source("refusal.sql"), afresh, 1),
@@ -111,12 +119,18 @@ func (d Dialect) statements(table string, notify bool) *statements {
 	}
 	if d == MySQL {
 		s.kill = d.compile("KILL {session}", nil, 0)
-		s.acquire = d.compile(source("acquire_mysql.sql"), afresh, 0)
-		s.acquireFree = d.compile(source("acquire_free_mysql.sql"), afresh, 0)
 	} else {
 		s.kill = d.compile("SELECT pg_terminate_backend({session}::int)::int", nil, 1)
-		s.acquire = d.compile(source("acquire.sql"), now("(excluded.expires - {ttl})"), 1)
 	}
+	take := func(apart string) taking {
+		if d == MySQL {
+			m := with("now", "{clock}", "apart", apart)
+			return taking{d.compile(source("acquire_free_mysql.sql"), m, 0), d.compile(source("acquire_mysql.sql"), m, 0)}
+		}
+		return taking{acquire: d.compile(source("acquire.sql"), with("now", "(excluded.expires - {ttl})", "apart", apart), 1)}
+	}
+	s.take = take("1 = 1")
+	s.takeApart = take("NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = {key} AND k.expires > {clock})")
 	freeing := func(file string) *template {
 		if !notify {
 			return d.compile(source(file), afresh, 0)
@@ -124,6 +138,17 @@ func (d Dialect) statements(table string, notify bool) *statements {
 		return d.compile(strings.Replace(source("notify.sql"), "{freeing}", source(file), 1), afresh, 2)
 	}
 	s.release, s.undo, s.tombstone = freeing("release.sql"), freeing("undo.sql"), freeing("tombstone.sql")
+	swapping := func(file string) *template {
+		switch {
+		case d == MySQL:
+			return d.compile(source(file), afresh, 0)
+		case !notify:
+			return d.compile(source(file), afresh, 1)
+		}
+		return d.compile(strings.Replace(source("notify_granted.sql"), "{swap}", source(file), 1), afresh, 2)
+	}
+	s.swap, s.create, s.record = swapping("swap.sql"), swapping(map[bool]string{true: "create_mysql.sql", false: "create.sql"}[d == MySQL]), d.compile(source("record.sql"), afresh, 4)
+	s.record.hasText = true
 	return s
 }
 
@@ -131,8 +156,12 @@ func (d Dialect) statements(table string, notify bool) *statements {
 func (d Dialect) macros(table string) map[string]string {
 	m := map[string]string{
 		"table": d.quoted(table),
+		"kinds": d.quoted(kindsTable(table)),
 		"clock": d.clock(),
-		"l":     "l.", "as": " AS l", "conflict": "ON CONFLICT (name) DO UPDATE SET",
+
+		// Of a record. {instant} is the clock for the times in it.
+		"instant": "{clock}", "stamp": "{instant}", "commits": "1", "returning": " RETURNING written",
+		"l": "l.", "as": " AS l", "conflict": "ON CONFLICT (name) DO UPDATE SET",
 		"greatest": "greatest", "least": "least", "committed": "",
 
 		// The lock's owner is this acquisition already: a reply was lost.
@@ -164,6 +193,7 @@ func (d Dialect) macros(table string) map[string]string {
 	switch d {
 	case MySQL:
 		m["l"], m["as"], m["conflict"] = "", "", "ON DUPLICATE KEY UPDATE"
+		m["stamp"], m["commits"], m["returning"] = "LAST_INSERT_ID({instant})", "@@autocommit", ""
 		m["committed"] = " AND @@autocommit" // else nothing is renewed
 		m["at"], m["undoneat"], m["leaverat"] = "LOCATE({me}, waiting)", "LOCATE({mark}, undone)", "LOCATE({leaver}, waiting)"
 		m["last16k"] = "RIGHT(CONCAT(CASE WHEN undone_until > {clock} THEN undone ELSE '' END, {mark}), 16000)"
@@ -172,6 +202,10 @@ func (d Dialect) macros(table string) map[string]string {
 		m["last16k"] = "right(CASE WHEN l.undone_until > {clock} THEN l.undone ELSE '' END || {mark}, 16000)"
 	default:
 		m["greatest"], m["least"] = "max", "min"
+		// A value: this machine's clock in µs, from before the statement was sent. It is
+		// the database's own, whose expression rounds it down, so that a lease that is read
+		// from a record would be reckoned too long.
+		delete(m, "instant")
 		m["at"], m["undoneat"], m["leaverat"] = "instr(l.waiting, {me})", "instr(l.undone, {mark})", "instr(l.waiting, {leaver})"
 		m["last16k"] = "substr(CASE WHEN l.undone_until > {clock} THEN l.undone ELSE '' END || {mark}, -16000)"
 	}

@@ -24,6 +24,21 @@
 // moved on, so that it costs a waiter about an eighth of its wait and 65 ms at most,
 // or 125 ms with two or more ahead in the queue.
 //
+// # Other kinds of lock
+//
+// Table has read-write locks, fair locks, semaphores and conditions; Advisory and RowLock
+// have mutexes only. Such a lock is a row of a second table, lockgen_locks_kinds, which says
+// who is inside and who waits. One statement replaces it, if nobody else has done so
+// since it was read; who was too late reads it and tries again. A waiter's turn is written
+// for it by whoever leaves. It hears of that by a look after 5 ms, and then ever more seldom,
+// 50 ms apart at most, one for all that wait for a key in a process; or by the [Notifier].
+//
+// A database that Migrate has seen before there were other kinds keeps mutexes; for the
+// others Migrate must run again. A mutex and another kind of lock on one key are refused, the
+// second with driver.ErrConflict: so is a mutex for 2.5 s after the other was used. Where
+// both are asked for in the same moment, or one of them by Advisory or RowLock, that may not
+// be noticed.
+//
 // # Advisory and RowLock
 //
 // They exclude clients that do not know of the table. A session of the database, on
@@ -123,6 +138,6 @@
 //	PostgreSQL  GRANT SELECT, INSERT, UPDATE, DELETE ON lockgen_locks TO app
 //	SQLite      to write the file and its folder
 //
-// RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
+// Table needs the same on lockgen_locks_kinds, for locks that are no mutexes. RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
 // Migrate needs the right to create tables.
 package sqllock

@@ -44,13 +44,26 @@ func (b *Backend) purgeNowAndThen() {
 // Purge removes the rows of locks that were not held for idle (four seconds at
 // least), as the Backend does by itself for those of ten minutes. A row stays for
 // as long as its tokens are not below what the clock would yield. It returns how
-// many rows of locks it removed.
+// many rows of locks it removed, of all kinds.
 func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
 	if idle < leastIdle {
 		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", driver.ErrInvalid, idle, leastIdle)
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
-	find := b.dialect.compile("SELECT l.name FROM {table} AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.now, 0)
+	removed, err = b.purge(ctx, "{table}", unused, idle)
+	if err != nil || b.strategy != Table || b.unkinded.Load() {
+		return removed, err
+	}
+	more, err := b.purge(ctx, "{kinds}", " l.expires < {clock} - {idle}", idle)
+	if err != nil && b.dialect.lacks(err) {
+		err = nil // Migrate ran before there were other kinds
+	}
+	return removed + more, err
+}
+
+// purge removes rows of table that are unused, and returns how many.
+func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Duration) (removed int, err error) {
+	find := b.dialect.compile("SELECT l.name FROM "+table+" AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.now, 0)
 	for {
 		names, err := b.names(ctx, find.with(values{"idle": idle.Microseconds()}))
 		if err != nil || len(names) == 0 {
@@ -66,9 +79,9 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 			v[fmt.Sprint("key", i)] = name
 		}
 		// By key, so that no row is locked that stays; and they may be in use by now.
-		from := "DELETE FROM {table} AS l"
+		from := "DELETE FROM " + table + " AS l"
 		if b.dialect == MySQL {
-			from = "DELETE l FROM {table} AS l"
+			from = "DELETE l FROM " + table + " AS l"
 		}
 		drop := b.dialect.compile(from+" WHERE l.name IN ("+series("key", len(names))+") AND"+unused, b.sql.now, 0)
 		r, _, err := b.run(ctx, pool{b.db}, drop.with(v))

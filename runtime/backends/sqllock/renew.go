@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -27,12 +28,19 @@ type due struct {
 
 // RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases of one length, on
 // a connection that acquires and releases do not wait for. Advisory and RowLock
-// also ask each lock's own connection whether it still holds the lock.
+// also ask each lock's own connection whether it still holds the lock. Locks that are no
+// mutexes have a statement each.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
-	all := make([]due, len(leases))
-	for i := range leases {
-		all[i] = due{leases[i].(*lease), ttls[i], &errs[i]}
+	var all []due
+	var kinds sync.WaitGroup
+	defer kinds.Wait()
+	for i, one := range leases {
+		if l, mutex := one.(*lease); mutex {
+			all = append(all, due{l, ttls[i], &errs[i]})
+		} else {
+			kinds.Go(func() { errs[i] = one.Renew(context.WithValue(ctx, renewing{}, ttls[i]), ttls[i]) })
+		}
 	}
 	if b.sessions != nil {
 		all = b.sessions.probe(ctx, all)

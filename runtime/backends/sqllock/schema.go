@@ -9,12 +9,19 @@ import (
 // rowsTable is the table whose rows strategy RowLock locks.
 func (b *Backend) rowsTable() string { return b.table + "_rows" }
 
+// kindsTable is the table of the locks of strategy Table that are no mutexes.
+func kindsTable(table string) string { return table + "_kinds" }
+
 // tables names all that the strategy needs.
 func (b *Backend) tables(and string) string {
-	if b.strategy != RowLock {
-		return "table " + b.table
+	all := "table " + b.table
+	switch b.strategy {
+	case RowLock:
+		all += " " + and + " table " + b.rowsTable()
+	case Table:
+		all += " " + and + " table " + kindsTable(b.table)
 	}
-	return "table " + b.table + " " + and + " table " + b.rowsTable()
+	return all
 }
 
 // DDL returns the statements that make the tables, each ending in a semicolon and
@@ -29,15 +36,25 @@ func (b *Backend) tables(and string) string {
 //	undone        acquisitions that must take nothing, though they may yet arrive
 //	undone_until  when the last of these can no longer arrive
 //
-// The second, for strategy RowLock, has a row for each key to be locked. Rows of the
-// first that are no longer needed are removed after a while. A process of strategy
-// RowLock that removes one removes that of the second with it; others leave it.
+// The second, for strategy Table, holds the locks that are no mutexes. Mutexes do without it:
+//
+//	name          the key, byte for byte
+//	version       that of the record, new with each write
+//	value         the record: the version and a JSON object, in which "+n" stands for n µs
+//	              after it was written, and "@n" for the fencing token of that time, and n
+//	written       when that was
+//	expires       when the record counts no more
+//
+// The second, for strategy RowLock, has a row for each key to be locked.
+//
+// Rows that are no longer needed are removed after a while. A process of strategy
+// RowLock that removes one removes that of its second table with it; others leave it.
 func (b *Backend) DDL() string {
-	types := map[Dialect][]string{ // name, owner, numbers, waiting, undone; options
-		MySQL: {"VARBINARY(1024)", "VARBINARY(128)", "BIGINT", "VARBINARY(8192)", "VARBINARY(16384)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC"},
+	types := map[Dialect][]string{ // name, owner, numbers, waiting, undone; options; records
+		MySQL: {"VARBINARY(1024)", "VARBINARY(128)", "BIGINT", "VARBINARY(8192)", "VARBINARY(16384)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC", "MEDIUMBLOB"},
 		// Room in each page keeps updates of a row within it.
-		Postgres: {"bytea", "text", "bigint", "text", "text", " WITH (fillfactor = 50)"},
-		SQLite:   {"BLOB", "TEXT", "INTEGER", "TEXT", "TEXT", ""},
+		Postgres: {"bytea", "text", "bigint", "text", "text", " WITH (fillfactor = 50)", "text"},
+		SQLite:   {"BLOB", "TEXT", "INTEGER", "TEXT", "TEXT", "", "TEXT"},
 	}[b.dialect]
 	create := func(table string, columns ...string) string {
 		ddl := "CREATE TABLE IF NOT EXISTS " + b.dialect.quoted(table) + " (\n  name " + types[0] + " NOT NULL PRIMARY KEY"
@@ -48,8 +65,11 @@ func (b *Backend) DDL() string {
 	}
 	ddl := create(b.table, "owner", types[1], "acquired", types[2], "expires", types[2], "version", types[2],
 		"waiting", types[3], "undone", types[4], "undone_until", types[2])
-	if b.strategy == RowLock {
+	switch b.strategy {
+	case RowLock:
 		ddl += create(b.rowsTable())
+	case Table:
+		ddl += create(kindsTable(b.table), "version", types[1], "value", types[6], "written", types[2], "expires", types[2])
 	}
 	return ddl
 }
@@ -71,5 +91,6 @@ func (b *Backend) Migrate(ctx context.Context) error {
 			}
 		}
 	}
+	b.unkinded.Store(false)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -86,6 +87,10 @@ type Backend struct {
 	listener *listener // or nil
 	sessions *sessions // of Advisory and RowLock, or nil
 
+	kinds     *record.Locks // that are no mutexes
+	followers followers
+	unkinded  atomic.Bool // the table of kinds was missing, or may not be read
+
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
 	dedicated []*dedicated // of these two, if they have no pool
@@ -121,6 +126,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	}
 	b.sql = b.dialect.statements(b.table, o.Notifier != nil)
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
+	b.kinds, b.followers = record.New(store{b}), followers{backend: b, all: map[string]*follower{}}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}
@@ -223,6 +229,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	}
 	b.prepareRenewals()
 	b.purgeNowAndThen()
+	if a.Mode.Kind != 0 {
+		return b.acquireKind(ctx, a)
+	}
 	l, err := b.acquire(ctx, a)
 	b.pollers.tell(a, err == nil || a.MayBeGranted)
 	if err != nil {
@@ -260,15 +269,31 @@ func (b *Backend) prepareRenewals() {
 
 // takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
 func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (first uint64, sent driver.Instant, err error) {
+	if b.strategy != Table || b.unkinded.Load() {
+		return b.takeRowBy(ctx, from, a, b.sql.take)
+	}
+	first, sent, err = b.takeRowBy(ctx, from, a, b.sql.takeApart)
+	switch {
+	case err == nil:
+	case b.dialect.lacks(err): // perhaps what is there was made before there were other kinds
+		b.unkinded.Store(true)
+		return b.takeRowBy(ctx, from, a, b.sql.take)
+	case b.isBesideKind(ctx, a.Key, err):
+		return 0, sent, errKind
+	}
+	return first, sent, err
+}
+
+func (b *Backend) takeRowBy(ctx context.Context, from connector, a *driver.Acquisition, take taking) (first uint64, sent driver.Instant, err error) {
 	v := b.acquireValues(a)
-	if t := b.sql.acquireFree; t != nil {
+	if t := take.free; t != nil {
 		r, unanswered, err := b.run(ctx, from, t.with(v))
 		a.MayHaveRun = a.MayHaveRun || unanswered
 		if err != nil || r.affected > 0 {
 			return uint64(r.insertID), r.sent, err
 		}
 	}
-	r, unanswered, err := b.run(ctx, from, b.sql.acquire.with(v))
+	r, unanswered, err := b.run(ctx, from, take.acquire.with(v))
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
 		return 0, sent, err
@@ -317,6 +342,9 @@ func refusal(said int64) error {
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if check(a) != nil {
 		return nil // it was never sent
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
 	}
 	if b.sessions != nil {
 		b.sessions.undo(a)

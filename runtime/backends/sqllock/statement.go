@@ -21,6 +21,7 @@ type template struct {
 	parts   []string // of the text; a value follows each but the last, if literal
 	names   []string // of those values; or of the parameters, in their order
 	columns int      // of the answer's rows, all integers; 0 for none
+	hasText bool     // a text comes after them
 }
 
 // values are what a statement is about, by name: int64, string or []byte.
@@ -31,12 +32,14 @@ type statement struct {
 	text    string
 	args    []any
 	columns int
+	hasText bool
 	limit   time.Duration // for an attempt's answer; 0 is attemptLimit
 }
 
 // answer is what a statement came to.
 type answer struct {
 	rows     [][]int64
+	text     string // of the last row, if the statement asks for one
 	affected int64
 	insertID int64
 }
@@ -83,7 +86,7 @@ func (d Dialect) parameter(n int, name string) string {
 	switch strings.TrimRight(name, "0123456789") {
 	case "key":
 		kind = "::bytea"
-	case "id", "me", "leaver", "mark", "channel", "lock":
+	case "id", "me", "leaver", "mark", "channel", "lock", "seen", "version", "value", "granted":
 		kind = "::text"
 	}
 	return "$" + strconv.Itoa(n) + kind
@@ -93,7 +96,7 @@ func (d Dialect) parameter(n int, name string) string {
 // statement with arguments, two round trips more, unless it is told to write them into
 // the text; so we do, in a form that needs no quoting.
 func (t *template) with(v values) *statement {
-	s := &statement{columns: t.columns}
+	s := &statement{columns: t.columns, hasText: t.hasText}
 	var text strings.Builder
 	text.WriteString(t.parts[0])
 	for i, name := range t.names {
@@ -162,6 +165,9 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		into := make([]any, s.columns)
 		for i := range row {
 			into[i] = &row[i]
+		}
+		if s.hasText {
+			into = append(into, &a.text)
 		}
 		if err := rows.Scan(into...); err != nil {
 			return a, err

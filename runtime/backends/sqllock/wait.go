@@ -34,6 +34,9 @@ func address(key, id string) string { return digest(key) + entry(id) }
 // poller looks at the row for as long as the subscription lives. So it does with
 // Advisory and RowLock while the process does not stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if a.Mode.Kind != 0 {
+		return b.subscribeKind(ctx, a)
+	}
 	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID), changed: make(chan struct{}, 1)}
 	s, _ := b.hub.Subscribe(p.address, func() { b.pollers.stop(p) })
 	if b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil {

@@ -39,12 +39,19 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		Remove: func(t testing.TB, key string) {
 			_, err := s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(key))
 			require.NoError(t, err)
+			if onTables(v) {
+				_, err = s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+"_kinds WHERE name = "+s.param(1), []byte(key))
+				require.NoError(t, err)
+			}
 			if inSessions(v) { // an operator frees it by ending its session
 				s.on(t).end(key)
 			}
 		},
 		Leftovers: s.leftovers,
-		Cannot:    backendtest.MutexesOnly("it has mutexes only, for now"),
+		Cannot:    map[backendtest.Ability]string{},
+	}
+	if inSessions(v) {
+		h.Cannot = backendtest.MutexesOnly("a session of the database holds the lock that foreign clients know, and they know mutexes only")
 	}
 	h.Cannot[backendtest.Conflict] = "a table of ours holds nothing but locks; that the table itself is another's is tested beside"
 	switch {
@@ -76,11 +83,15 @@ func (s *site) leftovers(t testing.TB, prefix string) (kept []string) {
 		"sqlite": "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
 	}[s.driver]
 	s = s.on(t)
-	for _, name := range s.names(prefix, "owner <> '' AND expires > "+now+" OR waiting <> ''") {
+	for _, name := range s.names(s.options.Table, prefix, "owner <> '' AND expires > "+now+" OR waiting <> ''") {
 		kept = append(kept, name+" in the table")
 	}
-	if s.options.Strategy != sqllock.Table {
-		for _, name := range s.names(prefix, "1 = 1") {
+	if s.options.Strategy == sqllock.Table {
+		for _, name := range s.names(s.options.Table+"_kinds", prefix, "expires > "+now+` AND (value LIKE '%"in"%' OR value LIKE '%"queue"%')`) {
+			kept = append(kept, name+" in the table of kinds")
+		}
+	} else {
+		for _, name := range s.names(s.options.Table, prefix, "1 = 1") {
 			if s.hasRawLock(name) {
 				kept = append(kept, name+" by a session")
 			}
@@ -89,11 +100,11 @@ func (s *site) leftovers(t testing.TB, prefix string) (kept []string) {
 	return kept
 }
 
-// names returns the names that begin with prefix, of the table's rows for which
+// names returns the names that begin with prefix, of a table's rows for which
 // condition is true.
-func (s *site) names(prefix, condition string) (all []string) {
+func (s *site) names(table, prefix, condition string) (all []string) {
 	s.t.Helper()
-	rows, err := s.db.QueryContext(s.t.Context(), "SELECT name FROM "+s.options.Table+" WHERE "+condition)
+	rows, err := s.db.QueryContext(s.t.Context(), "SELECT name FROM "+table+" WHERE "+condition)
 	require.NoError(s.t, err)
 	defer rows.Close()
 	for rows.Next() {

@@ -1,0 +1,155 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// Locks that are no mutexes are records, in a table of their own. The database does not
+// read a record: it compares its version, and keeps it as it was sent, with the marks in it
+// that stand for the time of the write, beside that time. Whoever reads it puts the time in.
+// So a write is one statement, whose time is the database's own.
+
+var (
+	// errKind is the answer to who asks for a mutex where another kind of lock is.
+	errKind  = fmt.Errorf("%w: a lock of another kind is at the key, or was a moment ago, and a mutex was asked for", driver.ErrConflict)
+	errMutex = fmt.Errorf("%w: a mutex is at the key, and another kind of lock was asked for", driver.ErrConflict)
+)
+
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind {
+	if b.strategy != Table {
+		return 0
+	}
+	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
+}
+
+// Call implements [driver.Caller].
+func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	return b.kinds.Call(ctx, a, n)
+}
+
+// View implements [driver.Viewer].
+func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
+	return b.kinds.View(ctx, a)
+}
+
+// acquireKind is Acquire of what is no mutex.
+func (b *Backend) acquireKind(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if b.Kinds()&a.Mode.Kind == 0 {
+		return nil, fmt.Errorf("%w: sqllock has %v locks with strategy Table only", driver.ErrInvalid, a.Mode.Kind)
+	}
+	l, err := b.kinds.Acquire(ctx, a)
+	b.followers.tell(a, err != nil)
+	return l, err
+}
+
+// store is the Backend as the engine of its records.
+type store struct{ *Backend }
+
+// Swap implements [record.Store]. A write that changed nothing is followed by a look.
+func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	mayHaveRun := false
+	if !w.Look {
+		a, err = b.write(ctx, w)
+		mayHaveRun = a.MayHaveRun
+	}
+	if err == nil && !a.Done {
+		a, err = b.read(ctx, w.Key)
+		a.MayHaveRun = mayHaveRun
+		// It may have found its own work, of an attempt whose answer was lost.
+		a.Done = err == nil && !w.Look && record.Version(a.Value) == record.Version(w.Value)
+	}
+	if a.Done {
+		for _, id := range w.Granted {
+			b.hub.Notify(id)
+		}
+		for _, id := range w.Wanted {
+			b.Backend.kinds.Wanted(id)
+		}
+	}
+	return a, err
+}
+
+// write does w if the record has the version that was seen.
+func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	v := values{
+		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": w.Value,
+		"lasts": w.Lasts.Microseconds(), "instant": time.Now().UnixMicro(), "granted": strings.Join(w.Granted, " "),
+	}
+	t := b.sql.swap
+	if w.Seen == "" {
+		t = b.sql.create
+	}
+	r, unanswered, err := b.runKind(ctx, t.with(b.noticed(v, w.Key)))
+	a.MayHaveRun = unanswered
+	if err != nil {
+		return a, err
+	}
+	written := int64(0)
+	switch {
+	case len(r.rows) == 1:
+		written = r.rows[0][0]
+	case r.affected > 0: // of MySQL, with CLIENT_FOUND_ROWS also where nothing was changed
+		written = r.insertID
+	}
+	if written >= leastToken {
+		b.unkinded.Store(false)
+		a.Done, a.Now, a.Value = true, record.Time(written), record.Resolve(w.Value, record.Time(written))
+	}
+	return a, nil
+}
+
+// read returns what is at key.
+func (b store) read(ctx context.Context, key string) (a record.Answer, err error) {
+	r, _, err := b.runKind(ctx, b.sql.recordAt(key, ""))
+	if err != nil {
+		return a, err
+	}
+	row := r.rows[0]
+	a.Now, a.Value = record.Time(row[0]), record.Resolve(r.text, record.Time(row[1]))
+	switch {
+	case row[3] == 0:
+		return record.Answer{}, errManual
+	case row[2] == 1 && a.Value == "":
+		return record.Answer{}, errMutex
+	}
+	return a, nil
+}
+
+// recordAt is a look at the record of key, which is left out if it has the version seen.
+func (s *statements) recordAt(key, seen string) *statement {
+	return s.record.with(values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
+}
+
+// renewing is what the context of a renewal holds: the length of the lease.
+type renewing struct{}
+
+// runKind runs s, on the connection of renewals if it is for one.
+func (b store) runKind(ctx context.Context, s *statement) (result, bool, error) {
+	if ttl, ok := ctx.Value(renewing{}).(time.Duration); ok {
+		s.limit = renewalLimit(ttl)
+		return b.run(ctx, b.renewals, s)
+	}
+	return b.run(ctx, pool{b.db}, s)
+}
+
+// isBesideKind reports whether err, which ended the acquire of a mutex, says that another
+// kind of lock is at the key: the statement then has no owner for the row, which the
+// column refuses.
+func (b *Backend) isBesideKind(ctx context.Context, key string, err error) bool {
+	switch c := code(err); {
+	case errors.Is(err, errManual):
+	case b.dialect == Postgres && c == "23502", b.dialect == SQLite && c == "19":
+	default:
+		return false
+	}
+	a, err := store{b}.read(ctx, key)
+	return err == nil && a.Value != ""
+}
