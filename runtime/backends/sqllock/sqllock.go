@@ -126,7 +126,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	}
 	b.sql = b.dialect.statements(b.table, o.Notifier != nil)
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
-	b.kinds, b.followers = record.New(store{b}), followers{backend: b, all: map[string]*follower{}}
+	b.kinds, b.followers = record.NewConfirming(store{b}), followers{backend: b, all: map[string]*follower{}}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}

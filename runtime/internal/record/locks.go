@@ -22,10 +22,10 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		if s.isDone(p) && s.holder(p.ID) == nil {
 			return false, driver.ErrDone
 		}
-		if l.clockless && s.holder(p.ID) != nil {
+		if l.confirms && s.holder(p.ID) != nil {
 			s.expire(now)
 			if inside := s.holder(p.ID); inside != nil {
-				// Others count its lease from when they saw it begin, and this process saw it later.
+				// See confirms.
 				inside.Until = After(a.TTL.Microseconds())
 				return true, nil
 			}

@@ -73,6 +73,7 @@ type Store interface {
 type Locks struct {
 	store Store
 
+	confirms  bool         // see NewConfirming
 	clockless bool         // see NewClockless
 	life      *engine.Life // of its Backend; nil unless clockless
 	watch     Watch        // likewise
@@ -100,10 +101,18 @@ func New(s Store) *Locks {
 	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}}
 }
 
+// NewConfirming returns the locks that s keeps, at an engine that may be slow: whoever was
+// let in while it waited renews the brief lease of that before it begins, and not after.
+func NewConfirming(s Store) *Locks {
+	l := New(s)
+	l.confirms = true
+	return l
+}
+
 // NewClockless returns the locks that s keeps, at an engine that tells no time: see beats.
 // What they do in the background ends with life.
 func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
-	l := New(s)
+	l := NewConfirming(s) // others count that lease from when they saw it begin, and this process saw it later
 	l.clockless, l.life, l.watch, l.began = true, life, watch, time.Now()
 	l.beats, l.watches = map[string]beats{}, map[string]*keyWatch{}
 	return l
