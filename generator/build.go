@@ -197,7 +197,7 @@ func (b *builder) nameImports() {
 	b.imports = &importTable{
 		self: b.types, taken: taken, hide: b.users, users: b.usersNames(), names: map[string]string{},
 		used: map[string]bool{},
-		own:  map[string]string{RuntimePath: "lock", "strconv": "strconv", "time": "time"},
+		own:  map[string]string{RuntimePath: "lock", "strconv": "strconv", "time": "time", "errors": "errors"},
 	}
 	for _, m := range b.methods {
 		taken.add(m.typeNames...)
@@ -246,6 +246,7 @@ func (b *builder) fileNames() templates.Names {
 		Lock:    b.imports.names[RuntimePath],
 		Strconv: b.imports.names["strconv"],
 		Time:    b.imports.names["time"],
+		Errors:  b.imports.names["errors"],
 	}
 }
 

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,11 +11,11 @@ import (
 
 // settings is what the items of a directive ask for, the key apart.
 type settings struct {
-	ttl, wait, max, delay   templates.Duration
-	reentrant, try, noRenew bool
-	read, write, fair       bool
-	permits, weight, queue  int
-	backend                 string
+	ttl, wait, max, delay, atLeast templates.Duration
+	reentrant, try, noRenew, skip  bool
+	read, write, fair              bool
+	permits, weight, queue         int
+	backend                        string
 }
 
 // kind names the kind of lock.
@@ -62,8 +61,8 @@ var itemSpecs = []itemSpec{
 	{name: "queue", example: "queue=100", read: func(s *settings, it *item) *problem { return readCount(it, &s.queue) }},
 	{name: "delay", example: "delay=5s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.delay) }},
 	{name: "fallback", example: "fallback=Method", read: readIdentifier, later: true},
-	{name: "skip", later: true},
-	{name: "atleast", example: "atleast=10s", read: func(_ *settings, it *item) *problem { return readDuration(it, new(templates.Duration)) }, later: true},
+	{name: "skip", set: func(s *settings) { s.skip = true }},
+	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
 	{name: "backend", example: "backend=name", read: readBackend},
 }
 
@@ -169,45 +168,6 @@ func (spec *itemSpec) apply(s *settings, it *item) *problem {
 		spec.set(s)
 	}
 	return nil
-}
-
-// conflicts reports items that exclude each other, at the later one.
-func (d *directive) conflicts() []problem {
-	var out []problem
-	for _, pair := range []struct{ a, b, hint string }{
-		{"wait", "try", "try means not to wait at all"},
-		{"renew", "max", "max bounds the renewal that renew=off turns off"},
-		{"try", "queue", "try means not to wait at all, so there is no queue"},
-		{"read", "write", "read is the shared side of a lock, write its exclusive one"},
-		{"read", "fair", "readers and writers take turns without it"},
-		{"write", "fair", "readers and writers take turns without it"},
-		{"read", "permits", "readers are any number; permits=N without read is a semaphore"},
-		{"write", "permits", "a writer is alone; permits=N without write is a semaphore"},
-		{"fair", "permits", "permits are given in the order in which they were asked for without it"},
-	} {
-		a, b := d.items[pair.a], d.items[pair.b]
-		if a == nil || b == nil {
-			continue
-		}
-		out = append(out, problem{max(a.at, b.at), pair.a + " and " + pair.b + " exclude each other", pair.hint})
-	}
-	return append(out, d.lacking()...)
-}
-
-// lacking reports items that need another one.
-func (d *directive) lacking() (out []problem) {
-	weight, permits := d.items["weight"], d.items["permits"]
-	switch {
-	case weight == nil:
-	case permits == nil:
-		out = append(out, problem{weight.at, "weight needs permits", "it is how many of the permits a hold takes: permits=3 weight=2"})
-	case d.permits > 0 && d.weight > d.permits:
-		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.weight, d.permits), "such a hold would never begin"})
-	}
-	if delay := d.items["delay"]; delay != nil && d.items["ttl"] == nil {
-		out = append(out, problem{delay.at, "delay needs a ttl", "it begins when the lease is over: ttl=30s delay=5s"})
-	}
-	return out
 }
 
 var (

@@ -24,7 +24,9 @@ type Lock struct {
 	Weight    int    // how many of them a hold takes; 0 is 1
 	Queue     int    // how many may wait in a process; 0 is any number
 	Delay     time.Duration
+	AtLeast   time.Duration
 	Reentrant bool
+	Skip      bool   // no error where another holds the lock
 	Backend   string // empty is the Locker's own
 
 	parts []part
@@ -71,9 +73,9 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 		l.Method = p.aliased(owner) + "." + t.id.Name
 	}
 	if d.ttl.Unit != 0 {
-		l.TTL = time.Duration(d.ttl.Count) * d.ttl.Unit
+		l.TTL = d.ttl.Length()
 	}
-	l.Delay = time.Duration(d.delay.Count) * d.delay.Unit
+	l.Delay, l.AtLeast, l.Skip = d.delay.Length(), d.atLeast.Length(), d.skip
 	return l
 }
 

@@ -41,7 +41,8 @@ func (b *builder) locks(m *method) {
 			Method:  m.name(),
 			Pattern: d.key.text,
 			TTL:     d.ttl, Wait: d.wait, Max: d.max,
-			Try: d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Backend: d.backend,
+			AtLeast: d.atLeast,
+			Try:     d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Skip: d.skip, Backend: d.backend,
 			Read: d.read, Write: d.write, Fair: d.fair, Permits: d.permits, Weight: d.weight, Queue: d.queue, Delay: d.delay,
 		}
 		b.noteUse(l)
@@ -90,7 +91,7 @@ func (b *builder) noteUse(l templates.Lock) {
 			b.imports.used["strconv"] = true
 		}
 	}
-	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit > 0 {
+	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit+l.Policy.AtLeast.Unit > 0 {
 		b.imports.used["time"] = true
 	}
 	b.imports.used[RuntimePath] = true

@@ -171,7 +171,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	for _, l := range gm.locks {
 		taken.add(l.Key.Name, l.Policy.Var)
 	}
-	taken.add(b.imports.names[RuntimePath])
+	taken.add(b.imports.names[RuntimePath], b.imports.names["errors"])
 	m := templates.Method{
 		Name: gm.fn.Name(), Deprecated: deprecated(gm.doc.Text()), Variadic: sig.Variadic(), Nil: "nil",
 	}
@@ -202,6 +202,9 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	for i, l := range gm.locks {
 		l.KeyVar = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
 		m.Locks = append(m.Locks, l)
+	}
+	if m.Skip = m.Locks[0].Policy.Skip; m.Skip {
+		b.imports.used["errors"], b.imports.used[RuntimePath] = true, true
 	}
 	if len(m.Locks) > 1 { // AcquireAll takes lock.Request
 		b.imports.used[RuntimePath] = true

@@ -19,6 +19,7 @@ func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 	body := m.keys()
 	body = append(body,
 		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(m.acquire(n, ctx)),
+		m.instead(n),
 		m.fail(),
 		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
 		jen.Return(m.business()),
@@ -76,6 +77,18 @@ func (m Method) keys() []jen.Code {
 func (m Method) fail() jen.Code {
 	failed := m.Results[len(m.Results)-1].Name
 	return jen.If(jen.Id(failed).Op("!=").Id(m.Nil)).Block(jen.Return(ids(names(m.Results))...))
+}
+
+// instead renders what happens where another holds the lock, if that is no error.
+func (m Method) instead(n Names) jen.Code {
+	if !m.Skip {
+		return jen.Null()
+	}
+	results := names(m.Results)
+	failed := results[len(results)-1]
+	results[len(results)-1] = m.Nil
+	return jen.If(jen.Id(n.Errors).Dot("Is").Call(jen.Id(failed), jen.Id(n.Lock).Dot("ErrNotAcquired"))).Block(
+		jen.Return(ids(results)...))
 }
 
 // acquire renders the call that takes the lock, or all of several.

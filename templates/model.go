@@ -18,6 +18,7 @@ type Names struct {
 	Lock    string // import name of the runtime: "lock"
 	Strconv string // import name of strconv
 	Time    string // import name of time
+	Errors  string // import name of errors
 
 	// NoError is a package-level nil error, for methods in which a parameter
 	// hides nil; empty where no method needs it.
@@ -65,6 +66,7 @@ type Method struct {
 	Results     []Field // all named; the last is the error
 	Held        string  // local that has the hold
 	Nil         string  // "nil", or Names.NoError where a parameter hides nil
+	Skip        bool    // no error where another holds the lock
 
 	Locker  string // "w.locker"
 	Callee  string // "w.seckillServiceInner.CreateVoucherOrder"
@@ -90,10 +92,10 @@ type Policy struct {
 	Pattern string // "seckill:voucher:<id>"
 	Backend string // one of the Locker's named backends; empty is its own
 
-	TTL, Wait, Max, Delay   Duration
-	Try, Reentrant, NoRenew bool
-	Read, Write, Fair       bool
-	Permits, Weight, Queue  int // 0 where nothing was asked for
+	TTL, Wait, Max, Delay, AtLeast Duration
+	Try, Reentrant, NoRenew, Skip  bool
+	Read, Write, Fair              bool
+	Permits, Weight, Queue         int // 0 where nothing was asked for
 }
 
 // special reports whether a Locker may not be able to do what p asks for.
@@ -106,6 +108,9 @@ type Duration struct {
 	Count int64
 	Unit  time.Duration // time.Second; 0 where nothing was asked for
 }
+
+// Length is d as one number.
+func (d Duration) Length() time.Duration { return time.Duration(d.Count) * d.Unit }
 
 // KeyFunc is the typed function that makes a directive's key.
 type KeyFunc struct {

@@ -78,8 +78,16 @@ func kind(l generator.Lock) string {
 	if l.Delay > 0 {
 		words = append(words, "delay="+l.Delay.String())
 	}
-	if l.Reentrant {
-		words = append(words, "reentrant")
+	if l.AtLeast > 0 {
+		words = append(words, "atleast="+l.AtLeast.String())
+	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"reentrant", l.Reentrant}, {"skip", l.Skip}} {
+		if flag.set {
+			words = append(words, flag.name)
+		}
 	}
 	return strings.Join(words, " ")
 }
@@ -113,7 +121,9 @@ type jsonLock struct {
 	Weight    int               `json:"weight,omitempty"`
 	Queue     int               `json:"queue,omitempty"`
 	Delay     string            `json:"delay,omitempty"`
+	AtLeast   string            `json:"atleast,omitempty"`
 	Reentrant bool              `json:"reentrant"`
+	Skip      bool              `json:"skip,omitempty"`
 	Backend   string            `json:"backend,omitempty"`
 	Values    map[string]string `json:"values,omitempty"`
 }
@@ -122,10 +132,13 @@ func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock 
 	out := jsonLock{
 		Key: l.Key, Method: l.Method, Package: l.Package, File: c.relative(l.File), Line: l.Line, Column: l.Column,
 		TTL: l.TTL.String(), Kind: l.Kind, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue,
-		Reentrant: l.Reentrant, Backend: l.Backend,
+		Reentrant: l.Reentrant, Skip: l.Skip, Backend: l.Backend,
 	}
 	if l.Delay > 0 {
 		out.Delay = l.Delay.String()
+	}
+	if l.AtLeast > 0 {
+		out.AtLeast = l.AtLeast.String()
 	}
 	for _, v := range values {
 		if out.Values == nil {

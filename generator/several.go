@@ -1,0 +1,24 @@
+package generator
+
+// checkSeveral reports what the directives of one declaration say differently, though it
+// is about the call and not about one of its locks.
+func (p *pkg) checkSeveral(t *target) {
+	if len(t.directives) < 2 {
+		return
+	}
+	for _, name := range []string{"skip"} {
+		var with, without *directive
+		for _, d := range t.directives {
+			if d.items[name] != nil {
+				with = d
+			} else {
+				without = d
+			}
+		}
+		if with != nil && without != nil {
+			with.wrong = true
+			p.report(with.posOf(with.items[name].at), "say it on each: the locks are taken together or not at all",
+				"%s is not on all %d directives of %s", name, len(t.directives), t.id.Name)
+		}
+	}
+}
