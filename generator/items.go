@@ -15,7 +15,7 @@ type settings struct {
 	reentrant, try, noRenew, skip  bool
 	read, write, fair              bool
 	permits, weight, queue         int
-	backend                        string
+	backend, fallback              string
 }
 
 // kind names the kind of lock.
@@ -40,7 +40,6 @@ type itemSpec struct {
 	example string // how it is written
 	read    func(s *settings, it *item) *problem
 	set     func(s *settings)
-	later   bool // parses, and is not supported yet
 }
 
 // itemSpecs are all items, in the order in which messages list them. "key" is
@@ -60,7 +59,7 @@ var itemSpecs = []itemSpec{
 	{name: "weight", example: "weight=2", read: func(s *settings, it *item) *problem { return readCount(it, &s.weight) }},
 	{name: "queue", example: "queue=100", read: func(s *settings, it *item) *problem { return readCount(it, &s.queue) }},
 	{name: "delay", example: "delay=5s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.delay) }},
-	{name: "fallback", example: "fallback=Method", read: readIdentifier, later: true},
+	{name: "fallback", example: "fallback=Method", read: readFallback},
 	{name: "skip", set: func(s *settings) { s.skip = true }},
 	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
 	{name: "backend", example: "backend=name", read: readBackend},
@@ -121,7 +120,7 @@ func isStrayValue(it item) bool { return !it.valued && findItem(it.name) == nil 
 // meant to be the key, so that its absence is no mistake of its own.
 func triedKey(items []item) bool {
 	for _, it := range items {
-		if it.name == "" || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames(true)) == "key" {
+		if it.name == "" || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames()) == "key" {
 			return true
 		}
 	}
@@ -129,19 +128,16 @@ func triedKey(items []item) bool {
 }
 
 func unknownItem(it *item) problem {
-	if word := nearest(strings.ToLower(it.name), itemNames(true)); word != "" {
+	if word := nearest(strings.ToLower(it.name), itemNames()); word != "" {
 		return problem{it.at, "unknown item " + it.name, "did you mean " + word + "?"}
 	}
-	return problem{it.at, "unknown item " + it.name, "have " + strings.Join(itemNames(false), ", ")}
+	return problem{it.at, "unknown item " + it.name, "have " + strings.Join(itemNames(), ", ")}
 }
 
-// itemNames lists the items; later ones only where they are asked for.
-func itemNames(later bool) []string {
-	var out []string
-	for _, s := range itemSpecs {
-		if later || !s.later {
-			out = append(out, s.name)
-		}
+func itemNames() []string {
+	out := make([]string, len(itemSpecs))
+	for i, s := range itemSpecs {
+		out[i] = s.name
 	}
 	return out
 }
@@ -160,9 +156,6 @@ func (spec *itemSpec) apply(s *settings, it *item) *problem {
 		if p := spec.read(s, it); p != nil {
 			return p
 		}
-	}
-	if spec.later {
-		return &problem{it.at, it.name + " is not yet supported", ""}
 	}
 	if spec.set != nil {
 		spec.set(s)
@@ -256,12 +249,16 @@ var identifierShape = regexp.MustCompile(`^[\pL_][\pL\p{Nd}_-]*$`)
 
 func readBackend(s *settings, it *item) *problem {
 	s.backend = it.value
-	return readIdentifier(s, it)
+	if !identifierShape.MatchString(it.value) {
+		return &problem{it.valueAt, "backend=" + it.value + ": not a name", ""}
+	}
+	return nil
 }
 
-func readIdentifier(_ *settings, it *item) *problem {
-	if !identifierShape.MatchString(it.value) {
-		return &problem{it.valueAt, it.name + "=" + it.value + ": not a name", ""}
+func readFallback(s *settings, it *item) *problem {
+	s.fallback = it.value
+	if !isIdentifier(it.value) {
+		return &problem{it.valueAt, "fallback=" + it.value + ": not a name", "name a method of the same type, or a function beside a function: fallback=Method"}
 	}
 	return nil
 }

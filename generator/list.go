@@ -27,6 +27,7 @@ type Lock struct {
 	AtLeast   time.Duration
 	Reentrant bool
 	Skip      bool   // no error where another holds the lock
+	Fallback  string // what is called there instead; empty is nothing
 	Backend   string // empty is the Locker's own
 
 	parts []part
@@ -76,6 +77,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 		l.TTL = d.ttl.Length()
 	}
 	l.Delay, l.AtLeast, l.Skip = d.delay.Length(), d.atLeast.Length(), d.skip
+	l.Fallback = d.fallback
 	return l
 }
 

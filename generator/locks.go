@@ -20,6 +20,7 @@ func (b *builder) locks(m *method) {
 		} else if key != nil {
 			patterns[key.value] = true
 		}
+		b.checkFallback(m, d)
 		taken := within(b.naming.scope)
 		taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"])
 		taken.add(m.typeNames...)

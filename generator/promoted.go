@@ -3,6 +3,7 @@ package generator
 import (
 	"fmt"
 	"go/parser"
+	"go/token"
 	"go/types"
 	"strings"
 	"sync"
@@ -105,6 +106,9 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	for _, d := range m.directives {
 		if d.wrong {
 			return "its directive has a mistake"
+		}
+		if d.fallback != "" && !token.IsExported(d.fallback) {
+			return "only that package can name its fallback " + d.fallback
 		}
 		taken := within()
 		k := m.resolve(d, m.keyParams(taken), taken)

@@ -6,19 +6,19 @@ func (p *pkg) checkSeveral(t *target) {
 	if len(t.directives) < 2 {
 		return
 	}
-	for _, name := range []string{"skip"} {
+	for _, name := range []string{"skip", "fallback"} {
 		var with, without *directive
 		for _, d := range t.directives {
-			if d.items[name] != nil {
-				with = d
-			} else {
+			if it := d.items[name]; it == nil || with != nil && it.value != with.items[name].value {
 				without = d
+			} else {
+				with = d
 			}
 		}
 		if with != nil && without != nil {
 			with.wrong = true
 			p.report(with.posOf(with.items[name].at), "say it on each: the locks are taken together or not at all",
-				"%s is not on all %d directives of %s", name, len(t.directives), t.id.Name)
+				"the directives of %s differ in %s", t.id.Name, name)
 		}
 	}
 }

@@ -126,6 +126,7 @@ func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f
 	m.Origin = g.recv.Name() + "." + gm.fn.Name()
 	m.Locker = receiver + "." + g.wrapper.Locker
 	m.Callee = receiver + "." + g.wrapper.Alias + "." + gm.fn.Name()
+	m.Fallback, m.FallbackName = fallbackOf(g, gm, receiver), gm.recv.Name()+"."+gm.directives[0].fallback
 	for i := range m.Locks {
 		l := &m.Locks[i]
 		l.KeyArgs = b.keyArgs(g, gm, gm.keys[i], receiver)
@@ -141,14 +142,15 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	taken := signatureNames(sig)
 	taken.add(fm.typeNames...)
 	hidden := signatureNames(sig)[fm.fn.Name()]
-	taken.add(fm.fn.Name())
+	taken.add(fm.fn.Name(), fm.directives[0].fallback)
 	m := b.method(fm, sig, taken, f)
 	m.Name += "WithLock"
 	m.Origin = fm.fn.Name()
 	m.TypeArgs = fm.typeNames
 	m.LockerParam = taken.pick("locker", "lockgenLocker")
 	m.Locker = m.LockerParam
-	m.Callee = fm.fn.Name()
+	m.Callee, m.Fallback = fm.fn.Name(), fm.directives[0].fallback
+	m.FallbackName = m.Fallback
 	for i, p := range slices.Collect(sig.TypeParams().TypeParams()) {
 		m.TypeParams = append(m.TypeParams, templates.Field{Name: fm.typeNames[i], Type: b.typeText(p.Constraint())})
 	}
@@ -203,7 +205,8 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 		l.KeyVar = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
 		m.Locks = append(m.Locks, l)
 	}
-	if m.Skip = m.Locks[0].Policy.Skip; m.Skip {
+	m.Skip = gm.directives[0].skip
+	if m.Skip || gm.directives[0].fallback != "" {
 		b.imports.used["errors"], b.imports.used[RuntimePath] = true, true
 	}
 	if len(m.Locks) > 1 { // AcquireAll takes lock.Request

@@ -22,7 +22,7 @@ func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 		m.instead(n),
 		m.fail(),
 		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
-		jen.Return(m.business()),
+		jen.Return(m.call(m.Callee)),
 	)
 	c := jen.Add(m.doc()).Line()
 	c.Func()
@@ -81,14 +81,18 @@ func (m Method) fail() jen.Code {
 
 // instead renders what happens where another holds the lock, if that is no error.
 func (m Method) instead(n Names) jen.Code {
-	if !m.Skip {
+	result := ids(names(m.Results))
+	switch {
+	case m.Skip:
+		result[len(result)-1] = jen.Id(m.Nil)
+	case m.Fallback != "":
+		result = []jen.Code{m.call(m.Fallback)}
+	default:
 		return jen.Null()
 	}
-	results := names(m.Results)
-	failed := results[len(results)-1]
-	results[len(results)-1] = m.Nil
+	failed := m.Results[len(m.Results)-1].Name
 	return jen.If(jen.Id(n.Errors).Dot("Is").Call(jen.Id(failed), jen.Id(n.Lock).Dot("ErrNotAcquired"))).Block(
-		jen.Return(ids(results)...))
+		jen.Return(result...))
 }
 
 // acquire renders the call that takes the lock, or all of several.
@@ -108,16 +112,16 @@ func (m Method) acquire(n Names, ctx string) jen.Code {
 	return locker.Dot("AcquireAll").Call(append(args, jen.Line())...)
 }
 
-// business renders the call of what is guarded.
-func (m Method) business() jen.Code {
+// call renders a call with all parameters, of what is guarded or of the fallback.
+func (m Method) call(callee string) jen.Code {
 	args := names(m.Params)
 	if m.Variadic {
 		args[len(args)-1] += "..."
 	}
 	if m.Receiver == "" {
-		return instance(m.Callee, m.TypeArgs).Call(ids(args)...)
+		return instance(callee, m.TypeArgs).Call(ids(args)...)
 	}
-	return jen.Id(m.Callee).Call(ids(args)...)
+	return jen.Id(callee).Call(ids(args)...)
 }
 
 func (m Method) doc() jen.Code {
@@ -126,10 +130,18 @@ func (m Method) doc() jen.Code {
 		quoted[i] = unbroken(strconv.Quote(l.Policy.Pattern))
 	}
 	lead := m.Name + " calls [" + m.Origin + "] while it holds the lock " + quoted[0] + "."
+	unless := " Where another has it, "
 	if len(m.Locks) > 1 {
+		unless = " Where another has one of them, "
 		last := len(quoted) - 1
 		lead = m.Name + " calls [" + m.Origin + "] while it holds the locks " +
 			strings.Join(quoted[:last], ", ") + " and " + quoted[last] + ", taken in one global order: all or none."
+	}
+	switch {
+	case m.Skip:
+		lead += unless + "nothing is called, and the error is nil."
+	case m.Fallback != "":
+		lead += unless + "[" + m.FallbackName + "] is called instead, without a lock."
 	}
 	if m.Deprecated == "" {
 		return comment(lead)

@@ -66,7 +66,10 @@ type Method struct {
 	Results     []Field // all named; the last is the error
 	Held        string  // local that has the hold
 	Nil         string  // "nil", or Names.NoError where a parameter hides nil
-	Skip        bool    // no error where another holds the lock
+
+	Skip         bool   // no error where another holds the lock
+	Fallback     string // what is called there instead: "w.seckillServiceInner.Refuse"; else empty
+	FallbackName string // "SeckillService.Refuse"
 
 	Locker  string // "w.locker"
 	Callee  string // "w.seckillServiceInner.CreateVoucherOrder"

@@ -89,6 +89,9 @@ func kind(l generator.Lock) string {
 			words = append(words, flag.name)
 		}
 	}
+	if l.Fallback != "" {
+		words = append(words, "fallback="+l.Fallback)
+	}
 	return strings.Join(words, " ")
 }
 
@@ -124,6 +127,7 @@ type jsonLock struct {
 	AtLeast   string            `json:"atleast,omitempty"`
 	Reentrant bool              `json:"reentrant"`
 	Skip      bool              `json:"skip,omitempty"`
+	Fallback  string            `json:"fallback,omitempty"`
 	Backend   string            `json:"backend,omitempty"`
 	Values    map[string]string `json:"values,omitempty"`
 }
@@ -132,7 +136,7 @@ func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock 
 	out := jsonLock{
 		Key: l.Key, Method: l.Method, Package: l.Package, File: c.relative(l.File), Line: l.Line, Column: l.Column,
 		TTL: l.TTL.String(), Kind: l.Kind, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue,
-		Reentrant: l.Reentrant, Skip: l.Skip, Backend: l.Backend,
+		Reentrant: l.Reentrant, Skip: l.Skip, Fallback: l.Fallback, Backend: l.Backend,
 	}
 	if l.Delay > 0 {
 		out.Delay = l.Delay.String()
