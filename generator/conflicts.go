@@ -18,6 +18,11 @@ func (d *directive) conflicts() []problem {
 		{"read", "permits", "readers are any number; permits=N without read is a semaphore"},
 		{"write", "permits", "a writer is alone; permits=N without write is a semaphore"},
 		{"fair", "permits", "permits are given in the order in which they were asked for without it"},
+		{"once", "read", "a run is alone"},
+		{"once", "write", "a run is alone"},
+		{"once", "fair", "a run that is over has its turn, whoever came first"},
+		{"once", "permits", "a run is alone"},
+		{"once", "reentrant", "a run inside a run of the same key would wait for itself"},
 		{"skip", "fallback", "skip means that nothing runs in the method's place"},
 	} {
 		a, b := d.items[pair.a], d.items[pair.b]

@@ -15,6 +15,7 @@ type settings struct {
 	reentrant, try, noRenew, skip  bool
 	read, write, fair              bool
 	permits, weight, queue         int
+	once                           bool
 	backend, fallback              string
 }
 
@@ -29,6 +30,8 @@ func (s *settings) kind() string {
 		return "fair"
 	case s.permits > 0:
 		return "permits"
+	case s.once:
+		return "once"
 	}
 	return "exclusive"
 }
@@ -62,11 +65,12 @@ var itemSpecs = []itemSpec{
 	{name: "fallback", example: "fallback=Method", read: readFallback},
 	{name: "skip", set: func(s *settings) { s.skip = true }},
 	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
+	{name: "once", example: `once="<day>"`, read: func(s *settings, _ *item) *problem { s.once = true; return nil }},
 	{name: "backend", example: "backend=name", read: readBackend},
 }
 
 // itemPattern matches the name of any item.
-const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|backend`
+const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|once|backend`
 
 func findItem(name string) *itemSpec {
 	for i := range itemSpecs {
@@ -109,6 +113,9 @@ func parseDirective(text string) (*directive, []problem) {
 		problems = append(problems, d.parseKey(key)...)
 	} else if !triedKey(items) {
 		problems = append(problems, problem{0, "the directive has no key", `write key="seckill:voucher:<id>"`})
+	}
+	if tick := d.items["once"]; tick != nil {
+		problems = append(problems, d.parseTick(tick)...)
 	}
 	return d, append(problems, d.conflicts()...)
 }

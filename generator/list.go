@@ -19,7 +19,8 @@ type Lock struct {
 	Line      int
 	Column    int
 	TTL       time.Duration
-	Kind      string // "exclusive", "read", "write", "fair" or "permits"
+	Kind      string // "exclusive", "read", "write", "fair", "permits" or "once"
+	Tick      string // of kind "once", as the directive spells it: "<day>"
 	Permits   int    // of kind "permits": how many there are, else 0
 	Weight    int    // how many of them a hold takes; 0 is 1
 	Queue     int    // how many may wait in a process; 0 is any number
@@ -77,7 +78,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 		l.TTL = d.ttl.Length()
 	}
 	l.Delay, l.AtLeast, l.Skip = d.delay.Length(), d.atLeast.Length(), d.skip
-	l.Fallback = d.fallback
+	l.Fallback, l.Tick = d.fallback, d.tick.text
 	return l
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// keyed is one directive's key, resolved.
+// keyed is one directive's key, or tick, resolved.
 type keyed struct {
 	roots []*types.Var // the receiver and parameters that the key names, in signature order
 	steps []templates.Step
@@ -20,6 +20,8 @@ type keyed struct {
 type resolver struct {
 	m       *method
 	d       *directive
+	item    *item // that has the pattern
+	tick    bool  // it is a tick: a time.Time is the instant that it names
 	out     *keyed
 	locals  *scope            // what the key function's identifiers must differ from
 	params  map[string]string // what the key function calls the user's parameters
@@ -35,12 +37,23 @@ type value struct {
 	call        bool // it calls a method, which is to be called once
 }
 
-// resolve resolves the placeholders of directive d against the types of m.
+// resolveKey resolves the placeholders of the key of directive d against the types of m.
 // params says what the key function calls the method's variables; its locals
 // are picked from what is not taken.
-func (m *method) resolve(d *directive, params map[string]string, taken *scope) *keyed {
-	r := &resolver{m: m, d: d, out: &keyed{}, locals: taken, params: params, checked: map[string]bool{}}
-	for _, p := range d.key.parts {
+func (m *method) resolveKey(d *directive, params map[string]string, taken *scope) *keyed {
+	r := &resolver{m: m, d: d, item: d.items["key"], params: params, locals: taken}
+	return r.resolve(d.key)
+}
+
+// resolveTick does the same for the tick.
+func (m *method) resolveTick(d *directive, params map[string]string, taken *scope) *keyed {
+	r := &resolver{m: m, d: d, item: d.items["once"], tick: true, params: params, locals: taken}
+	return r.resolve(d.tick)
+}
+
+func (r *resolver) resolve(in pattern) *keyed {
+	r.out, r.checked = &keyed{}, map[string]bool{}
+	for _, p := range in.parts {
 		if !p.isPlaceholder() {
 			r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Literal, Text: p.literal})
 			continue
@@ -49,7 +62,7 @@ func (m *method) resolve(d *directive, params map[string]string, taken *scope) *
 			r.placeholder(p)
 		}
 	}
-	order := m.variables()
+	order := r.m.variables()
 	slices.SortFunc(r.out.roots, func(a, b *types.Var) int {
 		return slices.Index(order, a) - slices.Index(order, b)
 	})
@@ -73,8 +86,7 @@ func (m *method) keyParams(taken *scope) map[string]string {
 }
 
 func (r *resolver) report(p part, hint, format string, args ...any) {
-	key := r.d.items["key"]
-	r.m.unit.report(r.d.posOf(key.offset(p.at)), hint, format, args...)
+	r.m.unit.report(r.d.posOf(r.item.offset(p.at)), hint, format, args...)
 }
 
 func (r *resolver) placeholder(p part) {
@@ -248,13 +260,18 @@ func (r *resolver) text(p part, v value) {
 	}
 	whole := v.typ
 	for {
+		if r.tick && isTime(v.typ) {
+			r.encode(p, v, "TickTime", v.text)
+			return
+		}
 		if kind, ok := basicKind(v.typ); ok {
 			r.basic(p, v, kind)
 			return
 		}
 		ptr, isPointer := v.typ.Underlying().(*types.Pointer)
 		if isPointer {
-			if _, ok := basicKind(ptr.Elem()); !ok && r.method(p, v) {
+			_, ok := basicKind(ptr.Elem())
+			if ok = ok || r.tick && isTime(ptr.Elem()); !ok && r.method(p, v) {
 				return
 			}
 			v = r.notNil(p, v)
@@ -270,6 +287,9 @@ func (r *resolver) text(p part, v value) {
 
 func (r *resolver) reportType(p part, t types.Type) {
 	hint := "a key takes integers, strings, bools, fmt.Stringer, encoding.TextMarshaler, and pointers to these"
+	if r.tick {
+		hint = "a tick takes time.Time, integers, strings, bools, fmt.Stringer, encoding.TextMarshaler, and pointers to these"
+	}
 	if s, ok := t.Underlying().(*types.Slice); ok {
 		if b, ok := s.Elem().Underlying().(*types.Basic); ok && b.Kind() == types.Byte {
 			hint = "convert it to a string first"
@@ -318,7 +338,11 @@ func (r *resolver) method(p part, v value) bool {
 
 func (r *resolver) encode(p part, v value, function, expr string) {
 	base := v.path[strings.LastIndex(v.path, ".")+1:]
-	name := r.locals.pick(lowerFirst(base) + "Key")
+	suffix := "Key"
+	if r.tick {
+		suffix = "Tick"
+	}
+	name := r.locals.pick(lowerFirst(base) + suffix)
 	r.out.fails = true
 	r.out.steps = append(r.out.steps, templates.Step{Encode: &templates.Encode{Name: name, Func: function, Placeholder: p.text, Expr: expr}})
 	r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Encoded, Text: name})

@@ -6,6 +6,14 @@ func (p *pkg) checkSeveral(t *target) {
 	if len(t.directives) < 2 {
 		return
 	}
+	for _, d := range t.directives {
+		for _, name := range []string{"once"} {
+			if it := d.items[name]; it != nil {
+				d.wrong = true
+				p.report(d.posOf(it.at), "call a method that has the other locks from it", "%s is for one lock, and %s has %d", name, t.id.Name, len(t.directives))
+			}
+		}
+	}
 	for _, name := range []string{"skip", "fallback"} {
 		var with, without *directive
 		for _, d := range t.directives {

@@ -129,9 +129,11 @@ func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f
 	m.Fallback, m.FallbackName = fallbackOf(g, gm, receiver), gm.recv.Name()+"."+gm.directives[0].fallback
 	for i := range m.Locks {
 		l := &m.Locks[i]
-		l.KeyArgs = b.keyArgs(g, gm, gm.keys[i], receiver)
+		l.Key.Args, l.Key.TypeArgs = b.keyArgs(g, gm, gm.keys[i], receiver), b.keyTypeArgs(gm, l.Key)
+		if gm.tick != nil {
+			l.Tick.Args, l.Tick.TypeArgs = b.keyArgs(g, gm, gm.tick, receiver), b.keyTypeArgs(gm, l.Tick)
+		}
 		l.Promoted = gm.promoted() && gm.embedder == nil
-		l.TypeArgs = b.keyTypeArgs(gm, *l)
 	}
 	return m
 }
@@ -161,7 +163,12 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	}
 	for i := range m.Locks {
 		for _, v := range fm.keys[i].roots {
-			m.Locks[i].KeyArgs = append(m.Locks[i].KeyArgs, v.Name())
+			m.Locks[i].Key.Args = append(m.Locks[i].Key.Args, v.Name())
+		}
+	}
+	if fm.tick != nil {
+		for _, v := range fm.tick.roots {
+			m.Locks[0].Tick.Args = append(m.Locks[0].Tick.Args, v.Name())
 		}
 	}
 	return m
@@ -171,7 +178,7 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 // stay; what has no name gets one, and locals of ours meet none of them.
 func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fileModel) templates.Method {
 	for _, l := range gm.locks {
-		taken.add(l.Key.Name, l.Policy.Var)
+		taken.add(l.Key.Name, l.Policy.Var, l.Tick.Name)
 	}
 	taken.add(b.imports.names[RuntimePath], b.imports.names["errors"])
 	m := templates.Method{
@@ -202,7 +209,10 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	}
 	m.Held = taken.pick("held", "hold")
 	for i, l := range gm.locks {
-		l.KeyVar = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
+		l.Key.Var = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
+		if l.Tick.Name != "" {
+			l.Tick.Var = taken.pick("tick", "lockTick")
+		}
 		m.Locks = append(m.Locks, l)
 	}
 	m.Skip = gm.directives[0].skip
@@ -229,9 +239,9 @@ func (b *builder) fields(list *types.Tuple, taken names, invent func(i int) stri
 }
 
 // keyTypeArgs are the type arguments of a key function that can't infer them.
-func (b *builder) keyTypeArgs(gm guardedMethod, l templates.Lock) []string {
-	if len(l.TypeArgs) == 0 || !gm.promoted() {
-		return l.TypeArgs
+func (b *builder) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string {
+	if len(k.TypeArgs) == 0 || !gm.promoted() {
+		return k.TypeArgs
 	}
 	t := gm.sig.Recv().Type()
 	if len(gm.path) > 0 {
@@ -246,7 +256,7 @@ func (b *builder) keyTypeArgs(gm guardedMethod, l templates.Lock) []string {
 	}
 	var out []string
 	for i, name := range gm.typeNames {
-		if slices.Contains(l.TypeArgs, name) {
+		if slices.Contains(k.TypeArgs, name) {
 			out = append(out, b.typeText(instance.TypeArgs().At(i)))
 		}
 	}

@@ -22,8 +22,8 @@ func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 		m.instead(n),
 		m.fail(),
 		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
-		jen.Return(m.call(m.Callee)),
 	)
+	body = append(body, m.business()...)
 	c := jen.Add(m.doc()).Line()
 	c.Func()
 	if receiver != nil {
@@ -57,19 +57,26 @@ func (m Method) forward() jen.Code {
 	return c.Line()
 }
 
-// keys renders "key := TMKey(id)" for each lock.
+// keys renders "key := TMKey(id)" for each lock, and the tick if there is one.
 func (m Method) keys() []jen.Code {
 	var out []jen.Code
 	for _, l := range m.Locks {
-		call := instance(l.Key.Name, l.TypeArgs).Call(ids(l.KeyArgs)...)
-		if l.Key.Err == "" {
-			out = append(out, jen.Id(l.KeyVar).Op(":=").Add(call))
-			continue
+		out = append(out, m.text(l.Key)...)
+		if l.Tick.Name != "" {
+			out = append(out, m.text(l.Tick)...)
 		}
-		failed := m.Results[len(m.Results)-1].Name
-		out = append(out, jen.List(jen.Id(l.KeyVar), jen.Id(failed)).Op(":=").Add(call), m.fail())
 	}
 	return out
+}
+
+// text renders the call of a key function.
+func (m Method) text(k KeyFunc) []jen.Code {
+	call := instance(k.Name, k.TypeArgs).Call(ids(k.Args)...)
+	if k.Err == "" {
+		return []jen.Code{jen.Id(k.Var).Op(":=").Add(call)}
+	}
+	failed := m.Results[len(m.Results)-1].Name
+	return []jen.Code{jen.List(jen.Id(k.Var), jen.Id(failed)).Op(":=").Add(call), m.fail()}
 }
 
 // fail renders the early return: nothing ran, so every result but the error is
@@ -90,9 +97,15 @@ func (m Method) instead(n Names) jen.Code {
 	default:
 		return jen.Null()
 	}
-	failed := m.Results[len(m.Results)-1].Name
-	return jen.If(jen.Id(n.Errors).Dot("Is").Call(jen.Id(failed), jen.Id(n.Lock).Dot("ErrNotAcquired"))).Block(
-		jen.Return(result...))
+	is := func(kind string) *jen.Statement {
+		failed := m.Results[len(m.Results)-1].Name
+		return jen.Id(n.Errors).Dot("Is").Call(jen.Id(failed), jen.Id(n.Lock).Dot(kind))
+	}
+	condition := is("ErrNotAcquired")
+	if m.Skip && m.Locks[0].Policy.Once {
+		condition.Op("||").Add(is("ErrDone"))
+	}
+	return jen.If(condition).Block(jen.Return(result...))
 }
 
 // acquire renders the call that takes the lock, or all of several.
@@ -100,16 +113,35 @@ func (m Method) acquire(n Names, ctx string) jen.Code {
 	locker := jen.Id(m.Locker)
 	if len(m.Locks) == 1 {
 		l := m.Locks[0]
-		return locker.Dot("Acquire").Call(jen.Id(ctx), jen.Op("&").Id(l.Policy.Var), jen.Id(l.KeyVar))
+		args := []jen.Code{jen.Id(ctx), jen.Op("&").Id(l.Policy.Var), jen.Id(l.Key.Var)}
+		if l.Policy.Once {
+			return locker.Dot("AcquireOnce").Call(append(args, jen.Id(l.Tick.Var))...)
+		}
+		return locker.Dot("Acquire").Call(args...)
 	}
 	args := []jen.Code{jen.Id(ctx)}
 	for _, l := range m.Locks {
 		args = append(args, jen.Line().Id(n.Lock).Dot("Request").Values(
 			jen.Id("Policy").Op(":").Op("&").Id(l.Policy.Var),
-			jen.Id("Key").Op(":").Id(l.KeyVar),
+			jen.Id("Key").Op(":").Id(l.Key.Var),
 		))
 	}
 	return locker.Dot("AcquireAll").Call(append(args, jen.Line())...)
+}
+
+// business renders the call of what is guarded. A run that is to be remembered has been
+// one only if it returned no error.
+func (m Method) business() []jen.Code {
+	if !m.Locks[0].Policy.Once {
+		return []jen.Code{jen.Return(m.call(m.Callee))}
+	}
+	results := names(m.Results)
+	failed := results[len(results)-1]
+	return []jen.Code{
+		jen.List(ids(results)...).Op("=").Add(m.call(m.Callee)),
+		jen.If(jen.Id(failed).Op("==").Id(m.Nil)).Block(jen.Id(m.Held).Dot("Complete").Call()),
+		jen.Return(ids(results)...),
+	}
 }
 
 // call renders a call with all parameters, of what is guarded or of the fallback.
@@ -129,8 +161,13 @@ func (m Method) doc() jen.Code {
 	for i, l := range m.Locks {
 		quoted[i] = unbroken(strconv.Quote(l.Policy.Pattern))
 	}
-	lead := m.Name + " calls [" + m.Origin + "] while it holds the lock " + quoted[0] + "."
-	unless := " Where another has it, "
+	lead, unless := m.Name+" calls ["+m.Origin+"] while it holds the lock "+quoted[0]+".", " Where another has it, "
+	if tick := m.Locks[0].Tick; tick.Name != "" {
+		lead = m.Name + " calls [" + m.Origin + "] once for each tick " + unbroken(strconv.Quote(tick.Pattern)) + ", while it holds the lock " + quoted[0] + "."
+		if m.Skip {
+			unless = " Where another has it, or the tick is done, "
+		}
+	}
 	if len(m.Locks) > 1 {
 		unless = " Where another has one of them, "
 		last := len(quoted) - 1

@@ -82,10 +82,8 @@ type Method struct {
 type Lock struct {
 	Policy   Policy
 	Key      KeyFunc
-	KeyVar   string   // local that has the key
-	KeyArgs  []string // what is passed to the key function
-	TypeArgs []string // explicit type arguments, where they can't be inferred
-	Promoted bool     // declared with the wrapper of the embedded type
+	Tick     KeyFunc // of Policy.Once; without a name where there is none
+	Promoted bool    // declared with the wrapper of the embedded type
 }
 
 // Policy is what one directive asks for: a package-level lock.Policy.
@@ -97,13 +95,13 @@ type Policy struct {
 
 	TTL, Wait, Max, Delay, AtLeast Duration
 	Try, Reentrant, NoRenew, Skip  bool
-	Read, Write, Fair              bool
+	Read, Write, Fair, Once        bool
 	Permits, Weight, Queue         int // 0 where nothing was asked for
 }
 
 // special reports whether a Locker may not be able to do what p asks for.
 func (p Policy) special() bool {
-	return p.Read || p.Write || p.Fair || p.Permits > 0 || p.Backend != ""
+	return p.Read || p.Write || p.Fair || p.Permits > 0 || p.Once || p.Backend != ""
 }
 
 // Duration is a length of time in the unit that the user chose.
@@ -115,14 +113,21 @@ type Duration struct {
 // Length is d as one number.
 func (d Duration) Length() time.Duration { return time.Duration(d.Count) * d.Unit }
 
-// KeyFunc is the typed function that makes a directive's key.
+// KeyFunc is the typed function that makes a directive's key, or its tick, and the call of
+// it in a method.
 type KeyFunc struct {
 	Name       string
+	Pattern    string // "seckill:voucher:<id>"
+	Tick       bool   // it makes a tick
 	TypeParams []Field
 	Params     []Field
 	Err        string // name of the local error; empty where no value can be invalid
 	Steps      []Step // what comes before the result, in order
 	Parts      []Part // the key, parted into literals and values
+
+	Var      string   // local of the method that takes the key
+	Args     []string // what the method passes
+	TypeArgs []string // explicit type arguments, where they can't be inferred
 }
 
 // Step is one statement or check of a key function; exactly one field is set.
@@ -147,7 +152,7 @@ type Let struct {
 // Encode is a value that may be invalid: the runtime's Func encodes it.
 type Encode struct {
 	Name        string // local that takes the result
-	Func        string // "KeyString", "KeyStringer", "KeyText"
+	Func        string // "KeyString", "KeyStringer", "KeyText", "TickTime"
 	Placeholder string
 	Expr        string
 }

@@ -69,6 +69,9 @@ func kind(l generator.Lock) string {
 	if l.Permits > 0 {
 		words[0] += fmt.Sprintf("=%d", l.Permits)
 	}
+	if l.Tick != "" {
+		words[0] += fmt.Sprintf("=%q", l.Tick)
+	}
 	if l.Weight > 0 {
 		words = append(words, fmt.Sprintf("weight=%d", l.Weight))
 	}
@@ -120,6 +123,7 @@ type jsonLock struct {
 	Column    int               `json:"column"`
 	TTL       string            `json:"ttl"`
 	Kind      string            `json:"kind"`
+	Tick      string            `json:"tick,omitempty"`
 	Permits   int               `json:"permits,omitempty"`
 	Weight    int               `json:"weight,omitempty"`
 	Queue     int               `json:"queue,omitempty"`
@@ -135,7 +139,7 @@ type jsonLock struct {
 func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock {
 	out := jsonLock{
 		Key: l.Key, Method: l.Method, Package: l.Package, File: c.relative(l.File), Line: l.Line, Column: l.Column,
-		TTL: l.TTL.String(), Kind: l.Kind, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue,
+		TTL: l.TTL.String(), Kind: l.Kind, Tick: l.Tick, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue,
 		Reentrant: l.Reentrant, Skip: l.Skip, Fallback: l.Fallback, Backend: l.Backend,
 	}
 	if l.Delay > 0 {
