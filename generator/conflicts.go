@@ -23,6 +23,14 @@ func (d *directive) conflicts() []problem {
 		{"once", "fair", "a run that is over has its turn, whoever came first"},
 		{"once", "permits", "a run is alone"},
 		{"once", "reentrant", "a run inside a run of the same key would wait for itself"},
+		{"leader", "read", "one leads"},
+		{"leader", "write", "one leads"},
+		{"leader", "fair", "a leader's lock is fair"},
+		{"leader", "permits", "one leads"},
+		{"leader", "once", "a leader is called again whenever it has lost the lock"},
+		{"leader", "skip", "a leader campaigns for as long as its context lasts"},
+		{"leader", "fallback", "a leader campaigns for as long as its context lasts"},
+		{"leader", "atleast", "who leads for as long as it likes resigns by returning"},
 		{"skip", "fallback", "skip means that nothing runs in the method's place"},
 	} {
 		a, b := d.items[pair.a], d.items[pair.b]

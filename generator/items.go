@@ -15,7 +15,7 @@ type settings struct {
 	reentrant, try, noRenew, skip  bool
 	read, write, fair              bool
 	permits, weight, queue         int
-	once                           bool
+	once, leader                   bool
 	backend, fallback              string
 }
 
@@ -32,6 +32,8 @@ func (s *settings) kind() string {
 		return "permits"
 	case s.once:
 		return "once"
+	case s.leader:
+		return "leader"
 	}
 	return "exclusive"
 }
@@ -66,11 +68,12 @@ var itemSpecs = []itemSpec{
 	{name: "skip", set: func(s *settings) { s.skip = true }},
 	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
 	{name: "once", example: `once="<day>"`, read: func(s *settings, _ *item) *problem { s.once = true; return nil }},
+	{name: "leader", set: func(s *settings) { s.leader = true }},
 	{name: "backend", example: "backend=name", read: readBackend},
 }
 
 // itemPattern matches the name of any item.
-const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|once|backend`
+const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|once|leader|backend`
 
 func findItem(name string) *itemSpec {
 	for i := range itemSpecs {

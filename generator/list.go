@@ -19,7 +19,7 @@ type Lock struct {
 	Line      int
 	Column    int
 	TTL       time.Duration
-	Kind      string // "exclusive", "read", "write", "fair", "permits" or "once"
+	Kind      string // "exclusive", "read", "write", "fair", "permits", "once" or "leader"
 	Tick      string // of kind "once", as the directive spells it: "<day>"
 	Permits   int    // of kind "permits": how many there are, else 0
 	Weight    int    // how many of them a hold takes; 0 is 1

@@ -21,6 +21,7 @@ func (b *builder) locks(m *method) {
 			patterns[key.value] = true
 		}
 		b.checkFallback(m, d)
+		b.checkLeader(m, d)
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
 		l := templates.Lock{Key: b.keyFunc(m, k, params, taken)}
@@ -33,7 +34,7 @@ func (b *builder) locks(m *method) {
 			AtLeast: d.atLeast,
 			Try:     d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Skip: d.skip, Backend: d.backend,
 			Read: d.read, Write: d.write, Fair: d.fair, Permits: d.permits, Weight: d.weight, Queue: d.queue, Delay: d.delay,
-			Once: d.once,
+			Once: d.once, Leader: d.leader,
 		}
 		if d.once {
 			taken, params := b.keyScope(m)
@@ -89,6 +90,8 @@ func (b *builder) noteKind(m *method, d *directive) {
 		kind = "fair lock"
 	case "once":
 		kind = "job that runs once"
+	case "leader":
+		kind = "leadership"
 	default:
 		kind = "mutex"
 	}

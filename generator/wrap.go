@@ -195,6 +195,9 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 		t := sig.Params().At(sig.Params().Len() - 1).Type()
 		last.Type = "..." + b.typeText(t.(*types.Slice).Elem())
 	}
+	if gm.directives[0].leader {
+		b.checkClosure(gm, sig, m.Params[0].Type, "error")
+	}
 	m.Results = b.fields(sig.Results(), taken, func(i int) string {
 		if i == sig.Results().Len()-1 {
 			return "err"

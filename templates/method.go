@@ -13,17 +13,12 @@ import (
 // one frame lies between caller and method and a panic's trace names both.
 func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 	params, results := m.Params, m.Results
-	failed := results[len(results)-1].Name
-	ctx := params[0].Name
-
 	body := m.keys()
-	body = append(body,
-		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(m.acquire(n, ctx)),
-		m.instead(n),
-		m.fail(),
-		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
-	)
-	body = append(body, m.business()...)
+	if m.Locks[0].Policy.Leader {
+		body = append(body, m.lead())
+	} else {
+		body = append(body, m.guarded(n)...)
+	}
 	c := jen.Add(m.doc()).Line()
 	c.Func()
 	if receiver != nil {
@@ -34,6 +29,27 @@ func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 	}
 	c.Add(generic(m.Name, m.TypeParams)).Params(fields(params)...).Params(fields(results)...).Block(body...)
 	return c.Line()
+}
+
+// guarded renders what is between the key and the end.
+func (m Method) guarded(n Names) []jen.Code {
+	failed, ctx := m.Results[len(m.Results)-1].Name, m.Params[0].Name
+	return append([]jen.Code{
+		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(m.acquire(n, ctx)),
+		m.instead(n),
+		m.fail(),
+		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
+	}, m.business()...)
+}
+
+// lead renders the call that campaigns. What is guarded is called by it once for each
+// term, so it is passed as a closure.
+func (m Method) lead() jen.Code {
+	l, ctx := m.Locks[0], m.Params[0]
+	return jen.Return(jen.Id(m.Locker).Dot("Lead").Call(
+		jen.Id(ctx.Name), jen.Op("&").Id(l.Policy.Var), jen.Id(l.Key.Var),
+		jen.Func().Params(jen.Id(ctx.Name).Id(ctx.Type)).Error().Block(jen.Return(m.call(m.Callee))),
+	))
 }
 
 // forward renders a function that calls another, which a parameter of the
@@ -167,6 +183,9 @@ func (m Method) doc() jen.Code {
 		if m.Skip {
 			unless = " Where another has it, or the tick is done, "
 		}
+	}
+	if m.Locks[0].Policy.Leader {
+		lead = m.Name + " campaigns for the lock " + quoted[0] + " and calls [" + m.Origin + "] whenever this process leads, until that returns nil."
 	}
 	if len(m.Locks) > 1 {
 		unless = " Where another has one of them, "

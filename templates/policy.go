@@ -27,7 +27,7 @@ func (p Policy) declaration(n Names) jen.Code {
 	for _, b := range []struct {
 		field string
 		set   bool
-	}{{"Try", p.Try}, {"Reentrant", p.Reentrant}, {"NoRenew", p.NoRenew}, {"Read", p.Read}, {"Write", p.Write}, {"Fair", p.Fair}, {"Once", p.Once}, {"Skip", p.Skip}} {
+	}{{"Try", p.Try}, {"Reentrant", p.Reentrant}, {"NoRenew", p.NoRenew}, {"Read", p.Read}, {"Write", p.Write}, {"Fair", p.Fair}, {"Once", p.Once}, {"Leader", p.Leader}, {"Skip", p.Skip}} {
 		if b.set {
 			values = append(values, jen.Id(b.field).Op(":").True())
 		}
