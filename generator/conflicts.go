@@ -31,6 +31,14 @@ func (d *directive) conflicts() []problem {
 		{"leader", "skip", "a leader campaigns for as long as its context lasts"},
 		{"leader", "fallback", "a leader campaigns for as long as its context lasts"},
 		{"leader", "atleast", "who leads for as long as it likes resigns by returning"},
+		{"merge", "read", "readers share the lock without it"},
+		{"merge", "permits", "one section is under way at a time"},
+		{"merge", "once", "requests are taken once each"},
+		{"merge", "leader", "a leader takes no requests"},
+		{"merge", "reentrant", "a section has the requests of several calls, and is inside none of them"},
+		{"merge", "try", "who does not wait can't be taken along"},
+		{"merge", "skip", "who waits is taken along"},
+		{"merge", "fallback", "who waits is taken along"},
 		{"skip", "fallback", "skip means that nothing runs in the method's place"},
 	} {
 		a, b := d.items[pair.a], d.items[pair.b]

@@ -14,7 +14,7 @@ type settings struct {
 	ttl, wait, max, delay, atLeast templates.Duration
 	reentrant, try, noRenew, skip  bool
 	read, write, fair              bool
-	permits, weight, queue         int
+	permits, weight, queue, merge  int
 	once, leader                   bool
 	backend, fallback              string
 }
@@ -69,11 +69,12 @@ var itemSpecs = []itemSpec{
 	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
 	{name: "once", example: `once="<day>"`, read: func(s *settings, _ *item) *problem { s.once = true; return nil }},
 	{name: "leader", set: func(s *settings) { s.leader = true }},
+	{name: "merge", example: "merge=64", read: readMerge},
 	{name: "backend", example: "backend=name", read: readBackend},
 }
 
 // itemPattern matches the name of any item.
-const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|once|leader|backend`
+const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|once|leader|merge|backend`
 
 func findItem(name string) *itemSpec {
 	for i := range itemSpecs {

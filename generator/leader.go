@@ -15,14 +15,26 @@ func (b *builder) checkLeader(m *method, d *directive) {
 var identifierInType = regexp.MustCompile(`[\pL_][\pL\p{Nd}_]*`)
 
 // checkClosure reports parameters that hide what a closure in the wrapper is written with.
-func (b *builder) checkClosure(m *method, sig *types.Signature, typeTexts ...string) {
-	taken := variableNames(sig)
-	for _, text := range typeTexts {
-		for _, name := range identifierInType.FindAllString(text, -1) {
-			if taken[name] {
-				taken[name] = false // once is enough
-				b.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides %s, which its wrapper names", m.name(), name)
-			}
+func (b *builder) checkClosure(m *method, sig *types.Signature) {
+	users := variableNames(sig)
+	for _, name := range sortedKeys(b.namedIn(m.inClosures(sig))) {
+		if users[name] {
+			b.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides %s, which its wrapper names", m.name(), name)
 		}
 	}
+}
+
+// namedIn are the identifiers that types are written with in the output.
+func (b *builder) namedIn(list []types.Type) names {
+	out := names{}
+	for _, t := range list {
+		text := types.TypeString(t, func(p *types.Package) string {
+			if p == b.types {
+				return ""
+			}
+			return b.imports.names[p.Path()]
+		})
+		out.add(identifierInType.FindAllString(text, -1)...)
+	}
+	return out
 }

@@ -24,6 +24,7 @@ type Lock struct {
 	Permits   int    // of kind "permits": how many there are, else 0
 	Weight    int    // how many of them a hold takes; 0 is 1
 	Queue     int    // how many may wait in a process; 0 is any number
+	Merge     int    // how many requests share a lock at the most; 0 is none
 	Delay     time.Duration
 	AtLeast   time.Duration
 	Reentrant bool
@@ -78,7 +79,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 		l.TTL = d.ttl.Length()
 	}
 	l.Delay, l.AtLeast, l.Skip = d.delay.Length(), d.atLeast.Length(), d.skip
-	l.Fallback, l.Tick = d.fallback, d.tick.text
+	l.Fallback, l.Tick, l.Merge = d.fallback, d.tick.text, d.merge
 	return l
 }
 

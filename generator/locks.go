@@ -14,6 +14,7 @@ import (
 func (b *builder) locks(m *method) {
 	patterns := map[string]bool{}
 	b.in(m.homes()...)
+	b.checkClosure(m, m.fn.Signature())
 	for i, d := range m.directives {
 		if key := d.items["key"]; key != nil && key.value != "" && patterns[key.value] {
 			b.report(d.posOf(key.valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
@@ -46,6 +47,7 @@ func (b *builder) locks(m *method) {
 		b.noteUse(l)
 		m.locks = append(m.locks, l)
 		m.keys = append(m.keys, k)
+		b.checkMerge(m, d)
 	}
 }
 

@@ -7,7 +7,7 @@ func (p *pkg) checkSeveral(t *target) {
 		return
 	}
 	for _, d := range t.directives {
-		for _, name := range []string{"once", "leader"} {
+		for _, name := range []string{"once", "leader", "merge"} {
 			if it := d.items[name]; it != nil {
 				d.wrong = true
 				p.report(d.posOf(it.at), "call a method that has the other locks from it", "%s is for one lock, and %s has %d", name, t.id.Name, len(t.directives))

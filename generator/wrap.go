@@ -42,6 +42,9 @@ func (b *builder) nameWrapper(g *guarded) {
 
 	params := names{}
 	params.add(g.typeNames...)
+	for _, m := range g.methods {
+		params.addAll(b.namedIn(m.inClosures(m.sig)))
+	}
 	w.Inner = params.pick("inner")
 	w.LockerParam = params.pick("locker")
 }
@@ -60,19 +63,20 @@ func (b *builder) lockerField(target, alias string, members names) string {
 // file of the builds that have what it repeats.
 func (b *builder) wrappers() {
 	for _, g := range b.guarded {
-		f := b.in(g.file)
-		w := f.wrapper(g)
+		home := b.in(g.file)
+		w := home.wrapper(g)
 		w.Declared = true
 		b.imports.used[RuntimePath] = true
 		for i, p := range slices.Collect(typeParamsOf(g.recv).TypeParams()) {
 			w.TypeParams = append(w.TypeParams, templates.Field{Name: g.typeNames[i], Type: b.typeText(p.Constraint())})
 		}
 		if len(w.TypeParams) > 0 {
-			f.Constraint = constraintText(withGenericAlias(b.outputOf(g.file).when))
+			home.Constraint = constraintText(withGenericAlias(b.outputOf(g.file).when))
 		}
 		receivers := names{}
 		for _, m := range g.methods {
 			receivers.addAll(signatureNames(m.sig))
+			receivers.addAll(b.namedIn(m.inClosures(m.sig)))
 		}
 		receivers.add(g.typeNames...)
 		receiver := receivers.pick("w", "wrapper")
@@ -82,8 +86,9 @@ func (b *builder) wrappers() {
 				in = []*source{g.file, m.file}
 			}
 			f := b.in(in...)
-			w := f.wrapper(g)
-			w.Methods = append(w.Methods, b.guardedMethod(g, m, receiver, f))
+			model, taken := b.guardedMethod(g, m, receiver, f)
+			b.merger(g, m, &model, w, f == home, taken)
+			f.wrapper(g).Methods = append(f.wrapper(g).Methods, model)
 			if !m.promoted() {
 				f.Guards = append(f.Guards, b.guard(m.method))
 			}
@@ -112,16 +117,17 @@ func (f *fileModel) wrapper(g *guarded) *templates.Wrapper {
 	return f.wrappers[g]
 }
 
-// guardedMethod builds the model of one method of a guarded type.
-func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) templates.Method {
+// guardedMethod builds the model of one method of a guarded type, and says which names
+// are taken in it.
+func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) (m templates.Method, taken names) {
 	typeNames := g.typeNames
 	if !gm.promoted() && gm.iface == nil {
 		typeNames = gm.typeNames
 	}
-	taken := signatureNames(gm.sig)
+	taken = signatureNames(gm.sig)
 	taken.add(receiver)
 	taken.add(typeNames...)
-	m := b.method(gm.method, gm.sig, taken, f)
+	m = b.method(gm.method, gm.sig, taken, f)
 	m.Receiver, m.TypeArgs = receiver, typeNames
 	m.Origin = g.recv.Name() + "." + gm.fn.Name()
 	m.Locker = receiver + "." + g.wrapper.Locker
@@ -135,7 +141,7 @@ func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f
 		}
 		l.Promoted = gm.promoted() && gm.embedder == nil
 	}
-	return m
+	return m, taken
 }
 
 // function builds the model of one function.
@@ -177,6 +183,7 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 // method builds what methods and functions have in common. The user's names
 // stay; what has no name gets one, and locals of ours meet none of them.
 func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fileModel) templates.Method {
+	taken.addAll(b.namedIn(gm.inClosures(sig)))
 	for _, l := range gm.locks {
 		taken.add(l.Key.Name, l.Policy.Var, l.Tick.Name)
 	}
@@ -194,9 +201,6 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 		last := &m.Params[len(m.Params)-1]
 		t := sig.Params().At(sig.Params().Len() - 1).Type()
 		last.Type = "..." + b.typeText(t.(*types.Slice).Elem())
-	}
-	if gm.directives[0].leader {
-		b.checkClosure(gm, sig, m.Params[0].Type, "error")
 	}
 	m.Results = b.fields(sig.Results(), taken, func(i int) string {
 		if i == sig.Results().Len()-1 {

@@ -58,6 +58,9 @@ func (f *File) guard(out *jen.File, m Method, receiver jen.Code) {
 		}
 	}
 	out.Add(m.declaration(f.Names, receiver))
+	if m.One != nil {
+		out.Add(m.one(receiver))
+	}
 }
 
 // imports writes the import declaration itself: jennifer's own knows neither

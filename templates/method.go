@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,28 @@ func (m Method) lead() jen.Code {
 		jen.Id(ctx.Name), jen.Op("&").Id(l.Policy.Var), jen.Id(l.Key.Var),
 		jen.Func().Params(jen.Id(ctx.Name).Id(ctx.Type)).Error().Block(jen.Return(m.call(m.Callee))),
 	))
+}
+
+// one renders the method that has a request share a lock with others.
+func (m Method) one(receiver jen.Code) jen.Code {
+	o, last := m.One, len(m.Params)-1
+	one := m
+	one.Params = append(slices.Clone(m.Params[:last]), o.Request)
+	one.Results = []Field{o.Result, m.Results[1]}
+	ctx := m.Params[0]
+	batch := jen.Func().Params(jen.Id(ctx.Name).Id(ctx.Type), jen.Id(m.Params[last].Name).Index().Id(o.Request.Type)).
+		Params(jen.Index().Id(o.Result.Type), jen.Error()).Block(jen.Return(m.call(m.Callee)))
+	body := append(one.keys(), jen.Return(jen.Id(o.Merger).Dot("Do").Call(
+		jen.Id(ctx.Name), jen.Id(m.Locks[0].Key.Var), jen.Id(o.Request.Name), batch)))
+	lead := fmt.Sprintf("%s has [%s] take %s along with others that wait for the same key, %d at most, while it holds the lock %s.",
+		o.Name, m.Origin, o.Request.Name, o.Most, unbroken(strconv.Quote(m.Locks[0].Policy.Pattern)))
+	doc := []string{lead}
+	if m.Deprecated != "" {
+		doc = append(doc, m.Deprecated)
+	}
+	c := jen.Add(comment(doc...)).Line()
+	c.Func().Params(jen.Id(m.Receiver).Add(receiver)).Id(o.Name).Params(fields(one.Params)...).Params(fields(one.Results)...).Block(body...)
+	return c.Line()
 }
 
 // forward renders a function that calls another, which a parameter of the

@@ -48,7 +48,25 @@ type Wrapper struct {
 	TypeParams  []Field // of the type, with constraints
 	Inner       string  // the constructor's first parameter: "inner"
 	LockerParam string  // its second: "locker"
+	Mergers     []Merger
 	Methods     []Method
+}
+
+// Merger is a field of a wrapper, in which requests wait that share a lock.
+type Merger struct {
+	Field           string // "buyMerge"
+	Request, Result string // the types
+	Policy          string // the variable
+	Most            int    // requests that share a lock
+}
+
+// One is the method that takes one request of a method which takes many.
+type One struct {
+	Name    string // "BuyOne"
+	Merger  string // "w.buyMerge"
+	Most    int
+	Request Field // in place of the last parameter
+	Result  Field // in place of the first result
 }
 
 // Method is one guarded method, or a function that guards another.
@@ -74,6 +92,8 @@ type Method struct {
 	Locker  string // "w.locker"
 	Callee  string // "w.seckillServiceInner.CreateVoucherOrder"
 	Forward string // a function that a parameter hides, and Callee reaches; else empty
+
+	One *One // beside it; nil where there is none
 
 	Locks []Lock // in source order
 }

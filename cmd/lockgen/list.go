@@ -78,6 +78,9 @@ func kind(l generator.Lock) string {
 	if l.Queue > 0 {
 		words = append(words, fmt.Sprintf("queue=%d", l.Queue))
 	}
+	if l.Merge > 0 {
+		words = append(words, fmt.Sprintf("merge=%d", l.Merge))
+	}
 	if l.Delay > 0 {
 		words = append(words, "delay="+l.Delay.String())
 	}
@@ -127,6 +130,7 @@ type jsonLock struct {
 	Permits   int               `json:"permits,omitempty"`
 	Weight    int               `json:"weight,omitempty"`
 	Queue     int               `json:"queue,omitempty"`
+	Merge     int               `json:"merge,omitempty"`
 	Delay     string            `json:"delay,omitempty"`
 	AtLeast   string            `json:"atleast,omitempty"`
 	Reentrant bool              `json:"reentrant"`
@@ -139,7 +143,7 @@ type jsonLock struct {
 func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock {
 	out := jsonLock{
 		Key: l.Key, Method: l.Method, Package: l.Package, File: c.relative(l.File), Line: l.Line, Column: l.Column,
-		TTL: l.TTL.String(), Kind: l.Kind, Tick: l.Tick, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue,
+		TTL: l.TTL.String(), Kind: l.Kind, Tick: l.Tick, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue, Merge: l.Merge,
 		Reentrant: l.Reentrant, Skip: l.Skip, Fallback: l.Fallback, Backend: l.Backend,
 	}
 	if l.Delay > 0 {
