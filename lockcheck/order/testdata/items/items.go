@@ -28,7 +28,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	return f.prices.Set(ctx) // want `locks are taken in orders that contradict each other: "feed" before "old", "old" before "feed"`
 }
 
-//lock:key="prices" try fallback=later
+//lock:key="prices" wait=1s fallback=later
 func (p *Prices) Set(ctx context.Context) error { return nil }
 
 // A fallback runs without the lock of its method.

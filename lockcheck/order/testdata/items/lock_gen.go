@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -179,7 +180,7 @@ func NewPricesWithLock(inner *Prices, locker *lock.Locker) *PricesWithLock {
 var pricesSetLock = lock.Policy{
 	Method:  "Prices.Set",
 	Pattern: "prices",
-	Try:     true,
+	Wait:    time.Second,
 }
 
 // PricesSetKey returns the key "prices" as [Prices.Set] locks it.
