@@ -26,6 +26,7 @@ type Directive struct {
 type Part struct {
 	Literal string
 	Path    []string // "order", "Customer", "ID"
+	Each    bool     // the placeholder ends with ...: one key for each element
 }
 
 // Mistake is a diagnostic about a comment.
@@ -69,7 +70,7 @@ func (p *pkg) directive(t *target, d *directive) Directive {
 		Read: d.read, Write: d.write, Leader: d.leader,
 	}
 	for _, part := range d.key.parts {
-		out.Parts = append(out.Parts, Part{Literal: part.literal, Path: part.path})
+		out.Parts = append(out.Parts, Part{Literal: part.literal, Path: part.path, Each: part.each})
 	}
 	return out
 }

@@ -85,7 +85,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 
 // Value is what a placeholder stands for in a key.
 type Value struct {
-	Placeholder string // "id"
+	Placeholder string // "id", or "ids..."
 	Text        string
 }
 
@@ -98,7 +98,7 @@ func (l Lock) Match(key string) (values []Value, ok bool) {
 	expr.WriteString(`^(?s)`)
 	for _, p := range l.parts {
 		if p.isPlaceholder() {
-			names = append(names, strings.Join(p.path, "."))
+			names = append(names, strings.Trim(p.text, "<>"))
 			expr.WriteString(`((?:[A-Za-z0-9_.-]|%[0-9A-F]{2})+)`)
 		} else {
 			expr.WriteString(regexp.QuoteMeta(p.literal))

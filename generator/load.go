@@ -160,7 +160,7 @@ func (r *run) neededImports(units [][]*unit) []string {
 	if len(need) == 0 {
 		return nil
 	}
-	need[RuntimePath], need["strconv"], need["time"] = true, true, true
+	need[RuntimePath], need["slices"], need["strconv"], need["time"] = true, true, true, true
 	delete(need, "C")
 	delete(need, "unsafe")
 	return sortedKeys(need)

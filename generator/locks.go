@@ -65,7 +65,7 @@ func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
 
 // keyFunc is the function that makes k, without its name.
 func (b *builder) keyFunc(m *method, k *keyed, params map[string]string, taken *scope) templates.KeyFunc {
-	out := templates.KeyFunc{Steps: k.steps, Parts: k.parts}
+	out := templates.KeyFunc{Steps: k.steps, Each: k.each, Parts: k.parts}
 	if k.fails {
 		out.Err = taken.pick("err", "keyErr")
 	}

@@ -72,15 +72,16 @@ func (b *builder) checkMerge(m *method, d *directive) {
 // mergedTypes are the types of a request and of its result; nil where there is none.
 func mergedTypes(sig *types.Signature) (req, res types.Type) {
 	if n := sig.Params().Len(); n > 1 {
-		req = elementOf(sig.Params().At(n - 1).Type())
+		req = sliceElement(sig.Params().At(n - 1).Type())
 	}
 	if sig.Results().Len() == 2 {
-		res = elementOf(sig.Results().At(0).Type())
+		res = sliceElement(sig.Results().At(0).Type())
 	}
 	return req, res
 }
 
-func elementOf(t types.Type) types.Type {
+// sliceElement is the type of the elements of a slice; nil of anything else.
+func sliceElement(t types.Type) types.Type {
 	if s, ok := types.Unalias(t).Underlying().(*types.Slice); ok && !isTypeParam(t) {
 		return s.Elem()
 	}

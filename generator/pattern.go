@@ -19,6 +19,7 @@ type part struct {
 	literal string
 	text    string   // the placeholder as written: "<order.Customer.ID>"
 	path    []string // "order", "Customer", "ID"
+	each    bool     // it ends with ...: one key for each element
 	at      int      // where the placeholder starts
 	bytes   []int    // where each byte of the literal is written
 }
@@ -34,7 +35,9 @@ func (d *directive) parseKey(it *item) []problem {
 		return []problem{{it.valueAt, "the key is empty", `write key="seckill:voucher:<id>"`}}
 	}
 	parsed, problems := parsePattern(it.value)
+	problems = append(problems, parsed.lists()...)
 	problems = append(problems, parsed.ambiguities("key")...)
+	problems = append(problems, d.listInSingle(parsed)...)
 	problems = append(problems, parsed.braces()...)
 	d.key = parsed
 	return it.place(problems)
@@ -47,6 +50,7 @@ func (d *directive) parseTick(it *item) []problem {
 	}
 	parsed, problems := parsePattern(it.value)
 	problems = append(problems, parsed.ambiguities("tick")...)
+	problems = append(problems, parsed.listInTick()...)
 	if len(problems) == 0 && !slices.ContainsFunc(parsed.parts, part.isPlaceholder) {
 		problems = []problem{{0, "the tick has no placeholder: the method would run once for ever", `name the run by a parameter: once="<day>"`}}
 	}
@@ -112,14 +116,15 @@ func parsePattern(text string) (pattern, []problem) {
 // parsePlaceholder reads "<a.b.c>", which starts at offset at of the pattern.
 func parsePlaceholder(text string, at int) (part, []problem) {
 	ph := part{text: text, at: at, path: []string{"?"}}
-	inner := text[1 : len(text)-1]
+	inner, each := strings.CutSuffix(text[1:len(text)-1], "...")
+	ph.each = each
 	switch {
+	case inner == "" && each:
+		return ph, []problem{{at, "the placeholder " + text + " has no name", "name a slice: <ids...>"}}
 	case inner == "":
 		return ph, []problem{{at, "the placeholder is empty", "name a parameter: <id>"}}
-	case strings.HasSuffix(inner, "..."):
-		return ph, []problem{{at, text + " is not yet supported: one lock per element of a slice", ""}}
 	case strings.HasSuffix(inner, "()"):
-		return ph, []problem{{at, text + ": a method is named without ()", "write <" + strings.ReplaceAll(inner, "()", "") + ">"}}
+		return ph, []problem{{at, text + ": a method is named without ()", "write " + strings.ReplaceAll(text, "()", "")}}
 	}
 	path := strings.Split(inner, ".")
 	for _, name := range path {

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"go/types"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 type keyed struct {
 	roots []*types.Var // the receiver and parameters that the key names, in signature order
 	steps []templates.Step
+	each  *templates.Each // what the key has one text for each element of, or nil
 	parts []templates.Part
 	fails bool // some value can be invalid
 }
@@ -34,7 +36,8 @@ type value struct {
 	path        string // as the user would say it, without locals of ours
 	typ         types.Type
 	addressable bool
-	call        bool // it calls a method, which is to be called once
+	call        bool   // it calls a method, which is to be called once
+	name        string // what locals are named after; empty: the last word of path
 }
 
 // resolveKey resolves the placeholders of the key of directive d against the types of m.
@@ -78,7 +81,7 @@ func (m *method) keyParams(taken *scope) map[string]string {
 	out := map[string]string{}
 	for _, v := range m.variables() {
 		out[v.Name()] = v.Name()
-		if bodyWords[v.Name()] {
+		if bodyWords[v.Name()] || m.hasList() && (v.Name() == "make" || v.Name() == "len") {
 			out[v.Name()] = taken.pick(v.Name() + "Arg")
 		}
 	}
@@ -97,7 +100,11 @@ func (r *resolver) placeholder(p part) {
 		}
 		v, ok = r.selector(p, v, name)
 	}
-	if ok {
+	switch {
+	case p.each && r.tick: // reported when it was parsed
+	case ok && p.each:
+		r.elements(p, v)
+	case ok:
 		r.text(p, v)
 	}
 }
@@ -228,11 +235,8 @@ func (r *resolver) notNil(p part, v value) value {
 	if !isPointer && (!types.IsInterface(v.typ) || isTypeParam(v.typ)) {
 		return v
 	}
-	if v.call { // a local, so that what is checked is what is used
-		name := v.path[strings.LastIndex(v.path, ".")+1:]
-		name = r.locals.pick(lowerFirst(name), lowerFirst(name)+"Value")
-		r.out.steps = append(r.out.steps, templates.Step{Let: &templates.Let{Name: name, Expr: v.text}})
-		v.text, v.call = name, false
+	if v.call {
+		v = r.local(v)
 	}
 	if !r.checked[v.text] {
 		r.checked[v.text] = true
@@ -245,6 +249,20 @@ func (r *resolver) notNil(p part, v value) value {
 	r.out.fails = true
 	v.addressable = isPointer
 	return v
+}
+
+// local gives the result of a call a name, so that what is checked is what is used.
+func (r *resolver) local(v value) value {
+	name := lowerFirst(v.lastName())
+	name = r.locals.pick(name, name+"Value")
+	r.out.steps = append(r.out.steps, templates.Step{Let: &templates.Let{Name: name, Expr: v.text}})
+	v.text, v.call = name, false
+	return v
+}
+
+// lastName is what locals that are made of v are named after.
+func (v value) lastName() string {
+	return cmp.Or(v.name, v.path[strings.LastIndex(v.path, ".")+1:])
 }
 
 func isTypeParam(t types.Type) bool {
@@ -275,7 +293,7 @@ func (r *resolver) text(p part, v value) {
 				return
 			}
 			v = r.notNil(p, v)
-			v = value{text: "*" + v.text, path: v.path, typ: ptr.Elem(), addressable: true}
+			v = value{text: "*" + v.text, path: v.path, typ: ptr.Elem(), addressable: true, name: v.name}
 			continue
 		}
 		if !r.method(p, v) {
@@ -290,10 +308,15 @@ func (r *resolver) reportType(p part, t types.Type) {
 	if r.tick {
 		hint = "a tick takes time.Time, integers, strings, bools, fmt.Stringer, encoding.TextMarshaler, and pointers to these"
 	}
-	if s, ok := t.Underlying().(*types.Slice); ok {
-		if b, ok := s.Elem().Underlying().(*types.Basic); ok && b.Kind() == types.Byte {
-			hint = "convert it to a string first"
-		}
+	elem := elementOf(t)
+	switch {
+	case p.each:
+		r.report(p, hint, "an element of %s has type %s", p.text, r.describe(t))
+		return
+	case elem != nil && isByte(elem):
+		hint = "convert it to a string first"
+	case elem != nil && keyable(elem) && !r.tick && r.d.single() == "":
+		hint = "did you mean " + p.dotted() + "? It takes one lock for each element"
 	}
 	r.report(p, hint, "%s has type %s", p.text, r.describe(t))
 }
@@ -337,12 +360,11 @@ func (r *resolver) method(p part, v value) bool {
 }
 
 func (r *resolver) encode(p part, v value, function, expr string) {
-	base := v.path[strings.LastIndex(v.path, ".")+1:]
 	suffix := "Key"
 	if r.tick {
 		suffix = "Tick"
 	}
-	name := r.locals.pick(lowerFirst(base) + suffix)
+	name := r.locals.pick(lowerFirst(v.lastName()) + suffix)
 	r.out.fails = true
 	r.out.steps = append(r.out.steps, templates.Step{Encode: &templates.Encode{Name: name, Func: function, Placeholder: p.text, Expr: expr}})
 	r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Encoded, Text: name})

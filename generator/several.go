@@ -1,5 +1,18 @@
 package generator
 
+// singles are the items that are for one lock.
+var singles = []string{"once", "leader", "merge"}
+
+// single is the first of the directive's items that is for one lock; empty without one.
+func (d *directive) single() string {
+	for _, name := range singles {
+		if d.items[name] != nil {
+			return name
+		}
+	}
+	return ""
+}
+
 // checkSeveral reports what the directives of one declaration say differently, though it
 // is about the call and not about one of its locks.
 func (p *pkg) checkSeveral(t *target) {
@@ -7,7 +20,7 @@ func (p *pkg) checkSeveral(t *target) {
 		return
 	}
 	for _, d := range t.directives {
-		for _, name := range []string{"once", "leader", "merge"} {
+		for _, name := range singles {
 			if it := d.items[name]; it != nil {
 				d.wrong = true
 				p.report(d.posOf(it.at), "call a method that has the other locks from it", "%s is for one lock, and %s has %d", name, t.id.Name, len(t.directives))

@@ -96,6 +96,9 @@ func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 	if k.Err != "" {
 		beside.add("error", "nil")
 	}
+	if k.Each != nil {
+		beside.add("make", "len")
+	}
 	for _, p := range k.Parts {
 		beside.add(map[templates.PartKind]string{templates.Int: "int64", templates.Uint: "uint64", templates.Bool: "bool"}[p.Kind])
 	}

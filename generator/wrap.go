@@ -216,7 +216,11 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	}
 	m.Held = taken.pick("held", "hold")
 	for i, l := range gm.locks {
-		l.Key.Var = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
+		name := "key"
+		if l.Key.Each != nil {
+			name = "keys"
+		}
+		l.Key.Var = taken.pick(name+ordinal(i), "lock"+upperFirst(name)+ordinal(i))
 		if l.Tick.Name != "" {
 			l.Tick.Var = taken.pick("tick", "lockTick")
 		}
@@ -226,6 +230,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	if m.Skip || gm.directives[0].fallback != "" {
 		b.imports.used["errors"], b.imports.used[RuntimePath] = true, true
 	}
+	b.noteRequests(m.Locks)
 	if len(m.Locks) > 1 { // AcquireAll takes lock.Request
 		b.imports.used[RuntimePath] = true
 	}

@@ -33,8 +33,6 @@ type hold struct {
 	waited bool // in the queue, or at the engine
 	handed bool // the lease came from the hold before
 
-	completed bool // its tick is done: see Hold.Complete
-
 	method atomic.Pointer[methodContext] // nil before the method's call began
 	lost   atomic.Pointer[error]         // set once, with the entry's end
 

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,8 @@ type heldLease struct {
 	yieldAfter  bootclock.Time // and until then if another process wants it
 	token, end  uint64         // the next fencing token, and the end of the block
 	releasing   releaseContext // of its one release
+
+	completed atomic.Bool // of AcquireOnce: the release records its tick
 
 	also map[*hold]struct{} // those that share it with its holder, because they read
 
@@ -58,6 +61,14 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure, delay time.Durat
 	lk.late = after == 0
 	lk.due = at.Add(min(after, renewAfter(lk.length())))
 	return ahead - margin(term)
+}
+
+// Release is the engine's. Of a lease whose job is done it records that.
+func (lk *heldLease) Release(ctx context.Context, last uint64) error {
+	if c, ok := lk.Lease.(driver.Completer); ok && lk.completed.Load() {
+		return c.Complete(ctx, last)
+	}
+	return lk.Lease.Release(ctx, last)
 }
 
 // deadline is when the lease is over for its holder: earlier than the engine

@@ -247,6 +247,9 @@ func (l *Locker) vet(p *Policy, key string) error {
 	if err := p.validate(); err != nil {
 		return err
 	}
+	if p.Once && p.tick == "" {
+		return invalidf("the policy has Once, which needs a tick; call AcquireOnce")
+	}
 	return l.supports(p)
 }
 

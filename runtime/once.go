@@ -50,7 +50,7 @@ func (l *Locker) AcquireOnce(ctx context.Context, p *Policy, key, tick string) (
 // before Release. It does no I/O. On any other Hold it does nothing.
 func (h *Hold) Complete() {
 	if h != nil && h.rest == nil && h.parent == nil {
-		h.frame.hold().completed = true
+		h.frame.hold().lease.completed.Store(true)
 	}
 }
 

@@ -6,8 +6,8 @@ import "context"
 // rise strictly per key, over all processes and hand-offs; a re-entry keeps its
 // hold's. Write it beside the data and refuse a lower one: that alone stops a
 // holder that was paused past its lease. It returns (0, false) when ctx owns
-// nothing, and when the innermost acquisition took several locks: name one with
-// [TokenOf].
+// nothing, and when the innermost acquisition took several locks, or those of
+// [Requests]: name one with [TokenOf].
 func Token(ctx context.Context) (token uint64, ok bool) {
 	f := owned(ctx)
 	if f == nil || f.several || f.returned() {

@@ -74,6 +74,8 @@ type Policy struct {
 type Request struct {
 	Policy *Policy
 	Key    string
+
+	listed bool // made by Requests
 }
 
 var defaultPolicy = &Policy{}
@@ -143,6 +145,8 @@ func (p *Policy) validateKind() error {
 		return invalidf("Delay is %v; it must not be negative", p.Delay)
 	case p.Delay > maxTTL:
 		return invalidf("Delay is %v; the longest is %v", p.Delay, maxTTL)
+	case p.Once && p.Reentrant:
+		return invalidf("Once and Reentrant exclude each other: a nested call has a tick of its own")
 	case p.Delay > 0 && p.TTL == 0:
 		return invalidf("Delay needs a TTL: it begins when that is over")
 	}

@@ -98,6 +98,11 @@ func (h *Hold) release(ctx context.Context) error {
 		hold.giveBack()
 		return hold.fail("release", cause)
 	}
+	if rest := hold.policy.AtLeast - hold.heldFor(now); rest > 0 {
+		hold.stay(rest)
+		hold.observe(Released, hold.heldFor(now), nil)
+		return nil
+	}
 	err := hold.locker.pass(ctx, hold, now)
 	if cause := hold.lostCause(); cause != nil { // lost while pass was about to begin
 		return hold.fail("release", cause)

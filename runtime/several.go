@@ -19,21 +19,28 @@ func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Conte
 	if err != nil {
 		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
 	}
-	switch len(reqs) {
-	case 0:
+	switch {
+	case len(reqs) == 0:
 		return ctx, nil, l.reject(ctx, defaultPolicy, "", l.observedSince(), invalidf("AcquireAll needs a request"))
-	case 1:
+	case len(reqs) == 1 && !reqs[0].listed:
 		return l.Acquire(ctx, reqs[0].Policy, reqs[0].Key)
 	}
 	return l.acquireSeveral(ctx, reqs)
 }
 
 // Requests returns one request under p for each key, for AcquireAll. A generated wrapper
-// calls it for a method whose directive names a slice, "<ids...>".
+// calls it for a method whose directive names a slice, "<ids...>". Without a key it
+// returns one request, which AcquireAll refuses with [ErrInvalid]: what is guarded by no
+// lock must not run. The error names the method of p. [Token] is (0, false) under the
+// locks, also where it is one alone, so that what works with one element works with
+// two: name one with [TokenOf].
 func Requests(p *Policy, keys []string) []Request {
+	if len(keys) == 0 {
+		return []Request{{Policy: p, listed: true}}
+	}
 	reqs := make([]Request, len(keys))
 	for i, key := range keys {
-		reqs[i] = Request{Policy: p, Key: key}
+		reqs[i] = Request{Policy: p, Key: key, listed: true}
 	}
 	return reqs
 }
@@ -86,6 +93,9 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 
 // precheck returns the error that r is certain to end with, or nil.
 func (l *Locker) precheck(outer *frame, r Request) error {
+	if r.listed && r.Key == "" {
+		return invalidf("%s: the list has no element, or an empty key", r.Policy.Pattern)
+	}
 	if err := l.vet(r.Policy, r.Key); err != nil {
 		return err
 	}

@@ -12,10 +12,13 @@ func (k KeyFunc) declaration(n Names, p Policy) jen.Code {
 	for _, s := range k.Steps {
 		body = append(body, k.step(n, p, s)...)
 	}
-	results := jen.String()
-	result := []jen.Code{k.sum(n)}
+	results, result := jen.String(), []jen.Code{k.sum(n)}
+	if k.Each != nil {
+		body = append(body, k.loop(n, p)...)
+		results, result = jen.Index().String(), []jen.Code{jen.Id(k.Each.Keys)}
+	}
 	if k.Err != "" {
-		results = jen.Params(jen.String(), jen.Error())
+		results = jen.Params(results, jen.Error())
 		result = append(result, jen.Nil())
 	}
 	body = append(body, jen.Return(result...))
@@ -28,8 +31,11 @@ func (k KeyFunc) declaration(n Names, p Policy) jen.Code {
 func (k KeyFunc) doc(p Policy) jen.Code {
 	pattern, what := unbroken(strconv.Quote(k.Pattern)), "key"
 	lead := k.Name + " returns the key " + pattern + " as [" + p.Method + "] locks it."
-	if k.Tick {
+	switch {
+	case k.Tick:
 		what, lead = "tick", k.Name+" returns the tick "+pattern+", by which a run of ["+p.Method+"] is known."
+	case k.Each != nil:
+		lead = k.Name + " returns the keys " + pattern + " as [" + p.Method + "] locks them: one for each element."
 	}
 	if k.Err == "" {
 		return comment(lead)
@@ -39,11 +45,15 @@ func (k KeyFunc) doc(p Policy) jen.Code {
 
 func (k KeyFunc) step(n Names, p Policy, s Step) []jen.Code {
 	policy := jen.Op("&").Id(p.Var)
+	none := jen.Lit("")
+	if k.Each != nil {
+		none = jen.Nil()
+	}
 	switch {
 	case s.NotNil != nil:
 		c := s.NotNil
 		return []jen.Code{jen.If(jen.Id(c.Expr).Op("==").Nil()).Block(jen.Return(
-			jen.Lit(""),
+			none,
 			jen.Id(n.Lock).Dot("KeyNil").Call(policy, jen.Lit(c.Placeholder), jen.Lit(c.Path)),
 		))}
 	case s.Let != nil:
@@ -52,7 +62,7 @@ func (k KeyFunc) step(n Names, p Policy, s Step) []jen.Code {
 		e := s.Encode
 		return []jen.Code{
 			jen.List(jen.Id(e.Name), jen.Id(k.Err)).Op(":=").Id(n.Lock).Dot(e.Func).Call(policy, jen.Lit(e.Placeholder), jen.Id(e.Expr)),
-			jen.If(jen.Id(k.Err).Op("!=").Nil()).Block(jen.Return(jen.Lit(""), jen.Id(k.Err))),
+			jen.If(jen.Id(k.Err).Op("!=").Nil()).Block(jen.Return(none, jen.Id(k.Err))),
 		}
 	}
 }

@@ -149,6 +149,9 @@ func (m Method) instead(n Names) jen.Code {
 
 // acquire renders the call that takes the lock, or all of several.
 func (m Method) acquire(n Names, ctx string) jen.Code {
+	if m.lists() {
+		return m.acquireLists(n, ctx)
+	}
 	locker := jen.Id(m.Locker)
 	if len(m.Locks) == 1 {
 		l := m.Locks[0]
@@ -210,11 +213,13 @@ func (m Method) doc() jen.Code {
 	if m.Locks[0].Policy.Leader {
 		lead = m.Name + " campaigns for the lock " + quoted[0] + " and calls [" + m.Origin + "] whenever this process leads, until that returns nil."
 	}
-	if len(m.Locks) > 1 {
+	if last := len(quoted) - 1; last > 0 || m.lists() {
 		unless = " Where another has one of them, "
-		last := len(quoted) - 1
-		lead = m.Name + " calls [" + m.Origin + "] while it holds the locks " +
-			strings.Join(quoted[:last], ", ") + " and " + quoted[last] + ", taken in one global order: all or none."
+		listed := quoted[last]
+		if last > 0 {
+			listed = strings.Join(quoted[:last], ", ") + " and " + listed
+		}
+		lead = m.Name + " calls [" + m.Origin + "] while it holds the locks " + listed + ", taken in one global order: all or none."
 	}
 	switch {
 	case m.Skip:

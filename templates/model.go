@@ -16,6 +16,7 @@ type File struct {
 // Names are the identifiers of the file that all templates share.
 type Names struct {
 	Lock    string // import name of the runtime: "lock"
+	Slices  string // import name of slices
 	Strconv string // import name of strconv
 	Time    string // import name of time
 	Errors  string // import name of errors
@@ -144,6 +145,7 @@ type KeyFunc struct {
 	Params     []Field
 	Err        string // name of the local error; empty where no value can be invalid
 	Steps      []Step // what comes before the result, in order
+	Each       *Each  // it returns one key for each element, or nil
 	Parts      []Part // the key, parted into literals and values
 
 	Var      string   // local of the method that takes the key

@@ -23,12 +23,26 @@ func (e *Engine) Call(ctx context.Context, a *driver.Acquisition, n int) error {
 	return answer.await(ctx)
 }
 
+// View implements [driver.Viewer].
+func (e *Engine) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
+	answer, err := e.gate()
+	if err != nil {
+		return nil, err
+	}
+	holder, err := e.memory.View(ctx, a)
+	if ended := answer.await(ctx); ended != nil {
+		return nil, ended
+	}
+	return holder, err
+}
+
 // leaseOfKind is what the memory grants for a lock that is no mutex.
 type leaseOfKind interface {
 	driver.Lease
 	driver.ProvisionalLease
 	driver.WantedLease
 	driver.Downgrader
+	driver.Completer
 }
 
 // kindLease is a lease of a lock that is no mutex. Several may be of one key. The engine's
@@ -124,6 +138,15 @@ func (l *kindLease) Renew(ctx context.Context, ttl time.Duration) error {
 
 // Release implements [driver.Lease].
 func (l *kindLease) Release(ctx context.Context, last uint64) error {
+	return l.leave(ctx, last, l.leaseOfKind.Release)
+}
+
+// Complete implements [driver.Completer].
+func (l *kindLease) Complete(ctx context.Context, last uint64) error {
+	return l.leave(ctx, last, l.leaseOfKind.Complete)
+}
+
+func (l *kindLease) leave(ctx context.Context, last uint64, release func(context.Context, uint64) error) error {
 	answer, err := l.engine.gate()
 	if err != nil {
 		return err
@@ -131,7 +154,7 @@ func (l *kindLease) Release(ctx context.Context, last uint64) error {
 	l.engine.mu.Lock()
 	delete(l.engine.kinds, l)
 	l.engine.mu.Unlock()
-	err = l.leaseOfKind.Release(ctx, last)
+	err = release(ctx, last)
 	if ended := answer.await(ctx); ended != nil {
 		return ended
 	}

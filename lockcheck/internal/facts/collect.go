@@ -111,14 +111,15 @@ func (c *collector) lock(fn *types.Func, d *generator.Directive) Lock {
 		if len(p.Path) == 0 {
 			l.Parts = append(l.Parts, Part{Literal: p.Literal})
 		} else {
-			l.Parts = append(l.Parts, c.placeholder(fn, p.Path))
+			l.Parts = append(l.Parts, c.placeholder(fn, p))
 		}
 	}
 	return l
 }
 
-func (c *collector) placeholder(fn *types.Func, path []string) Part {
-	p := Part{Root: Unknown, Text: "<" + strings.Join(path, ".") + ">"}
+func (c *collector) placeholder(fn *types.Func, written generator.Part) Part {
+	path := written.Path
+	p := Part{Root: Unknown, Text: "<" + strings.Join(path, ".") + ">", Each: written.Each}
 	sig := fn.Signature()
 	var t types.Type
 	if recv := sig.Recv(); recv != nil && recv.Name() == path[0] {
@@ -145,10 +146,31 @@ func (c *collector) placeholder(fn *types.Func, path []string) Part {
 			t = nil
 		}
 	}
+	if p.Each {
+		p.Text, t = "<"+strings.Join(path, ".")+"...>", elementOf(t)
+	}
 	if t != nil {
 		p.Kind, p.Type = kindOf(t), types.TypeString(t, nil)
 	}
 	return p
+}
+
+// elementOf is the type of the elements of a slice or array, or of what points to one;
+// nil if it can't be made out.
+func elementOf(t types.Type) types.Type {
+	if t == nil {
+		return nil
+	}
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		t = ptr.Elem()
+	}
+	switch t := t.Underlying().(type) {
+	case *types.Slice:
+		return t.Elem()
+	case *types.Array:
+		return t.Elem()
+	}
+	return nil
 }
 
 // kindOf says what text a value becomes in a key.

@@ -42,9 +42,10 @@ type Part struct {
 	Literal string
 	Root    int    // which parameter the placeholder begins at
 	Path    string // what follows it: ".Customer.ID", or nothing
-	Text    string // "<order.Customer.ID>"
+	Text    string // "<order.Customer.ID>", "<ids...>"
 	Kind    Kind
 	Type    string // of the value, with its package
+	Each    bool   // it has a value, and the lock a key, for each element of a list
 }
 
 // Lock is what one directive asks for.

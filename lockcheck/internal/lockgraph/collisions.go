@@ -130,6 +130,9 @@ func alike(a, b *facts.Lock) bool {
 
 func lastName(p facts.Part) string {
 	name := strings.ToLower(strings.Trim(p.Text, "<>"))
+	if p.Each { // <ids...> names what <id> does
+		name = strings.TrimSuffix(strings.TrimSuffix(name, "..."), "s")
+	}
 	return name[strings.LastIndexByte(name, '.')+1:]
 }
 

@@ -149,7 +149,7 @@ func (e *Edge) same() Same {
 			continue
 		}
 		switch held, taken := valueOf(e.Held.Parts[i].Root, e.Held.Parts[i].Path), e.taken(p.Root, p.Path); {
-		case taken == "?" || held == "?":
+		case taken == "?" || held == "?" || (p.Each || e.Held.Parts[i].Each) && !(p.Each && e.Held.Parts[i].Each && held == taken): // lists may have an element in common
 			if result == Yes {
 				result = Perhaps
 			}

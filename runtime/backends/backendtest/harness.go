@@ -106,16 +106,17 @@ const (
 	// that it holds. Where each hold has a connection for itself, whose client runs
 	// a goroutine for it, they do; then the suite checks that it is one and no more.
 	FlatHolds Ability = "flat holds"
-	// ReadWriteLocks, FairLocks and Semaphores are what driver.Kinded says. A backend
+	// ReadWriteLocks, FairLocks, Semaphores and Ticks (driver.Once) are what driver.Kinded says. A backend
 	// without a kind is checked to have a Locker refuse it.
 	ReadWriteLocks Ability = "read-write locks"
 	FairLocks      Ability = "fair locks"
 	Semaphores     Ability = "semaphores"
+	Ticks          Ability = "ticks"
 )
 
 // MutexesOnly is a Harness.Cannot of a backend that has no other kinds of lock.
 func MutexesOnly(reason string) map[Ability]string {
-	return map[Ability]string{ReadWriteLocks: reason, FairLocks: reason, Semaphores: reason}
+	return map[Ability]string{ReadWriteLocks: reason, FairLocks: reason, Semaphores: reason, Ticks: reason}
 }
 
 // topology is what the results name as missing where SameAs leaves checks to another row.

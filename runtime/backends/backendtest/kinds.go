@@ -27,7 +27,7 @@ func refusesKind(p lock.Policy) func(c *trial) {
 // kindsApart has locks of different kinds on one key be refused, and never granted beside
 // each other.
 func kindsApart(c *trial) {
-	all := []*lock.Policy{{}, {Write: true}, {Fair: true}, {Permits: 2}}
+	all := []*lock.Policy{{}, {Write: true}, {Fair: true}, {Permits: 2}} // Once is kept as these are
 	for i, p := range all {
 		for j, q := range all {
 			if i == j {

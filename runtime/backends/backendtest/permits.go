@@ -48,8 +48,8 @@ func noMore(c *trial) {
 		}
 	}
 	all.Wait()
-	if m := most.Load(); m != n {
-		c.Errorf("%d were inside at most, with %d permits", m, n)
+	if m := most.Load(); m > n {
+		c.Errorf("%d were inside, with %d permits", m, n)
 	}
 	if d := done.Load(); d != lockers*goroutines*times {
 		c.Errorf("%d of %d sections", d, lockers*goroutines*times)

@@ -42,6 +42,7 @@ func behaviours() []behaviour {
 		{"ReadWrite", readWrite},
 		{"Fair", fair},
 		{"Permits", permits},
+		{"Jobs", jobs},
 		{"Close", closing},
 		{"Leaks", leaks},
 		{"Holds", holds},

@@ -17,9 +17,8 @@ func TestConformance(t *testing.T) {
 	addr := testserver.Consul(t)
 	kv := newClient(t, addr).KV()
 	backendtest.Run(t, backendtest.Harness{
-		Name:   "consul",
-		Cannot: backendtest.MutexesOnly("it has mutexes only, for now"),
-		Open:   func(t testing.TB) driver.Backend { return New(newClient(t, addr), noDelay()) },
+		Name: "consul",
+		Open: func(t testing.TB) driver.Backend { return New(newClient(t, addr), noDelay()) },
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			return New(newClient(t, n.Addr(addr)), noDelay()), n

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 // Options of a [Backend].
@@ -31,6 +32,7 @@ type Backend struct {
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
 	hub       engine.Hub[place]
+	kinds     *record.Locks
 	allowed   atomic.Pointer[ttlRange] // nil: not yet known
 	verifying chan struct{}            // has room for as many as may verify leases at once
 
@@ -54,6 +56,7 @@ func New(client *api.Client, options ...Options) *Backend {
 	for _, o := range options {
 		b.lockDelay = o.LockDelay
 	}
+	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
 	b.sessions = engine.NewSessions(b.life, func(c class, s *engine.Session) *session {
 		return &session{Session: s, backend: b, class: c}
 	})
@@ -96,6 +99,8 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, delayTooLong(b.lockDelay)
 	case b.life.Closed():
 		return nil, driver.ErrClosed
+	case a.Mode.Kind != 0:
+		return b.kinds.Acquire(ctx, a)
 	}
 	if r, err := b.ttls(ctx); err != nil {
 		return nil, err
@@ -115,6 +120,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if checkKey(a.Key) != nil {
 		return nil // an invalid key was never sent
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
 	}
 	on := b.unansweredOn(a.ID)
 	if _, s := b.entryOf(placeOf(a)); s != nil {

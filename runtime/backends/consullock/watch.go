@@ -69,9 +69,12 @@ func (w *waiter) aimLocked(t target) {
 // Subscribe implements [driver.Notifier]. The index that the attempt before it has
 // seen is what a blocking query begins from, so that no change goes unnoticed. Without
 // one there is a notice at once.
-func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if path, _ := watchedPath(a.Key); path == "" {
 		return nil, errors.New("no blocking query can ask for this key")
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -41,8 +41,7 @@ func conformance(t *testing.T, name string, addrs []string) backendtest.Harness 
 	c := newClient(t, addrs)
 	var opened atomic.Int64
 	return backendtest.Harness{
-		Name:   name,
-		Cannot: backendtest.MutexesOnly("it has mutexes only, for now"),
+		Name: name,
 		Open: func(t testing.TB) driver.Backend {
 			// By one member each: what they agree on must be the same by all. (A client of
 			// three has a dozen goroutines more, which the suite would count.)

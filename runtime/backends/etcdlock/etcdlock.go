@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 // Options of a [Backend]. The zero value is the default.
@@ -36,6 +37,7 @@ type Backend struct {
 	life     *engine.Life
 	sessions *engine.Sessions[class, *session]
 	hub      engine.Hub[entryID]
+	kinds    *record.Locks
 
 	mu      sync.Mutex // guards the maps, and the fields of entries that say so
 	entries map[entryID]*entry
@@ -54,6 +56,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		undone:  map[string]time.Time{},
 	}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
+	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
 	for _, o := range options {
 		b.options = o
 	}
@@ -130,6 +133,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err != nil {
 		return nil, err
 	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Acquire(ctx, a)
+	}
 	if b.isUndone(a.ID) {
 		return nil, errUndone
 	}
@@ -164,6 +170,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	k, err := b.keysOf(a)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
 	}
 	if a.MayHaveRun {
 		b.remember(a.ID)

@@ -86,6 +86,9 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if b.life.Closed() {
 		return nil, driver.ErrClosed
 	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Subscribe(ctx, a)
+	}
 	b.mu.Lock()
 	e := b.useLocked(entryID{k.locker, k.lock})
 	w := e.watch

@@ -23,12 +23,17 @@ var (
 
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind {
-	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition
+	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
 }
 
 // Call implements [driver.Caller].
 func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
 	return b.kinds.Call(ctx, a, n)
+}
+
+// View implements [driver.Viewer].
+func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
+	return b.kinds.View(ctx, a)
 }
 
 // store is the Backend as the engine of its records.

@@ -42,6 +42,26 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return []byte(`"@` + strconv.FormatUint(uint64(t-fromClock), 10) + `"`), nil
 }
 
+// Text is what a user has written. In a value it has "=" before it and no quotation marks,
+// so that no part of it is taken for what the engine puts in.
+type Text string
+
+var (
+	escaped   = strings.NewReplacer("%", "%25", `"`, "%22")
+	unescaped = strings.NewReplacer("%22", `"`, "%25", "%")
+)
+
+// MarshalJSON implements [json.Marshaler].
+func (t Text) MarshalJSON() ([]byte, error) { return json.Marshal("=" + escaped.Replace(string(t))) }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (t *Text) UnmarshalJSON(value []byte) error {
+	var s string
+	err := json.Unmarshal(value, &s)
+	*t = Text(unescaped.Replace(strings.TrimPrefix(s, "=")))
+	return err
+}
+
 var marks = regexp.MustCompile(`"([+@])(\d+)"`)
 
 // Resolve puts the engine's time into a value, for an engine that knows its time when it
@@ -94,6 +114,9 @@ func decode(value string) (version string, s State, err error) {
 // lasts returns for how long the engine is to keep the value of s, counted from now.
 func (s *State) lasts(now Time) time.Duration {
 	longest := s.Keep.from(now)
+	if len(s.Done) > 0 {
+		longest = ticksLast
+	}
 	for _, all := range [][]Party{s.In, s.Queue} {
 		for _, p := range all {
 			longest = max(longest, p.Until.from(now))

@@ -14,6 +14,7 @@ import (
 type lease struct {
 	locks      *Locks
 	key, id    string
+	tick       Text          // of Kind Once
 	ttl        time.Duration // that the acquisition asked for
 	first, n   uint64        // tokens
 	mayHaveRun bool          // some attempt to acquire had no answer
@@ -25,7 +26,7 @@ type lease struct {
 
 // newLease returns the lease of a, which is p's in v.
 func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
-	n := &lease{locks: l, key: a.Key, id: a.ID, ttl: a.TTL, first: uint64(p.Token), n: max(p.Tokens, 1), mayHaveRun: a.MayHaveRun}
+	n := &lease{locks: l, key: a.Key, id: a.ID, tick: Text(a.Mode.Tick), ttl: a.TTL, first: uint64(p.Token), n: max(p.Tokens, 1), mayHaveRun: a.MayHaveRun}
 	n.wanted.Store(len(v.state.Queue) > 0)
 	n.extend(p, v)
 	if left := p.Until.from(v.now); left < a.TTL {
@@ -100,12 +101,20 @@ func lost(err error) error {
 }
 
 // Release implements [driver.Lease].
-func (l *lease) Release(ctx context.Context, last uint64) error {
+func (l *lease) Release(ctx context.Context, last uint64) error { return l.release(ctx, last, false) }
+
+// Complete implements [driver.Completer].
+func (l *lease) Complete(ctx context.Context, last uint64) error { return l.release(ctx, last, true) }
+
+func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
 	freedBefore := l.freed.Load()
 	_, mayHaveRun, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
 		s.expire(now)
 		if p := s.holder(l.id); p != nil {
 			s.giveBack(p, Token(last))
+			if completed {
+				s.complete(l.tick)
+			}
 		}
 		if inside, _ := s.remove(l.id, now); !inside {
 			return false, driver.ErrLost

@@ -12,15 +12,29 @@ import (
 // Acquire is [driver.Backend.Acquire] for a Mode that is no mutex.
 func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	p := partyOf(a)
+	if l.clockless {
+		p.Tokens = min(p.Tokens, 1<<revisionBits)
+	}
 	v, mayHaveRun, err := l.update(ctx, a.Key, true, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(p); err != nil {
 			return false, err
+		}
+		if s.isDone(p) && s.holder(p.ID) == nil {
+			return false, driver.ErrDone
+		}
+		if l.clockless && s.holder(p.ID) != nil {
+			s.expire(now)
+			if inside := s.holder(p.ID); inside != nil {
+				// Others count its lease from when they saw it begin, and this process saw it later.
+				inside.Until = After(a.TTL.Microseconds())
+				return true, nil
+			}
 		}
 		return s.arrive(p, now, a.TTL.Microseconds(), a.Queue), nil
 	})
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
-	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrIndeterminate):
+	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrDone) && !errors.Is(err, driver.ErrIndeterminate):
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	case err != nil:
 		return nil, err
@@ -33,7 +47,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 }
 
 func partyOf(a *driver.Acquisition) Party {
-	p := Party{ID: a.ID, Kind: a.Mode.Kind.String(), Grant: min(a.TTL, grantLease).Microseconds()}
+	p := Party{ID: a.ID, Kind: a.Mode.Kind.String(), Grant: min(a.TTL, grantLease).Microseconds(), Tick: Text(a.Mode.Tick), Name: Text(a.Mode.Name)}
 	if a.NoRenewal {
 		p.Grant = a.TTL.Microseconds()
 	}
@@ -70,6 +84,20 @@ func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 		return nil // what is at the key is not this acquisition's
 	}
 	return err
+}
+
+// View is [driver.Viewer.View].
+func (l *Locks) View(ctx context.Context, a *driver.Acquisition) (holder *driver.Holder, err error) {
+	v, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) { return false, s.conflict(partyOf(a)) })
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range v.state.In {
+		if left := p.Until.from(v.now); left > 0 {
+			return &driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Left: left}, nil
+		}
+	}
+	return nil, nil
 }
 
 // Call is [driver.Caller.Call].

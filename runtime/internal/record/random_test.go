@@ -29,7 +29,11 @@ var ids = regexp.MustCompile(`"id":"([^"]*)"`)
 
 // server is an engine that loses, delays and repeats what is sent to it.
 type server struct {
+	clockless bool // it has revisions, and tells no time
+
 	mu      sync.Mutex
+	changed chan struct{} // closed when a value changes
+	rev     int64
 	chance  *rand.Rand
 	faults  bool
 	values  map[string]kept
@@ -39,6 +43,7 @@ type server struct {
 }
 
 type kept struct {
+	rev   int64
 	text  string
 	until time.Time
 }
@@ -49,6 +54,9 @@ func (s *server) run(w record.Write) record.Answer {
 	defer s.mu.Unlock()
 	now := time.Now()
 	v := s.values[w.Key]
+	if s.clockless {
+		return s.replace(w, v)
+	}
 	if !now.Before(v.until) {
 		v = kept{}
 	}
@@ -57,12 +65,8 @@ func (s *server) run(w record.Write) record.Answer {
 		return a
 	}
 	a.Done, a.Value = true, record.Resolve(w.Value, a.Now)
-	s.values[w.Key] = kept{a.Value, now.Add(w.Lasts)}
-	for _, m := range ids.FindAllStringSubmatch(a.Value, -1) {
-		if s.undone[m[1]] {
-			s.errs = append(s.errs, m[1]+" has come back after its undo: "+a.Value)
-		}
-	}
+	s.values[w.Key] = kept{text: a.Value, until: now.Add(w.Lasts)}
+	s.checkLocked(a.Value)
 	for _, c := range s.clients {
 		for _, id := range w.Granted {
 			c.hub.Notify(id)
@@ -72,6 +76,58 @@ func (s *server) run(w record.Write) record.Answer {
 		}
 	}
 	return a
+}
+
+// checkLocked looks for who has come back.
+func (s *server) checkLocked(value string) {
+	for _, m := range ids.FindAllStringSubmatch(value, -1) {
+		if s.undone[m[1]] {
+			s.errs = append(s.errs, m[1]+" has come back after its undo: "+value)
+		}
+	}
+}
+
+// replace is run of an engine without a clock, which has v. The server's mutex is held.
+func (s *server) replace(w record.Write, v kept) record.Answer {
+	if w.Look || v.rev != w.Rev {
+		return record.Answer{Value: v.text, Rev: v.rev}
+	}
+	s.rev++
+	close(s.changed)
+	s.changed = make(chan struct{})
+	if w.Value == "" {
+		delete(s.values, w.Key)
+		return record.Answer{Done: true}
+	}
+	v = kept{rev: s.rev, text: record.ResolveRevision(w.Value, uint64(s.rev))}
+	s.values[w.Key] = v
+	s.checkLocked(v.text)
+	return record.Answer{Done: true, Value: v.text, Rev: v.rev}
+}
+
+// watch is the engine's [record.Watch]. Now and then it fails, or tells late.
+func (c *client) watch(ctx context.Context, key string, ready func(), tell func(string)) error {
+	ready()
+	for rev := int64(-1); ctx.Err() == nil; {
+		c.mu.Lock()
+		v, changed := c.values[key], c.changed
+		c.mu.Unlock()
+		if v.rev != rev {
+			rev = v.rev
+			engine.Pause(ctx, time.Duration(c.draw(3000))*time.Microsecond)
+			tell(v.text)
+		}
+		select {
+		case <-changed:
+		case <-c.dead:
+			<-ctx.Done()
+		case <-ctx.Done():
+		}
+		if !c.fair() && c.draw(50) == 0 {
+			return errNoAnswer
+		}
+	}
+	return ctx.Err()
 }
 
 // draw returns a number below n.
@@ -91,13 +147,18 @@ func (s *server) fair() bool {
 type client struct {
 	*server
 	locks *record.Locks
+	life  *engine.Life // of a clockless one
 	hub   engine.Hub[string]
 	dead  chan struct{} // closed when the process hangs for ever
 }
 
 func (s *server) client() *client {
 	c := &client{server: s, dead: make(chan struct{})}
-	c.locks = record.New(c)
+	if c.locks = record.New(c); s.clockless {
+		c.life = engine.NewLife()
+		c.life.Attach()
+		c.locks = record.NewClockless(c, c.life, c.watch)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clients = append(s.clients, c)
@@ -177,8 +238,16 @@ func (c *client) Undo(ctx context.Context, a *driver.Acquisition) error {
 	}
 	return err
 }
-func (c *client) Close() error { return nil }
-func (c *client) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+func (c *client) Close() error {
+	if c.life != nil {
+		c.life.Close(nil)
+	}
+	return nil
+}
+func (c *client) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if c.clockless {
+		return c.locks.Subscribe(ctx, a)
+	}
 	s, _ := c.hub.Subscribe(a.ID, nil)
 	return s, nil
 }
@@ -238,17 +307,25 @@ func (s *section) enter(ctx context.Context, p *lock.Policy) (leave func()) {
 
 // Whatever is lost, late or repeated on the way, and whoever dies: who is inside is so by
 // right, tokens rise, nobody is forgotten, and nothing stays behind.
-func TestRandom(t *testing.T) {
+func TestRandom(t *testing.T) { random(t, false) }
+
+// So it is at an engine that tells no time.
+func TestRandomClockless(t *testing.T) { random(t, true) }
+
+func random(t *testing.T, clockless bool) {
 	for i := range *seeds {
 		seed := *first + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { episode(t, seed) })
+			synctest.Test(t, func(t *testing.T) { episode(t, seed, clockless) })
 		})
 	}
 }
 
-func episode(t *testing.T, seed uint64) {
-	s := &server{chance: rand.New(rand.NewPCG(seed, 1)), faults: true, values: map[string]kept{}, undone: map[string]bool{}}
+func episode(t *testing.T, seed uint64, clockless bool) {
+	s := &server{
+		chance: rand.New(rand.NewPCG(seed, 1)), faults: true, values: map[string]kept{}, undone: map[string]bool{},
+		clockless: clockless, changed: make(chan struct{}),
+	}
 	families := [][]*lock.Policy{
 		{{Read: true}, {Read: true}, {Write: true}},
 		{{Fair: true}},
@@ -278,6 +355,12 @@ func episode(t *testing.T, seed uint64) {
 	s.faults = false
 	s.mu.Unlock()
 	time.Sleep(10 * time.Second) // the leases of the dead end
+	last := lock.New(s.client(), nil)
+	for _, p := range policies { // where nobody has counted them they end now
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		require.NoError(t, last.Do(ctx, p, "k", func(context.Context) error { return nil }))
+		cancel()
+	}
 	before := area.visits
 	for i, l := range lockers {
 		select {
@@ -301,7 +384,6 @@ func episode(t *testing.T, seed uint64) {
 	if n := len(lockers) - dead(s); n > 0 {
 		require.Greater(t, area.visits-before, 100, "the lock is idle while it is waited for")
 	}
-	last := lock.New(s.client(), nil)
 	for _, p := range policies {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		require.NoError(t, last.Do(ctx, p, "k", func(context.Context) error { return nil }))
@@ -318,6 +400,7 @@ func episode(t *testing.T, seed uint64) {
 	require.Empty(t, s.errs)
 	for key, v := range s.values {
 		require.False(t, time.Now().Before(v.until), "%s: %s", key, v.text)
+		require.True(t, record.Idle(v.text), "%s: %s", key, v.text)
 	}
 }
 

@@ -43,11 +43,12 @@ const (
 type Write struct {
 	Key     string
 	Seen    string        // the version that the key must have: "" is no value at all
+	Rev     int64         // Answer.Rev of the value that was seen
 	Look    bool          // only look
 	Takes   bool          // it is to take a lock
 	Value   string        // the new one
-	Lasts   time.Duration // the engine forgets the value after that
-	Granted []string      // the IDs that are let in by it: their processes are to be told
+	Lasts   time.Duration // the engine forgets the value after that; 0 is at once
+	Granted []string      // the IDs that wait no longer by it: their processes are to be told
 	Wanted  []string      // the IDs of those inside that others have begun to wait for
 }
 
@@ -55,7 +56,8 @@ type Write struct {
 type Answer struct {
 	Done       bool   // it was written
 	Value      string // what is at the key now; "" is nothing
-	Now        Time   // by the engine's clock, when it was written or looked at
+	Now        Time   // by the engine's clock, when it was written or looked at; 0 if it has none
+	Rev        int64  // the engine's own number for the value at the key, if it has one; 0 is no value
 	MayHaveRun bool   // some attempt to send it had no answer, and may yet arrive
 }
 
@@ -71,15 +73,23 @@ type Store interface {
 type Locks struct {
 	store Store
 
-	mu     sync.Mutex        // guards the rest
-	seen   map[string]view   // by key: what was there last
-	leases map[string]*lease // by ID: those that are held
+	clockless bool         // see NewClockless
+	life      *engine.Life // of its Backend; nil unless clockless
+	watch     Watch        // likewise
+	began     time.Time    // likewise: what its clock counts from
+
+	mu      sync.Mutex           // guards the rest
+	beats   map[string]beats     // by key, of an engine without a clock
+	watches map[string]*keyWatch // by key, likewise
+	seen    map[string]view      // by key: what was there last
+	leases  map[string]*lease    // by ID: those that are held
 }
 
 // view is what a key was at one moment.
 type view struct {
 	version string
 	state   State
+	rev     int64
 	now     Time           // by the engine's clock
 	at      driver.Instant // from before it was asked
 	fresh   bool           // it was seen by this call
@@ -90,6 +100,15 @@ func New(s Store) *Locks {
 	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}}
 }
 
+// NewClockless returns the locks that s keeps, at an engine that tells no time: see beats.
+// What they do in the background ends with life.
+func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
+	l := New(s)
+	l.clockless, l.life, l.watch, l.began = true, life, watch, time.Now()
+	l.beats, l.watches = map[string]beats{}, map[string]*keyWatch{}
+	return l
+}
+
 // update replaces the state of key by what change makes of it, until nobody else has
 // changed it meanwhile. change gets a copy. It returns false if there is nothing to
 // change; that counts if it was asked about a state that this call has seen. mayHaveRun
@@ -97,23 +116,33 @@ func New(s Store) *Locks {
 func (l *Locks) update(ctx context.Context, key string, takes bool, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
 	v = l.last(key)
 	for i := 0; ; i++ {
+		at := driver.Now()
+		if l.clockless {
+			v.now = l.localTime()
+		}
 		s := v.state.clone()
+		s.clockless = l.clockless
 		changed, err := change(&s, v.now)
 		if (err != nil || !changed) && v.fresh {
 			return v, mayHaveRun, err
 		}
-		w := Write{Key: key, Seen: v.version, Look: err != nil || !changed, Takes: takes}
+		w := Write{Key: key, Seen: v.version, Rev: v.rev, Look: err != nil || !changed, Takes: takes}
 		if !w.Look {
-			w.fill(&v.state, &s, v.now)
+			l.fill(&w, &v.state, &s, v.now)
 		}
-		at := driver.Now()
 		a, err := l.store.Swap(ctx, w)
+		if !w.Look && w.Value != "" && Version(a.Value) == Version(w.Value) {
+			a.Done = true // by an attempt before the one that was answered
+		}
 		mayHaveRun = mayHaveRun || a.MayHaveRun
 		if err != nil {
 			l.forget(key)
 			return view{}, mayHaveRun, err
 		}
-		if v, err = l.note(key, a, at); err != nil || a.Done && !w.Look {
+		if v, err = l.note(w, a, at, v.now); err != nil || a.Done && !w.Look {
+			if err == nil && l.clockless && len(v.state.In)+len(v.state.Queue)+len(v.state.Done) == 0 && w.Lasts > 0 {
+				l.sweep(key, v.version, w.Lasts)
+			}
 			return v, mayHaveRun, err
 		}
 		if i >= 3 && !engine.Pause(ctx, time.Duration(mathrand.IntN(min(i, 10)*200))*time.Microsecond) {
@@ -123,9 +152,9 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 }
 
 // fill sets what is written: before becomes s.
-func (w *Write) fill(before, s *State, now Time) {
-	for _, p := range s.In {
-		if before.holder(p.ID) == nil && find(before.Queue, p.ID) >= 0 {
+func (l *Locks) fill(w *Write, before, s *State, now Time) {
+	for _, p := range before.Queue {
+		if find(s.Queue, p.ID) < 0 {
 			w.Granted = append(w.Granted, p.ID)
 		}
 	}
@@ -134,7 +163,14 @@ func (w *Write) fill(before, s *State, now Time) {
 			w.Wanted = append(w.Wanted, p.ID)
 		}
 	}
-	w.Value, w.Lasts = encode(newVersion(), s), max(s.lasts(now), 0)+remembered
+	version := newVersion()
+	if !l.clockless {
+		w.Value, w.Lasts = encode(version, s), max(s.lasts(now), 0)+remembered
+		return
+	}
+	if w.Lasts = max(s.lasts(now), 0); w.Lasts > 0 {
+		w.Value = s.withBeats(version)
+	}
 }
 
 func newVersion() string {
@@ -150,16 +186,26 @@ func (l *Locks) last(key string) view {
 	return l.seen[key]
 }
 
-// note remembers what the engine answered, and returns it.
-func (l *Locks) note(key string, a Answer, at driver.Instant) (view, error) {
+// note remembers what the engine answered to w, which was sent at an instant that is now on
+// the clock of this process, and returns it.
+func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, error) {
+	key := w.Key
 	version, s, err := decode(a.Value)
 	if err != nil {
 		l.forget(key)
 		return view{}, err
 	}
-	v := view{version: version, state: s, now: a.Now, at: at}
+	v := view{version: version, rev: a.Rev, state: s, now: a.Now, at: at}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.clockless {
+		own := ""
+		if a.Done && !w.Look {
+			own = version
+		}
+		v.now = now
+		l.hearLocked(key, &v.state, own, now)
+	}
 	if version == "" {
 		delete(l.seen, key)
 	} else {
@@ -182,5 +228,6 @@ func (s *State) clone() State {
 	c := *s
 	c.In = append([]Party(nil), s.In...)
 	c.Queue = append([]Party(nil), s.Queue...)
+	c.Done = append([]Text(nil), s.Done...)
 	return c
 }

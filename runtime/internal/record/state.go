@@ -16,6 +16,10 @@ type State struct {
 	In      []Party `json:"in,omitempty"`      // who is inside
 	Queue   []Party `json:"queue,omitempty"`   // who waits, in the order of arrival
 	Keep    Time    `json:"keep,omitempty"`    // until then the record is not deleted: see Write
+	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the last of them last
+
+	KeepBeat  beat `json:"keepbeat,omitzero"` // of Keep, at an engine without a clock
+	clockless bool // its tokens come from the engine's revision
 }
 
 // Party is one acquisition that is inside or waits.
@@ -25,9 +29,12 @@ type Party struct {
 	Weight int    `json:"weight,omitempty"`
 	Limit  int    `json:"limit,omitempty"`  // the permits that it knows of
 	Grant  int64  `json:"grant"`            // how long the lease is that it gets when its turn comes, in µs
-	Until  Time   `json:"until"`            // when its lease or its place in the queue ends
+	Until  Time   `json:"until,omitempty"`  // when its lease or its place in the queue ends
+	Beat   beat   `json:"beat,omitzero"`    // of Until, at an engine without a clock
 	Tokens uint64 `json:"tokens,omitempty"` // how many fencing tokens it gets; 0 is 1
 	Token  Token  `json:"token,omitempty"`  // the first of them, once it is inside
+	Tick   Text   `json:"tick,omitempty"`   // driver.Mode.Tick
+	Name   Text   `json:"name,omitempty"`   // driver.Mode.Name
 }
 
 const (
@@ -36,6 +43,7 @@ const (
 	kindFair      = "fair"
 	kindPermits   = "permits"
 	kindCondition = "condition"
+	kindOnce      = "once"
 )
 
 // family is what parties of one key have in common, so that it can be said who excludes whom.
@@ -150,6 +158,9 @@ func (s *State) giveBack(p *Party, used Token) {
 
 // admit lets in those of the queue whose turn it is.
 func (s *State) admit(now Time) {
+	if len(s.Done) > 0 { // who waits to run what is completed has nothing to wait for
+		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return s.isDone(p) })
+	}
 	for turn := s.turn(); len(turn) > 0; turn = s.turn() {
 		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return find(turn, p.ID) >= 0 })
 		for _, p := range turn {
@@ -231,6 +242,9 @@ func (s *State) enter(p Party, now Time, lease int64) {
 func (s *State) nextToken(now Time) Token {
 	if s.Token == 0 {
 		return fromClock
+	}
+	if s.clockless {
+		return s.Token + 1
 	}
 	return max(s.Token+1, Token(now)*driver.TokensPerMicrosecond)
 }

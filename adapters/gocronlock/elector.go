@@ -1,0 +1,121 @@
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/go-co-op/gocron/v2"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// ErrNotLeader says that this process does not lead: another one does, or none yet.
+var ErrNotLeader = errors.New("this process does not lead")
+
+// Elector is a gocron.Elector: of all processes that have one for a key, one leads. Its
+// methods may be called from any number of goroutines.
+type Elector struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when the campaign is over
+
+	mu   sync.Mutex
+	term context.Context // of the leadership, or nil
+	err  error           // why the campaign is over, or nil
+}
+
+var _ gocron.Elector = (*Elector)(nil)
+
+// NewElector returns an Elector that campaigns for key in the background, by
+// lock.Locker.Lead, until Close is called or ctx ends. It does no I/O itself. A leadership
+// that was lost is campaigned for again. p has Leader, and neither Try nor Wait; nil is
+// such a Policy with the defaults.
+//
+// It panics with a *lock.Error if p can't be right, or l does not have fair locks.
+func NewElector(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) *Elector {
+	if p == nil {
+		p = &lock.Policy{Leader: true}
+	}
+	switch {
+	case !p.Leader:
+		panic(invalid(p, key, "an Elector needs a Policy with Leader"))
+	case p.Try || p.Wait != 0:
+		panic(invalid(p, key, "an Elector campaigns until it is closed: leave out Try and Wait"))
+	}
+	l.MustSupport(p)
+	ctx, stop := context.WithCancel(ctx)
+	e := &Elector{stop: stop, done: make(chan struct{})}
+	go e.campaign(ctx, l, p, key)
+	return e
+}
+
+func (e *Elector) campaign(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) {
+	defer close(e.done)
+	err := l.Lead(ctx, p, key, func(term context.Context) error {
+		e.begin(term)
+		defer e.end(nil)
+		<-term.Done()
+		return context.Cause(term)
+	})
+	e.end(err)
+}
+
+func (e *Elector) begin(term context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.term = term
+}
+
+// end ends a term, or the campaign if err is not nil.
+func (e *Elector) end(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.term, e.err = nil, err
+}
+
+// IsLeader returns nil if this process leads, by the clocks at this instant and without
+// I/O: also right after a pause of the process. Otherwise its error wraps [ErrNotLeader],
+// and the reason if the campaign is over or the leadership was lost just now. gocron asks
+// before each run; a run that has begun goes on when the leadership is lost.
+func (e *Elector) IsLeader(context.Context) error {
+	_, err := e.Term()
+	return err
+}
+
+// Term returns the context of this process's leadership, or the error of [Elector.IsLeader].
+// The context ends, with cause lock.ErrLost, before another process can lead, and
+// lock.Token returns the term's fencing token. It has nothing of a job's own context.
+func (e *Elector) Term() (context.Context, error) {
+	e.mu.Lock()
+	term, err := e.term, e.err
+	e.mu.Unlock()
+	if term != nil {
+		if err = lock.Check(term); err == nil {
+			err = context.Cause(term) // Close was called
+		}
+		if err == nil {
+			return term, nil
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("gocronlock: %w: %w", ErrNotLeader, err)
+	}
+	return nil, fmt.Errorf("gocronlock: %w", ErrNotLeader)
+}
+
+// Close resigns and ends the campaign. It blocks until both are done: 100 ms, and what the
+// engine takes for an answer, at most a second. It always returns nil, also when called
+// again.
+func (e *Elector) Close() error {
+	e.stop()
+	<-e.done
+	return nil
+}
+
+func invalid(p *lock.Policy, key, text string) *lock.Error {
+	if key == "" {
+		key = p.Pattern
+	}
+	return &lock.Error{Op: "policy", Method: p.Method, Key: key, Err: fmt.Errorf("%w: %s", lock.ErrInvalid, text)}
+}

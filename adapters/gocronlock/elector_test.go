@@ -1,0 +1,121 @@
+package gocronlock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/adapters/gocronlock"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/locktest"
+)
+
+var leads = &lock.Policy{Leader: true, TTL: 10 * time.Second}
+
+// elect returns an Elector that has had the time to become the leader.
+func elect(t *testing.T, l *lock.Locker) *gocronlock.Elector {
+	t.Helper()
+	e := gocronlock.NewElector(t.Context(), l, leads, "scheduler")
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	synctest.Wait()
+	return e
+}
+
+func TestTheLeaderRunsAllJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memlock.New()
+		var electors [2]*gocronlock.Elector
+		var ran [2]atomic.Int32
+		for i := range electors {
+			electors[i] = elect(t, newLocks(t, memory))
+			start(t, func() { ran[i].Add(1) }, gocron.WithDistributedElector(electors[i]))
+		}
+		require.NoError(t, electors[0].IsLeader(t.Context()))
+		require.ErrorIs(t, electors[1].IsLeader(t.Context()), gocronlock.ErrNotLeader)
+		time.Sleep(3*time.Minute + 30*time.Second)
+		require.EqualValues(t, 3, ran[0].Load())
+		require.Zero(t, ran[1].Load())
+
+		require.NoError(t, electors[0].Close())
+		require.ErrorIs(t, electors[0].IsLeader(t.Context()), gocronlock.ErrNotLeader)
+		time.Sleep(2 * time.Minute)
+		require.NoError(t, electors[1].IsLeader(t.Context()))
+		require.EqualValues(t, 3, ran[0].Load())
+		require.EqualValues(t, 2, ran[1].Load())
+	})
+}
+
+func TestALostLeadershipIsCampaignedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := locktest.New(t)
+		e := elect(t, engine.Locker(nil))
+		term, err := e.Term()
+		require.NoError(t, err)
+		first, ok := lock.Token(term)
+		require.True(t, ok)
+
+		engine.Lose("scheduler")
+		<-term.Done()
+		require.ErrorIs(t, context.Cause(term), lock.ErrLost)
+		require.ErrorIs(t, e.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+
+		time.Sleep(time.Minute)
+		term, err = e.Term()
+		require.NoError(t, err)
+		second, _ := lock.Token(term)
+		require.Greater(t, second, first)
+	})
+}
+
+// A lease that is not renewed ends by the clock alone.
+func TestIsLeaderUntilTheLeaseIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocks(t, memlock.New())
+		p := *leads
+		p.NoRenew = true
+		e := gocronlock.NewElector(t.Context(), l, &p, "scheduler")
+		defer e.Close()
+		synctest.Wait()
+		term, err := e.Term()
+		require.NoError(t, err)
+		<-term.Done()
+		err = e.IsLeader(t.Context())
+		require.ErrorIs(t, err, gocronlock.ErrNotLeader)
+		require.NoError(t, t.Context().Err())
+	})
+}
+
+func TestACampaignThatIsOverSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocks(t, memlock.New())
+		require.NoError(t, l.Close(t.Context()))
+		e := gocronlock.NewElector(t.Context(), l, nil, "scheduler")
+		defer e.Close()
+		synctest.Wait()
+		err := e.IsLeader(t.Context())
+		require.ErrorIs(t, err, gocronlock.ErrNotLeader)
+		require.ErrorIs(t, err, lock.ErrClosed)
+	})
+}
+
+func TestTheContextEndsTheCampaign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocks(t, memlock.New())
+		ctx, cancel := context.WithCancel(t.Context())
+		e := gocronlock.NewElector(ctx, l, nil, "scheduler")
+		synctest.Wait()
+		require.NoError(t, e.IsLeader(t.Context()))
+		cancel()
+		require.ErrorIs(t, e.IsLeader(t.Context()), gocronlock.ErrNotLeader, "a job that begins now is not the leader's")
+		synctest.Wait()
+		elect(t, l) // which now leads
+		require.NoError(t, e.Close())
+		require.NoError(t, e.Close())
+	})
+}

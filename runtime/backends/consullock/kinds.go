@@ -1,0 +1,135 @@
+package consullock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// recordFlag marks a key as the record of a lock that is no mutex.
+const recordFlag = lockFlag ^ 0x4c4b47 // "LKG"
+
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind {
+	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
+}
+
+// Call implements [driver.Caller].
+func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	if err := checkKey(a.Key); err != nil {
+		return err
+	}
+	return b.kinds.Call(ctx, a, n)
+}
+
+// View implements [driver.Viewer].
+func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
+	if err := checkKey(a.Key); err != nil {
+		return nil, err
+	}
+	return b.kinds.View(ctx, a)
+}
+
+// store is the Backend as the engine of its records, each of which is at the lock's key.
+type store struct{ *Backend }
+
+// Swap implements [record.Store].
+func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	_, unanswered, err := resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+		switch err := b.swap(ctx, w, &a); {
+		case err == nil:
+			return engine.Done, nil
+		case errors.Is(err, errNoAnswer):
+			return engine.NoAnswer, err
+		default:
+			return engine.Refused, err
+		}
+	})
+	a.MayHaveRun = unanswered && !w.Look
+	return a, err
+}
+
+// swap is one attempt of Swap.
+func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) error {
+	if w.Look {
+		return b.lookAt(ctx, w, a)
+	}
+	index := uint64(w.Rev)
+	t := ops{unchanged(w.Key, index), kv(api.KVSet, api.KVTxnOp{Key: w.Key, Value: []byte(w.Value), Flags: recordFlag})}
+	if w.Value == "" {
+		t[1] = kv(api.KVDelete, api.KVTxnOp{Key: w.Key})
+	}
+	r, err := b.write(ctx, t)
+	switch {
+	case errors.Is(err, errMoved):
+		return b.lookAt(ctx, w, a)
+	case err != nil:
+		return err
+	}
+	*a = record.Answer{Done: true}
+	if p := r.pair(w.Key); w.Value != "" && p != nil {
+		a.Value, a.Rev = record.ResolveRevision(w.Value, p.ModifyIndex), int64(p.ModifyIndex)
+	}
+	return nil
+}
+
+// lookAt has a say what is at w's key.
+func (b *Backend) lookAt(ctx context.Context, w record.Write, a *record.Answer) error {
+	answer, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: w.Key})}, true)
+	if err != nil {
+		return err
+	}
+	p := replyOf(answer).pair(w.Key)
+	switch {
+	case p == nil:
+		return fmt.Errorf("the token may not read %s", w.Key)
+	case p.ModifyIndex == 0:
+		*a = record.Answer{}
+		return nil
+	case p.Flags != recordFlag:
+		return fmt.Errorf("%w: a mutex or something else is at the key, and another kind of lock was asked for", driver.ErrConflict)
+	}
+	*a = record.Answer{Value: record.ResolveRevision(string(p.Value), p.ModifyIndex), Rev: int64(p.ModifyIndex)}
+	return nil
+}
+
+// watchRecord is the [record.Watch] of Consul: blocking queries, one after the other.
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+	b.mu.Lock()
+	if b.watches >= manyWatches {
+		b.mu.Unlock()
+		return errManyWatches
+	}
+	b.watches++
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.watches--
+	}()
+	q := query{client: b.client, target: target{key: key}}
+	q.path, q.prefix = watchedPath(key)
+	var p pace
+	for p.wait(ctx, false) {
+		asking, cancel := context.WithTimeout(ctx, waitWithin)
+		pair, _, err := q.ask(asking)
+		cancel()
+		if err != nil {
+			return err
+		}
+		ready()
+		if pair == nil || pair.Flags != recordFlag {
+			tell("")
+		} else if pair.ModifyIndex != q.target.index {
+			q.target.index = pair.ModifyIndex
+			tell(record.ResolveRevision(string(pair.Value), pair.ModifyIndex))
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,116 @@
+package etcdlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind {
+	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
+}
+
+// Call implements [driver.Caller].
+func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	if _, err := b.keysOf(a); err != nil {
+		return err
+	}
+	return b.kinds.Call(ctx, a, n)
+}
+
+// View implements [driver.Viewer].
+func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
+	if _, err := b.keysOf(a); err != nil {
+		return nil, err
+	}
+	return b.kinds.View(ctx, a)
+}
+
+// recordOf is where the record of a key is: among the contenders of a mutex, so that a
+// mutex finds the key in use by something else, and a record a mutex.
+func recordOf(key string) string { return key + "/lockgen.record" }
+
+// store is the Backend as the engine of its records.
+type store struct{ *Backend }
+
+// Swap implements [record.Store].
+func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	at := recordOf(w.Key)
+	t := &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, w.Rev)}, Failure: []*pb.RequestOp{get(one(at))}}
+	if w.Rev == 0 {
+		t.Failure = append(t.Failure, get(newest(w.Key+"/", 0, enough)))
+	}
+	switch {
+	case w.Look:
+		t.Compare[0] = ifCreated(at, -1) // which is never so: only look
+	case w.Value == "":
+		t.Success = []*pb.RequestOp{del(at)}
+	default:
+		t.Success = []*pb.RequestOp{put(at, w.Value, 0)}
+	}
+	if w.Rev == 0 && !w.Look {
+		t.Compare = append(t.Compare, ifEmpty(w.Key+"/"))
+	}
+	for {
+		resp, r, err := b.txn(ctx, t)
+		a.MayHaveRun = (a.MayHaveRun || r.mayHaveRun) && !w.Look
+		if err != nil {
+			return a, err
+		}
+		if resp.Succeeded {
+			if a.Done = true; w.Value != "" {
+				a.Value, a.Rev = resolved(w.Value, resp.Header.Revision), resp.Header.Revision
+			}
+			return a, nil
+		}
+		a.Value, a.Rev = "", 0
+		if kvs := found(resp, 0); len(kvs) > 0 {
+			a.Value, a.Rev = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
+			return a, nil
+		}
+		if w.Takes && w.Rev == 0 && contended(w.Key+"/", found(resp, 1)) {
+			return a, fmt.Errorf("%w: a mutex is at the key, and another kind of lock was asked for", driver.ErrConflict)
+		}
+		if len(t.Compare) < 2 {
+			return a, nil
+		}
+		t.Compare = t.Compare[:1] // there are only keys of locks below this one
+	}
+}
+
+func resolved(value string, revision int64) string {
+	return record.ResolveRevision(value, uint64(revision))
+}
+
+// contended reports whether one of kvs is a contender of the mutex with this prefix.
+func contended(prefix string, kvs []*mvccpb.KeyValue) bool {
+	for _, kv := range kvs {
+		if !strings.Contains(string(kv.Key[len(prefix):]), "/") {
+			return true
+		}
+	}
+	return false
+}
+
+// watchRecord is the [record.Watch] of etcd.
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+	var failed error
+	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), recordOf(key), clientv3.WithCreatedNotify()) {
+		failed = resp.Err()
+		if resp.Created && failed == nil {
+			ready()
+		}
+		for _, e := range resp.Events {
+			tell(resolved(string(e.Kv.Value), e.Kv.ModRevision))
+		}
+	}
+	return failed
+}

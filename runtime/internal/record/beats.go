@@ -1,0 +1,121 @@
+package record
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// manyBeats bounds for how many keys beats are remembered. To forget one costs that its
+// holder, should it have died, is waited for anew.
+const manyBeats = 100_000
+
+// An engine without a clock keeps no instants. What lasts has a beat in place of one: a
+// mark that changes each time when it begins anew, and for how long it lasts then. Each
+// process counts that by its own monotonic clock from when it first saw the mark: that was
+// after it was written, so no process takes a lease for over before its holder does. Who
+// comes to a key whose holder has died waits for a whole lease, counted from when it came.
+// (client-go's leader election judges leases so.)
+type beat struct {
+	Mark  string `json:"mark,omitempty"`
+	Lasts int64  `json:"lasts,omitempty"` // µs
+}
+
+// revisionBits is how far a revision is shifted to make a token of it: the bits below count
+// those that are handed on.
+const revisionBits = 16
+
+// ResolveRevision puts tokens into a value that an engine without a clock has: into that
+// of a new record, which has the revision of its first write. All later tokens are below
+// those of the record's last revision: each takes a write, and has 2^16 at most.
+func ResolveRevision(value string, revision uint64) string {
+	if !strings.Contains(value, `"@`) {
+		return value
+	}
+	return marks.ReplaceAllStringFunc(value, func(mark string) string {
+		n, _ := strconv.ParseUint(mark[2:len(mark)-1], 10, 64)
+		return strconv.FormatUint(revision<<revisionBits+n, 10)
+	})
+}
+
+// beats are when the marks of one key were seen first.
+type beats map[string]Time
+
+// localTime is the monotonic clock of this process.
+func (l *Locks) localTime() Time { return Time(time.Since(l.began).Microseconds()) + 1 }
+
+// withBeats encodes s with beats in place of instants.
+func (s *State) withBeats(version string) string {
+	stored := s.clone()
+	marks := 0
+	mark := func(until *Time, b *beat) {
+		if *until < 0 {
+			marks++
+			*b = beat{Mark: version + strconv.Itoa(marks), Lasts: -int64(*until)}
+		}
+		*until = 0
+	}
+	for _, all := range [][]Party{stored.In, stored.Queue} {
+		for i := range all {
+			mark(&all[i].Until, &all[i].Beat)
+		}
+	}
+	mark(&stored.Keep, &stored.KeepBeat)
+	return encode(version, &stored)
+}
+
+// hearLocked puts instants by the clock of this process in place of the beats of s, which
+// is at key now. Those that the write of the version own has begun count from before that.
+func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
+	before, after := l.beats[key], beats{}
+	hear := func(until *Time, b beat) {
+		if b.Mark == "" {
+			return
+		}
+		first, known := before[b.Mark]
+		switch {
+		case known:
+		case own != "" && strings.HasPrefix(b.Mark, own):
+			first = now
+		default:
+			first = l.localTime()
+		}
+		after[b.Mark] = first
+		*until = first + Time(b.Lasts)
+	}
+	for _, all := range [][]Party{s.In, s.Queue} {
+		for i := range all {
+			hear(&all[i].Until, all[i].Beat)
+		}
+	}
+	hear(&s.Keep, s.KeepBeat)
+	if delete(l.beats, key); len(after) == 0 {
+		return
+	}
+	if len(l.beats) >= manyBeats {
+		clear(l.beats)
+	}
+	l.beats[key] = after
+}
+
+// sweep removes the record of key, which is to be kept for so long, and that nobody has
+// used since.
+func (l *Locks) sweep(key, version string, after time.Duration) {
+	l.life.Go(func(ctx context.Context) {
+		if !engine.Pause(ctx, after) {
+			return
+		}
+		l.mu.Lock()
+		unchanged := l.seen[key].version == version
+		l.mu.Unlock()
+		if !unchanged {
+			return
+		}
+		_, _, _ = l.update(ctx, key, false, func(s *State, now Time) (bool, error) { // whoever uses it next does so too
+			return len(s.In)+len(s.Queue)+len(s.Done) == 0 && s.Keep.from(now) <= 0, nil
+		})
+	})
+}

@@ -1,0 +1,157 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// Watch follows the value of a key until ctx ends: it calls tell with each that it sees, ""
+// for none or one that it can't know. It calls ready once, when nothing that happens from
+// then on goes unseen. It returns before ctx ends only if it fails.
+type Watch func(ctx context.Context, key string, ready func(), tell func(value string)) error
+
+// keyWatch is one watch, for all that wait for its key here. Locks.mu guards subscribers.
+type keyWatch struct {
+	stop        context.CancelFunc
+	ready       chan struct{} // closed when it watches, or has failed
+	err         error         // why it has failed; set before ready is closed
+	subscribers map[*subscriber]struct{}
+}
+
+// subscriber is a [driver.Subscription] of one acquisition that waits.
+type subscriber struct {
+	locks *Locks
+	watch *keyWatch
+	key   string
+	id    string
+	c     chan struct{}
+	free  *time.Timer // fires when the lease that it waits for ends; nil if it is not the next
+}
+
+// Subscribe is [driver.Notifier.Subscribe]. Whoever waits hears when it waits no longer, by
+// the value at the key, and whoever is the next to come in hears when a lease ends soon. All
+// that wait for a key share one watch.
+func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	s := &subscriber{locks: l, key: a.Key, id: a.ID, c: make(chan struct{}, 1)}
+	l.mu.Lock()
+	w := l.watches[a.Key]
+	if w == nil {
+		if w = l.watchLocked(a.Key); w == nil {
+			l.mu.Unlock()
+			return nil, driver.ErrClosed
+		}
+	}
+	s.watch = w
+	w.subscribers[s] = struct{}{}
+	l.mu.Unlock()
+	select {
+	case <-w.ready:
+		if w.err == nil {
+			return s, nil
+		}
+		s.Close()
+		return nil, w.err
+	case <-ctx.Done():
+		s.Close()
+		return nil, ctx.Err()
+	}
+}
+
+// watchLocked begins to watch key. It returns nil if the Backend is closed.
+func (l *Locks) watchLocked(key string) *keyWatch {
+	w := &keyWatch{ready: make(chan struct{}), subscribers: map[*subscriber]struct{}{}}
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(l.life.Context())
+	begun := l.life.Go(func(context.Context) {
+		defer w.stop()
+		var once sync.Once
+		ready := func() { once.Do(func() { close(w.ready) }) }
+		failed := false
+		for ctx.Err() == nil && !failed {
+			err := l.watch(ctx, key, ready, func(value string) { l.tell(w, key, value) })
+			once.Do(func() {
+				failed = true
+				w.err = cmp.Or(err, driver.ErrClosed)
+				close(w.ready)
+			})
+			l.tell(w, key, "") // and once more after each gap
+			engine.Pause(ctx, 100*time.Millisecond)
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.watches[key] == w {
+			delete(l.watches, key) // the next that waits begins another
+		}
+	})
+	if !begun {
+		w.stop()
+		return nil
+	}
+	l.watches[key] = w
+	return w
+}
+
+// tell has those that wait by w hear of value.
+func (l *Locks) tell(w *keyWatch, key, value string) {
+	version, s, err := decode(value)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil || version == "" {
+		for sub := range w.subscribers {
+			sub.notify()
+		}
+		return
+	}
+	now := l.localTime()
+	l.hearLocked(key, &s, "", now)
+	for sub := range w.subscribers {
+		switch find(s.Queue, sub.id) {
+		case -1:
+			sub.notify()
+		case 0:
+			if free := (view{state: s, now: now}).freeIn(); free < time.Second { // later it looks anyway
+				sub.wakeIn(free)
+			}
+		}
+	}
+}
+
+func (s *subscriber) wakeIn(d time.Duration) {
+	if s.free == nil {
+		s.free = time.AfterFunc(d, s.notify)
+		return
+	}
+	s.free.Reset(d)
+}
+
+func (s *subscriber) notify() {
+	select {
+	case s.c <- struct{}{}:
+	default:
+	}
+}
+
+// C implements [driver.Subscription].
+func (s *subscriber) C() <-chan struct{} { return s.c }
+
+// Close implements [driver.Subscription].
+func (s *subscriber) Close() {
+	l := s.locks
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.free != nil {
+		s.free.Stop()
+	}
+	delete(s.watch.subscribers, s)
+	if len(s.watch.subscribers) == 0 {
+		s.watch.stop()
+		if l.watches[s.key] == s.watch {
+			delete(l.watches, s.key)
+		}
+	}
+}

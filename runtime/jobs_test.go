@@ -1,0 +1,168 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/locktest"
+)
+
+func TestTicksThatCantBeRight(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	once := &lock.Policy{Once: true}
+	for tick, says := range map[string]string{"": "is empty", strings.Repeat("x", 201): "201 bytes", "\xff": "UTF-8"} {
+		_, _, err := l.AcquireOnce(t.Context(), once, "k", tick)
+		require.ErrorIs(t, err, lock.ErrInvalid)
+		require.ErrorContains(t, err, says)
+	}
+	_, _, err := l.AcquireOnce(t.Context(), &lock.Policy{}, "k", "1")
+	require.ErrorIs(t, err, lock.ErrInvalid)
+	_, _, err = l.AcquireOnce(t.Context(), nil, "k", "1")
+	require.ErrorIs(t, err, lock.ErrInvalid)
+	_, _, err = l.Acquire(t.Context(), once, "k")
+	require.ErrorContains(t, err, "AcquireOnce")
+	require.ErrorIs(t, l.Lead(t.Context(), nil, "k", nil), lock.ErrInvalid)
+	_, err = l.Leader(t.Context(), once, "k")
+	require.ErrorIs(t, err, lock.ErrInvalid)
+}
+
+// A run whose release has no answer is completed all the same, once the engine is back.
+func TestCompletedInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, once := locktest.New(t), &lock.Policy{Once: true, TTL: time.Minute}
+		a, b := engine.Locker(nil), engine.Locker(nil)
+		_, held, err := a.AcquireOnce(t.Context(), once, "k", "1")
+		require.NoError(t, err)
+		engine.Fail(errors.New("away"))
+		held.Complete()
+		require.NoError(t, held.Unlock())
+		engine.Heal()
+		_, _, err = b.AcquireOnce(t.Context(), once, "k", "1")
+		require.ErrorIs(t, err, lock.ErrDone)
+		require.NotErrorIs(t, err, lock.ErrNotAcquired)
+	})
+}
+
+func TestAtLeast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New()
+		l, other := lock.New(b, nil), lock.New(b, nil)
+		defer func() { _ = other.Close(t.Context()) }()
+		p, begin := &lock.Policy{AtLeast: 10 * time.Second, TTL: time.Second}, time.Now()
+		require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { return nil }))
+		require.Zero(t, time.Since(begin)) // the call returns at once
+		_, held, err := other.Acquire(t.Context(), nil, "k")
+		require.NoError(t, err)
+		require.InDelta(t, 10, time.Since(begin).Seconds(), 1.1)
+		held.Release(nil)
+
+		require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Minute); return nil }))
+		_, held, err = other.Acquire(t.Context(), &lock.Policy{Try: true}, "k")
+		require.NoError(t, err) // the method took longer
+		held.Release(nil)
+
+		require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { return nil }))
+		begin = time.Now()
+		require.NoError(t, l.Close(t.Context())) // which waits for it
+		require.Equal(t, 10*time.Second, time.Since(begin))
+	})
+}
+
+func TestAtLeastEndsWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(memlock.New(), nil)
+		require.NoError(t, l.Do(t.Context(), &lock.Policy{AtLeast: time.Hour}, "k", func(context.Context) error { return nil }))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, l.Close(ctx), context.DeadlineExceeded)
+		synctest.Wait() // nothing of it is left
+	})
+}
+
+func TestSkip(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	_, held, err := l.Acquire(t.Context(), nil, "k")
+	require.NoError(t, err)
+	defer held.Release(nil)
+	fail := func(context.Context) error { return errors.New("it ran") }
+	require.NoError(t, l.Do(t.Context(), &lock.Policy{Try: true, Skip: true}, "k", fail))
+	require.ErrorIs(t, l.Do(t.Context(), &lock.Policy{Try: true}, "k", fail), lock.ErrNotAcquired)
+	require.ErrorIs(t, l.Do(t.Context(), &lock.Policy{Skip: true}, "", fail), lock.ErrInvalid)
+}
+
+// Lead campaigns again after a term that failed or was lost, and returns when the work is
+// done, or its context or Locker ends.
+func TestLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, p := locktest.New(t), &lock.Policy{Leader: true, TTL: time.Minute}
+		l, terms, failed := engine.Locker(nil), 0, errors.New("it failed")
+		begin := time.Now()
+		require.NoError(t, l.Lead(t.Context(), p, "k", func(ctx context.Context) error {
+			switch terms++; terms {
+			case 1, 2:
+				return failed
+			case 3:
+				engine.Expire("k")
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
+				return nil // which is no end of the work
+			}
+			return nil
+		}))
+		require.Equal(t, 4, terms)
+		require.InDelta(t, 0.7, time.Since(begin).Seconds(), 0.05) // 100, 200 and 400 ms
+
+		ctx, cancel := context.WithCancel(t.Context())
+		err := l.Lead(ctx, p, "k", func(context.Context) error { cancel(); return failed })
+		require.ErrorIs(t, err, failed)
+
+		_, held, err := engine.Locker(nil).Acquire(t.Context(), &lock.Policy{Fair: true, TTL: time.Minute}, "k")
+		require.NoError(t, err)
+		require.ErrorIs(t, l.Lead(t.Context(), &lock.Policy{Leader: true, Try: true}, "k", nil), lock.ErrNotAcquired)
+		held.Release(nil)
+
+		go func() { time.Sleep(time.Second); _ = l.Close(t.Context()) }()
+		err = l.Lead(t.Context(), p, "k", func(ctx context.Context) error { return failed })
+		require.ErrorIs(t, err, lock.ErrClosed)
+		require.ErrorIs(t, err, failed)
+	})
+}
+
+func TestWatchLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, p := memlock.New(), &lock.Policy{Leader: true}
+		l := lock.New(b, &lock.Options{Name: "a"})
+		defer func() { _ = l.Close(t.Context()) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		var names []string
+		var watched atomic.Bool
+		go func() {
+			_ = l.WatchLeader(ctx, p, "k", func(who *lock.Leadership) {
+				if who == nil {
+					names = append(names, "nobody")
+				} else {
+					names = append(names, who.Name)
+				}
+			})
+			watched.Store(true)
+		}()
+		for range 2 {
+			time.Sleep(3 * time.Second)
+			require.NoError(t, l.Lead(t.Context(), p, "k", func(context.Context) error { time.Sleep(3 * time.Second); return nil }))
+		}
+		time.Sleep(3 * time.Second)
+		cancel()
+		synctest.Wait()
+		require.True(t, watched.Load())
+		require.Equal(t, []string{"nobody", "a", "nobody", "a", "nobody"}, names)
+	})
+}

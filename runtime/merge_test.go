@@ -1,0 +1,158 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/locktest"
+)
+
+type userKey struct{}
+
+// Calls that wait share sections of at most so many, in their order; each has its own
+// result or error, and they have the first one's values and one token.
+func TestMergerSharesSections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(memlock.New(), nil)
+		defer func() { _ = l.Close(t.Context()) }()
+		m := lock.NewMerger[int, string](l, &lock.Policy{}, 4)
+		var sections [][]int
+		batch := func(ctx context.Context, reqs []int) ([]string, error) {
+			require.Equal(t, reqs[0], ctx.Value(userKey{}))
+			require.True(t, lock.Owns(ctx, "k"))
+			time.Sleep(time.Millisecond)
+			sections = append(sections, reqs)
+			results, each := make([]string, len(reqs)), make(lock.EachError, len(reqs))
+			for i, n := range reqs {
+				if results[i] = strconv.Itoa(n); n == 5 {
+					each[i] = errors.New("not five")
+				}
+			}
+			return results, each
+		}
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() {
+				got, err := m.Do(context.WithValue(t.Context(), userKey{}, i), "k", i, batch)
+				require.Equal(t, strconv.Itoa(i), got)
+				if i == 5 {
+					require.EqualError(t, err, "not five")
+				} else {
+					require.NoError(t, err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		require.Equal(t, [][]int{{0}, {1, 2, 3, 4}, {5, 6, 7, 8}, {9}}, sections)
+	})
+}
+
+// Whoever gives up before the section begins is left out, whoever does later has its
+// result; a section that nobody waits for any more ends.
+func TestMergerCallersThatGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(memlock.New(), nil)
+		defer func() { _ = l.Close(t.Context()) }()
+		m := lock.NewMerger[int, int](l, &lock.Policy{Wait: time.Minute}, 10)
+		_, held, err := l.Acquire(t.Context(), nil, "k")
+		require.NoError(t, err)
+		var sections [][]int
+		batch := func(ctx context.Context, reqs []int) ([]int, error) {
+			sections = append(sections, reqs)
+			<-ctx.Done()
+			return reqs, nil
+		}
+		do := func(ctx context.Context, n int) <-chan error {
+			done := make(chan error, 1)
+			go func() { _, err := m.Do(ctx, "k", n, batch); done <- err }()
+			synctest.Wait()
+			return done
+		}
+		gone, cancelGone := context.WithCancel(t.Context())
+		left := do(gone, 1)
+		cancelGone()
+		require.ErrorIs(t, <-left, lock.ErrNotAcquired) // the first of all, and the only one
+		late := do(t.Context(), 2)
+		require.ErrorIs(t, <-late, lock.ErrNotAcquired) // after a minute
+		inside, cancelInside := context.WithCancel(t.Context())
+		first, second := do(inside, 3), do(inside, 4)
+		held.Release(nil)
+		synctest.Wait()
+		require.Empty(t, first)
+		cancelInside()
+		require.NoError(t, <-first)
+		require.NoError(t, <-second)
+		require.Equal(t, [][]int{{3, 4}}, sections)
+	})
+}
+
+func TestMergerFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := locktest.New(t)
+		l := engine.Locker(nil)
+		m := lock.NewMerger[int, int](l, &lock.Policy{TTL: time.Minute}, 10)
+		do := func(batch func(ctx context.Context, reqs []int) ([]int, error)) error {
+			_, err := m.Do(t.Context(), "k", 1, batch)
+			return err
+		}
+		var panicked *lock.PanicError
+		require.ErrorAs(t, do(func(context.Context, []int) ([]int, error) { panic("no") }), &panicked)
+		require.Equal(t, "no", panicked.Value)
+		require.Contains(t, string(panicked.Stack), "TestMergerFailures")
+		require.ErrorAs(t, do(func(context.Context, []int) ([]int, error) { runtime.Goexit(); return nil, nil }), &panicked)
+		require.ErrorContains(t, do(func(context.Context, []int) ([]int, error) { return nil, nil }), "0 results for 1 requests")
+		require.ErrorContains(t, do(func(context.Context, []int) ([]int, error) { return nil, lock.EachError{} }), "0 errors for 1 requests")
+		failed := errors.New("it failed")
+		err := do(func(ctx context.Context, reqs []int) ([]int, error) {
+			engine.Expire("k")
+			<-ctx.Done()
+			return reqs, fmt.Errorf("wrapped: %w", failed)
+		})
+		require.ErrorIs(t, err, failed)
+		require.ErrorIs(t, err, lock.ErrLost)
+		err = do(func(ctx context.Context, _ []int) ([]int, error) {
+			_, err := m.Do(ctx, "k", 2, nil)
+			return nil, err
+		})
+		require.ErrorIs(t, err, lock.ErrDeadlock)
+		engine.Fail(errors.New("away"))
+		require.ErrorIs(t, do(nil), lock.ErrUnavailable)
+		engine.Heal()
+		require.Panics(t, func() { lock.NewMerger[int, int](l, &lock.Policy{}, 1) })
+	})
+}
+
+func TestMergerShedsLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(memlock.New(), nil)
+		defer func() { _ = l.Close(t.Context()) }()
+		m := lock.NewMerger[int, int](l, &lock.Policy{Queue: 2}, 10)
+		_, held, err := l.Acquire(t.Context(), nil, "k")
+		require.NoError(t, err)
+		batch := func(_ context.Context, reqs []int) ([]int, error) { return reqs, nil }
+		var all sync.WaitGroup
+		for i := range 2 {
+			all.Go(func() {
+				_, err := m.Do(t.Context(), "k", i, batch)
+				require.NoError(t, err)
+			})
+		}
+		synctest.Wait()
+		_, err = m.Do(t.Context(), "k", 3, batch)
+		require.ErrorIs(t, err, lock.ErrBusy)
+		held.Release(nil)
+		all.Wait()
+	})
+}

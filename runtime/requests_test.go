@@ -1,0 +1,34 @@
+package lock_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// What a list of keys is locked with does not depend on how long it is.
+func TestRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		p := &lock.Policy{Method: "S.M", Pattern: "a:<ids...>"}
+		for _, keys := range [][]string{{"a:1"}, {"a:1", "a:1"}, {"a:2", "a:1"}} {
+			ctx, held, err := l.AcquireAll(t.Context(), lock.Requests(p, keys)...)
+			require.NoError(t, err)
+			_, ok := lock.Token(ctx)
+			require.False(t, ok, keys)
+			for _, key := range keys {
+				_, ok := lock.TokenOf(ctx, key)
+				require.True(t, ok, key)
+			}
+			require.NoError(t, release(held))
+		}
+		_, _, err := l.AcquireAll(t.Context(), lock.Requests(p, nil)...)
+		require.ErrorIs(t, err, lock.ErrInvalid)
+		var named *lock.Error
+		require.ErrorAs(t, err, &named)
+		require.Equal(t, "S.M", named.Method)
+		require.ErrorContains(t, err, "a:<ids...>")
+	})
+}
