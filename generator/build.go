@@ -197,7 +197,9 @@ func (b *builder) nameImports() {
 	b.imports = &importTable{
 		self: b.types, taken: taken, hide: b.users, users: b.usersNames(), names: map[string]string{},
 		used: map[string]bool{},
-		own:  map[string]string{RuntimePath: "lock", "slices": "slices", "strconv": "strconv", "time": "time"},
+		own: map[string]string{
+			RuntimePath: "lock", "errors": "errors", "slices": "slices", "strconv": "strconv", "time": "time",
+		},
 	}
 	for _, m := range b.methods {
 		taken.add(m.typeNames...)
@@ -247,6 +249,7 @@ func (b *builder) fileNames() templates.Names {
 		Slices:  b.imports.names["slices"],
 		Strconv: b.imports.names["strconv"],
 		Time:    b.imports.names["time"],
+		Errors:  b.imports.names["errors"],
 	}
 }
 

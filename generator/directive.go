@@ -224,7 +224,8 @@ type directive struct {
 	start token.Pos // of the text after "//lock:"
 	items map[string]*item
 	key   pattern
-	wrong bool // there is a diagnostic
+	tick  pattern // of once
+	wrong bool    // there is a diagnostic
 	settings
 }
 

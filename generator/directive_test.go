@@ -94,6 +94,13 @@ func TestItemsInAnyOrder(t *testing.T) {
 			max: templates.Duration{Count: 3, Unit: time.Second}, reentrant: true,
 		}, d.settings, text)
 	}
+	d, problems := parseDirective(`merge=64 key="a" atleast=1500ms`)
+	require.Empty(t, problems)
+	assert.Equal(t, settings{merge: 64, atLeast: templates.Duration{Count: 1500, Unit: time.Millisecond}}, d.settings)
+	d, problems = parseDirective(`once "<day>:<n>" skip key "a"`)
+	require.Empty(t, problems)
+	assert.Equal(t, settings{once: true, skip: true}, d.settings)
+	assert.Len(t, d.tick.parts, 3)
 	for _, spec := range itemSpecs {
 		assert.Contains(t, "|"+itemPattern+"|", "|"+spec.name+"|")
 	}
@@ -143,6 +150,7 @@ func FuzzDirective(f *testing.F) {
 	for _, seed := range []string{
 		`key="seckill:voucher:<id>" ttl=60s reentrant`, "key `raw <a.b>` try", `key="\x41\n<<>>{<a>}" wait=2s max=1h`,
 		`key="open`, `key = "a"`, `=`, `"`, `key="é\u00e9<id>:<x...>" permits=3`, `ttl 5s // key`, `key="<a><b>"`,
+		`key="a" once="\x3cday>" skip`, `merge=64 key="a" fallback=Other atleast=1s leader`,
 	} {
 		f.Add(seed)
 	}
@@ -169,7 +177,7 @@ func FuzzDirective(f *testing.F) {
 		}
 		// The other spelling of the same items means the same.
 		again, problems := parseDirective(respell(d))
-		if len(problems) > 0 || again.settings != d.settings || again.key.text != d.key.text {
+		if len(problems) > 0 || again.settings != d.settings || again.key.text != d.key.text || again.tick.text != d.tick.text {
 			t.Fatalf("%q respelt as %q: %+v, %v", text, respell(d), again, problems)
 		}
 	})

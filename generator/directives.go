@@ -18,6 +18,7 @@ type Directive struct {
 	Lock
 	Pos                       token.Pos // of the comment
 	Read, Write, Try, NoRenew bool
+	Leader                    bool
 	Parts                     []Part // the key: literals and placeholders in turn
 }
 
@@ -62,12 +63,11 @@ func ReadDirectives(fset *token.FileSet, file *ast.File) ([]Annotated, []Mistake
 	return out, wrong
 }
 
-// directive is d for a linter. What an item asks for that lockgen does not
-// generate yet counts too.
+// directive is d for a linter.
 func (p *pkg) directive(t *target, d *directive) Directive {
 	out := Directive{
 		Lock: p.lock(t, d), Pos: d.pos, Try: d.try, NoRenew: d.noRenew,
-		Read: d.items["read"] != nil, Write: d.items["write"] != nil,
+		Read: d.read, Write: d.write, Leader: d.leader,
 	}
 	for _, part := range d.key.parts {
 		out.Parts = append(out.Parts, Part{Literal: part.literal, Path: part.path, Each: part.each})

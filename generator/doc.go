@@ -10,7 +10,9 @@
 //	          nearmiss.go    comments that were meant as directives
 //	          directive.go   the text of one directive: items and their columns
 //	          items.go       what each item means
-//	          pattern.go     the key: literals and <placeholders>
+//	          conflicts.go   items that exclude or need each other
+//	          several.go     what all directives of one declaration must say alike
+//	          pattern.go     the key and the tick: literals and <placeholders>
 //	          lookalike.go   what other tools would take for placeholders
 //	plan      unit.go        builds that together have every directive
 //	check     needs.go       which imports the directives depend on
@@ -22,6 +24,9 @@
 //	          promoted.go    methods of embedded types, other packages' too
 //	          typeparams.go  type parameters: blank ones named, and none that hides
 //	          locks.go       policies and keys
+//	          fallback.go    what runs where another holds the lock
+//	          leader.go      what a leader's method must be
+//	          merge.go       calls that share a lock
 //	          wrap.go        wrappers
 //	          guard.go       what keeps a stale file from compiling
 //	          scope.go       our names at package level, the same in all builds
@@ -50,6 +55,8 @@
 //  2. encoding.TextMarshaler
 //  3. fmt.Stringer
 //  4. a pointer to one of these; nil is ErrInvalid at run time
+//
+// In a tick a time.Time comes first: it is the instant, in UTC.
 //
 // A literal < or > in a key is written << or >>. What other tools take for a
 // placeholder, such as {id}, #id or %d, is refused where it has a parameter's name.

@@ -31,6 +31,29 @@ func (p pattern) lists() []problem {
 	return out
 }
 
+// listInTick reports lists in a tick, which is one text.
+func (p pattern) listInTick() []problem {
+	var out []problem
+	for _, ph := range p.parts {
+		if ph.each {
+			out = append(out, problem{ph.at, ph.text + " is a list, and a tick names one run", "name the run by a parameter that is one value: once=\"<day>\""})
+		}
+	}
+	return out
+}
+
+// listInSingle reports a list in a key where an item is for one lock.
+func (d *directive) listInSingle(key pattern) []problem {
+	name := d.single()
+	i := slices.IndexFunc(key.parts, func(p part) bool { return p.each })
+	if name == "" || i < 0 {
+		return nil
+	}
+	ph := key.parts[i]
+	return []problem{{ph.at, name + " is for one lock, and " + ph.text + " takes one for each element",
+		"call a method that has the locks of " + ph.text + " from it"}}
+}
+
 // hasList reports whether a key of m is made for each element of a list.
 func (m *method) hasList() bool {
 	return slices.ContainsFunc(m.directives, func(d *directive) bool {
@@ -149,14 +172,11 @@ func keyable(t types.Type) bool {
 
 // noteRequests notes the imports of a wrapper that takes a list's locks and others.
 func (b *builder) noteRequests(locks []templates.Lock) {
-	lists := 0
-	for _, l := range locks {
-		if l.Key.Each != nil {
-			lists++
-		}
+	if !slices.ContainsFunc(locks, func(l templates.Lock) bool { return l.Key.Each != nil }) {
+		return
 	}
-	if lists > 0 {
-		b.imports.used[RuntimePath] = true
-		b.imports.used["slices"] = b.imports.used["slices"] || len(locks) > 1
+	b.imports.used[RuntimePath] = true
+	if len(locks) > 1 {
+		b.imports.used["slices"] = true
 	}
 }

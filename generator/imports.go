@@ -58,7 +58,7 @@ func (t *importTable) name(path string, taken *scope) {
 }
 
 // bodyImports are the packages that our own statements mention.
-var bodyImports = map[string]bool{RuntimePath: true, "slices": true, "strconv": true, "time": true}
+var bodyImports = map[string]bool{RuntimePath: true, "errors": true, "slices": true, "strconv": true, "time": true}
 
 // usersNames maps the imports of the package to the names that its files give
 // them; the first file that names one decides.

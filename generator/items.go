@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,11 +11,12 @@ import (
 
 // settings is what the items of a directive ask for, the key apart.
 type settings struct {
-	ttl, wait, max, delay   templates.Duration
-	reentrant, try, noRenew bool
-	read, write, fair       bool
-	permits, weight, queue  int
-	backend                 string
+	ttl, wait, max, delay, atLeast templates.Duration
+	reentrant, try, noRenew, skip  bool
+	read, write, fair              bool
+	permits, weight, queue, merge  int
+	once, leader                   bool
+	backend, fallback              string
 }
 
 // kind names the kind of lock.
@@ -30,6 +30,10 @@ func (s *settings) kind() string {
 		return "fair"
 	case s.permits > 0:
 		return "permits"
+	case s.once:
+		return "once"
+	case s.leader:
+		return "leader"
 	}
 	return "exclusive"
 }
@@ -41,7 +45,6 @@ type itemSpec struct {
 	example string // how it is written
 	read    func(s *settings, it *item) *problem
 	set     func(s *settings)
-	later   bool // parses, and is not supported yet
 }
 
 // itemSpecs are all items, in the order in which messages list them. "key" is
@@ -61,14 +64,17 @@ var itemSpecs = []itemSpec{
 	{name: "weight", example: "weight=2", read: func(s *settings, it *item) *problem { return readCount(it, &s.weight) }},
 	{name: "queue", example: "queue=100", read: func(s *settings, it *item) *problem { return readCount(it, &s.queue) }},
 	{name: "delay", example: "delay=5s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.delay) }},
-	{name: "fallback", example: "fallback=Method", read: readIdentifier, later: true},
-	{name: "skip", later: true},
-	{name: "atleast", example: "atleast=10s", read: func(_ *settings, it *item) *problem { return readDuration(it, new(templates.Duration)) }, later: true},
+	{name: "fallback", example: "fallback=Method", read: readFallback},
+	{name: "skip", set: func(s *settings) { s.skip = true }},
+	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
+	{name: "once", example: `once="<day>"`, read: func(s *settings, _ *item) *problem { s.once = true; return nil }},
+	{name: "leader", set: func(s *settings) { s.leader = true }},
+	{name: "merge", example: "merge=64", read: readMerge},
 	{name: "backend", example: "backend=name", read: readBackend},
 }
 
 // itemPattern matches the name of any item.
-const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|backend`
+const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|once|leader|merge|backend`
 
 func findItem(name string) *itemSpec {
 	for i := range itemSpecs {
@@ -112,6 +118,9 @@ func parseDirective(text string) (*directive, []problem) {
 	} else if !triedKey(items) {
 		problems = append(problems, problem{0, "the directive has no key", `write key="seckill:voucher:<id>"`})
 	}
+	if tick := d.items["once"]; tick != nil {
+		problems = append(problems, d.parseTick(tick)...)
+	}
 	return d, append(problems, d.conflicts()...)
 }
 
@@ -122,7 +131,7 @@ func isStrayValue(it item) bool { return !it.valued && findItem(it.name) == nil 
 // meant to be the key, so that its absence is no mistake of its own.
 func triedKey(items []item) bool {
 	for _, it := range items {
-		if it.name == "" || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames(true)) == "key" {
+		if it.name == "" || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames()) == "key" {
 			return true
 		}
 	}
@@ -130,19 +139,16 @@ func triedKey(items []item) bool {
 }
 
 func unknownItem(it *item) problem {
-	if word := nearest(strings.ToLower(it.name), itemNames(true)); word != "" {
+	if word := nearest(strings.ToLower(it.name), itemNames()); word != "" {
 		return problem{it.at, "unknown item " + it.name, "did you mean " + word + "?"}
 	}
-	return problem{it.at, "unknown item " + it.name, "have " + strings.Join(itemNames(false), ", ")}
+	return problem{it.at, "unknown item " + it.name, "have " + strings.Join(itemNames(), ", ")}
 }
 
-// itemNames lists the items; later ones only where they are asked for.
-func itemNames(later bool) []string {
-	var out []string
-	for _, s := range itemSpecs {
-		if later || !s.later {
-			out = append(out, s.name)
-		}
+func itemNames() []string {
+	out := make([]string, len(itemSpecs))
+	for i, s := range itemSpecs {
+		out[i] = s.name
 	}
 	return out
 }
@@ -162,52 +168,10 @@ func (spec *itemSpec) apply(s *settings, it *item) *problem {
 			return p
 		}
 	}
-	if spec.later {
-		return &problem{it.at, it.name + " is not yet supported", ""}
-	}
 	if spec.set != nil {
 		spec.set(s)
 	}
 	return nil
-}
-
-// conflicts reports items that exclude each other, at the later one.
-func (d *directive) conflicts() []problem {
-	var out []problem
-	for _, pair := range []struct{ a, b, hint string }{
-		{"wait", "try", "try means not to wait at all"},
-		{"renew", "max", "max bounds the renewal that renew=off turns off"},
-		{"try", "queue", "try means not to wait at all, so there is no queue"},
-		{"read", "write", "read is the shared side of a lock, write its exclusive one"},
-		{"read", "fair", "readers and writers take turns without it"},
-		{"write", "fair", "readers and writers take turns without it"},
-		{"read", "permits", "readers are any number; permits=N without read is a semaphore"},
-		{"write", "permits", "a writer is alone; permits=N without write is a semaphore"},
-		{"fair", "permits", "permits are given in the order in which they were asked for without it"},
-	} {
-		a, b := d.items[pair.a], d.items[pair.b]
-		if a == nil || b == nil {
-			continue
-		}
-		out = append(out, problem{max(a.at, b.at), pair.a + " and " + pair.b + " exclude each other", pair.hint})
-	}
-	return append(out, d.lacking()...)
-}
-
-// lacking reports items that need another one.
-func (d *directive) lacking() (out []problem) {
-	weight, permits := d.items["weight"], d.items["permits"]
-	switch {
-	case weight == nil:
-	case permits == nil:
-		out = append(out, problem{weight.at, "weight needs permits", "it is how many of the permits a hold takes: permits=3 weight=2"})
-	case d.permits > 0 && d.weight > d.permits:
-		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.weight, d.permits), "such a hold would never begin"})
-	}
-	if delay := d.items["delay"]; delay != nil && d.items["ttl"] == nil {
-		out = append(out, problem{delay.at, "delay needs a ttl", "it begins when the lease is over: ttl=30s delay=5s"})
-	}
-	return out
 }
 
 var (
@@ -296,12 +260,16 @@ var identifierShape = regexp.MustCompile(`^[\pL_][\pL\p{Nd}_-]*$`)
 
 func readBackend(s *settings, it *item) *problem {
 	s.backend = it.value
-	return readIdentifier(s, it)
+	if !identifierShape.MatchString(it.value) {
+		return &problem{it.valueAt, "backend=" + it.value + ": not a name", ""}
+	}
+	return nil
 }
 
-func readIdentifier(_ *settings, it *item) *problem {
-	if !identifierShape.MatchString(it.value) {
-		return &problem{it.valueAt, it.name + "=" + it.value + ": not a name", ""}
+func readFallback(s *settings, it *item) *problem {
+	s.fallback = it.value
+	if !isIdentifier(it.value) {
+		return &problem{it.valueAt, "fallback=" + it.value + ": not a name", "name a method of the same type, or a function beside a function: fallback=Method"}
 	}
 	return nil
 }

@@ -21,6 +21,11 @@ func oneMethod(name string, results ...types.Type) *types.Interface {
 	return types.NewInterfaceType([]*types.Func{types.NewFunc(0, nil, name, sig)}, nil).Complete()
 }
 
+func isTime(t types.Type) bool {
+	named, ok := types.Unalias(t).(*types.Named)
+	return ok && named.Obj().Name() == "Time" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == "time"
+}
+
 // basicKind says how a value whose type is a basic one becomes text; of a type
 // parameter, if all types that it allows become text alike.
 func basicKind(t types.Type) (templates.PartKind, bool) {

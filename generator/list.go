@@ -19,12 +19,17 @@ type Lock struct {
 	Line      int
 	Column    int
 	TTL       time.Duration
-	Kind      string // "exclusive", "read", "write", "fair" or "permits"
+	Kind      string // "exclusive", "read", "write", "fair", "permits", "once" or "leader"
+	Tick      string // of kind "once", as the directive spells it: "<day>"
 	Permits   int    // of kind "permits": how many there are, else 0
 	Weight    int    // how many of them a hold takes; 0 is 1
 	Queue     int    // how many may wait in a process; 0 is any number
+	Merge     int    // how many requests share a lock at the most; 0 is none
 	Delay     time.Duration
+	AtLeast   time.Duration
 	Reentrant bool
+	Skip      bool   // no error where another holds the lock
+	Fallback  string // what is called there instead; empty is nothing
 	Backend   string // empty is the Locker's own
 
 	parts []part
@@ -71,9 +76,10 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 		l.Method = p.aliased(owner) + "." + t.id.Name
 	}
 	if d.ttl.Unit != 0 {
-		l.TTL = time.Duration(d.ttl.Count) * d.ttl.Unit
+		l.TTL = d.ttl.Length()
 	}
-	l.Delay = time.Duration(d.delay.Count) * d.delay.Unit
+	l.Delay, l.AtLeast, l.Skip = d.delay.Length(), d.atLeast.Length(), d.skip
+	l.Fallback, l.Tick, l.Merge = d.fallback, d.tick.text, d.merge
 	return l
 }
 

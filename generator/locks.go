@@ -14,41 +14,66 @@ import (
 func (b *builder) locks(m *method) {
 	patterns := map[string]bool{}
 	b.in(m.homes()...)
+	b.checkClosure(m, m.fn.Signature())
 	for i, d := range m.directives {
 		if key := d.items["key"]; key != nil && key.value != "" && patterns[key.value] {
 			b.report(d.posOf(key.valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
 		} else if key != nil {
 			patterns[key.value] = true
 		}
-		taken := within(b.naming.scope)
-		taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"])
-		taken.add(m.typeNames...)
-		for _, v := range m.variables() {
-			taken.add(v.Name())
-		}
-		params := m.keyParams(taken)
-		k := m.resolve(d, params, taken)
-		l := templates.Lock{Key: templates.KeyFunc{Steps: k.steps, Each: k.each, Parts: k.parts}}
-		if k.fails {
-			l.Key.Err = taken.pick("err", "keyErr")
-		}
-		l.Key.Name = b.claimKey(m, i)
-		for _, v := range k.roots {
-			l.Key.Params = append(l.Key.Params, templates.Field{Name: params[v.Name()], Type: b.variableText(m, v)})
-		}
+		b.checkFallback(m, d)
+		b.checkLeader(m, d)
+		taken, params := b.keyScope(m)
+		k := m.resolveKey(d, params, taken)
+		l := templates.Lock{Key: b.keyFunc(m, k, params, taken)}
+		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)
 		l.Policy = templates.Policy{
 			Var:     b.naming.pick("policy "+m.name()+ordinal(i), m.joined(lowerFirst)+"Lock"+ordinal(i)),
 			Method:  m.name(),
 			Pattern: d.key.text,
 			TTL:     d.ttl, Wait: d.wait, Max: d.max,
-			Try: d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Backend: d.backend,
+			AtLeast: d.atLeast,
+			Try:     d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Skip: d.skip, Backend: d.backend,
 			Read: d.read, Write: d.write, Fair: d.fair, Permits: d.permits, Weight: d.weight, Queue: d.queue, Delay: d.delay,
+			Once: d.once, Leader: d.leader,
+		}
+		if d.once {
+			taken, params := b.keyScope(m)
+			m.tick = m.resolveTick(d, params, taken)
+			l.Tick = b.keyFunc(m, m.tick, params, taken)
+			l.Tick.Pattern, l.Tick.Tick = d.tick.text, true
+			l.Tick.Name = b.naming.pick("tick "+m.name(), m.joined(lowerFirst)+"Tick")
 		}
 		b.noteUse(l)
 		m.locks = append(m.locks, l)
 		m.keys = append(m.keys, k)
-		b.keyTypeParams(m, i)
+		b.checkMerge(m, d)
 	}
+}
+
+// keyScope is what the locals of a key function must differ from, and what it calls the
+// method's variables.
+func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
+	taken = within(b.naming.scope)
+	taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"])
+	taken.add(m.typeNames...)
+	for _, v := range m.variables() {
+		taken.add(v.Name())
+	}
+	return taken, m.keyParams(taken)
+}
+
+// keyFunc is the function that makes k, without its name.
+func (b *builder) keyFunc(m *method, k *keyed, params map[string]string, taken *scope) templates.KeyFunc {
+	out := templates.KeyFunc{Steps: k.steps, Each: k.each, Parts: k.parts}
+	if k.fails {
+		out.Err = taken.pick("err", "keyErr")
+	}
+	for _, v := range k.roots {
+		out.Params = append(out.Params, templates.Field{Name: params[v.Name()], Type: b.variableText(m, v)})
+	}
+	b.keyTypeParams(m, k, &out)
+	return out
 }
 
 // keyKind is the kind of lock that a key has by the first directive that names it.
@@ -65,6 +90,10 @@ func (b *builder) noteKind(m *method, d *directive) {
 		kind = fmt.Sprintf("semaphore of %d", d.permits)
 	case "fair":
 		kind = "fair lock"
+	case "once":
+		kind = "job that runs once"
+	case "leader":
+		kind = "leadership"
 	default:
 		kind = "mutex"
 	}
@@ -85,12 +114,12 @@ func (b *builder) noteKind(m *method, d *directive) {
 
 // noteUse notes the imports that the key function and the policy are made with.
 func (b *builder) noteUse(l templates.Lock) {
-	for _, p := range l.Key.Parts {
+	for _, p := range slices.Concat(l.Key.Parts, l.Tick.Parts) {
 		if p.Kind != templates.Literal && p.Kind != templates.Encoded {
 			b.imports.used["strconv"] = true
 		}
 	}
-	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit > 0 {
+	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit+l.Policy.AtLeast.Unit > 0 {
 		b.imports.used["time"] = true
 	}
 	b.imports.used[RuntimePath] = true
@@ -99,7 +128,7 @@ func (b *builder) noteUse(l templates.Lock) {
 // keyTypeParams gives the key function those type parameters that its
 // parameters are written with. One that is needed only by the constraint of
 // another may not be inferred, so then all are passed.
-func (b *builder) keyTypeParams(m *method, i int) {
+func (b *builder) keyTypeParams(m *method, k *keyed, out *templates.KeyFunc) {
 	params := slices.Collect(m.typeParams().TypeParams())
 	need := map[*types.TypeParam]bool{}
 	mark := func(t types.Type) bool {
@@ -111,7 +140,7 @@ func (b *builder) keyTypeParams(m *method, i int) {
 		}
 		return found
 	}
-	for _, v := range m.keys[i].roots {
+	for _, v := range k.roots {
 		mark(v.Type())
 	}
 	explicit := false
@@ -123,17 +152,16 @@ func (b *builder) keyTypeParams(m *method, i int) {
 			}
 		}
 	}
-	l := &m.locks[i]
 	for at, p := range params {
 		if !need[p] {
 			continue
 		}
-		l.Key.TypeParams = append(l.Key.TypeParams, templates.Field{Name: m.typeNames[at], Type: b.typeText(p.Constraint())})
+		out.TypeParams = append(out.TypeParams, templates.Field{Name: m.typeNames[at], Type: b.typeText(p.Constraint())})
 		if explicit {
-			l.TypeArgs = append(l.TypeArgs, m.typeNames[at])
+			out.TypeArgs = append(out.TypeArgs, m.typeNames[at])
 		}
 	}
-	b.checkKeyTypeParams(m, l.Key)
+	b.checkKeyTypeParams(m, *out)
 }
 
 // joined is the method's name and its type's as one identifier.

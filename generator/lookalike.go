@@ -27,24 +27,30 @@ var (
 
 // checkLookalikes reports placeholders that are not written as lockgen has them.
 func (p *pkg) checkLookalikes(t *target, d *directive) {
-	if d.key.torn {
+	p.lookalikesIn(t, d, "key", d.key)
+	p.lookalikesIn(t, d, "once", d.tick)
+}
+
+func (p *pkg) lookalikesIn(t *target, d *directive, name string, in pattern) {
+	if in.torn {
 		return
 	}
+	what := map[string]string{"key": "key", "once": "tick"}[name]
 	params := append(fieldNames(t.recv), fieldNames(t.typ.Params)...)
-	for i, part := range d.key.parts {
+	for i, part := range in.parts {
 		for _, found := range lookalikeShape.FindAllStringSubmatchIndex(part.literal, -1) {
 			text := part.literal[found[0]:found[1]]
 			root := firstGroup(part.literal, found)
 			hint := t.insteadOfVerb()
 			if root != "" {
-				if root == "_" || !slices.Contains(params, root) || d.key.partsWords(i, found[0]) {
+				if root == "_" || !slices.Contains(params, root) || in.partsWords(i, found[0]) {
 					continue
 				}
 				hint = "write <" + selectorShape.FindString(text) + ">, or rename the parameter if this text is meant"
 			}
 			d.wrong = true
-			at := d.items["key"].offset(part.bytes[found[0]])
-			p.report(d.posOf(at), hint, "%s is no placeholder: it would be the same text in every key", text)
+			at := d.items[name].offset(part.bytes[found[0]])
+			p.report(d.posOf(at), hint, "%s is no placeholder: it would be the same text in every %s", text, what)
 		}
 	}
 }

@@ -18,6 +18,7 @@ type method struct {
 	typeNames []string         // of the type parameters in scope, blank ones named
 	locks     []templates.Lock // one for each directive
 	keys      []*keyed         // and what its key names
+	tick      *keyed           // what the tick names; nil without once
 }
 
 // methodName tells the methods of a build apart.

@@ -26,7 +26,7 @@ func TestNearest(t *testing.T) {
 	for in, want := range map[string]string{
 		"tll": "ttl", "rentrant": "reentrant", "wiat": "wait", "remark": "", "exclusive": "", "x": "", "re-new": "renew",
 	} {
-		assert.Equal(t, want, nearest(in, itemNames(true)), in)
+		assert.Equal(t, want, nearest(in, itemNames()), in)
 	}
 }
 

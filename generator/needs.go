@@ -25,7 +25,7 @@ func (u *unit) neededImports() []string {
 		}
 		roots := map[string]bool{}
 		for _, d := range m.directives {
-			for _, part := range d.key.parts {
+			for _, part := range slices.Concat(d.key.parts, d.tick.parts) {
 				if part.isPlaceholder() {
 					roots[part.path[0]] = true
 				}

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -34,15 +35,38 @@ func (d *directive) parseKey(it *item) []problem {
 		return []problem{{it.valueAt, "the key is empty", `write key="seckill:voucher:<id>"`}}
 	}
 	parsed, problems := parsePattern(it.value)
+	problems = append(problems, parsed.lists()...)
+	problems = append(problems, parsed.ambiguities("key")...)
+	problems = append(problems, d.listInSingle(parsed)...)
+	problems = append(problems, parsed.braces()...)
+	d.key = parsed
+	return it.place(problems)
+}
+
+// parseTick parses the value of the once item.
+func (d *directive) parseTick(it *item) []problem {
+	if it.broken || it.value == "" {
+		return nil // said where the item was read
+	}
+	parsed, problems := parsePattern(it.value)
+	problems = append(problems, parsed.ambiguities("tick")...)
+	problems = append(problems, parsed.listInTick()...)
+	if len(problems) == 0 && !slices.ContainsFunc(parsed.parts, part.isPlaceholder) {
+		problems = []problem{{0, "the tick has no placeholder: the method would run once for ever", `name the run by a parameter: once="<day>"`}}
+	}
+	d.tick = parsed
+	return it.place(problems)
+}
+
+// place turns offsets in the value into offsets in the directive.
+func (it *item) place(problems []problem) []problem {
 	for i := range problems {
 		problems[i].at = it.offset(problems[i].at)
 	}
-	d.key = parsed
 	return problems
 }
 
-// parsePattern parts text into literals and placeholders and checks that no
-// two lists of values can make one key.
+// parsePattern parts text into literals and placeholders.
 func parsePattern(text string) (pattern, []problem) {
 	p := pattern{text: text}
 	var problems []problem
@@ -86,8 +110,7 @@ func parsePattern(text string) (pattern, []problem) {
 		}
 	}
 	flush()
-	problems = append(problems, p.lists()...)
-	return p, append(problems, p.ambiguities()...)
+	return p, problems
 }
 
 // parsePlaceholder reads "<a.b.c>", which starts at offset at of the pattern.
@@ -137,9 +160,8 @@ func separates(literal string) bool {
 	return false
 }
 
-// ambiguities reports what could let two lists of values make one key, or part
-// a lock's keys in a Redis Cluster.
-func (p pattern) ambiguities() []problem {
+// ambiguities reports what could let two lists of values make one key, or tick.
+func (p pattern) ambiguities(what string) []problem {
 	var out []problem
 	for i, ph := range p.parts {
 		if i == 0 || !ph.isPlaceholder() {
@@ -151,11 +173,11 @@ func (p pattern) ambiguities() []problem {
 		}
 		if left >= 0 && !separates(between) {
 			out = append(out, problem{ph.at,
-				p.parts[left].text + " and " + ph.text + " run together: two lists of values could make one key",
+				p.parts[left].text + " and " + ph.text + " run together: two lists of values could make one " + what,
 				`part them by a byte outside A-Z a-z 0-9 _ . - %, such as ":"`})
 		}
 	}
-	return append(out, p.braces()...)
+	return out
 }
 
 // braces checks that every { has its }, with something in between: Redis

@@ -57,6 +57,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add("<x>é<y>", "é", "\xc3", "\xa9", "a")
 	f.Fuzz(func(t *testing.T, text, a, b, c, d string) {
 		p, problems := parsePattern(text)
+		problems = append(problems, p.ambiguities("key")...)
 		n := placeholders(p)
 		if len(problems) > 0 || n == 0 || n > 2 {
 			return

@@ -3,7 +3,9 @@ package generator
 import (
 	"fmt"
 	"go/parser"
+	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -106,17 +108,21 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 		if d.wrong {
 			return "its directive has a mistake"
 		}
+		if d.fallback != "" && !token.IsExported(d.fallback) {
+			return "only that package can name its fallback " + d.fallback
+		}
 		taken := within()
-		k := m.resolve(d, m.keyParams(taken), taken)
+		params := m.keyParams(taken)
+		roots := append(m.resolveKey(d, params, taken).roots, m.resolveTick(d, params, taken).roots...)
 		unseen := len(b.diagnostics) > len(before)
-		if len(k.roots) > 0 && k.roots[0] == m.receiver() {
-			unseen = unseen || b.hidden(k.roots[0].Type())
+		if slices.Contains(roots, m.receiver()) {
+			unseen = unseen || b.hidden(m.receiver().Type())
 			for i, field := range path {
 				unseen = unseen || i > 0 && !field.Exported()
 			}
 		}
 		if unseen {
-			return "its key " + d.key.text + " names what only that package can see"
+			return "its key " + d.key.text + " names what only that package can see" // or its tick
 		}
 	}
 	return ""

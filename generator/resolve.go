@@ -9,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// keyed is one directive's key, resolved.
+// keyed is one directive's key, or tick, resolved.
 type keyed struct {
 	roots []*types.Var // the receiver and parameters that the key names, in signature order
 	steps []templates.Step
@@ -22,6 +22,8 @@ type keyed struct {
 type resolver struct {
 	m       *method
 	d       *directive
+	item    *item // that has the pattern
+	tick    bool  // it is a tick: a time.Time is the instant that it names
 	out     *keyed
 	locals  *scope            // what the key function's identifiers must differ from
 	params  map[string]string // what the key function calls the user's parameters
@@ -38,12 +40,23 @@ type value struct {
 	name        string // what locals are named after; empty: the last word of path
 }
 
-// resolve resolves the placeholders of directive d against the types of m.
+// resolveKey resolves the placeholders of the key of directive d against the types of m.
 // params says what the key function calls the method's variables; its locals
 // are picked from what is not taken.
-func (m *method) resolve(d *directive, params map[string]string, taken *scope) *keyed {
-	r := &resolver{m: m, d: d, out: &keyed{}, locals: taken, params: params, checked: map[string]bool{}}
-	for _, p := range d.key.parts {
+func (m *method) resolveKey(d *directive, params map[string]string, taken *scope) *keyed {
+	r := &resolver{m: m, d: d, item: d.items["key"], params: params, locals: taken}
+	return r.resolve(d.key)
+}
+
+// resolveTick does the same for the tick.
+func (m *method) resolveTick(d *directive, params map[string]string, taken *scope) *keyed {
+	r := &resolver{m: m, d: d, item: d.items["once"], tick: true, params: params, locals: taken}
+	return r.resolve(d.tick)
+}
+
+func (r *resolver) resolve(in pattern) *keyed {
+	r.out, r.checked = &keyed{}, map[string]bool{}
+	for _, p := range in.parts {
 		if !p.isPlaceholder() {
 			r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Literal, Text: p.literal})
 			continue
@@ -52,7 +65,7 @@ func (m *method) resolve(d *directive, params map[string]string, taken *scope) *
 			r.placeholder(p)
 		}
 	}
-	order := m.variables()
+	order := r.m.variables()
 	slices.SortFunc(r.out.roots, func(a, b *types.Var) int {
 		return slices.Index(order, a) - slices.Index(order, b)
 	})
@@ -76,8 +89,7 @@ func (m *method) keyParams(taken *scope) map[string]string {
 }
 
 func (r *resolver) report(p part, hint, format string, args ...any) {
-	key := r.d.items["key"]
-	r.m.unit.report(r.d.posOf(key.offset(p.at)), hint, format, args...)
+	r.m.unit.report(r.d.posOf(r.item.offset(p.at)), hint, format, args...)
 }
 
 func (r *resolver) placeholder(p part) {
@@ -89,6 +101,7 @@ func (r *resolver) placeholder(p part) {
 		v, ok = r.selector(p, v, name)
 	}
 	switch {
+	case p.each && r.tick: // reported when it was parsed
 	case ok && p.each:
 		r.elements(p, v)
 	case ok:
@@ -265,13 +278,18 @@ func (r *resolver) text(p part, v value) {
 	}
 	whole := v.typ
 	for {
+		if r.tick && isTime(v.typ) {
+			r.encode(p, v, "TickTime", v.text)
+			return
+		}
 		if kind, ok := basicKind(v.typ); ok {
 			r.basic(p, v, kind)
 			return
 		}
 		ptr, isPointer := v.typ.Underlying().(*types.Pointer)
 		if isPointer {
-			if _, ok := basicKind(ptr.Elem()); !ok && r.method(p, v) {
+			_, ok := basicKind(ptr.Elem())
+			if ok = ok || r.tick && isTime(ptr.Elem()); !ok && r.method(p, v) {
 				return
 			}
 			v = r.notNil(p, v)
@@ -287,6 +305,9 @@ func (r *resolver) text(p part, v value) {
 
 func (r *resolver) reportType(p part, t types.Type) {
 	hint := "a key takes integers, strings, bools, fmt.Stringer, encoding.TextMarshaler, and pointers to these"
+	if r.tick {
+		hint = "a tick takes time.Time, integers, strings, bools, fmt.Stringer, encoding.TextMarshaler, and pointers to these"
+	}
 	elem := elementOf(t)
 	switch {
 	case p.each:
@@ -294,7 +315,7 @@ func (r *resolver) reportType(p part, t types.Type) {
 		return
 	case elem != nil && isByte(elem):
 		hint = "convert it to a string first"
-	case elem != nil && keyable(elem):
+	case elem != nil && keyable(elem) && !r.tick && r.d.single() == "":
 		hint = "did you mean " + p.dotted() + "? It takes one lock for each element"
 	}
 	r.report(p, hint, "%s has type %s", p.text, r.describe(t))
@@ -339,7 +360,11 @@ func (r *resolver) method(p part, v value) bool {
 }
 
 func (r *resolver) encode(p part, v value, function, expr string) {
-	name := r.locals.pick(lowerFirst(v.lastName()) + "Key")
+	suffix := "Key"
+	if r.tick {
+		suffix = "Tick"
+	}
+	name := r.locals.pick(lowerFirst(v.lastName()) + suffix)
 	r.out.fails = true
 	r.out.steps = append(r.out.steps, templates.Step{Encode: &templates.Encode{Name: name, Func: function, Placeholder: p.text, Expr: expr}})
 	r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Encoded, Text: name})

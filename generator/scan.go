@@ -53,6 +53,7 @@ func (p *pkg) scan() {
 func (p *pkg) scanFile(f *source) {
 	owners := commentOwners(f.syntax)
 	annotated := map[*ast.Ident]*target{}
+	before := len(p.targets)
 	for _, group := range f.syntax.Comments {
 		for _, c := range group.List {
 			if !isDirective(c.Text) {
@@ -75,6 +76,9 @@ func (p *pkg) scanFile(f *source) {
 			p.checkLookalikes(t, d)
 			t.directives = append(t.directives, d)
 		}
+	}
+	for _, t := range p.targets[before:] {
+		p.checkSeveral(t)
 	}
 }
 

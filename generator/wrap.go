@@ -42,6 +42,9 @@ func (b *builder) nameWrapper(g *guarded) {
 
 	params := names{}
 	params.add(g.typeNames...)
+	for _, m := range g.methods {
+		params.addAll(b.namedIn(m.inClosures(m.sig)))
+	}
 	w.Inner = params.pick("inner")
 	w.LockerParam = params.pick("locker")
 }
@@ -60,19 +63,20 @@ func (b *builder) lockerField(target, alias string, members names) string {
 // file of the builds that have what it repeats.
 func (b *builder) wrappers() {
 	for _, g := range b.guarded {
-		f := b.in(g.file)
-		w := f.wrapper(g)
+		home := b.in(g.file)
+		w := home.wrapper(g)
 		w.Declared = true
 		b.imports.used[RuntimePath] = true
 		for i, p := range slices.Collect(typeParamsOf(g.recv).TypeParams()) {
 			w.TypeParams = append(w.TypeParams, templates.Field{Name: g.typeNames[i], Type: b.typeText(p.Constraint())})
 		}
 		if len(w.TypeParams) > 0 {
-			f.Constraint = constraintText(withGenericAlias(b.outputOf(g.file).when))
+			home.Constraint = constraintText(withGenericAlias(b.outputOf(g.file).when))
 		}
 		receivers := names{}
 		for _, m := range g.methods {
 			receivers.addAll(signatureNames(m.sig))
+			receivers.addAll(b.namedIn(m.inClosures(m.sig)))
 		}
 		receivers.add(g.typeNames...)
 		receiver := receivers.pick("w", "wrapper")
@@ -82,8 +86,9 @@ func (b *builder) wrappers() {
 				in = []*source{g.file, m.file}
 			}
 			f := b.in(in...)
-			w := f.wrapper(g)
-			w.Methods = append(w.Methods, b.guardedMethod(g, m, receiver, f))
+			model, taken := b.guardedMethod(g, m, receiver, f)
+			b.merger(g, m, &model, w, f == home, taken)
+			f.wrapper(g).Methods = append(f.wrapper(g).Methods, model)
 			if !m.promoted() {
 				f.Guards = append(f.Guards, b.guard(m.method))
 			}
@@ -112,27 +117,31 @@ func (f *fileModel) wrapper(g *guarded) *templates.Wrapper {
 	return f.wrappers[g]
 }
 
-// guardedMethod builds the model of one method of a guarded type.
-func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) templates.Method {
+// guardedMethod builds the model of one method of a guarded type, and says which names
+// are taken in it.
+func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) (m templates.Method, taken names) {
 	typeNames := g.typeNames
 	if !gm.promoted() && gm.iface == nil {
 		typeNames = gm.typeNames
 	}
-	taken := signatureNames(gm.sig)
+	taken = signatureNames(gm.sig)
 	taken.add(receiver)
 	taken.add(typeNames...)
-	m := b.method(gm.method, gm.sig, taken, f)
+	m = b.method(gm.method, gm.sig, taken, f)
 	m.Receiver, m.TypeArgs = receiver, typeNames
 	m.Origin = g.recv.Name() + "." + gm.fn.Name()
 	m.Locker = receiver + "." + g.wrapper.Locker
 	m.Callee = receiver + "." + g.wrapper.Alias + "." + gm.fn.Name()
+	m.Fallback, m.FallbackName = fallbackOf(g, gm, receiver), gm.recv.Name()+"."+gm.directives[0].fallback
 	for i := range m.Locks {
 		l := &m.Locks[i]
-		l.KeyArgs = b.keyArgs(g, gm, gm.keys[i], receiver)
+		l.Key.Args, l.Key.TypeArgs = b.keyArgs(g, gm, gm.keys[i], receiver), b.keyTypeArgs(gm, l.Key)
+		if gm.tick != nil {
+			l.Tick.Args, l.Tick.TypeArgs = b.keyArgs(g, gm, gm.tick, receiver), b.keyTypeArgs(gm, l.Tick)
+		}
 		l.Promoted = gm.promoted() && gm.embedder == nil
-		l.TypeArgs = b.keyTypeArgs(gm, *l)
 	}
-	return m
+	return m, taken
 }
 
 // function builds the model of one function.
@@ -141,14 +150,15 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	taken := signatureNames(sig)
 	taken.add(fm.typeNames...)
 	hidden := signatureNames(sig)[fm.fn.Name()]
-	taken.add(fm.fn.Name())
+	taken.add(fm.fn.Name(), fm.directives[0].fallback)
 	m := b.method(fm, sig, taken, f)
 	m.Name += "WithLock"
 	m.Origin = fm.fn.Name()
 	m.TypeArgs = fm.typeNames
 	m.LockerParam = taken.pick("locker", "lockgenLocker")
 	m.Locker = m.LockerParam
-	m.Callee = fm.fn.Name()
+	m.Callee, m.Fallback = fm.fn.Name(), fm.directives[0].fallback
+	m.FallbackName = m.Fallback
 	for i, p := range slices.Collect(sig.TypeParams().TypeParams()) {
 		m.TypeParams = append(m.TypeParams, templates.Field{Name: fm.typeNames[i], Type: b.typeText(p.Constraint())})
 	}
@@ -159,7 +169,12 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	}
 	for i := range m.Locks {
 		for _, v := range fm.keys[i].roots {
-			m.Locks[i].KeyArgs = append(m.Locks[i].KeyArgs, v.Name())
+			m.Locks[i].Key.Args = append(m.Locks[i].Key.Args, v.Name())
+		}
+	}
+	if fm.tick != nil {
+		for _, v := range fm.tick.roots {
+			m.Locks[0].Tick.Args = append(m.Locks[0].Tick.Args, v.Name())
 		}
 	}
 	return m
@@ -168,10 +183,11 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 // method builds what methods and functions have in common. The user's names
 // stay; what has no name gets one, and locals of ours meet none of them.
 func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fileModel) templates.Method {
+	taken.addAll(b.namedIn(gm.inClosures(sig)))
 	for _, l := range gm.locks {
-		taken.add(l.Key.Name, l.Policy.Var)
+		taken.add(l.Key.Name, l.Policy.Var, l.Tick.Name)
 	}
-	taken.add(b.imports.names[RuntimePath])
+	taken.add(b.imports.names[RuntimePath], b.imports.names["errors"])
 	m := templates.Method{
 		Name: gm.fn.Name(), Deprecated: deprecated(gm.doc.Text()), Variadic: sig.Variadic(), Nil: "nil",
 	}
@@ -200,12 +216,19 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	}
 	m.Held = taken.pick("held", "hold")
 	for i, l := range gm.locks {
+		name := "key"
 		if l.Key.Each != nil {
-			l.KeyVar = taken.pick("keys"+ordinal(i), "lockKeys"+ordinal(i))
-		} else {
-			l.KeyVar = taken.pick("key"+ordinal(i), "lockKey"+ordinal(i))
+			name = "keys"
+		}
+		l.Key.Var = taken.pick(name+ordinal(i), "lock"+upperFirst(name)+ordinal(i))
+		if l.Tick.Name != "" {
+			l.Tick.Var = taken.pick("tick", "lockTick")
 		}
 		m.Locks = append(m.Locks, l)
+	}
+	m.Skip = gm.directives[0].skip
+	if m.Skip || gm.directives[0].fallback != "" {
+		b.imports.used["errors"], b.imports.used[RuntimePath] = true, true
 	}
 	b.noteRequests(m.Locks)
 	if len(m.Locks) > 1 { // AcquireAll takes lock.Request
@@ -228,9 +251,9 @@ func (b *builder) fields(list *types.Tuple, taken names, invent func(i int) stri
 }
 
 // keyTypeArgs are the type arguments of a key function that can't infer them.
-func (b *builder) keyTypeArgs(gm guardedMethod, l templates.Lock) []string {
-	if len(l.TypeArgs) == 0 || !gm.promoted() {
-		return l.TypeArgs
+func (b *builder) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string {
+	if len(k.TypeArgs) == 0 || !gm.promoted() {
+		return k.TypeArgs
 	}
 	t := gm.sig.Recv().Type()
 	if len(gm.path) > 0 {
@@ -245,7 +268,7 @@ func (b *builder) keyTypeArgs(gm guardedMethod, l templates.Lock) []string {
 	}
 	var out []string
 	for i, name := range gm.typeNames {
-		if slices.Contains(l.TypeArgs, name) {
+		if slices.Contains(k.TypeArgs, name) {
 			out = append(out, b.typeText(instance.TypeArgs().At(i)))
 		}
 	}

@@ -52,8 +52,8 @@ func (m Method) acquireLists(n Names, ctx string) jen.Code {
 func (l Lock) requests(n Names) *jen.Statement {
 	policy := jen.Op("&").Id(l.Policy.Var)
 	if l.Key.Each != nil {
-		return jen.Id(n.Lock).Dot("Requests").Call(policy, jen.Id(l.KeyVar))
+		return jen.Id(n.Lock).Dot("Requests").Call(policy, jen.Id(l.Key.Var))
 	}
 	return jen.Index().Id(n.Lock).Dot("Request").Values(
-		jen.Values(jen.Id("Policy").Op(":").Add(policy), jen.Id("Key").Op(":").Id(l.KeyVar)))
+		jen.Values(jen.Id("Policy").Op(":").Add(policy), jen.Id("Key").Op(":").Id(l.Key.Var)))
 }

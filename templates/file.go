@@ -52,9 +52,15 @@ func (f *File) guard(out *jen.File, m Method, receiver jen.Code) {
 		if !l.Promoted {
 			out.Add(l.Policy.declaration(f.Names))
 			out.Add(l.Key.declaration(f.Names, l.Policy))
+			if l.Tick.Name != "" {
+				out.Add(l.Tick.declaration(f.Names, l.Policy))
+			}
 		}
 	}
 	out.Add(m.declaration(f.Names, receiver))
+	if m.One != nil {
+		out.Add(m.one(receiver))
+	}
 }
 
 // imports writes the import declaration itself: jennifer's own knows neither

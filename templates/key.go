@@ -29,14 +29,18 @@ func (k KeyFunc) declaration(n Names, p Policy) jen.Code {
 }
 
 func (k KeyFunc) doc(p Policy) jen.Code {
-	lead := k.Name + " returns the key " + unbroken(strconv.Quote(p.Pattern)) + " as [" + p.Method + "] locks it."
-	if k.Each != nil {
-		lead = k.Name + " returns the keys " + unbroken(strconv.Quote(p.Pattern)) + " as [" + p.Method + "] locks them: one for each element."
+	pattern, what := unbroken(strconv.Quote(k.Pattern)), "key"
+	lead := k.Name + " returns the key " + pattern + " as [" + p.Method + "] locks it."
+	switch {
+	case k.Tick:
+		what, lead = "tick", k.Name+" returns the tick "+pattern+", by which a run of ["+p.Method+"] is known."
+	case k.Each != nil:
+		lead = k.Name + " returns the keys " + pattern + " as [" + p.Method + "] locks them: one for each element."
 	}
 	if k.Err == "" {
 		return comment(lead)
 	}
-	return comment(lead + " A value that can be no part of a key is ErrInvalid.")
+	return comment(lead + " A value that can be no part of a " + what + " is ErrInvalid.")
 }
 
 func (k KeyFunc) step(n Names, p Policy, s Step) []jen.Code {

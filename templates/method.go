@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,16 +14,12 @@ import (
 // one frame lies between caller and method and a panic's trace names both.
 func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 	params, results := m.Params, m.Results
-	failed := results[len(results)-1].Name
-	ctx := params[0].Name
-
 	body := m.keys()
-	body = append(body,
-		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(m.acquire(n, ctx)),
-		m.fail(),
-		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
-		jen.Return(m.business()),
-	)
+	if m.Locks[0].Policy.Leader {
+		body = append(body, m.lead())
+	} else {
+		body = append(body, m.guarded(n)...)
+	}
 	c := jen.Add(m.doc()).Line()
 	c.Func()
 	if receiver != nil {
@@ -32,6 +29,49 @@ func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 		params = slices.Insert(slices.Clone(params), 1, Field{m.LockerParam, "*" + n.Lock + ".Locker"})
 	}
 	c.Add(generic(m.Name, m.TypeParams)).Params(fields(params)...).Params(fields(results)...).Block(body...)
+	return c.Line()
+}
+
+// guarded renders what is between the key and the end.
+func (m Method) guarded(n Names) []jen.Code {
+	failed, ctx := m.Results[len(m.Results)-1].Name, m.Params[0].Name
+	return append([]jen.Code{
+		jen.List(jen.Id(ctx), jen.Id(m.Held), jen.Id(failed)).Op(":=").Add(m.acquire(n, ctx)),
+		m.instead(n),
+		m.fail(),
+		jen.Defer().Id(m.Held).Dot("Release").Call(jen.Op("&").Id(failed)),
+	}, m.business()...)
+}
+
+// lead renders the call that campaigns. What is guarded is called by it once for each
+// term, so it is passed as a closure.
+func (m Method) lead() jen.Code {
+	l, ctx := m.Locks[0], m.Params[0]
+	return jen.Return(jen.Id(m.Locker).Dot("Lead").Call(
+		jen.Id(ctx.Name), jen.Op("&").Id(l.Policy.Var), jen.Id(l.Key.Var),
+		jen.Func().Params(jen.Id(ctx.Name).Id(ctx.Type)).Error().Block(jen.Return(m.call(m.Callee))),
+	))
+}
+
+// one renders the method that has a request share a lock with others.
+func (m Method) one(receiver jen.Code) jen.Code {
+	o, last := m.One, len(m.Params)-1
+	one := m
+	one.Params = append(slices.Clone(m.Params[:last]), o.Request)
+	one.Results = []Field{o.Result, m.Results[1]}
+	ctx := m.Params[0]
+	batch := jen.Func().Params(jen.Id(ctx.Name).Id(ctx.Type), jen.Id(m.Params[last].Name).Index().Id(o.Request.Type)).
+		Params(jen.Index().Id(o.Result.Type), jen.Error()).Block(jen.Return(m.call(m.Callee)))
+	body := append(one.keys(), jen.Return(jen.Id(o.Merger).Dot("Do").Call(
+		jen.Id(ctx.Name), jen.Id(m.Locks[0].Key.Var), jen.Id(o.Request.Name), batch)))
+	lead := fmt.Sprintf("%s has [%s] take %s along with others that wait for the same key, %d at most, while it holds the lock %s.",
+		o.Name, m.Origin, o.Request.Name, o.Most, unbroken(strconv.Quote(m.Locks[0].Policy.Pattern)))
+	doc := []string{lead}
+	if m.Deprecated != "" {
+		doc = append(doc, m.Deprecated)
+	}
+	c := jen.Add(comment(doc...)).Line()
+	c.Func().Params(jen.Id(m.Receiver).Add(receiver)).Id(o.Name).Params(fields(one.Params)...).Params(fields(one.Results)...).Block(body...)
 	return c.Line()
 }
 
@@ -56,19 +96,26 @@ func (m Method) forward() jen.Code {
 	return c.Line()
 }
 
-// keys renders "key := TMKey(id)" for each lock.
+// keys renders "key := TMKey(id)" for each lock, and the tick if there is one.
 func (m Method) keys() []jen.Code {
 	var out []jen.Code
 	for _, l := range m.Locks {
-		call := instance(l.Key.Name, l.TypeArgs).Call(ids(l.KeyArgs)...)
-		if l.Key.Err == "" {
-			out = append(out, jen.Id(l.KeyVar).Op(":=").Add(call))
-			continue
+		out = append(out, m.text(l.Key)...)
+		if l.Tick.Name != "" {
+			out = append(out, m.text(l.Tick)...)
 		}
-		failed := m.Results[len(m.Results)-1].Name
-		out = append(out, jen.List(jen.Id(l.KeyVar), jen.Id(failed)).Op(":=").Add(call), m.fail())
 	}
 	return out
+}
+
+// text renders the call of a key function.
+func (m Method) text(k KeyFunc) []jen.Code {
+	call := instance(k.Name, k.TypeArgs).Call(ids(k.Args)...)
+	if k.Err == "" {
+		return []jen.Code{jen.Id(k.Var).Op(":=").Add(call)}
+	}
+	failed := m.Results[len(m.Results)-1].Name
+	return []jen.Code{jen.List(jen.Id(k.Var), jen.Id(failed)).Op(":=").Add(call), m.fail()}
 }
 
 // fail renders the early return: nothing ran, so every result but the error is
@@ -76,6 +123,28 @@ func (m Method) keys() []jen.Code {
 func (m Method) fail() jen.Code {
 	failed := m.Results[len(m.Results)-1].Name
 	return jen.If(jen.Id(failed).Op("!=").Id(m.Nil)).Block(jen.Return(ids(names(m.Results))...))
+}
+
+// instead renders what happens where another holds the lock, if that is no error.
+func (m Method) instead(n Names) jen.Code {
+	result := ids(names(m.Results))
+	switch {
+	case m.Skip:
+		result[len(result)-1] = jen.Id(m.Nil)
+	case m.Fallback != "":
+		result = []jen.Code{m.call(m.Fallback)}
+	default:
+		return jen.Null()
+	}
+	is := func(kind string) *jen.Statement {
+		failed := m.Results[len(m.Results)-1].Name
+		return jen.Id(n.Errors).Dot("Is").Call(jen.Id(failed), jen.Id(n.Lock).Dot(kind))
+	}
+	condition := is("ErrNotAcquired")
+	if m.Skip && m.Locks[0].Policy.Once {
+		condition.Op("||").Add(is("ErrDone"))
+	}
+	return jen.If(condition).Block(jen.Return(result...))
 }
 
 // acquire renders the call that takes the lock, or all of several.
@@ -86,28 +155,47 @@ func (m Method) acquire(n Names, ctx string) jen.Code {
 	locker := jen.Id(m.Locker)
 	if len(m.Locks) == 1 {
 		l := m.Locks[0]
-		return locker.Dot("Acquire").Call(jen.Id(ctx), jen.Op("&").Id(l.Policy.Var), jen.Id(l.KeyVar))
+		args := []jen.Code{jen.Id(ctx), jen.Op("&").Id(l.Policy.Var), jen.Id(l.Key.Var)}
+		if l.Policy.Once {
+			return locker.Dot("AcquireOnce").Call(append(args, jen.Id(l.Tick.Var))...)
+		}
+		return locker.Dot("Acquire").Call(args...)
 	}
 	args := []jen.Code{jen.Id(ctx)}
 	for _, l := range m.Locks {
 		args = append(args, jen.Line().Id(n.Lock).Dot("Request").Values(
 			jen.Id("Policy").Op(":").Op("&").Id(l.Policy.Var),
-			jen.Id("Key").Op(":").Id(l.KeyVar),
+			jen.Id("Key").Op(":").Id(l.Key.Var),
 		))
 	}
 	return locker.Dot("AcquireAll").Call(append(args, jen.Line())...)
 }
 
-// business renders the call of what is guarded.
-func (m Method) business() jen.Code {
+// business renders the call of what is guarded. A run that is to be remembered has been
+// one only if it returned no error.
+func (m Method) business() []jen.Code {
+	if !m.Locks[0].Policy.Once {
+		return []jen.Code{jen.Return(m.call(m.Callee))}
+	}
+	results := names(m.Results)
+	failed := results[len(results)-1]
+	return []jen.Code{
+		jen.List(ids(results)...).Op("=").Add(m.call(m.Callee)),
+		jen.If(jen.Id(failed).Op("==").Id(m.Nil)).Block(jen.Id(m.Held).Dot("Complete").Call()),
+		jen.Return(ids(results)...),
+	}
+}
+
+// call renders a call with all parameters, of what is guarded or of the fallback.
+func (m Method) call(callee string) jen.Code {
 	args := names(m.Params)
 	if m.Variadic {
 		args[len(args)-1] += "..."
 	}
 	if m.Receiver == "" {
-		return instance(m.Callee, m.TypeArgs).Call(ids(args)...)
+		return instance(callee, m.TypeArgs).Call(ids(args)...)
 	}
-	return jen.Id(m.Callee).Call(ids(args)...)
+	return jen.Id(callee).Call(ids(args)...)
 }
 
 func (m Method) doc() jen.Code {
@@ -115,13 +203,29 @@ func (m Method) doc() jen.Code {
 	for i, l := range m.Locks {
 		quoted[i] = unbroken(strconv.Quote(l.Policy.Pattern))
 	}
-	lead := m.Name + " calls [" + m.Origin + "] while it holds the lock " + quoted[0] + "."
+	lead, unless := m.Name+" calls ["+m.Origin+"] while it holds the lock "+quoted[0]+".", " Where another has it, "
+	if tick := m.Locks[0].Tick; tick.Name != "" {
+		lead = m.Name + " calls [" + m.Origin + "] once for each tick " + unbroken(strconv.Quote(tick.Pattern)) + ", while it holds the lock " + quoted[0] + "."
+		if m.Skip {
+			unless = " Where another has it, or the tick is done, "
+		}
+	}
+	if m.Locks[0].Policy.Leader {
+		lead = m.Name + " campaigns for the lock " + quoted[0] + " and calls [" + m.Origin + "] whenever this process leads, until that returns nil."
+	}
 	if last := len(quoted) - 1; last > 0 || m.lists() {
+		unless = " Where another has one of them, "
 		listed := quoted[last]
 		if last > 0 {
 			listed = strings.Join(quoted[:last], ", ") + " and " + listed
 		}
 		lead = m.Name + " calls [" + m.Origin + "] while it holds the locks " + listed + ", taken in one global order: all or none."
+	}
+	switch {
+	case m.Skip:
+		lead += unless + "nothing is called, and the error is nil."
+	case m.Fallback != "":
+		lead += unless + "[" + m.FallbackName + "] is called instead, without a lock."
 	}
 	if m.Deprecated == "" {
 		return comment(lead)

@@ -19,6 +19,7 @@ type Names struct {
 	Slices  string // import name of slices
 	Strconv string // import name of strconv
 	Time    string // import name of time
+	Errors  string // import name of errors
 
 	// NoError is a package-level nil error, for methods in which a parameter
 	// hides nil; empty where no method needs it.
@@ -48,7 +49,25 @@ type Wrapper struct {
 	TypeParams  []Field // of the type, with constraints
 	Inner       string  // the constructor's first parameter: "inner"
 	LockerParam string  // its second: "locker"
+	Mergers     []Merger
 	Methods     []Method
+}
+
+// Merger is a field of a wrapper, in which requests wait that share a lock.
+type Merger struct {
+	Field           string // "buyMerge"
+	Request, Result string // the types
+	Policy          string // the variable
+	Most            int    // requests that share a lock
+}
+
+// One is the method that takes one request of a method which takes many.
+type One struct {
+	Name    string // "BuyOne"
+	Merger  string // "w.buyMerge"
+	Most    int
+	Request Field // in place of the last parameter
+	Result  Field // in place of the first result
 }
 
 // Method is one guarded method, or a function that guards another.
@@ -67,9 +86,15 @@ type Method struct {
 	Held        string  // local that has the hold
 	Nil         string  // "nil", or Names.NoError where a parameter hides nil
 
+	Skip         bool   // no error where another holds the lock
+	Fallback     string // what is called there instead: "w.seckillServiceInner.Refuse"; else empty
+	FallbackName string // "SeckillService.Refuse"
+
 	Locker  string // "w.locker"
 	Callee  string // "w.seckillServiceInner.CreateVoucherOrder"
 	Forward string // a function that a parameter hides, and Callee reaches; else empty
+
+	One *One // beside it; nil where there is none
 
 	Locks []Lock // in source order
 }
@@ -78,10 +103,8 @@ type Method struct {
 type Lock struct {
 	Policy   Policy
 	Key      KeyFunc
-	KeyVar   string   // local that has the key
-	KeyArgs  []string // what is passed to the key function
-	TypeArgs []string // explicit type arguments, where they can't be inferred
-	Promoted bool     // declared with the wrapper of the embedded type
+	Tick     KeyFunc // of Policy.Once; without a name where there is none
+	Promoted bool    // declared with the wrapper of the embedded type
 }
 
 // Policy is what one directive asks for: a package-level lock.Policy.
@@ -91,15 +114,16 @@ type Policy struct {
 	Pattern string // "seckill:voucher:<id>"
 	Backend string // one of the Locker's named backends; empty is its own
 
-	TTL, Wait, Max, Delay   Duration
-	Try, Reentrant, NoRenew bool
-	Read, Write, Fair       bool
-	Permits, Weight, Queue  int // 0 where nothing was asked for
+	TTL, Wait, Max, Delay, AtLeast Duration
+	Try, Reentrant, NoRenew, Skip  bool
+	Read, Write, Fair              bool
+	Once, Leader                   bool
+	Permits, Weight, Queue         int // 0 where nothing was asked for
 }
 
 // special reports whether a Locker may not be able to do what p asks for.
 func (p Policy) special() bool {
-	return p.Read || p.Write || p.Fair || p.Permits > 0 || p.Backend != ""
+	return p.Read || p.Write || p.Fair || p.Permits > 0 || p.Once || p.Leader || p.Backend != ""
 }
 
 // Duration is a length of time in the unit that the user chose.
@@ -108,15 +132,25 @@ type Duration struct {
 	Unit  time.Duration // time.Second; 0 where nothing was asked for
 }
 
-// KeyFunc is the typed function that makes a directive's key.
+// Length is d as one number.
+func (d Duration) Length() time.Duration { return time.Duration(d.Count) * d.Unit }
+
+// KeyFunc is the typed function that makes a directive's key, or its tick, and the call of
+// it in a method.
 type KeyFunc struct {
 	Name       string
+	Pattern    string // "seckill:voucher:<id>"
+	Tick       bool   // it makes a tick
 	TypeParams []Field
 	Params     []Field
 	Err        string // name of the local error; empty where no value can be invalid
 	Steps      []Step // what comes before the result, in order
 	Each       *Each  // it returns one key for each element, or nil
 	Parts      []Part // the key, parted into literals and values
+
+	Var      string   // local of the method that takes the key
+	Args     []string // what the method passes
+	TypeArgs []string // explicit type arguments, where they can't be inferred
 }
 
 // Step is one statement or check of a key function; exactly one field is set.
@@ -141,7 +175,7 @@ type Let struct {
 // Encode is a value that may be invalid: the runtime's Func encodes it.
 type Encode struct {
 	Name        string // local that takes the result
-	Func        string // "KeyString", "KeyStringer", "KeyText"
+	Func        string // "KeyString", "KeyStringer", "KeyText", "TickTime"
 	Placeholder string
 	Expr        string
 }

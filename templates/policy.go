@@ -19,7 +19,7 @@ func (p Policy) declaration(n Names) jen.Code {
 	for _, d := range []struct {
 		field string
 		value Duration
-	}{{"TTL", p.TTL}, {"Wait", p.Wait}, {"Max", p.Max}, {"Delay", p.Delay}} {
+	}{{"TTL", p.TTL}, {"Wait", p.Wait}, {"Max", p.Max}, {"Delay", p.Delay}, {"AtLeast", p.AtLeast}} {
 		if d.value.Unit != 0 {
 			values = append(values, jen.Id(d.field).Op(":").Add(d.value.expr(n)))
 		}
@@ -27,7 +27,7 @@ func (p Policy) declaration(n Names) jen.Code {
 	for _, b := range []struct {
 		field string
 		set   bool
-	}{{"Try", p.Try}, {"Reentrant", p.Reentrant}, {"NoRenew", p.NoRenew}, {"Read", p.Read}, {"Write", p.Write}, {"Fair", p.Fair}} {
+	}{{"Try", p.Try}, {"Reentrant", p.Reentrant}, {"NoRenew", p.NoRenew}, {"Read", p.Read}, {"Write", p.Write}, {"Fair", p.Fair}, {"Once", p.Once}, {"Leader", p.Leader}, {"Skip", p.Skip}} {
 		if b.set {
 			values = append(values, jen.Id(b.field).Op(":").True())
 		}

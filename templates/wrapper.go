@@ -14,10 +14,15 @@ func (w *Wrapper) declaration(n Names) jen.Code {
 	c.Type().Add(generic(w.Alias, w.TypeParams)).Op("=").Add(instance(w.Target, args)).Line().Line()
 
 	c.Add(comment(lead + " Its other methods pass through.")).Line()
-	c.Type().Add(generic(w.Name, w.TypeParams)).Struct(
-		pointer.Clone().Add(instance(w.Alias, args)),
-		jen.Id(w.Locker).Op("*").Id(n.Lock).Dot("Locker"),
-	).Line().Line()
+	members := []jen.Code{pointer.Clone().Add(instance(w.Alias, args)), jen.Id(w.Locker).Op("*").Id(n.Lock).Dot("Locker")}
+	values := []jen.Code{jen.Id(w.Alias).Op(":").Id(w.Inner), jen.Id(w.Locker).Op(":").Id(w.LockerParam)}
+	for _, m := range w.Mergers {
+		types := jen.Types(jen.Id(m.Request), jen.Id(m.Result))
+		members = append(members, jen.Id(m.Field).Op("*").Id(n.Lock).Dot("Merger").Add(types))
+		values = append(values, jen.Id(m.Field).Op(":").Id(n.Lock).Dot("NewMerger").Add(types.Clone()).Call(
+			jen.Id(w.LockerParam), jen.Op("&").Id(m.Policy), jen.Lit(m.Most)))
+	}
+	c.Type().Add(generic(w.Name, w.TypeParams)).Struct(members...).Line().Line()
 
 	c.Add(comment(w.Constructor + " guards " + w.Inner + " with the locks of " + w.LockerParam + ".")).Line()
 	c.Func().Add(generic(w.Constructor, w.TypeParams)).Params(
@@ -25,10 +30,8 @@ func (w *Wrapper) declaration(n Names) jen.Code {
 		jen.Id(w.LockerParam).Op("*").Id(n.Lock).Dot("Locker"),
 	).Op("*").Add(self.Clone()).Block(
 		w.check(),
-		jen.Return(jen.Op("&").Add(self).Values(
-			jen.Id(w.Alias).Op(":").Id(w.Inner),
-			jen.Id(w.Locker).Op(":").Id(w.LockerParam),
-		)),
+		jen.Return(jen.Op("&").Add(self).Custom(
+			jen.Options{Open: "{", Close: "}", Separator: ",", Multi: len(w.Mergers) > 0}, values...)),
 	)
 	return c.Line()
 }

@@ -29,6 +29,12 @@ Items of a directive, parted by spaces:
 	permits=3       a semaphore; weight=2: a hold takes two of the permits
 	queue=100       how many may wait in a process; the next gets ErrBusy at once
 	delay=5s        a lock that was lost stays closed so long after its ttl
+	atleast=10s     held so long at the least; the call returns before, if it is done
+	skip            no error where another holds the lock: nothing runs
+	fallback=Name   the method, or function, that runs there instead, without a lock
+	once="<day>"    a job that runs once for each such tick, in whatever process
+	leader          the method runs in one process, for as long as that leads
+	merge=64        Buy(ctx, …, reqs) gets BuyOne(ctx, …, req): waiting calls share a lock
 	backend=name    one of the Locker's named backends
 
 Packages are named as for the go command; none is the one in this directory.

@@ -69,17 +69,34 @@ func kind(l generator.Lock) string {
 	if l.Permits > 0 {
 		words[0] += fmt.Sprintf("=%d", l.Permits)
 	}
+	if l.Tick != "" {
+		words[0] += fmt.Sprintf("=%q", l.Tick)
+	}
 	if l.Weight > 0 {
 		words = append(words, fmt.Sprintf("weight=%d", l.Weight))
 	}
 	if l.Queue > 0 {
 		words = append(words, fmt.Sprintf("queue=%d", l.Queue))
 	}
+	if l.Merge > 0 {
+		words = append(words, fmt.Sprintf("merge=%d", l.Merge))
+	}
 	if l.Delay > 0 {
 		words = append(words, "delay="+l.Delay.String())
 	}
-	if l.Reentrant {
-		words = append(words, "reentrant")
+	if l.AtLeast > 0 {
+		words = append(words, "atleast="+l.AtLeast.String())
+	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"reentrant", l.Reentrant}, {"skip", l.Skip}} {
+		if flag.set {
+			words = append(words, flag.name)
+		}
+	}
+	if l.Fallback != "" {
+		words = append(words, "fallback="+l.Fallback)
 	}
 	return strings.Join(words, " ")
 }
@@ -109,11 +126,16 @@ type jsonLock struct {
 	Column    int               `json:"column"`
 	TTL       string            `json:"ttl"`
 	Kind      string            `json:"kind"`
+	Tick      string            `json:"tick,omitempty"`
 	Permits   int               `json:"permits,omitempty"`
 	Weight    int               `json:"weight,omitempty"`
 	Queue     int               `json:"queue,omitempty"`
+	Merge     int               `json:"merge,omitempty"`
 	Delay     string            `json:"delay,omitempty"`
+	AtLeast   string            `json:"atleast,omitempty"`
 	Reentrant bool              `json:"reentrant"`
+	Skip      bool              `json:"skip,omitempty"`
+	Fallback  string            `json:"fallback,omitempty"`
 	Backend   string            `json:"backend,omitempty"`
 	Values    map[string]string `json:"values,omitempty"`
 }
@@ -121,11 +143,14 @@ type jsonLock struct {
 func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock {
 	out := jsonLock{
 		Key: l.Key, Method: l.Method, Package: l.Package, File: c.relative(l.File), Line: l.Line, Column: l.Column,
-		TTL: l.TTL.String(), Kind: l.Kind, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue,
-		Reentrant: l.Reentrant, Backend: l.Backend,
+		TTL: l.TTL.String(), Kind: l.Kind, Tick: l.Tick, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue, Merge: l.Merge,
+		Reentrant: l.Reentrant, Skip: l.Skip, Fallback: l.Fallback, Backend: l.Backend,
 	}
 	if l.Delay > 0 {
 		out.Delay = l.Delay.String()
+	}
+	if l.AtLeast > 0 {
+		out.AtLeast = l.AtLeast.String()
 	}
 	for _, v := range values {
 		if out.Values == nil {

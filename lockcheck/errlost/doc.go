@@ -15,6 +15,9 @@
 //	lock.Check(ctx)         // has no other effect than its error
 //	defer held.Release(nil) // where the function could return the loss
 //
+// A go statement may drop the error of a leader's method: it says that the context has
+// ended.
+//
 // Errors of this module are wrapped, so that comparing them is never true:
 //
 //	if err == lock.ErrNotAcquired { // should be errors.Is(err, lock.ErrNotAcquired)

@@ -57,7 +57,9 @@ func (c *checker) visit(n ast.Node, stack []ast.Node) {
 	case *ast.ExprStmt:
 		c.dropped(n.X, "")
 	case *ast.GoStmt:
-		c.dropped(n.Call, " by the go statement")
+		if !c.leads(n.Call) {
+			c.dropped(n.Call, " by the go statement")
+		}
 	case *ast.DeferStmt:
 		c.dropped(n.Call, " by the defer statement")
 		c.release(n.Call, stack)
@@ -95,6 +97,13 @@ func (c *checker) dropped(e ast.Expr, by string) {
 		return
 	}
 	c.Report(c.pass, analysis.Diagnostic{Pos: e.Pos(), End: e.End(), Category: c.pass.Analyzer.Name, Message: message})
+}
+
+// leads reports whether a call campaigns until its context ends, which is what its error
+// would say.
+func (c *checker) leads(call *ast.CallExpr) bool {
+	locks := c.TakenBy(facts.Callee(c.pass.TypesInfo, call))
+	return len(locks) > 0 && locks[0].Leader
 }
 
 func endsInError(fn *types.Func) bool {

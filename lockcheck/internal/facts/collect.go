@@ -2,6 +2,7 @@ package facts
 
 import (
 	"go/ast"
+	"go/token"
 	"go/types"
 	"path"
 	"slices"
@@ -104,7 +105,7 @@ func (c *collector) annotations(file *ast.File) {
 func (c *collector) lock(fn *types.Func, d *generator.Directive) Lock {
 	l := Lock{
 		Key: d.Key, Method: Name(fn), Package: c.pass.Pkg.Path(), Backend: d.Backend, Pos: c.ix.At(d.Pos), TTL: d.TTL,
-		Reentrant: d.Reentrant, Try: d.Try, NoRenew: d.NoRenew, Read: d.Read, Write: d.Write,
+		Reentrant: d.Reentrant, Try: d.Try, NoRenew: d.NoRenew, Read: d.Read, Write: d.Write, Leader: d.Leader,
 	}
 	for _, p := range d.Parts {
 		if len(p.Path) == 0 {
@@ -256,17 +257,20 @@ func (c *collector) wrappers(file *ast.File) {
 			continue
 		}
 		fn, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
-		raw, keys := c.wrapped(decl)
-		if fn == nil || raw == nil {
+		calls, keys := c.wrapped(decl)
+		if fn == nil || len(calls) == 0 {
 			continue
 		}
+		raw := calls[len(calls)-1]
 		guarded := c.ix.Guarded(raw)
 		if guarded == nil {
 			guarded = c.own[ID(raw, c.pass.Fset)]
 		}
 		f := c.fn(fn)
 		f.Wraps = ID(raw, c.pass.Fset)
-		f.Calls = append(f.Calls, c.callOf(raw, decl.Pos()))
+		for _, called := range calls {
+			f.Calls = append(f.Calls, c.callOf(called, decl.Pos()))
+		}
 		if guarded == nil {
 			continue
 		}
@@ -287,26 +291,37 @@ func (c *collector) wrappers(file *ast.File) {
 	}
 }
 
-// wrapped returns what a generated function calls under its locks, and the
-// functions that compute their keys; nil if it takes no lock.
-func (c *collector) wrapped(decl *ast.FuncDecl) (raw *types.Func, keys []*types.Func) {
+// wrapped returns what a generated function calls, last what it calls under its locks, and
+// the functions that compute their keys; nil if it takes no lock. What comes before is the
+// fallback, which runs without a lock.
+func (c *collector) wrapped(decl *ast.FuncDecl) (calls, keys []*types.Func) {
 	takes := false
+	called := func(list []ast.Expr) {
+		if len(list) != 1 {
+			return
+		}
+		if call, ok := list[0].(*ast.CallExpr); ok {
+			if fn, _ := typeutil.Callee(c.pass.TypesInfo, call).(*types.Func); fn != nil && !takesLock(fn) {
+				calls = append(calls, fn)
+			}
+		}
+	}
 	ast.Inspect(decl.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			fn, _ := typeutil.Callee(c.pass.TypesInfo, n).(*types.Func)
 			switch {
 			case fn == nil:
-			case isLocker(fn, "Acquire", "AcquireAll"):
+			case takesLock(fn):
 				takes = true
 			case !takes && fn.Pkg() == c.pass.Pkg && fn.Signature().Recv() == nil:
 				keys = append(keys, fn)
 			}
 		case *ast.ReturnStmt:
-			if len(n.Results) == 1 {
-				if call, ok := n.Results[0].(*ast.CallExpr); ok {
-					raw, _ = typeutil.Callee(c.pass.TypesInfo, call).(*types.Func)
-				}
+			called(n.Results)
+		case *ast.AssignStmt: // of a job that runs once
+			if n.Tok == token.ASSIGN {
+				called(n.Rhs)
 			}
 		}
 		return true
@@ -314,7 +329,13 @@ func (c *collector) wrapped(decl *ast.FuncDecl) (raw *types.Func, keys []*types.
 	if !takes {
 		return nil, nil
 	}
-	return raw, keys
+	return calls, keys
+}
+
+// takesLock reports whether a generated function takes its lock by calling fn.
+func takesLock(fn *types.Func) bool {
+	return isLocker(fn, "Acquire", "AcquireAll", "AcquireOnce", "Lead") ||
+		IsRuntime(fn, "Do") && strings.HasSuffix(Name(fn), ".Merger.Do")
 }
 
 // isLocker reports whether fn is one of these methods of lock.Locker.

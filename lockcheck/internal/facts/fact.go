@@ -58,6 +58,7 @@ type Lock struct {
 	Pos                                        Position
 	TTL                                        time.Duration
 	Reentrant, Try, NoRenew, Read, Write, Hand bool
+	Leader                                     bool
 }
 
 // Class is what all keys of a template have in common: its literals. Locks of one

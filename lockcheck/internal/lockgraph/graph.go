@@ -97,6 +97,11 @@ type walker struct {
 	steps []Step
 	gates []string
 	past  bool // a lock that blocks is taken on the way already
+
+	before struct { // what held before the wrapper that is being visited took its lock
+		gates int
+		past  bool
+	}
 }
 
 func (g *Graph) walk(root *facts.Func) {
@@ -133,7 +138,12 @@ func (w *walker) visit(bind *facts.Bind, lost *Step) {
 	if len(w.steps) == 0 && f != w.root && len(f.Takes) > 0 {
 		return // a wrapper of the interface that root is a method of
 	}
+	gates, past, before := w.gates, w.past, w.before
 	for _, call := range f.Calls {
+		w.gates, w.past = gates, past
+		if f.Wraps != "" && call.To != f.Wraps { // the fallback runs without the wrapper's lock
+			w.gates, w.past = gates[:before.gates:before.gates], before.past
+		}
 		for _, target := range w.targets(call.To, f.ID) {
 			if w.delegates(call) && (call.To == w.root.ID || len(w.takes(target)) > 0) {
 				continue // the root's own implementations are visited anyway
@@ -145,6 +155,7 @@ func (w *walker) visit(bind *facts.Bind, lost *Step) {
 			w.follow(step, target, lost)
 		}
 	}
+	w.gates, w.past = gates, past
 }
 
 // delegates reports whether a call only hands on what the annotated interface was
@@ -188,6 +199,7 @@ func (w *walker) follow(step Step, target *facts.Bind, lost *Step) {
 		w.take(l, to, lost)
 	}
 	past := w.past
+	w.before.gates, w.before.past = gates, past
 	w.past = past || slices.ContainsFunc(to.Takes, func(l facts.Lock) bool { return !l.Try && !l.Read })
 	for _, l := range to.Takes {
 		if !w.past && l.Literal() && !l.Read && !slices.Contains(w.gates, l.Class()) {

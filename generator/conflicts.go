@@ -1,0 +1,83 @@
+package generator
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// conflicts reports items that exclude each other, at the later one.
+func (d *directive) conflicts() []problem {
+	var out []problem
+	for _, pair := range []struct{ a, b, hint string }{
+		{"wait", "try", "try means not to wait at all"},
+		{"renew", "max", "max bounds the renewal that renew=off turns off"},
+		{"try", "queue", "try means not to wait at all, so there is no queue"},
+		{"read", "write", "read is the shared side of a lock, write its exclusive one"},
+		{"read", "fair", "readers and writers take turns without it"},
+		{"write", "fair", "readers and writers take turns without it"},
+		{"read", "permits", "readers are any number; permits=N without read is a semaphore"},
+		{"write", "permits", "a writer is alone; permits=N without write is a semaphore"},
+		{"fair", "permits", "permits are given in the order in which they were asked for without it"},
+		{"once", "read", "a run is alone"},
+		{"once", "write", "a run is alone"},
+		{"once", "fair", "a run that is over has its turn, whoever came first"},
+		{"once", "permits", "a run is alone"},
+		{"once", "reentrant", "a run inside a run of the same key would wait for itself"},
+		{"leader", "read", "one leads"},
+		{"leader", "write", "one leads"},
+		{"leader", "fair", "a leader's lock is fair"},
+		{"leader", "permits", "one leads"},
+		{"leader", "once", "a leader is called again whenever it has lost the lock"},
+		{"leader", "skip", "a leader campaigns for as long as its context lasts"},
+		{"leader", "fallback", "a leader campaigns for as long as its context lasts"},
+		{"leader", "atleast", "who leads for as long as it likes resigns by returning"},
+		{"merge", "read", "readers share the lock without it"},
+		{"merge", "permits", "one section is under way at a time"},
+		{"merge", "once", "requests are taken once each"},
+		{"merge", "leader", "a leader takes no requests"},
+		{"merge", "reentrant", "a section has the requests of several calls, and is inside none of them"},
+		{"merge", "try", "who does not wait can't be taken along"},
+		{"merge", "skip", "who waits is taken along"},
+		{"merge", "fallback", "who waits is taken along"},
+		{"skip", "fallback", "skip means that nothing runs in the method's place"},
+	} {
+		a, b := d.items[pair.a], d.items[pair.b]
+		if a == nil || b == nil {
+			continue
+		}
+		out = append(out, problem{max(a.at, b.at), pair.a + " and " + pair.b + " exclude each other", pair.hint})
+	}
+	out = append(out, d.lacking()...)
+	return append(out, d.tooLong()...)
+}
+
+// lacking reports items that need another one.
+func (d *directive) lacking() (out []problem) {
+	weight, permits := d.items["weight"], d.items["permits"]
+	switch {
+	case weight == nil:
+	case permits == nil:
+		out = append(out, problem{weight.at, "weight needs permits", "it is how many of the permits a hold takes: permits=3 weight=2"})
+	case d.permits > 0 && d.weight > d.permits:
+		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.weight, d.permits), "such a hold would never begin"})
+	}
+	if delay := d.items["delay"]; delay != nil && d.items["ttl"] == nil {
+		out = append(out, problem{delay.at, "delay needs a ttl", "it begins when the lease is over: ttl=30s delay=5s"})
+	}
+	return out
+}
+
+// tooLong reports an atleast that is longer than the lease can last.
+func (d *directive) tooLong() []problem {
+	it, atLeast := d.items["atleast"], d.atLeast.Length()
+	if it == nil {
+		return nil
+	}
+	if ttl := cmp.Or(d.ttl.Length(), DefaultTTL); d.noRenew && atLeast > ttl {
+		return []problem{{it.at, fmt.Sprintf("atleast=%s is longer than the lease, which ends after %v", it.value, ttl), "leave out renew=off, or give it a longer ttl"}}
+	}
+	if most := d.max.Length(); most > 0 && atLeast > most {
+		return []problem{{it.at, fmt.Sprintf("atleast=%s is longer than max=%s", it.value, d.items["max"].value), "the lease is renewed no longer than max"}}
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+package generator
+
+import (
+	"go/types"
+	"regexp"
+)
+
+// checkLeader reports a method that can't be called again and again.
+func (b *builder) checkLeader(m *method, d *directive) {
+	if d.leader && m.embedder == nil && m.fn.Signature().Results().Len() > 1 {
+		b.report(d.posOf(d.items["leader"].at), "return the error alone", "%s has results, and a leader is called again after an error", m.name())
+	}
+}
+
+var identifierInType = regexp.MustCompile(`[\pL_][\pL\p{Nd}_]*`)
+
+// checkClosure reports parameters that hide what a closure in the wrapper is written with.
+func (b *builder) checkClosure(m *method, sig *types.Signature) {
+	users := variableNames(sig)
+	for _, name := range sortedKeys(b.namedIn(m.inClosures(sig))) {
+		if users[name] {
+			b.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides %s, which its wrapper names", m.name(), name)
+		}
+	}
+}
+
+// namedIn are the identifiers that types are written with in the output.
+func (b *builder) namedIn(list []types.Type) names {
+	out := names{}
+	for _, t := range list {
+		text := types.TypeString(t, func(p *types.Package) string {
+			if p == b.types {
+				return ""
+			}
+			return b.imports.names[p.Path()]
+		})
+		out.add(identifierInType.FindAllString(text, -1)...)
+	}
+	return out
+}

@@ -1,0 +1,162 @@
+package generator
+
+import (
+	"fmt"
+	"go/types"
+	"strconv"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// mostMerged is the most requests that a section can be asked to take.
+const mostMerged = 10000
+
+func readMerge(s *settings, it *item) *problem {
+	n, err := strconv.Atoi(it.value)
+	if err != nil || n < 2 || n > mostMerged {
+		return &problem{it.valueAt, fmt.Sprintf("merge=%s: not a number from 2 to %d", it.value, mostMerged), "write merge=64"}
+	}
+	s.merge = n
+	return nil
+}
+
+// checkMerge reports what keeps the calls of a method from sharing a lock. A method of
+// another package is that package's to check.
+func (b *builder) checkMerge(m *method, d *directive) {
+	if d.merge == 0 || m.embedder != nil {
+		return
+	}
+	fail := func(hint, format string, args ...any) {
+		b.report(d.posOf(d.items["merge"].at), hint, format, args...)
+	}
+	sig := m.fn.Signature()
+	if m.recv == nil || m.iface != nil {
+		fail("annotate a method of a struct or another type", "merge needs a wrapper that keeps those who wait, and %s is not of a type with one", m.name())
+		return
+	}
+	if req, res := mergedTypes(sig); req == nil || res == nil {
+		fail("write "+m.fn.Name()+"(ctx context.Context, …, reqs []Req) ([]Res, error)",
+			"merge needs a slice of requests as the last parameter of %s, and results of a slice and an error", m.name())
+		return
+	}
+	whole := names{}
+	for _, p := range d.key.parts {
+		if len(p.path) == 1 {
+			whole.add(p.path[0])
+		}
+	}
+	last := sig.Params().Len() - 1
+	for i := 1; i < last; i++ {
+		v := sig.Params().At(i)
+		switch {
+		case v.Name() == "" || v.Name() == "_":
+			fail("name it, and write it into the key", "%s has a parameter without a name, which merged calls must have in common", m.name())
+		case !whole[v.Name()]:
+			fail("write <"+v.Name()+"> into the key, or make it a part of the request", "the key does not name %s, which merged calls of %s must have in common", v.Name(), m.name())
+		}
+	}
+	for _, v := range m.keys[len(m.keys)-1].roots {
+		if v == sig.Params().At(last) {
+			fail("name what all requests have in common", "the key names %s, which is made of the requests of several calls", v.Name())
+		}
+	}
+	one := m.fn.Name() + "One"
+	if b.has(m.recv, one) {
+		b.report(m.id.Pos(), "rename that one", "%s has a %s already, which merge would have the wrapper hide", m.recv.Name(), one)
+	}
+	if home := b.fileOf(m.recv); b.outputOf(home) != b.outputOf(m.file) {
+		fail("declare it where it is in the same builds as the type", "merge needs a field in the wrapper, and %s is not in all builds that have %s", m.name(), m.recv.Name())
+	}
+}
+
+// mergedTypes are the types of a request and of its result; nil where there is none.
+func mergedTypes(sig *types.Signature) (req, res types.Type) {
+	if n := sig.Params().Len(); n > 1 {
+		req = sliceElement(sig.Params().At(n - 1).Type())
+	}
+	if sig.Results().Len() == 2 {
+		res = sliceElement(sig.Results().At(0).Type())
+	}
+	return req, res
+}
+
+// sliceElement is the type of the elements of a slice; nil of anything else.
+func sliceElement(t types.Type) types.Type {
+	if s, ok := types.Unalias(t).Underlying().(*types.Slice); ok && !isTypeParam(t) {
+		return s.Elem()
+	}
+	return nil
+}
+
+// has reports whether a type has a field or method of that name, in any build.
+func (b *builder) has(recv *types.TypeName, name string) bool {
+	obj, _, _ := types.LookupFieldOrMethod(types.NewPointer(recv.Type()), true, b.types, name)
+	return obj != nil || b.members(recv.Name())[name]
+}
+
+// inClosures are the types that the closures in a method's wrapper are written with.
+func (m *method) inClosures(sig *types.Signature) []types.Type {
+	d := m.directives[0]
+	if !d.leader && d.merge == 0 || sig.Params().Len() == 0 {
+		return nil
+	}
+	out := []types.Type{sig.Params().At(0).Type(), types.Universe.Lookup("error").Type()}
+	if req, res := mergedTypes(sig); d.merge > 0 && req != nil && res != nil { // else that is reported
+		out = append(out, req, res)
+	}
+	return out
+}
+
+// merger builds the field that has the requests wait, and what takes one of them. There is
+// none for a method that is promoted to a type of other builds, or with such a method.
+func (b *builder) merger(g *guarded, gm guardedMethod, m *templates.Method, declared *templates.Wrapper, same bool, taken names) {
+	d := gm.directives[0]
+	one := gm.fn.Name() + "One"
+	if d.merge == 0 || !same || gm.promoted() && b.has(g.recv, one) {
+		return
+	}
+	req, res := mergedTypes(b.inTypeNames(g, gm))
+	field := b.mergeField(g, gm)
+	declared.Mergers = append(declared.Mergers, templates.Merger{
+		Field: field, Request: b.typeText(req), Result: b.typeText(res), Policy: m.Locks[0].Policy.Var, Most: d.merge,
+	})
+	req, res = mergedTypes(gm.sig)
+	m.One = &templates.One{
+		Name:    one,
+		Merger:  m.Receiver + "." + field,
+		Most:    d.merge,
+		Request: templates.Field{Name: taken.pick("req", "request"), Type: b.typeText(req)},
+		Result:  templates.Field{Name: m.Results[0].Name, Type: b.typeText(res)},
+	}
+	if gm.sig.Results().At(0).Name() != "" {
+		m.One.Result.Name = taken.pick("result", "res")
+	}
+}
+
+// inTypeNames is the signature of a method written with the type parameters of the wrapper.
+func (b *builder) inTypeNames(g *guarded, gm guardedMethod) *types.Signature {
+	if gm.promoted() || len(g.typeNames) == 0 {
+		return gm.sig
+	}
+	var args []types.Type
+	for i, name := range g.typeNames {
+		constraint := typeParamsOf(g.recv).At(i).Constraint()
+		args = append(args, types.NewTypeParam(types.NewTypeName(g.recv.Pos(), b.types, name, nil), constraint))
+	}
+	t, _ := types.Instantiate(nil, g.recv.Type(), args, false) // of a type as it is declared: no error
+	fn, _, _ := types.LookupFieldOrMethod(t, true, b.types, gm.fn.Name())
+	return fn.(*types.Func).Signature()
+}
+
+// mergeField names the field of the wrapper in which requests for a method wait. It hides
+// no field or method of the user's.
+func (b *builder) mergeField(g *guarded, gm guardedMethod) string {
+	target := g.recv.Name()
+	role := "merger of " + target + "." + gm.fn.Name()
+	if b.naming.chosen[role] == "" {
+		taken := within(b.naming.scope, b.users, b.members(target))
+		taken.add(g.wrapper.Alias, g.wrapper.Locker)
+		b.naming.chosen[role] = taken.pick(lowerFirst(gm.fn.Name()) + "Merge")
+	}
+	return b.naming.chosen[role]
+}
