@@ -47,8 +47,9 @@
 // It is persistent while somebody is inside or waits, and for as long as a request that
 // had no answer may still arrive. Records do not depend on a session, so that a lease may
 // have any length. A mutex of this package and a record on one key are driver.ErrConflict
-// to each other. The established clients' mutexes do not see records. A record has
-// 512 KiB at most, room for some thousands who wait.
+// to each other. A mutex of Curator's or kazoo's does not see a record that was there
+// first; go-zookeeper's fails on it. A record has 512 KiB at most, room for some thousands
+// who wait.
 //
 // # Sessions and leases
 //
