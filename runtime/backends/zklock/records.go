@@ -65,7 +65,8 @@ type place struct {
 const missing = -1
 
 // span is that of the session which all records share, so that each look comes behind the
-// writes that were answered.
+// writes that were answered. A server that begins the next session has caught up with what
+// was agreed before.
 func (rs *records) span(ctx context.Context) (sp span, err error) {
 	lim, err := rs.learn(ctx)
 	if err != nil {
