@@ -164,7 +164,7 @@ func (e *entry) standLocked(at string, czxid int64) {
 // conclusive, erase says.
 func (e *entry) find(ctx context.Context) error {
 	s := e.session
-	if _, err := s.do(ctx, client.Delete(s.backend.probe)); !committed(err) {
+	if _, err := s.do(ctx, client.Delete(s.backend.probe, client.AnyVersion)); !committed(err) {
 		return err
 	}
 	all, err := s.do(ctx, client.Children(e.dir))
@@ -234,8 +234,9 @@ func (e *entry) predecessor(ctx context.Context, l listing) (before string, err 
 	case isNoNode(err), err == nil && !there:
 		return "", errGone
 	case err == nil && a.Data > 0:
-		return "", fmt.Errorf("%w: %s holds %d bytes of data, which a lock's directory does not; nothing was changed: "+
-			"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, e.dir, a.Data)
+		return "", errHoldsData(e.dir, a.Data)
+	case err == nil && recordBefore(a.Children, state.seq):
+		return "", fmt.Errorf("%w: another kind of lock is at the key, and a mutex was asked for", driver.ErrConflict)
 	case err != nil || ahead == 0:
 		return "", err
 	}

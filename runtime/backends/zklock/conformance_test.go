@@ -29,9 +29,8 @@ func conformance(t testing.TB, name string, addrs ...string) backendtest.Harness
 	root := newRoot(t)
 	conn := admin(t, addrs...)
 	return backendtest.Harness{
-		Name:   name,
-		Cannot: backendtest.MutexesOnly("it has mutexes only, for now"),
-		Open:   func(testing.TB) driver.Backend { return New(addrs, Options{Root: root}) },
+		Name: name,
+		Open: func(testing.TB) driver.Backend { return New(addrs, Options{Root: root}) },
 		OpenFaulty: func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			n := backendtest.NewNetwork(t)
 			var through []string

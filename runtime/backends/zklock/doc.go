@@ -35,6 +35,22 @@
 // them some time after their last node, and their numbers begin anew. Numbers
 // that have gone round are still in order here; Curator's are not.
 //
+// # Other kinds of lock
+//
+// Read-write locks, fair locks, semaphores, conditions and what is run once are kept as
+// records of this package, whatever Curator and kazoo have of that name: they do not meet
+// Curator's InterProcessReadWriteLock and InterProcessSemaphoreV2 on one path. The record
+// of a key is the data of one node in the key's directory,
+//
+//	lockgen-record-<16 hex digits>-<10 digits>
+//
+// It is persistent while somebody is inside or waits, and for as long as a request that
+// had no answer may still arrive. Records do not depend on a session, so that a lease may
+// have any length. A mutex of this package and a record on one key are driver.ErrConflict
+// to each other. A mutex of Curator's or kazoo's does not see a record that was there
+// first; go-zookeeper's fails on it. A record has 512 KiB at most, room for some thousands
+// who wait.
+//
 // # Sessions and leases
 //
 // The leases of one length share one session, and so one connection. The first
@@ -81,7 +97,7 @@
 // is to be made, create on the node above it. Read is for the names of a
 // directory's children, and for the watch on the node before one's own: the end of a
 // node that may not be read is noticed within a second. Delete on a directory
-// allows to free any lock in it.
+// allows to free any lock in it. The other kinds of lock need write as well (cdrw).
 //
 // TLS goes into [Options].Dialer. SASL is not supported.
 package zklock

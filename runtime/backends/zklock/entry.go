@@ -325,7 +325,7 @@ func (e *entry) erase(ctx context.Context) (deleted bool, err error) {
 			err = e.find(ctx)
 		}
 		if state := e.state(); err == nil && state.node == standing && state.phase != gone {
-			_, err = e.session.do(ctx, client.Delete(state.path))
+			_, err = e.session.do(ctx, client.Delete(state.path, client.AnyVersion))
 			deleted = deleted || err == nil || unanswered(err)
 		}
 		again = unanswered(err) && ctx.Err() == nil && e.session.over() == nil

@@ -108,7 +108,7 @@ func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
 // committed reports whether err is what a write ends with that a majority has
 // taken. The leader has the refusals of these agreed as well.
 func committed(err error) bool {
-	for _, yes := range []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth} {
+	for _, yes := range []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion} {
 		if errors.Is(err, yes) {
 			return true
 		}
@@ -129,7 +129,7 @@ func explained(err error, what, path string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, zk.ErrNoAuth):
-		return fmt.Errorf("zookeeper refuses to %s at %s; give Options.Auth whose ACL there allows create, delete and read: %w", what, path, err)
+		return fmt.Errorf("zookeeper refuses to %s at %s; give Options.Auth whose ACL there allows create, delete and read, and write for what is no mutex: %w", what, path, err)
 	case errors.Is(err, client.ErrAuth):
 		return fmt.Errorf("%w; see Options.Auth", err)
 	case errors.Is(err, zk.ErrInvalidACL):

@@ -48,8 +48,14 @@ func (b *Backend) newSession(sp span, base *engine.Session) *session {
 // session returns the session for leases of ttl. The caller calls Drop when it no
 // longer uses it.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
+	return b.sessionFor(ctx, func(ctx context.Context) (span, error) { return b.spanFor(ctx, ttl) })
+}
+
+// sessionFor is session for what spanFor returns, which is asked again when more is known of
+// the servers' limits.
+func (b *Backend) sessionFor(ctx context.Context, spanFor func(context.Context) (span, error)) (*session, error) {
 	for {
-		sp, err := b.spanFor(ctx, ttl)
+		sp, err := spanFor(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +97,7 @@ func (s *session) KeepAlive(ctx context.Context) error {
 		return err
 	}
 	time.AfterFunc(s.span.tick+time.Millisecond, func() {
-		_ = s.send(client.Delete(s.backend.probe), func(client.Answer) {})
+		_ = s.send(client.Delete(s.backend.probe, client.AnyVersion), func(client.Answer) {})
 	})
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const DefaultRoot = "/lockgen"
@@ -73,6 +74,7 @@ type Backend struct {
 	acl     []zk.ACL
 	life    *engine.Life
 	entries *entries
+	kinds   *record.Locks // those that are no mutexes
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
@@ -103,6 +105,8 @@ func New(servers []string, options ...Options) *Backend {
 		waiting: map[queueKey]*entry{},
 		refused: map[queueKey]string{},
 	}
+	rs := &records{Backend: b, places: map[string]place{}}
+	b.kinds = record.NewClockless(rs, b.life, rs.watchRecord)
 	if b.root == "" {
 		b.root = DefaultRoot
 	}
@@ -176,12 +180,12 @@ func (b *Backend) Ping(ctx context.Context) error {
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if b.invalid != nil {
-		return nil, b.invalid
-	}
-	dir, err := b.directory(a.Key)
+	dir, err := b.checked(a.Key)
 	if err != nil {
 		return nil, err
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Acquire(ctx, a)
 	}
 	for try := 1; ; try++ {
 		lease, err := b.attempt(ctx, a, dir)
@@ -236,9 +240,12 @@ func (b *Backend) attempt(ctx context.Context, a *driver.Acquisition, dir string
 // known, and found by its name where it is not; see entry.erase for why no creation
 // comes after that.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	dir, err := b.directory(a.Key)
+	dir, err := b.checked(a.Key)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
 	}
 	all, known := b.entries.giveUp(a)
 	if open := b.sessions.All(); !known && len(open) > 0 {
@@ -255,7 +262,10 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // Subscribe implements [driver.Notifier]. The watch is set by each Acquire that
 // finds the key held, before it returns, so that nothing is to be asked here.
-func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if a.Mode.Kind != 0 {
+		return b.kinds.Subscribe(ctx, a)
+	}
 	s, _ := b.entries.hub.Subscribe(keyOf(a), nil)
 	return s, nil
 }

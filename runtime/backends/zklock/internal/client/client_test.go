@@ -18,7 +18,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 127, 255, 255, 255})
 	f.Add(binary.BigEndian.AppendUint32(nil, 0xffff_ffff))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, r := range []Request{Create("/a", nil, nil, zk.FlagEphemeralSequential), Delete("/a"), Exists("/a"), Children("/a"), Watch("/a")} {
+		for _, r := range []Request{Create("/a", nil, nil, zk.FlagEphemeralSequential), Delete("/a", AnyVersion), Exists("/a"), Children("/a"), Watch("/a"), Get("/a"), Set("/a", nil, 1),
+			Sync("/a"), CreateBeside("/", 1, "/a", nil, nil)} {
 			ours, theirs := net.Pipe()
 			c := New(Config{Event: func(Event) {}, Silence: time.Minute})
 			link := c.begin(ours)

@@ -49,14 +49,22 @@ func (d *decoder) int64() int64 { return int64(binary.BigEndian.Uint64(d.take(8)
 
 func (d *decoder) bytes() []byte { return d.take(max(0, int(d.int32()))) } // -1 is null
 
-// stat reads a node's Stat, and returns what is of interest of it: the transaction
-// that created the node, and how much data it holds.
-func (d *decoder) stat() (czxid int64, data int32) {
-	czxid = d.int64()
-	d.take(3*8 + 3*4 + 8)
-	data = d.int32()
+// stat is what is of interest of a node's Stat.
+type stat struct {
+	czxid   int64 // the transaction that created the node
+	mzxid   int64 // the one that replaced its data last
+	version int32 // how often that was
+	data    int32 // how many bytes there are
+}
+
+func (d *decoder) stat() (s stat) {
+	s.czxid, s.mzxid = d.int64(), d.int64()
+	d.take(2 * 8)
+	s.version = d.int32()
+	d.take(2*4 + 8)
+	s.data = d.int32()
 	d.take(4 + 8)
-	return czxid, data
+	return s
 }
 
 const (

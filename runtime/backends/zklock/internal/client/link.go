@@ -217,11 +217,11 @@ func (c *Client) receive(d *decoder, link uint64) error {
 	if err != nil {
 		return err
 	}
-	a := Answer{}
+	a := Answer{Err: errorOf(code)}
 	if code == 0 {
 		a = one.r.decode(d)
 	}
-	a.Err, a.Link = errorOf(code), link
+	a.Link = link
 	if d.short {
 		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, errShort)})
 		return errShort

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/go-zookeeper/zk"
@@ -8,15 +9,20 @@ import (
 
 // The operations, as org.apache.zookeeper.ZooDefs.OpCode numbers them.
 const (
+	opCreate          = 1
 	opDelete          = 2
 	opExists          = 3
 	opGetData         = 4
+	opSetData         = 5
+	opSync            = 9
 	opGetChildren2    = 12
+	opMulti           = 14
 	opCreate2         = 15
 	opCreateContainer = 19
 	opAuth            = 100
 	opSetWatches      = 101
 	opClose           = -11
+	opError           = -1 // in the place of an operation in the answer to opMulti
 )
 
 // Request is one request to the ensemble. It may be sent any number of times.
@@ -35,9 +41,14 @@ type Answer struct {
 	Link     uint64   // the number of the connection that brought the answer
 	Path     string   // of a node that was created, with its sequence number
 	Czxid    int64    // the transaction that created the node
+	Version  int32    // how often the data of the node or directory was replaced
 	Data     int32    // how many bytes of data the node or directory holds
+	Value    []byte   // the data of a node, if that was asked for
 	Children []string // names
 }
+
+// AnyVersion is that of whatever node is there.
+const AnyVersion = -1
 
 // Create makes a node of the mode zk.FlagEphemeralSequential or zk.FlagContainer.
 func Create(path string, data []byte, acl []zk.ACL, mode int32) Request {
@@ -45,25 +56,74 @@ func Create(path string, data []byte, acl []zk.ACL, mode int32) Request {
 	if mode == zk.FlagContainer {
 		r.op = opCreateContainer
 	}
-	r.body.string(path)
-	r.body.bytes(data)
-	r.body.int32(int32(len(acl)))
-	for _, one := range acl {
-		r.body.int32(one.Perms)
-		r.body.string(one.Scheme)
-		r.body.string(one.ID)
-	}
-	r.body.int32(mode)
+	r.body.create(path, data, acl, mode)
 	return r
 }
 
-// Delete deletes a node, of whatever version.
-func Delete(path string) Request {
-	r := Request{op: opDelete, Write: true}
-	r.body.string(path)
-	r.body.int32(-1)
+func (e *encoder) create(path string, data []byte, acl []zk.ACL, mode int32) {
+	e.string(path)
+	e.bytes(data)
+	e.int32(int32(len(acl)))
+	for _, one := range acl {
+		e.int32(one.Perms)
+		e.string(one.Scheme)
+		e.string(one.ID)
+	}
+	e.int32(mode)
+}
+
+// CreateBeside makes the node at path, of the mode zk.FlagSequence, if dir has this
+// version, which the request counts up: of several such requests one is done. It fails with
+// zk.ErrBadVersion.
+func CreateBeside(dir string, version int32, path string, data []byte, acl []zk.ACL) Request {
+	r := Request{op: opMulti, Write: true}
+	r.body.operation(opSetData, false)
+	r.body.string(dir)
+	r.body.bytes(nil)
+	r.body.int32(version)
+	r.body.operation(opCreate, false)
+	r.body.create(path, data, acl, zk.FlagSequence)
+	r.body.operation(opError, true)
 	return r
 }
+
+// operation begins one of those that a request of opMulti holds, or ends them.
+func (e *encoder) operation(op int32, last bool) {
+	e.int32(op)
+	if last {
+		*e = append(*e, 1)
+	} else {
+		*e = append(*e, 0)
+	}
+	e.int32(-1)
+}
+
+// Delete deletes a node of this version. It fails with zk.ErrBadVersion.
+func Delete(path string, version int32) Request {
+	r := Request{op: opDelete, Write: true}
+	r.body.string(path)
+	r.body.int32(version)
+	return r
+}
+
+// Set replaces the data of a node of this version. It fails with zk.ErrBadVersion.
+func Set(path string, data []byte, version int32) Request {
+	r := Request{op: opSetData, Write: true}
+	r.body.string(path)
+	r.body.bytes(data)
+	r.body.int32(version)
+	return r
+}
+
+// Sync has the server catch up with what the leader has taken until then.
+func Sync(path string) Request {
+	r := Request{op: opSync}
+	r.body.string(path)
+	return r
+}
+
+// Get asks for a node's data.
+func Get(path string) Request { return read(opGetData, path, 0) }
 
 // Exists asks whether a node is there.
 func Exists(path string) Request { return read(opExists, path, 0) }
@@ -71,7 +131,7 @@ func Exists(path string) Request { return read(opExists, path, 0) }
 // Children asks for the names of a node's children.
 func Children(path string) Request { return read(opGetChildren2, path, 0) }
 
-// Watch asks to be told once when a node changes or goes: see Config.Event. It fails
+// Watch is Get, and asks to be told once when the node changes or goes: see Config.Event. It fails
 // with zk.ErrNoNode, and watches nothing, if the node is not there.
 func Watch(path string) Request {
 	r := read(opGetData, path, 1)
@@ -92,16 +152,45 @@ func (r Request) decode(d *decoder) (a Answer) {
 	case opCreate2, opCreateContainer:
 		a.Path = string(d.bytes())
 	case opGetData:
-		d.bytes()
+		a.Value = bytes.Clone(d.bytes())
 	case opGetChildren2:
 		for n := d.int32(); n > 0 && !d.short; n-- {
 			a.Children = append(a.Children, string(d.bytes()))
 		}
-	case opExists:
+	case opExists, opSetData:
+	case opMulti:
+		return decodeBeside(d)
 	default:
 		return a
 	}
-	a.Czxid, a.Data = d.stat()
+	st := d.stat()
+	a.Czxid, a.Version, a.Data = st.czxid, st.version, st.data
+	return a
+}
+
+// inconsistent is the error of an operation that was not done because another was refused.
+const inconsistent = -2
+
+// decodeBeside reads the answer to CreateBeside.
+func decodeBeside(d *decoder) (a Answer) {
+	for !d.short {
+		op, last := d.int32(), d.take(1)[0] != 0
+		d.int32()
+		switch {
+		case last:
+			return a
+		case op == opSetData:
+			a.Czxid = d.stat().mzxid // one transaction has done both
+		case op == opCreate:
+			a.Path = string(d.bytes())
+		case op == opError:
+			if code := d.int32(); code != 0 && code != inconsistent {
+				a.Err = errorOf(code)
+			}
+		default:
+			d.short = true
+		}
+	}
 	return a
 }
 
@@ -109,6 +198,7 @@ var errorsByCode = map[int32]error{
 	0:    nil,
 	-101: zk.ErrNoNode,
 	-102: zk.ErrNoAuth,
+	-103: zk.ErrBadVersion,
 	-108: zk.ErrNoChildrenForEphemerals,
 	-110: zk.ErrNodeExists,
 	-111: zk.ErrNotEmpty,

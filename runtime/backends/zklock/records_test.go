@@ -1,0 +1,168 @@
+package zklock
+
+import (
+	"context"
+	"math"
+	"path"
+	"testing"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+func TestNamesOfRecords(t *testing.T) {
+	name := recordName()
+	require.NotEqual(t, name, recordName())
+	for digits, want := range map[string]int32{"0000000007": 7, "2147483647": math.MaxInt32, "-2147483648": math.MinInt32} {
+		n, ok := recordSequence(name + digits)
+		require.True(t, ok, digits)
+		require.Equal(t, want, n)
+		_, ok = sequence(name + digits)
+		require.False(t, ok, "it is no mutex's")
+	}
+	for _, other := range []string{"x", recordPrefix, recordPrefix + "0000000001", protection("id") + "0000000001"} {
+		_, ok := recordSequence(other)
+		require.False(t, ok, other)
+	}
+	mutex := protection("id")
+	at, seq := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", recordPrefix + "00-2147483649", recordPrefix + "00--2147483648", recordPrefix + "ff-2147483647"})
+	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the numbers have gone round")
+	require.EqualValues(t, math.MaxInt32, seq)
+	require.True(t, contended([]string{mutex + "0000000001"}, "", 0))
+	require.True(t, contended([]string{mutex + "0000000001"}, "r", 2))
+	require.False(t, contended([]string{mutex + "0000000003", "x"}, "r", 2))
+	require.True(t, recordBefore([]string{recordPrefix + "00-0000000002"}, 3))
+	require.False(t, recordBefore([]string{recordPrefix + "00-0000000002"}, 1))
+}
+
+// engineOf returns the records of a Backend, and a session for them.
+func engineOf(t *testing.T, b *Backend) (*records, *session) {
+	rs := &records{Backend: b, places: map[string]place{}}
+	s, err := b.sessionFor(t.Context(), rs.span)
+	require.NoError(t, err)
+	t.Cleanup(s.Drop)
+	return rs, s
+}
+
+const (
+	valueA = `aaaaaaaaaaaaaaaa {"token":"@1"}`
+	valueB = `bbbbbbbbbbbbbbbb {}`
+)
+
+func swap(t *testing.T, rs *records, w record.Write) record.Answer {
+	t.Helper()
+	w.Key = "k"
+	a, err := rs.Swap(t.Context(), w)
+	require.NoError(t, err)
+	return a
+}
+
+// A write names what it has seen: one that comes back by its content is another all the same.
+func TestRecordsAreNotRevived(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	rs, s := engineOf(t, newBackend(t, root, addr))
+	other, _ := engineOf(t, newBackend(t, root, addr))
+	a := swap(t, rs, record.Write{Value: valueA})
+	require.True(t, a.Done)
+	first := rs.placeOf("k")
+	require.Equal(t, record.ResolveRevision(valueA, uint64(first.czxid)), a.Value)
+	require.Equal(t, a.Value, swap(t, other, record.Write{Look: true}).Value)
+	node, err := s.do(t.Context(), client.Exists(first.path))
+	require.NoError(t, err)
+	require.Equal(t, node.Czxid, first.czxid)
+
+	require.True(t, swap(t, other, record.Write{Seen: record.Version(valueA)}).Done)
+	require.True(t, swap(t, other, record.Write{}).Done, "nothing is to be deleted")
+	require.True(t, swap(t, other, record.Write{Value: valueA}).Done)
+	require.NotEqual(t, first.path, other.placeOf("k").path)
+	a = swap(t, rs, record.Write{Seen: record.Version(valueA), Value: valueB})
+	require.False(t, a.Done, "the place it has seen is gone")
+	require.Equal(t, record.ResolveRevision(valueA, uint64(other.placeOf("k").czxid)), a.Value)
+	require.True(t, swap(t, rs, record.Write{Seen: record.Version(valueA), Value: valueB}).Done)
+	require.False(t, swap(t, other, record.Write{Seen: record.Version(valueA)}).Done)
+	require.True(t, swap(t, other, record.Write{Seen: record.Version(valueB)}).Done)
+}
+
+// Two never create a record each: not at once, and not where the directory was made anew.
+func TestOneRecord(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn := admin(t, addr)
+	rs, s := engineOf(t, newBackend(t, root, addr))
+	require.NoError(t, s.makeDirectory(t.Context(), root+"/k"))
+	create := func(version int32, value string) (a record.Answer) {
+		require.NoError(t, rs.create(t.Context(), s, root+"/k", version, record.Write{Key: "k", Value: value, Takes: true}, &a))
+		return a
+	}
+	require.True(t, create(0, valueA).Done)
+	of := create(0, valueB)
+	require.False(t, of.Done, "the directory has another version")
+	require.Equal(t, record.Version(valueA), record.Version(of.Value))
+	of = create(1, valueB) // as if that were of another directory
+	require.False(t, of.Done, "another is before it")
+	require.Equal(t, record.Version(valueA), record.Version(of.Value))
+	require.Len(t, contenders(t, conn, root+"/k"), 1)
+}
+
+// The lower one stands where a mutex and another kind are begun at once.
+func TestRecordBehindMutex(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn := admin(t, addr)
+	b := newBackend(t, root, addr)
+	rs, s := engineOf(t, b)
+	c := newClient(t, b)
+	l := c.take(c.attempt("k", long))
+	w := record.Write{Key: "k", Value: valueA, Takes: true}
+	var a record.Answer
+	require.ErrorIs(t, rs.create(t.Context(), s, root+"/k", 0, w, &a), lock.ErrConflict)
+	require.False(t, a.MayHaveRun)
+	require.Len(t, contenders(t, conn, root+"/k"), 1, "the mutex's")
+	free(t, l)
+
+	require.True(t, swap(t, rs, w).Done)
+	_, err := c.Acquire(t.Context(), c.attempt("k", long))
+	require.ErrorIs(t, err, lock.ErrConflict)
+	require.Len(t, contenders(t, conn, root+"/k"), 1, "the record")
+
+	at := path.Join(root, "k", protection("other"))
+	later, err := conn.Create(at, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	require.Equal(t, a.Value, "")
+	require.True(t, swap(t, rs, record.Write{Seen: record.Version(valueA), Value: valueB, Takes: true}).Done)
+	require.Equal(t, record.Version(valueB), record.Version(swap(t, rs, record.Write{Look: true, Takes: true}).Value))
+	require.NoError(t, conn.Delete(later, -1))
+}
+
+// A write whose answers are lost is done once.
+func TestLostReplyToRecord(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	conn := admin(t, addr)
+	for _, op := range []string{"multi", "setData"} {
+		a := c.waiting("k", long)
+		a.Mode.Kind = driver.Write
+		if op == "setData" {
+			reader := c.attempt("k", long)
+			reader.Mode.Kind = driver.Read
+			defer free(t, c.take(reader))
+			a.Mode.Kind = driver.Read
+		}
+		lost := p.Swallow(1, faultproxy.Op(op))
+		l := c.take(a)
+		receive(t, "the loss", lost)
+		require.True(t, a.MayHaveRun)
+		require.Len(t, contenders(t, conn, root+"/k"), 1)
+		free(t, l)
+		p.Swallow(1, faultproxy.Op("setData"))
+		require.NoError(t, c.Undo(context.WithoutCancel(t.Context()), a))
+	}
+}
