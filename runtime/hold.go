@@ -32,6 +32,7 @@ type hold struct {
 	began  bootclock.Time
 	waited bool // in the queue, or at the engine
 	handed bool // the lease came from the hold before
+	trial  atomic.Int32
 
 	method atomic.Pointer[methodContext] // nil before the method's call began
 	lost   atomic.Pointer[error]         // set once, with the entry's end
