@@ -37,7 +37,7 @@ func (n *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // pipeline: it has not yet been seen whether it may send one for all.
 func TestAThousandKeys(t *testing.T) {
 	t.Parallel()
-	const n, bound, trip = 1000, 60, 2 * time.Millisecond
+	const n, bound, trip = 1000, 150, 2 * time.Millisecond
 	addr, p := proxied(t)
 	client, sentAsOne := newClient(t, p.Addr()), new(trips)
 	client.AddHook(sentAsOne)
