@@ -39,7 +39,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 		}
 		// The grant took longer than the lease lasts. Nothing may begin under it.
 		l.discard(lk)
-		if late > lateGrants || h.policy.Try || op.over() {
+		if late > lateGrants || h.tries() || op.over() {
 			l.next(e)
 			return nil, because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
 				" was over when its grant arrived; a longer ttl is needed"))
@@ -90,7 +90,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		ID:        op.locker.newID(number),
 		TTL:       p.ttl() + p.Delay,
 		Tokens:    1,
-		Queue:     !p.Try,
+		Queue:     !op.hold.tries(),
 		NoRenewal: p.NoRenew || p.Delay > 0, // a lease that began short would end before the Delay
 		Mode:      p.mode(),
 	}
@@ -110,7 +110,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
 		lease, err = op.entry.backend.Acquire(ctx, op.acquisition)
 	}
-	if p.Try || !isHeld(err) {
+	if op.hold.tries() || !isHeld(err) {
 		return lease, err
 	}
 	return op.wait(ctx, err)

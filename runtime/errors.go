@@ -108,7 +108,7 @@ func (op *acquireOp) explain(err error) error {
 	switch {
 	case isHeld(err) && ended != nil:
 		return ctxEnded(op.ctx)
-	case isHeld(err) && !op.hold.policy.Try:
+	case isHeld(err) && !op.hold.tries():
 		return waitOver(op.hold.policy)
 	case isHeld(err):
 		return because(ErrNotAcquired, err)

@@ -148,7 +148,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		l.observeReentry(ctx, held, p, called)
 		return held.frame.ctx, held, nil
 	}
-	h, err := l.take(ctx, s, p, key, l.waitEnd(p))
+	h, err := l.take(ctx, s, p, key, l.waitEnd(p), kept)
 	if err != nil {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, err)

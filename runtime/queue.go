@@ -124,14 +124,16 @@ const (
 var errHeld error = &driver.HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
-// waiting in the queue. The zero end waits until ctx ends.
-func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end time.Time) (*hold, error) {
+// waiting in the queue. The zero end waits until ctx ends. A trial that is not yet kept
+// waits for no holder.
+func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end time.Time, t trial) (*hold, error) {
 	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
+		h.trial.Store(int32(t))
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
-		if err := e.refusesLocked(p, fresh != nil, l); err != nil {
+		if err := e.refusesLocked(h, fresh != nil); err != nil {
 			if fresh != nil {
 				s.forgetLocked(e)
 			}
@@ -153,18 +155,18 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 		s.mu.Unlock()
 		waited = true
 		h.observeWaiting(ctx, key)
-		t, err := l.await(ctx, e, w, end)
+		turn, err := l.await(ctx, e, w, end)
 		given := w.entry
 		w.hold, w.entry = nil, nil
 		l.waiters.Put(w)
 		switch {
 		case err != nil:
 			return nil, err
-		case t == compete:
+		case turn == compete:
 			return l.compete(ctx, given, h, end, &heldLease{})
-		case t == rejected:
+		case turn == rejected:
 			return nil, because(ErrNotAcquired, errHeld)
-		case t == closing:
+		case turn == closing:
 			return nil, ErrClosed
 		case h.lostCause() == nil && h.lease.deadline().Left() > 0:
 			// Read the clock: after a pause of the process the watchdog may not have
@@ -203,20 +205,21 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	return e, fresh
 }
 
-// refusesLocked returns why a call under p may not wait for e, or nil. Of a fair lock each
-// that waits has an entry of its own.
-func (e *entry) refusesLocked(p *Policy, fresh bool, l *Locker) error {
+// refusesLocked returns why the call that h is for may not wait for e, or nil. Of a fair
+// lock each that waits has an entry of its own.
+func (e *entry) refusesLocked(h *hold, fresh bool) error {
+	p := h.policy
 	shares := e.id.kind == driver.Read && e.state == held && p.shares()
 	switch {
 	case fresh && p.Fair && p.Queue > 0 && e.waitingLocked() > p.Queue:
 		return because(ErrNotAcquired, ErrBusy)
 	case fresh, shares:
 		return nil
-	case p.Try && (e.state == held || e.elsewhere):
+	case h.tries() && (e.state == held || e.elsewhere):
 		return because(ErrNotAcquired, errHeld)
 	case p.Queue > 0 && e.waitingLocked() >= p.Queue:
 		return because(ErrNotAcquired, ErrBusy)
-	case l.closed.Load(): // under the mutex, so that Close finds all others in the queue
+	case h.locker.closed.Load(): // under the mutex, so that Close finds all others in the queue
 		return ErrClosed
 	}
 	return nil
@@ -287,7 +290,7 @@ func (e *entry) endLocked() {
 func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
 		next := w.next
-		if w.hold.policy.Try {
+		if w.hold.tries() {
 			e.removeLocked(w)
 			w.turn <- rejected
 		}

@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,9 +20,9 @@ func (h *Hold) Release(errp *error) {
 	switch {
 	case h == nil:
 	case h.parent != nil:
-		h.releaseOne(h.frame.ctx, errp)
+		h.addTo(errp, h.releaseOne(h.frame.ctx))
 	case h.rest == nil:
-		h.releaseOne(h.method.caller, errp)
+		h.addTo(errp, h.releaseOne(h.method.caller))
 	default:
 		h.method.end(errReturned)
 		ctx := newReleaseContext(h.method.caller, time.Now()) // the bound is for all of them together
@@ -40,32 +39,27 @@ func (h *Hold) Unlock() error {
 	return err
 }
 
-// releaseAll releases the last one first.
-func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
-	for _, one := range slices.Backward(rest) {
-		one.releaseOne(ctx, errp)
-	}
-}
-
-func (h *Hold) releaseOne(ctx context.Context, errp *error) {
+func (h *Hold) releaseOne(ctx context.Context) error {
 	if !h.frame.closed.CompareAndSwap(false, true) {
-		return
+		return nil
 	}
 	hold := h.frame.hold()
 	defer hold.locker.leave(hold.entry.shard)
-	var err error
 	if h.parent != nil {
-		err = h.leaveReentry()
-	} else {
-		err = h.release(ctx)
+		return h.leaveReentry()
 	}
+	return h.release(ctx)
+}
+
+// addTo adds err, with which h was released, to the error result of the method.
+func (h *Hold) addTo(errp *error, err error) {
 	if err == nil || errp == nil {
 		return
 	}
 	switch {
 	case *errp == nil:
 		*errp = err
-	case !saysLost(*errp, hold.entry.id.key):
+	case !saysLost(*errp, h.frame.hold().entry.id.key):
 		*errp = errors.Join(*errp, err)
 	}
 }

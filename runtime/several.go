@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// AcquireAll takes all the locks or none. It takes them one after the other in
+// AcquireAll takes all the locks or none. It waits for them one after the other in
 // an order that is the same for every call in every process (by backend, then
-// key), so that two calls can't wait for each other; a key that is named twice
+// key), so that two calls can't wait for each other. While it waits for one it holds
+// none that comes after that. Of four and more, mutexes are first tried all at once,
+// which saves round trips where they are free. A key that is named twice
 // is taken once, and [ErrInvalid] says that its two policies ask for different
 // things. Otherwise it is as [Locker.Acquire]; each policy's Wait counts from the
 // call.
@@ -114,17 +116,27 @@ var errLostEarly = errors.New("lost before the method began")
 
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
 	method := &methodContext{caller: ctx}
-	all := &Hold{method: method}
+	all := &Hold{method: method, frame: outer, rest: make([]*Hold, 0, len(reqs))}
 	defer func() {
 		if err != nil {
 			method.end(err)
 			releasePart(ctx, all.rest, ends)
 		}
 	}()
-	chain := outer
-	for i, r := range reqs {
-		called := l.observedSince()
-		one, err := l.takeOne(ctx, outer, r, ends[i])
+	for conflicts := 0; len(all.rest) < len(reqs); {
+		if run := l.runOf(outer, reqs[len(all.rest):]); run > 0 && conflicts < maxConflicts {
+			done, err := l.takeTogether(ctx, all, reqs, ends, run)
+			if err != nil {
+				return nil, err
+			}
+			if done {
+				continue
+			}
+			conflicts++
+		}
+		i, called := len(all.rest), l.observedSince()
+		r := reqs[i]
+		one, err := l.takeOne(ctx, outer, r, ends[i], kept)
 		if err != nil {
 			return nil, l.reject(ctx, r.Policy, r.Key, called, err)
 		}
@@ -133,9 +145,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		} else {
 			l.observeHold(ctx, one.frame.hold(), called)
 		}
-		one.frame.outer, one.method = chain, method
-		chain = one.frame
-		all.rest = append(all.rest, one)
+		all.add(one)
 	}
 	for _, one := range all.rest {
 		if one.parent != nil {
@@ -146,10 +156,16 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			return nil, errLostEarly
 		}
 	}
-	chain.several = true
-	all.frame = chain
-	chain.ctx = &ownedContext{Context: method, frame: chain}
+	all.frame.several = true
+	all.frame.ctx = &ownedContext{Context: method, frame: all.frame}
 	return all, nil
+}
+
+// add makes one the last of the locks of h, and the innermost of their chain.
+func (h *Hold) add(one *Hold) {
+	one.frame.outer, one.method = h.frame, h.method
+	h.frame = one.frame
+	h.rest = append(h.rest, one)
 }
 
 // releasePart releases what a call has taken that did not get the rest. It blocks as
@@ -183,7 +199,7 @@ func earliest(ends []time.Time) (first time.Time) {
 }
 
 // takeOne takes or re-enters one lock, and makes no context for it.
-func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.Time) (*Hold, error) {
+func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.Time, t trial) (*Hold, error) {
 	f := outer.find(l, r.Policy.Backend, r.Key)
 	s, err := l.admit(ctx, r.Policy, r.Key, f)
 	if err != nil {
@@ -196,7 +212,7 @@ func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.
 		}
 		return held, err
 	}
-	h, err := l.take(ctx, s, r.Policy, r.Key, end)
+	h, err := l.take(ctx, s, r.Policy, r.Key, end, t)
 	if err != nil {
 		l.leave(s)
 		return nil, err

@@ -47,6 +47,15 @@ type Shared interface {
 	Attach()
 }
 
+// Bounded is implemented by a [Backend] of which many calls at the same time gain nothing or
+// cost too much, as where each command needs a connection. Without it, an AcquireAll may
+// call Acquire, and Release of its leases, from 256 goroutines at once.
+type Bounded interface {
+	// AtOnce is how many calls a single AcquireAll may have under way: 1 is one after
+	// the other.
+	AtOnce() int
+}
+
 // Acquisition is one attempt, or its repetitions, to take one key.
 type Acquisition struct {
 	Key       string        // byte for byte what other clients use

@@ -73,6 +73,10 @@ func (b *Backend) Close() error {
 	return nil
 }
 
+// AtOnce implements [driver.Bounded]: each command needs a connection, of which an agent
+// allows 200 to one address.
+func (b *Backend) AtOnce() int { return 16 }
+
 // Ping implements [driver.Pinger]: it asks for a session that is too short for Consul,
 // which shows that there is a leader and that the token may write sessions, and makes
 // none. A right to the keys of locks it does not ask for, because it can't know them.

@@ -134,6 +134,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 // using b, and b holds nothing but memory.
 func (b *Backend) Close() error { return nil }
 
+// AtOnce implements [driver.Bounded]: a lock in memory costs less than a goroutine for it.
+func (b *Backend) AtOnce() int { return 1 }
+
 // Ping implements [driver.Pinger]: memory is always there.
 func (b *Backend) Ping(context.Context) error { return nil }
 

@@ -182,6 +182,10 @@ func (b *Backend) vet(o Options) (err error) {
 	return nil
 }
 
+// AtOnce implements [driver.Bounded]: each command needs a connection. A *sql.DB without
+// limits would open one for each, more than a server has, and keep two.
+func (b *Backend) AtOnce() int { return 1 }
+
 // Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.life.Attach() }
 

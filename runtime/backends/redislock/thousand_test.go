@@ -1,0 +1,78 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// trips is a hook that counts what is sent and answered as one: a command, or a pipeline.
+type trips struct{ atomic.Int64 }
+
+func (*trips) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (n *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		n.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (n *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		n.Add(1)
+		return next(ctx, cmds)
+	}
+}
+
+// A thousand free locks are taken, and released, in a few round trips. One after the other
+// they were a thousand each. The first locks of a connection are a command each, in a
+// pipeline: it has not yet been seen whether it may send one for all.
+func TestAThousandKeys(t *testing.T) {
+	t.Parallel()
+	const n, bound, trip = 1000, 150, 2 * time.Millisecond
+	addr, p := proxied(t)
+	client, sentAsOne := newClient(t, p.Addr()), new(trips)
+	client.AddHook(sentAsOne)
+	l := lockerOn(t, New(client))
+	warm(t, l)
+	p.Delay(faultproxy.Requests, trip)
+	tag, reqs := newKey(t), make([]lock.Request, n)
+	for i := range reqs {
+		reqs[i] = lock.Request{Policy: &lock.Policy{TTL: time.Minute}, Key: fmt.Sprintf("stock:{%s}:%d", tag, i)}
+	}
+	sent := func(what string, do func()) {
+		p.ResetCounts()
+		sentAsOne.Store(0)
+		began := time.Now()
+		do()
+		took, all := time.Since(began), sentAsOne.Load()
+		t.Logf("%s %d locks: %d round trips, %d commands, in %v; each is on its way for %v", what, n, all, p.Counts()["EVALSHA"], took.Round(time.Millisecond), trip)
+		if all == 0 || all > bound {
+			t.Errorf("%s: %d round trips, want %d at most", what, all, bound)
+		}
+	}
+	for range 3 {
+		var held *lock.Hold
+		sent("take", func() {
+			var err error
+			if _, held, err = l.AcquireAll(t.Context(), reqs...); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if !exists(t, addr, reqs[0].Key) || !exists(t, addr, reqs[n-1].Key) {
+			t.Error("not all are held")
+		}
+		sent("free", func() { mustRelease(t, held) })
+		if exists(t, addr, reqs[0].Key) || exists(t, addr, reqs[n-1].Key) {
+			t.Error("not all are free")
+		}
+	}
+}

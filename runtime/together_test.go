@@ -1,0 +1,300 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/locktest"
+)
+
+// batching is a scripted engine of which many calls at once are a gain.
+type batching struct {
+	*scripted
+	most int
+}
+
+func (b *batching) AtOnce() int { return b.most }
+
+func newBatching() *batching { return &batching{newScripted(), 1000} }
+
+func numbered(n int, p *lock.Policy) []lock.Request {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("k%03d", i)
+	}
+	return lock.Requests(p, keys)
+}
+
+// Free locks take the time of a few round trips, and so does their release; the bound
+// holds, which an engine may lower.
+func TestAllAtOnce(t *testing.T) {
+	for _, tc := range []struct {
+		keys, most int
+		trips      time.Duration
+	}{
+		{1000, 1000, 4}, {1000, 100, 10}, {10, 1, 10}, {3, 1000, 3}, {4, 1000, 1}, {4, -1, 4},
+	} {
+		bubble(t, func(t *testing.T) {
+			b := newBatching()
+			b.most = tc.most
+			var now, peak atomic.Int64
+			trip := func() {
+				if n := now.Add(1); n > peak.Load() {
+					peak.Store(n)
+				}
+				time.Sleep(time.Millisecond)
+				now.Add(-1)
+			}
+			b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+				trip()
+				return do()
+			}
+			b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
+				trip()
+				return do()
+			}
+			l := newLocker(t, b, nil)
+			began := time.Now()
+			ctx, held, err := l.AcquireAll(t.Context(), numbered(tc.keys, nil)...)
+			require.NoError(t, err)
+			require.Equal(t, tc.trips*time.Millisecond, time.Since(began))
+			require.NoError(t, lock.Check(ctx))
+			require.True(t, lock.Owns(ctx, "k000") && lock.Owns(ctx, "k002"))
+			began = time.Now()
+			require.NoError(t, release(held))
+			require.Equal(t, tc.trips*time.Millisecond, time.Since(began))
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			require.LessOrEqual(t, peak.Load(), int64(256))
+			require.EqualValues(t, tc.keys, b.acquires.Load())
+			require.EqualValues(t, tc.keys, b.releases.Load())
+		})
+	}
+}
+
+// Calls that cross, of two processes: no deadlock, and all or none.
+func TestCrossingCalls(t *testing.T) {
+	b := newBatching()
+	lockers := []*lock.Locker{newLocker(t, b, nil), newLocker(t, b, nil)}
+	const keys, workers, rounds = 12, 16, 125 // 2,000 calls
+	var inside [keys]atomic.Bool
+	var got, none atomic.Int64
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	together(workers, func(w int) {
+		for round := range rounds {
+			var p *lock.Policy
+			if (w+round)%5 == 0 {
+				p = &lock.Policy{Wait: time.Millisecond}
+			}
+			all := numbered(keys, p)
+			reqs := slices.Concat(all[(w+round)%keys:], all[:(w+round)%keys])[:4+w%7]
+			_, held, err := lockers[w%2].AcquireAll(ctx, reqs...)
+			if err != nil {
+				none.Add(1)
+				assert.True(t, p != nil && errors.Is(err, lock.ErrNotAcquired), err)
+				continue
+			}
+			got.Add(1)
+			number := func(r lock.Request) int { n, _ := strconv.Atoi(r.Key[1:]); return n }
+			for _, r := range reqs {
+				assert.True(t, inside[number(r)].CompareAndSwap(false, true), "two hold "+r.Key)
+			}
+			for _, r := range reqs {
+				inside[number(r)].Store(false)
+			}
+			assert.NoError(t, release(held))
+		}
+	})
+	require.NoError(t, ctx.Err())
+	t.Logf("%d calls got all, %d none; %d commands to acquire", got.Load(), none.Load(), b.acquires.Load())
+	free(t, lockers[0], numbered(keys, nil))
+}
+
+// free fails the test if one of reqs is held.
+func free(t *testing.T, l *lock.Locker, reqs []lock.Request) {
+	t.Helper()
+	for _, r := range reqs {
+		_, held := acquire(t, t.Context(), l, &lock.Policy{Try: true}, r.Key)
+		require.NoError(t, release(held))
+	}
+}
+
+// One of a thousand is held elsewhere: the call waits for that one, holds what comes
+// before it and nothing behind it, and then gets all.
+func TestWaitingForOneOfAThousand(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine, heard := locktest.New(t), &heard{}
+		l, other := engine.Locker(&lock.Options{Observer: heard}), engine.Locker(nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "k500")
+		reqs := numbered(1000, nil)
+		done := make(chan *lock.Hold)
+		go func() {
+			_, held, err := l.AcquireAll(t.Context(), reqs...)
+			assert.NoError(t, err)
+			done <- held
+		}()
+		synctest.Wait()
+		for i, r := range reqs {
+			_, held, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, r.Key)
+			if i <= 500 {
+				require.ErrorIs(t, err, lock.ErrNotAcquired, r.Key)
+				continue
+			}
+			require.NoError(t, err, r.Key)
+			require.NoError(t, release(held))
+		}
+		require.NoError(t, release(theirs))
+		held := <-done
+		_, _, err := other.Acquire(t.Context(), &lock.Policy{Try: true}, "k999")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.NoError(t, release(held))
+		free(t, other, reqs)
+
+		var n [lock.OutageEnded + 1]int
+		for _, kind := range heard.kinds() {
+			n[kind]++
+		}
+		require.Equal(t, []int{1000, 1, 1, 1000, 0, 0},
+			[]int{n[lock.Acquired], n[lock.Waiting], n[lock.Waited], n[lock.Released], n[lock.Rejected], n[lock.Lost]})
+	})
+}
+
+// A wait that ends leaves nothing behind, and its error names the key.
+func TestWaitForOneOfManyEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine, heard := locktest.New(t), &heard{}
+		l, other := engine.Locker(&lock.Options{Observer: heard}), engine.Locker(nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "k050")
+		reqs := numbered(100, &lock.Policy{Method: "Shop.Sell", Wait: time.Second})
+		began := time.Now()
+		_, held, err := l.AcquireAll(t.Context(), reqs...)
+		require.Nil(t, held)
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.Equal(t, time.Second, time.Since(began))
+		var where *lock.Error
+		require.ErrorAs(t, err, &where)
+		require.Equal(t, "k050 Shop.Sell", where.Key+" "+where.Method)
+		synctest.Wait()
+		require.Zero(t, l.Active())
+		require.Zero(t, l.Entries())
+		require.NoError(t, release(theirs))
+		free(t, other, reqs)
+		kinds := heard.kinds()
+		require.Equal(t, []lock.EventKind{lock.Waiting, lock.Rejected}, slices.DeleteFunc(kinds, func(k lock.EventKind) bool {
+			return k == lock.Acquired || k == lock.Released
+		}))
+	})
+}
+
+// What an engine answers that is no matter of who holds the key is final, and it is the
+// first one in the order that the caller is told of.
+func TestFirstErrorOfMany(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, heard := newBatching(), &heard{}
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if a.Key == "k005" {
+				time.Sleep(time.Millisecond) // it answers after k007
+			}
+			if a.Key == "k005" || a.Key == "k007" {
+				return nil, driver.ErrConflict
+			}
+			return do()
+		}
+		l := newLocker(t, b, &lock.Options{Observer: heard})
+		_, _, err := l.AcquireAll(t.Context(), numbered(20, nil)...)
+		requireOnly(t, lock.ErrConflict, err)
+		var where *lock.Error
+		require.ErrorAs(t, err, &where)
+		require.Equal(t, "k005", where.Key)
+		require.EqualValues(t, b.acquires.Load()-2, b.releases.Load())
+		var want []lock.EventKind
+		for range 5 {
+			want = append(want, lock.Acquired)
+		}
+		want = append(want, lock.Rejected)
+		for range 5 {
+			want = append(want, lock.Released)
+		}
+		require.Equal(t, want, heard.kinds())
+	})
+}
+
+// A trial that is lost before it is kept was never held, and is taken again.
+func TestTrialIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, heard := newBatching(), &heard{}
+		var slow sync.Once
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if a.Key == "k003" {
+				slow.Do(func() { time.Sleep(2 * ttl) })
+			}
+			return do()
+		}
+		l := newLocker(t, b, &lock.Options{Observer: heard})
+		ctx, held, err := l.AcquireAll(t.Context(), numbered(6, &lock.Policy{TTL: ttl, NoRenew: true})...)
+		require.NoError(t, err)
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+		var began, ended int
+		for _, kind := range heard.kinds() {
+			switch kind {
+			case lock.Acquired, lock.HandedOff:
+				began++
+			case lock.Lost, lock.Released:
+				ended++
+			}
+		}
+		require.Equal(t, began, ended)
+	})
+}
+
+// Conflicts without end cost each lock a few commands: after three rounds they are
+// taken one after the other.
+func TestConflictsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBatching()
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if !a.Queue && a.Key != "k000" && a.Key > "k001" { // a trial
+				return nil, &driver.HeldError{}
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		_, held, err := l.AcquireAll(t.Context(), numbered(100, nil)...)
+		require.NoError(t, err)
+		require.LessOrEqual(t, b.acquires.Load(), int64(4*100))
+		require.NoError(t, release(held))
+		free(t, newLocker(t, b.scripted.Backend, nil), numbered(100, nil))
+	})
+}
+
+// The errors of a release stand in one order, whichever was first.
+func TestManyLostAtTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBatching()
+		b.onRelease = func(context.Context, uint64, func() error) error { return lock.ErrLost }
+		l := newLocker(t, b, nil)
+		_, held, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
+		require.NoError(t, err)
+		err = release(held)
+		requireOnly(t, lock.ErrLost, err)
+		var want string
+		for i := 9; i >= 0; i-- {
+			want += fmt.Sprintf("lock: release k%03d: lock lost: the engine answered that another owns it, or no one\n", i)
+		}
+		require.Equal(t, want, err.Error()+"\n")
+	})
+}
