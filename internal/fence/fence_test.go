@@ -43,6 +43,7 @@ var fences = []struct {
 	{"generator", []string{"templates"}, slices.Concat(jennifer, goPackages)},
 	{"cmd/lockgen", slices.Concat([]string{"generator", "templates"}, users, checks), slices.Concat(jennifer, goPackages, diff)},
 
+	{"example/nightly", users, nil},
 	{"example/prices", users, nil},
 
 	// What only tests use is in the users' module graphs as well, so it brings nothing.
