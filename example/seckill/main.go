@@ -111,7 +111,13 @@ func demo(ctx context.Context, args []string, stdout io.Writer, stderr *os.File)
 	if o.json {
 		return len(r.Problems) == 0, r.writeJSON(stdout)
 	}
-	return len(r.Problems) == 0, r.writeTable(stdout)
+	if err := r.writeTable(stdout); err != nil {
+		return false, err
+	}
+	if d, ok := b.(sqlBackend); ok && d.driver != "sqlite" {
+		err = d.writeFlashSale(ctx, on.address, stdout)
+	}
+	return len(r.Problems) == 0, err
 }
 
 func workers(n int) string {

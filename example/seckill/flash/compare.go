@@ -1,0 +1,85 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Result is how one sale went.
+type Result struct {
+	Orders   int           // that were sold
+	Took     time.Duration // the whole sale
+	P99      time.Duration // of a buyer, from the call to the answer
+	Oversold int           // more orders than pieces, or other than were confirmed
+}
+
+// Rate is the orders sold in a second.
+func (r Result) Rate() float64 { return float64(r.Orders) / r.Took.Seconds() }
+
+// Compare sells for so long to so many buyers at once: each in a transaction of its own
+// (alone), and those that wait in one (merged).
+func Compare(ctx context.Context, shop *Shop, locker *lock.Locker, buyers int, d time.Duration) (alone, merged Result, err error) {
+	if err := shop.Migrate(ctx); err != nil {
+		return alone, merged, err
+	}
+	guarded := NewShopWithLock(shop, locker)
+	alone, err = sale(ctx, shop, guarded.BuyAlone, buyers, d)
+	if err == nil {
+		merged, err = sale(ctx, shop, guarded.BuyOne, buyers, d)
+	}
+	return alone, merged, err
+}
+
+// sale offers 1,000,000 pieces, more than can be sold in the time, and lets buyers call buy
+// until d is over.
+func sale(ctx context.Context, shop *Shop, buy func(ctx context.Context, item, buyer int64) (bool, error), buyers int, d time.Duration) (r Result, err error) {
+	const item, pieces = 1, 1_000_000
+	if err := shop.Offer(ctx, item, pieces); err != nil {
+		return r, err
+	}
+	var number atomic.Int64
+	var mu sync.Mutex
+	var waits []time.Duration
+	var all sync.WaitGroup
+	begin := time.Now()
+	for range buyers {
+		all.Go(func() {
+			for time.Since(begin) < d {
+				called := time.Now()
+				sold, failed := buy(ctx, item, number.Add(1))
+				mu.Lock()
+				if sold {
+					r.Orders++
+				}
+				waits, err = append(waits, time.Since(called)), errors.Join(err, failed)
+				stop := err != nil
+				mu.Unlock()
+				if stop {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if r.Took = time.Since(begin); err != nil {
+		return r, err
+	}
+	slices.Sort(waits)
+	r.P99 = waits[len(waits)*99/100]
+	var orders, stock int
+	if err := shop.db.QueryRowContext(ctx, fmt.Sprintf("SELECT count(*) FROM flash_orders WHERE item = %d", item)).Scan(&orders); err != nil {
+		return r, err
+	}
+	if err := shop.db.QueryRowContext(ctx, fmt.Sprintf("SELECT stock FROM flash_items WHERE item = %d", item)).Scan(&stock); err != nil {
+		return r, err
+	}
+	r.Oversold = max(orders-(pieces-stock), pieces-stock-orders, orders-r.Orders, r.Orders-orders)
+	return r, nil
+}

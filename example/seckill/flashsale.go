@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lockgen/lockgen/example/seckill/flash"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// flashBuyers is how many buy at once in the sale that shows what merge does.
+const flashBuyers = 64
+
+// writeFlashSale sells one item out of the database itself, with its locks there too, and
+// writes what an order costs in a transaction of its own and in one with those that wait.
+func (b sqlBackend) writeFlashSale(ctx context.Context, source string, w io.Writer) (err error) {
+	db, err := sql.Open(b.driver, source)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxIdleConns(flashBuyers)
+	locks, closeLocks, err := b.open(source)
+	if err != nil {
+		return err
+	}
+	locker := lock.New(locks, nil)
+	alone, merged, err := flash.Compare(ctx, flash.NewShop(db), locker, flashBuyers, time.Second)
+	if err = errors.Join(err, locker.Close(ctx), closeLocks()); err != nil {
+		return fmt.Errorf("the flash sale in the database: %w", err)
+	}
+	_, err = fmt.Fprintf(w, `
+%d buyers of one item, with stock and orders in %s:
+%-22s  %12s  %12s
+%-22s  %10.0f/s  %10.0f/s
+%-22s  %12v  %12v
+%-22s  %12d  %12d
+`, flashBuyers, b.title, "", "one by one", "merge=64",
+		"orders", alone.Rate(), merged.Rate(),
+		"p99 wait", alone.P99.Round(time.Microsecond*100), merged.P99.Round(time.Microsecond*100),
+		"oversold", alone.Oversold, merged.Oversold)
+	return err
+}
