@@ -20,7 +20,9 @@ import (
 func each(t *testing.T, run func(t *testing.T, db *sql.DB)) {
 	for driver, source := range map[string]func(t *testing.T) string{
 		"mysql": func(t *testing.T) string { return "root@tcp(" + testserver.MySQL(t) + ")/flash_test" },
-		"pgx":   func(t *testing.T) string { return "postgres://lockgen@" + testserver.Postgres(t) + "/postgres?sslmode=disable" },
+		"pgx": func(t *testing.T) string {
+			return "postgres://lockgen@" + testserver.Postgres(t) + "/postgres?sslmode=disable"
+		},
 	} {
 		t.Run(driver, func(t *testing.T) {
 			name := source(t)
