@@ -1,7 +1,9 @@
 package backendtest
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -11,6 +13,7 @@ import (
 var kinds = []check{
 	{name: "TTL", run: ttlRange},
 	{name: "Apart", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsApart},
+	{name: "Renewed", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsRenewed},
 }
 
 // refusesKind has a Locker refuse a kind that the backend does not have.
@@ -42,6 +45,27 @@ func kindsApart(c *trial) {
 			other.Release(nil)
 			c.leave(held)
 		}
+	}
+}
+
+// kindsRenewed has locks of all kinds last for longer than their leases, side by side.
+func kindsRenewed(c *trial) {
+	l := c.locker()
+	ctx, held := context.Background(), []*lock.Hold{}
+	for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
+		p.TTL = c.steady()
+		inner, one, err := l.Acquire(ctx, &p, c.newKey())
+		if err != nil {
+			c.Fatalf("%+v: %v", p, err)
+		}
+		ctx, held = inner, append(held, one)
+	}
+	time.Sleep(c.steady() + c.over())
+	if err := lock.Check(ctx); err != nil {
+		c.Errorf("a lock that was to be renewed: %v", err)
+	}
+	for _, one := range slices.Backward(held) {
+		c.leave(one)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -51,6 +52,10 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 // lasts, which is kept alive for all of its leases. Then the locks are looked at,
 // many at a time: an operator may have deleted one.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	return record.RenewAll(ctx, leases, ttls, b.renewMutexes)
+}
+
+func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	now := driver.Now()
 	var renewed []int

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -77,6 +78,10 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 // not say that a key is still there: someone may have deleted it. So one request
 // asks, for a hundred leases, whether all their keys are the ones that were acquired.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	return record.RenewAll(ctx, leases, ttls, b.renewMutexes)
+}
+
+func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
 	room := make(chan struct{}, batchesAtOnce)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 // renewBatch is how many leases one command renews.
@@ -24,15 +25,13 @@ const renewRounds = 3
 // we do not know: for each lease), all commands for a server in one pipeline, on a
 // connection that acquires and releases do not wait for.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	return record.RenewAll(ctx, leases, ttls, b.renewMutexes)
+}
+
+func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	round := &round{backend: b, leases: leases, ttls: ttls, errs: make([]error, len(leases))}
-	var kinds sync.WaitGroup
-	defer kinds.Wait()
-	for i, one := range leases {
-		if _, mutex := one.(*lease); mutex {
-			round.again = append(round.again, due{member: i})
-		} else {
-			kinds.Go(func() { round.errs[i] = one.Renew(ctx, ttls[i]) })
-		}
+	for i := range leases {
+		round.again = append(round.again, due{member: i})
 	}
 	for range renewRounds {
 		if len(round.again) > 0 {

@@ -272,5 +272,5 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 
 // RenewAll implements [driver.BatchRenewer].
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	return b.entries.renew(ctx, leases, ttls)
+	return record.RenewAll(ctx, leases, ttls, b.entries.renew)
 }
