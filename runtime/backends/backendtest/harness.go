@@ -106,6 +106,10 @@ const (
 	// that it holds. Where each hold has a connection for itself, whose client runs
 	// a goroutine for it, they do; then the suite checks that it is one and no more.
 	FlatHolds Ability = "flat holds"
+	// Clock is that the engine itself ends what nobody uses any more. Without it the record
+	// of a lock that is no mutex may stay after a fault, without a holder, until somebody
+	// uses its key; then a storm does not ask that nothing of those is left.
+	Clock Ability = "clock"
 	// ReadWriteLocks, FairLocks, Semaphores and Ticks (driver.Once) are what driver.Kinded says. A backend
 	// without a kind is checked to have a Locker refuse it.
 	ReadWriteLocks Ability = "read-write locks"

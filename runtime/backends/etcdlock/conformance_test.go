@@ -41,7 +41,8 @@ func conformance(t *testing.T, name string, addrs []string) backendtest.Harness 
 	c := newClient(t, addrs)
 	var opened atomic.Int64
 	return backendtest.Harness{
-		Name: name,
+		Name:   name,
+		Cannot: map[backendtest.Ability]string{backendtest.Clock: "it tells no time: the record of a lock that is no mutex may stay after a fault, without a holder, until somebody uses its key"},
 		Open: func(t testing.TB) driver.Backend {
 			// By one member each: what they agree on must be the same by all. (A client of
 			// three has a dozen goroutines more, which the suite would count.)
