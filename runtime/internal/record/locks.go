@@ -25,7 +25,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		if l.confirms && s.holder(p.ID) != nil {
 			s.expire(now)
 			if inside := s.holder(p.ID); inside != nil {
-				// See confirms.
+				// The lease of whoever was let in is brief, and may have begun a while ago.
 				inside.Until = After(a.TTL.Microseconds())
 				return true, nil
 			}
