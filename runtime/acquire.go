@@ -86,7 +86,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	p := op.hold.policy
 	number, contested := op.locker.newNumber(op.entry)
 	*op.acquisition = driver.Acquisition{
-		Key:       op.entry.id.key,
+		Key:       op.locker.prefix + op.entry.id.key,
 		ID:        op.locker.newID(number),
 		TTL:       p.ttl() + p.Delay,
 		Tokens:    1,
@@ -123,6 +123,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.placed, op.held = true, true
 	e.shard.mu.Lock()
 	e.elsewhere = true
+	e.competing, e.since = op.hold, time.Now()
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)

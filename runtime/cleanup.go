@@ -223,3 +223,17 @@ func (h *taskHeap) Pop() any {
 	*h = old[:len(old)-1]
 	return t
 }
+
+// pending returns how many tasks are not done yet.
+func (c *cleanup) pending() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.urgent + len(c.later)
+	for _, due := range c.due {
+		n += len(due)
+	}
+	for _, tried := range c.underway {
+		n += tried
+	}
+	return n
+}

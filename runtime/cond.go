@@ -126,7 +126,7 @@ func (c *Cond) acquisition() *driver.Acquisition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &driver.Acquisition{
-		Key: key, ID: c.locker.newID(c.locker.numberLocked(s)), TTL: DefaultTTL, Tokens: 1, Queue: true,
+		Key: c.locker.prefix + key, ID: c.locker.newID(c.locker.numberLocked(s)), TTL: DefaultTTL, Tokens: 1, Queue: true,
 		Mode: driver.Mode{Kind: driver.Condition},
 	}
 }

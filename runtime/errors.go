@@ -48,6 +48,10 @@ var (
 	// method did not run.
 	ErrDone = driver.ErrDone
 
+	// ErrNotHeld says that the code does not run under the lock that it requires: see
+	// [Require].
+	ErrNotHeld = errors.New("not under the lock")
+
 	// ErrClosed says that the Locker is closed.
 	ErrClosed = driver.ErrClosed
 )
@@ -55,7 +59,7 @@ var (
 // Error says where one of the sentinels arose. It wraps the sentinel and,
 // where there is one, the engine's or the context's own error.
 type Error struct {
-	Op     string // "acquire", "hold", "check", "release", "key", "close", "ping"
+	Op     string // "acquire", "hold", "check", "require", "release", "key", "close", "ping"
 	Method string // the locked method, "Service.Buy"; empty when locked by hand
 	Key    string // the key; its pattern where the key itself is what failed
 	Err    error

@@ -100,6 +100,7 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 	if p == nil || !p.Leader {
 		return nil, &Error{Op: "view", Key: key, Err: invalidf("Leader needs a Policy with Leader")}
 	}
+	p = l.complete(p)
 	fail := func(err error) error { return &Error{Op: "view", Method: p.Method, Key: key, Err: err} }
 	if err := l.vet(p, key); err != nil {
 		return nil, fail(err)
@@ -111,7 +112,7 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 	if !ok {
 		return nil, fail(invalidf("the backend %T can't tell who leads", l.backends[p.Backend]))
 	}
-	h, err := viewer.View(ctx, &driver.Acquisition{Key: key, ID: l.newID(l.numbers.Add(1)), TTL: p.ttl(), Tokens: 1, Mode: p.mode()})
+	h, err := viewer.View(ctx, &driver.Acquisition{Key: l.prefix + key, ID: l.newID(l.numbers.Add(1)), TTL: p.ttl(), Tokens: 1, Mode: p.mode()})
 	switch {
 	case err != nil && errors.Is(err, ErrConflict):
 		return nil, fail(because(ErrConflict, err))

@@ -37,6 +37,17 @@ type Options struct {
 	// name and the process's number, "host:4711".
 	Name string
 
+	// TTL and Wait are for policies that say nothing of their own: how long a lease is, and
+	// how long a call queues before it gets ErrNotAcquired. 0 means DefaultTTL, and until
+	// the context ends. Wait counts for none that has Try, Leader or a Merger.
+	TTL, Wait time.Duration
+
+	// Prefix stands before every key at the engines, such as "staging:" where
+	// environments share one. The Locker's callers, events and errors leave it out.
+	// Processes that guard the same thing need the same Prefix. Empty by default, so that
+	// keys are what other clients lock too, byte for byte.
+	Prefix string
+
 	// Observer hears what the Locker does: metrics, traces, logs. nil: nobody.
 	Observer Observer
 }
@@ -57,6 +68,8 @@ type Locker struct {
 	handOff  time.Duration
 	name     string
 	observer Observer // or nil
+	prefix   string   // of every key at the engines
+	defaults Policy   // TTL and Wait of a policy that says nothing
 
 	shards   [shards]shard
 	seed     maphash.Seed  // by which a key finds its shard
@@ -88,9 +101,14 @@ func New(b Backend, opts *Options) *Locker {
 		handOff:  opts.HandOff,
 		name:     opts.Name,
 		observer: opts.Observer,
+		prefix:   opts.Prefix,
+		defaults: Policy{TTL: opts.TTL, Wait: opts.Wait},
 		closing:  make(chan struct{}),
 		idle:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
+	}
+	if err := l.defaults.validate(); err != nil {
+		panic("lock: Options: " + err.Error())
 	}
 	if l.handOff == 0 {
 		l.handOff = DefaultHandOff
@@ -125,9 +143,7 @@ func New(b Backend, opts *Options) *Locker {
 // later at most). On an error the returned context is ctx and the Hold is nil,
 // on which Release does nothing.
 func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Context, *Hold, error) {
-	if p == nil {
-		p = defaultPolicy
-	}
+	p = l.complete(p)
 	called := l.observedSince()
 	outer := owned(ctx)
 	f := outer.find(l, p.Backend, key)
@@ -258,7 +274,7 @@ func (l *Locker) vet(p *Policy, key string) error {
 // generated constructor calls it, so that a mistake shows when the service starts.
 func (l *Locker) MustSupport(policies ...*Policy) {
 	for _, p := range policies {
-		err := p.validate()
+		err := l.complete(p).validate()
 		if err == nil && l != nil {
 			err = l.supports(p)
 		}
@@ -301,6 +317,29 @@ func (l *Locker) backendNames() string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
+}
+
+// complete returns p with the Locker's defaults where p says nothing.
+func (l *Locker) complete(p *Policy) *Policy {
+	if p == nil {
+		p = defaultPolicy
+	}
+	if l == nil { // which vet refuses
+		return p
+	}
+	ttl := p.TTL == 0 && l.defaults.TTL > 0
+	wait := p.Wait == 0 && l.defaults.Wait > 0 && !p.Try && !p.Leader && !p.merges
+	if !ttl && !wait {
+		return p
+	}
+	full := *p
+	if ttl {
+		full.TTL = l.defaults.TTL
+	}
+	if wait {
+		full.Wait = l.defaults.Wait
+	}
+	return &full
 }
 
 // waitEnd returns when a wait under p ends that begins now: the zero time if

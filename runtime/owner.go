@@ -1,6 +1,9 @@
 package lock
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Token returns the fencing token of the innermost lock that ctx owns. Tokens
 // rise strictly per key, over all processes and hand-offs; a re-entry keeps its
@@ -57,6 +60,33 @@ func Check(ctx context.Context) error {
 		}
 		if err := f.hold().check(); err != nil {
 			return f.hold().fail("check", err)
+		}
+	}
+	return nil
+}
+
+// Require returns nil if ctx owns a live lock on each of keys; without keys, if it owns any
+// lock and all of its chain are live. Code that must not run without its lock calls it where
+// [Check] does not do: outside of any lock that is nil. The error wraps [ErrNotHeld] where
+// ctx is under no lock on a key, and [ErrLost] where the lock was lost. It asks no one.
+func Require(ctx context.Context, keys ...string) error {
+	innermost := owned(ctx)
+	if len(keys) == 0 {
+		if innermost == nil {
+			return &Error{Op: "require", Err: because(ErrNotHeld, errors.New("the context is under no lock at all"))}
+		}
+		return Check(ctx)
+	}
+	for _, key := range keys {
+		f := innermost.findAt(key, nil)
+		switch {
+		case f == nil:
+			return &Error{Op: "require", Key: key, Err: ErrNotHeld}
+		case f.returned():
+			return f.hold().fail("require", errReturned)
+		}
+		if err := f.hold().check(); err != nil {
+			return f.hold().fail("require", err)
 		}
 	}
 	return nil

@@ -68,6 +68,8 @@ type Policy struct {
 
 	tick string // of Once: set by AcquireOnce
 	name string // of Leader: set by Lead
+
+	merges bool // of a Merger, whose callers have waits of their own
 }
 
 // Request names one of several locks that are taken together.

@@ -74,7 +74,9 @@ type entry struct {
 	ownQueue  waitQueue // of an entry that shares its queue with no other
 	group     *group    // or nil
 	state     entryState
-	elsewhere bool // the one that competes was told that another process holds the key
+	elsewhere bool  // the one that competes was told that another process holds the key
+	competing *hold // that waits at the engine, where elsewhere is set; since when
+	since     time.Time
 	closed    bool // for who would share the lease of others that read: somebody will write
 
 	placed       bool // the engine may keep a place in its queue for this process
@@ -107,6 +109,7 @@ type waiter struct {
 	entry      *entry // that it was given
 	next, prev *waiter
 	queued     bool
+	since      time.Time
 	turn       chan turn // has room for one; receives exactly one once the waiter is dequeued
 }
 
@@ -150,7 +153,7 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 			return h, nil
 		}
 		w := l.waiters.Get().(*waiter)
-		w.hold = h
+		w.hold, w.since = h, time.Now()
 		e.pushLocked(w)
 		s.mu.Unlock()
 		waited = true
@@ -272,7 +275,7 @@ func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 	if e.group != nil && e.state != held {
 		e.group.held++
 	}
-	e.state, e.lease, e.holder, e.elsewhere = held, lease, h, false
+	e.state, e.lease, e.holder, e.elsewhere, e.competing = held, lease, h, false, nil
 	lease.holder.Store(h)
 }
 

@@ -57,7 +57,7 @@ func (f *frame) findAt(key string, backends []string) *frame {
 func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	for ; f != nil; f = f.outer {
 		e := f.hold().entry
-		if f.hold().locker != l && e.id.key == key && !f.returned() && f.hold().lostCause() == nil && sameBackend(e.backend, b) {
+		if f.hold().locker != l && f.hold().locker.prefix+e.id.key == l.prefix+key && !f.returned() && f.hold().lostCause() == nil && sameBackend(e.backend, b) {
 			return true
 		}
 	}

@@ -177,7 +177,7 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 // over. If there is none, the entry is removed.
 func (l *Locker) next(e *entry) {
 	e.shard.mu.Lock()
-	e.elsewhere = false
+	e.elsewhere, e.competing = false, nil
 	if w := e.first; w != nil {
 		e.removeLocked(w)
 		w.entry = e
@@ -204,7 +204,7 @@ func (l *Locker) next(e *entry) {
 
 // leaveQueue gives up this process's place in the engine's queue for e's key, as id.
 func (l *Locker) leaveQueue(e *entry, id string) {
-	a := &driver.Acquisition{Key: e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
+	a := &driver.Acquisition{Key: l.prefix + e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
 	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 

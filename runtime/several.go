@@ -17,7 +17,7 @@ import (
 // things. Otherwise it is as [Locker.Acquire]; each policy's Wait counts from the
 // call.
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
-	reqs, err := inOrder(reqs)
+	reqs, err := l.inOrder(reqs)
 	if err != nil {
 		return ctx, nil, l.reject(ctx, reqs[0].Policy, reqs[0].Key, l.observedSince(), err)
 	}
@@ -47,15 +47,19 @@ func Requests(p *Policy, keys []string) []Request {
 	return reqs
 }
 
-// inOrder returns reqs sorted into the global order, nil policies replaced and
+// inOrder returns reqs sorted into the global order, policies complete and
 // repeated keys dropped. If two policies of one key differ in more than the names of
 // their method and pattern, it returns the first of the two and an error.
-func inOrder(reqs []Request) ([]Request, error) {
+func (l *Locker) inOrder(reqs []Request) ([]Request, error) {
 	reqs = slices.Clone(reqs)
+	var given *Policy
 	for i := range reqs {
-		if reqs[i].Policy == nil {
-			reqs[i].Policy = defaultPolicy
+		if i > 0 && reqs[i].Policy == given {
+			reqs[i].Policy = reqs[i-1].Policy // one copy for all elements of a list
+			continue
 		}
+		given = reqs[i].Policy
+		reqs[i].Policy = l.complete(given)
 	}
 	slices.SortStableFunc(reqs, func(a, b Request) int {
 		return cmp.Or(cmp.Compare(a.Policy.Backend, b.Policy.Backend), cmp.Compare(a.Key, b.Key))

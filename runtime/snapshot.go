@@ -1,0 +1,105 @@
+package lock
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Snapshot is what a [Locker] holds and waits for at one moment.
+type Snapshot struct {
+	Holds    []HeldLock    // by backend, key and token
+	Waiters  []WaitingCall // by backend and key, the longest wait first
+	CleanUps int           // acquires and releases without an answer that go on in the background
+}
+
+// HeldLock is one lock that is held.
+type HeldLock struct {
+	Backend string // the name in Options.Backends; empty for the Locker's own
+	Key     string
+	Method  string
+	Pattern string
+	Kind    string // "mutex", "read", "write", "fair", "permits" or "once"
+
+	Token    uint64
+	Since    time.Time
+	Deadline time.Time // when it is lost unless it is renewed until then
+}
+
+// WaitingCall is one call that waits for a lock.
+type WaitingCall struct {
+	Backend string
+	Key     string
+	Method  string
+	Pattern string
+	Kind    string
+
+	Since    time.Time
+	AtEngine bool // another process holds the key; else one of this process has it, or competes
+}
+
+// Snapshot returns what l holds and waits for, for a page or a log of an operator. It asks
+// no engine. It stops the Locker's calls for a moment, a part of the keys after the other,
+// so that what it returns was true of each key, and not of all at the same instant.
+func (l *Locker) Snapshot() Snapshot {
+	var all Snapshot
+	for i := range l.shards {
+		all.addShard(&l.shards[i])
+	}
+	all.CleanUps = l.cleanup.pending()
+	slices.SortFunc(all.Holds, func(a, b HeldLock) int {
+		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Token, b.Token))
+	})
+	slices.SortFunc(all.Waiters, func(a, b WaitingCall) int {
+		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Key, b.Key), a.Since.Compare(b.Since))
+	})
+	return all
+}
+
+func (all *Snapshot) addShard(s *shard) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	queues := map[*waitQueue]bool{} // the permits of a semaphore share one
+	for _, e := range s.entries {
+		if e.state == held {
+			all.addHold(e, e.holder, now)
+			for h := range e.lease.also {
+				if h != e.holder {
+					all.addHold(e, h, now)
+				}
+			}
+		}
+		if e.competing != nil {
+			all.addWaiter(e, e.competing.policy, e.since, true)
+		}
+		if queues[e.waitQueue] {
+			continue
+		}
+		queues[e.waitQueue] = true
+		for w := e.first; w != nil; w = w.next {
+			all.addWaiter(e, w.hold.policy, w.since, false)
+		}
+	}
+}
+
+func (all *Snapshot) addHold(e *entry, h *hold, now time.Time) {
+	all.Holds = append(all.Holds, HeldLock{
+		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: h.policy.kindName(),
+		Token: h.token, Since: now.Add(-h.heldFor(now)), Deadline: now.Add(e.lease.deadline().LeftAt(now)),
+	})
+}
+
+func (all *Snapshot) addWaiter(e *entry, p *Policy, since time.Time, atEngine bool) {
+	all.Waiters = append(all.Waiters, WaitingCall{
+		Backend: e.id.backend, Key: e.id.key, Method: p.Method, Pattern: p.Pattern, Kind: p.kindName(),
+		Since: since, AtEngine: atEngine,
+	})
+}
+
+func (p *Policy) kindName() string {
+	if k := p.kind(); k != 0 {
+		return k.String()
+	}
+	return "mutex"
+}
