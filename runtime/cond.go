@@ -111,6 +111,9 @@ func (c *Cond) owner(ctx context.Context) (*frame, error) {
 		return nil, invalidf("the context is not under the lock on %s", c.key)
 	}
 	h := f.hold()
+	if h.locker == nil {
+		return nil, invalidf("the lock on %s is the caller's, by whom it was delegated; only the caller can wait and signal", c.key)
+	}
 	if h.policy.Read || h.policy.Permits > 0 || h.lease.downgraded.Load() {
 		return nil, invalidf("a condition needs a lock that excludes all others: a mutex, fair or write")
 	}

@@ -59,7 +59,7 @@ var (
 // Error says where one of the sentinels arose. It wraps the sentinel and,
 // where there is one, the engine's or the context's own error.
 type Error struct {
-	Op     string // "acquire", "hold", "check", "require", "release", "key", "close", "ping"
+	Op     string // "acquire", "hold", "check", "require", "release", "key", "close", "ping", "inject", "extract", "keyring"
 	Method string // the locked method, "Service.Buy"; empty when locked by hand
 	Key    string // the key; its pattern where the key itself is what failed
 	Err    error

@@ -114,3 +114,40 @@ func ExampleNewLogObserver() {
 	// Output:
 	// level=INFO msg="lock rejected" method=Shop.Count pattern="" key=k error="lock: acquire k (Shop.Count): not acquired: held by another owner"
 }
+
+// A service calls another one while it holds a lock, and the other one works inside it. The
+// two share a secret of 32 random bytes.
+func ExampleInject() {
+	secret := []byte("32 random bytes from your vault.")
+	signer, _ := lock.NewHMACSigner("2026-11", secret)
+	verifier, _ := lock.NewHMACVerifier("2026-11", secret)
+	keyring, _ := lock.NewKeyring("stock", nil, verifier)
+
+	locks := memlock.New()
+	orders, stock := lock.New(locks, nil), lock.New(locks, nil) // of two processes
+	defer orders.Close(context.Background())
+	defer stock.Close(context.Background())
+
+	serve := func(ctx context.Context, header map[string][]string) (err error) { // of the callee
+		ctx, held, err := lock.Extract(ctx, lock.HeaderCarrier(header), keyring)
+		if err != nil {
+			return err
+		}
+		defer held.Release(&err)
+		return stock.Do(ctx, &lock.Policy{Reentrant: true}, "voucher:7", func(ctx context.Context) error {
+			fmt.Println("the callee is inside:", lock.Owns(ctx, "voucher:7"))
+			return lock.Check(ctx)
+		})
+	}
+	err := orders.Do(context.Background(), nil, "voucher:7", func(ctx context.Context) error {
+		header := map[string][]string{} // an http.Header
+		if err := lock.Inject(ctx, lock.HeaderCarrier(header), signer, "stock"); err != nil {
+			return err
+		}
+		return serve(context.Background(), header)
+	})
+	fmt.Println(err)
+	// Output:
+	// the callee is inside: true
+	// <nil>
+}

@@ -104,3 +104,13 @@ func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription
 	e.shard.mu.Unlock()
 	l.next(e)
 }
+
+// InUse returns how many callees are inside the delegated holds that k knows, or wait.
+func (k *Keyring) InUse() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, d := range k.inUse {
+		n += max(d.users, 1)
+	}
+	return n
+}

@@ -24,7 +24,7 @@ var (
 
 // hold is one outermost acquisition of one key by one owner.
 type hold struct {
-	locker *Locker
+	locker *Locker // nil of a hold that was delegated to this process
 	entry  *entry
 	policy *Policy
 	lease  *heldLease

@@ -156,9 +156,8 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		return ctx, nil, l.reject(ctx, p, key, called, errNestedElsewhere)
 	}
 	if f != nil {
-		held, err := f.reenter(ctx, outer, p, l.waitEnd(p))
+		held, err := l.reenter(ctx, s, f, outer, p, l.waitEnd(p))
 		if err != nil {
-			l.leave(s)
 			return ctx, nil, l.reject(ctx, p, key, called, err)
 		}
 		l.observeReentry(ctx, held, p, called)

@@ -25,11 +25,12 @@ type frame struct {
 func (f *frame) hold() *hold { return f.current.Load() }
 
 // find returns the innermost frame of the chain that entered this Locker's
-// lock on key, or nil if there is none or its call, or one around it, has
-// returned.
+// lock on key, or one that was delegated to this process, or nil if there is none
+// or its call, or one around it, has returned.
 func (f *frame) find(l *Locker, backend, key string) *frame {
 	for ; f != nil; f = f.outer {
-		if f.hold().locker == l && f.hold().entry.id.key == key && f.hold().entry.id.backend == backend {
+		h := f.hold()
+		if (h.locker == l || h.locker == nil) && h.entry.id.key == key && h.entry.id.backend == backend {
 			if f.returned() {
 				return nil
 			}
@@ -56,8 +57,11 @@ func (f *frame) findAt(key string, backends []string) *frame {
 // known to be.
 func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	for ; f != nil; f = f.outer {
-		e := f.hold().entry
-		if f.hold().locker != l && f.hold().locker.prefix+e.id.key == l.prefix+key && !f.returned() && f.hold().lostCause() == nil && sameBackend(e.backend, b) {
+		h := f.hold()
+		if h.locker == l || h.locker == nil || h.locker.prefix+h.entry.id.key != l.prefix+key {
+			continue
+		}
+		if !f.returned() && h.lostCause() == nil && sameBackend(h.entry.backend, b) {
 			return true
 		}
 	}
@@ -67,6 +71,16 @@ func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 func sameBackend(a, b driver.Backend) bool {
 	t := reflect.TypeOf(a)
 	return t == reflect.TypeOf(b) && t.Comparable() && a == b
+}
+
+// reenter is f.reenter for a call that was admitted to s. Of a delegated hold it counts the
+// call out at once: the hold is none of l's, whose Close does not wait for it.
+func (l *Locker) reenter(ctx context.Context, s *shard, f, outer *frame, p *Policy, end time.Time) (*Hold, error) {
+	held, err := f.reenter(ctx, outer, p, end)
+	if err != nil || f.hold().locker == nil {
+		l.leave(s)
+	}
+	return held, err
 }
 
 // reenter enters the hold of f once more, for a nested call under ctx, which

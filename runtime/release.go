@@ -44,6 +44,9 @@ func (h *Hold) releaseOne(ctx context.Context) error {
 		return nil
 	}
 	hold := h.frame.hold()
+	if hold.locker == nil {
+		return h.leaveDelegated(hold)
+	}
 	defer hold.locker.leave(hold.entry.shard)
 	if h.parent != nil {
 		return h.leaveReentry()

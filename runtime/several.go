@@ -210,11 +210,7 @@ func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.
 		return nil, err
 	}
 	if f != nil {
-		held, err := f.reenter(ctx, outer, r.Policy, end)
-		if err != nil {
-			l.leave(s)
-		}
-		return held, err
+		return l.reenter(ctx, s, f, outer, r.Policy, end)
 	}
 	h, err := l.take(ctx, s, r.Policy, r.Key, end, t)
 	if err != nil {
