@@ -241,10 +241,7 @@ func TestTokensRiseOverMajorities(t *testing.T) {
 			}
 			last = token
 			absent.hang(false)
-			if err := l.Release(t.Context(), token); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // it has crashed: a release would write the token as well
 		}
 	})
 }
