@@ -92,7 +92,7 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		m.incarnated, _ = engine.(driver.Incarnated)
 		if m.raiser == nil {
 			b.refuse("the fencing tokens of the member %q, a %T, can't be raised, so that they could fall when another majority decides; "+
-				"use members that implement driver.TokenRaiser, as redislock, sqllock with its Table, and memlock do", name, engine)
+				"use members that implement driver.TokenRaiser, as redislock and memlock do", name, engine)
 		}
 		b.members = append(b.members, m)
 	}
