@@ -70,11 +70,12 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	for i, m := range b.members {
 		v.ballots = append(v.ballots, &ballot{member: m, slot: &v.q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
 	}
+	asked := *a // which count changes
 	for _, x := range v.ballots {
-		v.b.change(func() { v.q.users++ })
+		b.change(func() { v.q.users++ })
 		b.work.Go(func() {
-			defer b.leave(a.ID, v.q)
-			v.ask(ctx, x, *a)
+			defer b.leave(asked.ID, v.q)
+			v.ask(ctx, x, asked)
 		})
 	}
 	l, err := v.count(ctx)
@@ -287,6 +288,9 @@ func (v *vote) failure(cause error) error {
 			errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, x.err))
 		}
 		unknown = unknown || errors.Is(x.err, driver.ErrIndeterminate)
+	}
+	if err := errors.Join(errs...); cause == nil && errors.Is(err, driver.ErrInvalid) {
+		return err // no member that has its like has taken what these refuse unsent
 	}
 	err := fmt.Errorf("no majority of the %d members: %w", len(v.ballots), errors.Join(errs...))
 	if unknown {

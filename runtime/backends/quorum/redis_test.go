@@ -34,7 +34,7 @@ func TestConformanceRedis(t *testing.T) {
 		for i, a := range addrs {
 			members[fmt.Sprint(i)] = old{redislock.Open(&redis.UniversalOptions{Addrs: []string{addr(a)}})}
 		}
-		return quorum.New(members, quorum.Options{LongestTTL: time.Hour, Timeout: 300 * time.Millisecond})
+		return quorum.New(members, quorum.Options{LongestTTL: time.Hour, Timeout: time.Second})
 	}
 	direct := func(addr string) string { return addr }
 	cannot := backendtest.MutexesOnly("a majority decides about mutexes only")

@@ -1,7 +1,8 @@
 -- kept returns for how many ms a token is to be remembered: least, and until the clock is
--- ahead of it, which takes longer where another server's clock has raised it.
+-- ahead of it, which takes longer where another server's clock has raised it: a minute at
+-- most, by which the clocks may differ.
 local function kept(last, least)
-  return math.max(least, math.ceil((last / 4 - now()) / 1000) + FORGET)
+  return math.max(least, math.min(math.ceil((last / 4 - now()) / 1000) + FORGET, 60000))
 end
 
 -- grant gives a free lock to the first in line whose process is connected. It reports
