@@ -5,6 +5,7 @@ package memlock
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -147,6 +148,22 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 		errs[i] = l.Renew(ctx, ttls[i])
 	}
 	return errs
+}
+
+// RaiseToken implements [driver.TokenRaiser].
+func (b *Backend) RaiseToken(_ context.Context, held driver.Lease, least uint64) error {
+	l, ok := held.(*lease)
+	if !ok {
+		return fmt.Errorf("%w: memlock has no tokens to raise of a %T", driver.ErrInvalid, held)
+	}
+	l.shard.mu.Lock()
+	defer l.shard.mu.Unlock()
+	r := l.shard.keys[l.key]
+	if r == nil || r.owner != l.id || r.expires.Left() <= 0 {
+		return driver.ErrLost
+	}
+	r.last = max(r.last, least)
+	return nil
 }
 
 // passLocked gives a key that is free to the one that waits longest, or forgets it.

@@ -60,14 +60,14 @@ end
 -- Whatever refuses from here on (ACL, memory) leaves no lock behind.
 local first = micros * 4
 local n = tonumber(ARGV[3] or 1)
-local kept = n == 1 and FORGET or ARGV[2] + FORGET
-local last = call('SET', KEYS[3], first + n - 1, 'PX', kept, 'GET')
+local least = n == 1 and FORGET or ARGV[2] + FORGET
+local last = call('SET', KEYS[3], first + n - 1, 'PX', least, 'GET')
 if last and tonumber(last) >= first then -- the clock went back, or tokens are reserved ahead of it
   first = last + 1
   if again then -- the block at its end is this acquisition's own, and unused
     first = first - n
   end
-  call('SET', KEYS[3], first + n - 1, 'PX', kept)
+  call('SET', KEYS[3], first + n - 1, 'PX', kept(first + n - 1, least))
 end
 if ARGV[5] then
   -- Not before SET: after a first write, memory is no objection any more.

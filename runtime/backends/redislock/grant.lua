@@ -1,3 +1,10 @@
+-- kept returns for how many ms a token is to be remembered: least, and until the clock is
+-- ahead of it, which takes longer where another server's clock has raised it: a minute at
+-- most, by which the clocks may differ.
+local function kept(last, least)
+  return math.max(least, math.min(math.ceil((last / 4 - now()) / 1000) + FORGET, 60000))
+end
+
 -- grant gives a free lock to the first in line whose process is connected. It reports
 -- whether there was one. It stops at the entry of me, who takes the lock itself then.
 --
@@ -20,7 +27,7 @@ local function grant(lock, queue, token, me, others)
       call('HSET', lock, id, '1')
       -- A server that denies any of this must not leave a lock without an expiry or an owner.
       if redis.pcall('PEXPIRE', lock, lease) == 1
-        and redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', lease + FORGET).ok
+        and redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', kept(first + n - 1, lease + FORGET)).ok
         and tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
         return true
       end

@@ -19,7 +19,7 @@ local free = freed == 1
 -- used is given back. pcall: the notice below must not fail.
 if free and ARGV[3] and ARGV[3] ~= '' then
   if string.sub(ARGV[3], 1, 1) ~= '-' then
-    redis.pcall('SET', KEYS[3], ARGV[3], 'PX', FORGET)
+    redis.pcall('SET', KEYS[3], ARGV[3], 'PX', kept(ARGV[3], FORGET))
   elseif redis.pcall('EXISTS', KEYS[3]) == 1 then
     redis.pcall('INCRBY', KEYS[3], ARGV[3])
   end

@@ -14,7 +14,9 @@ for i = 1, #KEYS, 2 do
     if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[i + 1]) then
       redis.call('PEXPIRE', KEYS[i], ARGV[i + 1])
     end
-    redis.call('PEXPIRE', KEYS[i + 1], ARGV[i + 1] + FORGET)
+    if redis.call('PTTL', KEYS[i + 1]) < ARGV[i + 1] + FORGET then -- more if it was raised
+      redis.call('PEXPIRE', KEYS[i + 1], ARGV[i + 1] + FORGET)
+    end
     answers[#answers + 1] = 1
   else
     -- A server that was made a replica meanwhile, and has not its primary's data yet,

@@ -1,0 +1,303 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+const (
+	// overrule is after how many attempts that a majority granted the gate's refusal does not
+	// count any more: who is first in its queue has had the time to take the lock.
+	overrule = 4
+	// nearest and farthest bound the pause after an attempt that some member granted.
+	nearest, farthest = 2 * time.Millisecond, time.Second
+)
+
+// ballot is what one member says to one attempt. vote.mu guards it, but for the first part.
+type ballot struct {
+	member  *member
+	slot    *slot
+	gate    bool
+	confirm chan uint64 // the token to raise to
+
+	answered bool
+	sent     driver.Instant
+	asked    *driver.Acquisition
+	lease    driver.Lease
+	err      error  // of the attempt, or of what followed
+	raised   uint64 // the member's later leases have tokens above it
+	may      bool   // it may vote
+	busy     bool   // it is being confirmed
+	joined   bool   // its lease is part of the quorum's
+}
+
+// vote is one attempt to acquire, at all members.
+type vote struct {
+	b       *Backend
+	a       *driver.Acquisition
+	q       *acquiring
+	ballots []*ballot
+	changed chan struct{} // has room for one: a ballot has
+	decided chan struct{} // closed once won is set or stays nil
+
+	mu    sync.Mutex
+	order []*ballot // that were granted, as they came
+	won   *lease
+	over  bool
+}
+
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	if a.Mode.Kind != 0 {
+		return nil, fmt.Errorf("%w: quorum has no %s locks, only mutexes", driver.ErrInvalid, a.Mode.Kind)
+	}
+	if a.TTL > b.options.LongestTTL {
+		return nil, fmt.Errorf("%w: a lease of %v; the quorum takes %v at most (Options.LongestTTL, the same in all processes)",
+			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
+	}
+	v := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{})}
+	gate := b.gate(a.Key)
+	for i, m := range b.members {
+		v.ballots = append(v.ballots, &ballot{member: m, slot: &v.q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
+	}
+	asked := *a // which count changes
+	for _, x := range v.ballots {
+		b.change(func() { v.q.users++ })
+		b.work.Go(func() {
+			defer b.leave(asked.ID, v.q)
+			v.ask(ctx, x, asked)
+		})
+	}
+	l, err := v.count(ctx)
+	b.change(func() { v.q.ended = err == nil || !a.Queue || heldBy(err) == nil && !a.MayHaveRun })
+	if kept := b.leave(a.ID, v.q); kept {
+		a.MayHaveRun = true // so that Undo forgets it
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// ask has one member vote, and does with its grant what the vote decides. It goes on when the
+// caller has gone: what a member was asked for is either part of the lease or undone.
+func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
+	ctx = context.WithoutCancel(ctx)
+	limited, cancel := v.b.limited(ctx, a.TTL)
+	defer cancel()
+	if err := x.slot.take(limited); err != nil {
+		v.note(x, func() { x.answered, x.err = true, errSilent })
+		return
+	}
+	defer x.slot.give()
+	asked, sent := v.b.attempt(&a, x.slot, x.gate), driver.Now()
+	l, err := x.member.acquire(limited, asked)
+	v.note(x, func() {
+		x.answered, x.sent, x.asked, x.lease, x.err = true, sent, asked, l, err
+		if l != nil {
+			first, n := l.Tokens()
+			x.raised = first + n - 1
+			v.order = append(v.order, x)
+		}
+	})
+	for {
+		select {
+		case least := <-x.confirm:
+			err := v.b.confirm(ctx, x, a.TTL, least)
+			v.note(x, func() {
+				if x.busy, x.err = false, err; err == nil {
+					x.may, x.raised = true, max(x.raised, least)
+				}
+			})
+			continue
+		case <-v.decided:
+		}
+		break
+	}
+	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
+		return
+	}
+	if v.b.takeBack(ctx, x, a.TTL) {
+		v.b.change(func() { x.slot.generation++ })
+	}
+}
+
+// limited returns ctx with the time that one member has.
+func (b *Backend) limited(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout(ttl))
+	stop := context.AfterFunc(b.alive, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// note changes x, and has count look.
+func (v *vote) note(x *ballot, change func()) {
+	v.mu.Lock()
+	change()
+	v.mu.Unlock()
+	select {
+	case v.changed <- struct{}{}:
+	default:
+	}
+}
+
+// confirm makes x a vote that counts: its member remembers all that it had granted, its later
+// leases have tokens above least, and its lease has its whole length.
+func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, least uint64) error {
+	ctx, cancel := b.limited(ctx, ttl)
+	defer cancel()
+	raised := make(chan error, 1)
+	if x.raised < least {
+		b.work.Go(func() { raised <- x.member.raiser.RaiseToken(ctx, x.lease, least) })
+	} else {
+		raised <- nil
+	}
+	var err error
+	if !x.may {
+		err = x.member.mayVote(ctx, x.sent)
+		if p, ok := x.lease.(driver.ProvisionalLease); ok && err == nil && p.Term() < ttl {
+			err = x.lease.Renew(ctx, ttl)
+		}
+	}
+	return errors.Join(err, <-raised)
+}
+
+// count waits until the vote is decided.
+func (v *vote) count(ctx context.Context) (*lease, error) {
+	begun := time.Now()
+	for {
+		v.mu.Lock()
+		done, err := v.look(time.Since(begun))
+		if !done && ctx.Err() != nil {
+			done, err = true, v.failure(ctx.Err())
+		}
+		if done {
+			v.over = true
+			close(v.decided)
+			v.mu.Unlock()
+			return v.won, err
+		}
+		v.mu.Unlock()
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// look decides the vote if it can be, and else has those confirmed that are to decide it: the
+// first majority that granted, whose highest token is that of the lease.
+func (v *vote) look(took time.Duration) (done bool, err error) {
+	yes, pending := 0, 0
+	var gate *ballot
+	for _, x := range v.ballots {
+		if x.gate && v.a.Queue {
+			gate = x
+		}
+		if !x.answered {
+			pending++
+		}
+		if x.answered && x.asked != nil {
+			v.a.MayBeGranted = v.a.MayBeGranted || x.asked.MayBeGranted
+		}
+	}
+	voters := slices.DeleteFunc(slices.Clone(v.order), func(x *ballot) bool { return x.err != nil })
+	if yes = len(voters); yes+pending < v.b.majority {
+		return true, v.refusal(yes, took)
+	} else if yes < v.b.majority {
+		return false, nil
+	}
+	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.q.near < overrule {
+		return true, v.refusal(yes, took)
+	}
+	voters = voters[:v.b.majority]
+	var token uint64
+	for _, x := range voters {
+		first, _ := x.lease.Tokens()
+		token = max(token, first)
+	}
+	least, ready := token+v.a.Tokens-1, true
+	for _, x := range voters {
+		if x.may && x.raised >= least {
+			continue
+		}
+		ready = false
+		if !x.busy {
+			x.busy = true
+			x.confirm <- least
+		}
+	}
+	if ready {
+		v.won = newLease(v.b, v.a, token)
+		for _, x := range v.order {
+			x.joined = v.won.join(x)
+		}
+	}
+	return ready, nil
+}
+
+// refusal returns why the attempt failed, of which so many members had granted it.
+func (v *vote) refusal(yes int, took time.Duration) error {
+	var left []time.Duration // of those that hold it
+	near := yes > 0
+	for _, x := range v.ballots {
+		if held := heldBy(x.err); held != nil {
+			left = append(left, held.RetryAfter)
+		}
+		near = near || x.lease != nil
+	}
+	if yes+len(left) < v.b.majority {
+		return v.failure(nil)
+	}
+	slices.Sort(left)
+	held := &driver.HeldError{RetryAfter: left[min(max(v.b.majority-yes, 1), len(left))-1]}
+	if near {
+		// Others may ask at the same time, each with a minority; or the gate has just been given
+		// to who is first in its queue. Each waits a while, by chance, and longer each time.
+		var times int
+		v.b.change(func() { v.q.near++; times = v.q.near })
+		pause := max(nearest, took) << min(times, 10)
+		pause = min(pause/2+rand.N(pause), farthest)
+		if held.RetryAfter == 0 || pause < held.RetryAfter || yes >= v.b.majority {
+			held.RetryAfter = pause
+		}
+	}
+	return held
+}
+
+// failure is the error of an attempt that was not answered by a majority; because of cause,
+// if the caller did not wait for it.
+func (v *vote) failure(cause error) error {
+	errs := []error{cause}
+	unknown := false
+	for _, x := range v.ballots {
+		switch {
+		case !x.answered:
+			unknown = true
+			continue
+		case x.err != nil:
+			errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, x.err))
+		}
+		unknown = unknown || errors.Is(x.err, driver.ErrIndeterminate)
+	}
+	if err := errors.Join(errs...); cause == nil && errors.Is(err, driver.ErrInvalid) {
+		return err // no member that has its like has taken what these refuse unsent
+	}
+	err := fmt.Errorf("no majority of the %d members: %w", len(v.ballots), errors.Join(errs...))
+	if unknown {
+		v.a.MayHaveRun = true
+		if !errors.Is(err, driver.ErrIndeterminate) {
+			err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,89 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// acquiring is one acquisition, over its attempts, of which a Locker makes one after the
+// other, with one ID. Backend.mu guards it, but for the rooms.
+type acquiring struct {
+	slots []slot
+	users int
+	ended bool // no further attempt is expected
+	near  int  // attempts that were refused although some member granted
+}
+
+// slot keeps what is done for one acquisition at one member in order: an attempt begins after
+// the one before it was undone there.
+type slot struct {
+	room       chan struct{} // full while somebody is in
+	generation int           // of the ID: a new one where the member may refuse the one before for ever
+}
+
+// enter returns the state of the acquisition with this ID.
+func (b *Backend) enter(id string) *acquiring {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := b.under[id]
+	if q == nil {
+		q = &acquiring{slots: make([]slot, len(b.members))}
+		for i := range q.slots {
+			q.slots[i].room = make(chan struct{}, 1)
+		}
+		b.under[id] = q
+	}
+	q.users++
+	return q
+}
+
+// leave ends a use of enter. The state is kept while somebody uses it, and between attempts
+// if the next needs it. kept says the latter.
+func (b *Backend) leave(id string, q *acquiring) (kept bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q.users--
+	kept = !q.ended && q.near > 0
+	for i := range q.slots {
+		kept = kept || !q.ended && q.slots[i].generation > 0
+	}
+	if q.users == 0 && !kept && b.under[id] == q {
+		delete(b.under, id)
+	}
+	return kept
+}
+
+// change sets something in q.
+func (b *Backend) change(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+}
+
+// take waits for the room in s.
+func (s *slot) take(ctx context.Context) error {
+	select {
+	case s.room <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *slot) give() { <-s.room }
+
+// attempt returns a as the member of s is asked, of which the caller has the room. A
+// member keeps places in its queue for IDs that the Locker knows, so others get none.
+func (b *Backend) attempt(a *driver.Acquisition, s *slot, gate bool) *driver.Acquisition {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	asked := *a
+	asked.MayHaveRun, asked.MayBeGranted = false, false
+	asked.Queue = a.Queue && gate && s.generation == 0
+	if s.generation > 0 {
+		asked.ID = fmt.Sprintf("%s%04d", a.ID, s.generation)
+	}
+	return &asked
+}

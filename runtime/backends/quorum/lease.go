@@ -1,0 +1,204 @@
+package quorum
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// lease implements [driver.Lease]: those that members granted, of which a majority must hold.
+type lease struct {
+	backend  *Backend
+	ttl      time.Duration
+	first, n uint64
+
+	mu      sync.Mutex
+	parts   []*part
+	look    func()        // of the Locker, or nil
+	freeing bool          // no more parts join
+	told    bool          // a call of Release has returned that l is free
+	changed chan struct{} // closed, and made anew, when a part was freed
+}
+
+// part is one member's lease. The lease's mutex guards what is below.
+type part struct {
+	driver.Lease
+	member *member
+	gate   bool
+	lost   bool // the member answered a renewal: not yours
+
+	answered bool // the member has answered the release, or the lease was over
+	freed    bool // by the release
+}
+
+func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
+	return &lease{backend: b, ttl: a.TTL, first: first, n: a.Tokens, changed: make(chan struct{})}
+}
+
+// join makes the grant of x part of l. It reports false if l is being released already.
+//
+// Also a member that may not vote can join a lease that holds: who else would take the key
+// needs a majority without forgetful members, and so one of those that hold l now.
+func (l *lease) join(x *ballot) bool {
+	l.mu.Lock()
+	if l.freeing {
+		l.mu.Unlock()
+		return false
+	}
+	p := &part{Lease: x.lease, member: x.member, gate: x.gate}
+	l.parts = append(l.parts, p)
+	look := l.look
+	l.mu.Unlock()
+	p.notify(look)
+	return true
+}
+
+func (p *part) notify(look func()) {
+	if n, ok := p.Lease.(driver.LossNotifier); ok && look != nil {
+		n.NotifyLoss(look)
+	}
+}
+
+// Deadline implements [driver.Lease]: the last instant at which a majority holds.
+func (l *lease) Deadline() driver.Instant {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var ends []driver.Instant
+	for _, p := range l.parts {
+		if !p.lost {
+			ends = append(ends, p.Deadline())
+		}
+	}
+	if len(ends) < l.backend.majority {
+		return driver.Instant{}
+	}
+	slices.SortFunc(ends, func(a, b driver.Instant) int {
+		switch {
+		case b.Before(a):
+			return -1
+		case a.Before(b):
+			return 1
+		}
+		return 0
+	})
+	return ends[l.backend.majority-1]
+}
+
+// Tokens implements [driver.Lease].
+func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
+
+// Wanted implements [driver.WantedLease].
+func (l *lease) Wanted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.parts, func(p *part) bool {
+		w, ok := p.Lease.(driver.WantedLease)
+		return ok && w.Wanted()
+	})
+}
+
+// NotifyLoss implements [driver.LossNotifier].
+func (l *lease) NotifyLoss(look func()) {
+	l.mu.Lock()
+	l.look = look
+	parts := slices.Clone(l.parts)
+	l.mu.Unlock()
+	for _, p := range parts {
+		p.notify(look)
+	}
+}
+
+// Renew implements [driver.Lease].
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
+}
+
+// Release implements [driver.Lease]. What it begins goes on in the background until each
+// member has answered or its lease is over; a call waits until a majority has.
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	l.mu.Lock()
+	if !l.freeing {
+		l.freeing = true
+		l.backend.work.Go(func() { l.free(context.WithoutCancel(ctx), last) })
+	}
+	for {
+		done, err := l.outcomeLocked()
+		changed := l.changed
+		if done && l.told {
+			err = driver.ErrLost
+		}
+		l.told = l.told || done
+		l.mu.Unlock()
+		if done {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		l.mu.Lock()
+	}
+}
+
+// outcomeLocked returns what is known of the release.
+func (l *lease) outcomeLocked() (done bool, err error) {
+	freed, left := 0, 0
+	for _, p := range l.parts {
+		if p.freed {
+			freed++
+		} else if !p.answered {
+			left++
+		}
+	}
+	switch {
+	case freed >= l.backend.majority:
+		return true, nil
+	case freed+left >= l.backend.majority:
+		return false, nil
+	}
+	return true, driver.ErrLost
+}
+
+// free releases all parts, the gate's when the others have been by as many members as its
+// next holder needs beside it, or have had their time: else that finds the others still held.
+func (l *lease) free(ctx context.Context, last uint64) {
+	others := make(chan struct{}, len(l.parts)) // no part joins any more
+	freed := func(p *part) {
+		err := l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.Release(ctx, last) })
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		p.answered, p.freed = true, err == nil
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+	var gate *part
+	for _, p := range l.parts {
+		if p.gate {
+			gate = p
+			continue
+		}
+		l.backend.work.Go(func() {
+			freed(p)
+			others <- struct{}{}
+		})
+	}
+	if gate == nil {
+		return
+	}
+	limit := time.NewTimer(l.backend.timeout(l.ttl))
+	defer limit.Stop()
+	for range min(l.backend.majority-1, len(l.parts)-1) {
+		select {
+		case <-others:
+			continue
+		case <-limit.C:
+		case <-l.backend.alive.Done():
+		}
+		break
+	}
+	freed(gate)
+}

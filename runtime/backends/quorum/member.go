@@ -1,0 +1,163 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// silentCalls is how many calls to a member that is silent may be under way: each lives until
+// the member answers, or until its timeout.
+const silentCalls = 32
+
+// errSilent is the answer of a member that has too many calls under way.
+var errSilent = errors.New("it does not answer, and enough calls wait for it")
+
+// member is one of the engines.
+type member struct {
+	driver.Backend
+	name       string
+	backend    *Backend
+	raiser     driver.TokenRaiser
+	incarnated driver.Incarnated // or nil
+
+	silent   atomic.Bool  // the last call had no answer
+	underway atomic.Int64 // acquires
+	id       atomic.Pointer[string]
+
+	mu     sync.Mutex
+	next   *look // that was not sent yet
+	asking bool  // the goroutine that sends them runs
+}
+
+// look is one question for a member's incarnation, for all that came before it was sent.
+type look struct {
+	done chan struct{}
+	is   driver.Incarnation
+	err  error
+}
+
+// acquire makes one attempt at m.
+func (m *member) acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if m.underway.Add(1); m.silent.Load() && m.underway.Load() > silentCalls {
+		m.underway.Add(-1)
+		return nil, errSilent
+	}
+	defer m.underway.Add(-1)
+	l, err := m.Backend.Acquire(ctx, a)
+	m.silent.Store(!answered(err))
+	return l, err
+}
+
+// answered reports whether an acquire that ended with err was answered.
+func answered(err error) bool {
+	return err == nil || heldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid)
+}
+
+// heldBy returns the HeldError in err, or nil.
+func heldBy(err error) *driver.HeldError {
+	var held *driver.HeldError
+	errors.As(err, &held)
+	return held
+}
+
+// mayVote returns nil if m remembers every lock that it had granted when an attempt was sent
+// that it has granted: if it has been up for the longest lease by then. It must be called
+// after the grant, so that a start between the two is seen.
+func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
+	if m.incarnated == nil {
+		return nil
+	}
+	is, err := m.incarnation(ctx)
+	if err != nil {
+		return fmt.Errorf("asked since when it is up: %w", err)
+	}
+	// It started at most is.Age before this instant, and sent is -sent.Left() before it.
+	if missing := m.backend.options.LongestTTL - is.Age - sent.Left(); missing > 0 {
+		return fmt.Errorf("it may have forgotten locks: it has started %v ago, and votes in %v",
+			is.Age.Round(time.Millisecond), missing.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// incarnation asks m since when it is up, by a question that is sent after the call. Calls
+// that come while one is under way share the next.
+func (m *member) incarnation(ctx context.Context) (driver.Incarnation, error) {
+	m.mu.Lock()
+	l := m.next
+	if l == nil {
+		l = &look{done: make(chan struct{})}
+		m.next = l
+	}
+	if !m.asking {
+		m.asking = true
+		m.backend.work.Go(m.look)
+	}
+	m.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.is, l.err
+	case <-ctx.Done():
+		return driver.Incarnation{}, ctx.Err()
+	}
+}
+
+// look asks until nobody wants to know.
+func (m *member) look() {
+	for {
+		m.mu.Lock()
+		l := m.next
+		m.next, m.asking = nil, l != nil
+		m.mu.Unlock()
+		if l == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(m.backend.alive, m.backend.timeout(m.backend.options.LongestTTL))
+		l.is, l.err = m.incarnated.Incarnation(ctx)
+		cancel()
+		if l.err == nil {
+			m.backend.meet(m, l.is.ID)
+		}
+		close(l.done)
+	}
+}
+
+// meet notes by which ID m has answered. Two members that have the same are one server.
+func (b *Backend) meet(m *member, id string) {
+	m.id.Store(&id)
+	for _, other := range b.members {
+		if at := other.id.Load(); other != m && at != nil && *at == id {
+			b.refuse("the members %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
+		}
+	}
+}
+
+// acquainting reports whether some member that has an ID has not told it yet.
+func (b *Backend) acquainting() bool {
+	for _, m := range b.members {
+		if m.incarnated != nil && m.id.Load() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ping returns nil if m answers, and may vote.
+func (m *member) ping(ctx context.Context) error {
+	var err error
+	if p, ok := m.Backend.(driver.Pinger); ok {
+		err = p.Ping(ctx)
+	}
+	if err == nil {
+		err = m.mayVote(ctx, driver.Now())
+	}
+	if err != nil {
+		return fmt.Errorf("member %q: %w", m.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/backends/quorum"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// server is a memory that restarts empty, hangs, and is a round trip away.
+type server struct {
+	*memlock.Backend
+	mu    sync.Mutex
+	life  int
+	began time.Time
+	hung  bool
+	ahead uint64 // of its fencing tokens
+}
+
+// lease is one that a life of the server granted.
+type lease struct {
+	driver.Lease
+	server *server
+	memory *memlock.Backend
+}
+
+const away = 10 * time.Millisecond
+
+func newServer() *server {
+	return &server{Backend: memlock.New(), began: time.Now().Add(-time.Hour)}
+}
+
+func (s *server) restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Backend, s.life, s.began = memlock.New(), s.life+1, time.Now()
+}
+
+func (s *server) reach(ctx context.Context) (*memlock.Backend, error) {
+	s.mu.Lock()
+	hung, memory := s.hung, s.Backend
+	s.mu.Unlock()
+	if hung {
+		<-ctx.Done()
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+	}
+	time.Sleep(away)
+	return memory, nil
+}
+
+func (s *server) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	memory, err := s.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := memory.Acquire(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if s.ahead > 0 {
+		first, _ := l.Tokens()
+		if err := memory.RaiseToken(ctx, l, first+s.ahead); err != nil {
+			return nil, err
+		}
+	}
+	return &lease{l, s, memory}, nil
+}
+
+func (s *server) RaiseToken(ctx context.Context, l driver.Lease, least uint64) error {
+	memory, err := s.reach(ctx)
+	if err != nil {
+		return err
+	}
+	return memory.RaiseToken(ctx, l.(*lease).Lease, least)
+}
+
+func (s *server) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = l.Renew(ctx, ttls[i])
+	}
+	return errs
+}
+
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	memory, err := l.server.reach(ctx)
+	if err == nil && memory != l.memory {
+		err = driver.ErrLost
+	}
+	if err != nil {
+		return err
+	}
+	return l.Lease.Renew(ctx, ttl)
+}
+
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	memory, err := l.server.reach(ctx)
+	if err == nil && memory != l.memory {
+		err = driver.ErrLost
+	}
+	if err != nil {
+		return err
+	}
+	return l.Lease.Release(ctx, last)
+}
+
+func (s *server) Incarnation(ctx context.Context) (driver.Incarnation, error) {
+	if _, err := s.reach(ctx); err != nil {
+		return driver.Incarnation{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return driver.Incarnation{ID: fmt.Sprintf("%p:%d", s, s.life), Age: time.Since(s.began)}, nil
+}
+
+func servers(n int) (all []*server) {
+	for range n {
+		all = append(all, newServer())
+	}
+	return all
+}
+
+// process returns a Backend on all, as of another process.
+func process(t *testing.T, all []*server) *quorum.Backend {
+	members := map[string]driver.Backend{}
+	for i, s := range all {
+		members[string(rune('a'+i))] = s
+	}
+	b := quorum.New(members)
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func wish(key, id string) *driver.Acquisition {
+	return &driver.Acquisition{Key: key, ID: "00000000-0000-8000-8000-00000000000" + id, TTL: 30 * time.Second, Tokens: 1}
+}
+
+func (s *server) hang(hung bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hung = hung
+}
+
+// A majority grants, one of it restarts empty, and would be a majority with the member that
+// had not been asked: it does not vote until the first holder's lease is over.
+func TestMemberRestartedEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		one, two := process(t, all), process(t, all)
+		for i := range 1000 {
+			key := fmt.Sprintf("key %d", i)
+			absent, forgetful := all[i%3], all[(i+1)%3]
+			absent.hang(true)
+			first, err := one.Acquire(t.Context(), wish(key, "1:1"))
+			if err != nil {
+				t.Fatalf("try %d: %v", i, err)
+			}
+			absent.hang(false)
+			forgetful.restart()
+			time.Sleep(time.Duration(i%29) * time.Second)
+			if _, err := two.Acquire(t.Context(), wish(key, "2:1")); err == nil && first.Deadline().Left() > 0 {
+				t.Fatalf("try %d: two holders", i)
+			}
+			time.Sleep(2 * time.Minute) // and it votes again
+			second, err := two.Acquire(t.Context(), wish(key, "2:2"))
+			if err != nil {
+				t.Fatalf("try %d: after the longest lease: %v", i, err)
+			}
+			if err := second.Release(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// The members that hang cost the others' callers nothing.
+func TestTwoOfFiveHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		l := lock.New(process(t, all), nil)
+		took := func() time.Duration {
+			begin := time.Now()
+			_, held, err := l.Acquire(t.Context(), nil, "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := time.Since(begin)
+			if err := held.Unlock(); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			return d
+		}
+		well := took()
+		all[1].hang(true)
+		all[3].hang(true)
+		for range 20 {
+			if d := took(); d > well*3/2 {
+				t.Errorf("with two of five hung an acquire took %v, and %v without", d, well)
+			}
+		}
+		all[0].hang(true)
+		if _, _, err := l.Acquire(t.Context(), nil, "key"); !errors.Is(err, lock.ErrIndeterminate) {
+			t.Errorf("with three of five hung: %v", err)
+		}
+		for _, s := range all {
+			s.hang(false)
+		}
+		took()
+		_ = l.Close(t.Context())
+	})
+}
+
+// A counts far ahead of B, and B of C: the token rises also where A is away.
+func TestTokensRiseOverMajorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		all[0].ahead, all[1].ahead = 5e9, 3e9
+		b := process(t, all)
+		last := uint64(0)
+		for i := range 12 {
+			absent := all[2-i%3]
+			absent.hang(true)
+			l, err := b.Acquire(t.Context(), wish("key", fmt.Sprintf("1:%d", i+1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			token, _ := l.Tokens()
+			if token <= last {
+				t.Errorf("token %d after %d", token, last)
+			}
+			last = token
+			absent.hang(false)
+			time.Sleep(time.Minute) // it has crashed: a release would write the token as well
+		}
+	})
+}
+
+// plain has no RaiseToken.
+type plain struct{ driver.Backend }
+
+func TestRefusedMembers(t *testing.T) {
+	m := memlock.New()
+	for mend, members := range map[string]map[string]driver.Backend{
+		"three or more":      {"a": memlock.New(), "b": memlock.New()},
+		"is nil":             {"a": memlock.New(), "b": memlock.New(), "c": nil},
+		"are one Backend":    {"a": m, "b": m, "c": memlock.New()},
+		"driver.TokenRaiser": {"a": memlock.New(), "b": memlock.New(), "c": plain{memlock.New()}},
+	} {
+		b := quorum.New(members)
+		_, err := b.Acquire(t.Context(), wish("key", "1:1"))
+		for _, err := range []error{err, b.Ping(t.Context())} {
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), mend) {
+				t.Errorf("want ErrInvalid with %q, got %v", mend, err)
+			}
+		}
+	}
+	one := newServer()
+	b := quorum.New(map[string]driver.Backend{"a": one, "b": &alias{one}, "c": newServer()})
+	if err := b.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "one server") {
+		t.Errorf("two members on one server: %v", err)
+	}
+}
+
+// alias is another client of a server.
+type alias struct{ *server }

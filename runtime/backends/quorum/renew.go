@@ -1,0 +1,148 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// round is one call of RenewAll.
+type round struct {
+	leases  []*lease
+	ttls    []time.Duration
+	changed chan struct{}
+
+	mu    sync.Mutex
+	tally []tally // one for each lease
+}
+
+type tally struct {
+	renewed, left int
+	errs          []error
+}
+
+// batch is what one member is asked for.
+type batch struct {
+	of    []int // indexes into the round's leases
+	parts []*part
+}
+
+// RenewAll implements [driver.BatchRenewer]: one call to each member, and it returns as soon
+// as a majority has answered for each lease.
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	r := &round{ttls: ttls, changed: make(chan struct{}, 1), tally: make([]tally, len(leases))}
+	batches := map[*member]*batch{}
+	for i, one := range leases {
+		l := one.(*lease)
+		r.leases = append(r.leases, l)
+		l.mu.Lock()
+		for _, p := range l.parts {
+			if p.lost {
+				continue
+			}
+			to := batches[p.member]
+			if to == nil {
+				to = &batch{}
+				batches[p.member] = to
+			}
+			to.of, to.parts = append(to.of, i), append(to.parts, p)
+			r.tally[i].left++
+		}
+		l.mu.Unlock()
+	}
+	for m, to := range batches {
+		b.work.Go(func() { r.renewAt(context.WithoutCancel(ctx), b, m, to) })
+	}
+	for {
+		if errs := r.results(b.majority, ctx.Err()); errs != nil {
+			return errs
+		}
+		select {
+		case <-r.changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// renewAt has m renew its parts.
+func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
+	plain, ttls := make([]driver.Lease, len(to.of)), make([]time.Duration, len(to.of))
+	for i, p := range to.parts {
+		plain[i], ttls[i] = p.Lease, r.ttls[to.of[i]]
+	}
+	ctx, cancel := b.limited(ctx, slices.Max(ttls))
+	defer cancel()
+	errs := renewAll(ctx, m.Backend, plain, ttls)
+	for i, p := range to.parts {
+		if errors.Is(errs[i], driver.ErrLost) {
+			l := r.leases[to.of[i]]
+			l.mu.Lock()
+			p.lost = true
+			l.mu.Unlock()
+		}
+	}
+	r.mu.Lock()
+	for i, err := range errs {
+		t := &r.tally[to.of[i]]
+		t.left--
+		if err == nil {
+			t.renewed++
+		} else {
+			t.errs = append(t.errs, err)
+		}
+	}
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// renewAll renews leases of one backend.
+func renewAll(ctx context.Context, b driver.Backend, leases []driver.Lease, ttls []time.Duration) []error {
+	if batching, ok := b.(driver.BatchRenewer); ok {
+		return batching.RenewAll(ctx, leases, ttls)
+	}
+	errs := make([]error, len(leases))
+	var all sync.WaitGroup
+	for i, l := range leases {
+		all.Go(func() { errs[i] = l.Renew(ctx, ttls[i]) })
+	}
+	all.Wait()
+	return errs
+}
+
+// results returns an error or nil for each lease, or nil while that is open for some. ended is
+// why no more answers are waited for.
+func (r *round) results(majority int, ended error) []error {
+	errs := make([]error, len(r.leases))
+	for i, l := range r.leases {
+		l.mu.Lock()
+		holds := 0
+		for _, p := range l.parts {
+			if !p.lost {
+				holds++
+			}
+		}
+		l.mu.Unlock()
+		r.mu.Lock()
+		t := r.tally[i]
+		r.mu.Unlock()
+		switch {
+		case t.renewed >= majority:
+		case holds < majority:
+			errs[i] = driver.ErrLost
+		case t.renewed+t.left < majority:
+			errs[i] = errors.Join(t.errs...)
+		case ended != nil:
+			errs[i] = ended
+		default:
+			return nil
+		}
+	}
+	return errs
+}

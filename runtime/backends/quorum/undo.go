@@ -1,0 +1,102 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+const (
+	firstPause = 20 * time.Millisecond // after a call that frees something has failed, then doubled
+	lastPause  = time.Second
+)
+
+// takeBack frees at one member what an attempt took, or may have taken, and returns when
+// that is done or the lease is over. It reports whether the member may refuse the ID for ever.
+func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (spent bool) {
+	switch {
+	case x.lease != nil:
+		first, _ := x.lease.Tokens()
+		b.insist(ctx, ttl, func(ctx context.Context) error { return x.lease.Release(ctx, first-1) })
+	case x.asked.MayHaveRun || errors.Is(x.err, driver.ErrIndeterminate):
+		x.asked.MayHaveRun = true
+		b.insist(ctx, ttl, func(ctx context.Context) error { return x.member.Undo(ctx, x.asked) })
+	}
+	return x.asked.MayHaveRun
+}
+
+// insist calls free until it is answered, ttl has passed or b is closed. Not the owner is an
+// answer, and the result.
+func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(context.Context) error) (err error) {
+	pause := firstPause
+	for end := driver.Now().Add(ttl); ; pause = min(2*pause, lastPause) {
+		limited, cancel := b.limited(ctx, ttl)
+		err = free(limited)
+		cancel()
+		if err == nil || errors.Is(err, driver.ErrLost) || end.Left() <= 0 {
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-b.alive.Done():
+			t.Stop()
+			return err
+		}
+	}
+}
+
+// Undo implements [driver.Backend]. It returns once so few members are left that they can't
+// be a majority; at those it goes on in the background for one timeout.
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	q := b.enter(a.ID)
+	b.change(func() { q.ended = true })
+	defer b.leave(a.ID, q)
+	answers := make(chan error, len(b.members))
+	for i, m := range b.members {
+		b.change(func() { q.users++ })
+		asked := *a
+		b.work.Go(func() {
+			defer b.leave(a.ID, q)
+			answers <- b.undoAt(ctx, m, &q.slots[i], &asked)
+		})
+	}
+	var failed []error
+	for answered := 1; ; answered++ {
+		select {
+		case err := <-answers:
+			if err != nil {
+				failed = append(failed, err)
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		switch {
+		case len(failed) > len(b.members)-b.majority:
+			return errors.Join(failed...)
+		case answered-len(failed) >= b.majority:
+			return nil
+		}
+	}
+}
+
+// undoAt undoes a at one member, after what is under way there for a.
+func (b *Backend) undoAt(ctx context.Context, m *member, s *slot, a *driver.Acquisition) error {
+	ctx, cancel := b.limited(context.WithoutCancel(ctx), a.TTL)
+	defer cancel()
+	err := s.take(ctx)
+	if err == nil {
+		defer s.give()
+		err = m.Undo(ctx, a)
+	}
+	if err != nil {
+		return fmt.Errorf("member %q: %w", m.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package redislock
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+//go:embed raise.lua
+var raiseSource string
+
+var raiseScript = newLockScript(grantSource + raiseSource)
+
+// RaiseToken implements [driver.TokenRaiser].
+func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint64) error {
+	l, ok := held.(*lease)
+	if !ok || l.backend != b {
+		return fmt.Errorf("%w: redislock has no tokens to raise of a %T", driver.ErrInvalid, held)
+	}
+	c, _, err := b.run(ctx, l.key, request{
+		script: raiseScript,
+		keys:   [4]string{l.keys.lock, l.keys.token},
+		nkeys:  2,
+		args:   [5]string{l.id, strconv.FormatUint(least, 10)},
+		nargs:  2,
+	})
+	switch {
+	case err != nil:
+		return err
+	case c.reply.kind != ':':
+		return fmt.Errorf("the server's answer to a lock script makes no sense: %v", c.reply)
+	case c.reply.number == 0:
+		return driver.ErrLost
+	}
+	return nil
+}
+
+// errReplaced is why a Backend that another server may answer for has no incarnation.
+var errReplaced = fmt.Errorf("%w: behind a Sentinel or in a Cluster a replica without all locks may take the server's place; "+
+	"give the quorum clients of servers by themselves", driver.ErrInvalid)
+
+// Incarnation implements [driver.Incarnated] for a server by itself, by INFO server.
+func (b *Backend) Incarnation(ctx context.Context) (driver.Incarnation, error) {
+	if b.unusable != nil {
+		return driver.Incarnation{}, b.unusable
+	}
+	if b.router.roams {
+		return driver.Incarnation{}, errReplaced
+	}
+	l, err := b.router.of(ctx, "lockgen", route{}, false)
+	if err != nil {
+		return driver.Incarnation{}, err
+	}
+	type answer struct {
+		facts map[string]string
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		info := l.client.Info(ctx, "server")
+		done <- answer{factsOf(info), info.Err()}
+	}()
+	select {
+	case a := <-done:
+		if a.err != nil {
+			return driver.Incarnation{}, fmt.Errorf("INFO server: %w", a.err)
+		}
+		seconds, err := strconv.Atoi(a.facts["uptime_in_seconds"])
+		if err != nil || a.facts["run_id"] == "" {
+			return driver.Incarnation{}, errors.New("INFO server does not say run_id and uptime_in_seconds")
+		}
+		// It is a difference of two clock readings in whole seconds.
+		age := max(time.Duration(seconds-1)*time.Second, 0)
+		return driver.Incarnation{ID: a.facts["run_id"], Age: age}, nil
+	case <-ctx.Done():
+		return driver.Incarnation{}, ctx.Err()
+	}
+}
