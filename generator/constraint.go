@@ -28,8 +28,8 @@ var (
 
 // constraintOf says which builds a file is in: what its name and its build line
 // say, and cgo where it imports "C". nil is every build.
-func constraintOf(f *source) constraint.Expr {
-	expr := both(nameConstraint(filepath.Base(f.path)), lineConstraint(f.text))
+func constraintOf(f *source, text []byte) constraint.Expr {
+	expr := both(nameConstraint(filepath.Base(f.path)), lineConstraint(text))
 	for _, s := range f.imports() {
 		if importPath(s) == "C" {
 			expr = both(expr, &constraint.TagExpr{Tag: "cgo"})

@@ -27,9 +27,9 @@ type Result struct {
 // Generate computes the generated file of each package that has a directive or
 // lost its last one. Mistakes in directives are diagnostics, all of them of all
 // packages, and a package that has one yields no file. An error means that
-// packages could not be loaded. Where that is what the packages import, such as
-// the runtime that go.mod does not require yet, the result beside the error has
-// the diagnostics that could be found without it, and no file.
+// packages could not be loaded: they themselves, or what they import, such as
+// the runtime that go.mod does not require yet. The result beside the error has
+// the diagnostics that could be found all the same, and no file.
 func Generate(ctx context.Context, opts Options) (*Result, error) {
 	r := newRun(opts)
 	ctx, cancel := context.WithCancel(ctx)
@@ -37,7 +37,7 @@ func Generate(ctx context.Context, opts Options) (*Result, error) {
 	g := r.startGuess(ctx)
 	listed, err := r.list(ctx)
 	if err != nil {
-		return nil, err
+		return r.unlisted(), err
 	}
 	r.stage("reading the directives of %d packages", len(listed))
 	pkgs := r.parse(listed)
@@ -57,6 +57,25 @@ func Generate(ctx context.Context, opts Options) (*Result, error) {
 		res.Files = nil
 	}
 	return res, broken
+}
+
+// unlisted is the result where the go command lists no package: what is wrong with
+// directives in the folders that the patterns name, as far as their text shows it.
+func (r *run) unlisted() *Result {
+	if !r.nameFolders() {
+		return &Result{}
+	}
+	pkgs := r.scanFolders()
+	parallel(len(pkgs), func(i int) { pkgs[i].scan() })
+	r.dirs = nil
+	for _, p := range pkgs {
+		if !p.external {
+			r.dirs = append(r.dirs, p.dir)
+		}
+	}
+	res := r.result(pkgs)
+	res.Files = nil
+	return res
 }
 
 // generate is the way of one build of one package.

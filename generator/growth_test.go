@@ -4,10 +4,62 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/go/packages"
 )
+
+// growing are packages of n things, with which time and memory have to grow.
+var growing = []struct {
+	name   string
+	source func(n int) string
+}{
+	{"types", func(n int) string {
+		return repeated("type base struct{}\n", n, "\ntype service%d struct{ base }\n\n//lock:key=\"s%[1]d:<id>\" ttl=5s\n"+
+			"func (s *service%[1]d) Do(ctx context.Context, id string) error { return nil }\n")
+	}},
+	{"plain methods", func(n int) string {
+		return repeated("type service struct{}\n\n//lock:key=\"s:<id>\"\nfunc (s *service) Do(ctx context.Context, id string) error { return nil }\n",
+			n, "\nfunc (s *service) plain%d(ctx context.Context, id string) error { return nil }\n")
+	}},
+	{"directives", func(n int) string {
+		return repeated("type service struct{}\n", n,
+			"\n//lock:key=\"s%d:<id>\" wait=2s\nfunc (s *service) do%[1]d(ctx context.Context, id string) error { return nil }\n")
+	}},
+	{"locks of a method", func(n int) string {
+		return repeated("type service struct{}\n", n, "\n//lock:key=\"s%d:<id>\"") +
+			"\nfunc (s *service) Do(ctx context.Context, id string) error { return nil }\n"
+	}},
+	{"functions", func(n int) string {
+		return repeated("", n, "\n//lock:key=\"s%d:<id>\"\nfunc do%[1]d(ctx context.Context, id string) error { return nil }\n")
+	}},
+	{"methods of an interface", func(n int) string {
+		return repeated("type service interface {\n", n, "\t//lock:key=\"s%d:<id>\"\n\tDo%[1]d(ctx context.Context, id string) error\n") + "}\n"
+	}},
+}
+
+func repeated(head string, n int, format string) string {
+	var b strings.Builder
+	b.WriteString("package svc\n\nimport \"context\"\n\n" + head)
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+// generateShape returns what generates for a file.
+func generateShape(t testing.TB, src string) func() {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "svc.go")
+	require.NoError(t, os.WriteFile(path, []byte(src), 0o600))
+	_, err := fuzzImports() // they are loaded once, and that takes its time
+	require.NoError(t, err)
+	return func() { generateAlone(t, path, src) }
+}
 
 // The time that a package takes grows with its types, and no faster. Times of one
 // machine are compared with each other, so its speed does not matter. A machine
@@ -15,9 +67,15 @@ import (
 // is quadratic or cubic takes 64 or 512 times as long in each of them.
 func TestGrowth(t *testing.T) {
 	const few, times, limit = 80, 8, 24
+	took := func(n int) time.Duration {
+		run := generateShape(t, growing[0].source(n))
+		start := time.Now()
+		run()
+		return time.Since(start)
+	}
 	best := 0.0
 	for range 3 {
-		one, many := generateTypes(t, few), generateTypes(t, few*times)
+		one, many := took(few), took(few*times)
 		if ratio := float64(many) / float64(one); best == 0 || ratio < best {
 			best = ratio
 		}
@@ -28,23 +86,67 @@ func TestGrowth(t *testing.T) {
 	t.Fatalf("%d times the types take %.0f times as long", times, best)
 }
 
-// generateTypes generates for n annotated types and says how long it took.
-func generateTypes(t *testing.T, n int) time.Duration {
-	t.Helper()
-	var src strings.Builder
-	src.WriteString("package svc\n\nimport \"context\"\n\ntype base struct{}\n")
-	for i := range n {
-		fmt.Fprintf(&src, "\ntype service%d struct{ base }\n\n//lock:key=\"s%d:<id>\" ttl=5s\n"+
-			"func (s *service%d) Do(ctx context.Context, id string) error { return nil }\n", i, i, i)
+// What a run allocates grows with the input, and no faster. A copy of all names for each
+// of them, or a message for each pair, is seen here on the busiest machine.
+func TestAllocations(t *testing.T) {
+	const few, times, limit = 60, 8, 10
+	for _, shape := range growing {
+		t.Run(shape.name, func(t *testing.T) {
+			one, many := allocated(generateShape(t, shape.source(few))), allocated(generateShape(t, shape.source(few*times)))
+			if ratio := float64(many) / float64(one); ratio > limit {
+				t.Errorf("%d times the %s allocate %.1f times the bytes: %d, %d", times, shape.name, ratio, one, many)
+			}
+		})
 	}
-	path := filepath.Join(t.TempDir(), "svc.go")
-	if err := os.WriteFile(path, []byte(src.String()), 0o600); err != nil {
-		t.Fatal(err)
+}
+
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func BenchmarkGenerate(b *testing.B) {
+	for _, shape := range growing {
+		for _, n := range []int{500, 4000} {
+			b.Run(fmt.Sprintf("%s/%d", strings.ReplaceAll(shape.name, " ", "-"), n), func(b *testing.B) {
+				run := generateShape(b, shape.source(n))
+				b.ReportAllocs()
+				for b.Loop() {
+					run()
+				}
+			})
+		}
 	}
-	if _, err := fuzzImports(); err != nil { // they are loaded once, and that takes its time
-		t.Fatal(err)
+}
+
+// Most files of most modules have no directive. Their texts are gone once they were
+// searched; one beside annotated code is read again when it is parsed.
+func TestTextsAreNotKept(t *testing.T) {
+	dir := t.TempDir()
+	l := &packages.Package{Name: "svc", PkgPath: "example.com/svc", Dir: dir}
+	for i := range 40 {
+		path := filepath.Join(dir, fmt.Sprintf("f%d.go", i))
+		src := repeated("", 50, fmt.Sprintf("// F%d_%%d takes no lock.\nfunc F%d_%%[1]d() {}\n", i, i))
+		if i == 20 {
+			src = repeated("", 1, "\n//lock:key=\"s%d\"\nfunc do(ctx context.Context) error { return nil }\n")
+		}
+		require.NoError(t, os.WriteFile(path, []byte(src), 0o600))
+		l.GoFiles = append(l.GoFiles, path)
 	}
-	start := time.Now()
-	generateAlone(t, path, src.String())
-	return time.Since(start)
+	r := newRun(Options{})
+	found := r.read(l)[0]
+	require.Len(t, found.files, 40)
+	kept := 0
+	for _, f := range found.files {
+		require.NotNil(t, f.syntax)
+		kept += len(f.text)
+	}
+	r.texts.Range(func(_, known any) bool {
+		kept += len(known.(*source).text)
+		return true
+	})
+	require.Less(t, kept, 500)
 }

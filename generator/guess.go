@@ -22,21 +22,30 @@ type guess struct {
 
 // startGuess returns nil where the patterns name no folder.
 func (r *run) startGuess(ctx context.Context) *guess {
-	for _, p := range r.patterns() {
-		if p != "." && !strings.HasPrefix(p, "./") && !strings.HasPrefix(p, "."+string(filepath.Separator)) {
-			return nil
-		}
+	if !r.nameFolders() {
+		return nil
 	}
 	g := &guess{done: make(chan struct{})}
 	go func() {
 		defer close(g.done)
-		if g.paths = r.neededImports(r.plan(r.scanFolders())); len(g.paths) > 0 && ctx.Err() == nil {
+		pkgs := r.scanFolders()
+		for _, p := range pkgs {
+			p.scan()
+		}
+		if g.paths = r.neededImports(r.plan(pkgs)); len(g.paths) > 0 && ctx.Err() == nil {
 			if im, err := r.loadTypes(ctx, g.paths, nil); err == nil {
 				g.im = im
 			}
 		}
 	}()
 	return g
+}
+
+// nameFolders reports whether all patterns name folders.
+func (r *run) nameFolders() bool {
+	return !slices.ContainsFunc(r.patterns(), func(p string) bool {
+		return p != "." && !strings.HasPrefix(p, "./") && !strings.HasPrefix(p, "."+string(filepath.Separator))
+	})
 }
 
 // covers reports whether the guess has loaded what is needed, once it is done.
@@ -73,9 +82,5 @@ func (r *run) scanFolders() []*pkg {
 			return nil
 		})
 	}
-	pkgs := r.parse(listed)
-	for _, p := range pkgs {
-		p.scan()
-	}
-	return pkgs
+	return r.parse(listed)
 }

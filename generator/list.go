@@ -39,12 +39,12 @@ type Lock struct {
 const DefaultTTL = 30 * time.Second
 
 // List reads the directives of packages, and no types. Those that have a mistake
-// are diagnostics and not in the list.
+// are diagnostics and not in the list. Beside an error there may be diagnostics.
 func List(ctx context.Context, opts Options) ([]Lock, []Diagnostic, error) {
 	r := newRun(opts)
 	listed, err := r.list(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, r.unlisted().Diagnostics, err
 	}
 	pkgs := r.parse(listed)
 	var out []Lock

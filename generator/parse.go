@@ -38,7 +38,7 @@ type pkg struct {
 // source is one file of a package.
 type source struct {
 	path    string
-	text    []byte
+	text    []byte    // nil where nothing in it was worth keeping
 	syntax  *ast.File // nil where the package has no directive and the file no near miss
 	mention mention
 	listed  bool            // the go command builds it here
@@ -85,7 +85,11 @@ func (r *run) read(l *packages.Package) []*pkg {
 	for _, f := range found.sources {
 		in := p
 		if worst == directiveMention || f.mention != noMention {
-			p.parseFile(f)
+			if err := p.parseFile(f); err != nil {
+				p.diagnostics = append(p.diagnostics, notRead(f.path, err))
+				p.partial, tests.partial = true, true
+				continue
+			}
 			if f.inTest() && strings.HasSuffix(f.syntax.Name.Name, "_test") {
 				in = tests
 			}
@@ -178,14 +182,19 @@ func mentions(text []byte) mention {
 }
 
 // parseFile parses one file. A syntax error stops the run only where directives
-// are: they may stand on what the parser could not make out.
-func (p *pkg) parseFile(f *source) {
-	syntax, err := parser.ParseFile(p.run.fset, f.path, f.text, parser.ParseComments|parser.SkipObjectResolution)
+// are: they may stand on what the parser could not make out. The error is that the
+// file can't be read.
+func (p *pkg) parseFile(f *source) error {
+	text, err := f.content()
+	if err != nil {
+		return err
+	}
+	syntax, err := parser.ParseFile(p.run.fset, f.path, text, parser.ParseComments|parser.SkipObjectResolution)
 	f.syntax = syntax
-	f.when = constraintOf(f)
+	f.when = constraintOf(f, text)
 	list, ok := err.(scanner.ErrorList)
 	if !ok {
-		return
+		return nil
 	}
 	first := list[0]
 	bad := Diagnostic{
@@ -194,11 +203,12 @@ func (p *pkg) parseFile(f *source) {
 	}
 	if f.mention != directiveMention {
 		p.warnings = append(p.warnings, bad)
-		return
+		return nil
 	}
 	f.broken = true
 	bad.Hint = "a file with directives has to parse"
 	p.diagnostics = append(p.diagnostics, bad)
+	return nil
 }
 
 func (s *source) imports() []*ast.ImportSpec {

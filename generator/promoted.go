@@ -214,7 +214,7 @@ func (r *run) readForeign(path string, files []string) foreignPackage {
 			continue
 		}
 		f.syntax, _ = parser.ParseFile(r.fset, f.path, f.text, parser.ParseComments|parser.SkipObjectResolution)
-		f.when, f.listed = constraintOf(f), true
+		f.when, f.listed = constraintOf(f, f.text), true
 		p.files = append(p.files, f)
 	}
 	p.scan()

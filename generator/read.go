@@ -1,12 +1,14 @@
 package generator
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/tools/go/packages"
 )
@@ -90,20 +92,41 @@ func isFolder(path string, e fs.DirEntry) bool {
 	return err == nil && info.IsDir()
 }
 
-// readFile reads a file once in a run.
+var readBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// readFile reads a file once in a run. Most files of most modules have no directive,
+// and their texts are not kept.
 func (r *run) readFile(path string) (*source, error) {
 	if known, ok := r.texts.Load(path); ok {
 		f := *known.(*source)
 		return &f, nil
 	}
-	text, err := os.ReadFile(path)
+	b := readBuffers.Get().(*bytes.Buffer)
+	defer readBuffers.Put(b)
+	b.Reset()
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	f := source{path: path, text: text, mention: mentions(text)}
+	defer file.Close()
+	if _, err := b.ReadFrom(file); err != nil {
+		return nil, err
+	}
+	f := source{path: path, mention: mentions(b.Bytes())}
+	if f.mention != noMention || isOutputName(filepath.Base(path)) {
+		f.text = append([]byte{}, b.Bytes()...) // not nil, even if it is empty
+	}
 	r.texts.Store(path, &f)
 	copied := f
 	return &copied, nil
+}
+
+// content is the text of the file. One that was not kept is read again.
+func (f *source) content() ([]byte, error) {
+	if f.text != nil {
+		return f.text, nil
+	}
+	return os.ReadFile(f.path)
 }
 
 // vanished reports whether a file could not be read because it is there no more:

@@ -47,7 +47,7 @@ var fuzzImports = sync.OnceValues(func() (*importer, error) {
 })
 
 // generateAlone generates for one file without asking the go command.
-func generateAlone(t *testing.T, path, src string) []byte {
+func generateAlone(t testing.TB, path, src string) []byte {
 	t.Helper()
 	im, err := fuzzImports()
 	if err != nil {

@@ -46,10 +46,10 @@ func (c *command) list(ctx context.Context) int {
 // locks reads the directives and reports what is wrong with some.
 func (c *command) locks(ctx context.Context, patterns []string) ([]generator.Lock, int) {
 	locks, wrong, err := generator.List(ctx, c.options(patterns))
+	c.printDiagnostics(wrong)
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	c.printDiagnostics(wrong)
 	if len(wrong) > 0 {
 		return locks, stale
 	}

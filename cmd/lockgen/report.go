@@ -10,8 +10,9 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// printText reports to a person.
-func (c *command) printText(res *generator.Result, changed []generator.File) {
+// printText reports to a person. Of the files that should have changed, failed could
+// not be written.
+func (c *command) printText(res *generator.Result, changed []generator.File, failed int) {
 	c.printDiagnostics(res.Diagnostics)
 	for _, d := range res.Warnings {
 		fmt.Fprintf(c.stderr, "%s:%d:%d: warning: %s\n", c.relative(d.File), d.Line, d.Column, d.Text())
@@ -32,7 +33,7 @@ func (c *command) printText(res *generator.Result, changed []generator.File) {
 	if c.check && len(changed) > 0 {
 		fmt.Fprintf(c.stderr, "run: go tool lockgen %s\n", strings.Join(c.packages(), " "))
 	}
-	if res.Methods == 0 && len(res.Diagnostics) == 0 && len(changed) == 0 {
+	if res.Methods == 0 && len(res.Diagnostics) == 0 && len(changed)+failed == 0 {
 		fmt.Fprintf(c.stderr, "lockgen: no //lock: directive in %s\n", plural(res.Packages, "package"))
 	}
 }
@@ -79,6 +80,7 @@ type jsonFile struct {
 	Path    string `json:"path"`
 	Package string `json:"package"`
 	Change  string `json:"change"`
+	Error   string `json:"error,omitempty"` // why it could not be written
 }
 
 type jsonDiagnostic struct {
@@ -89,8 +91,8 @@ type jsonDiagnostic struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// printJSON reports to a tool.
-func (c *command) printJSON(res *generator.Result) error {
+// printJSON reports to a tool. failed says why a file could not be written, by path.
+func (c *command) printJSON(res *generator.Result, failed map[string]error) error {
 	out := struct {
 		Packages    int              `json:"packages"`
 		Methods     int              `json:"methods"`
@@ -99,7 +101,11 @@ func (c *command) printJSON(res *generator.Result) error {
 		Warnings    []jsonDiagnostic `json:"warnings,omitempty"`
 	}{Packages: res.Packages, Methods: res.Methods, Files: []jsonFile{}, Diagnostics: []jsonDiagnostic{}}
 	for _, f := range res.Files {
-		out.Files = append(out.Files, jsonFile{c.relative(f.Path), f.Package, string(f.Change())})
+		file := jsonFile{Path: c.relative(f.Path), Package: f.Package, Change: string(f.Change())}
+		if err := failed[f.Path]; err != nil {
+			file.Error = err.Error()
+		}
+		out.Files = append(out.Files, file)
 	}
 	for _, d := range res.Diagnostics {
 		out.Diagnostics = append(out.Diagnostics, jsonDiagnostic{c.relative(d.File), d.Line, d.Column, d.Message, d.Hint})

@@ -126,7 +126,7 @@ func (c *command) broken(res *generator.Result, err error) int {
 	if res != nil && len(res.Diagnostics) > 0 {
 		if !c.json {
 			c.printDiagnostics(res.Diagnostics)
-		} else if err := c.printJSON(res); err != nil {
+		} else if err := c.printJSON(res, nil); err != nil {
 			return c.fail(err)
 		}
 	}
@@ -149,19 +149,24 @@ func (c *command) finish(res *generator.Result) int {
 			changed = append(changed, f)
 		}
 	}
+	var failed map[string]error
 	if !c.check && !c.diff && !c.dry {
-		for _, f := range changed {
-			if err := write(f); err != nil {
-				return c.fail(err)
-			}
-		}
+		changed, failed = c.writeAll(changed)
 	}
 	if c.json {
-		if err := c.printJSON(res); err != nil {
+		if err := c.printJSON(res, failed); err != nil {
 			return c.fail(err)
 		}
 	} else {
-		c.printText(res, changed)
+		c.printText(res, changed, len(failed))
+	}
+	if len(failed) > 0 {
+		for _, f := range res.Files {
+			if err := failed[f.Path]; err != nil {
+				c.fail(err)
+			}
+		}
+		return unusual
 	}
 	if len(res.Diagnostics) > 0 || len(changed) > 0 && (c.check || c.diff) {
 		return stale
