@@ -304,7 +304,7 @@ func TestDelegationFromAheadIsRefused(t *testing.T) {
 // The machine slept past the delegation.
 func TestSuspendEndsADelegation(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
-	outer, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k")
+	outer, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
 	ctx, in := extract(t, delegated(t, outer), keyring(t, "stock"))
 	lock.Suspend(30 * time.Minute)
 	require.NoError(t, lock.Check(ctx))
@@ -317,7 +317,7 @@ func TestSuspendEndsADelegation(t *testing.T) {
 // So is who waited for another callee meanwhile, before a timer has told it.
 func TestSuspendEndsADelegationInTheQueue(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
-	outer, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour}, "k")
+	outer, held := acquire(t, t.Context(), l, &lock.Policy{TTL: time.Hour, NoRenew: true}, "k")
 	k, c := keyring(t, "stock"), delegated(t, outer)
 	_, in := extract(t, c, k)
 	second := make(chan error)
