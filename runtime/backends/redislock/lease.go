@@ -25,14 +25,19 @@ type lease struct {
 	ttl        atomic.Int64  // of the last renewal, ns
 	deadline   atomic.Pointer[driver.Instant]
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
+	entry      string      // what such a copy may have put in line, once the lease was over, or ""
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
 }
 
 func newLease(b *Backend, k keys, a *driver.Acquisition, first uint64) *lease {
-	return &lease{
+	l := &lease{
 		backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, unanswered: a.MayHaveRun,
 		first: first, n: a.Tokens, reserved: a.Tokens,
 	}
+	if a.MayHaveRun && a.Queue {
+		l.entry = queueEntry(a)
+	}
+	return l
 }
 
 func (l *lease) Deadline() driver.Instant { return *l.deadline.Load() }
@@ -68,7 +73,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	freedBefore := l.freed.Load()
 	l.backend.subscriber.letGo(l)
-	f := freeing{tombstone: tombstone(l.unanswered, l.asked)}
+	f := freeing{entry: l.entry, tombstone: tombstone(l.unanswered, l.asked)}
 	if l.reserved > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
 	}
