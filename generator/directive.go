@@ -64,10 +64,30 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' }
 
 func isQuote(c byte) bool { return c == '"' || c == '`' }
 
+// foreignQuotes are quotes that Go has none of, or for a single letter.
+const foreignQuotes = "'“”„‘’«»＂"
+
+// foreignQuote is how long a quote of another kind is that text begins with; 0 is none.
+func foreignQuote(text string) int {
+	c, n := utf8.DecodeRuneInString(text)
+	if n == 0 || !strings.ContainsRune(foreignQuotes, c) {
+		return 0
+	}
+	return n
+}
+
+// wideEquals is how long an equals sign or colon of full width is that text begins with.
+func wideEquals(text string) int {
+	if strings.HasPrefix(text, "＝") || strings.HasPrefix(text, "：") {
+		return len("＝")
+	}
+	return 0
+}
+
 // item reads one item and the space after it.
 func (r *itemReader) item() (item, bool) {
 	it := item{at: r.at}
-	for r.at < len(r.text) && !isSpace(r.text[r.at]) && r.text[r.at] != '=' && !isQuote(r.text[r.at]) {
+	for r.at < len(r.text) && !isSpace(r.text[r.at]) && r.text[r.at] != '=' && !quoted(r.text[r.at:]) && wideEquals(r.text[r.at:]) == 0 {
 		r.at++
 	}
 	it.name = r.text[it.at:r.at]
@@ -78,6 +98,14 @@ func (r *itemReader) item() (item, bool) {
 	case r.peek() == '=':
 		r.at++
 		return it, r.value(&it)
+	case wideEquals(r.text[r.at:]) > 0:
+		n := wideEquals(r.text[r.at:])
+		r.fail(r.at, "write "+it.name+"=…", r.text[r.at:r.at+n]+" is no =")
+		r.at += n
+		r.value(&it)
+		return it, false
+	case foreignQuote(r.text[r.at:]) > 0:
+		return it, r.value(&it)
 	case isQuote(r.peek()):
 		r.fail(r.at, "write "+it.name+"=…", "a value follows its name without = or space")
 		return it, r.quoted(&it)
@@ -86,7 +114,7 @@ func (r *itemReader) item() (item, bool) {
 	end := r.at
 	r.skipSpace()
 	switch {
-	case isQuote(r.peek()):
+	case quoted(r.text[r.at:]):
 		return it, r.value(&it)
 	case r.peek() == '=':
 		r.fail(r.at, "write "+it.name+"=…", "no space may stand before or after =")
@@ -121,8 +149,11 @@ func (r *itemReader) peek() byte {
 // value reads what follows "=": a Go string literal or a bare word.
 func (r *itemReader) value(it *item) bool {
 	it.valued, it.valueAt = true, r.at
-	if isQuote(r.peek()) {
+	switch {
+	case isQuote(r.peek()):
 		return r.quoted(it)
+	case foreignQuote(r.text[r.at:]) > 0:
+		return r.foreignQuoted()
 	}
 	for r.at < len(r.text) && !isSpace(r.text[r.at]) {
 		if isQuote(r.text[r.at]) {
@@ -140,6 +171,19 @@ func (r *itemReader) value(it *item) bool {
 		return false
 	}
 	return true
+}
+
+// foreignQuoted skips a value in quotes of another kind, which would be a part of it.
+func (r *itemReader) foreignQuoted() bool {
+	n := foreignQuote(r.text[r.at:])
+	r.fail(r.at, "write the value in \"\"", r.text[r.at:r.at+n]+" is no quote here")
+	for r.at += n; r.at < len(r.text); r.at++ {
+		if n := foreignQuote(r.text[r.at:]); n > 0 && (r.at+n == len(r.text) || isSpace(r.text[r.at+n])) {
+			r.at += n
+			break
+		}
+	}
+	return false
 }
 
 // quoted reads a Go string literal and demands a space after it.

@@ -111,15 +111,22 @@ func TestNearMisses(t *testing.T) {
 		` lock:key="x"`, `lock: key="x"`, `Lock:key="x"`, `LOCK:KEY="x"`, `lock key="x"`, `lock-key="x"`, `lock :key="x"`,
 		`lock:"x"`, `lock:`, `lock: `, `lock: try`, ` @lock key="x"`, ` lock:ttl=5s`, `lock:Ttl=5s`, ` lock:reentrant key="x"`,
 		"\tlock key `x`", `lockgen:key="x"`, ` locks:key="x"`, ` Lock: key = "x"`, `lock key: "x"`, ` lock:key "x"`,
+		`go:lock key="x"`, `go:lock`, `go:lock:key=x`, `go:lock ttl=5s`, `+lock:key="x"`, ` +lock:key="x"`, ` +lock:ttl=5s`,
+		` @Lock(key="x")`, ` @Lock(key = "x", ttl = "5s")`, ` @Lock("x")`, ` @Lock(ttl=5s, key="x")`, `lock(key="x")`, `lock.key="x"`, ` lock.key="x:<id>" ttl=5s`,
+		`lock：key="x"`, ` lock：key="x"`, `lock：ttl=5s`, `lock：`, `lcok:key="x"`, ` lokc:key="x"`, `lok:key="x"`, `loc:key "x"`,
+		`lock: key='x'`, `Lock:key=“x”`, `lock:‘x’`, ` lock:key=«x»`, `Lock:key＝"x"`,
 	}
 	for _, line := range near {
 		assert.True(t, isNearMiss(line), line)
+		assert.NotEqual(t, noMention, mentions([]byte("package p\n\n//"+line+"\n")), line)
 	}
 	prose := []string{
 		` lock: protects x`, ` lock the key`, ` lock`, ` locked: key`, ` lock: try again`, ` lock: key order`, `lock.Lock()`,
 		`lock.max = 10`, `lock := newLock()`, ` lock wait=50ms`, ` Lock: read, then write`, `lockcheck:ignore x`, ` block:key="x"`,
 		` lock - read`, `lock: max is 3`, ` lock_key = "x"`, ` unlock:key="x"`, ``, ` lock: a "quoted" word`, ` lock: ttl`,
 		` the lock:key="x" directive`, ` lock the mutex with key="abc"`, `lock.key = "x"`, ` lock: "quoted"`,
+		`lock(key)`, ` lock(key, "x")`, `lock(key == "x")`, `lock("x")`, ` @lock(mu)`, ` go:lock stays`, ` +lock`, `go:locked x`, `loc: key`, ` loc:key=1`,
+		`clock:key="x"`, `flock:key="x"`, ` lok key="x"`, `lock.key = 'x'`, ` +lock the key`, ` @lock the key`, `lock. Then key="x"`,
 	}
 	for _, line := range prose {
 		assert.False(t, isNearMiss(line), line)
@@ -130,17 +137,18 @@ func TestNearMisses(t *testing.T) {
 // whether a file is parsed at all.
 func TestMentionsFindsNearMisses(t *testing.T) {
 	for text, want := range map[string]mention{
-		"//lock:key=\"x\"":                 directiveMention,
-		"x\n// lock:key=\"x\"\n":           nearMention,
-		"//Lock:key=\"x\"":                 nearMention,
-		"//LOCK key=\"x\"":                 nearMention,
-		"//lock-key=\"x\"":                 nearMention,
-		"//lockgen:key=\"x\"":              nearMention,
-		"// Lock:\"x\"":                    nearMention,
-		"//lock :\r\n":                     nearMention,
-		"//Lock:\r\n":                      nearMention,
-		"lock.Lock()\n// lock the mutex":   noMention,
-		"ock: ock key block lock.key=\"\"": noMention,
+		"//lock:key=\"x\"":                                directiveMention,
+		"x\n// lock:key=\"x\"\n":                          nearMention,
+		"//Lock:key=\"x\"":                                nearMention,
+		"//LOCK key=\"x\"":                                nearMention,
+		"//lock-key=\"x\"":                                nearMention,
+		"//lockgen:key=\"x\"":                             nearMention,
+		"// Lock:\"x\"":                                   nearMention,
+		"//lock :\r\n":                                    nearMention,
+		"//Lock:\r\n":                                     nearMention,
+		"lock.Lock()\n// lock the mutex":                  noMention,
+		"ock: ock key block lock.key = \"\"":              noMention,
+		"lock.Read(); lock(key); doc: loc.x\n// the lock": noMention,
 	} {
 		assert.Equal(t, want, mentions([]byte(text)), strconv.Quote(text))
 	}

@@ -131,14 +131,28 @@ func isStrayValue(it item) bool { return !it.valued && findItem(it.name) == nil 
 // meant to be the key, so that its absence is no mistake of its own.
 func triedKey(items []item) bool {
 	for _, it := range items {
-		if it.name == "" || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames()) == "key" {
+		if it.name == "" || strings.HasPrefix(otherNames[strings.ToLower(it.name)], "key=") || findItem(it.name) == nil && nearest(strings.ToLower(it.name), itemNames()) == "key" {
 			return true
 		}
 	}
 	return false
 }
 
+// otherNames are what other tools call an item, and what to write here.
+var otherNames = map[string]string{
+	"expire": "ttl=60s", "expires": "ttl=60s", "expiry": "ttl=60s", "expiration": "ttl=60s", "lease": "ttl=60s",
+	"leasetime": "ttl=60s", "duration": "ttl=60s", "timeout": "wait=2s, how long to wait for the lock", "waittime": "wait=2s",
+	"watchdog": "renew=off? A lease is renewed without it", "autorenew": "renew=off? A lease is renewed without it",
+	"shared": "read", "semaphore": "permits=3", "name": "key=\"…\"", "resource": "key=\"…\"",
+}
+
 func unknownItem(it *item) problem {
+	if other := otherNames[strings.ToLower(it.name)]; other != "" {
+		if !strings.Contains(other, "?") {
+			other += "?"
+		}
+		return problem{it.at, "unknown item " + it.name, "did you mean " + other}
+	}
 	if word := nearest(strings.ToLower(it.name), itemNames()); word != "" {
 		return problem{it.at, "unknown item " + it.name, "did you mean " + word + "?"}
 	}

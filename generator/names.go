@@ -5,6 +5,7 @@ import (
 	"go/types"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -98,8 +99,14 @@ func ordinal(i int) string {
 	return strconv.Itoa(i + 1)
 }
 
-// nearest returns the candidate that s is a likely misspelling of, or "".
+// nearest returns the candidate that s is a likely misspelling of, or "": one that
+// differs by the case of its letters is.
 func nearest(s string, candidates []string) string {
+	for _, c := range candidates {
+		if strings.EqualFold(s, c) {
+			return c
+		}
+	}
 	best, at := "", max(1, len(s)/3)
 	for _, c := range candidates {
 		if d := distance(s, c); d <= at && d < len(c) && (best == "" || d < at) {

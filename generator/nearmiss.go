@@ -12,14 +12,27 @@ import (
 // looks like one is an error. Prose is not: a near miss names an item first and
 // gives it a value.
 
+const (
+	// quotePattern is how a value begins that is quoted in some way.
+	quotePattern = "[\"`'“”„‘’«＂]"
+
+	// misspelt are the likely misspellings of lock. What other directives are called,
+	// such as clock or block, is none.
+	misspelt = `lcok|lokc|olck|loc|lok|lck`
+
+	wordPattern = `(?i:lock)(?i:s|ed|gen)?|` + misspelt
+)
+
 var (
 	// nearShape parts a comment line into what stands before the items, and these:
-	// 1 space, 2 @, 3 the word, 4 what parts it from 5 the items.
-	nearShape = regexp.MustCompile(`^([ \t]*)(@?)((?i)lock(?:s|ed|gen)?)([ \t]*[:-][ \t]*|[ \t]+)(.*?)[ \t\r]*$`)
+	// 1 space, 2 what marks directives elsewhere, 3 the word, 4 what parts it from 5
+	// the items.
+	nearShape = regexp.MustCompile(`^([ \t]*)(@|\+|go:|)(` + wordPattern + `)([ \t]*[:：-][ \t]*|[ \t]*\([ \t]*|\.|[ \t]+|$)(.*?)[ \t\r]*$`)
 
-	valuedItem = regexp.MustCompile(`^(?i:` + itemPattern + `)(?:=\S|[ \t]*=?[ \t]*["` + "`" + `])`)
-	quotedKey  = regexp.MustCompile(`^(?i:key)[ \t]*[=:]?[ \t]*["` + "`" + `]`)
-	laterKey   = regexp.MustCompile(`^(?i:` + itemPattern + `)\b.*[ \t](?i:key)[ \t]*=?[ \t]*["` + "`" + `]`)
+	valuedItem = regexp.MustCompile(`^(?i:` + itemPattern + `)(?:=\S|[ \t]*=?[ \t]*` + quotePattern + `)`)
+	quotedKey  = regexp.MustCompile(`^(?i:key)[ \t]*[=:＝：]?[ \t]*` + quotePattern)
+	tightKey   = regexp.MustCompile(`^(?i:key)=` + quotePattern)
+	laterKey   = regexp.MustCompile(`^(?i:` + itemPattern + `)\b.*[ \t,](?i:key)[ \t]*[=＝]?[ \t]*` + quotePattern)
 	bareItems  = regexp.MustCompile(`^(?:(?i:` + itemPattern + `)(?:[ \t]+|$))*$`)
 )
 
@@ -30,22 +43,33 @@ func isNearMiss(line string) bool {
 	if m == nil {
 		return false
 	}
-	space, word, parting, items := m[1], strings.ToLower(m[3]), m[4], m[5]
+	space, mark, word, parting, items := m[1], m[2], strings.ToLower(m[3]), strings.TrimSpace(m[4]), m[5]
 	switch {
+	case mark == "go:":
+		return space == "" && word == "lock" // the go command has none of that name
+	case parting == "." || parting == "(" && mark == "": // lock.key = "x" and lock(key, "x") are code
+		return tightKey.MatchString(items)
 	case quotedKey.MatchString(items):
-		return true
+		return m[4][:min(1, len(m[4]))] == ":" || !isMisspelt(word)
 	case word != "lock":
 		return false
 	case laterKey.MatchString(items):
 		return true
-	case !strings.Contains(parting, ":"):
+	case parting == "(":
+		return quoted(items)
+	case parting != ":" && parting != "：":
 		return false
 	case valuedItem.MatchString(items):
 		return true
 	}
 	// "//lock:", "//lock: try", `//lock:"…"`: the shape of a directive and nothing else.
-	return space == "" && (bareItems.MatchString(items) || isQuote(items[0]))
+	return space == "" && (bareItems.MatchString(items) || quoted(items))
 }
+
+func isMisspelt(word string) bool { return !strings.HasPrefix(word, "lock") }
+
+// quoted reports whether a text begins with a quote of any kind.
+func quoted(text string) bool { return text != "" && (isQuote(text[0]) || foreignQuote(text) > 0) }
 
 // scanNearMiss reports the lines of a comment that were meant as directives.
 func (p *pkg) scanNearMiss(c *ast.Comment) {
@@ -68,10 +92,27 @@ func (p *pkg) scanNearMiss(c *ast.Comment) {
 	}
 }
 
+var itemParts = regexp.MustCompile(`"[^"]*"|` + "`[^`]*`" + `|[ \t]*,[ \t]*|[ \t]+[=:][ \t]*|[=:][ \t]+`)
+
 // corrected is the directive that was meant.
 func corrected(line string) string {
 	m := nearShape.FindStringSubmatch(line)
-	items := m[5]
+	items := wideCharacters.Replace(m[5])
+	if !strings.Contains(items, `"`) {
+		items = strings.ReplaceAll(items, "'", `"`)
+	}
+	if strings.HasSuffix(strings.TrimSpace(m[4]), "(") { // name = "value", name = "value")
+		items = strings.TrimSuffix(items, ")")
+		items = itemParts.ReplaceAllStringFunc(items, func(s string) string {
+			switch {
+			case isQuote(s[0]):
+				return s
+			case strings.Contains(s, ","):
+				return " "
+			}
+			return "="
+		})
+	}
 	switch {
 	case items == "":
 		items = `key="…"`
@@ -83,3 +124,6 @@ func corrected(line string) string {
 	}
 	return "//lock:" + items
 }
+
+// wideCharacters are what other keyboards and editors write in place of = and ".
+var wideCharacters = strings.NewReplacer("＝", "=", "：", ":", "“", `"`, "”", `"`, "„", `"`, "＂", `"`, "‘", `"`, "’", `"`, "«", `"`, "»", `"`)

@@ -155,7 +155,16 @@ func (p *pkg) findName() {
 // ignoresItself reports whether the file is in no build, by Go's own custom.
 func ignoresItself(f *source) bool { return f.when != nil && f.when.String() == "ignore" }
 
-var nearText = regexp.MustCompile(`^(?i:lock)(?i:s|gen|ed)?[ \t]*[:\- \t][ \t]*(?:(?i:` + itemPattern + `)\b|["` + "`" + `]|\r?$)`)
+// nearText matches whatever isNearMiss may want to see, from its word on.
+var nearText = regexp.MustCompile(`^(?:` + wordPattern + `)(?:[ \t]*[:：\- \t][ \t]*(?:(?i:` + itemPattern + `)\b|` + quotePattern + `|\r?$)|` +
+	`[ \t]*\([ \t]*(?:(?i:` + itemPattern + `)[ \t]*[=:]|` + quotePattern + `)|\.(?i:key)=` + quotePattern + `)`)
+
+// nearNeedles are what a near miss has at some offset of its word: a misspelling is
+// one with a colon only.
+var nearNeedles = []struct {
+	text string
+	at   int
+}{{"ock", 1}, {"OCK", 1}, {"lcok:", 0}, {"lokc:", 0}, {"olck:", 0}, {"loc:", 0}, {"lok:", 0}, {"lck:", 0}}
 
 // mentions looks for directives and what resembles them without parsing: most
 // files of most modules have neither.
@@ -163,19 +172,22 @@ func mentions(text []byte) mention {
 	if bytes.Contains(text, directiveText) {
 		return directiveMention
 	}
-	for _, needle := range [][]byte{[]byte("ock"), []byte("OCK")} {
+	if bytes.Contains(text, []byte("//go:lock")) {
+		return nearMention
+	}
+	for _, needle := range nearNeedles {
 		for rest := text; ; {
-			i := bytes.Index(rest, needle)
+			i := bytes.Index(rest, []byte(needle.text))
 			if i < 0 {
 				break
 			}
-			if i > 0 {
-				line, _, _ := bytes.Cut(rest[i-1:], []byte("\n"))
+			if i >= needle.at {
+				line, _, _ := bytes.Cut(rest[i-needle.at:], []byte("\n"))
 				if nearText.Match(line) {
 					return nearMention
 				}
 			}
-			rest = rest[i+len(needle):]
+			rest = rest[i+1:]
 		}
 	}
 	return noMention
