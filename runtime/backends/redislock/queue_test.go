@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // S60: a waiter whose place was taken away, as that of one that has not been heard
@@ -130,5 +131,30 @@ func TestNoTimeOfTheClientIsSent(t *testing.T) {
 				t.Errorf("%v holds %d, which is no length of time", args, n)
 			}
 		}
+	}
+}
+
+// G6: an attempt that had no answer, and arrives when its lease is over and another has the
+// lock, stands in the queue. The release of the lease takes it out. The model in spec/ found this.
+func TestReleaseTakesALateAttemptOutOfTheQueue(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	b := newTestBackend(t, addr)
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1, Queue: true, MayHaveRun: true}
+	late := *a
+	lost, last := grantOf(t, b, a)
+	command(t, addr, "DEL", key) // as its expiry does
+	next, token := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: 30 * time.Second, Tokens: 1})
+	if _, err := b.Acquire(t.Context(), &late); !isHeldError(err) || places(t, addr, key) != 1 {
+		t.Fatalf("the late attempt: %v; %d in the queue", err, places(t, addr, key))
+	}
+	if err := lost.Release(t.Context(), last); !errors.Is(err, lock.ErrLost) {
+		t.Error(err)
+	}
+	if n := places(t, addr, key); n != 0 {
+		t.Errorf("%d in the queue", n)
+	}
+	if err := next.Release(t.Context(), token); err != nil {
+		t.Error(err)
 	}
 }
