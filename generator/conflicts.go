@@ -48,7 +48,8 @@ func (d *directive) conflicts() []problem {
 		out = append(out, problem{max(a.at, b.at), pair.a + " and " + pair.b + " exclude each other", pair.hint})
 	}
 	out = append(out, d.lacking()...)
-	return append(out, d.tooLong()...)
+	out = append(out, d.tooLong()...)
+	return append(out, d.ttlBeyondMax()...)
 }
 
 // lacking reports items that need another one.
@@ -80,4 +81,14 @@ func (d *directive) tooLong() []problem {
 		return []problem{{it.at, fmt.Sprintf("atleast=%s is longer than max=%s", it.value, d.items["max"].value), "the lease is renewed no longer than max"}}
 	}
 	return nil
+}
+
+// ttlBeyondMax reports a lease that is never renewed, as it lasts longer than it may be.
+func (d *directive) ttlBeyondMax() []problem {
+	ttl, most := d.items["ttl"], d.items["max"]
+	if ttl == nil || most == nil || d.max.Length() == 0 || d.ttl.Length() <= d.max.Length() {
+		return nil
+	}
+	return []problem{{ttl.at, fmt.Sprintf("ttl=%s is longer than max=%s", ttl.value, most.value),
+		"max bounds the renewal: give it a shorter ttl, or write renew=off in place of max"}}
 }

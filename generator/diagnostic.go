@@ -41,6 +41,14 @@ func (p *pkg) report(pos token.Pos, hint, format string, args ...any) {
 	}
 }
 
+// warn adds a warning at pos, which stops nothing.
+func (p *pkg) warn(pos token.Pos, hint, format string, args ...any) {
+	at := p.run.fset.Position(pos)
+	p.warnings = append(p.warnings, Diagnostic{
+		File: at.Filename, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(format, args...), Hint: hint,
+	})
+}
+
 func sortDiagnostics(list []Diagnostic) []Diagnostic {
 	slices.SortFunc(list, func(a, b Diagnostic) int {
 		return cmp.Or(

@@ -1,11 +1,13 @@
 package generator
 
 import (
+	"cmp"
 	"fmt"
 	"go/token"
 	"go/types"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockgen/lockgen/templates"
 )
@@ -76,8 +78,12 @@ func (b *builder) keyFunc(m *method, k *keyed, params map[string]string, taken *
 	return out
 }
 
-// keyKind is the kind of lock that a key has by the first directive that names it.
-type keyKind struct{ kind, where string }
+// keyKind is the kind of lock that a key has by the first directive that names it, and
+// how long that one's lease lasts.
+type keyKind struct {
+	kind, where string
+	ttl         time.Duration
+}
 
 // noteKind reports a directive that asks for another kind of lock on a key than an earlier
 // one does: at run time each would be refused beside the other.
@@ -97,7 +103,7 @@ func (b *builder) noteKind(m *method, d *directive) {
 	default:
 		kind = "mutex"
 	}
-	id := d.backend + " " + d.key.text
+	id, ttl := d.backend+" "+d.key.text, cmp.Or(d.ttl.Length(), DefaultTTL)
 	first, seen := b.keyKinds[id]
 	switch {
 	case d.key.text == "":
@@ -105,10 +111,13 @@ func (b *builder) noteKind(m *method, d *directive) {
 		if b.keyKinds == nil {
 			b.keyKinds = map[string]keyKind{}
 		}
-		b.keyKinds[id] = keyKind{kind, m.name()}
+		b.keyKinds[id] = keyKind{kind, m.name(), ttl}
 	case first.kind != kind:
 		b.report(d.posOf(d.items["key"].valueAt), "give all locks of a key the same kind", "a %s here, and a %s on %s, which has the same key",
 			kind, first.kind, first.where)
+	case first.ttl != ttl && len(b.diagnostics) == 0:
+		b.warn(d.posOf(d.items["key"].valueAt), "give all leases of a key the same ttl, unless that is meant", "a ttl of %v here, and of %v on %s, which has the same key",
+			ttl, first.ttl, first.where)
 	}
 }
 

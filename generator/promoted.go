@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"fmt"
 	"go/parser"
 	"go/token"
 	"go/types"
@@ -70,16 +69,11 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 	}
 	m := &method{target: t, unit: b.unit, fn: fn, recv: g.recv, embedder: g.file}
 	if why := b.unreachable(m, named, path); why != "" {
-		at := b.run.fset.Position(g.recv.Pos())
 		hint := "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own"
 		if !fn.Exported() { // of that name or not, it would be another method
 			hint = "export it"
 		}
-		b.warnings = append(b.warnings, Diagnostic{
-			File: at.Filename, Line: at.Line, Column: at.Column,
-			Message: fmt.Sprintf("%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), name, why),
-			Hint:    hint,
-		})
+		b.warn(g.recv.Pos(), hint, "%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), name, why)
 		return nil
 	}
 	b.foreign = append(b.foreign, m)

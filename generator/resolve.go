@@ -28,6 +28,8 @@ type resolver struct {
 	locals  *scope            // what the key function's identifiers must differ from
 	params  map[string]string // what the key function calls the user's parameters
 	checked map[string]bool   // expressions that are known not to be nil
+	uses    map[string]int    // how many placeholders go through a path
+	called  map[string]value  // what such a path has returned, if it is a call
 }
 
 // value is an expression on the way along a placeholder.
@@ -55,7 +57,12 @@ func (m *method) resolveTick(d *directive, params map[string]string, taken *scop
 }
 
 func (r *resolver) resolve(in pattern) *keyed {
-	r.out, r.checked = &keyed{}, map[string]bool{}
+	r.out, r.checked, r.uses, r.called = &keyed{}, map[string]bool{}, map[string]int{}, map[string]value{}
+	for _, p := range in.parts {
+		for i := range p.path {
+			r.uses[strings.Join(p.path[:i+1], ".")]++
+		}
+	}
 	for _, p := range in.parts {
 		if !p.isPlaceholder() {
 			r.out.parts = append(r.out.parts, templates.Part{Kind: templates.Literal, Text: p.literal})
@@ -185,9 +192,23 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 			r.report(p, "a placeholder calls methods without arguments that return one value", "%s: %s is %s", p.text, path, r.describe(sig))
 			return v, false
 		}
-		return value{text: text + "()", path: path, typ: sig.Results().At(0).Type(), call: true}, true
+		return r.once(value{text: text + "()", path: path, typ: sig.Results().At(0).Type(), call: true}), true
 	}
 	return v, false
+}
+
+// once gives the result of a call a name if another placeholder needs it too: what is
+// called twice may say two things.
+func (r *resolver) once(v value) value {
+	if r.uses[v.path] < 2 {
+		return v
+	}
+	known, ok := r.called[v.path]
+	if !ok {
+		known = r.local(v)
+		r.called[v.path] = known
+	}
+	return known
 }
 
 func (r *resolver) describe(t types.Type) string {
