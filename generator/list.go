@@ -27,6 +27,10 @@ type Lock struct {
 	Merge     int    // how many requests share a lock at the most; 0 is none
 	Delay     time.Duration
 	AtLeast   time.Duration
+	Wait      time.Duration // how long a call waits for the lock; 0 is until its context ends
+	Max       time.Duration // how long the lease is renewed; 0 is until the method returns
+	Try       bool          // a call does not wait
+	NoRenew   bool          // renew=off
 	Reentrant bool
 	Skip      bool   // no error where another holds the lock
 	Fallback  string // what is called there instead; empty is nothing
@@ -78,6 +82,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 	if d.ttl.Unit != 0 {
 		l.TTL = d.ttl.Length()
 	}
+	l.Wait, l.Max, l.Try, l.NoRenew = d.wait.Length(), d.max.Length(), d.try, d.noRenew
 	l.Delay, l.AtLeast, l.Skip = d.delay.Length(), d.atLeast.Length(), d.skip
 	l.Fallback, l.Tick, l.Merge = d.fallback, d.tick.text, d.merge
 	return l

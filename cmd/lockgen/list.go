@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/lockgen/lockgen/generator"
 )
@@ -81,16 +82,18 @@ func kind(l generator.Lock) string {
 	if l.Merge > 0 {
 		words = append(words, fmt.Sprintf("merge=%d", l.Merge))
 	}
-	if l.Delay > 0 {
-		words = append(words, "delay="+l.Delay.String())
-	}
-	if l.AtLeast > 0 {
-		words = append(words, "atleast="+l.AtLeast.String())
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"wait", l.Wait}, {"max", l.Max}, {"delay", l.Delay}, {"atleast", l.AtLeast}} {
+		if d.d > 0 {
+			words = append(words, d.name+"="+d.d.String())
+		}
 	}
 	for _, flag := range []struct {
 		name string
 		set  bool
-	}{{"reentrant", l.Reentrant}, {"skip", l.Skip}} {
+	}{{"try", l.Try}, {"renew=off", l.NoRenew}, {"reentrant", l.Reentrant}, {"skip", l.Skip}} {
 		if flag.set {
 			words = append(words, flag.name)
 		}
@@ -131,6 +134,10 @@ type jsonLock struct {
 	Weight    int               `json:"weight,omitempty"`
 	Queue     int               `json:"queue,omitempty"`
 	Merge     int               `json:"merge,omitempty"`
+	Wait      string            `json:"wait,omitempty"`
+	Try       bool              `json:"try,omitempty"`
+	Max       string            `json:"max,omitempty"`
+	Renew     string            `json:"renew,omitempty"`
 	Delay     string            `json:"delay,omitempty"`
 	AtLeast   string            `json:"atleast,omitempty"`
 	Reentrant bool              `json:"reentrant"`
@@ -144,13 +151,15 @@ func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock 
 	out := jsonLock{
 		Key: l.Key, Method: l.Method, Package: l.Package, File: c.relative(l.File), Line: l.Line, Column: l.Column,
 		TTL: l.TTL.String(), Kind: l.Kind, Tick: l.Tick, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue, Merge: l.Merge,
-		Reentrant: l.Reentrant, Skip: l.Skip, Fallback: l.Fallback, Backend: l.Backend,
+		Try: l.Try, Reentrant: l.Reentrant, Skip: l.Skip, Fallback: l.Fallback, Backend: l.Backend,
 	}
-	if l.Delay > 0 {
-		out.Delay = l.Delay.String()
+	for d, text := range map[*time.Duration]*string{&l.Wait: &out.Wait, &l.Max: &out.Max, &l.Delay: &out.Delay, &l.AtLeast: &out.AtLeast} {
+		if *d > 0 {
+			*text = d.String()
+		}
 	}
-	if l.AtLeast > 0 {
-		out.AtLeast = l.AtLeast.String()
+	if l.NoRenew {
+		out.Renew = "off"
 	}
 	for _, v := range values {
 		if out.Values == nil {
