@@ -13,6 +13,7 @@ import (
 	"github.com/lockgen/lockgen/adapters/gocronlock"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
@@ -88,6 +89,56 @@ func TestIsLeaderUntilTheLeaseIsOver(t *testing.T) {
 		err = e.IsLeader(t.Context())
 		require.ErrorIs(t, err, gocronlock.ErrNotLeader)
 		require.NoError(t, t.Context().Err())
+	})
+}
+
+// paused is memlock as a process sees it that has just gone on after a pause: the time of
+// its leases is over, and none of its timers has fired yet.
+type paused struct {
+	*memlock.Backend
+	over atomic.Bool
+}
+
+type pausedLease struct {
+	driver.Lease
+	over *atomic.Bool
+}
+
+func (p *paused) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	lease, err := p.Backend.Acquire(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return pausedLease{lease, &p.over}, nil
+}
+
+func (l pausedLease) Deadline() driver.Instant {
+	if l.over.Load() {
+		return driver.Now().Add(-time.Millisecond)
+	}
+	return l.Lease.Deadline()
+}
+
+func TestNoTermRightAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &paused{Backend: memlock.New()}
+		p := *leads
+		p.NoRenew = true // the watchdog looks at the end of the lease, and not before
+		e := gocronlock.NewElector(t.Context(), newLocks(t, engine), &p, "scheduler")
+		defer e.Close()
+		synctest.Wait()
+		term, err := e.Term()
+		require.NoError(t, err)
+
+		engine.over.Store(true)
+		require.NoError(t, term.Err(), "nobody has told the term's context yet")
+		_, err = e.Term()
+		require.ErrorIs(t, err, gocronlock.ErrNotLeader)
+		require.ErrorIs(t, err, lock.ErrLost)
+		require.ErrorIs(t, e.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+
+		engine.over.Store(false)
+		<-term.Done()
 	})
 }
 
