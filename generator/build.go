@@ -2,6 +2,7 @@ package generator
 
 import (
 	"go/types"
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,6 +50,30 @@ type guardedMethod struct {
 }
 
 func (gm guardedMethod) promoted() bool { return len(gm.path) > 0 || gm.from != nil }
+
+// instance is the instantiated type that a promoted method is of; nil of others.
+func (gm guardedMethod) instance() *types.Named {
+	if !gm.promoted() {
+		return nil
+	}
+	t := gm.sig.Recv().Type()
+	if len(gm.path) > 0 {
+		t = gm.path[len(gm.path)-1].Type()
+	}
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		t = ptr.Elem()
+	}
+	named, _ := types.Unalias(t).(*types.Named)
+	return named
+}
+
+// typeArgs are the type arguments of that type.
+func (gm guardedMethod) typeArgs() []types.Type {
+	if named := gm.instance(); named != nil {
+		return slices.Collect(named.TypeArgs().Types())
+	}
+	return nil
+}
 
 // resolve resolves the keys and builds the models. With a diagnostic in the
 // package it only looks for more of them.
@@ -196,10 +221,10 @@ func (b *builder) nameImports() {
 	taken.addAll(b.naming.declared)
 	b.imports = &importTable{
 		self: b.types, taken: taken, hide: b.users, users: b.usersNames(), names: map[string]string{},
-		used: map[string]bool{},
-		own: map[string]string{
-			RuntimePath: "lock", "errors": "errors", "slices": "slices", "strconv": "strconv", "time": "time",
-		},
+		used: map[string]bool{}, body: map[string]bool{}, own: maps.Clone(bodyImports),
+	}
+	for path := range bodyImports {
+		b.imports.body[path] = true
 	}
 	for _, m := range b.methods {
 		taken.add(m.typeNames...)
@@ -217,6 +242,9 @@ func (b *builder) nameImports() {
 			params(m.sig.RecvTypeParams())
 			types.TypeString(m.sig.Params(), b.imports.collect)
 			types.TypeString(m.sig.Results(), b.imports.collect)
+			for _, t := range m.typeArgs() { // its key function may need them
+				types.TypeString(t, b.imports.collectBody)
+			}
 			if m.embedder != nil {
 				types.TypeString(m.fn.Signature().Recv().Type(), b.imports.collect)
 			}

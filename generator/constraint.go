@@ -55,18 +55,27 @@ func nameConstraint(base string) constraint.Expr {
 	return nil
 }
 
+// lineConstraint is what a build line says. It stands before anything but comments, and
+// outside of those that are blocks.
 func lineConstraint(text []byte) constraint.Expr {
-	for line := range bytes.Lines(text) {
-		line = bytes.TrimSpace(line)
-		if constraint.IsGoBuild(string(line)) {
-			expr, _ := constraint.Parse(string(line)) // the go command says what is wrong with it
-			return expr
-		}
-		if bytes.HasPrefix(line, []byte("package ")) {
-			break
+	rest := bytes.TrimPrefix(text, []byte("\ufeff"))
+	for {
+		rest = bytes.TrimLeft(rest, " \t\r\n")
+		switch {
+		case bytes.HasPrefix(rest, []byte("//")):
+			line, after, _ := bytes.Cut(rest, []byte("\n"))
+			line, rest = bytes.TrimSpace(line), after
+			if constraint.IsGoBuild(string(line)) {
+				expr, _ := constraint.Parse(string(line)) // the go command says what is wrong with it
+				return expr
+			}
+		case bytes.HasPrefix(rest, []byte("/*")):
+			_, after, _ := bytes.Cut(rest[2:], []byte("*/"))
+			rest = after
+		default:
+			return nil
 		}
 	}
-	return nil
 }
 
 // both is the conjunction of two constraints.

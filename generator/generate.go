@@ -31,9 +31,9 @@ type Result struct {
 // the runtime that go.mod does not require yet. The result beside the error has
 // the diagnostics that could be found all the same, and no file.
 func Generate(ctx context.Context, opts Options) (*Result, error) {
-	r := newRun(opts)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	r := newRun(ctx, opts)
 	g := r.startGuess(ctx)
 	listed, err := r.list(ctx)
 	if err != nil {

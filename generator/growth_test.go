@@ -136,7 +136,7 @@ func TestTextsAreNotKept(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(src), 0o600))
 		l.GoFiles = append(l.GoFiles, path)
 	}
-	r := newRun(Options{})
+	r := newRun(t.Context(), Options{})
 	found := r.read(l)[0]
 	require.Len(t, found.files, 40)
 	kept := 0

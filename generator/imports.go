@@ -12,6 +12,7 @@ type importTable struct {
 	names map[string]string // path: what we call it
 	own   map[string]string // path: the package's own name
 	used  map[string]bool   // path: the output mentions it
+	body  map[string]bool   // path: statements may mention it, where parameters hide names
 }
 
 // collect is a types.Qualifier that notes which packages a type mentions.
@@ -20,6 +21,14 @@ func (t *importTable) collect(p *types.Package) string {
 		t.own[p.Path()] = p.Name()
 	}
 	return p.Name()
+}
+
+// collectBody is a types.Qualifier like collect, for types that statements mention.
+func (t *importTable) collectBody(p *types.Package) string {
+	if p != t.self {
+		t.body[p.Path()] = true
+	}
+	return t.collect(p)
 }
 
 // qualify is the types.Qualifier of the output.
@@ -35,12 +44,12 @@ func (t *importTable) qualify(p *types.Package) string {
 // that the user's signatures are written with stay.
 func (t *importTable) assign() {
 	for _, path := range sortedKeys(t.own) {
-		if !bodyImports[path] {
+		if !t.body[path] {
 			t.name(path, within(t.taken))
 		}
 	}
 	for _, path := range sortedKeys(t.own) {
-		if bodyImports[path] {
+		if t.body[path] {
 			t.name(path, within(t.taken, t.hide))
 		}
 	}
@@ -57,8 +66,8 @@ func (t *importTable) name(path string, taken *scope) {
 	t.names[path] = name
 }
 
-// bodyImports are the packages that our own statements mention.
-var bodyImports = map[string]bool{RuntimePath: true, "errors": true, "slices": true, "strconv": true, "time": true}
+// bodyImports are the packages that our own statements mention, and their names.
+var bodyImports = map[string]string{RuntimePath: "lock", "errors": "errors", "slices": "slices", "strconv": "strconv", "time": "time"}
 
 // usersNames maps the imports of the package to the names that its files give
 // them; the first file that names one decides.

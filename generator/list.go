@@ -45,7 +45,7 @@ const DefaultTTL = 30 * time.Second
 // List reads the directives of packages, and no types. Those that have a mistake
 // are diagnostics and not in the list. Beside an error there may be diagnostics.
 func List(ctx context.Context, opts Options) ([]Lock, []Diagnostic, error) {
-	r := newRun(opts)
+	r := newRun(ctx, opts)
 	listed, err := r.list(ctx)
 	if err != nil {
 		return nil, r.unlisted().Diagnostics, err

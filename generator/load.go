@@ -23,6 +23,7 @@ const getTool = "go get -tool github.com/lockgen/lockgen/cmd/lockgen"
 
 // run is one call of Generate.
 type run struct {
+	ctx     context.Context // of that call
 	opts    Options
 	fset    *token.FileSet
 	host    *config
@@ -32,8 +33,8 @@ type run struct {
 	dirs    []string // of the packages that were listed
 }
 
-func newRun(opts Options) *run {
-	return &run{opts: opts, fset: token.NewFileSet(), host: hostConfig(opts)}
+func newRun(ctx context.Context, opts Options) *run {
+	return &run{ctx: ctx, opts: opts, fset: token.NewFileSet(), host: hostConfig(opts)}
 }
 
 func (r *run) stage(format string, args ...any) {

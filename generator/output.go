@@ -85,10 +85,11 @@ const (
 	Delete Change = "delete"
 )
 
-// Change compares Old and New.
+// Change compares Old and New. Line ends do not count: a checkout may have made others
+// of them.
 func (f File) Change() Change {
 	switch {
-	case f.New == nil && f.Old == nil, f.New != nil && f.Old != nil && bytes.Equal(f.Old, f.New):
+	case f.New == nil && f.Old == nil, f.New != nil && f.Old != nil && bytes.Equal(bytes.ReplaceAll(f.Old, []byte("\r\n"), []byte("\n")), f.New):
 		return None
 	case f.New == nil:
 		return Delete

@@ -126,6 +126,9 @@ func folder(l *packages.Package) string {
 // this build leaves out may be of another package: such is a program to run by
 // hand.
 func (p *pkg) findName() {
+	p.files = slices.DeleteFunc(p.files, func(f *source) bool { // what has no package clause yet
+		return f.syntax != nil && f.syntax.Name.Name == ""
+	})
 	var first *source
 	for _, f := range p.files {
 		if f.syntax != nil && (f.listed || f.inTest()) && (first == nil || first.inTest() && !f.inTest()) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/tools/go/packages"
 )
 
 // promotedMethods are the annotated methods of embedded types: through the
@@ -185,7 +187,15 @@ func (b *builder) foreignTargets(path string) map[string]*target {
 	defer r.foreign.mu.Unlock()
 	found, known := r.foreign.packages[path]
 	if !known {
-		found = r.readForeign(path, b.unit.imports.files[path])
+		files, listed := b.unit.imports.files[path]
+		var err error
+		if !listed { // embedded by a type that this package imports
+			files, err = r.goFilesOf(path)
+		}
+		found = r.readForeign(path, files)
+		if err != nil {
+			found.unread = append(found.unread, notRead(path, err))
+		}
 		if r.foreign.packages == nil {
 			r.foreign.packages = map[string]foreignPackage{}
 		}
@@ -193,6 +203,15 @@ func (b *builder) foreignTargets(path string) map[string]*target {
 	}
 	b.diagnostics = append(b.diagnostics, found.unread...)
 	return found.targets
+}
+
+// goFilesOf lists the files of a package that nothing here imports by itself.
+func (r *run) goFilesOf(path string) (files []string, err error) {
+	listed, err := packages.Load(r.config(r.ctx, packages.NeedName|packages.NeedFiles), path)
+	for _, p := range listed {
+		files = append(files, p.GoFiles...)
+	}
+	return files, err
 }
 
 func (r *run) readForeign(path string, files []string) foreignPackage {

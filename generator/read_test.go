@@ -15,7 +15,7 @@ func TestListedFileCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	loop, gone, ours := filepath.Join(dir, "loop.go"), filepath.Join(dir, "gone.go"), filepath.Join(dir, OutputName)
 	require.NoError(t, os.Symlink("loop.go", loop))
-	r := newRun(Options{})
+	r := newRun(t.Context(), Options{})
 	pkgs := r.read(&packages.Package{Name: "svc", PkgPath: "example.com/svc", Dir: dir, GoFiles: []string{gone, loop, ours}})
 	require.NotEmpty(t, pkgs)
 	for _, p := range pkgs {
@@ -45,7 +45,7 @@ func TestEmbeddedFileCannotBeRead(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	r := newRun(Options{Dir: dir, Env: append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=")})
+	r := newRun(t.Context(), Options{Dir: dir, Env: append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=")})
 	listed, err := r.list(t.Context())
 	require.NoError(t, err)
 	pkgs := r.parse(listed)

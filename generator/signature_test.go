@@ -42,7 +42,7 @@ func FuzzSignatures(f *testing.F) {
 }
 
 var fuzzImports = sync.OnceValues(func() (*importer, error) {
-	r := newRun(Options{Dir: ".."})
+	r := newRun(context.Background(), Options{Dir: ".."})
 	return r.loadTypes(context.Background(), []string{RuntimePath, "context", "fmt", "io", "strconv", "time"}, nil)
 })
 
@@ -53,7 +53,7 @@ func generateAlone(t testing.TB, path, src string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRun(Options{})
+	r := newRun(context.Background(), Options{})
 	p := r.read(&packages.Package{Name: "svc", PkgPath: "example.com/svc", Dir: filepath.Dir(path), GoFiles: []string{path}})[0]
 	p.scan()
 	p.plan()

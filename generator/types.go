@@ -3,7 +3,9 @@ package generator
 import (
 	"errors"
 	"go/ast"
+	"go/token"
 	"go/types"
+	"path"
 	"slices"
 
 	"golang.org/x/tools/go/packages"
@@ -48,6 +50,49 @@ func (im *importer) Import(path string) (*types.Package, error) {
 		return nil, errors.New(said)
 	}
 	return nil, errNotLoaded
+}
+
+// syntaxFor is the file with each import that was not loaded named as it probably is.
+// go/types would go by the end of its path, and take two that end in v2 for one name. A
+// guess that is no identifier, or taken, names nothing: what is selected from it is
+// undefined then, as [unit.unloaded] expects.
+func (s *source) syntaxFor(u *unit) *ast.File {
+	named, taken := map[ast.Spec]*ast.ImportSpec{}, map[string]bool{}
+	for _, spec := range s.imports() {
+		if p := importPath(spec); spec.Name != nil {
+			taken[spec.Name.Name] = true
+		} else if known, _ := u.Import(p); known != nil {
+			taken[known.Name()] = true
+		} else if guess := guessName(p); p != "C" && guess != path.Base(p) {
+			named[spec] = &ast.ImportSpec{Name: &ast.Ident{NamePos: spec.Pos(), Name: guess}, Path: spec.Path, EndPos: spec.End()}
+		}
+	}
+	if len(named) == 0 {
+		return s.syntax
+	}
+	for _, spec := range s.imports() {
+		if n := named[spec]; n != nil {
+			if !isIdentifier(n.Name.Name) || taken[n.Name.Name] {
+				n.Name.Name = "_"
+			}
+			taken[n.Name.Name] = true
+		}
+	}
+	file := *s.syntax
+	file.Decls = slices.Clone(file.Decls)
+	for i, d := range file.Decls {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT {
+			imports := *g
+			imports.Specs = slices.Clone(g.Specs)
+			for j, spec := range imports.Specs {
+				if named[spec] != nil {
+					imports.Specs[j] = named[spec]
+				}
+			}
+			file.Decls[i] = &imports
+		}
+	}
+	return &file
 }
 
 // importsNamedIn are the imports that type expressions in node are qualified with.

@@ -174,7 +174,7 @@ func (u *unit) syntax() []*ast.File {
 	var files []*ast.File
 	for _, f := range u.files {
 		if f.syntax != nil {
-			files = append(files, f.syntax)
+			files = append(files, f.syntaxFor(u))
 		}
 	}
 	return files

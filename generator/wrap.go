@@ -255,21 +255,14 @@ func (b *builder) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string {
 	if len(k.TypeArgs) == 0 || !gm.promoted() {
 		return k.TypeArgs
 	}
-	t := gm.sig.Recv().Type()
-	if len(gm.path) > 0 {
-		t = gm.path[len(gm.path)-1].Type()
-	}
-	if ptr, ok := t.Underlying().(*types.Pointer); ok {
-		t = ptr.Elem()
-	}
-	instance, ok := types.Unalias(t).(*types.Named)
-	if !ok || instance.TypeArgs().Len() != len(gm.typeNames) { // an alias of an interface literal: Go infers or says so
+	args := gm.typeArgs()
+	if len(args) != len(gm.typeNames) { // an alias of an interface literal: Go infers or says so
 		return nil
 	}
 	var out []string
 	for i, name := range gm.typeNames {
 		if slices.Contains(k.TypeArgs, name) {
-			out = append(out, b.typeText(instance.TypeArgs().At(i)))
+			out = append(out, b.typeText(args[i]))
 		}
 	}
 	return out
