@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"go/ast"
 	"go/token"
 	"go/types"
 	"path/filepath"
@@ -188,8 +189,9 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 		taken.add(l.Key.Name, l.Policy.Var, l.Tick.Name)
 	}
 	taken.add(b.imports.names[RuntimePath], b.imports.names["errors"])
+	doc := gm.docText(b.run.fset)
 	m := templates.Method{
-		Name: gm.fn.Name(), Deprecated: deprecated(gm.doc.Text()), Variadic: sig.Variadic(), Nil: "nil",
+		Name: gm.fn.Name(), Doc: doc, Deprecated: deprecated(doc), Variadic: sig.Variadic(), Nil: "nil",
 	}
 	m.Params = b.fields(sig.Params(), taken, func(i int) string {
 		if i == 0 {
@@ -301,6 +303,18 @@ func receiverArg(g *guarded, gm guardedMethod, receiver string, wantPointer bool
 func isPointer(t types.Type) bool {
 	_, ok := t.Underlying().(*types.Pointer)
 	return ok
+}
+
+// docText is what the user says of a method. A comment on the line of a directive is a
+// remark about that.
+func (t *target) docText(fset *token.FileSet) string {
+	if t.doc == nil {
+		return ""
+	}
+	said := &ast.CommentGroup{List: slices.DeleteFunc(slices.Clone(t.doc.List), func(c *ast.Comment) bool {
+		return slices.ContainsFunc(t.directives, func(d *directive) bool { return fset.Position(d.pos).Line == fset.Position(c.Slash).Line })
+	})}
+	return said.Text()
 }
 
 // deprecated is the paragraph by which Go marks what is not to be used: the

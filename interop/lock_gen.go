@@ -43,6 +43,8 @@ func SectionRunKey(name string) (string, error) {
 }
 
 // Run calls [Section.Run] while it holds the lock "interop:<name>".
+//
+// Run runs body when it has the lock.
 func (w *SectionWithLock) Run(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := SectionRunKey(name)
 	if err != nil {
@@ -74,6 +76,8 @@ func SectionTryKey(name string) (string, error) {
 }
 
 // Try calls [Section.Try] while it holds the lock "interop:<name>".
+//
+// Try runs body if nobody holds the lock.
 func (w *SectionWithLock) Try(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := SectionTryKey(name)
 	if err != nil {
@@ -121,6 +125,8 @@ func FolderRunKey(name string) (string, error) {
 }
 
 // Run calls [Folder.Run] while it holds the lock "interop:<name>/.lock".
+//
+// Run runs body when it has the lock.
 func (w *FolderWithLock) Run(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := FolderRunKey(name)
 	if err != nil {
@@ -152,6 +158,8 @@ func FolderTryKey(name string) (string, error) {
 }
 
 // Try calls [Folder.Try] while it holds the lock "interop:<name>/.lock".
+//
+// Try runs body if nobody holds the lock.
 func (w *FolderWithLock) Try(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := FolderTryKey(name)
 	if err != nil {

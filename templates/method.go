@@ -227,8 +227,5 @@ func (m Method) doc() jen.Code {
 	case m.Fallback != "":
 		lead += unless + "[" + m.FallbackName + "] is called instead, without a lock."
 	}
-	if m.Deprecated == "" {
-		return comment(lead)
-	}
-	return comment(lead, m.Deprecated)
+	return commentBefore(m.Doc, lead)
 }

@@ -77,7 +77,8 @@ type Method struct {
 	TypeParams []Field  // of a function, with constraints
 	TypeArgs   []string // of the receiver, or of the function that is called
 	Origin     string   // "SeckillService.CreateVoucherOrder"
-	Deprecated string   // the user's own paragraph, "Deprecated: use …"
+	Doc        string   // what the user says of it, lines as they are
+	Deprecated string   // the paragraph of Doc, "Deprecated: use …"
 
 	Params      []Field // the first is the context
 	LockerParam string  // of a function: what comes after the context

@@ -55,6 +55,11 @@ func booksCloseDayTick(day time.Time) (string, error) {
 // CloseDay calls [Books.CloseDay] once for each tick "<day>", while it holds
 // the lock "books:close". Where another has it, or the tick is done, nothing is
 // called, and the error is nil.
+//
+// CloseDay closes the books of a day. Each process calls it when its own clock says that it
+// is time, and the first one does the work: all others return nil, also those whose clocks
+// are minutes behind. Where the work fails, or the process dies in it, whoever calls next
+// begins it anew.
 func (w *BooksWithLock) CloseDay(ctx context.Context, day time.Time) (err error) {
 	key := BooksCloseDayKey()
 	tick, err := booksCloseDayTick(day)
@@ -91,6 +96,8 @@ func BooksReportsKey() string {
 
 // Reports campaigns for the lock "books:reports" and calls [Books.Reports]
 // whenever this process leads, until that returns nil.
+//
+// Reports writes a report every hour while this process leads.
 func (w *BooksWithLock) Reports(ctx context.Context) (err error) {
 	key := BooksReportsKey()
 	return w.locker.Lead(ctx, &booksReportsLock, key, func(ctx context.Context) error {

@@ -40,6 +40,8 @@ func ListTotalKey() string {
 }
 
 // Total calls [List.Total] while it holds the lock "prices".
+//
+// Total returns what the articles cost together. No price changes meanwhile.
 func (w *ListWithLock) Total(ctx context.Context, articles ...int64) (total int64, err error) {
 	key := ListTotalKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listTotalLock, key)
@@ -64,6 +66,8 @@ func ListRaiseKey() string {
 }
 
 // Raise calls [List.Raise] while it holds the lock "prices".
+//
+// Raise raises all prices by so many percent. Nobody reads them half raised.
 func (w *ListWithLock) Raise(ctx context.Context, percent int64) (err error) {
 	key := ListRaiseKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listRaiseLock, key)
@@ -89,6 +93,10 @@ func ListFetchKey() string {
 }
 
 // Fetch calls [List.Fetch] while it holds the lock "prices:fetch".
+//
+// Fetch fetches the list of a supplier, who allows three downloads at a time, over all
+// machines. Of those that wait the hundred first are served; the others are told at once
+// to come back later.
 func (w *ListWithLock) Fetch(ctx context.Context, download func(context.Context) error) (err error) {
 	key := ListFetchKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listFetchLock, key)

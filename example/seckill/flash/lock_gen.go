@@ -44,6 +44,8 @@ func ShopBuyAloneKey(item int64) string {
 }
 
 // BuyAlone calls [Shop.BuyAlone] while it holds the lock "flash:<item>".
+//
+// BuyAlone sells one piece in a transaction of its own. It reports whether there was one.
 func (w *ShopWithLock) BuyAlone(ctx context.Context, item, buyer int64) (result bool, err error) {
 	key := ShopBuyAloneKey(item)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyAloneLock, key)
@@ -67,6 +69,9 @@ func ShopBuyKey(item int64) string {
 }
 
 // Buy calls [Shop.Buy] while it holds the lock "flash:<item>".
+//
+// Buy sells a piece to each of buyers, as long as there is one, in one transaction: all of
+// it is in the database afterwards, or nothing. The wrapper's BuyOne is what a buyer calls.
 func (w *ShopWithLock) Buy(ctx context.Context, item int64, buyers []int64) (result []bool, err error) {
 	key := ShopBuyKey(item)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)

@@ -42,6 +42,9 @@ func ServicePlaceOrderKey(voucherID, userID int64) string {
 
 // PlaceOrder calls [Service.PlaceOrder] while it holds the lock
 // "seckill:voucher:<voucherID>:user:<userID>".
+//
+// PlaceOrder sells one piece of the voucher to the user, who gets at most one
+// however often and on however many machines they click.
 func (w *ServiceWithLock) PlaceOrder(ctx context.Context, voucherID, userID int64, by Payment) (orderID int64, err error) {
 	key := ServicePlaceOrderKey(voucherID, userID)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePlaceOrderLock, key)
@@ -69,6 +72,10 @@ func ServiceOrderOfKey(voucherID, userID int64) string {
 
 // OrderOf calls [Service.OrderOf] while it holds the lock
 // "seckill:voucher:<voucherID>:user:<userID>".
+//
+// OrderOf returns the user's order, or 0. It has the lock of PlaceOrder, so the
+// "my orders" page, which calls it directly, never answers "none" while a
+// payment is under way.
 func (w *ServiceWithLock) OrderOf(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceOrderOfKey(voucherID, userID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOrderOfLock, key)
@@ -95,6 +102,8 @@ func ServiceSellByCardKey(voucherID int64) string {
 
 // SellByCard calls [Service.SellByCard] while it holds the lock
 // "seckill:voucher:<voucherID>".
+//
+// SellByCard takes one piece from the stock against a card payment.
 func (w *ServiceWithLock) SellByCard(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceSellByCardKey(voucherID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSellByCardLock, key)
@@ -121,6 +130,10 @@ func ServiceSellByTransferKey(voucherID int64) string {
 
 // SellByTransfer calls [Service.SellByTransfer] while it holds the lock
 // "seckill:voucher:<voucherID>".
+//
+// SellByTransfer is SellByCard for a bank that answers in seconds. It has the
+// same lock under a shorter lease, which the watchdog renews for as long as
+// the bank takes: should this process die meanwhile, the sale goes on sooner.
 func (w *ServiceWithLock) SellByTransfer(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceSellByTransferKey(voucherID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSellByTransferLock, key)

@@ -95,6 +95,8 @@ func ServiceAgainKey(other string) (string, error) {
 }
 
 // Again calls [Service.Again] while it holds the lock "order:<other>".
+//
+// Of one class, and so one lock on purpose.
 func (w *ServiceWithLock) Again(ctx context.Context, other string) (err error) {
 	key, err := ServiceAgainKey(other)
 	if err != nil {
@@ -120,6 +122,8 @@ func ServiceItemKey(n int) string {
 }
 
 // Item calls [Service.Item] while it holds the lock "item:<n>".
+//
+// An integer never makes these.
 func (w *ServiceWithLock) Item(ctx context.Context, n int) (err error) {
 	key := ServiceItemKey(n)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceItemLock, key)
@@ -186,6 +190,8 @@ func ServiceOneKey() string {
 }
 
 // One calls [Service.One] while it holds the lock "item:-12".
+//
+// But it makes this.
 func (w *ServiceWithLock) One(ctx context.Context) (err error) {
 	key := ServiceOneKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOneLock, key)
@@ -208,6 +214,8 @@ func ServiceFlagKey(on bool) string {
 }
 
 // Flag calls [Service.Flag] while it holds the lock "flag:<on>".
+//
+// Bools are two words.
 func (w *ServiceWithLock) Flag(ctx context.Context, on bool) (err error) {
 	key := ServiceFlagKey(on)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFlagLock, key)
@@ -279,6 +287,8 @@ func ServiceUUIDKey(u id) (string, error) {
 }
 
 // UUID calls [Service.UUID] while it holds the lock "uuid:<u>".
+//
+// A type of one's own has a form of its own.
 func (w *ServiceWithLock) UUID(ctx context.Context, u id) (err error) {
 	key, err := ServiceUUIDKey(u)
 	if err != nil {
@@ -328,6 +338,8 @@ func ServiceElsewhereKey() string {
 }
 
 // Elsewhere calls [Service.Elsewhere] while it holds the lock "order:all".
+//
+// On another engine.
 func (w *ServiceWithLock) Elsewhere(ctx context.Context) (err error) {
 	key := ServiceElsewhereKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceElsewhereLock, key)
@@ -380,6 +392,8 @@ func ServiceJobsKey() string {
 }
 
 // Jobs calls [Service.Jobs] while it holds the lock "jobs".
+//
+// No engine of this program takes a / for a path.
 func (w *ServiceWithLock) Jobs(ctx context.Context) (err error) {
 	key := ServiceJobsKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceJobsLock, key)

@@ -158,6 +158,8 @@ func SCKey(id int64) string {
 }
 
 // C calls [S.C] while it holds the lock "c:<id>".
+//
+// Who does not wait blocks no one.
 func (w *SWithLock) C(ctx context.Context, id int64) (err error) {
 	key := SCKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sCLock, key)
@@ -203,6 +205,8 @@ func SEKey(id int64) string {
 }
 
 // E calls [S.E] while it holds the lock "e:<id>".
+//
+// One order only.
 func (w *SWithLock) E(ctx context.Context, id int64) (err error) {
 	key := SEKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sELock, key)
@@ -247,6 +251,8 @@ func SGKey() string {
 }
 
 // G calls [S.G] while it holds the lock "g".
+//
+// Two engines.
 func (w *SWithLock) G(ctx context.Context) (err error) {
 	key := SGKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sGLock, key)

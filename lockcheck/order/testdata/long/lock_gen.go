@@ -125,6 +125,8 @@ func SPKey() string {
 }
 
 // P calls [S.P] while it holds the lock "p".
+//
+// A contradiction that is meant.
 func (w *SWithLock) P(ctx context.Context) (err error) {
 	key := SPKey()
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sPLock, key)

@@ -145,6 +145,8 @@ func SBothKey2(to int64) string {
 
 // Both calls [S.Both] while it holds the locks "account:<from>" and
 // "account:<to>", taken in one global order: all or none.
+//
+// Both at once, in one order.
 func (w *SWithLock) Both(ctx context.Context, from, to int64) (err error) {
 	key := SBothKey(from)
 	key2 := SBothKey2(to)
@@ -193,6 +195,8 @@ func SUnknownKey(id int64) string {
 }
 
 // Unknown calls [S.Unknown] while it holds the lock "account:<id>".
+//
+// What is not known is not reported.
 func (w *SWithLock) Unknown(ctx context.Context, id int64, next func() int64) (err error) {
 	key := SUnknownKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sUnknownLock, key)

@@ -114,6 +114,8 @@ func CDoKey(id int64) string {
 }
 
 // Do calls [C.Do] while it holds the lock "c:<id>".
+//
+// A goroutine is not waited for, and its call holds nothing of the caller's.
 func (w *CWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := CDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &cDoLock, key)

@@ -108,6 +108,8 @@ func SWriteThenReadKey(id int64) string {
 }
 
 // WriteThenRead calls [S.WriteThenRead] while it holds the lock "doc:<id>".
+//
+// Whoever writes may read what it holds whole.
 func (w *SWithLock) WriteThenRead(ctx context.Context, id int64) (err error) {
 	key := SWriteThenReadKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sWriteThenReadLock, key)
@@ -131,6 +133,8 @@ func SAKey(id int64) string {
 }
 
 // A calls [S.A] while it holds the lock "a:<id>".
+//
+// Readers block no readers.
 func (w *SWithLock) A(ctx context.Context, id int64) (err error) {
 	key := SAKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sALock, key)

@@ -154,6 +154,8 @@ func ListCachedKey() string {
 }
 
 // Cached calls [List.Cached] while it holds the lock "prices".
+//
+// Cached guards its cache by a mutex of its own.
 func (w *ListWithLock) Cached(ctx context.Context, id int64) (err error) {
 	key := ListCachedKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listCachedLock, key)
