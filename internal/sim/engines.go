@@ -68,6 +68,11 @@ func hasSessions(engine string) bool {
 	return engine == string(model.Etcd) || engine == string(model.ZooKeeper) || engine == string(model.Consul)
 }
 
+// hasKinds reports whether an engine has other locks than the mutex.
+func hasKinds(engine string) bool {
+	return engine == "redis" || engine == "memory" || engine == "locktest"
+}
+
 // newEngine starts the engine of the plan.
 func (e *episode) newEngine() engine {
 	for _, one := range engines {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockgen/lockgen/internal/soak/client"
 )
 
 const (
@@ -20,6 +22,7 @@ type Plan struct {
 	Seed      uint64
 	Engine    string
 	Keys      []string
+	LockKinds []client.LockKind // of locks that are no mutexes; half of the plans have some
 	TTL       time.Duration
 	Latency   time.Duration // of a message
 	Processes []ProcessPlan
@@ -66,6 +69,7 @@ type Choice struct {
 	Processes int      // at most, 0 is as drawn
 	Keys      int
 	Workers   int
+	LockKind  string // only plans with this kind of lock beside the mutex; "" is any
 }
 
 // NewPlan draws the plan of a seed.
@@ -94,6 +98,10 @@ func NewPlan(seed uint64, c Choice) *Plan {
 	chosen := kindsOf(p.Engine, c.Kinds)
 	if !calm && len(chosen) > 0 {
 		p.drawFaults(rng, chosen)
+	}
+	// From a source of its own: a plan without them is what it is for the mutex alone.
+	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {
+		p.LockKinds = client.DrawKinds(rng, "sim", c.LockKind)
 	}
 	p.shrink(c)
 	for _, f := range p.Faults {
@@ -206,7 +214,7 @@ func pick(rng *rand.Rand, of ...time.Duration) time.Duration { return of[rng.Int
 // String tells the plan to a person, a fault a line.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, keys %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
+	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
 	for i, f := range p.Faults {
 		fmt.Fprintf(&b, "\n    fault %d: %v", i, f)
 	}

@@ -9,6 +9,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 
+	"github.com/lockgen/lockgen/internal/soak/client"
 	"github.com/lockgen/lockgen/internal/soak/history"
 
 	"github.com/lockgen/lockgen/internal/sim/vnet"
@@ -114,21 +115,23 @@ func isClosed(c chan struct{}) bool {
 func (e *episode) probe() {
 	path := vnet.NewPath(e.plan.Latency, e.plan.Seed, 0)
 	locker := lock.New(e.engine.Connect(path, 0), nil)
-	done := make(chan struct{})
+	probed := slices.Clone(e.plan.LockKinds)
 	for _, key := range e.plan.Keys {
+		probed = append(probed, client.LockKind{Key: key})
+	}
+	done := make(chan struct{})
+	for _, k := range probed {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			ctx, cancel := context.WithTimeout(context.Background(), acquirable)
 			defer cancel()
 			begin := time.Now()
-			_, held, err := locker.Acquire(ctx, &lock.Policy{TTL: time.Second}, key)
-			held.Release(nil)
-			if err != nil {
-				e.violate("I8", key, "can't be acquired %v after all had left: %v", time.Since(begin), err)
+			if err := k.Probe(ctx, locker); err != nil {
+				e.violate("I8", k.Key, "can't be acquired %v after all had left: %v", time.Since(begin), err)
 			}
 		}()
 	}
-	for range e.plan.Keys {
+	for range probed {
 		<-done
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

@@ -274,6 +274,8 @@ func (r *Redis) Snapshot() (keys []history.KeyState) {
 			for _, f := range fields {
 				k.Fields[f] = r.mini.HGet(name, f)
 			}
+		} else if history.IsKinded(name) {
+			k.Value, _ = r.mini.Get(name)
 		}
 		keys = append(keys, k)
 	}
@@ -287,6 +289,10 @@ func (r *Redis) Remains(locks []string) string {
 		switch {
 		case slices.Contains(locks, k.Name):
 			return fmt.Sprintf("the lock %s is left: %v, pttl %d", k.Name, k.Fields, k.PTTL)
+		case history.IsKinded(k.Name) && k.PTTL > 0:
+			if inside := k.Inside(); inside != "" {
+				return k.Name + ": " + inside
+			}
 		case k.PTTL < 0:
 			return fmt.Sprintf("%s is left for ever", k.Name)
 		case !strings.HasPrefix(k.Name, "lockgen:"):

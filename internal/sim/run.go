@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockgen/lockgen/internal/soak/client"
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
@@ -66,6 +67,8 @@ func (o *Options) Check() error {
 	switch {
 	case c.Engine != "" && !slices.Contains(Engines(), c.Engine):
 		return fmt.Errorf("no engine %q; there is %s", c.Engine, strings.Join(Engines(), ", "))
+	case c.LockKind != "" && !slices.Contains(client.Kinds(), c.LockKind):
+		return fmt.Errorf("no kind of lock %q; there is %s", c.LockKind, strings.Join(client.Kinds(), ", "))
 	case c.Processes < 0 || c.Keys < 0 || c.Workers < 0:
 		return fmt.Errorf("fewer than no processes, keys or workers")
 	case o.Limit < 0:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 
+	"github.com/lockgen/lockgen/internal/soak/client"
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
@@ -29,7 +30,11 @@ const (
 // lock remains, what remains expires, and nobody subscribes.
 func (e *episode) leftovers() []history.Violation {
 	addr := e.lane.server.Addr()
-	found := probe(e.t.ctx, addr, e.plan.Keys)
+	probed := slices.Clone(e.plan.Kinds)
+	for _, key := range e.plan.Keys {
+		probed = append(probed, client.LockKind{Key: key})
+	}
+	found := probe(e.t.ctx, addr, probed)
 	wrong := ""
 	for end := time.Now().Add(gone); ; time.Sleep(10 * time.Millisecond) {
 		if wrong = e.remains(addr); wrong == "" || time.Now().After(end) {
@@ -43,23 +48,21 @@ func (e *episode) leftovers() []history.Violation {
 }
 
 // probe acquires each key as a newcomer does.
-func probe(ctx context.Context, addr string, keys []string) (found []history.Violation) {
+func probe(ctx context.Context, addr string, keys []client.LockKind) (found []history.Violation) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
 	locker := lock.New(redislock.New(client), nil)
 	var mu sync.Mutex
 	var probing sync.WaitGroup
-	for _, key := range keys {
+	for _, k := range keys {
 		probing.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, acquirable)
 			defer cancel()
 			begin := time.Now()
-			_, held, err := locker.Acquire(ctx, &lock.Policy{TTL: time.Second}, key)
-			held.Release(nil)
-			if err != nil {
+			if err := k.Probe(ctx, locker); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				found = append(found, history.Violation{Invariant: "I8", Key: key, At: history.Now(),
+				found = append(found, history.Violation{Invariant: "I8", Key: k.Key, At: history.Now(),
 					Text: fmt.Sprintf("can't be acquired %v after all had left: %v", time.Since(begin).Round(time.Millisecond), err)})
 			}
 		})
@@ -86,6 +89,10 @@ func (e *episode) remains(addr string) string {
 		switch {
 		case slices.Contains(e.plan.Keys, k.Name):
 			return fmt.Sprintf("the lock %s is left: %v, pttl %d", k.Name, k.Fields, k.PTTL)
+		case history.IsKinded(k.Name) && k.PTTL > 0:
+			if inside := k.Inside(); inside != "" {
+				return k.Name + ": " + inside
+			}
 		case k.PTTL < 0:
 			return fmt.Sprintf("%s is left for ever", k.Name)
 		case !strings.HasPrefix(k.Name, "lockgen:"):

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockgen/lockgen/internal/soak/client"
 )
 
 const (
@@ -20,6 +22,7 @@ const (
 type Plan struct {
 	Episode int
 	Keys    []string
+	Kinds   []client.LockKind // of locks that are no mutexes; half of the plans have some
 	TTL     time.Duration
 	Clients []ClientPlan
 	Faults  []Planned
@@ -55,6 +58,10 @@ func newPlan(seed uint64, n int, kinds []string) *Plan {
 	p := &Plan{Episode: n, TTL: 400 * time.Millisecond, Heal: strikeUntil}
 	for _, name := range []string{"a", "b", "c"} {
 		p.Keys = append(p.Keys, fmt.Sprintf("soak:%d:%s", n, name))
+	}
+	// From a source of its own: a plan without them is what it is for the mutex alone.
+	if rng := rand.New(rand.NewPCG(seed, 1<<32+uint64(n))); rng.IntN(2) == 0 {
+		p.Kinds = client.DrawKinds(rng, fmt.Sprintf("soak:%d", n), "")
 	}
 	calm := n%calmEvery == 0
 	if calm || rng.IntN(4) == 0 {

@@ -12,7 +12,8 @@ import (
 
 const sampleEvery = 25 * time.Millisecond
 
-// snapshotScript returns all keys at one instant: name, type, pttl, and the fields of hashes.
+// snapshotScript returns all keys at one instant: name, type, pttl, and the fields of hashes
+// or the value of a string.
 const snapshotScript = `
 local all = {}
 for _, name in ipairs(redis.call('KEYS', '*')) do
@@ -21,6 +22,7 @@ for _, name in ipairs(redis.call('KEYS', '*')) do
   if kind == 'hash' then
     for _, word in ipairs(redis.call('HGETALL', name)) do row[#row + 1] = word end
   end
+  if kind == 'string' then row[#row + 1] = redis.call('GET', name) end
   all[#all + 1] = row
 end
 return all`
@@ -88,6 +90,9 @@ func keyState(row any) (k history.KeyState, ok bool) {
 	k.Name, _ = words[0].(string)
 	k.Type, _ = words[1].(string)
 	k.PTTL, ok = words[2].(int64)
+	if len(words) == 4 && history.IsKinded(k.Name) {
+		k.Value, _ = words[3].(string)
+	}
 	for rest := words[3:]; len(rest) >= 2; rest = rest[2:] {
 		if k.Fields == nil {
 			k.Fields = map[string]string{}

@@ -24,7 +24,14 @@ type witness struct {
 // newWitness returns b with a witness, which has the optional interfaces of b.
 func newWitness(b Backend, out *history.Writer) driver.Backend {
 	w := &witness{Backend: b, out: out}
-	if a, ok := b.(driver.Shared); ok {
+	k, kinds := b.(kindedBackend)
+	a, shares := b.(driver.Shared)
+	switch {
+	case kinds && shares:
+		return &sharedKindedWitness{&kindedWitness{w, k}, a}
+	case kinds:
+		return &kindedWitness{w, k}
+	case shares:
 		return &sharedWitness{w, a}
 	}
 	return w
@@ -42,7 +49,8 @@ func (b *witness) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		name, _, _ := strings.Cut(a.ID, ":")
 		b.out.End(history.Record{Op: history.Started, Lease: name, Call: b.out.Now()})
 	})
-	r := b.out.Begin(history.Record{Op: history.Grant, Key: a.Key, Lease: a.ID, TTL: ttl(a.TTL)})
+	r := b.out.Begin(history.Record{Op: history.Grant, Key: a.Key, Lease: a.ID, TTL: ttl(a.TTL), Queued: a.Queue,
+		Kind: a.Mode.Kind.String(), Limit: a.Mode.Permits, Weight: a.Mode.Weight, Tick: a.Mode.Tick})
 	granted, err := b.Backend.Acquire(ctx, a)
 	r.Ret = b.out.Now()
 	r.Outcome = outcome(err)
@@ -52,9 +60,12 @@ func (b *witness) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	r.Token, r.Tokens = granted.Tokens()
-	l := &lease{Lease: granted, key: a.Key, id: a.ID, asked: a.TTL, backend: b}
+	l := &lease{Lease: granted, key: a.Key, id: a.ID, tick: a.Mode.Tick, asked: a.TTL, backend: b}
 	r.Valid, r.Since = l.granted(r.Call)
 	b.out.End(r)
+	if a.Mode.Kind != 0 {
+		return &kindedLease{l}, nil
+	}
 	if n, ok := granted.(driver.LossNotifier); ok {
 		return &tellingLease{l, n}, nil
 	}
@@ -99,6 +110,7 @@ func (b *witness) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 type lease struct {
 	driver.Lease
 	key, id string
+	tick    string
 	asked   time.Duration
 	backend *witness
 }
@@ -145,8 +157,13 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	r := l.backend.out.Begin(history.Record{Op: history.Free, Key: l.key, Lease: l.id, Token: last})
-	err := l.Lease.Release(ctx, last)
+	return l.free(history.Record{Op: history.Free, Key: l.key, Lease: l.id, Token: last}, func() error { return l.Lease.Release(ctx, last) })
+}
+
+// free records as r what do answers.
+func (l *lease) free(r history.Record, do func() error) error {
+	r = l.backend.out.Begin(r)
+	err := do()
 	r.Outcome = outcome(err)
 	if err != nil {
 		r.Note = err.Error()
@@ -179,6 +196,8 @@ func outcome(err error) history.Outcome {
 	switch {
 	case err == nil:
 		return history.OK
+	case errors.Is(err, lock.ErrDone):
+		return history.Done
 	case errors.Is(err, lock.ErrLost):
 		return history.Lost
 	case errors.As(err, &held):

@@ -34,6 +34,7 @@ type Config struct {
 	Addr        string // of the Redis, or of the proxy before it
 	Register    string // the socket of the fenced register
 	Keys        []string
+	LockKinds   []LockKind
 	Seed        uint64
 	Workers     int
 	TTL         time.Duration

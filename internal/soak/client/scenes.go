@@ -42,6 +42,9 @@ var scenes = []scene{
 }
 
 func (w *worker) draw() scene {
+	if len(w.cfg.LockKinds) > 0 && w.rng.IntN(2) == 0 {
+		return scene{"kinds", 0, (*worker).kinds}
+	}
 	if w.cfg.Calm && w.rng.IntN(12) == 0 {
 		return scene{"long", 0, (*worker).long}
 	}

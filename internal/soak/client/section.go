@@ -25,7 +25,7 @@ func (g *guard) section(d time.Duration) {
 	end := time.Now().Add(d)
 	for {
 		held := g.check()
-		if held && g.rng.IntN(2) == 0 {
+		if held && g.mayWrite() && g.rng.IntN(2) == 0 {
 			if g.rng.IntN(8) == 0 { // the gap that only the token covers
 				time.Sleep(g.between(0, 3*time.Millisecond))
 				g.gate()

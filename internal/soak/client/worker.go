@@ -19,6 +19,7 @@ type worker struct {
 	rng   *rand.Rand
 	reg   Register
 	doing atomic.Pointer[string]
+	tick  string // of the next acquire of Kind once
 }
 
 func (w *worker) run() {
@@ -73,6 +74,8 @@ type guard struct {
 	held   *lock.Hold
 	grants []history.Record // one for each lock
 	outer  *guard
+
+	completes bool // the tick: Complete was called
 }
 
 // acquire takes keys, one or several, under outer's context, or under ctx if
@@ -81,17 +84,22 @@ func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys
 	g := &guard{worker: w, outer: outer}
 	for _, key := range keys {
 		g.grants = append(g.grants, w.out.Begin(history.Record{Op: history.Acquire, Key: key, Hold: w.holds.Add(1),
-			TTL: int64(p.TTL), Wait: int64(p.Wait), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1}))
+			TTL: int64(p.TTL), Wait: int64(p.Wait), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1,
+			Kind: kindOf(p), Limit: p.Permits, Weight: p.Weight, Tick: w.tick}))
 	}
 	var ended atomic.Int64
 	stop := context.AfterFunc(ctx, func() { ended.Store(w.out.Now()) })
 	defer stop()
 	var err error
-	if len(keys) == 1 {
+	switch {
+	case p.Once:
+		g.ctx, g.held, err = w.locker.AcquireOnce(ctx, p, keys[0], w.tick)
+	case len(keys) == 1:
 		g.ctx, g.held, err = w.locker.Acquire(ctx, p, keys[0])
-	} else {
+	default:
 		g.ctx, g.held, err = w.locker.AcquireAll(ctx, requests(p, keys)...)
 	}
+	w.tick = ""
 	ret := w.out.Now()
 	if ctx.Err() != nil {
 		ended.CompareAndSwap(0, ret) // AfterFunc has a goroutine of its own, which may be late
@@ -129,6 +137,8 @@ func requests(p *lock.Policy, keys []string) []lock.Request {
 func (w *worker) failure(key string, err error, nested bool) history.Outcome {
 	switch {
 	case nested && errors.Is(err, lock.ErrLost):
+	case errors.Is(err, lock.ErrDone):
+		return history.Done
 	case errors.Is(err, lock.ErrIndeterminate):
 		return history.Unknown
 	case errors.Is(err, lock.ErrUnavailable):
@@ -144,7 +154,7 @@ func (w *worker) failure(key string, err error, nested bool) history.Outcome {
 func (g *guard) release(errp *error) {
 	var records []history.Record
 	for _, grant := range g.grants {
-		records = append(records, g.out.Begin(history.Record{Op: history.Release, Key: grant.Key, Hold: grant.Hold, Token: grant.Token}))
+		records = append(records, g.out.Begin(history.Record{Op: history.Release, Key: grant.Key, Hold: grant.Hold, Token: grant.Token, Completes: g.completes}))
 	}
 	g.held.Release(errp)
 	ret := g.out.Now()

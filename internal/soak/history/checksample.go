@@ -31,6 +31,9 @@ func (s *scan) samples() {
 			if slices.Contains(s.Keys, k.Name) {
 				s.lock(sample, k, done)
 			}
+			if IsKinded(k.Name) {
+				s.record(sample, k)
+			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ type lease struct {
 	unanswered   int64 // call of the first renewal whose end is not known; Never if there is none
 	lost         int64 // when a renewal was answered "not yours"; Never
 	clipped      int64 // when a fault took the promises about it away; Never
+	left         int64 // when the end of its write side was first asked for; Never
 	renewsAsked  []Record
 	// early says that the engine granted it before the call that returned it, with a
 	// brief lease that the backend renews by itself, of which there is no record.
@@ -34,6 +35,7 @@ type hold struct {
 	lease   *lease // nil if there is none for its token
 	release *Record
 	checks  []Record
+	left    int64 // when it left the write side; Never
 }
 
 type leaseKey struct {
@@ -68,6 +70,7 @@ type try struct {
 	first   int64 // call
 	last    int64 // end of the last repetition, or when it is undone: until then it waits; Never if it is not known
 	granted bool
+	placed  int64 // when it was told that it waits in the engine's queue; 0 if it was not
 	freedAt int64 // when a release or an undo of it was answered; Never
 	ttl     int64
 }
@@ -142,12 +145,15 @@ func (x *index) addGrant(r Record) {
 			x.tries[k] = t
 		}
 		t.last = max(t.last, r.Ret)
+		if r.Outcome == Fail && r.Queued && r.Ret != Never && t.placed == 0 {
+			t.placed = r.Ret
+		}
 		if r.Outcome != OK {
 			return
 		}
 		t.granted = true
 		l := &lease{
-			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never,
+			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never, left: Never,
 			acknowledged: r.Call + r.TTL,
 			claims:       []claim{{r.Call, r.Ret, r.Valid}},
 		}
@@ -157,7 +163,7 @@ func (x *index) addGrant(r Record) {
 		x.leases[k] = l
 	case Acquire:
 		if r.Outcome == OK {
-			x.held[holdKey{r.Proc, r.Hold, r.Key}] = &hold{grant: r}
+			x.held[holdKey{r.Proc, r.Hold, r.Key}] = &hold{grant: r, left: Never}
 		}
 	}
 }
@@ -181,6 +187,14 @@ func (x *index) add(r Record) {
 	case Release:
 		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil {
 			h.release = &r
+		}
+	case Down:
+		if l := x.leases[leaseKey{r.Proc, r.Lease}]; l != nil {
+			l.left = min(l.left, r.Call)
+		}
+	case Leave:
+		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil {
+			h.left = min(h.left, r.Call)
 		}
 	case Check:
 		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil {
@@ -255,8 +269,12 @@ func (x *index) join() {
 			byProc[l.grant.Proc] = append(byProc[l.grant.Proc], l)
 		}
 		for _, h := range hs {
+			if h.grant.Kind == "read" {
+				h.lease = h.shared(byProc[h.grant.Proc])
+				continue
+			}
 			for _, l := range slices.Backward(byProc[h.grant.Proc]) {
-				if l.grant.Token <= h.grant.Token {
+				if l.grant.Kind != "read" && l.grant.Token <= h.grant.Token {
 					if h.grant.Token < l.grant.Token+l.grant.Tokens {
 						h.lease = l
 					}
@@ -265,6 +283,19 @@ func (x *index) join() {
 			}
 		}
 	}
+}
+
+// shared returns the lease of those that read with h, if it can be no other.
+func (h *hold) shared(of []*lease) (found *lease) {
+	for _, l := range of {
+		if l.grant.Kind == "read" && l.grant.Token == h.grant.Token && l.grant.Ret <= h.grant.Ret && l.freed >= h.grant.Ret {
+			if found != nil {
+				return nil
+			}
+			found = l
+		}
+	}
+	return found
 }
 
 // owner returns the process of an acquisition's id, "<uuid>:<n>".

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +31,7 @@ const (
 	Release Op = "release"
 	Check   Op = "check" // lock.Check inside the section
 	Write   Op = "write" // to the fenced register
+	Leave   Op = "leave" // the write side of a read-write lock, by lock.Hold.Downgrade
 )
 
 // What the Locker asks of the backend.
@@ -38,6 +40,7 @@ const (
 	Renew Op = "lease.renew"
 	Free  Op = "lease.release"
 	Undo  Op = "lease.undo"
+	Down  Op = "lease.downgrade"
 )
 
 // What a process says of itself.
@@ -56,6 +59,7 @@ const (
 	Refused Outcome = "refused" // it had none: the engine refused, or could not be reached
 	Unknown Outcome = "unknown" // it may have had one, or may yet have
 	Lost    Outcome = "lost"    // the lock was not the caller's any more
+	Done    Outcome = "done"    // it had none: the tick was completed before
 )
 
 // Record is one operation. It is written when the operation begins, if it may
@@ -82,6 +86,14 @@ type Record struct {
 	Live    bool    `json:"ctxLive,omitempty"`  // of a check: the section's context had not ended
 	Several bool    `json:"several,omitempty"`  // one of the locks that are taken together
 	Note    string  `json:"note,omitempty"`
+
+	// Of locks that are no mutexes.
+	Kind      string `json:"kind,omitempty"`      // as driver.Kind names it; "" is a mutex
+	Limit     int    `json:"limit,omitempty"`     // how many permits there are
+	Weight    int    `json:"weight,omitempty"`    // and how many of them it takes
+	Tick      string `json:"tick,omitempty"`      // of Kind "once"
+	Completes bool   `json:"completes,omitempty"` // of a release: the tick is done
+	Queued    bool   `json:"queued,omitempty"`    // of a try: it is to leave a place in the engine's queue
 }
 
 // Writer notes the records of one process.
@@ -192,7 +204,17 @@ type KeyState struct {
 	Type   string            `json:"type"`
 	PTTL   int64             `json:"pttl"` // ms; -1 is for ever
 	Fields map[string]string `json:"fields,omitempty"`
+	Value  string            `json:"value,omitempty"` // of a string
 }
+
+// kinded is in the name of each key of a lock that is no mutex, and in no other.
+const kinded = ":kind:"
+
+// KindedKey returns a key for locks of this kind, whose name begins with prefix.
+func KindedKey(prefix, kind string) string { return prefix + kinded + kind }
+
+// IsKinded reports whether key is of a lock that is no mutex.
+func IsKinded(key string) bool { return strings.Contains(key, kinded) }
 
 // Sample is all keys of the server at one instant between Begin and End.
 type Sample struct {

@@ -32,7 +32,7 @@ const (
 //	I9  a lock has one owner, once
 //	N8  no call outlives its context
 //
-// I10, fair queues, does not apply: this release has none.
+// K1 to K5 are of locks that are no mutexes: see kinds.
 func Verify(h *History) []Violation {
 	x := newIndex(h)
 	s := &scan{index: x, seen: map[string]int{}, told: cmp.Or(h.Told, busyMachine)}
@@ -50,6 +50,7 @@ func Verify(h *History) []Violation {
 	for _, l := range x.leases {
 		s.kept(l)
 	}
+	s.kinds()
 	s.process()
 	s.samples()
 	slices.SortStableFunc(s.found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })

@@ -1,0 +1,49 @@
+package client
+
+import (
+	"context"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+// kindedBackend is a backend that has all kinds of lock.
+type kindedBackend interface {
+	driver.Kinded
+	driver.Caller
+	driver.Viewer
+}
+
+// kindedWitness is a witness of a backend that has all kinds of lock.
+type kindedWitness struct {
+	*witness
+	kindedBackend
+}
+
+// sharedKindedWitness is one that counts its Lockers as well.
+type sharedKindedWitness struct {
+	*kindedWitness
+	driver.Shared
+}
+
+// kindedLease is the lease of a lock that is no mutex.
+type kindedLease struct{ *lease }
+
+// Wanted implements [driver.WantedLease].
+func (l *kindedLease) Wanted() bool {
+	w, ok := l.Lease.(driver.WantedLease)
+	return ok && w.Wanted()
+}
+
+// Downgrade implements [driver.Downgrader].
+func (l *kindedLease) Downgrade(ctx context.Context) error {
+	r := history.Record{Op: history.Down, Key: l.key, Lease: l.id}
+	return l.free(r, func() error { return l.Lease.(driver.Downgrader).Downgrade(ctx) })
+}
+
+// Complete implements [driver.Completer].
+func (l *kindedLease) Complete(ctx context.Context, last uint64) error {
+	r := history.Record{Op: history.Free, Key: l.key, Lease: l.id, Token: last, Tick: l.tick, Completes: true}
+	return l.free(r, func() error { return l.Lease.(driver.Completer).Complete(ctx, last) })
+}
