@@ -276,6 +276,7 @@ func (r *Redis) Snapshot() (keys []history.KeyState) {
 			}
 		} else if history.IsKinded(name) {
 			k.Value, _ = r.mini.Get(name)
+			k.Now = r.now().UnixMicro()
 		}
 		keys = append(keys, k)
 	}

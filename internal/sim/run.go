@@ -127,12 +127,17 @@ func Run(t *testing.T, o Options) (s Summary) {
 	return s
 }
 
-// warmUpProcess plays an episode on each engine for what a program does once only, in
+// warmUpProcess plays episodes on each engine, with each kind of lock, for what a program does once only, in
 // whichever episode comes first: what libraries make at their first use draws from the
 // chance of the bubble.
 func warmUpProcess(t *testing.T) {
 	for _, e := range engines {
 		Play(t, NewPlan(0, Choice{Engine: e.name}))
+		if hasKinds(e.name) {
+			for _, kind := range client.Kinds() {
+				Play(t, NewPlan(0, Choice{Engine: e.name, LockKind: kind}))
+			}
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 const sampleEvery = 25 * time.Millisecond
 
 // snapshotScript returns all keys at one instant: name, type, pttl, and the fields of hashes
-// or the value of a string.
+// or the value of a string and the server's clock.
 const snapshotScript = `
 local all = {}
 for _, name in ipairs(redis.call('KEYS', '*')) do
@@ -22,7 +22,10 @@ for _, name in ipairs(redis.call('KEYS', '*')) do
   if kind == 'hash' then
     for _, word in ipairs(redis.call('HGETALL', name)) do row[#row + 1] = word end
   end
-  if kind == 'string' then row[#row + 1] = redis.call('GET', name) end
+  if kind == 'string' then
+    local time = redis.call('TIME')
+    row[4], row[5] = redis.call('GET', name), time[1] * 1000000 + time[2]
+  end
   all[#all + 1] = row
 end
 return all`
@@ -90,8 +93,9 @@ func keyState(row any) (k history.KeyState, ok bool) {
 	k.Name, _ = words[0].(string)
 	k.Type, _ = words[1].(string)
 	k.PTTL, ok = words[2].(int64)
-	if len(words) == 4 && history.IsKinded(k.Name) {
+	if len(words) == 5 && history.IsKinded(k.Name) {
 		k.Value, _ = words[3].(string)
+		k.Now, _ = words[4].(int64)
 	}
 	for rest := words[3:]; len(rest) >= 2; rest = rest[2:] {
 		if k.Fields == nil {

@@ -237,6 +237,7 @@ type party struct {
 	Kind   string
 	Weight int
 	Limit  int
+	Until  int64 // by the server's clock, in µs
 }
 
 // recorded is what the engine keeps at a key of a lock that is no mutex.
@@ -290,7 +291,8 @@ func (s *scan) record(at *Sample, k *KeyState) {
 			s.sampled("I6", at, k, "%s is there, which nobody asked for", p.ID)
 			continue
 		}
-		if s.struck(DataLoss, t.first, at.End) {
+		// Whose time is over stays until somebody looks.
+		if p.Until <= k.Now || s.struck(DataLoss, t.first, at.End) || s.struck(ClockBack, t.first, at.End) {
 			continue
 		}
 		if at.Begin > t.freedAt {

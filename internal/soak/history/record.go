@@ -204,7 +204,8 @@ type KeyState struct {
 	Type   string            `json:"type"`
 	PTTL   int64             `json:"pttl"` // ms; -1 is for ever
 	Fields map[string]string `json:"fields,omitempty"`
-	Value  string            `json:"value,omitempty"` // of a string
+	Value  string            `json:"value,omitempty"` // of the record of a lock that is no mutex
+	Now    int64             `json:"nowUs,omitempty"` // and the server's clock
 }
 
 // kinded is in the name of each key of a lock that is no mutex, and in no other.

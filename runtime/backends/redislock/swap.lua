@@ -13,6 +13,9 @@
 local old = redis.pcall('GET', KEYS[1])
 if type(old) == 'table' then
   local kind = call('TYPE', KEYS[1]).ok
+  if kind == 'string' or kind == 'none' then -- the server refuses: such as a user without the right to GET
+    return old
+  end
   return redis.error_reply('CONFLICT a value of type ' .. kind .. ' is at the key'
     .. (kind == 'hash' and ', such as a mutex of this package or a lock of Redisson' or ''))
 end
