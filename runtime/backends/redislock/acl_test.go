@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,6 +186,31 @@ func TestEachMissingRight(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// S22, S37: a user who may not read records for a while is not told that the key is in use
+// by something else, and keeps the lock that it has.
+func TestRecordsThatMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, documented(t)...)
+	one, fair, key := newLocker(t, server.Addr(), login), &lock.Policy{Fair: true, TTL: 6 * time.Second}, "seckill:fair"
+	ctx, held := acquire(t, one, fair, key)
+	command(t, server.Addr(), "ACL", "SETUSER", "alice", "-get")
+	for _, at := range []string{key, key + ":new"} {
+		err := refused(t, newLocker(t, server.Addr(), login), fair, at)
+		wantIs(t, err, lock.ErrUnavailable)
+		wantIsNot(t, err, lock.ErrConflict)
+	}
+	eventually(t, soon, "a renewal is refused", func() bool { // the first comes after 2 s, when the record has 6.5 s left
+		return slices.Contains(denials(t, server.Addr()), "get") && pttl(t, server.Addr(), key) < 6*time.Second
+	})
+	command(t, server.Addr(), "ACL", "SETUSER", "alice", "+get")
+	if err := lock.Check(ctx); err != nil {
+		t.Errorf("a renewal that the server refused: %v", err)
+	}
+	if err := held.Unlock(); err != nil {
+		t.Error(err)
 	}
 }
 
