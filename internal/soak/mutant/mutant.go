@@ -26,6 +26,7 @@ type Patch struct{ File, Old, New string }
 const (
 	redislock = "runtime/backends/redislock/"
 	redisGo   = redislock + "redislock.go"
+	record    = "runtime/internal/record/"
 )
 
 // All are the mutants that a soak finds.
@@ -128,6 +129,54 @@ end`},
 			{redislock + "new.go", "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
 			{redislock + "renew.go", "pipe := l.other.Pipeline()", "pipe := callers.Pipeline()"},
 		},
+	},
+}
+
+// OfKinds are mistakes in locks that are no mutexes. A soak finds them as well.
+var OfKinds = []Mutant{
+	{
+		Name:    "beside",
+		Mistake: "a writer that comes in while others read",
+		Patches: []Patch{{record + "state.go", "case len(s.In) == 0:\n\t\treturn writers[:1]", "case true:\n\t\treturn writers[:1]"}},
+	},
+	{
+		Name:    "permit",
+		Mistake: "one permit more than there are",
+		Patches: []Patch{{record + "state.go", "return taken <= limit", "return taken <= limit+1"}},
+	},
+	{
+		Name:    "old-reader",
+		Mistake: "readers whose token is below that of the last writer",
+		Patches: []Patch{{record + "state.go", "p.Token = s.Written // of what the last writer has left", "p.Token = max(s.Written, 1) - 1"}},
+	},
+	{
+		Name:    "pushes-in",
+		Mistake: "a newcomer that passes those who wait",
+		Patches: []Patch{{record + "state.go", "	return len(s.Queue) > 0\n}\n\n// downgrade", "	return false\n}\n\n// downgrade"}},
+	},
+	{
+		Name:    "undone-tick",
+		Mistake: "a completed tick that is not noted",
+		Patches: []Patch{{record + "ticks.go", "	s.Done = append(s.Done, tick)\n", ""}},
+	},
+	{
+		Name:    "done-early",
+		Mistake: "a tick that is completed by whoever releases it",
+		Patches: []Patch{{record + "lease.go", "l.release(ctx, last, false)", "l.release(ctx, last, true)"}},
+	},
+	{
+		Name:    "two-writers",
+		Mistake: "a reader that waits for one writer after the other",
+		Patches: []Patch{{record + "state.go", "len(readers) > 0 && (s.Last == kindWrite || len(writers) == 0)", "len(readers) > 0 && len(writers) == 0"}},
+	},
+	{
+		Name:    "revived",
+		Mistake: "a renewal that lets its holder in again",
+		Patches: []Patch{{record + "lease.go", "		if p == nil {\n			return false, driver.ErrLost\n		}\n		switch left", `		if p == nil {
+			s.In = append(s.In, Party{ID: l.id, Kind: kindFair, Token: Token(l.first)})
+			p = s.holder(l.id)
+		}
+		switch left`}},
 	},
 }
 

@@ -1,11 +1,14 @@
 package mutant
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // The runs themselves take a minute or two each: that is what the command is for.
 // Here only that each mistake can still be made.
 func TestMutantsApply(t *testing.T) {
-	for _, m := range All {
+	for _, m := range slices.Concat(All, OfKinds) {
 		t.Run(m.Name, func(t *testing.T) {
 			copied := t.TempDir()
 			if err := Copy("../../..", copied, "runtime"); err != nil {

@@ -39,7 +39,7 @@ func main() {
 	if *control > 0 {
 		ok = report(mutant.Mutant{Name: "(none)", Mistake: "the runtime as it is"}, *root, *control, *seed, false)
 	}
-	for _, m := range mutant.All {
+	for _, m := range slices.Concat(mutant.All, mutant.OfKinds) {
 		if *only == "" || slices.Contains(strings.Split(*only, ","), m.Name) {
 			ok = report(m, *root, *duration, *seed, true) && ok
 		}
@@ -68,7 +68,7 @@ func report(m mutant.Mutant, root string, d time.Duration, seed uint64, caught b
 	if !good {
 		mark = "FAIL"
 	}
-	fmt.Printf("%s  %-10s %-58s %4.0f s  %s\n", mark, m.Name, m.Mistake, time.Since(begin).Seconds(), verdict)
+	fmt.Printf("%s  %-11s %-58s %4.0f s  %s\n", mark, m.Name, m.Mistake, time.Since(begin).Seconds(), verdict)
 	return good
 }
 
