@@ -28,7 +28,7 @@ type member struct {
 
 	silent   atomic.Bool  // the last call had no answer
 	underway atomic.Int64 // acquires
-	id       atomic.Pointer[string]
+	id       string       // by which it has answered; the backend's mutex guards it
 
 	mu     sync.Mutex
 	next   *look // that was not sent yet
@@ -129,9 +129,11 @@ func (m *member) look() {
 
 // meet notes by which ID m has answered. Two members that have the same are one server.
 func (b *Backend) meet(m *member, id string) {
-	m.id.Store(&id)
+	b.mu.Lock() // so that who finds the id finds the refusal
+	defer b.mu.Unlock()
+	m.id = id
 	for _, other := range b.members {
-		if at := other.id.Load(); other != m && at != nil && *at == id {
+		if other != m && other.id == id {
 			b.refuse("the members %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
 		}
 	}
@@ -139,8 +141,10 @@ func (b *Backend) meet(m *member, id string) {
 
 // acquainting reports whether some member that has an ID has not told it yet.
 func (b *Backend) acquainting() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, m := range b.members {
-		if m.incarnated != nil && m.id.Load() == nil {
+		if m.incarnated != nil && m.id == "" {
 			return true
 		}
 	}

@@ -54,7 +54,7 @@ type Backend struct {
 	end    context.CancelFunc
 	work   sync.WaitGroup
 
-	mu    sync.Mutex
+	mu    sync.Mutex            // guards under, and the id of each member
 	under map[string]*acquiring // acquisitions under way, by ID
 }
 
@@ -164,10 +164,11 @@ func (b *Backend) Ping(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(append(failed, ctx.Err())...)
 		}
+		acquainted := answered == len(b.members) || !b.acquainting() // asked first: it may make b unusable
 		switch {
 		case b.unusable.Load() != nil:
 			return *b.unusable.Load()
-		case answered-len(failed) >= b.majority && (answered == len(b.members) || !b.acquainting()):
+		case answered-len(failed) >= b.majority && acquainted:
 			return nil
 		case len(failed) > len(b.members)-b.majority:
 			return fmt.Errorf("no majority of the %d members: %w", len(b.members), errors.Join(failed...))
