@@ -20,6 +20,8 @@ SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
 SIMFLAGS    ?=
+SPEC        ?=
+RULE        ?=
 
 # The race detector looks at our code and what it calls. SQLite, which is 30 times slower
 # under it, is one C program translated to Go.
@@ -157,6 +159,12 @@ sim/peers: # the same on other lock libraries (SIMFLAGS='-seeds 200')
 sim/mutants: # SIMFLAGS='-only untold,tombstone'
 	GOWORK=off go run -C internal/sim ./mutants $(SIMFLAGS)
 
+spec: ## check the models of the protocols, and that each rule of theirs is needed (spec/README.md; SPEC=short)
+	scripts/spec $(or $(SPEC),long) $(RULE)
+
+spec/short:
+	scripts/spec short
+
 soak: ## torment locks at random and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
 	scripts/install-servers redis
 	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/soak $(SOAKFLAGS)
@@ -178,12 +186,6 @@ storm/nested: servers $(BIN)/testserver
 	$(call STORM,runtime/backends/consullock runtime/backends/sqllock/enginetest) ./...
 
 NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec
-
-spec: ## check the models of spec/ with TLC, and that each rule is needed (java, pip)
-	scripts/spec long
-
-spec/short:
-	scripts/spec short
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \
