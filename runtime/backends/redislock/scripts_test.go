@@ -185,6 +185,32 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
+// An attempt that arrives when its lease is over, and another holds the lock, stands in
+// line. The release takes it out again.
+func TestReleaseTakesTheLatePlaceOut(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b, key := newTestBackend(t, addr), newKey(t)
+	a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1, Queue: true, MayHaveRun: true}
+	lost, first := grantOf(t, b, a)
+	command(t, addr, "DEL", key)
+	next, token := grantOf(t, b, &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
+	late := *a
+	if _, err := b.Acquire(t.Context(), &late); !isHeldError(err) || places(t, addr, key) != 1 {
+		t.Fatalf("%v, and %d places", err, places(t, addr, key))
+	}
+	wantIs(t, lost.Release(t.Context(), first), driver.ErrLost)
+	if n := places(t, addr, key); n != 0 || !exists(t, addr, tombstoneOf(a)) {
+		t.Errorf("%d places are left, or no tombstone", n)
+	}
+	if err := next.Release(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	if exists(t, addr, key) {
+		t.Error("the lock was given to who has given it up")
+	}
+}
+
 // A waiter is told when to try again also in the last millisecond of a lease.
 func TestHeldSaysForHowLong(t *testing.T) {
 	t.Parallel()
