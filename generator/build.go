@@ -274,6 +274,7 @@ func (b *builder) variableText(m *method, v *types.Var) string {
 func (b *builder) fileNames() templates.Names {
 	return templates.Names{
 		Lock:    b.imports.names[RuntimePath],
+		Reflect: b.imports.names["reflect"],
 		Slices:  b.imports.names["slices"],
 		Strconv: b.imports.names["strconv"],
 		Time:    b.imports.names["time"],

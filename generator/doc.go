@@ -50,7 +50,8 @@
 // becomes text by its type, in this order, which prefers what is injective to
 // what is pretty:
 //
-//  1. an integer, string or bool, also by underlying type: its value, even if
+//  1. an integer, string or bool, also by underlying type, or a type parameter
+//     all of whose types are such: its value, even if
 //     the type has a String method (say <status.String> to have that)
 //  2. encoding.TextMarshaler
 //  3. fmt.Stringer

@@ -154,7 +154,7 @@ func isByte(t types.Type) bool {
 // keyable reports whether a value of type t can be a part of a key.
 func keyable(t types.Type) bool {
 	for {
-		if _, ok := basicKind(t); ok {
+		if len(basicKinds(t)) > 0 {
 			return true
 		}
 		for _, iface := range []*types.Interface{textMarshaler, stringer} {

@@ -67,7 +67,7 @@ func (t *importTable) name(path string, taken *scope) {
 }
 
 // bodyImports are the packages that our own statements mention, and their names.
-var bodyImports = map[string]string{RuntimePath: "lock", "errors": "errors", "slices": "slices", "strconv": "strconv", "time": "time"}
+var bodyImports = map[string]string{RuntimePath: "lock", "errors": "errors", "reflect": "reflect", "slices": "slices", "strconv": "strconv", "time": "time"}
 
 // usersNames maps the imports of the package to the names that its files give
 // them; the first file that names one decides.

@@ -2,6 +2,7 @@ package generator
 
 import (
 	"go/types"
+	"slices"
 
 	"github.com/lockgen/lockgen/templates"
 )
@@ -26,55 +27,66 @@ func isTime(t types.Type) bool {
 	return ok && named.Obj().Name() == "Time" && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == "time"
 }
 
-// basicKind says how a value whose type is a basic one becomes text; of a type
-// parameter, if all types that it allows become text alike.
-func basicKind(t types.Type) (templates.PartKind, bool) {
+// basicKinds says how a value whose type is a basic one becomes text; of a type
+// parameter, in which ways the types that it allows do. There are none if one of them
+// does not.
+func basicKinds(t types.Type) []templates.PartKind {
 	if param, ok := types.Unalias(t).(*types.TypeParam); ok {
-		return typeSetKind(param.Constraint().Underlying().(*types.Interface))
+		return typeSetKinds(param.Constraint().Underlying().(*types.Interface))
 	}
 	b, ok := t.Underlying().(*types.Basic)
 	if !ok {
-		return 0, false
+		return nil
 	}
 	switch info := b.Info(); {
 	case info&types.IsString != 0:
-		return templates.Encoded, true
+		return []templates.PartKind{templates.Encoded}
 	case info&types.IsBoolean != 0:
-		return templates.Bool, true
+		return []templates.PartKind{templates.Bool}
 	case info&types.IsUnsigned != 0:
-		return templates.Uint, true
+		return []templates.PartKind{templates.Uint}
 	case info&types.IsInteger != 0:
-		return templates.Int, true
+		return []templates.PartKind{templates.Int}
 	}
-	return 0, false
+	return nil
 }
 
-// typeSetKind returns the kind that all types of a constraint share. Any of
-// its embedded elements may say it; in a union every term must.
-func typeSetKind(set *types.Interface) (templates.PartKind, bool) {
+// typeSetKinds returns the kinds of the types of a constraint. Each of its embedded
+// elements bounds them, so the one with the fewest says most.
+func typeSetKinds(set *types.Interface) []templates.PartKind {
+	var fewest []templates.PartKind
 	for t := range set.EmbeddedTypes() {
-		if kind, ok := elementKind(t); ok {
-			return kind, true
+		if kinds := elementKinds(t); len(kinds) > 0 && (fewest == nil || len(kinds) < len(fewest)) {
+			fewest = kinds
 		}
 	}
-	return 0, false
+	return fewest
 }
 
-func elementKind(t types.Type) (templates.PartKind, bool) {
+func elementKinds(t types.Type) []templates.PartKind {
 	union, ok := t.(*types.Union)
 	if !ok {
 		if iface, ok := t.Underlying().(*types.Interface); ok && !isTypeParam(t) {
-			return typeSetKind(iface)
+			return typeSetKinds(iface)
 		}
-		return basicKind(t)
+		return basicKinds(t)
 	}
-	var all templates.PartKind
+	var all []templates.PartKind
 	for i := range union.Len() {
-		kind, ok := elementKind(union.Term(i).Type())
-		if !ok || i > 0 && kind != all {
-			return 0, false
+		kinds := elementKinds(union.Term(i).Type())
+		if len(kinds) == 0 {
+			return nil
 		}
-		all = kind
+		all = append(all, kinds...)
 	}
-	return all, true
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// mixed adds a value of a type parameter whose types become text in several ways.
+func (r *resolver) mixed(p part, v value, kinds []templates.PartKind) {
+	last := lowerFirst(v.lastName())
+	text := &templates.Mixed{Name: r.locals.pick(last + "Text"), Value: r.locals.pick(last + "Value"), Expr: v.text, Kinds: kinds}
+	r.out.steps = append(r.out.steps, templates.Step{Mixed: text})
+	r.encode(p, v, "KeyString", text.Name)
 }

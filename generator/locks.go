@@ -57,7 +57,7 @@ func (b *builder) locks(m *method) {
 // method's variables.
 func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
 	taken = within(b.naming.scope)
-	taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"])
+	taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"], b.imports.names["reflect"])
 	taken.add(m.typeNames...)
 	for _, v := range m.variables() {
 		taken.add(v.Name())
@@ -126,6 +126,16 @@ func (b *builder) noteUse(l templates.Lock) {
 	for _, p := range slices.Concat(l.Key.Parts, l.Tick.Parts) {
 		if p.Kind != templates.Literal && p.Kind != templates.Encoded {
 			b.imports.used["strconv"] = true
+		}
+	}
+	steps := slices.Concat(l.Key.Steps, l.Tick.Steps)
+	if l.Key.Each != nil {
+		steps = append(steps, l.Key.Each.Steps...)
+	}
+	for _, s := range steps {
+		if s.Mixed != nil {
+			b.imports.used["reflect"] = true
+			b.imports.used["strconv"] = b.imports.used["strconv"] || slices.ContainsFunc(s.Mixed.Kinds, func(k templates.PartKind) bool { return k != templates.Encoded })
 		}
 	}
 	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit+l.Policy.AtLeast.Unit > 0 {

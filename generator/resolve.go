@@ -303,14 +303,18 @@ func (r *resolver) text(p part, v value) {
 			r.encode(p, v, "TickTime", v.text)
 			return
 		}
-		if kind, ok := basicKind(v.typ); ok {
-			r.basic(p, v, kind)
+		switch kinds := basicKinds(v.typ); {
+		case len(kinds) == 1:
+			r.basic(p, v, kinds[0])
+			return
+		case len(kinds) > 1:
+			r.mixed(p, v, kinds)
 			return
 		}
 		ptr, isPointer := v.typ.Underlying().(*types.Pointer)
 		if isPointer {
-			_, ok := basicKind(ptr.Elem())
-			if ok = ok || r.tick && isTime(ptr.Elem()); !ok && r.method(p, v) {
+			ok := len(basicKinds(ptr.Elem())) > 0 || r.tick && isTime(ptr.Elem())
+			if !ok && r.method(p, v) {
 				return
 			}
 			v = r.notNil(p, v)

@@ -58,12 +58,45 @@ func (k KeyFunc) step(n Names, p Policy, s Step) []jen.Code {
 		))}
 	case s.Let != nil:
 		return []jen.Code{jen.Id(s.Let.Name).Op(":=").Id(s.Let.Expr)}
+	case s.Mixed != nil:
+		return s.Mixed.text(n)
 	default:
 		e := s.Encode
 		return []jen.Code{
 			jen.List(jen.Id(e.Name), jen.Id(k.Err)).Op(":=").Id(n.Lock).Dot(e.Func).Call(policy, jen.Lit(e.Placeholder), jen.Id(e.Expr)),
 			jen.If(jen.Id(k.Err).Op("!=").Nil()).Block(jen.Return(none, jen.Id(k.Err))),
 		}
+	}
+}
+
+// text renders the text of a value by its kind, whatever methods its type has.
+func (m *Mixed) text(n Names) []jen.Code {
+	format := func(f string, args ...jen.Code) jen.Code {
+		return jen.Id(m.Name).Op("=").Id(n.Strconv).Dot(f).Call(args...)
+	}
+	var tests, texts []jen.Code
+	for _, kind := range m.Kinds {
+		switch kind {
+		case Int:
+			tests, texts = append(tests, jen.Id(m.Value).Dot("CanInt").Call()), append(texts, format("FormatInt", jen.Id(m.Value).Dot("Int").Call(), jen.Lit(10)))
+		case Uint:
+			tests, texts = append(tests, jen.Id(m.Value).Dot("CanUint").Call()), append(texts, format("FormatUint", jen.Id(m.Value).Dot("Uint").Call(), jen.Lit(10)))
+		case Bool:
+			tests, texts = append(tests, jen.Id(m.Value).Dot("Kind").Call().Op("==").Id(n.Reflect).Dot("Bool")), append(texts, format("FormatBool", jen.Id(m.Value).Dot("Bool").Call()))
+		}
+	}
+	choice := jen.If(tests[0]).Block(texts[0]) // of two kinds at least, one is no string
+	if len(tests) > 1 {
+		choice = jen.Switch().BlockFunc(func(g *jen.Group) {
+			for i := range tests {
+				g.Case(tests[i]).Block(texts[i])
+			}
+		})
+	}
+	return []jen.Code{
+		jen.Id(m.Value).Op(":=").Id(n.Reflect).Dot("ValueOf").Call(jen.Id(m.Expr)),
+		jen.Id(m.Name).Op(":=").Id(m.Value).Dot("String").Call(),
+		choice,
 	}
 }
 

@@ -16,6 +16,7 @@ type File struct {
 // Names are the identifiers of the file that all templates share.
 type Names struct {
 	Lock    string // import name of the runtime: "lock"
+	Reflect string // import name of reflect
 	Slices  string // import name of slices
 	Strconv string // import name of strconv
 	Time    string // import name of time
@@ -159,6 +160,7 @@ type Step struct {
 	NotNil *NotNil
 	Let    *Let
 	Encode *Encode
+	Mixed  *Mixed
 }
 
 // NotNil ends a key function with ErrInvalid where Expr is nil.
@@ -179,6 +181,14 @@ type Encode struct {
 	Func        string // "KeyString", "KeyStringer", "KeyText", "TickTime"
 	Placeholder string
 	Expr        string
+}
+
+// Mixed makes text of a value whose type is a parameter, for types of several kinds.
+type Mixed struct {
+	Name  string // local that takes the text
+	Value string // local for the value as reflect has it
+	Expr  string
+	Kinds []PartKind // at least two, sorted; Encoded is a string
 }
 
 // PartKind says how a [Part] becomes text.
