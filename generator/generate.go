@@ -2,6 +2,8 @@ package generator
 
 import (
 	"context"
+	"go/ast"
+	"slices"
 )
 
 // Options say what to generate for. The zero value is the package in the
@@ -46,11 +48,7 @@ func Generate(ctx context.Context, opts Options) (*Result, error) {
 	imports, broken := r.loadImports(ctx, units, nil, g)
 	if imports != nil {
 		r.stage("generating %d packages", len(pkgs))
-		parallel(len(units), func(i int) {
-			for _, u := range units[i] { // what a test needs of the package that it tests is there first
-				u.generate(ctx, imports)
-			}
-		})
+		r.generate(ctx, pkgs, units, imports)
 	}
 	res := r.result(pkgs)
 	if broken != nil {
@@ -78,19 +76,90 @@ func (r *run) unlisted() *Result {
 	return res
 }
 
-// generate is the way of one build of one package.
-func (u *unit) generate(ctx context.Context, imports *importer) {
+// generate makes the files of all builds.
+func (r *run) generate(ctx context.Context, pkgs []*pkg, units [][]*unit, imports *importer) {
+	waiting := r.round(ctx, units, imports, r.wrappedBy(pkgs))
+	for len(waiting) > 0 {
+		made := r.made(pkgs)
+		if len(made) == len(r.overlay) { // what they wait for is not to be had
+			r.round(ctx, waiting, imports, nil)
+			return
+		}
+		r.overlay = made
+		if im, err := r.loadImports(ctx, waiting, nil, nil); err == nil {
+			imports = im
+		}
+		waiting = r.round(ctx, waiting, imports, r.wrappedBy(pkgs))
+	}
+}
+
+// round generates for some builds. Those that need one of the packages which this run
+// generates for are returned: the types that they name may be in the making.
+func (r *run) round(ctx context.Context, units [][]*unit, imports *importer, making map[string]bool) (waiting [][]*unit) {
+	left := make([][]*unit, len(units))
+	parallel(len(units), func(i int) {
+		for at, u := range units[i] { // what a test needs of the package that it tests is there first
+			if !u.generate(ctx, imports, making) {
+				left[i] = units[i][at:]
+				return
+			}
+		}
+	})
+	return slices.DeleteFunc(left, func(of []*unit) bool { return len(of) == 0 })
+}
+
+// wrappedBy are the packages that this run generates for, by path.
+func (r *run) wrappedBy(pkgs []*pkg) map[string]bool {
+	out := map[string]bool{}
+	for _, p := range pkgs {
+		if !p.external && len(p.targets) > 0 {
+			out[p.path] = true
+		}
+	}
+	return out
+}
+
+// made are the files that were generated so far and are not there yet, by path.
+func (r *run) made(pkgs []*pkg) map[string][]byte {
+	out := map[string][]byte{}
+	for _, p := range pkgs {
+		if len(p.diagnostics) > 0 {
+			continue
+		}
+		for _, f := range p.result() {
+			if c := f.Change(); c == Create && f.New != nil || c == Update {
+				out[f.Path] = f.New
+			}
+		}
+	}
+	return out
+}
+
+// generate is the way of one build of one package. It is given up, for another round, if
+// an annotated signature can't be made out and an import is in the making.
+func (u *unit) generate(ctx context.Context, imports *importer, making map[string]bool) (done bool) {
 	u.load(imports)
 	if u.config != nil && u.incomplete() {
 		if im, err := u.run.loadImports(ctx, [][]*unit{{u}}, u.config, nil); err == nil {
 			u.load(im)
 		}
 	}
+	if u.incomplete() && u.importsOne(making) {
+		return false
+	}
 	u.find()
 	models := u.resolve()
 	if imports.withoutRuntime {
-		return // that is an error, and what is wrong with the directives has been said
+		return true // that is an error, and what is wrong with the directives has been said
 	}
 	u.render(models)
 	u.verify()
+	return true
+}
+
+// importsOne reports whether a file of the build imports one of these packages.
+func (u *unit) importsOne(paths map[string]bool) bool {
+	return slices.ContainsFunc(u.files, func(f *source) bool {
+		return slices.ContainsFunc(f.imports(), func(s *ast.ImportSpec) bool { return paths[importPath(s)] })
+	})
 }

@@ -28,9 +28,10 @@ type run struct {
 	fset    *token.FileSet
 	host    *config
 	foreign foreignFiles
-	texts   sync.Map // path: *source, as it was read first
-	folders sync.Map // path: []string, its Go files
-	dirs    []string // of the packages that were listed
+	texts   sync.Map          // path: *source, as it was read first
+	folders sync.Map          // path: []string, its Go files
+	dirs    []string          // of the packages that were listed
+	overlay map[string][]byte // what was generated for packages that others need, by path
 }
 
 func newRun(ctx context.Context, opts Options) *run {
@@ -46,7 +47,7 @@ func (r *run) stage(format string, args ...any) {
 func (r *run) config(ctx context.Context, mode packages.LoadMode) *packages.Config {
 	return &packages.Config{
 		Context: ctx, Mode: mode, Fset: r.fset,
-		Dir: r.opts.Dir, Env: r.opts.Env, BuildFlags: r.opts.BuildFlags,
+		Dir: r.opts.Dir, Env: r.opts.Env, BuildFlags: r.opts.BuildFlags, Overlay: r.overlay,
 	}
 }
 

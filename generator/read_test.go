@@ -57,7 +57,7 @@ func TestEmbeddedFileCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(embedded))
 	for _, u := range units[0] {
-		u.generate(t.Context(), imports)
+		u.generate(t.Context(), imports, nil)
 	}
 	res := r.result(pkgs)
 	require.Equal(t, []Diagnostic{

@@ -58,7 +58,7 @@ func generateAlone(t testing.TB, path, src string) []byte {
 	p.scan()
 	p.plan()
 	for _, u := range p.units {
-		u.generate(context.Background(), im)
+		u.generate(context.Background(), im, nil)
 	}
 	if len(p.diagnostics)+len(p.warnings) > 0 { // a warning: this file has made no valid Go
 		t.Fatalf("%v %v\n%s", p.diagnostics, p.warnings, src)
