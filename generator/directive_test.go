@@ -158,7 +158,7 @@ func FuzzDirective(f *testing.F) {
 	for _, seed := range []string{
 		`key="seckill:voucher:<id>" ttl=60s reentrant`, "key `raw <a.b>` try", `key="\x41\n<<>>{<a>}" wait=2s max=1h`,
 		`key="open`, `key = "a"`, `=`, `"`, `key="é\u00e9<id>:<x...>" permits=3`, `ttl 5s // key`, `key="<a><b>"`,
-		`key="a" once="\x3cday>" skip`, `merge=64 key="a" fallback=Other atleast=1s leader`,
+		"key=“a b” ttl：5s", `key‘a` + "\xe2" + `' key＝«`, `key="a" once="\x3cday>" skip`, `merge=64 key="a" fallback=Other atleast=1s leader`,
 	} {
 		f.Add(seed)
 	}
