@@ -18,10 +18,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 
 	"github.com/lockgen/lockgen/internal/soak/client"
+	"github.com/lockgen/lockgen/internal/soak/ticks"
 )
 
 func TestMain(m *testing.M) {
 	client.MainIfClient()
+	ticks.MainIfTicks()
 	os.Exit(m.Run())
 }
 

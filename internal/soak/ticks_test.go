@@ -1,0 +1,171 @@
+package soak
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+
+	"github.com/lockgen/lockgen/internal/soak/ticks"
+)
+
+var (
+	manyTicks = flag.Int("ticks", 40, "how many ticks TestEachTickIsCompletedOnce plans, 100 ms apart")
+	ticksSeed = flag.Uint64("ticksseed", 1, "what decides which processes it kills")
+)
+
+const (
+	tickProcesses = 10
+	clocksApart   = 2 * time.Minute
+)
+
+// run is one run of the job, by one process.
+type run struct {
+	tick             int
+	from, completing int64 // completing is 0 if the job did not come so far
+	end              string
+}
+
+// crowd are the processes, and what they said.
+type crowd struct {
+	t    *testing.T
+	plan ticks.Plan
+	rng  *rand.Rand
+
+	mu     sync.Mutex // guards the rest
+	runs   []run
+	done   map[int]int // by tick: how many were told that it was done
+	killed int
+}
+
+// Processes whose clocks are two minutes apart run a job each 10 s, as their clocks have
+// it, and are killed at random in the middle of it. Each tick is completed once; that of a
+// process that died is run again. The clocks run a hundred times as fast.
+func TestEachTickIsCompletedOnce(t *testing.T) {
+	c := &crowd{t: t, rng: rand.New(rand.NewPCG(*ticksSeed, 0)), done: map[int]int{}, plan: ticks.Plan{
+		Addr: testserver.StartRedis(t).Addr(), Key: "nightly", Count: *manyTicks, Every: 10 * time.Second,
+		Epoch: time.Now().Add(1500 * time.Millisecond), Speed: 100, TTL: 400 * time.Millisecond,
+	}}
+	var all sync.WaitGroup
+	for i := range tickProcesses {
+		plan := c.plan
+		plan.Wrong = clocksApart*time.Duration(i)/(tickProcesses-1) - clocksApart/2
+		all.Go(func() {
+			for c.live(plan) && !t.Failed() {
+			}
+		})
+	}
+	all.Wait()
+	c.judge()
+}
+
+// live runs one process, and reports whether it was killed.
+func (c *crowd) live(plan ticks.Plan) (killed bool) {
+	text, err := json.Marshal(plan)
+	if err != nil {
+		c.t.Error(err)
+		return false
+	}
+	cmd := exec.CommandContext(c.t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), ticks.Env+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = childAttr()
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		c.t.Error(err)
+		return false
+	}
+	var runs []run
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var line ticks.Line
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			continue // it was killed while it wrote
+		}
+		if c.hear(&runs, line) && !killed {
+			killed = true
+			_ = cmd.Process.Kill()
+		}
+	}
+	if err := cmd.Wait(); err != nil && !killed {
+		c.t.Errorf("a process ended by itself: %v", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.runs = append(c.runs, runs...)
+	return killed
+}
+
+// hear notes a line of a process, and reports whether the process is to die now.
+func (c *crowd) hear(runs *[]run, line ticks.Line) (die bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch line.What {
+	case ticks.Starts:
+		*runs = append(*runs, run{tick: line.Tick, from: line.At})
+	case ticks.Completing:
+		(*runs)[len(*runs)-1].completing = line.At
+	case ticks.Done:
+		c.done[line.Tick]++
+	default:
+		(*runs)[len(*runs)-1].end = line.What
+	}
+	// A process that begins anew leaves out what its clock has passed, so the last tick is
+	// left alone: nobody else may come for it.
+	die = line.Tick < c.plan.Count && (line.What == ticks.Starts && c.rng.IntN(5) == 0 || c.rng.IntN(40) == 0)
+	if die {
+		c.killed++
+	}
+	return die
+}
+
+// judge looks at what became of each tick.
+func (c *crowd) judge() {
+	slices.SortFunc(c.runs, func(a, b run) int { return cmp.Compare(a.from, b.from) })
+	crashed, again, last := 0, 0, run{}
+	byTick := map[int][]run{}
+	for _, r := range c.runs {
+		byTick[r.tick] = append(byTick[r.tick], r)
+		if r.from < last.completing {
+			c.t.Errorf("tick %d began while tick %d was run", r.tick, last.tick)
+		}
+		if r.completing > last.completing && r.end == ticks.Completed {
+			last = r
+		}
+	}
+	for tick := 1; tick <= c.plan.Count; tick++ {
+		completed, doubtful := 0, 0
+		for i, r := range byTick[tick] {
+			switch {
+			case r.end == ticks.Completed:
+				completed++
+				if i < len(byTick[tick])-1 {
+					c.t.Errorf("tick %d was run again after it was completed: %+v", tick, byTick[tick])
+				}
+			case r.end == "" && r.completing != 0:
+				doubtful++ // the process died before it could say so
+			case r.end == "":
+				crashed++
+			}
+			again += min(i, 1)
+		}
+		if completed > 1 || completed == 0 && (doubtful == 0 || c.done[tick] == 0) {
+			c.t.Errorf("tick %d was completed %d times: %+v; %d were told that it was done", tick, completed, byTick[tick], c.done[tick])
+		}
+	}
+	c.t.Logf("%d ticks, %d runs, %d of them by processes that died inside, %d ran again; %d processes killed", c.plan.Count, len(c.runs), crashed, again, c.killed)
+	if crashed == 0 || again == 0 {
+		c.t.Error("no run crashed and was made again: nothing was tested")
+	}
+}
