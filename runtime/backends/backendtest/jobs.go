@@ -18,6 +18,9 @@ var jobs = []check{
 	{name: "Waiting", needs: []Ability{Ticks}, run: jobsWaiting},
 	{name: "CrashedTick", needs: []Ability{Ticks}, run: jobsCrashedTick},
 	{name: "Leader", needs: []Ability{FairLocks}, run: jobsLeader},
+	{name: "LeaderCrashed", needs: []Ability{FairLocks}, run: leaderCrashed},
+	{name: "LeaderCutOff", needs: []Ability{FairLocks, NetworkFaults}, run: leaderCutOff},
+	{name: "CampaignCutOff", needs: []Ability{FairLocks, NetworkFaults}, run: campaignCutOff},
 }
 
 func refusesTicks(c *trial) {
@@ -30,7 +33,19 @@ func refusesTicks(c *trial) {
 
 // named is locker with a name of its own.
 func (c *trial) named(name string) *lock.Locker {
-	l := lock.New(c.h.Open(c.T), &lock.Options{Name: name})
+	return c.namedOn(name, c.h.Open(c.T))
+}
+
+// namedFaulty is named with faults on its way to the engine.
+func (c *trial) namedFaulty(name string) (*lock.Locker, Faults) {
+	b, faults := c.h.OpenFaulty(c.T)
+	l := c.namedOn(name, b)
+	c.Cleanup(faults.Heal)
+	return l, faults
+}
+
+func (c *trial) namedOn(name string, b driver.Backend) *lock.Locker {
+	l := lock.New(b, &lock.Options{Name: name})
 	c.Cleanup(func() { c.closeLocker(l) })
 	return l
 }

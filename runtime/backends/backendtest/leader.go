@@ -1,0 +1,233 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// court is a leadership that several processes campaign for. It judges as each term
+// begins: nobody else leads, by its own Check, and tokens rise.
+type court struct {
+	*trial
+	key    string
+	policy *lock.Policy
+	watch  *lock.Locker // who asks the engine who leads
+
+	mu      sync.Mutex // guards the rest
+	terms   []*term    // that have not returned
+	highest uint64
+	lockers []*lock.Locker
+	all     sync.WaitGroup
+}
+
+// term is one term of one leader.
+type term struct {
+	name   string
+	ctx    context.Context
+	resign chan struct{}
+	over   chan struct{} // closed when it has returned
+}
+
+func newCourt(c *trial) *court {
+	p := &lock.Policy{Leader: true, TTL: c.h.TTL}
+	return &court{trial: c, key: c.newKey(), policy: p, watch: c.locker()}
+}
+
+// campaign has a process of this name campaign through l, until a term ends with its
+// resignation. Each of its terms comes out of the channel.
+func (k *court) campaign(name string, l *lock.Locker) <-chan *term {
+	begun := make(chan *term, 8)
+	k.lockers = append(k.lockers, l)
+	ctx := k.bounded()
+	k.all.Go(func() {
+		if err := l.Lead(ctx, k.policy, k.key, func(ctx context.Context) error { return k.lead(ctx, name, begun) }); err != nil {
+			k.Errorf("%s leads no more: %v", name, err)
+		}
+	})
+	return begun
+}
+
+func (k *court) lead(ctx context.Context, name string, begun chan<- *term) error {
+	t := &term{name: name, ctx: ctx, resign: make(chan struct{}), over: make(chan struct{})}
+	token, _ := lock.Token(ctx)
+	k.mu.Lock()
+	for _, other := range k.terms {
+		if lock.Check(ctx) == nil && lock.Check(other.ctx) == nil {
+			k.Errorf("%s leads beside %s", name, other.name)
+		}
+	}
+	if token <= k.highest {
+		k.Errorf("%s leads with token %d, after %d", name, token, k.highest)
+	}
+	k.highest = max(k.highest, token)
+	k.terms = append(k.terms, t)
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.terms = slices.DeleteFunc(k.terms, func(o *term) bool { return o == t })
+		close(t.over)
+	}()
+	begun <- t
+	select {
+	case <-t.resign:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// leads requires that the engine has t for the term.
+func (k *court) leads(t *term) {
+	k.Helper()
+	token, _ := lock.Token(t.ctx)
+	if who, err := k.watch.Leader(k.bounded(), k.policy, k.key); err != nil || who == nil || who.Name != t.name || who.Token != token {
+		k.Errorf("%s leads with token %d; the engine says %+v, %v", t.name, token, who, err)
+	}
+}
+
+// adjourn ends the campaigns, closes their Lockers, and requires that nothing of them is
+// left at the engine.
+func (k *court) adjourn() {
+	k.Helper()
+	ended := make(chan bool, 1)
+	go func() { k.all.Wait(); ended <- true }()
+	receive(k.trial, "the end of all campaigns", ended)
+	for _, l := range k.lockers {
+		k.closeLocker(l)
+	}
+	begin := time.Now()
+	who, err := k.watch.Leader(k.bounded(), k.policy, k.key)
+	if who != nil || err != nil {
+		k.Errorf("all have resigned; the engine says %+v, %v", who, err)
+	}
+	k.passesByFair(begin)
+	_, cannot := k.h.Cannot[Inspection]
+	_, clockless := k.h.Cannot[Clock]
+	if cannot || clockless {
+		return
+	}
+	var left []string
+	for time.Since(begin) < k.soon() {
+		if left = k.h.Leftovers(k.T, k.key); len(left) == 0 {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	k.Errorf("candidacies are left at the engine: %v", left)
+}
+
+// passesByFair requires that a newcomer leads at once: nobody stands before it.
+func (k *court) passesByFair(begin time.Time) {
+	k.Helper()
+	_, held, err := k.watch.Acquire(k.bounded(), k.policy, k.key)
+	if err != nil {
+		k.Errorf("nobody is left: %v", err)
+		return
+	}
+	k.within("the leadership that nobody has", begin, pollLimit/2)
+	k.leave(held)
+}
+
+// givesUp has a process end its campaign while another leads.
+func (k *court) givesUp(l *lock.Locker) {
+	k.Helper()
+	ctx, cancel := brief(100 * time.Millisecond)
+	defer cancel()
+	err := l.Lead(ctx, k.policy, k.key, func(context.Context) error {
+		k.Error("one that gave up leads")
+		return nil
+	})
+	k.is("a campaign that was given up", err, lock.ErrNotAcquired)
+}
+
+// A leader that died is followed when its lease is over, and not before; one that resigns as soon
+// as the engine tells the next.
+func leaderCrashed(c *trial) {
+	k := newCourt(c)
+	dead := c.open()
+	gone, err := dead.Acquire(c.bounded(), dead.kindOf(k.key, c.h.TTL, driver.Mode{Kind: driver.Fair, Name: "dead"}))
+	if err != nil {
+		c.Fatalf("a leadership that nobody has: %v", err)
+	}
+	begin := time.Now()
+	first := k.campaign("first", c.named("first"))
+	t := receive(c, "the one after a leader that died", first)
+	c.within("taking over from a leader that died", begin, c.over()+pollLimit)
+	if left := gone.Deadline().Left(); left > 0 {
+		c.Errorf("the next one leads %v before the end of a lease", left)
+	}
+	k.leads(t)
+	for i := range 3 {
+		k.givesUp(c.named("nobody"))
+		name := fmt.Sprint("next ", i)
+		next := k.campaign(name, c.named(name))
+		time.Sleep(100 * time.Millisecond) // most often it stands in the queue by then
+		begin := time.Now()
+		close(t.resign)
+		t = receive(c, "the one after a leader that resigned", next)
+		limit := wakeUp
+		if _, polls := c.h.Cannot[WakeUp]; polls {
+			limit = pollLimit
+		}
+		c.within("taking over from a leader that resigned", begin, limit+overrun)
+		k.leads(t)
+	}
+	close(t.resign)
+	k.adjourn()
+}
+
+// A leader that is cut off leads no more when the next one does, and campaigns again when it
+// is back.
+func leaderCutOff(c *trial) {
+	k := newCourt(c)
+	l, faults := c.namedFaulty("first")
+	first := k.campaign("first", l)
+	old := receive(c, "the first leader", first)
+	second := k.campaign("second", c.named("second"))
+	time.Sleep(100 * time.Millisecond)
+	begin := time.Now()
+	faults.Silence()
+	t := receive(c, "the one after a leader that was cut off", second)
+	c.within("taking over from a leader that was cut off", begin, 2*c.over()+pollLimit) // a renewal may just have gone out
+	c.lost("Check of a leader that was cut off", lock.Check(old.ctx))
+	c.ended(old.ctx)
+	k.leads(t)
+	faults.Heal()
+	time.Sleep(100 * time.Millisecond)
+	close(t.resign)
+	t = receive(c, "the leader that is back", first)
+	k.leads(t)
+	close(t.resign)
+	k.adjourn()
+}
+
+// One that is cut off in mid-campaign does not lead: those behind it do, and it does when it
+// is back.
+func campaignCutOff(c *trial) {
+	k := newCourt(c)
+	t := receive(c, "the first leader", k.campaign("first", c.named("first")))
+	l, faults := c.namedFaulty("second")
+	second := k.campaign("second", l)
+	time.Sleep(200 * time.Millisecond)
+	third := k.campaign("third", c.named("third"))
+	time.Sleep(100 * time.Millisecond)
+	faults.Silence()
+	begin := time.Now()
+	close(t.resign)
+	t = receive(c, "the one behind one that is cut off", third)
+	c.within("passing one over that is cut off", begin, c.over()+2*pollLimit)
+	k.leads(t)
+	faults.Heal()
+	close(t.resign)
+	t = receive(c, "the one that was cut off in its campaign", second)
+	k.leads(t)
+	close(t.resign)
+	k.adjourn()
+}
