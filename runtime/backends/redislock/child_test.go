@@ -124,6 +124,7 @@ type obedient struct {
 	addr   string
 	locker *lock.Locker
 	held   map[string]*lock.Hold
+	term   chan int64
 }
 
 func (c *obedient) obey(order []string) (string, error) {
@@ -145,6 +146,10 @@ func (c *obedient) obey(order []string) (string, error) {
 		}
 		held.Release(nil)
 		return "ok", nil
+	case "lead": // key ttl
+		return c.lead(order[1], duration(order[2]))
+	case "led":
+		return fmt.Sprintf("ok %d", <-c.term), nil
 	case "release": // key
 		return "ok", finish(c.held[order[1]])
 	case "count": // key goroutines times
@@ -153,6 +158,38 @@ func (c *obedient) obey(order []string) (string, error) {
 		return c.share(order[1], number(order[2]), duration(order[3]), duration(order[4]))
 	}
 	return "", fmt.Errorf("what is %q?", order[0])
+}
+
+// lead leads for one term, until it is lost. It answers with the term's token; "led" then
+// answers when the process asked for the last time whether it leads, and was told yes.
+func (c *obedient) lead(key string, lease time.Duration) (string, error) {
+	c.term = make(chan int64, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	begun, failed := make(chan uint64, 1), make(chan error, 1)
+	go func() {
+		defer cancel()
+		failed <- c.locker.Lead(ctx, &lock.Policy{Leader: true, TTL: lease}, key, func(term context.Context) error {
+			n, _ := lock.Token(term)
+			begun <- n
+			last := int64(0)
+			for {
+				asked := time.Now().UnixNano()
+				if lock.Check(term) != nil {
+					cancel()
+					c.term <- last
+					return nil
+				}
+				last = asked
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}()
+	select {
+	case n := <-begun:
+		return fmt.Sprintf("ok %d", n), nil
+	case err := <-failed:
+		return "", err
+	}
 }
 
 // count raises a counter in Redis without an atomic command, under the lock
