@@ -28,6 +28,7 @@ const Env = "LOCKGEN_SOAK_TICKS"
 type Plan struct {
 	Addr  string // of the Redis
 	Key   string
+	First int           // where the process before it died
 	Count int           // of ticks
 	Every time.Duration // between two of them
 	Epoch time.Time     // tick n is planned so many times Every later
@@ -76,11 +77,11 @@ func (p *Plan) clock() time.Time {
 	return p.Epoch.Add(time.Since(p.Epoch)*time.Duration(p.Speed) + p.Wrong)
 }
 
-// run runs all ticks that are to come by its clock.
+// run runs all ticks from the first on, each when its time has come.
 func (p *Plan) run(out io.Writer) error {
 	client := redis.NewClient(&redis.Options{Addr: p.Addr})
 	locker := lock.New(redislock.New(client), nil)
-	for n := max(1, int(p.clock().Sub(p.Epoch)/p.Every)+1); n <= p.Count; n++ {
+	for n := p.First; n <= p.Count; n++ {
 		planned := p.Epoch.Add(time.Duration(n) * p.Every)
 		time.Sleep(planned.Sub(p.clock()) / time.Duration(p.Speed))
 		for again := true; again; {

@@ -1,0 +1,81 @@
+package etcdlock
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// S69: what a candidate would watch is compacted away in its campaign, beside it and while
+// it is cut off. It leads as soon as the leader resigns.
+func TestCompactionInACampaign(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t)
+	c, proxy := admin(t, server.Addr()), faultproxy.NewStream(t, server.Addr())
+	compact := func() {
+		resp, err := c.Put(t.Context(), "x", "")
+		require.NoError(t, err)
+		_, err = c.Compact(t.Context(), resp.Header.Revision)
+		require.NoError(t, err)
+	}
+	leader, candidate := newLocker(t, server.Addr()), newLocker(t, proxy.Addr())
+	p := &lock.Policy{Leader: true, TTL: 5 * time.Second}
+	var highest uint64
+	for _, cutOff := range []bool{false, true} {
+		ctx, held := acquire(t, leader, p, "leader")
+		require.Greater(t, token(t, ctx), highest)
+		terms, ended := make(chan context.Context, 1), make(chan error, 1)
+		resign := make(chan struct{})
+		go func() {
+			ended <- candidate.Lead(t.Context(), p, "leader", func(term context.Context) error {
+				terms <- term
+				<-resign
+				return nil
+			})
+		}()
+		eventually(t, "the candidate waits", func() bool { return inRecord(t, c, "leader", `"queue":`) })
+		for range 20 {
+			compact()
+			time.Sleep(time.Millisecond)
+		}
+		if cutOff {
+			proxy.Refuse()
+			proxy.Reset()
+			compact()
+			compact()
+			proxy.Accept()
+		}
+		require.Empty(t, terms, "it leads beside another")
+		require.NoError(t, lock.Check(ctx))
+		begin := time.Now()
+		require.NoError(t, finish(held))
+		term := receive(t, "the leadership", terms)
+		limit := 500 * time.Millisecond // far below the poll of a second, and the lease
+		if cutOff {
+			limit += 2 * time.Second // and the client's way back
+		}
+		require.Less(t, time.Since(begin), limit+meter.Since(begin))
+		require.NoError(t, lock.Check(term))
+		highest = token(t, term)
+		close(resign)
+		require.NoError(t, receive(t, "the end of the campaign", ended))
+		// Where an answer was lost the record itself stays a while.
+		eventually(t, "nobody is left", func() bool { return !inRecord(t, c, "leader", `"queue":`) && !inRecord(t, c, "leader", `"in":`) })
+	}
+}
+
+// inRecord reports whether the record of key has this word.
+func inRecord(t *testing.T, c *clientv3.Client, key, word string) bool {
+	t.Helper()
+	resp, err := c.Get(t.Context(), recordOf(key))
+	require.NoError(t, err)
+	return len(resp.Kvs) > 0 && strings.Contains(string(resp.Kvs[0].Value), word)
+}

@@ -1,0 +1,103 @@
+package zklock
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// S64, S71: the sessions of the leader and of a candidate end. There is one leader all the
+// same, the candidate follows as soon as it resigns, and nothing is left of either.
+func TestSessionsOfLeaderAndCandidateEnd(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn := admin(t, addr)
+	p := ttl(2 * second)
+	p.Leader = true
+	var backends [2]*Backend
+	var terms [2]chan context.Context
+	var ended [2]chan error
+	resign := make(chan struct{})
+	for i := range backends {
+		backends[i] = New([]string{addr}, Options{Root: root})
+		l := lockerOn(t, backends[i])
+		terms[i], ended[i] = make(chan context.Context, 8), make(chan error, 1)
+		go func() {
+			ended[i] <- l.Lead(t.Context(), p, "leader", func(term context.Context) error {
+				terms[i] <- term
+				select {
+				case <-resign:
+					return nil
+				case <-term.Done():
+					return context.Cause(term)
+				}
+			})
+		}()
+		if i == 0 {
+			eventually(t, soon, "the first leads", func() bool { return len(terms[0]) == 1 })
+		}
+	}
+	first := <-terms[0]
+	eventually(t, soon, "the second waits", func() bool { return inRecord(t, conn, root+"/leader", `"queue":`) })
+
+	expire(t, backends[0], addr)
+	expire(t, backends[1], addr)
+	// The lease is the record's, and no session's: the leader leads on, or it was told.
+	time.Sleep(p.TTL)
+	leaders := 0
+	for _, term := range append([]context.Context{first}, drained(terms[0], terms[1])...) {
+		if lock.Check(term) == nil {
+			leaders++
+		}
+	}
+	require.Equal(t, 1, leaders)
+
+	resign <- struct{}{}
+	select {
+	case err := <-ended[0]:
+		require.NoError(t, err)
+		receive(t, "the next leader", terms[1])
+		resign <- struct{}{}
+		require.NoError(t, receive(t, "the end of the campaign", ended[1]))
+	case err := <-ended[1]: // it led by then
+		require.NoError(t, err)
+		receive(t, "the next leader", terms[0])
+		resign <- struct{}{}
+		require.NoError(t, receive(t, "the end of the campaign", ended[0]))
+	case <-time.After(soon):
+		t.Fatal("nobody resigns")
+	}
+	// Where an answer was lost the record itself stays a while.
+	eventually(t, soon, "nobody is left", func() bool {
+		return !inRecord(t, conn, root+"/leader", `"queue":`) && !inRecord(t, conn, root+"/leader", `"in":`)
+	})
+}
+
+// inRecord reports whether the record in the directory of a key has this word.
+func inRecord(t *testing.T, conn *zk.Conn, dir, word string) bool {
+	t.Helper()
+	catchUp(t, conn, dir)
+	for _, name := range contenders(t, conn, dir) {
+		if value, _, err := conn.Get(dir + "/" + name); err == nil && strings.Contains(string(value), word) {
+			return true
+		}
+	}
+	return false
+}
+
+// drained returns the terms that have begun.
+func drained(all ...chan context.Context) (begun []context.Context) {
+	for _, terms := range all {
+		for len(terms) > 0 {
+			begun = append(begun, <-terms)
+		}
+	}
+	return begun
+}
