@@ -7,7 +7,13 @@
 // drawn from the seed strike clients, connections and server. Then all is healed,
 // the clients drain and leave, and the histories that they wrote (package
 // history) are checked, together with samples of the server's keys and what a
-// fenced register (package register) was asked to accept.
+// fenced register (package register) was asked to accept. In half of the episodes the
+// clients take read-write locks, fair locks, permits and ticks as well.
+//
+// A test beside it has processes whose clocks are two minutes apart run a job once for
+// each tick, and kills them in it (package ticks):
+//
+//	go test -run TestEachTickIsCompletedOnce . -args -ticks 1000 -ticksseed 7
 //
 // The same seed makes the same plan. It does not make the same interleaving: run
 // an episode again and again (-episodes) to see a rare one.
