@@ -30,22 +30,35 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			l.stopCompeting(&op, err)
 			return nil, op.explain(err)
 		}
-		now := time.Now()
-		if lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy.Delay, now) > 0 {
-			if err := l.begin(h, lk, now); err != nil {
-				return nil, err
-			}
+		if inTime, err := l.granted(e, h, lk, lease); err != nil {
+			return nil, err
+		} else if inTime {
 			return h, nil
 		}
-		// The grant took longer than the lease lasts. Nothing may begin under it.
-		l.discard(lk)
 		if late > lateGrants || h.tries() || op.over() {
-			l.next(e)
-			return nil, because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
-				" was over when its grant arrived; a longer ttl is needed"))
+			return nil, l.tooLate(e, h)
 		}
 		lk = &heldLease{}
 	}
+}
+
+// granted makes h the holder of e by lk, which lease was granted for. If the grant took
+// longer than the lease lasts, nothing may begin under it: then granted gives it back and
+// reports false, and the caller is still busy with e.
+func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
+	now := time.Now()
+	if lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy.Delay, now) <= 0 {
+		l.discard(lk)
+		return false, nil
+	}
+	return true, l.begin(h, lk, now)
+}
+
+// tooLate ends a competition whose grants came too late, and returns its error.
+func (l *Locker) tooLate(e *entry, h *hold) error {
+	l.next(e)
+	return because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
+		" was over when its grant arrived; a longer ttl is needed"))
 }
 
 // begin makes h the holder of its entry by lk, which was granted just before now.
@@ -77,12 +90,12 @@ type acquireOp struct {
 	ctx         context.Context     // the caller's
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
+	reserved    *heldLease          // of an op of tryInBatch
 	held        bool                // the attempt before the last was answered: another holds the key
 }
 
-// run returns the lease, or the backend's raw error: a *driver.HeldError if the key
-// was held by another until the end.
-func (op *acquireOp) run() (driver.Lease, error) {
+// prepare makes op's acquisition what the backend is asked for.
+func (op *acquireOp) prepare() {
 	p := op.hold.policy
 	number, contested := op.locker.newNumber(op.entry)
 	*op.acquisition = driver.Acquisition{
@@ -99,6 +112,13 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		op.acquisition.TTL += tenure
 		op.acquisition.Tokens = tokensFor(tenure) / uint64(max(p.Permits, 1)) // they share the clock
 	}
+}
+
+// run returns the lease, or the backend's raw error: a *driver.HeldError if the key
+// was held by another until the end.
+func (op *acquireOp) run() (driver.Lease, error) {
+	p := op.hold.policy
+	op.prepare()
 	ctx, cancel := op.bounded()
 	defer cancel()
 	if op.over() { // the turn came as the wait ended: nothing needs to be sent

@@ -40,18 +40,20 @@ func (h *Hold) Unlock() error {
 }
 
 func (h *Hold) releaseOne(ctx context.Context) error {
-	if !h.frame.closed.CompareAndSwap(false, true) {
-		return nil
+	r := h.beginRelease()
+	if r.lease != nil {
+		r.err = r.hold.locker.free(ctx, r.lease, r.now)
 	}
-	hold := h.frame.hold()
-	if hold.locker == nil {
-		return h.leaveDelegated(hold)
-	}
-	defer hold.locker.leave(hold.entry.shard)
-	if h.parent != nil {
-		return h.leaveReentry()
-	}
-	return h.release(ctx)
+	return r.end()
+}
+
+// releasing is one release: what the engine is to do lies between beginRelease and end.
+type releasing struct {
+	hold  *hold      // nil if there was nothing to release any more
+	lease *heldLease // that the engine is to free, or nil
+	now   time.Time
+	err   error // its answer; of one that is over, its result
+	over  bool
 }
 
 // addTo adds err, with which h was released, to the error result of the method.
@@ -82,34 +84,64 @@ func (h *Hold) leaveReentry() error {
 	return nil
 }
 
-func (h *Hold) release(ctx context.Context) error {
+// beginRelease does what comes before the engine is asked. end must follow.
+func (h *Hold) beginRelease() (r releasing) {
+	if !h.frame.closed.CompareAndSwap(false, true) {
+		return r
+	}
 	hold := h.frame.hold()
+	r.hold, r.over = hold, true
+	if hold.locker == nil {
+		r.err = h.leaveDelegated(hold)
+		return r
+	}
+	if h.parent != nil {
+		r.err = h.leaveReentry()
+		return r
+	}
 	// End the method's context first: goroutines that it left behind must hear of
 	// the end before another holder begins.
 	h.method.end(errReturned)
 	now := time.Now()
+	r.now = now
 	if hold.lostCause() == nil && hold.lease.deadline().LeftAt(now) <= 0 && hold.expire() {
-		return hold.fail("release", hold.lostCause())
+		r.err = hold.fail("release", hold.lostCause())
+		return r
 	}
 	if cause := hold.lostCause(); cause != nil {
 		hold.giveBack()
-		return hold.fail("release", cause)
+		r.err = hold.fail("release", cause)
+		return r
 	}
 	if rest := hold.policy.AtLeast - hold.heldFor(now); rest > 0 {
 		hold.stay(rest)
 		hold.observe(Released, hold.heldFor(now), nil)
-		return nil
+		return r
 	}
-	err := hold.locker.pass(ctx, hold, now)
-	if cause := hold.lostCause(); cause != nil { // lost while pass was about to begin
+	r.lease, r.over = hold.locker.part(hold, now), false
+	return r
+}
+
+// end does what comes after, and returns the error that the method's caller is told.
+func (r *releasing) end() error {
+	hold := r.hold
+	if hold == nil || hold.locker == nil {
+		return r.err
+	}
+	defer hold.locker.leave(hold.entry.shard)
+	if r.over {
+		return r.err
+	}
+	err := r.err
+	if cause := hold.lostCause(); cause != nil { // lost while part was about to begin
 		return hold.fail("release", cause)
 	}
 	if isLost(err) {
 		err = hold.fail("release", errNotOwner)
-		hold.observe(Lost, hold.heldFor(now), err)
+		hold.observe(Lost, hold.heldFor(r.now), err)
 		return err
 	}
-	hold.observe(Released, hold.heldFor(now), err)
+	hold.observe(Released, hold.heldFor(r.now), err)
 	return nil
 }
 
@@ -140,6 +172,15 @@ func (h *hold) giveBack() {
 // be handed on, else it is released at the backend, in bounded time. It
 // returns ErrLost if the engine answered that the lease was no longer h's.
 func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
+	if lease := l.part(h, now); lease != nil {
+		return l.free(ctx, lease, now)
+	}
+	return nil
+}
+
+// part is pass as far as this process goes. It returns the lease if the engine is to free
+// it: then the caller is busy with its entry.
+func (l *Locker) part(h *hold, now time.Time) *heldLease {
 	e := h.entry
 	e.shard.mu.Lock()
 	if e.holder != h && !e.sharesLocked(h) { // lost meanwhile, as h.lost says: the entry is no longer h's
@@ -166,6 +207,13 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 	}
 	e.endLocked()
 	e.shard.mu.Unlock()
+	return lease
+}
+
+// free releases lease, which part returned, and lets the next in the queue of its entry
+// compete.
+func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) error {
+	e := lease.entry
 	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
 		var once sync.Once
 		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
@@ -223,11 +271,15 @@ func (l *Locker) release(ctx context.Context, lk *heldLease, now time.Time) erro
 		rc.init(ctx, now)
 		defer rc.finish()
 	}
-	err := lk.Release(rc, lk.token-1)
-	if err == nil || isLost(err) {
-		return err
+	return l.released(lk, lk.Release(rc, lk.token-1))
+}
+
+// released returns err, which the engine's release of lk ended with. If that leaves
+// anything to do, it goes on in the background.
+func (l *Locker) released(lk *heldLease, err error) error {
+	if err != nil && !isLost(err) {
+		l.discard(lk)
 	}
-	l.discard(lk)
 	return err
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// handful is how many locks are still taken and released one after the other: few
-	// round trips, and no goroutines.
+	// handful is how many locks are still taken and released one after the other where the
+	// engine is asked for each: few round trips, and no goroutines.
 	handful = 3
 
 	// mostAtOnce is how many goroutines take or release the locks of one call.
@@ -60,16 +60,17 @@ func (h *hold) hides(kind EventKind) bool {
 }
 
 // runOf returns how many of the first of reqs can be tried all at once, or 0 if that is not
-// worth it.
+// worth it. They are of one backend.
 func (l *Locker) runOf(outer *frame, reqs []Request) int {
-	if len(reqs) <= handful {
-		return 0
+	enough, first := handful+1, reqs[0].Policy.Backend
+	if batches(l.backends[first]) {
+		enough = 2
 	}
-	n := slices.IndexFunc(reqs, func(r Request) bool { return !l.canTry(outer, r) })
-	switch {
-	case n < 0:
-		return len(reqs)
-	case n <= handful:
+	n := slices.IndexFunc(reqs, func(r Request) bool { return r.Policy.Backend != first || !l.canTry(outer, r) })
+	if n < 0 {
+		n = len(reqs)
+	}
+	if n < enough {
 		return 0
 	}
 	return n
@@ -82,7 +83,7 @@ func (l *Locker) runOf(outer *frame, reqs []Request) int {
 func (l *Locker) canTry(outer *frame, r Request) bool {
 	p := r.Policy
 	return p.kind() == 0 && !p.Try && p.Queue == 0 && p.Delay == 0 && p.AtLeast == 0 &&
-		atOnce(l.backends[p.Backend]) > 1 && outer.find(l, p.Backend, r.Key) == nil
+		(batches(l.backends[p.Backend]) || atOnce(l.backends[p.Backend]) > 1) && outer.find(l, p.Backend, r.Key) == nil
 }
 
 // atOnce returns how many calls of b one call of ours may make at the same time.
@@ -136,14 +137,14 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 
 // try tries all of reqs at once. What comes after one that failed may be left out.
 func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
-	most := mostAtOnce
-	for _, r := range reqs {
-		most = min(most, atOnce(l.backends[r.Policy.Backend]))
+	backend := l.backends[reqs[0].Policy.Backend]
+	if b, ok := backend.(driver.BatchAcquirer); ok {
+		return l.tryInBatch(ctx, b, reqs, ends)
 	}
 	tried := make([]attempt, len(reqs))
 	var failed atomic.Int64 // the first that did
 	failed.Store(int64(len(reqs)))
-	inParallel(len(reqs), most, func(i int) {
+	inParallel(len(reqs), atOnce(backend), func(i int) {
 		if failed.Load() < int64(i) {
 			return
 		}
@@ -160,22 +161,31 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 // releaseAll releases the last one first, or all at once. What it adds to *errp has the
 // same order either way.
 func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
+	rest = slices.Clone(rest)
+	slices.Reverse(rest)
+	errs, together := make([]error, len(rest)), make([]releasing, len(rest))
+	var each []int
 	most := mostAtOnce
-	for _, one := range rest {
-		most = min(most, atOnce(one.frame.hold().entry.backend))
-	}
-	if len(rest) <= handful || most == 1 || ctx == endedContext { // that one waits for nothing
-		for _, one := range slices.Backward(rest) {
-			one.addTo(errp, one.releaseOne(ctx))
+	for i, one := range rest {
+		if ctx != endedContext && one.joins() {
+			together[i] = one.beginRelease()
+		} else {
+			each = append(each, i)
+			most = min(most, atOnce(one.frame.hold().entry.backend))
 		}
-		return
 	}
-	errs := make([]error, len(rest))
-	inParallel(len(rest), most, func(i int) {
-		last := len(rest) - 1 - i
-		errs[last] = rest[last].releaseOne(ctx)
+	freeTogether(ctx, together)
+	for i := range together {
+		errs[i] = together[i].end()
+	}
+	if len(each) <= handful || ctx == endedContext { // that one waits for nothing
+		most = 1
+	}
+	inParallel(len(each), most, func(n int) {
+		i := each[n]
+		errs[i] = rest[i].releaseOne(ctx)
 	})
-	for i, one := range slices.Backward(rest) {
+	for i, one := range rest {
 		one.addTo(errp, errs[i])
 	}
 }

@@ -49,7 +49,8 @@ type Shared interface {
 
 // Bounded is implemented by a [Backend] of which many calls at the same time gain nothing or
 // cost too much, as where each command needs a connection. Without it, an AcquireAll may
-// call Acquire, and Release of its leases, from 256 goroutines at once.
+// call Acquire, and Release of its leases, from 256 goroutines at once. What [BatchAcquirer]
+// and [BatchReleaser] do for it, they are asked once for.
 type Bounded interface {
 	// AtOnce is how many calls a single AcquireAll may have under way: 1 is one after
 	// the other.
@@ -106,6 +107,23 @@ type Lease interface {
 	// token that was handed out. ErrLost says that the engine answered: not
 	// yours. After any other error Release is called again.
 	Release(ctx context.Context, last uint64) error
+}
+
+// BatchAcquirer is implemented by a [Backend] that takes many keys at the cost of few
+// commands. Its keys are its own all the same: each acquisition has a lease or an error of
+// its own, and is undone by itself.
+type BatchAcquirer interface {
+	// AcquireAll is Acquire for each of as, which are mutexes of different keys that nobody
+	// waits for: Queue is false. The results have a lease or an error for each.
+	AcquireAll(ctx context.Context, as []*Acquisition) ([]Lease, []error)
+}
+
+// BatchReleaser is implemented by a [Backend] that frees many keys at the cost of few
+// commands.
+type BatchReleaser interface {
+	// ReleaseAll is Release for each lease, with lasts[i] for leases[i]; the result has one
+	// error, or nil, for each.
+	ReleaseAll(ctx context.Context, leases []Lease, lasts []uint64) []error
 }
 
 // BatchRenewer is implemented by a [Backend] that renews many leases of its

@@ -30,11 +30,11 @@ var (
 // isApart reports whether err says that some keys of a call are elsewhere.
 func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// free runs r, which freeing.request made, and by the lock's own key if it must: then
+// free runs r, which freeing.request made and began may have begun, and by the lock's own key if it must: then
 // unused tokens are not given back and nobody in the queue is told. Both are over within a second by themselves.
-func (b *Backend) free(ctx context.Context, name string, r request, tombstone time.Duration) (c *call, unanswered bool, err error) {
+func (b *Backend) free(ctx context.Context, name string, r request, tombstone time.Duration, began *attempt) (c *call, unanswered bool, err error) {
 	r.splits = true
-	c, unanswered, err = b.run(ctx, name, r)
+	c, unanswered, err = b.goOn(ctx, name, r, began)
 	if !isApart(err) {
 		return c, unanswered, err
 	}

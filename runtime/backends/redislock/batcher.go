@@ -38,6 +38,7 @@ type batcher struct {
 	width   int  // how many may be: as many as client has connections
 	growing bool // a connection more is being made
 
+	bySlot  bool        // the server is a node of a Cluster, where a command's keys share a slot
 	single  atomic.Bool // the server has all keys, by what it said last
 	mute    atomic.Bool // the server hung up when it was asked
 	probed  atomic.Bool // the server lets us give locks an expiry
@@ -79,6 +80,43 @@ func (b *batcher) do(ctx context.Context, c *call) error {
 		go b.grow()
 	}
 	b.mu.Unlock()
+	return c.wait(ctx)
+}
+
+// doAll is do for calls that are made at the same time, in as few batches as there can
+// be. It makes no connection more for them, because they keep the server busy either way.
+func (b *batcher) doAll(ctx context.Context, calls []*call) []error {
+	errs := make([]error, len(calls))
+	done := 0
+	if calls[0].script.takes && !b.probed.Load() {
+		// What it finds out about the server lets the others go together.
+		errs[0] = b.do(ctx, calls[0])
+		done = 1
+	}
+	if ctx.Err() != nil {
+		for i := done; i < len(calls); i++ {
+			errs[i] = fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+		}
+		return errs
+	}
+	for _, c := range calls[done:] {
+		c.ctx, c.done = ctx, make(chan struct{})
+	}
+	b.mu.Lock()
+	b.waiting = append(b.waiting, calls[done:]...)
+	for n := 0; n < len(calls)-done && b.slots < b.width; n += batchLimit {
+		b.slots++
+		go b.work()
+	}
+	b.mu.Unlock()
+	for i := done; i < len(calls); i++ {
+		errs[i] = calls[i].wait(ctx)
+	}
+	return errs
+}
+
+// wait waits until c is done, or ctx ends: then see do.
+func (c *call) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
 		return c.err
@@ -181,24 +219,26 @@ func (b *batcher) round(client *redis.Client, calls []*call) (ended, again []*ca
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return !c.encode() })
 	}
 	var cmds []*redis.Cmd
-	together, each := b.together(calls)
-	if len(together) > 0 {
-		cmds = append(cmds, togetherCommand(together))
+	groups, each := b.together(calls)
+	for _, group := range groups {
+		cmds = append(cmds, togetherCommand(group))
 	}
 	for _, c := range each {
 		cmds = append(cmds, redis.NewCmd(context.Background(), c.command()...))
 	}
 	b.process(client, cmds, each)
-	if len(together) > 0 {
-		if refused := b.readTogether(together, cmds[0]); refused {
-			again, together = append(again, together...), nil
+	var read []*call
+	for i, group := range groups {
+		if refused := b.readTogether(group, cmds[i]); refused {
+			again = append(again, group...)
+		} else {
+			read = append(read, group...)
 		}
-		cmds = cmds[1:]
 	}
 	for i, c := range each {
-		c.read(cmds[i].Result())
+		c.read(cmds[len(groups)+i].Result())
 	}
-	for _, c := range append(together, each...) {
+	for _, c := range append(read, each...) {
 		var unfit *unfitError
 		switch {
 		case isUnknownScript(c.err) && !c.whole:

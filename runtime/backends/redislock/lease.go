@@ -71,13 +71,22 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	freedBefore := l.freed.Load()
-	l.backend.subscriber.letGo(l)
+	return l.release(ctx, l.freeing(last), nil)
+}
+
+// freeing returns what a release of l says.
+func (l *lease) freeing(last uint64) freeing {
 	f := freeing{entry: l.entry, tombstone: tombstone(l.unanswered, l.asked)}
 	if l.reserved > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
 	}
-	freed, unanswered, err := l.backend.free(ctx, l.key, f.request(l.keys, l.id), f.tombstone)
+	return f
+}
+
+func (l *lease) release(ctx context.Context, f freeing, began *attempt) error {
+	freedBefore := l.freed.Load()
+	l.backend.subscriber.letGo(l)
+	freed, unanswered, err := l.backend.free(ctx, l.key, f.request(l.keys, l.id), f.tombstone, began)
 	if unanswered {
 		l.freed.Store(true)
 	}

@@ -81,3 +81,17 @@ func (r *router) watch(ctx context.Context, key string, cancel func()) (stop fun
 		}
 	}).Stop
 }
+
+// suspecting returns a context for a call for key. Where another server may take the place
+// of one that has fallen silent it ends when that is so, and after limit in any case.
+func (r *router) suspecting(ctx context.Context, key string, limit time.Duration) (_ context.Context, stop func()) {
+	if !r.roams {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	unwatch := r.watch(ctx, key, cancel)
+	return ctx, func() {
+		unwatch()
+		cancel()
+	}
+}

@@ -183,13 +183,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if b.unusable != nil {
 		return nil, b.unusable
 	}
-	k, err := keysOf(a.Key)
+	k, err := vet(a)
 	if err != nil {
 		return nil, err
-	}
-	if a.TTL < time.Millisecond || a.TTL > maxTTL {
-		// The server would take the lock and drop it at once, or refuse halfway.
-		return nil, fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", driver.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
 	}
 	if a.Mode.Kind != 0 {
 		return b.kinds.Acquire(ctx, a)
@@ -205,7 +201,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 			stood = w.stands()
 		}
 	}
-	l, held, err := b.attemptAcquire(ctx, k, a, w)
+	l, held, err := b.attemptAcquire(ctx, k, a, w, nil)
 	switch {
 	case held != nil:
 		held.Notified = stood
@@ -219,9 +215,20 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return b.subscriber.hold(l), nil
 }
 
-// attemptAcquire asks the server. It returns one of the three.
-func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter) (*lease, *driver.HeldError, error) {
-	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a, w))
+// vet returns the keys of a, or an error if the server would refuse it.
+func vet(a *driver.Acquisition) (keys, error) {
+	k, err := keysOf(a.Key)
+	if err == nil && (a.TTL < time.Millisecond || a.TTL > maxTTL) {
+		// The server would take the lock and drop it at once, or refuse halfway.
+		err = fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", driver.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
+	}
+	return k, err
+}
+
+// attemptAcquire asks the server, which began may have been first. It returns one of the
+// three.
+func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, began *attempt) (*lease, *driver.HeldError, error) {
+	c, unanswered, err := b.goOn(ctx, a.Key, b.acquire(k, a, w), began)
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
 		return nil, nil, err
@@ -286,7 +293,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		entry:     queueEntry(a),
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
 	}
-	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone)
+	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone, nil)
 	return err
 }
 
@@ -302,6 +309,11 @@ func tombstone(unanswered bool, ttl time.Duration) time.Duration {
 // unanswered says that some attempt had none, so that it may have run, or may
 // yet run, beside the one that was answered.
 func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unanswered bool, err error) {
+	return b.goOn(ctx, key, r, nil)
+}
+
+// goOn is run where began, if it is not nil, was the first attempt.
+func (b *Backend) goOn(ctx context.Context, key string, r request, began *attempt) (c *call, unanswered bool, err error) {
 	r.script = r.script.in(b.router.cluster() != nil)
 	var to route
 	var first time.Time
@@ -311,10 +323,12 @@ func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unan
 			first = time.Now()
 		}
 		var l *batcher
-		if l, err = b.router.of(ctx, key, to, r.copies.want > 0); err == nil {
+		if attempt == 0 && began != nil {
+			c, l, err = began.call, began.batcher, began.err
+		} else if l, err = b.router.of(ctx, key, to, r.copies.want > 0); err == nil {
 			err = b.attempt(ctx, l, c, key, attempt)
-			unanswered = unanswered || errors.Is(err, errNoAnswer)
 		}
+		unanswered = unanswered || errors.Is(err, errNoAnswer)
 		switch {
 		case err == nil:
 			if l.troubled.Load() {
@@ -342,12 +356,8 @@ func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unan
 // fallen silent it waits no longer than until that is so, and not as long as the
 // client's timeouts in any case.
 func (b *Backend) attempt(ctx context.Context, l *batcher, c *call, key string, n int) error {
-	if !b.router.roams {
-		return l.do(ctx, c)
-	}
-	ctx, cancel := context.WithTimeout(ctx, suspicious<<min(n, 1)+c.copies.within)
-	defer cancel()
-	defer b.router.watch(ctx, key, cancel)()
+	ctx, stop := b.router.suspecting(ctx, key, suspicious<<min(n, 1)+c.copies.within)
+	defer stop()
 	return l.do(ctx, c)
 }
 

@@ -84,6 +84,7 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 			r.all = map[place]*batcher{}
 		}
 		l = newBatcher(r.optionsAt(client, addr), !r.evicting)
+		l.bySlot = addr != ""
 		l.hook(r.hooks)
 		r.all[at] = l
 	}

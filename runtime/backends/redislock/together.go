@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,36 +13,56 @@ import (
 var togetherSource string
 
 // togetherScript is what calls that wait at the same time are sent with: one
-// command for all. Not in a Cluster, where a command's keys share a slot, nor to who
-// does not say that it has all keys: see hasAllKeys.
-var togetherScript = newScript(singleSource + grantSource +
+// command for all; in a Cluster for those of one slot. Not to who does not say that it has
+// all keys: see hasAllKeys.
+var togetherScript = newLockScript(grantSource +
 	function("acquire", acquireSource) + function("release", releaseSource) + togetherSource)
+
+func (c *call) acquires() bool {
+	return c.script == acquireScript || c.script == acquireScript.clustered
+}
+
+func (c *call) releases() bool {
+	return c.script == releaseScript || c.script == releaseScript.clustered
+}
 
 // joins reports whether c may share a command with others. A call that asks for more
 // than its script's answer goes by itself, and so does one that was refused with others.
 func (c *call) joins() bool {
-	return (c.script == acquireScript || c.script == releaseScript) &&
-		!c.probe && !c.asking && !c.alone && c.copies.want == 0
+	return (c.acquires() || c.releases()) && !c.probe && !c.asking && !c.alone && c.copies.want == 0
 }
 
-// together parts calls into those that share a command, two at least or none, and
-// those that go each by itself.
-func (b *batcher) together(calls []*call) (together, each []*call) {
-	if !b.single.Load() {
+// together parts calls into groups that share a command, of two at least, and those that go
+// each by itself.
+func (b *batcher) together(calls []*call) (groups [][]*call, each []*call) {
+	if len(calls) < 2 || !b.bySlot && !b.single.Load() {
 		return nil, calls
 	}
+	bySlot := map[int]int{} // the group of a slot
 	for _, c := range calls {
-		switch {
-		case !c.joins():
+		if !c.joins() {
 			each = append(each, c)
-		case c.encode(): // else its caller has gone; the others are not held up for one who goes later
-			together = append(together, c)
+			continue
 		}
+		of := 0
+		if b.bySlot {
+			of = slot(c.keys[0])
+		}
+		g, ok := bySlot[of]
+		if !ok {
+			g = len(groups)
+			bySlot[of] = g
+			groups = append(groups, nil)
+		}
+		groups[g] = append(groups[g], c)
 	}
-	if len(together) < 2 {
-		return nil, append(together, each...)
-	}
-	return together, each
+	groups = slices.DeleteFunc(groups, func(group []*call) bool {
+		if len(group) < 2 {
+			each = append(each, group...)
+		}
+		return len(group) < 2
+	})
+	return groups, each
 }
 
 // togetherCommand returns the command that does all of calls.
@@ -50,14 +71,15 @@ func togetherCommand(calls []*call) *redis.Cmd {
 	shape := make([]byte, 0, 3*len(calls))
 	for _, c := range calls {
 		what := byte('a')
-		if c.script == releaseScript {
+		if c.releases() {
 			what = 'r'
 		}
 		shape = append(shape, what, byte('0'+c.nkeys), byte('0'+c.nargs))
 		nkeys, nargs, whole = nkeys+c.nkeys, nargs+c.nargs, whole || c.whole
 	}
 	mark := &sentMark{arg: string(shape)}
-	all := togetherScript.command(make([]any, 0, 4+nkeys+nargs), whole, nkeys)
+	script := togetherScript.in(calls[0].script != acquireScript && calls[0].script != releaseScript)
+	all := script.command(make([]any, 0, 4+nkeys+nargs), whole, nkeys)
 	for _, c := range calls {
 		c.mark = mark
 		for _, k := range c.keys[:c.nkeys] {

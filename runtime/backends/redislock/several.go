@@ -1,0 +1,139 @@
+package redislock
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// What a Locker takes or frees for one call is sent in as few commands as there can be. Each
+// lock has a call of its own all the same (see together.lua): only the first attempts are
+// made together, and what they leave open goes on as it does for a lock by itself.
+
+// mostTogether is how many calls are waited for together: what that takes a server is
+// little beside suspicious.
+const mostTogether = 8 * batchLimit
+
+// attempt is a first attempt, which was made together with others.
+type attempt struct {
+	call    *call
+	batcher *batcher
+	err     error
+}
+
+// AcquireAll implements [driver.BatchAcquirer].
+func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
+	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
+	ks, began := make([]keys, len(as)), make([]*attempt, len(as))
+	var first []*attempt
+	for i, a := range as {
+		if ks[i], errs[i] = vet(a); errs[i] != nil || b.unusable != nil || b.options.Replicas > 0 || a.Mode.Kind != 0 || a.Queue {
+			continue // alone
+		}
+		began[i] = b.newAttempt(b.acquire(ks[i], a, nil))
+		first = append(first, began[i])
+	}
+	b.begin(ctx, first)
+	each(began, func(i int) {
+		if began[i] == nil {
+			leases[i], errs[i] = b.Acquire(ctx, as[i])
+			return
+		}
+		switch l, held, err := b.attemptAcquire(ctx, ks[i], as[i], nil, began[i]); {
+		case held != nil:
+			errs[i] = held
+		case err != nil:
+			errs[i] = err
+		default:
+			leases[i] = b.subscriber.hold(l)
+		}
+	})
+	return leases, errs
+}
+
+// ReleaseAll implements [driver.BatchReleaser].
+func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
+	errs, freeings, began := make([]error, len(leases)), make([]freeing, len(leases)), make([]*attempt, len(leases))
+	var first []*attempt
+	for i, one := range leases {
+		l, ok := one.(*lease)
+		if !ok {
+			continue // of another kind
+		}
+		b.subscriber.letGo(l)
+		freeings[i] = l.freeing(lasts[i])
+		r := freeings[i].request(l.keys, l.id)
+		r.splits = true
+		began[i] = b.newAttempt(r)
+		first = append(first, began[i])
+	}
+	b.begin(ctx, first)
+	each(began, func(i int) {
+		if l, ok := leases[i].(*lease); ok {
+			errs[i] = l.release(ctx, freeings[i], began[i])
+		} else {
+			errs[i] = leases[i].Release(ctx, lasts[i])
+		}
+	})
+	return errs
+}
+
+func (b *Backend) newAttempt(r request) *attempt {
+	r.script = r.script.in(b.router.cluster() != nil)
+	return &attempt{call: &call{request: r}}
+}
+
+// begin makes first attempts: those for one server together, and those for several at the
+// same time.
+func (b *Backend) begin(ctx context.Context, all []*attempt) {
+	servers := map[*batcher][]*attempt{}
+	var err error
+	for _, one := range all {
+		if err == nil { // else each would ask for the way in vain, one after the other
+			one.batcher, err = b.router.of(ctx, one.call.keys[0], route{}, false)
+		}
+		if one.err = err; err == nil {
+			servers[one.batcher] = append(servers[one.batcher], one)
+		}
+	}
+	var work sync.WaitGroup
+	for l, some := range servers {
+		work.Go(func() {
+			if l.bySlot { // so that those of a slot stand in the same batches
+				slices.SortStableFunc(some, func(x, y *attempt) int { return slot(x.call.keys[0]) - slot(y.call.keys[0]) })
+			}
+			for part := range slices.Chunk(some, mostTogether) {
+				b.beginAt(ctx, l, part)
+			}
+		})
+	}
+	work.Wait()
+}
+
+// beginAt makes first attempts at one server.
+func (b *Backend) beginAt(ctx context.Context, l *batcher, some []*attempt) {
+	ctx, stop := b.router.suspecting(ctx, some[0].call.keys[0], suspicious)
+	defer stop()
+	calls := make([]*call, len(some))
+	for i, one := range some {
+		calls[i] = one.call
+	}
+	for i, err := range l.doAll(ctx, calls) {
+		some[i].err = err
+	}
+}
+
+// each calls f with each index of began, at the same time where there is more to ask.
+func each(began []*attempt, f func(i int)) {
+	var work sync.WaitGroup
+	for i, one := range began {
+		if one != nil && one.err == nil {
+			f(i)
+		} else {
+			work.Go(func() { f(i) })
+		}
+	}
+	work.Wait()
+}
