@@ -136,6 +136,8 @@ func TestCluster(t *testing.T) {
 	c := testserver.StartCluster(t)
 	t.Run("KeysOfAllMasters", func(t *testing.T) { testClusterKeys(t, c) })
 	t.Run("RenewalsAreBatchedPerSlot", func(t *testing.T) { testClusterRenewals(t, c) })
+	t.Run("AThousandKeysOfASlot", func(t *testing.T) { testClusterSeveral(t, c) })
+	t.Run("S40SeveralOfAMovedSlot", func(t *testing.T) { testClusterSeveralOfAMovedSlot(t, c) })
 	t.Run("RedissonIsWoken", func(t *testing.T) { testClusterRedissonIsWoken(t, c) })
 	t.Run("WaitersOfOtherProcessesWake", func(t *testing.T) { testClusterWaiting(t, c) })
 	t.Run("S40SlotMigratedUnderLocks", func(t *testing.T) { testSlotMigrated(t, c) })

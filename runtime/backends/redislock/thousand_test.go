@@ -33,11 +33,10 @@ func (n *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // A thousand free locks are taken, and released, in a few round trips. One after the other
-// they were a thousand each. The first locks of a connection are a command each, in a
-// pipeline: it has not yet been seen whether it may send one for all.
+// they were a thousand each.
 func TestAThousandKeys(t *testing.T) {
 	t.Parallel()
-	const n, bound, trip = 1000, 150, 2 * time.Millisecond
+	const n, bound, trip = 1000, mostCommands, 2 * time.Millisecond
 	addr, p := proxied(t)
 	client, sentAsOne := newClient(t, p.Addr()), new(trips)
 	client.AddHook(sentAsOne)

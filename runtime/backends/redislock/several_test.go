@@ -1,0 +1,300 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// mostCommands is what to take, or to free, a thousand keys of one slot may cost.
+const mostCommands = 12
+
+// several returns requests for n keys of one slot.
+func several(tag string, n int, p *lock.Policy) []lock.Request {
+	reqs := make([]lock.Request, n)
+	for i := range reqs {
+		reqs[i] = lock.Request{Policy: p, Key: fmt.Sprintf("stock:{%s}:%03d", tag, i)}
+	}
+	return reqs
+}
+
+// nothingIsLeft fails the test unless none of reqs is held any more, or stood for.
+func nothingIsLeft(t *testing.T, addr string, reqs []lock.Request) {
+	t.Helper()
+	for _, r := range reqs {
+		if exists(t, addr, r.Key) || exists(t, addr, "lockgen:queue:"+r.Key) {
+			t.Fatalf("%s is left behind", r.Key)
+		}
+	}
+}
+
+// A server that was never asked for a lock before does as few commands for a thousand as
+// one that was.
+func TestAThousandKeysOfANewServer(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	l, reqs := newLocker(t, server.Addr()), several(newKey(t), 1000, nil)
+	_, held, err := l.AcquireAll(t.Context(), reqs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := scriptCalls(t, server)
+	mustRelease(t, held)
+	freed := scriptCalls(t, server) - took
+	t.Logf("%d commands to take, %d to free", took, freed)
+	if took > mostCommands || freed > mostCommands {
+		t.Errorf("%d commands to take and %d to free, want %d at most", took, freed, mostCommands)
+	}
+	nothingIsLeft(t, server.Addr(), reqs)
+}
+
+// testClusterSeveral takes a thousand keys of a slot at each master.
+func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
+	l := clusterLocker(t, c)
+	var reqs []lock.Request
+	masters := keysAt(t, c, 1)
+	for _, tags := range masters {
+		reqs = append(reqs, several(tags[0], 1000, nil)...)
+	}
+	did := map[*testserver.Instance]int{}
+	sent := func(what string) {
+		for node := range masters {
+			n := scriptCalls(t, node)
+			if t.Logf("%s: %d commands", what, n-did[node]); n-did[node] > mostCommands || n == did[node] {
+				t.Errorf("%s: %d commands at one master, want %d at most", what, n-did[node], mostCommands)
+			}
+			did[node] = n
+		}
+	}
+	for node := range masters {
+		did[node] = scriptCalls(t, node)
+	}
+	_, held, err := l.AcquireAll(t.Context(), reqs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent("take")
+	for node, tags := range masters {
+		if key := several(tags[0], 1000, nil)[999].Key; !exists(t, node.Addr(), key) {
+			t.Errorf("%s is not held", key)
+		}
+	}
+	mustRelease(t, held)
+	sent("free")
+	for node, tags := range masters {
+		nothingIsLeft(t, node.Addr(), several(tags[0], 1000, nil))
+	}
+}
+
+// A slot that moves while its locks are held is followed by each of them.
+func testClusterSeveralOfAMovedSlot(t *testing.T, c *testserver.Cluster) {
+	l, tag := clusterLocker(t, c), newKey(t)
+	reqs := several(tag, 300, nil)
+	for range 2 {
+		_, held, err := l.AcquireAll(t.Context(), reqs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.MigrateSlot(t.Context(), tag, otherMaster(t, c, tag), true)
+		mustRelease(t, held)
+		nothingIsLeft(t, c.NodeFor(tag).Addr(), reqs)
+	}
+}
+
+// All or none: while one of a thousand is held elsewhere none behind it is, and when the wait
+// is over none is.
+func TestOneOfAThousandIsHeld(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l, reqs := newLocker(t, addr), several(newKey(t), 1000, &lock.Policy{Wait: 1500 * time.Millisecond})
+	_, theirs := acquire(t, newLocker(t, addr), nil, reqs[500].Key)
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := l.AcquireAll(t.Context(), reqs...)
+		done <- err
+	}()
+	queue := "lockgen:queue:" + reqs[500].Key
+	eventually(t, soon, "it waits for the one, and holds what is before it", func() bool {
+		return exists(t, addr, queue) && exists(t, addr, reqs[499].Key) && !exists(t, addr, reqs[501].Key) && !exists(t, addr, reqs[999].Key)
+	})
+	err := receive(t, "the end of the wait", done)
+	wantIs(t, err, lock.ErrNotAcquired)
+	var where *lock.Error
+	if !errors.As(err, &where) || where.Key != reqs[500].Key {
+		t.Errorf("the error names no key: %v", err)
+	}
+	eventually(t, soon, "it stands in no line", func() bool { return !exists(t, addr, queue) })
+	mustRelease(t, theirs)
+	nothingIsLeft(t, addr, reqs)
+}
+
+// together matches the command for several locks of which key is one.
+func together(key string) faultproxy.Match {
+	return either(
+		faultproxy.Command("evalsha", togetherScript.hash, key),
+		faultproxy.Command("eval", togetherScript.source, key),
+	)
+}
+
+// S12, S16: the reply to one of the commands is lost, in the middle. It is sent again, and
+// each lock is held once.
+func TestLostReplyForSeveral(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	l, reqs := newLocker(t, p.Addr()), several(newKey(t), 1000, nil)
+	warm(t, l)
+	lost := p.Swallow(1, together(reqs[500].Key))
+	_, held, err := l.AcquireAll(t.Context(), reqs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "the lost reply", lost)
+	for _, i := range []int{0, 499, 500, 501, 999} {
+		heldOnce(t, server, reqs[i].Key)
+	}
+	lost = p.Swallow(1, together(reqs[500].Key))
+	mustRelease(t, held)
+	receive(t, "the lost reply", lost)
+	nothingIsLeft(t, server, reqs)
+}
+
+// S14: no reply comes any more. What was taken is undone as soon as the server can be reached.
+func TestUnknownOutcomeOfSeveral(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	l, reqs := newLocker(t, p.Addr(), readTimeout(100*time.Millisecond)), several(newKey(t), 300, nil)
+	warm(t, l)
+	p.Hole(faultproxy.Replies)
+	_, _, err := l.AcquireAll(t.Context(), reqs...)
+	wantIs(t, err, lock.ErrIndeterminate)
+	p.Heal()
+	eventually(t, soon, "all are free", func() bool {
+		for _, r := range reqs {
+			if exists(t, server, r.Key) {
+				return false
+			}
+		}
+		return true
+	})
+	_, held, err := newLocker(t, server).AcquireAll(t.Context(), reqs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, held)
+}
+
+// What is wrong with one of several is its own affair, also of those that can't be sent.
+func TestSeveralWithAWrongOne(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	b := newTestBackend(t, addr)
+	right, wrong, foreign, long := newKey(t), "}{", newKey(t), newKey(t)
+	command(t, addr, "SET", foreign, "a string")
+	var as []*driver.Acquisition
+	for _, key := range []string{right, wrong, foreign, long} {
+		as = append(as, &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
+	}
+	as[3].TTL = 2 * maxTTL
+	leases, errs := b.AcquireAll(t.Context(), as)
+	for i, want := range []error{nil, driver.ErrInvalid, driver.ErrConflict, driver.ErrInvalid} {
+		if !errors.Is(errs[i], want) || (leases[i] != nil) != (want == nil) {
+			t.Errorf("%s: %v, %v; want %v", as[i].Key, leases[i], errs[i], want)
+		}
+	}
+	if errs := b.ReleaseAll(t.Context(), leases[:1], []uint64{1}); errs[0] != nil {
+		t.Error(errs)
+	}
+	if errs := b.ReleaseAll(t.Context(), leases[:1], []uint64{1}); !errors.Is(errs[0], driver.ErrLost) {
+		t.Errorf("a second release: %v", errs)
+	}
+	command(t, addr, "DEL", foreign)
+}
+
+// crossingCalls is how many calls cross: LOCKGEN_CROSSING, or few.
+func crossingCalls(t *testing.T) int64 {
+	text := os.Getenv("LOCKGEN_CROSSING")
+	if text == "" {
+		return 500
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatalf("LOCKGEN_CROSSING is no number: %v", err)
+	}
+	return n
+}
+
+// Calls for several locks cross, of eight Lockers with connections of their own: each has all
+// of its locks or none, nobody is inside with another, and no two wait for each other.
+func TestCrossingCallsOfProcesses(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	const lockers, goroutines, keys = 8, 2, 10
+	calls, all := crossingCalls(t), several(newKey(t), keys, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second+time.Duration(calls)*20*time.Millisecond)
+	defer cancel()
+	var inside [keys]atomic.Bool
+	var made, got, none atomic.Int64
+	var callers sync.WaitGroup
+	began := time.Now()
+	for range lockers {
+		l := newLocker(t, addr)
+		for range goroutines {
+			callers.Go(func() {
+				for made.Add(1) <= calls && ctx.Err() == nil {
+					p := &lock.Policy{}
+					if rand.IntN(5) == 0 {
+						p.Wait = time.Duration(1+rand.IntN(20)) * time.Millisecond
+					}
+					some := rand.Perm(keys)[:2+rand.IntN(4)]
+					reqs := make([]lock.Request, len(some))
+					for i, k := range some {
+						reqs[i] = lock.Request{Policy: p, Key: all[k].Key}
+					}
+					_, held, err := l.AcquireAll(ctx, reqs...)
+					if err != nil {
+						if none.Add(1); p.Wait == 0 || !inVain(err) {
+							t.Error(err)
+						}
+						continue
+					}
+					got.Add(1)
+					for _, k := range some {
+						if !inside[k].CompareAndSwap(false, true) {
+							t.Errorf("two hold %s", all[k].Key)
+						}
+					}
+					for _, k := range some {
+						inside[k].Store(false)
+					}
+					mustRelease(t, held)
+				}
+			})
+		}
+	}
+	callers.Wait()
+	if ctx.Err() != nil {
+		t.Error("the calls did not come to an end")
+	}
+	t.Logf("%d calls got all, %d none, in %v", got.Load(), none.Load(), time.Since(began).Round(time.Millisecond))
+	for _, r := range all {
+		eventually(t, soon, "nothing is left", func() bool { return !exists(t, addr, r.Key) && !exists(t, addr, "lockgen:queue:"+r.Key) })
+	}
+}
+
+// inVain reports whether err may end a call whose wait is over: it waited for a holder, or
+// for the engine's answer, or nothing was sent before.
+func inVain(err error) bool {
+	return errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrUnavailable)
+}
