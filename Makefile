@@ -16,6 +16,7 @@ BENCHFLAGS  ?=
 SOAKTIME    ?= 10m
 STORMTIME   ?= 1m
 SOAKFLAGS   ?=
+CALLS       ?= 10000
 SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
@@ -48,7 +49,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested spec spec/short nightly servers FORCE
+.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing spec spec/short nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -185,7 +186,11 @@ storm/root: servers $(BIN)/testserver
 storm/nested: servers $(BIN)/testserver
 	$(call STORM,runtime/backends/consullock runtime/backends/sqllock/enginetest) ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec
+crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS of them
+	$(BIN)/testserver exec -only redis -- env LOCKGEN_CROSSING=$(CALLS) \
+		go test -count=1 -timeout 30m -v $(RACE) -run '^TestCrossingCallsOfProcesses$$' ./runtime/backends/redislock
+
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec crossing
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

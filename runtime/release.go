@@ -271,7 +271,8 @@ func (l *Locker) release(ctx context.Context, lk *heldLease, now time.Time) erro
 		rc.init(ctx, now)
 		defer rc.finish()
 	}
-	return l.released(lk, lk.Release(rc, lk.token-1))
+	err := lk.Release(rc, lk.token-1)
+	return l.released(lk, err)
 }
 
 // released returns err, which the engine's release of lk ended with. If that leaves

@@ -11,11 +11,11 @@ import (
 // AcquireAll takes all the locks or none. It waits for them one after the other in
 // an order that is the same for every call in every process (by backend, then
 // key), so that two calls can't wait for each other. While it waits for one it holds
-// none that comes after that. Of four and more, mutexes are first tried all at once,
-// which saves round trips where they are free. A key that is named twice
-// is taken once, and [ErrInvalid] says that its two policies ask for different
-// things. Otherwise it is as [Locker.Acquire]; each policy's Wait counts from the
-// call.
+// none that comes after that. Mutexes are first tried all at once, which saves round
+// trips where they are free: in few commands if the engine is a driver.BatchAcquirer, else
+// if there are four and more. A key that is named twice is taken once, and
+// [ErrInvalid] says that its two policies ask for different things. Otherwise it is as
+// [Locker.Acquire]; each policy's Wait counts from the call.
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := l.inOrder(reqs)
 	if err != nil {

@@ -1,0 +1,232 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// joint is a scripted engine that takes and frees many keys in one call.
+type joint struct {
+	*scripted
+	trip               time.Duration // of a call
+	asked, freedAtOnce []int         // how many keys, for each call
+	garble             bool          // it breaks its contract
+	calls              atomic.Int64
+}
+
+func newJoint() *joint { return &joint{scripted: newScripted(), trip: time.Millisecond} }
+
+func (b *joint) AtOnce() int { return 1 }
+
+func (b *joint) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
+	b.calls.Add(1)
+	b.mu.Lock()
+	b.asked = append(b.asked, len(as))
+	b.mu.Unlock()
+	time.Sleep(b.trip)
+	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
+	for i, a := range as {
+		leases[i], errs[i] = b.Acquire(ctx, a)
+	}
+	if b.garble {
+		return leases[1:], errs
+	}
+	return leases, errs
+}
+
+func (b *joint) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
+	b.calls.Add(1)
+	b.mu.Lock()
+	b.freedAtOnce = append(b.freedAtOnce, len(leases))
+	b.mu.Unlock()
+	time.Sleep(b.trip)
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = l.Release(ctx, lasts[i])
+	}
+	if b.garble {
+		return errs[1:]
+	}
+	return errs
+}
+
+// What an engine can take in one step is asked for in one call, and freed so.
+func TestSeveralInOneCall(t *testing.T) {
+	for _, n := range []int{2, 5, 1000} {
+		bubble(t, func(t *testing.T) {
+			b, heard := newJoint(), &heard{}
+			l := newLocker(t, b, &lock.Options{Observer: heard})
+			began := time.Now()
+			ctx, held, err := l.AcquireAll(t.Context(), numbered(n, nil)...)
+			require.NoError(t, err)
+			require.NoError(t, lock.Check(ctx))
+			require.NoError(t, release(held))
+			require.NoError(t, release(held), "a second release does nothing")
+			require.Equal(t, 2*time.Millisecond, time.Since(began))
+			require.Equal(t, [][]int{{n}, {n}}, [][]int{b.asked, b.freedAtOnce})
+			kinds := heard.kinds()
+			require.Equal(t, slices.Repeat([]lock.EventKind{lock.Acquired}, n), kinds[:n])
+			require.Equal(t, slices.Repeat([]lock.EventKind{lock.Released}, n), kinds[n:])
+			require.Zero(t, l.Active())
+			require.Zero(t, l.Entries())
+		})
+	}
+}
+
+// What this process holds already is waited for in the order, and nothing behind it is held
+// meanwhile. Those that came to wait for one of the call's keys have their turn behind it.
+func TestSeveralBesideAHolderHere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newJoint()
+		l := newLocker(t, b, nil)
+		_, theirs := acquire(t, t.Context(), l, nil, "k005")
+		reqs := numbered(20, nil)
+		done := make(chan *lock.Hold)
+		go func() {
+			_, held, err := l.AcquireAll(t.Context(), reqs...)
+			assert.NoError(t, err)
+			done <- held
+		}()
+		time.Sleep(time.Second)
+		require.Equal(t, []int{5}, b.asked)
+		for _, r := range reqs[6:] {
+			_, held := acquire(t, t.Context(), l, &lock.Policy{Try: true}, r.Key)
+			require.NoError(t, release(held))
+		}
+		turn := make(chan *lock.Hold)
+		go func() {
+			_, held := acquire(t, t.Context(), l, nil, "k002")
+			turn <- held
+		}()
+		synctest.Wait()
+		require.NoError(t, release(theirs))
+		held := <-done
+		require.Equal(t, []int{5, 14}, b.asked)
+		require.NoError(t, release(held))
+		require.NoError(t, release(<-turn))
+		synctest.Wait()
+		require.Zero(t, l.Entries())
+	})
+}
+
+// What another process holds is waited for, and what was granted behind it goes back first.
+func TestSeveralBesideAHolderElsewhere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newJoint()
+		l, other := newLocker(t, b, nil), newLocker(t, b, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "k005")
+		reqs := numbered(20, &lock.Policy{Wait: time.Second})
+		_, _, err := l.AcquireAll(t.Context(), reqs...)
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.Equal(t, []int{20}, b.asked)
+		require.Equal(t, []int{14}, b.freedAtOnce[:1])
+		require.NoError(t, release(theirs))
+		synctest.Wait()
+		free(t, other, reqs)
+		require.Zero(t, l.Active())
+		require.Zero(t, l.Entries())
+	})
+}
+
+// An engine that breaks its contract leaves nothing behind.
+func TestSeveralGarbled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newJoint()
+		b.garble = true
+		l := newLocker(t, b, nil)
+		_, _, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
+		requireOnly(t, lock.ErrIndeterminate, err)
+		synctest.Wait()
+		require.EqualValues(t, 10, b.undos.Load())
+		free(t, newLocker(t, b.scripted, nil), numbered(10, nil))
+
+		b.garble = false
+		_, held, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
+		require.NoError(t, err)
+		b.garble = true
+		require.NoError(t, release(held)) // the leases are freed again in the background
+		synctest.Wait()
+		free(t, newLocker(t, b.scripted, nil), numbered(10, nil))
+	})
+}
+
+// Of several that are released together one is lost, and one has no answer: the former is
+// told, and the latter goes on.
+func TestSeveralReleasedWithErrors(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newJoint()
+		var n atomic.Int64
+		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
+			switch n.Add(1) {
+			case 3:
+				_ = do()
+				return lock.ErrLost
+			case 5:
+				return errors.New("no answer")
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		_, held, err := l.AcquireAll(t.Context(), numbered(10, nil)...)
+		require.NoError(t, err)
+		err = release(held)
+		requireOnly(t, lock.ErrLost, err)
+		var where *lock.Error
+		require.ErrorAs(t, err, &where)
+		require.Equal(t, "k007", where.Key, "the last is released first")
+		time.Sleep(time.Second)
+		free(t, newLocker(t, b.scripted, nil), numbered(10, nil))
+		require.EqualValues(t, 11+10, n.Load())
+	})
+}
+
+// A grant that took longer than its lease lasts is given back, and its key asked for again.
+func TestSeveralGrantedTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newJoint()
+		var late atomic.Int64
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if a.Key == "k003" && late.Add(1) == 1 {
+				l, err := do()
+				time.Sleep(2 * ttl)
+				return l, err
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		ctx, held, err := l.AcquireAll(t.Context(), numbered(6, &lock.Policy{TTL: ttl})...)
+		require.NoError(t, err)
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+		synctest.Wait()
+		free(t, newLocker(t, b.scripted, nil), numbered(6, nil))
+	})
+}
+
+// A Locker that was closed, or a call whose context has ended, asks for nothing.
+func TestSeveralOfAClosedLocker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newJoint()
+		l := newLocker(t, b, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err := l.AcquireAll(ctx, numbered(10, nil)...)
+		requireOnly(t, lock.ErrNotAcquired, err)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, l.Close(t.Context()))
+		_, _, err = l.AcquireAll(t.Context(), numbered(10, nil)...)
+		requireOnly(t, lock.ErrClosed, err)
+		require.Zero(t, b.calls.Load())
+	})
+}
