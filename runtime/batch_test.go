@@ -74,7 +74,7 @@ func TestSeveralInOneCall(t *testing.T) {
 			require.NoError(t, release(held))
 			require.NoError(t, release(held), "a second release does nothing")
 			require.Equal(t, 2*time.Millisecond, time.Since(began))
-			require.Equal(t, [][]int{{n}, {n}}, [][]int{b.asked, b.freedAtOnce})
+			require.Equal(t, [][]int{{n}, {n}}, [][]int{seen(b.scripted, &b.asked), seen(b.scripted, &b.freedAtOnce)})
 			kinds := heard.kinds()
 			require.Equal(t, slices.Repeat([]lock.EventKind{lock.Acquired}, n), kinds[:n])
 			require.Equal(t, slices.Repeat([]lock.EventKind{lock.Released}, n), kinds[n:])
@@ -99,7 +99,7 @@ func TestSeveralBesideAHolderHere(t *testing.T) {
 			done <- held
 		}()
 		time.Sleep(time.Second)
-		require.Equal(t, []int{5}, b.asked)
+		require.Equal(t, []int{5}, seen(b.scripted, &b.asked))
 		for _, r := range reqs[6:] {
 			_, held := acquire(t, t.Context(), l, &lock.Policy{Try: true}, r.Key)
 			require.NoError(t, release(held))
@@ -112,7 +112,7 @@ func TestSeveralBesideAHolderHere(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, release(theirs))
 		held := <-done
-		require.Equal(t, []int{5, 14}, b.asked)
+		require.Equal(t, []int{5, 14}, seen(b.scripted, &b.asked))
 		require.NoError(t, release(held))
 		require.NoError(t, release(<-turn))
 		synctest.Wait()
@@ -129,8 +129,8 @@ func TestSeveralBesideAHolderElsewhere(t *testing.T) {
 		reqs := numbered(20, &lock.Policy{Wait: time.Second})
 		_, _, err := l.AcquireAll(t.Context(), reqs...)
 		requireOnly(t, lock.ErrNotAcquired, err)
-		require.Equal(t, []int{20}, b.asked)
-		require.Equal(t, []int{14}, b.freedAtOnce[:1])
+		require.Equal(t, []int{20}, seen(b.scripted, &b.asked))
+		require.Equal(t, []int{14}, seen(b.scripted, &b.freedAtOnce)[:1])
 		require.NoError(t, release(theirs))
 		synctest.Wait()
 		free(t, other, reqs)
