@@ -78,6 +78,18 @@ func (d *drawer) renew() step {
 	return d.step(c)
 }
 
+// raise draws that a lease's later tokens are to be above one of another server, as a
+// quorum asks.
+func (d *drawer) raise() step {
+	a := d.holder()
+	k := namesOf(a.lock)
+	least := a.first + int64(d.IntN(3)) - 1
+	if d.chance(10) {
+		least = pick(d, int64(1), 9, 8500000000000000)
+	}
+	return d.step(call{script: "raise", keys: []string{k.lock, k.token}, args: []string{a.id, strconv.FormatInt(least, 10)}})
+}
+
 // one draws one of the scripts that know the lock's key alone, or the tombstone's.
 func (d *drawer) one() step {
 	a := d.holder()

@@ -104,6 +104,8 @@ func (d *drawer) draw() step {
 		s = d.renew()
 	case n < 54:
 		s = d.one()
+	case n < 56:
+		s = d.raise()
 	case n < 62:
 		s = d.together()
 	case n < 68 && d.last != nil:
