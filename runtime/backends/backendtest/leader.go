@@ -143,8 +143,14 @@ func (k *court) giveUp() {
 	for range 3 {
 		l := k.named("nobody")
 		all.Go(func() {
-			ctx, cancel := brief(100 * time.Millisecond)
+			ctx, cancel := context.WithCancel(k.bounded())
 			defer cancel()
+			go func() {
+				defer cancel()
+				for ctx.Err() == nil && len(l.Snapshot().Waiters) == 0 { // it has no answer yet
+					time.Sleep(10 * time.Millisecond)
+				}
+			}()
 			err := l.Lead(ctx, k.policy, k.key, func(context.Context) error {
 				k.Error("one that gave up leads")
 				return nil

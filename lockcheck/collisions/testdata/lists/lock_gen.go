@@ -61,6 +61,8 @@ func EmptyKey(name string) (string, error) {
 }
 
 // EmptyWithLock calls [Empty] while it holds the lock "basket:<name>".
+//
+// The element of a list is the same lock on purpose.
 func EmptyWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := EmptyKey(name)
 	if err != nil {
@@ -136,6 +138,8 @@ func SortAllKey() string {
 }
 
 // SortAllWithLock calls [SortAll] while it holds the lock "shelf:all".
+//
+// A number is never this word.
 func SortAllWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := SortAllKey()
 	ctx, held, err := locker.Acquire(ctx, &sortAllLock, key)
