@@ -39,6 +39,9 @@ export MODULES
 # The servers that the tests need, by their names in scripts/install-servers.
 SERVERS := redis etcd zookeeper mariadb postgresql consul
 
+# What tests run beside them.
+TOOLS := promtool
+
 # What interop/ needs beside them: the established clients, and what builds them.
 CLIENTS := jdk maven etcdctl psql mariadb-client
 
@@ -93,6 +96,7 @@ MODULES := $(or $(MODULES_$(ENGINE)),.)
 comma   := ,
 empty   :=
 space   := $(empty) $(empty)
+TOOLS   :=
 ONLY    := -only $(subst $(space),$(comma),$(SERVERS))
 endif
 
@@ -111,7 +115,7 @@ lint/tree: $(BIN)/treelint
 
 # The packages whose API is promised.
 PUBLIC := runtime runtime/driver runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock memlock quorum redislock sqllock zklock) \
-	$(addprefix adapters/,asynqlock cronlock gocronlock)
+	$(addprefix adapters/,asynqlock cronlock gocronlock otellock)
 
 api: $(BIN)/api ## write the exported API to api/*.txt
 	$(BIN)/api -write $(PUBLIC)
@@ -197,7 +201,7 @@ nightly: ## what takes long: faults at random, mutants, fuzz targets, other clie
 		[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 servers: ## install what the tests need and the system lacks
-	scripts/install-servers $(if $(RACE),cc) $(SERVERS) || [ "$$CI" != true ]
+	scripts/install-servers $(if $(RACE),cc) $(SERVERS) $(TOOLS) || [ "$$CI" != true ]
 
 $(BIN)/testserver: FORCE
 	go build -o $@ ./internal/testserver/cmd

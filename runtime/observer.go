@@ -15,6 +15,21 @@ type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
+// HoldObserver is an [Observer] that gives the guarded method a context of its own, for a
+// span that what the method does stands under.
+type HoldObserver interface {
+	Observer
+
+	// BeginHold returns the context that the method of a hold runs under, which must be
+	// derived from ctx. It is called after the hold's Acquired or HandedOff, which e is,
+	// and not for a re-entry. Lost or Released, one of the two, follows with the context
+	// that BeginHold returned (Lost of a lock that was lost meanwhile with
+	// [context.Background]), and so do Renewed and RenewalFailed. Of several locks that one
+	// call takes, each gets the context of the one before it, and all of them hear the
+	// context of the last.
+	BeginHold(ctx context.Context, e Event) context.Context
+}
+
 // Event is one thing that happened to one lock.
 type Event struct {
 	Kind EventKind
@@ -184,11 +199,25 @@ func (l *Locker) observeHold(ctx context.Context, h *hold, called time.Time) {
 	if h.waited {
 		l.observeEntry(ctx, Waited, h.policy, h, called)
 	}
-	kind := Acquired
+	l.observeEntry(ctx, h.beganBy(), h.policy, h, called)
+}
+
+// beganBy is the kind of event that h began with.
+func (h *hold) beganBy() EventKind {
 	if h.handed {
-		kind = HandedOff
+		return HandedOff
 	}
-	l.observeEntry(ctx, kind, h.policy, h, called)
+	return Acquired
+}
+
+// methodCaller returns the context that stands for the caller's in that of the method
+// which h guards.
+func (l *Locker) methodCaller(ctx context.Context, h *hold) context.Context {
+	o, ok := l.observer.(HoldObserver)
+	if !ok {
+		return ctx
+	}
+	return o.BeginHold(ctx, Event{Kind: h.beganBy(), Policy: h.policy, Key: h.entry.id.key, Token: h.token})
 }
 
 // observeReentry is observeHold for a re-entry.

@@ -177,3 +177,41 @@ func expired() context.Context {
 	cancel()
 	return ctx
 }
+
+// spans is an Observer that marks the context of a method with the keys of its holds.
+type spans struct{ heard }
+
+type spanKey struct{}
+
+func (s *spans) BeginHold(ctx context.Context, e lock.Event) context.Context {
+	outer, _ := ctx.Value(spanKey{}).(string)
+	return context.WithValue(ctx, spanKey{}, outer+"/"+e.Key)
+}
+
+func TestHoldObserverGivesTheMethodItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := &spans{}
+		l := newLocker(t, memlock.New(), &lock.Options{Observer: s})
+		p := &lock.Policy{Reentrant: true}
+		ctx, held := acquire(t, t.Context(), l, p, "a")
+		require.Equal(t, "/a", ctx.Value(spanKey{}))
+		again, inner := acquire(t, ctx, l, p, "a")
+		require.Equal(t, "/a", again.Value(spanKey{}), "a re-entry")
+		inner.Release(nil)
+		several, rest, err := l.AcquireAll(ctx, lock.Request{Policy: p, Key: "a"}, lock.Request{Policy: p, Key: "c"}, lock.Request{Policy: p, Key: "b"})
+		require.NoError(t, err)
+		require.Equal(t, "/a/b/c", several.Value(spanKey{}))
+		rest.Release(nil)
+		require.NoError(t, release(held))
+
+		ended := map[string]any{}
+		for i, e := range s.events {
+			if e.Kind == lock.Released {
+				ended[e.Key] = s.contexts[i].Value(spanKey{})
+			} else {
+				require.NotEqual(t, "/a/b/c", s.contexts[i].Value(spanKey{}))
+			}
+		}
+		require.Equal(t, map[string]any{"a": "/a", "b": "/a/b/c", "c": "/a/b/c"}, ended)
+	})
+}

@@ -152,11 +152,18 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		all.add(one)
 	}
 	for _, one := range all.rest {
-		if one.parent != nil {
-			continue
+		if one.parent == nil {
+			method.caller = l.methodCaller(method.caller, one.frame.hold())
 		}
+	}
+	for _, one := range all.rest {
+		if one.parent == nil {
+			one.frame.hold().begin(method)
+		}
+	}
+	for _, one := range all.rest {
 		// By the clock: a process that was paused may be ahead of its watchdog.
-		if one.frame.hold().begin(method); one.frame.hold().check() != nil {
+		if one.parent == nil && one.frame.hold().check() != nil {
 			return nil, errLostEarly
 		}
 	}

@@ -1,0 +1,153 @@
+package otellock_test
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/lockgen/lockgen/adapters/otellock"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/locktest"
+)
+
+// panel is what the test reads of a panel of Grafana.
+type panel struct {
+	ID      int
+	Title   string
+	Type    string
+	GridPos struct{ X, Y, W, H int }
+	Targets []struct{ RefID, Expr, LegendFormat string }
+}
+
+// exported returns each metric that Prometheus sees, with its labels.
+func exported(t *testing.T) map[string]string {
+	registry := prometheus.NewRegistry()
+	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
+	require.NoError(t, err)
+	o, err := otellock.New(&otellock.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))})
+	require.NoError(t, err)
+	l := locktest.New(t).Locker(nil)
+	_, err = o.Watch(l)
+	require.NoError(t, err)
+	_, held, err := l.Acquire(t.Context(), buy, "shop:1")
+	require.NoError(t, err)
+	t.Cleanup(func() { held.Release(nil) })
+	for kind := lock.Acquired; kind <= lock.OutageBegan; kind++ {
+		o.Observe(t.Context(), lock.Event{Kind: kind, Policy: buy, Err: lock.ErrUnavailable})
+	}
+	all, waits := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(all)
+		_, second, err := l.Acquire(t.Context(), buy, "shop:1")
+		if err == nil {
+			second.Release(nil)
+		}
+	}()
+	go func() {
+		defer close(waits)
+		for len(l.Snapshot().Waiters) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	<-waits
+	t.Cleanup(func() { <-all })
+
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	text, err := io.ReadAll(page.Body)
+	require.NoError(t, err)
+	metrics := map[string]string{}
+	for _, found := range regexp.MustCompile(`(?m)^(lockgen_\w+)\{(.*)\} `).FindAllStringSubmatch(string(text), -1) {
+		metrics[found[1]] += found[2]
+	}
+	return metrics
+}
+
+var metricNames = regexp.MustCompile(`lockgen_\w+`)
+
+// requireKnown requires that each metric of expr is exported, and has the labels.
+func requireKnown(t *testing.T, metrics map[string]string, expr string) {
+	t.Helper()
+	var labels []string
+	found := false
+	for _, name := range metricNames.FindAllString(expr, -1) {
+		if _, ok := metrics[name]; ok {
+			found = true
+			continue
+		}
+		labels = append(labels, name)
+	}
+	require.True(t, found, "no metric is exported of %s: there are %v", expr, slices.Sorted(maps.Keys(metrics)))
+	for _, label := range labels {
+		require.True(t, slices.ContainsFunc(metricNames.FindAllString(expr, -1), func(name string) bool {
+			return strings.Contains(metrics[name], label+"=")
+		}), "%s: %s is neither a metric nor a label", expr, label)
+	}
+}
+
+// TestDashboard holds the panels against what is exported, and against the schema as far as
+// a panel that lacks it is not shown.
+func TestDashboard(t *testing.T) {
+	text, err := os.ReadFile("dashboard.json")
+	require.NoError(t, err)
+	var board struct {
+		UID, Title    string
+		SchemaVersion int
+		Panels        []panel
+	}
+	require.NoError(t, json.Unmarshal(text, &board))
+	require.NotEmpty(t, board.UID)
+	require.NotZero(t, board.SchemaVersion)
+	metrics, ids, used := exported(t), map[int]bool{}, ""
+	for _, p := range board.Panels {
+		require.False(t, ids[p.ID], "two panels are number %d", p.ID)
+		ids[p.ID] = true
+		require.Contains(t, []string{"stat", "timeseries"}, p.Type)
+		require.NotEmpty(t, p.Title)
+		require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24, p.Title)
+		require.NotEmpty(t, p.Targets, p.Title)
+		for _, target := range p.Targets {
+			requireKnown(t, metrics, target.Expr)
+			used += target.Expr
+		}
+	}
+	for name := range metrics {
+		base := strings.TrimSuffix(strings.TrimSuffix(name, "_sum"), "_count")
+		require.Contains(t, used, base, "no panel shows it")
+	}
+}
+
+// TestAlerts has Prometheus's own tool read the rules.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("alerts.yaml")
+	require.NoError(t, err)
+	metrics := exported(t)
+	rules := regexp.MustCompile(`(?m)^        expr: (?:>-\n)?((?:.*\n)(?:          .*\n)*)`).FindAllStringSubmatch(string(text), -1)
+	require.Len(t, rules, strings.Count(string(text), "- alert:"))
+	for _, rule := range rules {
+		requireKnown(t, metrics, rule[1])
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("promtool is not there: scripts/install-servers promtool")
+		}
+		t.Skip("promtool is not there: scripts/install-servers promtool")
+	}
+	out, err := exec.Command(promtool, "check", "rules", "alerts.yaml").CombinedOutput()
+	require.NoError(t, err, string(out))
+}

@@ -1,0 +1,233 @@
+package otellock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// scope names the instrumentation.
+const scope = "github.com/lockgen/lockgen/adapters/otellock"
+
+// Options of an [Observer]. The zero value is the default, and so is nil.
+type Options struct {
+	// TracerProvider and MeterProvider make the spans and metrics. nil means the global
+	// ones of package otel.
+	TracerProvider trace.TracerProvider
+	MeterProvider  metric.MeterProvider
+
+	// NoWaitSpans and NoHoldSpans leave spans out.
+	NoWaitSpans, NoHoldSpans bool
+}
+
+// Observer is a lock.HoldObserver, for lock.Options.Observer. One may serve many Lockers,
+// and its methods may be called from any number of goroutines.
+type Observer struct {
+	opts   Options
+	tracer trace.Tracer
+	meter  metric.Meter
+	labels sync.Map // of method, pattern and backend: label -> []attribute.KeyValue
+
+	acquires, renewals, losses metric.Int64Counter
+	wait, hold                 metric.Float64Histogram
+	outages                    metric.Int64UpDownCounter
+	holds, waiters, cleanUps   metric.Int64ObservableUpDownCounter
+}
+
+// buckets are the bounds of the histograms, in seconds: from a lock in memory to a ttl.
+var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// New returns an Observer. The error is that of an instrument that the MeterProvider
+// refuses.
+func New(opts *Options) (*Observer, error) {
+	o := &Observer{}
+	if opts != nil {
+		o.opts = *opts
+	}
+	if o.opts.TracerProvider == nil {
+		o.opts.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.opts.MeterProvider == nil {
+		o.opts.MeterProvider = otel.GetMeterProvider()
+	}
+	o.tracer, o.meter = o.opts.TracerProvider.Tracer(scope), o.opts.MeterProvider.Meter(scope)
+	return o, o.makeInstruments()
+}
+
+func (o *Observer) makeInstruments() error {
+	var errs [9]error
+	m := o.meter
+	o.acquires, errs[0] = m.Int64Counter("lockgen.acquires", metric.WithUnit("{acquire}"),
+		metric.WithDescription("Calls that asked for a lock."))
+	o.wait, errs[1] = m.Float64Histogram("lockgen.wait.duration", metric.WithUnit("s"),
+		metric.WithDescription("Time from the call to the lock, or to the error."), metric.WithExplicitBucketBoundaries(buckets...))
+	o.hold, errs[2] = m.Float64Histogram("lockgen.hold.duration", metric.WithUnit("s"),
+		metric.WithDescription("How long locks were held."), metric.WithExplicitBucketBoundaries(buckets...))
+	o.renewals, errs[3] = m.Int64Counter("lockgen.renewals", metric.WithUnit("{renewal}"),
+		metric.WithDescription("Leases that were extended, and the first failure of each row of failures."))
+	o.losses, errs[4] = m.Int64Counter("lockgen.losses", metric.WithUnit("{loss}"),
+		metric.WithDescription("Locks that were lost while their methods ran."))
+	o.outages, errs[5] = m.Int64UpDownCounter("lockgen.outages", metric.WithUnit("{backend}"),
+		metric.WithDescription("1 while no lease at the backend can be renewed."))
+	o.holds, errs[6] = m.Int64ObservableUpDownCounter("lockgen.holds", metric.WithUnit("{lock}"),
+		metric.WithDescription("Locks that are held."))
+	o.waiters, errs[7] = m.Int64ObservableUpDownCounter("lockgen.waiters", metric.WithUnit("{call}"),
+		metric.WithDescription("Calls that wait for a lock."))
+	o.cleanUps, errs[8] = m.Int64ObservableUpDownCounter("lockgen.cleanups", metric.WithUnit("{command}"),
+		metric.WithDescription("Acquires and releases without an answer that go on in the background."))
+	return errors.Join(errs[:]...)
+}
+
+// Watch has the metrics tell what l holds and waits for, by its Snapshot, at each
+// collection. Unregister what it returns once l is closed.
+func (o *Observer) Watch(l *lock.Locker) (metric.Registration, error) {
+	return o.meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		all := l.Snapshot()
+		holds, waiters := map[label]int64{}, map[label]int64{}
+		for _, h := range all.Holds {
+			holds[label{h.Method, h.Pattern, h.Backend}]++
+		}
+		for _, w := range all.Waiters {
+			waiters[label{w.Method, w.Pattern, w.Backend}]++
+		}
+		for at, n := range holds {
+			to.ObserveInt64(o.holds, n, metric.WithAttributes(o.attributes(at)...))
+		}
+		for at, n := range waiters {
+			to.ObserveInt64(o.waiters, n, metric.WithAttributes(o.attributes(at)...))
+		}
+		to.ObserveInt64(o.cleanUps, int64(all.CleanUps))
+		return nil
+	}, o.holds, o.waiters, o.cleanUps)
+}
+
+// label is what tells the metrics of one method from those of another.
+type label struct{ method, pattern, backend string }
+
+// attributes returns those of a label. They must not be written to.
+func (o *Observer) attributes(of label) []attribute.KeyValue {
+	if known, ok := o.labels.Load(of); ok {
+		return known.([]attribute.KeyValue)
+	}
+	made := []attribute.KeyValue{
+		attribute.String("lockgen.method", of.method),
+		attribute.String("lockgen.pattern", of.pattern),
+		attribute.String("lockgen.backend", of.backend),
+	}
+	known, _ := o.labels.LoadOrStore(of, made[:len(made):len(made)])
+	return known.([]attribute.KeyValue)
+}
+
+func labelOf(p *lock.Policy) label { return label{p.Method, p.Pattern, p.Backend} }
+
+// outcome returns the attributes of e, which ended so.
+func (o *Observer) outcome(e lock.Event, how string) metric.MeasurementOption {
+	return metric.WithAttributes(append(o.attributes(labelOf(e.Policy)), attribute.String("lockgen.outcome", how))...)
+}
+
+// Observe implements lock.Observer.
+func (o *Observer) Observe(ctx context.Context, e lock.Event) {
+	switch e.Kind {
+	case lock.Acquired:
+		o.asked(ctx, e, "acquired")
+	case lock.HandedOff:
+		o.asked(ctx, e, "handed_off")
+	case lock.Reentered:
+		o.acquires.Add(ctx, 1, o.outcome(e, "reentered"))
+	case lock.Rejected:
+		o.asked(ctx, e, failure(e.Err))
+	case lock.Renewed:
+		o.renewals.Add(ctx, 1, o.outcome(e, "renewed"))
+	case lock.RenewalFailed:
+		o.renewals.Add(ctx, 1, o.outcome(e, "failed"))
+		if s := spanOf(ctx, e); s != nil {
+			s.AddEvent("renewal failed", trace.WithAttributes(attribute.String("exception.message", e.Err.Error())))
+		}
+	case lock.Lost:
+		o.losses.Add(ctx, 1, metric.WithAttributes(o.attributes(labelOf(e.Policy))...))
+		o.ended(ctx, e, "lost")
+	case lock.Released:
+		how := "released"
+		if e.Err != nil {
+			how = "unconfirmed"
+		}
+		o.ended(ctx, e, how)
+	case lock.OutageBegan:
+		o.outages.Add(ctx, 1, metric.WithAttributes(attribute.String("lockgen.backend", e.Policy.Backend)))
+	case lock.OutageEnded:
+		o.outages.Add(ctx, -1, metric.WithAttributes(attribute.String("lockgen.backend", e.Policy.Backend)))
+	}
+}
+
+// asked tells of a call that got a lock, or did not.
+func (o *Observer) asked(ctx context.Context, e lock.Event, how string) {
+	at := o.outcome(e, how)
+	o.acquires.Add(ctx, 1, at)
+	o.wait.Record(ctx, e.Duration.Seconds(), at)
+	if o.opts.NoWaitSpans {
+		return
+	}
+	now := time.Now()
+	_, span := o.tracer.Start(ctx, "wait "+name(e.Policy), trace.WithTimestamp(now.Add(-e.Duration)),
+		trace.WithAttributes(o.attributes(labelOf(e.Policy))...), trace.WithAttributes(attribute.String("lockgen.key", e.Key)))
+	if e.Err != nil {
+		failed(span, how, e.Err)
+	}
+	span.End(trace.WithTimestamp(now))
+}
+
+// ended tells of a hold that ended.
+func (o *Observer) ended(ctx context.Context, e lock.Event, how string) {
+	o.hold.Record(ctx, e.Duration.Seconds(), o.outcome(e, how))
+	s := spanOf(ctx, e)
+	if s == nil {
+		return
+	}
+	if e.Err != nil {
+		failed(s, how, e.Err)
+	}
+	s.End()
+}
+
+func failed(span trace.Span, how string, err error) {
+	span.SetAttributes(attribute.String("error.type", how))
+	span.SetStatus(codes.Error, err.Error())
+}
+
+// name is what a span is called by.
+func name(p *lock.Policy) string {
+	switch {
+	case p.Method != "":
+		return p.Method
+	case p.Pattern != "":
+		return p.Pattern
+	}
+	return "lock"
+}
+
+// failure returns the outcome that err stands for. What is more particular comes first:
+// ErrBusy is joined with ErrNotAcquired.
+func failure(err error) string {
+	for _, one := range []struct {
+		is   error
+		name string
+	}{
+		{lock.ErrBusy, "busy"}, {lock.ErrDone, "done"}, {context.Canceled, "canceled"}, {lock.ErrNotAcquired, "not_acquired"},
+		{lock.ErrDeadlock, "deadlock"}, {lock.ErrLost, "lost"}, {lock.ErrConflict, "conflict"}, {lock.ErrIndeterminate, "indeterminate"},
+		{lock.ErrUnavailable, "unavailable"}, {lock.ErrInvalid, "invalid"}, {lock.ErrClosed, "closed"},
+	} {
+		if errors.Is(err, one.is) {
+			return one.name
+		}
+	}
+	return "error"
+}

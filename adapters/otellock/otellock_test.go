@@ -1,0 +1,226 @@
+package otellock_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/lockgen/lockgen/adapters/otellock"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/locktest"
+)
+
+// sink is where spans and metrics of a test go.
+type sink struct {
+	spans   *tracetest.SpanRecorder
+	tracers *sdktrace.TracerProvider
+	reader  *sdkmetric.ManualReader
+	meters  *sdkmetric.MeterProvider
+}
+
+func newSink() *sink {
+	s := &sink{spans: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	s.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans))
+	s.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader))
+	return s
+}
+
+func (s *sink) observer(t *testing.T) *otellock.Observer {
+	o, err := otellock.New(&otellock.Options{TracerProvider: s.tracers, MeterProvider: s.meters})
+	require.NoError(t, err)
+	return o
+}
+
+// ended returns the span of this name that has ended, of which there must be one.
+func (s *sink) ended(t *testing.T, name string) sdktrace.ReadOnlySpan {
+	t.Helper()
+	var found []sdktrace.ReadOnlySpan
+	for _, one := range s.spans.Ended() {
+		if one.Name() == name {
+			found = append(found, one)
+		}
+	}
+	require.Len(t, found, 1, name)
+	return found[0]
+}
+
+// sums returns what the metric of this name has counted, by outcome.
+func (s *sink) sums(t *testing.T, name string) map[string]float64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, s.reader.Collect(context.Background(), &all))
+	sums := map[string]float64{}
+	outcome := func(set attribute.Set) string {
+		_, keyed := set.Value("lockgen.key")
+		require.False(t, keyed, "a metric must not have the key")
+		v, _ := set.Value("lockgen.outcome")
+		return v.AsString()
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					sums[outcome(p.Attributes)] += float64(p.Value)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					sums[outcome(p.Attributes)] += p.Sum
+				}
+			}
+		}
+	}
+	return sums
+}
+
+var buy = &lock.Policy{Method: "Shop.Buy", Pattern: "shop:<id>", TTL: 30 * time.Second, Reentrant: true}
+
+func TestSpansStandInTheCallersTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		l := lock.New(memlock.New(), &lock.Options{Observer: s.observer(t)})
+		defer l.Close(context.Background())
+		tracer := s.tracers.Tracer("test")
+
+		_, first, err := l.Acquire(t.Context(), &lock.Policy{Method: "Shop.Restock"}, "shop:1")
+		require.NoError(t, err)
+		go func() {
+			time.Sleep(3 * time.Second)
+			first.Release(nil)
+		}()
+		ctx, request := tracer.Start(t.Context(), "POST /buy")
+		require.NoError(t, l.Do(ctx, buy, "shop:1", func(ctx context.Context) error {
+			time.Sleep(2 * time.Second)
+			_, command := tracer.Start(ctx, "SET")
+			command.End()
+			return l.Do(ctx, buy, "shop:1", func(context.Context) error { return nil })
+		}))
+		request.End()
+		synctest.Wait()
+
+		wait, hold, command := s.ended(t, "wait Shop.Buy"), s.ended(t, "hold Shop.Buy"), s.ended(t, "SET")
+		require.Equal(t, request.SpanContext().SpanID(), wait.Parent().SpanID())
+		require.Equal(t, request.SpanContext().SpanID(), hold.Parent().SpanID())
+		require.Equal(t, hold.SpanContext().SpanID(), command.Parent().SpanID())
+		require.Equal(t, 3*time.Second, wait.EndTime().Sub(wait.StartTime()))
+		require.Equal(t, 2*time.Second, hold.EndTime().Sub(hold.StartTime()))
+		require.Contains(t, hold.Attributes(), attribute.String("lockgen.key", "shop:1"))
+		require.Contains(t, hold.Attributes(), attribute.String("lockgen.pattern", "shop:<id>"))
+
+		require.Equal(t, map[string]float64{"acquired": 2, "reentered": 1}, s.sums(t, "lockgen.acquires"))
+		require.Equal(t, map[string]float64{"released": 5}, s.sums(t, "lockgen.hold.duration"))
+		require.Equal(t, map[string]float64{"acquired": 3}, s.sums(t, "lockgen.wait.duration"))
+	})
+}
+
+func TestSeveralLocksEndTheirOwnSpans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		l := lock.New(memlock.New(), &lock.Options{Observer: s.observer(t)})
+		defer l.Close(context.Background())
+		_, held, err := l.AcquireAll(t.Context(),
+			lock.Request{Policy: &lock.Policy{Method: "A"}, Key: "a"}, lock.Request{Policy: &lock.Policy{Method: "B"}, Key: "b"})
+		require.NoError(t, err)
+		held.Release(nil)
+		require.Equal(t, s.ended(t, "hold A").SpanContext().SpanID(), s.ended(t, "hold B").Parent().SpanID())
+		require.Len(t, s.spans.Started(), 4)
+		require.Len(t, s.spans.Ended(), 4)
+	})
+}
+
+func TestErrorsAndLosses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		e := locktest.New(t)
+		l := e.Locker(&lock.Options{Observer: s.observer(t)})
+		defer l.Close(context.Background())
+		ctx, held, err := l.Acquire(t.Context(), buy, "shop:1")
+		require.NoError(t, err)
+		_, _, err = l.Acquire(t.Context(), &lock.Policy{Method: "Shop.Try", Try: true}, "shop:1")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		e.Fail(errors.New("connection reset"))
+		<-ctx.Done()
+		require.ErrorIs(t, held.Unlock(), lock.ErrLost)
+		e.Heal()
+		synctest.Wait()
+
+		require.Equal(t, codes.Error, s.ended(t, "hold Shop.Buy").Status().Code)
+		refused := s.ended(t, "wait Shop.Try")
+		require.Contains(t, refused.Attributes(), attribute.String("error.type", "not_acquired"))
+		require.Equal(t, map[string]float64{"acquired": 1, "not_acquired": 1}, s.sums(t, "lockgen.acquires"))
+		require.Equal(t, map[string]float64{"": 1}, s.sums(t, "lockgen.losses"))
+		require.Equal(t, float64(1), s.sums(t, "lockgen.renewals")["failed"])
+	})
+}
+
+func TestWatchCountsHoldsAndWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSink()
+		o := s.observer(t)
+		l := lock.New(memlock.New(), &lock.Options{Observer: o})
+		defer l.Close(context.Background())
+		watching, err := o.Watch(l)
+		require.NoError(t, err)
+		_, held, err := l.Acquire(t.Context(), buy, "shop:1")
+		require.NoError(t, err)
+		for range 3 {
+			go l.Do(t.Context(), buy, "shop:1", func(context.Context) error { return nil })
+		}
+		synctest.Wait()
+		require.Equal(t, map[string]float64{"": 1}, s.sums(t, "lockgen.holds"))
+		require.Equal(t, map[string]float64{"": 3}, s.sums(t, "lockgen.waiters"))
+		held.Release(nil)
+		synctest.Wait()
+		require.Empty(t, s.sums(t, "lockgen.waiters"))
+		require.NoError(t, watching.Unregister())
+	})
+}
+
+// TestPrometheus reads the metrics as Prometheus does: names, units and labels.
+func TestPrometheus(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	exporter, err := promexporter.New(promexporter.WithRegisterer(registry))
+	require.NoError(t, err)
+	o, err := otellock.New(&otellock.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))})
+	require.NoError(t, err)
+	l := lock.New(memlock.New(), &lock.Options{Observer: o})
+	defer l.Close(context.Background())
+	_, err = o.Watch(l)
+	require.NoError(t, err)
+	require.NoError(t, l.Do(t.Context(), buy, "shop:1", func(context.Context) error {
+		page := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+		text, err := io.ReadAll(page.Body)
+		require.NoError(t, err)
+		for _, want := range []string{
+			`lockgen_acquires_total{lockgen_backend="",lockgen_method="Shop.Buy",lockgen_outcome="acquired",lockgen_pattern="shop:<id>",`,
+			`lockgen_wait_duration_seconds_bucket{lockgen_backend="",lockgen_method="Shop.Buy",lockgen_outcome="acquired",lockgen_pattern="shop:<id>",`,
+			`lockgen_holds{lockgen_backend="",lockgen_method="Shop.Buy",lockgen_pattern="shop:<id>",`,
+			`lockgen_cleanups{`,
+		} {
+			require.Contains(t, string(text), want)
+		}
+		require.False(t, strings.Contains(string(text), "shop:1"), "a key is no label")
+		return nil
+	}))
+}
