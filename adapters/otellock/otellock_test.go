@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/lockgen/lockgen/adapters/otellock"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -171,6 +172,28 @@ func TestErrorsAndLosses(t *testing.T) {
 		require.Equal(t, map[string]float64{"": 1}, s.sums(t, "lockgen.losses"))
 		require.Equal(t, float64(1), s.sums(t, "lockgen.renewals")["failed"])
 	})
+}
+
+// A slow wait in a graph leads to a trace that waited so.
+func TestExemplarsNameTheTrace(t *testing.T) {
+	s := newSink()
+	l := lock.New(memlock.New(), &lock.Options{Observer: s.observer(t)})
+	defer l.Close(context.Background())
+	ctx, request := s.tracers.Tracer("test").Start(t.Context(), "POST /buy")
+	require.NoError(t, l.Do(ctx, buy, "shop:1", func(context.Context) error { return nil }))
+	request.End()
+
+	var all metricdata.ResourceMetrics
+	require.NoError(t, s.reader.Collect(t.Context(), &all))
+	traces := map[string]trace.TraceID{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if data, ok := m.Data.(metricdata.Histogram[float64]); ok {
+			require.NotEmpty(t, data.DataPoints[0].Exemplars, m.Name)
+			traces[m.Name] = trace.TraceID(data.DataPoints[0].Exemplars[0].TraceID)
+		}
+	}
+	id := request.SpanContext().TraceID()
+	require.Equal(t, map[string]trace.TraceID{"lockgen.wait.duration": id, "lockgen.hold.duration": id}, traces)
 }
 
 func TestWatchCountsHoldsAndWaiters(t *testing.T) {
