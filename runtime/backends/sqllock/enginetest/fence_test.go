@@ -1,0 +1,86 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/fence"
+)
+
+// Two transactions pass the gate beside each other: the older token, whichever comes
+// first, is refused once the newer one has passed.
+func TestGate(t *testing.T) {
+	dialects := map[string]fence.Dialect{"mariadb": fence.MySQL, "postgres": fence.PostgreSQL, "sqlite": fence.SQLite}
+	for name, e := range engines {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			db := e.open(t, e.shared(t))
+			gate, err := fence.NewGate(dialects[name], "gate_of_test")
+			require.NoError(t, err)
+			require.NoError(t, gate.Migrate(ctx, db))
+			require.NoError(t, gate.Migrate(ctx, db), "a second time")
+			defer db.Exec("DROP TABLE gate_of_test")
+
+			pass := func(key string, token int64, end func(*sql.Tx) error) error {
+				tx, err := db.BeginTx(ctx, nil)
+				require.NoError(t, err)
+				err = gate.Advance(ctx, tx, key, token)
+				if err != nil {
+					end = (*sql.Tx).Rollback
+				}
+				require.NoError(t, end(tx))
+				return err
+			}
+			commit, rollback := (*sql.Tx).Commit, (*sql.Tx).Rollback
+			require.NoError(t, pass("a", 7, commit))
+			require.NoError(t, pass("a", 7, commit), "a holder writes more than once")
+			require.NoError(t, pass("A", 1, commit), "keys are compared byte by byte")
+			require.NoError(t, pass("a", 9, rollback))
+			require.NoError(t, pass("a", 8, commit), "9 was rolled back")
+			require.ErrorIs(t, pass("a", 7, commit), fence.ErrStale)
+			require.NoError(t, pass("a", 1<<62, commit))
+			require.ErrorIs(t, pass("a", 1<<62-1, commit), fence.ErrStale)
+			require.Error(t, pass("", 1, commit))
+			require.Error(t, pass("a", 0, commit))
+
+			// An older holder that comes while a newer one writes waits for its commit, and is refused.
+			newer, err := db.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			require.NoError(t, gate.Advance(ctx, newer, "b", 20))
+			refused := make(chan error, 1)
+			go func() { refused <- passAlone(ctx, db, gate, "b", 19) }()
+			require.NoError(t, newer.Commit())
+			require.ErrorIs(t, <-refused, fence.ErrStale)
+
+			locker := lock.New(memlock.New(), nil)
+			defer func() { require.NoError(t, locker.Close(ctx)) }()
+			require.NoError(t, locker.Do(ctx, nil, "c", func(ctx context.Context) error {
+				tx, err := db.BeginTx(ctx, nil)
+				require.NoError(t, err)
+				require.NoError(t, gate.Pass(ctx, tx, "c"))
+				require.ErrorIs(t, gate.Pass(ctx, tx, "d"), lock.ErrNotHeld)
+				return tx.Commit()
+			}))
+			require.ErrorIs(t, pass("c", 1, commit), fence.ErrStale, "the token of the lock is higher")
+		})
+	}
+}
+
+func passAlone(ctx context.Context, db *sql.DB, gate *fence.Gate, key string, token int64) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := gate.Advance(ctx, tx, key, token); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}

@@ -1,0 +1,98 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// HeaderKey and HeaderToken are the headers that carry a key and its token, in decimal.
+const (
+	HeaderKey   = "Lockgen-Key"
+	HeaderToken = "Lockgen-Token"
+)
+
+// SetHeader writes the key and the token of the lock on key that ctx owns into the headers of a request. Its
+// errors are those of [Token].
+func SetHeader(ctx context.Context, h http.Header, key string) error {
+	token, err := Token(ctx, key)
+	if err != nil {
+		return err
+	}
+	h.Set(HeaderKey, key)
+	h.Set(HeaderToken, strconv.FormatInt(token, 10))
+	return nil
+}
+
+// A Store remembers the highest token of each key. Advance returns an error that wraps [ErrStale] if
+// it has seen a higher one, and notes token otherwise. It may be called by many goroutines at once.
+type Store interface {
+	Advance(ctx context.Context, key string, token int64) error
+}
+
+// Handler returns a handler that calls next unless the request has an older token than one before it, or no
+// token at all. It answers 412 (Precondition Failed) to a token that is too old, 428
+// (Precondition Required) where key or token is missing, 400 where the token is no number, and 503 where the
+// store fails.
+//
+// A request that was let in may still be at work when a later holder's request comes: a handler that
+// writes to a database compares in its transaction as well ([Gate.Advance]). The headers are not signed: where
+// callers are not trusted, use [lock.Inject] and [lock.Extract].
+func Handler(store Store, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, text := r.Header.Get(HeaderKey), r.Header.Get(HeaderToken)
+		if key == "" || text == "" {
+			http.Error(w, "the headers "+HeaderKey+" and "+HeaderToken+" are required: the caller must hold the lock", http.StatusPreconditionRequired)
+			return
+		}
+		token, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || token <= 0 {
+			http.Error(w, fmt.Sprintf("%s %q is no number from 1 to %d", HeaderToken, text, int64(math.MaxInt64)), http.StatusBadRequest)
+			return
+		}
+		switch err := store.Advance(r.Context(), key, token); {
+		case errors.Is(err, ErrStale):
+			http.Error(w, err.Error(), http.StatusPreconditionFailed)
+		case err != nil:
+			http.Error(w, "the store of fencing tokens failed", http.StatusServiceUnavailable)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// ResponseError returns an error that wraps [ErrStale] and [lock.ErrLost] if a [Handler] refused the request because
+// of its token, and nil otherwise. It reads no body.
+func ResponseError(r *http.Response) error {
+	if r.StatusCode != http.StatusPreconditionFailed {
+		return nil
+	}
+	return fmt.Errorf("%w: %w: the service answered %s", ErrStale, lock.ErrLost, r.Status)
+}
+
+// Memory is a [Store] in the memory of one process. It forgets with the process, and it keeps an entry
+// for each key, so it is for services of one process and a bounded set of keys. Its zero value is ready.
+type Memory struct {
+	mu     sync.Mutex
+	newest map[string]int64
+}
+
+// Advance implements [Store]. It does not block.
+func (m *Memory) Advance(_ context.Context, key string, token int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if newest := m.newest[key]; token < newest {
+		return stale(key, token, newest)
+	}
+	if m.newest == nil {
+		m.newest = map[string]int64{}
+	}
+	m.newest[key] = token
+	return nil
+}
