@@ -1,0 +1,221 @@
+package readme
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// pages returns the paths of all pages for users, relative to the root, and their texts.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "runtime/backends/*/*.md", "lockcheck/*.md", "spec/*.md", "bench/*.md"} {
+		paths, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[strings.TrimPrefix(path, "../../")] = string(text)
+		}
+	}
+	return found
+}
+
+var (
+	fenced = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+	link   = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+)
+
+// TestLinks finds links to files, and to headings of them, that are not there.
+func TestLinks(t *testing.T) {
+	all := pages(t)
+	for page, text := range all {
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			to := page
+			if target != "" {
+				to = filepath.Join(filepath.Dir(page), target)
+			}
+			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", page, m[1])
+			}
+			if anchor != "" && !slices.Contains(anchors(all[to]), anchor) {
+				t.Errorf("%s: the link %s names no heading of %s", page, m[1], to)
+			}
+		}
+	}
+}
+
+// anchors are the names of a page's headings as GitHub makes them.
+func anchors(text string) []string {
+	var names []string
+	for line := range strings.Lines(fenced.ReplaceAllString(text, "")) {
+		heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		if !ok || line[0] != '#' {
+			continue
+		}
+		names = append(names, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, strings.TrimSpace(heading)))
+	}
+	return names
+}
+
+// TestCodeOfPages finds Go code in a page that stands in no file that is compiled. The
+// README's first example is compiled by TestExample.
+func TestCodeOfPages(t *testing.T) {
+	code := compiled(t)
+	for page, text := range pages(t) {
+		if !strings.HasPrefix(page, "docs/") && !strings.HasPrefix(page, "README") {
+			continue
+		}
+		for _, block := range fenced.FindAllStringSubmatch(text, -1) {
+			if strings.HasPrefix(block[2], "package main\n") && strings.HasPrefix(page, "README") {
+				continue
+			}
+			for _, piece := range goOf(block[1], block[2]) {
+				if !strings.Contains(code, flat(piece)) {
+					t.Errorf("%s: no file that is compiled has this code:\n%s", page, piece)
+				}
+			}
+		}
+	}
+}
+
+// goOf returns the Go code of a block: all of it, or both sides of a diff.
+func goOf(language, text string) []string {
+	switch language {
+	case "go":
+		return []string{text}
+	case "diff":
+		var sides [2]strings.Builder
+		for line := range strings.Lines(text) {
+			for i, sign := range []string{"-", "+"} {
+				if rest, ok := strings.CutPrefix(line, sign); ok {
+					sides[i].WriteString(rest)
+				}
+			}
+		}
+		return []string{sides[0].String(), sides[1].String()}
+	}
+	return nil
+}
+
+// compiled returns all Go code of the tree, but for what only tests of the generator read.
+func compiled(t *testing.T) string {
+	t.Helper()
+	var all bytes.Buffer
+	for _, dir := range []string{"docs/code", "example", "runtime", "adapters"} {
+		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			all.WriteString(flat(string(text)))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all.String()
+}
+
+// flat is text without indentation and empty lines.
+func flat(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}
+
+// TestTestsOfPages finds tests that a page names and that are not there.
+func TestTestsOfPages(t *testing.T) {
+	declared := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == ".cache"):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			declared[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, text := range pages(t) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
+			if !declared[m[1]] {
+				t.Errorf("%s names %s, which is no test of the project", page, m[1])
+			}
+		}
+	}
+}
+
+// TestTranslation compares the structure of the two READMEs: headings by level, code by
+// content, tables by rows, links by target.
+func TestTranslation(t *testing.T) {
+	all := pages(t)
+	english, chinese := skeleton(all["README.md"]), skeleton(all["README.zh-CN.md"])
+	for i := range max(len(english), len(chinese)) {
+		if i >= len(english) || i >= len(chinese) || english[i] != chinese[i] {
+			t.Fatalf("README.md and README.zh-CN.md part at this element:\n%q\n%q", english[min(i, len(english)-1):][:1], chinese[min(i, len(chinese)-1):][:1])
+		}
+	}
+	if len(english) < 20 {
+		t.Fatalf("README.md has %d elements: the comparison is broken", len(english))
+	}
+}
+
+func skeleton(text string) (elements []string) {
+	comment := regexp.MustCompile(`(?m)\s*(//|#).*$`) // comments are translated
+	rest := fenced.ReplaceAllStringFunc(text, func(block string) string {
+		elements = append(elements, "code: "+flat(comment.ReplaceAllString(block, "")))
+		return ""
+	})
+	for line := range strings.Lines(rest) {
+		if level := len(line) - len(strings.TrimLeft(line, "#")); level > 0 {
+			elements = append(elements, strings.Repeat("#", level))
+		}
+		if strings.HasPrefix(line, "|") {
+			first, _, _ := strings.Cut(strings.Trim(line, "| "), "|")
+			elements = append(elements, "row: "+strings.Join(regexp.MustCompile("`[^`]+`").FindAllString(first, -1), " "))
+		}
+		for _, m := range link.FindAllStringSubmatch(line, -1) {
+			if !strings.HasPrefix(m[1], "README") && !strings.HasPrefix(m[1], "#") {
+				elements = append(elements, "link: "+m[1])
+			}
+		}
+	}
+	return elements
+}

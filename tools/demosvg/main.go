@@ -1,0 +1,105 @@
+// Demosvg draws what a terminal shows as an SVG, for light and dark pages: it reads the
+// text from its standard input and writes the picture to its standard output.
+//
+//	make demo DEMOFLAGS=-kill | go run -C tools ./demosvg >docs/demo.svg
+//
+// Progress lines and what make echoes are left out. The numbers of the first column after the label are
+// those without the lock, and red; those of the second are green.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"html"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	lineHeight = 18
+	charWidth  = 8.4
+	margin     = 16
+)
+
+const style = `<style>
+text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre; fill: #1f2328 }
+rect { fill: #f6f8fa; stroke: #d1d9e0 }
+.bad { fill: #b3261e } .good { fill: #116329 } .head { font-weight: bold }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3 } rect { fill: #0d1117; stroke: #3d444d } .bad { fill: #ff7b72 } .good { fill: #56d364 }
+}
+</style>
+`
+
+var (
+	omitted = regexp.MustCompile(`^(go |\\|\s+go run|with(out)?-lock |scripts/|.*warning: )`)
+	row     = regexp.MustCompile(`^(sold|oversold|duplicates)(\s+\S+)(\s+\S+)$`)
+)
+
+func main() {
+	if err := draw(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "demosvg:", err)
+		os.Exit(1)
+	}
+}
+
+func draw(in io.Reader, out io.Writer) error {
+	var lines []string
+	widest := 0
+	for scanner := bufio.NewScanner(in); ; {
+		if !scanner.Scan() {
+			if err := scanner.Err(); err != nil {
+				return err
+			}
+			break
+		}
+		line := strings.TrimRight(scanner.Text(), " ")
+		if omitted.MatchString(line) || line == "" && (len(lines) == 0 || lines[len(lines)-1] == "") {
+			continue
+		}
+		for _, part := range wrap(line, 96) {
+			lines = append(lines, part)
+			widest = max(widest, utf8.RuneCountInString(part))
+		}
+	}
+	if len(lines) == 0 {
+		return fmt.Errorf("standard input has no text to draw")
+	}
+	width, height := int(float64(widest)*charWidth)+2*margin, len(lines)*lineHeight+2*margin
+	w := bufio.NewWriter(out)
+	fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n", width, height, width, height)
+	fmt.Fprint(w, "<title>What make demo prints</title>\n", style)
+	fmt.Fprintf(w, "<rect x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", width-1, height-1)
+	for i, line := range lines {
+		fmt.Fprintf(w, "<text x=\"%d\" y=\"%d\">%s</text>\n", margin, margin+(i+1)*lineHeight-5, spans(line))
+	}
+	fmt.Fprintln(w, "</svg>")
+	return w.Flush()
+}
+
+// spans colors the numbers that matter.
+func spans(line string) string {
+	if m := row.FindStringSubmatch(line); m != nil {
+		return html.EscapeString(m[1]) + `<tspan class="bad">` + html.EscapeString(m[2]) + `</tspan><tspan class="good">` + html.EscapeString(m[3]) + `</tspan>`
+	}
+	if strings.Contains(line, "without lock     with lock") {
+		return `<tspan class="head">` + html.EscapeString(line) + `</tspan>`
+	}
+	return html.EscapeString(line)
+}
+
+// wrap parts line at spaces into parts of at most width characters.
+func wrap(line string, width int) (parts []string) {
+	for utf8.RuneCountInString(line) > width {
+		at := strings.LastIndex(line[:width], " ")
+		if at <= 0 {
+			break
+		}
+		parts = append(parts, line[:at])
+		line = line[at+1:]
+	}
+	return append(parts, line)
+}
