@@ -65,11 +65,12 @@ SERVER_OF_mysql     := mariadb
 SERVER_OF_postgres  := postgresql
 DEMOSERVER           = $(SERVER_OF_$(BACKEND))
 
-demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, then run the seckill example (DEMOFLAGS=-kill, BACKEND=etcd)
+demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, run the seckill example, and the same sale with locks by hand (DEMOFLAGS=-kill, BACKEND=etcd)
 	go -C example/seckill generate ./...
 	$(if $(DEMOSERVER),scripts/install-servers $(DEMOSERVER))
 	$(if $(DEMOSERVER),$(BIN)/testserver exec -only $(DEMOSERVER) --) \
 		go run -C example/seckill . $(if $(BACKEND),-backend $(BACKEND)) $(DEMOFLAGS)
+	$(if $(BACKEND)$(filter -json --json,$(DEMOFLAGS)),,@echo; go run -C example/seckill ./lesson)
 
 # Packages whose tests bound no time of a server, without one and without the race detector.
 QUICK := ./cmd/... ./generator/... ./templates/... ./lockcheck/... ./runtime ./runtime/driver/... ./runtime/internal/... \

@@ -35,7 +35,7 @@ text { fill: #e6edf3 } rect { fill: #0d1117; stroke: #3d444d } .bad { fill: #ff7
 `
 
 var (
-	omitted = regexp.MustCompile(`^(go |\\|\s+go run|with(out)?-lock |scripts/|.*warning: )`)
+	omitted = regexp.MustCompile(`^(go |\\|\s+go run|with(out)?-lock |scripts/|.*warning: |echo; go )`)
 	row     = regexp.MustCompile(`^(sold|oversold|duplicates)(\s+\S+)(\s+\S+)$`)
 )
 

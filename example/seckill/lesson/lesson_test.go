@@ -1,0 +1,49 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The test binary is the program when a test starts it as a worker.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 5 && os.Args[1] == workerArg {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// Each lock by hand fails by the fault that articles warn of, and lockgen by none.
+func TestLesson(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var out strings.Builder
+	require.NoError(t, teach(ctx, &out))
+	t.Log(out.String())
+	rows := map[string]string{}
+	title := ""
+	for line := range strings.Lines(out.String()) {
+		for _, l := range locks {
+			if strings.HasPrefix(line, l.title+"  ") {
+				title = l.name
+			}
+		}
+		rows[title] += line
+	}
+	require.Contains(t, rows["none"], "sold twice")
+	require.Contains(t, rows["setnx"], "killed in a sale: nobody can sell any more")
+	require.Contains(t, rows["expire"], "killed between two commands: ")
+	for _, name := range []string{"del", "getdel", "lua"} {
+		require.Contains(t, rows[name], "stopped in a sale: ", name)
+		require.Contains(t, rows[name], "a slow sale: ", name)
+	}
+	require.Regexp(t, `^lockgen +300 +0 .* nothing: `, rows["lockgen"])
+}

@@ -1,0 +1,77 @@
+//go:build unix
+
+// Command lesson sells the same voucher with the locks that articles on the subject build
+// step by step, and with lockgen's, under the same faults, and prints a row for each. Workers are
+// processes; a fault kills one of them, or stops it as a long pause would.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// ttl is the lease of all locks that have one. It is short, so that the lesson is.
+const ttl = 400 * time.Millisecond
+
+func main() {
+	if len(os.Args) == 5 && os.Args[1] == workerArg {
+		number, err := strconv.Atoi(os.Args[4])
+		if err == nil {
+			err = work(os.Args[2], os.Args[3], number)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "lesson: worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := teach(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "lesson:", err)
+		os.Exit(1)
+	}
+}
+
+// teach runs a sale for each lock, all at the same time, and prints what came of them.
+func teach(ctx context.Context, out io.Writer) error {
+	fmt.Fprintf(out, "The same sale of %d pieces with each lock, by %d processes. ttl: %v. In each, one process is killed in the middle of a sale, one\n"+
+		"between two commands of its lock if it has two, one is stopped for %v in a sale, one in its release, and one sale takes %v.\n\n",
+		stock, workers, ttl, pause, pause)
+	results := make([]*result, len(locks))
+	failed := make(chan error, len(locks))
+	for i := range locks {
+		go func() {
+			var err error
+			results[i], err = sell(ctx, locks[i].name, locks[i].has)
+			failed <- err
+		}()
+	}
+	var errs []error
+	for range locks {
+		errs = append(errs, <-failed)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "lock\tsold\toversold\tno sale for\twhat struck")
+	for i, r := range results {
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t", locks[i].title, r.sold, r.oversold, r.stuckFor())
+		for j, words := range r.words() {
+			if j > 0 {
+				fmt.Fprint(table, "\t\t\t\t")
+			}
+			fmt.Fprintln(table, words)
+		}
+	}
+	return table.Flush()
+}

@@ -1,0 +1,297 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	stock   = 300
+	workers = 6
+	pause   = 3 * ttl // of a process that is stopped
+	before  = 20      // pieces sold between two faults
+	patient = 8 * ttl // without a sale, the lock is stuck
+)
+
+// fault is what the parent does to one process.
+type fault struct {
+	point  string // at which it strikes
+	words  string
+	strike func(*os.Process) error
+	then   func(*os.Process) error // after pause; nil: it is gone
+}
+
+func signalled(s syscall.Signal) func(*os.Process) error {
+	return func(p *os.Process) error { return p.Signal(s) }
+}
+
+var (
+	nothing = func(*os.Process) error { return nil }
+	faults  = []fault{
+		{"inside", "killed in a sale", signalled(syscall.SIGKILL), nil},
+		{"between", "killed between two commands", signalled(syscall.SIGKILL), nil},
+		{"inside", "stopped in a sale", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT)},
+		{"release", "stopped in the release", signalled(syscall.SIGSTOP), signalled(syscall.SIGCONT)},
+		{"inside", "a slow sale", nothing, nothing},
+	}
+)
+
+// result is what came of a sale.
+type result struct {
+	sold, oversold int
+	struck         []struck
+	longest        time.Duration // without a sale
+	forever        bool          // the lock has no expiry and no living owner
+}
+
+// struck is what one fault did.
+type struck struct {
+	words    string
+	oversold int
+	stuck    bool
+}
+
+func (r *result) stuckFor() string {
+	switch {
+	case r.forever:
+		return "ever"
+	case r.longest < ttl/2:
+		return "-"
+	}
+	return fmt.Sprintf("%.1f s", r.longest.Seconds())
+}
+
+// words tells what the faults did.
+func (r *result) words() (words []string) {
+	for _, s := range r.struck {
+		switch {
+		case s.stuck:
+			words = append(words, s.words+": nobody can sell any more, the key has no expiry")
+		case s.oversold > 0:
+			words = append(words, fmt.Sprintf("%s: %d sold twice", s.words, s.oversold))
+		}
+	}
+	if len(words) == 0 {
+		words = append(words, "nothing: late writes were refused by their token, and the slow sale was waited for")
+	}
+	return words
+}
+
+// sale is one lock's, on a Redis of its own.
+type sale struct {
+	client    *redis.Client
+	points    string // that the lock has
+	processes []*exec.Cmd
+	result    result
+	lastSale  time.Time
+	lastSold  int
+	lowest    int // stock that was seen
+}
+
+// sell runs the sale under the lock of that name.
+func sell(ctx context.Context, name, points string) (_ *result, err error) {
+	server := miniredis.NewMiniRedis()
+	if err := server.StartAddr("127.0.0.1:0"); err != nil {
+		return nil, fmt.Errorf("start the embedded Redis: %w", err)
+	}
+	defer server.Close()
+	ticking, stop := context.WithCancel(ctx)
+	defer stop()
+	go tick(ticking, server)
+	s := &sale{client: redis.NewClient(&redis.Options{Addr: server.Addr()}), points: points}
+	defer s.client.Close()
+	if err := s.client.Set(ctx, "stock", stock, 0).Err(); err != nil {
+		return nil, err
+	}
+	defer s.end()
+	for i := range workers {
+		cmd := exec.CommandContext(ctx, os.Args[0], workerArg, name, server.Addr(), strconv.Itoa(i))
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			return nil, fmt.Errorf("start a worker: %w", err)
+		}
+		s.processes = append(s.processes, cmd)
+	}
+	if err := s.run(ctx); err != nil {
+		return nil, fmt.Errorf("the sale with %s: %w", name, err)
+	}
+	return &s.result, nil
+}
+
+// tick has keys expire between commands: with its own clock the server would let them expire
+// in the middle of a script, too, which no Redis does.
+func tick(ctx context.Context, server *miniredis.Miniredis) {
+	last := time.Now()
+	for ctx.Err() == nil {
+		time.Sleep(2 * time.Millisecond)
+		now := time.Now()
+		server.FastForward(now.Sub(last))
+		last = now
+	}
+}
+
+func (s *sale) end() {
+	for _, p := range s.processes {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
+}
+
+// run lets the faults strike one after the other, and then sells what is left.
+func (s *sale) run(ctx context.Context) error {
+	s.lastSale, s.lowest = time.Now(), stock
+	words := "no fault"
+	for i := range len(faults) + 2 {
+		goal := s.lowest - before
+		switch {
+		case i == len(faults)+1:
+			goal = 0
+		case i > 0:
+			f := faults[i-1]
+			if !strings.Contains(s.points, f.point) {
+				continue // the lock has no such step
+			}
+			words = f.words
+			if err := s.inject(ctx, f); err != nil {
+				return err
+			}
+		}
+		stuck, err := s.until(ctx, goal)
+		if err != nil {
+			return err
+		}
+		if goal == 0 && !stuck {
+			for _, p := range s.processes {
+				_ = p.Wait() // until it has noted what it sold; the killed ones are gone already
+			}
+		}
+		if s.note(ctx, words, stuck); stuck {
+			return nil
+		}
+	}
+	return nil
+}
+
+// inject strikes the first worker that comes to the fault's point.
+func (s *sale) inject(ctx context.Context, f fault) (err error) {
+	if err := s.client.Set(ctx, "strike", f.point, 0).Err(); err != nil {
+		return err
+	}
+	defer s.client.Del(ctx, "strike", "struck")
+	number, err := s.await(ctx, "struck")
+	if err != nil {
+		return fmt.Errorf("no worker came to the point %q: %w", f.point, err)
+	}
+	p := s.processes[number].Process
+	if err := f.strike(p); err != nil || f.then == nil {
+		return err
+	}
+	for end := time.Now().Add(pause); time.Now().Before(end); {
+		if err := s.rest(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.client.Del(ctx, "struck").Err(); err != nil {
+		return err
+	}
+	if err := f.then(p); err != nil {
+		return err
+	}
+	if _, err := s.await(ctx, "over"); err != nil { // what it does late belongs to this fault
+		return fmt.Errorf("%s, a worker did not go on: %w", f.words, err)
+	}
+	return s.client.Del(ctx, "over").Err()
+}
+
+// await waits until a worker has written its number under name.
+func (s *sale) await(ctx context.Context, name string) (number int, err error) {
+	for end := time.Now().Add(30 * time.Second); ; {
+		number, err := s.client.Get(ctx, name).Int()
+		if !errors.Is(err, redis.Nil) {
+			return number, err
+		}
+		if time.Now().After(end) {
+			return 0, errors.New("30 s have passed")
+		}
+		if err := s.rest(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// rest waits a little, and looks for sales.
+func (s *sale) rest(ctx context.Context) error {
+	select {
+	case <-time.After(5 * time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	sold, err := s.client.LLen(ctx, "pieces").Result()
+	if err != nil {
+		return err
+	}
+	if gap := time.Since(s.lastSale); s.lastSold > 0 {
+		s.result.longest = max(s.result.longest, gap)
+	}
+	if int(sold) > s.lastSold {
+		s.lastSale, s.lastSold = time.Now(), int(sold)
+	}
+	return nil
+}
+
+// until waits until the stock has fallen to goal, or the lock is stuck. A late write makes the stock
+// rise: what is sold twice then is sold before the goal is reached.
+func (s *sale) until(ctx context.Context, goal int) (stuck bool, err error) {
+	for {
+		if err := s.rest(ctx); err != nil {
+			return false, err
+		}
+		left, err := s.client.Get(ctx, "stock").Int()
+		if err != nil {
+			return false, err
+		}
+		if s.lowest = min(s.lowest, left); left <= max(goal, 0) {
+			return false, nil
+		}
+		if s.lastSold > 0 && time.Since(s.lastSale) > patient {
+			return true, nil
+		}
+		if time.Since(s.lastSale) > 30*time.Second {
+			return false, errors.New("no worker has sold anything for 30 s")
+		}
+	}
+}
+
+// note counts what was sold twice since the last note.
+func (s *sale) note(ctx context.Context, words string, stuck bool) {
+	r := &s.result
+	pieces := s.client.LRange(ctx, "pieces", 0, -1).Val()
+	distinct := map[string]bool{}
+	for _, piece := range pieces {
+		distinct[piece] = true
+	}
+	oversold := len(pieces) - len(distinct)
+	if stuck {
+		r.forever = s.client.PTTL(ctx, key).Val() == -1
+	}
+	if more := oversold - r.oversold; more > 0 || stuck {
+		if n := len(r.struck); n > 0 && r.struck[n-1].words == words {
+			r.struck[n-1].oversold, r.struck[n-1].stuck = r.struck[n-1].oversold+more, stuck
+		} else {
+			r.struck = append(r.struck, struck{words: words, oversold: more, stuck: stuck})
+		}
+	}
+	r.sold, r.oversold = len(pieces), oversold
+}
