@@ -10,38 +10,38 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
-// paymentsInner is payments under a name that no other package can use to reach
+// paymentsInner is Payments under a name that no other package can use to reach
 // past the locks.
-type paymentsInner = payments
+type paymentsInner = Payments
 
-// paymentsWithLock is a [payments] whose annotated methods run under their
+// PaymentsWithLock is a [Payments] whose annotated methods run under their
 // locks. Its other methods pass through.
-type paymentsWithLock struct {
+type PaymentsWithLock struct {
 	*paymentsInner
 	locker *lock.Locker
 }
 
-// newPaymentsWithLock guards inner with the locks of locker.
-func newPaymentsWithLock(inner *payments, locker *lock.Locker) *paymentsWithLock {
-	return &paymentsWithLock{paymentsInner: inner, locker: locker}
+// NewPaymentsWithLock guards inner with the locks of locker.
+func NewPaymentsWithLock(inner *Payments, locker *lock.Locker) *PaymentsWithLock {
+	return &PaymentsWithLock{paymentsInner: inner, locker: locker}
 }
 
 // paymentsPayLock is what the directive "order:<order>" asks for.
 var paymentsPayLock = lock.Policy{
-	Method:  "payments.Pay",
+	Method:  "Payments.Pay",
 	Pattern: "order:<order>",
 	TTL:     30 * time.Second,
 }
 
-// PaymentsPayKey returns the key "order:<order>" as [payments.Pay] locks it.
+// PaymentsPayKey returns the key "order:<order>" as [Payments.Pay] locks it.
 func PaymentsPayKey(order int64) string {
 	return "order:" + strconv.FormatInt(order, 10)
 }
 
-// Pay calls [payments.Pay] while it holds the lock "order:<order>".
+// Pay calls [Payments.Pay] while it holds the lock "order:<order>".
 //
 // Pay pays an order.
-func (w *paymentsWithLock) Pay(ctx context.Context, order int64) (err error) {
+func (w *PaymentsWithLock) Pay(ctx context.Context, order int64) (err error) {
 	key := PaymentsPayKey(order)
 	ctx, held, err := w.locker.Acquire(ctx, &paymentsPayLock, key)
 	if err != nil {
@@ -54,5 +54,5 @@ func (w *paymentsWithLock) Pay(ctx context.Context, order int64) (err error) {
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
-	_ func(*payments, context.Context, int64) error = (*payments).Pay
+	_ func(*Payments, context.Context, int64) error = (*Payments).Pay
 )

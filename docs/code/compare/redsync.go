@@ -9,9 +9,11 @@ import (
 	"github.com/go-redsync/redsync/v4"
 )
 
-type byHand struct{ locks *redsync.Redsync }
+// ByHand locks by hand.
+type ByHand struct{ locks *redsync.Redsync }
 
-func (s *byHand) Pay(ctx context.Context, order int64) (err error) {
+// Pay pays an order.
+func (s *ByHand) Pay(ctx context.Context, order int64) (err error) {
 	m := s.locks.NewMutex("order:"+strconv.FormatInt(order, 10), redsync.WithExpiry(30*time.Second))
 	if err := m.LockContext(ctx); err != nil {
 		return err // polled every 50 to 250 ms; held by another, or Redis away: the same error

@@ -25,7 +25,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/zklock"
 )
 
-func all(client redis.UniversalClient, etcd *clientv3.Client, consul *api.Client, db *sql.DB, a, b, c redis.UniversalClient) error {
+// All opens a Locker on each engine.
+func All(client redis.UniversalClient, etcd *clientv3.Client, consul *api.Client, db *sql.DB, a, b, c redis.UniversalClient) error {
 	lock.New(redislock.New(client), nil) // a *redis.Client, also of Sentinel, or a *redis.ClusterClient
 	lock.New(etcdlock.New(etcd), nil)    // a *clientv3.Client
 	lock.New(zklock.New([]string{"zk1:2181", "zk2:2181"}), nil)
@@ -36,7 +37,8 @@ func all(client redis.UniversalClient, etcd *clientv3.Client, consul *api.Client
 	return err
 }
 
-func schedulers(locks *lock.Locker, policy *lock.Policy, c *cron.Cron, mux *asynq.ServeMux, report func(context.Context) error, key func(*asynq.Task) (string, error)) {
+// Schedulers hands a Locker to schedulers and queues.
+func Schedulers(locks *lock.Locker, policy *lock.Policy, c *cron.Cron, mux *asynq.ServeMux, report func(context.Context) error, key func(*asynq.Task) (string, error)) {
 	gocron.NewScheduler(gocron.WithDistributedLocker(gocronlock.NewLocker(locks, policy))) // or WithDistributedElector(gocronlock.NewElector(…))
 	cronlock.AddOnce(c, "0 2 * * *", locks, nil, "report", report, nil)                    // robfig/cron: each tick once over all processes
 	mux.Use(asynqlock.Middleware(locks, policy, key))                                      // asynq: who can't have the lock is retried later
