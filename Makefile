@@ -21,6 +21,7 @@ SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
 SIMFLAGS    ?=
+RECORDFLAGS ?=
 SPEC        ?=
 RULE        ?=
 
@@ -52,7 +53,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing spec spec/short nightly servers FORCE
+.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -194,6 +195,10 @@ storm/nested: servers $(BIN)/testserver
 crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS of them
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_CROSSING=$(CALLS) \
 		go test -count=1 -timeout 30m -v $(RACE) -run '^TestCrossingCallsOfProcesses$$' ./runtime/backends/redislock
+
+record: ## write docs/record.md: claims, faults, seeds, what came of them (RECORDFLAGS='-seeds 500 -soak 1m -storm 10s')
+	GOWORK=off go build -C tools -o $(BIN)/record ./record
+	$(BIN)/record $(RECORDFLAGS)
 
 NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec crossing
 
