@@ -41,6 +41,7 @@ func run(pass *analysis.Pass) (any, error) {
 	for _, conv := range c.Conversions {
 		c.conversion(conv)
 	}
+	c.hidden()
 	return nil, nil
 }
 
@@ -138,6 +139,11 @@ func (c *checker) conversion(conv facts.Conversion) {
 			return // there it is wrapped
 		}
 	}
+	c.becomes(conv)
+}
+
+// becomes reports a value whose annotated method is called by what it becomes.
+func (c *checker) becomes(conv facts.Conversion) {
 	for method, impl := range conv.Methods {
 		f := c.guarded(impl)
 		if f == nil {

@@ -24,6 +24,9 @@
 //
 //	var p Payer = &Service{} // should be NewServiceWithLock(&Service{}, locker)
 //
+// A generic function counts whose constraint has the annotated method, and so does an any
+// whose type is asserted in the same function or, as a parameter, in one of this package.
+//
 // A call from a method that has the same key is reported as well: it is right only as
 // long as both directives and all callers stay as they are.
 //

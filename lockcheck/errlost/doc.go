@@ -14,6 +14,7 @@
 //	go svc.Pay(ctx, id)     // likewise
 //	lock.Check(ctx)         // has no other effect than its error
 //	defer held.Release(nil) // where the function could return the loss
+//	err = svc.Pay(ctx, id)  // where err is assigned again, or never read but by _ = err
 //
 // A go statement may drop the error of a leader's method: it says that the context has
 // ended.
@@ -22,6 +23,8 @@
 //
 //	if err == lock.ErrNotAcquired { // should be errors.Is(err, lock.ErrNotAcquired)
 //
-// The suggested fix is given where the file imports errors. Calls in tests are left
-// alone.
+// The suggested fix is given where the file imports errors. errors.Is with its arguments
+// swapped is reported likewise, and so are type assertions and type switches that look for
+// a *lock.Error or *lock.PanicError: errors.As finds them also where another error wraps
+// them. Calls in tests are left alone.
 package errlost

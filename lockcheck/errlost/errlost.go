@@ -4,14 +4,11 @@ import (
 	_ "embed"
 	"fmt"
 	"go/ast"
-	"go/token"
 	"go/types"
-	"strings"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/ast/inspector"
 
-	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/internal/doctext"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
@@ -38,7 +35,8 @@ func run(pass *analysis.Pass) (any, error) {
 	c := &checker{Index: pass.ResultOf[facts.Analyzer].(*facts.Index), pass: pass}
 	nodes := []ast.Node{
 		(*ast.ExprStmt)(nil), (*ast.AssignStmt)(nil), (*ast.GoStmt)(nil), (*ast.DeferStmt)(nil),
-		(*ast.BinaryExpr)(nil), (*ast.SwitchStmt)(nil),
+		(*ast.BinaryExpr)(nil), (*ast.SwitchStmt)(nil), (*ast.CallExpr)(nil), (*ast.TypeAssertExpr)(nil), (*ast.TypeSwitchStmt)(nil),
+		(*ast.ValueSpec)(nil), (*ast.FuncDecl)(nil),
 	}
 	for _, file := range c.Files {
 		c.file = file
@@ -71,32 +69,57 @@ func (c *checker) visit(n ast.Node, stack []ast.Node) {
 		c.compared(n)
 	case *ast.SwitchStmt:
 		c.switched(n)
+	case *ast.CallExpr:
+		c.swapped(n)
+	case *ast.TypeAssertExpr:
+		if n.Type != nil {
+			c.asserted(n.X, n.Type, "a type assertion")
+		}
+	case *ast.TypeSwitchStmt:
+		c.typeSwitched(n)
+	case *ast.ValueSpec:
+		if len(n.Values) == 1 && n.Names[len(n.Names)-1].Name == "_" {
+			c.dropped(n.Values[0], "")
+		}
+	case *ast.FuncDecl:
+		if n.Body != nil {
+			c.unread(n)
+		}
 	}
 }
 
 // dropped reports a call whose error no one sees.
 func (c *checker) dropped(e ast.Expr, by string) {
+	if of, says := c.tells(e); of != "" {
+		c.report(e, "the error of %s is dropped%s: %s", of, by, says)
+	}
+}
+
+func (c *checker) report(n ast.Node, format string, args ...any) {
+	c.Report(c.pass, analysis.Diagnostic{Pos: n.Pos(), End: n.End(), Category: c.pass.Analyzer.Name, Message: fmt.Sprintf(format, args...)})
+}
+
+// tells names a call whose error tells of a lock, and what it says. It is "" of any
+// other expression.
+func (c *checker) tells(e ast.Expr) (of, says string) {
 	call, ok := ast.Unparen(e).(*ast.CallExpr)
 	if !ok {
-		return
+		return "", ""
 	}
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	if fn == nil || !endsInError(fn) {
-		return
+		return "", ""
 	}
-	var message string
 	locks := c.TakenBy(fn)
 	switch {
 	case len(locks) > 0:
-		message = fmt.Sprintf("the error of %s is dropped%s: it says whether %s was held, and to the end", facts.Name(fn), by, facts.Quote(locks))
+		return facts.Name(fn), "it says whether " + facts.Quote(locks) + " was held, and to the end"
 	case facts.IsLocker(fn, "Do"):
-		message = "the error of Do is dropped" + by + ": it says whether the lock was held, and to the end"
+		return "Do", "it says whether the lock was held, and to the end"
 	case facts.IsRuntime(fn, "Check"):
-		message = "the error of lock.Check is dropped" + by + ": it is all that Check does"
-	default:
-		return
+		return "lock.Check", "it is all that Check does"
 	}
-	c.Report(c.pass, analysis.Diagnostic{Pos: e.Pos(), End: e.End(), Category: c.pass.Analyzer.Name, Message: message})
+	return "", ""
 }
 
 // leads reports whether a call campaigns until its context ends, which is what its error
@@ -136,71 +159,4 @@ func (c *checker) release(call *ast.CallExpr, stack []ast.Node) {
 		}
 		return
 	}
-}
-
-// sentinel is the name of the runtime's error that e is, or "".
-func (c *checker) sentinel(e ast.Expr) string {
-	sel, ok := ast.Unparen(e).(*ast.SelectorExpr)
-	if !ok {
-		return ""
-	}
-	v, ok := c.pass.TypesInfo.Uses[sel.Sel].(*types.Var)
-	if !ok || v.Pkg() == nil || v.Pkg().Path() != generator.RuntimePath || !strings.HasPrefix(v.Name(), "Err") || v.Parent() != v.Pkg().Scope() {
-		return ""
-	}
-	return types.ExprString(sel)
-}
-
-func (c *checker) compared(n *ast.BinaryExpr) {
-	if n.Op != token.EQL && n.Op != token.NEQ {
-		return
-	}
-	left, right := n.X, n.Y
-	name := c.sentinel(right)
-	if name == "" {
-		left, right = right, left
-		name = c.sentinel(right)
-	}
-	if name == "" {
-		return
-	}
-	text := fmt.Sprintf("errors.Is(%s, %s)", types.ExprString(left), name)
-	if n.Op == token.NEQ {
-		text = "!" + text
-	}
-	d := analysis.Diagnostic{
-		Pos: n.Pos(), End: n.End(), Category: c.pass.Analyzer.Name,
-		Message: fmt.Sprintf("%s is always wrapped, so that %s never finds it: write %s", name, n.Op, text),
-	}
-	if c.importsErrors() {
-		d.SuggestedFixes = []analysis.SuggestedFix{{
-			Message: "use errors.Is", TextEdits: []analysis.TextEdit{{Pos: n.Pos(), End: n.End(), NewText: []byte(text)}},
-		}}
-	}
-	c.Report(c.pass, d)
-}
-
-func (c *checker) switched(n *ast.SwitchStmt) {
-	if n.Tag == nil {
-		return
-	}
-	for _, s := range n.Body.List {
-		for _, e := range s.(*ast.CaseClause).List {
-			if name := c.sentinel(e); name != "" {
-				c.Report(c.pass, analysis.Diagnostic{
-					Pos: e.Pos(), End: e.End(), Category: c.pass.Analyzer.Name,
-					Message: fmt.Sprintf("%s is always wrapped, so that a switch never finds it: write case errors.Is(%s, %s) in a switch without a tag", name, types.ExprString(n.Tag), name),
-				})
-			}
-		}
-	}
-}
-
-func (c *checker) importsErrors() bool {
-	for _, spec := range c.file.Imports {
-		if spec.Path.Value == `"errors"` && spec.Name == nil {
-			return true
-		}
-	}
-	return false
 }

@@ -14,8 +14,10 @@
 //	func (s *Store) Save(ctx context.Context, o Order, token uint64) error { … }
 //
 // Each call must then pass what may have come from lock.Token or lock.TokenOf.
-// Reported are a constant, a value of which no part can be a token, and the clock or
-// a random number. A function that passes a parameter of its own on is a writer too,
+// Reported are a constant, a value of which no part can be a token, a variable that is
+// never given a value, and the clock or a random number. So are a field in which another
+// method has kept the token of an earlier lock, and a token whose ok is dropped where no
+// lock need be held. A function that passes a parameter of its own on is a writer too,
 // so that its callers are looked at, in other packages as well.
 //
 // Without a name the writer takes the token from its context:
@@ -28,6 +30,7 @@
 // Reported are a writer that asks for none, neither itself nor in what it calls, and
 // a call whose context owns no lock for sure: context.Background(),
 // context.WithoutCancel(ctx), lock.Detach(ctx), nil.
+// lock.Token in a method with two directives is reported: it tells none.
 //
 // The annotation can stand on functions, methods and methods of interfaces. lock.Token
 // of a context that owns nothing is reported without it.

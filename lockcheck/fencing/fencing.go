@@ -28,6 +28,8 @@ type checker struct {
 	*facts.Index
 	pass  *analysis.Pass
 	scope *facts.Scope
+	decl  *ast.FuncDecl
+	kept  map[*types.Var][]*facts.Func // the functions that keep a token in a field
 }
 
 func run(pass *analysis.Pass) (any, error) {
@@ -35,13 +37,14 @@ func run(pass *analysis.Pass) (any, error) {
 	for _, f := range c.Own.Funcs {
 		c.annotation(f)
 	}
+	c.keeps()
 	for _, file := range c.Files {
 		for _, d := range file.Decls {
 			decl, ok := d.(*ast.FuncDecl)
 			if !ok || decl.Body == nil {
 				continue
 			}
-			c.scope = facts.NewScope(pass.TypesInfo, decl)
+			c.scope, c.decl = facts.NewScope(pass.TypesInfo, decl), decl
 			ast.Inspect(decl.Body, func(n ast.Node) bool {
 				if call, ok := n.(*ast.CallExpr); ok {
 					c.call(call)
@@ -109,6 +112,8 @@ func (c *checker) call(call *ast.CallExpr) {
 	if facts.IsRuntime(fn, "Token", "TokenOf") {
 		if lost := c.scope.LostArgument(call); lost != "" {
 			c.report(call, nil, "lock.%s finds no token: %s owns no lock", fn.Name(), lost)
+		} else if fn.Name() == "Token" {
+			c.ambiguous(call)
 		}
 		return
 	}
@@ -125,6 +130,8 @@ func (c *checker) call(call *ast.CallExpr) {
 	case fence.Param >= 0 && fence.Param < len(call.Args):
 		if why := c.tokenless(call.Args[fence.Param], 5); why != "" {
 			c.report(call.Args[fence.Param], fence, "%s is given no fencing token: %s; pass that of lock.Token(ctx)", f.Name, why)
+		} else if why := c.doubtful(call.Args[fence.Param]); why != "" {
+			c.report(call.Args[fence.Param], fence, "%s may be given no fencing token: %s", f.Name, why)
 		}
 	}
 }
@@ -143,6 +150,8 @@ func (c *checker) tokenless(e ast.Expr, depth int) string {
 		return types.ExprString(e) + " is a constant"
 	case tv.IsNil():
 		return "nil is none"
+	case c.scope.Zero(e):
+		return types.ExprString(e) + " is never given a value"
 	}
 	switch e := e.(type) {
 	case *ast.CompositeLit:

@@ -24,7 +24,13 @@
 //   - context.WithoutCancel(ctx): what runs under it owns no lock, and goes on when the
 //     lock is lost. It is left alone in deferred clean-up, and where the method asks
 //     for its fencing token, which guards the write instead.
-//   - a go statement that uses the context, in a method that waits for nothing: once
-//     the method has returned, the lock is another's and the context is cancelled.
+//   - a context given to a go statement, to the Go of a WaitGroup, to time.AfterFunc or
+//     sent on a channel, in a method that does not wait for what uses it: once the method
+//     has returned, the lock is another's and the context is cancelled. A wait counts if
+//     it is for something that the goroutine names, or that a goroutine names which waits
+//     for it: wg.Wait() for another group and a receive from another channel do not.
+//   - a write to a database under context.Background() or the Context of an *http.Request,
+//     which goes on when the lock is lost. It is left alone after a failure, in deferred
+//     clean-up and where the method asks for its fencing token.
 //   - the context stored in a field of the receiver or in a package's variable.
 package lostctx

@@ -31,8 +31,9 @@ func run(pass *analysis.Pass) (any, error) {
 	for _, f := range lockgraph.New(ix.Summaries).Lost() {
 		lockgraph.Report(pass, ix, f, (*lockgraph.Graph).Lost)
 	}
+	decls := ix.Decls(pass.TypesInfo)
 	for _, l := range ix.Locked(pass.TypesInfo) {
-		c := &checker{Index: ix, pass: pass, Locked: l}
+		c := &checker{Index: ix, pass: pass, Locked: l, decls: decls, entered: map[*ast.FuncDecl]bool{}}
 		c.check()
 	}
 	return nil, nil
@@ -43,6 +44,8 @@ type checker struct {
 	*facts.Index
 	pass *analysis.Pass
 	facts.Locked
+	decls   map[*types.Func]*ast.FuncDecl // of this package
+	entered map[*ast.FuncDecl]bool        // that are being looked into
 }
 
 func (c *checker) report(n ast.Node, format string, args ...any) {
@@ -50,17 +53,12 @@ func (c *checker) report(n ast.Node, format string, args ...any) {
 }
 
 func (c *checker) check() {
-	joins, fenced := c.joins(), c.fenced()
+	c.started()
+	fenced := c.fenced()
 	ast.Inspect(c.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.DeferStmt:
+		case *ast.DeferStmt, *ast.GoStmt:
 			return false // clean-up may well outlive the lock
-		case *ast.GoStmt:
-			if id := c.owned(n); id != nil && !joins {
-				c.report(id, "%s goes to a goroutine that the method does not wait for: once it has returned, the lock %s is another's and %s is cancelled",
-					id.Name, facts.Quote(c.Locks), id.Name)
-			}
-			return false
 		case *ast.CallExpr:
 			fn := facts.Callee(c.pass.TypesInfo, n)
 			if fn != nil && fn.FullName() == "context.WithoutCancel" && !fenced && len(n.Args) == 1 {
@@ -68,81 +66,14 @@ func (c *checker) check() {
 					c.report(n, "%s owns no lock and goes on when %s is lost", types.ExprString(n), facts.Quote(c.Locks))
 				}
 			}
+			if !fenced {
+				c.written(n)
+			}
 		case *ast.AssignStmt:
 			c.stored(n)
 		}
 		return true
 	})
-}
-
-// owned finds a use of a context that owns the lock in what a go statement starts.
-func (c *checker) owned(start *ast.GoStmt) (found *ast.Ident) {
-	ast.Inspect(start, func(n ast.Node) bool {
-		id, ok := n.(*ast.Ident)
-		if !ok || found != nil || !facts.IsContext(c.pass.TypesInfo.TypeOf(id)) || c.pass.TypesInfo.Defs[id] != nil {
-			return found == nil
-		}
-		v, isVar := c.pass.TypesInfo.Uses[id].(*types.Var)
-		if !isVar || start.Pos() <= v.Pos() && v.Pos() < start.End() {
-			return true
-		}
-		if lost, owned := c.Scope.Lost(id); owned && lost == "" {
-			found = id
-		}
-		return found == nil
-	})
-	if found != nil && c.onlyDetached(start, found) {
-		return nil
-	}
-	return found
-}
-
-// onlyDetached reports whether all that the goroutine does with the context is to
-// take another from it that owns nothing and is not cancelled.
-func (c *checker) onlyDetached(n ast.Node, use *ast.Ident) bool {
-	obj := c.pass.TypesInfo.Uses[use]
-	fine := map[*ast.Ident]bool{}
-	all := true
-	ast.Inspect(n, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			fn := facts.Callee(c.pass.TypesInfo, n)
-			if fn != nil && fn.FullName() == "context.WithoutCancel" && len(n.Args) == 1 {
-				if id, ok := ast.Unparen(n.Args[0]).(*ast.Ident); ok {
-					fine[id] = true
-				}
-			}
-		case *ast.Ident:
-			if c.pass.TypesInfo.Uses[n] == obj && !fine[n] {
-				all = false
-			}
-		}
-		return true
-	})
-	return all
-}
-
-// joins reports whether the body waits for something that a goroutine may end with.
-func (c *checker) joins() (found bool) {
-	ast.Inspect(c.Body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.GoStmt:
-			return false
-		case *ast.UnaryExpr:
-			found = found || n.Op == token.ARROW
-		case *ast.RangeStmt:
-			if t := c.pass.TypesInfo.TypeOf(n.X); t != nil {
-				_, isChan := t.Underlying().(*types.Chan)
-				found = found || isChan
-			}
-		case *ast.CallExpr:
-			if fn := facts.Callee(c.pass.TypesInfo, n); fn != nil && (fn.Name() == "Wait" || fn.Name() == "Acquire") {
-				found = true
-			}
-		}
-		return true
-	})
-	return found
 }
 
 func (c *checker) fenced() (found bool) {

@@ -87,6 +87,9 @@ func (b *body) call(n *ast.CallExpr) bool {
 	}
 	call := b.callOf(fn, n.Pos())
 	call.Lost = b.scope.LostArgument(n)
+	if ctx := contextArgument(b.pass.TypesInfo, n); call.Lost == "" && ctx != nil && len(b.fn.Guard) > 0 {
+		call.Lost = b.scope.Request(ctx)
+	}
 	for _, arg := range n.Args {
 		call.Args = append(call.Args, b.scope.Canonical(arg))
 	}

@@ -48,6 +48,21 @@ func (ix *Index) Locked(info *types.Info) []Locked {
 	return out
 }
 
+// Decls are the functions with a body that are written by hand here.
+func (ix *Index) Decls(info *types.Info) map[*types.Func]*ast.FuncDecl {
+	out := map[*types.Func]*ast.FuncDecl{}
+	for _, file := range ix.Files {
+		for _, d := range file.Decls {
+			if decl, ok := d.(*ast.FuncDecl); ok && decl.Body != nil {
+				if fn, ok := info.Defs[decl.Name].(*types.Func); ok {
+					out[fn] = decl
+				}
+			}
+		}
+	}
+	return out
+}
+
 var none = types.NewFunc(token.NoPos, nil, "", types.NewSignatureType(nil, nil, nil, nil, nil, false))
 
 func orNone(fn *types.Func) *types.Func {

@@ -16,11 +16,14 @@ type Scope struct {
 	params  map[types.Object]string     // the declaration's own: "p0", …, "r"
 	inner   map[types.Object]bool       // parameters of function literals
 	sources map[types.Object][]ast.Expr // what is assigned to a variable; nil where that is unclear
+	zero    map[types.Object]bool       // declared without a value
+	parts   map[types.Object]bool       // a field or an element of it is assigned to, or a method called
 }
 
 // NewScope reads the assignments of a declaration.
 func NewScope(info *types.Info, decl *ast.FuncDecl) *Scope {
-	s := &Scope{info: info, params: map[types.Object]string{}, inner: map[types.Object]bool{}, sources: map[types.Object][]ast.Expr{}}
+	s := &Scope{info: info, params: map[types.Object]string{}, inner: map[types.Object]bool{}, sources: map[types.Object][]ast.Expr{},
+		zero: map[types.Object]bool{}, parts: map[types.Object]bool{}}
 	if decl.Recv != nil {
 		for _, f := range decl.Recv.List {
 			for _, name := range f.Names {
@@ -60,6 +63,7 @@ func (s *Scope) note(n ast.Node) {
 		}
 	case *ast.ValueSpec:
 		for i, name := range n.Names {
+			s.zero[s.info.Defs[name]] = len(n.Values) == 0
 			switch {
 			case len(n.Values) == len(n.Names):
 				s.assign(name, n.Values[i])
@@ -77,6 +81,14 @@ func (s *Scope) note(n ast.Node) {
 			if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && !isContext(s.info.TypeOf(id)) {
 				s.assign(id, nil) // whoever has its address may write to it
 			}
+		}
+	case *ast.SelectorExpr:
+		if id, ok := ast.Unparen(n.X).(*ast.Ident); ok {
+			s.parts[s.info.ObjectOf(id)] = true
+		}
+	case *ast.IndexExpr:
+		if id, ok := ast.Unparen(n.X).(*ast.Ident); ok {
+			s.parts[s.info.ObjectOf(id)] = true
 		}
 	case *ast.FuncLit:
 		for _, f := range n.Type.Params.List {
@@ -113,6 +125,20 @@ func (s *Scope) Source(e ast.Expr) ast.Expr {
 	}
 	return e
 }
+
+// Zero reports whether e is a local variable that is declared without a value and never
+// given one, in whole or in part.
+func (s *Scope) Zero(e ast.Expr) bool {
+	id, ok := s.Source(e).(*ast.Ident)
+	if !ok {
+		return false
+	}
+	obj := s.info.ObjectOf(id)
+	return s.zero[obj] && len(s.sources[obj]) == 0 && !s.parts[obj]
+}
+
+// Assigned lists what is assigned to a variable; nil stands for what is unclear.
+func (s *Scope) Assigned(obj types.Object) []ast.Expr { return s.sources[obj] }
 
 // Canonical is a text that two expressions share only if their values are the
 // same: "p1.Customer.ID", "=42". It is "?" where nothing is known.
@@ -207,6 +233,34 @@ func (s *Scope) lost(e ast.Expr, depth int) (lost string, owned bool) {
 		}
 	}
 	return "", false
+}
+
+// Request says what a context is that comes from an *http.Request which the function
+// was given: it was made before any lock that the function runs under.
+func (s *Scope) Request(e ast.Expr) string {
+	for range 10 {
+		call, ok := s.Source(e).(*ast.CallExpr)
+		if !ok {
+			return ""
+		}
+		fn, _ := typeutil.Callee(s.info, call).(*types.Func)
+		if fn == nil {
+			return ""
+		}
+		if fn.FullName() != "(*net/http.Request).Context" {
+			if e = contextArgument(s.info, call); e == nil {
+				return ""
+			}
+			continue
+		}
+		sel, _ := ast.Unparen(call.Fun).(*ast.SelectorExpr)
+		id, ok := ast.Unparen(sel.X).(*ast.Ident)
+		if obj := s.info.ObjectOf(id); ok && s.params[obj] != "" && len(s.sources[obj]) == 0 {
+			return types.ExprString(call)
+		}
+		return ""
+	}
+	return ""
 }
 
 func argument(call *ast.CallExpr) string {

@@ -1,0 +1,149 @@
+package bypass
+
+import (
+	"go/ast"
+	"go/types"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/types/typeutil"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
+)
+
+// hidden finds values that reach an interface without becoming it: as the argument of
+// a generic function, and as an any whose type is asserted.
+func (c *checker) hidden() {
+	decls := c.Decls(c.pass.TypesInfo)
+	for _, file := range c.Files {
+		for _, d := range file.Decls {
+			decl, ok := d.(*ast.FuncDecl)
+			if !ok || decl.Body == nil {
+				continue
+			}
+			scope := facts.NewScope(c.pass.TypesInfo, decl)
+			ast.Inspect(decl.Body, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					c.generic(n)
+					c.passed(n, decls)
+				case *ast.TypeAssertExpr:
+					c.asserted(n, scope)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// generic reports an argument whose type is one of a generic function's, which calls its
+// methods through the constraint.
+func (c *checker) generic(call *ast.CallExpr) {
+	id := calleeName(call)
+	if id == nil || strings.HasSuffix(id.Name, "WithLock") {
+		return
+	}
+	instance, ok := c.pass.TypesInfo.Instances[id]
+	fn, isFunc := c.pass.TypesInfo.Uses[id].(*types.Func)
+	if !ok || !isFunc {
+		return
+	}
+	sig := fn.Origin().Signature()
+	for i := range instance.TypeArgs.Len() {
+		param := sig.TypeParams().At(i)
+		constraint, ok := param.Constraint().Underlying().(*types.Interface)
+		if !ok || constraint.NumMethods() == 0 || types.IsInterface(instance.TypeArgs.At(i)) {
+			continue
+		}
+		for at := range min(len(call.Args), sig.Params().Len()) {
+			t := sig.Params().At(at).Type()
+			if slice, ok := t.(*types.Slice); ok && sig.Variadic() && at == sig.Params().Len()-1 {
+				t = slice.Elem()
+			}
+			if types.Identical(t, param) {
+				c.becomes(facts.Conversion{Expr: call.Args[at], From: instance.TypeArgs.At(i), To: param.Constraint(), Call: call})
+				break
+			}
+		}
+	}
+}
+
+// asserted reports an any that was made of a value here, and is taken for an interface.
+func (c *checker) asserted(n *ast.TypeAssertExpr, scope *facts.Scope) {
+	if n.Type == nil || !isAny(c.pass.TypesInfo.TypeOf(n.X)) {
+		return
+	}
+	to := c.pass.TypesInfo.TypeOf(n.Type)
+	from := c.pass.TypesInfo.TypeOf(scope.Source(n.X))
+	if from != nil && to != nil && types.IsInterface(to) && !types.IsInterface(from) {
+		c.becomes(facts.Conversion{Expr: n.X, From: from, To: to})
+	}
+}
+
+func isAny(t types.Type) bool {
+	i, ok := t.Underlying().(*types.Interface)
+	return ok && i.Empty()
+}
+
+// passed reports an argument that a function of this package takes as an any, and then
+// for an interface.
+func (c *checker) passed(call *ast.CallExpr, decls map[*types.Func]*ast.FuncDecl) {
+	fn, _ := typeutil.Callee(c.pass.TypesInfo, call).(*types.Func)
+	decl := decls[fn]
+	if decl == nil || fn.Signature().Variadic() {
+		return
+	}
+	for i, arg := range call.Args {
+		from := c.pass.TypesInfo.TypeOf(arg)
+		if i >= fn.Signature().Params().Len() || !isAny(fn.Signature().Params().At(i).Type()) || from == nil || types.IsInterface(from) {
+			continue
+		}
+		for _, to := range c.takenFor(decl, fn.Signature().Params().At(i), from) {
+			c.becomes(facts.Conversion{Expr: arg, From: from, To: to})
+		}
+	}
+}
+
+// takenFor lists the interfaces that a parameter is taken for if a value of type from is
+// passed: all that are asserted, and the first case of a switch that fits.
+func (c *checker) takenFor(decl *ast.FuncDecl, param *types.Var, from types.Type) []types.Type {
+	var out []types.Type
+	known := map[string]bool{}
+	add := func(e ast.Expr) bool {
+		t := c.pass.TypesInfo.TypeOf(e)
+		fits := t != nil && types.AssignableTo(from, t)
+		if fits && types.IsInterface(t) && !known[t.String()] {
+			known[t.String()] = true
+			out = append(out, t)
+		}
+		return fits
+	}
+	isParam := func(e ast.Expr) bool {
+		id, ok := ast.Unparen(e).(*ast.Ident)
+		return ok && c.pass.TypesInfo.Uses[id] == param
+	}
+	ast.Inspect(decl.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.TypeAssertExpr:
+			if n.Type != nil && isParam(n.X) {
+				add(n.Type)
+			}
+		case *ast.TypeSwitchStmt:
+			if c.switchesOn(n, isParam) {
+				slices.ContainsFunc(n.Body.List, func(s ast.Stmt) bool { return slices.ContainsFunc(s.(*ast.CaseClause).List, add) })
+			}
+		}
+		return true
+	})
+	return out
+}
+
+func (c *checker) switchesOn(n *ast.TypeSwitchStmt, isParam func(ast.Expr) bool) (found bool) {
+	ast.Inspect(n.Assign, func(n ast.Node) bool {
+		if a, ok := n.(*ast.TypeAssertExpr); ok && isParam(a.X) {
+			found = true
+		}
+		return !found
+	})
+	return found
+}

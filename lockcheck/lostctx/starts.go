@@ -1,0 +1,242 @@
+package lostctx
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
+)
+
+// start is code that goes on beside the method: a go statement, a function given to
+// a WaitGroup or a timer, a value sent on a channel.
+type start struct {
+	node ast.Node
+	to   string // where the context goes: "a goroutine"
+}
+
+// starts lists what a body starts, and skips deferred clean-up.
+func (c *checker) starts(body ast.Node) []start {
+	var out []start
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.DeferStmt:
+			return false
+		case *ast.GoStmt:
+			out = append(out, start{n, "a goroutine"})
+			return false
+		case *ast.SendStmt:
+			if _, local := c.Scope.Source(n.Chan).(*ast.CallExpr); !local {
+				out = append(out, start{n, "whoever receives from " + types.ExprString(n.Chan)})
+			}
+		case *ast.CallExpr:
+			switch fn := facts.Callee(c.pass.TypesInfo, n); {
+			case startsGoroutine(fn):
+				out = append(out, start{n, "a goroutine"})
+				return false
+			case fn != nil && fn.FullName() == "time.AfterFunc" && !c.stopped(n):
+				out = append(out, start{n, "a timer"})
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// startsGoroutine reports whether fn is the Go of a type that can be waited for.
+func startsGoroutine(fn *types.Func) bool {
+	if fn == nil || fn.Name() != "Go" && fn.Name() != "TryGo" || fn.Signature().Recv() == nil {
+		return false
+	}
+	wait, _, _ := types.LookupFieldOrMethod(fn.Signature().Recv().Type(), true, fn.Pkg(), "Wait")
+	_, ok := wait.(*types.Func)
+	return ok
+}
+
+// stopped reports whether the timer that a call makes is stopped, or kept where others
+// may stop it.
+func (c *checker) stopped(made *ast.CallExpr) bool {
+	found := false
+	ast.Inspect(c.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			found = found || n.Sel.Name == "Stop" && c.Scope.Source(n.X) == made
+		case *ast.AssignStmt:
+			for i, from := range n.Rhs {
+				if from == made && i < len(n.Lhs) {
+					_, local := n.Lhs[i].(*ast.Ident)
+					found = found || !local
+				}
+			}
+		case *ast.ReturnStmt:
+			for _, e := range n.Results {
+				found = found || c.Scope.Source(e) == made
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+// started reports a context that owns the lock and goes to what may outlive it.
+func (c *checker) started() {
+	starts := c.starts(c.Body)
+	if len(starts) == 0 {
+		return
+	}
+	waits := c.waits(c.Body, 0)
+	for _, s := range starts {
+		id := c.owned(s.node)
+		if id == nil || c.joined(s, starts, waits) {
+			continue
+		}
+		c.report(id, "%s goes to %s that the method does not wait for: once it has returned, the lock %s is another's and %s is cancelled",
+			id.Name, s.to, facts.Quote(c.Locks), id.Name)
+	}
+}
+
+// joined reports whether the method waits for something that s may end with: what s
+// names, or what is named by a goroutine that itself waits for s.
+func (c *checker) joined(s start, all []start, waits []wait) bool {
+	ends := c.mentions(s.node, 0)
+	grown := map[ast.Node]bool{s.node: true}
+	for again := true; again; {
+		again = false
+		for _, other := range all {
+			if grown[other.node] || !related(ends, c.waitsOf(other.node)) {
+				continue
+			}
+			grown[other.node], again = true, true
+			ends = append(ends, c.mentions(other.node, 0)...)
+		}
+	}
+	for _, w := range waits {
+		if (w.always || related(ends, w.on)) && c.follows(w, s.node) {
+			return true
+		}
+	}
+	return false
+}
+
+// waitsOf is what a goroutine waits for.
+func (c *checker) waitsOf(n ast.Node) []path {
+	var out []path
+	ast.Inspect(n, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.FuncLit); ok {
+			for _, w := range c.waits(lit.Body, 0) {
+				out = append(out, w.on...)
+			}
+			return false
+		}
+		return true
+	})
+	if g, ok := n.(*ast.GoStmt); ok {
+		for _, w := range c.waitsIn(g.Call, 0) {
+			out = append(out, w.on...)
+		}
+		for _, arg := range g.Call.Args {
+			if canEnd(c.pass.TypesInfo.TypeOf(arg)) {
+				out = append(out, c.mentions(arg, 0)...)
+			}
+		}
+	}
+	return out
+}
+
+// follows reports whether a wait can come after a start: it stands below it, is
+// deferred, or is in the same loop.
+func (c *checker) follows(w wait, s ast.Node) bool {
+	if w.node.Pos() > s.Pos() {
+		return true
+	}
+	around := false
+	ast.Inspect(c.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.DeferStmt:
+			around = around || within(n, w.node)
+		case *ast.ForStmt, *ast.RangeStmt:
+			around = around || !w.slot && within(n, w.node) && within(n, s)
+		}
+		return true
+	})
+	return around
+}
+
+func within(outer, inner ast.Node) bool {
+	return outer.Pos() <= inner.Pos() && inner.End() <= outer.End()
+}
+
+// owned finds a use of a context that owns the lock in what is started.
+func (c *checker) owned(start ast.Node) *ast.Ident {
+	if id := c.ownedIn(start); id != nil {
+		return id
+	}
+	var found *ast.Ident
+	ast.Inspect(start, func(n ast.Node) bool { // what a variable holds: a function, or the value that is sent
+		id, ok := n.(*ast.Ident)
+		if !ok || found != nil {
+			return found == nil
+		}
+		switch from := c.Scope.Source(id).(type) {
+		case *ast.FuncLit:
+			found = c.ownedIn(from)
+		case *ast.CompositeLit:
+			found = c.ownedIn(from)
+		case *ast.UnaryExpr:
+			if lit, ok := from.X.(*ast.CompositeLit); ok && from.Op == token.AND {
+				found = c.ownedIn(lit)
+			}
+		}
+		return found == nil
+	})
+	return found
+}
+
+func (c *checker) ownedIn(start ast.Node) (found *ast.Ident) {
+	ast.Inspect(start, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		if !ok || found != nil || !facts.IsContext(c.pass.TypesInfo.TypeOf(id)) || c.pass.TypesInfo.Defs[id] != nil {
+			return found == nil
+		}
+		v, isVar := c.pass.TypesInfo.Uses[id].(*types.Var)
+		if !isVar || v.IsField() || start.Pos() <= v.Pos() && v.Pos() < start.End() {
+			return true
+		}
+		if lost, owned := c.Scope.Lost(id); owned && lost == "" && !c.harmless(start, id) {
+			found = id
+		}
+		return found == nil
+	})
+	return found
+}
+
+// harmless reports whether all that is done with a context needs no lock: another
+// that is never cancelled is taken from it, its end is waited for, a value is read
+// from it, a line is logged.
+func (c *checker) harmless(n ast.Node, use *ast.Ident) bool {
+	obj := c.pass.TypesInfo.Uses[use]
+	fine := map[*ast.Ident]bool{}
+	all := true
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			fn := facts.Callee(c.pass.TypesInfo, n)
+			if fn == nil || fn.Pkg() == nil || len(n.Args) == 0 {
+				break
+			}
+			if id, ok := ast.Unparen(n.Args[0]).(*ast.Ident); ok && (fn.FullName() == "context.WithoutCancel" || fn.Pkg().Path() == "log/slog") {
+				fine[id] = true
+			}
+		case *ast.SelectorExpr: // ctx.Done(), ctx.Err(), ctx.Value(k)
+			if id, ok := ast.Unparen(n.X).(*ast.Ident); ok {
+				fine[id] = true
+			}
+		case *ast.Ident:
+			if c.pass.TypesInfo.Uses[n] == obj && !fine[n] {
+				all = false
+			}
+		}
+		return true
+	})
+	return all
+}

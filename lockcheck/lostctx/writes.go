@@ -1,0 +1,102 @@
+package lostctx
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
+)
+
+// writers are methods that write to a database and take a context first, by the start
+// of the path of their package.
+var writers = map[string][]string{
+	"database/sql":                  {"ExecContext", "BeginTx"},
+	"github.com/jmoiron/sqlx":       {"ExecContext", "NamedExecContext", "MustExecContext", "BeginTxx"},
+	"github.com/jackc/pgx/":         {"Exec", "Begin", "BeginTx", "CopyFrom", "SendBatch"},
+	"go.mongodb.org/mongo-driver/":  {"InsertOne", "InsertMany", "UpdateOne", "UpdateMany", "UpdateByID", "ReplaceOne", "DeleteOne", "DeleteMany", "BulkWrite"},
+	"github.com/uptrace/bun":        {"ExecContext", "BeginTx"},
+	"gorm.io/gorm":                  {"WithContext"},
+	"github.com/redis/go-redis/":    {"Set", "SetArgs", "SetEx", "SetXX", "HSet", "Del", "Incr", "IncrBy", "Decr", "DecrBy", "Expire"},
+	"cloud.google.com/go/firestore": {"Set", "Update", "Delete", "Create"},
+}
+
+// written reports a write to a database under a context that does not end with the
+// lock. What is written after a failure may well have to outlive it.
+func (c *checker) written(call *ast.CallExpr) {
+	if len(call.Args) == 0 || !facts.IsContext(c.pass.TypesInfo.TypeOf(call.Args[0])) {
+		return
+	}
+	fn := facts.Callee(c.pass.TypesInfo, call)
+	if !isWriter(fn) || c.afterFailure(call) {
+		return
+	}
+	lost, _ := c.Scope.Lost(call.Args[0])
+	if lost == "" {
+		lost = c.Scope.Request(call.Args[0])
+	}
+	if lost == "" || strings.HasPrefix(lost, "context.WithoutCancel") { // reported where it is made
+		return
+	}
+	c.report(call.Args[0], "%s owns no lock: %s goes on when %s is lost; pass the ctx that the method got", lost, fn.Name(), facts.Quote(c.Locks))
+}
+
+func isWriter(fn *types.Func) bool {
+	if fn == nil || fn.Pkg() == nil || fn.Signature().Recv() == nil {
+		return false
+	}
+	for prefix, names := range writers {
+		path := fn.Pkg().Path()
+		if (path == prefix || strings.HasPrefix(path, strings.TrimSuffix(prefix, "/")+"/")) && slices.Contains(names, fn.Name()) {
+			return true
+		}
+	}
+	return false
+}
+
+// afterFailure reports whether a node stands where an error, or the end of a context,
+// was found.
+func (c *checker) afterFailure(n ast.Node) (found bool) {
+	ast.Inspect(c.Body, func(outer ast.Node) bool {
+		switch outer := outer.(type) {
+		case *ast.IfStmt:
+			if (within(outer.Body, n) || outer.Else != nil && within(outer.Else, n)) && c.aboutFailure(outer.Cond) {
+				found = true
+			}
+		case *ast.CommClause:
+			if within(outer, n) && outer.Comm != nil && c.receivesDone(outer.Comm) {
+				found = true
+			}
+		case *ast.FuncLit: // who calls it, and when, is not known
+			if within(outer, n) {
+				found = true
+			}
+		}
+		return !found && outer != nil && within(outer, n)
+	})
+	return found
+}
+
+func (c *checker) aboutFailure(cond ast.Expr) (found bool) {
+	ast.Inspect(cond, func(n ast.Node) bool {
+		if e, ok := n.(ast.Expr); ok {
+			if t := c.pass.TypesInfo.TypeOf(e); t != nil && types.Identical(t, types.Universe.Lookup("error").Type()) {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+func (c *checker) receivesDone(comm ast.Stmt) (found bool) {
+	ast.Inspect(comm, func(n ast.Node) bool {
+		if u, ok := n.(*ast.UnaryExpr); ok && u.Op == token.ARROW && c.isDone(u.X) {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
