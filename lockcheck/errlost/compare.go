@@ -93,7 +93,7 @@ func (c *checker) swapped(n *ast.CallExpr) {
 // meant: others wrap it.
 func (c *checker) asserted(x, to ast.Expr, how string) {
 	t := c.pass.TypesInfo.TypeOf(to)
-	if t == nil || !types.Identical(c.pass.TypesInfo.TypeOf(x), types.Universe.Lookup("error").Type()) {
+	if t == nil || c.pass.Pkg.Path() == generator.RuntimePath || !types.Identical(c.pass.TypesInfo.TypeOf(x), types.Universe.Lookup("error").Type()) {
 		return
 	}
 	ptr, ok := types.Unalias(t).(*types.Pointer)

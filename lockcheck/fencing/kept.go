@@ -144,6 +144,9 @@ func (c *checker) reaches(from, to *facts.Func, seen map[string]bool) bool {
 func (c *checker) ambiguous(call *ast.CallExpr) {
 	fn, _ := c.pass.TypesInfo.Defs[c.decl.Name].(*types.Func)
 	f := c.Guarded(fn)
+	if len(call.Args) == 0 { // that of a Hold
+		return
+	}
 	id, ok := ast.Unparen(call.Args[0]).(*ast.Ident)
 	if f == nil || !ok || len(f.Guard) < 2 || f.Guard[0].Backend != f.Guard[1].Backend {
 		return

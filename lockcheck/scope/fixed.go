@@ -2,7 +2,6 @@ package scope
 
 import (
 	"go/ast"
-	"go/constant"
 	"go/token"
 	"go/types"
 	"slices"
@@ -88,60 +87,71 @@ func (f *fixed) isBound(ch ast.Expr) bool {
 }
 
 func (f *fixed) receive(n *ast.UnaryExpr) {
-	if call, ok := f.Scope.Source(n.X).(*ast.CallExpr); ok {
-		if fn := facts.Callee(f.pass.TypesInfo, call); fn != nil && fn.FullName() == "time.After" {
-			f.sleep(call)
-			return
-		}
+	if d, made := f.timer(n.X); made != nil {
+		f.tooLong(d, made)
+		return
 	}
 	if !f.isOwn(n.X) && !f.isBound(n.X) {
 		f.wait(n.X)
 	}
 }
 
-// selection reports a select that can wait for nothing but others.
+// selection reports a select that can wait for nothing but others, or for a timer that
+// the lease does not outlast.
 func (f *fixed) selection(n *ast.SelectStmt) {
 	var first ast.Expr
+	var longest *ast.CallExpr
+	var after time.Duration
 	for _, s := range n.Body.List {
 		comm := s.(*ast.CommClause).Comm
 		if comm == nil {
 			return // default
 		}
-		var ch ast.Expr
-		ast.Inspect(comm, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.UnaryExpr:
-				if n.Op == token.ARROW {
-					ch = n.X
-				}
-			case *ast.SendStmt:
-				ch = n.Chan
+		ch := channel(comm)
+		if ch == nil {
+			return
+		}
+		if d, made := f.timer(ch); made != nil && d >= f.lock.TTL {
+			if longest == nil || d < after {
+				longest, after = made, d
 			}
-			return ch == nil
-		})
-		if ch == nil || f.isBound(ch) || f.isOwn(ch) {
+			continue
+		}
+		if f.isBound(ch) || f.isOwn(ch) {
 			return
 		}
 		if first == nil {
 			first = ch
 		}
 	}
-	if first != nil {
+	switch {
+	case longest != nil:
+		f.tooLong(after, longest)
+	case first != nil:
 		f.wait(first)
 	}
 }
 
+// channel is what a case of a select waits on.
+func channel(comm ast.Stmt) (ch ast.Expr) {
+	ast.Inspect(comm, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.UnaryExpr:
+			if n.Op == token.ARROW {
+				ch = n.X
+			}
+		case *ast.SendStmt:
+			ch = n.Chan
+		}
+		return ch == nil
+	})
+	return ch
+}
+
 // sleep reports a constant duration that the lease does not outlast.
 func (f *fixed) sleep(call *ast.CallExpr) {
-	if len(call.Args) != 1 {
-		return
-	}
-	value := f.pass.TypesInfo.Types[call.Args[0]].Value
-	if value == nil {
-		return
-	}
-	if ns, ok := constant.Int64Val(constant.ToInt(value)); ok && time.Duration(ns) >= f.lock.TTL {
-		f.report(call, nil, "%s takes %v, and the lease of %q ends after %v (renew=off)", types.ExprString(call.Fun), time.Duration(ns), f.lock.Key, f.lock.TTL)
+	if d, ok := facts.Constant(f.pass.TypesInfo, call.Args[0]); ok {
+		f.tooLong(d, call)
 	}
 }
 
@@ -163,27 +173,13 @@ func (f *fixed) call(n *ast.CallExpr) {
 	switch {
 	case name == "time.Sleep":
 		f.sleep(n)
-	case slices.Contains(unbound, name), f.isDefaultClient(n, fn):
+	case slices.Contains(unbound, name), f.isUnbound(n, fn):
 		f.report(n, nil, "%s takes no context and has no bound, and the lease of %q ends after %v (renew=off)", types.ExprString(n.Fun), f.lock.Key, f.lock.TTL)
 	case fn.Pkg().Path() == "database/sql" && slices.Contains(withContext, fn.Name()):
 		f.report(n, f.sqlFix(n, fn), "%s takes no context and has no bound, and the lease of %q ends after %v (renew=off): use %sContext", types.ExprString(n.Fun), f.lock.Key, f.lock.TTL, fn.Name())
+	default:
+		f.helper(n, fn)
 	}
-}
-
-// isDefaultClient reports a request by http.DefaultClient, which has no timeout.
-func (f *fixed) isDefaultClient(n *ast.CallExpr, fn *types.Func) bool {
-	sel, ok := ast.Unparen(n.Fun).(*ast.SelectorExpr)
-	if !ok || types.ExprString(sel.X) != "http.DefaultClient" || fn.Pkg().Path() != "net/http" {
-		return false
-	}
-	if fn.Name() != "Do" {
-		return fn.Name() == "Get" || fn.Name() == "Head" || fn.Name() == "Post" || fn.Name() == "PostForm"
-	}
-	if len(n.Args) != 1 {
-		return false
-	}
-	made, ok := f.Scope.Source(n.Args[0]).(*ast.CallExpr)
-	return ok && facts.Callee(f.pass.TypesInfo, made) != nil && facts.Callee(f.pass.TypesInfo, made).FullName() == "net/http.NewRequest"
 }
 
 // sqlFix uses the variant that takes a context, with that of the method.

@@ -15,7 +15,7 @@ func (c *checker) transactions(decl *ast.FuncDecl) {
 	ast.Inspect(decl.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			c.inTransaction(n, commits)
+			c.inTransaction(n, commits, decl.Body)
 			c.literals(n)
 		case *ast.FuncLit:
 			c.deferred(n.Body)
@@ -25,13 +25,21 @@ func (c *checker) transactions(decl *ast.FuncDecl) {
 	c.deferred(decl.Body)
 }
 
-// commits are the places where each transaction of a body is committed.
-func (c *checker) commits(body ast.Node) map[types.Object][]token.Pos {
-	out := map[types.Object][]token.Pos{}
+// commit is a place where a transaction is committed: that of a variable, or of a field
+// of one.
+type commit struct {
+	tx   types.Object
+	expr string
+	part bool
+	pos  token.Pos
+}
+
+func (c *checker) commits(body ast.Node) []commit {
+	var out []commit
 	ast.Inspect(body, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
-			if tx := c.committed(call); tx != nil {
-				out[tx] = append(out[tx], call.Pos())
+			if made, ok := c.committed(call); ok {
+				out = append(out, made)
 			}
 		}
 		return true
@@ -39,24 +47,30 @@ func (c *checker) commits(body ast.Node) map[types.Object][]token.Pos {
 	return out
 }
 
-// committed is the transaction that a call commits, or nil.
-func (c *checker) committed(call *ast.CallExpr) types.Object {
+// committed is the transaction that a call commits, if it does.
+func (c *checker) committed(call *ast.CallExpr) (commit, bool) {
 	sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
-	if !ok || sel.Sel.Name != "Commit" {
-		return nil
+	if !ok || sel.Sel.Name != "Commit" || !c.isTransaction(c.pass.TypesInfo.TypeOf(sel.X)) {
+		return commit{}, false
 	}
-	id, ok := ast.Unparen(sel.X).(*ast.Ident)
+	x := ast.Unparen(sel.X)
+	field, part := x.(*ast.SelectorExpr)
+	if part {
+		x = ast.Unparen(field.X)
+	}
+	id, ok := x.(*ast.Ident)
 	if !ok {
-		return nil
+		return commit{}, false
 	}
-	if v, ok := c.pass.TypesInfo.Uses[id].(*types.Var); ok && c.isTransaction(v.Type()) {
-		return v
-	}
-	return nil
+	v, ok := c.pass.TypesInfo.Uses[id].(*types.Var)
+	return commit{v, types.ExprString(sel.X), part, call.Pos()}, ok
 }
 
 // isTransaction reports whether values of type t commit and roll back.
 func (c *checker) isTransaction(t types.Type) bool {
+	if t == nil {
+		return false
+	}
 	for _, name := range []string{"Commit", "Rollback"} {
 		obj, _, _ := types.LookupFieldOrMethod(t, true, c.pass.Pkg, name)
 		if _, ok := obj.(*types.Func); !ok {
@@ -80,7 +94,7 @@ func (c *checker) locks(call *ast.CallExpr) string {
 
 // inTransaction reports a locked call that is given a transaction which is committed
 // after it.
-func (c *checker) inTransaction(call *ast.CallExpr, commits map[types.Object][]token.Pos) {
+func (c *checker) inTransaction(call *ast.CallExpr, commits []commit, body ast.Node) {
 	if len(commits) == 0 {
 		return
 	}
@@ -88,15 +102,14 @@ func (c *checker) inTransaction(call *ast.CallExpr, commits map[types.Object][]t
 	if locks == "" {
 		return
 	}
-	for tx, at := range commits {
-		if !c.mentions(call, tx) {
+	for _, at := range commits {
+		if at.pos < call.End() {
 			continue
 		}
-		for _, pos := range at {
-			if pos > call.End() {
-				c.report(call, nil, "the lock %s is released before %s commits (line %d): take it around the whole transaction", locks, tx.Name(), c.At(pos).Line)
-				return
-			}
+		given := c.isGiven(call, at.tx, c.carriersOf(body, at.tx))
+		if given || !at.part && c.mentions(call, at.tx) {
+			c.report(call, nil, "the lock %s is released before %s commits (line %d): take it around the whole transaction", locks, at.expr, c.At(at.pos).Line)
+			return
 		}
 	}
 }
@@ -122,6 +135,10 @@ func (c *checker) literals(outer *ast.CallExpr) {
 		if !ok {
 			continue
 		}
+		if ctx := c.inContext(outer, lit); ctx != nil {
+			c.underLiteral(outer, lit, ctx)
+			continue
+		}
 		for _, field := range lit.Type.Params.List {
 			for _, name := range field.Names {
 				if tx := c.pass.TypesInfo.Defs[name]; tx != nil && c.isTransaction(tx.Type()) {
@@ -132,14 +149,17 @@ func (c *checker) literals(outer *ast.CallExpr) {
 	}
 }
 
+// underLiteral reports locked calls that are given the transaction of a literal, or the
+// context that has it.
 func (c *checker) underLiteral(outer *ast.CallExpr, lit *ast.FuncLit, tx types.Object) {
+	known := c.carriersOf(lit.Body, tx)
 	ast.Inspect(lit.Body, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
 			return true
 		}
-		if locks := c.locks(call); locks != "" && c.mentions(call, tx) {
-			c.report(call, nil, "the lock %s is released before %s commits the transaction %s: take it around the whole transaction",
+		if locks := c.locks(call); locks != "" && (c.mentions(call, tx) || c.isGiven(call, tx, known)) {
+			c.report(call, nil, "the lock %s is released before %s commits the transaction of %s: take it around the whole transaction",
 				locks, types.ExprString(outer.Fun), tx.Name())
 		}
 		return true

@@ -162,7 +162,7 @@ func (b *body) handLock(n *ast.CallExpr) (Lock, bool) {
 func (c *collector) prune() {
 	matters := map[string]bool{}
 	for id, f := range c.own {
-		matters[id] = len(f.Guard)+len(f.Takes) > 0 || f.KeyOf != nil || f.Fence != nil || f.Tokens
+		matters[id] = len(f.Guard)+len(f.Takes) > 0 || f.KeyOf != nil || f.Fence != nil || f.Tokens || f.Sleeps > 0
 	}
 	relevant := func(call Call) bool {
 		return call.Dynamic || matters[call.To] || c.ix.funcs[call.To] != nil

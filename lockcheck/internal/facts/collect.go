@@ -55,6 +55,7 @@ func (c *collector) collect() {
 		c.bodies(file)
 		c.conversions(file)
 	}
+	c.sleeps(written)
 	c.inheritFences()
 	c.prune()
 }

@@ -97,7 +97,8 @@ type Func struct {
 	Wraps  string // the ID of what a wrapper calls
 	KeyOf  *Lock  // it computes the keys of this lock
 	Fence  *Fence
-	Tokens bool // it asks for a fencing token
+	Tokens bool          // it asks for a fencing token
+	Sleeps time.Duration // in any case, at least
 	Calls  []Call
 }
 

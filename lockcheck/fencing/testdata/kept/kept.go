@@ -129,3 +129,12 @@ func (s *Service) Both(ctx context.Context, id int64) error {
 	}
 	return s.store.Save(ctx, id, token+order)
 }
+
+func held(ctx context.Context, l *lock.Locker, s *store.Store) (err error) {
+	ctx, held, err := l.Acquire(ctx, nil, "order:1")
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return s.Save(ctx, 1, held.Token())
+}

@@ -59,7 +59,7 @@ func literal(ctx context.Context, db *sql.DB, w *ServiceWithLock) error {
 		if err := w.Whole(ctx, 1); err != nil {
 			return err
 		}
-		return w.Pay(ctx, tx, 1) // want `the lock "order:<id>" is released before run commits the transaction tx`
+		return w.Pay(ctx, tx, 1) // want `the lock "order:<id>" is released before run commits the transaction of tx`
 	})
 }
 
