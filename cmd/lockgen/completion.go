@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -41,29 +40,16 @@ func (s *spec) completions() []string {
 	return append(words, s.words...)
 }
 
-// valued are the flags of all commands whose values can be completed, each once.
-func valued() []flagSpec {
-	var out []flagSpec
-	for _, s := range specs {
-		for _, f := range s.flags {
-			known := slices.ContainsFunc(out, func(o flagSpec) bool { return o.name == f.name })
-			if !known && (f.values != nil || f.value == "dir") {
-				out = append(out, f)
-			}
-		}
-	}
-	return out
-}
-
 func bashCompletion() string {
 	var b strings.Builder
 	b.WriteString("_lockgen() {\n\tlocal words cur=\"${COMP_WORDS[COMP_CWORD]}\"\n")
-	b.WriteString("\tcase \"${COMP_WORDS[COMP_CWORD-1]}\" in\n")
-	for _, f := range valued() {
-		if f.value == "dir" {
-			fmt.Fprintf(&b, "\t-%s) COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n", f.name)
-		} else {
-			fmt.Fprintf(&b, "\t-%s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return ;;\n", f.name, strings.Join(f.values(), " "))
+	b.WriteString("\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD-1]}\" in\n")
+	fmt.Fprintf(&b, "\t*\\ -%s) COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n", dirFlag.name)
+	for _, s := range specs {
+		for _, f := range s.flags {
+			if f.values != nil {
+				fmt.Fprintf(&b, "\t%q) COMPREPLY=($(compgen -W %q -- \"$cur\")); return ;;\n", s.name+" -"+f.name, strings.Join(f.values(), " "))
+			}
 		}
 	}
 	b.WriteString("\tesac\n\tcase \"${COMP_WORDS[1]}\" in\n")

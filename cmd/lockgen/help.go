@@ -56,6 +56,12 @@ A comment silences a check on its line and the next, and says why:
 
 	//lockcheck:ignore bypass the migration runs alone
 
+A baseline lets a code base begin that has findings: what it lists is not reported, and
+only what is new fails. Its IDs stay the same when lines move.
+
+	lockgen vet -baseline lockgen.baseline -write ./...
+	lockgen vet -baseline lockgen.baseline ./...
+
 Checks (https://pkg.go.dev/github.com/lockgen/lockgen/lockcheck has more):
 `
 

@@ -7,8 +7,8 @@ import (
 
 // settings are the values of all flags of all commands.
 type settings struct {
-	check, diff, dry, json, watch, version, markdown, fix bool
-	tags, directory, checks, format                       string
+	check, diff, dry, json, watch, version, markdown, fix, write bool
+	tags, directory, checks, format, baseline                    string
 }
 
 // spec is one command. From specs come the parser, the help, the manual page and
@@ -66,6 +66,9 @@ func init() {
 			{name: "checks", value: "list", usage: "run these checks only, parted by commas", values: checkNames, text: func(s *settings) *string { return &s.checks }},
 			{name: "fix", usage: "apply the suggested fixes, report what is left", on: func(s *settings) *bool { return &s.fix }},
 			{name: "diff", usage: "print what -fix would change as a unified diff", on: func(s *settings) *bool { return &s.diff }},
+			{name: "format", value: "name", usage: "text, json or sarif; text unless given", values: vetFormats, text: func(s *settings) *string { return &s.format }},
+			{name: "baseline", value: "file", usage: "leave out what file lists, and report what is new", text: func(s *settings) *string { return &s.baseline }},
+			{name: "write", usage: "write what is found now to the -baseline file", on: func(s *settings) *bool { return &s.write }},
 			jsonFlag, tagsFlag, dirFlag,
 		}, run: (*command).vet},
 		{name: "graph", args: "[packages]", summary: "draw which locks are taken while which are held", about: graphAbout, flags: []flagSpec{

@@ -41,15 +41,30 @@ func checksAbout() string {
 	return b.String()
 }
 
+func vetFormats() []string { return []string{"text", "json", "sarif"} }
+
 // vet runs the checks over the packages.
 func (c *command) vet(ctx context.Context) int {
+	switch {
+	case c.format != "" && !slices.Contains(vetFormats(), c.format):
+		return c.fail(fmt.Errorf("-format %s: have %s", c.format, strings.Join(vetFormats(), ", ")))
+	case c.format != "" && c.format != "text" && (c.fix || c.diff), c.format != "" && c.json:
+		return c.fail(fmt.Errorf("-format %s excludes -json, -fix and -diff", c.format))
+	case c.write && c.baseline == "":
+		return c.fail(fmt.Errorf("-write writes the file that -baseline names"))
+	case c.write && c.checks != "":
+		return c.fail(fmt.Errorf("-write writes the findings of all checks: leave -checks out"))
+	}
 	res, code := c.checked(ctx)
 	if code == unusual {
 		return code
 	}
-	var err error
+	err := c.leaveOut(res)
 	switch {
-	case c.json:
+	case err != nil:
+	case c.format == "sarif":
+		err = printIndented(c.stdout, c.sarif(res))
+	case c.json || c.format == "json":
 		err = printIndented(c.stdout, c.jsonChecks(res))
 	case c.fix || c.diff:
 		err = c.applyFixes(res)
@@ -94,11 +109,24 @@ func (c *command) checked(ctx context.Context) (*module.Result, int) {
 	return res, fine
 }
 
+// printChecks prints what was found. What has one cause stands together: the first
+// place in full, and then the others.
 func (c *command) printChecks(res *module.Result) {
+	others := map[string][]module.Diagnostic{}
 	for _, d := range res.Diagnostics {
+		others[d.Cause] = append(others[d.Cause], d)
+	}
+	for _, d := range res.Diagnostics {
+		alike := others[d.Cause]
+		if alike[0].ID != d.ID {
+			continue
+		}
 		fmt.Fprintf(c.stderr, "%s: %s (%s)\n", c.place(d.Place), d.Message, d.Check)
 		for _, n := range d.Related {
 			fmt.Fprintf(c.stderr, "\t%s: %s\n", c.place(n.Place), n.Message)
+		}
+		for _, other := range alike[1:] {
+			fmt.Fprintf(c.stderr, "%s: likewise (%s)\n", c.place(other.Place), d.Check)
 		}
 	}
 }
@@ -137,6 +165,8 @@ func (c *command) applyFixes(res *module.Result) error {
 }
 
 type jsonCheck struct {
+	ID      string     `json:"id"`
+	Cause   string     `json:"cause"`
 	Check   string     `json:"check"`
 	File    string     `json:"file"`
 	Line    int        `json:"line"`
@@ -169,7 +199,7 @@ type jsonEdit struct {
 func (c *command) jsonChecks(res *module.Result) []jsonCheck {
 	out := []jsonCheck{}
 	for _, d := range res.Diagnostics {
-		j := jsonCheck{Check: d.Check, File: c.relative(d.File), Line: d.Line, Column: d.Column, Message: d.Message, URL: d.URL}
+		j := jsonCheck{ID: d.ID, Cause: d.Cause, Check: d.Check, File: c.relative(d.File), Line: d.Line, Column: d.Column, Message: d.Message, URL: d.URL}
 		for _, n := range d.Related {
 			j.Related = append(j.Related, jsonNote{c.relative(n.File), n.Line, n.Column, n.Message})
 		}

@@ -57,6 +57,10 @@ type Diagnostic struct {
 	URL     string // the check's documentation
 	Related []Note
 	Fixes   []Fix
+	ID      string // the same when lines move or the file is renamed
+	Cause   string // what findings have in common that say the same, in whatever place
+
+	within string // the declaration that it is in
 }
 
 // Result is what a run found.
@@ -89,6 +93,7 @@ func Check(ctx context.Context, opts Options) (*Result, error) {
 			cmp.Compare(a.Check, b.Check), cmp.Compare(a.Message, b.Message),
 		)
 	})
+	r.res.identify()
 	return r.res, nil
 }
 
@@ -158,7 +163,7 @@ func (r *run) pass(p *packages.Package, a *analysis.Analyzer, results map[*analy
 		Pkg: p.Types, TypesInfo: p.TypesInfo, TypesSizes: p.TypesSizes, ResultOf: results, ReadFile: os.ReadFile,
 		Report: func(d analysis.Diagnostic) {
 			if report {
-				r.add(p.Fset, a, d)
+				r.add(p, a, d)
 			}
 		},
 	}
@@ -169,8 +174,9 @@ func (r *run) pass(p *packages.Package, a *analysis.Analyzer, results map[*analy
 	return pass
 }
 
-func (r *run) add(fset *token.FileSet, a *analysis.Analyzer, d analysis.Diagnostic) {
-	out := Diagnostic{Place: place(fset, d.Pos), Check: a.Name, Message: d.Message, URL: a.URL}
+func (r *run) add(p *packages.Package, a *analysis.Analyzer, d analysis.Diagnostic) {
+	fset := p.Fset
+	out := Diagnostic{within: within(p.PkgPath, p.Syntax, d.Pos), Place: place(fset, d.Pos), Check: a.Name, Message: d.Message, URL: a.URL}
 	for _, rel := range d.Related {
 		out.Related = append(out.Related, Note{place(fset, rel.Pos), rel.Message})
 	}

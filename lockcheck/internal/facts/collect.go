@@ -43,14 +43,16 @@ func (c *collector) collect() {
 		}
 	}
 	c.ix.Files = written
+	var annotated []generator.Annotated
 	for _, file := range written {
-		c.annotations(file)
+		annotated = append(annotated, c.annotations(file)...)
 		c.fences(file)
 		c.engines(file)
 	}
 	for _, file := range generated {
 		c.wrappers(file)
 	}
+	c.stale(annotated, generated)
 	for _, file := range written {
 		c.bodies(file)
 		c.conversions(file)
@@ -87,7 +89,7 @@ func Name(fn *types.Func) string {
 	return name
 }
 
-func (c *collector) annotations(file *ast.File) {
+func (c *collector) annotations(file *ast.File) []generator.Annotated {
 	annotated, mistakes := generator.ReadDirectives(c.pass.Fset, file)
 	c.ix.Mistakes = append(c.ix.Mistakes, mistakes...)
 	for _, a := range annotated {
@@ -100,6 +102,7 @@ func (c *collector) annotations(file *ast.File) {
 			f.Guard = append(f.Guard, c.lock(fn, &d))
 		}
 	}
+	return annotated
 }
 
 // lock is a directive with its placeholders looked up.
