@@ -49,8 +49,10 @@ matches any text. Exit status 1 means that none can.
 `
 
 const vetAbout = `Vet runs the checks of lockcheck over the packages, and those between packages over
-all of them together. It needs code that compiles, and leaves tests alone. The
-same checks run as: go vet -vettool=$(go tool -n lockgen) ./...
+all of them together. It needs code that compiles, and leaves tests alone. What is
+known of a package is kept, in the folder that LOCKGENCACHE names or lockgen in the
+user's cache, so that a run looks at what has changed and at what imports it. The same
+checks run as: go vet -vettool=$(go tool -n lockgen) ./...
 
 A comment silences a check on its line and the next, and says why:
 

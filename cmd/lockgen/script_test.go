@@ -45,6 +45,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("LOCKGEN", tool)
 			env.Setenv("GOCACHE", dirs[0])
 			env.Setenv("GOMODCACHE", dirs[1])
+			env.Setenv("LOCKGENCACHE", filepath.Join(env.WorkDir, ".lockgen"))
 			env.Setenv("GOPROXY", "off")
 			env.Setenv("GOWORK", "off")
 			env.Setenv("GOFLAGS", "")

@@ -130,7 +130,11 @@ func (c *checker) takenFor(decl *ast.FuncDecl, param *types.Var, from types.Type
 			}
 		case *ast.TypeSwitchStmt:
 			if c.switchesOn(n, isParam) {
-				slices.ContainsFunc(n.Body.List, func(s ast.Stmt) bool { return slices.ContainsFunc(s.(*ast.CaseClause).List, add) })
+				for _, s := range n.Body.List {
+					if slices.ContainsFunc(s.(*ast.CaseClause).List, add) {
+						break // what fits takes no later case
+					}
+				}
 			}
 		}
 		return true

@@ -24,8 +24,6 @@ var Analyzer = &analysis.Analyzer{
 
 func run(pass *analysis.Pass) (any, error) {
 	ix := pass.ResultOf[facts.Analyzer].(*facts.Index)
-	for _, f := range lockgraph.New(ix.Summaries).Collisions() {
-		lockgraph.Report(pass, ix, f, (*lockgraph.Graph).Collisions)
-	}
+	lockgraph.ReportAll(pass, ix, (*lockgraph.Graph).Collisions)
 	return nil, nil
 }

@@ -28,9 +28,7 @@ var Analyzer = &analysis.Analyzer{
 
 func run(pass *analysis.Pass) (any, error) {
 	ix := pass.ResultOf[facts.Analyzer].(*facts.Index)
-	for _, f := range lockgraph.New(ix.Summaries).Lost() {
-		lockgraph.Report(pass, ix, f, (*lockgraph.Graph).Lost)
-	}
+	lockgraph.ReportAll(pass, ix, (*lockgraph.Graph).Lost)
 	decls := ix.Decls(pass.TypesInfo)
 	for _, l := range ix.Locked(pass.TypesInfo) {
 		c := &checker{Index: ix, pass: pass, Locked: l, decls: decls, entered: map[*ast.FuncDecl]bool{}}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"go/token"
 	"os"
+	"runtime"
 	"slices"
+	"sync"
 
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/packages"
@@ -76,16 +78,15 @@ type Result struct {
 // Check loads the packages and runs the checks. It needs code that compiles; what
 // does not is left out and named. An error means that nothing could be loaded.
 func Check(ctx context.Context, opts Options) (*Result, error) {
-	pkgs, asked, err := load(ctx, opts)
+	pkgs, asked, err := list(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{opts: opts, closures: map[string]*facts.Closure{}, res: &Result{Packages: len(asked), roots: map[string]bool{}}}
-	for _, p := range pkgs {
-		if err := r.check(p, asked[p.PkgPath]); err != nil {
-			return nil, err
-		}
+	r := &run{opts: opts, asked: asked, pkgs: pkgs, cache: newCache(opts), entries: map[string]*entry{}, res: &Result{Packages: len(asked), roots: map[string]bool{}}}
+	if err := r.each(ctx); err != nil {
+		return nil, err
 	}
+	r.collect()
 	r.whole()
 	slices.SortFunc(r.res.Diagnostics, func(a, b Diagnostic) int {
 		return cmp.Or(
@@ -99,56 +100,164 @@ func Check(ctx context.Context, opts Options) (*Result, error) {
 
 // run is one call of Check.
 type run struct {
-	opts     Options
-	closures map[string]*facts.Closure
-	indexes  []*facts.Index
-	res      *Result
+	opts   Options
+	asked  map[string]bool
+	pkgs   []*packages.Package // imports before what imports them
+	cache  *cache
+	loader *loader
+	res    *Result
+
+	mu      sync.Mutex        // guards what follows
+	entries map[string]*entry // by import path
+	err     error
 }
 
 func (r *run) wants(check string) bool {
 	return len(r.opts.Checks) == 0 || slices.Contains(r.opts.Checks, check)
 }
 
-// check runs the analyzers over one package.
-func (r *run) check(p *packages.Package, asked bool) error {
-	if len(p.Errors) > 0 || p.Types == nil || p.IllTyped {
-		if asked {
-			r.res.Broken = append(r.res.Broken, fmt.Sprintf("%s: %s", p.PkgPath, whyBroken(p)))
+// each finds the entry of each package: in the cache, or by running the checks over it, as
+// many at a time as there are processors.
+func (r *run) each(ctx context.Context) error {
+	var changed []*packages.Package
+	for _, p := range r.pkgs {
+		e := &entry{}
+		if r.cache.get(r.cache.key(p), e) {
+			r.entries[p.PkgPath] = e
+		} else if len(p.GoFiles) > 0 {
+			changed = append(changed, p)
 		}
-		return nil
 	}
-	if asked {
-		for _, file := range p.GoFiles {
-			r.res.roots[file] = true
-		}
+	r.loader = newLoader(r.opts, r.cache)
+	if err := r.loader.exported(ctx, changed); err != nil {
+		return err
+	}
+	done := map[*packages.Package]chan struct{}{}
+	for _, p := range changed {
+		done[p] = make(chan struct{})
+	}
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for _, p := range changed {
+		all.Go(func() {
+			defer close(done[p])
+			for _, imp := range p.Imports {
+				if ready := done[imp]; ready != nil {
+					<-ready
+				}
+			}
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			r.check(p)
+		})
+	}
+	all.Wait()
+	r.cache.trim()
+	return r.err
+}
+
+// check runs the analyzers over one package.
+func (r *run) check(p *packages.Package) {
+	if len(p.Errors) == 0 {
+		r.loader.source(p)
+	}
+	defer func() { p.Syntax, p.TypesInfo = nil, nil }()
+	if len(p.Errors) > 0 {
+		return
+	}
+	e := &entry{}
+	if err := r.analyze(p, e); err != nil {
+		r.mu.Lock()
+		r.err = err
+		r.mu.Unlock()
+		return
+	}
+	r.cache.put(r.cache.key(p), e)
+	r.mu.Lock()
+	r.entries[p.PkgPath] = e
+	r.mu.Unlock()
+}
+
+func (r *run) analyze(p *packages.Package, e *entry) error {
+	closures := map[string]*facts.Closure{}
+	for _, imp := range p.Imports {
+		closures[imp.PkgPath] = r.closure(imp)
 	}
 	results := map[*analysis.Analyzer]any{}
-	ix, err := facts.Analyzer.Run(r.pass(p, facts.Analyzer, results, false))
+	ix, err := facts.Analyzer.Run(r.pass(p, facts.Analyzer, results, closures, e))
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.PkgPath, err)
 	}
 	index := ix.(*facts.Index)
 	index.Whole = true
-	r.indexes = append(r.indexes, index)
 	results[facts.Analyzer] = index
+	e.Summary = index.Own
 	for _, a := range lockcheck.Analyzers() {
-		if !asked || !r.wants(a.Name) {
-			continue
-		}
-		if _, err := a.Run(r.pass(p, a, results, true)); err != nil {
+		if _, err := a.Run(r.pass(p, a, results, closures, e)); err != nil {
 			return fmt.Errorf("%s: %s: %w", p.PkgPath, a.Name, err)
 		}
 	}
 	return nil
 }
 
-// whyBroken is the first error of a package. That of the compiler, which the go
-// command passes on, says no more than go/types and has no position.
-func whyBroken(p *packages.Package) string {
-	for _, e := range p.Errors {
-		if e.Kind != packages.ListError {
-			return e.Error()
+// closure is what is known of a package and of all that it imports.
+func (r *run) closure(p *packages.Package) *facts.Closure {
+	c := &facts.Closure{}
+	seen := map[*packages.Package]bool{}
+	var visit func(p *packages.Package)
+	visit = func(p *packages.Package) {
+		if seen[p] {
+			return
 		}
+		seen[p] = true
+		for _, path := range sortedKeys(p.Imports) {
+			visit(p.Imports[path])
+		}
+		if e := r.entries[p.PkgPath]; e != nil && !e.Summary.Empty() {
+			c.Summaries = append(c.Summaries, e.Summary)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	visit(p)
+	slices.SortFunc(c.Summaries, func(a, b *facts.Summary) int { return cmp.Compare(a.Path, b.Path) })
+	return c
+}
+
+// collect adds up what the packages have that were asked for.
+func (r *run) collect() {
+	for _, p := range r.pkgs {
+		if !r.asked[p.PkgPath] {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			r.res.roots[file] = true
+		}
+		e := r.entries[p.PkgPath]
+		if e == nil && len(p.GoFiles) > 0 {
+			r.res.Broken = append(r.res.Broken, fmt.Sprintf("%s: %s", p.PkgPath, whyBroken(p)))
+		}
+		if e == nil {
+			continue
+		}
+		for i, d := range e.Diagnostics {
+			if r.wants(d.Check) {
+				d.within = e.Within[i]
+				r.res.Diagnostics = append(r.res.Diagnostics, d)
+			}
+		}
+	}
+}
+
+// whyBroken is the first error of a package, or of what it imports.
+func whyBroken(p *packages.Package) string {
+	for _, imp := range p.Imports {
+		if len(imp.Errors) > 0 {
+			return "something that it imports does not compile"
+		}
+	}
+	if len(p.Errors) > 0 && p.Errors[0].Pos != "" {
+		return p.Errors[0].Error()
 	}
 	if len(p.Errors) > 0 {
 		return p.Errors[0].Msg
@@ -156,27 +265,26 @@ func whyBroken(p *packages.Package) string {
 	return "something that it imports does not compile"
 }
 
-// pass is what an analyzer is given. Its facts are those of this run.
-func (r *run) pass(p *packages.Package, a *analysis.Analyzer, results map[*analysis.Analyzer]any, report bool) *analysis.Pass {
+// pass is what an analyzer is given. Its facts are those of this run, and what it reports
+// goes to the entry.
+func (r *run) pass(p *packages.Package, a *analysis.Analyzer, results map[*analysis.Analyzer]any, closures map[string]*facts.Closure, e *entry) *analysis.Pass {
 	pass := &analysis.Pass{
 		Analyzer: a, Fset: p.Fset, Files: p.Syntax, OtherFiles: p.OtherFiles, IgnoredFiles: p.IgnoredFiles,
 		Pkg: p.Types, TypesInfo: p.TypesInfo, TypesSizes: p.TypesSizes, ResultOf: results, ReadFile: os.ReadFile,
 		Report: func(d analysis.Diagnostic) {
-			if report {
-				r.add(p, a, d)
-			}
+			e.Diagnostics = append(e.Diagnostics, diagnostic(p.Fset, a, d))
+			e.Within = append(e.Within, within(p.PkgPath, p.Syntax, d.Pos))
 		},
 	}
 	if p.Module != nil {
 		pass.Module = &analysis.Module{Path: p.Module.Path, Version: p.Module.Version, GoVersion: p.Module.GoVersion}
 	}
-	facts.Serve(pass, r.closures)
+	facts.Serve(pass, closures)
 	return pass
 }
 
-func (r *run) add(p *packages.Package, a *analysis.Analyzer, d analysis.Diagnostic) {
-	fset := p.Fset
-	out := Diagnostic{within: within(p.PkgPath, p.Syntax, d.Pos), Place: place(fset, d.Pos), Check: a.Name, Message: d.Message, URL: a.URL}
+func diagnostic(fset *token.FileSet, a *analysis.Analyzer, d analysis.Diagnostic) Diagnostic {
+	out := Diagnostic{Place: place(fset, d.Pos), Check: a.Name, Message: d.Message, URL: a.URL}
 	for _, rel := range d.Related {
 		out.Related = append(out.Related, Note{place(fset, rel.Pos), rel.Message})
 	}
@@ -192,7 +300,7 @@ func (r *run) add(p *packages.Package, a *analysis.Analyzer, d analysis.Diagnost
 		}
 		out.Fixes = append(out.Fixes, f)
 	}
-	r.res.Diagnostics = append(r.res.Diagnostics, out)
+	return out
 }
 
 func place(fset *token.FileSet, pos token.Pos) Place {
@@ -203,8 +311,10 @@ func place(fset *token.FileSet, pos token.Pos) Place {
 // whole finds what is wrong between packages.
 func (r *run) whole() {
 	var summaries []*facts.Summary
-	for _, ix := range r.indexes {
-		summaries = append(summaries, ix.Own)
+	for _, p := range r.pkgs {
+		if e := r.entries[p.PkgPath]; e != nil {
+			summaries = append(summaries, e.Summary)
+		}
 	}
 	r.res.graph = lockgraph.New(summaries)
 	for _, a := range lockcheck.Analyzers() {
@@ -227,10 +337,8 @@ func (r *run) finding(a *analysis.Analyzer, f lockgraph.Finding) {
 		return
 	}
 	for _, p := range f.Places {
-		for _, ix := range r.indexes {
-			if ix.Ignored(a.Name, p) {
-				return
-			}
+		if facts.Ignored(r.res.graph.Summaries, a.Name, p) {
+			return
 		}
 	}
 	d := Diagnostic{Place: Place(f.Places[at]), Check: a.Name, Message: f.Message, URL: a.URL}

@@ -12,15 +12,12 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-const (
-	listMode = packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedModule
-	loadMode = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
-		packages.NeedTypes | packages.NeedTypesSizes | packages.NeedSyntax | packages.NeedTypesInfo | packages.NeedModule
-)
+const listMode = packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps | packages.NeedModule
 
-// load returns the packages that are asked for, and which of them these are: those
-// that they build on and that may know of locks come along.
-func load(ctx context.Context, opts Options) (all []*packages.Package, asked map[string]bool, err error) {
+// list returns the packages that are to be looked at, imports before what imports them,
+// and which of them are asked for: those that they build on and that may know of locks come
+// along. The go command compiles nothing for it.
+func list(ctx context.Context, opts Options) (all []*packages.Package, asked map[string]bool, err error) {
 	patterns := opts.Patterns
 	if len(patterns) == 0 {
 		patterns = []string{"."}
@@ -40,51 +37,27 @@ func load(ctx context.Context, opts Options) (all []*packages.Package, asked map
 			return nil, nil, errors.New(p.Errors[0].Msg)
 		}
 	}
-	conf.Mode = loadMode
-	all, err = packages.Load(&conf, append(relevant(listed), patterns...)...)
-	if err != nil {
-		return nil, nil, fmt.Errorf("go list: %w", err)
-	}
-	return inOrder(all), asked, nil
+	return relevant(listed, asked), asked, nil
 }
 
-// relevant are the imports that lead to the runtime, and those of the main module,
-// whose helpers may call what does.
-func relevant(roots []*packages.Package) []string {
-	var out []string
-	leads := map[*packages.Package]bool{}
-	packages.Visit(roots, nil, func(p *packages.Package) {
-		leads[p] = p.PkgPath == generator.RuntimePath
-		for _, imp := range p.Imports {
-			leads[p] = leads[p] || leads[imp]
-		}
-		if p.PkgPath != generator.RuntimePath && (leads[p] || p.Module != nil && p.Module.Main) {
-			out = append(out, p.PkgPath)
-		}
-	})
-	slices.Sort(out)
-	return out
-}
-
-// inOrder puts imports before what imports them.
-func inOrder(roots []*packages.Package) []*packages.Package {
+// relevant are the packages that are asked for, the imports that lead to the runtime, and
+// those of the main module, whose helpers may call what does.
+func relevant(roots []*packages.Package, asked map[string]bool) []*packages.Package {
 	slices.SortFunc(roots, func(a, b *packages.Package) int { return strings.Compare(a.PkgPath, b.PkgPath) })
-	isRoot := map[*packages.Package]bool{}
-	for _, p := range roots {
-		isRoot[p] = true
-	}
 	var out []*packages.Package
-	seen := map[*packages.Package]bool{}
+	leads, seen := map[*packages.Package]bool{}, map[*packages.Package]bool{}
 	var visit func(p *packages.Package)
 	visit = func(p *packages.Package) {
 		if seen[p] {
 			return
 		}
 		seen[p] = true
+		leads[p] = p.PkgPath == generator.RuntimePath
 		for _, path := range sortedKeys(p.Imports) {
 			visit(p.Imports[path])
+			leads[p] = leads[p] || leads[p.Imports[path]]
 		}
-		if isRoot[p] {
+		if asked[p.PkgPath] || p.PkgPath != generator.RuntimePath && (leads[p] || p.Module != nil && p.Module.Main) {
 			out = append(out, p)
 		}
 	}

@@ -24,8 +24,6 @@ var Analyzer = &analysis.Analyzer{
 
 func run(pass *analysis.Pass) (any, error) {
 	ix := pass.ResultOf[facts.Analyzer].(*facts.Index)
-	for _, f := range lockgraph.New(ix.Summaries).Order() {
-		lockgraph.Report(pass, ix, f, (*lockgraph.Graph).Order)
-	}
+	lockgraph.ReportAll(pass, ix, (*lockgraph.Graph).Order)
 	return nil, nil
 }

@@ -165,7 +165,7 @@ func (c *collector) prune() {
 		matters[id] = len(f.Guard)+len(f.Takes) > 0 || f.KeyOf != nil || f.Fence != nil || f.Tokens || f.Sleeps > 0
 	}
 	relevant := func(call Call) bool {
-		return call.Dynamic || matters[call.To] || c.ix.funcs[call.To] != nil
+		return call.Dynamic || matters[call.To] || c.ix.ByID(call.To) != nil
 	}
 	for again := true; again; {
 		again = false
@@ -177,7 +177,7 @@ func (c *collector) prune() {
 	}
 	maps.DeleteFunc(c.own, func(id string, f *Func) bool { return !matters[id] })
 	c.ix.Own.Binds = slices.DeleteFunc(c.ix.Own.Binds, func(b Bind) bool {
-		return !b.Dynamic && !matters[b.Impl] && c.ix.funcs[b.Impl] == nil
+		return !b.Dynamic && !matters[b.Impl] && c.ix.ByID(b.Impl) == nil
 	})
 	for _, f := range c.own {
 		f.Calls = slices.DeleteFunc(f.Calls, func(call Call) bool { return !relevant(call) })

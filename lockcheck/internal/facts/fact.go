@@ -6,6 +6,7 @@ package facts
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -143,7 +144,17 @@ type Summary struct {
 	Engines []string // that it imports and for which a / in a key makes a path
 }
 
-func (s *Summary) empty() bool {
+// Func returns a function by its ID, or nil.
+func (s *Summary) Func(id string) *Func {
+	at, ok := slices.BinarySearchFunc(s.Funcs, id, func(f *Func, id string) int { return strings.Compare(f.ID, id) })
+	if !ok {
+		return nil
+	}
+	return s.Funcs[at]
+}
+
+// Empty reports whether importing packages need to know nothing of it.
+func (s *Summary) Empty() bool {
 	return len(s.Funcs)+len(s.Binds)+len(s.Engines) == 0
 }
 

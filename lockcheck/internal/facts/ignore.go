@@ -72,8 +72,12 @@ func docSpans(file *ast.File) map[*ast.CommentGroup]ast.Node {
 }
 
 // Ignored reports whether an ignore comment silences a check at a place.
-func (ix *Index) Ignored(check string, at Position) bool {
-	for _, s := range ix.Summaries {
+func (ix *Index) Ignored(check string, at Position) bool { return Ignored(ix.Summaries, check, at) }
+
+// Ignored reports whether an ignore comment of one of the packages silences a check at a
+// place.
+func Ignored(summaries []*Summary, check string, at Position) bool {
+	for _, s := range summaries {
 		for _, ig := range s.Ignores {
 			if ig.Check == check && ig.File == at.File && ig.From <= at.Line && at.Line <= ig.To {
 				return true

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"fmt"
 	"go/ast"
 	"go/build"
 	"go/token"
@@ -39,7 +40,7 @@ type Index struct {
 	fset  *token.FileSet
 	all   []*ast.File
 	files map[string]*token.File
-	funcs map[string]*Func
+	own   map[string]*Func
 }
 
 // At is the place of pos.
@@ -49,14 +50,49 @@ func (ix *Index) At(pos token.Pos) Position {
 }
 
 // ByID returns what is known of a function, or nil.
-func (ix *Index) ByID(id string) *Func { return ix.funcs[id] }
+func (ix *Index) ByID(id string) *Func {
+	if f := ix.own[id]; f != nil {
+		return f
+	}
+	home := home(id)
+	if home == "" { // of an interface without a name
+		for _, s := range ix.Summaries {
+			if f := s.Func(id); f != nil {
+				return f
+			}
+		}
+		return nil
+	}
+	if at, ok := ix.summary(home); ok {
+		return ix.Summaries[at].Func(id)
+	}
+	return nil
+}
+
+func (ix *Index) summary(path string) (at int, found bool) {
+	return slices.BinarySearchFunc(ix.Summaries, path, func(s *Summary, path string) int { return strings.Compare(s.Path, path) })
+}
+
+// home is the import path in an ID: that of "(*example.com/shop.Service).Pay".
+func home(id string) string {
+	id = strings.TrimPrefix(strings.TrimPrefix(id, "("), "*")
+	if strings.HasPrefix(id, "interface).") {
+		return ""
+	}
+	last := strings.LastIndexByte(id, '/') + 1
+	dot := strings.IndexByte(id[last:], '.')
+	if dot < 0 {
+		return ""
+	}
+	return id[:last+dot]
+}
 
 // Func returns what is known of fn, or nil. fn itself may be nil.
 func (ix *Index) Func(fn *types.Func) *Func {
 	if fn == nil {
 		return nil
 	}
-	return ix.funcs[ID(fn, ix.fset)]
+	return ix.ByID(ID(fn, ix.fset))
 }
 
 // ID names a function in all packages alike. A method of an interface without a
@@ -65,7 +101,8 @@ func ID(fn *types.Func, fset *token.FileSet) string {
 	fn = fn.Origin()
 	name := fn.FullName()
 	if strings.HasPrefix(name, "(interface).") {
-		name += "@" + fset.Position(fn.Pos()).String()
+		at := fset.Position(fn.Pos())
+		name += fmt.Sprintf("@%s:%d", at.Filename, at.Line) // export data knows no columns
 	}
 	return name
 }
@@ -79,7 +116,7 @@ func (ix *Index) Guarded(fn *types.Func) *Func {
 }
 
 func run(pass *analysis.Pass) (any, error) {
-	ix := &Index{Own: &Summary{Path: pass.Pkg.Path()}, fset: pass.Fset, all: pass.Files, funcs: map[string]*Func{}}
+	ix := &Index{Own: &Summary{Path: pass.Pkg.Path()}, fset: pass.Fset, all: pass.Files, own: map[string]*Func{}}
 	ix.imported(pass)
 	if isStandard(pass) {
 		return ix, nil
@@ -88,9 +125,9 @@ func run(pass *analysis.Pass) (any, error) {
 	c.collect()
 	ix.Own.Funcs = slices.SortedFunc(maps.Values(c.own), func(a, b *Func) int { return strings.Compare(a.ID, b.ID) })
 	for _, f := range ix.Own.Funcs {
-		ix.funcs[f.ID] = f
+		ix.own[f.ID] = f
 	}
-	at, found := slices.BinarySearchFunc(ix.Summaries, ix.Own.Path, func(s *Summary, path string) int { return strings.Compare(s.Path, path) })
+	at, found := ix.summary(ix.Own.Path)
 	if found { // the package under test, seen by its own external tests
 		ix.Summaries[at] = ix.Own
 	} else {
@@ -115,16 +152,13 @@ func (ix *Index) imported(pass *analysis.Pass) {
 	}
 	for _, path := range slices.Sorted(maps.Keys(known)) {
 		ix.Summaries = append(ix.Summaries, known[path])
-		for _, f := range known[path].Funcs {
-			ix.funcs[f.ID] = f
-		}
 	}
 }
 
 func (ix *Index) export(pass *analysis.Pass) {
 	var c Closure
 	for _, s := range ix.Summaries {
-		if !s.empty() {
+		if !s.Empty() {
 			c.Summaries = append(c.Summaries, s)
 		}
 	}

@@ -27,7 +27,7 @@ func (c *collector) inherited(f *Func) *Fence {
 	for _, call := range f.Calls {
 		to := c.own[call.To]
 		if to == nil {
-			to = c.ix.funcs[call.To]
+			to = c.ix.ByID(call.To)
 		}
 		if to == nil || to.Fence == nil || to.Fence.Param < 0 || to.Fence.Param >= len(call.Args) {
 			continue

@@ -93,7 +93,7 @@ func (ix *Index) TakenBy(fn *types.Func) []Lock {
 	id := ID(fn, ix.fset)
 	for _, s := range ix.Summaries {
 		for _, b := range s.Binds {
-			if impl := ix.funcs[b.Impl]; b.Method == id && impl != nil && len(impl.Takes) > 0 {
+			if impl := ix.ByID(b.Impl); b.Method == id && impl != nil && len(impl.Takes) > 0 {
 				return impl.Takes
 			}
 		}

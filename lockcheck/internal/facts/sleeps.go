@@ -40,7 +40,7 @@ func (s *sleeper) of(id string) time.Duration {
 	}
 	decl := s.decls[id]
 	if decl == nil {
-		if f := s.ix.funcs[id]; f != nil {
+		if f := s.ix.ByID(id); f != nil {
 			return f.Sleeps
 		}
 		return 0

@@ -15,8 +15,15 @@ func (g *Graph) Collisions() []Finding {
 	engines := g.engines()
 	var out []Finding
 	known := map[string]bool{}
+	begin := make([]string, len(locks))
+	for i := range locks {
+		begin[i] = beginning(locks[i].Parts)
+	}
 	for i, a := range locks {
-		for _, b := range locks[i+1:] {
+		for j, b := range locks[i+1:] {
+			if x, y := begin[i], begin[i+1+j]; !strings.HasPrefix(x, y) && !strings.HasPrefix(y, x) {
+				continue // as most are: all else compares state by state
+			}
 			f, ok := collide(&a, &b)
 			if !ok && len(engines) > 0 {
 				f, ok = nested(&a, &b, engines)
@@ -28,6 +35,18 @@ func (g *Graph) Collisions() []Finding {
 		}
 	}
 	return out
+}
+
+// beginning is what all keys of a template begin with.
+func beginning(parts []facts.Part) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p.Literal == "" {
+			break
+		}
+		b.WriteString(p.Literal)
+	}
+	return b.String()
 }
 
 func (g *Graph) engines() []string {

@@ -167,13 +167,19 @@ func (g *Graph) Lost() []Finding {
 	return out
 }
 
-// Report reports a finding in the first package that has all of it: in whose
+// ReportAll reports what find finds in the first package that has all of it: in whose
 // imports, each taken alone, find does not see it. A driver that joins all packages
 // reports it itself.
-func Report(pass *analysis.Pass, ix *facts.Index, f Finding, find func(*Graph) []Finding) {
+func ReportAll(pass *analysis.Pass, ix *facts.Index, find func(*Graph) []Finding) {
 	if ix.Whole {
 		return
 	}
+	for _, f := range find(New(ix.Summaries)) {
+		report(pass, ix, f, find)
+	}
+}
+
+func report(pass *analysis.Pass, ix *facts.Index, f Finding, find func(*Graph) []Finding) {
 	for _, known := range ix.Imported {
 		if slices.ContainsFunc(find(New(known)), func(o Finding) bool { return o.ID == f.ID }) {
 			return
