@@ -18,5 +18,6 @@
 // before anything is generated. What needs types (placeholders, signatures) lockgen
 // says. The suggested fix writes the directive that was meant.
 //
-// Ignore comments without a reason, or with the name of no check, are found here too.
+// Ignore comments without a reason, or with the name of no check, are found here too, and
+// directives that were changed or added after lock_gen.go was generated.
 package nearmiss
