@@ -189,6 +189,9 @@ func (c *checker) waits(body ast.Node, depth int) []wait {
 		case *ast.GoStmt:
 			return false
 		case *ast.CommClause:
+			if n.Comm == nil { // default
+				break
+			}
 			ast.Inspect(n.Comm, func(n ast.Node) bool {
 				inSelect[n] = true
 				return true

@@ -448,6 +448,30 @@ func (w *ServiceWithLock) Harmless(ctx context.Context, id int64) (err error) {
 	return w.serviceInner.Harmless(ctx, id)
 }
 
+// serviceLooksLock is what the directive "order:<id>" asks for.
+var serviceLooksLock = lock.Policy{
+	Method:  "Service.Looks",
+	Pattern: "order:<id>",
+}
+
+// ServiceLooksKey returns the key "order:<id>" as [Service.Looks] locks it.
+func ServiceLooksKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Looks calls [Service.Looks] while it holds the lock "order:<id>".
+//
+// A look at a channel is no wait for the goroutine.
+func (w *ServiceWithLock) Looks(ctx context.Context, id int64) (err error) {
+	key := ServiceLooksKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceLooksLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Looks(ctx, id)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -469,4 +493,5 @@ var (
 	_ func(*Service, context.Context, int64) error             = (*Service).SendsAndWaits
 	_ func(*Service, context.Context, int64) error             = (*Service).OwnWorkers
 	_ func(*Service, context.Context, int64) error             = (*Service).Harmless
+	_ func(*Service, context.Context, int64) error             = (*Service).Looks
 )

@@ -268,3 +268,15 @@ func (s *Service) Harmless(ctx context.Context, id int64) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+// A look at a channel is no wait for the goroutine.
+//
+//lock:key="order:<id>"
+func (s *Service) Looks(ctx context.Context, id int64) error {
+	go work(ctx) // want `ctx goes to a goroutine`
+	select {
+	case <-s.ready:
+	default:
+	}
+	return nil
+}
