@@ -14,6 +14,7 @@ var kinds = []check{
 	{name: "TTL", run: ttlRange},
 	{name: "Apart", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsApart},
 	{name: "Renewed", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsRenewed},
+	{name: "Register", run: registers},
 }
 
 // refusesKind has a Locker refuse a kind that the backend does not have.

@@ -38,6 +38,14 @@ func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Hold
 // mutex finds the key in use by something else, and a record a mutex.
 func recordOf(key string) string { return key + "/lockgen.record" }
 
+// CompareAndSwap implements [driver.Register].
+func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	if _, err := b.keysOf(&driver.Acquisition{Key: key}); err != nil {
+		return "", err
+	}
+	return b.kinds.CompareAndSwap(ctx, key, old, next)
+}
+
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }
 

@@ -36,6 +36,11 @@ func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Hold
 	return b.kinds.View(ctx, a)
 }
 
+// CompareAndSwap implements [driver.Register].
+func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	return b.kinds.CompareAndSwap(ctx, key, old, next)
+}
+
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }
 

@@ -115,7 +115,7 @@ func (l *Locks) sweep(key, version string, after time.Duration) {
 			return
 		}
 		_, _, _ = l.update(ctx, key, false, func(s *State, now Time) (bool, error) { // whoever uses it next does so too
-			return len(s.In)+len(s.Queue)+len(s.Done) == 0 && s.Keep.from(now) <= 0, nil
+			return s.idle() && s.Keep.from(now) <= 0, nil
 		})
 	})
 }

@@ -93,10 +93,10 @@ func Version(value string) string {
 	return version
 }
 
-// Idle reports whether nobody is inside or waits by a value.
+// Idle reports whether nobody is inside or waits by a value, and it is no register.
 func Idle(value string) bool {
 	_, s, err := decode(value)
-	return err == nil && len(s.In)+len(s.Queue) == 0
+	return err == nil && len(s.In)+len(s.Queue) == 0 && s.Value == ""
 }
 
 // Inside returns the IDs of those inside by a value: an engine that can't tell them that
@@ -129,6 +129,9 @@ func (s *State) lasts(now Time) time.Duration {
 	longest := s.Keep.from(now)
 	if len(s.Done) > 0 {
 		longest = ticksLast
+	}
+	if s.Value != "" {
+		longest = registerLasts
 	}
 	for _, all := range [][]Party{s.In, s.Queue} {
 		for _, p := range all {

@@ -149,7 +149,7 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 			return view{}, mayHaveRun, err
 		}
 		if v, err = l.note(w, a, at, v.now); err != nil || a.Done && !w.Look {
-			if err == nil && l.clockless && len(v.state.In)+len(v.state.Queue)+len(v.state.Done) == 0 && w.Lasts > 0 {
+			if err == nil && l.clockless && v.state.idle() && w.Lasts > 0 {
 				l.sweep(key, v.version, w.Lasts)
 			}
 			return v, mayHaveRun, err

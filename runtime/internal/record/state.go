@@ -17,6 +17,7 @@ type State struct {
 	Queue   []Party `json:"queue,omitempty"`   // who waits, in the order of arrival
 	Keep    Time    `json:"keep,omitempty"`    // until then the record is not deleted: see Write
 	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the last of them last
+	Value   Text    `json:"value,omitempty"`   // of a register, which is no lock: see driver.Register
 
 	KeepBeat  beat `json:"keepbeat,omitzero"` // of Keep, at an engine without a clock
 	clockless bool // its tokens come from the engine's revision
@@ -68,6 +69,9 @@ func (s *State) holder(id string) *Party {
 
 // conflict returns an error if parties of another family than p's use the key.
 func (s *State) conflict(p Party) error {
+	if s.Value != "" {
+		return fmt.Errorf("%w: a value that processes agree on is at the key, and a %s lock was asked for", driver.ErrConflict, family(p.Kind))
+	}
 	for _, other := range slices.Concat(s.In, s.Queue) {
 		if family(other.Kind) != family(p.Kind) {
 			return fmt.Errorf("%w: a %s lock is at the key, and a %s lock was asked for", driver.ErrConflict, family(other.Kind), family(p.Kind))

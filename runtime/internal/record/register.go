@@ -1,0 +1,31 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// registerLasts is for how long after its last write an engine with a clock keeps the value
+// of a register: for good, as people count.
+const registerLasts = 10 * 365 * 24 * time.Hour
+
+// CompareAndSwap is [driver.Register.CompareAndSwap].
+func (l *Locks) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	v, _, err := l.update(ctx, key, old != next, func(s *State, _ Time) (bool, error) {
+		if len(s.In)+len(s.Queue) > 0 {
+			return false, fmt.Errorf("%w: a lock is at the key, and a value was asked for", driver.ErrConflict)
+		}
+		if string(s.Value) != old || old == next {
+			return false, nil
+		}
+		s.Value = Text(next)
+		return true, nil
+	})
+	return string(v.state.Value), err
+}
+
+// idle reports whether s holds nothing that lasts but what keep says.
+func (s *State) idle() bool { return len(s.In)+len(s.Queue)+len(s.Done) == 0 && s.Value == "" }
