@@ -1,0 +1,257 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// waiter is a Locker that waits for a key.
+type waiter struct{ locker, key string }
+
+// place is where it stands in an engine's queue.
+type place struct {
+	member *member
+	asked  driver.Acquisition
+}
+
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	if a.Mode.Kind != 0 {
+		return nil, fmt.Errorf("%w: failover has no %s locks, only mutexes", driver.ErrInvalid, a.Mode.Kind)
+	}
+	if a.TTL > b.options.LongestTTL {
+		return nil, fmt.Errorf("%w: a lease of %v; the failover takes %v at most (Options.LongestTTL, the same in all processes)",
+			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
+	}
+	e, err := b.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.leaveOther(e.member, a)
+	granted, err := e.attempt(ctx, a)
+	b.mu.Lock()
+	at, offset, floor := waiter{engine.Process(a.ID), a.Key}, e.Offset, e.Floor
+	if err == nil {
+		delete(b.waiting, at)
+	} else if a.Queue && heldBy(err) != nil {
+		b.waiting[at] = place{e.member, *a}
+	}
+	b.mu.Unlock()
+	if err != nil {
+		return nil, b.unlessSwitched(ctx, e, a, err)
+	}
+	l := &lease{Lease: granted, backend: b, epoch: e, offset: offset, ttl: a.TTL}
+	if err := b.check(ctx, l, floor); err != nil {
+		first, _ := granted.Tokens()
+		b.insist(func(ctx context.Context) error { return granted.Release(ctx, first-1) })
+		if errors.Is(err, errSwitched) {
+			err = &driver.HeldError{RetryAfter: b.options.Probe}
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+// attempt is Acquire at e's engine. It does not outlast the epoch, which may end because the
+// engine hangs.
+func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	return e.member.Acquire(ctx, a)
+}
+
+// unlessSwitched returns err, with which an attempt by e has ended, or, if that was because e
+// is over, what makes the caller wait for the next engine. What the attempt may have taken is
+// undone in the background then.
+func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
+	if e.ctx.Err() == nil || ctx.Err() != nil || b.life.Closed() || heldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
+		return err
+	}
+	a.MayHaveRun = true
+	asked := *a
+	b.insist(func(ctx context.Context) error { return e.member.Undo(ctx, &asked) })
+	return &driver.HeldError{RetryAfter: b.options.Probe}
+}
+
+// check returns nil if l, which has just been granted, may begin: its tokens are above all
+// of the epochs before, and those of the next will be above them.
+func (b *Backend) check(ctx context.Context, l *lease, floor uint64) error {
+	first, n := l.Tokens()
+	if first <= floor {
+		return fmt.Errorf("the clock or revision of the engine %q has gone back: its token would be %d, and an engine before it gave up to %d",
+			l.epoch.member.name, first, floor)
+	}
+	return b.cover(ctx, l.epoch, first+n-1)
+}
+
+// leaveOther gives up the place in another engine's queue than m's, where a switch has left it.
+func (b *Backend) leaveOther(m *member, a *driver.Acquisition) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := waiter{engine.Process(a.ID), a.Key}
+	p, waits := b.waiting[at]
+	if !waits || p.member == m {
+		return
+	}
+	delete(b.waiting, at)
+	b.insist(func(ctx context.Context) error { return p.member.Undo(ctx, &p.asked) })
+}
+
+// Undo implements [driver.Backend]: at the engine that grants, and at one that did so not
+// long ago.
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	asked := map[*member]*driver.Acquisition{}
+	b.mu.Lock()
+	if b.now != nil && b.now.member != nil {
+		asked[b.now.member] = a
+	}
+	for m, until := range b.former {
+		if until.Left() > 0 {
+			asked[m] = a
+		} else {
+			delete(b.former, m)
+		}
+	}
+	if at := (waiter{engine.Process(a.ID), a.Key}); a.Queue {
+		if p, waits := b.waiting[at]; waits && asked[p.member] == nil {
+			asked[p.member] = &p.asked
+		}
+		delete(b.waiting, at)
+	}
+	b.mu.Unlock()
+	errs := make(chan error, len(asked))
+	for m, a := range asked {
+		copied := *a
+		go func() { errs <- m.Undo(ctx, &copied) }()
+	}
+	var err error
+	for range asked {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
+const (
+	firstPause  = 20 * time.Millisecond // after a call that frees something has failed, then doubled
+	lastPause   = time.Second
+	freeTimeout = 500 * time.Millisecond // of one such call: as long a Close waits for it
+)
+
+// insist calls free in the background until it is answered, or LongestTTL has passed: before
+// an engine that is switched away from can grant again.
+func (b *Backend) insist(free func(context.Context) error) {
+	b.life.Go(func(ctx context.Context) {
+		end := driver.Now().Add(b.options.LongestTTL)
+		for pause := firstPause; end.Left() > 0; pause = min(2*pause, lastPause) {
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
+			err := free(limited)
+			cancel()
+			if err == nil || errors.Is(err, driver.ErrLost) || !engine.Pause(ctx, pause) {
+				return
+			}
+		}
+	})
+}
+
+// Subscribe implements [driver.Notifier].
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	s := &subscription{backend: b, asked: *a}
+	if err := s.follow(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// subscription is one at the engine that grants.
+type subscription struct {
+	backend *Backend
+	asked   driver.Acquisition
+
+	mu     sync.Mutex // guards the rest
+	member *member
+	inner  driver.Subscription
+	moving bool
+	closed bool
+}
+
+// follow subscribes at the engine that grants.
+func (s *subscription) follow(ctx context.Context) error {
+	m := s.backend.granting()
+	if m == nil {
+		return errors.New("no engine grants")
+	}
+	n, ok := m.Backend.(driver.Notifier)
+	if !ok {
+		return fmt.Errorf("the engine %q, a %T, tells of no release", m.name, m.Backend)
+	}
+	asked := s.asked
+	inner, err := n.Subscribe(ctx, &asked)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	old := s.inner
+	s.member, s.inner = m, inner
+	if s.closed {
+		old = inner
+	}
+	s.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	return nil
+}
+
+// granting returns the engine that grants, as far as is known, or nil.
+func (b *Backend) granting() *member {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.now == nil {
+		return nil
+	}
+	return b.now.member
+}
+
+// C implements [driver.Subscription]. Whoever waits asks for it again after each attempt;
+// after a switch it is that of the next engine from the second time on.
+func (s *subscription) C() <-chan struct{} {
+	m := s.backend.granting()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.member != m && !s.moving {
+		s.moving = s.backend.life.Go(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, s.backend.options.Timeout)
+			defer cancel()
+			_ = s.follow(ctx) // whoever waits polls as long as that fails
+			s.mu.Lock()
+			s.moving = false
+			s.mu.Unlock()
+		})
+	}
+	return s.inner.C()
+}
+
+// Close implements [driver.Subscription].
+func (s *subscription) Close() {
+	s.mu.Lock()
+	s.closed = true
+	inner := s.inner
+	s.mu.Unlock()
+	inner.Close()
+}

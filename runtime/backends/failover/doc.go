@@ -1,0 +1,36 @@
+// Package failover is a lock backend made of a primary and standbys, of which one grants at a
+// time: which one, all processes read in one record at an engine that keeps it.
+//
+//	b := failover.New(redislock.New(primary), []driver.Backend{redislock.New(standby)},
+//		failover.Options{Record: etcdlock.New(etcd)})
+//	locker := lock.New(b, nil)
+//
+// Each process probes the engines. One that finds that the engine which grants is away, and
+// another well, writes the next one into the record. That waits until no lease of the engine
+// before can last, then it grants: after Options.LongestTTL and Options.Silence, 71 seconds
+// unless set. Nobody is granted a lock meanwhile; those that wait go on waiting; holders go on
+// until their leases end, which are not renewed. The engine that was away stays out until it
+// is switched back by hand ([Backend.Switch]), or the other fails. Fencing tokens rise over
+// a switch.
+//
+// # What a partition can do
+//
+// It can't have two processes hold one key: a lease counts for its holder only as long as no
+// switch that the holder has not read of can have opened another engine. But it can
+// stop the service. A process that can't read the record grants nothing after
+// Options.Silence, and its holds end. So the Record must be reachable for all: its loss stops all
+// locks. And one process that alone can't reach the engine which grants switches all
+// others, and each switch costs the wait; processes that differ about who is away switch back and forth,
+// no sooner than the wait. If that can't be accepted, use package quorum, whose processes need
+// only reach more than half of its members, or Options.ByHand.
+//
+// # What can break it
+//
+// A Record that loses a write which it had acknowledged, but not all of them: a Redis whose
+// replica was promoted. (If it has lost the whole record, all wait as for a switch, and tokens
+// can fall where engines count by other numbers than a clock.) Processes with
+// different Options. Locks that are taken at an engine directly, beside the failover. A
+// clock of a process that runs wrong by more than a hundredth.
+//
+// It takes mutexes only.
+package failover

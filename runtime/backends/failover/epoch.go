@@ -1,0 +1,227 @@
+package failover
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// state is the record: which engine grants.
+type state struct {
+	Epoch  uint64 `json:"epoch"`  // how often it was decided
+	Engine string `json:"engine"` // its name
+	Open   bool   `json:"open"`   // no lease of an epoch before can last any more
+	Why    string `json:"why,omitempty"`
+
+	// Tokens of the epoch are the engine's plus Offset. All are above Floor, no token of an
+	// epoch before is, and none is above Ceiling, which rises before they do.
+	Offset  uint64 `json:"offset,omitempty"`
+	Floor   uint64 `json:"floor,omitempty"`
+	Ceiling uint64 `json:"ceiling,omitempty"`
+}
+
+func (s state) text() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a state has nothing that can't be encoded
+	}
+	return string(text)
+}
+
+// epoch is what this process knows of one. The Backend's mutex guards what changes: looked,
+// Open, Ceiling and text.
+type epoch struct {
+	state
+	text   string
+	member *member         // nil: no engine here has the name
+	ctx    context.Context // ends with the epoch
+	end    context.CancelFunc
+	first  driver.Instant // when this process learned of it
+	looked driver.Instant // from before the last look that found it was sent
+}
+
+// Status is what the record says.
+type Status struct {
+	Engine string // which one grants, or will
+	Epoch  uint64 // how often it was decided
+	Open   bool   // it grants; before, it waits until no lease of another engine can last
+	Why    string // the reason of the last switch
+}
+
+// bound is how long a lease may last from the last look that found its epoch.
+func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.options.Silence }
+
+// drain is how long an epoch waits before it opens: longer than bound by a fiftieth, because
+// clocks do not run equally fast.
+func (b *Backend) drain() time.Duration { return b.bound() * 51 / 50 }
+
+// ask replaces the record's text if it is old, one process-wide at a time, and learns what
+// it is then. next is old for a look.
+func (b *Backend) ask(ctx context.Context, old, next string) error {
+	select {
+	case b.room <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-b.room }()
+	ctx, cancel := context.WithTimeout(ctx, b.options.Timeout)
+	defer cancel()
+	sent := driver.Now()
+	text, err := b.record.CompareAndSwap(ctx, b.options.Key, old, next)
+	if err != nil {
+		err = fmt.Errorf("the record of which engine grants can't be read: %v", err) // of no acquire: nothing is indeterminate
+		b.note(func() { b.failed = err })
+		return err
+	}
+	return b.learn(text, sent)
+}
+
+// note changes what is known of the record, and tells who waits for a look.
+func (b *Backend) note(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+	close(b.looked)
+	b.looked = make(chan struct{})
+}
+
+// learn notes what a look found that was sent at this instant.
+func (b *Backend) learn(text string, sent driver.Instant) error {
+	var s state
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &s); err != nil || s.Epoch == 0 {
+			err = fmt.Errorf("%w: a value is at %q that is no record of a failover: %.40q; set Options.Key", driver.ErrConflict, b.options.Key, text)
+			b.note(func() { b.failed = err })
+			return err
+		}
+	}
+	var told *Status
+	b.note(func() {
+		b.failed, b.found = nil, text
+		e := b.now
+		b.fallen = text == "" || e != nil && s.isBefore(e.state)
+		if b.fallen {
+			return
+		}
+		if e == nil || s.Epoch > e.Epoch || s.Open != e.Open {
+			told = &Status{s.Engine, s.Epoch, s.Open, s.Why}
+		}
+		if e == nil || s.Epoch > e.Epoch {
+			e = b.enterLocked(s)
+		}
+		e.state, e.text, e.looked = s, text, sent
+	})
+	if told != nil && b.options.OnSwitch != nil {
+		b.options.OnSwitch(*told)
+	}
+	return nil
+}
+
+// isBefore reports whether s was the record before known was: the Record has lost a write.
+func (s state) isBefore(known state) bool {
+	if s.Epoch != known.Epoch {
+		return s.Epoch < known.Epoch
+	}
+	return s.Engine != known.Engine || known.Open && !s.Open || s.Ceiling < known.Ceiling
+}
+
+// enterLocked begins an epoch. What was asked at the engine before is undone there as long
+// as it can matter.
+func (b *Backend) enterLocked(s state) *epoch {
+	e := &epoch{state: s, first: driver.Now()}
+	e.ctx, e.end = context.WithCancel(b.life.Context())
+	if b.now != nil {
+		b.now.end()
+	}
+	for _, m := range b.members {
+		if m.name == s.Engine {
+			e.member = m
+		}
+	}
+	if b.now != nil && b.now.member != nil {
+		b.former[b.now.member] = e.first.Add(2 * b.drain())
+	}
+	b.now = e
+	return e
+}
+
+// current returns the epoch by which locks can be taken now: as long as it is not open, a
+// HeldError.
+func (b *Backend) current(ctx context.Context) (*epoch, error) {
+	for {
+		e, looked, err := b.known()
+		if e != nil || err != nil {
+			return e, err
+		}
+		b.lookSoon()
+		select {
+		case <-looked:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-b.life.Context().Done():
+			return nil, fmt.Errorf("%w: failover", driver.ErrClosed)
+		}
+		b.mu.Lock()
+		err = b.failed
+		b.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// known is current without a look: all nil if one is needed, whose end closes looked.
+func (b *Backend) known() (e *epoch, looked chan struct{}, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e = b.now
+	switch {
+	case b.fallen:
+		err = fmt.Errorf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, and so does one that has lost its record",
+			b.options.Key, b.drain())
+	case e == nil || e.looked.Add(b.options.Silence).Left() <= 0:
+		return nil, b.looked, nil
+	case e.member == nil:
+		err = fmt.Errorf("%w: failover: the engine %q grants, which this process was not given; give all processes the same", driver.ErrInvalid, e.Engine)
+	case !e.Open:
+		err = &driver.HeldError{RetryAfter: max(e.first.Add(b.drain()).Left(), 0) + b.options.Probe}
+	default:
+		return e, nil, nil
+	}
+	return nil, nil, err
+}
+
+func (b *Backend) lookSoon() {
+	select {
+	case b.poke <- struct{}{}:
+	default:
+	}
+}
+
+// cover sees to it that the record's ceiling is at or above last, a token of e.
+func (b *Backend) cover(ctx context.Context, e *epoch, last uint64) error {
+	for {
+		b.mu.Lock()
+		now, text, next := b.now == e && !b.fallen, e.text, e.state
+		b.mu.Unlock()
+		switch {
+		case !now:
+			return errSwitched
+		case last <= next.Ceiling:
+			return nil
+		}
+		next.Ceiling = last + b.step()
+		if err := b.ask(ctx, text, next.text()); err != nil {
+			return err
+		}
+	}
+}
+
+// step is by how much the ceiling rises at once: by what a clock counts in a quarter of the
+// time that a switch waits, so that tokens which a clock counts are above the ceiling after it.
+func (b *Backend) step() uint64 {
+	return uint64(b.drain().Microseconds()) * driver.TokensPerMicrosecond / 4
+}

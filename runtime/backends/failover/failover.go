@@ -1,0 +1,268 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+const (
+	defaultLongest  = time.Minute
+	defaultSilence  = 10 * time.Second
+	defaultProbe    = time.Second
+	defaultTimeout  = time.Second
+	defaultFailures = 3
+	defaultKey      = "lockgen.failover"
+)
+
+// Options of a [Backend]. The zero value is the default. Record, Key, Names, LongestTTL and
+// Silence must be the same in all processes.
+type Options struct {
+	// Record is where it is agreed which engine grants: a Backend that implements
+	// driver.Register, as redislock, etcdlock and memlock do. Nil is the first standby.
+	//
+	// While the Record can't be reached no engine grants. So it should be one that survives
+	// the loss of a server without the loss of a write, such as an etcd cluster. On the standby
+	// it covers the loss of the primary, and the loss of the standby stops all locks.
+	Record driver.Backend
+	// Key is where in the Record it is: "lockgen.failover" unless set. Two failovers with
+	// one Record need two keys.
+	Key string
+	// Names are those of the primary and the standbys, in that order, which the record
+	// knows them by: "primary", "standby", "standby 2" and so on unless set. A name stands for
+	// one engine for ever.
+	Names []string
+
+	// LongestTTL is the longest lease that any process takes: a minute unless set. A switch
+	// waits for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
+	LongestTTL time.Duration
+	// Silence is for how long the record may stay unread before this process grants no
+	// more: 10 s unless set. A switch waits for it as well.
+	Silence time.Duration
+
+	// Probe is how often each engine is asked whether it is well, and the record what it
+	// says: every second unless set.
+	Probe time.Duration
+	// Timeout is how long one such question may take: a second unless set.
+	Timeout time.Duration
+	// Failures is after how many failed probes in a row an engine counts as away, and after
+	// how many good ones as well: 3 unless set.
+	Failures int
+	// ByHand leaves switching to [Backend.Switch] alone.
+	ByHand bool
+	// OnSwitch, if set, is called in each process when the record says something new. It is
+	// called by one goroutine at a time, and must not block.
+	OnSwitch func(Status)
+}
+
+func (o *Options) complete(members int) {
+	set(&o.Key, defaultKey)
+	set(&o.LongestTTL, defaultLongest)
+	set(&o.Silence, defaultSilence)
+	set(&o.Probe, defaultProbe)
+	set(&o.Timeout, defaultTimeout)
+	set(&o.Failures, defaultFailures)
+	if o.Names == nil {
+		o.Names = []string{"primary", "standby"}
+		for i := 2; i < members; i++ {
+			o.Names = append(o.Names, fmt.Sprintf("standby %d", i))
+		}
+	}
+}
+
+func set[T comparable](option *T, value T) {
+	var zero T
+	if *option == zero {
+		*option = value
+	}
+}
+
+// Backend takes locks at one of its engines, on which all processes agree. Make it with
+// [New]; its methods may be called from any number of goroutines.
+type Backend struct {
+	options  Options
+	members  []*member
+	record   driver.Register
+	closes   []driver.Backend      // each once
+	unusable atomic.Pointer[error] // why it can't be used, if it can't
+
+	life   *engine.Life
+	attach sync.Once
+	begin  sync.Once
+	poke   chan struct{} // has room for one: look at the record now
+	room   chan struct{} // full while the record is asked, by one at a time
+	probes atomic.Uint64 // locks taken as a probe
+	uuid   string        // of their IDs
+
+	mu      sync.Mutex // guards the rest, and epochs
+	now     *epoch     // the last that was learned of; nil: none yet
+	fallen  bool       // the record is gone, or says less than this process knows
+	found   string     // its text then
+	failed  error      // of the last look; nil: it was answered
+	looked  chan struct{}
+	former  map[*member]driver.Instant // until when an undo goes to these too
+	waiting map[waiter]place
+}
+
+// New returns a Backend that takes locks at primary, or at one of standbys while a switch
+// says so, with the last of options. It does no I/O. The engines and the Record are closed
+// by its Close, and may be used beside it.
+//
+// No standby, one that is nil or there twice, and no place for the record are errors of
+// every call, and of Ping.
+func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
+	b := &Backend{
+		life: engine.NewLife(), poke: make(chan struct{}, 1), room: make(chan struct{}, 1), uuid: newUUID(),
+		looked: make(chan struct{}), former: map[*member]driver.Instant{}, waiting: map[waiter]place{},
+	}
+	for _, o := range options {
+		b.options = o
+	}
+	engines := append([]driver.Backend{primary}, standbys...)
+	b.options.complete(len(engines))
+	if len(standbys) == 0 {
+		b.refuse("New got no standby; give it one engine or more to switch to")
+	}
+	if len(b.options.Names) != len(engines) {
+		b.refuse("Options.Names has %d names for %d engines; give each its own, the primary's first", len(b.options.Names), len(engines))
+		return b
+	}
+	for i, e := range engines {
+		b.add(b.options.Names[i], e)
+	}
+	b.keep(engines)
+	return b
+}
+
+// add makes e one of the engines.
+func (b *Backend) add(name string, e driver.Backend) {
+	if e == nil {
+		b.refuse("the engine %q is nil; give it a Backend, such as redislock.New returns", name)
+		return
+	}
+	for _, m := range b.members {
+		if m.name == name {
+			b.refuse("two engines are named %q in Options.Names; give each a name of its own", name)
+		}
+		if same(m.Backend, e) {
+			b.refuse("the engines %q and %q are one Backend; give each a server of its own", m.name, name)
+		}
+	}
+	b.members = append(b.members, &member{Backend: e, name: name, backend: b})
+	b.closes = append(b.closes, e)
+}
+
+// keep chooses where the record is.
+func (b *Backend) keep(engines []driver.Backend) {
+	at := b.options.Record
+	switch {
+	case at == nil && len(engines) > 1:
+		at = engines[1]
+	case at != nil && same(at, engines[0]):
+		b.refuse("Options.Record is the primary, whose loss nobody could then agree on; give it the standby or a third engine")
+	}
+	var ok bool
+	if b.record, ok = at.(driver.Register); !ok {
+		b.refuse("there is no place for the record of which engine grants: a %T is no driver.Register; "+
+			"set Options.Record to a Backend that is, such as etcdlock.New or redislock.New returns", at)
+		return
+	}
+	for _, e := range b.closes {
+		if same(e, at) {
+			return
+		}
+	}
+	b.closes = append(b.closes, at)
+}
+
+func same(a, b driver.Backend) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// refuse makes every call of b fail, because of why. The first reason stays.
+func (b *Backend) refuse(why string, args ...any) {
+	err := fmt.Errorf("%w: failover: %s", driver.ErrInvalid, fmt.Sprintf(why, args...))
+	b.unusable.CompareAndSwap(nil, &err)
+}
+
+// usable returns why b can't be used, or nil. The first call begins to look at the record and
+// to probe the engines.
+func (b *Backend) usable() error {
+	if err := b.unusable.Load(); err != nil {
+		return *err
+	}
+	if b.life.Closed() {
+		return fmt.Errorf("%w: failover", driver.ErrClosed)
+	}
+	b.begin.Do(func() {
+		b.life.Go(b.watch)
+		for _, m := range b.members {
+			b.life.Go(m.watch)
+		}
+	})
+	return nil
+}
+
+// Attach implements [driver.Shared].
+func (b *Backend) Attach() {
+	b.life.Attach()
+	b.attach.Do(func() {
+		for _, e := range b.closes {
+			if s, ok := e.(driver.Shared); ok {
+				s.Attach()
+			}
+		}
+	})
+}
+
+// Close implements [driver.Backend]: the last Locker to close ends what runs in the
+// background, and closes the engines and the Record.
+func (b *Backend) Close() (err error) {
+	last := false
+	b.life.Close(func() { last = true })
+	if last {
+		for _, e := range b.closes {
+			err = errors.Join(err, e.Close())
+		}
+	}
+	return err
+}
+
+// Ping implements [driver.Pinger]: the record can be read, the engine that it names grants,
+// and answers.
+func (b *Backend) Ping(ctx context.Context) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	e, err := b.current(ctx)
+	if held := heldBy(err); held != nil {
+		return fmt.Errorf("the failover waits until no lease of the engine before can last: for %v", held.RetryAfter)
+	} else if err != nil {
+		return err
+	}
+	return e.member.ping(ctx)
+}
+
+// AtOnce implements [driver.Bounded].
+func (b *Backend) AtOnce() int {
+	least := 256
+	for _, m := range b.members {
+		if bounded, ok := m.Backend.(driver.Bounded); ok {
+			least = min(least, bounded.AtOnce())
+		}
+	}
+	return least
+}
+
+// heldBy returns the HeldError in err, or nil.
+func heldBy(err error) *driver.HeldError {
+	held, _ := errors.AsType[*driver.HeldError](err)
+	return held
+}

@@ -1,0 +1,383 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// resumes is how long after the engine that grants has gone the other grants, at most: it is
+// noticed by three probes, decided by the look that follows, and the switch waits; the next look
+// opens it, and whoever waits tries again within a second.
+const resumes = 3*(200+200)*time.Millisecond + drain + 3*200*time.Millisecond + time.Second
+
+// The engine that grants is killed a hundred times under load: it refuses, hangs, forgets.
+func TestKilledUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 3)
+		for _, p := range w.processes {
+			w.load(p, 3, 2)
+		}
+		var gaps []time.Duration
+		granting, other := w.primary, w.standby
+		for i := range 100 {
+			time.Sleep(drain + 2*time.Second) // else the switch before still waits out its rest
+			killed := time.Now()
+			granting.set(func() { granting.dead, granting.hung = i%3 != 0, i%3 == 0 })
+			for ; ; time.Sleep(10 * time.Millisecond) {
+				w.mu.Lock()
+				last := w.last
+				w.mu.Unlock()
+				if gap := last.Sub(killed); gap > quick.LongestTTL { // not a holder of the old one
+					gaps = append(gaps, gap)
+					break
+				}
+				if time.Since(killed) > 10*drain {
+					t.Fatalf("kill %d: nobody came in for %v", i, time.Since(killed))
+				}
+			}
+			if i%2 == 0 {
+				granting.restart()
+			} else {
+				granting.set(func() { granting.dead, granting.hung = false, false })
+			}
+			granting, other = other, granting
+		}
+		w.end()
+		slices.Sort(gaps)
+		t.Logf("100 kills, %d holds: the next came in after %v to %v, the median %v; the bound is %v",
+			w.sales, gaps[0], gaps[99], gaps[50], resumes)
+		if gaps[99] > resumes {
+			t.Errorf("it took %v; the bound is %v", gaps[99], resumes)
+		}
+	})
+}
+
+// A process that can't read the record stops, and its holds end before anybody else can
+// have switched; the others go on.
+func TestProcessWithoutTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 2)
+		alone, other := w.processes[0], w.processes[1]
+		ctx, h, err := alone.Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, "held")
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone.record.cut.Store(true)
+		cut := time.Now()
+		if err := other.backend.Switch(t.Context(), "standby"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Minute):
+		}
+		if !errors.Is(context.Cause(ctx), lock.ErrLost) || time.Since(cut) > 5*time.Second {
+			t.Errorf("a hold of who can't read the record ended after %v: %v", time.Since(cut), context.Cause(ctx))
+		}
+		h.Release(nil)
+		if _, _, err := alone.Acquire(t.Context(), nil, "key"); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("a ttl of 30s: %v", err)
+		}
+		if _, _, err := alone.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key"); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("without the record: %v; the primary must not grant", err)
+		}
+		_, h, err = other.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "held")
+		if took := time.Since(cut); err != nil || took < drain {
+			t.Errorf("the standby granted after %v: %v; a switch waits for %v", took, err, drain)
+		}
+		h.Release(nil)
+		alone.record.cut.Store(false)
+		time.Sleep(time.Second) // a look that is under way fails
+		_, h, err = alone.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
+		if err != nil {
+			t.Errorf("once it can read the record: %v", err)
+		}
+		h.Release(nil)
+		w.end()
+	})
+}
+
+// One process alone can't reach the primary: it switches all, and no two hold a key.
+func TestProcessWithoutThePrimary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 3)
+		for _, p := range w.processes {
+			w.load(p, 2, 1)
+		}
+		time.Sleep(2 * drain)
+		w.processes[0].primary.cut.Store(true)
+		w.granting(w.processes[1], "standby", resumes)
+		time.Sleep(2 * drain)
+		w.processes[1].standby.cut.Store(true) // and another can't reach the standby
+		time.Sleep(20 * drain)
+		s, err := w.processes[2].backend.Status(t.Context())
+		if err != nil || s.Epoch < 4 || s.Epoch > 24 {
+			t.Errorf("two that differ about who is away have switched to %+v, %v; once for each wait is expected", s, err)
+		}
+		w.end()
+	})
+}
+
+// flapping answers one probe of three.
+type flapping struct {
+	*link
+	n int
+}
+
+func (f *flapping) Ping(ctx context.Context) error {
+	if f.n++; f.n%3 != 0 {
+		return errDead
+	}
+	return f.link.Ping(ctx)
+}
+
+// An engine that answers one probe of three is neither left nor chosen.
+func TestFlapping(t *testing.T) {
+	for _, flaps := range []string{"primary", "standby"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			var primary, standby driver.Backend = &flapping{link: &link{server: w.primary}}, &link{server: w.standby}
+			if flaps == "standby" {
+				primary, standby = &link{server: w.primary}, &flapping{link: &link{server: w.standby}}
+			}
+			o := quick
+			o.Record = &link{server: w.third}
+			b := failover.New(primary, []driver.Backend{standby}, o)
+			if err := b.Begin(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if flaps == "standby" {
+				w.primary.set(func() { w.primary.dead = true })
+			}
+			for range 10 {
+				time.Sleep(drain)
+				if s, err := b.Status(t.Context()); err != nil || s.Engine != "primary" || !s.Open {
+					t.Errorf("%+v, %v; the %s answers one probe of three", s, err, flaps)
+					break
+				}
+			}
+			_ = b.Close()
+		})
+	}
+}
+
+// Switched by hand and back, to an engine whose tokens are small: they rise all the same.
+func TestSwitchedByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.standby.less = uint64(time.Now().UnixMicro())*driver.TokensPerMicrosecond - 1000
+		var told []failover.Status
+		for range 3 {
+			w.join()
+		}
+		o := quick
+		o.Record, o.OnSwitch = &link{server: w.third}, func(s failover.Status) { told = append(told, s) }
+		watching := failover.New(&link{server: w.primary}, []driver.Backend{&link{server: w.standby}}, o)
+		if err := watching.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := watching.Status(t.Context()); err != nil { // which has it watch
+			t.Fatal(err)
+		}
+		for _, p := range w.processes {
+			w.load(p, 2, 2)
+		}
+		for i := range 10 {
+			to := []string{"standby", "primary"}[i%2]
+			time.Sleep(2 * time.Second)
+			begin, p := time.Now(), w.processes[i%3]
+			if err := p.backend.Switch(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+			w.granting(p, to, resumes)
+			if took := time.Since(begin); took < drain {
+				t.Errorf("%q grants after %v; a switch waits for %v", to, took, drain)
+			}
+			if err := p.backend.Switch(t.Context(), to); err != nil {
+				t.Errorf("to the engine that grants: %v", err)
+			}
+		}
+		if err := w.processes[0].backend.Switch(t.Context(), "nowhere"); !errors.Is(err, lock.ErrInvalid) {
+			t.Errorf("to no engine: %v", err)
+		}
+		w.end()
+		_ = watching.Close()
+		if w.sales < 100 {
+			t.Errorf("%d sales", w.sales)
+		}
+		if want := 21; len(told) != want || told[1].Engine != "standby" || told[1].Open || !told[2].Open {
+			t.Errorf("told of %d changes, not %d: %+v", len(told), want, told)
+		}
+	})
+}
+
+// The Record loses all that it had, twice: nobody is granted a lock that another may hold.
+func TestRecordLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 2)
+		for _, p := range w.processes {
+			w.load(p, 2, 1)
+		}
+		for range 5 {
+			time.Sleep(2 * time.Second)
+			if err := w.processes[0].backend.Switch(t.Context(), "standby"); err != nil {
+				t.Fatal(err)
+			}
+			w.granting(w.processes[1], "standby", resumes)
+			w.third.restart()
+			w.load(w.join(), 2, 1) // which knows nothing
+			time.Sleep(2 * drain)
+			w.granting(w.processes[0], "standby", drain)
+			if err := w.processes[0].backend.Switch(t.Context(), "primary"); err != nil {
+				t.Fatal(err)
+			}
+			w.granting(w.processes[1], "primary", resumes)
+		}
+		w.end()
+	})
+}
+
+// A first start waits, since the record may have been lost; a process that starts while a
+// switch waits, waits too.
+func TestFirstStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		begin := time.Now()
+		p := w.join()
+		_, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
+		for i := 0; err != nil && i < 5; i++ { // until there is a record
+			time.Sleep(100 * time.Millisecond)
+			_, h, err = p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
+		}
+		if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
+			t.Errorf("the first start took %v: %v; want %v", took, err, drain)
+		}
+		h.Release(nil)
+		if err := p.backend.Switch(t.Context(), "standby"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(drain - time.Second)
+		late := w.join()
+		if err := late.Ping(t.Context()); err == nil {
+			t.Error("a process that starts while a switch waits is ready")
+		}
+		if _, _, err := late.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Try: true}, "key"); !errors.Is(err, lock.ErrNotAcquired) {
+			t.Errorf("while a switch waits: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := late.Ping(t.Context()); err != nil {
+			t.Errorf("when it has waited: %v", err)
+		}
+		w.end()
+	})
+}
+
+// Who waits when it is switched goes on waiting, hears of a release at the next engine, and has no
+// place in the queue of the one before.
+func TestWaitsOverASwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 3)
+		short := &lock.Policy{TTL: 3 * time.Second}
+		_, h, err := w.processes[0].Acquire(t.Context(), short, "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *lock.Hold, 2)
+		for _, p := range w.processes[1:] {
+			go func() {
+				_, h, err := p.Acquire(context.Background(), short, "key")
+				if err != nil {
+					t.Error(err)
+				}
+				got <- h
+			}()
+		}
+		time.Sleep(time.Second)
+		if err := w.processes[0].backend.Switch(t.Context(), "standby"); err != nil {
+			t.Fatal(err)
+		}
+		second := <-got
+		h.Release(nil)
+		time.Sleep(3 * time.Second)
+		released := time.Now()
+		if err := second.Unlock(); err != nil {
+			t.Error(err)
+		}
+		third := <-got
+		if took := time.Since(released); took > 100*time.Millisecond {
+			t.Errorf("a release at the next engine was heard of after %v", took)
+		}
+		third.Release(nil)
+		w.primary.set(func() {
+			if n := len(w.primary.undone); n != 2 {
+				t.Errorf("two have waited at the primary, and %d places were given up", n)
+			}
+		})
+		w.end()
+	})
+}
+
+// An engine whose clock is behind by more than a switch waits is refused, not believed.
+func TestClockBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 1)
+		p := w.processes[0]
+		token := func() (uint64, error) {
+			ctx, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
+			defer h.Release(nil)
+			token, _ := lock.Token(ctx)
+			return token, err
+		}
+		first, err := token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.backend.Switch(t.Context(), "standby"); err != nil {
+			t.Fatal(err)
+		}
+		w.granting(p, "standby", resumes)
+		w.standby.set(func() { w.standby.less = uint64(time.Hour.Microseconds()) * driver.TokensPerMicrosecond })
+		if second, err := token(); !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "has gone back") {
+			t.Errorf("after token %d an hour behind: %d, %v", first, second, err)
+		}
+		w.end()
+	})
+}
+
+// The tokens of the primary have run ahead of all clocks, after its record was written: those of
+// the standby are above them all the same, and those of the primary above these.
+func TestTokensAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 1)
+		p, last := w.processes[0], uint64(0)
+		const hour = uint64(time.Hour/time.Microsecond) * driver.TokensPerMicrosecond
+		w.primary.set(func() { w.primary.less -= hour })
+		for _, to := range []string{"standby", "primary", "standby"} {
+			ctx, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
+			if err != nil {
+				t.Fatal(err)
+			}
+			token, _ := lock.Token(ctx)
+			if token <= last {
+				t.Errorf("token %d after %d", token, last)
+			}
+			last = token
+			h.Release(nil)
+			if err := p.backend.Switch(t.Context(), to); err != nil {
+				t.Fatal(err)
+			}
+			w.granting(p, to, resumes)
+		}
+		w.end()
+	})
+}

@@ -1,0 +1,92 @@
+package failover
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// lease implements [driver.Lease]: an engine's, by an epoch.
+type lease struct {
+	driver.Lease
+	backend *Backend
+	epoch   *epoch
+	offset  uint64 // of the epoch
+	ttl     time.Duration
+}
+
+// Deadline implements [driver.Lease]: the engine's, and no later than a switch that this
+// process does not know of yet would wait for.
+func (l *lease) Deadline() driver.Instant {
+	l.backend.mu.Lock()
+	until := l.epoch.looked.Add(l.backend.bound())
+	l.backend.mu.Unlock()
+	if end := l.Lease.Deadline(); end.Before(until) {
+		return end
+	}
+	return until
+}
+
+// Tokens implements [driver.Lease].
+func (l *lease) Tokens() (first, n uint64) {
+	first, n = l.Lease.Tokens()
+	return first + l.offset, n
+}
+
+// Renew implements [driver.Lease].
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
+}
+
+// Release implements [driver.Lease].
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	return l.Lease.Release(ctx, last-l.offset)
+}
+
+// Term implements [driver.ProvisionalLease].
+func (l *lease) Term() time.Duration {
+	if p, ok := l.Lease.(driver.ProvisionalLease); ok {
+		return p.Term()
+	}
+	return l.ttl
+}
+
+// Wanted implements [driver.WantedLease].
+func (l *lease) Wanted() bool {
+	w, ok := l.Lease.(driver.WantedLease)
+	return ok && w.Wanted()
+}
+
+// NotifyLoss implements [driver.LossNotifier].
+func (l *lease) NotifyLoss(look func()) {
+	if n, ok := l.Lease.(driver.LossNotifier); ok {
+		n.NotifyLoss(look)
+	}
+}
+
+// RenewAll implements [driver.BatchRenewer]. A lease of an epoch that is over is not renewed.
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	errs := make([]error, len(leases))
+	b.mu.Lock()
+	now := b.now
+	b.mu.Unlock()
+	var of []int
+	var inner []driver.Lease
+	var lengths []time.Duration
+	for i, one := range leases {
+		l := one.(*lease)
+		if l.epoch != now {
+			errs[i] = errSwitched
+			continue
+		}
+		of, inner, lengths = append(of, i), append(inner, l.Lease), append(lengths, ttls[i])
+	}
+	if len(of) > 0 {
+		for i, err := range engine.RenewAll(ctx, now.member.Backend, inner, lengths) {
+			errs[of[i]] = err
+		}
+	}
+	return errs
+}

@@ -1,0 +1,136 @@
+package failover
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// member is one of the engines.
+type member struct {
+	driver.Backend
+	name    string
+	backend *Backend
+
+	mu        sync.Mutex // guards the rest
+	good, bad int        // probes in a row
+	err       error      // of the last
+	id        string     // of its server, if it has told
+}
+
+// watch probes m again and again.
+func (m *member) watch(ctx context.Context) {
+	o := &m.backend.options
+	tick := time.NewTicker(o.Probe)
+	defer tick.Stop()
+	met := false
+	for {
+		limited, cancel := context.WithTimeout(ctx, o.Timeout)
+		err := m.ping(limited)
+		if err == nil && !met {
+			met = m.meet(limited)
+		}
+		cancel()
+		m.note(err)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ping returns nil if locks can be taken at m.
+func (m *member) ping(ctx context.Context) (err error) {
+	if p, ok := m.Backend.(driver.Pinger); ok {
+		err = p.Ping(ctx)
+	} else {
+		_, err = m.token(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("engine %q: %w", m.name, err)
+	}
+	return nil
+}
+
+// token takes a lock of its own at m, frees it, and returns its fencing token.
+func (m *member) token(ctx context.Context) (uint64, error) {
+	b := m.backend
+	n := b.probes.Add(1)
+	a := &driver.Acquisition{
+		Key: fmt.Sprintf("%s.probe.%s.%d", b.options.Key, b.uuid, n), ID: fmt.Sprintf("%s:%d", b.uuid, n),
+		TTL: b.options.LongestTTL, Tokens: 1,
+	}
+	l, err := m.Acquire(ctx, a)
+	if err != nil {
+		if a.MayHaveRun || errors.Is(err, driver.ErrIndeterminate) {
+			b.insist(func(ctx context.Context) error { return m.Undo(ctx, a) })
+		}
+		return 0, err
+	}
+	first, _ := l.Tokens()
+	b.insist(func(ctx context.Context) error { return l.Release(ctx, first) })
+	return first, nil
+}
+
+// note counts a probe.
+func (m *member) note(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err = err; err == nil {
+		m.good, m.bad = m.good+1, 0
+	} else {
+		m.good, m.bad = 0, m.bad+1
+	}
+}
+
+// isUp and isAway report what the last probes say. Between the two nothing is known.
+func (m *member) isUp() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.good >= m.backend.options.Failures
+}
+
+func (m *member) isAway() (away bool, why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bad >= m.backend.options.Failures, m.err
+}
+
+// meet finds out which server m is, and refuses two engines that are one. It reports whether
+// there is nothing more to find out.
+func (m *member) meet(ctx context.Context) bool {
+	i, ok := m.Backend.(driver.Incarnated)
+	if !ok {
+		return true
+	}
+	is, err := i.Incarnation(ctx)
+	if err != nil {
+		return errors.Is(err, driver.ErrInvalid) // several servers stand behind it
+	}
+	m.mu.Lock()
+	m.id = is.ID
+	m.mu.Unlock()
+	for _, other := range m.backend.members {
+		other.mu.Lock()
+		id := other.id
+		other.mu.Unlock()
+		if other != m && id == is.ID {
+			m.backend.refuse("the engines %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
+		}
+	}
+	return true
+}
+
+// newUUID returns a UUID of version 8, by chance.
+func newUUID() string {
+	var u [16]byte
+	rand.Read(u[:]) // never fails, by its documentation
+	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}

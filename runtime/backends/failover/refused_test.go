@@ -1,0 +1,68 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// plain keeps no values.
+type plain struct{ driver.Backend }
+
+func TestRefused(t *testing.T) {
+	m := memlock.New()
+	for mend, b := range map[string]*failover.Backend{
+		"got no standby":             failover.New(m, nil, failover.Options{Record: memlock.New()}),
+		"is nil":                     failover.New(m, []driver.Backend{nil}, failover.Options{Record: memlock.New()}),
+		"are one Backend":            failover.New(m, []driver.Backend{m}, failover.Options{Record: memlock.New()}),
+		"no place for the record":    failover.New(m, []driver.Backend{plain{memlock.New()}}),
+		"is the primary":             failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Record: m}),
+		"3 names for 2 engines":      failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Names: []string{"a", "b", "c"}}),
+		`two engines are named "a"`:  failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Names: []string{"a", "a"}}),
+		"LongestTTL":                 nil,
+		"driver.Register; set Optio": failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Record: plain{memlock.New()}}),
+	} {
+		a := &driver.Acquisition{Key: "key", ID: "00000000-0000-8000-8000-000000000001:1", TTL: time.Second, Tokens: 1}
+		if b == nil {
+			b = failover.New(m, []driver.Backend{memlock.New()})
+			a.TTL = time.Hour
+		}
+		_, err := b.Acquire(t.Context(), a)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), mend) {
+			t.Errorf("want ErrInvalid with %q, got %v", mend, err)
+		}
+		if ping := b.Ping(t.Context()); a.TTL != time.Hour && !errors.Is(ping, driver.ErrInvalid) {
+			t.Errorf("Ping: want ErrInvalid with %q, got %v", mend, ping)
+		}
+		_ = b.Close()
+	}
+}
+
+// known is a server that tells which it is.
+type known struct{ *link }
+
+func (k known) Incarnation(context.Context) (driver.Incarnation, error) {
+	return driver.Incarnation{ID: fmt.Sprintf("%p", k.server)}, nil
+}
+
+func TestOneServerTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		b := failover.New(known{&link{server: s}}, []driver.Backend{known{&link{server: s}}}, failover.Options{Record: memlock.New()})
+		_ = b.Begin(t.Context())
+		_ = b.Ping(t.Context())
+		time.Sleep(2 * time.Second)
+		if err := b.Ping(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
+			t.Errorf("two engines on one server: %v", err)
+		}
+		_ = b.Close()
+	})
+}

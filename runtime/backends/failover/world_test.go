@@ -1,0 +1,324 @@
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+var errDead = errors.New("connection refused")
+
+// server is an engine in memory that dies, hangs and restarts empty, a round trip away.
+type server struct {
+	mu     sync.Mutex
+	memory *memlock.Backend
+	dead   bool
+	hung   bool
+	less   uint64   // than memory's its tokens are: a revision counts from little
+	undone []string // keys whose place in the queue was given up
+}
+
+const away = 2 * time.Millisecond
+
+func newServer() *server { return &server{memory: memlock.New()} }
+
+func (s *server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// restart has it forget all locks, and be well.
+func (s *server) restart() {
+	s.set(func() { s.memory, s.dead, s.hung = memlock.New(), false, false })
+}
+
+// link is one process's way to a server.
+type link struct {
+	*server
+	cut atomic.Bool
+}
+
+// reach returns the server's memory after a round trip. Half of the calls to a server that
+// hangs arrive.
+func (l *link) reach(ctx context.Context) (*memlock.Backend, error) {
+	l.mu.Lock()
+	hung, dead, memory := l.hung || l.cut.Load(), l.dead, l.memory
+	l.mu.Unlock()
+	switch {
+	case dead:
+		return nil, errDead
+	case hung:
+		<-ctx.Done()
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+	}
+	time.Sleep(away/2 + rand.N(away))
+	return memory, nil
+}
+
+func (l *link) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	sent := driver.Now()
+	memory, err := l.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	granted, err := memory.Acquire(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(away / 2)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &held{Lease: granted, link: l, memory: memory, less: l.less, until: sent.Add(a.TTL)}, nil
+}
+
+func (l *link) Undo(ctx context.Context, a *driver.Acquisition) error {
+	memory, err := l.reach(ctx)
+	if err != nil {
+		return err
+	}
+	l.set(func() {
+		if a.Queue {
+			l.undone = append(l.undone, a.Key)
+		}
+	})
+	return memory.Undo(ctx, a)
+}
+
+func (l *link) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	memory, err := l.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return memory.Subscribe(ctx, a)
+}
+
+func (l *link) Ping(ctx context.Context) error {
+	_, err := l.reach(ctx)
+	return err
+}
+
+func (l *link) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	memory, err := l.reach(ctx)
+	if err != nil {
+		return "", err
+	}
+	now, err := memory.CompareAndSwap(ctx, key, old, next)
+	time.Sleep(away / 2)
+	return now, err
+}
+
+func (l *link) Close() error { return nil }
+
+// held is a lease that one life of a server granted.
+type held struct {
+	driver.Lease
+	link   *link
+	memory *memlock.Backend
+	less   uint64
+	mu     sync.Mutex
+	until  driver.Instant
+}
+
+func (h *held) Deadline() driver.Instant {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.until
+}
+
+func (h *held) Tokens() (first, n uint64) {
+	first, n = h.Lease.Tokens()
+	return first - h.less, n
+}
+
+func (h *held) reach(ctx context.Context) error {
+	memory, err := h.link.reach(ctx)
+	if err == nil && memory != h.memory {
+		return driver.ErrLost
+	}
+	return err
+}
+
+func (h *held) Renew(ctx context.Context, ttl time.Duration) error {
+	sent := driver.Now()
+	err := h.reach(ctx)
+	if err == nil {
+		err = h.Lease.Renew(ctx, ttl)
+	}
+	if err == nil {
+		h.mu.Lock()
+		h.until = sent.Add(ttl)
+		h.mu.Unlock()
+	}
+	return err
+}
+
+func (h *held) Release(ctx context.Context, last uint64) error {
+	if err := h.reach(ctx); err != nil {
+		return err
+	}
+	return h.Lease.Release(ctx, last+h.less)
+}
+
+// world is two engines, a record, and processes that lock keys.
+type world struct {
+	t                       *testing.T
+	primary, standby, third *server
+	processes               []*process
+
+	mu     sync.Mutex
+	inside map[string]map[context.Context]string // by key: who is, as far as it has not said that it left
+	tokens map[string]uint64
+	sales  int
+	last   time.Time // when somebody came in
+	stop   chan struct{}
+	work   sync.WaitGroup
+}
+
+// process is a Locker with its own ways to all servers.
+type process struct {
+	*lock.Locker
+	backend                  *failover.Backend
+	primary, standby, record *link
+}
+
+var quick = failover.Options{
+	LongestTTL: 3 * time.Second, Silence: 2 * time.Second, Probe: 200 * time.Millisecond, Timeout: 200 * time.Millisecond,
+}
+
+// drain is how long a switch waits with quick.
+const drain = (3 + 2) * time.Second * 51 / 50
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, primary: newServer(), standby: newServer(), third: newServer(), stop: make(chan struct{}),
+		inside: map[string]map[context.Context]string{}, tokens: map[string]uint64{}}
+	return w
+}
+
+// join begins a process.
+func (w *world) join() *process {
+	p := &process{primary: &link{server: w.primary}, standby: &link{server: w.standby}, record: &link{server: w.third}}
+	o := quick
+	o.Record = p.record
+	p.backend = failover.New(p.primary, []driver.Backend{p.standby}, o)
+	p.Locker = lock.New(p.backend, nil)
+	w.processes = append(w.processes, p)
+	return p
+}
+
+// begun is a world with so many processes, whose record is there.
+func begun(t *testing.T, n int) *world {
+	w := newWorld(t)
+	for range n {
+		w.join()
+	}
+	if err := w.processes[0].backend.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// end ends the load and all processes.
+func (w *world) end() {
+	close(w.stop)
+	w.work.Wait()
+	for _, p := range w.processes {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		_ = p.Close(ctx)
+		cancel()
+	}
+	time.Sleep(time.Minute) // what they undo
+}
+
+// load has each process lock the keys, for long and short, by so many goroutines.
+func (w *world) load(p *process, workers, keys int) {
+	for range workers {
+		w.work.Go(func() {
+			for {
+				select {
+				case <-w.stop:
+					return
+				default:
+				}
+				w.sell(p, fmt.Sprintf("key %d", rand.N(keys)))
+				time.Sleep(rand.N(100 * time.Millisecond))
+			}
+		})
+	}
+}
+
+// sell holds a key for a while, whatever comes, and checks that nobody else does.
+func (w *world) sell(p *process, key string) {
+	ttl := time.Second + rand.N(2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	ctx, h, err := p.Acquire(ctx, &lock.Policy{TTL: ttl}, key)
+	if err != nil {
+		time.Sleep(rand.N(200 * time.Millisecond))
+		return
+	}
+	token, _ := lock.Token(ctx)
+	w.enter(ctx, key, token)
+	stays := rand.N(100 * time.Millisecond)
+	if rand.N(20) == 0 {
+		stays = rand.N(6 * time.Second) // it is renewed
+	}
+	select {
+	case <-time.After(stays):
+	case <-ctx.Done():
+	}
+	if lock.Check(ctx) == nil {
+		w.mu.Lock()
+		w.sales++
+		w.mu.Unlock()
+	}
+	w.mu.Lock()
+	delete(w.inside[key], ctx)
+	w.mu.Unlock()
+	h.Release(nil)
+}
+
+func (w *world) enter(ctx context.Context, key string, token uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if lock.Check(ctx) != nil {
+		return
+	}
+	for other, since := range w.inside[key] {
+		if lock.Check(other) == nil {
+			w.t.Errorf("%s: two are inside, one since %s", key, since)
+		}
+	}
+	if token <= w.tokens[key] {
+		w.t.Errorf("%s: token %d after %d", key, token, w.tokens[key])
+	}
+	w.tokens[key], w.last = token, time.Now()
+	if w.inside[key] == nil {
+		w.inside[key] = map[context.Context]string{}
+	}
+	w.inside[key][ctx] = time.Now().Format(time.StampMicro)
+}
+
+// granting waits until p's record says that this engine grants.
+func (w *world) granting(p *process, engine string, within time.Duration) {
+	w.t.Helper()
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		s, err := p.backend.Status(w.t.Context())
+		switch {
+		case err == nil && s.Engine == engine && s.Open:
+			return
+		case time.Since(begin) > within:
+			w.t.Fatalf("after %v not %q grants, but: %+v, %v", within, engine, s, err)
+		}
+	}
+}
