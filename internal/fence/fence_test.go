@@ -31,6 +31,7 @@ var fences = []struct {
 	{"runtime/internal/engine", []string{"runtime/driver", "runtime/internal/bootclock"}, nil},
 	{"runtime/internal/record", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
 	{"runtime/backends/memlock", engines, nil},
+	{"runtime/backends/failover", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
 	{"runtime/backends/quorum", []string{"runtime/driver", "runtime/internal/bootclock"}, nil},
 	{"runtime/backends/redislock", engines, goRedis},
 	{"runtime/backends/backendtest", slices.Concat(users, []string{"internal/lagmeter"}), nil},

@@ -288,7 +288,7 @@ func TestWaitsOverASwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begun(t, 3)
 		short := &lock.Policy{TTL: 3 * time.Second}
-		_, h, err := w.processes[0].Acquire(t.Context(), short, "key")
+		first, h, err := w.processes[0].Acquire(t.Context(), short, "key")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,6 +305,11 @@ func TestWaitsOverASwitch(t *testing.T) {
 		time.Sleep(time.Second)
 		if err := w.processes[0].backend.Switch(t.Context(), "standby"); err != nil {
 			t.Fatal(err)
+		}
+		switched := time.Now()
+		<-first.Done()
+		if took := time.Since(switched); took > short.TTL+quick.Probe {
+			t.Errorf("a hold at the engine before ended %v after the switch; its lease is not to be renewed", took)
 		}
 		second := <-got
 		h.Release(nil)
@@ -323,6 +328,24 @@ func TestWaitsOverASwitch(t *testing.T) {
 				t.Errorf("two have waited at the primary, and %d places were given up", n)
 			}
 		})
+		w.end()
+	})
+}
+
+// Whoever asks an engine that hangs is not left behind there.
+func TestWaitsAtAHungEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 1)
+		w.primary.set(func() { w.primary.hung = true })
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, h, err := w.processes[0].Acquire(ctx, &lock.Policy{TTL: time.Second}, "key")
+		if took := time.Since(begin); err != nil || took > resumes+drain { // the first epoch rests
+			t.Errorf("granted after %v: %v", took, err)
+		}
+		h.Release(nil)
+		w.primary.set(func() { w.primary.hung = false })
 		w.end()
 	})
 }
