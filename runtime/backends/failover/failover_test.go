@@ -3,9 +3,7 @@ package failover_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -346,61 +344,6 @@ func TestWaitsAtAHungEngine(t *testing.T) {
 		}
 		h.Release(nil)
 		w.primary.set(func() { w.primary.hung = false })
-		w.end()
-	})
-}
-
-// An engine whose clock is behind by more than a switch waits is refused, not believed.
-func TestClockBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
-		p := w.processes[0]
-		token := func() (uint64, error) {
-			ctx, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
-			defer h.Release(nil)
-			token, _ := lock.Token(ctx)
-			return token, err
-		}
-		first, err := token()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.backend.Switch(t.Context(), "standby"); err != nil {
-			t.Fatal(err)
-		}
-		w.granting(p, "standby", resumes)
-		w.standby.set(func() { w.standby.less = uint64(time.Hour.Microseconds()) * driver.TokensPerMicrosecond })
-		if second, err := token(); !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "has gone back") {
-			t.Errorf("after token %d an hour behind: %d, %v", first, second, err)
-		}
-		w.end()
-	})
-}
-
-// The tokens of the primary have run ahead of all clocks, after its record was written: those of
-// the standby are above them all the same, and those of the primary above these.
-func TestTokensAhead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := begun(t, 1)
-		p, last := w.processes[0], uint64(0)
-		const hour = uint64(time.Hour/time.Microsecond) * driver.TokensPerMicrosecond
-		w.primary.set(func() { w.primary.less -= hour })
-		for _, to := range []string{"standby", "primary", "standby"} {
-			ctx, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
-			if err != nil {
-				t.Fatal(err)
-			}
-			token, _ := lock.Token(ctx)
-			if token <= last {
-				t.Errorf("token %d after %d", token, last)
-			}
-			last = token
-			h.Release(nil)
-			if err := p.backend.Switch(t.Context(), to); err != nil {
-				t.Fatal(err)
-			}
-			w.granting(p, to, resumes)
-		}
 		w.end()
 	})
 }
