@@ -33,6 +33,7 @@ var fences = []struct {
 	{"runtime/backends/memlock", engines, nil},
 	{"runtime/backends/failover", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
 	{"runtime/backends/quorum", []string{"runtime/driver", "runtime/internal/bootclock"}, nil},
+	{"runtime/backends/sharded", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
 	{"runtime/backends/redislock", engines, goRedis},
 	{"runtime/backends/backendtest", slices.Concat(users, []string{"internal/lagmeter"}), nil},
 	{"runtime/backends/etcdlock", engines, etcdClient},

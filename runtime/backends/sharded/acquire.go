@@ -1,0 +1,184 @@
+package sharded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// errMoved is why a lease is not renewed: it lasts until its deadline.
+var errMoved = errors.New("the key has another member by a later membership; the lease is not renewed and lasts until its deadline")
+
+// Acquire implements [driver.Backend].
+func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	if a.Mode.Kind != 0 {
+		return nil, fmt.Errorf("%w: sharded has no %s locks, only mutexes", driver.ErrInvalid, a.Mode.Kind)
+	}
+	if a.TTL > b.options.LongestTTL {
+		return nil, fmt.Errorf("%w: a lease of %v; sharded takes %v at most (Options.LongestTTL, the same in all processes)",
+			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
+	}
+	m := b.members[owner(b.names, a.Key)]
+	e, err := m.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.refusal(e, a.Key); err != nil {
+		return nil, err
+	}
+	granted, err := m.Backend.Acquire(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return &lease{Lease: granted, member: m, key: a.Key, epoch: e, ttl: a.TTL}, nil
+}
+
+// refusal returns why m does not grant key by e, or nil.
+func (m *member) refusal(e *epoch, key string) error {
+	m.mu.Lock()
+	s, waits := e.state, e.first.Add(m.backend.drain()).Left()
+	m.mu.Unlock()
+	if err := m.backend.unusable.Load(); err != nil {
+		return *err
+	}
+	switch stranger := m.backend.stranger(s); {
+	case s.grants(m.name, key):
+		return nil
+	case s.Version > m.backend.options.Version:
+		return fmt.Errorf("by version %d of the membership the key is at %q; this process has version %d, which keeps it at %q: give it the later one",
+			s.Version, owner(s.Members, key), m.backend.options.Version, m.name)
+	case s.Version == m.backend.options.Version && stranger != "":
+		return fmt.Errorf("%w: sharded: the key may be held at %q, a member before version %d; name it in Options.Leaving", driver.ErrInvalid, stranger, s.Version)
+	}
+	return &driver.HeldError{RetryAfter: max(waits, 0) + m.backend.options.Probe}
+}
+
+// Undo implements [driver.Backend].
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	return b.members[owner(b.names, a.Key)].Backend.Undo(ctx, a)
+}
+
+// Subscribe implements [driver.Notifier].
+func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	m := b.members[owner(b.names, a.Key)]
+	n, ok := m.Backend.(driver.Notifier)
+	if !ok {
+		return nil, fmt.Errorf("the member %q, a %T, tells of no release", m.name, m.Backend)
+	}
+	return n.Subscribe(ctx, a)
+}
+
+// lease implements [driver.Lease]: a member's.
+type lease struct {
+	driver.Lease
+	member *member
+	key    string
+	epoch  *epoch // by which it was granted
+	ttl    time.Duration
+}
+
+// last returns the last record by which the member grants the key without a break.
+func (l *lease) lastLocked() *epoch {
+	e := l.epoch
+	for e.next != nil && e.next.grants(l.member.name, l.key) {
+		e = e.next
+	}
+	return e
+}
+
+// Deadline implements [driver.Lease]: the member's, and no later than a change of the
+// membership that this process does not know of yet would wait for.
+func (l *lease) Deadline() driver.Instant {
+	l.member.mu.Lock()
+	until := l.lastLocked().looked.Add(l.member.backend.bound())
+	l.member.mu.Unlock()
+	if end := l.Lease.Deadline(); end.Before(until) {
+		return end
+	}
+	return until
+}
+
+// moved reports whether the member has the key no more.
+func (l *lease) moved() bool {
+	l.member.mu.Lock()
+	defer l.member.mu.Unlock()
+	return l.lastLocked() != l.member.now
+}
+
+// Renew implements [driver.Lease].
+func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
+	if l.moved() {
+		return errMoved
+	}
+	return l.Lease.Renew(ctx, ttl)
+}
+
+// Term implements [driver.ProvisionalLease].
+func (l *lease) Term() time.Duration {
+	if p, ok := l.Lease.(driver.ProvisionalLease); ok {
+		return p.Term()
+	}
+	return l.ttl
+}
+
+// Wanted implements [driver.WantedLease].
+func (l *lease) Wanted() bool {
+	w, ok := l.Lease.(driver.WantedLease)
+	return ok && w.Wanted()
+}
+
+// NotifyLoss implements [driver.LossNotifier].
+func (l *lease) NotifyLoss(look func()) {
+	if n, ok := l.Lease.(driver.LossNotifier); ok {
+		n.NotifyLoss(look)
+	}
+}
+
+// RenewAll implements [driver.BatchRenewer]: one call to each member. It returns when all
+// have answered, or ctx has ended.
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	type batch struct {
+		of      []int
+		inner   []driver.Lease
+		lengths []time.Duration
+	}
+	errs := make([]error, len(leases))
+	batches := map[*member]*batch{}
+	for i, one := range leases {
+		l := one.(*lease)
+		if l.moved() {
+			errs[i] = errMoved
+			continue
+		}
+		to := batches[l.member]
+		if to == nil {
+			to = &batch{}
+			batches[l.member] = to
+		}
+		to.of, to.inner, to.lengths = append(to.of, i), append(to.inner, l.Lease), append(to.lengths, ttls[i])
+	}
+	var all sync.WaitGroup
+	for m, to := range batches {
+		all.Go(func() {
+			for i, err := range engine.RenewAll(ctx, m.Backend, to.inner, to.lengths) {
+				errs[to.of[i]] = err
+			}
+		})
+	}
+	all.Wait()
+	return errs
+}

@@ -1,0 +1,248 @@
+package sharded_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/backends/sharded"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+var short = &lock.Policy{TTL: time.Second}
+
+// keyOf returns a key that the backends of p and q have at these members.
+func keyOf(p, q *process, atP, atQ string) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprintf("key %d", i); p.backend.Owner(key) == atP && q.backend.Owner(key) == atQ {
+			return key
+		}
+	}
+}
+
+// Members are added and taken out under load while the processes are replaced one after the
+// other, as a deployment does.
+func TestChangedUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abcd")
+		running := []*process{w.load(w.begun(w.join(1, "abc", ""))), w.load(w.join(1, "abc", "")), w.load(w.join(1, "abc", ""))}
+		for version := uint64(2); version < 12; version++ {
+			time.Sleep(2 * time.Second)
+			names, leaving := "abcd", ""
+			if version%2 == 1 {
+				names, leaving = "abc", "d"
+			}
+			for i, old := range running {
+				running[i] = w.load(w.join(version, names, leaving))
+				time.Sleep(3 * time.Second)
+				old.end()
+			}
+			time.Sleep(drain)
+			if err := running[0].backend.Ping(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, p := range running {
+			p.end()
+		}
+		t.Logf("10 changes of 3 and 4 members, %d holds", w.holds)
+		if w.holds < 1000 {
+			t.Error("nearly nobody held a lock")
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// An old process is refused the keys that have moved, its hold of one ends before the new member
+// grants that, and it has the others as before. So has the new one, at once.
+func TestOldProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abcd")
+		old := w.begun(w.join(1, "abc", ""))
+		changed := time.Now()
+		late := w.join(2, "abcd", "")
+		moves, stays := keyOf(old, late, "a", "d"), keyOf(old, late, "a", "a")
+		ctx, h, err := old.Acquire(t.Context(), short, moves)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, kept, err := old.Acquire(t.Context(), short, stays)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, again, err := late.Acquire(t.Context(), short, moves)
+		took := time.Since(changed)
+		for i := 0; err != nil && i < 5; i++ { // until there is a record
+			time.Sleep(100 * time.Millisecond)
+			_, again, err = late.Acquire(t.Context(), short, moves)
+			took = time.Since(changed)
+		}
+		if err != nil || took < drain || took > drain+2*time.Second {
+			t.Errorf("a key that moves was granted after %v: %v; want %v and a little more", took, err, drain)
+		}
+		if lock.Check(ctx) == nil {
+			t.Error("two are inside")
+		}
+		if err := lock.Check(inner); err != nil {
+			t.Errorf("a hold of a key that stays: %v", err)
+		}
+		again.Release(nil)
+		h.Release(nil)
+		if _, _, err := old.Acquire(t.Context(), short, moves); !errors.Is(err, lock.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), `"d"`) {
+			t.Errorf("an old process, of a key that has moved: %v", err)
+		}
+		kept.Release(nil)
+		for _, p := range []*process{old, late} {
+			begin := time.Now()
+			_, h, err := p.Acquire(t.Context(), short, stays)
+			if took := time.Since(begin); err != nil || took > 50*time.Millisecond {
+				t.Errorf("a key that stays, after %v: %v", took, err)
+			}
+			h.Release(nil)
+			p.end()
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// An old process that can't reach a member holds no key of it by the time that the new one has it.
+func TestCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abcd")
+		old := w.begun(w.join(1, "abc", ""))
+		late := w.join(2, "abcd", "")
+		key := keyOf(old, late, "a", "d")
+		ctx, h, err := old.Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := w.servers["a"]
+		a.set(func() { a.cut[old.number] = true })
+		begin := time.Now()
+		_, again, err := late.Acquire(t.Context(), short, key)
+		for i := 0; err != nil && i < 5; i++ {
+			time.Sleep(100 * time.Millisecond)
+			_, again, err = late.Acquire(t.Context(), short, key)
+		}
+		if err != nil || lock.Check(ctx) == nil {
+			t.Errorf("after %v: %v, and the old hold: %v", time.Since(begin), err, lock.Check(ctx))
+		}
+		again.Release(nil)
+		h.Release(nil)
+		old.end()
+		late.end()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A member restarts, without its record and its locks, under load, also while old processes
+// would bring its old record back.
+func TestMemberForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abcd")
+		old, late := w.load(w.begun(w.join(1, "abc", ""))), w.load(w.join(2, "abcd", ""))
+		for i := range 12 {
+			time.Sleep(time.Duration(i%4+1) * drain / 2)
+			s := w.servers[string("abcd"[i%4])]
+			s.set(func() { s.dead = true })
+			time.Sleep(quick.Silence + time.Second)
+			s.set(func() { s.dead, s.memory = false, memlock.New() })
+		}
+		time.Sleep(3 * drain)
+		before := w.holds
+		time.Sleep(drain)
+		if w.holds == before {
+			t.Error("nobody holds a lock any more")
+		}
+		if err := late.backend.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		old.end()
+		late.end()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A member that is gone for good waits, and then its keys have others.
+func TestGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abc")
+		old := w.begun(w.join(1, "abc", ""))
+		for _, gone := range []bool{false, true} {
+			o := quick
+			o.Version = 2
+			if gone {
+				o.Leaving = map[string]driver.Backend{"c": nil}
+			}
+			p := &process{backend: sharded.New(map[string]driver.Backend{"a": link{w.servers["a"], 9}, "b": link{w.servers["b"], 9}}, o), stop: make(chan struct{})}
+			p.Locker = lock.New(p.backend, nil)
+			key, begin := keyOf(old, p, "c", "a"), time.Now()
+			time.Sleep(time.Second)
+			_, h, err := p.Acquire(t.Context(), short, key)
+			switch took := time.Since(begin); {
+			case gone && (err != nil || took < drain):
+				t.Errorf("after %v: %v", took, err)
+			case !gone && (!errors.Is(err, lock.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "Options.Leaving")):
+				t.Errorf("without a word of the member before: %v", err)
+			}
+			h.Release(nil)
+			p.end()
+		}
+		old.end()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A first start waits, and two memberships of one version are refused.
+func TestFirstStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abc")
+		begin, p := time.Now(), w.join(1, "ab", "")
+		_ = p.backend.Ping(t.Context())
+		time.Sleep(time.Second)
+		_, h, err := p.Acquire(t.Context(), short, "key")
+		if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
+			t.Errorf("the first start took %v: %v", took, err)
+		}
+		h.Release(nil)
+		other := w.join(1, "abc", "")
+		_ = other.backend.Ping(t.Context())
+		time.Sleep(time.Second)
+		if _, _, err := other.Acquire(t.Context(), short, "key"); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "Options.Version") {
+			t.Errorf("another membership of the same version: %v", err)
+		}
+		p.end()
+		other.end()
+		time.Sleep(time.Minute)
+	})
+}
+
+// plain keeps no values, and has no tokens to raise.
+type plain struct{ driver.Backend }
+
+func TestRefused(t *testing.T) {
+	m := memlock.New()
+	both := sharded.Options{Leaving: map[string]driver.Backend{"a": memlock.New()}}
+	for mend, b := range map[string]*sharded.Backend{
+		"got no member":   sharded.New(nil),
+		"is nil":          sharded.New(map[string]driver.Backend{"a": nil}),
+		"are one Backend": sharded.New(map[string]driver.Backend{"a": m, "b": m}),
+		"driver.Register": sharded.New(map[string]driver.Backend{"a": plain{m}}),
+		"and leaves":      sharded.New(map[string]driver.Backend{"a": m}, both),
+	} {
+		a := &driver.Acquisition{Key: "key", ID: "00000000-0000-8000-8000-000000000001:1", TTL: time.Second, Tokens: 1}
+		_, err := b.Acquire(context.Background(), a)
+		for _, err := range []error{err, b.Ping(t.Context())} {
+			if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(fmt.Sprint(err), mend) {
+				t.Errorf("want ErrInvalid with %q, got %v", mend, err)
+			}
+		}
+		_ = b.Close()
+	}
+}

@@ -1,0 +1,237 @@
+package sharded
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// state is a member's record: which membership it grants by.
+type state struct {
+	Version uint64   `json:"version"`
+	Members []string `json:"members"`
+	Before  []string `json:"before,omitempty"` // the members of the version before
+	// Waits are the members that may have had keys of this one, and must have been told.
+	Waits []string `json:"waits,omitempty"`
+	// Open says that no lease of a key that has moved here can last any more where it was.
+	// Before, the member grants only the keys that it had in the version before.
+	Open bool `json:"open"`
+}
+
+func (s state) text() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // a state has nothing that can't be encoded
+	}
+	return string(text)
+}
+
+// grants reports whether the member of this name grants key by s.
+func (s state) grants(name, key string) bool {
+	return owner(s.Members, key) == name && (s.Open || owner(s.Before, key) == name)
+}
+
+// epoch is one record that this process knows a member to have had. The member's mutex
+// guards what changes: Open, text, looked and next.
+type epoch struct {
+	state
+	text   string
+	first  driver.Instant // when this process learned of it
+	looked driver.Instant // from before the last look that found it was sent
+	next   *epoch
+}
+
+// member is one of the engines.
+type member struct {
+	driver.Backend
+	name     string
+	backend  *Backend
+	register driver.Register
+	room     chan struct{} // full while the record is asked, by one at a time
+
+	mu   sync.Mutex // guards the rest
+	now  *epoch     // the last that was learned of; nil: none, or it was lost
+	text string     // what the last look found
+}
+
+// bound is how long a lease may last from the last look that found its key at the member.
+func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.options.Silence }
+
+// drain is how long a key that moves waits: longer than bound by a fiftieth, because clocks
+// do not run equally fast.
+func (b *Backend) drain() time.Duration { return b.bound() * 51 / 50 }
+
+// watch looks at m's record again and again, and does what is due by it.
+func (m *member) watch(ctx context.Context) {
+	tick := time.NewTicker(m.backend.options.Probe)
+	defer tick.Stop()
+	for {
+		if m.ask(ctx, "", "") == nil {
+			m.act(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ask replaces the text of m's record if it is old, one at a time in this process, and learns
+// what it is then. next is old for a look.
+func (m *member) ask(ctx context.Context, old, next string) error {
+	select {
+	case m.room <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-m.room }()
+	ctx, cancel := context.WithTimeout(ctx, m.backend.options.Timeout)
+	defer cancel()
+	sent := driver.Now()
+	text, err := m.register.CompareAndSwap(ctx, m.backend.options.Key, old, next)
+	if err != nil {
+		return fmt.Errorf("the record of which keys the member %q has can't be read: %v", m.name, err) // of no acquire: nothing is indeterminate
+	}
+	var s state
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &s); err != nil || s.Version == 0 {
+			return fmt.Errorf("%w: a value is at %q that is no record of a shard: %.40q; set Options.Key", driver.ErrConflict, m.backend.options.Key, text)
+		}
+	}
+	m.learn(s, text, sent)
+	return nil
+}
+
+// learn notes what a look found that was sent at this instant.
+func (m *member) learn(s state, text string, sent driver.Instant) {
+	if b := m.backend; s.Version == b.options.Version && !slices.Equal(s.Members, b.names) {
+		b.refuse("version %d of the membership is %q, and this process was given %q; give a change a new Options.Version", s.Version, s.Members, b.names)
+	}
+	if s.Version > m.backend.options.Version {
+		m.backend.old.Store(true)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.text = text
+	e := m.now
+	switch {
+	case text == "" || e != nil && (s.Version < e.Version || s.Version == e.Version && e.Open && !s.Open):
+		m.now = nil // the engine has lost the record, and perhaps its locks
+		return
+	case e == nil || s.Version > e.Version:
+		e = &epoch{first: driver.Now()}
+		if m.now != nil {
+			m.now.next = e
+		}
+		m.now = e
+	}
+	e.state, e.text, e.looked = s, text, sent
+}
+
+// known returns what m's record is, as far as is known; nil if nothing is.
+func (m *member) known() *epoch {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.now == nil {
+		return nil
+	}
+	e := *m.now
+	return &e
+}
+
+// act writes m's record if that is due. Of several processes that do so one is first.
+func (m *member) act(ctx context.Context) {
+	b := m.backend
+	if b.unusable.Load() != nil || b.old.Load() {
+		return
+	}
+	m.mu.Lock()
+	e, text := m.now, m.text
+	var s state
+	if e != nil {
+		s = e.state
+	}
+	m.mu.Unlock()
+	mine := state{Version: b.options.Version, Members: b.names}
+	switch {
+	case e == nil:
+		_ = m.ask(ctx, text, mine.text())
+	case s.Version < mine.Version:
+		if mine.Waits = s.Members; s.Open {
+			mine.Before = s.Members
+		} else { // another change is under way, or its processes have gone: nothing is granted until all have waited
+			mine.Waits = slices.Concat(s.Members, s.Waits)
+		}
+		_ = m.ask(ctx, text, mine.text())
+	case !s.Open && b.drained(s):
+		s.Open = true
+		_ = m.ask(ctx, text, s.text())
+	}
+}
+
+// drained reports whether no key of a member by s, which is its record and of this version,
+// can be held anywhere else: all members of this version and of the one before have known of
+// it for long enough, and were found so a moment ago.
+func (b *Backend) drained(s state) bool {
+	if len(b.gone) > 0 && b.began.Add(b.drain()).Left() > 0 {
+		return false
+	}
+	for _, m := range b.all {
+		e := m.known()
+		if e == nil || e.Version != s.Version || e.first.Add(b.drain()).Left() > 0 || e.looked.Add(b.options.Silence).Left() <= 0 {
+			return false
+		}
+	}
+	return b.stranger(s) == ""
+}
+
+// stranger returns a member of the version before that this process knows nothing of, or "".
+func (b *Backend) stranger(s state) string {
+	for _, name := range s.Waits {
+		if !b.gone[name] && !slices.ContainsFunc(b.all, func(m *member) bool { return m.name == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// current returns m's record by a look that is not older than Silence.
+func (m *member) current(ctx context.Context) (*epoch, error) {
+	for range 2 {
+		m.mu.Lock()
+		e := m.now
+		fresh := e != nil && e.looked.Add(m.backend.options.Silence).Left() > 0
+		m.mu.Unlock()
+		if fresh {
+			return e, nil
+		}
+		if err := m.ask(ctx, "", ""); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the member %q has no record of which keys it has; a first start waits for %v, and so does a member that has lost it",
+		m.name, m.backend.drain())
+}
+
+// Begin opens shards that have never been in use: it makes the record of each member that has
+// none, and they grant from then on. Without it the first start waits for LongestTTL and
+// Silence, because a record that is not there may have been lost. It must not be called
+// while any process may hold a lock at a member.
+func (b *Backend) Begin(ctx context.Context) error {
+	if err := b.unusable.Load(); err != nil {
+		return *err
+	}
+	for _, m := range b.all {
+		s := state{Version: b.options.Version, Members: b.names, Open: true}
+		if err := m.ask(ctx, "", s.text()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

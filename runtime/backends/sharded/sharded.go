@@ -1,0 +1,225 @@
+package sharded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+const (
+	defaultLongest = time.Minute
+	defaultSilence = 10 * time.Second
+	defaultProbe   = time.Second
+	defaultTimeout = time.Second
+	defaultKey     = "lockgen.sharded"
+)
+
+// Options of a [Backend]. The zero value is the default. All but Probe and Timeout must be
+// the same in all processes.
+type Options struct {
+	// Version is that of the membership: 1 unless set. Who changes the members gives the new
+	// ones a higher version.
+	Version uint64
+	// Leaving are members of the version before that are none of this one, by name. They are
+	// told that they have no keys any more, and must answer until then. One that is nil is
+	// gone for good: no process can reach it.
+	Leaving map[string]driver.Backend
+	// Key is where each member keeps its record: "lockgen.sharded" unless set.
+	Key string
+
+	// LongestTTL is the longest lease that any process takes: a minute unless set. Keys that
+	// move wait for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
+	LongestTTL time.Duration
+	// Silence is for how long the record of a member may stay unread before this process
+	// grants nothing there: 10 s unless set. Keys that move wait for it as well.
+	Silence time.Duration
+
+	// Probe is how often the record of each member is read: every second unless set.
+	Probe time.Duration
+	// Timeout is how long that may take: a second unless set.
+	Timeout time.Duration
+}
+
+// Backend takes each lock at one of its members, by a hash of the key. Make it with [New];
+// its methods may be called from any number of goroutines.
+type Backend struct {
+	options  Options
+	names    []string // of the members, sorted
+	members  map[string]*member
+	all      []*member             // with those that leave
+	gone     map[string]bool       // that leave, and are not there
+	unusable atomic.Pointer[error] // why it can't be used, if it can't
+
+	life   *engine.Life
+	attach sync.Once
+	begin  sync.Once
+	began  driver.Instant // set by begin
+	old    atomic.Bool    // a later membership is in use: b changes nothing
+}
+
+// New returns a Backend made of members, with the last of options. The names decide which
+// keys a member has; the order of a map does not matter. It does no I/O. The members, and those that
+// leave, are closed by its Close, and may be used beside it.
+//
+// No member, one that is nil or there twice, and one that can't keep its record or whose
+// fencing tokens do not go by a clock, are errors of every call, and of Ping.
+func New(members map[string]driver.Backend, options ...Options) *Backend {
+	b := &Backend{life: engine.NewLife(), members: map[string]*member{}, gone: map[string]bool{}}
+	for _, o := range options {
+		b.options = o
+	}
+	b.options.complete()
+	if len(members) == 0 {
+		b.refuse("New got no member; give it one engine or more")
+	}
+	b.names = slices.Sorted(maps.Keys(members))
+	for _, name := range b.names {
+		b.members[name] = b.add(name, members[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.options.Leaving)) {
+		switch e := b.options.Leaving[name]; {
+		case b.members[name] != nil:
+			b.refuse("%q is a member, and leaves; take it out of one of the two", name)
+		case e == nil:
+			b.gone[name] = true
+		default:
+			b.add(name, e)
+		}
+	}
+	return b
+}
+
+func (o *Options) complete() {
+	if o.Version == 0 {
+		o.Version = 1
+	}
+	if o.Key == "" {
+		o.Key = defaultKey
+	}
+	for option, value := range map[*time.Duration]time.Duration{
+		&o.LongestTTL: defaultLongest, &o.Silence: defaultSilence, &o.Probe: defaultProbe, &o.Timeout: defaultTimeout,
+	} {
+		if *option <= 0 {
+			*option = value
+		}
+	}
+}
+
+func (b *Backend) add(name string, e driver.Backend) *member {
+	m := &member{Backend: e, name: name, backend: b, room: make(chan struct{}, 1)}
+	if e == nil {
+		b.refuse("the member %q is nil; give it a Backend, such as redislock.New returns", name)
+		return m
+	}
+	for _, other := range b.all {
+		if reflect.TypeOf(e) == reflect.TypeOf(other.Backend) && reflect.TypeOf(e).Comparable() && e == other.Backend {
+			b.refuse("the members %q and %q are one Backend; give each a server of its own", other.name, name)
+		}
+	}
+	var keeps bool
+	m.register, keeps = e.(driver.Register)
+	if _, raises := e.(driver.TokenRaiser); !keeps || !raises {
+		b.refuse("the member %q, a %T, can't keep the record of its keys (driver.Register), or its fencing tokens do not go by a clock "+
+			"(driver.TokenRaiser), so that they could fall for a key that moves; use members such as redislock.New returns", name, e)
+	}
+	b.all = append(b.all, m)
+	return m
+}
+
+// refuse makes every call of b fail, because of why. The first reason stays.
+func (b *Backend) refuse(why string, args ...any) {
+	err := fmt.Errorf("%w: sharded: %s", driver.ErrInvalid, fmt.Sprintf(why, args...))
+	b.unusable.CompareAndSwap(nil, &err)
+}
+
+// usable returns why b can't be used, or nil. The first call begins to look at the records.
+func (b *Backend) usable() error {
+	if err := b.unusable.Load(); err != nil {
+		return *err
+	}
+	if b.life.Closed() {
+		return fmt.Errorf("%w: sharded", driver.ErrClosed)
+	}
+	b.begin.Do(func() {
+		b.began = driver.Now()
+		for _, m := range b.all {
+			b.life.Go(m.watch)
+		}
+	})
+	return nil
+}
+
+// Attach implements [driver.Shared].
+func (b *Backend) Attach() {
+	b.life.Attach()
+	b.attach.Do(func() {
+		for _, m := range b.all {
+			if s, ok := m.Backend.(driver.Shared); ok {
+				s.Attach()
+			}
+		}
+	})
+}
+
+// Close implements [driver.Backend]: the last Locker to close ends what runs in the
+// background, and closes the members.
+func (b *Backend) Close() (err error) {
+	last := false
+	b.life.Close(func() { last = true })
+	if last {
+		for _, m := range b.all {
+			err = errors.Join(err, m.Close())
+		}
+	}
+	return err
+}
+
+// Ping implements [driver.Pinger]: each member answers, and has a record. Keys that move may
+// still wait.
+func (b *Backend) Ping(ctx context.Context) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	errs := make([]error, len(b.names))
+	var all sync.WaitGroup
+	for i, name := range b.names {
+		all.Go(func() {
+			m := b.members[name]
+			if _, err := m.current(ctx); err != nil {
+				errs[i] = fmt.Errorf("member %q: %w", name, err)
+			} else if p, ok := m.Backend.(driver.Pinger); ok {
+				if err := p.Ping(ctx); err != nil {
+					errs[i] = fmt.Errorf("member %q: %w", name, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := b.unusable.Load(); err != nil {
+		return *err
+	}
+	return errors.Join(errs...)
+}
+
+// AtOnce implements [driver.Bounded].
+func (b *Backend) AtOnce() int {
+	least := 256
+	for _, m := range b.all {
+		if bounded, ok := m.Backend.(driver.Bounded); ok {
+			least = min(least, bounded.AtOnce())
+		}
+	}
+	return least
+}
+
+// Owner returns the name of the member that has key by the membership of b.
+func (b *Backend) Owner(key string) string { return owner(b.names, key) }
