@@ -76,13 +76,13 @@ func TestOldProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		_ = late.backend.Ping(t.Context()) // which has it begin
+		<-ctx.Done()
+		if took := time.Since(changed); took > short.TTL+2*quick.Probe {
+			t.Errorf("the old hold of a key that moves ended after %v; its lease is not to be renewed", took)
+		}
 		_, again, err := late.Acquire(t.Context(), short, moves)
 		took := time.Since(changed)
-		for i := 0; err != nil && i < 5; i++ { // until there is a record
-			time.Sleep(100 * time.Millisecond)
-			_, again, err = late.Acquire(t.Context(), short, moves)
-			took = time.Since(changed)
-		}
 		if err != nil || took < drain || took > drain+2*time.Second {
 			t.Errorf("a key that moves was granted after %v: %v; want %v and a little more", took, err, drain)
 		}
@@ -111,29 +111,56 @@ func TestOldProcess(t *testing.T) {
 	})
 }
 
-// An old process that can't reach a member holds no key of it by the time that the new one has it.
-func TestCutOff(t *testing.T) {
+// An old process that can't read a member's record any more, but renews its lease there, holds the key
+// no longer than the new member waits. It waits as long as the new process can't tell the old member.
+func TestBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "abcd")
 		old := w.begun(w.join(1, "abc", ""))
 		late := w.join(2, "abcd", "")
-		key := keyOf(old, late, "a", "d")
+		key, a := keyOf(old, late, "a", "d"), w.servers["a"]
 		ctx, h, err := old.Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := w.servers["a"]
-		a.set(func() { a.cut[old.number] = true })
-		begin := time.Now()
-		_, again, err := late.Acquire(t.Context(), short, key)
-		for i := 0; err != nil && i < 5; i++ {
-			time.Sleep(100 * time.Millisecond)
-			_, again, err = late.Acquire(t.Context(), short, key)
+		a.set(func() { a.cut[late.number] = true })
+		_ = late.backend.Ping(t.Context())
+		time.Sleep(2 * drain)
+		if _, _, err := late.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Try: true}, key); !errors.Is(err, lock.ErrNotAcquired) || lock.Check(ctx) != nil {
+			t.Errorf("while the member before has not been told: %v; the old hold: %v", err, lock.Check(ctx))
 		}
+		a.set(func() { a.cut[late.number], a.blind[old.number] = false, true })
+		_, again, err := late.Acquire(t.Context(), short, key)
 		if err != nil || lock.Check(ctx) == nil {
-			t.Errorf("after %v: %v, and the old hold: %v", time.Since(begin), err, lock.Check(ctx))
+			t.Errorf("%v, and the old hold: %v", err, lock.Check(ctx))
 		}
 		again.Release(nil)
+		h.Release(nil)
+		old.end()
+		late.end()
+		time.Sleep(time.Minute)
+	})
+}
+
+// An old process is alone with its only member, which has forgotten all: it does not bring the old
+// membership back.
+func TestOldProcessAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "ab")
+		old := w.begun(w.join(1, "a", ""))
+		late := w.join(2, "ab", "")
+		_, _ = old.backend.Ping(t.Context()), late.backend.Ping(t.Context())
+		time.Sleep(drain + time.Second)
+		key, a := keyOf(old, late, "a", "b"), w.servers["a"]
+		a.set(func() { a.cut[late.number], a.memory = true, memlock.New() })
+		time.Sleep(2 * drain)
+		_, h, err := late.Acquire(t.Context(), short, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := old.Acquire(t.Context(), short, key); !errors.Is(err, lock.ErrUnavailable) {
+			t.Errorf("two hold the key, or: %v", err)
+		}
 		h.Release(nil)
 		old.end()
 		late.end()
@@ -155,9 +182,9 @@ func TestMemberForgets(t *testing.T) {
 			s.set(func() { s.dead, s.memory = false, memlock.New() })
 		}
 		time.Sleep(3 * drain)
-		before := w.holds
+		before := w.held()
 		time.Sleep(drain)
-		if w.holds == before {
+		if w.held() == before {
 			t.Error("nobody holds a lock any more")
 		}
 		if err := late.backend.Ping(t.Context()); err != nil {
@@ -219,6 +246,27 @@ func TestFirstStart(t *testing.T) {
 		}
 		p.end()
 		other.end()
+		time.Sleep(time.Minute)
+	})
+}
+
+// A change that begins while the first start waits, waits with all keys.
+func TestChangeInChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abc")
+		first := w.join(1, "ab", "")
+		_ = first.backend.Ping(t.Context())
+		time.Sleep(time.Second)
+		begin, next := time.Now(), w.join(2, "abc", "")
+		_ = next.backend.Ping(t.Context())
+		time.Sleep(time.Second)
+		_, h, err := next.Acquire(t.Context(), short, keyOf(first, next, "a", "a"))
+		if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
+			t.Errorf("a key that stays, after %v: %v; it is not known who held it", took, err)
+		}
+		h.Release(nil)
+		first.end()
+		next.end()
 		time.Sleep(time.Minute)
 	})
 }

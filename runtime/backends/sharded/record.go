@@ -179,9 +179,6 @@ func (m *member) act(ctx context.Context) {
 // can be held anywhere else: all members of this version and of the one before have known of
 // it for long enough, and were found so a moment ago.
 func (b *Backend) drained(s state) bool {
-	if len(b.gone) > 0 && b.began.Add(b.drain()).Left() > 0 {
-		return false
-	}
 	for _, m := range b.all {
 		e := m.known()
 		if e == nil || e.Version != s.Version || e.first.Add(b.drain()).Left() > 0 || e.looked.Add(b.options.Silence).Left() <= 0 {

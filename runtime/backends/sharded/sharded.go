@@ -62,8 +62,7 @@ type Backend struct {
 	life   *engine.Life
 	attach sync.Once
 	begin  sync.Once
-	began  driver.Instant // set by begin
-	old    atomic.Bool    // a later membership is in use: b changes nothing
+	old    atomic.Bool // a later membership is in use: b changes nothing
 }
 
 // New returns a Backend made of members, with the last of options. The names decide which
@@ -150,7 +149,6 @@ func (b *Backend) usable() error {
 		return fmt.Errorf("%w: sharded", driver.ErrClosed)
 	}
 	b.begin.Do(func() {
-		b.began = driver.Now()
 		for _, m := range b.all {
 			b.life.Go(m.watch)
 		}

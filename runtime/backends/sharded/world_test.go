@@ -21,6 +21,7 @@ type server struct {
 	memory *memlock.Backend
 	dead   bool
 	cut    map[int]bool // processes that can't reach it
+	blind  map[int]bool // processes that can't read its record
 }
 
 func (s *server) set(change func()) {
@@ -69,6 +70,11 @@ func (l link) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 func (l link) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
 	memory, err := l.reach()
+	l.set(func() {
+		if l.blind[l.process] {
+			err = errCut
+		}
+	})
 	if err != nil {
 		return "", err
 	}
@@ -129,7 +135,7 @@ const drain = (3 + 2) * time.Second * 51 / 50
 func newWorld(t *testing.T, names string) *world {
 	w := &world{t: t, servers: map[string]*server{}, inside: map[string][]context.Context{}, tokens: map[string]uint64{}}
 	for _, name := range names {
-		w.servers[string(name)] = &server{memory: memlock.New(), cut: map[int]bool{}}
+		w.servers[string(name)] = &server{memory: memlock.New(), cut: map[int]bool{}, blind: map[int]bool{}}
 	}
 	return w
 }
@@ -171,6 +177,13 @@ func (p *process) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = p.Close(ctx)
+}
+
+// held returns how many holds there were.
+func (w *world) held() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.holds
 }
 
 // load has p lock keys, for long and short.
