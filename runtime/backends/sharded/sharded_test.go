@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 
 // A member that is added takes its share of keys, and none moves between the others.
 func TestShareThatMoves(t *testing.T) {
-	const keys = 100_000
+	const keys = 20_000
 	for n := 1; n <= 9; n++ {
 		members := map[string]driver.Backend{}
 		for i := range n {
