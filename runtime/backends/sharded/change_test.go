@@ -123,13 +123,13 @@ func TestBlind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.set(func() { a.cut[late.number] = true })
+		a.set(func() { a.mute[late.number] = true })
 		_ = late.backend.Ping(t.Context())
 		time.Sleep(2 * drain)
 		if _, _, err := late.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Try: true}, key); !errors.Is(err, lock.ErrNotAcquired) || lock.Check(ctx) != nil {
 			t.Errorf("while the member before has not been told: %v; the old hold: %v", err, lock.Check(ctx))
 		}
-		a.set(func() { a.cut[late.number], a.blind[old.number] = false, true })
+		a.set(func() { a.mute[late.number], a.blind[old.number] = false, true })
 		_, again, err := late.Acquire(t.Context(), short, key)
 		if err != nil || lock.Check(ctx) == nil {
 			t.Errorf("%v, and the old hold: %v", err, lock.Check(ctx))

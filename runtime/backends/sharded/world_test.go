@@ -22,6 +22,7 @@ type server struct {
 	dead   bool
 	cut    map[int]bool // processes that can't reach it
 	blind  map[int]bool // processes that can't read its record
+	mute   map[int]bool // processes that can't write its record
 }
 
 func (s *server) set(change func()) {
@@ -71,7 +72,7 @@ func (l link) Undo(ctx context.Context, a *driver.Acquisition) error {
 func (l link) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
 	memory, err := l.reach()
 	l.set(func() {
-		if l.blind[l.process] {
+		if l.blind[l.process] || l.mute[l.process] && old != next {
 			err = errCut
 		}
 	})
@@ -135,7 +136,7 @@ const drain = (3 + 2) * time.Second * 51 / 50
 func newWorld(t *testing.T, names string) *world {
 	w := &world{t: t, servers: map[string]*server{}, inside: map[string][]context.Context{}, tokens: map[string]uint64{}}
 	for _, name := range names {
-		w.servers[string(name)] = &server{memory: memlock.New(), cut: map[int]bool{}, blind: map[int]bool{}}
+		w.servers[string(name)] = &server{memory: memlock.New(), cut: map[int]bool{}, blind: map[int]bool{}, mute: map[int]bool{}}
 	}
 	return w
 }
