@@ -28,7 +28,8 @@
 //
 // A Record that loses a write which it had acknowledged, but not all of them: a Redis whose
 // replica was promoted. (If it has lost the whole record, all wait as for a switch, and tokens
-// can fall where engines count by other numbers than a clock.) Processes with
+// can fall where engines count by other numbers than a clock.) An engine that restarts with
+// empty memory before the probes find it away: it grants again what it had granted. Processes with
 // different Options. Locks that are taken at an engine directly, beside the failover. A
 // clock of a process that runs wrong by more than a hundredth.
 //
