@@ -86,6 +86,10 @@ func TestStickyOwnerIsStopped(t *testing.T) {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	var status syscall.WaitStatus // until all its threads stand still
+	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("%v: %v", status, err)
+	}
 	begin := time.Now()
 	ctx, held := acquire(t, newLocker(t, addr), nil, "key")
 	if took := time.Since(begin); took > kept+50*time.Millisecond+meter.Since(begin) || took < kept/3 {
