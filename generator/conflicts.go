@@ -39,6 +39,14 @@ func (d *directive) conflicts() []problem {
 		{"merge", "try", "who does not wait can't be taken along"},
 		{"merge", "skip", "who waits is taken along"},
 		{"merge", "fallback", "who waits is taken along"},
+		{"sticky", "renew", "the next holder would begin on what is left of a fixed lease"},
+		{"sticky", "delay", "a lock that is lost while nobody uses it would stay closed"},
+		{"sticky", "read", "readers share the lease without it; for a mutex leave out read"},
+		{"sticky", "write", "readers and writers take turns; for a mutex leave out write"},
+		{"sticky", "fair", "a fair lock goes to whoever came first; for a mutex leave out fair"},
+		{"sticky", "permits", "a permit goes to whoever asks next; for a mutex leave out permits"},
+		{"sticky", "once", "a run that is over is over"},
+		{"sticky", "leader", "who leads keeps the lock without it"},
 		{"skip", "fallback", "skip means that nothing runs in the method's place"},
 	} {
 		a, b := d.items[pair.a], d.items[pair.b]

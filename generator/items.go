@@ -11,12 +11,13 @@ import (
 
 // settings is what the items of a directive ask for, the key apart.
 type settings struct {
-	ttl, wait, max, delay, atLeast templates.Duration
-	reentrant, try, noRenew, skip  bool
-	read, write, fair              bool
-	permits, weight, queue, merge  int
-	once, leader                   bool
-	backend, fallback              string
+	ttl, wait, max, delay         templates.Duration
+	atLeast, sticky               templates.Duration
+	reentrant, try, noRenew, skip bool
+	read, write, fair             bool
+	permits, weight, queue, merge int
+	once, leader                  bool
+	backend, fallback             string
 }
 
 // kind names the kind of lock.
@@ -67,6 +68,7 @@ var itemSpecs = []itemSpec{
 	{name: "fallback", example: "fallback=Method", read: readFallback},
 	{name: "skip", set: func(s *settings) { s.skip = true }},
 	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
+	{name: "sticky", example: "sticky=2s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.sticky) }},
 	{name: "once", example: `once="<day>"`, read: func(s *settings, _ *item) *problem { s.once = true; return nil }},
 	{name: "leader", set: func(s *settings) { s.leader = true }},
 	{name: "merge", example: "merge=64", read: readMerge},
@@ -74,7 +76,7 @@ var itemSpecs = []itemSpec{
 }
 
 // itemPattern matches the name of any item.
-const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|once|leader|merge|backend`
+const itemPattern = `key|ttl|reentrant|wait|try|renew|max|read|write|fair|permits|weight|queue|delay|fallback|skip|atleast|sticky|once|leader|merge|backend`
 
 func findItem(name string) *itemSpec {
 	for i := range itemSpecs {
@@ -202,6 +204,9 @@ var units = map[string]time.Duration{
 // maxTTL is the longest lease that the runtime takes.
 const maxTTL = 100 * 365 * 24 * time.Hour
 
+// maxSticky is the longest that the runtime keeps a lease which nobody uses.
+const maxSticky = maxTTL / 10
+
 func readDuration(it *item, into *templates.Duration) *problem {
 	fail := func(message, hint string) *problem {
 		return &problem{it.valueAt, it.name + "=" + it.value + ": " + message, hint}
@@ -220,6 +225,10 @@ func readDuration(it *item, into *templates.Duration) *problem {
 		return fail("must be at least 1ms", "not to wait at all, say try; to wait until the context ends, leave wait out")
 	case d <= 0 && it.name == "delay":
 		return fail("must be at least 1ms", "without delay a lock that was lost is free when its ttl is over")
+	case d <= 0 && it.name == "sticky":
+		return fail("must be at least 1ms", "without sticky a release frees the lock at once")
+	case it.name == "sticky" && d > maxSticky:
+		return fail("too long", "the longest is 87600h")
 	case d <= 0 && it.name == "ttl":
 		return fail("must be at least 1ms", "without ttl a lease lasts 30s, and is renewed")
 	case d < time.Millisecond:

@@ -27,6 +27,7 @@ type Lock struct {
 	Merge     int    // how many requests share a lock at the most; 0 is none
 	Delay     time.Duration
 	AtLeast   time.Duration
+	Sticky    time.Duration
 	Wait      time.Duration // how long a call waits for the lock; 0 is until its context ends
 	Max       time.Duration // how long the lease is renewed; 0 is until the method returns
 	Try       bool          // a call does not wait
@@ -83,7 +84,7 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 		l.TTL = d.ttl.Length()
 	}
 	l.Wait, l.Max, l.Try, l.NoRenew = d.wait.Length(), d.max.Length(), d.try, d.noRenew
-	l.Delay, l.AtLeast, l.Skip = d.delay.Length(), d.atLeast.Length(), d.skip
+	l.Delay, l.AtLeast, l.Skip, l.Sticky = d.delay.Length(), d.atLeast.Length(), d.skip, d.sticky.Length()
 	l.Fallback, l.Tick, l.Merge = d.fallback, d.tick.text, d.merge
 	return l
 }

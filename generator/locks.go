@@ -35,6 +35,7 @@ func (b *builder) locks(m *method) {
 			Pattern: d.key.text,
 			TTL:     d.ttl, Wait: d.wait, Max: d.max,
 			AtLeast: d.atLeast,
+			Sticky:  d.sticky,
 			Try:     d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Skip: d.skip, Backend: d.backend,
 			Read: d.read, Write: d.write, Fair: d.fair, Permits: d.permits, Weight: d.weight, Queue: d.queue, Delay: d.delay,
 			Once: d.once, Leader: d.leader,
@@ -138,7 +139,7 @@ func (b *builder) noteUse(l templates.Lock) {
 			b.imports.used["strconv"] = b.imports.used["strconv"] || slices.ContainsFunc(s.Mixed.Kinds, func(k templates.PartKind) bool { return k != templates.Encoded })
 		}
 	}
-	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit+l.Policy.AtLeast.Unit > 0 {
+	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit+l.Policy.AtLeast.Unit+l.Policy.Sticky.Unit > 0 {
 		b.imports.used["time"] = true
 	}
 	b.imports.used[RuntimePath] = true

@@ -47,7 +47,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 // reports false, and the caller is still busy with e.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := time.Now()
-	if lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy.Delay, now) <= 0 {
+	if lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now) <= 0 {
 		l.discard(lk)
 		return false, nil
 	}
@@ -73,6 +73,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
 	e.shard.mu.Unlock()
 	l.watchdog.start()
 	l.watchdog.listen(lk)
+	l.listenForRecall(lk)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
 		if l.lose(lk, errClosedUnder) {
 			l.release(endedContext, lk, now)
@@ -107,7 +108,14 @@ func (op *acquireOp) prepare() {
 		NoRenewal: p.NoRenew || p.Delay > 0, // a lease that began short would end before the Delay
 		Mode:      p.mode(),
 	}
-	if tenure := op.locker.tenure(p.ttl()); tenure > 0 && contested {
+	tenure := op.locker.tenure(p.ttl())
+	switch {
+	case tenure == 0:
+	case p.Sticky > 0:
+		// No more tokens than the server's clock yields until the lease is over.
+		op.acquisition.TTL = min(p.ttl(), p.Sticky)
+		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, mostTokens)), true
+	case contested:
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
 		op.acquisition.Tokens = tokensFor(tenure) / uint64(max(p.Permits, 1)) // they share the clock

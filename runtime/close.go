@@ -60,18 +60,26 @@ func (l *Locker) awaitIdle(ctx context.Context) error {
 	return nil
 }
 
-// rejectWaiters answers all that wait in a queue of a Locker that is closing.
+// rejectWaiters answers all that wait in a queue of a Locker that is closing, and gives
+// up the leases that are kept idle.
 func (l *Locker) rejectWaiters() {
 	for i := range l.shards {
 		s := &l.shards[i]
+		var kept []*heldLease
 		s.mu.Lock()
 		for _, e := range s.entries {
 			for w := e.first; w != nil; w = e.first {
 				e.removeLocked(w)
 				w.turn <- closing
 			}
+			if e.state == idle {
+				kept = append(kept, e.lease)
+			}
 		}
 		s.mu.Unlock()
+		for _, lk := range kept {
+			l.giveUp(lk)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ type round struct {
 	clock time.Time // when it began
 	now   bootclock.Time
 	over  []*heldLease
+	idle  []*heldLease            // that nobody uses any more, to be freed
 	renew map[string][]*heldLease // by backend
 	dues  [shards]bootclock.Time  // when the first lease of each shard is due next
 }
@@ -40,7 +41,13 @@ func (r *round) takeLocked(lk *heldLease) {
 		r.over = append(r.over, lk)
 		return
 	}
-	if lk.holder.Load().renews() {
+	if lk.idleIsOverLocked(r.now) {
+		lk.entry.endLocked()
+		r.idle = append(r.idle, lk)
+		return
+	}
+	if lk.renewsLocked() {
+		lk.growLocked(r.now)
 		// Renew again in a sixth of the ttl, also while this renewal has no answer.
 		left = min(left, lk.length()/6)
 		lk.renewing = true
@@ -49,7 +56,7 @@ func (r *round) takeLocked(lk *heldLease) {
 		}
 		r.renew[lk.entry.id.backend] = append(r.renew[lk.entry.id.backend], lk)
 	}
-	lk.due = r.now.Add(left)
+	lk.due = lk.dueByLocked(r.now.Add(left))
 	heap.Fix(leases, 0)
 }
 
@@ -65,7 +72,7 @@ func (r *round) fillUp(l *Locker) bool {
 		return false
 	}
 	lk := s.leases[0]
-	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failed || !lk.holder.Load().renews() ||
+	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failed || !lk.renewsLocked() ||
 		lk.due.Sub(r.now) >= lk.length()/6 {
 		return false
 	}

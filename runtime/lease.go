@@ -17,7 +17,8 @@ type heldLease struct {
 	entry       *entry
 	holder      atomic.Pointer[hold]
 
-	delay       time.Duration  // of the policy
+	delay       time.Duration // of the policy
+	sticky      stickyLease
 	handOnUntil bootclock.Time // until then it may go to the next in the queue
 	yieldAfter  bootclock.Time // and until then if another process wants it
 	token, end  uint64         // the next fencing token, and the end of the block
@@ -44,9 +45,13 @@ const wantedTenure = 2 * time.Millisecond
 
 // init makes lk the lease that was granted just before now. It returns how long the
 // holder has it: 0 or less if the grant took too long.
-func (lk *heldLease) init(lease driver.Lease, e *entry, tenure, delay time.Duration, now time.Time) (left time.Duration) {
+func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p *Policy, now time.Time) (left time.Duration) {
 	lk.Lease, lk.entry, lk.index = lease, e, -1
-	lk.delay = delay
+	lk.delay = p.Delay
+	if lk.acquisition.Recall {
+		lk.sticky.time, lk.sticky.ttl = p.Sticky, p.ttl()
+		tenure = longestKept * p.Sticky
+	}
 	first, n := lease.Tokens()
 	lk.token, lk.end = first, first+n
 	_, lk.provisional = lease.(driver.ProvisionalLease)
@@ -100,7 +105,15 @@ func (lk *heldLease) term() time.Duration {
 }
 
 // length is the length of the lease for its holder, once it is not provisional.
-func (lk *heldLease) length() time.Duration { return lk.acquisition.TTL - lk.delay }
+func (lk *heldLease) length() time.Duration { return lk.ttl() - lk.delay }
+
+// ttl is what the engine is asked for.
+func (lk *heldLease) ttl() time.Duration {
+	if lk.sticky.grown.Load() {
+		return lk.sticky.ttl
+	}
+	return lk.acquisition.TTL
+}
 
 func margin(ttl time.Duration) time.Duration {
 	return ttl/100 + min(ttl/10, 2*time.Millisecond)
@@ -129,25 +142,33 @@ func retryAfter(ttl time.Duration) time.Duration {
 // own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
 // not handed on, because a crash would then keep the key for longer than p says.
 func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
+	if lk.sticky.time > 0 {
+		return lk.canKeepForLocked(p, now)
+	}
 	if p.kind() != 0 && !lk.canHandKindLocked(p) || lk.delay != p.Delay {
 		return false
 	}
 	ttl, provisional := p.ttl(), lk.term() < lk.length()
-	until := lk.handOnUntil
-	if lk.isWanted() {
-		until = lk.yieldAfter
-	}
 	ahead := lk.ends().LeftAt(now)
 	if provisional && !p.NoRenew && ahead > 0 {
 		ahead = lk.length()
 	}
-	return lk.token < lk.end && bootclock.At(now) < until && ahead >= ttl &&
+	return lk.isOursLocked(now) && ahead >= ttl &&
 		lk.length() <= ttl+lk.entry.holder.locker.tenure(ttl)
+}
+
+// isOursLocked reports whether another hold may begin on lk, for all that others care.
+func (lk *heldLease) isOursLocked(now time.Time) bool {
+	until := lk.handOnUntil
+	if lk.isWanted() {
+		until = lk.yieldAfter
+	}
+	return lk.token < lk.end && bootclock.At(now) < until
 }
 
 // isWanted reports whether another process is known to wait for the key.
 func (lk *heldLease) isWanted() bool {
-	return lk.wanted && lk.Lease.(driver.WantedLease).Wanted()
+	return lk.wanted && lk.Lease.(driver.WantedLease).Wanted() || lk.sticky.recalled.Load()
 }
 
 func (lk *heldLease) nextToken() uint64 {

@@ -62,6 +62,19 @@ type Policy struct {
 	// follows in the background. The watchdog renews the lease until then.
 	AtLeast time.Duration
 
+	// Sticky is for how long this process keeps the lease after a release while nobody here
+	// uses it. The next call here begins on it without a command to the engine, with the
+	// next token. The lease goes back as soon as another process waits for the key: a Try
+	// does not wait, and a client of another make is not heard, so that these find the lock
+	// held. Sticky is for mutexes, at a backend that implements driver.Recaller; it does
+	// nothing where Options.HandOff is negative.
+	//
+	// A process that dies, or hangs, while it keeps the lease costs others up to Sticky, or
+	// TTL if that is less. So the lease is no longer than that at first, and is renewed to
+	// the whole TTL for a hold that lasts longer than a third of it. After ten times Sticky
+	// the lease goes back once in any case.
+	Sticky time.Duration
+
 	// Skip has a generated wrapper, and [Locker.Do], return no error where the method
 	// did not run because another holds the lock, or the tick was completed.
 	Skip bool
@@ -120,6 +133,8 @@ func (p *Policy) validate() error {
 		return invalidf("AtLeast is %v, and the lease is renewed for %v only", p.AtLeast, p.Max)
 	case p.Max > 0 && p.NoRenew:
 		return invalidf("Max and NoRenew exclude each other: a lease that is not renewed ends after its TTL")
+	case p.Sticky != 0:
+		return p.validateSticky()
 	}
 	return nil
 }
@@ -151,6 +166,23 @@ func (p *Policy) validateKind() error {
 		return invalidf("Once and Reentrant exclude each other: a nested call has a tick of its own")
 	case p.Delay > 0 && p.TTL == 0:
 		return invalidf("Delay needs a TTL: it begins when that is over")
+	}
+	return nil
+}
+
+// validateSticky is the part of validate about Sticky.
+func (p *Policy) validateSticky() error {
+	switch {
+	case p.Sticky < MinTTL:
+		return invalidf("Sticky is %v; the shortest is %v (0 means that a release frees the lock at once)", p.Sticky, MinTTL)
+	case p.Sticky > maxTTL/longestKept:
+		return invalidf("Sticky is %v; the longest is %v", p.Sticky, maxTTL/longestKept)
+	case p.kind() != 0:
+		return invalidf("Sticky is for mutexes; with Read, Write, Fair, Permits, Once or Leader the lock goes to others as they come")
+	case p.NoRenew:
+		return invalidf("Sticky and NoRenew exclude each other: the next holder would begin on what is left of a fixed lease")
+	case p.Delay > 0:
+		return invalidf("Sticky and Delay exclude each other: a lock that is lost while nobody uses it would stay closed")
 	}
 	return nil
 }

@@ -67,8 +67,10 @@ type entry struct {
 	id      entryID
 	shard   *shard
 	backend driver.Backend
-	lease   *heldLease // while held
+	lease   *heldLease // while held or idle
 	holder  *hold      // while held
+
+	idleUntil bootclock.Time // while idle
 
 	*waitQueue
 	ownQueue  waitQueue // of an entry that shares its queue with no other
@@ -94,6 +96,7 @@ type entryState uint8
 const (
 	busy entryState = iota // a goroutine competes for the key at the backend, or releases it
 	held
+	idle // the lease is kept for the next hold, and holder is the one that was released
 )
 
 // waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
@@ -152,10 +155,23 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 			s.mu.Unlock()
 			return h, nil
 		}
+		var back *heldLease
+		if e.state == idle {
+			now := time.Now()
+			if e.resumeLocked(h, now) {
+				s.mu.Unlock()
+				return h, nil
+			}
+			back = e.lease
+			e.endLocked()
+		}
 		w := l.waiters.Get().(*waiter)
 		w.hold, w.since = h, time.Now()
 		e.pushLocked(w)
 		s.mu.Unlock()
+		if back != nil {
+			_ = l.free(endedContext, back, w.since) // which does not wait for the engine
+		}
 		waited = true
 		h.observeWaiting(ctx, key)
 		turn, err := l.await(ctx, e, w, end)

@@ -205,6 +205,10 @@ func (l *Locker) part(h *hold, now time.Time) *heldLease {
 		w.turn <- granted
 		return nil
 	}
+	if e.keepLocked(h, now) {
+		e.shard.mu.Unlock()
+		return nil
+	}
 	e.endLocked()
 	e.shard.mu.Unlock()
 	return lease
@@ -286,14 +290,14 @@ func (l *Locker) released(lk *heldLease, err error) error {
 
 // discard releases lk in the background.
 func (l *Locker) discard(lk *heldLease) {
-	l.cleanup.add(lk.entry.id.backend, lk.acquisition.TTL, lk.freeing())
+	l.cleanup.add(lk.entry.id.backend, lk.ttl(), lk.freeing())
 }
 
 // discardNow is discard for a release that others wait for. It calls then after each
 // attempt, once at least.
 func (l *Locker) discardNow(lk *heldLease, then func()) {
 	free := lk.freeing()
-	l.cleanup.addUrgent(lk.entry.id.backend, lk.acquisition.TTL, func(ctx context.Context) error {
+	l.cleanup.addUrgent(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
 		defer then()
 		return free(ctx)
 	})
@@ -325,7 +329,11 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 		}
 		return false
 	}
-	all := append(lk.sharers(), e.holder)
+	var all []*hold
+	wasIdle := e.state == idle
+	if !wasIdle {
+		all = append(lk.sharers(), e.holder)
+	}
 	// Set under the shard's mutex: a release that finds another holder reads it.
 	for _, h := range all {
 		h.lost.Store(&cause)
@@ -334,6 +342,9 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	e.shard.mu.Unlock()
 	for _, h := range all {
 		h.endLost(cause)
+	}
+	if wasIdle && cause == errLeaseOver { // nobody else gives back what the engine may still have
+		l.discard(lk)
 	}
 	l.next(e)
 	for _, h := range all {

@@ -10,6 +10,7 @@ import (
 type Snapshot struct {
 	Holds    []HeldLock    // by backend, key and token
 	Waiters  []WaitingCall // by backend and key, the longest wait first
+	Idle     int           // leases that nobody holds, kept for the time that Policy.Sticky says
 	CleanUps int           // acquires and releases without an answer that go on in the background
 }
 
@@ -62,7 +63,10 @@ func (all *Snapshot) addShard(s *shard) {
 	now := time.Now()
 	queues := map[*waitQueue]bool{} // the permits of a semaphore share one
 	for _, e := range s.entries {
-		if e.state == held {
+		switch e.state {
+		case idle:
+			all.Idle++
+		case held:
 			all.addHold(e, e.holder, now)
 			for h := range e.lease.also {
 				if h != e.holder {

@@ -77,12 +77,13 @@ func (l *Locker) runOf(outer *frame, reqs []Request) int {
 }
 
 // canTry reports whether r can be tried beside others. A re-entry sends nothing. A lock
-// with a Delay or AtLeast may stay closed when it is given back. Queue limits who waits,
+// with a Delay or AtLeast may stay closed when it is given back. One with Sticky may be
+// here already. Queue limits who waits,
 // and a trial does not. Of two calls with Try that cross, each could be refused what the
 // other is about to give back; one after the other, the first of them gets all.
 func (l *Locker) canTry(outer *frame, r Request) bool {
 	p := r.Policy
-	return p.kind() == 0 && !p.Try && p.Queue == 0 && p.Delay == 0 && p.AtLeast == 0 &&
+	return p.kind() == 0 && !p.Try && p.Queue == 0 && p.Delay == 0 && p.AtLeast == 0 && p.Sticky == 0 &&
 		(batches(l.backends[p.Backend]) || atOnce(l.backends[p.Backend]) > 1) && outer.find(l, p.Backend, r.Key) == nil
 }
 

@@ -139,7 +139,7 @@ func (w *watchdog) schedule(lk *heldLease, after time.Duration, failed bool) (be
 }
 
 func (w *watchdog) moveLocked(lk *heldLease, due bootclock.Time) {
-	lk.due = due
+	lk.due = lk.dueByLocked(due)
 	heap.Fix(&lk.entry.shard.leases, lk.index)
 	w.wakeLocked(lk)
 }
@@ -193,6 +193,9 @@ func (w *watchdog) run() {
 		for _, lk := range r.over {
 			w.locker.lose(lk, errLeaseOver)
 		}
+		for _, lk := range r.idle {
+			_ = w.locker.free(endedContext, lk, r.clock)
+		}
 		for _, leases := range r.renew {
 			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
 		}
@@ -236,7 +239,7 @@ func (w *watchdog) collect() (r round, next time.Duration) {
 func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 	ttls := make([]time.Duration, len(leases))
 	for i, lk := range leases {
-		ttls[i] = lk.acquisition.TTL
+		ttls[i] = lk.ttl()
 	}
 	// Not until the deadline: the answer to an earlier renewal may yet move that.
 	ctx, cancel := context.WithTimeout(w.ctx, slices.Max(ttls))

@@ -45,7 +45,7 @@ Attempt(s, a, waits, deaf) ==
         LET joins == waits /\ (~InLine(t, a) \/ ~OneEntry)
             u     == [t EXCEPT !.line = IF joins THEN Append(@, a) ELSE @]
         IN Result(u, "held", granted,
-                  IF joins /\ Len(u.line) = 1 THEN t.own ELSE None)
+                  IF waits /\ Head(u.line) = a THEN t.own ELSE None)
       take(t) == Result([t EXCEPT !.own = a, !.left = Lease], "taken", None, None)
   IN CASE a \in s.tomb                 -> Result(s, "undone", None, None)
        [] s.own = a /\ FoundAgain      -> take(s)

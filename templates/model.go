@@ -116,16 +116,16 @@ type Policy struct {
 	Pattern string // "seckill:voucher:<id>"
 	Backend string // one of the Locker's named backends; empty is its own
 
-	TTL, Wait, Max, Delay, AtLeast Duration
-	Try, Reentrant, NoRenew, Skip  bool
-	Read, Write, Fair              bool
-	Once, Leader                   bool
-	Permits, Weight, Queue         int // 0 where nothing was asked for
+	TTL, Wait, Max, Delay, AtLeast, Sticky Duration
+	Try, Reentrant, NoRenew, Skip          bool
+	Read, Write, Fair                      bool
+	Once, Leader                           bool
+	Permits, Weight, Queue                 int // 0 where nothing was asked for
 }
 
 // special reports whether a Locker may not be able to do what p asks for.
 func (p Policy) special() bool {
-	return p.Read || p.Write || p.Fair || p.Permits > 0 || p.Once || p.Leader || p.Backend != ""
+	return p.Sticky.Unit > 0 || p.Read || p.Write || p.Fair || p.Permits > 0 || p.Once || p.Leader || p.Backend != ""
 }
 
 // Duration is a length of time in the unit that the user chose.

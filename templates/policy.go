@@ -19,7 +19,7 @@ func (p Policy) declaration(n Names) jen.Code {
 	for _, d := range []struct {
 		field string
 		value Duration
-	}{{"TTL", p.TTL}, {"Wait", p.Wait}, {"Max", p.Max}, {"Delay", p.Delay}, {"AtLeast", p.AtLeast}} {
+	}{{"TTL", p.TTL}, {"Wait", p.Wait}, {"Max", p.Max}, {"Delay", p.Delay}, {"AtLeast", p.AtLeast}, {"Sticky", p.Sticky}} {
 		if d.value.Unit != 0 {
 			values = append(values, jen.Id(d.field).Op(":").Add(d.value.expr(n)))
 		}

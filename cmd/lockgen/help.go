@@ -30,6 +30,7 @@ Items of a directive, parted by spaces:
 	queue=100       how many may wait in a process; the next gets ErrBusy at once
 	delay=5s        a lock that was lost stays closed so long after its ttl
 	atleast=10s     held so long at the least; the call returns before, if it is done
+	sticky=2s       the lease stays with the process so long after the release, unless another asks
 	skip            no error where another holds the lock: nothing runs
 	fallback=Name   the method, or function, that runs there instead, without a lock
 	once="<day>"    a job that runs once for each such tick, in whatever process

@@ -85,7 +85,7 @@ func kind(l generator.Lock) string {
 	for _, d := range []struct {
 		name string
 		d    time.Duration
-	}{{"wait", l.Wait}, {"max", l.Max}, {"delay", l.Delay}, {"atleast", l.AtLeast}} {
+	}{{"wait", l.Wait}, {"max", l.Max}, {"delay", l.Delay}, {"atleast", l.AtLeast}, {"sticky", l.Sticky}} {
 		if d.d > 0 {
 			words = append(words, d.name+"="+d.d.String())
 		}
@@ -140,6 +140,7 @@ type jsonLock struct {
 	Renew     string            `json:"renew,omitempty"`
 	Delay     string            `json:"delay,omitempty"`
 	AtLeast   string            `json:"atleast,omitempty"`
+	Sticky    string            `json:"sticky,omitempty"`
 	Reentrant bool              `json:"reentrant"`
 	Skip      bool              `json:"skip,omitempty"`
 	Fallback  string            `json:"fallback,omitempty"`
@@ -153,7 +154,7 @@ func (c *command) jsonLock(l generator.Lock, values []generator.Value) jsonLock 
 		TTL: l.TTL.String(), Kind: l.Kind, Tick: l.Tick, Permits: l.Permits, Weight: l.Weight, Queue: l.Queue, Merge: l.Merge,
 		Try: l.Try, Reentrant: l.Reentrant, Skip: l.Skip, Fallback: l.Fallback, Backend: l.Backend,
 	}
-	for d, text := range map[*time.Duration]*string{&l.Wait: &out.Wait, &l.Max: &out.Max, &l.Delay: &out.Delay, &l.AtLeast: &out.AtLeast} {
+	for d, text := range map[*time.Duration]*string{&l.Wait: &out.Wait, &l.Max: &out.Max, &l.Delay: &out.Delay, &l.AtLeast: &out.AtLeast, &l.Sticky: &out.Sticky} {
 		if *d > 0 {
 			*text = d.String()
 		}

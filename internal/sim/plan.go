@@ -23,6 +23,7 @@ type Plan struct {
 	Engine    string
 	Keys      []string
 	LockKinds []client.LockKind // of locks that are no mutexes; half of the plans have some
+	Sticky    bool              // some leases are kept idle
 	TTL       time.Duration
 	Latency   time.Duration // of a message
 	Processes []ProcessPlan
@@ -102,6 +103,9 @@ func NewPlan(seed uint64, c Choice) *Plan {
 	// From a source of its own: a plan without them is what it is for the mutex alone.
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {
 		p.LockKinds = client.DrawKinds(rng, "sim", c.LockKind)
+	}
+	if rng := rand.New(rand.NewPCG(seed, 3)); hasKinds(p.Engine) && rng.IntN(3) == 0 {
+		p.Sticky = true
 	}
 	p.shrink(c)
 	for _, f := range p.Faults {
@@ -214,7 +218,7 @@ func pick(rng *rand.Rand, of ...time.Duration) time.Duration { return of[rng.Int
 // String tells the plan to a person, a fault a line.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
+	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, sticky %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.Sticky, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
 	for i, f := range p.Faults {
 		fmt.Fprintf(&b, "\n    fault %d: %v", i, f)
 	}

@@ -65,6 +65,7 @@ type Acquisition struct {
 	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
 	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
 	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
+	Recall    bool          // the process may keep the lease while it does not use it: it will call Recaller.NotifyWanted
 	Mode      Mode          // what kind of lock it is: one that Kinded says the Backend has
 
 	// MayHaveRun is set by Backend.Acquire when one of its attempts had no
@@ -166,6 +167,18 @@ type WantedLease interface {
 	// the lease on inside its process for 2 ms in all at most, and not as long as it is
 	// allowed to. It is called under a lock of the Locker, and must not block.
 	Wanted() bool
+}
+
+// Recaller is implemented by a [Backend] whose mutexes a process may keep while it does not
+// use them, because the engine tells it when another process waits for one.
+type Recaller interface {
+	// NotifyWanted is called once for an acquisition with Recall that has a lease, when that
+	// has its holder. look says that another process waits for the key. It is called when one
+	// begins to wait, at once if one may have begun since the attempt that was granted, and
+	// after each gap in which the engine may have told it in vain: until the lease ends
+	// nobody else would. It may be called from any goroutine, any number of times, and after
+	// the release, but not under a lock that a method of the backend takes.
+	NotifyWanted(a *Acquisition, look func())
 }
 
 // Downgrader is implemented by a [Lease] of Kind Write that can become one of Kind Read.

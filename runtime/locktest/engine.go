@@ -178,3 +178,8 @@ func (e *Engine) Ping(context.Context) error {
 // Close implements [driver.Backend]. It does nothing: another Locker may go on
 // using e.
 func (e *Engine) Close() error { return nil }
+
+// NotifyWanted implements [driver.Recaller].
+func (e *Engine) NotifyWanted(a *driver.Acquisition, look func()) {
+	e.memory.NotifyWanted(a, func() { go look() }) // who asks has e's mutex
+}

@@ -48,9 +48,17 @@ var more = []mutant.Mutant{
 	{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
-			{File: locker + "lease.go", Old: "bootclock.At(now) < until && ahead >= ttl", New: "(ahead >= ttl || bootclock.At(now) >= until || true)"},
+			{File: locker + "lease.go", Old: "lk.isOursLocked(now) && ahead >= ttl", New: "(ahead >= ttl || lk.isOursLocked(now) || true)"},
 			{File: locker + "queue.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
 		},
+	},
+	{
+		Name: "sticky-over", Mistake: "a lease that was kept idle is used when it is over",
+		Patches: []mutant.Patch{{File: locker + "sticky.go", Old: "lk.isOursLocked(now) &&\n\t\tlk.ends().LeftAt(now) >= lk.term()/2", New: "true"}},
+	},
+	{
+		Name: "sticky-deaf", Mistake: "nobody hears who waits for a lease that is kept idle",
+		Patches: []mutant.Patch{{File: locker + "sticky.go", Old: "\t\tr.NotifyWanted(&lk.acquisition, func() {", New: "\t\t_ = (func(*driver.Acquisition, func()))(r.NotifyWanted); _ = (func() {"}},
 	},
 	{
 		Name: "handoff-gone", Mistake: "a hand-off to a waiter that gives up is lost",

@@ -35,6 +35,7 @@ type Config struct {
 	Register    string // the socket of the fenced register
 	Keys        []string
 	LockKinds   []LockKind
+	Sticky      bool // of mutexes, half are kept for a while after the release
 	Seed        uint64
 	Workers     int
 	TTL         time.Duration

@@ -8,11 +8,12 @@ import (
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
-// kindedBackend is a backend that has all kinds of lock.
+// kindedBackend is a backend that has all kinds of lock, and can keep a mutex idle.
 type kindedBackend interface {
 	driver.Kinded
 	driver.Caller
 	driver.Viewer
+	driver.Recaller
 }
 
 // kindedWitness is a witness of a backend that has all kinds of lock.

@@ -67,6 +67,11 @@ func (w *worker) between(least, most time.Duration) time.Duration {
 	return d
 }
 
+// stickyTime draws one of few, or a lease that is kept would be of use to nobody.
+func (w *worker) stickyTime() time.Duration {
+	return []time.Duration{w.cfg.TTL / 4, w.cfg.TTL, 3 * w.cfg.TTL}[w.rng.IntN(3)]
+}
+
 // guard is what a worker holds: one lock, or several taken together.
 type guard struct {
 	*worker
@@ -82,9 +87,14 @@ type guard struct {
 // there is none.
 func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys ...string) (*guard, error) {
 	g := &guard{worker: w, outer: outer}
+	if w.cfg.Sticky && kindOf(p) == "" && !p.NoRenew && w.rng.IntN(2) == 0 {
+		kept := *p
+		kept.Sticky = w.stickyTime()
+		p = &kept
+	}
 	for _, key := range keys {
 		g.grants = append(g.grants, w.out.Begin(history.Record{Op: history.Acquire, Key: key, Hold: w.holds.Add(1),
-			TTL: int64(p.TTL), Wait: int64(p.Wait), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1,
+			TTL: int64(p.TTL), Wait: int64(p.Wait), Kept: int64(p.Sticky), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1,
 			Kind: kindOf(p), Limit: p.Permits, Weight: p.Weight, Tick: w.tick}))
 	}
 	var ended atomic.Int64

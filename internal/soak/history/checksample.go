@@ -43,7 +43,7 @@ func (s *scan) sampled(invariant string, at *Sample, k *KeyState, format string,
 }
 
 // released returns, by acquisition, when the last hold on its lease had been
-// released as if nothing were wrong.
+// released as if nothing were wrong, and was not to be kept idle any longer.
 func (s *scan) released() map[leaseKey]int64 {
 	done := map[leaseKey]int64{}
 	for _, hs := range s.holds {
@@ -55,7 +55,7 @@ func (s *scan) released() map[leaseKey]int64 {
 			if h.release == nil || h.release.Outcome != OK {
 				done[k] = Never
 			} else if done[k] != Never {
-				done[k] = max(done[k], h.release.Ret)
+				done[k] = max(done[k], h.release.Ret+h.grant.Kept)
 			}
 		}
 	}
@@ -88,8 +88,8 @@ func (s *scan) lock(at *Sample, k *KeyState, done map[leaseKey]int64) {
 // owned looks at one lock and the acquisition that is its owner.
 func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leaseKey]int64) {
 	longer := s.struck(ClockBack, t.first, at.End)
-	if most := time.Duration(t.ttl) + late; time.Duration(k.PTTL)*time.Millisecond > most && !longer {
-		s.sampled("I7", at, k, "it lasts for %d ms more, its ttl is %v", k.PTTL, time.Duration(t.ttl))
+	if most := time.Duration(max(t.ttl, t.renewed)) + late; time.Duration(k.PTTL)*time.Millisecond > most && !longer {
+		s.sampled("I7", at, k, "it lasts for %d ms more, its ttl is %v", k.PTTL, time.Duration(max(t.ttl, t.renewed)))
 	}
 	if !s.struck(DataLoss, t.first, at.End) { // which takes tombstones away as well
 		if at.Begin > t.freedAt {

@@ -73,6 +73,7 @@ type try struct {
 	placed  int64 // when it was told that it waits in the engine's queue; 0 if it was not
 	freedAt int64 // when a release or an undo of it was answered; Never
 	ttl     int64
+	renewed int64 // the longest ttl that a renewal has asked for
 }
 
 func newIndex(h *History) *index {
@@ -208,6 +209,9 @@ func (x *index) add(r Record) {
 }
 
 func (x *index) addRenewal(r Record) {
+	if t := x.tries[leaseKey{r.Proc, r.Lease}]; t != nil {
+		t.renewed = max(t.renewed, r.TTL)
+	}
 	l := x.leases[leaseKey{r.Proc, r.Lease}]
 	if l == nil {
 		return

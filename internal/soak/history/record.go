@@ -81,6 +81,7 @@ type Record struct {
 	Valid   int64   `json:"validUntilNs,omitempty"`
 	Since   int64   `json:"sinceNs,omitempty"` // of a grant that the engine made before the call: when, or a little earlier
 	Wait    int64   `json:"waitNs,omitempty"`
+	Kept    int64   `json:"keptNs,omitempty"`   // for how long the lease may be kept idle after the release
 	CtxEnd  int64   `json:"ctxEndNs,omitempty"` // when the call's context ended, if it did first
 	Renews  bool    `json:"renews,omitempty"`   // the watchdog is to keep the lease for all of the section
 	Live    bool    `json:"ctxLive,omitempty"`  // of a check: the section's context had not ended

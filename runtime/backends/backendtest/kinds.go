@@ -13,6 +13,7 @@ import (
 var kinds = []check{
 	{name: "TTL", run: ttlRange},
 	{name: "Apart", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsApart},
+	{name: "Sticky", run: stickyLocks},
 	{name: "Renewed", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsRenewed},
 	{name: "Register", run: registers},
 }

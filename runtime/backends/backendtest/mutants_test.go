@@ -58,6 +58,7 @@ const (
 	closeHangs          mutant = "close waits for the engine"
 	leaksWaiters        mutant = "each wait leaves a goroutine"
 	staysSubscribed     mutant = "subscriptions stay"
+	recallsNobody       mutant = "an idle owner is told of nobody who waits"
 	goroutinePerHold    mutant = "each hold has a goroutine"
 
 	// Of the harness, which must not declare missing what is there.
@@ -112,6 +113,7 @@ var caughtBy = map[mutant][]string{
 	closeHangs:          {"Close/Hung"},
 	leaksWaiters:        {"Close/Goroutines", "Leaks/Goroutines"},
 	staysSubscribed:     {"Leaks/Engine"},
+	recallsNobody:       {"Kinds/Sticky"},
 	goroutinePerHold:    {"Holds/Goroutines"},
 
 	deniesWakeUp:  {"Waiting/Notice"},

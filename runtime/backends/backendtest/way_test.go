@@ -222,6 +222,15 @@ func (w *way) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.D
 	return errs
 }
 
+// NotifyWanted implements [driver.Recaller].
+func (w *way) NotifyWanted(a *driver.Acquisition, look func()) {
+	asked := *a
+	asked.Key = w.named(a.Key)
+	if !w.is(recallsNobody) {
+		w.memory.NotifyWanted(&asked, func() { go look() }) // who asks may have a mutex
+	}
+}
+
 // Subscribe implements [driver.Notifier].
 func (w *way) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	asked := *a

@@ -41,6 +41,9 @@ type mutex struct {
 	last    uint64         // the highest fencing token that is reserved or was used
 	waiting []*subscription
 
+	wanted bool   // another Locker waits, or has waited, since the owner took it
+	recall func() // tells the owner; nil if it does not ask
+
 	turn     *subscription // whose turn it is while the key is free; nil: anyone's
 	turnEnds driver.Instant
 
@@ -75,16 +78,27 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.kinds.Acquire(ctx, a)
 	}
 	s := b.shard(a.Key)
+	l, recall, err := s.acquire(a)
+	if recall != nil {
+		recall()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// acquire is Acquire for a mutex. It may return what tells the owner that another waits.
+func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
 	now := driver.At(clock)
 	if v, ok := s.values[a.Key]; ok && v.until.LeftAt(clock) > 0 && !record.Idle(v.text) {
-		return nil, errKind
+		return nil, nil, errKind
 	}
 	s.expireLocked(clock, now)
 	r := s.keys[a.Key]
-	var l *lease
 	if r == nil {
 		r = &mutex{}
 		s.keys[a.Key], l = r, &r.first
@@ -93,20 +107,40 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	}
 	if r.owner != "" && r.owner != a.ID {
 		if left := r.expires.LeftAt(clock); left > 0 {
-			return nil, &driver.HeldError{RetryAfter: left}
+			if a.Queue {
+				r.wanted, recall = true, r.recall
+			}
+			return nil, recall, &driver.HeldError{RetryAfter: left}
 		}
 	}
 	if r.turn != nil && r.turn.locker != engine.Process(a.ID) {
 		if left := r.turnEnds.LeftAt(clock); left > 0 {
-			return nil, &driver.HeldError{RetryAfter: left}
+			return nil, nil, &driver.HeldError{RetryAfter: left}
 		}
+	}
+	if r.owner != a.ID {
+		r.wanted, r.recall = false, nil
 	}
 	first := max(r.last+1, floor(clock))
 	r.turn = nil
 	r.owner, r.expires, r.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
 	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
 	l.deadline = r.expires
-	return l, nil
+	return l, nil, nil
+}
+
+// NotifyWanted implements [driver.Recaller].
+func (b *Backend) NotifyWanted(a *driver.Acquisition, look func()) {
+	s := b.shard(a.Key)
+	s.mu.Lock()
+	r, wanted := s.keys[a.Key], false
+	if r != nil && r.owner == a.ID {
+		r.recall, wanted = look, r.wanted
+	}
+	s.mu.Unlock()
+	if wanted {
+		look()
+	}
 }
 
 // floor is the lowest first token at a time: it keeps tokens rising after a

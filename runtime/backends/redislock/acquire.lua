@@ -43,13 +43,14 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4]) > 0 then
   end
   if left >= 0 then
     if ARGV[4] and ARGV[4] ~= '' then
-      local added = call('ZADD', KEYS[2], 'NX', micros, ARGV[4])
+      call('ZADD', KEYS[2], 'NX', micros, ARGV[4])
       local expires = redis.pcall('PEXPIRE', KEYS[2], QUEUE)
       if expires ~= 1 then -- a queue without an expiry would stay
         call('ZREM', KEYS[2], ARGV[4])
         return expires
       end
-      if added == 1 and holder and stranger == 0 and call('ZCARD', KEYS[2]) == 1 then
+      -- With each attempt: the holder may keep the lock while it does not use it.
+      if holder and stranger == 0 and call('ZRANGE', KEYS[2], 0, 0)[1] == ARGV[4] then
         tell(holder, 'wanted ' .. holder)
       end
     end

@@ -154,6 +154,14 @@ func (c *obedient) obey(order []string) (string, error) {
 		return "ok", finish(c.held[order[1]])
 	case "count": // key goroutines times
 		return "ok", c.count(order[1], number(order[2]), number(order[3]))
+	case "sticky": // key time times
+		p := &lock.Policy{Sticky: duration(order[2])}
+		for range number(order[3]) {
+			if err := c.locker.Do(context.Background(), p, order[1], lock.Check); err != nil {
+				return "", err
+			}
+		}
+		return "ok", nil
 	case "share": // key goroutines duration section
 		return c.share(order[1], number(order[2]), duration(order[3]), duration(order[4]))
 	}

@@ -190,6 +190,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if a.Mode.Kind != 0 {
 		return b.kinds.Acquire(ctx, a)
 	}
+	if a.Recall {
+		b.subscriber.register(ctx, a)
+	}
 	var w *waiter
 	stood := false
 	if a.Queue {
@@ -205,11 +208,15 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	switch {
 	case held != nil:
 		held.Notified = stood
+		if !a.Queue {
+			b.subscriber.forget(a.ID)
+		}
 		return nil, held
 	case w != nil:
 		w.ended()
 	}
 	if err != nil {
+		b.subscriber.forget(a.ID)
 		return nil, err
 	}
 	return b.subscriber.hold(l), nil

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,11 +42,13 @@ type subscriber struct {
 	topics  map[string]*topic
 	unasked []*topic // to be subscribed to
 	waiters map[waiterKey]*waiter
-	leases  map[string]*lease // by owner id: those that another process may want
-	wanted  func(id string)   // is told that somebody waits for a lock that is no mutex
-	session *session          // nil while there is none
-	expired time.Time         // when topics without users were looked for last
-	running bool              // the goroutine run is
+	leases  map[string]*lease  // by owner id: those that another process may want
+	recalls map[string]*recall // by owner id: see recall.go
+	looks   []func()           // to be called without the mutex
+	wanted  func(id string)    // is told that somebody waits for a lock that is no mutex
+	session *session           // nil while there is none
+	expired time.Time          // when topics without users were looked for last
+	running bool               // the goroutine run is
 	closed  bool
 
 	wake  chan struct{} // there is something for run to do
@@ -55,27 +56,6 @@ type subscriber struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 }
-
-// topic is a channel.
-type topic struct {
-	channel string
-	pattern bool // subscribe by a pattern that matches it alone, which the server does not count
-	users   map[*waiter]struct{}
-	idle    time.Time // since when it has none
-	state   subscription
-	settled chan struct{} // closed when the first subscription stands or is refused
-	err     error         // of one that was refused
-}
-
-// subscription is what has become of a topic on the present connection.
-type subscription int
-
-const (
-	unasked subscription = iota
-	asked
-	standing
-	denied
-)
 
 // session is one connection. The goroutine run writes to it, read reads.
 type session struct {
@@ -92,7 +72,8 @@ type session struct {
 func newSubscriber(r *router) *subscriber {
 	s := &subscriber{
 		router: r, topics: map[string]*topic{}, waiters: map[waiterKey]*waiter{}, leases: map[string]*lease{},
-		wake: make(chan struct{}, 1),
+		recalls: map[string]*recall{},
+		wake:    make(chan struct{}, 1),
 	}
 	s.alive, s.stop = context.WithCancel(context.Background())
 	return s
@@ -195,6 +176,7 @@ func (s *subscriber) connect() (stood bool) {
 	s.begin(c)
 	stood = s.write(c)
 	s.end(c)
+	s.tell()
 	_ = c.pubsub.Close()
 	_ = client.Close()
 	return stood
@@ -219,6 +201,7 @@ func (s *subscriber) end(c *session) {
 	for _, t := range s.topics {
 		t.state = unasked
 	}
+	s.recallAllLocked()
 }
 
 // write sends what is to be subscribed to. It alone writes, because go-redis holds a
@@ -293,25 +276,6 @@ func (c *session) askLocked(channel string, now time.Time) {
 	c.pending = append(c.pending, channel)
 }
 
-// patternOf returns a pattern that matches channel alone.
-func patternOf(channel string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(channel)
-}
-
-func (t *topic) enter(p *redis.PubSub) error {
-	if t.pattern {
-		return p.PSubscribe(context.Background(), patternOf(t.channel))
-	}
-	return p.Subscribe(context.Background(), t.channel)
-}
-
-func (t *topic) leave(p *redis.PubSub) error {
-	if t.pattern {
-		return p.PUnsubscribe(context.Background(), patternOf(t.channel))
-	}
-	return p.Unsubscribe(context.Background(), t.channel)
-}
-
 // read hands on what the server says, until the connection is lost.
 func (s *subscriber) read(c *session) {
 	for {
@@ -335,7 +299,11 @@ func (s *subscriber) read(c *session) {
 		default:
 			s.answeredLocked(c, denied, err)
 		}
+		looks := len(s.looks) > 0
 		s.mu.Unlock()
+		if looks {
+			s.tell()
+		}
 	}
 }
 

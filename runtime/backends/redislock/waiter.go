@@ -206,6 +206,7 @@ func (s *subscriber) undone(a *driver.Acquisition) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forgetLocked(a.ID)
 	if w := s.waiters[waiterKeyOf(a)]; w != nil && w.id == a.ID {
 		w.granted, w.attempting = nil, false
 		s.tidyLocked(w)
@@ -236,6 +237,7 @@ func (s *subscriber) letGo(l *lease) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.leases, l.id)
+		s.forgetLocked(l.id)
 	}
 }
 
@@ -259,6 +261,9 @@ func (s *subscriber) heardLocked(m *redis.Message) {
 	case "wanted":
 		if l := s.leases[id]; l != nil {
 			l.wanted.Store(true)
+		}
+		if r := s.recalls[id]; r != nil {
+			s.recallLocked(r)
 		}
 		s.wanted(id)
 	case "turn":

@@ -1,0 +1,132 @@
+package redislock
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+func sticky(d time.Duration) *lock.Policy { return &lock.Policy{Sticky: d} }
+
+// used has l lock key n times, and returns how many scripts that took the server.
+func used(t *testing.T, server *testserver.Instance, l *lock.Locker, p *lock.Policy, key string, n int) int {
+	t.Helper()
+	before := scriptCalls(t, server)
+	for range n {
+		_, held := acquire(t, l, p, key)
+		mustRelease(t, held)
+	}
+	return scriptCalls(t, server) - before
+}
+
+// Repeated locking costs no command from the first release on. Another process has the lock
+// as soon as it asks, also where it asked before the owner's first release.
+func TestStickyLock(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr, key := server.Addr(), newKey(t)
+	one, two := newLocker(t, addr), newLocker(t, addr)
+	p := sticky(time.Minute)
+	used(t, server, one, nil, key, 1) // the server learns the script
+	if n := used(t, server, one, p, key, 1000); n != 1 {
+		t.Errorf("%d scripts for 1000 holds of one process, want 1", n)
+	}
+	for range 5 {
+		begin := time.Now()
+		used(t, server, two, p, key, 100)
+		used(t, server, one, p, key, 100)
+		if took := time.Since(begin); took > time.Second+meter.Since(begin) {
+			t.Errorf("the lock went over and back in %v", took)
+		}
+	}
+	_, held := acquire(t, one, p, key)
+	waiting := start(t.Context(), two, nil, key)
+	queued(t, addr, key, 1)
+	mustRelease(t, held)
+	next := receive(t, "the next holder", waiting)
+	if next.err != nil {
+		t.Fatal(next.err)
+	}
+	mustRelease(t, next.held)
+	eventually(t, soon, "nothing is kept for nobody", func() bool { return one.Snapshot().Idle == 0 })
+}
+
+// While its process can't hear who waits, a lease is not kept.
+func TestStickyLockOfADeafProcess(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	key, l := newKey(t), newLocker(t, server.Addr())
+	used(t, server, l, sticky(time.Minute), key, 1)
+	if n := l.Snapshot().Idle; n != 1 {
+		t.Fatalf("%d leases are kept", n)
+	}
+	command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "pubsub")
+	eventually(t, soon, "what may be wanted is given back", func() bool {
+		return l.Snapshot().Idle == 0 && command(t, server.Addr(), "EXISTS", key) == int64(0)
+	})
+	eventually(t, soon, "the next is kept again", func() bool {
+		used(t, server, l, sticky(time.Minute), key, 1)
+		return l.Snapshot().Idle == 1
+	})
+}
+
+// S1: a process that is stopped while its lease is idle costs the others what Sticky says,
+// and says no more that it has the lock when it goes on.
+func TestStickyOwnerIsStopped(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	addr := server.Addr()
+	p := startPeer(t, addr)
+	const kept = 700 * time.Millisecond
+	p.must("sticky key %v 100", kept)
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus // until all its threads stand still
+	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("%v: %v", status, err)
+	}
+	begin := time.Now()
+	ctx, held := acquire(t, newLocker(t, addr), nil, "key")
+	if took := time.Since(begin); took > kept+50*time.Millisecond+meter.Since(begin) || took < kept/3 {
+		t.Errorf("it cost %v, where the lease is kept for %v", took, kept)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	p.tell("sticky key %v 1", kept)
+	time.Sleep(100 * time.Millisecond)
+	if err := lock.Check(ctx); err != nil || len(p.answers) > 0 {
+		t.Errorf("two have the lock: %v", err)
+	}
+	mustRelease(t, held)
+	p.answer()
+}
+
+// What an acquisition has the process told is forgotten with it.
+func TestNothingOfAStickyLockIsLeft(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	b, key := New(newClient(t, server.Addr())), newKey(t)
+	l, other := lockerOn(t, b), newLocker(t, server.Addr())
+	p := sticky(100 * time.Millisecond)
+	used(t, server, l, p, key, 10)
+	_, held := acquire(t, other, nil, key)
+	wantIs(t, refused(t, l, &lock.Policy{Try: true, Sticky: p.Sticky}, key), lock.ErrNotAcquired)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := l.Acquire(ctx, p, key); err == nil {
+		t.Fatal("acquired what another holds")
+	}
+	mustRelease(t, held)
+	eventually(t, 2*soon, "nothing is left", func() bool {
+		s := b.subscriber
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.recalls) == 0 && len(s.leases) == 0 && len(s.waiters) == 0 && len(s.topics) == 0
+	})
+}

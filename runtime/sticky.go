@@ -1,0 +1,116 @@
+package lock
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
+)
+
+// A lease under a policy with Sticky stays with the process when its hold is released.
+//
+//	held -> released: nobody waits here, no other process is known to -> idle
+//	idle -> the next call here: held, with the next token, and no command
+//	idle -> its time is over, another process waits, Close, or a call here that can't have it: released
+//	idle -> the watchdog finds it over, or the engine says so: as a hold that is lost, which nobody has
+//
+// An entry that is idle has its lease, which stays in the watchdog's heap and is renewed.
+
+// longestKept is after how many times Sticky a lease goes back to the engine in any case:
+// for who waits and is not heard.
+const longestKept = 10
+
+// mostTokens is for how long a lease that may be kept reserves tokens.
+const mostTokens = time.Minute
+
+// stickyLease is what a lease needs that may be kept idle.
+type stickyLease struct {
+	time time.Duration // the policy's Sticky; 0 of a lease that is not kept
+	ttl  time.Duration // the policy's; the lease is as long once it is grown
+
+	// A lease that may be kept is short, because the engine can't shorten it when nobody
+	// uses it any more. For a long hold it grows, and is not kept after that.
+	grown    atomic.Bool
+	recalled atomic.Bool // another process waits for the key
+}
+
+// listenForRecall has the engine tell when another process wants lk, if it may be kept.
+func (l *Locker) listenForRecall(lk *heldLease) {
+	if r, ok := lk.entry.backend.(driver.Recaller); ok && lk.sticky.time > 0 {
+		r.NotifyWanted(&lk.acquisition, func() {
+			lk.sticky.recalled.Store(true) // before giveUp looks: a release that comes between sees it
+			l.giveUp(lk)
+		})
+	}
+}
+
+// canKeepForLocked reports whether a hold under p may begin on lk, which is sticky.
+func (lk *heldLease) canKeepForLocked(p *Policy, now time.Time) bool {
+	return p.Sticky == lk.sticky.time && p.ttl() == lk.sticky.ttl && lk.isOursLocked(now) &&
+		lk.ends().LeftAt(now) >= lk.term()/2 // else renewals have no answer
+}
+
+// keepLocked keeps the lease of e, whose last holder was h, for the next hold. It reports
+// false if the lease is to go back to the engine.
+func (e *entry) keepLocked(h *hold, now time.Time) bool {
+	lk := e.lease
+	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() ||
+		!lk.canKeepForLocked(h.policy, now) || lk.ends().LeftAt(now) > lk.sticky.time {
+		return false
+	}
+	e.state, e.idleUntil = idle, bootclock.At(now).Add(lk.sticky.time)
+	return true
+}
+
+// resumeLocked makes h the holder of e, which is idle, if it may begin on its lease.
+func (e *entry) resumeLocked(h *hold, now time.Time) bool {
+	if !e.lease.canKeepForLocked(h.policy, now) {
+		return false
+	}
+	e.giveLocked(h, e.lease, now)
+	h.handed = true
+	return true
+}
+
+// giveUp gives lk back to the engine if it is idle and is not to be kept any longer. It
+// does not wait for the engine.
+func (l *Locker) giveUp(lk *heldLease) {
+	e, now := lk.entry, time.Now()
+	e.shard.mu.Lock()
+	if e.lease != lk || !lk.idleIsOverLocked(bootclock.At(now)) {
+		e.shard.mu.Unlock()
+		return
+	}
+	e.endLocked()
+	e.shard.mu.Unlock()
+	_ = l.free(endedContext, lk, now)
+}
+
+// idleIsOverLocked reports whether lk, which its entry has, is idle and not to be kept any
+// longer.
+func (lk *heldLease) idleIsOverLocked(now bootclock.Time) bool {
+	e := lk.entry
+	return e.state == idle && (e.idleUntil <= now || lk.isWanted() || e.holder.locker.closed.Load())
+}
+
+// renewsLocked reports whether the watchdog is to go on renewing lk.
+func (lk *heldLease) renewsLocked() bool {
+	return lk.entry.state == idle || lk.holder.Load().renews()
+}
+
+// growLocked has lk, which is about to be renewed, get the policy's whole length if its
+// hold has lasted for as long as it takes until a renewal.
+func (lk *heldLease) growLocked(now bootclock.Time) {
+	if lk.sticky.ttl > lk.acquisition.TTL && lk.entry.state == held && now.Sub(lk.entry.holder.began) >= renewAfter(lk.length()) {
+		lk.sticky.grown.Store(true)
+	}
+}
+
+// dueByLocked returns due, or when lk is not to be kept idle any longer if that is sooner.
+func (lk *heldLease) dueByLocked(due bootclock.Time) bootclock.Time {
+	if e := lk.entry; e.state == idle {
+		return min(due, e.idleUntil)
+	}
+	return due
+}
