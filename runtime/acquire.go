@@ -71,6 +71,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
 	e.shareLocked(now)
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
+	l.known[e.id.backend].begin()
 	l.watchdog.start()
 	l.watchdog.listen(lk)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
@@ -91,7 +92,7 @@ type acquireOp struct {
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
 	reserved    *heldLease          // of an op of tryInBatch
-	held        bool                // the attempt before the last was answered: another holds the key
+	held        error               // the answer to the last attempt that had one, once another holds the key
 }
 
 // prepare makes op's acquisition what the backend is asked for.
@@ -140,7 +141,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, op.held = true, true
+	e.placed, op.held = true, err
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competing, e.since = op.hold, time.Now()
@@ -174,6 +175,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
+		op.held = err
 		poll = pollAfter(err)
 		due = time.Now().Add(poll)
 		timer.Reset(poll)

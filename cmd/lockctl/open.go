@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// engine is what URLs of some schemes lead to.
+type engine struct {
+	schemes []string
+	example string
+	summary string
+	open    func(url string) (driver.Backend, error)
+}
+
+var engines = []engine{
+	{[]string{"redis", "rediss", "unix"}, "redis://user:password@host:6379/0", "Redis (rediss: by TLS; ?cluster=true, ?master_name=NAME)", openRedis},
+}
+
+// backend is an engine that can be inspected.
+type backend struct {
+	driver.Backend
+	driver.Inspector
+	processes map[string]*driver.Process // those that were asked for; nil is unknown
+}
+
+// open returns the engine at the URL.
+func (c *command) open() (*backend, error) {
+	if c.url == "" {
+		return nil, usage("no URL: say where the locks are by -url or LOCKCTL_URL; lockctl help lists the schemes")
+	}
+	scheme, _, found := strings.Cut(c.url, ":")
+	if !found {
+		return nil, usage("the URL has no scheme; lockctl help lists them")
+	}
+	for _, e := range engines {
+		for _, s := range e.schemes {
+			if s != scheme {
+				continue
+			}
+			b, err := e.open(c.url)
+			if err != nil {
+				return nil, usage("%v", err)
+			}
+			return &backend{Backend: b, Inspector: b.(driver.Inspector), processes: map[string]*driver.Process{}}, nil
+		}
+	}
+	return nil, usage("no engine has the scheme %q; lockctl help lists those there are", scheme)
+}
+
+// redacted is a URL without its password.
+func redacted(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		scheme, _, _ := strings.Cut(text, ":")
+		return scheme
+	}
+	return u.Redacted()
+}
+
+func openRedis(url string) (driver.Backend, error) {
+	redis.SetLogger(quiet{}) // what can't be reached is said once, by the command
+	return redislock.Open(url), nil
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// process returns who holds a lock by this owner ID, or nil if the engine does not tell.
+func (b *backend) process(ctx context.Context, id string) *driver.Process {
+	registrar, ok := b.Backend.(driver.Registrar)
+	uuid, _, _ := strings.Cut(id, ":")
+	if !ok || uuid == "" {
+		return nil
+	}
+	p, known := b.processes[uuid]
+	if !known {
+		p, _ = registrar.Process(ctx, uuid) // the lock is there, whoever it is
+		if len(b.processes) >= manyProcesses {
+			clear(b.processes)
+		}
+		b.processes[uuid] = p
+	}
+	return p
+}
+
+// manyProcesses bounds how many processes are remembered.
+const manyProcesses = 10_000
