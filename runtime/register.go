@@ -56,8 +56,11 @@ func thisProcess(l *Locker) *driver.Process {
 	p := &driver.Process{ID: l.id, Name: l.name, Host: host, PID: os.Getpid(), Since: time.Now().UTC()}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		p.Service, p.Version = path.Base(info.Path), info.Main.Version
+		if p.Version == "(devel)" { // of no release
+			p.Version = ""
+		}
 		at := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs.revision" })
-		if at >= 0 && (p.Version == "" || p.Version == "(devel)") {
+		if at >= 0 && p.Version == "" {
 			p.Version = info.Settings[at].Value
 		}
 	}

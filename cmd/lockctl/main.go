@@ -140,7 +140,7 @@ func (c *command) finish(err error) int {
 	if err == nil {
 		return codeFine
 	}
-	if status, ok := errors.AsType[exitStatus](err); ok {
+	if status, ok := err.(exitStatus); ok {
 		return int(status)
 	}
 	code := codeOf(err)

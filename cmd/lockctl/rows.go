@@ -87,7 +87,7 @@ func (r *lockRow) cells() (lines [][]string) {
 			kind = h.Side
 		}
 		service := h.Service
-		if h.Version != "" && h.Version != "(devel)" {
+		if h.Version != "" {
 			service += "@" + h.Version
 		}
 		lines = append(lines, []string{
@@ -108,7 +108,7 @@ func (h *holderRow) since() string {
 	if h.Since == nil {
 		return "-"
 	}
-	return h.Since.Local().Format(time.DateTime)
+	return h.Since.Local().Format("2006-01-02T15:04:05")
 }
 
 func (h *holderRow) left() string {
@@ -130,7 +130,11 @@ func (h *holderRow) sentence() string {
 	if h.Host != "" {
 		fmt.Fprintf(&b, "on %s, process %d ", h.Host, h.PID)
 	}
-	if b.Len() == 0 {
+	switch {
+	case b.Len() > 0:
+	case h.Client == "lockgen":
+		b.WriteString("a process that is not registered ")
+	default:
 		b.WriteString("a client of " + h.Client + " ")
 	}
 	fmt.Fprintf(&b, "(%s)", h.ID)
