@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
 // redisson writes what Redisson's RLock does.
@@ -23,6 +26,28 @@ func redisClient(ts *testscript.TestScript, url string) *redis.Client {
 	o, err := redis.ParseURL(url)
 	ts.Check(err)
 	c := redis.NewClient(o)
+	ts.Defer(func() { _ = c.Close() })
+	return c
+}
+
+// etcdMutex takes a lock as etcdctl does.
+func etcdMutex(ts *testscript.TestScript, url, key string) {
+	s, err := concurrency.NewSession(etcdClient(ts, url))
+	ts.Check(err)
+	ts.Defer(func() { _ = s.Close() })
+	ts.Check(concurrency.NewMutex(s, key).Lock(context.Background()))
+}
+
+func etcdValue(ts *testscript.TestScript, url, key string) {
+	c := etcdClient(ts, url)
+	_, err := c.Put(context.Background(), key, "text")
+	ts.Check(err)
+	ts.Defer(func() { _, _ = c.Delete(context.Background(), key) })
+}
+
+func etcdClient(ts *testscript.TestScript, url string) *clientv3.Client {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.TrimPrefix(url, "etcd://")}})
+	ts.Check(err)
 	ts.Defer(func() { _ = c.Close() })
 	return c
 }

@@ -76,8 +76,8 @@ func (b *backend) collect(ctx context.Context, pattern string, page int, timeout
 			return nil, false, err
 		}
 		late.Reset(timeout)
-		if seen[info.Key] {
-			continue
+		if seen[info.Key] || len(info.Holders) == 0 && info.Waiters <= 0 {
+			continue // told already, or only remembered
 		}
 		if len(rows) == page {
 			if err := next(rows); errors.Is(err, errEnough) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockgen/lockgen/runtime/backends/etcdlock"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -21,6 +22,7 @@ type engine struct {
 
 var engines = []engine{
 	{[]string{"redis", "rediss", "unix"}, "redis://user:password@host:6379/0", "Redis (rediss: by TLS; ?cluster=true, ?master_name=NAME)", openRedis},
+	{[]string{"etcd", "etcds"}, "etcd://user:password@host:2379,host2:2379", "etcd (etcds: by TLS)", openEtcd},
 }
 
 // backend is an engine that can be inspected.
@@ -56,18 +58,19 @@ func (c *command) open() (*backend, error) {
 
 // redacted is a URL without its password.
 func redacted(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		scheme, _, _ := strings.Cut(text, ":")
-		return scheme
+	if u, err := url.Parse(text); err == nil {
+		return u.Redacted()
 	}
-	return u.Redacted()
+	scheme, rest, _ := strings.Cut(text, "://") // of several hosts
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
 }
 
 func openRedis(url string) (driver.Backend, error) {
 	redis.SetLogger(quiet{}) // what can't be reached is said once, by the command
 	return redislock.Open(url), nil
 }
+
+func openEtcd(url string) (driver.Backend, error) { return etcdlock.Open(url), nil }
 
 type quiet struct{}
 

@@ -38,6 +38,7 @@ type site struct {
 
 var sites = []site{
 	{name: "redis", url: func(t *testing.T) string { return "redis://" + testserver.Redis(t) }, foreign: redisson, junk: redisText},
+	{name: "etcd", url: func(t *testing.T) string { return "etcd://" + testserver.Etcd(t) }, foreign: etcdMutex, junk: etcdValue},
 }
 
 func TestScripts(t *testing.T) {
