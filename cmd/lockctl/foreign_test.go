@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -49,5 +50,27 @@ func etcdClient(ts *testscript.TestScript, url string) *clientv3.Client {
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{strings.TrimPrefix(url, "etcd://")}})
 	ts.Check(err)
 	ts.Defer(func() { _ = c.Close() })
+	return c
+}
+
+// consulLock takes a lock as consul lock does.
+func consulLock(ts *testscript.TestScript, url, key string) {
+	l, err := consulClient(ts, url).LockKey(key)
+	ts.Check(err)
+	_, err = l.Lock(nil)
+	ts.Check(err)
+	ts.Defer(func() { _ = l.Unlock() })
+}
+
+func consulValue(ts *testscript.TestScript, url, key string) {
+	c := consulClient(ts, url)
+	_, err := c.KV().Put(&api.KVPair{Key: key, Value: []byte("text")}, nil)
+	ts.Check(err)
+	ts.Defer(func() { _, _ = c.KV().Delete(key, nil) })
+}
+
+func consulClient(ts *testscript.TestScript, url string) *api.Client {
+	c, err := api.NewClient(&api.Config{Address: strings.TrimPrefix(url, "consul://")})
+	ts.Check(err)
 	return c
 }

@@ -39,6 +39,7 @@ type site struct {
 var sites = []site{
 	{name: "redis", url: func(t *testing.T) string { return "redis://" + testserver.Redis(t) }, foreign: redisson, junk: redisText},
 	{name: "etcd", url: func(t *testing.T) string { return "etcd://" + testserver.Etcd(t) }, foreign: etcdMutex, junk: etcdValue},
+	{name: "consul", ttl: "10s", url: func(t *testing.T) string { return "consul://" + testserver.Consul(t) }, foreign: consulLock, junk: consulValue},
 }
 
 func TestScripts(t *testing.T) {
