@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"strings"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/hashicorp/consul/api"
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -72,5 +75,25 @@ func consulValue(ts *testscript.TestScript, url, key string) {
 func consulClient(ts *testscript.TestScript, url string) *api.Client {
 	c, err := api.NewClient(&api.Config{Address: strings.TrimPrefix(url, "consul://")})
 	ts.Check(err)
+	return c
+}
+
+// zkLock takes a lock as go-zookeeper does.
+func zkLock(ts *testscript.TestScript, url, key string) {
+	ts.Check(zk.NewLock(zkConn(ts, url), "/lockgen/"+key, zk.WorldACL(zk.PermAll)).Lock())
+}
+
+func zkNode(ts *testscript.TestScript, url, key string) {
+	c := zkConn(ts, url)
+	_, _ = c.Create("/lockgen", nil, 0, zk.WorldACL(zk.PermAll)) // unless it is there
+	_, err := c.Create("/lockgen/"+key, []byte("text"), 0, zk.WorldACL(zk.PermAll))
+	ts.Check(err)
+	ts.Defer(func() { _ = c.Delete("/lockgen/"+key, -1) })
+}
+
+func zkConn(ts *testscript.TestScript, url string) *zk.Conn {
+	c, _, err := zk.Connect([]string{strings.TrimPrefix(url, "zk://")}, 10*time.Second, zk.WithLogInfo(false), zk.WithLogger(log.New(io.Discard, "", 0)))
+	ts.Check(err)
+	ts.Defer(c.Close)
 	return c
 }

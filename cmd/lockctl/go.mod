@@ -8,6 +8,7 @@ replace (
 )
 
 require (
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/lockgen/lockgen v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0

@@ -10,6 +10,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/consullock"
 	"github.com/lockgen/lockgen/runtime/backends/etcdlock"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/backends/zklock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -25,6 +26,7 @@ var engines = []engine{
 	{[]string{"redis", "rediss", "unix"}, "redis://user:password@host:6379/0", "Redis (rediss: by TLS; ?cluster=true, ?master_name=NAME)", openRedis},
 	{[]string{"etcd", "etcds"}, "etcd://user:password@host:2379,host2:2379", "etcd (etcds: by TLS)", openEtcd},
 	{[]string{"consul", "consuls"}, "consul://:token@host:8500?dc=paris", "Consul (consuls: by TLS)", openConsul},
+	{[]string{"zk"}, "zk://user:password@host:2181,host2:2181/path", "ZooKeeper; /lockgen is the path unless given", openZooKeeper},
 }
 
 // backend is an engine that can be inspected.
@@ -75,6 +77,8 @@ func openRedis(url string) (driver.Backend, error) {
 func openEtcd(url string) (driver.Backend, error) { return etcdlock.Open(url), nil }
 
 func openConsul(url string) (driver.Backend, error) { return consullock.Open(url), nil }
+
+func openZooKeeper(url string) (driver.Backend, error) { return zklock.Open(url), nil }
 
 type quiet struct{}
 

@@ -121,7 +121,12 @@ func (h *holderRow) left() string {
 // sentence names a holder in words.
 func (h *holderRow) sentence() string {
 	var b strings.Builder
-	if h.Service != "" {
+	switch {
+	case h.Client != "lockgen":
+		b.WriteString("a client of " + h.Client + " ")
+	case h.Host == "":
+		b.WriteString("a process that is not registered ")
+	case h.Service != "":
 		b.WriteString(strings.TrimSuffix(h.Service+" "+h.Version, " ") + " ")
 	}
 	if h.Name != "" {
@@ -129,13 +134,6 @@ func (h *holderRow) sentence() string {
 	}
 	if h.Host != "" {
 		fmt.Fprintf(&b, "on %s, process %d ", h.Host, h.PID)
-	}
-	switch {
-	case b.Len() > 0:
-	case h.Client == "lockgen":
-		b.WriteString("a process that is not registered ")
-	default:
-		b.WriteString("a client of " + h.Client + " ")
 	}
 	fmt.Fprintf(&b, "(%s)", h.ID)
 	if h.Since != nil {

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 // site is an engine in a test.
 type site struct {
 	name    string
+	named   bool   // its locks lead to the process that holds them
 	ttl     string // the shortest that is quick there; 1s unless set
 	url     func(t *testing.T) string
 	foreign func(ts *testscript.TestScript, url, key string) // has another client of the engine take key
@@ -37,9 +38,10 @@ type site struct {
 }
 
 var sites = []site{
-	{name: "redis", url: func(t *testing.T) string { return "redis://" + testserver.Redis(t) }, foreign: redisson, junk: redisText},
-	{name: "etcd", url: func(t *testing.T) string { return "etcd://" + testserver.Etcd(t) }, foreign: etcdMutex, junk: etcdValue},
-	{name: "consul", ttl: "10s", url: func(t *testing.T) string { return "consul://" + testserver.Consul(t) }, foreign: consulLock, junk: consulValue},
+	{name: "redis", named: true, url: func(t *testing.T) string { return "redis://" + testserver.Redis(t) }, foreign: redisson, junk: redisText},
+	{name: "etcd", named: true, url: func(t *testing.T) string { return "etcd://" + testserver.Etcd(t) }, foreign: etcdMutex, junk: etcdValue},
+	{name: "consul", named: true, ttl: "10s", url: func(t *testing.T) string { return "consul://" + testserver.Consul(t) }, foreign: consulLock, junk: consulValue},
+	{name: "zk", ttl: "4s", url: func(t *testing.T) string { return "zk://" + testserver.ZooKeeper(t) }, foreign: zkLock, junk: zkNode},
 }
 
 func TestScripts(t *testing.T) {
@@ -72,7 +74,9 @@ func (s *site) params(url, dir string) testscript.Params {
 			env.Setenv("P", fmt.Sprintf("lockctl-%d-%s-", os.Getpid(), filepath.Base(env.WorkDir)))
 			return nil
 		},
-		Condition: func(name string) (bool, error) { return name == s.name, nil },
+		Condition: func(name string) (bool, error) {
+			return name == s.name || name == "named" && s.named || name == "sql" && s.junk == nil, nil
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exit-status": exitStatusIs,
 			"hold":        func(ts *testscript.TestScript, _ bool, args []string) { s.hold(ts, url, args) },
