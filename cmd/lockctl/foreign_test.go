@@ -2,17 +2,25 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"io"
 	"log"
+	"os"
+	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/hashicorp/consul/api"
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
 // redisson writes what Redisson's RLock does.
@@ -96,4 +104,29 @@ func zkConn(ts *testscript.TestScript, url string) *zk.Conn {
 	ts.Check(err)
 	ts.Defer(c.Close)
 	return c
+}
+
+// migrated has a database of the URL keep locks.
+func migrated(t *testing.T, url string) string {
+	b, err := (&command{settings: settings{url: url}}).open()
+	require.NoError(t, err)
+	require.NoError(t, b.Backend.(*sqllock.Backend).Migrate(t.Context()))
+	require.NoError(t, b.Close())
+	return url
+}
+
+func mariaDB(t *testing.T) string {
+	addr := testserver.MySQL(t)
+	db, err := sql.Open("mysql", "root@tcp("+addr+")/")
+	require.NoError(t, err)
+	_, err = db.Exec("CREATE DATABASE IF NOT EXISTS lockgen")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	return migrated(t, "mysql://root@"+addr+"/lockgen")
+}
+
+func sqliteFile(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "locks.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	return migrated(t, "file:"+path)
 }

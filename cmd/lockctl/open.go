@@ -27,6 +27,9 @@ var engines = []engine{
 	{[]string{"etcd", "etcds"}, "etcd://user:password@host:2379,host2:2379", "etcd (etcds: by TLS)", openEtcd},
 	{[]string{"consul", "consuls"}, "consul://:token@host:8500?dc=paris", "Consul (consuls: by TLS)", openConsul},
 	{[]string{"zk"}, "zk://user:password@host:2181,host2:2181/path", "ZooKeeper; /lockgen is the path unless given", openZooKeeper},
+	{[]string{"postgres", "postgresql"}, "postgres://user:password@host:5432/database", "PostgreSQL, table lockgen_locks", openPostgres},
+	{[]string{"mysql"}, "mysql://user:password@host:3306/database", "MySQL and MariaDB, table lockgen_locks", openMySQL},
+	{[]string{"file"}, "file:/path/to/locks.db", "SQLite, table lockgen_locks", openSQLite},
 }
 
 // backend is an engine that can be inspected.

@@ -42,6 +42,11 @@ var sites = []site{
 	{name: "etcd", named: true, url: func(t *testing.T) string { return "etcd://" + testserver.Etcd(t) }, foreign: etcdMutex, junk: etcdValue},
 	{name: "consul", named: true, ttl: "10s", url: func(t *testing.T) string { return "consul://" + testserver.Consul(t) }, foreign: consulLock, junk: consulValue},
 	{name: "zk", ttl: "4s", url: func(t *testing.T) string { return "zk://" + testserver.ZooKeeper(t) }, foreign: zkLock, junk: zkNode},
+	{name: "postgres", named: true, url: func(t *testing.T) string {
+		return migrated(t, "postgres://lockgen@"+testserver.Postgres(t)+"/postgres?sslmode=disable")
+	}},
+	{name: "mysql", named: true, url: mariaDB},
+	{name: "sqlite", named: true, url: sqliteFile},
 }
 
 func TestScripts(t *testing.T) {
