@@ -92,7 +92,7 @@ type acquireOp struct {
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
 	reserved    *heldLease          // of an op of tryInBatch
-	held        error               // the answer to the last attempt that had one, once another holds the key
+	held        error               // the answer to an attempt, once another holds the key: the last that says who
 }
 
 // prepare makes op's acquisition what the backend is asked for.
@@ -175,7 +175,9 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
-		op.held = err
+		if heldError(err).Holder != "" {
+			op.held = err
+		}
 		poll = pollAfter(err)
 		due = time.Now().Add(poll)
 		timer.Reset(poll)

@@ -111,9 +111,9 @@ func (op *acquireOp) explain(err error) error {
 	}
 	switch {
 	case isHeld(err) && ended != nil:
-		return naming(ctxEnded(op.ctx), err)
+		return naming(ctxEnded(op.ctx), err, op.held)
 	case isHeld(err) && !op.hold.tries():
-		return naming(waitOver(op.hold.policy), err)
+		return naming(waitOver(op.hold.policy), err, op.held)
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
@@ -170,13 +170,15 @@ func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
 }
 
-// naming returns err with who holds the key by held, if the engine has told that. err stays
-// in front: it is what the caller's own context or policy has to say.
-func naming(err, held error) error {
-	if h := heldError(held); h.Holder == "" || !errors.Is(err, ErrNotAcquired) {
-		return err
+// naming returns err with who holds the key, by the first of answers that tells it. err
+// stays in front: it is what the caller's own context or policy has to say.
+func naming(err error, answers ...error) error {
+	for _, held := range answers {
+		if h := heldError(held); h != nil && h.Holder != "" && errors.Is(err, ErrNotAcquired) {
+			return &reason{kind: err, cause: held}
+		}
 	}
-	return &reason{kind: err, cause: held}
+	return err
 }
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }

@@ -29,6 +29,14 @@ const waitAbout = `Wait returns once nobody holds the lock. It takes nothing: an
 Exit code 1 says that -wait was over.
 `
 
+const watchAbout = `Watch prints a line whenever it finds that a lock was taken or freed. It asks again and
+again, so that a hold that is shorter than -every may pass unseen.
+`
+
+const topAbout = `Top draws the screen anew each time: first what most wait for, then what has been held
+for longest. An interrupt ends it.
+`
+
 const releaseAbout = `Release frees a lock for the next, whoever holds it. It names the holder and asks first.
 The holder is not ended: it hears of the loss by its next renewal, and until then it goes on
 as if it had the lock. Whatever checks fencing tokens keeps it out; nothing else does.
@@ -77,7 +85,10 @@ func (s *spec) help() string {
 	if s.about != "" {
 		text += "\n" + s.about
 	}
-	return text + "\nFlags:\n" + flagLines(s.flags) + flagLines(common)
+	if s.program || s.least > 0 || len(s.flags) > 0 {
+		text += "\nFlags:\n" + flagLines(s.flags) + flagLines(common)
+	}
+	return text
 }
 
 func flagLines(flags []flagSpec) string {

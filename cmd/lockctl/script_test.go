@@ -52,6 +52,7 @@ var sites = []site{
 func TestScripts(t *testing.T) {
 	for _, s := range sites {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			url := s.url(t)
 			for _, dir := range []string{"all", s.name} {
 				if _, err := os.Stat(filepath.Join("testdata", dir)); err == nil {

@@ -73,6 +73,12 @@ func init() {
 			flags: []flagSpec{jsonFlag}, run: (*command).show},
 		{name: "wait", args: "KEY", least: 1, most: 1, summary: "wait until nobody holds a lock", about: waitAbout,
 			flags: []flagSpec{waitFlag, everyFlag}, run: (*command).wait},
+		{name: "watch", args: "[PATTERN]", most: 1, summary: "print who takes and frees locks", about: watchAbout,
+			flags: []flagSpec{jsonFlag, everyFlag, timesFlag}, run: (*command).watch},
+		{name: "top", args: "[PATTERN]", most: 1, summary: "show what most wait for, live", about: topAbout, flags: []flagSpec{
+			everyFlag, timesFlag,
+			{"limit", "30", "show so many locks", count(func(s *settings) *int { return &s.limit }, 30)},
+		}, run: (*command).top},
 		{name: "release", args: "KEY", least: 1, most: 1, summary: "free a lock by force", about: releaseAbout, flags: []flagSpec{
 			{"yes", "", "do not ask", on(func(s *settings) *bool { return &s.yes })},
 			{"id", "ID", "free it of this holder only", text(func(s *settings) *string { return &s.id })},
@@ -86,6 +92,8 @@ func init() {
 			{"fair", "", "first come, first served, over all processes", on(func(s *settings) *bool { return &s.fair })},
 			{"grace", "2s", "how long what is to end has between SIGTERM and SIGKILL", lasts(func(s *settings) *time.Duration { return &s.grace }, 2*time.Second)},
 		}, run: (*command).runProgram},
+		{name: "completion", summary: "print what makes bash complete: source <(lockctl completion)", run: (*command).completion},
+		{name: "man", summary: "print this as a manual page", run: (*command).man},
 		{name: "help", args: "[COMMAND]", most: 1, summary: "print this, or the help of a command", run: (*command).help},
 	}
 }
