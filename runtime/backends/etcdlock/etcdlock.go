@@ -30,7 +30,7 @@ type Options struct {
 type Backend struct {
 	client  *clientv3.Client
 	owned   io.Closer // client, if Open has made it, or nil
-	invalid error // why nothing can be done with what New was given, or nil
+	invalid error     // why nothing can be done with what New was given, or nil
 	conn    *grpc.ClientConn
 	kv      pb.KVClient
 	leases  pb.LeaseClient

@@ -199,7 +199,7 @@ func TestOpensURLs(t *testing.T) {
 		"redis://:secret@host?nonsense=1":      "unexpected option: nonsense",
 		"redis://:secret@ho st":                "invalid character",
 		"redis://:secret@host/x?master_name=a": `invalid database number: "x"`,
-		"redis://:secret@host?addr=b:1&x=1":      "unexpected option: x",
+		"redis://:secret@host?addr=b:1&x=1":    "unexpected option: x",
 	} {
 		err := lockerOn(t, Open(text)).Ping(t.Context())
 		require.ErrorIs(t, err, lock.ErrInvalid, text)
