@@ -71,6 +71,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
 	e.shareLocked(now)
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
+	l.known[e.id.backend].begin()
 	l.watchdog.start()
 	l.watchdog.listen(lk)
 	l.listenForRecall(lk)
@@ -92,7 +93,7 @@ type acquireOp struct {
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
 	reserved    *heldLease          // of an op of tryInBatch
-	held        bool                // the attempt before the last was answered: another holds the key
+	held        error               // the answer to an attempt, once another holds the key: the last that says who
 }
 
 // prepare makes op's acquisition what the backend is asked for.
@@ -148,7 +149,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, op.held = true, true
+	e.placed, op.held = true, err
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competing, e.since = op.hold, time.Now()
@@ -181,6 +182,9 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		lease, err = e.backend.Acquire(ctx, op.acquisition)
 		if !isHeld(err) {
 			return lease, err
+		}
+		if heldError(err).Holder != "" {
+			op.held = err
 		}
 		poll = pollAfter(err)
 		due = time.Now().Add(poll)

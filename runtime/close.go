@@ -38,6 +38,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.cleanup.drain(ctx)
 	l.watchdog.halt()
+	l.known.end(ctx)
 	for _, b := range l.backends {
 		err = errors.Join(err, b.Close())
 	}

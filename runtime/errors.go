@@ -104,16 +104,16 @@ func (r *reason) Unwrap() []error { return []error{r.kind, r.cause} }
 // explain turns the backend's raw error into what the caller is told.
 func (op *acquireOp) explain(err error) error {
 	ended := op.ctx.Err()
-	if op.held && op.over() && !isHeld(err) && isContextError(err) {
+	if op.held != nil && op.over() && !isHeld(err) && isContextError(err) {
 		// The last attempt was cut short by the end of the wait. The one before it
 		// was answered, so the engine is there and another holds the key.
-		err = errHeld
+		err = op.held
 	}
 	switch {
 	case isHeld(err) && ended != nil:
-		return ctxEnded(op.ctx)
+		return naming(ctxEnded(op.ctx), err, op.held)
 	case isHeld(err) && !op.hold.tries():
-		return waitOver(op.hold.policy)
+		return naming(waitOver(op.hold.policy), err, op.held)
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
@@ -168,6 +168,17 @@ func ctxEnded(ctx context.Context) error {
 // waitOver is what a call is told whose policy's wait ended before it had the lock.
 func waitOver(p *Policy) error {
 	return because(ErrNotAcquired, errors.New("waited "+p.Wait.String()))
+}
+
+// naming returns err with who holds the key, by the first of answers that tells it. err
+// stays in front: it is what the caller's own context or policy has to say.
+func naming(err error, answers ...error) error {
+	for _, held := range answers {
+		if h := heldError(held); h != nil && h.Holder != "" && errors.Is(err, ErrNotAcquired) {
+			return &reason{kind: err, cause: held}
+		}
+	}
+	return err
 }
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }

@@ -33,7 +33,8 @@ type Options struct {
 	// It is never longer than a quarter of the lease.
 	HandOff time.Duration
 
-	// Name is what Leader tells about this process while it leads. Empty is the host's
+	// Name is what Leader tells about this process while it leads, and what an engine that
+	// keeps who its Lockers are tells about who holds a lock (lockctl). Empty is the host's
 	// name and the process's number, "host:4711".
 	Name string
 
@@ -77,6 +78,7 @@ type Locker struct {
 	waiters  sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
 	watchdog watchdog
 	cleanup  cleanup
+	known    registrations // at the engines that keep who their Lockers are
 
 	closed  atomic.Bool   // no new acquire begins
 	forced  atomic.Bool   // Close has waited long enough: nothing is held any more
@@ -129,6 +131,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	l.watchdog.init(l)
 	l.cleanup.init()
+	l.known = newRegistrations(l)
 	for _, b := range l.backends {
 		if s, ok := b.(driver.Shared); ok {
 			s.Attach()

@@ -207,6 +207,12 @@ type Holder struct {
 	Name  string        // Mode.Name of the acquisition
 	Token uint64        // its first fencing token
 	Left  time.Duration // how long its lease lasts if it is not renewed
+
+	// An Inspector tells these as well. Its Name, Token and Left are zero where the engine
+	// does not tell.
+	Client string    // whose layout the lock has: "lockgen", "Redisson"
+	Kind   Kind      // the side of a read-write lock, or LockInfo.Kind
+	Since  time.Time // when it was granted, by the engine's clock; zero if that does not tell
 }
 
 // Caller is implemented by a [Backend] that has Kind Condition. Whoever acquires such a key
@@ -249,9 +255,21 @@ type HeldError struct {
 	// Notified says that the acquisition has been told of what it waits for since before
 	// this attempt was sent, so that a new Subscription needs no attempt of its own.
 	Notified bool
+	// Holder is the ID of who holds the key, where the refusal says it: an owner ID, or what
+	// another client has in its place.
+	Holder string
 }
 
-func (e *HeldError) Error() string { return "held by another owner" }
+// Error says who holds the key and for how long its lease lasts, if the engine told who.
+func (e *HeldError) Error() string {
+	switch {
+	case e.Holder == "":
+		return "held by another owner"
+	case e.RetryAfter > 0:
+		return "held by " + e.Holder + ", whose lease lasts " + e.RetryAfter.Round(time.Millisecond).String() + " unless it is renewed"
+	}
+	return "held by " + e.Holder
+}
 
 // TokensPerMicrosecond is by how much the floor of the fencing tokens rises
 // with the server's clock, on the engines that have no revision of their own:

@@ -126,7 +126,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	case v.heldBy(a.ID):
 		return op.adopt(ctx, v)
 	case v.held():
-		return nil, op.wait(ctx, v, held(0))
+		return nil, op.wait(ctx, v, &driver.HeldError{Holder: ownerOf(v.pair)})
 	case v.told || len(ahead) == 0:
 		return op.take(ctx, v)
 	default:

@@ -24,17 +24,20 @@ type Options struct {
 	LockDelay time.Duration
 }
 
-// Backend keeps locks in Consul's KV store. Make it with [New]; its methods may
+// Backend keeps locks in Consul's KV store. Make it with [New] or [Open]; its methods may
 // be called from any number of goroutines.
 type Backend struct {
-	client    *api.Client
-	lockDelay time.Duration
-	life      *engine.Life
-	sessions  *engine.Sessions[class, *session]
-	hub       engine.Hub[place]
-	kinds     *record.Locks
-	allowed   atomic.Pointer[ttlRange] // nil: not yet known
-	verifying chan struct{}            // has room for as many as may verify leases at once
+	client     *api.Client
+	invalid    error  // why there is none, or nil
+	idle       func() // closes its connections, if Open has made it, or nil
+	lockDelay  time.Duration
+	life       *engine.Life
+	sessions   *engine.Sessions[class, *session]
+	hub        engine.Hub[place]
+	kinds      *record.Locks
+	allowed    atomic.Pointer[ttlRange] // nil: not yet known
+	registered sync.Map                 // sessions of Register, by Locker
+	verifying  chan struct{}            // has room for as many as may verify leases at once
 
 	mu       sync.Mutex // guards the rest
 	attempts map[string]*attempts
@@ -70,6 +73,9 @@ func (b *Backend) Attach() { b.life.Attach() }
 // with them whatever was not released. It takes half a second at most.
 func (b *Backend) Close() error {
 	b.life.Close(b.sessions.Close)
+	if b.idle != nil && b.life.Closed() {
+		b.idle()
+	}
 	return nil
 }
 
@@ -82,6 +88,8 @@ func (b *Backend) AtOnce() int { return 16 }
 // none. A right to the keys of locks it does not ask for, because it can't know them.
 func (b *Backend) Ping(ctx context.Context) error {
 	switch {
+	case b.invalid != nil:
+		return b.invalid
 	case b.lockDelay > maxLockDelay:
 		return delayTooLong(b.lockDelay)
 	case b.life.Closed():
@@ -97,6 +105,8 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	switch {
+	case b.invalid != nil:
+		return nil, b.invalid
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
 		return nil, outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
 	case b.lockDelay > maxLockDelay:
@@ -122,7 +132,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 // Undo implements [driver.Backend]. What an undo that fails leaves is undone with
 // the sessions that it is on: other holds may keep them for long.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if checkKey(a.Key) != nil {
+	if checkKey(a.Key) != nil || b.invalid != nil {
 		return nil // an invalid key was never sent
 	}
 	if a.Mode.Kind != 0 {

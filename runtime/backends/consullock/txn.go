@@ -83,8 +83,8 @@ func (r reply) queue(key string) (queue []*api.KVPair) {
 func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if err := ctx.Err(); err != nil || b.invalid != nil {
+		return nil, cmp.Or(b.invalid, err)
 	}
 	done, answer, _, err := b.client.Txn().Txn(t, (&api.QueryOptions{}).WithContext(ctx))
 	switch {
@@ -100,6 +100,9 @@ func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
 func (b *Backend) read(ctx context.Context, t ops, consistent bool) (*api.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
+	if b.invalid != nil {
+		return nil, b.invalid
+	}
 	q := &api.QueryOptions{RequireConsistent: consistent}
 	_, reply, _, err := b.client.Txn().Txn(t, q.WithContext(ctx))
 	if err != nil {

@@ -254,7 +254,7 @@ func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing
 
 // wait turns an entry behind another's into the answer to the attempt.
 func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
-	var err error = &driver.HeldError{}
+	var err error = &driver.HeldError{Holder: holderOf(st.before).ID}
 	stranger := st.before.Lease == 0
 	if stranger {
 		err = fmt.Errorf("%w: the key %q has no lease, so is no lock of anyone's, and would block this one for ever; delete it, or lock another key",

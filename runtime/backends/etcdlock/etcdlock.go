@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -24,11 +25,12 @@ type Options struct {
 	AttemptTimeout time.Duration
 }
 
-// Backend keeps locks in etcd. Make it with [New]; its methods may be called
+// Backend keeps locks in etcd. Make it with [New] or [Open]; its methods may be called
 // from any number of goroutines.
 type Backend struct {
 	client  *clientv3.Client
-	invalid error // why nothing can be done with what New was given, or nil
+	owned   io.Closer // client, if Open has made it, or nil
+	invalid error     // why nothing can be done with what New was given, or nil
 	conn    *grpc.ClientConn
 	kv      pb.KVClient
 	leases  pb.LeaseClient
@@ -82,8 +84,14 @@ func (b *Backend) Attach() { b.life.Attach() }
 // that already for one that has ended. What the server does not take by then ends by
 // itself.
 func (b *Backend) Close() error {
-	b.life.Close(b.sessions.Close)
-	return nil
+	var err error
+	b.life.Close(func() {
+		b.sessions.Close()
+		if b.owned != nil {
+			err = b.owned.Close()
+		}
+	})
+	return err
 }
 
 // pingTTL is how long the etcd lease of a Ping lasts if it can't be revoked, in seconds.

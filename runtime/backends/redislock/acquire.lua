@@ -12,7 +12,7 @@
 -- ARGV[5] nil, or that it is not known yet whether the lock can be given an expiry
 --
 -- Returns the first token when taken; 'undone'; or, when held, for how many ms, the
--- server's time in µs, and 1 if the holder is a client of Redisson, else 0.
+-- server's time in µs, 1 if the holder is a client of Redisson, else 0, and the holder.
 
 local micros = now()
 local again = false
@@ -54,7 +54,7 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4]) > 0 then
         tell(holder, 'wanted ' .. holder)
       end
     end
-    return {math.max(left, 1), micros, stranger}
+    return {math.max(left, 1), micros, stranger, holder or ''}
   end
 end
 

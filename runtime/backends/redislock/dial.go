@@ -36,9 +36,7 @@ func noMaintenance() *maintnotifications.Config {
 
 // openSentinel dials the Sentinels as well: a client that [New] could copy
 // takes those that it asks with it when it closes.
-func openSentinel(universal redis.UniversalOptions, options []Options) *Backend {
-	universal.ReadOnly = false // would be: replicas only
-	o := universal.Failover()
+func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 	o.RouteByLatency, o.RouteRandomly = false, false
 	dial := o.Dialer
 	if dial == nil {

@@ -51,21 +51,6 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 	return b.refuse(fmt.Sprintf("New got a %T; give it the *redis.Client or *redis.ClusterClient inside, or use Open", client))
 }
 
-// Open is [New] for the servers that universal describes: one, those that a
-// Sentinel names, or a Cluster. Its fields that have to do with where reads go
-// count for nothing.
-func Open(universal *redis.UniversalOptions, options ...Options) *Backend {
-	if universal == nil {
-		return newBackend(options).refuse("Open got nil *redis.UniversalOptions")
-	}
-	if universal.MasterName != "" {
-		return openSentinel(*universal, options)
-	}
-	client := redis.NewUniversalClient(universal)
-	defer client.Close() // it never dialed
-	return New(client, options...)
-}
-
 func newBackend(options []Options) *Backend {
 	b := &Backend{conns: newTrackedConns()}
 	for _, o := range options {

@@ -247,7 +247,7 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 		if w != nil {
 			w.held(c.sent(), r.numbers[1], r.numbers[2] == 1, k.channel)
 		}
-		return nil, &driver.HeldError{RetryAfter: time.Duration(r.numbers[0]) * time.Millisecond}, nil
+		return nil, &driver.HeldError{RetryAfter: time.Duration(r.numbers[0]) * time.Millisecond, Holder: r.value}, nil
 	case r.kind == '+' && r.text == "undone":
 		return nil, nil, errors.New("the acquisition was undone already")
 	default:

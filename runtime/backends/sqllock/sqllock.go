@@ -77,6 +77,7 @@ type Options struct {
 // called from any number of goroutines.
 type Backend struct {
 	db       *sql.DB
+	owned    *sql.DB // db, if Open has opened it, or nil
 	dialect  Dialect
 	strategy Strategy
 	table    string
@@ -108,7 +109,7 @@ type Backend struct {
 
 var started = time.Now()
 
-// New returns a Backend for the database of db, which it never closes. It does
+// New returns a Backend for the database of db, which it never closes; see [Open]. It does
 // no I/O; [Backend.Migrate] makes the table, and [Backend.Ping] tells whether locks
 // could be taken. It returns an error if Options can't be right. For Advisory and
 // RowLock db lends a connection for each lock that is held, or waited for: give them
@@ -201,6 +202,9 @@ func (b *Backend) Close() error {
 	}
 	for _, d := range b.dedicated {
 		d.giveBack()
+	}
+	if b.owned != nil {
+		return b.owned.Close()
 	}
 	return nil
 }

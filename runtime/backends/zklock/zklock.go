@@ -63,7 +63,7 @@ type Options struct {
 	TickTime time.Duration
 }
 
-// Backend keeps locks in ZooKeeper. Make it with [New]; its methods may be
+// Backend keeps locks in ZooKeeper. Make it with [New] or [Open]; its methods may be
 // called from any number of goroutines.
 type Backend struct {
 	servers []string

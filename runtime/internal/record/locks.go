@@ -43,7 +43,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		return l.newLease(a, p, v), nil
 	}
 	a.MayBeGranted = a.MayBeGranted || a.Queue
-	return nil, &driver.HeldError{RetryAfter: v.freeIn()}
+	return nil, &driver.HeldError{RetryAfter: v.freeIn(), Holder: v.inside()}
 }
 
 func partyOf(a *driver.Acquisition) Party {
@@ -68,6 +68,14 @@ func (v view) freeIn() (first time.Duration) {
 		}
 	}
 	return max(first, time.Millisecond)
+}
+
+// inside returns the ID of the first of those inside, or "".
+func (v view) inside() string {
+	if len(v.state.In) == 0 {
+		return ""
+	}
+	return v.state.In[0].ID
 }
 
 // Undo is [driver.Backend.Undo].

@@ -53,13 +53,15 @@ func (d *decoder) bytes() []byte { return d.take(max(0, int(d.int32()))) } // -1
 type stat struct {
 	czxid   int64 // the transaction that created the node
 	mzxid   int64 // the one that replaced its data last
+	ctime   int64 // when it was created, in ms since 1970
 	version int32 // how often that was
 	data    int32 // how many bytes there are
 }
 
 func (d *decoder) stat() (s stat) {
 	s.czxid, s.mzxid = d.int64(), d.int64()
-	d.take(2 * 8)
+	s.ctime = d.int64()
+	d.take(8)
 	s.version = d.int32()
 	d.take(2*4 + 8)
 	s.data = d.int32()

@@ -41,6 +41,7 @@ type Answer struct {
 	Link     uint64   // the number of the connection that brought the answer
 	Path     string   // of a node that was created, with its sequence number
 	Czxid    int64    // the transaction that created the node
+	Ctime    int64    // when it was created, in ms since 1970 by the servers' clock
 	Version  int32    // how often the data of the node or directory was replaced
 	Data     int32    // how many bytes of data the node or directory holds
 	Value    []byte   // the data of a node, if that was asked for
@@ -164,7 +165,7 @@ func (r Request) decode(d *decoder) (a Answer) {
 		return a
 	}
 	st := d.stat()
-	a.Czxid, a.Version, a.Data = st.czxid, st.version, st.data
+	a.Czxid, a.Ctime, a.Version, a.Data = st.czxid, st.ctime, st.version, st.data
 	return a
 }
 

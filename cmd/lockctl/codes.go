@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Exit codes. A script tells by them what happened; docs/lockctl.md has the same list.
+const (
+	codeFine        = 0
+	codeNone        = 1 // nobody holds the lock, or it was not free in time
+	codeUsage       = 2
+	codeUnavailable = 3
+	codeDenied      = 4
+	codeConflict    = 5
+	codeChanged     = 6
+	codeLost        = 7
+	codeDeclined    = 8
+
+	// runCode is added to the codes of run, whose own are those of the command that it
+	// runs. Beside them are those that a shell has: 126, 127, and 128 with a signal's number.
+	runCode     = 100
+	codeNoStart = 126
+	codeNoFile  = 127
+	codeSignal  = 128
+)
+
+const exitCodes = `0	done
+1	nobody holds the lock, or it was not free in time
+2	the command line, the URL or a value in it is wrong
+3	the engine can't be reached, or can't answer
+4	the engine refuses: credentials or rights are missing
+5	what is at the key is no lock that lockctl knows, or none that it can free
+6	another holds the lock by now, or nobody
+7	the lock was lost while the command ran
+8	the release was not confirmed
+
+Run exits as its command does, with 128 and the signal's number if a signal ended that. Its own
+codes are 100 more than the above: 101 not free in time, 103 no engine, 107 lost. 126
+and 127 say that the command can't be run or was not found.
+`
+
+// codeOf returns the exit code of err.
+func codeOf(err error) int {
+	var own *fail
+	if errors.As(err, &own) {
+		return own.code
+	}
+	for _, known := range []struct {
+		err  error
+		code int
+	}{
+		{driver.ErrConflict, codeConflict},
+		{driver.ErrLost, codeChanged},
+		{lock.ErrNotAcquired, codeNone},
+		{driver.ErrInvalid, codeUsage},
+	} {
+		if errors.Is(err, known.err) {
+			return known.code
+		}
+	}
+	if isDenied(err) {
+		return codeDenied
+	}
+	return codeUnavailable
+}
+
+// denials are the words by which engines say that credentials or rights are missing.
+var denials = []string{
+	"NOAUTH", "NOPERM", "WRONGPASS", // Redis
+	"permission denied", "authentication failed", "user name is empty", "invalid auth token", // etcd, PostgreSQL
+	"Permission denied", "ACL not found", // Consul
+	"not authenticated", "authentication failed", // ZooKeeper
+	"password authentication failed", "Access denied", "command denied", // SQL
+}
+
+func isDenied(err error) bool {
+	for _, words := range denials {
+		if strings.Contains(err.Error(), words) {
+			return true
+		}
+	}
+	return false
+}
+
+// reached explains an error of the engine at the URL.
+func (c *command) reached(err error) error {
+	var own *fail
+	switch {
+	case err == nil || errors.As(err, &own):
+		return err
+	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+		return failed(codeUnavailable, "no answer from %s within %v (see -timeout): %v", redacted(c.url), c.timeout, err)
+	}
+	if code := codeOf(err); code == codeUnavailable || code == codeDenied {
+		return failed(code, "%s: %v", redacted(c.url), err)
+	}
+	return err
+}
+
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
+}

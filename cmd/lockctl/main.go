@@ -1,0 +1,155 @@
+// Command lockctl shows the locks of an engine and who holds them, waits for them, frees
+// them by force, and runs a command under one:
+//
+//	lockctl -url redis://host:6379 ls 'orders:*'
+//
+// lockctl help prints its commands. It is a module of its own, because it has the clients
+// of all engines: a service that takes locks compiles none of them for it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// settings are the values of all flags of all commands.
+type settings struct {
+	url                         string
+	timeout, every, ttl, grace  time.Duration
+	patience                    time.Duration // of -wait
+	json, yes, try, fair, write bool
+	read                        bool
+	limit, times                int
+	id                          string
+}
+
+// command is one run of lockctl.
+type command struct {
+	settings
+	spec           *spec
+	args           []string // the positional ones
+	program        []string // behind "--"
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// run is main without the process.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	c := &command{stdin: stdin, stdout: stdout, stderr: stderr}
+	err := c.parse(args)
+	if err == nil {
+		err = c.spec.run(c, context.Background())
+	}
+	return c.finish(err)
+}
+
+// parse finds the command, and reads flags wherever they stand before "--".
+func (c *command) parse(args []string) error {
+	if at := slices.Index(args, "--"); at >= 0 {
+		args, c.program = args[:at], args[at+1:]
+	}
+	c.spec = findSpec("help")
+	flags := c.flagSet(nil)
+	for len(args) > 0 {
+		switch err := flags.Parse(args); {
+		case errors.Is(err, flag.ErrHelp):
+			c.args = nil
+			if c.spec.name != "help" {
+				c.args = []string{c.spec.name}
+			}
+			c.spec = findSpec("help")
+			return nil
+		case err != nil:
+			return usage("%v; lockctl help lists what there is", err)
+		}
+		if args = flags.Args(); len(args) == 0 {
+			break
+		}
+		word := args[0]
+		args = args[1:]
+		if flags.Name() != "" {
+			c.args = append(c.args, word)
+			continue
+		}
+		if c.spec = findSpec(word); c.spec == nil {
+			return usage("there is no command %s; lockctl help lists those there are", word)
+		}
+		flags = c.flagSet(c.spec)
+	}
+	return c.check()
+}
+
+// check says what is wrong with the number of arguments, and the values of flags.
+func (c *command) check() error {
+	least, most := c.spec.least, c.spec.most
+	switch n := len(c.args); {
+	case n < least || n > most:
+		return usage("usage: %s", c.spec.usage())
+	case c.program != nil && !c.spec.program:
+		return usage("%s runs no command; usage: %s", c.spec.name, c.spec.usage())
+	case c.spec.program && len(c.program) == 0:
+		return usage("no command behind --; usage: %s", c.spec.usage())
+	case c.every < 100*time.Millisecond && c.every != 0:
+		return usage("-every %v: at least 100ms", c.every)
+	case c.timeout <= 0:
+		return usage("-timeout %v: more than 0", c.timeout)
+	case c.ttl < 0 || c.grace < 0 || c.patience < 0 || c.limit < 0 || c.times < 0:
+		return usage("a duration or a number is negative")
+	}
+	return nil
+}
+
+// fail is an error that has an exit code.
+type fail struct {
+	code int
+	text string
+	err  error // or nil
+}
+
+func (f *fail) Error() string { return f.text }
+func (f *fail) Unwrap() error { return f.err }
+
+func failed(code int, format string, args ...any) error {
+	f := &fail{code: code, text: fmt.Sprintf(format, args...)}
+	for _, a := range args {
+		if err, ok := a.(error); ok {
+			f.err = err
+		}
+	}
+	return f
+}
+
+func usage(format string, args ...any) error { return failed(codeUsage, format, args...) }
+
+// exitStatus is the exit code of the command that was run.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// finish prints err and returns the exit code.
+func (c *command) finish(err error) int {
+	if err == nil {
+		return codeFine
+	}
+	if status, ok := err.(exitStatus); ok {
+		return int(status)
+	}
+	code := codeOf(err)
+	if code == codeNone && c.json && c.spec.name == "show" {
+		return code // the empty output says it
+	}
+	fmt.Fprintf(c.stderr, "lockctl: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	if c.spec != nil && c.spec.program {
+		return runCode + code
+	}
+	return code
+}

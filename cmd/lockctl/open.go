@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/backends/consullock"
+	"github.com/lockgen/lockgen/runtime/backends/etcdlock"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/backends/zklock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// engine is what URLs of some schemes lead to.
+type engine struct {
+	schemes []string
+	example string
+	summary string
+	open    func(url string) (driver.Backend, error)
+}
+
+var engines = []engine{
+	{[]string{"redis", "rediss", "unix"}, "redis://user:password@host:6379/0", "Redis (rediss: by TLS; ?cluster=true, ?master_name=NAME)", openRedis},
+	{[]string{"etcd", "etcds"}, "etcd://user:password@host:2379,host2:2379", "etcd (etcds: by TLS)", openEtcd},
+	{[]string{"consul", "consuls"}, "consul://:token@host:8500?dc=paris", "Consul (consuls: by TLS)", openConsul},
+	{[]string{"zk"}, "zk://user:password@host:2181,host2:2181/path", "ZooKeeper; /lockgen is the path unless given", openZooKeeper},
+	{[]string{"postgres", "postgresql"}, "postgres://user:password@host:5432/database", "PostgreSQL, table lockgen_locks", openPostgres},
+	{[]string{"mysql"}, "mysql://user:password@host:3306/database", "MySQL and MariaDB, table lockgen_locks", openMySQL},
+	{[]string{"file"}, "file:/path/to/locks.db", "SQLite, table lockgen_locks", openSQLite},
+}
+
+// backend is an engine that can be inspected.
+type backend struct {
+	driver.Backend
+	driver.Inspector
+	processes map[string]*driver.Process // those that were asked for; nil is unknown
+}
+
+// open returns the engine at the URL.
+func (c *command) open() (*backend, error) {
+	if c.url == "" {
+		return nil, usage("no URL: say where the locks are by -url or LOCKCTL_URL; lockctl help lists the schemes")
+	}
+	scheme, _, found := strings.Cut(c.url, ":")
+	if !found {
+		return nil, usage("the URL has no scheme; lockctl help lists them")
+	}
+	for _, e := range engines {
+		for _, s := range e.schemes {
+			if s != scheme {
+				continue
+			}
+			b, err := e.open(c.url)
+			if err != nil {
+				return nil, usage("%v", err)
+			}
+			return &backend{Backend: b, Inspector: b.(driver.Inspector), processes: map[string]*driver.Process{}}, nil
+		}
+	}
+	return nil, usage("no engine has the scheme %q; lockctl help lists those there are", scheme)
+}
+
+// redacted is a URL without its password.
+func redacted(text string) string {
+	if u, err := url.Parse(text); err == nil {
+		return u.Redacted()
+	}
+	scheme, rest, _ := strings.Cut(text, "://") // of several hosts
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+}
+
+func openRedis(url string) (driver.Backend, error) {
+	redis.SetLogger(quiet{}) // what can't be reached is said once, by the command
+	return redislock.Open(url), nil
+}
+
+func openEtcd(url string) (driver.Backend, error) { return etcdlock.Open(url), nil }
+
+func openConsul(url string) (driver.Backend, error) { return consullock.Open(url), nil }
+
+func openZooKeeper(url string) (driver.Backend, error) { return zklock.Open(url), nil }
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// process returns who holds a lock by this owner ID, or nil if the engine does not tell.
+func (b *backend) process(ctx context.Context, id string) *driver.Process {
+	registrar, ok := b.Backend.(driver.Registrar)
+	uuid, _, _ := strings.Cut(id, ":")
+	if !ok || uuid == "" {
+		return nil
+	}
+	p, known := b.processes[uuid]
+	if !known {
+		p, _ = registrar.Process(ctx, uuid) // the lock is there, whoever it is
+		if len(b.processes) >= manyProcesses {
+			clear(b.processes)
+		}
+		b.processes[uuid] = p
+	}
+	return p
+}
+
+// manyProcesses bounds how many processes are remembered.
+const manyProcesses = 10_000

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// runProgram runs a command under the lock.
+func (c *command) runProgram(ctx context.Context) error {
+	key := c.args[0]
+	path, err := exec.LookPath(c.program[0])
+	if err != nil {
+		return noProgram(err)
+	}
+	b, err := c.open()
+	if err != nil {
+		return err
+	}
+	locker := lock.New(b.Backend, nil)
+	defer func() {
+		closing, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		_ = locker.Close(closing)
+	}()
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+
+	p := &lock.Policy{TTL: c.ttl, Wait: c.settings.patience, Try: c.try, Read: c.read, Write: c.write, Fair: c.fair}
+	ctx, held, err := c.acquire(ctx, locker, p, key, signals)
+	if err != nil {
+		return c.reached(err)
+	}
+	err = c.execute(ctx, path, key, signals)
+	var lost error
+	held.Release(&lost)
+	if errors.Is(lost, lock.ErrLost) {
+		return failed(codeLost, "the lock on %s was lost while %s ran (%v); it was ended", key, c.program[0], err)
+	}
+	return err
+}
+
+// acquire takes the lock, unless a signal ends that.
+func (c *command) acquire(ctx context.Context, l *lock.Locker, p *lock.Policy, key string, signals <-chan os.Signal) (context.Context, *lock.Hold, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	got := make(chan struct{})
+	defer close(got)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(exitStatus(codeSignal + int(s.(syscall.Signal))))
+		case <-got:
+		}
+	}()
+	under, held, err := l.Acquire(ctx, p, key)
+	if cause, ok := errors.AsType[exitStatus](context.Cause(ctx)); ok {
+		if err == nil {
+			held.Release(nil)
+		}
+		return ctx, nil, cause
+	}
+	return under, held, err
+}
+
+// execute runs the command until it has ended, with all that it has started. ctx ends with
+// the lock.
+func (c *command) execute(ctx context.Context, path, key string, signals <-chan os.Signal) error {
+	token, _ := lock.Token(ctx)
+	cmd := &exec.Cmd{Path: path, Args: c.program, Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr}
+	cmd.Env = append(os.Environ(), "LOCKGEN_KEY="+key, "LOCKGEN_TOKEN="+strconv.FormatUint(token, 10))
+	g, err := startGroup(cmd)
+	if err != nil {
+		return noProgram(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case s := <-signals:
+			g.signal(s.(syscall.Signal))
+		case <-ctx.Done():
+			g.end(c.grace)
+			err := <-ended
+			g.finish()
+			return exitOf(err)
+		case err := <-ended:
+			g.end(c.grace) // what it has left runs without the lock
+			g.finish()
+			return exitOf(err)
+		}
+	}
+}
+
+// exitOf is how a command that was run makes this one exit.
+func exitOf(err error) error {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &exit):
+		return failed(codeNoStart-runCode, "%v", err)
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return exitStatus(codeSignal + int(status.Signal()))
+	}
+	return exitStatus(exit.ExitCode())
+}
+
+// noProgram says why a command could not be run, with the exit codes of a shell.
+func noProgram(err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return failed(codeNoFile-runCode, "%v", err)
+	}
+	return failed(codeNoStart-runCode, "%v", err)
+}
+
+// groupPoll is how often is looked whether a group of processes has ended.
+const groupPoll = 10 * time.Millisecond

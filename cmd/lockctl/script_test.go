@@ -1,0 +1,204 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// What the command does is told by testdata/all/*.txtar, on each engine, and by
+// testdata/<engine>/*.txtar; the test binary is the command.
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"lockctl": main})
+}
+
+// site is an engine in a test.
+type site struct {
+	name    string
+	named   bool   // its locks lead to the process that holds them
+	ttl     string // the shortest that is quick there; 1s unless set
+	url     func(t *testing.T) string
+	foreign func(ts *testscript.TestScript, url, key string) // has another client of the engine take key
+	junk    func(ts *testscript.TestScript, url, key string) // puts what is no lock at key
+}
+
+var sites = []site{
+	{name: "redis", named: true, url: func(t *testing.T) string { return "redis://" + testserver.Redis(t) }, foreign: redisson, junk: redisText},
+	{name: "etcd", named: true, url: func(t *testing.T) string { return "etcd://" + testserver.Etcd(t) }, foreign: etcdMutex, junk: etcdValue},
+	{name: "consul", named: true, ttl: "10s", url: func(t *testing.T) string { return "consul://" + testserver.Consul(t) }, foreign: consulLock, junk: consulValue},
+	{name: "zk", ttl: "4s", url: func(t *testing.T) string { return "zk://" + testserver.ZooKeeper(t) }, foreign: zkLock, junk: zkNode},
+	{name: "postgres", named: true, url: func(t *testing.T) string {
+		return migrated(t, "postgres://lockgen@"+testserver.Postgres(t)+"/postgres?sslmode=disable")
+	}},
+	{name: "mysql", named: true, url: mariaDB},
+	{name: "sqlite", named: true, url: sqliteFile},
+}
+
+func TestScripts(t *testing.T) {
+	for _, s := range sites {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			url := s.url(t)
+			for _, dir := range []string{"all", s.name} {
+				if _, err := os.Stat(filepath.Join("testdata", dir)); err == nil {
+					t.Run(dir, func(t *testing.T) { testscript.Run(t, s.params(url, dir)) })
+				}
+			}
+		})
+	}
+}
+
+func TestScriptsWithoutAnEngine(t *testing.T) {
+	testscript.Run(t, (&site{name: "none"}).params("", "none"))
+}
+
+func (s *site) params(url, dir string) testscript.Params {
+	return testscript.Params{
+		Dir:                 filepath.Join("testdata", dir),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("LOCKCTL_URL", url)
+			env.Setenv("ENGINE", s.name)
+			env.Setenv("TTL", cmp.Or(s.ttl, "1s"))
+			env.Setenv("GORACE", "atexit_sleep_ms=10")
+			env.Setenv("P", fmt.Sprintf("lockctl-%d-%s-", os.Getpid(), filepath.Base(env.WorkDir)))
+			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			return name == s.name || name == "named" && s.named || name == "sql" && s.junk == nil, nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exit-status": exitStatusIs,
+			"hold":        func(ts *testscript.TestScript, _ bool, args []string) { s.hold(ts, url, args) },
+			"waiter":      func(ts *testscript.TestScript, _ bool, args []string) { s.waiter(ts, url, args[0]) },
+			"foreign":     func(ts *testscript.TestScript, _ bool, args []string) { s.foreign(ts, url, args[0]) },
+			"junk":        func(ts *testscript.TestScript, _ bool, args []string) { s.junk(ts, url, args[0]) },
+			"let-go":      letGo,
+			"prints":      prints,
+			"gone":        gone,
+			"wait-for":    waitFor,
+		},
+	}
+}
+
+// holds are the locks of the scripts that run, by key: a call of one frees it.
+var holds sync.Map
+
+func (s *site) locker(ts *testscript.TestScript, url string) *lock.Locker {
+	b, err := (&command{settings: settings{url: url}}).open()
+	ts.Check(err)
+	l := lock.New(b.Backend, &lock.Options{Name: "till 3"})
+	ts.Defer(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = l.Close(ctx)
+	})
+	return l
+}
+
+// hold has a service take a lock until the script ends: hold key [fair|write|permits].
+func (s *site) hold(ts *testscript.TestScript, url string, args []string) {
+	p := &lock.Policy{}
+	for _, kind := range args[1:] {
+		switch kind {
+		case "fair":
+			p.Fair = true
+		case "write":
+			p.Write = true
+		case "permits":
+			p.Permits = 2
+		}
+	}
+	_, held, err := s.locker(ts, url).Acquire(context.Background(), p, args[0])
+	ts.Check(err)
+	ts.Setenv("TOKEN", strconv.FormatUint(held.Token(), 10))
+	free := func() { _ = held.Unlock() }
+	holds.Store(args[0], free)
+	ts.Defer(free)
+}
+
+func letGo(_ *testscript.TestScript, _ bool, args []string) {
+	free, _ := holds.Load(args[0])
+	free.(func())()
+}
+
+// waiter has a service wait for a lock.
+func (s *site) waiter(ts *testscript.TestScript, url, key string) {
+	l := s.locker(ts, url)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = l.Do(ctx, nil, key, func(context.Context) error { return nil })
+	}()
+	ts.Defer(func() { cancel(); <-done })
+}
+
+// prints runs a program again and again until its output has a text: prints text prog args.
+func prints(ts *testscript.TestScript, _ bool, args []string) {
+	out := ""
+	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(50 * time.Millisecond) {
+		err := ts.Exec(args[1], args[2:]...)
+		if out = ts.ReadFile("stdout"); err == nil && strings.Contains(out, args[0]) {
+			return
+		}
+	}
+	ts.Fatalf("%q never printed %q, but %s", args[1:], args[0], out)
+}
+
+// exitStatusIs runs a program and demands its exit status: exit-status 2 prog args.
+func exitStatusIs(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := err.(*exec.ExitError)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// gone demands that the process ends whose number is in a file: gone file.
+func gone(ts *testscript.TestScript, _ bool, args []string) {
+	pid, err := strconv.Atoi(strings.TrimSpace(ts.ReadFile(args[0])))
+	ts.Check(err)
+	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if syscall.Kill(pid, 0) != nil || err == nil && strings.Contains(string(stat), ") Z ") {
+			return
+		}
+	}
+	ts.Fatalf("process %d is still there", pid)
+}
+
+// waitFor waits until a file has a line, or one that has a text in it: wait-for file [text].
+func waitFor(ts *testscript.TestScript, _ bool, args []string) {
+	for late := time.Now().Add(10 * time.Second); time.Now().Before(late); time.Sleep(5 * time.Millisecond) {
+		text, err := os.ReadFile(ts.MkAbs(args[0]))
+		if err == nil && strings.Contains(string(text), args[len(args)-1]) && len(args) > 1 || strings.HasSuffix(string(text), "\n") && len(args) == 1 {
+			return
+		}
+	}
+	ts.Fatalf("never had that in it: %q", args)
+}

@@ -1,0 +1,168 @@
+package consullock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/consul/api"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+const (
+	// listPage is how many keys one transaction of Locks reads: Consul takes 128 at most.
+	listPage = 64
+	// foreign is whose a lock is that this package has not taken.
+	foreign = "Consul"
+)
+
+// Locks implements [driver.Inspector]. Consul has no pages: the names of all keys that
+// begin as the pattern does come in one answer, and their values a page after the other.
+func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
+	return func(yield func(*driver.LockInfo, error) bool) {
+		if b.invalid != nil {
+			yield(nil, b.invalid)
+			return
+		}
+		keys, _, err := b.client.KV().Keys(engine.Literal(pattern), "", (&api.QueryOptions{}).WithContext(ctx))
+		if err != nil {
+			yield(nil, advised(err))
+			return
+		}
+		keys = slices.DeleteFunc(keys, func(key string) bool {
+			return strings.HasPrefix(key, ours) || !engine.Match(pattern, key)
+		})
+		for page := range slices.Chunk(keys, listPage) {
+			t := ops{}
+			for _, key := range page {
+				t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}))
+			}
+			answer, err := b.read(ctx, t, false)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, p := range replyOf(answer) {
+				if !isLock(p) {
+					continue
+				}
+				info, err := b.Lock(ctx, p.Key)
+				if errors.Is(err, driver.ErrConflict) { // by now
+					continue
+				}
+				if err != nil || info != nil {
+					if !yield(info, err) || err != nil {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func isLock(p *api.KVPair) bool {
+	return p.Flags == lockFlag && p.Session != "" || p.Flags == recordFlag || p.Flags == api.SemaphoreFlagValue
+}
+
+// Lock implements [driver.Inspector].
+func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error) {
+	if b.invalid != nil {
+		return nil, b.invalid
+	}
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	v, err := b.look(ctx, key, nil)
+	if err != nil || v.pair == nil {
+		return nil, err
+	}
+	switch v.pair.Flags {
+	case recordFlag:
+		return record.Describe(key, record.ResolveRevision(string(v.pair.Value), v.pair.ModifyIndex), 0)
+	case api.SemaphoreFlagValue:
+		return b.semaphore(ctx, v.pair)
+	case lockFlag:
+		info := &driver.LockInfo{Key: key, Waiters: len(v.queue)}
+		if v.pair.Session != "" {
+			info.Holders = []driver.Holder{b.holderOf(ctx, v.pair)}
+		}
+		return info, nil
+	}
+	return nil, fmt.Errorf("%w: the pair at %s has other flags than a lock", driver.ErrConflict, key)
+}
+
+// holderOf returns who holds the mutex p: by the session, if it is another client's.
+func (b *Backend) holderOf(ctx context.Context, p *api.KVPair) driver.Holder {
+	if id := string(p.Value); isID(id) {
+		return driver.Holder{ID: id, Client: record.Client, Token: p.ModifyIndex << tokenBits}
+	}
+	return b.sessionHolder(ctx, p.Session)
+}
+
+// ownerOf returns the ID of the holder of the mutex p.
+func ownerOf(p *api.KVPair) string {
+	if id := string(p.Value); isID(id) {
+		return id
+	}
+	return p.Session
+}
+
+func (b *Backend) sessionHolder(ctx context.Context, id string) driver.Holder {
+	h := driver.Holder{ID: id, Client: foreign}
+	s, _, err := b.client.Session().Info(id, (&api.QueryOptions{}).WithContext(ctx))
+	if err == nil && s != nil {
+		h.Name = strings.TrimSpace(s.Name + " on " + s.Node)
+	}
+	return h
+}
+
+// semaphore describes a lock of api.Semaphore.
+func (b *Backend) semaphore(ctx context.Context, p *api.KVPair) (*driver.LockInfo, error) {
+	var state struct{ Holders map[string]bool }
+	if json.Unmarshal(p.Value, &state) != nil {
+		return nil, nil // one of its contenders
+	}
+	info := &driver.LockInfo{Key: p.Key, Kind: driver.Permits, Waiters: -1}
+	for id := range state.Holders {
+		h := b.sessionHolder(ctx, id)
+		h.Kind = driver.Permits
+		info.Holders = append(info.Holders, h)
+	}
+	return info, nil
+}
+
+// Break implements [driver.Inspector].
+func (b *Backend) Break(ctx context.Context, key, id string) error {
+	if b.invalid != nil {
+		return b.invalid
+	}
+	lost := fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
+	v, err := b.look(ctx, key, nil)
+	switch {
+	case err != nil:
+		return err
+	case v.pair == nil:
+		return lost
+	case v.pair.Flags == recordFlag:
+		return b.kinds.Break(ctx, key, id)
+	case v.pair.Flags == api.SemaphoreFlagValue:
+		return fmt.Errorf("%w: a permit of api.Semaphore can't be freed for another; destroy its session", driver.ErrInvalid)
+	case v.pair.Flags != lockFlag:
+		return fmt.Errorf("%w: the pair at %s has other flags than a lock", driver.ErrConflict, key)
+	case v.pair.Session == "" || ownerOf(v.pair) != id:
+		return lost
+	}
+	ours := isID(string(v.pair.Value))
+	_, err = b.write(ctx, freeing(v.pair, ours && v.made(), v.pair.Value))
+	if errors.Is(err, errMoved) {
+		return lost
+	}
+	return err
+}

@@ -1,0 +1,166 @@
+package etcdlock
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+const (
+	// listPage is how many keys one request of Locks reads.
+	listPage = 500
+	// foreign is whose a contender is that this package has not written.
+	foreign = "etcd"
+)
+
+// Locks implements [driver.Inspector] by reading all keys that begin as the pattern does,
+// a page after the other.
+func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
+	return func(yield func(*driver.LockInfo, error) bool) {
+		if b.invalid != nil {
+			yield(nil, b.invalid)
+			return
+		}
+		start, end := engine.Literal(pattern), "\x00"
+		if start == "" {
+			start = "\x00"
+		} else {
+			end = clientv3.GetPrefixRangeEnd(start)
+		}
+		told := "" // the last: the contenders of a lock follow each other, mostly
+		for more := true; more; {
+			resp, _, err := b.find(ctx, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: listPage})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			more = resp.More && len(resp.Kvs) > 0
+			for _, kv := range resp.Kvs {
+				start = string(kv.Key) + "\x00"
+				name := lockOf(kv)
+				if name == "" || name == told || !engine.Match(pattern, name) {
+					continue
+				}
+				told = name
+				info, err := b.Lock(ctx, name)
+				if err != nil || info != nil {
+					if !yield(info, err) || err != nil {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// lockOf returns the key of the lock whose contender or record kv is, or "".
+func lockOf(kv *mvccpb.KeyValue) string {
+	at := strings.LastIndexByte(string(kv.Key), '/')
+	if at <= 0 {
+		return ""
+	}
+	name := string(kv.Key[:at])
+	if isContender(name+"/", kv) || string(kv.Key) == recordOf(name) && record.IsRecord(string(kv.Value)) {
+		return name
+	}
+	return ""
+}
+
+// isContender reports whether kv is what concurrency.Mutex writes below prefix.
+func isContender(prefix string, kv *mvccpb.KeyValue) bool {
+	return kv.Lease != 0 && string(kv.Key[len(prefix):]) == strconv.FormatInt(kv.Lease, 16)
+}
+
+// Lock implements [driver.Inspector].
+func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error) {
+	all, recorded, err := b.contenders(ctx, key)
+	switch {
+	case err != nil:
+		return nil, err
+	case recorded != nil:
+		return record.Describe(key, resolved(string(recorded.Value), recorded.ModRevision), 0)
+	case len(all) == 0:
+		resp, _, err := b.find(ctx, one(key))
+		if err == nil && len(resp.Kvs) > 0 {
+			err = fmt.Errorf("%w: there is a value at %s, and no contender of a lock below it", driver.ErrConflict, key)
+		}
+		return nil, err
+	}
+	h := holderOf(all[0])
+	var left *pb.LeaseTimeToLiveResponse
+	_, err = b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) (err error) {
+		left, err = b.leases.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: all[0].Lease}, options...)
+		return err
+	})
+	if err == nil {
+		h.Left = max(time.Duration(left.TTL)*time.Second, 0)
+	}
+	return &driver.LockInfo{Key: key, Holders: []driver.Holder{h}, Waiters: len(all) - 1}, nil
+}
+
+// contenders returns those of the mutex at key, the holder first, or the record at key.
+func (b *Backend) contenders(ctx context.Context, key string) (all []*mvccpb.KeyValue, recorded *mvccpb.KeyValue, err error) {
+	if _, err := b.keysOf(&driver.Acquisition{Key: key}); err != nil {
+		return nil, nil, err
+	}
+	resp, _, err := b.find(ctx, newest(key+"/", 0, 0))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, kv := range resp.Kvs {
+		switch {
+		case string(kv.Key) == recordOf(key) && record.IsRecord(string(kv.Value)):
+			recorded = kv
+		case isContender(key+"/", kv):
+			all = append(all, kv)
+		}
+	}
+	slices.SortFunc(all, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	return all, recorded, nil
+}
+
+// holderOf returns who holds the lock that kv owns: by the etcd lease, if it is another's.
+func holderOf(kv *mvccpb.KeyValue) driver.Holder {
+	h := driver.Holder{ID: string(kv.Value), Client: record.Client, Token: uint64(kv.CreateRevision) << tokenBits}
+	if process, n, ok := strings.Cut(h.ID, ":"); !ok || len(process) != 36 || n == "" {
+		h = driver.Holder{ID: strconv.FormatInt(kv.Lease, 16), Client: foreign}
+	}
+	return h
+}
+
+// Break implements [driver.Inspector].
+func (b *Backend) Break(ctx context.Context, key, id string) error {
+	lost := fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
+	all, recorded, err := b.contenders(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case recorded != nil:
+		return b.kinds.Break(ctx, key, id)
+	case len(all) == 0 || holderOf(all[0]).ID != id:
+		return lost
+	}
+	at := string(all[0].Key)
+	resp, r, err := b.txn(ctx, &pb.TxnRequest{
+		Compare: []*pb.Compare{ifCreated(at, all[0].CreateRevision), ifValue(at, string(all[0].Value))},
+		Success: []*pb.RequestOp{del(at)},
+	})
+	if err == nil && !resp.Succeeded && !r.mayHaveRun {
+		return lost
+	}
+	return err
+}

@@ -1,0 +1,263 @@
+package redislock
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+const (
+	scanPage  = 250  // keys that one SCAN looks at, about
+	fewFields = 1000 // fields of a hash that is looked at: readers of Redisson, at most
+	foreign   = "Redisson"
+)
+
+// ownerPattern is what Redisson and this package write as the owner of a lock: a UUID, a colon
+// and a number. Redisson has ":write" behind it for a writer.
+var ownerPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}:[0-9]+(:write)?$`)
+
+// Locks implements [driver.Inspector] by SCAN, at each master in turn.
+func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
+	return func(yield func(*driver.LockInfo, error) bool) {
+		if b.unusable != nil {
+			yield(nil, b.unusable)
+			return
+		}
+		masters, err := b.masters(ctx)
+		if err != nil {
+			yield(nil, explained(err))
+			return
+		}
+		for _, m := range masters {
+			for _, kind := range []string{"hash", "string"} {
+				if !b.scan(ctx, m, pattern, kind, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// masters returns the client of the server, or those of a Cluster's masters.
+func (b *Backend) masters(ctx context.Context) (all []redis.UniversalClient, err error) {
+	cluster := b.router.cluster()
+	if cluster == nil {
+		return []redis.UniversalClient{b.own}, nil
+	}
+	found := make(chan *redis.Client)
+	done := make(chan error, 1)
+	go func() {
+		done <- cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+			found <- c
+			return nil
+		})
+		close(found)
+	}()
+	for c := range found {
+		all = append(all, c)
+	}
+	return all, <-done
+}
+
+// scan yields the locks of one server that are values of this type. It reports whether
+// to go on.
+func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, kind string, yield func(*driver.LockInfo, error) bool) bool {
+	// In SCAN's patterns brackets and backslashes have a meaning too.
+	pattern = strings.NewReplacer(`\`, `\\`, `[`, `\[`, `]`, `\]`).Replace(pattern)
+	for cursor := uint64(0); ; {
+		names, next, err := c.ScanType(ctx, cursor, pattern, scanPage, kind).Result()
+		if err != nil {
+			return yield(nil, explained(err)) && false
+		}
+		infos, err := describe(ctx, c, names)
+		if err != nil {
+			return yield(nil, explained(err)) && false
+		}
+		for _, info := range infos {
+			if info.lock != nil && !yield(info.lock, nil) {
+				return false
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return true
+		}
+	}
+}
+
+// Lock implements [driver.Inspector].
+func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error) {
+	if b.unusable != nil {
+		return nil, b.unusable
+	}
+	infos, err := describe(ctx, b.own, []string{key})
+	switch {
+	case err != nil:
+		return nil, explained(err)
+	case infos[0].lock == nil && infos[0].kind != "none":
+		return nil, fmt.Errorf("%w: %s is a %s", driver.ErrConflict, key, infos[0].kind)
+	}
+	return infos[0].lock, nil
+}
+
+// Break implements [driver.Inspector]. A mutex of Redisson is freed as one of this package;
+// no other lock of Redisson is.
+func (b *Backend) Break(ctx context.Context, key, id string) error {
+	info, err := b.Lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	var h *driver.Holder
+	for i := 0; info != nil && i < len(info.Holders); i++ {
+		if info.Holders[i].ID == id {
+			h = &info.Holders[i]
+		}
+	}
+	switch {
+	case h == nil:
+		return fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
+	case info.Kind != 0 && h.Client == foreign:
+		return fmt.Errorf("%w: a read-write lock of Redisson can't be freed for another", driver.ErrInvalid)
+	case info.Kind != 0:
+		return b.kinds.Break(ctx, key, id)
+	}
+	k, err := keysOf(key)
+	if err != nil {
+		return err
+	}
+	c, unanswered, err := b.free(ctx, key, freeing{}.request(k, id), 0, nil)
+	if err == nil && c.reply.number == 0 && !unanswered {
+		err = fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
+	}
+	return err
+}
+
+// found is what is at one key.
+type found struct {
+	kind string           // of the value; "none" is no value
+	lock *driver.LockInfo // nil: it is no lock
+}
+
+// look is what is asked about one key.
+type look struct {
+	kind           *redis.StatusCmd
+	left           *redis.DurationCmd
+	fields         *redis.ScanCmd   // of a hash
+	begins, record *redis.StringCmd // of a string
+	queue, waiting *redis.IntCmd
+	token          *redis.StringCmd
+}
+
+func ask(ctx context.Context, pipe redis.Pipeliner, key string) *look {
+	l := &look{
+		kind:   pipe.Type(ctx, key),
+		left:   pipe.PTTL(ctx, key),
+		fields: pipe.HScan(ctx, key, 0, "", fewFields),
+		begins: pipe.GetRange(ctx, key, 0, 17),
+	}
+	if k, err := keysOf(key); err == nil {
+		l.queue, l.token = pipe.ZCard(ctx, k.queue), pipe.Get(ctx, k.token)
+		tag, _ := tagged(key)
+		l.waiting = pipe.LLen(ctx, "redisson_lock_queue:"+tag)
+	}
+	return l
+}
+
+// describe looks at keys, in two round trips at most.
+func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]found, error) {
+	all, pipe := make([]*look, len(keys)), c.Pipeline()
+	now := pipe.Time(ctx)
+	for i, key := range keys {
+		all[i] = ask(ctx, pipe, key)
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !isAnswer(err) {
+		return nil, err
+	}
+	if err := now.Err(); err != nil {
+		return nil, err
+	}
+	out, values := make([]found, len(keys)), c.Pipeline()
+	for i, l := range all {
+		if err := l.kind.Err(); err != nil {
+			return nil, err
+		}
+		switch out[i].kind = l.kind.Val(); {
+		case out[i].kind == "string" && record.IsRecord(l.begins.Val()):
+			l.record = values.Get(ctx, keys[i])
+		case out[i].kind == "hash" && l.fields.Err() == nil && l.left.Val() > 0:
+			fields, _ := l.fields.Val()
+			out[i].lock = hashLock(keys[i], fields, l.left.Val())
+			l.complete(out[i].lock, now.Val())
+		}
+	}
+	if values.Len() == 0 {
+		return out, nil
+	}
+	if _, err := values.Exec(ctx); err != nil && !isAnswer(err) {
+		return nil, err
+	}
+	for i, l := range all {
+		if l.record != nil && l.record.Err() == nil { // else it has gone, or is something else by now
+			out[i].lock, _ = record.Describe(keys[i], l.record.Val(), record.Time(now.Val().UnixMicro()))
+		}
+	}
+	return out, nil
+}
+
+// complete adds to a mutex what stands beside it. Its token is remembered for a while only,
+// as the last of those that the lease reserves.
+func (l *look) complete(info *driver.LockInfo, now time.Time) {
+	if info == nil || info.Kind != 0 || l.queue == nil {
+		return
+	}
+	info.Waiters = int(l.queue.Val() + l.waiting.Val())
+	if h := &info.Holders[0]; h.Client == record.Client {
+		h.Token, _ = strconv.ParseUint(l.token.Val(), 10, 64) // 0: it is not remembered
+		h.Since = record.ClockOf(h.Token, record.Time(now.UnixMicro()))
+	}
+}
+
+// hashLock returns the lock that a hash is which expires, or nil if it is none: fields are
+// its names and values in turn.
+func hashLock(key string, fields []string, left time.Duration) *driver.LockInfo {
+	info := &driver.LockInfo{Key: key}
+	mode := ""
+	for i := 0; i+1 < len(fields); i += 2 {
+		name, value := fields[i], fields[i+1]
+		if name == "mode" && (value == "read" || value == "write") {
+			mode = value
+			continue
+		}
+		id := ownerPattern.FindStringSubmatch(name)
+		if _, err := strconv.Atoi(value); id == nil || err != nil {
+			return nil
+		}
+		h := driver.Holder{ID: name, Left: left, Client: foreign}
+		if id[1] == "8" && id[2] == "" {
+			h.Client = record.Client
+		}
+		if h.Kind = driver.Read; id[2] != "" {
+			h.Kind = driver.Write
+		}
+		info.Holders = append(info.Holders, h)
+	}
+	switch {
+	case len(info.Holders) == 0:
+		return nil
+	case mode != "":
+		info.Kind, info.Waiters = driver.Read|driver.Write, -1
+		return info
+	case len(info.Holders) > 1:
+		return nil
+	}
+	info.Holders[0].Kind = 0
+	return info
+}

@@ -1,0 +1,209 @@
+package redislock
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// list returns the locks of b that match pattern, by key.
+func list(t *testing.T, b *Backend, pattern string) map[string]*driver.LockInfo {
+	t.Helper()
+	all := map[string]*driver.LockInfo{}
+	for info, err := range b.Locks(t.Context(), pattern) {
+		require.NoError(t, err)
+		all[info.Key] = info
+	}
+	return all
+}
+
+// Each kind of lock is listed with its holder and who waits; what is no lock is not.
+func TestListsEachKind(t *testing.T) {
+	t.Parallel()
+	addr, prefix := testserver.Redis(t), newKey(t)+":["
+	c, l := newClient(t, addr), newLocker(t, addr)
+	kinds := map[string]*lock.Policy{"mutex": nil, "write": {Write: true}, "fair": {Fair: true}, "permits": {Permits: 2}}
+	for name, p := range kinds {
+		_, held := acquire(t, l, p, prefix+name)
+		defer mustRelease(t, held)
+	}
+	const other = "6c1a5ad2-7f0b-4c57-9e0e-6a3a0a9d2f11:54"
+	hash := func(name, field string) {
+		require.NoError(t, c.HSet(t.Context(), prefix+name, field, "1").Err())
+		require.NoError(t, c.PExpire(t.Context(), prefix+name, time.Minute).Err())
+	}
+	hash("redisson", other)
+	hash("rw", other)
+	require.NoError(t, c.HSet(t.Context(), prefix+"rw", "mode", "read").Err())
+	hash("basket", "apples")
+	require.NoError(t, c.Set(t.Context(), prefix+"text", "text", time.Minute).Err())
+	require.NoError(t, c.HSet(t.Context(), prefix+"lasting", other, "1").Err())
+	t.Cleanup(func() { c.Del(context.Background(), prefix+"lasting", prefix+"text") })
+
+	b := newTestBackend(t, addr)
+	all := list(t, b, prefix+"*")
+	require.Len(t, all, 6)
+	for name := range kinds {
+		info := all[prefix+name]
+		require.Len(t, info.Holders, 1, name)
+		h := info.Holders[0]
+		require.Equal(t, "lockgen", h.Client)
+		require.InDelta(t, 30, h.Left.Seconds(), 20)
+		require.WithinDuration(t, time.Now(), h.Since, time.Minute, name)
+		require.NotZero(t, h.Token)
+	}
+	require.Equal(t, driver.Read|driver.Write, all[prefix+"write"].Kind)
+	require.Equal(t, driver.Write, all[prefix+"write"].Holders[0].Kind)
+	require.Equal(t, driver.Permits, all[prefix+"permits"].Kind)
+	require.Equal(t, driver.Fair, all[prefix+"fair"].Kind)
+	require.Equal(t, "Redisson", all[prefix+"redisson"].Holders[0].Client)
+	require.Equal(t, driver.Read, all[prefix+"rw"].Holders[0].Kind)
+	require.Len(t, list(t, b, strings.Replace(prefix, "TestListsEachKind", "*", 1)+"mute?"), 1)
+	_, err := b.Lock(t.Context(), prefix+"text")
+	require.ErrorIs(t, err, driver.ErrConflict)
+	_, err = b.Lock(t.Context(), prefix+"lasting")
+	require.ErrorIs(t, err, driver.ErrConflict)
+	info, err := b.Lock(t.Context(), prefix+"nothing")
+	require.NoError(t, err)
+	require.Nil(t, info)
+}
+
+// Who breaks a lock frees it of the holder that it names and of no other, and the next in
+// line gets it.
+func TestBreaksForTheNext(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	for name, p := range map[string]*lock.Policy{"mutex": nil, "fair": {Fair: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := newKey(t)
+			_, held := acquire(t, newLocker(t, addr), p, key)
+			b := newTestBackend(t, addr)
+			info, err := b.Lock(t.Context(), key)
+			require.NoError(t, err)
+			next := make(chan error, 1)
+			go func() {
+				next <- newLocker(t, addr).Do(t.Context(), p, key, func(context.Context) error { return nil })
+			}()
+			require.Eventually(t, func() bool { return list(t, b, key)[key].Waiters == 1 }, soon, 5*time.Millisecond)
+			other := engine.Process(info.Holders[0].ID) + ":999"
+			require.ErrorIs(t, b.Break(t.Context(), key, other), driver.ErrLost)
+			require.NoError(t, b.Break(t.Context(), key, info.Holders[0].ID))
+			require.NoError(t, <-next)
+			require.ErrorIs(t, finish(held), lock.ErrLost)
+			require.ErrorIs(t, b.Break(t.Context(), key, info.Holders[0].ID), driver.ErrLost)
+		})
+	}
+}
+
+// A cluster's locks are those of all masters.
+func testClusterList(t *testing.T, c *testserver.Cluster) {
+	opened := Open("redis://" + c.Addrs()[0] + "?cluster=true")
+	l := lockerOn(t, opened)
+	prefix := newKey(t)
+	var keys []string
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		_, held := acquire(t, l, nil, prefix+name)
+		defer mustRelease(t, held)
+		keys = append(keys, prefix+name)
+	}
+	var found []string
+	for key, info := range list(t, opened, prefix+"*") {
+		one, err := opened.Lock(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, info.Holders[0].ID, one.Holders[0].ID)
+		found = append(found, key)
+	}
+	slices.Sort(found)
+	require.Equal(t, keys, found)
+}
+
+// A process that holds a lock is registered once, and an owner ID leads to it until its
+// Locker closes.
+func TestRegistersItsProcess(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l := lock.New(New(newClient(t, addr)), &lock.Options{Name: "till 3"})
+	closed := false
+	defer func() {
+		if !closed {
+			closeLocker(t, l)
+		}
+	}()
+	key := newKey(t)
+	_, held := acquire(t, l, nil, key)
+	b := newTestBackend(t, addr)
+	info, err := b.Lock(t.Context(), key)
+	require.NoError(t, err)
+	id := engine.Process(info.Holders[0].ID)
+	var p *driver.Process
+	require.Eventually(t, func() bool {
+		p, err = b.Process(t.Context(), id)
+		return err == nil && p != nil
+	}, soon, 20*time.Millisecond)
+	require.Equal(t, "till 3", p.Name)
+	require.Equal(t, "redislock.test", p.Service)
+	left := newClient(t, addr).PTTL(t.Context(), registeredKey(id)).Val()
+	require.Greater(t, left, 30*time.Second)
+	mustRelease(t, held)
+	closed = true
+	closeLocker(t, l)
+	p, err = b.Process(t.Context(), id)
+	require.NoError(t, err)
+	require.Nil(t, p)
+}
+
+// Who is refused is told who holds the lock, however long it waited.
+func TestNamesTheHolder(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	holder, l, b := newLocker(t, addr), newLocker(t, addr), newTestBackend(t, addr)
+	for name, p := range map[string]*lock.Policy{"mutex": {}, "fair": {Fair: true}} {
+		key := newKey(t) + name
+		_, held := acquire(t, holder, p, key)
+		info, err := b.Lock(t.Context(), key)
+		require.NoError(t, err)
+		short, hasty := *p, *p
+		short.Wait, hasty.Try = 50*time.Millisecond, true
+		for _, p := range []*lock.Policy{&short, &hasty} {
+			err := refused(t, l, p, key)
+			require.ErrorIs(t, err, lock.ErrNotAcquired)
+			require.ErrorContains(t, err, "held by "+info.Holders[0].ID+", whose lease lasts ")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, _, err = l.Acquire(ctx, p, key)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "held by "+info.Holders[0].ID)
+		mustRelease(t, held)
+	}
+}
+
+// What is wrong with a URL says what, and not the password.
+func TestOpensURLs(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	require.NoError(t, lockerOn(t, Open("redis://"+addr+"?dial_timeout=2s")).Ping(t.Context()))
+	for text, want := range map[string]string{
+		"http://:secret@host":                  `its scheme is "http", not redis, rediss or unix`,
+		"redis://:secret@host/x":               `invalid database number: "x"`,
+		"redis://:secret@host?nonsense=1":      "unexpected option: nonsense",
+		"redis://:secret@ho st":                "invalid character",
+		"redis://:secret@host/x?master_name=a": `invalid database number: "x"`,
+		"redis://:secret@host?addr=b:1&x=1":    "unexpected option: x",
+	} {
+		err := lockerOn(t, Open(text)).Ping(t.Context())
+		require.ErrorIs(t, err, lock.ErrInvalid, text)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}

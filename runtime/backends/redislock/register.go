@@ -1,0 +1,60 @@
+package redislock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// registeredKey is where a process has what [driver.Process] says of it, in JSON.
+func registeredKey(id string) string { return "lockgen:process:" + id }
+
+// Register implements [driver.Registrar] by one SET that expires.
+func (b *Backend) Register(ctx context.Context, p *driver.Process, ttl time.Duration) error {
+	if b.unusable != nil {
+		return b.unusable
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { // go-redis looks at ctx only before it waits for an answer
+		if ttl <= 0 {
+			done <- b.own.PExpire(ctx, registeredKey(p.ID), 0).Err() // DEL would take a right more
+			return
+		}
+		done <- b.own.Set(ctx, registeredKey(p.ID), text, ttl).Err()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Process implements [driver.Registrar].
+func (b *Backend) Process(ctx context.Context, id string) (*driver.Process, error) {
+	if b.unusable != nil {
+		return nil, b.unusable
+	}
+	text, err := b.own.Get(ctx, registeredKey(id)).Bytes()
+	if errors.Is(err, redis.Nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, explained(err)
+	}
+	p := &driver.Process{}
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", driver.ErrConflict, registeredKey(id), err)
+	}
+	return p, nil
+}

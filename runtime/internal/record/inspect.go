@@ -1,0 +1,93 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Client is whose layout a record has.
+const Client = "lockgen"
+
+var begins = regexp.MustCompile(`^[0-9a-f]{16} \{`)
+
+// IsRecord reports whether a value that begins like this may be a record.
+func IsRecord(value string) bool { return begins.MatchString(value) }
+
+// Describe returns what the record in value says when the engine's clock has this time; 0
+// is that of an engine without a clock, of which a lease lasts no longer than it says. The
+// error is that of a value that is no record.
+func Describe(key, value string, now Time) (*driver.LockInfo, error) {
+	_, s, err := decode(value)
+	if err != nil {
+		return nil, err
+	}
+	info := &driver.LockInfo{Key: key}
+	for _, p := range s.Queue {
+		info.Kind |= kindOf(family(p.Kind))
+		if now == 0 || p.Until > now {
+			info.Waiters++
+		}
+	}
+	for _, p := range s.In {
+		info.Kind |= kindOf(family(p.Kind))
+		h := driver.Holder{ID: p.ID, Name: string(p.Name), Token: uint64(p.Token), Client: Client, Kind: kindOf(p.Kind)}
+		if now == 0 {
+			h.Left = time.Duration(p.Beat.Lasts) * time.Microsecond
+		} else {
+			h.Left = p.Until.from(now)
+			h.Since = ClockOf(uint64(p.Token), now)
+		}
+		if p.Kind == kindRead {
+			h.Since = time.Time{} // its token is that of the last writer
+		}
+		if now == 0 || h.Left > 0 {
+			info.Holders = append(info.Holders, h)
+		}
+	}
+	if info.Kind == 0 {
+		if info.Kind = kindOf(family(s.Last)); len(s.Done) > 0 {
+			info.Kind = driver.Once
+		}
+	}
+	return info, nil
+}
+
+// ClockOf returns when a lease with this first token was granted, by an engine whose clock
+// the token comes from and has the time now. It is zero if the token can't be of its clock.
+func ClockOf(token uint64, now Time) time.Time {
+	at := int64(token / driver.TokensPerMicrosecond)
+	if token == 0 || at > int64(now)+time.Minute.Microseconds() {
+		return time.Time{}
+	}
+	return time.UnixMicro(at)
+}
+
+func kindOf(name string) driver.Kind {
+	if name == family(kindRead) {
+		return driver.Read | driver.Write
+	}
+	for k := driver.Read; k <= driver.Once; k <<= 1 {
+		if k.String() == name {
+			return k
+		}
+	}
+	return 0
+}
+
+// Break takes the holder with this ID out, whoever it is, and lets in whom that makes room
+// for: see [driver.Inspector].
+func (l *Locks) Break(ctx context.Context, key, id string) error {
+	held := false
+	_, _, err := l.update(ctx, key, false, func(s *State, now Time) (bool, error) {
+		if held = s.holder(id) != nil; !held {
+			return false, fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
+		}
+		s.remove(id, now)
+		return true, nil
+	})
+	return err
+}
