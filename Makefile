@@ -75,7 +75,7 @@ demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, run the seckill example
 
 # Packages whose tests bound no time of a server, without one and without the race detector.
 QUICK := ./cmd/... ./generator/... ./templates/... ./lockcheck/... ./runtime ./runtime/driver/... ./runtime/internal/... \
-	./runtime/locktest/... ./runtime/backends/memlock/... ./runtime/backends/backendtest/...
+	./runtime/debug/... ./runtime/locktest/... ./runtime/backends/memlock/... ./runtime/backends/backendtest/...
 
 quick: ## run the tests that need no server, without the race detector
 	GOWORK=off go test -timeout 5m $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(QUICK)
@@ -116,7 +116,7 @@ lint/tree: $(BIN)/treelint
 	$(BIN)/treelint
 
 # The packages whose API is promised.
-PUBLIC := runtime runtime/driver runtime/fence runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock memlock quorum redislock sqllock zklock) \
+PUBLIC := runtime runtime/debug/locks runtime/driver runtime/fence runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock memlock quorum redislock sqllock zklock) \
 	$(addprefix adapters/,asynqlock cronlock gocronlock otellock)
 
 api: $(BIN)/api ## write the exported API to api/*.txt

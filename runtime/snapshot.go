@@ -23,7 +23,8 @@ type HeldLock struct {
 
 	Token    uint64
 	Since    time.Time
-	Deadline time.Time // when it is lost unless it is renewed until then
+	Deadline time.Time     // when it is lost unless it is renewed until then
+	TTL      time.Duration // how long the lease is when it is renewed
 }
 
 // WaitingCall is one call that waits for a lock.
@@ -86,7 +87,7 @@ func (all *Snapshot) addShard(s *shard) {
 func (all *Snapshot) addHold(e *entry, h *hold, now time.Time) {
 	all.Holds = append(all.Holds, HeldLock{
 		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: h.policy.kindName(),
-		Token: h.token, Since: now.Add(-h.heldFor(now)), Deadline: now.Add(e.lease.deadline().LeftAt(now)),
+		Token: h.token, Since: now.Add(-h.heldFor(now)), Deadline: now.Add(e.lease.deadline().LeftAt(now)), TTL: e.lease.length(),
 	})
 }
 

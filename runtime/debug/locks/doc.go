@@ -1,0 +1,28 @@
+// Package locks shows what the Lockers of a process hold and wait for, on a page for the
+// browser. As net/http/pprof it is for developers and operators: the page shows keys, which
+// may say who your users are, so don't serve it where the public can reach it.
+//
+//	monitor := locks.New(nil)
+//	locker := lock.New(backend, &lock.Options{Observer: monitor})
+//	defer monitor.Watch(locker)()
+//	http.Handle("/debug/locks/", monitor)
+//
+// A [Monitor] is an observer that counts, and an [http.Handler]. The page has all it needs in
+// itself, works at any path, and is brought up to date each second while it is open. Without
+// JavaScript it is a table as of the moment when it was loaded.
+//
+// # The page
+//
+//   - Patterns: locks that are held and calls that wait now, by method, pattern and backend;
+//     calls that got a lock, were refused, and lost one, since the Monitor was made; the 50th
+//     and 99th percentile of the wait and the 99th of the hold, over the last half minute to
+//     minute, at most an eighth too high.
+//   - Keys: those that most calls wait for first, then those held longest. Each leads to a
+//     page of its own with its holders, what is left of their leases, and its queue.
+//   - Events: locks that were lost, releases that the engine did not confirm, and outages.
+//
+// All lists are cut into pages, so that what the browser gets has a bound.
+//
+// What is held and waited for is that of this process. Who else holds a key is known to the
+// engine alone.
+package locks
