@@ -23,6 +23,18 @@
 //
 // All lists are cut into pages, so that what the browser gets has a bound.
 //
+// # Profiles
+//
+// With [Options.ProfileFraction] there are two profiles, of how long calls waited for locks and
+// held them, by caller and with the labels method, pattern and backend:
+//
+//	go tool pprof 'http://localhost:6060/debug/locks/?profile=wait'
+//	go tool pprof -tagroot pattern 'http://localhost:6060/debug/locks/?profile=hold&seconds=30'
+//
+// The caller of a lock that was lost is not known: its hold has no stack.
+//
+// # Limits
+//
 // What is held and waited for is that of this process. Who else holds a key is known to the
 // engine alone.
 package locks

@@ -13,6 +13,10 @@ import (
 type Options struct {
 	// Next hears all that the Monitor hears, such as the Observer of otellock. nil: nobody.
 	Next lock.Observer
+
+	// ProfileFraction has the Monitor profile one of so many waits and holds, on average; 1
+	// is all. Each that is taken costs a look at the stack, about a microsecond. 0 is none.
+	ProfileFraction int
 }
 
 // Monitor counts what Lockers do, and serves the page that shows it. It is a
@@ -28,6 +32,9 @@ type Monitor struct {
 	watched map[*lock.Locker]int // how often
 	outages map[string]outage    // by backend
 	events  []noted              // the last keptEvents, the oldest first
+
+	fraction   int // of Options.ProfileFraction
+	wait, hold profile
 
 	shot shot
 }
@@ -62,6 +69,9 @@ func New(opts *Options) *Monitor {
 		next: opts.Next, began: time.Now(),
 		others:  &row{label: label{method: "(all others)"}},
 		watched: map[*lock.Locker]int{}, outages: map[string]outage{},
+		fraction: opts.ProfileFraction,
+		wait:     profile{name: "lockgen/wait", samples: map[sampleKey]sample{}},
+		hold:     profile{name: "lockgen/hold", samples: map[sampleKey]sample{}},
 	}
 	m.rows.Store(&map[label]*row{})
 	return m
@@ -98,6 +108,7 @@ func (m *Monitor) Observe(ctx context.Context, e lock.Event) {
 	case lock.Acquired, lock.HandedOff, lock.Reentered, lock.Rejected:
 		m.row(e.Policy).count(e)
 	}
+	m.sample(e)
 	if m.next != nil {
 		m.next.Observe(ctx, e)
 	}

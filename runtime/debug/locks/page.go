@@ -22,8 +22,8 @@ const every = time.Second
 
 // ServeHTTP serves the page. The query says which: "key" and "backend" the page of one key,
 // "patterns", "keys" and "queue" which part of these lists, "events" the stream that keeps a
-// page up to date. It answers GET and HEAD, and blocks only for a stream, until its client
-// has gone.
+// page up to date, "profile" a profile, of so many "seconds" if it says so. It answers GET and
+// HEAD, and blocks only for these seconds, and for a stream until its client has gone.
 func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -35,6 +35,10 @@ func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if query.Has("events") {
 		m.stream(w, r, query)
+		return
+	}
+	if query.Has("profile") {
+		m.serveProfile(w, r, query)
 		return
 	}
 	m.page(w, query)
