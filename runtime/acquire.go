@@ -147,6 +147,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
+	defer traceWait(op.ctx, op.hold.policy)()
 
 	poll := pollAfter(err)
 	due, timer := time.Now().Add(poll), time.NewTimer(poll)

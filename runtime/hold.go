@@ -112,7 +112,7 @@ func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	x := &h.first
 	x.frame.current.Store(h)
 	x.frame.outer, x.frame.ctx = outer, &x.owned
-	h.ctx.caller = h.locker.methodCaller(ctx, h)
+	h.ctx.caller = h.ctx.traceHold(h.locker.methodCaller(ctx, h), h)
 	x.owned = ownedContext{Context: &h.ctx, frame: &x.frame}
 	x.held = Hold{frame: &x.frame, method: &h.ctx}
 	h.begin(&h.ctx)

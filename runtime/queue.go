@@ -158,7 +158,9 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 		s.mu.Unlock()
 		waited = true
 		h.observeWaiting(ctx, key)
+		endWait := traceWait(ctx, p)
 		turn, err := l.await(ctx, e, w, end)
+		endWait()
 		given := w.entry
 		w.hold, w.entry = nil, nil
 		l.waiters.Put(w)

@@ -153,7 +153,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	}
 	for _, one := range all.rest {
 		if one.parent == nil {
-			method.caller = l.methodCaller(method.caller, one.frame.hold())
+			method.caller = method.traceHold(l.methodCaller(method.caller, one.frame.hold()), one.frame.hold())
 		}
 	}
 	for _, one := range all.rest {
