@@ -65,7 +65,7 @@ func (r *round) fillUp(l *Locker) bool {
 		return false
 	}
 	lk := s.leases[0]
-	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failed || !lk.holder.Load().renews() ||
+	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failure != nil || !lk.holder.Load().renews() ||
 		lk.due.Sub(r.now) >= lk.length()/6 {
 		return false
 	}

@@ -159,10 +159,68 @@ func isContextError(err error) bool {
 // context that ended because a lock around the call was lost says that: it is
 // no matter of who holds this key.
 func ctxEnded(ctx context.Context) error {
-	if cause := context.Cause(ctx); isLost(cause) {
+	switch cause := context.Cause(ctx); {
+	case isLost(cause):
 		return &reason{kind: cause, cause: ctx.Err()}
+	case cause != ctx.Err():
+		return because(ErrNotAcquired, &reason{kind: ctx.Err(), cause: &hidden{cause}})
 	}
 	return because(ErrNotAcquired, ctx.Err())
+}
+
+// hidden is an error that led to another one. errors.Is and errors.As find in it what others
+// have made. The sentinels of this package and of package context would say there what is
+// not so of the outer error, so they are found in its text alone.
+type hidden struct{ err error }
+
+func (h *hidden) Error() string { return h.err.Error() }
+
+func (h *hidden) Is(target error) bool {
+	return !slices.Contains(sentinels, target) && errors.Is(h.err, target)
+}
+
+func (h *hidden) As(target any) bool {
+	_, ours := target.(**Error)
+	return !ours && errors.As(h.err, target)
+}
+
+var sentinels = []error{ErrNotAcquired, ErrBusy, ErrUnavailable, ErrIndeterminate, ErrLost, ErrDeadlock, ErrConflict, ErrInvalid,
+	ErrDone, ErrNotHeld, ErrClosed, context.Canceled, context.DeadlineExceeded}
+
+// nested is the error of a call that waited in vain inside of other locks. Two calls that
+// take two locks in opposite orders read each other's key there.
+type nested struct {
+	error
+	keys string
+}
+
+func (n *nested) Error() string { return n.error.Error() + ", while this call holds " + n.keys }
+func (n *nested) Unwrap() error { return n.error }
+
+// whileHolding adds to err what the call under ctx holds, if it waited.
+func whileHolding(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrNotAcquired) {
+		return err
+	}
+	if keys := owned(ctx).keys(); len(keys) > 0 {
+		return &nested{err, strings.Join(keys, ", ")}
+	}
+	return err
+}
+
+// keys returns the locks of the chain, the innermost first, each once.
+func (f *frame) keys() (keys []string) {
+	for ; f != nil; f = f.outer {
+		key := f.hold().entry.id.key
+		if f.returned() || slices.Contains(keys, key) {
+			continue
+		}
+		if len(keys) == namedLocks {
+			return append(keys, "...")
+		}
+		keys = append(keys, key)
+	}
+	return keys
 }
 
 // waitOver is what a call is told whose policy's wait ended before it had the lock.

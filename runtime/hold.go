@@ -12,6 +12,7 @@ import (
 // Why a lock is no longer held; wrapped in ErrLost.
 var (
 	errLeaseOver   = errors.New("its lease is over")
+	errNoAnswer    = errors.New("its lease is over; a renewal has had no answer yet")
 	errNotOwner    = errors.New("the engine answered that another owns it, or no one")
 	errClosedUnder = errors.New("the Locker was closed")
 	errReturned    = errors.New("the locked method has returned")

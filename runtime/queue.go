@@ -198,7 +198,7 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	}
 	fresh = &newEntry{}
 	e = &fresh.entry
-	e.id, e.shard, e.backend, e.group = id, s, l.backends[id.backend], g
+	e.id, e.shard, e.backend, e.group = id, s, l.backend(id.backend), g
 	e.waitQueue = &e.ownQueue
 	switch {
 	case id.kind == driver.Permits:

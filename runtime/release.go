@@ -64,7 +64,10 @@ func (h *Hold) addTo(errp *error, err error) {
 	switch {
 	case *errp == nil:
 		*errp = err
-	case !saysLost(*errp, h.frame.hold().entry.id.key):
+	case saysLost(*errp, h.frame.hold().entry.id.key):
+	case isContextError(*errp): // because the lock was lost, most likely: say that first
+		*errp = errors.Join(err, *errp)
+	default:
 		*errp = errors.Join(*errp, err)
 	}
 }
@@ -324,6 +327,9 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 			h.endLost(h.lostCause())
 		}
 		return false
+	}
+	if cause == errLeaseOver {
+		cause = lk.overLocked()
 	}
 	all := append(lk.sharers(), e.holder)
 	// Set under the shard's mutex: a release that finds another holder reads it.

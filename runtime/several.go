@@ -108,7 +108,7 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 	switch f := outer.find(l, r.Policy.Backend, r.Key); {
 	case f != nil && f.hold().admits(r.Policy) != nil:
 		return f.hold().admits(r.Policy)
-	case f == nil && outer.heldElsewhere(l, l.backends[r.Policy.Backend], r.Key):
+	case f == nil && outer.heldElsewhere(l, l.backend(r.Policy.Backend), r.Key):
 		return errNestedElsewhere
 	}
 	return nil

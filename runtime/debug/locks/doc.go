@@ -19,7 +19,8 @@
 //     minute, at most an eighth too high.
 //   - Keys: those that most calls wait for first, then those held longest. Each leads to a
 //     page of its own with its holders, what is left of their leases, and its queue.
-//   - Events: locks that were lost, releases that the engine did not confirm, and outages.
+//   - Events: locks that were lost, releases that the engine did not confirm, outages, and
+//     Lockers that nobody closed.
 //
 // All lists are cut into pages, so that what the browser gets has a bound.
 //

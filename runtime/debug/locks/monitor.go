@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -29,9 +30,9 @@ type Monitor struct {
 	others *row                           // of labels beyond maxRows
 
 	mu      sync.Mutex
-	watched map[*lock.Locker]int // how often
-	outages map[string]outage    // by backend
-	events  []noted              // the last keptEvents, the oldest first
+	watched map[weak.Pointer[lock.Locker]]int // how often
+	outages map[string]outage                 // by backend
+	events  []noted                           // the last keptEvents, the oldest first
 
 	fraction   int // of Options.ProfileFraction
 	wait, hold profile
@@ -68,7 +69,7 @@ func New(opts *Options) *Monitor {
 	m := &Monitor{
 		next: opts.Next, began: time.Now(),
 		others:  &row{label: label{method: "(all others)"}},
-		watched: map[*lock.Locker]int{}, outages: map[string]outage{},
+		watched: map[weak.Pointer[lock.Locker]]int{}, outages: map[string]outage{},
 		fraction: opts.ProfileFraction,
 		wait:     profile{name: "lockgen/wait", samples: map[sampleKey]sample{}},
 		hold:     profile{name: "lockgen/hold", samples: map[sampleKey]sample{}},
@@ -78,16 +79,17 @@ func New(opts *Options) *Monitor {
 }
 
 // Watch has the page show what l holds and waits for, until stop is called. Without it the
-// page has the counts alone.
+// page has the counts alone. It does not keep l from being found unclosed.
 func (m *Monitor) Watch(l *lock.Locker) (stop func()) {
+	at := weak.Make(l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.watched[l]++
+	m.watched[at]++
 	return sync.OnceFunc(func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.watched[l]--; m.watched[l] == 0 {
-			delete(m.watched, l)
+		if m.watched[at]--; m.watched[at] == 0 {
+			delete(m.watched, at)
 		}
 	})
 }
@@ -97,6 +99,8 @@ func (m *Monitor) Observe(ctx context.Context, e lock.Event) {
 	switch e.Kind {
 	case lock.OutageBegan, lock.OutageEnded:
 		m.noteOutage(e)
+	case lock.Unclosed:
+		m.note(e)
 	case lock.Lost:
 		m.row(e.Policy).count(e)
 		m.note(e)

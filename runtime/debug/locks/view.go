@@ -38,8 +38,10 @@ func (m *Monitor) snapshot() (*lock.Snapshot, time.Time) {
 	}
 	m.mu.Lock()
 	lockers := make([]*lock.Locker, 0, len(m.watched))
-	for l := range m.watched {
-		lockers = append(lockers, l)
+	for at := range m.watched {
+		if l := at.Value(); l != nil {
+			lockers = append(lockers, l)
+		}
 	}
 	m.mu.Unlock()
 	var all lock.Snapshot
