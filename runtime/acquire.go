@@ -91,6 +91,7 @@ type acquireOp struct {
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
 	reserved    *heldLease          // of an op of tryInBatch
+	deadlock    error               // that its wait has found
 	held        bool                // the attempt before the last was answered: another holds the key
 }
 
@@ -148,6 +149,8 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
 	defer traceWait(op.ctx, op.hold.policy)()
+	ctx, nested := op.hold.waitNested(ctx, e.backend, e.id.key)
+	defer func() { op.deadlock = nested.end() }()
 
 	poll := pollAfter(err)
 	due, timer := time.Now().Add(poll), time.NewTimer(poll)

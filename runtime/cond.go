@@ -223,7 +223,7 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 		again = bounded
 	}
 	l, called := c.locker, c.locker.observedSince()
-	h, err := l.take(again, l.shard(c.key), &p, c.key, time.Time{}, kept)
+	h, err := l.take(again, f.outer, l.shard(c.key), &p, c.key, time.Time{}, kept)
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)

@@ -35,8 +35,11 @@ var (
 	ErrLost = driver.ErrLost
 
 	// ErrDeadlock says that this call chain holds the key already, or asks for
-	// an upgrade from read to write: waiting would never end.
-	ErrDeadlock = errors.New("deadlock with the caller's own lock")
+	// an upgrade from read to write: waiting would never end. So does a call that has
+	// waited half a second, inside of other locks, for calls of this process that wait
+	// for it in their turn: one of them gets ErrDeadlock, and the others go on. A goroutine
+	// that waits under the context of a locked method counts as that method.
+	ErrDeadlock = errors.New("deadlock")
 
 	// ErrConflict says that something that is no lock of ours lives at the key.
 	ErrConflict = driver.ErrConflict
@@ -103,6 +106,9 @@ func (r *reason) Unwrap() []error { return []error{r.kind, r.cause} }
 
 // explain turns the backend's raw error into what the caller is told.
 func (op *acquireOp) explain(err error) error {
+	if op.deadlock != nil {
+		return op.deadlock
+	}
 	ended := op.ctx.Err()
 	if op.held && op.over() && !isHeld(err) && isContextError(err) {
 		// The last attempt was cut short by the end of the wait. The one before it

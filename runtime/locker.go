@@ -42,6 +42,7 @@ type Locker struct {
 	prefix   string   // of every key at the engines
 	defaults Policy   // TTL and Wait of a policy that says nothing
 	patterns map[string]Override
+	orders   orders
 
 	shards   [shards]shard
 	seed     maphash.Seed  // by which a key finds its shard
@@ -148,7 +149,8 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		l.observeReentry(ctx, held, p, called)
 		return held.frame.ctx, held, nil
 	}
-	h, err := l.take(ctx, s, p, key, l.waitEnd(p), kept)
+	l.noteOrders(ctx, outer, p, key)
+	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p), kept)
 	if err != nil {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, err)

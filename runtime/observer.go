@@ -91,6 +91,11 @@ const (
 	// Unclosed: the garbage collector has found a Locker that nobody closed, which leaves
 	// goroutines and connections of its backends behind. Only Err is set.
 	Unclosed
+	// OrderCycle: locks are taken in orders that contradict each other: one of pattern b under
+	// one of a, and elsewhere, in this process, one of a under one of b. Nobody may have waited
+	// yet. Err tells the orders and where each was seen first. It is told once. A pattern
+	// around both that keeps the calls apart is not known to do so. See Snapshot.Orders.
+	OrderCycle
 )
 
 // String returns the kind as it stands in logs and metrics: "acquired",
@@ -123,6 +128,8 @@ func (k EventKind) String() string {
 		return "outage ended"
 	case Unclosed:
 		return "unclosed"
+	case OrderCycle:
+		return "order cycle"
 	}
 	return "unknown"
 }
@@ -179,7 +186,7 @@ func (o logObserver) logOutage(ctx context.Context, e Event) {
 
 func (e Event) level() slog.Level {
 	switch {
-	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Unclosed, e.Kind == Released && e.Err != nil:
+	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Unclosed, e.Kind == OrderCycle, e.Kind == Released && e.Err != nil:
 		return slog.LevelWarn
 	case e.Kind == Rejected:
 		return slog.LevelInfo

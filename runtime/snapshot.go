@@ -10,6 +10,7 @@ import (
 type Snapshot struct {
 	Holds    []HeldLock    // by backend, key and token
 	Waiters  []WaitingCall // by backend and key, the longest wait first
+	Orders   []Order       // in which patterns were nested since the Locker was made, by pattern
 	CleanUps int           // acquires and releases without an answer that go on in the background
 }
 
@@ -48,6 +49,7 @@ func (l *Locker) Snapshot() Snapshot {
 		all.addShard(&l.shards[i])
 	}
 	all.CleanUps = l.cleanup.pending()
+	all.Orders = l.orders.list()
 	slices.SortFunc(all.Holds, func(a, b HeldLock) int {
 		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Token, b.Token))
 	})

@@ -149,7 +149,7 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 			return
 		}
 		one := &tried[i]
-		if one.held, one.err = l.takeOne(ctx, nil, reqs[i], ends[i], trying); one.err == nil {
+		if one.held, one.err = l.takeOne(ctx, nil, nil, reqs[i], ends[i], trying); one.err == nil {
 			return
 		}
 		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {
