@@ -19,8 +19,10 @@
 //     minute, at most an eighth too high.
 //   - Keys: those that most calls wait for first, then those held longest. Each leads to a
 //     page of its own with its holders, what is left of their leases, and its queue.
+//   - Locks inside of others: the orders in which patterns were nested, and those that
+//     contradict each other, so that calls may come to wait for each other.
 //   - Events: locks that were lost, releases that the engine did not confirm, outages, and
-//     Lockers that nobody closed.
+//     orders that contradict each other with the stacks, and Lockers that nobody closed.
 //
 // All lists are cut into pages, so that what the browser gets has a bound.
 //

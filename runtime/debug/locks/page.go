@@ -21,7 +21,7 @@ import (
 const every = time.Second
 
 // ServeHTTP serves the page. The query says which: "key" and "backend" the page of one key,
-// "patterns", "keys" and "queue" which part of these lists, "events" the stream that keeps a
+// "patterns", "keys", "orders" and "queue" which part of these lists, "events" the stream that keeps a
 // page up to date, "profile" a profile, of so many "seconds" if it says so. It answers GET and
 // HEAD, and blocks only for these seconds, and for a stream until its client has gone.
 func (m *Monitor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -153,6 +153,7 @@ func (m *Monitor) sections(query url.Values) []section {
 		render("overview", m.overview(all, now)),
 		render("patterns", cut(m.patterns(all, now), query, "patterns")),
 		render("keys", cut(keys(all), query, "keys")),
+		render("orders", cut(ordersOf(all), query, "orders")),
 		render("happened", m.happened()),
 	}
 }

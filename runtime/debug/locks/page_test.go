@@ -204,6 +204,31 @@ func TestWhatWentWrong(t *testing.T) {
 	})
 }
 
+// Orders that contradict each other are shown with their stacks, and with what goes on now.
+func TestOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, m := watched(t)
+		policy := map[string]*lock.Policy{"a": {Pattern: "a:<id>"}, "b": {Pattern: "b:<id>"}}
+		nest := func(outer, inner string) func() {
+			ctx, first, err := l.Acquire(t.Context(), policy[outer], outer)
+			require.NoError(t, err)
+			_, second, err := l.Acquire(ctx, policy[inner], inner)
+			require.NoError(t, err)
+			return func() { second.Release(nil); first.Release(nil) }
+		}
+		require.NotContains(t, get(t, m, ""), "inside of others")
+		nest("a", "b")()
+		time.Sleep(time.Second)
+		require.Contains(t, get(t, m, ""), "a:&lt;id&gt; 0 b:&lt;id&gt; 0 1 – Events")
+		defer nest("b", "a")()
+		defer queue(t, l, policy["b"], "b", 2)()
+		time.Sleep(time.Second)
+		text := get(t, m, "")
+		require.Contains(t, text, "a:&lt;id&gt; 1 b:&lt;id&gt; 2 1 contradicts others b:&lt;id&gt; 1 a:&lt;id&gt; 0 1 contradicts others")
+		require.Regexp(t, `order cycle a locks are taken in orders that contradict each other.*locks_test.TestOrders`, text)
+	})
+}
+
 func TestStream(t *testing.T) {
 	_, l, m := watched(t)
 	server := httptest.NewServer(m)

@@ -49,6 +49,7 @@ func (m *Monitor) snapshot() (*lock.Snapshot, time.Time) {
 		one := l.Snapshot()
 		all.Holds = append(all.Holds, one.Holds...)
 		all.Waiters = append(all.Waiters, one.Waiters...)
+		all.Orders = append(all.Orders, one.Orders...)
 		all.CleanUps += one.CleanUps
 	}
 	if len(lockers) > 1 {
@@ -128,6 +129,37 @@ func (p *patternRow) add(r *row, now time.Time) {
 	}
 	p.P50, p.P99 = known(r.wait.percentile(now, 50)), known(r.wait.percentile(now, 99))
 	p.HoldP99 = known(r.hold.percentile(now, 99))
+}
+
+// orderRow is a line of the list of orders: how a lock is taken inside of another.
+type orderRow struct {
+	lock.Order
+	Holds, Waiters int // of the outer pattern, and of the inner one, now
+}
+
+// ordersOf returns a line for each order that was seen, those of cycles first.
+func ordersOf(all *lock.Snapshot) []orderRow {
+	holds, waiters := map[label]int{}, map[label]int{}
+	for i := range all.Holds {
+		holds[label{pattern: all.Holds[i].Pattern, backend: all.Holds[i].Backend}]++
+	}
+	for i := range all.Waiters {
+		waiters[label{pattern: all.Waiters[i].Pattern, backend: all.Waiters[i].Backend}]++
+	}
+	lines := make([]orderRow, 0, len(all.Orders))
+	for _, o := range all.Orders {
+		lines = append(lines, orderRow{o, holds[label{pattern: o.Outer, backend: o.OuterBackend}], waiters[label{pattern: o.Inner, backend: o.InnerBackend}]})
+	}
+	slices.SortStableFunc(lines, func(a, b orderRow) int {
+		if a.Cycle != b.Cycle {
+			if a.Cycle {
+				return -1
+			}
+			return 1
+		}
+		return 0
+	})
+	return lines
 }
 
 // keyRow is a line of the list of keys.
@@ -235,7 +267,7 @@ func cut[T any](lines []T, query url.Values, name string) list[T] {
 // with returns query with one parameter changed.
 func with(query url.Values, name, value string) string {
 	changed := url.Values{}
-	for _, known := range []string{"key", "backend", "patterns", "keys", "queue"} {
+	for _, known := range []string{"key", "backend", "patterns", "keys", "orders", "queue"} {
 		if v := query.Get(known); v != "" {
 			changed.Set(known, v)
 		}
