@@ -88,11 +88,13 @@ func TestCrossingLockersAndKinds(t *testing.T) {
 func TestDeadlockInWords(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		l := newLocker(t, memlock.New(), &lock.Options{Prefix: "test:"})
-		var err error
-		go func() { err = crossing(t, []*lock.Locker{l}, &lock.Policy{Method: "Shop.Buy"}, "voucher:1", "stock:1") }()
+		first := make(chan error, 1)
+		go func() {
+			first <- crossing(t, []*lock.Locker{l}, &lock.Policy{Method: "Shop.Buy"}, "voucher:1", "stock:1")
+		}()
 		time.Sleep(100 * time.Microsecond) // so that Shop.Buy, which waits first, looks first
 		require.NoError(t, crossing(t, []*lock.Locker{l}, &lock.Policy{Method: "Stock.Count"}, "stock:1", "voucher:1"))
-		require.EqualError(t, err, "lock: acquire stock:1 (Shop.Buy): deadlock: calls of this process wait for each other: this one holds voucher:1 "+
+		require.EqualError(t, <-first, "lock: acquire stock:1 (Shop.Buy): deadlock: calls of this process wait for each other: this one holds voucher:1 "+
 			"and waits for stock:1, which Stock.Count holds; that holds stock:1 and waits for voucher:1, which this one holds; "+
 			"take the locks in one order, or together by AcquireAll")
 	})
