@@ -119,7 +119,7 @@ func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
 func (lk *heldLease) overLocked() error {
 	switch {
 	case lk.failure != nil:
-		return fmt.Errorf("%w; the last renewal failed: %w", errLeaseOver, &hidden{lk.failure})
+		return fmt.Errorf("%w; the last renewal failed: %w", errLeaseOver, &hidden{*lk.failure})
 	case lk.renewing:
 		return errNoAnswer
 	}
@@ -144,7 +144,10 @@ func (w *watchdog) schedule(lk *heldLease, after time.Duration, failure error) (
 	if lk.index < 0 {
 		return before
 	}
-	lk.renewing, lk.failure = false, failure
+	lk.renewing, lk.failure = false, nil
+	if failure != nil {
+		lk.failure = &failure
+	}
 	now := time.Now()
 	w.moveLocked(lk, bootclock.At(now).Add(min(after, lk.deadline().LeftAt(now))))
 	return before
