@@ -52,7 +52,7 @@ EACH        := scripts/each-module
 STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
-.PHONY: api lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
+.PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
 .PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short nightly servers FORCE
 
 help: ## list the targets
@@ -75,7 +75,7 @@ demo: $(if $(DEMOSERVER),$(BIN)/testserver) ## generate, run the seckill example
 
 # Packages whose tests bound no time of a server, without one and without the race detector.
 QUICK := ./cmd/... ./generator/... ./templates/... ./lockcheck/... ./runtime ./runtime/driver/... ./runtime/internal/... \
-	./runtime/locktest/... ./runtime/backends/memlock/... ./runtime/backends/backendtest/...
+	./runtime/debug/... ./runtime/locktest/... ./runtime/backends/memlock/... ./runtime/backends/backendtest/...
 
 quick: ## run the tests that need no server, without the race detector
 	GOWORK=off go test -timeout 5m $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') $(QUICK)
@@ -105,7 +105,7 @@ endif
 test: test/all ## run all tests of all modules against real servers (ENGINE=redis, PKG, RUN, GOTESTFLAGS, RACE=)
 
 test/all: servers $(BIN)/testserver $(BIN)/testsum
-	WITHOUT=interop $(EACH) go list $(RACE) -test -deps -export $(PKG) >/dev/null # builds, on all cores
+	WITHOUT='interop runtime/debug/locks/browsertest' $(EACH) go list $(RACE) -test -deps -export $(PKG) >/dev/null # builds, on all cores
 	$(BIN)/testserver exec $(ONLY) -- \
 		$(BIN)/testsum -summary .cache/test-summary $(filter -v,$(GOTESTFLAGS)) -- \
 		env PKG='$(PKG)' scripts/test $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)')
@@ -116,7 +116,7 @@ lint/tree: $(BIN)/treelint
 	$(BIN)/treelint
 
 # The packages whose API is promised.
-PUBLIC := runtime runtime/driver runtime/fence runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock failover memlock quorum redislock sharded sqllock zklock) \
+PUBLIC := runtime runtime/debug/locks runtime/driver runtime/fence runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock failover memlock quorum redislock sharded sqllock zklock) \
 	$(addprefix adapters/,asynqlock cronlock gocronlock otellock)
 
 api: $(BIN)/api ## write the exported API to api/*.txt
@@ -200,7 +200,11 @@ record: ## write docs/record.md: claims, faults, seeds, what came of them (RECOR
 	GOWORK=off go build -C tools -o $(BIN)/record ./record
 	$(BIN)/record $(RECORDFLAGS)
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec crossing
+browser: ## look at the debug page in a real browser (chromium, 300 MB)
+	scripts/install-servers chromium
+	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
+
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec crossing browser
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

@@ -94,6 +94,7 @@ type acquireOp struct {
 	acquisition *driver.Acquisition // of the lease that it makes
 	reserved    *heldLease          // of an op of tryInBatch
 	held        error               // the answer to an attempt, once another holds the key: the last that says who
+	deadlock    error               // that its wait has found
 }
 
 // prepare makes op's acquisition what the backend is asked for.
@@ -156,6 +157,9 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
+	defer traceWait(op.ctx, op.hold.policy)()
+	ctx, nested := op.hold.waitNested(ctx, e.backend, e.id.key)
+	defer func() { op.deadlock = nested.end() }()
 
 	poll := pollAfter(err)
 	due, timer := time.Now().Add(poll), time.NewTimer(poll)

@@ -29,6 +29,7 @@ func (l *Locker) Close(ctx context.Context) error {
 			return &Error{Op: "close", Err: fmt.Errorf("another Close is under way: %w", ctx.Err())}
 		}
 	}
+	l.unclosed.Stop()
 	defer close(l.done)
 	close(l.closing)
 	l.rejectWaiters()

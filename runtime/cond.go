@@ -42,9 +42,9 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 	for _, name := range backend {
 		c.backend = name
 	}
-	k, ok := l.backends[c.backend].(driver.Kinded)
-	if _, calls := l.backends[c.backend].(driver.Caller); !ok || !calls || k.Kinds()&driver.Condition == 0 {
-		panic(&Error{Op: "cond", Key: key, Err: invalidf("the backend %T has no conditions", l.backends[c.backend])})
+	k, ok := l.backend(c.backend).(driver.Kinded)
+	if _, calls := l.backend(c.backend).(driver.Caller); !ok || !calls || k.Kinds()&driver.Condition == 0 {
+		panic(&Error{Op: "cond", Key: key, Err: invalidf("the backend %T has no conditions", l.backend(c.backend))})
 	}
 	return c
 }
@@ -143,7 +143,7 @@ type condWaiter struct {
 // enlist has the engine note that one waits.
 func (c *Cond) enlist(ctx context.Context) (*condWaiter, error) {
 	a, l := c.acquisition(), c.locker
-	e := &entry{id: entryID{backend: c.backend, key: a.Key, kind: driver.Condition}, shard: l.shard(a.Key), backend: l.backends[c.backend]}
+	e := &entry{id: entryID{backend: c.backend, key: a.Key, kind: driver.Condition}, shard: l.shard(a.Key), backend: l.backend(c.backend)}
 	e.waitQueue = &e.ownQueue
 	w := &condWaiter{op: acquireOp{locker: l, entry: e, hold: &hold{locker: l, policy: defaultPolicy, waited: true}, ctx: ctx, acquisition: a}}
 	lease, err := e.backend.Acquire(ctx, a)
@@ -223,7 +223,7 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 		again = bounded
 	}
 	l, called := c.locker, c.locker.observedSince()
-	h, err := l.take(again, l.shard(c.key), &p, c.key, time.Time{}, kept)
+	h, err := l.take(again, f.outer, l.shard(c.key), &p, c.key, time.Time{}, kept)
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)

@@ -72,7 +72,7 @@ func (r *round) fillUp(l *Locker) bool {
 		return false
 	}
 	lk := s.leases[0]
-	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failed || !lk.renewsLocked() ||
+	if len(r.renew[lk.entry.id.backend])%renewBatch == 0 || lk.renewing || lk.failure != nil || !lk.renewsLocked() ||
 		lk.due.Sub(r.now) >= lk.length()/6 {
 		return false
 	}

@@ -35,8 +35,11 @@ var (
 	ErrLost = driver.ErrLost
 
 	// ErrDeadlock says that this call chain holds the key already, or asks for
-	// an upgrade from read to write: waiting would never end.
-	ErrDeadlock = errors.New("deadlock with the caller's own lock")
+	// an upgrade from read to write: waiting would never end. So does a call that has
+	// waited half a second, inside of other locks, for calls of this process that wait
+	// for it in their turn: one of them gets ErrDeadlock, and the others go on. A goroutine
+	// that waits under the context of a locked method counts as that method.
+	ErrDeadlock = errors.New("deadlock")
 
 	// ErrConflict says that something that is no lock of ours lives at the key.
 	ErrConflict = driver.ErrConflict
@@ -103,6 +106,9 @@ func (r *reason) Unwrap() []error { return []error{r.kind, r.cause} }
 
 // explain turns the backend's raw error into what the caller is told.
 func (op *acquireOp) explain(err error) error {
+	if op.deadlock != nil {
+		return op.deadlock
+	}
 	ended := op.ctx.Err()
 	if op.held != nil && op.over() && !isHeld(err) && isContextError(err) {
 		// The last attempt was cut short by the end of the wait. The one before it
@@ -159,10 +165,68 @@ func isContextError(err error) bool {
 // context that ended because a lock around the call was lost says that: it is
 // no matter of who holds this key.
 func ctxEnded(ctx context.Context) error {
-	if cause := context.Cause(ctx); isLost(cause) {
+	switch cause := context.Cause(ctx); {
+	case isLost(cause):
 		return &reason{kind: cause, cause: ctx.Err()}
+	case cause != ctx.Err():
+		return because(ErrNotAcquired, &reason{kind: ctx.Err(), cause: &hidden{cause}})
 	}
 	return because(ErrNotAcquired, ctx.Err())
+}
+
+// hidden is an error that led to another one. errors.Is and errors.As find in it what others
+// have made. The sentinels of this package and of package context would say there what is
+// not so of the outer error, so they are found in its text alone.
+type hidden struct{ err error }
+
+func (h *hidden) Error() string { return h.err.Error() }
+
+func (h *hidden) Is(target error) bool {
+	return !slices.Contains(sentinels, target) && errors.Is(h.err, target)
+}
+
+func (h *hidden) As(target any) bool {
+	_, ours := target.(**Error)
+	return !ours && errors.As(h.err, target)
+}
+
+var sentinels = []error{ErrNotAcquired, ErrBusy, ErrUnavailable, ErrIndeterminate, ErrLost, ErrDeadlock, ErrConflict, ErrInvalid,
+	ErrDone, ErrNotHeld, ErrClosed, context.Canceled, context.DeadlineExceeded}
+
+// nested is the error of a call that waited in vain inside of other locks. Two calls that
+// take two locks in opposite orders read each other's key there.
+type nested struct {
+	error
+	keys string
+}
+
+func (n *nested) Error() string { return n.error.Error() + ", while this call holds " + n.keys }
+func (n *nested) Unwrap() error { return n.error }
+
+// whileHolding adds to err what the call under ctx holds, if it waited.
+func whileHolding(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrNotAcquired) {
+		return err
+	}
+	if keys := owned(ctx).keys(); len(keys) > 0 {
+		return &nested{err, strings.Join(keys, ", ")}
+	}
+	return err
+}
+
+// keys returns the locks of the chain, the innermost first, each once.
+func (f *frame) keys() (keys []string) {
+	for ; f != nil; f = f.outer {
+		key := f.hold().entry.id.key
+		if f.returned() || slices.Contains(keys, key) {
+			continue
+		}
+		if len(keys) == namedLocks {
+			return append(keys, "...")
+		}
+		keys = append(keys, key)
+	}
+	return keys
 }
 
 // waitOver is what a call is told whose policy's wait ended before it had the lock.

@@ -12,6 +12,7 @@ import (
 // Why a lock is no longer held; wrapped in ErrLost.
 var (
 	errLeaseOver   = errors.New("its lease is over")
+	errNoAnswer    = errors.New("its lease is over; a renewal has had no answer yet")
 	errNotOwner    = errors.New("the engine answered that another owns it, or no one")
 	errClosedUnder = errors.New("the Locker was closed")
 	errReturned    = errors.New("the locked method has returned")
@@ -112,7 +113,7 @@ func (h *hold) enter(ctx context.Context, outer *frame) *Hold {
 	x := &h.first
 	x.frame.current.Store(h)
 	x.frame.outer, x.frame.ctx = outer, &x.owned
-	h.ctx.caller = h.locker.methodCaller(ctx, h)
+	h.ctx.caller = h.ctx.traceHold(h.locker.methodCaller(ctx, h), h)
 	x.owned = ownedContext{Context: &h.ctx, frame: &x.frame}
 	x.held = Hold{frame: &x.frame, method: &h.ctx}
 	h.begin(&h.ctx)

@@ -108,9 +108,9 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 	if l.closed.Load() {
 		return nil, fail(ErrClosed)
 	}
-	viewer, ok := l.backends[p.Backend].(driver.Viewer)
+	viewer, ok := l.backend(p.Backend).(driver.Viewer)
 	if !ok {
-		return nil, fail(invalidf("the backend %T can't tell who leads", l.backends[p.Backend]))
+		return nil, fail(invalidf("the backend %T can't tell who leads", l.backend(p.Backend)))
 	}
 	h, err := viewer.View(ctx, &driver.Acquisition{Key: l.prefix + key, ID: l.newID(l.numbers.Add(1)), TTL: p.ttl(), Tokens: 1, Mode: p.mode()})
 	switch {

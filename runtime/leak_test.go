@@ -52,6 +52,13 @@ func TestIdleLockerHasNoGoroutine(t *testing.T) {
 		require.NoError(t, release(held))
 		synctest.Wait()
 		require.Equal(t, 1, goroutines())
+		time.Sleep(lock.DefaultTTL / 3) // until the look that was promised to the lock
+		synctest.Wait()
+		require.Zero(t, goroutines())
+		_, held = acquire(t, t.Context(), l, nil, "k")
+		time.Sleep(time.Minute)
+		require.NoError(t, lock.Check(held.Context()), "it is renewed again")
+		require.NoError(t, release(held))
 		require.NoError(t, l.Close(t.Context()))
 		synctest.Wait()
 		require.Zero(t, goroutines())

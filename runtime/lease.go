@@ -36,7 +36,7 @@ type heldLease struct {
 	downgraded  atomic.Bool    // it was a writer's, and is a reader's now
 	late        bool           // its first renewal was due when it came; set once
 	renewing    bool           // a renewal is under way
-	failed      bool           // the last renewal had no answer
+	failure     *error         // of the last renewal, or nil: a pointer keeps newEntry within 512 bytes
 }
 
 // wantedTenure is for how long a lease is handed on inside the process once another one is

@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,37 +22,6 @@ import (
 // DefaultHandOff is how long one process hands a lease from goroutine to
 // goroutine before others get their turn, unless [Options] says otherwise.
 const DefaultHandOff = 20 * time.Millisecond
-
-// Options of a [Locker]. The zero value is the default, and so is nil.
-type Options struct {
-	// Backends are the named backends that Policy.Backend chooses from.
-	Backends map[string]Backend
-
-	// HandOff is how long a lease is handed on inside this process, without a
-	// command to the engine, while goroutines of it wait for the key. 0 means
-	// DefaultHandOff, a negative value that every hold gets a lease of its own.
-	// It is never longer than a quarter of the lease.
-	HandOff time.Duration
-
-	// Name is what Leader tells about this process while it leads, and what an engine that
-	// keeps who its Lockers are tells about who holds a lock (lockctl). Empty is the host's
-	// name and the process's number, "host:4711".
-	Name string
-
-	// TTL and Wait are for policies that say nothing of their own: how long a lease is, and
-	// how long a call queues before it gets ErrNotAcquired. 0 means DefaultTTL, and until
-	// the context ends. Wait counts for none that has Try, Leader or a Merger.
-	TTL, Wait time.Duration
-
-	// Prefix stands before every key at the engines, such as "staging:" where
-	// environments share one. The Locker's callers, events and errors leave it out.
-	// Processes that guard the same thing need the same Prefix. Empty by default, so that
-	// keys are what other clients lock too, byte for byte.
-	Prefix string
-
-	// Observer hears what the Locker does: metrics, traces, logs. nil: nobody.
-	Observer Observer
-}
 
 // Backend is an engine that locks live at, such as redislock.New returns. Its
 // author implements what package driver says.
@@ -71,6 +41,8 @@ type Locker struct {
 	observer Observer // or nil
 	prefix   string   // of every key at the engines
 	defaults Policy   // TTL and Wait of a policy that says nothing
+	patterns map[string]Override
+	orders   orders
 
 	shards   [shards]shard
 	seed     maphash.Seed  // by which a key finds its shard
@@ -85,10 +57,16 @@ type Locker struct {
 	closing chan struct{} // closed by Close: whoever competes at a backend gives up
 	idle    chan struct{} // has room for one: a shard has nothing active any more, after closing
 	done    chan struct{} // closed when Close has returned
+
+	unclosed runtime.Cleanup // tells the Observer of a Locker that nobody closed
 }
 
 // New returns a Locker whose locks live at b. It does no I/O; an engine that
 // can't be reached shows at the first acquire. It panics if b is nil.
+//
+// A Locker must be closed: goroutines and connections of its backends live until then. One
+// that is out of reach, holds nothing and was not closed is told to the Observer as
+// [Unclosed] when the garbage collector finds it.
 func New(b Backend, opts *Options) *Locker {
 	if b == nil {
 		panic("lock: New needs a Backend, got nil")
@@ -109,9 +87,7 @@ func New(b Backend, opts *Options) *Locker {
 		idle:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}
-	if err := l.defaults.validate(); err != nil {
-		panic("lock: Options: " + err.Error())
-	}
+	l.patterns = opts.mustBeRight()
 	if l.handOff == 0 {
 		l.handOff = DefaultHandOff
 	}
@@ -137,7 +113,16 @@ func New(b Backend, opts *Options) *Locker {
 			s.Attach()
 		}
 	}
+	if l.observer != nil {
+		l.unclosed = runtime.AddCleanup(l, tellUnclosed, l.observer)
+	}
 	return l
+}
+
+var errUnclosed = errors.New("a Locker was never closed: goroutines and connections of its backends are left; call Close when the service ends")
+
+func tellUnclosed(o Observer) {
+	o.Observe(context.Background(), Event{Kind: Unclosed, Policy: defaultPolicy, Err: errUnclosed})
 }
 
 // Acquire takes key under p and returns the context that owns it. The caller
@@ -154,7 +139,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	if err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
-	if f == nil && outer.heldElsewhere(l, l.backends[p.Backend], key) {
+	if f == nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, errNestedElsewhere)
 	}
@@ -166,7 +151,8 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		l.observeReentry(ctx, held, p, called)
 		return held.frame.ctx, held, nil
 	}
-	h, err := l.take(ctx, s, p, key, l.waitEnd(p), kept)
+	l.noteOrders(ctx, outer, p, key)
+	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p), kept)
 	if err != nil {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, err)
@@ -200,7 +186,7 @@ func (l *Locker) Ping(ctx context.Context) error {
 	}
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(l.backends)) {
-		p, ok := l.backends[name].(driver.Pinger)
+		p, ok := l.backend(name).(driver.Pinger)
 		if !ok {
 			continue
 		}
@@ -288,7 +274,7 @@ func (l *Locker) MustSupport(policies ...*Policy) {
 
 // supports reports whether p's backend is there and has p's kind of lock.
 func (l *Locker) supports(p *Policy) error {
-	b := l.backends[p.Backend]
+	b := l.backend(p.Backend)
 	if b == nil {
 		return invalidf("no backend is named %q in Options.Backends; there are %s", p.Backend, l.backendNames())
 	}
@@ -309,6 +295,17 @@ func (l *Locker) supports(p *Policy) error {
 	return nil
 }
 
+// backend returns the backend of this name, or nil if there is none.
+func (l *Locker) backend(name string) driver.Backend {
+	b := l.backends[name]
+	if b == nil && len(l.backends) == 1 {
+		if any, ok := l.backends[""].(driver.Named); ok {
+			return any.Named(name)
+		}
+	}
+	return b
+}
+
 // backendNames lists the named backends, for an error.
 func (l *Locker) backendNames() string {
 	var names []string
@@ -322,29 +319,6 @@ func (l *Locker) backendNames() string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")
-}
-
-// complete returns p with the Locker's defaults where p says nothing.
-func (l *Locker) complete(p *Policy) *Policy {
-	if p == nil {
-		p = defaultPolicy
-	}
-	if l == nil { // which vet refuses
-		return p
-	}
-	ttl := p.TTL == 0 && l.defaults.TTL > 0
-	wait := p.Wait == 0 && l.defaults.Wait > 0 && !p.Try && !p.Leader && !p.merges
-	if !ttl && !wait {
-		return p
-	}
-	full := *p
-	if ttl {
-		full.TTL = l.defaults.TTL
-	}
-	if wait {
-		full.Wait = l.defaults.Wait
-	}
-	return &full
 }
 
 // waitEnd returns when a wait under p ends that begins now: the zero time if

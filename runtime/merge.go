@@ -109,7 +109,7 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	switch {
 	case ctx.Err() != nil:
 		return res, l.reject(ctx, m.policy, key, l.observedSince(), ctxEnded(ctx))
-	case outer.find(l, m.policy.Backend, key) != nil, outer.heldElsewhere(l, l.backends[m.policy.Backend], key):
+	case outer.find(l, m.policy.Backend, key) != nil, outer.heldElsewhere(l, l.backend(m.policy.Backend), key):
 		return res, l.reject(ctx, m.policy, key, l.observedSince(), errNested)
 	}
 	c := &merged[Req, Res]{ctx: ctx, req: req, done: make(chan struct{})}

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"runtime/trace"
 	"sync"
 	"time"
 )
@@ -11,6 +12,7 @@ import (
 // that a short method costs no channel and no closure.
 type methodContext struct {
 	caller context.Context
+	task   *trace.Task // or nil
 
 	mu     sync.Mutex
 	inner  context.Context // nil until asked for
@@ -22,6 +24,10 @@ type methodContext struct {
 func (c *methodContext) end(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.task != nil {
+		c.task.End()
+		c.task = nil
+	}
 	if c.cause != nil || c.caller.Err() != nil {
 		return
 	}

@@ -88,6 +88,14 @@ const (
 	// OutageEnded: a lease at that backend was renewed again, or it answered that
 	// it is lost. Duration is how long the outage lasted.
 	OutageEnded
+	// Unclosed: the garbage collector has found a Locker that nobody closed, which leaves
+	// goroutines and connections of its backends behind. Only Err is set.
+	Unclosed
+	// OrderCycle: locks are taken in orders that contradict each other: one of pattern b under
+	// one of a, and elsewhere, in this process, one of a under one of b. Nobody may have waited
+	// yet. Err tells the orders and where each was seen first. It is told once. A pattern
+	// around both that keeps the calls apart is not known to do so. See Snapshot.Orders.
+	OrderCycle
 )
 
 // String returns the kind as it stands in logs and metrics: "acquired",
@@ -118,13 +126,17 @@ func (k EventKind) String() string {
 		return "outage began"
 	case OutageEnded:
 		return "outage ended"
+	case Unclosed:
+		return "unclosed"
+	case OrderCycle:
+		return "order cycle"
 	}
 	return "unknown"
 }
 
 // NewLogObserver returns an [Observer] that writes to logger: what is lost or
-// goes on in the background as a warning, what was rejected as information,
-// all else for debugging.
+// goes on in the background, and a Locker that nobody closed, as a warning, what was
+// rejected as information, all else for debugging.
 func NewLogObserver(logger *slog.Logger) Observer { return logObserver{logger} }
 
 type logObserver struct{ logger *slog.Logger }
@@ -134,8 +146,12 @@ func (o logObserver) Observe(ctx context.Context, e Event) {
 	if !o.logger.Enabled(ctx, level) {
 		return
 	}
-	if e.Kind == OutageBegan || e.Kind == OutageEnded {
+	switch e.Kind {
+	case OutageBegan, OutageEnded:
 		o.logOutage(ctx, e)
+		return
+	case Unclosed:
+		o.logger.LogAttrs(ctx, level, "lock Locker was never closed", slog.String("error", e.Err.Error()))
 		return
 	}
 	attrs := []slog.Attr{
@@ -150,7 +166,11 @@ func (o logObserver) Observe(ctx context.Context, e Event) {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
-	o.logger.LogAttrs(ctx, level, "lock "+e.Kind.String(), attrs...)
+	what := e.Kind.String()
+	if e.Kind == Released && e.Err != nil {
+		what = "release not confirmed"
+	}
+	o.logger.LogAttrs(ctx, level, "lock "+what, attrs...)
 }
 
 func (o logObserver) logOutage(ctx context.Context, e Event) {
@@ -166,7 +186,7 @@ func (o logObserver) logOutage(ctx context.Context, e Event) {
 
 func (e Event) level() slog.Level {
 	switch {
-	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Released && e.Err != nil:
+	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Unclosed, e.Kind == OrderCycle, e.Kind == Released && e.Err != nil:
 		return slog.LevelWarn
 	case e.Kind == Rejected:
 		return slog.LevelInfo
@@ -184,7 +204,7 @@ func (l *Locker) observedSince() time.Time {
 
 // reject returns the error of an acquire on key that failed with err.
 func (l *Locker) reject(ctx context.Context, p *Policy, key string, called time.Time, err error) error {
-	err = &Error{Op: "acquire", Method: p.Method, Key: key, Err: err}
+	err = &Error{Op: "acquire", Method: p.Method, Key: key, Err: whileHolding(ctx, err)}
 	if l != nil && l.observer != nil {
 		l.observer.Observe(ctx, Event{Kind: Rejected, Policy: p, Key: key, Duration: time.Since(called), Err: err})
 	}

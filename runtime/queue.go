@@ -131,11 +131,12 @@ var errHeld error = &driver.HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
 // waiting in the queue. The zero end waits until ctx ends. A trial that is not yet kept
-// waits for no holder.
-func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end time.Time, t trial) (*hold, error) {
+// waits for no holder. outer is what the call holds.
+func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time, t trial) (*hold, error) {
 	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
+		h.first.frame.outer = outer
 		h.trial.Store(int32(t))
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
@@ -174,7 +175,13 @@ func (l *Locker) take(ctx context.Context, s *shard, p *Policy, key string, end 
 		}
 		waited = true
 		h.observeWaiting(ctx, key)
-		turn, err := l.await(ctx, e, w, end)
+		endWait := traceWait(ctx, p)
+		waiting, nested := h.waitNested(ctx, e.backend, key)
+		turn, err := l.await(waiting, e, w, end)
+		if deadlock := nested.end(); deadlock != nil && err != nil {
+			err = deadlock
+		}
+		endWait()
 		given := w.entry
 		w.hold, w.entry = nil, nil
 		l.waiters.Put(w)
@@ -212,7 +219,7 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	}
 	fresh = &newEntry{}
 	e = &fresh.entry
-	e.id, e.shard, e.backend, e.group = id, s, l.backends[id.backend], g
+	e.id, e.shard, e.backend, e.group = id, s, l.backend(id.backend), g
 	e.waitQueue = &e.ownQueue
 	switch {
 	case id.kind == driver.Permits:

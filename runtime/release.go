@@ -64,7 +64,10 @@ func (h *Hold) addTo(errp *error, err error) {
 	switch {
 	case *errp == nil:
 		*errp = err
-	case !saysLost(*errp, h.frame.hold().entry.id.key):
+	case saysLost(*errp, h.frame.hold().entry.id.key):
+	case isContextError(*errp): // because the lock was lost, most likely: say that first
+		*errp = errors.Join(err, *errp)
+	default:
 		*errp = errors.Join(*errp, err)
 	}
 }
@@ -329,6 +332,10 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 		}
 		return false
 	}
+	byTime := cause == errLeaseOver
+	if byTime {
+		cause = lk.overLocked()
+	}
 	var all []*hold
 	wasIdle := e.state == idle
 	if !wasIdle {
@@ -343,7 +350,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	for _, h := range all {
 		h.endLost(cause)
 	}
-	if wasIdle && cause == errLeaseOver { // nobody else gives back what the engine may still have
+	if wasIdle && byTime { // nobody else gives back what the engine may still have
 		l.discard(lk)
 	}
 	l.next(e)

@@ -82,6 +82,11 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 			return ctx, nil, l.reject(ctx, r.Policy, r.Key, l.observedSince(), err)
 		}
 	}
+	for i, r := range reqs {
+		if outer != nil && (i == 0 || r.Policy != reqs[i-1].Policy) && outer.find(l, r.Policy.Backend, r.Key) == nil {
+			l.noteOrders(ctx, outer, r.Policy, r.Key)
+		}
+	}
 	ends := make([]time.Time, len(reqs))
 	for i, r := range reqs {
 		ends[i] = l.waitEnd(r.Policy)
@@ -108,7 +113,7 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 	switch f := outer.find(l, r.Policy.Backend, r.Key); {
 	case f != nil && f.hold().admits(r.Policy) != nil:
 		return f.hold().admits(r.Policy)
-	case f == nil && outer.heldElsewhere(l, l.backends[r.Policy.Backend], r.Key):
+	case f == nil && outer.heldElsewhere(l, l.backend(r.Policy.Backend), r.Key):
 		return errNestedElsewhere
 	}
 	return nil
@@ -140,7 +145,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		}
 		i, called := len(all.rest), l.observedSince()
 		r := reqs[i]
-		one, err := l.takeOne(ctx, outer, r, ends[i], kept)
+		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i], kept)
 		if err != nil {
 			return nil, l.reject(ctx, r.Policy, r.Key, called, err)
 		}
@@ -153,7 +158,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	}
 	for _, one := range all.rest {
 		if one.parent == nil {
-			method.caller = l.methodCaller(method.caller, one.frame.hold())
+			method.caller = method.traceHold(l.methodCaller(method.caller, one.frame.hold()), one.frame.hold())
 		}
 	}
 	for _, one := range all.rest {
@@ -209,8 +214,9 @@ func earliest(ends []time.Time) (first time.Time) {
 	return first
 }
 
-// takeOne takes or re-enters one lock, and makes no context for it.
-func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.Time, t trial) (*Hold, error) {
+// takeOne takes or re-enters one lock, and makes no context for it. chain is outer and what
+// the call has taken so far.
+func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time, t trial) (*Hold, error) {
 	f := outer.find(l, r.Policy.Backend, r.Key)
 	s, err := l.admit(ctx, r.Policy, r.Key, f)
 	if err != nil {
@@ -219,7 +225,7 @@ func (l *Locker) takeOne(ctx context.Context, outer *frame, r Request, end time.
 	if f != nil {
 		return l.reenter(ctx, s, f, outer, r.Policy, end)
 	}
-	h, err := l.take(ctx, s, r.Policy, r.Key, end, t)
+	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end, t)
 	if err != nil {
 		l.leave(s)
 		return nil, err

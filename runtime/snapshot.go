@@ -11,6 +11,7 @@ type Snapshot struct {
 	Holds    []HeldLock    // by backend, key and token
 	Waiters  []WaitingCall // by backend and key, the longest wait first
 	Idle     int           // leases that nobody holds, kept for the time that Policy.Sticky says
+	Orders   []Order       // in which patterns were nested since the Locker was made, by pattern
 	CleanUps int           // acquires and releases without an answer that go on in the background
 }
 
@@ -24,7 +25,8 @@ type HeldLock struct {
 
 	Token    uint64
 	Since    time.Time
-	Deadline time.Time // when it is lost unless it is renewed until then
+	Deadline time.Time     // when it is lost unless it is renewed until then
+	TTL      time.Duration // how long the lease is when it is renewed
 }
 
 // WaitingCall is one call that waits for a lock.
@@ -48,6 +50,7 @@ func (l *Locker) Snapshot() Snapshot {
 		all.addShard(&l.shards[i])
 	}
 	all.CleanUps = l.cleanup.pending()
+	all.Orders = l.orders.list()
 	slices.SortFunc(all.Holds, func(a, b HeldLock) int {
 		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Token, b.Token))
 	})
@@ -90,7 +93,7 @@ func (all *Snapshot) addShard(s *shard) {
 func (all *Snapshot) addHold(e *entry, h *hold, now time.Time) {
 	all.Holds = append(all.Holds, HeldLock{
 		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: h.policy.kindName(),
-		Token: h.token, Since: now.Add(-h.heldFor(now)), Deadline: now.Add(e.lease.deadline().LeftAt(now)),
+		Token: h.token, Since: now.Add(-h.heldFor(now)), Deadline: now.Add(e.lease.deadline().LeftAt(now)), TTL: e.lease.length(),
 	})
 }
 

@@ -46,7 +46,7 @@ func TestSnapshot(t *testing.T) {
 		assert.Equal(t, "read", s.Holds[1].Kind)
 		item := s.Holds[2]
 		assert.Equal(t, lock.HeldLock{Key: "item:1", Method: "Shop.Buy", Pattern: "item:<id>", Kind: "mutex",
-			Token: mine.Token(), Since: began, Deadline: mine.Deadline()}, item)
+			Token: mine.Token(), Since: began, Deadline: mine.Deadline(), TTL: 10 * time.Second}, item)
 		assert.Equal(t, []lock.WaitingCall{
 			{Key: "item:1", Method: "A", Kind: "mutex", Since: began.Add(1 * time.Second)},
 			{Key: "item:1", Method: "B", Kind: "mutex", Since: began.Add(2 * time.Second)},

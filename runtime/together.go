@@ -63,7 +63,7 @@ func (h *hold) hides(kind EventKind) bool {
 // worth it. They are of one backend.
 func (l *Locker) runOf(outer *frame, reqs []Request) int {
 	enough, first := handful+1, reqs[0].Policy.Backend
-	if batches(l.backends[first]) {
+	if batches(l.backend(first)) {
 		enough = 2
 	}
 	n := slices.IndexFunc(reqs, func(r Request) bool { return r.Policy.Backend != first || !l.canTry(outer, r) })
@@ -84,7 +84,7 @@ func (l *Locker) runOf(outer *frame, reqs []Request) int {
 func (l *Locker) canTry(outer *frame, r Request) bool {
 	p := r.Policy
 	return p.kind() == 0 && !p.Try && p.Queue == 0 && p.Delay == 0 && p.AtLeast == 0 && p.Sticky == 0 &&
-		(batches(l.backends[p.Backend]) || atOnce(l.backends[p.Backend]) > 1) && outer.find(l, p.Backend, r.Key) == nil
+		(batches(l.backend(p.Backend)) || atOnce(l.backend(p.Backend)) > 1) && outer.find(l, p.Backend, r.Key) == nil
 }
 
 // atOnce returns how many calls of b one call of ours may make at the same time.
@@ -138,7 +138,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 
 // try tries all of reqs at once. What comes after one that failed may be left out.
 func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
-	backend := l.backends[reqs[0].Policy.Backend]
+	backend := l.backend(reqs[0].Policy.Backend)
 	if b, ok := backend.(driver.BatchAcquirer); ok {
 		return l.tryInBatch(ctx, b, reqs, ends)
 	}
@@ -150,7 +150,7 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 			return
 		}
 		one := &tried[i]
-		if one.held, one.err = l.takeOne(ctx, nil, reqs[i], ends[i], trying); one.err == nil {
+		if one.held, one.err = l.takeOne(ctx, nil, nil, reqs[i], ends[i], trying); one.err == nil {
 			return
 		}
 		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {

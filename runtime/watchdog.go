@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -114,6 +115,17 @@ func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
 	}
 }
 
+// overLocked says that lk is over, and why it was not renewed if that is known.
+func (lk *heldLease) overLocked() error {
+	switch {
+	case lk.failure != nil:
+		return fmt.Errorf("%w; the last renewal failed: %w", errLeaseOver, &hidden{*lk.failure})
+	case lk.renewing:
+		return errNoAnswer
+	}
+	return errLeaseOver
+}
+
 func (w *watchdog) watches(lk *heldLease) bool {
 	s := lk.entry.shard
 	s.mu.Lock()
@@ -124,15 +136,18 @@ func (w *watchdog) watches(lk *heldLease) bool {
 // schedule sets when lk is looked at next, at the latest when its deadline comes,
 // unless the watch over it has ended. It reports whether the renewal before has
 // failed as well.
-func (w *watchdog) schedule(lk *heldLease, after time.Duration, failed bool) (before bool) {
+func (w *watchdog) schedule(lk *heldLease, after time.Duration, failure error) (before bool) {
 	s := lk.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before = lk.failed
+	before = lk.failure != nil
 	if lk.index < 0 {
 		return before
 	}
-	lk.renewing, lk.failed = false, failed
+	lk.renewing, lk.failure = false, nil
+	if failure != nil {
+		lk.failure = &failure
+	}
 	now := time.Now()
 	w.moveLocked(lk, bootclock.At(now).Add(min(after, lk.deadline().LeftAt(now))))
 	return before
@@ -189,7 +204,7 @@ func (w *watchdog) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		r, next := w.collect()
+		r, next, idle := w.collect()
 		for _, lk := range r.over {
 			w.locker.lose(lk, errLeaseOver)
 		}
@@ -198,6 +213,9 @@ func (w *watchdog) run() {
 		}
 		for _, leases := range r.renew {
 			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
+		}
+		if idle && w.retire() {
+			return
 		}
 		timer.Reset(next)
 		select {
@@ -209,8 +227,29 @@ func (w *watchdog) run() {
 	}
 }
 
-// collect returns what is due, and how long it is until something is due next.
-func (w *watchdog) collect() (r round, next time.Duration) {
+// retire ends the goroutine while no lease is held, so that a Locker that nobody closes can
+// be collected. It reports false if there is a lease again. The next lease starts another.
+func (w *watchdog) retire() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.runs.Store(false) // before the look: whoever adds a lease behind it finds this
+	for i := range w.locker.shards {
+		s := &w.locker.shards[i]
+		s.mu.Lock()
+		n := len(s.leases)
+		s.mu.Unlock()
+		if n > 0 {
+			w.runs.Store(true)
+			return false
+		}
+	}
+	return true
+}
+
+// collect returns what is due, and how long it is until something is due next. idle says
+// that no lease is held, and no look was promised: a key that is taken and freed again and
+// again must not start a goroutine each time.
+func (w *watchdog) collect() (r round, next time.Duration, idle bool) {
 	bootclock.Measure() // once for all deadlines of this round
 	r.clock = time.Now()
 	r.now = bootclock.At(r.clock)
@@ -232,7 +271,7 @@ func (w *watchdog) collect() (r round, next time.Duration) {
 	if soonest < never {
 		next = min(next, w.awake)
 	}
-	return r, next
+	return r, next, soonest == never && bootclock.Time(w.next.Load()) >= far
 }
 
 // renew renews leases, which are all of backend b, and sets when each is due next.
@@ -255,12 +294,12 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 			// From when it was sent, as the lease: else a slow engine's next
 			// answer would come after its end.
 			after := time.Duration(float64(renewAfter(lk.length()))*jitter) - waited
-			w.schedule(lk, max(after, 0), false)
+			w.schedule(lk, max(after, 0), nil)
 			lk.holder.Load().observe(Renewed, waited, nil)
 		case isLost(err):
 			w.locker.lose(lk, errNotOwner)
 		default:
-			if failed := w.schedule(lk, retryAfter(lk.length()), true); !failed {
+			if failed := w.schedule(lk, retryAfter(lk.length()), err); !failed {
 				lk.holder.Load().observe(RenewalFailed, waited, err)
 			}
 		}

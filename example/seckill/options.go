@@ -39,6 +39,7 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 	flags.StringVar(&o.backend, "backend", defaultBackend, "`engine` of the locks: "+backendNames())
 	flags.StringVar(&o.address, "address", "", "`where` the engine is: HOST:PORT, of MySQL and PostgreSQL also a data source name,\nof SQLite a file (default: a test server's, if this runs beside one)")
 	redis := flags.String("redis", "", "`address` of the Redis to use, HOST:PORT or redis://…\n(default $REDIS_ADDR, or else an embedded miniredis)")
+	flags.StringVar(&o.page, "http", "", "`where` worker 1 serves the page of its locks, HOST:PORT; the others use the ports after it\n(port 0: free ones)")
 	flags.BoolVar(&o.json, "json", false, "report as JSON")
 	flags.BoolVar(&o.kill, "kill", false, "kill one worker and stop another while they hold the lock")
 	flags.Usage = func() {
@@ -74,7 +75,9 @@ func parseOptions(args []string, out io.Writer) (o options, err error) {
 
 // check says what can't be sold.
 func (p plan) check() error {
-	switch {
+	switch _, err := p.pageOf(1); {
+	case err != nil:
+		return err
 	case p.processes < 1 || p.processes > 64:
 		return fmt.Errorf("-workers %d: want 1 to 64", p.processes)
 	case p.buyers < 1 || p.buyers > 1_000_000:

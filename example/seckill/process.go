@@ -26,6 +26,7 @@ type process struct {
 	say   *json.Encoder
 	calls map[int64]*call
 	last  int64
+	page  string // the address of the page of its locks, or empty
 	fatal string // what it said was wrong before it ended
 	ended error  // how it ended; set before gone is closed
 }
@@ -101,6 +102,7 @@ func (p *process) hear(r reply) {
 	defer p.mu.Unlock()
 	switch r.Op {
 	case opReady:
+		p.page = r.Page
 		close(p.ready)
 	case opFatal:
 		p.fatal = r.Error

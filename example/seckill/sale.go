@@ -25,7 +25,8 @@ const buyersPerWorker = 4
 // plan is what a sale is about.
 type plan struct {
 	processes, buyers, stock int
-	kill                     bool // take out two workers during the guarded sale
+	page                     string // where worker 1 serves the page of its locks, or empty
+	kill                     bool   // take out two workers during the guarded sale
 }
 
 // atOnce is how many buyers are in the shop at the same time.
@@ -84,6 +85,7 @@ func runSale(ctx context.Context, p plan, guarded bool, on *engine, folder strin
 	}); err != nil {
 		return r, err
 	}
+	s.tellPages(show)
 	done := show.follow(s)
 	defer done()
 	killed, err := s.open(ctx, show)
@@ -110,6 +112,11 @@ func (s *sale) name() string {
 // hire starts the workers, and returns when all are ready.
 func (s *sale) hire(ctx context.Context, a assignment) error {
 	for n := range s.processes {
+		page, err := s.pageOf(n + 1)
+		if err != nil {
+			return err
+		}
+		a.Page = page
 		p, err := startProcess(n+1, a)
 		if err != nil {
 			return err

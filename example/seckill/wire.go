@@ -15,6 +15,7 @@ type assignment struct {
 	Guarded  bool
 	Backend  string
 	Address  string
+	Page     string // where to serve the page of its locks, HOST:PORT, or empty
 }
 
 type request struct {
@@ -34,6 +35,7 @@ const (
 type reply struct {
 	Op      string // one of the ops below
 	ID      int64  // of the click
+	Page    string `json:",omitempty"` // of opReady: the address of the page of its locks
 	Outcome string `json:",omitempty"`
 	Error   string `json:",omitempty"`
 	Lost    bool   `json:",omitempty"` // the error says that the lock was lost

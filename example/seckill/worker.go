@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockgen/lockgen/example/seckill/order"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/debug/locks"
 )
 
 // workerArg as the only argument makes this program a worker.
@@ -32,6 +33,7 @@ type orders interface {
 type worker struct {
 	assignment
 	service orders
+	monitor *locks.Monitor // of the locks; nil without locks, or without their page
 
 	ends <-chan struct{} // closed when the worker ends
 
@@ -85,7 +87,12 @@ func (w *worker) serve(in *json.Decoder) (orphaned bool, err error) {
 	}
 	defer func() { err = errors.Join(err, closeLocks()) }()
 
-	w.say(reply{Op: opReady})
+	page, closePage, err := w.openPage()
+	if err != nil {
+		return false, err
+	}
+	defer closePage()
+	w.say(reply{Op: opReady, Page: page})
 	var clicks sync.WaitGroup
 	defer clicks.Wait()
 	defer cancel() // before the Wait: whoever still waits for a lock gives up
@@ -119,9 +126,18 @@ func (w *worker) openService(store *order.Store) (closeLocks func() error, err e
 	if err != nil {
 		return nil, err
 	}
-	locker := lock.New(engine, nil)
+	opts, stop := &lock.Options{}, func() {}
+	if w.Page != "" {
+		w.monitor = locks.New(&locks.Options{ProfileFraction: 1})
+		opts.Observer = w.monitor
+	}
+	locker := lock.New(engine, opts)
+	if w.monitor != nil {
+		stop = w.monitor.Watch(locker)
+	}
 	w.service = order.New(store, w, locker)
 	return func() error {
+		stop()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		return errors.Join(locker.Close(ctx), closeClient())

@@ -248,6 +248,13 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
+// Named is implemented by a [Backend] for tests that stands for a service's other backends
+// as well. A Locker that was given no named backends asks it for each that a policy names.
+// Named returns the same one each time, and may be called from any number of goroutines.
+type Named interface {
+	Named(name string) Backend
+}
+
 // HeldError is what Backend.Acquire returns while another owner holds the key.
 type HeldError struct {
 	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.

@@ -23,6 +23,9 @@ func (e *Engine) Advance(d time.Duration) {
 		synctest.Wait()
 		return
 	}
+	for _, named := range e.backends() {
+		named.Advance(d)
+	}
 	e.advance.Lock()
 	defer e.advance.Unlock()
 	for d > 0 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +35,8 @@ type Engine struct {
 	kinds   map[*kindLease]struct{}
 	others  int // made by HeldByOther
 
+	named map[string]*Engine // by Named
+
 	down        error // of every call; nil: up
 	delay       time.Duration
 	lostReplies int
@@ -51,6 +55,35 @@ func New(t testing.TB) *Engine {
 	}
 	e.clock.init(&e.mu)
 	return e
+}
+
+// Named implements [driver.Named]: a Locker of e whose Options name no backends has one under
+// each name that a policy asks for.
+func (e *Engine) Named(name string) driver.Backend { return e.Backend(name) }
+
+// Backend returns the Engine that stands for the backend of this name: what backend= in a
+// directive says. Its switches are its own, but for [Engine.Heal] and [Engine.Advance] of e,
+// which reach it too. The empty name is e itself.
+func (e *Engine) Backend(name string) *Engine {
+	if name == "" {
+		return e
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.named[name] == nil {
+		if e.named == nil {
+			e.named = map[string]*Engine{}
+		}
+		e.named[name] = New(e.t)
+	}
+	return e.named[name]
+}
+
+// backends returns the Engines that Backend has made.
+func (e *Engine) backends() []*Engine {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.named))
 }
 
 // Locker returns lock.New(e, opts), which stands for one process. When the

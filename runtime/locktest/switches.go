@@ -155,6 +155,9 @@ func (e *Engine) Delay(d time.Duration) {
 // Heal ends Fail, Delay and LoseReplies. What was lost by then stays lost, and
 // what another process holds stays held.
 func (e *Engine) Heal() {
+	for _, named := range e.backends() {
+		named.Heal()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.down, e.delay, e.lostReplies = nil, 0, 0

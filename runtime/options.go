@@ -1,0 +1,107 @@
+package lock
+
+import (
+	"fmt"
+	"time"
+)
+
+// Options of a [Locker]. The zero value is the default, and so is nil.
+type Options struct {
+	// Backends are the named backends that Policy.Backend chooses from.
+	Backends map[string]Backend
+
+	// HandOff is how long a lease is handed on inside this process, without a
+	// command to the engine, while goroutines of it wait for the key. 0 means
+	// DefaultHandOff, a negative value that every hold gets a lease of its own.
+	// It is never longer than a quarter of the lease.
+	HandOff time.Duration
+
+	// Name is what Leader tells about this process while it leads, and what an engine that
+	// keeps who its Lockers are tells about who holds a lock (lockctl). Empty is the host's
+	// name and the process's number, "host:4711".
+	Name string
+
+	// TTL and Wait are for policies that say nothing of their own: how long a lease is, and
+	// how long a call queues before it gets ErrNotAcquired. 0 means DefaultTTL, and until
+	// the context ends. Wait counts for none that has Try, Leader or a Merger.
+	TTL, Wait time.Duration
+
+	// Patterns overrides what directives say, by Policy.Pattern, for what differs between the
+	// environments that a service runs in. Processes may differ. A pattern that no policy
+	// has is no error. It must not be written to.
+	Patterns map[string]Override
+
+	// Prefix stands before every key at the engines, such as "staging:" where
+	// environments share one. The Locker's callers, events and errors leave it out.
+	// Processes that guard the same thing need the same Prefix. Empty by default, so that
+	// keys are what other clients lock too, byte for byte.
+	Prefix string
+
+	// Observer hears what the Locker does: metrics, traces, logs. nil: nobody.
+	Observer Observer
+}
+
+// Override is what [Options] say of a pattern instead of its directive. 0 leaves it as it is.
+type Override struct {
+	TTL  time.Duration // never shorter than the method may be paused for
+	Wait time.Duration // not of a policy with Try or Leader, nor of a Merger's
+	Max  time.Duration // not of a policy with NoRenew
+}
+
+// mustBeRight returns the overrides, or panics if an option can't be right.
+func (o *Options) mustBeRight() map[string]Override {
+	if err := (&Policy{TTL: o.TTL, Wait: o.Wait}).validate(); err != nil {
+		panic("lock: Options: " + err.Error())
+	}
+	for pattern, over := range o.Patterns {
+		if err := (&Policy{TTL: over.TTL, Wait: over.Wait, Max: over.Max}).validate(); err != nil {
+			panic(fmt.Sprintf("lock: Options.Patterns[%q]: %v", pattern, err))
+		}
+	}
+	return o.Patterns
+}
+
+// over returns p with what over says.
+func (over Override) over(p *Policy) *Policy {
+	full := *p
+	if over.TTL > 0 {
+		full.TTL = over.TTL
+	}
+	if over.Wait > 0 && p.queues() {
+		full.Wait = over.Wait
+	}
+	if over.Max > 0 && !p.NoRenew {
+		full.Max = over.Max
+	}
+	return &full
+}
+
+// queues reports whether a Wait counts for p.
+func (p *Policy) queues() bool { return !p.Try && !p.Leader && !p.merges }
+
+// complete returns p as the Locker's Options override it, and with their defaults where p
+// says nothing.
+func (l *Locker) complete(p *Policy) *Policy {
+	if p == nil {
+		p = defaultPolicy
+	}
+	if l == nil { // which vet refuses
+		return p
+	}
+	if over, ok := l.patterns[p.Pattern]; ok {
+		p = over.over(p)
+	}
+	ttl := p.TTL == 0 && l.defaults.TTL > 0
+	wait := p.Wait == 0 && l.defaults.Wait > 0 && p.queues()
+	if !ttl && !wait {
+		return p
+	}
+	full := *p
+	if ttl {
+		full.TTL = l.defaults.TTL
+	}
+	if wait {
+		full.Wait = l.defaults.Wait
+	}
+	return &full
+}

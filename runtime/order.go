@@ -1,0 +1,170 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// maxOrders bounds what patterns made at run time, one for each key, can cost.
+const maxOrders = 1000
+
+// Order is an order in which a Locker was asked for locks of two patterns: for one of Inner
+// under one of Outer. Calls with Policy.Try, which don't wait, and policies without a Pattern
+// don't count.
+type Order struct {
+	Outer, OuterBackend string // the pattern, and the backend's name; empty for the Locker's own
+	Inner, InnerBackend string
+	Count               uint64 // how often it was seen
+	Stack               string // where it was seen first, a frame in each line
+	Cycle               bool   // it was found to close a cycle: see [OrderCycle]
+}
+
+// orderID names an order.
+type orderID struct{ outer, inner class }
+
+// class is what locks of one pattern are.
+type class struct{ pattern, backend string }
+
+func (c class) String() string {
+	if c.backend == "" {
+		return c.pattern
+	}
+	return c.pattern + " at " + c.backend
+}
+
+// order is one that was seen.
+type order struct {
+	id    orderID
+	count atomic.Uint64
+	stack string
+	cycle atomic.Bool
+}
+
+// orders are those that a Locker has seen. What is known costs a look into a map that is
+// never written to; each new one replaces the map.
+type orders struct {
+	seen atomic.Pointer[map[orderID]*order]
+	mu   sync.Mutex // guards the replacing
+}
+
+// noteOrders notes that a call whose chain is outer asks for key under p.
+func (l *Locker) noteOrders(ctx context.Context, outer *frame, p *Policy, key string) {
+	if p.Pattern == "" || p.Try {
+		return
+	}
+	for f := outer; f != nil; f = f.outer {
+		held := f.hold().policy
+		if held.Pattern == "" {
+			continue
+		}
+		id := orderID{class{held.Pattern, held.Backend}, class{p.Pattern, p.Backend}}
+		if seen := l.orders.seen.Load(); seen != nil && (*seen)[id] != nil {
+			(*seen)[id].count.Add(1)
+			continue
+		}
+		if cycle := l.orders.add(id); cycle != nil && l.observer != nil {
+			l.observer.Observe(ctx, Event{Kind: OrderCycle, Policy: p, Key: key, Err: cycle})
+		}
+	}
+}
+
+// add adds an order that is new, and returns the cycle that it closes, in words, or nil.
+// That a pattern is nested in itself is none: the keys may have an order of their own.
+func (o *orders) add(id orderID) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := map[orderID]*order{}
+	if seen := o.seen.Load(); seen != nil {
+		if known := (*seen)[id]; known != nil || len(*seen) >= maxOrders {
+			if known != nil {
+				known.count.Add(1)
+			}
+			return nil
+		}
+		maps.Copy(all, *seen)
+	}
+	fresh := &order{id: id, stack: callers()}
+	fresh.count.Add(1)
+	var back []*order
+	if id.inner != id.outer {
+		back = pathOf(all, id.inner, id.outer, map[class]bool{})
+	}
+	all[id] = fresh
+	o.seen.Store(&all)
+	if back == nil {
+		return nil
+	}
+	return cycleOf(append([]*order{fresh}, back...))
+}
+
+// pathOf returns orders that lead from one class to another, or nil.
+func pathOf(all map[orderID]*order, from, to class, visited map[class]bool) []*order {
+	visited[from] = true
+	for id, one := range all {
+		switch {
+		case id.outer != from || visited[id.inner]:
+		case id.inner == to:
+			return []*order{one}
+		default:
+			if rest := pathOf(all, id.inner, to, visited); rest != nil {
+				return append([]*order{one}, rest...)
+			}
+		}
+	}
+	return nil
+}
+
+// cycleOf says what is wrong with orders that lead back to where they began.
+func cycleOf(cycle []*order) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "locks are taken in orders that contradict each other, so that calls may come to wait for each other: %v", cycle[0].id.outer)
+	for _, one := range cycle {
+		one.cycle.Store(true)
+		fmt.Fprintf(&b, ", then %v", one.id.inner)
+	}
+	b.WriteString("; take them in one order, or together by AcquireAll")
+	for _, one := range cycle {
+		fmt.Fprintf(&b, "\n\n%v, then %v:\n%s", one.id.outer, one.id.inner, one.stack)
+	}
+	return errors.New(b.String())
+}
+
+// callers returns the stack of the call from outside of this package, a frame in each line.
+func callers() string {
+	const ours = "github.com/lockgen/lockgen/runtime."
+	var pcs [32]uintptr
+	walk := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	var b strings.Builder
+	for more := true; more; {
+		var f runtime.Frame
+		if f, more = walk.Next(); !strings.HasPrefix(f.Function, ours) {
+			fmt.Fprintf(&b, "\t%s %s:%d\n", f.Function, f.File, f.Line)
+		}
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// list returns the orders that were seen, for a Snapshot.
+func (o *orders) list() (all []Order) {
+	seen := o.seen.Load()
+	if seen == nil {
+		return nil
+	}
+	for id, one := range *seen {
+		all = append(all, Order{
+			Outer: id.outer.pattern, OuterBackend: id.outer.backend, Inner: id.inner.pattern, InnerBackend: id.inner.backend,
+			Count: one.count.Load(), Stack: one.stack, Cycle: one.cycle.Load(),
+		})
+	}
+	slices.SortFunc(all, func(a, b Order) int {
+		return slices.Compare([]string{a.Outer, a.OuterBackend, a.Inner, a.InnerBackend}, []string{b.Outer, b.OuterBackend, b.Inner, b.InnerBackend})
+	})
+	return all
+}
