@@ -117,7 +117,7 @@ lint/tree: $(BIN)/treelint
 
 # The packages whose API is promised.
 PUBLIC := runtime runtime/driver runtime/fence runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock failover memlock quorum redislock sharded sqllock zklock) \
-	$(addprefix adapters/,asynqlock cronlock gocronlock otellock)
+	$(addprefix adapters/,asynqlock cronlock gocronlock grpclock otellock)
 
 api: $(BIN)/api ## write the exported API to api/*.txt
 	$(BIN)/api -write $(PUBLIC)
