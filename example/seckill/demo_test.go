@@ -272,10 +272,10 @@ func TestUsage(t *testing.T) {
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, stderr, `seckill: -redis "nohost": want HOST:PORT`)
 	for want, args := range map[string][]string{
-		`seckill: -backend "mongo": there is consul, etcd, memory, mysql, postgres, redis, sqlite, zookeeper`: {"-backend", "mongo"},
-		`seckill: -redis is -address for -backend redis: say one of them`:                                     {"-backend", "etcd", "-redis", "x:1"},
-		`seckill: -address "nohost": want HOST:PORT`:                                                          {"-backend", "etcd", "-address", "nohost"},
-		`seckill: -kill with -backend memory: its locks end with their process, so there is nothing to see`:   {"-kill", "-backend", "memory"},
+		`seckill: -backend "mongo": there is consul, etcd, memory, mysql, postgres, quorum, redis, sqlite, zookeeper`: {"-backend", "mongo"},
+		`seckill: -redis is -address for -backend redis: say one of them`:                                             {"-backend", "etcd", "-redis", "x:1"},
+		`seckill: -address "nohost": want HOST:PORT`:                                                                  {"-backend", "etcd", "-address", "nohost"},
+		`seckill: -kill with -backend memory: its locks end with their process, so there is nothing to see`:           {"-kill", "-backend", "memory"},
 	} {
 		r = start(t, args...)
 		code, stderr = r.end(t)
