@@ -53,7 +53,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short nightly servers FORCE
+.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -117,7 +117,7 @@ lint/tree: $(BIN)/treelint
 
 # The packages whose API is promised.
 PUBLIC := runtime runtime/debug/locks runtime/driver runtime/fence runtime/locktest lockcheck $(addprefix runtime/backends/,backendtest consullock etcdlock failover memlock quorum redislock sharded sqllock zklock) \
-	$(addprefix adapters/,asynqlock cronlock gocronlock otellock)
+	$(addprefix adapters/,asynqlock cronlock gocronlock grpclock otellock)
 
 api: $(BIN)/api ## write the exported API to api/*.txt
 	$(BIN)/api -write $(PUBLIC)
@@ -172,6 +172,13 @@ spec: ## check the models of the protocols, and that each rule of theirs is need
 spec/short:
 	scripts/spec short
 
+spec/histories: # of SEEDS episodes of the simulation and SOAKTIME of the soak, by the TLC of make spec
+	scripts/install-servers redis
+	rm -rf .cache/histories
+	GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim -engine redis -seeds $(or $(SEEDS),200) -history $(CURDIR)/.cache/histories
+	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/histories -keep
+	GOWORK=off go run -C internal/soak ./observed -tlc $(CURDIR)/.cache/spec/tla2tools.jar -spec $(CURDIR)/spec $(CURDIR)/.cache/histories/*.jsonl
+
 soak: ## torment locks at random and check the histories (SOAKTIME, SOAKFLAGS='-seed 7')
 	scripts/install-servers redis
 	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/soak $(SOAKFLAGS)
@@ -204,7 +211,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec crossing browser
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec 'spec/histories SOAKTIME=1m' crossing browser
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

@@ -32,6 +32,7 @@ type engine struct {
 	address  string // for open
 	alone    bool   // its locks are those of one process
 	shutdown func()
+	fault    *engineFault // what -kill does to the engine itself, or nil
 }
 
 const defaultBackend = "redis"
@@ -49,6 +50,7 @@ var backends = map[string]backend{
 	"postgres":     sqlBackend{postgresDatabase},
 	"sqlite":       sqlBackend{sqliteDatabase},
 	"memory":       memoryBackend{},
+	"quorum":       quorumBackend{},
 }
 
 func backendNames() string {

@@ -32,6 +32,7 @@ func (p plan) minKillStock() int { return p.atOnce() + reservedUsers }
 type faults struct {
 	Killed  killedWorker  `json:"killed"`
 	Stopped stoppedWorker `json:"stopped"`
+	Engine  *brokenEngine `json:"engine,omitempty"`
 }
 
 type killedWorker struct {
@@ -46,6 +47,20 @@ type stoppedWorker struct {
 	StoppedFor float64 `json:"stopped_for_ms"`
 	LateWrite  string  `json:"late_write"` // one of the fates below, or the outcome that should not be
 	Error      string  `json:"error"`      // what the method returned
+}
+
+// engineFault is a failure of an engine that the demo serves itself.
+type engineFault struct {
+	name  string // what fails
+	kill  func()
+	mend  func() error
+	after string // what becomes of it, for the report
+}
+
+type brokenEngine struct {
+	Killed    string  `json:"killed"`
+	NextOrder float64 `json:"next_order_after_ms"` // from the kill to the next order of anybody
+	After     string  `json:"after"`
 }
 
 // What becomes of a write that comes after the lease has ended.
@@ -67,7 +82,12 @@ func (s *sale) inject(ctx context.Context, show *progress) (*faults, error) {
 	if err != nil {
 		return nil, err
 	}
+	wentOn := s.breakEngine(ctx, show)
 	stopped, err := s.stopHolder(ctx, s.workers[toStop], show)
+	if err != nil {
+		return nil, err
+	}
+	broken, err := wentOn()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +100,7 @@ func (s *sale) inject(ctx context.Context, show *progress) (*faults, error) {
 			return nil, err
 		}
 	}
-	return &faults{Killed: killed, Stopped: stopped}, nil
+	return &faults{Killed: killed, Stopped: stopped, Engine: broken}, nil
 }
 
 // killHolder kills the worker inside its critical section. The sale goes on
@@ -103,6 +123,36 @@ func (s *sale) killHolder(ctx context.Context, p *process, show *progress) (r ki
 	r = killedWorker{Worker: p.number, PID: p.cmd.Process.Pid, NextOrder: milliseconds(time.Since(at))}
 	show.event("  the next order came %.0f ms later", r.NextOrder)
 	return r, nil
+}
+
+// breakEngine has the engine fail, if it can, while the shop is full. wentOn waits for the
+// next order.
+func (s *sale) breakEngine(ctx context.Context, show *progress) (wentOn func() (*brokenEngine, error)) {
+	f := s.on.fault
+	if f == nil {
+		return func() (*brokenEngine, error) { return nil, nil }
+	}
+	f.kill()
+	at := time.Now()
+	_, before := s.tally.soFar()
+	show.event("%s were killed", f.name)
+	next := make(chan time.Duration, 1)
+	go func() {
+		for tick := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-tick.C {
+			if _, sold := s.tally.soFar(); sold > before {
+				next <- time.Since(at)
+				return
+			}
+		}
+	}()
+	return func() (*brokenEngine, error) {
+		after, err := await(ctx, next)
+		if err == nil {
+			show.event("  the next order came %.0f ms later", milliseconds(after))
+			err = f.mend()
+		}
+		return &brokenEngine{Killed: f.name, NextOrder: milliseconds(after), After: f.after}, err
+	}
 }
 
 // stopHolder stops the worker inside its critical section for as long as it

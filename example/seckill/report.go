@@ -83,11 +83,15 @@ func (r report) faultLines() string {
 	if f == nil {
 		return ""
 	}
+	engine := ""
+	if e := f.Engine; e != nil {
+		engine = fmt.Sprintf("%s were killed under load; the next order came %.0f ms later. %s\n", e.Killed, e.NextOrder, e.After)
+	}
 	return fmt.Sprintf(`worker %d was killed while it held the lock; the next order came %.0f ms later.
 worker %d was stopped for %.0f ms while it held the lock; its late write: %s.
-%d clicks got no answer and were repeated.
+%s%d clicks got no answer and were repeated.
 
-`, f.Killed.Worker, f.Killed.NextOrder, f.Stopped.Worker, f.Stopped.StoppedFor, f.Stopped.LateWrite, r.Guarded.ClickedAgain)
+`, f.Killed.Worker, f.Killed.NextOrder, f.Stopped.Worker, f.Stopped.StoppedFor, f.Stopped.LateWrite, engine, r.Guarded.ClickedAgain)
 }
 
 // conclusion is the report in one line.

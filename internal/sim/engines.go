@@ -46,6 +46,7 @@ var engines = []struct {
 	{"zookeeper", 1, modelOf(model.ZooKeeper)},
 	{"consul", 1, modelOf(model.Consul)},
 	{"row", 1, modelOf(model.Row)},
+	{"quorum", 0, newMembers}, // of redis; played by name
 }
 
 // modelOf starts a model of an engine.

@@ -292,7 +292,11 @@ func (c *registerConn) Close() {}
 // judge adds what the checker finds.
 func (r *Result) judge() {
 	r.Violations = append(r.Violations, history.Verify(r.History)...)
-	r.Violations = append(r.Violations, r.live()...)
-	r.Violations = append(r.Violations, r.turns()...)
+	if isQuorum(r.Plan.Engine) {
+		r.Violations = slices.DeleteFunc(r.Violations, r.isForgotten)
+	} else {
+		r.Violations = append(r.Violations, r.live()...)
+		r.Violations = append(r.Violations, r.turns()...)
+	}
 	slices.SortStableFunc(r.Violations, func(a, b history.Violation) int { return int(a.At - b.At) })
 }

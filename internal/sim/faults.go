@@ -28,7 +28,12 @@ func anywhere(string) bool           { return true }
 func networked(engine string) bool   { return engine != "memory" && engine != "locktest" }
 func served(engine string) bool      { return engine != "memory" }
 func wallClocked(engine string) bool { return engine == "redis" || engine == "row" }
-func onRedis(engine string) bool     { return engine == "redis" }
+func onRedis(engine string) bool     { return engine == "redis" || isQuorum(engine) }
+
+// one says of what a quorum does not promise to bear that it does not happen there.
+func one(happens func(string) bool) func(string) bool {
+	return func(engine string) bool { return !isQuorum(engine) && happens(engine) }
+}
 
 func init() {
 	kinds = []kind{
@@ -55,14 +60,16 @@ func init() {
 		// The server.
 		{"stop-server", history.Plain, 8, 0.3, 2, served, stopServer},
 		{"restart-server", history.Plain, 5, 0.1, 0.5, served, restartServer(false)},
-		{"empty-server", history.DataLoss, 5, 0.1, 0.5, networked, restartServer(true)},
+		{"empty-server", history.DataLoss, 5, 0.1, 0.5, one(networked), restartServer(true)},
+		{"empty-members", history.Plain, 25, 0.1, 0.5, isQuorum, emptyMembers},
+		{"cut-members", history.Plain, 15, 0.3, 3, isQuorum, cutMembers},
 		{"clock-forward", history.DataLoss, 4, 0, 0, wallClocked, jump(1)},
 		{"clock-back", history.ClockBack, 4, 0, 0, wallClocked, jump(-1)},
-		{"force-unlock", history.ForceFree, 5, 0, 0, served, forceUnlock},
-		{"flush-all", history.DataLoss, 2, 0, 0, onRedis, command("FLUSHALL")},
+		{"force-unlock", history.ForceFree, 5, 0, 0, one(served), forceUnlock},
+		{"flush-all", history.DataLoss, 2, 0, 0, one(onRedis), command("FLUSHALL")},
 		{"script-flush", history.Plain, 6, 0, 0, onRedis, command("SCRIPT", "FLUSH")},
 		{"evict-token", history.Plain, 4, 0, 0, onRedis, evict("lockgen:token:")},
-		{"evict-queue", history.DataLoss, 3, 0, 0, onRedis, evict("lockgen:queue:")},
+		{"evict-queue", history.DataLoss, 3, 0, 0, one(onRedis), evict("lockgen:queue:")},
 		{"kill-pubsub", history.Plain, 8, 0, 0, onRedis, killPubSub},
 		{"no-memory", history.Plain, 6, 0.3, 1.5, onRedis, noMemory},
 		{"no-right", history.Plain, 8, 0.3, 1.5, onRedis, noRight},
@@ -203,7 +210,7 @@ func requests(act action, match func([]byte) bool) func(*episode, Fault, *histor
 		case cutBehind:
 			rule.delay = f.Delay / 50
 		}
-		end := e.engine.(*Redis).strike(rule)
+		end := e.server(f).strike(rule)
 		time.Sleep(f.For)
 		end()
 		r.Detail = fmt.Sprintf("%d requests", f.N-rule.left)
@@ -234,16 +241,21 @@ func isRelease(request []byte) bool {
 }
 
 func stopServer(e *episode, f Fault, _ *history.Fault) {
-	e.engine.Pause()
+	server := e.struck(f)
+	server.Pause()
 	time.Sleep(f.For)
-	e.engine.Resume()
+	server.Resume()
 }
 
 func restartServer(empty bool) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, f Fault, _ *history.Fault) {
-		e.engine.Stop()
+		server := e.struck(f)
+		server.Stop()
 		time.Sleep(f.For)
-		e.engine.Start(empty)
+		server.Start(empty)
+		if isQuorum(e.plan.Engine) {
+			time.Sleep(untilItVotes)
+		}
 	}
 }
 
@@ -267,20 +279,20 @@ func forceUnlock(e *episode, f Fault, r *history.Fault) {
 
 func command(words ...string) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, f Fault, _ *history.Fault) {
-		_, _ = e.engine.(*Redis).Do(words...)
+		_, _ = e.server(f).Do(words...)
 	}
 }
 
 func evict(prefix string) func(*episode, Fault, *history.Fault) {
-	return func(e *episode, f Fault, _ *history.Fault) { e.engine.(*Redis).Evict(prefix) }
+	return func(e *episode, f Fault, _ *history.Fault) { e.server(f).Evict(prefix) }
 }
 
-func killPubSub(e *episode, _ Fault, _ *history.Fault) {
-	e.engine.(*Redis).cut((*conn).isSubscribed)
+func killPubSub(e *episode, f Fault, _ *history.Fault) {
+	e.server(f).cut((*conn).isSubscribed)
 }
 
 func noMemory(e *episode, f Fault, _ *history.Fault) {
-	r := e.engine.(*Redis)
+	r := e.server(f)
 	r.set(func() { r.outOf = true })
 	time.Sleep(f.For)
 	r.set(func() { r.outOf = false })
@@ -294,7 +306,7 @@ func noRight(e *episode, f Fault, r *history.Fault) {
 	}
 	lost := rights[(f.N+int(f.Delay))%len(rights)]
 	r.Detail = strings.Join(lost, " ")
-	server := e.engine.(*Redis)
+	server := e.server(f)
 	deny := func(denied bool) {
 		server.set(func() {
 			for _, cmd := range lost {
@@ -309,7 +321,7 @@ func noRight(e *episode, f Fault, r *history.Fault) {
 
 func refusal(text string) func(*episode, Fault, *history.Fault) {
 	return func(e *episode, f Fault, _ *history.Fault) {
-		r := e.engine.(*Redis)
+		r := e.server(f)
 		r.set(func() { r.refusal = text })
 		time.Sleep(f.For)
 		r.set(func() { r.refusal = "" })

@@ -28,6 +28,8 @@ func (r *Redis) before(peer *server.Peer, cmd string, _ ...string) bool {
 		peer.WriteError(fmt.Sprintf(differential.NoPermission, strings.ToLower(cmd)))
 	case r.outOf && differential.NeedsMemory(cmd) && !(nested && r.wrote): // a script that has written may go on
 		peer.WriteError(differential.OOM)
+	case cmd == "INFO" && r.lives > 0:
+		peer.WriteBulk(differential.Standalone + r.life())
 	default:
 		r.wrote = r.wrote || nested && differential.Writes(cmd)
 		return false

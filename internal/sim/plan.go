@@ -96,6 +96,9 @@ func NewPlan(seed uint64, c Choice) *Plan {
 			ReadTimeout: pick(rng, 250*time.Millisecond, time.Second),
 		})
 	}
+	if isQuorum(p.Engine) {
+		p.easy()
+	}
 	chosen := kindsOf(p.Engine, c.Kinds)
 	if !calm && len(chosen) > 0 {
 		p.drawFaults(rng, chosen)

@@ -42,6 +42,10 @@ type Redis struct {
 	denied  map[string]bool // commands, upper case
 	refusal string          // what every command is answered, or ""
 	wrote   bool            // the script that runs has written
+	parted  map[int]bool    // processes that are refused
+	member  int             // if it is one of several, which
+	began   time.Time       // and its life: 1 is the first, 0 says that it is by itself
+	lives   int
 }
 
 // NewRedis starts an empty server.
@@ -51,6 +55,7 @@ func NewRedis() *Redis {
 		running: make(chan struct{}),
 		conns:   map[*conn]struct{}{},
 		denied:  map[string]bool{},
+		parted:  map[int]bool{},
 	}
 	close(r.running)
 	pipe, err := r.mini.Dial() // starts it
@@ -124,7 +129,7 @@ func (c *closing) Close() error {
 // accept serves a connection that arrives, unless the server is down.
 func (r *Redis) accept(end *vnet.End, flow *vnet.Flow) bool {
 	r.mu.Lock()
-	if r.down {
+	if r.down || r.isParted(flow) {
 		r.mu.Unlock()
 		return false
 	}
@@ -192,6 +197,9 @@ func (r *Redis) Stop() {
 func (r *Redis) Start(empty bool) {
 	r.mu.Lock()
 	r.down = false
+	if r.lives > 0 {
+		r.began, r.lives = time.Now(), r.lives+1
+	}
 	r.mu.Unlock()
 	if empty {
 		r.Do("FLUSHALL")

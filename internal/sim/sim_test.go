@@ -50,6 +50,7 @@ func playShort(t *testing.T) {
 		}
 	}
 	play(t, binary, Options{First: 101, Count: 100})
+	play(t, binary, Options{First: 1, Count: 10, Choice: Choice{Engine: "quorum"}})
 }
 
 // play returns the lines of the episodes, and prints the last line of all.

@@ -23,6 +23,7 @@ type Options struct {
 	Parallel int           // episodes at a time
 	FailFast bool          // stop at the first violation
 	Out      string        // folder for the histories of episodes with violations
+	Keep     bool          // those of all episodes
 	Log      io.Writer
 }
 
@@ -88,7 +89,10 @@ func (r *runner) episode(ctx context.Context, l *lane) error {
 	defer r.mu.Unlock()
 	r.summary.add(result)
 	if len(result.Violations) == 0 {
-		return nil
+		if r.Keep {
+			_, err = save(r.Out, r.Seed, result, nil)
+		}
+		return err
 	}
 	for _, v := range result.Violations {
 		fmt.Fprintf(r.Log, "VIOLATION in episode %d: %v\n", n, v)

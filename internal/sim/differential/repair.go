@@ -9,9 +9,9 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// standalone is what a Redis that has all keys says of itself, as far as redislock
+// Standalone is what a Redis that has all keys says of itself, as far as redislock
 // reads it.
-const standalone = "redis_mode:standalone\r\n" +
+const Standalone = "redis_mode:Standalone\r\n" +
 	"run_id:5a1edeadbeef5a1edeadbeef5a1edeadbeef5a1e\r\n" +
 	"maxmemory:0\r\n" +
 	"maxmemory_policy:noeviction\r\n"
@@ -36,7 +36,7 @@ func Repair(m *miniredis.Miniredis, first server.Hook) {
 		}
 		switch {
 		case cmd == "INFO":
-			peer.WriteBulk(standalone)
+			peer.WriteBulk(Standalone)
 			return true
 		case cmd == "EVAL" && len(args) > 1 && !IsNested(peer): // else m is locked
 			p := server.NewPeer(bufio.NewWriter(io.Discard))

@@ -4,6 +4,7 @@ import "github.com/lockgen/lockgen/internal/soak/mutant"
 
 const (
 	redislock = "runtime/backends/redislock/"
+	quorum    = "runtime/backends/quorum/"
 	locker    = "runtime/"
 )
 
@@ -40,6 +41,11 @@ var more = []mutant.Mutant{
 	{
 		Name: "given-dead", Mistake: "a release that frees for the next in line without an owner check",
 		Patches: []mutant.Patch{{File: redislock + "release.lua", Old: "local free = freed == 1", New: "local free = true"}},
+	},
+	{
+		Name: "votes-at-once", Mistake: "a member of a quorum that votes as soon as it has restarted",
+		Patches: []mutant.Patch{{File: quorum + "member.go", Old: "missing > 0 {", New: "missing > 0 && false {"}},
+		Faults:  []string{"empty-members"},
 	},
 	{
 		Name: "handoff-block", Mistake: "a hand-off beyond the block of tokens",

@@ -36,6 +36,7 @@ func run() int {
 	flag.IntVar(&o.Parallel, "parallel", 2, "episodes at a time")
 	flag.BoolVar(&o.FailFast, "failfast", false, "stop at the first violation")
 	flag.StringVar(&o.Out, "out", os.TempDir(), "`folder` for the histories of episodes with violations")
+	flag.BoolVar(&o.Keep, "keep", false, "keep the histories of all episodes there")
 	episodes := flag.String("episodes", "", "only these `numbers`, parted by commas, again and again")
 	faults := flag.String("faults", "", "only these `kinds` of faults, parted by commas")
 	report := flag.String("json", "", "write the summary to this `file` as well")
