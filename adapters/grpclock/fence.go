@@ -1,0 +1,48 @@
+package grpclock
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lockgen/lockgen/runtime/fence"
+)
+
+// OutgoingFence returns a context whose calls carry the key and the token of the lock on key
+// that ctx owns, as [fence.SetHeader] does for HTTP. Its errors are those of [fence.Token].
+func OutgoingFence(ctx context.Context, key string) (context.Context, error) {
+	token, err := fence.Token(ctx, key)
+	if err != nil {
+		return ctx, err
+	}
+	return metadata.AppendToOutgoingContext(ctx, fence.HeaderKey, key, fence.HeaderToken, strconv.FormatInt(token, 10)), nil
+}
+
+// UnaryFenceInterceptor returns what refuses a call with an older token than one before it, or with no
+// token at all. The status is FailedPrecondition for a token that is too old, InvalidArgument where key or
+// token is missing or the token is no number, and Unavailable where the store fails. What
+// [fence.Handler] says of calls that are still at work, and of callers that are not trusted, holds here too.
+func UnaryFenceInterceptor(store fence.Store) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		carried := MetadataCarrier(md)
+		key, text := carried.Get(fence.HeaderKey), carried.Get(fence.HeaderToken)
+		token, err := strconv.ParseInt(text, 10, 64)
+		if key == "" || err != nil || token <= 0 {
+			return nil, status.Errorf(codes.InvalidArgument, "the metadata must have %s and %s, a number above 0: the caller must hold the lock; got %q and %q",
+				fence.HeaderKey, fence.HeaderToken, key, text)
+		}
+		switch err := store.Advance(ctx, key, token); {
+		case errors.Is(err, fence.ErrStale):
+			return nil, status.Error(codes.FailedPrecondition, err.Error())
+		case err != nil:
+			return nil, status.Error(codes.Unavailable, "the store of fencing tokens failed")
+		}
+		return handle(ctx, request)
+	}
+}
