@@ -191,7 +191,9 @@ type Downgrader interface {
 
 // Completer is implemented by a [Lease] of Kind Once.
 type Completer interface {
-	// Complete is Release, and records in the same step that the tick was completed.
+	// Complete is Release, and records in the same step that the tick was completed. nil
+	// says that it is recorded. ErrLost says that the lease is over, and when the engine
+	// answered the tick was not.
 	Complete(ctx context.Context, last uint64) error
 }
 

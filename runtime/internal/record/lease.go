@@ -111,7 +111,7 @@ func (l *lease) Complete(ctx context.Context, last uint64) error { return l.rele
 
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
 	freedBefore := l.freed.Load()
-	_, mayHaveRun, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
+	v, mayHaveRun, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
 		s.expire(now)
 		if p := s.holder(l.id); p != nil {
 			s.giveBack(p, Token(last))
@@ -131,8 +131,10 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 	if err = lost(err); err == nil || errors.Is(err, driver.ErrLost) {
 		l.locks.letGo(l)
 	}
-	if errors.Is(err, driver.ErrLost) && (freedBefore || mayHaveRun) {
-		return nil // freed by an attempt whose answer was lost
+	if errors.Is(err, driver.ErrLost) && (freedBefore || mayHaveRun) && (!completed || v.state.isDone(l.tick)) {
+		// It was freed by an attempt whose answer was lost. If not by that, it has ended all
+		// the same; but a tick that is not recorded may be run again.
+		return nil
 	}
 	return err
 }

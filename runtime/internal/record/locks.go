@@ -19,7 +19,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		if err := s.conflict(p); err != nil {
 			return false, err
 		}
-		if s.isDone(p) && s.holder(p.ID) == nil {
+		if s.isDone(p.Tick) && s.holder(p.ID) == nil {
 			return false, driver.ErrDone
 		}
 		if l.confirms && s.holder(p.ID) != nil {

@@ -163,7 +163,7 @@ func (s *State) giveBack(p *Party, used Token) {
 // admit lets in those of the queue whose turn it is.
 func (s *State) admit(now Time) {
 	if len(s.Done) > 0 { // who waits to run what is completed has nothing to wait for
-		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return s.isDone(p) })
+		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return s.isDone(p.Tick) })
 	}
 	for turn := s.turn(); len(turn) > 0; turn = s.turn() {
 		s.Queue = slices.DeleteFunc(s.Queue, func(p Party) bool { return find(turn, p.ID) >= 0 })

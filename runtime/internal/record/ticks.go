@@ -14,8 +14,8 @@ const (
 	manyTickBytes = 10_000
 )
 
-// isDone reports whether what p is to run was completed.
-func (s *State) isDone(p Party) bool { return p.Tick != "" && slices.Contains(s.Done, p.Tick) }
+// isDone reports whether this tick was completed.
+func (s *State) isDone(tick Text) bool { return tick != "" && slices.Contains(s.Done, tick) }
 
 // complete notes that a tick was completed. Those that were completed the longest ago are
 // forgotten where there are too many.
