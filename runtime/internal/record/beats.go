@@ -77,9 +77,9 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 		}
 		first, known := before[b.Mark]
 		switch {
-		case known:
 		case own != "" && strings.HasPrefix(b.Mark, own):
-			first = now
+			first = now // though another goroutine here has seen it since, before its answer came
+		case known:
 		default:
 			first = l.localTime()
 		}
