@@ -24,6 +24,8 @@ const (
 	embeddedMasters = 5
 	// longestLease is above the ttl of each directive of the shop.
 	longestLease = 6 * time.Second
+	// memberPatience is for machines on which all masters and all workers share two cores.
+	memberPatience = time.Second
 )
 
 func (b quorumBackend) serve(ctx context.Context, address string) (on *engine, err error) {
@@ -60,7 +62,7 @@ func (quorumBackend) open(address string) (driver.Backend, func() error, error) 
 		clients = append(clients, client)
 		members[one] = redislock.New(client)
 	}
-	return quorum.New(members, quorum.Options{LongestTTL: longestLease}), func() (err error) {
+	return quorum.New(members, quorum.Options{LongestTTL: longestLease, Timeout: memberPatience}), func() (err error) {
 		for _, c := range clients {
 			err = errors.Join(err, c.Close())
 		}
