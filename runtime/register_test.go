@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,13 @@ func (r *registry) Register(_ context.Context, p *driver.Process, ttl time.Durat
 	return nil
 }
 
+// seen returns the ttl of each Register, and what the last one said.
+func (r *registry) seen() ([]time.Duration, driver.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls), r.last
+}
+
 func (r *registry) Process(context.Context, string) (*driver.Process, error) { return nil, nil }
 
 // A Locker registers once it has held a lock for a while, whatever the number of its locks,
@@ -38,19 +46,23 @@ func TestRegistersOnce(t *testing.T) {
 		r := &registry{Backend: memlock.New()}
 		l := lock.New(r, &lock.Options{Name: "till 3"})
 		time.Sleep(time.Hour)
-		require.Empty(t, r.calls, "it has held no lock")
+		calls, _ := r.seen()
+		require.Empty(t, calls, "it has held no lock")
 		for range 100 {
 			require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }))
 		}
-		require.Empty(t, r.calls, "it is too early")
+		calls, _ = r.seen()
+		require.Empty(t, calls, "it is too early")
 		time.Sleep(50 * time.Second)
-		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute}, r.calls)
-		require.Equal(t, "till 3", r.last.Name)
-		require.NotZero(t, r.last.PID)
-		require.Len(t, r.last.ID, 36)
+		calls, last := r.seen()
+		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute}, calls)
+		require.Equal(t, "till 3", last.Name)
+		require.NotZero(t, last.PID)
+		require.Len(t, last.ID, 36)
 		require.NoError(t, l.Close(t.Context()))
 		time.Sleep(time.Hour)
-		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, 0}, r.calls)
+		calls, _ = r.seen()
+		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, 0}, calls)
 	})
 }
 
@@ -62,6 +74,7 @@ func TestRegistersNothingInASecond(t *testing.T) {
 		require.NoError(t, l.Do(t.Context(), nil, "k", func(context.Context) error { return nil }))
 		require.NoError(t, l.Close(t.Context()))
 		time.Sleep(time.Hour)
-		require.Empty(t, r.calls)
+		calls, _ := r.seen()
+		require.Empty(t, calls)
 	})
 }

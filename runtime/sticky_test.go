@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -289,8 +290,13 @@ func TestStickyIsRefused(t *testing.T) {
 func TestStickyStorm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newScripted()
+		var mu sync.Mutex
 		rnd := rand.New(rand.NewPCG(16, 5))
-		var draw = func(n int) time.Duration { return time.Duration(rnd.IntN(n)) * time.Millisecond }
+		var draw = func(n int) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Duration(rnd.IntN(n)) * time.Millisecond
+		}
 		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
 			time.Sleep(time.Millisecond)
 			return do()
@@ -300,7 +306,7 @@ func TestStickyStorm(t *testing.T) {
 		inside := &alone{t: t}
 		var last uint64
 		var done [12]int
-		end := time.Now().Add(5 * time.Minute)
+		end := time.Now().Add(time.Minute)
 		together(len(done), func(i int) {
 			for time.Now().Before(end) {
 				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -322,7 +328,7 @@ func TestStickyStorm(t *testing.T) {
 			}
 		})
 		for _, n := range done {
-			require.Greater(t, n, 500)
+			require.Greater(t, n, 100)
 		}
 	})
 }

@@ -75,7 +75,7 @@ func newLocker(t testing.TB, addrs ...string) *lock.Locker {
 	return lockerOn(t, New(newClient(t, addrs)))
 }
 
-func lockerOn(t testing.TB, b *Backend) *lock.Locker {
+func lockerOn(t testing.TB, b lock.Backend) *lock.Locker {
 	l := lock.New(b, nil)
 	t.Cleanup(func() { closeLocker(t, l) })
 	return l
