@@ -53,13 +53,20 @@ func counting() (*counted, func(*api.Config)) {
 	}
 }
 
+// anonymous is a Backend that keeps nothing of who its Lockers are: that has a session of
+// its own.
+type anonymous struct {
+	*Backend
+	Register struct{}
+}
+
 // An uncontended lock costs two requests, and nothing else once the session
 // stands. Many that are held cost one session, one renewal of it in a third of
 // the ttl, and a look at 64 of them for one request.
 func TestManyHoldsOneSession(t *testing.T) {
 	const holds = 200
 	c, config := counting()
-	l := newLocker(t, testserver.Consul(t), config)
+	l := lockerOn(t, anonymous{Backend: New(newClient(t, testserver.Consul(t), config), noDelay())})
 	p := ttl(3 * time.Second)
 	_, held := acquire(t, l, p, newKey(t))
 	mustRelease(t, held)

@@ -72,7 +72,7 @@ func newLocker(t testing.TB, addr string, change ...func(*api.Config)) *lock.Loc
 	return lockerOn(t, New(newClient(t, addr, change...), noDelay()))
 }
 
-func lockerOn(t testing.TB, b *Backend) *lock.Locker {
+func lockerOn(t testing.TB, b lock.Backend) *lock.Locker {
 	t.Helper()
 	l := lock.New(b, nil)
 	t.Cleanup(func() {
