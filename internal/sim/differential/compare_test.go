@@ -32,7 +32,8 @@ func alike(real, mini value, left byte, took time.Duration) bool {
 	if left == '-' && isHeld(real) && isHeld(mini) {
 		r, _ := real.list[0].number()
 		m, _ := mini.list[0].number()
-		return near(r, m, took) && real.list[1].text == mini.list[1].text && real.list[2].text == mini.list[2].text
+		return near(r, m, took) && real.list[1].text == mini.list[1].text && real.list[2].text == mini.list[2].text &&
+			real.list[3].text == mini.list[3].text
 	}
 	for i := range real.list {
 		if !alike(real.list[i], mini.list[i], left, took) {
@@ -51,12 +52,12 @@ func alike(real, mini value, left byte, took time.Duration) bool {
 }
 
 // isHeld reports whether v is what acquire.lua replies when another has the lock: ms that
-// are left, the time, and whether it is a client of Redisson.
+// are left, the time, whether it is a client of Redisson, and who it is.
 func isHeld(v value) bool {
-	if len(v.list) != 3 {
+	if len(v.list) != 4 || v.list[3].kind != '$' {
 		return false
 	}
-	for _, part := range v.list {
+	for _, part := range v.list[:3] {
 		if _, isNumber := part.number(); !isNumber {
 			return false
 		}

@@ -36,7 +36,7 @@ type step struct {
 	pass time.Duration // how much time passes, for the keys and the clock, instead of a command
 	on   int           // the connection: 0, or one of the ears from 1 on
 	args []string      // the command, if there is one
-	left byte          // '-': as isHeld says, the first number of three is ms that are left; '+': positive ones
+	left byte          // '-': as isHeld says, the first number of four is ms that are left; '+': positive ones
 }
 
 func (s step) String() string {

@@ -11,7 +11,7 @@ import (
 
 // Standalone is what a Redis that has all keys says of itself, as far as redislock
 // reads it.
-const Standalone = "redis_mode:Standalone\r\n" +
+const Standalone = "redis_mode:standalone\r\n" +
 	"run_id:5a1edeadbeef5a1edeadbeef5a1edeadbeef5a1e\r\n" +
 	"maxmemory:0\r\n" +
 	"maxmemory_policy:noeviction\r\n"
