@@ -81,7 +81,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	v := values{
 		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": w.Value,
-		"lasts": w.Lasts.Microseconds(), "instant": time.Now().UnixMicro(), "granted": strings.Join(w.Granted, " "),
+		"lasts": w.Lasts.Microseconds(), "instant": time.Now().UnixMicro(), "woken": strings.Join(w.Granted, " "),
 	}
 	t := b.sql.swap
 	if w.Seen == "" {
