@@ -1,0 +1,5 @@
+//go:build race
+
+package consullock
+
+const raceDetector = true
