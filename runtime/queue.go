@@ -156,15 +156,10 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			s.mu.Unlock()
 			return h, nil
 		}
-		var back *heldLease
-		if e.state == idle {
-			now := time.Now()
-			if e.resumeLocked(h, now) {
-				s.mu.Unlock()
-				return h, nil
-			}
-			back = e.lease
-			e.endLocked()
+		resumed, back := e.endIdleLocked(h)
+		if resumed {
+			s.mu.Unlock()
+			return h, nil
 		}
 		w := l.waiters.Get().(*waiter)
 		w.hold, w.since = h, time.Now()
@@ -174,17 +169,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			_ = l.free(endedContext, back, w.since) // which does not wait for the engine
 		}
 		waited = true
-		h.observeWaiting(ctx, key)
-		endWait := traceWait(ctx, p)
-		waiting, nested := h.waitNested(ctx, e.backend, key)
-		turn, err := l.await(waiting, e, w, end)
-		if deadlock := nested.end(); deadlock != nil && err != nil {
-			err = deadlock
-		}
-		endWait()
-		given := w.entry
-		w.hold, w.entry = nil, nil
-		l.waiters.Put(w)
+		turn, given, err := l.awaitSeen(ctx, e, w, key, end)
 		switch {
 		case err != nil:
 			return nil, err
@@ -249,6 +234,23 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 		return ErrClosed
 	}
 	return nil
+}
+
+// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it. It
+// returns the entry that w was given, and takes w back.
+func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, key string, end time.Time) (t turn, given *entry, err error) {
+	h := w.hold
+	h.observeWaiting(ctx, key)
+	defer traceWait(ctx, h.policy)()
+	waiting, nested := h.waitNested(ctx, e.backend, key)
+	t, err = l.await(waiting, e, w, end)
+	if deadlock := nested.end(); deadlock != nil && err != nil {
+		err = deadlock
+	}
+	given = w.entry
+	w.hold, w.entry = nil, nil
+	l.waiters.Put(w)
+	return t, given, err
 }
 
 // await waits in the queue. A waiter that gives up has left the queue on return. If

@@ -73,6 +73,20 @@ func (e *entry) resumeLocked(h *hold, now time.Time) bool {
 	return true
 }
 
+// endIdleLocked makes h the holder of e if it is idle and h may begin on its lease. If h may not,
+// it ends the lease and returns it: it goes back to the engine.
+func (e *entry) endIdleLocked(h *hold) (resumed bool, back *heldLease) {
+	if e.state != idle {
+		return false, nil
+	}
+	if e.resumeLocked(h, time.Now()) {
+		return true, nil
+	}
+	back = e.lease
+	e.endLocked()
+	return false, back
+}
+
 // giveUp gives lk back to the engine if it is idle and is not to be kept any longer. It
 // does not wait for the engine.
 func (l *Locker) giveUp(lk *heldLease) {
