@@ -42,8 +42,9 @@ type request struct {
 }
 
 // do sends call until it is answered or ctx ends. call is idempotent.
-func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (r request, err error) {
-	_, r.mayHaveRun, err = resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (request, error) {
+	var r request
+	outcome, mayHaveRun, err := resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		if b.life.Closed() {
 			return engine.Refused, driver.ErrClosed
 		}
@@ -62,6 +63,10 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 		}
 		return outcome, err
 	})
+	r.mayHaveRun = mayHaveRun
+	if outcome == engine.NoAnswer && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err) // errors.Is finds no context's error in gRPC's status
+	}
 	return r, b.explained(err)
 }
 

@@ -38,6 +38,20 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
+// A request that its context ended says so: gRPC's own error matches no context's error.
+func TestContextEndsRequest(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, shared(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := b.do(ctx, func(ctx context.Context, _ ...grpc.CallOption) error {
+		cancel()
+		<-ctx.Done()
+		return status.FromContextError(ctx.Err()).Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.True(t, r.mayHaveRun)
+}
+
 // A server that can't be reached is asked a few times, and nothing may have run.
 func TestNotSent(t *testing.T) {
 	t.Parallel()

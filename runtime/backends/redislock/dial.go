@@ -65,6 +65,9 @@ func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOp
 	o.PipelinePoolSize = -1
 	o.MaintNotificationsConfig = noMaintenance()
 	o.ReadOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
+	// Policies are for commands without a key. They cost a COMMAND at each client, and go-redis
+	// writes to stderr if that fails.
+	o.DisableRoutingPolicies = true
 	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+extra, bounded(o.WriteTimeout)
 	return o
 }
