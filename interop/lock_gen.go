@@ -34,6 +34,8 @@ var sectionRunLock = lock.Policy{
 
 // SectionRunKey returns the key "interop:<name>" as [Section.Run] locks it. A
 // value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Section.Run "interop:<name>"
 func SectionRunKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&sectionRunLock, "<name>", name)
 	if err != nil {
@@ -45,6 +47,8 @@ func SectionRunKey(name string) (string, error) {
 // Run calls [Section.Run] while it holds the lock "interop:<name>".
 //
 // Run runs body when it has the lock.
+//
+//lockgen:wraps Section.Run "interop:<name>"
 func (w *SectionWithLock) Run(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := SectionRunKey(name)
 	if err != nil {
@@ -67,6 +71,8 @@ var sectionTryLock = lock.Policy{
 
 // SectionTryKey returns the key "interop:<name>" as [Section.Try] locks it. A
 // value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Section.Try "interop:<name>"
 func SectionTryKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&sectionTryLock, "<name>", name)
 	if err != nil {
@@ -78,6 +84,8 @@ func SectionTryKey(name string) (string, error) {
 // Try calls [Section.Try] while it holds the lock "interop:<name>".
 //
 // Try runs body if nobody holds the lock.
+//
+//lockgen:wraps Section.Try "interop:<name>"
 func (w *SectionWithLock) Try(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := SectionTryKey(name)
 	if err != nil {
@@ -116,6 +124,8 @@ var folderRunLock = lock.Policy{
 
 // FolderRunKey returns the key "interop:<name>/.lock" as [Folder.Run] locks it.
 // A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Folder.Run "interop:<name>/.lock"
 func FolderRunKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&folderRunLock, "<name>", name)
 	if err != nil {
@@ -127,6 +137,8 @@ func FolderRunKey(name string) (string, error) {
 // Run calls [Folder.Run] while it holds the lock "interop:<name>/.lock".
 //
 // Run runs body when it has the lock.
+//
+//lockgen:wraps Folder.Run "interop:<name>/.lock"
 func (w *FolderWithLock) Run(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := FolderRunKey(name)
 	if err != nil {
@@ -149,6 +161,8 @@ var folderTryLock = lock.Policy{
 
 // FolderTryKey returns the key "interop:<name>/.lock" as [Folder.Try] locks it.
 // A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Folder.Try "interop:<name>/.lock"
 func FolderTryKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&folderTryLock, "<name>", name)
 	if err != nil {
@@ -160,6 +174,8 @@ func FolderTryKey(name string) (string, error) {
 // Try calls [Folder.Try] while it holds the lock "interop:<name>/.lock".
 //
 // Try runs body if nobody holds the lock.
+//
+//lockgen:wraps Folder.Try "interop:<name>/.lock"
 func (w *FolderWithLock) Try(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := FolderTryKey(name)
 	if err != nil {

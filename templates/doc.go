@@ -5,7 +5,7 @@
 // One template each: file.go the file, wrapper.go the type that guards another,
 // method.go the fixed skeleton acquire, business, release, key.go the typed key
 // function, policy.go the variable that holds what a directive asks for, guard.go
-// what keeps a stale file from compiling.
+// what keeps a stale file from compiling, mark.go what linters read of it.
 //
 // A template decides nothing about names or types. Every identifier and type
 // arrives as text that is valid where it stands: the generator has seen to it

@@ -23,7 +23,11 @@ func (k KeyFunc) declaration(n Names, p Policy) jen.Code {
 	}
 	body = append(body, jen.Return(result...))
 
-	c := jen.Add(k.doc(p)).Line()
+	c := jen.Add(k.doc(p))
+	if !k.Tick {
+		c.Add(marks(MarkKeyOf + p.Method + " " + strconv.Quote(p.Pattern)))
+	}
+	c.Line()
 	c.Func().Add(generic(k.Name, k.TypeParams)).Params(fields(k.Params)...).Add(results).Block(body...)
 	return c.Line()
 }

@@ -20,7 +20,7 @@ func (m Method) declaration(n Names, receiver jen.Code) jen.Code {
 	} else {
 		body = append(body, m.guarded(n)...)
 	}
-	c := jen.Add(m.doc()).Line()
+	c := jen.Add(m.doc()).Add(m.marks()).Line()
 	c.Func()
 	if receiver != nil {
 		c.Params(jen.Id(m.Receiver).Add(receiver))
@@ -70,7 +70,7 @@ func (m Method) one(receiver jen.Code) jen.Code {
 	if m.Deprecated != "" {
 		doc = append(doc, m.Deprecated)
 	}
-	c := jen.Add(comment(doc...)).Line()
+	c := jen.Add(comment(doc...)).Add(m.marks()).Line()
 	c.Func().Params(jen.Id(m.Receiver).Add(receiver)).Id(o.Name).Params(fields(one.Params)...).Params(fields(one.Results)...).Block(body...)
 	return c.Line()
 }

@@ -37,6 +37,8 @@ var booksCloseDayLock = lock.Policy{
 }
 
 // BooksCloseDayKey returns the key "books:close" as [Books.CloseDay] locks it.
+//
+//lockgen:keyof Books.CloseDay "books:close"
 func BooksCloseDayKey() string {
 	return "books:close"
 }
@@ -60,6 +62,8 @@ func booksCloseDayTick(day time.Time) (string, error) {
 // is time, and the first one does the work: all others return nil, also those whose clocks
 // are minutes behind. Where the work fails, or the process dies in it, whoever calls next
 // begins it anew.
+//
+//lockgen:wraps Books.CloseDay "books:close"
 func (w *BooksWithLock) CloseDay(ctx context.Context, day time.Time) (err error) {
 	key := BooksCloseDayKey()
 	tick, err := booksCloseDayTick(day)
@@ -90,6 +94,8 @@ var booksReportsLock = lock.Policy{
 }
 
 // BooksReportsKey returns the key "books:reports" as [Books.Reports] locks it.
+//
+//lockgen:keyof Books.Reports "books:reports"
 func BooksReportsKey() string {
 	return "books:reports"
 }
@@ -98,6 +104,8 @@ func BooksReportsKey() string {
 // whenever this process leads, until that returns nil.
 //
 // Reports writes a report every hour while this process leads.
+//
+//lockgen:wraps Books.Reports "books:reports"
 func (w *BooksWithLock) Reports(ctx context.Context) (err error) {
 	key := BooksReportsKey()
 	return w.locker.Lead(ctx, &booksReportsLock, key, func(ctx context.Context) error {

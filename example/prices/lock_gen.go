@@ -35,6 +35,8 @@ var listTotalLock = lock.Policy{
 }
 
 // ListTotalKey returns the key "prices" as [List.Total] locks it.
+//
+//lockgen:keyof List.Total "prices"
 func ListTotalKey() string {
 	return "prices"
 }
@@ -42,6 +44,8 @@ func ListTotalKey() string {
 // Total calls [List.Total] while it holds the lock "prices".
 //
 // Total returns what the articles cost together. No price changes meanwhile.
+//
+//lockgen:wraps List.Total "prices"
 func (w *ListWithLock) Total(ctx context.Context, articles ...int64) (total int64, err error) {
 	key := ListTotalKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listTotalLock, key)
@@ -61,6 +65,8 @@ var listRaiseLock = lock.Policy{
 }
 
 // ListRaiseKey returns the key "prices" as [List.Raise] locks it.
+//
+//lockgen:keyof List.Raise "prices"
 func ListRaiseKey() string {
 	return "prices"
 }
@@ -68,6 +74,8 @@ func ListRaiseKey() string {
 // Raise calls [List.Raise] while it holds the lock "prices".
 //
 // Raise raises all prices by so many percent. Nobody reads them half raised.
+//
+//lockgen:wraps List.Raise "prices"
 func (w *ListWithLock) Raise(ctx context.Context, percent int64) (err error) {
 	key := ListRaiseKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listRaiseLock, key)
@@ -88,6 +96,8 @@ var listFetchLock = lock.Policy{
 }
 
 // ListFetchKey returns the key "prices:fetch" as [List.Fetch] locks it.
+//
+//lockgen:keyof List.Fetch "prices:fetch"
 func ListFetchKey() string {
 	return "prices:fetch"
 }
@@ -97,6 +107,8 @@ func ListFetchKey() string {
 // Fetch fetches the list of a supplier, who allows three downloads at a time, over all
 // machines. Of those that wait the hundred first are served; the others are told at once
 // to come back later.
+//
+//lockgen:wraps List.Fetch "prices:fetch"
 func (w *ListWithLock) Fetch(ctx context.Context, download func(context.Context) error) (err error) {
 	key := ListFetchKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listFetchLock, key)

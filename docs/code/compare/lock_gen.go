@@ -34,6 +34,8 @@ var paymentsPayLock = lock.Policy{
 }
 
 // PaymentsPayKey returns the key "order:<order>" as [Payments.Pay] locks it.
+//
+//lockgen:keyof Payments.Pay "order:<order>"
 func PaymentsPayKey(order int64) string {
 	return "order:" + strconv.FormatInt(order, 10)
 }
@@ -41,6 +43,8 @@ func PaymentsPayKey(order int64) string {
 // Pay calls [Payments.Pay] while it holds the lock "order:<order>".
 //
 // Pay pays an order.
+//
+//lockgen:wraps Payments.Pay "order:<order>"
 func (w *PaymentsWithLock) Pay(ctx context.Context, order int64) (err error) {
 	key := PaymentsPayKey(order)
 	ctx, held, err := w.locker.Acquire(ctx, &paymentsPayLock, key)

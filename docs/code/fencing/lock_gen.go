@@ -34,6 +34,8 @@ var ledgerBookLock = lock.Policy{
 }
 
 // LedgerBookKey returns the key "ledger:<account>" as [Ledger.Book] locks it.
+//
+//lockgen:keyof Ledger.Book "ledger:<account>"
 func LedgerBookKey(account int64) string {
 	return "ledger:" + strconv.FormatInt(account, 10)
 }
@@ -41,6 +43,8 @@ func LedgerBookKey(account int64) string {
 // Book calls [Ledger.Book] while it holds the lock "ledger:<account>".
 //
 // Book books an amount.
+//
+//lockgen:wraps Ledger.Book "ledger:<account>"
 func (w *LedgerWithLock) Book(ctx context.Context, account, cents int64) (err error) {
 	key := LedgerBookKey(account)
 	ctx, held, err := w.locker.Acquire(ctx, &ledgerBookLock, key)
@@ -59,6 +63,8 @@ var ledgerRenameLock = lock.Policy{
 }
 
 // LedgerRenameKey returns the key "item:<id>" as [Ledger.Rename] locks it.
+//
+//lockgen:keyof Ledger.Rename "item:<id>"
 func LedgerRenameKey(id int64) string {
 	return "item:" + strconv.FormatInt(id, 10)
 }
@@ -66,6 +72,8 @@ func LedgerRenameKey(id int64) string {
 // Rename calls [Ledger.Rename] while it holds the lock "item:<id>".
 //
 // Rename changes the name of an item, whose row has the token in a column of its own.
+//
+//lockgen:wraps Ledger.Rename "item:<id>"
 func (w *LedgerWithLock) Rename(ctx context.Context, id int64, name string) (err error) {
 	key := LedgerRenameKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &ledgerRenameLock, key)

@@ -37,6 +37,8 @@ var accountsWithdrawLock = lock.Policy{
 
 // AccountsWithdrawKey returns the key "account:<id>" as [Accounts.Withdraw]
 // locks it.
+//
+//lockgen:keyof Accounts.Withdraw "account:<id>"
 func AccountsWithdrawKey(id int64) string {
 	return "account:" + strconv.FormatInt(id, 10)
 }
@@ -44,6 +46,8 @@ func AccountsWithdrawKey(id int64) string {
 // Withdraw calls [Accounts.Withdraw] while it holds the lock "account:<id>".
 //
 // Withdraw takes money from an account.
+//
+//lockgen:wraps Accounts.Withdraw "account:<id>"
 func (w *AccountsWithLock) Withdraw(ctx context.Context, id, cents int64) (err error) {
 	key := AccountsWithdrawKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &accountsWithdrawLock, key)
@@ -63,6 +67,8 @@ var accountsCloseLock = lock.Policy{
 }
 
 // AccountsCloseKey returns the key "account:<id>" as [Accounts.Close] locks it.
+//
+//lockgen:keyof Accounts.Close "account:<id>"
 func AccountsCloseKey(id int64) string {
 	return "account:" + strconv.FormatInt(id, 10)
 }
@@ -70,6 +76,8 @@ func AccountsCloseKey(id int64) string {
 // Close calls [Accounts.Close] while it holds the lock "account:<id>".
 //
 // Close empties an account. Withdraw enters the same lock again.
+//
+//lockgen:wraps Accounts.Close "account:<id>"
 func (w *AccountsWithLock) Close(ctx context.Context, id, rest int64) (err error) {
 	key := AccountsCloseKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &accountsCloseLock, key)
@@ -89,6 +97,8 @@ var accountsTransferLock = lock.Policy{
 
 // AccountsTransferKey returns the key "account:<from>" as [Accounts.Transfer]
 // locks it.
+//
+//lockgen:keyof Accounts.Transfer "account:<from>"
 func AccountsTransferKey(from int64) string {
 	return "account:" + strconv.FormatInt(from, 10)
 }
@@ -102,6 +112,8 @@ var accountsTransferLock2 = lock.Policy{
 
 // AccountsTransferKey2 returns the key "account:<to>" as [Accounts.Transfer]
 // locks it.
+//
+//lockgen:keyof Accounts.Transfer "account:<to>"
 func AccountsTransferKey2(to int64) string {
 	return "account:" + strconv.FormatInt(to, 10)
 }
@@ -110,6 +122,9 @@ func AccountsTransferKey2(to int64) string {
 // and "account:<to>", taken in one global order: all or none.
 //
 // Transfer moves money. Both accounts are locked, in an order that is the same everywhere.
+//
+//lockgen:wraps Accounts.Transfer "account:<from>"
+//lockgen:wraps Accounts.Transfer "account:<to>"
 func (w *AccountsWithLock) Transfer(ctx context.Context, from, to, cents int64) (err error) {
 	key := AccountsTransferKey(from)
 	key2 := AccountsTransferKey2(to)
@@ -152,6 +167,8 @@ var reportsNightlyLock = lock.Policy{
 
 // ReportsNightlyKey returns the key "reports:nightly" as [Reports.Nightly]
 // locks it.
+//
+//lockgen:keyof Reports.Nightly "reports:nightly"
 func ReportsNightlyKey() string {
 	return "reports:nightly"
 }
@@ -172,6 +189,8 @@ func reportsNightlyTick(day time.Time) (string, error) {
 // nothing is called, and the error is nil.
 //
 // Nightly runs once for each day, in whatever process comes first.
+//
+//lockgen:wraps Reports.Nightly "reports:nightly"
 func (w *ReportsWithLock) Nightly(ctx context.Context, day time.Time) (err error) {
 	key := ReportsNightlyKey()
 	tick, err := reportsNightlyTick(day)
@@ -202,6 +221,8 @@ var reportsDrainLock = lock.Policy{
 }
 
 // ReportsDrainKey returns the key "reports:drain" as [Reports.Drain] locks it.
+//
+//lockgen:keyof Reports.Drain "reports:drain"
 func ReportsDrainKey() string {
 	return "reports:drain"
 }
@@ -210,6 +231,8 @@ func ReportsDrainKey() string {
 // whenever this process leads, until that returns nil.
 //
 // Drain runs in one process for as long as that leads.
+//
+//lockgen:wraps Reports.Drain "reports:drain"
 func (w *ReportsWithLock) Drain(ctx context.Context) (err error) {
 	key := ReportsDrainKey()
 	return w.locker.Lead(ctx, &reportsDrainLock, key, func(ctx context.Context) error {
@@ -244,6 +267,8 @@ var outboxSendLock = lock.Policy{
 
 // OutboxSendKey returns the key "outbox:<topic>" as [Outbox.Send] locks it. A
 // value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Outbox.Send "outbox:<topic>"
 func OutboxSendKey(topic string) (string, error) {
 	topicKey, err := lock.KeyString(&outboxSendLock, "<topic>", topic)
 	if err != nil {
@@ -256,6 +281,8 @@ func OutboxSendKey(topic string) (string, error) {
 // another has it, nothing is called, and the error is nil.
 //
 // Send sends the next messages of a topic. Where another process sends already, nothing is done.
+//
+//lockgen:wraps Outbox.Send "outbox:<topic>"
 func (w *OutboxWithLock) Send(ctx context.Context, topic string) (err error) {
 	key, err := OutboxSendKey(topic)
 	if err != nil {

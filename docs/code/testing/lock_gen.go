@@ -34,6 +34,8 @@ var shopSellLock = lock.Policy{
 }
 
 // ShopSellKey returns the key "shop:<id>" as [Shop.Sell] locks it.
+//
+//lockgen:keyof Shop.Sell "shop:<id>"
 func ShopSellKey(id int64) string {
 	return "shop:" + strconv.FormatInt(id, 10)
 }
@@ -41,6 +43,8 @@ func ShopSellKey(id int64) string {
 // Sell calls [Shop.Sell] while it holds the lock "shop:<id>".
 //
 // Sell sells a piece.
+//
+//lockgen:wraps Shop.Sell "shop:<id>"
 func (w *ShopWithLock) Sell(ctx context.Context, id int64) (err error) {
 	key := ShopSellKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopSellLock, key)

@@ -35,6 +35,8 @@ var shopBuyLock = lock.Policy{
 }
 
 // ShopBuyKey returns the key "shop:item:<id>" as [Shop.Buy] locks it.
+//
+//lockgen:keyof Shop.Buy "shop:item:<id>"
 func ShopBuyKey(id int64) string {
 	return "shop:item:" + strconv.FormatInt(id, 10)
 }
@@ -42,6 +44,8 @@ func ShopBuyKey(id int64) string {
 // Buy calls [Shop.Buy] while it holds the lock "shop:item:<id>".
 //
 // Buy sells one piece of the item and returns how many are left.
+//
+//lockgen:wraps Shop.Buy "shop:item:<id>"
 func (w *ShopWithLock) Buy(ctx context.Context, id int64) (left int, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)

@@ -39,6 +39,8 @@ var shopBuyAloneLock = lock.Policy{
 }
 
 // ShopBuyAloneKey returns the key "flash:<item>" as [Shop.BuyAlone] locks it.
+//
+//lockgen:keyof Shop.BuyAlone "flash:<item>"
 func ShopBuyAloneKey(item int64) string {
 	return "flash:" + strconv.FormatInt(item, 10)
 }
@@ -46,6 +48,8 @@ func ShopBuyAloneKey(item int64) string {
 // BuyAlone calls [Shop.BuyAlone] while it holds the lock "flash:<item>".
 //
 // BuyAlone sells one piece in a transaction of its own. It reports whether there was one.
+//
+//lockgen:wraps Shop.BuyAlone "flash:<item>"
 func (w *ShopWithLock) BuyAlone(ctx context.Context, item, buyer int64) (result bool, err error) {
 	key := ShopBuyAloneKey(item)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyAloneLock, key)
@@ -64,6 +68,8 @@ var shopBuyLock = lock.Policy{
 }
 
 // ShopBuyKey returns the key "flash:<item>" as [Shop.Buy] locks it.
+//
+//lockgen:keyof Shop.Buy "flash:<item>"
 func ShopBuyKey(item int64) string {
 	return "flash:" + strconv.FormatInt(item, 10)
 }
@@ -72,6 +78,8 @@ func ShopBuyKey(item int64) string {
 //
 // Buy sells a piece to each of buyers, as long as there is one, in one transaction: all of
 // it is in the database afterwards, or nothing. The wrapper's BuyOne is what a buyer calls.
+//
+//lockgen:wraps Shop.Buy "flash:<item>"
 func (w *ShopWithLock) Buy(ctx context.Context, item int64, buyers []int64) (result []bool, err error) {
 	key := ShopBuyKey(item)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)
@@ -84,6 +92,8 @@ func (w *ShopWithLock) Buy(ctx context.Context, item int64, buyers []int64) (res
 
 // BuyOne has [Shop.Buy] take req along with others that wait for the same key,
 // 64 at most, while it holds the lock "flash:<item>".
+//
+//lockgen:wraps Shop.Buy "flash:<item>"
 func (w *ShopWithLock) BuyOne(ctx context.Context, item, req int64) (result bool, err error) {
 	key := ShopBuyKey(item)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, buyers []int64) ([]bool, error) {

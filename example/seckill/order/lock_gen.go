@@ -36,6 +36,8 @@ var servicePlaceOrderLock = lock.Policy{
 
 // ServicePlaceOrderKey returns the key
 // "seckill:voucher:<voucherID>:user:<userID>" as [Service.PlaceOrder] locks it.
+//
+//lockgen:keyof Service.PlaceOrder "seckill:voucher:<voucherID>:user:<userID>"
 func ServicePlaceOrderKey(voucherID, userID int64) string {
 	return "seckill:voucher:" + strconv.FormatInt(voucherID, 10) + ":user:" + strconv.FormatInt(userID, 10)
 }
@@ -45,6 +47,8 @@ func ServicePlaceOrderKey(voucherID, userID int64) string {
 //
 // PlaceOrder sells one piece of the voucher to the user, who gets at most one
 // however often and on however many machines they click.
+//
+//lockgen:wraps Service.PlaceOrder "seckill:voucher:<voucherID>:user:<userID>"
 func (w *ServiceWithLock) PlaceOrder(ctx context.Context, voucherID, userID int64, by Payment) (orderID int64, err error) {
 	key := ServicePlaceOrderKey(voucherID, userID)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePlaceOrderLock, key)
@@ -66,6 +70,8 @@ var serviceOrderOfLock = lock.Policy{
 
 // ServiceOrderOfKey returns the key "seckill:voucher:<voucherID>:user:<userID>"
 // as [Service.OrderOf] locks it.
+//
+//lockgen:keyof Service.OrderOf "seckill:voucher:<voucherID>:user:<userID>"
 func ServiceOrderOfKey(voucherID, userID int64) string {
 	return "seckill:voucher:" + strconv.FormatInt(voucherID, 10) + ":user:" + strconv.FormatInt(userID, 10)
 }
@@ -76,6 +82,8 @@ func ServiceOrderOfKey(voucherID, userID int64) string {
 // OrderOf returns the user's order, or 0. It has the lock of PlaceOrder, so the
 // "my orders" page, which calls it directly, never answers "none" while a
 // payment is under way.
+//
+//lockgen:wraps Service.OrderOf "seckill:voucher:<voucherID>:user:<userID>"
 func (w *ServiceWithLock) OrderOf(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceOrderOfKey(voucherID, userID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOrderOfLock, key)
@@ -96,6 +104,8 @@ var serviceSellByCardLock = lock.Policy{
 
 // ServiceSellByCardKey returns the key "seckill:voucher:<voucherID>" as
 // [Service.SellByCard] locks it.
+//
+//lockgen:keyof Service.SellByCard "seckill:voucher:<voucherID>"
 func ServiceSellByCardKey(voucherID int64) string {
 	return "seckill:voucher:" + strconv.FormatInt(voucherID, 10)
 }
@@ -104,6 +114,8 @@ func ServiceSellByCardKey(voucherID int64) string {
 // "seckill:voucher:<voucherID>".
 //
 // SellByCard takes one piece from the stock against a card payment.
+//
+//lockgen:wraps Service.SellByCard "seckill:voucher:<voucherID>"
 func (w *ServiceWithLock) SellByCard(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceSellByCardKey(voucherID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSellByCardLock, key)
@@ -124,6 +136,8 @@ var serviceSellByTransferLock = lock.Policy{
 
 // ServiceSellByTransferKey returns the key "seckill:voucher:<voucherID>" as
 // [Service.SellByTransfer] locks it.
+//
+//lockgen:keyof Service.SellByTransfer "seckill:voucher:<voucherID>"
 func ServiceSellByTransferKey(voucherID int64) string {
 	return "seckill:voucher:" + strconv.FormatInt(voucherID, 10)
 }
@@ -134,6 +148,8 @@ func ServiceSellByTransferKey(voucherID int64) string {
 // SellByTransfer is SellByCard for a bank that answers in seconds. It has the
 // same lock under a shorter lease, which the watchdog renews for as long as
 // the bank takes: should this process die meanwhile, the sale goes on sooner.
+//
+//lockgen:wraps Service.SellByTransfer "seckill:voucher:<voucherID>"
 func (w *ServiceWithLock) SellByTransfer(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceSellByTransferKey(voucherID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSellByTransferLock, key)

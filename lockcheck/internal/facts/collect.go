@@ -2,7 +2,6 @@ package facts
 
 import (
 	"go/ast"
-	"go/token"
 	"go/types"
 	"path"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/tools/go/analysis"
-	"golang.org/x/tools/go/types/typeutil"
 
 	"github.com/lockgen/lockgen/generator"
 )
@@ -20,6 +18,8 @@ type collector struct {
 	pass *analysis.Pass
 	ix   *Index
 	own  map[string]*Func
+
+	marked map[string]bool // methods that some generated function wraps, by their names in marks
 }
 
 // Engines that take a / in a key for a path, by the last element of the import
@@ -250,96 +250,6 @@ func (c *collector) engines(file *ast.File) {
 			slices.Sort(c.ix.Own.Engines)
 		}
 	}
-}
-
-// wrappers finds what lockgen wrote: who takes the locks of which function, and
-// what computes their keys.
-func (c *collector) wrappers(file *ast.File) {
-	for _, d := range file.Decls {
-		decl, ok := d.(*ast.FuncDecl)
-		if !ok || decl.Body == nil {
-			continue
-		}
-		fn, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
-		calls, keys := c.wrapped(decl)
-		if fn == nil || len(calls) == 0 {
-			continue
-		}
-		raw := calls[len(calls)-1]
-		guarded := c.ix.Guarded(raw)
-		if guarded == nil {
-			guarded = c.own[ID(raw, c.pass.Fset)]
-		}
-		f := c.fn(fn)
-		f.Wraps = ID(raw, c.pass.Fset)
-		for _, called := range calls {
-			f.Calls = append(f.Calls, c.callOf(called, decl.Pos()))
-		}
-		if guarded == nil {
-			continue
-		}
-		shift := fn.Signature().Params().Len() - raw.Signature().Params().Len()
-		for i, l := range guarded.Guard {
-			if i < len(keys) {
-				key := l
-				c.fn(keys[i]).KeyOf = &key
-			}
-			l.Parts = slices.Clone(l.Parts)
-			for j := range l.Parts {
-				if l.Parts[j].Root > 0 { // FWithLock(ctx, locker, …)
-					l.Parts[j].Root += shift
-				}
-			}
-			f.Takes = append(f.Takes, l)
-		}
-	}
-}
-
-// wrapped returns what a generated function calls, last what it calls under its locks, and
-// the functions that compute their keys; nil if it takes no lock. What comes before is the
-// fallback, which runs without a lock.
-func (c *collector) wrapped(decl *ast.FuncDecl) (calls, keys []*types.Func) {
-	takes := false
-	called := func(list []ast.Expr) {
-		if len(list) != 1 {
-			return
-		}
-		if call, ok := list[0].(*ast.CallExpr); ok {
-			if fn, _ := typeutil.Callee(c.pass.TypesInfo, call).(*types.Func); fn != nil && !takesLock(fn) {
-				calls = append(calls, fn)
-			}
-		}
-	}
-	ast.Inspect(decl.Body, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			fn, _ := typeutil.Callee(c.pass.TypesInfo, n).(*types.Func)
-			switch {
-			case fn == nil:
-			case takesLock(fn):
-				takes = true
-			case !takes && fn.Pkg() == c.pass.Pkg && fn.Signature().Recv() == nil:
-				keys = append(keys, fn)
-			}
-		case *ast.ReturnStmt:
-			called(n.Results)
-		case *ast.AssignStmt: // of a job that runs once
-			if n.Tok == token.ASSIGN {
-				called(n.Rhs)
-			}
-		}
-		return true
-	})
-	if !takes {
-		return nil, nil
-	}
-	return calls, keys
-}
-
-// takesLock reports whether a generated function takes its lock by calling fn.
-func takesLock(fn *types.Func) bool {
-	return isLocker(fn, "Acquire", "AcquireAll", "AcquireOnce", "Lead") ||
-		IsRuntime(fn, "Do") && strings.HasSuffix(Name(fn), ".Merger.Do")
 }
 
 // isLocker reports whether fn is one of these methods of lock.Locker.

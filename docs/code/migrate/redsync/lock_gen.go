@@ -34,6 +34,8 @@ var afterPayLock = lock.Policy{
 
 // AfterPayKey returns the key "order:<order>" as [After.Pay] locks it. A value
 // that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof After.Pay "order:<order>"
 func AfterPayKey(order string) (string, error) {
 	orderKey, err := lock.KeyString(&afterPayLock, "<order>", order)
 	if err != nil {
@@ -45,6 +47,8 @@ func AfterPayKey(order string) (string, error) {
 // Pay calls [After.Pay] while it holds the lock "order:<order>".
 //
 // Pay pays an order.
+//
+//lockgen:wraps After.Pay "order:<order>"
 func (w *AfterWithLock) Pay(ctx context.Context, order string) (err error) {
 	key, err := AfterPayKey(order)
 	if err != nil {

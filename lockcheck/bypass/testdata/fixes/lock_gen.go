@@ -32,11 +32,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &servicePayLock, key)
@@ -54,11 +58,15 @@ var serviceBookLock = lock.Policy{
 }
 
 // ServiceBookKey returns the key "book:<id>" as [Service.Book] locks it.
+//
+//lockgen:keyof Service.Book "book:<id>"
 func ServiceBookKey(id int64) string {
 	return "book:" + strconv.FormatInt(id, 10)
 }
 
 // Book calls [Service.Book] while it holds the lock "book:<id>".
+//
+//lockgen:wraps Service.Book "book:<id>"
 func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ServiceBookKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceBookLock, key)
@@ -92,11 +100,15 @@ var twiceDoLock = lock.Policy{
 }
 
 // TwiceDoKey returns the key "twice" as [Twice.Do] locks it.
+//
+//lockgen:keyof Twice.Do "twice"
 func TwiceDoKey() string {
 	return "twice"
 }
 
 // Do calls [Twice.Do] while it holds the lock "twice".
+//
+//lockgen:wraps Twice.Do "twice"
 func (w *TwiceWithLock) Do(ctx context.Context) (err error) {
 	key := TwiceDoKey()
 	ctx, held, err := w.locker.Acquire(ctx, &twiceDoLock, key)
@@ -130,11 +142,15 @@ var directDoLock = lock.Policy{
 }
 
 // DirectDoKey returns the key "direct" as [Direct.Do] locks it.
+//
+//lockgen:keyof Direct.Do "direct"
 func DirectDoKey() string {
 	return "direct"
 }
 
 // Do calls [Direct.Do] while it holds the lock "direct".
+//
+//lockgen:wraps Direct.Do "direct"
 func (w *DirectWithLock) Do(ctx context.Context) (err error) {
 	key := DirectDoKey()
 	ctx, held, err := w.locker.Acquire(ctx, &directDoLock, key)
@@ -152,11 +168,15 @@ var reportLock = lock.Policy{
 }
 
 // ReportKey returns the key "report" as [Report] locks it.
+//
+//lockgen:keyof Report "report"
 func ReportKey() string {
 	return "report"
 }
 
 // ReportWithLock calls [Report] while it holds the lock "report".
+//
+//lockgen:wraps Report "report"
 func ReportWithLock(ctx context.Context, locker *lock.Locker, day int) (err error) {
 	key := ReportKey()
 	ctx, held, err := locker.Acquire(ctx, &reportLock, key)

@@ -32,11 +32,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -70,11 +74,15 @@ var storeSaveLock = lock.Policy{
 }
 
 // StoreSaveKey returns the key "store:<id>" as [Store.Save] locks it.
+//
+//lockgen:keyof Store.Save "store:<id>"
 func StoreSaveKey(id int64) string {
 	return "store:" + strconv.FormatInt(id, 10)
 }
 
 // Save calls [Store.Save] while it holds the lock "store:<id>".
+//
+//lockgen:wraps Store.Save "store:<id>"
 func (w *StoreWithLock) Save(ctx context.Context, id int64) (err error) {
 	key := StoreSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &storeSaveLock, key)

@@ -16,11 +16,15 @@ var voucherLock = lock.Policy{
 }
 
 // VoucherKey returns the key "order:<voucherID>" as [Voucher] locks it.
+//
+//lockgen:keyof Voucher "order:<voucherID>"
 func VoucherKey(voucherID int64) string {
 	return "order:" + strconv.FormatInt(voucherID, 10)
 }
 
 // VoucherWithLock calls [Voucher] while it holds the lock "order:<voucherID>".
+//
+//lockgen:wraps Voucher "order:<voucherID>"
 func VoucherWithLock(ctx context.Context, locker *lock.Locker, voucherID int64) (err error) {
 	key := VoucherKey(voucherID)
 	ctx, held, err := locker.Acquire(ctx, &voucherLock, key)
@@ -39,6 +43,8 @@ var stockLock = lock.Policy{
 
 // StockKey returns the key "stock:<o.ID>" as [Stock] locks it. A value that can
 // be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Stock "stock:<o.ID>"
 func StockKey(o *Order) (string, error) {
 	if o == nil {
 		return "", lock.KeyNil(&stockLock, "<o.ID>", "o")
@@ -47,6 +53,8 @@ func StockKey(o *Order) (string, error) {
 }
 
 // StockWithLock calls [Stock] while it holds the lock "stock:<o.ID>".
+//
+//lockgen:wraps Stock "stock:<o.ID>"
 func StockWithLock(ctx context.Context, locker *lock.Locker, o *Order) (err error) {
 	key, err := StockKey(o)
 	if err != nil {
@@ -68,6 +76,8 @@ var userLock = lock.Policy{
 
 // UserKey returns the key "user:<name>" as [User] locks it. A value that can be
 // no part of a key is ErrInvalid.
+//
+//lockgen:keyof User "user:<name>"
 func UserKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&userLock, "<name>", name)
 	if err != nil {
@@ -77,6 +87,8 @@ func UserKey(name string) (string, error) {
 }
 
 // UserWithLock calls [User] while it holds the lock "user:<name>".
+//
+//lockgen:wraps User "user:<name>"
 func UserWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := UserKey(name)
 	if err != nil {

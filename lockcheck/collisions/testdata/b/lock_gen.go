@@ -16,11 +16,15 @@ var userLock = lock.Policy{
 }
 
 // UserKey returns the key "order:<userID>" as [User] locks it.
+//
+//lockgen:keyof User "order:<userID>"
 func UserKey(userID int64) string {
 	return "order:" + strconv.FormatInt(userID, 10)
 }
 
 // UserWithLock calls [User] while it holds the lock "order:<userID>".
+//
+//lockgen:wraps User "order:<userID>"
 func UserWithLock(ctx context.Context, locker *lock.Locker, userID int64) (err error) {
 	key := UserKey(userID)
 	ctx, held, err := locker.Acquire(ctx, &userLock, key)
@@ -38,11 +42,15 @@ var stockLock = lock.Policy{
 }
 
 // StockKey returns the key "stock:<orderID>" as [Stock] locks it.
+//
+//lockgen:keyof Stock "stock:<orderID>"
 func StockKey(orderID int64) string {
 	return "stock:" + strconv.FormatInt(orderID, 10)
 }
 
 // StockWithLock calls [Stock] while it holds the lock "stock:<orderID>".
+//
+//lockgen:wraps Stock "stock:<orderID>"
 func StockWithLock(ctx context.Context, locker *lock.Locker, orderID int64) (err error) {
 	key := StockKey(orderID)
 	ctx, held, err := locker.Acquire(ctx, &stockLock, key)
@@ -60,11 +68,15 @@ var rootLock = lock.Policy{
 }
 
 // RootKey returns the key "user:root" as [Root] locks it.
+//
+//lockgen:keyof Root "user:root"
 func RootKey() string {
 	return "user:root"
 }
 
 // RootWithLock calls [Root] while it holds the lock "user:root".
+//
+//lockgen:wraps Root "user:root"
 func RootWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := RootKey()
 	ctx, held, err := locker.Acquire(ctx, &rootLock, key)

@@ -17,6 +17,8 @@ var fillLock = lock.Policy{
 
 // FillKey returns the keys "basket:<names...>" as [Fill] locks them: one for
 // each element. A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Fill "basket:<names...>"
 func FillKey(names []string) ([]string, error) {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -31,6 +33,8 @@ func FillKey(names []string) ([]string, error) {
 
 // FillWithLock calls [Fill] while it holds the locks "basket:<names...>", taken
 // in one global order: all or none.
+//
+//lockgen:wraps Fill "basket:<names...>"
 func FillWithLock(ctx context.Context, locker *lock.Locker, names []string) (err error) {
 	keys, err := FillKey(names)
 	if err != nil {
@@ -52,6 +56,8 @@ var emptyLock = lock.Policy{
 
 // EmptyKey returns the key "basket:<name>" as [Empty] locks it. A value that
 // can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Empty "basket:<name>"
 func EmptyKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&emptyLock, "<name>", name)
 	if err != nil {
@@ -63,6 +69,8 @@ func EmptyKey(name string) (string, error) {
 // EmptyWithLock calls [Empty] while it holds the lock "basket:<name>".
 //
 // The element of a list is the same lock on purpose.
+//
+//lockgen:wraps Empty "basket:<name>"
 func EmptyWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := EmptyKey(name)
 	if err != nil {
@@ -83,11 +91,15 @@ var sweepLock = lock.Policy{
 }
 
 // SweepKey returns the key "basket:all" as [Sweep] locks it.
+//
+//lockgen:keyof Sweep "basket:all"
 func SweepKey() string {
 	return "basket:all"
 }
 
 // SweepWithLock calls [Sweep] while it holds the lock "basket:all".
+//
+//lockgen:wraps Sweep "basket:all"
 func SweepWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := SweepKey()
 	ctx, held, err := locker.Acquire(ctx, &sweepLock, key)
@@ -106,6 +118,8 @@ var sortLock = lock.Policy{
 
 // SortKey returns the keys "shelf:<ids...>" as [Sort] locks them: one for each
 // element.
+//
+//lockgen:keyof Sort "shelf:<ids...>"
 func SortKey(ids []int64) []string {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -116,6 +130,8 @@ func SortKey(ids []int64) []string {
 
 // SortWithLock calls [Sort] while it holds the locks "shelf:<ids...>", taken in
 // one global order: all or none.
+//
+//lockgen:wraps Sort "shelf:<ids...>"
 func SortWithLock(ctx context.Context, locker *lock.Locker, ids []int64) (err error) {
 	keys := SortKey(ids)
 	ctx, held, err := locker.AcquireAll(ctx, lock.Requests(&sortLock, keys)...)
@@ -133,6 +149,8 @@ var sortAllLock = lock.Policy{
 }
 
 // SortAllKey returns the key "shelf:all" as [SortAll] locks it.
+//
+//lockgen:keyof SortAll "shelf:all"
 func SortAllKey() string {
 	return "shelf:all"
 }
@@ -140,6 +158,8 @@ func SortAllKey() string {
 // SortAllWithLock calls [SortAll] while it holds the lock "shelf:all".
 //
 // A number is never this word.
+//
+//lockgen:wraps SortAll "shelf:all"
 func SortAllWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := SortAllKey()
 	ctx, held, err := locker.Acquire(ctx, &sortAllLock, key)

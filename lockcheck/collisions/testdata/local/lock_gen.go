@@ -34,6 +34,8 @@ var serviceByNameLock = lock.Policy{
 
 // ServiceByNameKey returns the key "order:<name>" as [Service.ByName] locks it.
 // A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Service.ByName "order:<name>"
 func ServiceByNameKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&serviceByNameLock, "<name>", name)
 	if err != nil {
@@ -43,6 +45,8 @@ func ServiceByNameKey(name string) (string, error) {
 }
 
 // ByName calls [Service.ByName] while it holds the lock "order:<name>".
+//
+//lockgen:wraps Service.ByName "order:<name>"
 func (w *ServiceWithLock) ByName(ctx context.Context, name string) (err error) {
 	key, err := ServiceByNameKey(name)
 	if err != nil {
@@ -63,11 +67,15 @@ var serviceAllLock = lock.Policy{
 }
 
 // ServiceAllKey returns the key "order:all" as [Service.All] locks it.
+//
+//lockgen:keyof Service.All "order:all"
 func ServiceAllKey() string {
 	return "order:all"
 }
 
 // All calls [Service.All] while it holds the lock "order:all".
+//
+//lockgen:wraps Service.All "order:all"
 func (w *ServiceWithLock) All(ctx context.Context) (err error) {
 	key := ServiceAllKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAllLock, key)
@@ -86,6 +94,8 @@ var serviceAgainLock = lock.Policy{
 
 // ServiceAgainKey returns the key "order:<other>" as [Service.Again] locks it.
 // A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Service.Again "order:<other>"
 func ServiceAgainKey(other string) (string, error) {
 	otherKey, err := lock.KeyString(&serviceAgainLock, "<other>", other)
 	if err != nil {
@@ -97,6 +107,8 @@ func ServiceAgainKey(other string) (string, error) {
 // Again calls [Service.Again] while it holds the lock "order:<other>".
 //
 // Of one class, and so one lock on purpose.
+//
+//lockgen:wraps Service.Again "order:<other>"
 func (w *ServiceWithLock) Again(ctx context.Context, other string) (err error) {
 	key, err := ServiceAgainKey(other)
 	if err != nil {
@@ -117,6 +129,8 @@ var serviceItemLock = lock.Policy{
 }
 
 // ServiceItemKey returns the key "item:<n>" as [Service.Item] locks it.
+//
+//lockgen:keyof Service.Item "item:<n>"
 func ServiceItemKey(n int) string {
 	return "item:" + strconv.Itoa(n)
 }
@@ -124,6 +138,8 @@ func ServiceItemKey(n int) string {
 // Item calls [Service.Item] while it holds the lock "item:<n>".
 //
 // An integer never makes these.
+//
+//lockgen:wraps Service.Item "item:<n>"
 func (w *ServiceWithLock) Item(ctx context.Context, n int) (err error) {
 	key := ServiceItemKey(n)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceItemLock, key)
@@ -141,11 +157,15 @@ var serviceItemsLock = lock.Policy{
 }
 
 // ServiceItemsKey returns the key "item:all" as [Service.Items] locks it.
+//
+//lockgen:keyof Service.Items "item:all"
 func ServiceItemsKey() string {
 	return "item:all"
 }
 
 // Items calls [Service.Items] while it holds the lock "item:all".
+//
+//lockgen:wraps Service.Items "item:all"
 func (w *ServiceWithLock) Items(ctx context.Context) (err error) {
 	key := ServiceItemsKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceItemsLock, key)
@@ -163,11 +183,15 @@ var servicePartLock = lock.Policy{
 }
 
 // ServicePartKey returns the key "item:<n>:<m>" as [Service.Part] locks it.
+//
+//lockgen:keyof Service.Part "item:<n>:<m>"
 func ServicePartKey(n, m int) string {
 	return "item:" + strconv.Itoa(n) + ":" + strconv.Itoa(m)
 }
 
 // Part calls [Service.Part] while it holds the lock "item:<n>:<m>".
+//
+//lockgen:wraps Service.Part "item:<n>:<m>"
 func (w *ServiceWithLock) Part(ctx context.Context, n, m int) (err error) {
 	key := ServicePartKey(n, m)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePartLock, key)
@@ -185,6 +209,8 @@ var serviceOneLock = lock.Policy{
 }
 
 // ServiceOneKey returns the key "item:-12" as [Service.One] locks it.
+//
+//lockgen:keyof Service.One "item:-12"
 func ServiceOneKey() string {
 	return "item:-12"
 }
@@ -192,6 +218,8 @@ func ServiceOneKey() string {
 // One calls [Service.One] while it holds the lock "item:-12".
 //
 // But it makes this.
+//
+//lockgen:wraps Service.One "item:-12"
 func (w *ServiceWithLock) One(ctx context.Context) (err error) {
 	key := ServiceOneKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOneLock, key)
@@ -209,6 +237,8 @@ var serviceFlagLock = lock.Policy{
 }
 
 // ServiceFlagKey returns the key "flag:<on>" as [Service.Flag] locks it.
+//
+//lockgen:keyof Service.Flag "flag:<on>"
 func ServiceFlagKey(on bool) string {
 	return "flag:" + strconv.FormatBool(on)
 }
@@ -216,6 +246,8 @@ func ServiceFlagKey(on bool) string {
 // Flag calls [Service.Flag] while it holds the lock "flag:<on>".
 //
 // Bools are two words.
+//
+//lockgen:wraps Service.Flag "flag:<on>"
 func (w *ServiceWithLock) Flag(ctx context.Context, on bool) (err error) {
 	key := ServiceFlagKey(on)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFlagLock, key)
@@ -233,11 +265,15 @@ var serviceNoFlagLock = lock.Policy{
 }
 
 // ServiceNoFlagKey returns the key "flag:fa" as [Service.NoFlag] locks it.
+//
+//lockgen:keyof Service.NoFlag "flag:fa"
 func ServiceNoFlagKey() string {
 	return "flag:fa"
 }
 
 // NoFlag calls [Service.NoFlag] while it holds the lock "flag:fa".
+//
+//lockgen:wraps Service.NoFlag "flag:fa"
 func (w *ServiceWithLock) NoFlag(ctx context.Context) (err error) {
 	key := ServiceNoFlagKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceNoFlagLock, key)
@@ -255,11 +291,15 @@ var serviceIsFlagLock = lock.Policy{
 }
 
 // ServiceIsFlagKey returns the key "flag:true" as [Service.IsFlag] locks it.
+//
+//lockgen:keyof Service.IsFlag "flag:true"
 func ServiceIsFlagKey() string {
 	return "flag:true"
 }
 
 // IsFlag calls [Service.IsFlag] while it holds the lock "flag:true".
+//
+//lockgen:wraps Service.IsFlag "flag:true"
 func (w *ServiceWithLock) IsFlag(ctx context.Context) (err error) {
 	key := ServiceIsFlagKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceIsFlagLock, key)
@@ -278,6 +318,8 @@ var serviceUUIDLock = lock.Policy{
 
 // ServiceUUIDKey returns the key "uuid:<u>" as [Service.UUID] locks it. A value
 // that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Service.UUID "uuid:<u>"
 func ServiceUUIDKey(u id) (string, error) {
 	uKey, err := lock.KeyStringer(&serviceUUIDLock, "<u>", u)
 	if err != nil {
@@ -289,6 +331,8 @@ func ServiceUUIDKey(u id) (string, error) {
 // UUID calls [Service.UUID] while it holds the lock "uuid:<u>".
 //
 // A type of one's own has a form of its own.
+//
+//lockgen:wraps Service.UUID "uuid:<u>"
 func (w *ServiceWithLock) UUID(ctx context.Context, u id) (err error) {
 	key, err := ServiceUUIDKey(u)
 	if err != nil {
@@ -309,11 +353,15 @@ var serviceUUIDsLock = lock.Policy{
 }
 
 // ServiceUUIDsKey returns the key "uuid:all" as [Service.UUIDs] locks it.
+//
+//lockgen:keyof Service.UUIDs "uuid:all"
 func ServiceUUIDsKey() string {
 	return "uuid:all"
 }
 
 // UUIDs calls [Service.UUIDs] while it holds the lock "uuid:all".
+//
+//lockgen:wraps Service.UUIDs "uuid:all"
 func (w *ServiceWithLock) UUIDs(ctx context.Context) (err error) {
 	key := ServiceUUIDsKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUUIDsLock, key)
@@ -333,6 +381,8 @@ var serviceElsewhereLock = lock.Policy{
 
 // ServiceElsewhereKey returns the key "order:all" as [Service.Elsewhere] locks
 // it.
+//
+//lockgen:keyof Service.Elsewhere "order:all"
 func ServiceElsewhereKey() string {
 	return "order:all"
 }
@@ -340,6 +390,8 @@ func ServiceElsewhereKey() string {
 // Elsewhere calls [Service.Elsewhere] while it holds the lock "order:all".
 //
 // On another engine.
+//
+//lockgen:wraps Service.Elsewhere "order:all"
 func (w *ServiceWithLock) Elsewhere(ctx context.Context) (err error) {
 	key := ServiceElsewhereKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceElsewhereLock, key)
@@ -358,6 +410,8 @@ var serviceAnyLock = lock.Policy{
 
 // ServiceAnyKey returns the key "<kind>:1" as [Service.Any] locks it. A value
 // that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Service.Any "<kind>:1"
 func ServiceAnyKey(kind string) (string, error) {
 	kindKey, err := lock.KeyString(&serviceAnyLock, "<kind>", kind)
 	if err != nil {
@@ -367,6 +421,8 @@ func ServiceAnyKey(kind string) (string, error) {
 }
 
 // Any calls [Service.Any] while it holds the lock "<kind>:1".
+//
+//lockgen:wraps Service.Any "<kind>:1"
 func (w *ServiceWithLock) Any(ctx context.Context, kind string) (err error) {
 	key, err := ServiceAnyKey(kind)
 	if err != nil {
@@ -387,6 +443,8 @@ var serviceJobsLock = lock.Policy{
 }
 
 // ServiceJobsKey returns the key "jobs" as [Service.Jobs] locks it.
+//
+//lockgen:keyof Service.Jobs "jobs"
 func ServiceJobsKey() string {
 	return "jobs"
 }
@@ -394,6 +452,8 @@ func ServiceJobsKey() string {
 // Jobs calls [Service.Jobs] while it holds the lock "jobs".
 //
 // No engine of this program takes a / for a path.
+//
+//lockgen:wraps Service.Jobs "jobs"
 func (w *ServiceWithLock) Jobs(ctx context.Context) (err error) {
 	key := ServiceJobsKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceJobsLock, key)
@@ -412,6 +472,8 @@ var serviceJobLock = lock.Policy{
 
 // ServiceJobKey returns the key "jobs/<name>" as [Service.Job] locks it. A
 // value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Service.Job "jobs/<name>"
 func ServiceJobKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&serviceJobLock, "<name>", name)
 	if err != nil {
@@ -421,6 +483,8 @@ func ServiceJobKey(name string) (string, error) {
 }
 
 // Job calls [Service.Job] while it holds the lock "jobs/<name>".
+//
+//lockgen:wraps Service.Job "jobs/<name>"
 func (w *ServiceWithLock) Job(ctx context.Context, name string) (err error) {
 	key, err := ServiceJobKey(name)
 	if err != nil {

@@ -15,11 +15,15 @@ var jobsLock = lock.Policy{
 }
 
 // JobsKey returns the key "jobs" as [Jobs] locks it.
+//
+//lockgen:keyof Jobs "jobs"
 func JobsKey() string {
 	return "jobs"
 }
 
 // JobsWithLock calls [Jobs] while it holds the lock "jobs".
+//
+//lockgen:wraps Jobs "jobs"
 func JobsWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := JobsKey()
 	ctx, held, err := locker.Acquire(ctx, &jobsLock, key)
@@ -38,6 +42,8 @@ var jobLock = lock.Policy{
 
 // JobKey returns the key "jobs/<name>" as [Job] locks it. A value that can be
 // no part of a key is ErrInvalid.
+//
+//lockgen:keyof Job "jobs/<name>"
 func JobKey(name string) (string, error) {
 	nameKey, err := lock.KeyString(&jobLock, "<name>", name)
 	if err != nil {
@@ -47,6 +53,8 @@ func JobKey(name string) (string, error) {
 }
 
 // JobWithLock calls [Job] while it holds the lock "jobs/<name>".
+//
+//lockgen:wraps Job "jobs/<name>"
 func JobWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := JobKey(name)
 	if err != nil {
@@ -67,11 +75,15 @@ var doneLock = lock.Policy{
 }
 
 // DoneKey returns the key "jobsdone" as [Done] locks it.
+//
+//lockgen:keyof Done "jobsdone"
 func DoneKey() string {
 	return "jobsdone"
 }
 
 // DoneWithLock calls [Done] while it holds the lock "jobsdone".
+//
+//lockgen:wraps Done "jobsdone"
 func DoneWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := DoneKey()
 	ctx, held, err := locker.Acquire(ctx, &doneLock, key)

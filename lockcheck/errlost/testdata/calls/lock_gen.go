@@ -32,11 +32,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (result int64, err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -54,11 +58,15 @@ var serviceBookLock = lock.Policy{
 }
 
 // ServiceBookKey returns the key "book" as [Service.Book] locks it.
+//
+//lockgen:keyof Service.Book "book"
 func ServiceBookKey() string {
 	return "book"
 }
 
 // Book calls [Service.Book] while it holds the lock "book".
+//
+//lockgen:wraps Service.Book "book"
 func (w *ServiceWithLock) Book(ctx context.Context) (err error) {
 	key := ServiceBookKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBookLock, key)
@@ -92,11 +100,15 @@ var annotatedSaveLock = lock.Policy{
 }
 
 // AnnotatedSaveKey returns the key "save:<id>" as [Annotated.Save] locks it.
+//
+//lockgen:keyof Annotated.Save "save:<id>"
 func AnnotatedSaveKey(id int64) string {
 	return "save:" + strconv.FormatInt(id, 10)
 }
 
 // Save calls [Annotated.Save] while it holds the lock "save:<id>".
+//
+//lockgen:wraps Annotated.Save "save:<id>"
 func (w *AnnotatedWithLock) Save(ctx context.Context, id int64) (err error) {
 	key := AnnotatedSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &annotatedSaveLock, key)

@@ -40,12 +40,16 @@ var serviceLeadLock = lock.Policy{
 }
 
 // ServiceLeadKey returns the key "lead" as [Service.Lead] locks it.
+//
+//lockgen:keyof Service.Lead "lead"
 func ServiceLeadKey() string {
 	return "lead"
 }
 
 // Lead campaigns for the lock "lead" and calls [Service.Lead] whenever this
 // process leads, until that returns nil.
+//
+//lockgen:wraps Service.Lead "lead"
 func (w *ServiceWithLock) Lead(ctx context.Context) (err error) {
 	key := ServiceLeadKey()
 	return w.locker.Lead(ctx, &serviceLeadLock, key, func(ctx context.Context) error {
@@ -62,6 +66,8 @@ var serviceCloseLock = lock.Policy{
 }
 
 // ServiceCloseKey returns the key "close" as [Service.Close] locks it.
+//
+//lockgen:keyof Service.Close "close"
 func ServiceCloseKey() string {
 	return "close"
 }
@@ -79,6 +85,8 @@ func serviceCloseTick(day string) (string, error) {
 // Close calls [Service.Close] once for each tick "<day>", while it holds the
 // lock "close". Where another has it, or the tick is done, nothing is called,
 // and the error is nil.
+//
+//lockgen:wraps Service.Close "close"
 func (w *ServiceWithLock) Close(ctx context.Context, day string) (result int, err error) {
 	key := ServiceCloseKey()
 	tick, err := serviceCloseTick(day)
@@ -107,11 +115,15 @@ var serviceBuyLock = lock.Policy{
 }
 
 // ServiceBuyKey returns the key "buy:<id>" as [Service.Buy] locks it.
+//
+//lockgen:keyof Service.Buy "buy:<id>"
 func ServiceBuyKey(id int64) string {
 	return "buy:" + strconv.FormatInt(id, 10)
 }
 
 // Buy calls [Service.Buy] while it holds the lock "buy:<id>".
+//
+//lockgen:wraps Service.Buy "buy:<id>"
 func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ServiceBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBuyLock, key)
@@ -124,6 +136,8 @@ func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (res
 
 // BuyOne has [Service.Buy] take req along with others that wait for the same
 // key, 64 at most, while it holds the lock "buy:<id>".
+//
+//lockgen:wraps Service.Buy "buy:<id>"
 func (w *ServiceWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ServiceBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {
@@ -139,12 +153,17 @@ var serviceFreshLock = lock.Policy{
 }
 
 // ServiceFreshKey returns the key "fresh" as [Service.Fresh] locks it.
+//
+//lockgen:keyof Service.Fresh "fresh"
 func ServiceFreshKey() string {
 	return "fresh"
 }
 
 // Fresh calls [Service.Fresh] while it holds the lock "fresh". Where another
 // has it, [Service.stale] is called instead, without a lock.
+//
+//lockgen:wraps Service.Fresh "fresh"
+//lockgen:fallback Service.stale
 func (w *ServiceWithLock) Fresh(ctx context.Context) (err error) {
 	key := ServiceFreshKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFreshLock, key)

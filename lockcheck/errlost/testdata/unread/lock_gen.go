@@ -32,11 +32,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -54,11 +58,15 @@ var serviceCountLock = lock.Policy{
 }
 
 // ServiceCountKey returns the key "count:<id>" as [Service.Count] locks it.
+//
+//lockgen:keyof Service.Count "count:<id>"
 func ServiceCountKey(id int64) string {
 	return "count:" + strconv.FormatInt(id, 10)
 }
 
 // Count calls [Service.Count] while it holds the lock "count:<id>".
+//
+//lockgen:wraps Service.Count "count:<id>"
 func (w *ServiceWithLock) Count(ctx context.Context, id int64) (result int, err error) {
 	key := ServiceCountKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceCountLock, key)

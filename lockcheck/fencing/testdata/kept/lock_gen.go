@@ -32,11 +32,15 @@ var serviceZeroLock = lock.Policy{
 }
 
 // ServiceZeroKey returns the key "order:<id>" as [Service.Zero] locks it.
+//
+//lockgen:keyof Service.Zero "order:<id>"
 func ServiceZeroKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Zero calls [Service.Zero] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Zero "order:<id>"
 func (w *ServiceWithLock) Zero(ctx context.Context, id int64) (err error) {
 	key := ServiceZeroKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceZeroLock, key)
@@ -54,11 +58,15 @@ var serviceGivenLock = lock.Policy{
 }
 
 // ServiceGivenKey returns the key "order:<id>" as [Service.Given] locks it.
+//
+//lockgen:keyof Service.Given "order:<id>"
 func ServiceGivenKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Given calls [Service.Given] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Given "order:<id>"
 func (w *ServiceWithLock) Given(ctx context.Context, id int64) (err error) {
 	key := ServiceGivenKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGivenLock, key)
@@ -76,11 +84,15 @@ var serviceBeginLock = lock.Policy{
 }
 
 // ServiceBeginKey returns the key "order:<id>" as [Service.Begin] locks it.
+//
+//lockgen:keyof Service.Begin "order:<id>"
 func ServiceBeginKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Begin calls [Service.Begin] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Begin "order:<id>"
 func (w *ServiceWithLock) Begin(ctx context.Context, id int64) (err error) {
 	key := ServiceBeginKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBeginLock, key)
@@ -98,11 +110,15 @@ var serviceStaleLock = lock.Policy{
 }
 
 // ServiceStaleKey returns the key "order:<id>" as [Service.Stale] locks it.
+//
+//lockgen:keyof Service.Stale "order:<id>"
 func ServiceStaleKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Stale calls [Service.Stale] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Stale "order:<id>"
 func (w *ServiceWithLock) Stale(ctx context.Context, id int64) (err error) {
 	key := ServiceStaleKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceStaleLock, key)
@@ -120,11 +136,15 @@ var serviceFreshLock = lock.Policy{
 }
 
 // ServiceFreshKey returns the key "order:<id>" as [Service.Fresh] locks it.
+//
+//lockgen:keyof Service.Fresh "order:<id>"
 func ServiceFreshKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Fresh calls [Service.Fresh] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Fresh "order:<id>"
 func (w *ServiceWithLock) Fresh(ctx context.Context, id int64) (err error) {
 	key := ServiceFreshKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFreshLock, key)
@@ -142,6 +162,8 @@ var serviceEpochLock = lock.Policy{
 }
 
 // ServiceEpochKey returns the key "order:<id>" as [Service.Epoch] locks it.
+//
+//lockgen:keyof Service.Epoch "order:<id>"
 func ServiceEpochKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -149,6 +171,8 @@ func ServiceEpochKey(id int64) string {
 // Epoch calls [Service.Epoch] while it holds the lock "order:<id>".
 //
 // Set by who knows what.
+//
+//lockgen:wraps Service.Epoch "order:<id>"
 func (w *ServiceWithLock) Epoch(ctx context.Context, id int64) (err error) {
 	key := ServiceEpochKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceEpochLock, key)
@@ -166,11 +190,15 @@ var serviceLockedLock = lock.Policy{
 }
 
 // ServiceLockedKey returns the key "order:<id>" as [Service.Locked] locks it.
+//
+//lockgen:keyof Service.Locked "order:<id>"
 func ServiceLockedKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Locked calls [Service.Locked] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Locked "order:<id>"
 func (w *ServiceWithLock) Locked(ctx context.Context, id int64) (err error) {
 	key := ServiceLockedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceLockedLock, key)
@@ -188,6 +216,8 @@ var serviceBothLock = lock.Policy{
 }
 
 // ServiceBothKey returns the key "order:<id>" as [Service.Both] locks it.
+//
+//lockgen:keyof Service.Both "order:<id>"
 func ServiceBothKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -199,12 +229,17 @@ var serviceBothLock2 = lock.Policy{
 }
 
 // ServiceBothKey2 returns the key "stock:<id>" as [Service.Both] locks it.
+//
+//lockgen:keyof Service.Both "stock:<id>"
 func ServiceBothKey2(id int64) string {
 	return "stock:" + strconv.FormatInt(id, 10)
 }
 
 // Both calls [Service.Both] while it holds the locks "order:<id>" and
 // "stock:<id>", taken in one global order: all or none.
+//
+//lockgen:wraps Service.Both "order:<id>"
+//lockgen:wraps Service.Both "stock:<id>"
 func (w *ServiceWithLock) Both(ctx context.Context, id int64) (err error) {
 	key := ServiceBothKey(id)
 	key2 := ServiceBothKey2(id)

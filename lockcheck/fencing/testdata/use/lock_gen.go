@@ -33,11 +33,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (wrapper *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := wrapper.locker.Acquire(ctx, &servicePayLock, key)
@@ -56,11 +60,15 @@ var serviceUnfencedLock = lock.Policy{
 
 // ServiceUnfencedKey returns the key "order:<id>" as [Service.Unfenced] locks
 // it.
+//
+//lockgen:keyof Service.Unfenced "order:<id>"
 func ServiceUnfencedKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Unfenced calls [Service.Unfenced] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Unfenced "order:<id>"
 func (wrapper *ServiceWithLock) Unfenced(ctx context.Context, id int64, w store.Writer) (err error) {
 	key := ServiceUnfencedKey(id)
 	ctx, held, err := wrapper.locker.Acquire(ctx, &serviceUnfencedLock, key)

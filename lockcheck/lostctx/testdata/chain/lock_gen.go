@@ -33,11 +33,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, id, other int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -56,11 +60,15 @@ var serviceBookLock = lock.Policy{
 }
 
 // ServiceBookKey returns the key "order:<id>" as [Service.Book] locks it.
+//
+//lockgen:keyof Service.Book "order:<id>"
 func ServiceBookKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Book calls [Service.Book] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Book "order:<id>"
 func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ServiceBookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBookLock, key)
@@ -80,11 +88,15 @@ var serviceTryLock = lock.Policy{
 }
 
 // ServiceTryKey returns the key "order:<id>" as [Service.Try] locks it.
+//
+//lockgen:keyof Service.Try "order:<id>"
 func ServiceTryKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Try calls [Service.Try] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Try "order:<id>"
 func (w *ServiceWithLock) Try(ctx context.Context, id int64) (err error) {
 	key := ServiceTryKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceTryLock, key)
@@ -102,11 +114,15 @@ var serviceOtherLock = lock.Policy{
 }
 
 // ServiceOtherKey returns the key "stock:<id>" as [Service.Other] locks it.
+//
+//lockgen:keyof Service.Other "stock:<id>"
 func ServiceOtherKey(id int64) string {
 	return "stock:" + strconv.FormatInt(id, 10)
 }
 
 // Other calls [Service.Other] while it holds the lock "stock:<id>".
+//
+//lockgen:wraps Service.Other "stock:<id>"
 func (w *ServiceWithLock) Other(ctx context.Context, id int64) (err error) {
 	key := ServiceOtherKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOtherLock, key)

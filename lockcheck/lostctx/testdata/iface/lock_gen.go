@@ -33,11 +33,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -56,11 +60,15 @@ var serviceBookLock = lock.Policy{
 }
 
 // ServiceBookKey returns the key "order:<id>" as [Service.Book] locks it.
+//
+//lockgen:keyof Service.Book "order:<id>"
 func ServiceBookKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Book calls [Service.Book] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Book "order:<id>"
 func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ServiceBookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBookLock, key)

@@ -33,12 +33,16 @@ var serviceWithoutCancelLock = lock.Policy{
 
 // ServiceWithoutCancelKey returns the key "order:<id>" as
 // [Service.WithoutCancel] locks it.
+//
+//lockgen:keyof Service.WithoutCancel "order:<id>"
 func ServiceWithoutCancelKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // WithoutCancel calls [Service.WithoutCancel] while it holds the lock
 // "order:<id>".
+//
+//lockgen:wraps Service.WithoutCancel "order:<id>"
 func (w *ServiceWithLock) WithoutCancel(ctx context.Context, id int64) (err error) {
 	key := ServiceWithoutCancelKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWithoutCancelLock, key)
@@ -56,11 +60,15 @@ var serviceDerivedLock = lock.Policy{
 }
 
 // ServiceDerivedKey returns the key "order:<id>" as [Service.Derived] locks it.
+//
+//lockgen:keyof Service.Derived "order:<id>"
 func ServiceDerivedKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Derived calls [Service.Derived] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Derived "order:<id>"
 func (w *ServiceWithLock) Derived(ctx context.Context, id int64) (err error) {
 	key := ServiceDerivedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceDerivedLock, key)
@@ -78,11 +86,15 @@ var serviceFencedLock = lock.Policy{
 }
 
 // ServiceFencedKey returns the key "order:<id>" as [Service.Fenced] locks it.
+//
+//lockgen:keyof Service.Fenced "order:<id>"
 func ServiceFencedKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Fenced calls [Service.Fenced] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Fenced "order:<id>"
 func (w *ServiceWithLock) Fenced(ctx context.Context, id int64) (err error) {
 	key := ServiceFencedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFencedLock, key)
@@ -100,11 +112,15 @@ var serviceGoesLock = lock.Policy{
 }
 
 // ServiceGoesKey returns the key "order:<id>" as [Service.Goes] locks it.
+//
+//lockgen:keyof Service.Goes "order:<id>"
 func ServiceGoesKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Goes calls [Service.Goes] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Goes "order:<id>"
 func (w *ServiceWithLock) Goes(ctx context.Context, id int64) (err error) {
 	key := ServiceGoesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGoesLock, key)
@@ -122,11 +138,15 @@ var serviceWaitsLock = lock.Policy{
 }
 
 // ServiceWaitsKey returns the key "order:<id>" as [Service.Waits] locks it.
+//
+//lockgen:keyof Service.Waits "order:<id>"
 func ServiceWaitsKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Waits calls [Service.Waits] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Waits "order:<id>"
 func (w *ServiceWithLock) Waits(ctx context.Context, id int64) (err error) {
 	key := ServiceWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWaitsLock, key)
@@ -145,11 +165,15 @@ var serviceReceivesLock = lock.Policy{
 
 // ServiceReceivesKey returns the key "order:<id>" as [Service.Receives] locks
 // it.
+//
+//lockgen:keyof Service.Receives "order:<id>"
 func ServiceReceivesKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Receives calls [Service.Receives] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Receives "order:<id>"
 func (w *ServiceWithLock) Receives(ctx context.Context, id int64) (err error) {
 	key := ServiceReceivesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceReceivesLock, key)
@@ -167,11 +191,15 @@ var serviceStoresLock = lock.Policy{
 }
 
 // ServiceStoresKey returns the key "order:<id>" as [Service.Stores] locks it.
+//
+//lockgen:keyof Service.Stores "order:<id>"
 func ServiceStoresKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Stores calls [Service.Stores] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Stores "order:<id>"
 func (w *ServiceWithLock) Stores(ctx context.Context, id int64) (err error) {
 	key := ServiceStoresKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceStoresLock, key)

@@ -33,12 +33,16 @@ var serviceUnrelatedWaitLock = lock.Policy{
 
 // ServiceUnrelatedWaitKey returns the key "order:<id>" as
 // [Service.UnrelatedWait] locks it.
+//
+//lockgen:keyof Service.UnrelatedWait "order:<id>"
 func ServiceUnrelatedWaitKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // UnrelatedWait calls [Service.UnrelatedWait] while it holds the lock
 // "order:<id>".
+//
+//lockgen:wraps Service.UnrelatedWait "order:<id>"
 func (w *ServiceWithLock) UnrelatedWait(ctx context.Context, id int64) (err error) {
 	key := ServiceUnrelatedWaitKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUnrelatedWaitLock, key)
@@ -57,12 +61,16 @@ var serviceUnrelatedAcquireLock = lock.Policy{
 
 // ServiceUnrelatedAcquireKey returns the key "order:<id>" as
 // [Service.UnrelatedAcquire] locks it.
+//
+//lockgen:keyof Service.UnrelatedAcquire "order:<id>"
 func ServiceUnrelatedAcquireKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // UnrelatedAcquire calls [Service.UnrelatedAcquire] while it holds the lock
 // "order:<id>".
+//
+//lockgen:wraps Service.UnrelatedAcquire "order:<id>"
 func (w *ServiceWithLock) UnrelatedAcquire(ctx context.Context, id int64, sem *semaphore) (err error) {
 	key := ServiceUnrelatedAcquireKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUnrelatedAcquireLock, key)
@@ -81,12 +89,16 @@ var serviceUnrelatedReceiveLock = lock.Policy{
 
 // ServiceUnrelatedReceiveKey returns the key "order:<id>" as
 // [Service.UnrelatedReceive] locks it.
+//
+//lockgen:keyof Service.UnrelatedReceive "order:<id>"
 func ServiceUnrelatedReceiveKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // UnrelatedReceive calls [Service.UnrelatedReceive] while it holds the lock
 // "order:<id>".
+//
+//lockgen:wraps Service.UnrelatedReceive "order:<id>"
 func (w *ServiceWithLock) UnrelatedReceive(ctx context.Context, id int64, other <-chan int) (err error) {
 	key := ServiceUnrelatedReceiveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUnrelatedReceiveLock, key)
@@ -105,6 +117,8 @@ var serviceAcquiresLock = lock.Policy{
 
 // ServiceAcquiresKey returns the key "order:<id>" as [Service.Acquires] locks
 // it.
+//
+//lockgen:keyof Service.Acquires "order:<id>"
 func ServiceAcquiresKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -112,6 +126,8 @@ func ServiceAcquiresKey(id int64) string {
 // Acquires calls [Service.Acquires] while it holds the lock "order:<id>".
 //
 // Slots are taken again until all are free.
+//
+//lockgen:wraps Service.Acquires "order:<id>"
 func (w *ServiceWithLock) Acquires(ctx context.Context, id int64, sem *semaphore) (err error) {
 	key := ServiceAcquiresKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAcquiresLock, key)
@@ -130,11 +146,15 @@ var serviceFillsSlotsLock = lock.Policy{
 
 // ServiceFillsSlotsKey returns the key "order:<id>" as [Service.FillsSlots]
 // locks it.
+//
+//lockgen:keyof Service.FillsSlots "order:<id>"
 func ServiceFillsSlotsKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // FillsSlots calls [Service.FillsSlots] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.FillsSlots "order:<id>"
 func (w *ServiceWithLock) FillsSlots(ctx context.Context, id int64) (err error) {
 	key := ServiceFillsSlotsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFillsSlotsLock, key)
@@ -153,12 +173,16 @@ var serviceGroupForgottenLock = lock.Policy{
 
 // ServiceGroupForgottenKey returns the key "order:<id>" as
 // [Service.GroupForgotten] locks it.
+//
+//lockgen:keyof Service.GroupForgotten "order:<id>"
 func ServiceGroupForgottenKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // GroupForgotten calls [Service.GroupForgotten] while it holds the lock
 // "order:<id>".
+//
+//lockgen:wraps Service.GroupForgotten "order:<id>"
 func (w *ServiceWithLock) GroupForgotten(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupForgottenKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupForgottenLock, key)
@@ -177,11 +201,15 @@ var serviceGroupWaitedLock = lock.Policy{
 
 // ServiceGroupWaitedKey returns the key "order:<id>" as [Service.GroupWaited]
 // locks it.
+//
+//lockgen:keyof Service.GroupWaited "order:<id>"
 func ServiceGroupWaitedKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // GroupWaited calls [Service.GroupWaited] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.GroupWaited "order:<id>"
 func (w *ServiceWithLock) GroupWaited(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupWaitedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupWaitedLock, key)
@@ -199,6 +227,8 @@ var serviceCloserLock = lock.Policy{
 }
 
 // ServiceCloserKey returns the key "order:<id>" as [Service.Closer] locks it.
+//
+//lockgen:keyof Service.Closer "order:<id>"
 func ServiceCloserKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -206,6 +236,8 @@ func ServiceCloserKey(id int64) string {
 // Closer calls [Service.Closer] while it holds the lock "order:<id>".
 //
 // The wait has a bound of its own.
+//
+//lockgen:wraps Service.Closer "order:<id>"
 func (w *ServiceWithLock) Closer(ctx context.Context, id int64) (err error) {
 	key := ServiceCloserKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceCloserLock, key)
@@ -223,6 +255,8 @@ var serviceThroughLock = lock.Policy{
 }
 
 // ServiceThroughKey returns the key "order:<id>" as [Service.Through] locks it.
+//
+//lockgen:keyof Service.Through "order:<id>"
 func ServiceThroughKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -230,6 +264,8 @@ func ServiceThroughKey(id int64) string {
 // Through calls [Service.Through] while it holds the lock "order:<id>".
 //
 // The goroutine ends by what it is given, or by a field that it sets.
+//
+//lockgen:wraps Service.Through "order:<id>"
 func (w *ServiceWithLock) Through(ctx context.Context, id int64) (err error) {
 	key := ServiceThroughKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceThroughLock, key)
@@ -248,11 +284,15 @@ var serviceByHelperLock = lock.Policy{
 
 // ServiceByHelperKey returns the key "order:<id>" as [Service.ByHelper] locks
 // it.
+//
+//lockgen:keyof Service.ByHelper "order:<id>"
 func ServiceByHelperKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // ByHelper calls [Service.ByHelper] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.ByHelper "order:<id>"
 func (w *ServiceWithLock) ByHelper(ctx context.Context, id int64) (err error) {
 	key := ServiceByHelperKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceByHelperLock, key)
@@ -271,11 +311,15 @@ var serviceByMethodLock = lock.Policy{
 
 // ServiceByMethodKey returns the key "order:<id>" as [Service.ByMethod] locks
 // it.
+//
+//lockgen:keyof Service.ByMethod "order:<id>"
 func ServiceByMethodKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // ByMethod calls [Service.ByMethod] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.ByMethod "order:<id>"
 func (w *ServiceWithLock) ByMethod(ctx context.Context, id int64) (err error) {
 	key := ServiceByMethodKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceByMethodLock, key)
@@ -293,11 +337,15 @@ var serviceClosureLock = lock.Policy{
 }
 
 // ServiceClosureKey returns the key "order:<id>" as [Service.Closure] locks it.
+//
+//lockgen:keyof Service.Closure "order:<id>"
 func ServiceClosureKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Closure calls [Service.Closure] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Closure "order:<id>"
 func (w *ServiceWithLock) Closure(ctx context.Context, id int64) (err error) {
 	key := ServiceClosureKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClosureLock, key)
@@ -316,12 +364,16 @@ var serviceClosureWaitedLock = lock.Policy{
 
 // ServiceClosureWaitedKey returns the key "order:<id>" as
 // [Service.ClosureWaited] locks it.
+//
+//lockgen:keyof Service.ClosureWaited "order:<id>"
 func ServiceClosureWaitedKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // ClosureWaited calls [Service.ClosureWaited] while it holds the lock
 // "order:<id>".
+//
+//lockgen:wraps Service.ClosureWaited "order:<id>"
 func (w *ServiceWithLock) ClosureWaited(ctx context.Context, id int64) (err error) {
 	key := ServiceClosureWaitedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClosureWaitedLock, key)
@@ -339,11 +391,15 @@ var serviceLaterLock = lock.Policy{
 }
 
 // ServiceLaterKey returns the key "order:<id>" as [Service.Later] locks it.
+//
+//lockgen:keyof Service.Later "order:<id>"
 func ServiceLaterKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Later calls [Service.Later] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Later "order:<id>"
 func (w *ServiceWithLock) Later(ctx context.Context, id int64) (err error) {
 	key := ServiceLaterKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceLaterLock, key)
@@ -361,11 +417,15 @@ var serviceSendsLock = lock.Policy{
 }
 
 // ServiceSendsKey returns the key "order:<id>" as [Service.Sends] locks it.
+//
+//lockgen:keyof Service.Sends "order:<id>"
 func ServiceSendsKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Sends calls [Service.Sends] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Sends "order:<id>"
 func (w *ServiceWithLock) Sends(ctx context.Context, id int64) (err error) {
 	key := ServiceSendsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSendsLock, key)
@@ -384,12 +444,16 @@ var serviceSendsAndWaitsLock = lock.Policy{
 
 // ServiceSendsAndWaitsKey returns the key "order:<id>" as
 // [Service.SendsAndWaits] locks it.
+//
+//lockgen:keyof Service.SendsAndWaits "order:<id>"
 func ServiceSendsAndWaitsKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // SendsAndWaits calls [Service.SendsAndWaits] while it holds the lock
 // "order:<id>".
+//
+//lockgen:wraps Service.SendsAndWaits "order:<id>"
 func (w *ServiceWithLock) SendsAndWaits(ctx context.Context, id int64) (err error) {
 	key := ServiceSendsAndWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSendsAndWaitsLock, key)
@@ -408,11 +472,15 @@ var serviceOwnWorkersLock = lock.Policy{
 
 // ServiceOwnWorkersKey returns the key "order:<id>" as [Service.OwnWorkers]
 // locks it.
+//
+//lockgen:keyof Service.OwnWorkers "order:<id>"
 func ServiceOwnWorkersKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // OwnWorkers calls [Service.OwnWorkers] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.OwnWorkers "order:<id>"
 func (w *ServiceWithLock) OwnWorkers(ctx context.Context, id int64) (err error) {
 	key := ServiceOwnWorkersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOwnWorkersLock, key)
@@ -431,6 +499,8 @@ var serviceHarmlessLock = lock.Policy{
 
 // ServiceHarmlessKey returns the key "order:<id>" as [Service.Harmless] locks
 // it.
+//
+//lockgen:keyof Service.Harmless "order:<id>"
 func ServiceHarmlessKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -438,6 +508,8 @@ func ServiceHarmlessKey(id int64) string {
 // Harmless calls [Service.Harmless] while it holds the lock "order:<id>".
 //
 // What ends with the context, or needs no lock.
+//
+//lockgen:wraps Service.Harmless "order:<id>"
 func (w *ServiceWithLock) Harmless(ctx context.Context, id int64) (err error) {
 	key := ServiceHarmlessKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceHarmlessLock, key)
@@ -455,6 +527,8 @@ var serviceLooksLock = lock.Policy{
 }
 
 // ServiceLooksKey returns the key "order:<id>" as [Service.Looks] locks it.
+//
+//lockgen:keyof Service.Looks "order:<id>"
 func ServiceLooksKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -462,6 +536,8 @@ func ServiceLooksKey(id int64) string {
 // Looks calls [Service.Looks] while it holds the lock "order:<id>".
 //
 // A look at a channel is no wait for the goroutine.
+//
+//lockgen:wraps Service.Looks "order:<id>"
 func (w *ServiceWithLock) Looks(ctx context.Context, id int64) (err error) {
 	key := ServiceLooksKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceLooksLock, key)

@@ -33,11 +33,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -56,11 +60,15 @@ var serviceAgainLock = lock.Policy{
 }
 
 // ServiceAgainKey returns the key "order:<id>" as [Service.Again] locks it.
+//
+//lockgen:keyof Service.Again "order:<id>"
 func ServiceAgainKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Again calls [Service.Again] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Again "order:<id>"
 func (w *ServiceWithLock) Again(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ServiceAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAgainLock, key)
@@ -78,6 +86,8 @@ var serviceRightlyLock = lock.Policy{
 }
 
 // ServiceRightlyKey returns the key "order:<id>" as [Service.Rightly] locks it.
+//
+//lockgen:keyof Service.Rightly "order:<id>"
 func ServiceRightlyKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
@@ -86,6 +96,8 @@ func ServiceRightlyKey(id int64) string {
 //
 // The context of the lock, also by way of the request; clean-up; a failure that is
 // noted; a write that a token guards.
+//
+//lockgen:wraps Service.Rightly "order:<id>"
 func (w *ServiceWithLock) Rightly(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ServiceRightlyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRightlyLock, key)
@@ -103,11 +115,15 @@ var serviceFencedLock = lock.Policy{
 }
 
 // ServiceFencedKey returns the key "order:<id>" as [Service.Fenced] locks it.
+//
+//lockgen:keyof Service.Fenced "order:<id>"
 func ServiceFencedKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Fenced calls [Service.Fenced] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Fenced "order:<id>"
 func (w *ServiceWithLock) Fenced(ctx context.Context, id int64) (err error) {
 	key := ServiceFencedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFencedLock, key)

@@ -32,6 +32,8 @@ var storageUpdateLock = lock.Policy{
 
 // StorageUpdateKey returns the key "client:<id>" as [Storage.Update] locks it.
 // A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Storage.Update "client:<id>"
 func StorageUpdateKey(id string) (string, error) {
 	idKey, err := lock.KeyString(&storageUpdateLock, "<id>", id)
 	if err != nil {
@@ -41,6 +43,8 @@ func StorageUpdateKey(id string) (string, error) {
 }
 
 // Update calls [Storage.Update] while it holds the lock "client:<id>".
+//
+//lockgen:wraps Storage.Update "client:<id>"
 func (w *StorageWithLock) Update(ctx context.Context, id string) (err error) {
 	key, err := StorageUpdateKey(id)
 	if err != nil {
@@ -62,6 +66,8 @@ var storageDeleteLock = lock.Policy{
 
 // StorageDeleteKey returns the key "client:<id>" as [Storage.Delete] locks it.
 // A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Storage.Delete "client:<id>"
 func StorageDeleteKey(id string) (string, error) {
 	idKey, err := lock.KeyString(&storageDeleteLock, "<id>", id)
 	if err != nil {
@@ -71,6 +77,8 @@ func StorageDeleteKey(id string) (string, error) {
 }
 
 // Delete calls [Storage.Delete] while it holds the lock "client:<id>".
+//
+//lockgen:wraps Storage.Delete "client:<id>"
 func (w *StorageWithLock) Delete(ctx context.Context, id string) (err error) {
 	key, err := StorageDeleteKey(id)
 	if err != nil {

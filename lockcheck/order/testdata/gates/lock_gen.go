@@ -33,6 +33,8 @@ var sALock = lock.Policy{
 }
 
 // SAKey returns the key "gate" as [S.A] locks it.
+//
+//lockgen:keyof S.A "gate"
 func SAKey() string {
 	return "gate"
 }
@@ -44,12 +46,17 @@ var sALock2 = lock.Policy{
 }
 
 // SAKey2 returns the key "a:<id>" as [S.A] locks it.
+//
+//lockgen:keyof S.A "a:<id>"
 func SAKey2(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
 
 // A calls [S.A] while it holds the locks "gate" and "a:<id>", taken in one
 // global order: all or none.
+//
+//lockgen:wraps S.A "gate"
+//lockgen:wraps S.A "a:<id>"
 func (w *SWithLock) A(ctx context.Context, id int64) (err error) {
 	key := SAKey()
 	key2 := SAKey2(id)
@@ -71,6 +78,8 @@ var sBLock = lock.Policy{
 }
 
 // SBKey returns the key "gate" as [S.B] locks it.
+//
+//lockgen:keyof S.B "gate"
 func SBKey() string {
 	return "gate"
 }
@@ -82,12 +91,17 @@ var sBLock2 = lock.Policy{
 }
 
 // SBKey2 returns the key "b:<id>" as [S.B] locks it.
+//
+//lockgen:keyof S.B "b:<id>"
 func SBKey2(id int64) string {
 	return "b:" + strconv.FormatInt(id, 10)
 }
 
 // B calls [S.B] while it holds the locks "gate" and "b:<id>", taken in one
 // global order: all or none.
+//
+//lockgen:wraps S.B "gate"
+//lockgen:wraps S.B "b:<id>"
 func (w *SWithLock) B(ctx context.Context, id int64) (err error) {
 	key := SBKey()
 	key2 := SBKey2(id)
@@ -109,11 +123,15 @@ var sPlainALock = lock.Policy{
 }
 
 // SPlainAKey returns the key "a:<id>" as [S.PlainA] locks it.
+//
+//lockgen:keyof S.PlainA "a:<id>"
 func SPlainAKey(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
 
 // PlainA calls [S.PlainA] while it holds the lock "a:<id>".
+//
+//lockgen:wraps S.PlainA "a:<id>"
 func (w *SWithLock) PlainA(ctx context.Context, id int64) (err error) {
 	key := SPlainAKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sPlainALock, key)
@@ -131,11 +149,15 @@ var sPlainBLock = lock.Policy{
 }
 
 // SPlainBKey returns the key "b:<id>" as [S.PlainB] locks it.
+//
+//lockgen:keyof S.PlainB "b:<id>"
 func SPlainBKey(id int64) string {
 	return "b:" + strconv.FormatInt(id, 10)
 }
 
 // PlainB calls [S.PlainB] while it holds the lock "b:<id>".
+//
+//lockgen:wraps S.PlainB "b:<id>"
 func (w *SWithLock) PlainB(ctx context.Context, id int64) (err error) {
 	key := SPlainBKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sPlainBLock, key)
@@ -153,6 +175,8 @@ var sCLock = lock.Policy{
 }
 
 // SCKey returns the key "c:<id>" as [S.C] locks it.
+//
+//lockgen:keyof S.C "c:<id>"
 func SCKey(id int64) string {
 	return "c:" + strconv.FormatInt(id, 10)
 }
@@ -160,6 +184,8 @@ func SCKey(id int64) string {
 // C calls [S.C] while it holds the lock "c:<id>".
 //
 // Who does not wait blocks no one.
+//
+//lockgen:wraps S.C "c:<id>"
 func (w *SWithLock) C(ctx context.Context, id int64) (err error) {
 	key := SCKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sCLock, key)
@@ -178,11 +204,15 @@ var sDLock = lock.Policy{
 }
 
 // SDKey returns the key "d:<id>" as [S.D] locks it.
+//
+//lockgen:keyof S.D "d:<id>"
 func SDKey(id int64) string {
 	return "d:" + strconv.FormatInt(id, 10)
 }
 
 // D calls [S.D] while it holds the lock "d:<id>".
+//
+//lockgen:wraps S.D "d:<id>"
 func (w *SWithLock) D(ctx context.Context, id int64) (err error) {
 	key := SDKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sDLock, key)
@@ -200,6 +230,8 @@ var sELock = lock.Policy{
 }
 
 // SEKey returns the key "e:<id>" as [S.E] locks it.
+//
+//lockgen:keyof S.E "e:<id>"
 func SEKey(id int64) string {
 	return "e:" + strconv.FormatInt(id, 10)
 }
@@ -207,6 +239,8 @@ func SEKey(id int64) string {
 // E calls [S.E] while it holds the lock "e:<id>".
 //
 // One order only.
+//
+//lockgen:wraps S.E "e:<id>"
 func (w *SWithLock) E(ctx context.Context, id int64) (err error) {
 	key := SEKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sELock, key)
@@ -224,11 +258,15 @@ var sFLock = lock.Policy{
 }
 
 // SFKey returns the key "f:<id>" as [S.F] locks it.
+//
+//lockgen:keyof S.F "f:<id>"
 func SFKey(id int64) string {
 	return "f:" + strconv.FormatInt(id, 10)
 }
 
 // F calls [S.F] while it holds the lock "f:<id>".
+//
+//lockgen:wraps S.F "f:<id>"
 func (w *SWithLock) F(ctx context.Context, id int64) (err error) {
 	key := SFKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sFLock, key)
@@ -246,6 +284,8 @@ var sGLock = lock.Policy{
 }
 
 // SGKey returns the key "g" as [S.G] locks it.
+//
+//lockgen:keyof S.G "g"
 func SGKey() string {
 	return "g"
 }
@@ -253,6 +293,8 @@ func SGKey() string {
 // G calls [S.G] while it holds the lock "g".
 //
 // Two engines.
+//
+//lockgen:wraps S.G "g"
 func (w *SWithLock) G(ctx context.Context) (err error) {
 	key := SGKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sGLock, key)
@@ -270,11 +312,15 @@ var sHLock = lock.Policy{
 }
 
 // SHKey returns the key "h" as [S.H] locks it.
+//
+//lockgen:keyof S.H "h"
 func SHKey() string {
 	return "h"
 }
 
 // H calls [S.H] while it holds the lock "h".
+//
+//lockgen:wraps S.H "h"
 func (w *SWithLock) H(ctx context.Context) (err error) {
 	key := SHKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sHLock, key)
@@ -293,11 +339,15 @@ var sOtherGLock = lock.Policy{
 }
 
 // SOtherGKey returns the key "g" as [S.OtherG] locks it.
+//
+//lockgen:keyof S.OtherG "g"
 func SOtherGKey() string {
 	return "g"
 }
 
 // OtherG calls [S.OtherG] while it holds the lock "g".
+//
+//lockgen:wraps S.OtherG "g"
 func (w *SWithLock) OtherG(ctx context.Context) (err error) {
 	key := SOtherGKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sOtherGLock, key)

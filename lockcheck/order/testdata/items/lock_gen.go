@@ -39,11 +39,15 @@ var shopBuyLock = lock.Policy{
 }
 
 // ShopBuyKey returns the key "shop:<id>" as [Shop.Buy] locks it.
+//
+//lockgen:keyof Shop.Buy "shop:<id>"
 func ShopBuyKey(id int64) string {
 	return "shop:" + strconv.FormatInt(id, 10)
 }
 
 // Buy calls [Shop.Buy] while it holds the lock "shop:<id>".
+//
+//lockgen:wraps Shop.Buy "shop:<id>"
 func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)
@@ -56,6 +60,8 @@ func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result
 
 // BuyOne has [Shop.Buy] take req along with others that wait for the same key,
 // 8 at most, while it holds the lock "shop:<id>".
+//
+//lockgen:wraps Shop.Buy "shop:<id>"
 func (w *ShopWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ShopBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {
@@ -88,6 +94,8 @@ var jobsCloseLock = lock.Policy{
 }
 
 // JobsCloseKey returns the key "close" as [Jobs.Close] locks it.
+//
+//lockgen:keyof Jobs.Close "close"
 func JobsCloseKey() string {
 	return "close"
 }
@@ -104,6 +112,8 @@ func jobsCloseTick(day string) (string, error) {
 
 // Close calls [Jobs.Close] once for each tick "<day>", while it holds the lock
 // "close".
+//
+//lockgen:wraps Jobs.Close "close"
 func (w *JobsWithLock) Close(ctx context.Context, day string) (result string, err error) {
 	key := JobsCloseKey()
 	tick, err := jobsCloseTick(day)
@@ -147,12 +157,16 @@ var feedRunLock = lock.Policy{
 }
 
 // FeedRunKey returns the key "feed" as [Feed.Run] locks it.
+//
+//lockgen:keyof Feed.Run "feed"
 func FeedRunKey() string {
 	return "feed"
 }
 
 // Run campaigns for the lock "feed" and calls [Feed.Run] whenever this process
 // leads, until that returns nil.
+//
+//lockgen:wraps Feed.Run "feed"
 func (w *FeedWithLock) Run(ctx context.Context) (err error) {
 	key := FeedRunKey()
 	return w.locker.Lead(ctx, &feedRunLock, key, func(ctx context.Context) error {
@@ -184,12 +198,17 @@ var pricesSetLock = lock.Policy{
 }
 
 // PricesSetKey returns the key "prices" as [Prices.Set] locks it.
+//
+//lockgen:keyof Prices.Set "prices"
 func PricesSetKey() string {
 	return "prices"
 }
 
 // Set calls [Prices.Set] while it holds the lock "prices". Where another has
 // it, [Prices.later] is called instead, without a lock.
+//
+//lockgen:wraps Prices.Set "prices"
+//lockgen:fallback Prices.later
 func (w *PricesWithLock) Set(ctx context.Context) (err error) {
 	key := PricesSetKey()
 	ctx, held, err := w.locker.Acquire(ctx, &pricesSetLock, key)
@@ -226,11 +245,15 @@ var oldReadLock = lock.Policy{
 }
 
 // OldReadKey returns the key "old" as [Old.Read] locks it.
+//
+//lockgen:keyof Old.Read "old"
 func OldReadKey() string {
 	return "old"
 }
 
 // Read calls [Old.Read] while it holds the lock "old".
+//
+//lockgen:wraps Old.Read "old"
 func (w *OldWithLock) Read(ctx context.Context) (err error) {
 	key := OldReadKey()
 	ctx, held, err := w.locker.Acquire(ctx, &oldReadLock, key)

@@ -33,6 +33,8 @@ var shopSellLock = lock.Policy{
 
 // ShopSellKey returns the keys "stock:<ids...>" as [Shop.Sell] locks them: one
 // for each element.
+//
+//lockgen:keyof Shop.Sell "stock:<ids...>"
 func ShopSellKey(ids []int64) []string {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -43,6 +45,8 @@ func ShopSellKey(ids []int64) []string {
 
 // Sell calls [Shop.Sell] while it holds the locks "stock:<ids...>", taken in
 // one global order: all or none.
+//
+//lockgen:wraps Shop.Sell "stock:<ids...>"
 func (w *ShopWithLock) Sell(ctx context.Context, ids, gifts []int64) (err error) {
 	keys := ShopSellKey(ids)
 	ctx, held, err := w.locker.AcquireAll(ctx, lock.Requests(&shopSellLock, keys)...)
@@ -61,6 +65,8 @@ var shopPackLock = lock.Policy{
 
 // ShopPackKey returns the keys "stock:<ids...>" as [Shop.Pack] locks them: one
 // for each element.
+//
+//lockgen:keyof Shop.Pack "stock:<ids...>"
 func ShopPackKey(ids []int64) []string {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -71,6 +77,8 @@ func ShopPackKey(ids []int64) []string {
 
 // Pack calls [Shop.Pack] while it holds the locks "stock:<ids...>", taken in
 // one global order: all or none.
+//
+//lockgen:wraps Shop.Pack "stock:<ids...>"
 func (w *ShopWithLock) Pack(ctx context.Context, ids []int64) (err error) {
 	keys := ShopPackKey(ids)
 	ctx, held, err := w.locker.AcquireAll(ctx, lock.Requests(&shopPackLock, keys)...)
@@ -90,6 +98,8 @@ var shopWrapLock = lock.Policy{
 
 // ShopWrapKey returns the keys "stock:<ids...>" as [Shop.Wrap] locks them: one
 // for each element.
+//
+//lockgen:keyof Shop.Wrap "stock:<ids...>"
 func ShopWrapKey(ids []int64) []string {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -100,6 +110,8 @@ func ShopWrapKey(ids []int64) []string {
 
 // Wrap calls [Shop.Wrap] while it holds the locks "stock:<ids...>", taken in
 // one global order: all or none.
+//
+//lockgen:wraps Shop.Wrap "stock:<ids...>"
 func (w *ShopWithLock) Wrap(ctx context.Context, ids []int64) (err error) {
 	keys := ShopWrapKey(ids)
 	ctx, held, err := w.locker.AcquireAll(ctx, lock.Requests(&shopWrapLock, keys)...)
@@ -117,11 +129,15 @@ var shopCountLock = lock.Policy{
 }
 
 // ShopCountKey returns the key "stock:<id>" as [Shop.Count] locks it.
+//
+//lockgen:keyof Shop.Count "stock:<id>"
 func ShopCountKey(id int64) string {
 	return "stock:" + strconv.FormatInt(id, 10)
 }
 
 // Count calls [Shop.Count] while it holds the lock "stock:<id>".
+//
+//lockgen:wraps Shop.Count "stock:<id>"
 func (w *ShopWithLock) Count(ctx context.Context, id int64) (err error) {
 	key := ShopCountKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopCountLock, key)
@@ -155,11 +171,15 @@ var auditNoteLock = lock.Policy{
 }
 
 // AuditNoteKey returns the key "audit" as [Audit.Note] locks it.
+//
+//lockgen:keyof Audit.Note "audit"
 func AuditNoteKey() string {
 	return "audit"
 }
 
 // Note calls [Audit.Note] while it holds the lock "audit".
+//
+//lockgen:wraps Audit.Note "audit"
 func (w *AuditWithLock) Note(ctx context.Context) (err error) {
 	key := AuditNoteKey()
 	ctx, held, err := w.locker.Acquire(ctx, &auditNoteLock, key)

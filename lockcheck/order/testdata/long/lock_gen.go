@@ -32,11 +32,15 @@ var sXLock = lock.Policy{
 }
 
 // SXKey returns the key "x:<id>" as [S.X] locks it.
+//
+//lockgen:keyof S.X "x:<id>"
 func SXKey(id int64) string {
 	return "x:" + strconv.FormatInt(id, 10)
 }
 
 // X calls [S.X] while it holds the lock "x:<id>".
+//
+//lockgen:wraps S.X "x:<id>"
 func (w *SWithLock) X(ctx context.Context, id int64) (err error) {
 	key := SXKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sXLock, key)
@@ -54,11 +58,15 @@ var sYLock = lock.Policy{
 }
 
 // SYKey returns the key "y:<id>" as [S.Y] locks it.
+//
+//lockgen:keyof S.Y "y:<id>"
 func SYKey(id int64) string {
 	return "y:" + strconv.FormatInt(id, 10)
 }
 
 // Y calls [S.Y] while it holds the lock "y:<id>".
+//
+//lockgen:wraps S.Y "y:<id>"
 func (w *SWithLock) Y(ctx context.Context, id int64) (err error) {
 	key := SYKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sYLock, key)
@@ -76,11 +84,15 @@ var sZLock = lock.Policy{
 }
 
 // SZKey returns the key "z:<id>" as [S.Z] locks it.
+//
+//lockgen:keyof S.Z "z:<id>"
 func SZKey(id int64) string {
 	return "z:" + strconv.FormatInt(id, 10)
 }
 
 // Z calls [S.Z] while it holds the lock "z:<id>".
+//
+//lockgen:wraps S.Z "z:<id>"
 func (w *SWithLock) Z(ctx context.Context, id int64) (err error) {
 	key := SZKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sZLock, key)
@@ -98,11 +110,15 @@ var sHandLock = lock.Policy{
 }
 
 // SHandKey returns the key "hand" as [S.Hand] locks it.
+//
+//lockgen:keyof S.Hand "hand"
 func SHandKey() string {
 	return "hand"
 }
 
 // Hand calls [S.Hand] while it holds the lock "hand".
+//
+//lockgen:wraps S.Hand "hand"
 func (w *SWithLock) Hand(ctx context.Context) (err error) {
 	key := SHandKey()
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sHandLock, key)
@@ -120,6 +136,8 @@ var sPLock = lock.Policy{
 }
 
 // SPKey returns the key "p" as [S.P] locks it.
+//
+//lockgen:keyof S.P "p"
 func SPKey() string {
 	return "p"
 }
@@ -127,6 +145,8 @@ func SPKey() string {
 // P calls [S.P] while it holds the lock "p".
 //
 // A contradiction that is meant.
+//
+//lockgen:wraps S.P "p"
 func (w *SWithLock) P(ctx context.Context) (err error) {
 	key := SPKey()
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sPLock, key)
@@ -144,11 +164,15 @@ var sQLock = lock.Policy{
 }
 
 // SQKey returns the key "q" as [S.Q] locks it.
+//
+//lockgen:keyof S.Q "q"
 func SQKey() string {
 	return "q"
 }
 
 // Q calls [S.Q] while it holds the lock "q".
+//
+//lockgen:wraps S.Q "q"
 func (w *SWithLock) Q(ctx context.Context) (err error) {
 	key := SQKey()
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sQLock, key)

@@ -32,11 +32,15 @@ var sTransferLock = lock.Policy{
 }
 
 // STransferKey returns the key "account:<from>" as [S.Transfer] locks it.
+//
+//lockgen:keyof S.Transfer "account:<from>"
 func STransferKey(from int64) string {
 	return "account:" + strconv.FormatInt(from, 10)
 }
 
 // Transfer calls [S.Transfer] while it holds the lock "account:<from>".
+//
+//lockgen:wraps S.Transfer "account:<from>"
 func (w *SWithLock) Transfer(ctx context.Context, from, to int64) (err error) {
 	key := STransferKey(from)
 	ctx, held, err := w.locker.Acquire(ctx, &sTransferLock, key)
@@ -55,6 +59,8 @@ var sMoveLock = lock.Policy{
 
 // SMoveKey returns the key "account:<r.From>" as [S.Move] locks it. A value
 // that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof S.Move "account:<r.From>"
 func SMoveKey(r *Request) (string, error) {
 	if r == nil {
 		return "", lock.KeyNil(&sMoveLock, "<r.From>", "r")
@@ -63,6 +69,8 @@ func SMoveKey(r *Request) (string, error) {
 }
 
 // Move calls [S.Move] while it holds the lock "account:<r.From>".
+//
+//lockgen:wraps S.Move "account:<r.From>"
 func (w *SWithLock) Move(ctx context.Context, r *Request) (err error) {
 	key, err := SMoveKey(r)
 	if err != nil {
@@ -83,11 +91,15 @@ var sCreditLock = lock.Policy{
 }
 
 // SCreditKey returns the key "account:<id>" as [S.Credit] locks it.
+//
+//lockgen:keyof S.Credit "account:<id>"
 func SCreditKey(id int64) string {
 	return "account:" + strconv.FormatInt(id, 10)
 }
 
 // Credit calls [S.Credit] while it holds the lock "account:<id>".
+//
+//lockgen:wraps S.Credit "account:<id>"
 func (w *SWithLock) Credit(ctx context.Context, id int64) (err error) {
 	key := SCreditKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sCreditLock, key)
@@ -106,11 +118,15 @@ var sAgainLock = lock.Policy{
 }
 
 // SAgainKey returns the key "account:<id>" as [S.Again] locks it.
+//
+//lockgen:keyof S.Again "account:<id>"
 func SAgainKey(id int64) string {
 	return "account:" + strconv.FormatInt(id, 10)
 }
 
 // Again calls [S.Again] while it holds the lock "account:<id>".
+//
+//lockgen:wraps S.Again "account:<id>"
 func (w *SWithLock) Again(ctx context.Context, id int64) (err error) {
 	key := SAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sAgainLock, key)
@@ -128,6 +144,8 @@ var sBothLock = lock.Policy{
 }
 
 // SBothKey returns the key "account:<from>" as [S.Both] locks it.
+//
+//lockgen:keyof S.Both "account:<from>"
 func SBothKey(from int64) string {
 	return "account:" + strconv.FormatInt(from, 10)
 }
@@ -139,6 +157,8 @@ var sBothLock2 = lock.Policy{
 }
 
 // SBothKey2 returns the key "account:<to>" as [S.Both] locks it.
+//
+//lockgen:keyof S.Both "account:<to>"
 func SBothKey2(to int64) string {
 	return "account:" + strconv.FormatInt(to, 10)
 }
@@ -147,6 +167,9 @@ func SBothKey2(to int64) string {
 // "account:<to>", taken in one global order: all or none.
 //
 // Both at once, in one order.
+//
+//lockgen:wraps S.Both "account:<from>"
+//lockgen:wraps S.Both "account:<to>"
 func (w *SWithLock) Both(ctx context.Context, from, to int64) (err error) {
 	key := SBothKey(from)
 	key2 := SBothKey2(to)
@@ -168,11 +191,15 @@ var sCloseLock = lock.Policy{
 }
 
 // SCloseKey returns the key "account:<id>" as [S.Close] locks it.
+//
+//lockgen:keyof S.Close "account:<id>"
 func SCloseKey(id int64) string {
 	return "account:" + strconv.FormatInt(id, 10)
 }
 
 // Close calls [S.Close] while it holds the lock "account:<id>".
+//
+//lockgen:wraps S.Close "account:<id>"
 func (w *SWithLock) Close(ctx context.Context, id int64) (err error) {
 	key := SCloseKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sCloseLock, key)
@@ -190,6 +217,8 @@ var sUnknownLock = lock.Policy{
 }
 
 // SUnknownKey returns the key "account:<id>" as [S.Unknown] locks it.
+//
+//lockgen:keyof S.Unknown "account:<id>"
 func SUnknownKey(id int64) string {
 	return "account:" + strconv.FormatInt(id, 10)
 }
@@ -197,6 +226,8 @@ func SUnknownKey(id int64) string {
 // Unknown calls [S.Unknown] while it holds the lock "account:<id>".
 //
 // What is not known is not reported.
+//
+//lockgen:wraps S.Unknown "account:<id>"
 func (w *SWithLock) Unknown(ctx context.Context, id int64, next func() int64) (err error) {
 	key := SUnknownKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sUnknownLock, key)
@@ -214,11 +245,15 @@ var sAllLock = lock.Policy{
 }
 
 // SAllKey returns the key "all" as [S.All] locks it.
+//
+//lockgen:keyof S.All "all"
 func SAllKey() string {
 	return "all"
 }
 
 // All calls [S.All] while it holds the lock "all".
+//
+//lockgen:wraps S.All "all"
 func (w *SWithLock) All(ctx context.Context) (err error) {
 	key := SAllKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sAllLock, key)
@@ -236,11 +271,15 @@ var sAllAgainLock = lock.Policy{
 }
 
 // SAllAgainKey returns the key "all" as [S.AllAgain] locks it.
+//
+//lockgen:keyof S.AllAgain "all"
 func SAllAgainKey() string {
 	return "all"
 }
 
 // AllAgain calls [S.AllAgain] while it holds the lock "all".
+//
+//lockgen:wraps S.AllAgain "all"
 func (w *SWithLock) AllAgain(ctx context.Context) (err error) {
 	key := SAllAgainKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sAllAgainLock, key)

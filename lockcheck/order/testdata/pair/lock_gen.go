@@ -33,11 +33,15 @@ var aDoLock = lock.Policy{
 }
 
 // ADoKey returns the key "a:<id>" as [A.Do] locks it.
+//
+//lockgen:keyof A.Do "a:<id>"
 func ADoKey(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
 
 // Do calls [A.Do] while it holds the lock "a:<id>".
+//
+//lockgen:wraps A.Do "a:<id>"
 func (w *AWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := ADoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &aDoLock, key)
@@ -71,11 +75,15 @@ var bDoLock = lock.Policy{
 }
 
 // BDoKey returns the key "b:<id>" as [B.Do] locks it.
+//
+//lockgen:keyof B.Do "b:<id>"
 func BDoKey(id int64) string {
 	return "b:" + strconv.FormatInt(id, 10)
 }
 
 // Do calls [B.Do] while it holds the lock "b:<id>".
+//
+//lockgen:wraps B.Do "b:<id>"
 func (w *BWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := BDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bDoLock, key)
@@ -109,6 +117,8 @@ var cDoLock = lock.Policy{
 }
 
 // CDoKey returns the key "c:<id>" as [C.Do] locks it.
+//
+//lockgen:keyof C.Do "c:<id>"
 func CDoKey(id int64) string {
 	return "c:" + strconv.FormatInt(id, 10)
 }
@@ -116,6 +126,8 @@ func CDoKey(id int64) string {
 // Do calls [C.Do] while it holds the lock "c:<id>".
 //
 // A goroutine is not waited for, and its call holds nothing of the caller's.
+//
+//lockgen:wraps C.Do "c:<id>"
 func (w *CWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := CDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &cDoLock, key)

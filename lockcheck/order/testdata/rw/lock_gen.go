@@ -34,11 +34,15 @@ var sReadLock = lock.Policy{
 }
 
 // SReadKey returns the key "doc:<id>" as [S.Read] locks it.
+//
+//lockgen:keyof S.Read "doc:<id>"
 func SReadKey(id int64) string {
 	return "doc:" + strconv.FormatInt(id, 10)
 }
 
 // Read calls [S.Read] while it holds the lock "doc:<id>".
+//
+//lockgen:wraps S.Read "doc:<id>"
 func (w *SWithLock) Read(ctx context.Context, id int64) (err error) {
 	key := SReadKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sReadLock, key)
@@ -57,11 +61,15 @@ var sReadAgainLock = lock.Policy{
 }
 
 // SReadAgainKey returns the key "doc:<id>" as [S.ReadAgain] locks it.
+//
+//lockgen:keyof S.ReadAgain "doc:<id>"
 func SReadAgainKey(id int64) string {
 	return "doc:" + strconv.FormatInt(id, 10)
 }
 
 // ReadAgain calls [S.ReadAgain] while it holds the lock "doc:<id>".
+//
+//lockgen:wraps S.ReadAgain "doc:<id>"
 func (w *SWithLock) ReadAgain(ctx context.Context, id int64) (err error) {
 	key := SReadAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sReadAgainLock, key)
@@ -80,11 +88,15 @@ var sWriteLock = lock.Policy{
 }
 
 // SWriteKey returns the key "doc:<id>" as [S.Write] locks it.
+//
+//lockgen:keyof S.Write "doc:<id>"
 func SWriteKey(id int64) string {
 	return "doc:" + strconv.FormatInt(id, 10)
 }
 
 // Write calls [S.Write] while it holds the lock "doc:<id>".
+//
+//lockgen:wraps S.Write "doc:<id>"
 func (w *SWithLock) Write(ctx context.Context, id int64) (err error) {
 	key := SWriteKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sWriteLock, key)
@@ -103,6 +115,8 @@ var sWriteThenReadLock = lock.Policy{
 }
 
 // SWriteThenReadKey returns the key "doc:<id>" as [S.WriteThenRead] locks it.
+//
+//lockgen:keyof S.WriteThenRead "doc:<id>"
 func SWriteThenReadKey(id int64) string {
 	return "doc:" + strconv.FormatInt(id, 10)
 }
@@ -110,6 +124,8 @@ func SWriteThenReadKey(id int64) string {
 // WriteThenRead calls [S.WriteThenRead] while it holds the lock "doc:<id>".
 //
 // Whoever writes may read what it holds whole.
+//
+//lockgen:wraps S.WriteThenRead "doc:<id>"
 func (w *SWithLock) WriteThenRead(ctx context.Context, id int64) (err error) {
 	key := SWriteThenReadKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sWriteThenReadLock, key)
@@ -128,6 +144,8 @@ var sALock = lock.Policy{
 }
 
 // SAKey returns the key "a:<id>" as [S.A] locks it.
+//
+//lockgen:keyof S.A "a:<id>"
 func SAKey(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
@@ -135,6 +153,8 @@ func SAKey(id int64) string {
 // A calls [S.A] while it holds the lock "a:<id>".
 //
 // Readers block no readers.
+//
+//lockgen:wraps S.A "a:<id>"
 func (w *SWithLock) A(ctx context.Context, id int64) (err error) {
 	key := SAKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sALock, key)
@@ -153,11 +173,15 @@ var sBLock = lock.Policy{
 }
 
 // SBKey returns the key "b:<id>" as [S.B] locks it.
+//
+//lockgen:keyof S.B "b:<id>"
 func SBKey(id int64) string {
 	return "b:" + strconv.FormatInt(id, 10)
 }
 
 // B calls [S.B] while it holds the lock "b:<id>".
+//
+//lockgen:wraps S.B "b:<id>"
 func (w *SWithLock) B(ctx context.Context, id int64) (err error) {
 	key := SBKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sBLock, key)

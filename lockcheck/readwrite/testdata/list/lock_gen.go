@@ -34,11 +34,15 @@ var listTotalLock = lock.Policy{
 }
 
 // ListTotalKey returns the key "prices" as [List.Total] locks it.
+//
+//lockgen:keyof List.Total "prices"
 func ListTotalKey() string {
 	return "prices"
 }
 
 // Total calls [List.Total] while it holds the lock "prices".
+//
+//lockgen:wraps List.Total "prices"
 func (w *ListWithLock) Total(ctx context.Context, id int64) (total int64, err error) {
 	key := ListTotalKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listTotalLock, key)
@@ -57,11 +61,15 @@ var listOwnLock = lock.Policy{
 }
 
 // ListOwnKey returns the key "prices" as [List.Own] locks it.
+//
+//lockgen:keyof List.Own "prices"
 func ListOwnKey() string {
 	return "prices"
 }
 
 // Own calls [List.Own] while it holds the lock "prices".
+//
+//lockgen:wraps List.Own "prices"
 func (w *ListWithLock) Own(ctx context.Context) (err error) {
 	key := ListOwnKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listOwnLock, key)
@@ -80,11 +88,15 @@ var listElsewhereLock = lock.Policy{
 }
 
 // ListElsewhereKey returns the key "prices" as [List.Elsewhere] locks it.
+//
+//lockgen:keyof List.Elsewhere "prices"
 func ListElsewhereKey() string {
 	return "prices"
 }
 
 // Elsewhere calls [List.Elsewhere] while it holds the lock "prices".
+//
+//lockgen:wraps List.Elsewhere "prices"
 func (w *ListWithLock) Elsewhere(ctx context.Context, under func(func())) (err error) {
 	key := ListElsewhereKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listElsewhereLock, key)
@@ -103,11 +115,15 @@ var listChannelLock = lock.Policy{
 }
 
 // ListChannelKey returns the key "prices" as [List.Channel] locks it.
+//
+//lockgen:keyof List.Channel "prices"
 func ListChannelKey() string {
 	return "prices"
 }
 
 // Channel calls [List.Channel] while it holds the lock "prices".
+//
+//lockgen:wraps List.Channel "prices"
 func (w *ListWithLock) Channel(ctx context.Context) (err error) {
 	key := ListChannelKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listChannelLock, key)
@@ -126,11 +142,15 @@ var listByValueLock = lock.Policy{
 }
 
 // ListByValueKey returns the key "prices" as [List.ByValue] locks it.
+//
+//lockgen:keyof List.ByValue "prices"
 func ListByValueKey() string {
 	return "prices"
 }
 
 // ByValue calls [List.ByValue] while it holds the lock "prices".
+//
+//lockgen:wraps List.ByValue "prices"
 func (w *ListWithLock) ByValue(ctx context.Context, id int64) (err error) {
 	key := ListByValueKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listByValueLock, key)
@@ -149,6 +169,8 @@ var listCachedLock = lock.Policy{
 }
 
 // ListCachedKey returns the key "prices" as [List.Cached] locks it.
+//
+//lockgen:keyof List.Cached "prices"
 func ListCachedKey() string {
 	return "prices"
 }
@@ -156,6 +178,8 @@ func ListCachedKey() string {
 // Cached calls [List.Cached] while it holds the lock "prices".
 //
 // Cached guards its cache by a mutex of its own.
+//
+//lockgen:wraps List.Cached "prices"
 func (w *ListWithLock) Cached(ctx context.Context, id int64) (err error) {
 	key := ListCachedKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listCachedLock, key)
@@ -174,11 +198,15 @@ var listSetLock = lock.Policy{
 }
 
 // ListSetKey returns the key "prices" as [List.Set] locks it.
+//
+//lockgen:keyof List.Set "prices"
 func ListSetKey() string {
 	return "prices"
 }
 
 // Set calls [List.Set] while it holds the lock "prices".
+//
+//lockgen:wraps List.Set "prices"
 func (w *ListWithLock) Set(ctx context.Context, id, price int64) (err error) {
 	key := ListSetKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listSetLock, key)
@@ -197,6 +225,8 @@ var listBothLock = lock.Policy{
 }
 
 // ListBothKey returns the key "prices" as [List.Both] locks it.
+//
+//lockgen:keyof List.Both "prices"
 func ListBothKey() string {
 	return "prices"
 }
@@ -208,12 +238,17 @@ var listBothLock2 = lock.Policy{
 }
 
 // ListBothKey2 returns the key "list:<id>" as [List.Both] locks it.
+//
+//lockgen:keyof List.Both "list:<id>"
 func ListBothKey2(id int64) string {
 	return "list:" + strconv.FormatInt(id, 10)
 }
 
 // Both calls [List.Both] while it holds the locks "prices" and "list:<id>",
 // taken in one global order: all or none.
+//
+//lockgen:wraps List.Both "prices"
+//lockgen:wraps List.Both "list:<id>"
 func (w *ListWithLock) Both(ctx context.Context, id int64) (err error) {
 	key := ListBothKey()
 	key2 := ListBothKey2(id)
@@ -236,11 +271,15 @@ var listNamelessLock = lock.Policy{
 }
 
 // ListNamelessKey returns the key "other" as [List.Nameless] locks it.
+//
+//lockgen:keyof List.Nameless "other"
 func ListNamelessKey() string {
 	return "other"
 }
 
 // Nameless calls [List.Nameless] while it holds the lock "other".
+//
+//lockgen:wraps List.Nameless "other"
 func (w *ListWithLock) Nameless(ctx context.Context) (err error) {
 	key := ListNamelessKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listNamelessLock, key)
@@ -259,11 +298,15 @@ var listIgnoredLock = lock.Policy{
 }
 
 // ListIgnoredKey returns the key "ignored" as [List.Ignored] locks it.
+//
+//lockgen:keyof List.Ignored "ignored"
 func ListIgnoredKey() string {
 	return "ignored"
 }
 
 // Ignored calls [List.Ignored] while it holds the lock "ignored".
+//
+//lockgen:wraps List.Ignored "ignored"
 func (w *ListWithLock) Ignored(ctx context.Context) (err error) {
 	key := ListIgnoredKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listIgnoredLock, key)

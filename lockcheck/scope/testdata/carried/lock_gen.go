@@ -32,11 +32,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -55,6 +59,8 @@ var serviceSaveLock = lock.Policy{
 
 // ServiceSaveKey returns the key "unit:<u.id>" as [Service.Save] locks it. A
 // value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Service.Save "unit:<u.id>"
 func ServiceSaveKey(u *unit) (string, error) {
 	if u == nil {
 		return "", lock.KeyNil(&serviceSaveLock, "<u.id>", "u")
@@ -63,6 +69,8 @@ func ServiceSaveKey(u *unit) (string, error) {
 }
 
 // Save calls [Service.Save] while it holds the lock "unit:<u.id>".
+//
+//lockgen:wraps Service.Save "unit:<u.id>"
 func (w *ServiceWithLock) Save(ctx context.Context, u *unit) (err error) {
 	key, err := ServiceSaveKey(u)
 	if err != nil {

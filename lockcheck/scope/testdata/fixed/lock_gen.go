@@ -35,11 +35,15 @@ var serviceSleepsLock = lock.Policy{
 }
 
 // ServiceSleepsKey returns the key "a:<id>" as [Service.Sleeps] locks it.
+//
+//lockgen:keyof Service.Sleeps "a:<id>"
 func ServiceSleepsKey(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
 
 // Sleeps calls [Service.Sleeps] while it holds the lock "a:<id>".
+//
+//lockgen:wraps Service.Sleeps "a:<id>"
 func (w *ServiceWithLock) Sleeps(ctx context.Context, id int64) (err error) {
 	key := ServiceSleepsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSleepsLock, key)
@@ -58,11 +62,15 @@ var serviceRenewedLock = lock.Policy{
 }
 
 // ServiceRenewedKey returns the key "a:<id>" as [Service.Renewed] locks it.
+//
+//lockgen:keyof Service.Renewed "a:<id>"
 func ServiceRenewedKey(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
 
 // Renewed calls [Service.Renewed] while it holds the lock "a:<id>".
+//
+//lockgen:wraps Service.Renewed "a:<id>"
 func (w *ServiceWithLock) Renewed(ctx context.Context, id int64) (err error) {
 	key := ServiceRenewedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRenewedLock, key)
@@ -82,11 +90,15 @@ var serviceWaitsLock = lock.Policy{
 }
 
 // ServiceWaitsKey returns the key "b:<id>" as [Service.Waits] locks it.
+//
+//lockgen:keyof Service.Waits "b:<id>"
 func ServiceWaitsKey(id int64) string {
 	return "b:" + strconv.FormatInt(id, 10)
 }
 
 // Waits calls [Service.Waits] while it holds the lock "b:<id>".
+//
+//lockgen:wraps Service.Waits "b:<id>"
 func (w *ServiceWithLock) Waits(ctx context.Context, id int64, other <-chan int) (err error) {
 	key := ServiceWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWaitsLock, key)
@@ -106,11 +118,15 @@ var serviceCallsLock = lock.Policy{
 }
 
 // ServiceCallsKey returns the key "c:<id>" as [Service.Calls] locks it.
+//
+//lockgen:keyof Service.Calls "c:<id>"
 func ServiceCallsKey(id int64) string {
 	return "c:" + strconv.FormatInt(id, 10)
 }
 
 // Calls calls [Service.Calls] while it holds the lock "c:<id>".
+//
+//lockgen:wraps Service.Calls "c:<id>"
 func (w *ServiceWithLock) Calls(ctx context.Context, id int64) (err error) {
 	key := ServiceCallsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceCallsLock, key)

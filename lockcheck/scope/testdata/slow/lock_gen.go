@@ -35,11 +35,15 @@ var serviceHelpersLock = lock.Policy{
 }
 
 // ServiceHelpersKey returns the key "a:<id>" as [Service.Helpers] locks it.
+//
+//lockgen:keyof Service.Helpers "a:<id>"
 func ServiceHelpersKey(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
 
 // Helpers calls [Service.Helpers] while it holds the lock "a:<id>".
+//
+//lockgen:wraps Service.Helpers "a:<id>"
 func (w *ServiceWithLock) Helpers(ctx context.Context, id int64) (err error) {
 	key := ServiceHelpersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceHelpersLock, key)
@@ -58,11 +62,15 @@ var serviceRenewedLock = lock.Policy{
 }
 
 // ServiceRenewedKey returns the key "a:<id>" as [Service.Renewed] locks it.
+//
+//lockgen:keyof Service.Renewed "a:<id>"
 func ServiceRenewedKey(id int64) string {
 	return "a:" + strconv.FormatInt(id, 10)
 }
 
 // Renewed calls [Service.Renewed] while it holds the lock "a:<id>".
+//
+//lockgen:wraps Service.Renewed "a:<id>"
 func (w *ServiceWithLock) Renewed(ctx context.Context, id int64) (err error) {
 	key := ServiceRenewedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRenewedLock, key)
@@ -82,11 +90,15 @@ var serviceTimersLock = lock.Policy{
 }
 
 // ServiceTimersKey returns the key "b:<id>" as [Service.Timers] locks it.
+//
+//lockgen:keyof Service.Timers "b:<id>"
 func ServiceTimersKey(id int64) string {
 	return "b:" + strconv.FormatInt(id, 10)
 }
 
 // Timers calls [Service.Timers] while it holds the lock "b:<id>".
+//
+//lockgen:wraps Service.Timers "b:<id>"
 func (w *ServiceWithLock) Timers(ctx context.Context, id int64) (err error) {
 	key := ServiceTimersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceTimersLock, key)
@@ -107,6 +119,8 @@ var serviceShortTimersLock = lock.Policy{
 
 // ServiceShortTimersKey returns the key "b:<id>" as [Service.ShortTimers] locks
 // it.
+//
+//lockgen:keyof Service.ShortTimers "b:<id>"
 func ServiceShortTimersKey(id int64) string {
 	return "b:" + strconv.FormatInt(id, 10)
 }
@@ -114,6 +128,8 @@ func ServiceShortTimersKey(id int64) string {
 // ShortTimers calls [Service.ShortTimers] while it holds the lock "b:<id>".
 //
 // Short, bounded otherwise, of a time that is not known, or changed.
+//
+//lockgen:wraps Service.ShortTimers "b:<id>"
 func (w *ServiceWithLock) ShortTimers(ctx context.Context, id int64) (err error) {
 	key := ServiceShortTimersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceShortTimersLock, key)
@@ -133,11 +149,15 @@ var serviceClientsLock = lock.Policy{
 }
 
 // ServiceClientsKey returns the key "c:<id>" as [Service.Clients] locks it.
+//
+//lockgen:keyof Service.Clients "c:<id>"
 func ServiceClientsKey(id int64) string {
 	return "c:" + strconv.FormatInt(id, 10)
 }
 
 // Clients calls [Service.Clients] while it holds the lock "c:<id>".
+//
+//lockgen:wraps Service.Clients "c:<id>"
 func (w *ServiceWithLock) Clients(ctx context.Context, id int64) (err error) {
 	key := ServiceClientsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClientsLock, key)

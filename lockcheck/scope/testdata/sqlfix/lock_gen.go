@@ -35,11 +35,15 @@ var storeSaveLock = lock.Policy{
 }
 
 // StoreSaveKey returns the key "row:<id>" as [Store.Save] locks it.
+//
+//lockgen:keyof Store.Save "row:<id>"
 func StoreSaveKey(id int64) string {
 	return "row:" + strconv.FormatInt(id, 10)
 }
 
 // Save calls [Store.Save] while it holds the lock "row:<id>".
+//
+//lockgen:wraps Store.Save "row:<id>"
 func (w *StoreWithLock) Save(ctx context.Context, id int64) (err error) {
 	key := StoreSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &storeSaveLock, key)

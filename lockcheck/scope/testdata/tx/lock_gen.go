@@ -33,11 +33,15 @@ var servicePayLock = lock.Policy{
 }
 
 // ServicePayKey returns the key "order:<id>" as [Service.Pay] locks it.
+//
+//lockgen:keyof Service.Pay "order:<id>"
 func ServicePayKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Pay "order:<id>"
 func (w *ServiceWithLock) Pay(ctx context.Context, tx *sql.Tx, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -55,11 +59,15 @@ var serviceWholeLock = lock.Policy{
 }
 
 // ServiceWholeKey returns the key "whole:<id>" as [Service.Whole] locks it.
+//
+//lockgen:keyof Service.Whole "whole:<id>"
 func ServiceWholeKey(id int64) string {
 	return "whole:" + strconv.FormatInt(id, 10)
 }
 
 // Whole calls [Service.Whole] while it holds the lock "whole:<id>".
+//
+//lockgen:wraps Service.Whole "whole:<id>"
 func (w *ServiceWithLock) Whole(ctx context.Context, id int64) (err error) {
 	key := ServiceWholeKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWholeLock, key)

@@ -31,11 +31,15 @@ var serviceNoteLock = lock.Policy{
 }
 
 // ServiceNoteKey returns the key "audit" as [Service.Note] locks it.
+//
+//lockgen:keyof Service.Note "audit"
 func ServiceNoteKey() string {
 	return "audit"
 }
 
 // Note calls [Service.Note] while it holds the lock "audit".
+//
+//lockgen:wraps Service.Note "audit"
 func (w *ServiceWithLock) Note(ctx context.Context, id int64) (err error) {
 	key := ServiceNoteKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceNoteLock, key)

@@ -32,11 +32,15 @@ var servicePlaceLock = lock.Policy{
 }
 
 // ServicePlaceKey returns the key "order:<id>" as [Service.Place] locks it.
+//
+//lockgen:keyof Service.Place "order:<id>"
 func ServicePlaceKey(id int64) string {
 	return "order:" + strconv.FormatInt(id, 10)
 }
 
 // Place calls [Service.Place] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Place "order:<id>"
 func (w *ServiceWithLock) Place(ctx context.Context, id int64, skus []string) (err error) {
 	key := ServicePlaceKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePlaceLock, key)

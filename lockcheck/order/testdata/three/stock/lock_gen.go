@@ -32,6 +32,8 @@ var serviceReserveLock = lock.Policy{
 
 // ServiceReserveKey returns the key "stock:<sku>" as [Service.Reserve] locks
 // it. A value that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof Service.Reserve "stock:<sku>"
 func ServiceReserveKey(sku string) (string, error) {
 	skuKey, err := lock.KeyString(&serviceReserveLock, "<sku>", sku)
 	if err != nil {
@@ -41,6 +43,8 @@ func ServiceReserveKey(sku string) (string, error) {
 }
 
 // Reserve calls [Service.Reserve] while it holds the lock "stock:<sku>".
+//
+//lockgen:wraps Service.Reserve "stock:<sku>"
 func (w *ServiceWithLock) Reserve(ctx context.Context, sku string, id int64) (err error) {
 	key, err := ServiceReserveKey(sku)
 	if err != nil {

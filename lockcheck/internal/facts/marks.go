@@ -1,0 +1,126 @@
+package facts
+
+import (
+	"go/ast"
+	"go/types"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// mark is what a generated function says of itself: which method it wraps, or makes a key
+// of, and with which keys.
+type mark struct {
+	method   string // "Service.Pay"
+	patterns []string
+	keyOf    bool
+	fallback string // "Service.Refuse"; empty without one
+}
+
+// readMark reads the marks in a doc comment; ok is false if there are none.
+func readMark(doc *ast.CommentGroup) (m mark, ok bool) {
+	if doc == nil {
+		return m, false
+	}
+	for _, c := range doc.List {
+		if name, found := strings.CutPrefix(c.Text, templates.MarkFallback); found {
+			m.fallback = name
+			continue
+		}
+		rest, wraps := strings.CutPrefix(c.Text, templates.MarkWraps)
+		if !wraps {
+			if rest, m.keyOf = strings.CutPrefix(c.Text, templates.MarkKeyOf); !m.keyOf {
+				continue
+			}
+		}
+		method, quoted, _ := strings.Cut(rest, " ")
+		pattern, err := strconv.Unquote(quoted)
+		if err != nil {
+			continue
+		}
+		m.method, m.patterns = method, append(m.patterns, pattern)
+	}
+	return m, m.method != ""
+}
+
+// wrappers reads from a generated file who takes the locks of which function, and what
+// makes their keys.
+func (c *collector) wrappers(file *ast.File) {
+	for _, d := range file.Decls {
+		decl, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		m, marked := readMark(decl.Doc)
+		fn, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
+		raw := c.named(m.method)
+		if !marked || fn == nil || raw == nil {
+			continue
+		}
+		guarded := c.ix.Guarded(raw)
+		if guarded == nil {
+			guarded = c.own[ID(raw, c.pass.Fset)]
+		}
+		if m.keyOf {
+			c.makesKey(fn, guarded, m.patterns[0])
+			continue
+		}
+		c.marked[m.method] = true
+		f := c.fn(fn)
+		f.Wraps = ID(raw, c.pass.Fset)
+		if other := c.named(m.fallback); other != nil {
+			f.Calls = append(f.Calls, c.callOf(other, decl.Pos()))
+		}
+		f.Calls = append(f.Calls, c.callOf(raw, decl.Pos()))
+		if guarded != nil {
+			f.Takes = append(f.Takes, taken(guarded, fn, raw)...)
+		}
+	}
+}
+
+// makesKey notes that fn makes the keys of one of the locks that guarded runs under.
+func (c *collector) makesKey(fn *types.Func, guarded *Func, pattern string) {
+	if guarded == nil {
+		return
+	}
+	if i := slices.IndexFunc(guarded.Guard, func(l Lock) bool { return l.Key == pattern }); i >= 0 {
+		key := guarded.Guard[i]
+		c.fn(fn).KeyOf = &key
+	}
+}
+
+// taken are the locks of what a wrapper wraps, as the parameters of the wrapper have them.
+func taken(guarded *Func, wrapper, raw *types.Func) []Lock {
+	shift := wrapper.Signature().Params().Len() - raw.Signature().Params().Len()
+	var out []Lock
+	for _, l := range guarded.Guard {
+		l.Parts = slices.Clone(l.Parts)
+		for j := range l.Parts {
+			if l.Parts[j].Root > 0 { // FWithLock(ctx, locker, …)
+				l.Parts[j].Root += shift
+			}
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// named is the function or method of this package that a mark names, or nil.
+func (c *collector) named(name string) *types.Func {
+	owner, method, isMethod := strings.Cut(name, ".")
+	obj := c.pass.Pkg.Scope().Lookup(owner)
+	if obj == nil {
+		return nil
+	}
+	if isMethod {
+		t := obj.Type()
+		if !types.IsInterface(t) {
+			t = types.NewPointer(t)
+		}
+		obj, _, _ = types.LookupFieldOrMethod(t, true, c.pass.Pkg, method)
+	}
+	fn, _ := obj.(*types.Func)
+	return fn
+}
