@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -159,6 +160,21 @@ func unknownItem(it *item) problem {
 		return problem{it.at, "unknown item " + it.name, "did you mean " + word + "?"}
 	}
 	return problem{it.at, "unknown item " + it.name, "have " + strings.Join(itemNames(), ", ")}
+}
+
+// Item is what a directive can have in it.
+type Item struct {
+	Name    string // "wait"
+	Example string // "wait=2s"
+}
+
+// Items lists all items, in the order in which messages and help list them.
+func Items() []Item {
+	var out []Item
+	for _, s := range itemSpecs {
+		out = append(out, Item{s.name, cmp.Or(s.example, s.name)})
+	}
+	return out
 }
 
 func itemNames() []string {

@@ -41,7 +41,8 @@ Items of a directive, parted by spaces:
 Packages are named as for the go command; none is the one in this directory.
 `
 
-const listAbout = `List prints the key, method, position, ttl, kind and backend of every lock.
+const listAbout = `List prints the key, method, position, ttl, kind and backend of every lock. All other
+items of its directive stand beside the kind; JSON has each under its own name.
 `
 
 const explainAbout = `Explain says which methods can lock a key, and with which values of its
