@@ -55,27 +55,31 @@ func nameConstraint(base string) constraint.Expr {
 	return nil
 }
 
-// lineConstraint is what a build line says. It stands before anything but comments, and
-// outside of those that are blocks.
+// lineConstraint is what a build line says. It stands before anything but comments, on a
+// line of its own, and outside of those that are blocks.
 func lineConstraint(text []byte) constraint.Expr {
-	rest := bytes.TrimPrefix(text, []byte("\ufeff"))
-	for {
-		rest = bytes.TrimLeft(rest, " \t\r\n")
-		switch {
-		case bytes.HasPrefix(rest, []byte("//")):
-			line, after, _ := bytes.Cut(rest, []byte("\n"))
-			line, rest = bytes.TrimSpace(line), after
-			if constraint.IsGoBuild(string(line)) {
-				expr, _ := constraint.Parse(string(line)) // the go command says what is wrong with it
-				return expr
+	inBlock := false
+	for line := range bytes.Lines(bytes.TrimPrefix(text, []byte("\ufeff"))) {
+		line = bytes.TrimSpace(line)
+		if !inBlock && constraint.IsGoBuild(string(line)) {
+			expr, _ := constraint.Parse(string(line)) // the go command says what is wrong with it
+			return expr
+		}
+		for len(line) > 0 {
+			switch {
+			case inBlock:
+				_, after, ended := bytes.Cut(line, []byte("*/"))
+				line, inBlock = bytes.TrimSpace(after), !ended
+			case bytes.HasPrefix(line, []byte("//")):
+				line = nil
+			case bytes.HasPrefix(line, []byte("/*")):
+				line, inBlock = line[2:], true
+			default:
+				return nil
 			}
-		case bytes.HasPrefix(rest, []byte("/*")):
-			_, after, _ := bytes.Cut(rest[2:], []byte("*/"))
-			rest = after
-		default:
-			return nil
 		}
 	}
+	return nil
 }
 
 // both is the conjunction of two constraints.
