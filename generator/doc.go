@@ -35,6 +35,9 @@
 //	verify    verify.go      the output type-checks before anyone sees it
 //	result    output.go      the files as they are and as they should be
 //
+// A [Build] comes in at scan: build_system.go has its files, exports.go the types of its
+// imports, and the go command is not asked.
+//
 // Code that is in some builds only goes to a file with their constraint, so that
 // what is generated for one system does not depend on which one generates. [List]
 // goes as far as scan and needs no types.

@@ -14,6 +14,8 @@ type Options struct {
 	Env        []string           // environment of the go command; nil is the process's own
 	BuildFlags []string           // passed to the go command: "-tags=integration"
 	Progress   func(stage string) // told of each stage, if set
+
+	Build *Build // instead of Patterns; nil is what the go command lists
 }
 
 // Result is what a run found out.
@@ -36,6 +38,9 @@ func Generate(ctx context.Context, opts Options) (*Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := newRun(ctx, opts)
+	if opts.Build != nil {
+		return r.generateBuild(ctx)
+	}
 	g := r.startGuess(ctx)
 	listed, err := r.list(ctx)
 	if err != nil {

@@ -31,6 +31,7 @@ type run struct {
 	texts   sync.Map          // path: *source, as it was read first
 	folders sync.Map          // path: []string, its Go files
 	dirs    []string          // of the packages that were listed
+	exports *exports          // of a Build
 	overlay map[string][]byte // what was generated for packages that others need, by path
 }
 

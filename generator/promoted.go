@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -65,6 +66,9 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 		return nil
 	}
 	name := named.Obj().Name() + "." + fn.Name()
+	if b.run.exports != nil && b.unknown(g, fn) {
+		return nil
+	}
 	t := b.foreignTargets(fn.Pkg().Path())[name]
 	if t == nil {
 		return nil
@@ -82,14 +86,34 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 	return m
 }
 
+// unknown reports a method that may have a directive, of a package whose files a build
+// system has not handed over: it would be called without its lock.
+func (b *builder) unknown(g *guarded, fn *types.Func) bool {
+	path, sig := fn.Pkg().Path(), fn.Signature()
+	switch {
+	case len(b.run.exports.sources[path]) > 0:
+		return false
+	case !lockable(sig), !fn.Exported(), path == RuntimePath, isStandard(path):
+		return true
+	}
+	b.report(g.recv.Pos(), "write them into "+filepath.Base(b.run.exports.path)+": sourcefile "+path+"=FILE for each",
+		"%s has methods from %s, whose files are not given: a directive there would be lost", g.recv.Name(), path)
+	return true
+}
+
+// lockable reports whether a method can have a directive.
+func lockable(sig *types.Signature) bool {
+	params, results := sig.Params(), sig.Results()
+	return params.Len() > 0 && isContext(params.At(0).Type()) && results.Len() > 0 && isError(results.At(results.Len()-1).Type())
+}
+
 // unreachable says why the lock of a foreign method can't be taken from here.
 func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) string {
 	sig := m.fn.Signature()
-	params, results := sig.Params(), sig.Results()
 	if recv.TypeArgs().Len() > 0 || recv.TypeParams().Len() > 0 {
 		return "its type is generic"
 	}
-	if params.Len() == 0 || !isContext(params.At(0).Type()) || results.Len() == 0 || !isError(results.At(results.Len()-1).Type()) {
+	if !lockable(sig) {
 		return "its directive has a mistake"
 	}
 	if !m.fn.Exported() {
@@ -189,7 +213,9 @@ func (b *builder) foreignTargets(path string) map[string]*target {
 	if !known {
 		files, listed := b.unit.imports.files[path]
 		var err error
-		if !listed { // embedded by a type that this package imports
+		if r.exports != nil {
+			files = r.exports.sources[path]
+		} else if !listed { // embedded by a type that this package imports
 			files, err = r.goFilesOf(path)
 		}
 		found = r.readForeign(path, files)

@@ -60,3 +60,12 @@ func TestCorporaAreFresh(t *testing.T) {
 		}
 	}
 }
+
+// nogo registers packages with an exported Analyzer: the page on Bazel lists them all.
+func TestBazelPageListsEveryCheck(t *testing.T) {
+	page, err := os.ReadFile("../docs/bazel.md")
+	require.NoError(t, err)
+	for _, a := range lockcheck.Analyzers() {
+		require.Contains(t, string(page), "//lockcheck/"+a.Name+`"`)
+	}
+}

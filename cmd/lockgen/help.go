@@ -38,7 +38,8 @@ Items of a directive, parted by spaces:
 	merge=64        Buy(ctx, …, reqs) gets BuyOne(ctx, …, req): waiting calls share a lock
 	backend=name    one of the Locker's named backends
 
-Packages are named as for the go command; none is the one in this directory.
+Packages are named as for the go command; none is the one in this directory. A build
+system without it names files and export data: -files, and docs/bazel.md.
 `
 
 const listAbout = `List prints the key, method, position, ttl, kind and backend of every lock. All other

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 
 	"github.com/lockgen/lockgen/generator"
 )
@@ -87,6 +88,12 @@ func (c *command) problem() string {
 		return "-markdown and -json exclude each other"
 	case c.fix && c.json:
 		return "-fix and -json exclude each other"
+	case c.files == "" && c.importPath+c.exports+c.out != "":
+		return "-importpath, -exports and -out go with -files"
+	case c.files != "" && (c.importPath == "" || c.exports == "" || c.out == ""):
+		return "-files needs -importpath, -exports and -out"
+	case c.files != "" && (c.watch || len(c.args) > 0):
+		return "-files names one package: packages and -watch exclude it"
 	}
 	return ""
 }
@@ -100,6 +107,9 @@ func (c *command) options(patterns []string) generator.Options {
 	opts := generator.Options{Dir: c.dir, Patterns: patterns}
 	if c.tags != "" {
 		opts.BuildFlags = []string{"-tags=" + c.tags}
+	}
+	if c.files != "" {
+		opts.Build = &generator.Build{Files: strings.Split(c.files, ","), ImportPath: c.importPath, Exports: c.exports, Output: c.out}
 	}
 	return opts
 }

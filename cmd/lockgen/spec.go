@@ -9,6 +9,7 @@ import (
 type settings struct {
 	check, diff, dry, json, watch, version, markdown, fix, write bool
 	tags, directory, checks, format, baseline                    string
+	files, importPath, exports, out                              string // of a build system
 }
 
 // spec is one command. From specs come the parser, the help, the manual page and
@@ -52,6 +53,10 @@ func init() {
 			{name: "n", usage: "write nothing; say what would be written", on: func(s *settings) *bool { return &s.dry }},
 			{name: "json", usage: "print results and diagnostics as one JSON object", on: func(s *settings) *bool { return &s.json }},
 			{name: "watch", usage: "stay, write again whenever a file is saved, and say what changed", on: func(s *settings) *bool { return &s.watch }},
+			{name: "files", value: "list", usage: "for build systems: the Go files of one package, parted by commas; no go command runs", text: func(s *settings) *string { return &s.files }},
+			{name: "importpath", value: "path", usage: "of the package of -files", text: func(s *settings) *string { return &s.importPath }},
+			{name: "exports", value: "file", usage: "says where the export data of its imports is: lines packagefile PATH=FILE", text: func(s *settings) *string { return &s.exports }},
+			{name: "out", value: "file", usage: "the generated file of -files", text: func(s *settings) *string { return &s.out }},
 			tagsFlag, dirFlag,
 			{name: "version", usage: "print the version", on: func(s *settings) *bool { return &s.version }},
 		}, run: (*command).generate},

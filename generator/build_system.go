@@ -1,0 +1,109 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lockgen/lockgen/templates"
+)
+
+// Build is one package of one configuration, as a build system such as Bazel hands it
+// over. No go command runs for it, and nothing is read that it does not name. All paths
+// may be relative to [Options.Dir]. The one file that comes of it is there also without a
+// directive: it has a package clause alone then.
+type Build struct {
+	Files      []string // all Go files of the package; what lockgen wrote is left out
+	ImportPath string
+	Exports    string // file with the paths of export data: docs/bazel.md says how it looks
+	Output     string // the file to generate; of a name that ends in _test.go: what the tests among Files need
+}
+
+// generateBuild is Generate for a package that is handed over.
+func (r *run) generateBuild(ctx context.Context) (*Result, error) {
+	b := r.opts.Build
+	var err error
+	if r.exports, err = readExports(absolute(r.opts.Dir, b.Exports), r.opts.Dir); err != nil {
+		return &Result{}, err
+	}
+	p := r.handedOver(b)
+	pkgs := []*pkg{p}
+	p.scan()
+	units := r.plan(pkgs)
+	imports, broken := r.exports.load(r.fset, r.neededImports(units))
+	if imports != nil {
+		r.generate(ctx, pkgs, units, imports)
+	}
+	res := r.result(pkgs)
+	if broken != nil || len(res.Diagnostics) > 0 {
+		res.Files = nil
+		return res, broken
+	}
+	return res, r.oneFile(p, res)
+}
+
+// handedOver parses the files that are in this build. Constraints have no say any more:
+// each configuration has an output of its own.
+func (r *run) handedOver(b *Build) *pkg {
+	p := &pkg{run: r, path: b.ImportPath, outputs: map[string]*output{}}
+	for _, path := range b.Files {
+		path = absolute(r.opts.Dir, path)
+		if p.dir == "" {
+			p.dir = filepath.Dir(path)
+			r.dirs = []string{p.dir}
+		}
+		f, err := r.readFile(path)
+		if err == nil && f.text == nil {
+			f.text, err = f.content()
+		}
+		if err == nil && isOwn(f.text) {
+			continue
+		}
+		if err == nil {
+			err = p.parseFile(f)
+		}
+		if err != nil {
+			p.diagnostics, p.partial = append(p.diagnostics, notRead(path, err)), true
+			continue
+		}
+		if r.host.satisfies(f.when) {
+			f.when, f.listed = nil, true
+			p.files = append(p.files, f)
+		}
+	}
+	p.findName()
+	return p
+}
+
+// oneFile makes what was generated the one file that the build system waits for.
+func (r *run) oneFile(p *pkg, res *Result) error {
+	path := absolute(r.opts.Dir, r.opts.Build.Output)
+	old, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		old = nil
+	case err != nil:
+		return err
+	case !isOwn(old):
+		return fmt.Errorf("%s was not written by lockgen and stays as it is", path)
+	}
+	test := strings.HasSuffix(path, "_test.go")
+	made := slices.DeleteFunc(res.Files, func(f File) bool { return f.New == nil })
+	ofTests := slices.ContainsFunc(made, func(f File) bool { return strings.HasSuffix(f.Path, "_test.go") })
+	res.Files = nil
+	if ofTests && !test {
+		return fmt.Errorf("there are directives in tests, and %s is no test: generate a second file, whose name ends in _test.go", filepath.Base(path))
+	}
+	made = slices.DeleteFunc(made, func(f File) bool { return strings.HasSuffix(f.Path, "_test.go") != test })
+	text := []byte(templates.Header + "\n\npackage " + p.name + "\n")
+	if len(made) == 1 {
+		text = made[0].New
+	}
+	res.Files = []File{{Path: path, Package: p.path, Old: old, New: text}}
+	return nil
+}

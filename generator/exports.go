@@ -1,0 +1,132 @@
+package generator
+
+import (
+	"bufio"
+	"fmt"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/tools/go/gcexportdata"
+)
+
+// exports says where the export data of packages is, as a build system has it.
+type exports struct {
+	path    string              // of the file that says it
+	files   map[string]string   // export data by import path
+	folders []string            // where PATH.a is that of another path
+	sources map[string][]string // Go files by import path
+}
+
+// readExports reads a file in the form of the compiler's -importcfg. Relative paths in it
+// are relative to dir.
+//
+//	# a comment
+//	packagefile example.com/base=bazel-out/base.x
+//	packagedir bazel-out/stdlib/pkg/linux_amd64
+//	sourcefile example.com/base=base/base.go
+func readExports(path, dir string) (*exports, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	e := &exports{path: path, files: map[string]string{}, sources: map[string][]string{}}
+	line := 0
+	for s := range strings.Lines(string(text)) {
+		line++
+		if s = strings.TrimSpace(s); s == "" || s[0] == '#' {
+			continue
+		}
+		verb, rest, _ := strings.Cut(s, " ")
+		rest = strings.TrimSpace(rest)
+		name, file, ok := strings.Cut(rest, "=")
+		switch {
+		case verb == "packagedir" && rest != "":
+			e.folders = append(e.folders, absolute(dir, rest))
+		case verb == "packagefile" && ok && file != "":
+			e.files[name] = absolute(dir, file)
+		case verb == "sourcefile" && ok && file != "":
+			e.sources[name] = append(e.sources[name], absolute(dir, file))
+		default:
+			return nil, fmt.Errorf("%s:%d: %s: not packagefile PATH=FILE, packagedir FOLDER or sourcefile PATH=FILE", path, line, s)
+		}
+	}
+	return e, nil
+}
+
+func absolute(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// file is where the export data of a package is, or "".
+func (e *exports) file(path string) string {
+	if file := e.files[path]; file != "" {
+		return file
+	}
+	for _, folder := range e.folders {
+		file := filepath.Join(folder, filepath.FromSlash(path)+".a")
+		if _, err := os.Stat(file); err == nil {
+			return file
+		}
+	}
+	return ""
+}
+
+// load reads the types of these imports. What is missing is an import that is not there to
+// go/types, which matters where an annotated signature names it; without the runtime
+// nothing can be generated.
+func (e *exports) load(fset *token.FileSet, paths []string) (*importer, error) {
+	im, known := newImporter(), map[string]*types.Package{}
+	for _, path := range paths {
+		im.files[path] = e.sources[path]
+		file := e.file(path)
+		if file == "" {
+			im.failed[path] = fmt.Sprintf("%s names no export data of %s", e.path, path)
+			continue
+		}
+		p, err := readExportData(fset, file, path, known)
+		if err != nil {
+			return nil, fmt.Errorf("the export data of %s: %w", path, err)
+		}
+		im.packages[path] = p
+	}
+	if len(paths) > 0 && im.packages[RuntimePath] == nil {
+		im.withoutRuntime = true
+		return im, fmt.Errorf("generated code imports %s; %s", RuntimePath, im.failed[RuntimePath])
+	}
+	return im, nil
+}
+
+func readExportData(fset *token.FileSet, file, path string, known map[string]*types.Package) (*types.Package, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := gcexportdata.NewReader(bufio.NewReader(f))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	p, err := gcexportdata.Read(data, fset, known, path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w (a newer Go may have written it: build lockgen with that)", file, err)
+	}
+	return p, nil
+}
+
+// standardRoots are the first elements of the import paths of Go's own packages. That such
+// a path has no dot is not enough: those of a company's repository may have none either.
+var standardRoots = strings.Fields("archive bufio bytes cmp compress container context crypto database debug embed encoding " +
+	"errors expvar flag fmt go hash html image index io iter log maps math mime net os path plugin reflect regexp runtime " +
+	"slices sort strconv strings structs sync syscall testing text time unicode unique unsafe weak")
+
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return slices.Contains(standardRoots, first)
+}
