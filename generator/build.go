@@ -2,7 +2,6 @@ package generator
 
 import (
 	"go/types"
-	"maps"
 	"slices"
 	"strings"
 
@@ -25,11 +24,31 @@ type builder struct {
 	files     map[*output]*fileModel
 }
 
-// fileModel is the model of one file as it grows.
+// fileModel is the model of one file as it grows, and the qualifier of the types in it.
 type fileModel struct {
 	templates.File
 	wrappers map[*guarded]*templates.Wrapper
+	imports  *importTable
 	used     map[string]bool // path: the file mentions it
+}
+
+// text is a type as the file spells it.
+func (f *fileModel) text(t types.Type) string { return types.TypeString(t, f.qualify) }
+
+// qualify is the types.Qualifier of the file.
+func (f *fileModel) qualify(p *types.Package) string {
+	if p == f.imports.self {
+		return ""
+	}
+	f.used[p.Path()] = true
+	return f.imports.name(p.Path())
+}
+
+// use notes imports that the file mentions.
+func (f *fileModel) use(paths ...string) {
+	for _, path := range paths {
+		f.used[path] = true
+	}
 }
 
 // guarded is a type that gets a wrapper, and its methods: its own that are
@@ -121,16 +140,14 @@ func (u *unit) resolve() map[*output]*fileModel {
 }
 
 // in is the model of the file that code of all these files together goes to.
-// Imports that are mentioned from here on are its.
 func (b *builder) in(files ...*source) *fileModel {
 	o := b.outputOf(files...)
 	f := b.files[o]
 	if f == nil {
-		f = &fileModel{wrappers: map[*guarded]*templates.Wrapper{}, used: map[string]bool{}}
-		f.Package, f.Names, f.Constraint = b.name, b.fileNames(), constraintText(o.when)
+		f = &fileModel{wrappers: map[*guarded]*templates.Wrapper{}, imports: b.imports, used: map[string]bool{}}
+		f.Package, f.Names, f.Constraint = b.name, b.imports.fileNames(), constraintText(o.when)
 		b.files[o] = f
 	}
-	b.imports.used = f.used
 	return f
 }
 
@@ -217,15 +234,9 @@ func variableNames(sig *types.Signature) names {
 
 // nameImports names every package that the output can mention.
 func (b *builder) nameImports() {
+	b.imports = newImportTable(b.types, b.usersNames())
 	taken := predeclared()
 	taken.addAll(b.naming.declared)
-	b.imports = &importTable{
-		self: b.types, taken: taken, hide: b.users, users: b.usersNames(), names: map[string]string{},
-		used: map[string]bool{}, body: map[string]bool{}, own: maps.Clone(bodyImports),
-	}
-	for path := range bodyImports {
-		b.imports.body[path] = true
-	}
 	for _, m := range b.methods {
 		taken.add(m.typeNames...)
 	}
@@ -255,14 +266,14 @@ func (b *builder) nameImports() {
 		types.TypeString(m.fn.Signature().Params(), b.imports.collect)
 		types.TypeString(m.fn.Signature().Results(), b.imports.collect)
 	}
-	b.imports.assign()
+	b.imports.assign(taken, b.naming.users)
 }
 
-// variableText is the type of a receiver or parameter; a blank type parameter
+// variable is the type of a receiver or parameter; a blank type parameter
 // of the receiver has got a name.
-func (b *builder) variableText(m *method, v *types.Var) string {
+func (f *fileModel) variable(m *method, v *types.Var) string {
 	if v != m.receiver() || len(m.typeNames) == 0 {
-		return b.typeText(v.Type())
+		return f.text(v.Type())
 	}
 	text := m.recv.Name() + "[" + strings.Join(m.typeNames, ", ") + "]"
 	if isPointer(v.Type()) {
@@ -271,15 +282,13 @@ func (b *builder) variableText(m *method, v *types.Var) string {
 	return text
 }
 
-func (b *builder) fileNames() templates.Names {
+func (t *importTable) fileNames() templates.Names {
 	return templates.Names{
-		Lock:    b.imports.names[RuntimePath],
-		Reflect: b.imports.names["reflect"],
-		Slices:  b.imports.names["slices"],
-		Strconv: b.imports.names["strconv"],
-		Time:    b.imports.names["time"],
-		Errors:  b.imports.names["errors"],
+		Lock:    t.name(RuntimePath),
+		Reflect: t.name("reflect"),
+		Slices:  t.name("slices"),
+		Strconv: t.name("strconv"),
+		Time:    t.name("time"),
+		Errors:  t.name("errors"),
 	}
 }
-
-func (b *builder) typeText(t types.Type) string { return types.TypeString(t, b.imports.qualify) }

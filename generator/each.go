@@ -171,12 +171,12 @@ func keyable(t types.Type) bool {
 }
 
 // noteRequests notes the imports of a wrapper that takes a list's locks and others.
-func (b *builder) noteRequests(locks []templates.Lock) {
+func (f *fileModel) noteRequests(locks []templates.Lock) {
 	if !slices.ContainsFunc(locks, func(l templates.Lock) bool { return l.Key.Each != nil }) {
 		return
 	}
-	b.imports.used[RuntimePath] = true
+	f.use(RuntimePath)
 	if len(locks) > 1 {
-		b.imports.used["slices"] = true
+		f.use("slices")
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // guard is the signature of a method or function as the output takes it to be,
 // and the expression that has it.
-func (b *builder) guard(m *method) templates.Guard {
+func (f *fileModel) guard(m *method) templates.Guard {
 	sig, params := m.fn.Signature(), slices.Collect(m.typeParams().TypeParams())
 	g := templates.Guard{Func: m.fn.Name()}
 	for i, p := range params {
-		g.TypeParams = append(g.TypeParams, templates.Field{Name: m.typeNames[i], Type: b.typeText(p.Constraint())})
+		g.TypeParams = append(g.TypeParams, templates.Field{Name: m.typeNames[i], Type: f.text(p.Constraint())})
 	}
 	var recv []string
 	if m.recv != nil {
@@ -33,27 +33,27 @@ func (b *builder) guard(m *method) templates.Guard {
 	} else if len(m.typeNames) > 0 {
 		g.Func += "[" + strings.Join(m.typeNames, ", ") + "]"
 	}
-	g.Type = "func(" + strings.Join(append(recv, b.paramTypes(sig)...), ", ") + ")" + b.resultTypes(sig)
+	g.Type = "func(" + strings.Join(append(recv, f.paramTypes(sig)...), ", ") + ")" + f.resultTypes(sig)
 	return g
 }
 
 // paramTypes are the types of the parameters without their names.
-func (b *builder) paramTypes(sig *types.Signature) []string {
+func (f *fileModel) paramTypes(sig *types.Signature) []string {
 	var out []string
 	for v := range sig.Params().Variables() {
-		out = append(out, b.typeText(v.Type()))
+		out = append(out, f.text(v.Type()))
 	}
 	if sig.Variadic() {
 		last := sig.Params().At(sig.Params().Len() - 1).Type()
-		out[len(out)-1] = "..." + b.typeText(last.(*types.Slice).Elem())
+		out[len(out)-1] = "..." + f.text(last.(*types.Slice).Elem())
 	}
 	return out
 }
 
-func (b *builder) resultTypes(sig *types.Signature) string {
+func (f *fileModel) resultTypes(sig *types.Signature) string {
 	var out []string
 	for v := range sig.Results().Variables() {
-		out = append(out, b.typeText(v.Type()))
+		out = append(out, f.text(v.Type()))
 	}
 	if len(out) == 1 {
 		return " " + out[0]

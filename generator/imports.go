@@ -5,65 +5,83 @@ import "go/types"
 // importTable gives each package that the output mentions a name that neither
 // the package's declarations nor any parameter hides.
 type importTable struct {
-	self  *types.Package
-	taken names             // what no import may be called
-	hide  names             // parameters: what no import that bodies use may be called
-	users map[string]string // path: what the user's files call it
-	names map[string]string // path: what we call it
-	own   map[string]string // path: the package's own name
-	used  map[string]bool   // path: the output mentions it
-	body  map[string]bool   // path: statements may mention it, where parameters hide names
+	self     *types.Package
+	packages map[string]*imported // by path
+}
+
+// imported is a package that the output can mention.
+type imported struct {
+	own   string // what it is called itself
+	users string // what the user's files call it, if they do
+	name  string // what we call it
+	body  bool   // statements may mention it, where parameters hide names
+}
+
+// newImportTable is a table with what our own statements mention.
+func newImportTable(self *types.Package, users map[string]string) *importTable {
+	t := &importTable{self: self, packages: map[string]*imported{}}
+	for path, own := range bodyImports {
+		t.packages[path] = &imported{own: own, body: true}
+	}
+	for path, name := range users {
+		if t.packages[path] == nil {
+			t.packages[path] = &imported{}
+		}
+		t.packages[path].users = name
+	}
+	return t
+}
+
+// name is what the output calls a package.
+func (t *importTable) name(path string) string {
+	if p := t.packages[path]; p != nil {
+		return p.name
+	}
+	return ""
 }
 
 // collect is a types.Qualifier that notes which packages a type mentions.
 func (t *importTable) collect(p *types.Package) string {
 	if p != t.self {
-		t.own[p.Path()] = p.Name()
+		if t.packages[p.Path()] == nil {
+			t.packages[p.Path()] = &imported{}
+		}
+		t.packages[p.Path()].own = p.Name()
 	}
 	return p.Name()
 }
 
 // collectBody is a types.Qualifier like collect, for types that statements mention.
 func (t *importTable) collectBody(p *types.Package) string {
+	name := t.collect(p)
 	if p != t.self {
-		t.body[p.Path()] = true
+		t.packages[p.Path()].body = true
 	}
-	return t.collect(p)
+	return name
 }
 
-// qualify is the types.Qualifier of the output.
-func (t *importTable) qualify(p *types.Package) string {
-	if p == t.self {
-		return ""
-	}
-	t.used[p.Path()] = true
-	return t.names[p.Path()]
-}
-
-// assign names the collected packages. What bodies use comes last: the names
-// that the user's signatures are written with stay.
-func (t *importTable) assign() {
-	for _, path := range sortedKeys(t.own) {
-		if !t.body[path] {
-			t.name(path, within(t.taken))
+// assign names the collected packages by what is not taken. What bodies use comes last,
+// and is not hidden by parameters: the names that the user's signatures are written with
+// stay.
+func (t *importTable) assign(taken, parameters names) {
+	for _, body := range []bool{false, true} {
+		for _, path := range sortedKeys(t.packages) {
+			p := t.packages[path]
+			if p.own == "" || p.body != body { // without a name of its own it is not mentioned
+				continue
+			}
+			candidates := []string{p.own, p.own + "pkg"}
+			if p.users != "" {
+				candidates = append([]string{p.users}, candidates...)
+			}
+			scope := within(taken)
+			if body {
+				scope = within(taken, parameters)
+			}
+			p.name = scope.pick(candidates...)
+			taken.add(p.name)
 		}
 	}
-	for _, path := range sortedKeys(t.own) {
-		if t.body[path] {
-			t.name(path, within(t.taken, t.hide))
-		}
-	}
-}
-
-func (t *importTable) name(path string, taken *scope) {
-	own := t.own[path]
-	candidates := []string{own}
-	if user := t.users[path]; user != "" {
-		candidates = []string{user, own}
-	}
-	name := taken.pick(append(candidates, own+"pkg")...)
-	t.taken.add(name)
-	t.names[path] = name
 }
 
 // bodyImports are the packages that our own statements mention, and their names.

@@ -32,7 +32,7 @@ func (b *builder) namedIn(list []types.Type) names {
 			if p == b.types {
 				return ""
 			}
-			return b.imports.names[p.Path()]
+			return b.imports.name(p.Path())
 		})
 		out.add(identifierInType.FindAllString(text, -1)...)
 	}

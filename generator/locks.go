@@ -15,7 +15,7 @@ import (
 // locks resolves the directives of a method and names what each of them yields.
 func (b *builder) locks(m *method) {
 	patterns := map[string]bool{}
-	b.in(m.homes()...)
+	f := b.in(m.homes()...)
 	b.checkClosure(m, m.fn.Signature())
 	for i, d := range m.directives {
 		if key := d.items["key"]; key != nil && key.value != "" && patterns[key.value] {
@@ -27,7 +27,7 @@ func (b *builder) locks(m *method) {
 		b.checkLeader(m, d)
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
-		l := templates.Lock{Key: b.keyFunc(m, k, params, taken)}
+		l := templates.Lock{Key: b.keyFunc(f, m, k, params, taken)}
 		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)
 		l.Policy = templates.Policy{
 			Var:     b.naming.pick("policy "+m.name()+ordinal(i), m.joined(lowerFirst)+"Lock"+ordinal(i)),
@@ -43,11 +43,11 @@ func (b *builder) locks(m *method) {
 		if d.once {
 			taken, params := b.keyScope(m)
 			m.tick = m.resolveTick(d, params, taken)
-			l.Tick = b.keyFunc(m, m.tick, params, taken)
+			l.Tick = b.keyFunc(f, m, m.tick, params, taken)
 			l.Tick.Pattern, l.Tick.Tick = d.tick.text, true
 			l.Tick.Name = b.naming.pick("tick "+m.name(), m.joined(lowerFirst)+"Tick")
 		}
-		b.noteUse(l)
+		f.noteUse(l)
 		m.locks = append(m.locks, l)
 		m.keys = append(m.keys, k)
 		b.checkMerge(m, d)
@@ -58,7 +58,7 @@ func (b *builder) locks(m *method) {
 // method's variables.
 func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
 	taken = within(b.naming.scope)
-	taken.add(b.imports.names[RuntimePath], b.imports.names["strconv"], b.imports.names["reflect"])
+	taken.add(b.imports.name(RuntimePath), b.imports.name("strconv"), b.imports.name("reflect"))
 	taken.add(m.typeNames...)
 	for _, v := range m.variables() {
 		taken.add(v.Name())
@@ -67,15 +67,15 @@ func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
 }
 
 // keyFunc is the function that makes k, without its name.
-func (b *builder) keyFunc(m *method, k *keyed, params map[string]string, taken *scope) templates.KeyFunc {
+func (b *builder) keyFunc(f *fileModel, m *method, k *keyed, params map[string]string, taken *scope) templates.KeyFunc {
 	out := templates.KeyFunc{Steps: k.steps, Each: k.each, Parts: k.parts}
 	if k.fails {
 		out.Err = taken.pick("err", "keyErr")
 	}
 	for _, v := range k.roots {
-		out.Params = append(out.Params, templates.Field{Name: params[v.Name()], Type: b.variableText(m, v)})
+		out.Params = append(out.Params, templates.Field{Name: params[v.Name()], Type: f.variable(m, v)})
 	}
-	b.keyTypeParams(m, k, &out)
+	b.keyTypeParams(f, m, k, &out)
 	return out
 }
 
@@ -123,10 +123,10 @@ func (b *builder) noteKind(m *method, d *directive) {
 }
 
 // noteUse notes the imports that the key function and the policy are made with.
-func (b *builder) noteUse(l templates.Lock) {
+func (f *fileModel) noteUse(l templates.Lock) {
 	for _, p := range slices.Concat(l.Key.Parts, l.Tick.Parts) {
 		if p.Kind != templates.Literal && p.Kind != templates.Encoded {
-			b.imports.used["strconv"] = true
+			f.use("strconv")
 		}
 	}
 	steps := slices.Concat(l.Key.Steps, l.Tick.Steps)
@@ -135,20 +135,22 @@ func (b *builder) noteUse(l templates.Lock) {
 	}
 	for _, s := range steps {
 		if s.Mixed != nil {
-			b.imports.used["reflect"] = true
-			b.imports.used["strconv"] = b.imports.used["strconv"] || slices.ContainsFunc(s.Mixed.Kinds, func(k templates.PartKind) bool { return k != templates.Encoded })
+			f.use("reflect")
+			if slices.ContainsFunc(s.Mixed.Kinds, func(k templates.PartKind) bool { return k != templates.Encoded }) {
+				f.use("strconv")
+			}
 		}
 	}
 	if l.Policy.TTL.Unit+l.Policy.Wait.Unit+l.Policy.Max.Unit+l.Policy.Delay.Unit+l.Policy.AtLeast.Unit+l.Policy.Sticky.Unit > 0 {
-		b.imports.used["time"] = true
+		f.use("time")
 	}
-	b.imports.used[RuntimePath] = true
+	f.use(RuntimePath)
 }
 
 // keyTypeParams gives the key function those type parameters that its
 // parameters are written with. One that is needed only by the constraint of
 // another may not be inferred, so then all are passed.
-func (b *builder) keyTypeParams(m *method, k *keyed, out *templates.KeyFunc) {
+func (b *builder) keyTypeParams(f *fileModel, m *method, k *keyed, out *templates.KeyFunc) {
 	params := slices.Collect(m.typeParams().TypeParams())
 	need := map[*types.TypeParam]bool{}
 	mark := func(t types.Type) bool {
@@ -176,7 +178,7 @@ func (b *builder) keyTypeParams(m *method, k *keyed, out *templates.KeyFunc) {
 		if !need[p] {
 			continue
 		}
-		out.TypeParams = append(out.TypeParams, templates.Field{Name: m.typeNames[at], Type: b.typeText(p.Constraint())})
+		out.TypeParams = append(out.TypeParams, templates.Field{Name: m.typeNames[at], Type: f.text(p.Constraint())})
 		if explicit {
 			out.TypeArgs = append(out.TypeArgs, m.typeNames[at])
 		}
@@ -220,11 +222,11 @@ func (b *builder) claim(pos token.Pos, name, what string) {
 }
 
 // importSpecs lists what the file mentions, by path.
-func (b *builder) importSpecs(used map[string]bool) []templates.Import {
+func (f *fileModel) importSpecs() []templates.Import {
 	var out []templates.Import
-	for _, path := range sortedKeys(used) {
-		spec := templates.Import{Name: b.imports.names[path], Path: path}
-		if spec.Name == b.imports.own[path] && strings.HasSuffix("/"+path, "/"+spec.Name) {
+	for _, path := range sortedKeys(f.used) {
+		spec := templates.Import{Name: f.imports.name(path), Path: path}
+		if p := f.imports.packages[path]; p != nil && spec.Name == p.own && strings.HasSuffix("/"+path, "/"+spec.Name) {
 			spec.Name = ""
 		}
 		out = append(out, spec)

@@ -109,24 +109,24 @@ func (m *method) inClosures(sig *types.Signature) []types.Type {
 
 // merger builds the field that has the requests wait, and what takes one of them. There is
 // none for a method that is promoted to a type of other builds, or with such a method.
-func (b *builder) merger(g *guarded, gm guardedMethod, m *templates.Method, declared *templates.Wrapper, same bool, taken names) {
+func (b *builder) merger(f *fileModel, g *guarded, gm guardedMethod, m *templates.Method, declared *templates.Wrapper, taken names) {
 	d := gm.directives[0]
 	one := gm.fn.Name() + "One"
-	if d.merge == 0 || !same || gm.promoted() && b.has(g.recv, one) {
+	if d.merge == 0 || f.wrapper(g) != declared || gm.promoted() && b.has(g.recv, one) {
 		return
 	}
 	req, res := mergedTypes(b.inTypeNames(g, gm))
 	field := b.mergeField(g, gm)
 	declared.Mergers = append(declared.Mergers, templates.Merger{
-		Field: field, Request: b.typeText(req), Result: b.typeText(res), Policy: m.Locks[0].Policy.Var, Most: d.merge,
+		Field: field, Request: f.text(req), Result: f.text(res), Policy: m.Locks[0].Policy.Var, Most: d.merge,
 	})
 	req, res = mergedTypes(gm.sig)
 	m.One = &templates.One{
 		Name:    one,
 		Merger:  m.Receiver + "." + field,
 		Most:    d.merge,
-		Request: templates.Field{Name: taken.pick("req", "request"), Type: b.typeText(req)},
-		Result:  templates.Field{Name: m.Results[0].Name, Type: b.typeText(res)},
+		Request: templates.Field{Name: taken.pick("req", "request"), Type: f.text(req)},
+		Result:  templates.Field{Name: m.Results[0].Name, Type: f.text(res)},
 	}
 	if gm.sig.Results().At(0).Name() != "" {
 		m.One.Result.Name = taken.pick("result", "res")

@@ -67,9 +67,9 @@ func (b *builder) wrappers() {
 		home := b.in(g.file)
 		w := home.wrapper(g)
 		w.Declared = true
-		b.imports.used[RuntimePath] = true
+		home.use(RuntimePath)
 		for i, p := range slices.Collect(typeParamsOf(g.recv).TypeParams()) {
-			w.TypeParams = append(w.TypeParams, templates.Field{Name: g.typeNames[i], Type: b.typeText(p.Constraint())})
+			w.TypeParams = append(w.TypeParams, templates.Field{Name: g.typeNames[i], Type: home.text(p.Constraint())})
 		}
 		if len(w.TypeParams) > 0 {
 			home.Constraint = constraintText(withGenericAlias(b.outputOf(g.file).when))
@@ -88,17 +88,17 @@ func (b *builder) wrappers() {
 			}
 			f := b.in(in...)
 			model, taken := b.guardedMethod(g, m, receiver, f)
-			b.merger(g, m, &model, w, f == home, taken)
+			b.merger(f, g, m, &model, w, taken)
 			f.wrapper(g).Methods = append(f.wrapper(g).Methods, model)
 			if !m.promoted() {
-				f.Guards = append(f.Guards, b.guard(m.method))
+				f.Guards = append(f.Guards, f.guard(m.method))
 			}
 		}
 	}
 	for _, m := range b.functions {
 		f := b.in(m.file)
 		f.Functions = append(f.Functions, b.function(m, f))
-		f.Guards = append(f.Guards, b.guard(m))
+		f.Guards = append(f.Guards, f.guard(m))
 	}
 	for _, f := range b.files {
 		for _, g := range b.guarded {
@@ -106,7 +106,7 @@ func (b *builder) wrappers() {
 				f.Wrappers = append(f.Wrappers, *w)
 			}
 		}
-		f.Imports = b.importSpecs(f.used)
+		f.Imports = f.importSpecs()
 	}
 }
 
@@ -136,9 +136,9 @@ func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f
 	m.Fallback, m.FallbackName = fallbackOf(g, gm, receiver), gm.recv.Name()+"."+gm.directives[0].fallback
 	for i := range m.Locks {
 		l := &m.Locks[i]
-		l.Key.Args, l.Key.TypeArgs = b.keyArgs(g, gm, gm.keys[i], receiver), b.keyTypeArgs(gm, l.Key)
+		l.Key.Args, l.Key.TypeArgs = b.keyArgs(g, gm, gm.keys[i], receiver), f.keyTypeArgs(gm, l.Key)
 		if gm.tick != nil {
-			l.Tick.Args, l.Tick.TypeArgs = b.keyArgs(g, gm, gm.tick, receiver), b.keyTypeArgs(gm, l.Tick)
+			l.Tick.Args, l.Tick.TypeArgs = b.keyArgs(g, gm, gm.tick, receiver), f.keyTypeArgs(gm, l.Tick)
 		}
 		l.Promoted = gm.promoted() && gm.embedder == nil
 	}
@@ -161,9 +161,9 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	m.Callee, m.Fallback = fm.fn.Name(), fm.directives[0].fallback
 	m.FallbackName = m.Fallback
 	for i, p := range slices.Collect(sig.TypeParams().TypeParams()) {
-		m.TypeParams = append(m.TypeParams, templates.Field{Name: fm.typeNames[i], Type: b.typeText(p.Constraint())})
+		m.TypeParams = append(m.TypeParams, templates.Field{Name: fm.typeNames[i], Type: f.text(p.Constraint())})
 	}
-	b.imports.used[RuntimePath] = true
+	f.use(RuntimePath)
 	if hidden {
 		m.Callee = b.naming.pick("forward "+fm.fn.Name(), lowerFirst(fm.fn.Name())+"Inner")
 		m.Forward = fm.fn.Name()
@@ -188,12 +188,12 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	for _, l := range gm.locks {
 		taken.add(l.Key.Name, l.Policy.Var, l.Tick.Name)
 	}
-	taken.add(b.imports.names[RuntimePath], b.imports.names["errors"])
+	taken.add(b.imports.name(RuntimePath), b.imports.name("errors"))
 	doc := gm.docText(b.run.fset)
 	m := templates.Method{
 		Name: gm.fn.Name(), Doc: doc, Deprecated: deprecated(doc), Variadic: sig.Variadic(), Nil: "nil",
 	}
-	m.Params = b.fields(sig.Params(), taken, func(i int) string {
+	m.Params = file.fields(sig.Params(), taken, func(i int) string {
 		if i == 0 {
 			return "ctx"
 		}
@@ -202,9 +202,9 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	if m.Variadic {
 		last := &m.Params[len(m.Params)-1]
 		t := sig.Params().At(sig.Params().Len() - 1).Type()
-		last.Type = "..." + b.typeText(t.(*types.Slice).Elem())
+		last.Type = "..." + file.text(t.(*types.Slice).Elem())
 	}
-	m.Results = b.fields(sig.Results(), taken, func(i int) string {
+	m.Results = file.fields(sig.Results(), taken, func(i int) string {
 		if i == sig.Results().Len()-1 {
 			return "err"
 		}
@@ -230,21 +230,21 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	}
 	m.Skip = gm.directives[0].skip
 	if m.Skip || gm.directives[0].fallback != "" {
-		b.imports.used["errors"], b.imports.used[RuntimePath] = true, true
+		file.use("errors", RuntimePath)
 	}
-	b.noteRequests(m.Locks)
+	file.noteRequests(m.Locks)
 	if len(m.Locks) > 1 { // AcquireAll takes lock.Request
-		b.imports.used[RuntimePath] = true
+		file.use(RuntimePath)
 	}
 	return m
 }
 
 // fields gives every parameter or result a name: its own, or one of ours.
-func (b *builder) fields(list *types.Tuple, taken names, invent func(i int) string) []templates.Field {
+func (f *fileModel) fields(list *types.Tuple, taken names, invent func(i int) string) []templates.Field {
 	out := make([]templates.Field, list.Len())
 	for i := range out {
 		v := list.At(i)
-		out[i] = templates.Field{Name: v.Name(), Type: b.typeText(v.Type())}
+		out[i] = templates.Field{Name: v.Name(), Type: f.text(v.Type())}
 		if v.Name() == "" || v.Name() == "_" {
 			out[i].Name = taken.pick(invent(i))
 		}
@@ -253,7 +253,7 @@ func (b *builder) fields(list *types.Tuple, taken names, invent func(i int) stri
 }
 
 // keyTypeArgs are the type arguments of a key function that can't infer them.
-func (b *builder) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string {
+func (f *fileModel) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string {
 	if len(k.TypeArgs) == 0 || !gm.promoted() {
 		return k.TypeArgs
 	}
@@ -264,7 +264,7 @@ func (b *builder) keyTypeArgs(gm guardedMethod, k templates.KeyFunc) []string {
 	var out []string
 	for i, name := range gm.typeNames {
 		if slices.Contains(k.TypeArgs, name) {
-			out = append(out, b.typeText(args[i]))
+			out = append(out, f.text(args[i]))
 		}
 	}
 	return out
