@@ -16,12 +16,16 @@ type builder struct {
 	annotated map[*types.Func]*method
 	guarded   []*guarded
 	functions []*method
-	foreign   []*method          // of other packages, promoted to types of this one
-	users     names              // every identifier of the user's that our code repeats
-	declared  map[string]string  // the user's package-level names that this build can have, and where
-	claimed   map[string]string  // names of ours that callers know, and what for, in this build
-	keyKinds  map[string]keyKind // by backend and pattern
+	foreign   []*method            // of other packages, promoted to types of this one
+	known     map[string]knownName // package-level names that callers know, in this build
+	keyKinds  map[keyID]keyKind
 	files     map[*output]*fileModel
+}
+
+// knownName says what a name at package level stands for.
+type knownName struct {
+	declared string // where the user declares it; empty if nobody does
+	claimed  string // what of ours has it; empty if nothing does
 }
 
 // fileModel is the model of one file as it grows, and the qualifier of the types in it.
@@ -102,7 +106,7 @@ func (u *unit) resolve() map[*output]*fileModel {
 	}
 	b := &builder{
 		unit: u, sources: map[string]*source{}, annotated: map[*types.Func]*method{},
-		claimed: map[string]string{}, files: map[*output]*fileModel{},
+		known: map[string]knownName{}, keyKinds: map[keyID]keyKind{}, files: map[*output]*fileModel{},
 	}
 	for _, f := range u.files {
 		b.sources[f.path] = f
@@ -188,21 +192,20 @@ func (b *builder) fileOf(name *types.TypeName) *source {
 
 // takeNames collects the identifiers that ours must not meet.
 func (b *builder) takeNames() {
-	b.users, b.declared = b.naming.users, map[string]string{}
 	together := slices.DeleteFunc(slices.Clone(b.pkg.files), func(f *source) bool {
 		return !f.inTest() && !b.unit.has[f]
 	})
 	for name, id := range declaredNames(together) {
-		b.declared[name] = shortPosition(b.run.fset.Position(id.Pos()))
+		b.known[name] = knownName{declared: shortPosition(b.run.fset.Position(id.Pos()))}
 	}
 	for _, g := range b.guarded {
 		for _, m := range g.methods {
-			b.users.addAll(signatureNames(m.sig))
+			b.naming.users.addAll(signatureNames(m.sig))
 		}
 	}
 	for _, m := range b.methods {
 		m.nameTypeParams()
-		b.users.add(m.typeNames...)
+		b.naming.users.add(m.typeNames...)
 	}
 	for _, g := range b.guarded {
 		g.nameTypeParams(b.naming.declared)

@@ -30,7 +30,7 @@ func (b *builder) locks(m *method) {
 		l := templates.Lock{Key: b.keyFunc(f, m, k, params, taken)}
 		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)
 		l.Policy = templates.Policy{
-			Var:     b.naming.pick("policy "+m.name()+ordinal(i), m.joined(lowerFirst)+"Lock"+ordinal(i)),
+			Var:     b.naming.pick(thing{policyVar, m.name(), i}, m.joined(lowerFirst)+"Lock"+ordinal(i)),
 			Method:  m.name(),
 			Pattern: d.key.text,
 			TTL:     d.ttl, Wait: d.wait, Max: d.max,
@@ -45,7 +45,7 @@ func (b *builder) locks(m *method) {
 			m.tick = m.resolveTick(d, params, taken)
 			l.Tick = b.keyFunc(f, m, m.tick, params, taken)
 			l.Tick.Pattern, l.Tick.Tick = d.tick.text, true
-			l.Tick.Name = b.naming.pick("tick "+m.name(), m.joined(lowerFirst)+"Tick")
+			l.Tick.Name = b.naming.pick(thing{kind: tickFunction, of: m.name()}, m.joined(lowerFirst)+"Tick")
 		}
 		f.noteUse(l)
 		m.locks = append(m.locks, l)
@@ -79,6 +79,9 @@ func (b *builder) keyFunc(f *fileModel, m *method, k *keyed, params map[string]s
 	return out
 }
 
+// keyID is a key of one engine.
+type keyID struct{ backend, pattern string }
+
 // keyKind is the kind of lock that a key has by the first directive that names it, and
 // how long that one's lease lasts.
 type keyKind struct {
@@ -104,14 +107,11 @@ func (b *builder) noteKind(m *method, d *directive) {
 	default:
 		kind = "mutex"
 	}
-	id, ttl := d.backend+" "+d.key.text, cmp.Or(d.ttl.Length(), DefaultTTL)
+	id, ttl := keyID{d.backend, d.key.text}, cmp.Or(d.ttl.Length(), DefaultTTL)
 	first, seen := b.keyKinds[id]
 	switch {
 	case d.key.text == "":
 	case !seen:
-		if b.keyKinds == nil {
-			b.keyKinds = map[string]keyKind{}
-		}
 		b.keyKinds[id] = keyKind{kind, m.name(), ttl}
 	case first.kind != kind:
 		b.report(d.posOf(d.items["key"].valueAt), "give all locks of a key the same kind", "a %s here, and a %s on %s, which has the same key",
@@ -198,10 +198,11 @@ func (m *method) joined(first func(string) string) string {
 // whatever its method is: operators and tests name keys by it.
 func (b *builder) claimKey(m *method, i int) string {
 	exported := m.joined(upperFirst) + "Key" + ordinal(i)
-	if !m.exported() && b.naming.scope[exported] && b.naming.chosen["key "+m.name()+ordinal(i)] != exported {
-		return b.naming.pick("key "+m.name()+ordinal(i), m.joined(lowerFirst)+"Key"+ordinal(i))
+	t := thing{keyFunction, m.name(), i}
+	if !m.exported() && b.naming.scope[exported] && b.naming.chosen[t] != exported {
+		return b.naming.pick(t, m.joined(lowerFirst)+"Key"+ordinal(i))
 	}
-	b.naming.chosen["key "+m.name()+ordinal(i)] = exported
+	b.naming.chosen[t] = exported
 	b.claim(m.id.Pos(), exported, "the key function of "+m.name())
 	if signatureNames(m.fn.Signature())[exported] {
 		b.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides its key function %s", m.name(), exported)
@@ -211,13 +212,13 @@ func (b *builder) claimKey(m *method, i int) string {
 
 // claim takes a name that callers know, so that it can't move.
 func (b *builder) claim(pos token.Pos, name, what string) {
-	switch {
-	case b.declared[name] != "":
-		b.report(pos, "rename that one", "%s, %s, is declared at %s already", name, what, b.declared[name])
-	case b.claimed[name] != "":
-		b.report(pos, "rename a type or method", "%s would be %s and %s", name, b.claimed[name], what)
+	switch known := b.known[name]; {
+	case known.declared != "":
+		b.report(pos, "rename that one", "%s, %s, is declared at %s already", name, what, known.declared)
+	case known.claimed != "":
+		b.report(pos, "rename a type or method", "%s would be %s and %s", name, known.claimed, what)
 	}
-	b.claimed[name] = what
+	b.known[name] = knownName{b.known[name].declared, what}
 	b.naming.scope.add(name)
 }
 

@@ -152,11 +152,6 @@ func (b *builder) inTypeNames(g *guarded, gm guardedMethod) *types.Signature {
 // no field or method of the user's.
 func (b *builder) mergeField(g *guarded, gm guardedMethod) string {
 	target := g.recv.Name()
-	role := "merger of " + target + "." + gm.fn.Name()
-	if b.naming.chosen[role] == "" {
-		taken := within(b.naming.scope, b.users, b.members(target))
-		taken.add(g.wrapper.Alias, g.wrapper.Locker)
-		b.naming.chosen[role] = taken.pick(lowerFirst(gm.fn.Name()) + "Merge")
-	}
-	return b.naming.chosen[role]
+	t := thing{kind: mergerField, of: target + "." + gm.fn.Name()}
+	return b.naming.pickMember(t, b.members(target), []string{g.wrapper.Alias, g.wrapper.Locker}, lowerFirst(gm.fn.Name())+"Merge")
 }

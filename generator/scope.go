@@ -191,15 +191,34 @@ func identNames(list []*ast.Ident) []string {
 // All units share it: one thing has one name in all builds, and two things that
 // some build has both never share one. So it goes by the files' text alone.
 type naming struct {
-	declared names             // the user's package-level names, in all builds
-	scope    names             // these, and ours
-	users    names             // the parameters and type parameters that our code repeats
-	chosen   map[string]string // role: our name
-	claimed  map[string]string // names of ours that callers know, and what for
+	declared names            // the user's package-level names, in all builds
+	scope    names            // these, and ours
+	users    names            // the parameters and type parameters that our code repeats
+	chosen   map[thing]string // our names
 }
 
+// thing is something of ours that has a name.
+type thing struct {
+	kind kind
+	of   string // the type or method that it is for
+	nth  int    // of several directives
+}
+
+type kind int
+
+const (
+	innerAlias kind = iota // what a type is embedded as
+	lockerField
+	mergerField
+	policyVar
+	keyFunction
+	tickFunction
+	forwarder  // calls a function that a parameter hides
+	noErrorVar // stands for nil
+)
+
 func newNaming(p *pkg) *naming {
-	n := &naming{declared: names{}, scope: predeclared(), users: names{}, chosen: map[string]string{}, claimed: map[string]string{}}
+	n := &naming{declared: names{}, scope: predeclared(), users: names{}, chosen: map[thing]string{}}
 	for name := range declaredNames(p.files) {
 		n.declared.add(name)
 	}
@@ -238,10 +257,21 @@ func typeArgNames(recv ast.Expr) []string {
 
 // pick names something of ours that callers do not know: no identifier of the
 // user's that our code repeats may hide it.
-func (n *naming) pick(role string, candidates ...string) string {
-	if n.chosen[role] == "" {
-		n.chosen[role] = within(n.scope, n.users).pick(candidates...)
-		n.scope.add(n.chosen[role])
+func (n *naming) pick(t thing, candidates ...string) string {
+	if n.chosen[t] == "" {
+		n.chosen[t] = within(n.scope, n.users).pick(candidates...)
+		n.scope.add(n.chosen[t])
 	}
-	return n.chosen[role]
+	return n.chosen[t]
+}
+
+// pickMember names a field of ours, or what a type is embedded as. It hides no field or
+// method of the user's, and none of ours that stands beside it.
+func (n *naming) pickMember(t thing, members names, beside []string, candidates ...string) string {
+	if n.chosen[t] == "" {
+		taken := within(n.scope, n.users, members)
+		taken.add(beside...)
+		n.chosen[t] = taken.pick(candidates...)
+	}
+	return n.chosen[t]
 }

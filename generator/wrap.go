@@ -33,13 +33,9 @@ func (b *builder) nameWrapper(g *guarded) {
 
 	// A field of ours would hide a field or method of that name of the user's.
 	members := b.members(target)
-	w.Alias = b.naming.chosen["inner "+target]
-	if w.Alias == "" {
-		w.Alias = within(b.naming.scope, b.users, members).pick(lowerFirst(target) + "Inner")
-		b.naming.chosen["inner "+target] = w.Alias
-		b.naming.scope.add(w.Alias)
-	}
-	w.Locker = b.lockerField(target, w.Alias, members)
+	w.Alias = b.naming.pickMember(thing{kind: innerAlias, of: target}, members, nil, lowerFirst(target)+"Inner")
+	b.naming.scope.add(w.Alias)
+	w.Locker = b.naming.pickMember(thing{kind: lockerField, of: target}, members, []string{w.Alias}, "locker", "lockgenLocker")
 
 	params := names{}
 	params.add(g.typeNames...)
@@ -48,16 +44,6 @@ func (b *builder) nameWrapper(g *guarded) {
 	}
 	w.Inner = params.pick("inner")
 	w.LockerParam = params.pick("locker")
-}
-
-func (b *builder) lockerField(target, alias string, members names) string {
-	role := "locker of " + target
-	if b.naming.chosen[role] == "" {
-		taken := within(b.naming.scope, b.users, members)
-		taken.add(alias)
-		b.naming.chosen[role] = taken.pick("locker", "lockgenLocker")
-	}
-	return b.naming.chosen[role]
 }
 
 // wrappers builds the models of all guarded types and functions, each in the
@@ -165,7 +151,7 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	}
 	f.use(RuntimePath)
 	if hidden {
-		m.Callee = b.naming.pick("forward "+fm.fn.Name(), lowerFirst(fm.fn.Name())+"Inner")
+		m.Callee = b.naming.pick(thing{kind: forwarder, of: fm.fn.Name()}, lowerFirst(fm.fn.Name())+"Inner")
 		m.Forward = fm.fn.Name()
 	}
 	for i := range m.Locks {
@@ -212,7 +198,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	})
 	if taken["nil"] {
 		if file.Names.NoError == "" {
-			file.Names.NoError = b.naming.pick("no error in "+file.Constraint, "noError")
+			file.Names.NoError = b.naming.pick(thing{kind: noErrorVar, of: file.Constraint}, "noError")
 		}
 		m.Nil = file.Names.NoError
 	}
