@@ -41,6 +41,13 @@ func (p *pkg) report(pos token.Pos, hint, format string, args ...any) {
 	}
 }
 
+// reportIn reports problems in the text of a directive.
+func (p *pkg) reportIn(d *directive, problems []problem) {
+	for _, bad := range problems {
+		p.report(d.posOf(bad.at), bad.hint, "%s", bad.message)
+	}
+}
+
 // warn adds a warning at pos, which stops nothing.
 func (p *pkg) warn(pos token.Pos, hint, format string, args ...any) {
 	at := p.run.fset.Position(pos)

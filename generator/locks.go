@@ -27,6 +27,7 @@ func (b *builder) locks(m *method) {
 		b.checkLeader(m, d)
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
+		b.reportIn(d, k.problems)
 		l := templates.Lock{Key: b.keyFunc(f, m, k, params, taken)}
 		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)
 		l.Policy = templates.Policy{
@@ -43,6 +44,7 @@ func (b *builder) locks(m *method) {
 		if d.once {
 			taken, params := b.keyScope(m)
 			m.tick = m.resolveTick(d, params, taken)
+			b.reportIn(d, m.tick.problems)
 			l.Tick = b.keyFunc(f, m, m.tick, params, taken)
 			l.Tick.Pattern, l.Tick.Tick = d.tick.text, true
 			l.Tick.Name = b.naming.pick(thing{kind: tickFunction, of: m.name()}, m.joined(lowerFirst)+"Tick")

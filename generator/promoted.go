@@ -122,8 +122,6 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	if b.hidden(sig) {
 		return "its signature names what can't be named from here"
 	}
-	before := b.diagnostics
-	defer func() { b.diagnostics = before }()
 	for _, d := range m.directives {
 		if d.wrong {
 			return "its directive has a mistake"
@@ -133,9 +131,9 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 		}
 		taken := within()
 		params := m.keyParams(taken)
-		roots := append(m.resolveKey(d, params, taken).roots, m.resolveTick(d, params, taken).roots...)
-		unseen := len(b.diagnostics) > len(before)
-		if slices.Contains(roots, m.receiver()) {
+		key, tick := m.resolveKey(d, params, taken), m.resolveTick(d, params, taken)
+		unseen := len(key.problems)+len(tick.problems) > 0
+		if slices.Contains(key.roots, m.receiver()) || slices.Contains(tick.roots, m.receiver()) {
 			unseen = unseen || b.hidden(m.receiver().Type())
 			for i, field := range path {
 				unseen = unseen || i > 0 && !field.Exported()

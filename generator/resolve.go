@@ -2,6 +2,7 @@ package generator
 
 import (
 	"cmp"
+	"fmt"
 	"go/types"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ type keyed struct {
 	each  *templates.Each // what the key has one text for each element of, or nil
 	parts []templates.Part
 	fails bool // some value can be invalid
+
+	problems []problem // in the directive's text
 }
 
 // resolver resolves the placeholders of one directive of one method.
@@ -96,7 +99,7 @@ func (m *method) keyParams(taken *scope) map[string]string {
 }
 
 func (r *resolver) report(p part, hint, format string, args ...any) {
-	r.m.unit.report(r.d.posOf(r.item.offset(p.at)), hint, format, args...)
+	r.out.problems = append(r.out.problems, problem{r.item.offset(p.at), fmt.Sprintf(format, args...), hint})
 }
 
 func (r *resolver) placeholder(p part) {

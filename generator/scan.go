@@ -93,9 +93,7 @@ func (p *pkg) readDirective(c *ast.Comment) *directive {
 	d, problems := parseDirective(c.Text[len(directiveText):])
 	d.pos, d.start = c.Slash, c.Slash+token.Pos(len(directiveText))
 	d.wrong = len(problems) > 0
-	for _, bad := range problems {
-		p.report(d.posOf(bad.at), bad.hint, "%s", bad.message)
-	}
+	p.reportIn(d, problems)
 	return d
 }
 
