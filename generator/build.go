@@ -10,7 +10,8 @@ import (
 
 // builder makes the models of the files of one build.
 type builder struct {
-	*unit
+	unit      *unit
+	pkg       *pkg
 	imports   *importTable
 	sources   map[string]*source // the files of the build by path
 	annotated map[*types.Func]*method
@@ -105,7 +106,7 @@ func (u *unit) resolve() map[*output]*fileModel {
 		return nil
 	}
 	b := &builder{
-		unit: u, sources: map[string]*source{}, annotated: map[*types.Func]*method{},
+		unit: u, pkg: u.pkg, sources: map[string]*source{}, annotated: map[*types.Func]*method{},
 		known: map[string]knownName{}, keyKinds: map[keyID]keyKind{}, files: map[*output]*fileModel{},
 	}
 	for _, f := range u.files {
@@ -133,10 +134,10 @@ func (u *unit) resolve() map[*output]*fileModel {
 	for _, m := range b.functions {
 		b.claim(m.id.Pos(), m.fn.Name()+"WithLock", "the wrapper of "+m.name())
 		if slices.Contains(m.typeNames, m.fn.Name()) {
-			b.report(m.id.Pos(), "rename one of them", "%s has a type parameter of its own name, which hides it", m.name())
+			b.pkg.report(m.id.Pos(), "rename one of them", "%s has a type parameter of its own name, which hides it", m.name())
 		}
 	}
-	if len(u.diagnostics) > 0 {
+	if len(u.pkg.diagnostics) > 0 {
 		return nil
 	}
 	b.wrappers()
@@ -145,11 +146,11 @@ func (u *unit) resolve() map[*output]*fileModel {
 
 // in is the model of the file that code of all these files together goes to.
 func (b *builder) in(files ...*source) *fileModel {
-	o := b.outputOf(files...)
+	o := b.pkg.outputOf(files...)
 	f := b.files[o]
 	if f == nil {
 		f = &fileModel{wrappers: map[*guarded]*templates.Wrapper{}, imports: b.imports, used: map[string]bool{}}
-		f.Package, f.Names, f.Constraint = b.name, b.imports.fileNames(), constraintText(o.when)
+		f.Package, f.Names, f.Constraint = b.pkg.name, b.imports.fileNames(), constraintText(o.when)
 		b.files[o] = f
 	}
 	return f
@@ -167,7 +168,7 @@ func (b *builder) group() {
 		}
 		return byType[recv]
 	}
-	for _, m := range b.methods {
+	for _, m := range b.unit.methods {
 		b.annotated[m.fn] = m
 		if m.recv == nil {
 			b.functions = append(b.functions, m)
@@ -176,8 +177,8 @@ func (b *builder) group() {
 		g := add(m.recv)
 		g.methods = append(g.methods, guardedMethod{method: m, sig: m.fn.Signature()})
 	}
-	for _, name := range sortedKeys(b.guardedBy) {
-		if recv, ok := b.types.Scope().Lookup(name).(*types.TypeName); ok {
+	for _, name := range sortedKeys(b.pkg.guardedBy) {
+		if recv, ok := b.unit.types.Scope().Lookup(name).(*types.TypeName); ok {
 			add(recv)
 		}
 	}
@@ -187,7 +188,7 @@ func (b *builder) group() {
 }
 
 func (b *builder) fileOf(name *types.TypeName) *source {
-	return b.sources[b.run.fset.File(name.Pos()).Name()]
+	return b.sources[b.pkg.run.fset.File(name.Pos()).Name()]
 }
 
 // takeNames collects the identifiers that ours must not meet.
@@ -196,19 +197,19 @@ func (b *builder) takeNames() {
 		return !f.inTest() && !b.unit.has[f]
 	})
 	for name, id := range declaredNames(together) {
-		b.known[name] = knownName{declared: shortPosition(b.run.fset.Position(id.Pos()))}
+		b.known[name] = knownName{declared: shortPosition(b.pkg.run.fset.Position(id.Pos()))}
 	}
 	for _, g := range b.guarded {
 		for _, m := range g.methods {
-			b.naming.users.addAll(signatureNames(m.sig))
+			b.pkg.naming.users.addAll(signatureNames(m.sig))
 		}
 	}
-	for _, m := range b.methods {
+	for _, m := range b.unit.methods {
 		m.nameTypeParams()
-		b.naming.users.add(m.typeNames...)
+		b.pkg.naming.users.add(m.typeNames...)
 	}
 	for _, g := range b.guarded {
-		g.nameTypeParams(b.naming.declared)
+		g.nameTypeParams(b.pkg.naming.declared)
 	}
 }
 
@@ -237,10 +238,10 @@ func variableNames(sig *types.Signature) names {
 
 // nameImports names every package that the output can mention.
 func (b *builder) nameImports() {
-	b.imports = newImportTable(b.types, b.usersNames())
+	b.imports = newImportTable(b.unit.types, b.pkg.usersNames())
 	taken := predeclared()
-	taken.addAll(b.naming.declared)
-	for _, m := range b.methods {
+	taken.addAll(b.pkg.naming.declared)
+	for _, m := range b.unit.methods {
 		taken.add(m.typeNames...)
 	}
 	params := func(list *types.TypeParamList) {
@@ -269,7 +270,7 @@ func (b *builder) nameImports() {
 		types.TypeString(m.fn.Signature().Params(), b.imports.collect)
 		types.TypeString(m.fn.Signature().Results(), b.imports.collect)
 	}
-	b.imports.assign(taken, b.naming.users)
+	b.imports.assign(taken, b.pkg.naming.users)
 }
 
 // variable is the type of a receiver or parameter; a blank type parameter

@@ -17,15 +17,15 @@ func (b *builder) checkFallback(m *method, d *directive) {
 	fn, ok := obj.(*types.Func)
 	switch {
 	case !ok && obj != nil:
-		b.report(at, "declare one like "+m.fn.Name(), "%s is no %s", what, m.what())
+		b.pkg.report(at, "declare one like "+m.fn.Name(), "%s is no %s", what, m.what())
 	case !ok:
-		b.report(at, m.nearFallback(d.fallback), "%s: %s", what, m.hasNo(d.fallback))
+		b.pkg.report(at, m.nearFallback(d.fallback), "%s: %s", what, m.hasNo(d.fallback))
 	case b.annotated[fn.Origin()] != nil:
-		b.report(at, "name one without, as it is called because a lock was not to be had", "%s: %s has a directive itself", what, m.ownerName(".")+fn.Name())
+		b.pkg.report(at, "name one without, as it is called because a lock was not to be had", "%s: %s has a directive itself", what, m.ownerName(".")+fn.Name())
 	case !types.Identical(fn.Signature(), m.fn.Signature()):
-		b.report(at, "it needs "+b.described(m.fn.Signature()), "%s has other parameters or results than %s", what, m.name())
+		b.pkg.report(at, "it needs "+b.described(m.fn.Signature()), "%s has other parameters or results than %s", what, m.name())
 	case m.recv == nil && signatureNames(m.fn.Signature())[d.fallback]:
-		b.report(at, "rename that parameter", "%s: a parameter of %s hides it", what, m.name())
+		b.pkg.report(at, "rename that parameter", "%s: a parameter of %s hides it", what, m.name())
 	}
 }
 
@@ -68,7 +68,7 @@ func (m *method) nearFallback(name string) string {
 			}
 		}
 	} else {
-		have = sortedKeys(m.unit.members(m.recv.Name()))
+		have = sortedKeys(m.unit.pkg.members(m.recv.Name()))
 	}
 	have = slices.DeleteFunc(have, func(s string) bool { return s == m.fn.Name() })
 	if near := nearest(name, have); near != "" {
@@ -79,7 +79,7 @@ func (m *method) nearFallback(name string) string {
 
 // described is a type as a message has it.
 func (b *builder) described(t types.Type) string {
-	return types.TypeString(t, types.RelativeTo(b.types))
+	return types.TypeString(t, types.RelativeTo(b.unit.types))
 }
 
 // fallbackOf is what the wrapper calls where the lock of a method was not acquired.

@@ -145,7 +145,7 @@ func (r *run) made(pkgs []*pkg) map[string][]byte {
 func (u *unit) generate(ctx context.Context, imports *importer, making map[string]bool) (done bool) {
 	u.load(imports)
 	if u.config != nil && u.incomplete() {
-		if im, err := u.run.loadImports(ctx, [][]*unit{{u}}, u.config, nil); err == nil {
+		if im, err := u.pkg.run.loadImports(ctx, [][]*unit{{u}}, u.config, nil); err == nil {
 			u.load(im)
 		}
 	}

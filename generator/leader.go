@@ -8,7 +8,7 @@ import (
 // checkLeader reports a method that can't be called again and again.
 func (b *builder) checkLeader(m *method, d *directive) {
 	if d.leader && m.embedder == nil && m.fn.Signature().Results().Len() > 1 {
-		b.report(d.posOf(d.items["leader"].at), "return the error alone", "%s has results, and a leader is called again after an error", m.name())
+		b.pkg.report(d.posOf(d.items["leader"].at), "return the error alone", "%s has results, and a leader is called again after an error", m.name())
 	}
 }
 
@@ -19,7 +19,7 @@ func (b *builder) checkClosure(m *method, sig *types.Signature) {
 	users := variableNames(sig)
 	for _, name := range sortedKeys(b.namedIn(m.inClosures(sig))) {
 		if users[name] {
-			b.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides %s, which its wrapper names", m.name(), name)
+			b.pkg.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides %s, which its wrapper names", m.name(), name)
 		}
 	}
 }
@@ -29,7 +29,7 @@ func (b *builder) namedIn(list []types.Type) names {
 	out := names{}
 	for _, t := range list {
 		text := types.TypeString(t, func(p *types.Package) string {
-			if p == b.types {
+			if p == b.unit.types {
 				return ""
 			}
 			return b.imports.name(p.Path())

@@ -19,7 +19,7 @@ func (b *builder) locks(m *method) {
 	b.checkClosure(m, m.fn.Signature())
 	for i, d := range m.directives {
 		if key := d.items["key"]; key != nil && key.value != "" && patterns[key.value] {
-			b.report(d.posOf(key.valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
+			b.pkg.report(d.posOf(key.valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
 		} else if key != nil {
 			patterns[key.value] = true
 		}
@@ -27,11 +27,11 @@ func (b *builder) locks(m *method) {
 		b.checkLeader(m, d)
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
-		b.reportIn(d, k.problems)
+		b.pkg.reportIn(d, k.problems)
 		l := templates.Lock{Key: b.keyFunc(f, m, k, params, taken)}
 		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)
 		l.Policy = templates.Policy{
-			Var:     b.naming.pick(thing{policyVar, m.name(), i}, m.joined(lowerFirst)+"Lock"+ordinal(i)),
+			Var:     b.pkg.naming.pick(thing{policyVar, m.name(), i}, m.joined(lowerFirst)+"Lock"+ordinal(i)),
 			Method:  m.name(),
 			Pattern: d.key.text,
 			TTL:     d.ttl, Wait: d.wait, Max: d.max,
@@ -44,10 +44,10 @@ func (b *builder) locks(m *method) {
 		if d.once {
 			taken, params := b.keyScope(m)
 			m.tick = m.resolveTick(d, params, taken)
-			b.reportIn(d, m.tick.problems)
+			b.pkg.reportIn(d, m.tick.problems)
 			l.Tick = b.keyFunc(f, m, m.tick, params, taken)
 			l.Tick.Pattern, l.Tick.Tick = d.tick.text, true
-			l.Tick.Name = b.naming.pick(thing{kind: tickFunction, of: m.name()}, m.joined(lowerFirst)+"Tick")
+			l.Tick.Name = b.pkg.naming.pick(thing{kind: tickFunction, of: m.name()}, m.joined(lowerFirst)+"Tick")
 		}
 		f.noteUse(l)
 		m.locks = append(m.locks, l)
@@ -59,7 +59,7 @@ func (b *builder) locks(m *method) {
 // keyScope is what the locals of a key function must differ from, and what it calls the
 // method's variables.
 func (b *builder) keyScope(m *method) (taken *scope, params map[string]string) {
-	taken = within(b.naming.scope)
+	taken = within(b.pkg.naming.scope)
 	taken.add(b.imports.name(RuntimePath), b.imports.name("strconv"), b.imports.name("reflect"))
 	taken.add(m.typeNames...)
 	for _, v := range m.variables() {
@@ -116,10 +116,10 @@ func (b *builder) noteKind(m *method, d *directive) {
 	case !seen:
 		b.keyKinds[id] = keyKind{kind, m.name(), ttl}
 	case first.kind != kind:
-		b.report(d.posOf(d.items["key"].valueAt), "give all locks of a key the same kind", "a %s here, and a %s on %s, which has the same key",
+		b.pkg.report(d.posOf(d.items["key"].valueAt), "give all locks of a key the same kind", "a %s here, and a %s on %s, which has the same key",
 			kind, first.kind, first.where)
-	case first.ttl != ttl && len(b.diagnostics) == 0:
-		b.warn(d.posOf(d.items["key"].valueAt), "give all leases of a key the same ttl, unless that is meant", "a ttl of %v here, and of %v on %s, which has the same key",
+	case first.ttl != ttl && len(b.pkg.diagnostics) == 0:
+		b.pkg.warn(d.posOf(d.items["key"].valueAt), "give all leases of a key the same ttl, unless that is meant", "a ttl of %v here, and of %v on %s, which has the same key",
 			ttl, first.ttl, first.where)
 	}
 }
@@ -201,13 +201,13 @@ func (m *method) joined(first func(string) string) string {
 func (b *builder) claimKey(m *method, i int) string {
 	exported := m.joined(upperFirst) + "Key" + ordinal(i)
 	t := thing{keyFunction, m.name(), i}
-	if !m.exported() && b.naming.scope[exported] && b.naming.chosen[t] != exported {
-		return b.naming.pick(t, m.joined(lowerFirst)+"Key"+ordinal(i))
+	if !m.exported() && b.pkg.naming.scope[exported] && b.pkg.naming.chosen[t] != exported {
+		return b.pkg.naming.pick(t, m.joined(lowerFirst)+"Key"+ordinal(i))
 	}
-	b.naming.chosen[t] = exported
+	b.pkg.naming.chosen[t] = exported
 	b.claim(m.id.Pos(), exported, "the key function of "+m.name())
 	if signatureNames(m.fn.Signature())[exported] {
-		b.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides its key function %s", m.name(), exported)
+		b.pkg.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides its key function %s", m.name(), exported)
 	}
 	return exported
 }
@@ -216,12 +216,12 @@ func (b *builder) claimKey(m *method, i int) string {
 func (b *builder) claim(pos token.Pos, name, what string) {
 	switch known := b.known[name]; {
 	case known.declared != "":
-		b.report(pos, "rename that one", "%s, %s, is declared at %s already", name, what, known.declared)
+		b.pkg.report(pos, "rename that one", "%s, %s, is declared at %s already", name, what, known.declared)
 	case known.claimed != "":
-		b.report(pos, "rename a type or method", "%s would be %s and %s", name, known.claimed, what)
+		b.pkg.report(pos, "rename a type or method", "%s would be %s and %s", name, known.claimed, what)
 	}
 	b.known[name] = knownName{b.known[name].declared, what}
-	b.naming.scope.add(name)
+	b.pkg.naming.scope.add(name)
 }
 
 // importSpecs lists what the file mentions, by path.

@@ -27,7 +27,7 @@ func (b *builder) checkMerge(m *method, d *directive) {
 		return
 	}
 	fail := func(hint, format string, args ...any) {
-		b.report(d.posOf(d.items["merge"].at), hint, format, args...)
+		b.pkg.report(d.posOf(d.items["merge"].at), hint, format, args...)
 	}
 	sig := m.fn.Signature()
 	if m.recv == nil || m.iface != nil {
@@ -62,9 +62,9 @@ func (b *builder) checkMerge(m *method, d *directive) {
 	}
 	one := m.fn.Name() + "One"
 	if b.has(m.recv, one) {
-		b.report(m.id.Pos(), "rename that one", "%s has a %s already, which merge would have the wrapper hide", m.recv.Name(), one)
+		b.pkg.report(m.id.Pos(), "rename that one", "%s has a %s already, which merge would have the wrapper hide", m.recv.Name(), one)
 	}
-	if home := b.fileOf(m.recv); b.outputOf(home) != b.outputOf(m.file) {
+	if home := b.fileOf(m.recv); b.pkg.outputOf(home) != b.pkg.outputOf(m.file) {
 		fail("declare it where it is in the same builds as the type", "merge needs a field in the wrapper, and %s is not in all builds that have %s", m.name(), m.recv.Name())
 	}
 }
@@ -90,8 +90,8 @@ func sliceElement(t types.Type) types.Type {
 
 // has reports whether a type has a field or method of that name, in any build.
 func (b *builder) has(recv *types.TypeName, name string) bool {
-	obj, _, _ := types.LookupFieldOrMethod(types.NewPointer(recv.Type()), true, b.types, name)
-	return obj != nil || b.members(recv.Name())[name]
+	obj, _, _ := types.LookupFieldOrMethod(types.NewPointer(recv.Type()), true, b.unit.types, name)
+	return obj != nil || b.pkg.members(recv.Name())[name]
 }
 
 // inClosures are the types that the closures in a method's wrapper are written with.
@@ -141,10 +141,10 @@ func (b *builder) inTypeNames(g *guarded, gm guardedMethod) *types.Signature {
 	var args []types.Type
 	for i, name := range g.typeNames {
 		constraint := typeParamsOf(g.recv).At(i).Constraint()
-		args = append(args, types.NewTypeParam(types.NewTypeName(g.recv.Pos(), b.types, name, nil), constraint))
+		args = append(args, types.NewTypeParam(types.NewTypeName(g.recv.Pos(), b.unit.types, name, nil), constraint))
 	}
 	t, _ := types.Instantiate(nil, g.recv.Type(), args, false) // of a type as it is declared: no error
-	fn, _, _ := types.LookupFieldOrMethod(t, true, b.types, gm.fn.Name())
+	fn, _, _ := types.LookupFieldOrMethod(t, true, b.unit.types, gm.fn.Name())
 	return fn.(*types.Func).Signature()
 }
 
@@ -153,5 +153,5 @@ func (b *builder) inTypeNames(g *guarded, gm guardedMethod) *types.Signature {
 func (b *builder) mergeField(g *guarded, gm guardedMethod) string {
 	target := g.recv.Name()
 	t := thing{kind: mergerField, of: target + "." + gm.fn.Name()}
-	return b.naming.pickMember(t, b.members(target), []string{g.wrapper.Alias, g.wrapper.Locker}, lowerFirst(gm.fn.Name())+"Merge")
+	return b.pkg.naming.pickMember(t, b.pkg.members(target), []string{g.wrapper.Alias, g.wrapper.Locker}, lowerFirst(gm.fn.Name())+"Merge")
 }

@@ -2,6 +2,7 @@ package generator
 
 import (
 	"go/ast"
+	"go/token"
 	"go/types"
 	"strings"
 
@@ -29,6 +30,11 @@ type methodName struct {
 
 // name is what the user calls the method: "SeckillService.CreateVoucherOrder".
 func (m *method) name() string { return m.ownerName(".") + m.fn.Name() }
+
+// report adds a diagnostic to the package that the method is generated for.
+func (m *method) report(pos token.Pos, hint, format string, args ...any) {
+	m.unit.pkg.report(pos, hint, format, args...)
+}
 
 func (m *method) ownerName(after string) string {
 	if m.recv == nil {
@@ -101,7 +107,7 @@ func (m *method) check() bool {
 	}
 	fn, _ := m.unit.info.Defs[m.id].(*types.Func)
 	if m.id.Name == "_" {
-		m.unit.report(m.id.Pos(), "", "a %s called _ can't be called, so it can't be locked", m.what())
+		m.report(m.id.Pos(), "", "a %s called _ can't be called, so it can't be locked", m.what())
 		return false
 	}
 	if fn == nil {
@@ -114,15 +120,15 @@ func (m *method) check() bool {
 		return false
 	}
 	if m.unit.found[methodName{m.recv, fn.Name()}] {
-		m.unit.report(m.id.Pos(), "", "%s is declared twice", m.name())
+		m.report(m.id.Pos(), "", "%s is declared twice", m.name())
 		return false
 	}
 	if sig.Params().Len() == 0 || !isContext(sig.Params().At(0).Type()) {
-		m.unit.report(m.id.Pos(), "write "+m.id.Name+"(ctx context.Context, …): the lock's lease ends through it",
+		m.report(m.id.Pos(), "write "+m.id.Name+"(ctx context.Context, …): the lock's lease ends through it",
 			"%s has no context.Context as its first parameter", m.name())
 	}
 	if n := sig.Results().Len(); n == 0 || !isError(sig.Results().At(n-1).Type()) {
-		m.unit.report(m.id.Pos(), "add it: it says that the lock was not acquired, or was lost",
+		m.report(m.id.Pos(), "add it: it says that the lock was not acquired, or was lost",
 			"%s has no error as its last result", m.name())
 	}
 	return true
@@ -168,7 +174,7 @@ func (m *method) findInterface() bool {
 		return false
 	}
 	if !name.Type().Underlying().(*types.Interface).IsMethodSet() {
-		m.unit.report(m.id.Pos(), "annotate the methods of the types that satisfy it", "%s is a constraint: no value has its type, so its methods can't be locked", name.Name())
+		m.report(m.id.Pos(), "annotate the methods of the types that satisfy it", "%s is a constraint: no value has its type, so its methods can't be locked", name.Name())
 		return false
 	}
 	m.recv = name
@@ -181,7 +187,7 @@ func (m *method) checkInvalid(sig *types.Signature) bool {
 		return true
 	}
 	if at := cgoType(m.typ); at != nil {
-		m.unit.report(at.Pos(), "use a Go type: only the file that declares C's can name them", "the signature of %s names a type of C", m.id.Name)
+		m.report(at.Pos(), "use a Go type: only the file that declares C's can name them", "the signature of %s names a type of C", m.id.Name)
 		return false
 	}
 	m.reportTypeErrors(m.typ, "the signature of "+m.id.Name+" has a type that can't be made out")
@@ -196,13 +202,13 @@ func (m *method) reportTypeErrors(node ast.Node, otherwise string) {
 	for _, e := range m.unit.typeErrors {
 		for _, n := range spans {
 			if n.Pos() <= e.Pos && e.Pos < n.End() {
-				m.unit.report(e.Pos, "", "%s", strings.Join(strings.Fields(e.Msg), " "))
+				m.report(e.Pos, "", "%s", strings.Join(strings.Fields(e.Msg), " "))
 				said = true
 			}
 		}
 	}
 	if !said {
-		m.unit.report(m.id.Pos(), "", "%s", otherwise)
+		m.report(m.id.Pos(), "", "%s", otherwise)
 	}
 }
 

@@ -19,7 +19,7 @@ func (u *unit) neededImports() []string {
 	for _, f := range u.files {
 		n.index(f)
 	}
-	for _, m := range u.targets {
+	for _, m := range u.pkg.targets {
 		if !u.has[m.file] {
 			continue
 		}
@@ -49,8 +49,8 @@ func (u *unit) neededImports() []string {
 			}
 		}
 	}
-	if u.external {
-		delete(n.paths, u.tested.path) // the go command would compile it
+	if u.pkg.external {
+		delete(n.paths, u.pkg.tested.path) // the go command would compile it
 	}
 	return sortedKeys(n.paths)
 }

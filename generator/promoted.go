@@ -20,7 +20,7 @@ func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 	add := func(fn *types.Func, gm guardedMethod) {
 		switch gm.method = b.annotated[fn.Origin()]; {
 		case gm.method != nil && gm.recv != g.recv:
-		case gm.method == nil && fn.Pkg() != nil && fn.Pkg() != b.types:
+		case gm.method == nil && fn.Pkg() != nil && fn.Pkg() != b.unit.types:
 			if gm.method = b.foreignMethod(g, fn, gm.path); gm.method == nil {
 				return
 			}
@@ -66,7 +66,7 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 		return nil
 	}
 	name := named.Obj().Name() + "." + fn.Name()
-	if b.run.exports != nil && b.unknown(g, fn) {
+	if b.pkg.run.exports != nil && b.unknown(g, fn) {
 		return nil
 	}
 	t := b.foreignTargets(fn.Pkg().Path())[name]
@@ -79,7 +79,7 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 		if !fn.Exported() { // of that name or not, it would be another method
 			hint = "export it"
 		}
-		b.warn(g.recv.Pos(), hint, "%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), name, why)
+		b.pkg.warn(g.recv.Pos(), hint, "%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), name, why)
 		return nil
 	}
 	b.foreign = append(b.foreign, m)
@@ -91,12 +91,12 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 func (b *builder) unknown(g *guarded, fn *types.Func) bool {
 	path, sig := fn.Pkg().Path(), fn.Signature()
 	switch {
-	case len(b.run.exports.sources[path]) > 0:
+	case len(b.pkg.run.exports.sources[path]) > 0:
 		return false
 	case !lockable(sig), !fn.Exported(), path == RuntimePath, isStandard(path):
 		return true
 	}
-	b.report(g.recv.Pos(), "write them into "+filepath.Base(b.run.exports.path)+": sourcefile "+path+"=FILE for each",
+	b.pkg.report(g.recv.Pos(), "write them into "+filepath.Base(b.pkg.run.exports.path)+": sourcefile "+path+"=FILE for each",
 		"%s has methods from %s, whose files are not given: a directive there would be lost", g.recv.Name(), path)
 	return true
 }
@@ -150,11 +150,11 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 // something in it is unexported there, or of an internal package that can't be
 // imported from here, which go/types does not know of.
 func (b *builder) hidden(t types.Type) bool {
-	from := b.path
-	if b.external {
-		from = b.tested.path
+	from := b.pkg.path
+	if b.pkg.external {
+		from = b.pkg.tested.path
 	}
-	unexported := func(o types.Object) bool { return !o.Exported() && o.Pkg() != nil && o.Pkg() != b.types }
+	unexported := func(o types.Object) bool { return !o.Exported() && o.Pkg() != nil && o.Pkg() != b.unit.types }
 	return spelled(t, func(t types.Type) bool {
 		switch t := t.(type) {
 		case interface{ Obj() *types.TypeName }: // named, alias
@@ -201,10 +201,10 @@ type foreignPackage struct {
 
 // foreignTargets are the annotated methods of another package, by type and name.
 func (b *builder) foreignTargets(path string) map[string]*target {
-	if b.external && path == b.tested.path {
-		return b.tested.byName()
+	if b.pkg.external && path == b.pkg.tested.path {
+		return b.pkg.tested.byName()
 	}
-	r := b.run
+	r := b.pkg.run
 	r.foreign.mu.Lock()
 	defer r.foreign.mu.Unlock()
 	found, known := r.foreign.packages[path]
@@ -225,7 +225,7 @@ func (b *builder) foreignTargets(path string) map[string]*target {
 		}
 		r.foreign.packages[path] = found
 	}
-	b.diagnostics = append(b.diagnostics, found.unread...)
+	b.pkg.diagnostics = append(b.pkg.diagnostics, found.unread...)
 	return found.targets
 }
 

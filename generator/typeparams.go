@@ -12,7 +12,7 @@ import (
 // blank ones as the type's declaration does. A name of ours hides nothing that
 // the package declares: the signature may name it.
 func (m *method) nameTypeParams() {
-	taken := within(m.unit.naming.declared)
+	taken := within(m.unit.pkg.naming.declared)
 	taken.addAll(signatureNames(m.fn.Signature()))
 	var declared *types.TypeParamList
 	if m.recv != nil {
@@ -110,7 +110,7 @@ func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 }
 
 func (b *builder) reportHiding(pos token.Pos, of, name, by string) {
-	b.report(pos, "rename that type parameter", "a type parameter of %s hides %s, which %s names", of, name, by)
+	b.pkg.report(pos, "rename that type parameter", "a type parameter of %s hides %s, which %s names", of, name, by)
 }
 
 // bareNames are the types that the text of t names without a package.
@@ -124,7 +124,7 @@ func (b *builder) bareNames(t types.Type) names {
 				out.add(t.Name())
 			}
 		case interface{ Obj() *types.TypeName }: // named, alias
-			if p := t.Obj().Pkg(); p == nil || p == b.types {
+			if p := t.Obj().Pkg(); p == nil || p == b.unit.types {
 				out.add(t.Obj().Name())
 			}
 		}

@@ -13,7 +13,7 @@ import (
 // unit is one build of a package: its files that one configuration selects,
 // type-checked together. Most packages have one unit.
 type unit struct {
-	*pkg
+	pkg     *pkg
 	config  *config // nil: as the go command listed the package
 	tests   bool    // with its tests
 	whole   bool    // an external test may ask for anything in it
@@ -98,7 +98,7 @@ func (u *unit) selects(f *source) bool {
 	case u.config != nil:
 		return u.config.satisfies(f.when)
 	case f.inTest():
-		return u.run.host.satisfies(f.when)
+		return u.pkg.run.host.satisfies(f.when)
 	}
 	return f.listed
 }
@@ -137,8 +137,8 @@ func (u *unit) load(im *importer) {
 // Import implements types.Importer. An external test has the package that it
 // tests from its source, the identifiers that tests add included.
 func (u *unit) Import(path string) (*types.Package, error) {
-	if u.external && path == u.tested.path {
-		return u.tested.forTests().types, nil
+	if u.pkg.external && path == u.pkg.tested.path {
+		return u.pkg.tested.forTests().types, nil
 	}
 	return u.imports.Import(path)
 }
@@ -146,7 +146,7 @@ func (u *unit) Import(path string) (*types.Package, error) {
 // incomplete reports whether an annotated signature can't be made out with the
 // imports of the build at hand.
 func (u *unit) incomplete() bool {
-	return slices.ContainsFunc(u.targets, func(t *target) bool {
+	return slices.ContainsFunc(u.pkg.targets, func(t *target) bool {
 		if !u.has[t.file] {
 			return false
 		}
@@ -159,7 +159,7 @@ func (u *unit) incomplete() bool {
 // locked; what is wrong with the others is reported.
 func (u *unit) find() {
 	u.found = map[methodName]bool{}
-	for _, t := range u.targets {
+	for _, t := range u.pkg.targets {
 		if u.has[t.file] {
 			m := &method{target: t, unit: u}
 			if m.check() {
@@ -191,7 +191,7 @@ func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.
 			}
 		},
 	}
-	checked, _ := conf.Check(u.path, u.run.fset, files, info) // the errors went to report
+	checked, _ := conf.Check(u.pkg.path, u.pkg.run.fset, files, info) // the errors went to report
 	return checked
 }
 
@@ -200,9 +200,9 @@ func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.
 // constraints: it only has to be there.
 func (u *unit) stub() *ast.File {
 	var b strings.Builder
-	fmt.Fprintf(&b, "package %s\n", u.name)
+	fmt.Fprintf(&b, "package %s\n", u.pkg.name)
 	declared, decls := declaredNames(u.files), typeDecls(u.files)
-	for _, name := range sortedKeys(u.guardedBy) {
+	for _, name := range sortedKeys(u.pkg.guardedBy) {
 		if len(decls[name]) == 0 || declared[name+"WithLock"] != nil {
 			continue
 		}
@@ -217,7 +217,7 @@ func (u *unit) stub() *ast.File {
 		}
 		fmt.Fprintf(&b, "type %sWithLock struct { %s }\n", name, embedded)
 	}
-	file, _ := parser.ParseFile(u.run.fset, stubFile, b.String(), parser.SkipObjectResolution)
+	file, _ := parser.ParseFile(u.pkg.run.fset, stubFile, b.String(), parser.SkipObjectResolution)
 	return file
 }
 

@@ -12,7 +12,7 @@ import (
 // render turns the models into the files' bytes.
 func (u *unit) render(files map[*output]*fileModel) {
 	for o, f := range files {
-		if len(u.diagnostics) > 0 {
+		if len(u.pkg.diagnostics) > 0 {
 			return
 		}
 		content, err := f.Render()
@@ -29,12 +29,12 @@ func (u *unit) render(files map[*output]*fileModel) {
 // finds elsewhere, generated code or not, is the user's to know. The first
 // build that a file is in gives it its contents: all of them agree.
 func (u *unit) verify() {
-	if len(u.contents) == 0 || len(u.diagnostics) > 0 {
+	if len(u.contents) == 0 || len(u.pkg.diagnostics) > 0 {
 		return
 	}
 	files, ours := u.syntax(), map[string]bool{}
 	for o, content := range u.contents {
-		file, err := parser.ParseFile(u.run.fset, o.path, content, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(u.pkg.run.fset, o.path, content, parser.SkipObjectResolution)
 		if err != nil {
 			u.failed(err.Error())
 			return
@@ -55,13 +55,13 @@ func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 		if qualifiers == nil {
 			qualifiers = u.qualifiers()
 		}
-		at := u.run.fset.Position(e.Pos)
+		at := u.pkg.run.fset.Position(e.Pos)
 		switch {
 		case e.Soft || strings.HasPrefix(e.Msg, "could not import") || u.unloaded(e.Pos, qualifiers[e.Pos]):
 		case ours[at.Filename]:
 			u.failed(at.String() + ": " + e.Msg)
 		default:
-			u.warnings = append(u.warnings, Diagnostic{
+			u.pkg.warnings = append(u.pkg.warnings, Diagnostic{
 				File: at.Filename, Line: at.Line, Column: at.Column, Message: strings.Join(strings.Fields(e.Msg), " "),
 			})
 		}
@@ -100,6 +100,6 @@ func (u *unit) qualifiers() map[token.Pos]bool {
 }
 
 func (u *unit) failed(why string) {
-	u.report(u.methods[0].id.Pos(), "this is a bug of lockgen: please report it with this method's signature",
+	u.pkg.report(u.methods[0].id.Pos(), "this is a bug of lockgen: please report it with this method's signature",
 		"the generated code would not compile: %s", why)
 }

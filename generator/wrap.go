@@ -32,10 +32,10 @@ func (b *builder) nameWrapper(g *guarded) {
 	b.claim(pos, w.Constructor, "the constructor of "+w.Name)
 
 	// A field of ours would hide a field or method of that name of the user's.
-	members := b.members(target)
-	w.Alias = b.naming.pickMember(thing{kind: innerAlias, of: target}, members, nil, lowerFirst(target)+"Inner")
-	b.naming.scope.add(w.Alias)
-	w.Locker = b.naming.pickMember(thing{kind: lockerField, of: target}, members, []string{w.Alias}, "locker", "lockgenLocker")
+	members := b.pkg.members(target)
+	w.Alias = b.pkg.naming.pickMember(thing{kind: innerAlias, of: target}, members, nil, lowerFirst(target)+"Inner")
+	b.pkg.naming.scope.add(w.Alias)
+	w.Locker = b.pkg.naming.pickMember(thing{kind: lockerField, of: target}, members, []string{w.Alias}, "locker", "lockgenLocker")
 
 	params := names{}
 	params.add(g.typeNames...)
@@ -58,7 +58,7 @@ func (b *builder) wrappers() {
 			w.TypeParams = append(w.TypeParams, templates.Field{Name: g.typeNames[i], Type: home.text(p.Constraint())})
 		}
 		if len(w.TypeParams) > 0 {
-			home.Constraint = constraintText(withGenericAlias(b.outputOf(g.file).when))
+			home.Constraint = constraintText(withGenericAlias(b.pkg.outputOf(g.file).when))
 		}
 		receivers := names{}
 		for _, m := range g.methods {
@@ -151,7 +151,7 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	}
 	f.use(RuntimePath)
 	if hidden {
-		m.Callee = b.naming.pick(thing{kind: forwarder, of: fm.fn.Name()}, lowerFirst(fm.fn.Name())+"Inner")
+		m.Callee = b.pkg.naming.pick(thing{kind: forwarder, of: fm.fn.Name()}, lowerFirst(fm.fn.Name())+"Inner")
 		m.Forward = fm.fn.Name()
 	}
 	for i := range m.Locks {
@@ -175,7 +175,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 		taken.add(l.Key.Name, l.Policy.Var, l.Tick.Name)
 	}
 	taken.add(b.imports.name(RuntimePath), b.imports.name("errors"))
-	doc := gm.docText(b.run.fset)
+	doc := gm.docText(b.pkg.run.fset)
 	m := templates.Method{
 		Name: gm.fn.Name(), Doc: doc, Deprecated: deprecated(doc), Variadic: sig.Variadic(), Nil: "nil",
 	}
@@ -198,7 +198,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 	})
 	if taken["nil"] {
 		if file.Names.NoError == "" {
-			file.Names.NoError = b.naming.pick(thing{kind: noErrorVar, of: file.Constraint}, "noError")
+			file.Names.NoError = b.pkg.naming.pick(thing{kind: noErrorVar, of: file.Constraint}, "noError")
 		}
 		m.Nil = file.Names.NoError
 	}
