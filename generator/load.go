@@ -30,6 +30,7 @@ type run struct {
 	foreign foreignFiles
 	texts   sync.Map          // path: *source, as it was read first
 	folders sync.Map          // path: []string, its Go files
+	parsed  sync.Map          // path: *parsed
 	dirs    []string          // of the packages that were listed
 	exports *exports          // of a Build
 	overlay map[string][]byte // what was generated for packages that others need, by path

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/tools/go/packages"
 )
@@ -44,6 +45,7 @@ type source struct {
 	listed  bool            // the go command builds it here
 	when    constraint.Expr // the builds that it is in; nil is all
 	broken  bool            // it has a syntax error, and directives
+	parsed  *parsed
 }
 
 // mention says what a file's text may have in it, before it is parsed.
@@ -196,34 +198,58 @@ func mentions(text []byte) mention {
 	return noMention
 }
 
-// parseFile parses one file. A syntax error stops the run only where directives
-// are: they may stand on what the parser could not make out. The error is that the
-// file can't be read.
+// parsed is what a file says. It is found out once in a run, since the guess asks too, and
+// never changed then: pkgs share the syntax.
+type parsed struct {
+	once    sync.Once
+	syntax  *ast.File // without bodies
+	when    constraint.Expr
+	problem *Diagnostic // the first syntax error
+	err     error       // the file can't be read
+
+	targets               []*target // of no file yet
+	diagnostics, warnings []Diagnostic
+}
+
+// parseFile takes over what a file says; scan does so with its directives. A syntax error
+// stops the run only where directives are: they may stand on what the parser could not
+// make out. The error is that the file can't be read.
 func (p *pkg) parseFile(f *source) error {
+	known, _ := p.run.parsed.LoadOrStore(f.path, &parsed{})
+	x := known.(*parsed)
+	x.once.Do(func() { x.read(p.run, *f) })
+	f.syntax, f.when, f.parsed = x.syntax, x.when, x
+	switch {
+	case x.problem == nil:
+	case f.mention != directiveMention:
+		p.warnings = append(p.warnings, *x.problem)
+	default:
+		f.broken = true
+		bad := *x.problem
+		bad.Hint = "a file with directives has to parse"
+		p.diagnostics = append(p.diagnostics, bad)
+	}
+	return x.err
+}
+
+func (x *parsed) read(r *run, f source) {
 	text, err := f.content()
 	if err != nil {
-		return err
+		x.err = err
+		return
 	}
-	syntax, err := parser.ParseFile(p.run.fset, f.path, text, parser.ParseComments|parser.SkipObjectResolution)
-	f.syntax = syntax
-	f.when = constraintOf(f, text)
-	list, ok := err.(scanner.ErrorList)
-	if !ok {
-		return nil
+	f.syntax, err = parser.ParseFile(r.fset, f.path, text, parser.ParseComments|parser.SkipObjectResolution)
+	x.syntax, x.when = f.syntax, constraintOf(&f, text)
+	if list, ok := err.(scanner.ErrorList); ok {
+		at := list[0].Pos
+		x.problem = &Diagnostic{File: at.Filename, Line: at.Line, Column: at.Column, Message: "syntax error: " + list[0].Msg}
 	}
-	first := list[0]
-	bad := Diagnostic{
-		File: first.Pos.Filename, Line: first.Pos.Line, Column: first.Pos.Column,
-		Message: "syntax error: " + first.Msg,
+	if f.mention != noMention {
+		alone := &pkg{run: r}
+		alone.scanFile(&f)
+		x.targets, x.diagnostics, x.warnings = alone.targets, alone.diagnostics, alone.warnings
 	}
-	if f.mention != directiveMention {
-		p.warnings = append(p.warnings, bad)
-		return nil
-	}
-	f.broken = true
-	bad.Hint = "a file with directives has to parse"
-	p.diagnostics = append(p.diagnostics, bad)
-	return nil
+	stripBodies(x.syntax)
 }
 
 func (s *source) imports() []*ast.ImportSpec {

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"go/parser"
 	"go/token"
 	"go/types"
 	"path/filepath"
@@ -250,8 +249,11 @@ func (r *run) readForeign(path string, files []string) foreignPackage {
 		if f.mention != directiveMention {
 			continue
 		}
-		f.syntax, _ = parser.ParseFile(r.fset, f.path, f.text, parser.ParseComments|parser.SkipObjectResolution)
-		f.when, f.listed = constraintOf(f, f.text), true
+		if err := p.parseFile(f); err != nil {
+			unread = append(unread, notRead(file, err))
+			continue
+		}
+		f.listed = true
 		p.files = append(p.files, f)
 	}
 	p.scan()

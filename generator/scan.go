@@ -26,18 +26,19 @@ func (t *target) owner() string {
 	return baseName(t.recv)
 }
 
-// scan finds the directives of the package and what looks like one. gofmt
-// moves a directive to the end of the doc comment and CommentGroup.Text drops
-// it, so the comments are read one by one.
+// scan gathers what the files of the package say.
 func (p *pkg) scan() {
 	for _, f := range p.files {
 		if f.syntax == nil {
 			continue
 		}
-		if f.mention != noMention {
-			p.scanFile(f)
+		p.diagnostics = append(p.diagnostics, f.parsed.diagnostics...)
+		p.warnings = append(p.warnings, f.parsed.warnings...)
+		for _, found := range f.parsed.targets {
+			t := *found
+			t.file = f
+			p.targets = append(p.targets, &t)
 		}
-		stripBodies(f.syntax)
 	}
 	p.guardedBy = map[string]bool{}
 	for _, t := range p.targets {
@@ -50,6 +51,9 @@ func (p *pkg) scan() {
 	}
 }
 
+// scanFile finds the directives of a file and what looks like one. gofmt moves a
+// directive to the end of the doc comment and CommentGroup.Text drops it, so the
+// comments are read one by one.
 func (p *pkg) scanFile(f *source) {
 	owners := commentOwners(f.syntax)
 	annotated := map[*ast.Ident]*target{}
