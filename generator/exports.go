@@ -1,16 +1,14 @@
 package generator
 
 import (
-	"bufio"
 	"fmt"
+	gc "go/importer"
 	"go/token"
-	"go/types"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/tools/go/gcexportdata"
 )
 
 // exports says where the export data of packages is, as a build system has it.
@@ -82,7 +80,8 @@ func (e *exports) file(path string) string {
 // go/types, which matters where an annotated signature names it; without the runtime
 // nothing can be generated.
 func (e *exports) load(fset *token.FileSet, paths []string) (*importer, error) {
-	im, known := newImporter(), map[string]*types.Package{}
+	im := newImporter()
+	compiled := gc.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(e.file(path)) })
 	for _, path := range paths {
 		im.files[path] = e.sources[path]
 		file := e.file(path)
@@ -90,9 +89,9 @@ func (e *exports) load(fset *token.FileSet, paths []string) (*importer, error) {
 			im.failed[path] = fmt.Sprintf("%s names no export data of %s", e.path, path)
 			continue
 		}
-		p, err := readExportData(fset, file, path, known)
+		p, err := compiled.Import(path)
 		if err != nil {
-			return nil, fmt.Errorf("the export data of %s: %w", path, err)
+			return nil, fmt.Errorf("%s has no export data of %s that can be read; if a newer Go wrote it, build lockgen with that: %w", file, path, err)
 		}
 		im.packages[path] = p
 	}
@@ -101,23 +100,6 @@ func (e *exports) load(fset *token.FileSet, paths []string) (*importer, error) {
 		return im, fmt.Errorf("generated code imports %s; %s", RuntimePath, im.failed[RuntimePath])
 	}
 	return im, nil
-}
-
-func readExportData(fset *token.FileSet, file, path string, known map[string]*types.Package) (*types.Package, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := gcexportdata.NewReader(bufio.NewReader(f))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	p, err := gcexportdata.Read(data, fset, known, path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w (a newer Go may have written it: build lockgen with that)", file, err)
-	}
-	return p, nil
 }
 
 // standardRoots are the first elements of the import paths of Go's own packages. That such

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"go/token"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,9 +35,9 @@ func TestExports(t *testing.T) {
 
 	write("std/net/http.a", "nonsense")
 	write("std/errors.a", "")
-	_, err = e.load(nil, []string{"net/http"})
-	require.ErrorContains(t, err, "the export data of net/http")
-	im, err := e.load(nil, []string{"example.com/b", RuntimePath})
+	_, err = e.load(token.NewFileSet(), []string{"net/http"})
+	require.ErrorContains(t, err, "http.a has no export data of net/http that can be read")
+	im, err := e.load(token.NewFileSet(), []string{"example.com/b", RuntimePath})
 	require.ErrorContains(t, err, "list names no export data of github.com/lockgen/lockgen/runtime")
 	require.ErrorContains(t, importError(im, "example.com/b"), "list names no export data of example.com/b")
 }
