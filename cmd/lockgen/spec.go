@@ -8,7 +8,7 @@ import (
 // settings are the values of all flags of all commands.
 type settings struct {
 	check, diff, dry, json, watch, version, markdown, fix, write bool
-	tags, directory, checks, format, baseline                    string
+	tags, directory, checks, format, baseline, locker            string
 	files, importPath, exports, out                              string // of a build system
 }
 
@@ -80,6 +80,13 @@ func init() {
 			{name: "format", value: "name", usage: "dot, mermaid or svg; dot unless given", values: graphFormats, text: func(s *settings) *string { return &s.format }},
 			tagsFlag, dirFlag,
 		}, run: (*command).graph},
+		{name: "migrate", args: "[packages]", summary: "rewrite code so that it calls the wrappers", about: migrateAbout, flags: []flagSpec{
+			{name: "w", usage: "write the files; without it a unified diff is printed", on: func(s *settings) *bool { return &s.write }},
+			{name: "locker", value: "expr", usage: "the Locker of wrappers that are made; the one in scope unless given", text: func(s *settings) *string { return &s.locker }},
+			tagsFlag, dirFlag,
+		}, run: (*command).migrate},
+		{name: "suggest", args: "[packages]", summary: "say which calls lack a lock that most others have", about: suggestAbout,
+			flags: []flagSpec{jsonFlag, tagsFlag, dirFlag}, run: (*command).suggest},
 		{name: "completion", args: "SHELL", summary: "print a completion script", about: completionAbout,
 			words: shells, run: (*command).completion},
 		{name: "man", summary: "print the manual page", about: manAbout, run: (*command).man},

@@ -72,6 +72,9 @@ var fences = []struct {
 	{"lockcheck/internal/lockgraph", checkFacts, checkModules},
 	{"lockcheck/draw", nil, nil},
 	{"lockcheck/module", checks, checkModules},
+	{"lockcheck/internal/source", nil, goPackages},
+	{"lockcheck/migrate", checkSource, checkModules},
+	{"lockcheck/suggest", slices.Concat(checkSource, checkGraph, []string{"lockcheck/lostctx"}), checkModules},
 }
 
 // An engine knows what engines implement, and nothing of the Locker that calls it.
@@ -82,11 +85,12 @@ var (
 
 // The checks know the generator's parser, and one another through facts alone.
 var (
-	checkFacts = []string{"generator", "templates", "lockcheck/internal/doctext", "lockcheck/internal/facts"}
-	checkGraph = append(slices.Clip(checkFacts), "lockcheck/internal/lockgraph")
-	checkRooms = append(slices.Clip(checkGraph), "lockcheck/bypass", "lockcheck/collisions", "lockcheck/errlost",
+	checkFacts  = []string{"generator", "templates", "lockcheck/internal/doctext", "lockcheck/internal/facts"}
+	checkSource = append(slices.Clip(checkFacts), "lockcheck/internal/source")
+	checkGraph  = append(slices.Clip(checkFacts), "lockcheck/internal/lockgraph")
+	checkRooms  = append(slices.Clip(checkGraph), "lockcheck/bypass", "lockcheck/collisions", "lockcheck/errlost",
 		"lockcheck/fencing", "lockcheck/lostctx", "lockcheck/nearmiss", "lockcheck/order", "lockcheck/readwrite", "lockcheck/scope")
-	checks       = append(slices.Clip(checkRooms), "lockcheck", "lockcheck/draw", "lockcheck/module")
+	checks       = append(slices.Clip(checkRooms), "lockcheck", "lockcheck/draw", "lockcheck/module", "lockcheck/internal/source", "lockcheck/migrate", "lockcheck/suggest")
 	checkModules = slices.Concat(jennifer, goPackages)
 )
 

@@ -30,7 +30,7 @@ func (c *checker) written(call *ast.CallExpr) {
 		return
 	}
 	fn := facts.Callee(c.pass.TypesInfo, call)
-	if !isWriter(fn) || c.afterFailure(call) {
+	if !IsWriter(fn) || c.afterFailure(call) {
 		return
 	}
 	lost, _ := c.Scope.Lost(call.Args[0])
@@ -43,7 +43,8 @@ func (c *checker) written(call *ast.CallExpr) {
 	c.report(call.Args[0], "%s owns no lock: %s goes on when %s is lost; pass the ctx that the method got", lost, fn.Name(), facts.Quote(c.Locks))
 }
 
-func isWriter(fn *types.Func) bool {
+// IsWriter reports whether fn is a method of a known client that writes to a database.
+func IsWriter(fn *types.Func) bool {
 	if fn == nil || fn.Pkg() == nil || fn.Signature().Recv() == nil {
 		return false
 	}

@@ -56,6 +56,12 @@ func readIgnores(fset *token.FileSet, file *ast.File) ([]Ignore, []IgnoreMistake
 	return out, wrong
 }
 
+// Ignores are the comments of a file that silence checks.
+func Ignores(fset *token.FileSet, file *ast.File) []Ignore {
+	out, _ := readIgnores(fset, file)
+	return out
+}
+
 // docSpans are the declarations that comments stand on.
 func docSpans(file *ast.File) map[*ast.CommentGroup]ast.Node {
 	out := map[*ast.CommentGroup]ast.Node{}

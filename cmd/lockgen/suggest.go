@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lockgen/lockgen/lockcheck/suggest"
+)
+
+const suggestAbout = `Suggest looks for state that most callers write under one lock, and some under none: of a
+function or method that writes, at least two callers, and at least two thirds of all, are
+annotated with the same key, or are reached only from such. It prints the others:
+
+	admin.go:21:9: shop.Store.Save is reached under "shop:item:<id>" in 3 of 4 paths;
+	here, in shop.Admin.Reset, it is not
+
+It is silent where it can't know, as about what takes a lock by hand, runs in a go
+statement or holds another lock. Tests are left alone. It needs code that compiles.
+Exit status 0 whether there are suggestions or not.
+`
+
+type jsonSuggestion struct {
+	File     string     `json:"file"`
+	Line     int        `json:"line"`
+	Column   int        `json:"column"`
+	Function string     `json:"function"`
+	Caller   string     `json:"caller"`
+	Key      string     `json:"key"`
+	Under    int        `json:"under"`
+	Paths    int        `json:"paths"`
+	Message  string     `json:"message"`
+	Others   []jsonNote `json:"others"`
+}
+
+// suggest prints the calls that lack a lock which most others have.
+func (c *command) suggest(ctx context.Context) int {
+	opts := suggest.Options{Dir: c.dir, Patterns: c.args}
+	if c.tags != "" {
+		opts.BuildFlags = []string{"-tags=" + c.tags}
+	}
+	progress := newProgress(c.stderr)
+	defer progress.stop()
+	progress.stage("loading the module")
+	found, err := suggest.Run(ctx, opts)
+	progress.stop()
+	if err != nil {
+		return c.fail(err)
+	}
+	out := []jsonSuggestion{}
+	for _, s := range found {
+		j := jsonSuggestion{
+			File: c.relative(s.File), Line: s.Line, Column: s.Column, Function: s.Function, Caller: s.Caller,
+			Key: s.Key, Under: s.Under, Paths: s.Paths, Message: s.Message(),
+		}
+		if !c.json {
+			fmt.Fprintf(c.stdout, "%s:%d:%d: %s\n", j.File, j.Line, j.Column, j.Message)
+		}
+		for _, o := range s.Others {
+			note := jsonNote{c.relative(o.File), o.Line, o.Column, "here the lock is held"}
+			if !c.json {
+				fmt.Fprintf(c.stdout, "\t%s:%d:%d: %s\n", note.File, note.Line, note.Column, note.Message)
+			}
+			j.Others = append(j.Others, note)
+		}
+		out = append(out, j)
+	}
+	if c.json {
+		if err := printIndented(c.stdout, out); err != nil {
+			return c.fail(err)
+		}
+	}
+	return fine
+}

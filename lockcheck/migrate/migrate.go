@@ -1,0 +1,87 @@
+// Package migrate rewrites a code base so that it calls annotated code through its
+// generated wrappers. The data goes one way:
+//
+//	load      package internal/source: the module and its tests, with types
+//	wrappers  wrapped.go  which types and functions have a wrapper
+//	flow      nodes.go    the variables, fields, parameters and results that hold a *T
+//	          uses.go     every value of type *T, and where it goes
+//	          makers.go   calls with several results, of which one is a *T
+//	decide    decide.go   which of them become a *TWithLock, and where a value is wrapped
+//	rewrite   calls.go    calls of annotated functions
+//	          locker.go   the Locker that each wrap is given
+//	          edit.go     edits of text; comments and layout stay
+//	verify    verify.go   what compiles no more is not rewritten
+//
+// A variable, field, parameter or result of type *T becomes a *TWithLock if an annotated
+// method is called through it, or if a value of such a variable goes to it. Where a *T goes
+// to one of them, or becomes an interface that has an annotated method, it is wrapped.
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"go/ast"
+	"slices"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
+	"github.com/lockgen/lockgen/lockcheck/internal/source"
+)
+
+// Options say what to rewrite. The zero value is the package in the current directory.
+type Options struct {
+	Dir        string   // where the go command runs; empty is the current directory
+	Patterns   []string // as the go command takes them; none is "."
+	BuildFlags []string // passed to the go command: "-tags=integration"
+
+	// Locker is the expression that wrappers are given: "locker", "app.Locker", or with
+	// the import path in front "example.com/shop/app.Locker", which is imported where it
+	// is needed. Where it is empty, the one *lock.Locker in scope is taken: a variable, a
+	// field of the receiver, or a variable of the package.
+	Locker string
+}
+
+// File is one file before and after.
+type File struct {
+	Path     string // absolute
+	Old, New []byte
+}
+
+// Left is a place that is left as it is.
+type Left struct {
+	File         string // absolute
+	Line, Column int    // from 1, the column in bytes
+	Message      string // why, and what to do
+}
+
+// Result is what a run would change. Nothing is written.
+type Result struct {
+	Files []File // that change, by path
+	Left  []Left // by place
+	Raw   int    // calls without their lock that were found
+}
+
+// Run loads the module around the packages and says how to rewrite the packages. It blocks
+// while the go command compiles what they import. An error means that something could not
+// be loaded or does not compile; then nothing is known.
+func Run(ctx context.Context, opts Options) (*Result, error) {
+	w, err := source.Load(ctx, opts.Dir, opts.BuildFlags, opts.Patterns)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkLocker(w, opts.Locker); err != nil {
+		return nil, err
+	}
+	m := &migration{World: w, opts: opts, wraps: map[string]*wrapped{}, nodes: map[nodeID]*node{}, seen: map[seenKey]bool{}, ignores: map[*ast.File][]facts.Ignore{}}
+	if !m.flow() {
+		return nil, errors.New("no package calls code that has a wrapper: annotate a method, run lockgen, then migrate")
+	}
+	m.decide()
+	m.functions()
+	res := &Result{Files: m.verified(), Left: m.left, Raw: m.raw}
+	slices.SortFunc(res.Left, func(a, b Left) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
+	})
+	res.Left = slices.Compact(res.Left)
+	return res, nil
+}

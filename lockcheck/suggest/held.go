@@ -1,0 +1,178 @@
+package suggest
+
+import (
+	"go/ast"
+	"go/token"
+	"go/types"
+	"maps"
+	"strings"
+)
+
+// hold finds the locks that each function runs under. Surely held is what all callers hold,
+// perhaps held what any of them does. Who has no caller here begins a path, without a lock.
+func (g *graph) hold() {
+	for _, f := range g.funcs {
+		f.may = maps.Clone(f.locks)
+		if f.may == nil {
+			f.may = map[string]string{}
+		}
+	}
+	g.behindInterfaces()
+	for again := true; again; {
+		again = false
+		for _, f := range g.funcs {
+			again = f.perhaps() || again
+		}
+	}
+	for again := true; again; { // from below: what is not reached yet adds nothing
+		again = false
+		for _, f := range g.funcs {
+			again = f.surely() || again
+		}
+	}
+}
+
+// behindInterfaces marks what implements an annotated interface: it runs under the lock
+// where the interface's wrapper stands before it.
+func (g *graph) behindInterfaces() {
+	for _, f := range g.sorted() {
+		recv := f.fn.Signature().Recv()
+		if len(f.locks) == 0 || recv == nil || !types.IsInterface(recv.Type()) {
+			continue
+		}
+		for _, m := range g.implementations(f.fn) {
+			g.function(m).mayAny = true
+		}
+	}
+}
+
+// perhaps takes over what callers hold perhaps. It reports whether that is news.
+func (f *function) perhaps() bool {
+	before, any := len(f.may), f.mayAny
+	for _, c := range f.callers {
+		if c.from.wraps {
+			continue // its locks are those of what it calls
+		}
+		for class, key := range c.from.may {
+			f.may[class] = key
+		}
+		f.mayAny = f.mayAny || c.from.mayAny || c.from.byHand || c.apart && len(c.from.may) > 0
+	}
+	return len(f.may) > before || f.mayAny != any
+}
+
+// surely narrows the locks down to what all callers hold that are reached.
+func (f *function) surely() bool {
+	var now map[string]string
+	reached := len(f.callers) == 0 || len(f.locks) > 0
+	if len(f.locks) == 0 {
+		for _, c := range f.callers {
+			if !c.from.reached || c.from == f {
+				continue
+			}
+			held := c.from.must
+			if c.apart {
+				held = nil
+			}
+			if !reached {
+				now = maps.Clone(held)
+			}
+			reached = true
+			maps.DeleteFunc(now, func(class, _ string) bool { _, ok := held[class]; return !ok })
+		}
+	} else {
+		now = f.locks
+	}
+	changed := reached != f.reached || len(now) != len(f.must)
+	f.must, f.reached = now, reached
+	return changed
+}
+
+// isState reports whether an expression is a part of what outlives the function: behind the
+// receiver, or a variable of a package.
+func (b *body) isState(e ast.Expr) bool {
+	info := b.unit.Info
+	behind := false
+	for {
+		switch x := ast.Unparen(e).(type) {
+		case *ast.Ident:
+			v, ok := info.Uses[x].(*types.Var)
+			if !ok {
+				return false
+			}
+			if v.Parent() == v.Pkg().Scope() {
+				return true
+			}
+			return behind && b.isReceiver(v)
+		case *ast.SelectorExpr:
+			sel := info.Selections[x]
+			if sel == nil { // pkg.Variable
+				_, ok := info.Uses[x.Sel].(*types.Var)
+				return ok
+			}
+			behind = behind || sel.Indirect() || isPointer(info.TypeOf(x.X))
+			e = x.X
+		case *ast.IndexExpr:
+			behind, e = true, x.X
+		case *ast.StarExpr:
+			behind, e = true, x.X
+		default:
+			return false
+		}
+	}
+}
+
+func isPointer(t types.Type) bool {
+	_, ok := t.Underlying().(*types.Pointer)
+	return ok
+}
+
+func (b *body) isReceiver(v *types.Var) bool {
+	r := b.decl.Recv
+	return r != nil && len(r.List) == 1 && len(r.List[0].Names) == 1 && b.unit.Info.Defs[r.List[0].Names[0]] == v
+}
+
+// isFresh reports whether an expression is a variable that this function itself has made: by
+// a literal, by new, or by a constructor.
+func (b *body) isFresh(e ast.Expr) bool {
+	for {
+		sel, ok := ast.Unparen(e).(*ast.SelectorExpr)
+		if !ok {
+			break
+		}
+		e = sel.X
+	}
+	id, ok := ast.Unparen(e).(*ast.Ident)
+	if !ok {
+		return isMade(e)
+	}
+	obj := b.unit.Info.Uses[id]
+	fresh := false
+	ast.Inspect(b.decl.Body, func(n ast.Node) bool {
+		assign, ok := n.(*ast.AssignStmt)
+		if !ok || assign.Tok != token.DEFINE {
+			return !fresh
+		}
+		for i, left := range assign.Lhs {
+			if name, ok := left.(*ast.Ident); ok && obj != nil && b.unit.Info.Defs[name] == obj {
+				fresh = isMade(assign.Rhs[min(i, len(assign.Rhs)-1)])
+			}
+		}
+		return !fresh
+	})
+	return fresh
+}
+
+func isMade(e ast.Expr) bool {
+	switch x := ast.Unparen(e).(type) {
+	case *ast.CompositeLit:
+		return true
+	case *ast.UnaryExpr:
+		return x.Op == token.AND && isMade(x.X)
+	case *ast.CallExpr:
+		name := types.ExprString(x.Fun)
+		name = name[strings.LastIndexByte(name, '.')+1:]
+		return name == "new" || strings.HasPrefix(strings.ToLower(name), "new") || strings.HasPrefix(strings.ToLower(name), "open")
+	}
+	return false
+}
