@@ -20,6 +20,7 @@ CALLS       ?= 10000
 SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
+REPORTS     ?=
 SIMFLAGS    ?=
 RECORDFLAGS ?=
 SPEC        ?=
@@ -53,7 +54,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -155,6 +156,20 @@ bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only s
 	scripts/install-servers $(or $(DEMOSERVER),redis)
 	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
 		$(if $(BACKEND),-engine $(BACKEND)) $(BENCHFLAGS)
+
+# What docs/plots shows: what is between processes, and what a process holds.
+PLOTTED := solo,many8,many,hot8,hot,hot256,hot8x8,1ms8x8,procs2,procs8,procs32,procs64
+
+plots: ## measure beside other lock libraries and draw docs/plots (REPORTS='a.json b.json' draws those of make bench BENCHFLAGS=-json)
+ifeq ($(REPORTS),)
+	scripts/install-servers redis
+	mkdir -p .cache/bench
+	cd bench && GOWORK=off go run . -json -runs 1 -seconds 0.7 -peers raw,raw-pubsub,redsync,redislock,rueidislock,lockgen -only $(PLOTTED) >../.cache/bench/contention.json
+	cd bench && GOWORK=off go run . -json -runs 1 -holds 100 -only holds >../.cache/bench/holds-100.json
+	cd bench && GOWORK=off go run . -json -runs 1 -holds 1000 -only holds >../.cache/bench/holds-1000.json
+	cd bench && GOWORK=off go run . -json -runs 1 -only holds,holds10x >../.cache/bench/holds.json
+endif
+	GOWORK=off go run -C bench ./plots -out $(CURDIR)/docs/plots $(abspath $(or $(REPORTS),$(addprefix .cache/bench/,contention.json holds-100.json holds-1000.json holds.json)))
 
 sim: ## simulate locks under faults in virtual time (SEEDS=4000; SEED=7 for one; SIMFLAGS='-engine redis')
 	@GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim \
