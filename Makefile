@@ -54,7 +54,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -157,6 +157,13 @@ javabeside: $(BIN)/testserver ## sell one stock from Go and, by Redisson, from J
 	scripts/build-interop example/javabeside
 	$(BIN)/testserver exec -only redis -- go run ./example/javabeside -java .cache/javabeside
 
+newcomer: # a new user's keystrokes, timed
+	scripts/install-servers redis
+	scripts/newcomer
+
+reproducible: # two builds of lockgen, of two copies of the tree, are the same bytes
+	scripts/reproducible
+
 bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only solo,hot -runs 1')
 	scripts/install-servers $(or $(DEMOSERVER),redis)
 	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
@@ -231,7 +238,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing browser
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \
