@@ -20,6 +20,7 @@ CALLS       ?= 10000
 SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
+REPORTS     ?=
 SIMFLAGS    ?=
 RECORDFLAGS ?=
 SPEC        ?=
@@ -53,7 +54,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop bench sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing record spec spec/short spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -151,10 +152,36 @@ interop: $(BIN)/testserver $(BIN)/testsum ## lock beside Redisson, Curator, etcd
 		$(BIN)/testsum -summary .cache/interop-summary $(filter -v,$(GOTESTFLAGS)) -- \
 		env MODULES=interop $(EACH) go test -json -count=1 -timeout 30m $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') ./...
 
+javabeside: $(BIN)/testserver ## sell one stock from Go and, by Redisson, from Java (example/javabeside; java, mvn)
+	scripts/install-servers redis jdk maven
+	scripts/build-interop example/javabeside
+	$(BIN)/testserver exec -only redis -- go run ./example/javabeside -java .cache/javabeside
+
+newcomer: # a new user's keystrokes, timed
+	scripts/install-servers redis
+	scripts/newcomer
+
+reproducible: # two builds of lockgen, of two copies of the tree, are the same bytes
+	scripts/reproducible
+
 bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only solo,hot -runs 1')
 	scripts/install-servers $(or $(DEMOSERVER),redis)
 	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
 		$(if $(BACKEND),-engine $(BACKEND)) $(BENCHFLAGS)
+
+# What docs/plots shows: what is between processes, and what a process holds.
+PLOTTED := solo,many8,many,hot8,hot,hot256,hot8x8,1ms8x8,procs2,procs8,procs32,procs64
+
+plots: ## measure beside other lock libraries and draw docs/plots (REPORTS='a.json b.json' draws those of make bench BENCHFLAGS=-json)
+ifeq ($(REPORTS),)
+	scripts/install-servers redis
+	mkdir -p .cache/bench
+	cd bench && GOWORK=off go run . -json -runs 1 -seconds 0.7 -peers raw,raw-pubsub,redsync,redislock,rueidislock,lockgen -only $(PLOTTED) >../.cache/bench/contention.json
+	cd bench && GOWORK=off go run . -json -runs 1 -holds 100 -only holds >../.cache/bench/holds-100.json
+	cd bench && GOWORK=off go run . -json -runs 1 -holds 1000 -only holds >../.cache/bench/holds-1000.json
+	cd bench && GOWORK=off go run . -json -runs 1 -only holds,holds10x >../.cache/bench/holds.json
+endif
+	GOWORK=off go run -C bench ./plots -out $(CURDIR)/docs/plots $(abspath $(or $(REPORTS),$(addprefix .cache/bench/,contention.json holds-100.json holds-1000.json holds.json)))
 
 sim: ## simulate locks under faults in virtual time (SEEDS=4000; SEED=7 for one; SIMFLAGS='-engine redis')
 	@GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim \
@@ -211,7 +238,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop spec 'spec/histories SOAKTIME=1m' crossing browser
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

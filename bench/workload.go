@@ -70,7 +70,9 @@ const (
 	wMany8     = "many8"
 	wMany      = "many"
 	wNewKeys   = "newkeys"
+	wHot8      = "hot8"
 	wHot       = "hot"
+	wHot256    = "hot256"
 	wHot8x8    = "hot8x8"
 	wMilli     = "1ms"
 	wMilli8x8  = "1ms8x8"
@@ -98,8 +100,12 @@ func workloads() []*workload {
 		contention(wMany, "64 goroutines on 64 keys, empty section",
 			shape{processes: 1, goroutines: 64, keys: 64}, uncontended, colRate, colClient, colServer),
 		newKeys(),
+		contention(wHot8, "8 goroutines on 1 key, empty section",
+			shape{processes: 1, goroutines: 8, keys: 1}, contended, colRate),
 		contention(wHot, "64 goroutines on 1 key, empty section",
 			shape{processes: 1, goroutines: 64, keys: 1}, contended, colRate),
+		contention(wHot256, "256 goroutines on 1 key, empty section",
+			shape{processes: 1, goroutines: 256, keys: 1}, contended, colRate),
 		contention(wHot8x8, "8 processes of 8 goroutines on 1 key, empty section",
 			shape{processes: 8, goroutines: 8, keys: 1}, contended, colRate, colWaitTime),
 		contention(wMilli, "64 goroutines on 1 key, a section of 1 ms",

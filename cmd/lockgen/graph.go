@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
 
 const graphAbout = `Graph draws the locks of the packages: each key with the methods that lock it, and
 an arrow to each lock that is taken while it is held. Orders that contradict each
-other are red. It needs code that compiles.
+other are red; a dotted line joins the locks that one method has together. A box links
+to its directive. It needs code that compiles.
 
 	lockgen graph -format svg ./... >locks.svg
 `
@@ -26,7 +28,7 @@ func (c *command) graph(ctx context.Context) int {
 	if code == unusual {
 		return code
 	}
-	g := res.Graph()
+	g := res.Graph(c.graphLink)
 	switch cmp.Or(c.format, "dot") {
 	case "mermaid":
 		fmt.Fprint(c.stdout, g.Mermaid())
@@ -41,3 +43,6 @@ func (c *command) graph(ctx context.Context) int {
 	}
 	return code
 }
+
+// graphLink is path as it stands in a link.
+func (c *command) graphLink(path string) string { return filepath.ToSlash(c.relative(path)) }

@@ -48,6 +48,7 @@ var fences = []struct {
 	{"generator", []string{"templates"}, slices.Concat(jennifer, goPackages)},
 	{"cmd/lockgen", slices.Concat([]string{"generator", "templates"}, users, checks), slices.Concat(jennifer, goPackages, diff)},
 
+	{"example/javabeside", append(slices.Clip(users), "runtime/backends/redislock"), goRedis},
 	{"example/nightly", users, nil},
 	{"example/prices", users, nil},
 

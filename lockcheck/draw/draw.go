@@ -5,11 +5,14 @@ package draw
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
 // Graph is what is drawn.
 type Graph struct {
+	Title string
 	Nodes []Node
 	Edges []Edge
 }
@@ -18,27 +21,30 @@ type Graph struct {
 type Node struct {
 	Key     string   // "order:<id>"
 	Kind    string   // "exclusive", "read", …
-	Methods []string // that lock it: "order.Service.Place"
+	Methods []string // that lock it, and how: "order.Service.Place: ttl=30s"
+	Link    string   // to the directive: "order/order.go#L12"
 	Bad     bool     // it is part of a cycle
 }
 
-// Edge says that Nodes[To] is taken while Nodes[From] is held.
+// Edge says that Nodes[To] is taken while Nodes[From] is held, or that one method has both.
 type Edge struct {
 	From, To int
 	Label    string // where: "order.Service.Place"
 	Bad      bool   // it is part of a cycle
 	Try      bool   // it does not wait
+	Together bool   // one method has both locks
 }
 
 // DOT is the graph in the language of Graphviz.
 func (g *Graph) DOT() string {
 	var b strings.Builder
-	b.WriteString("digraph locks {\n\trankdir=TB;\n\tnode [shape=box, style=\"rounded,filled\", fillcolor=\"#eef3fb\", fontname=\"sans-serif\"];\n\tedge [fontname=\"sans-serif\", fontsize=10];\n")
+	fmt.Fprintf(&b, "digraph locks {\n\tlabel=%s; labelloc=t; fontname=\"sans-serif\";\n", dotQuote(g.Title+"\n"+g.legendText()))
+	b.WriteString("\trankdir=TB;\n\tnode [shape=box, style=\"rounded,filled\", fillcolor=\"#eef3fb\", fontname=\"sans-serif\"];\n\tedge [fontname=\"sans-serif\", fontsize=10];\n")
 	for i, n := range g.Nodes {
-		fmt.Fprintf(&b, "\tn%d [label=%s%s];\n", i, dotQuote(strings.Join(n.lines(), "\n")), pick(n.Bad, ", color=red, fillcolor=\"#fdecec\"", ""))
+		fmt.Fprintf(&b, "\tn%d [label=%s%s%s];\n", i, dotQuote(strings.Join(n.lines(), "\n")), pick(n.Link != "", ", URL="+dotQuote(n.Link), ""), pick(n.Bad, ", color=red, fillcolor=\"#fdecec\"", ""))
 	}
 	for _, e := range g.Edges {
-		fmt.Fprintf(&b, "\tn%d -> n%d [label=%s%s%s];\n", e.From, e.To, dotQuote(e.Label), pick(e.Bad, ", color=red, fontcolor=red, penwidth=2", ""), pick(e.Try, ", style=dashed", ""))
+		fmt.Fprintf(&b, "\tn%d -> n%d [label=%s%s%s%s];\n", e.From, e.To, dotQuote(e.Label), pick(e.Bad, ", color=red, fontcolor=red, penwidth=2", ""), pick(e.Try, ", style=dashed", ""), pick(e.Together, ", style=dotted, dir=none", ""))
 	}
 	b.WriteString("}\n")
 	return b.String()
@@ -59,7 +65,10 @@ func pick(yes bool, a, b string) string {
 // Mermaid is the graph as Markdown hosts draw it.
 func (g *Graph) Mermaid() string {
 	var b strings.Builder
-	b.WriteString("flowchart TB\n")
+	fmt.Fprintf(&b, "---\ntitle: %s\n---\nflowchart TB\n", strconv.Quote(g.Title))
+	for _, line := range strings.Split(g.legendText(), "\n") {
+		fmt.Fprintf(&b, "    %%%% %s\n", line)
+	}
 	for i, n := range g.Nodes {
 		var lines []string
 		for _, line := range n.lines() {
@@ -68,7 +77,7 @@ func (g *Graph) Mermaid() string {
 		fmt.Fprintf(&b, "    n%d[\"%s\"]\n", i, strings.Join(lines, "<br/>"))
 	}
 	for i, e := range g.Edges {
-		fmt.Fprintf(&b, "    n%d %s|\"%s\"| n%d\n", e.From, pick(e.Try, "-.->", "-->"), mermaidText(e.Label), e.To)
+		fmt.Fprintf(&b, "    n%d %s|\"%s\"| n%d\n", e.From, pick(e.Together, "-.-", pick(e.Try, "-.->", "-->")), mermaidText(e.Label), e.To)
 		if e.Bad {
 			fmt.Fprintf(&b, "    linkStyle %d stroke:red,stroke-width:3px,color:red\n", i)
 		}
@@ -78,6 +87,11 @@ func (g *Graph) Mermaid() string {
 			fmt.Fprintf(&b, "    style n%d stroke:red,fill:#fdecec\n", i)
 		}
 	}
+	for i, n := range g.Nodes {
+		if n.Link != "" {
+			fmt.Fprintf(&b, "    click n%d href %s\n", i, strconv.Quote(n.Link))
+		}
+	}
 	return b.String()
 }
 
@@ -85,8 +99,65 @@ var mermaidEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;",
 
 func mermaidText(s string) string { return mermaidEscapes.Replace(s) }
 
-// lines are the text of a node: the key, and the methods that lock it.
+// legend says what the lines mean, of those that are there.
+func (g *Graph) legend() []sample {
+	all := []sample{
+		{Edge{}, "A → B: B is taken while A is held"},
+		{Edge{Try: true}, "A → B: B is tried while A is held, without waiting"},
+		{Edge{Together: true}, "one method has both locks"},
+		{Edge{Bad: true}, "orders that contradict each other"},
+	}
+	has := func(of Edge) bool {
+		return slices.ContainsFunc(g.Edges, func(e Edge) bool { return e.Try == of.Try && e.Together == of.Together && e.Bad == of.Bad })
+	}
+	return slices.DeleteFunc(all, func(s sample) bool { return !has(s.edge) })
+}
+
+// sample is an edge of the legend.
+type sample struct {
+	edge Edge
+	text string
+}
+
+// legendText is the legend where lines can't be drawn.
+func (g *Graph) legendText() string {
+	var all []string
+	for _, s := range g.legend() {
+		all = append(all, pick(s.edge.Bad, "red", pick(s.edge.Together, "dotted", pick(s.edge.Try, "dashed", "solid")))+": "+s.text)
+	}
+	return strings.Join(all, "\n")
+}
+
+// lines are the text of a node: the key, and the methods that lock it. Long ones are broken.
 func (n *Node) lines() []string {
+	var all []string
+	for _, line := range n.texts() {
+		all = append(all, wrap(line)...)
+	}
+	return all
+}
+
+// widestLine is how many letters a line has at most.
+const widestLine = 56
+
+// wrap breaks a line behind the last punctuation that fits, or where there is none anywhere.
+func wrap(line string) (parts []string) {
+	rest := []rune(line)
+	for len(rest) > widestLine {
+		at := widestLine
+		for i := widestLine; i > widestLine/2; i-- {
+			if strings.ContainsRune(":/.,-_ ", rest[i-1]) {
+				at = i
+				break
+			}
+		}
+		parts, rest = append(parts, string(rest[:at])), append([]rune("  "), rest[at:]...)
+	}
+	return append(parts, string(rest))
+}
+
+// texts are the lines before they are broken.
+func (n *Node) texts() []string {
 	key := n.Key
 	if n.Kind != "" && n.Kind != "exclusive" {
 		key += " (" + n.Kind + ")"

@@ -54,7 +54,7 @@ func TestSVG(t *testing.T) {
 	for _, text := range []string{"a:&lt;id&gt;", "b:&#34;x&#34; (read-write)", "alone", "b.S.Undo"} {
 		require.Contains(t, svg, text)
 	}
-	require.Equal(t, 2, strings.Count(svg, `stroke="`+red+`" stroke-width="2"`))
+	require.Equal(t, 3, strings.Count(svg, `class="line bad"`), "two edges and their sample in the legend")
 	require.Equal(t, svg, abba().SVG())
 }
 
@@ -98,4 +98,37 @@ func TestPortsLieApart(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, seen)
+}
+
+// A line fits into its box, whatever is in it, and no box is wider than a broken line.
+func TestLongKeysStayInTheirBoxes(t *testing.T) {
+	for _, key := range []string{strings.Repeat("W", 300), strings.Repeat("order:", 60), strings.Repeat("锁", 120), "short"} {
+		g := &Graph{Nodes: []Node{{Key: key, Methods: []string{"a.S.Do: ttl=30s"}}}}
+		l := newLayout(g)
+		for _, line := range g.Nodes[0].lines() {
+			require.LessOrEqual(t, textWidth(line), l.nodes[0].w-2*padding+0.1)
+			require.LessOrEqual(t, len([]rune(line)), widestLine)
+		}
+		require.Equal(t, key, strings.ReplaceAll(strings.Join(wrap(key), ""), "  ", ""))
+	}
+}
+
+// The legend says what is drawn, and nothing else; a box links to its directive; a page in the dark has colours
+// of its own.
+func TestLegendAndLinks(t *testing.T) {
+	g := abba()
+	g.Title, g.Nodes[0].Link = "Locks of <a>", "a/a.go#L3"
+	g.Edges = append(g.Edges, Edge{From: 2, To: 3, Label: "c.S." + strings.Repeat("Do", 40), Together: true})
+	svg := g.SVG()
+	for _, want := range []string{"<title>Locks of &lt;a&gt;</title>", `<a href="a/a.go#L3">`, "prefers-color-scheme:dark", "B is taken while A is held",
+		"without waiting", "one method has both locks", "contradict each other", "…<title>c.S.Do"} {
+		require.Contains(t, svg, want)
+	}
+	require.Contains(t, g.DOT(), `URL="a/a.go#L3"`)
+	require.Contains(t, g.DOT(), "style=dotted, dir=none")
+	require.Contains(t, g.Mermaid(), `click n0 href "a/a.go#L3"`)
+	plain := (&Graph{Nodes: g.Nodes, Edges: []Edge{{From: 0, To: 1}}}).SVG()
+	require.NotContains(t, plain, "without waiting")
+	require.NotContains(t, plain, "one method has both locks")
+	require.NotContains(t, plain, "contradict")
 }

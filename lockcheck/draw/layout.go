@@ -3,6 +3,7 @@ package draw
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // The layout is that of Sugiyama: edges that close a cycle are turned round, nodes go
@@ -41,12 +42,27 @@ type layout struct {
 	w, h   float64
 }
 
+// textWidth is the room of a line at 12 px, bold, in any usual font: rather more than less.
+func textWidth(line string) (w float64) {
+	for _, r := range line {
+		switch {
+		case r >= 0x2e80: // East Asian scripts
+			w += 13
+		case r >= 'A' && r <= 'Z' || strings.ContainsRune("mw@%&", r):
+			w += 10.5
+		default:
+			w += letter
+		}
+	}
+	return w
+}
+
 func newLayout(g *Graph) *layout {
 	l := &layout{g: g}
 	for i, n := range g.Nodes {
 		v := &vertex{node: i}
 		for _, line := range n.lines() {
-			v.w = max(v.w, float64(len([]rune(line)))*letter)
+			v.w = max(v.w, textWidth(line))
 		}
 		v.w += 2 * padding
 		v.h = float64(len(n.lines()))*lineHeight + padding

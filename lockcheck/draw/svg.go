@@ -6,17 +6,22 @@ import (
 	"strings"
 )
 
-const (
-	ink    = "#33415c"
-	red    = "#d11a2a"
-	widest = 1600.0 // of a row of parts
-)
+const widest = 1600.0 // of a row of parts
+
+// style has the colours of a light page and of a dark one. A text lies above what is behind it.
+const style = `<style>
+text{fill:#1d2740}.quiet{fill:#556}.paper{fill:#fff}.box{fill:#eef3fb;stroke:#33415c}.line{stroke:#33415c}.tip{fill:#33415c}
+.label{fill:#33415c;stroke:#fff}.bad .box,.bad.box{fill:#fdecec;stroke:#d11a2a}.bad.line{stroke:#d11a2a}.bad.tip,.bad.label{fill:#d11a2a}
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.quiet{fill:#a9b4c2}.paper{fill:#0d1117}.box{fill:#1b2433;stroke:#8fa3c4}.line{stroke:#8fa3c4}.tip{fill:#8fa3c4}
+.label{fill:#b7c4dc;stroke:#0d1117}.bad .box,.bad.box{fill:#3a1618;stroke:#ff6b73}.bad.line{stroke:#ff6b73}.bad.tip,.bad.label{fill:#ff6b73}}
+</style>
+`
 
 // SVG is the graph as a picture, laid out by this package: parts that no edge joins
 // side by side.
 func (g *Graph) SVG() string {
 	var body strings.Builder
-	x, y, width, row := 0.0, 0.0, 0.0, 0.0
+	x, y, width, row := 0.0, titleHeight, 0.0, 0.0
 	for _, part := range g.parts() {
 		l := newLayout(part)
 		if x > 0 && x+l.w > widest {
@@ -29,25 +34,46 @@ func (g *Graph) SVG() string {
 		x = left + l.w + part.overhang()
 		width, row = max(width, x), max(row, l.h)
 	}
-	w, h := max(width, 480), y+row+28
+	legend := g.legend()
+	w, h := max(width, 480), y+row+float64(len(legend)+1)*lineHeight
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", w, h, w, h)
-	b.WriteString("<defs>\n")
-	for _, a := range []struct{ id, color string }{{"arrow", ink}, {"bad", red}} {
-		fmt.Fprintf(&b, `<marker id="%s" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L10,5 L0,10 z" fill="%s"/></marker>`+"\n", a.id, a.color)
+	fmt.Fprintf(&b, "<title>%s</title>\n%s<defs>\n", html.EscapeString(g.Title), style)
+	for _, a := range []struct{ id, class string }{{"arrow", "tip"}, {"bad", "tip bad"}} {
+		fmt.Fprintf(&b, `<marker id="%s" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L10,5 L0,10 z" class="%s"/></marker>`+"\n", a.id, a.class)
 	}
-	fmt.Fprintf(&b, "</defs>\n"+`<rect width="%.0f" height="%.0f" fill="white"/>`+"\n", w, h)
+	fmt.Fprintf(&b, "</defs>\n"+`<rect width="%.0f" height="%.0f" class="paper"/>`+"\n", w, h)
+	fmt.Fprintf(&b, `<text x="%d" y="22" font-size="15" font-weight="bold">%s</text>`+"\n", padding, html.EscapeString(g.Title))
 	b.WriteString(body.String())
-	fmt.Fprintf(&b, `<text x="%d" y="%.0f" fill="#667" font-size="11">A -&gt; B: B is taken while A is held. Red: orders that contradict each other.</text>`+"\n", padding, h-10)
+	for i, s := range legend {
+		at := y + row + float64(i+1)*lineHeight
+		fmt.Fprintf(&b, `<path d="M%d,%.1f h34" %s/>`+"\n", padding, at-4, s.edge.line())
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f" class="quiet" font-size="11">%s</text>`+"\n", padding+44, at, html.EscapeString(s.text))
+	}
 	b.WriteString("</svg>\n")
 	return b.String()
+}
+
+// titleHeight is the room above the graph.
+const titleHeight = 32.0
+
+// line are the attributes of an edge's path.
+func (e Edge) line() string {
+	tip := `marker-end="url(#arrow)"`
+	switch {
+	case e.Together:
+		tip = `stroke-dasharray="1.5,4" stroke-linecap="round"`
+	case e.Bad:
+		tip = `marker-end="url(#bad)"`
+	}
+	return fmt.Sprintf(`class="line%s" fill="none" stroke-width="%s"%s %s`, pick(e.Bad, " bad", ""), pick(e.Bad || e.Together, "2", "1.2"), pick(e.Try, ` stroke-dasharray="5,4"`, ""), tip)
 }
 
 // overhang is the room that labels need beside the outermost edges.
 func (g *Graph) overhang() float64 {
 	longest := 0
 	for _, e := range g.Edges {
-		longest = max(longest, len([]rune(e.Label)))
+		longest = max(longest, len([]rune(e.label())))
 	}
 	return float64(longest) * letter / 3
 }
@@ -102,31 +128,38 @@ func (g *Graph) parts() []*Graph {
 
 func (l *layout) node(b *strings.Builder, v *vertex) {
 	n := l.g.Nodes[v.node]
-	stroke, fill := ink, "#eef3fb"
-	if n.Bad {
-		stroke, fill = red, "#fdecec"
+	if n.Link != "" {
+		fmt.Fprintf(b, `<a href="%s">`, html.EscapeString(n.Link))
+		defer b.WriteString("</a>\n")
 	}
-	fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="6" fill="%s" stroke="%s"/>`+"\n", v.x-v.w/2, v.y, v.w, v.h, fill, stroke)
+	fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="6" class="box%s"/>`+"\n", v.x-v.w/2, v.y, v.w, v.h, pick(n.Bad, " bad", ""))
+	bold := len(wrap(n.texts()[0]))
 	for i, line := range n.lines() {
-		style := ` fill="#556"`
-		if i == 0 {
+		style := ` class="quiet"`
+		if i < bold {
 			style = ` font-weight="bold"`
 		}
 		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle"%s>%s</text>`+"\n", v.x, v.y+padding/2+float64(i+1)*lineHeight-5, style, html.EscapeString(line))
 	}
 }
 
+// longestLabel is how many letters of an edge's label are drawn. All are shown by the pointer.
+const longestLabel = 44
+
+func (e Edge) label() string {
+	if text := []rune(e.Label); len(text) > longestLabel {
+		return string(text[:longestLabel-1]) + "…"
+	}
+	return e.Label
+}
+
 // edge draws a curve through the stops, between the two ports.
 func (l *layout) edge(b *strings.Builder, r route, ports [2]float64, lower float64) {
 	e := l.g.Edges[r.edge]
-	color, marker := ink, "arrow"
-	if e.Bad {
-		color, marker = red, "bad"
-	}
-	dash := pick(e.Try, ` stroke-dasharray="5,4"`, "")
 	path, x, y := l.path(r, ports)
-	fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="%s"%s marker-end="url(#%s)"/>`+"\n", path, color, pick(e.Bad, "2", "1.2"), dash, marker)
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" font-size="10" fill="%s" paint-order="stroke" stroke="white" stroke-width="3">%s</text>`+"\n", x, y+lower, color, html.EscapeString(e.Label))
+	fmt.Fprintf(b, `<path d="%s" %s/>`+"\n", path, e.line())
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" font-size="10" class="label%s" paint-order="stroke" stroke-width="3">%s<title>%s</title></text>`+"\n",
+		x, y+lower, pick(e.Bad, " bad", ""), html.EscapeString(e.label()), html.EscapeString(e.Label))
 }
 
 // path is the curve of an edge, and where its label goes.

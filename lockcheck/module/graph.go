@@ -2,23 +2,28 @@ package module
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/draw"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
 // Graph is the lock graph of the packages and of what they build on: one node for all
-// templates of one class, one edge for each method under whose lock another is taken.
-func (r *Result) Graph() *draw.Graph {
-	g := &draw.Graph{}
+// templates of one class, one edge for each method under whose lock another is taken, and
+// one between the locks of a method that has several. place says how the name of a file
+// stands in the links.
+func (r *Result) Graph(place func(file string) string) *draw.Graph {
+	g := &draw.Graph{Title: "Locks and their order"}
 	index := map[string]int{}
 	node := func(l *facts.Lock) *draw.Node {
 		class := l.Class()
 		if _, ok := index[class]; !ok {
 			index[class] = len(g.Nodes)
-			g.Nodes = append(g.Nodes, draw.Node{Key: l.Key, Kind: "exclusive"})
+			g.Nodes = append(g.Nodes, draw.Node{Key: l.Key, Kind: "exclusive", Link: link(l, place)})
 		}
 		return &g.Nodes[index[class]]
 	}
@@ -32,10 +37,11 @@ func (r *Result) Graph() *draw.Graph {
 		if l.Backend != "" {
 			n.Kind = "backend=" + l.Backend
 		}
-		if !slices.Contains(n.Methods, l.Method) {
-			n.Methods = append(n.Methods, l.Method)
+		if text := l.Method + ": " + policy(&l); !slices.Contains(n.Methods, text) {
+			n.Methods = append(n.Methods, text)
 		}
 	}
+	r.together(g, index)
 	bad := map[string]bool{}
 	for _, c := range r.graph.Cycles() {
 		for _, e := range c {
@@ -61,6 +67,66 @@ func (r *Result) Graph() *draw.Graph {
 		}
 	}
 	return g
+}
+
+// together joins the locks of each method that has several. They are taken in one order
+// everywhere, so that these edges point nowhere.
+func (r *Result) together(g *draw.Graph, index map[string]int) {
+	edges := map[[2]int]int{}
+	for _, s := range r.graph.Summaries {
+		for _, f := range s.Funcs {
+			for i := range f.Guard {
+				for j := range f.Guard[:i] {
+					a, b := index[f.Guard[j].Class()], index[f.Guard[i].Class()]
+					pair := [2]int{min(a, b), max(a, b)}
+					if a == b {
+						continue
+					}
+					at, known := edges[pair]
+					if !known {
+						at = len(g.Edges)
+						edges[pair] = at
+						g.Edges = append(g.Edges, draw.Edge{From: pair[0], To: pair[1], Together: true})
+					}
+					g.Edges[at].Label = join(g.Edges[at].Label, f.Guard[i].Method)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(g.Edges, func(a, b draw.Edge) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	})
+}
+
+// link is where the directive stands, as hosts of code link to a line.
+func link(l *facts.Lock, place func(string) string) string {
+	return fmt.Sprintf("%s#L%d", place(l.Pos.File), l.Pos.Line)
+}
+
+// policy is what a directive asks for, as it spells it.
+func policy(l *facts.Lock) string {
+	items := []string{"ttl=" + short(cmp.Or(l.TTL, generator.DefaultTTL))}
+	for _, flag := range []struct {
+		on   bool
+		name string
+	}{{l.Read, "read"}, {l.Write, "write"}, {l.Leader, "leader"}, {l.Reentrant, "reentrant"}, {l.Try, "try"}, {l.NoRenew, "renew=off"}} {
+		if flag.on {
+			items = append(items, flag.name)
+		}
+	}
+	return strings.Join(items, " ")
+}
+
+// short writes 1m0s as 1m.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // join lists names, each once.
