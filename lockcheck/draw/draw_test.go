@@ -54,8 +54,17 @@ func TestSVG(t *testing.T) {
 	for _, text := range []string{"a:&lt;id&gt;", "b:&#34;x&#34; (read-write)", "alone", "b.S.Undo"} {
 		require.Contains(t, svg, text)
 	}
-	require.Equal(t, 2, strings.Count(svg, `stroke="`+red+`" stroke-width="2"`))
+	require.Equal(t, 2, strings.Count(svg, `stroke="`+paper.bad+`" stroke-width="2"`))
 	require.Equal(t, svg, abba().SVG())
+}
+
+// A part of a page has the page's colours alone, and says in words what it shows.
+func TestInline(t *testing.T) {
+	svg := abba().Inline(`orders of "a"`)
+	require.Contains(t, svg, ` role="img" aria-label="orders of &#34;a&#34;">`)
+	require.NotRegexp(t, `(fill|stroke)="(#|white|black)`, svg)
+	require.NotContains(t, svg, "style=") // which a page's policy may refuse
+	require.Equal(t, 2, strings.Count(svg, `stroke="var(--bad)" stroke-width="2"`))
 }
 
 func TestLayoutPartsNodes(t *testing.T) {

@@ -34,11 +34,12 @@ type route struct {
 }
 
 type layout struct {
-	g      *Graph
-	nodes  []*vertex
-	layers [][]*vertex
-	routes []route
-	w, h   float64
+	g       *Graph
+	colours colours
+	nodes   []*vertex
+	layers  [][]*vertex
+	routes  []route
+	w, h    float64
 }
 
 func newLayout(g *Graph) *layout {
