@@ -7,7 +7,9 @@ import "context"
 //go:generate go tool lockgen
 
 // Orders is the service.
-type Orders struct{ charge func(ctx context.Context, order int64) error }
+type Orders struct {
+	charge func(ctx context.Context, order int64) error
+}
 
 // Pay pays an order.
 //

@@ -9,7 +9,9 @@ import (
 //go:generate go tool lockgen
 
 // Reports has jobs.
-type Reports struct{ write func(ctx context.Context, day time.Time) error }
+type Reports struct {
+	write func(ctx context.Context, day time.Time) error
+}
 
 // Write writes the report of a day, at most once at a time.
 //
