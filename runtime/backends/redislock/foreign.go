@@ -28,7 +28,10 @@ func (b *Backend) heldByString(ctx context.Context, a *driver.Acquisition, w *wa
 		return nil, err
 	}
 	c, _, failed := b.run(ctx, a.Key, request{script: foreignScript, keys: [4]string{a.Key}, nkeys: 1, args: [5]string{""}, nargs: 1, patient: a.Queue})
-	if failed != nil {
+	switch {
+	case errors.Is(failed, driver.ErrIndeterminate): // the attempt itself was answered: it took nothing
+		return &driver.HeldError{}, nil
+	case failed != nil:
 		return nil, failed
 	}
 	held := &driver.HeldError{RetryAfter: time.Millisecond}
