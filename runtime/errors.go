@@ -65,7 +65,7 @@ type Error struct {
 	Op     string // "acquire", "hold", "check", "require", "release", "key", "close", "ping", "inject", "extract", "keyring"
 	Method string // the locked method, "Service.Buy"; empty when locked by hand
 	Key    string // the key; its pattern where the key itself is what failed
-	Err    error
+	Err    error  // the sentinel, with what it came from
 }
 
 // Error returns one line: what was tried, on which key, for which method, and why it failed.

@@ -13,7 +13,7 @@ import (
 // request. OpenTelemetry's TextMapCarrier has these methods too.
 type Carrier interface {
 	Get(key string) string // empty if there is none
-	Set(key, value string)
+	Set(key, value string) // in the place of what was there
 }
 
 // HeaderCarrier is a [Carrier] that an http.Header converts to: HeaderCarrier(r.Header).

@@ -12,6 +12,7 @@ import (
 // that locks, for its values such as a trace; it may have ended. What belongs to no
 // call has [context.Background].
 type Observer interface {
+	// Observe hears of one event.
 	Observe(ctx context.Context, e Event)
 }
 
@@ -32,7 +33,7 @@ type HoldObserver interface {
 
 // Event is one thing that happened to one lock.
 type Event struct {
-	Kind EventKind
+	Kind EventKind // what happened
 
 	// Policy says which lock it was: its Method and Pattern are few, and fit
 	// for the labels of a metric. It must not be written to.

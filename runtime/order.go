@@ -20,7 +20,7 @@ const maxOrders = 1000
 // don't count.
 type Order struct {
 	Outer, OuterBackend string // the pattern, and the backend's name; empty for the Locker's own
-	Inner, InnerBackend string
+	Inner, InnerBackend string // likewise
 	Count               uint64 // how often it was seen
 	Stack               string // where it was seen first, a frame in each line
 	Cycle               bool   // it was found to close a cycle: see [OrderCycle]

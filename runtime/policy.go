@@ -87,8 +87,8 @@ type Policy struct {
 
 // Request names one of several locks that are taken together.
 type Request struct {
-	Policy *Policy
-	Key    string
+	Policy *Policy // nil is the zero Policy
+	Key    string  // byte for byte what the engine is asked for
 
 	listed bool // made by Requests
 }

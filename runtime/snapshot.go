@@ -18,27 +18,27 @@ type Snapshot struct {
 // HeldLock is one lock that is held.
 type HeldLock struct {
 	Backend string // the name in Options.Backends; empty for the Locker's own
-	Key     string
-	Method  string
-	Pattern string
+	Key     string // without Options.Prefix
+	Method  string // as in the Policy
+	Pattern string // as in the Policy
 	Kind    string // "mutex", "read", "write", "fair", "permits" or "once"
 
-	Token    uint64
-	Since    time.Time
+	Token    uint64        // the fencing token
+	Since    time.Time     // when this hold began
 	Deadline time.Time     // when it is lost unless it is renewed until then
 	TTL      time.Duration // how long the lease is when it is renewed
 }
 
 // WaitingCall is one call that waits for a lock.
 type WaitingCall struct {
-	Backend string
-	Key     string
-	Method  string
-	Pattern string
-	Kind    string
+	Backend string // the name in Options.Backends; empty for the Locker's own
+	Key     string // without Options.Prefix
+	Method  string // as in the Policy
+	Pattern string // as in the Policy
+	Kind    string // as in HeldLock
 
-	Since    time.Time
-	AtEngine bool // another process holds the key; else one of this process has it, or competes
+	Since    time.Time // when it began to wait
+	AtEngine bool      // another process holds the key; else one of this process has it, or competes
 }
 
 // Snapshot returns what l holds and waits for, for a page or a log of an operator. It asks

@@ -41,7 +41,7 @@ var sites = []site{
 	{name: "redis", named: true, url: func(t *testing.T) string { return "redis://" + testserver.Redis(t) }, foreign: redisson, junk: redisText},
 	{name: "etcd", named: true, url: func(t *testing.T) string { return "etcd://" + testserver.Etcd(t) }, foreign: etcdMutex, junk: etcdValue},
 	{name: "consul", named: true, ttl: "10s", url: func(t *testing.T) string { return "consul://" + testserver.Consul(t) }, foreign: consulLock, junk: consulValue},
-	{name: "zk", ttl: "4s", url: func(t *testing.T) string { return "zk://" + testserver.ZooKeeper(t) }, foreign: zkLock, junk: zkNode},
+	{name: "zk", named: true, ttl: "4s", url: func(t *testing.T) string { return "zk://" + testserver.ZooKeeper(t) }, foreign: zkLock, junk: zkNode},
 	{name: "postgres", named: true, url: func(t *testing.T) string {
 		return migrated(t, "postgres://lockgen@"+testserver.Postgres(t)+"/postgres?sslmode=disable")
 	}},

@@ -41,7 +41,7 @@ var fences = []struct {
 	{"runtime/backends/zklock", append(slices.Clip(engines), "runtime/backends/zklock/internal/client"), []string{"github.com/go-zookeeper/zk"}},
 	{"runtime/backends/zklock/internal/client", engines, []string{"github.com/go-zookeeper/zk"}},
 	{"runtime/fence", []string{"runtime", "runtime/driver", "runtime/internal/bootclock"}, nil},
-	{"runtime/debug/locks", []string{"runtime", "runtime/driver", "runtime/internal/bootclock"}, nil},
+	{"runtime/debug/locks", []string{"runtime", "runtime/driver", "runtime/internal/bootclock", "lockcheck/draw"}, nil},
 	{"runtime/locktest", slices.Concat(users, []string{"runtime/backends/memlock"}), nil},
 
 	{"templates", nil, jennifer},

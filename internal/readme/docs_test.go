@@ -81,7 +81,7 @@ func anchors(text string) []string {
 	return names
 }
 
-// TestCodeOfPages finds Go code in a page that stands in no file that is compiled. The
+// TestCodeOfPages finds Go and Java code in a page that stands in no file that is compiled. The
 // README's first example is compiled by TestExample.
 func TestCodeOfPages(t *testing.T) {
 	code := compiled(t)
@@ -93,7 +93,7 @@ func TestCodeOfPages(t *testing.T) {
 			if strings.HasPrefix(block[2], "package main\n") && strings.HasPrefix(page, "README") {
 				continue
 			}
-			for _, piece := range goOf(block[1], block[2]) {
+			for _, piece := range codeOf(block[1], block[2]) {
 				if !strings.Contains(code, flat(piece)) {
 					t.Errorf("%s: no file that is compiled has this code:\n%s", page, piece)
 				}
@@ -102,10 +102,10 @@ func TestCodeOfPages(t *testing.T) {
 	}
 }
 
-// goOf returns the Go code of a block: all of it, or both sides of a diff.
-func goOf(language, text string) []string {
+// codeOf returns the code of a block: all of it, or both sides of a diff.
+func codeOf(language, text string) []string {
 	switch language {
-	case "go":
+	case "go", "java":
 		return []string{text}
 	case "diff":
 		var sides [2]strings.Builder
@@ -121,13 +121,14 @@ func goOf(language, text string) []string {
 	return nil
 }
 
-// compiled returns all Go code of the tree, but for what only tests of the generator read.
+// compiled returns all Go code of the tree, but for what only tests of the generator read, and
+// the Java code that `make interop` compiles.
 func compiled(t *testing.T) string {
 	t.Helper()
 	var all bytes.Buffer
-	for _, dir := range []string{"docs/code", "example", "runtime", "adapters"} {
+	for _, dir := range []string{"docs/code", "example", "runtime", "adapters", "interop/java"} {
 		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".java" {
 				return err
 			}
 			text, err := os.ReadFile(path)

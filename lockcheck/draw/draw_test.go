@@ -58,6 +58,15 @@ func TestSVG(t *testing.T) {
 	require.Equal(t, svg, abba().SVG())
 }
 
+// A part of a page has no colours of its own, and says in words what it shows.
+func TestInline(t *testing.T) {
+	svg := abba().Inline(`orders of "a"`)
+	require.Contains(t, svg, ` role="img" aria-label="orders of &#34;a&#34;">`)
+	require.NotRegexp(t, `(fill|stroke)="(#|white|black)`, svg)
+	require.NotContains(t, svg, "style") // which a page's policy may refuse
+	require.Equal(t, 3, strings.Count(svg, `class="line bad"`))
+}
+
 func TestLayoutPartsNodes(t *testing.T) {
 	g := &Graph{}
 	for i := range 12 {

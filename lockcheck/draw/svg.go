@@ -20,6 +20,17 @@ text{fill:#1d2740}.quiet{fill:#556}.paper{fill:#fff}.box{fill:#eef3fb;stroke:#33
 // SVG is the graph as a picture, laid out by this package: parts that no edge joins
 // side by side.
 func (g *Graph) SVG() string {
+	return g.svg(fmt.Sprintf("<title>%s</title>\n%s", html.EscapeString(g.Title), style), "")
+}
+
+// Inline is SVG for a page of HTML, which it is a part of. It has no colours: the page's style
+// sheet sets them by the classes text, quiet, paper, box, line, tip, label and bad. label says what
+// it shows to who does not see it. A page has one at most.
+func (g *Graph) Inline(label string) string {
+	return g.svg("", fmt.Sprintf(` role="img" aria-label="%s"`, html.EscapeString(label)))
+}
+
+func (g *Graph) svg(head, attributes string) string {
 	var body strings.Builder
 	x, y, width, row := 0.0, titleHeight, 0.0, 0.0
 	for _, part := range g.parts() {
@@ -37,8 +48,8 @@ func (g *Graph) SVG() string {
 	legend := g.legend()
 	w, h := max(width, 480), y+row+float64(len(legend)+1)*lineHeight
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", w, h, w, h)
-	fmt.Fprintf(&b, "<title>%s</title>\n%s<defs>\n", html.EscapeString(g.Title), style)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12"%s>`+"\n", w, h, w, h, attributes)
+	b.WriteString(head + "<defs>\n")
 	for _, a := range []struct{ id, class string }{{"arrow", "tip"}, {"bad", "tip bad"}} {
 		fmt.Fprintf(&b, `<marker id="%s" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L10,5 L0,10 z" class="%s"/></marker>`+"\n", a.id, a.class)
 	}

@@ -44,6 +44,7 @@ type Backend interface {
 // Shared is implemented by a [Backend] that several Lockers may share:
 // lock.New calls Attach once, and the last of as many calls of Close frees it.
 type Shared interface {
+	// Attach notes one Locker more. It does no I/O.
 	Attach()
 }
 
@@ -247,6 +248,7 @@ type Subscription interface {
 // the Backend can use. Ping takes no lock. It returns within 100 ms after ctx
 // ended. Its error says what to mend.
 type Pinger interface {
+	// Ping blocks until the engine has answered.
 	Ping(ctx context.Context) error
 }
 
@@ -254,6 +256,7 @@ type Pinger interface {
 // as well. A Locker that was given no named backends asks it for each that a policy names.
 // Named returns the same one each time, and may be called from any number of goroutines.
 type Named interface {
+	// Named returns the backend of this name, which Options.Backends would have.
 	Named(name string) Backend
 }
 

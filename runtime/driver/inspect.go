@@ -29,7 +29,7 @@ type Inspector interface {
 
 // LockInfo is what an engine tells about one lock.
 type LockInfo struct {
-	Key     string
+	Key     string   // byte for byte
 	Kind    Kind     // Read|Write is a read-write lock; 0 is a mutex
 	Holders []Holder // empty: nobody is inside
 	Waiters int      // in the engine's queue; negative if the engine does not tell
@@ -37,7 +37,7 @@ type LockInfo struct {
 
 // Process is who a Locker is: the owner IDs of its acquisitions are "<Process.ID>:<n>".
 type Process struct {
-	ID      string    `json:"id"`
+	ID      string    `json:"id"`                // a UUID of version 8
 	Name    string    `json:"name"`              // Options.Name of the Locker
 	Host    string    `json:"host"`              // as the system has it
 	PID     int       `json:"pid"`               // its process number there

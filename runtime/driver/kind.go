@@ -29,6 +29,7 @@ func (k Kind) String() string {
 // Kinded is implemented by a [Backend] that has other kinds of lock than the mutex. A
 // Locker asks no other Backend for one.
 type Kinded interface {
+	// Kinds returns the union of those kinds. It does no I/O.
 	Kinds() Kind
 }
 

@@ -11,6 +11,7 @@ import (
 // Dialect is the SQL that a database speaks.
 type Dialect int
 
+// The dialects that a [Gate] speaks.
 const (
 	PostgreSQL Dialect = iota + 1
 	MySQL              // and MariaDB

@@ -33,6 +33,7 @@ func SetHeader(ctx context.Context, h http.Header, key string) error {
 // A Store remembers the highest token of each key. Advance returns an error that wraps [ErrStale] if
 // it has seen a higher one, and notes token otherwise. It may be called by many goroutines at once.
 type Store interface {
+	// Advance notes token, or refuses it.
 	Advance(ctx context.Context, key string, token int64) error
 }
 

@@ -101,7 +101,7 @@ func (e *Engine) seize(key string) *lease {
 
 // Other is a lock that another process holds.
 type Other struct {
-	Key   string
+	Key   string // byte for byte
 	Token uint64 // the fencing token, higher than any before it
 
 	lease *lease

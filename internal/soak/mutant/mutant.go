@@ -36,7 +36,7 @@ var All = []Mutant{
 		Mistake: "a count at the server (HINCRBY) instead of acquisition ids",
 		Patches: []Patch{
 			{redislock + "acquire.lua", "'HSET', KEYS[1], ARGV[1], '1')", "'HINCRBY', KEYS[1], ARGV[1], '1')"},
-			{redislock + "release.lua", "local freed = call('HDEL', KEYS[1], ARGV[1])", `local freed = 0
+			{redislock + "release.lua", "local freed = redis.pcall('HDEL', KEYS[1], ARGV[1])", `local freed = 0
 if call('HEXISTS', KEYS[1], ARGV[1]) == 1 and call('HINCRBY', KEYS[1], ARGV[1], -1) <= 0 then
   freed = call('HDEL', KEYS[1], ARGV[1])
 end`},

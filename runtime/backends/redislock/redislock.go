@@ -99,34 +99,6 @@ const (
 // idempotent; after the last the outcome is unknown.
 var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
 
-// Options of a [Backend].
-type Options struct {
-	// AllowEviction accepts a server with a maxmemory-policy other than
-	// noeviction. Such a server may evict a lock that is held, which lets a
-	// second holder in.
-	AllowEviction bool
-
-	// Replicas is how many replicas must have a lock before it counts as
-	// taken: WAIT on the connection that took it. If fewer have it within
-	// ReplicaTimeout, the lock is given back and the acquire fails with
-	// driver.ErrUnavailable. 0, the default, asks nothing and costs nothing.
-	//
-	// It makes it rarer, by far, that a failover loses a lock, and does not
-	// prove that none is lost: the replica that is promoted need not be one of
-	// those that answered (unless Replicas is the number of all), a replica may
-	// restart empty, renewals are not waited for, and until the acquire was
-	// given back others found the lock held. The fencing token remains what
-	// guards a write. An acquire that is not contended costs one command more.
-	Replicas int
-	// ReplicaTimeout is 1s unless set.
-	ReplicaTimeout time.Duration
-
-	// Hooks see the commands of the lock, besides those of a *redis.Client that New
-	// is given. They are for a *redis.ClusterClient and for Open, whose hooks can't be
-	// copied.
-	Hooks []redis.Hook
-}
-
 // Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
 // be called from any number of goroutines.
 type Backend struct {
@@ -238,7 +210,8 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 	c, unanswered, err := b.goOn(ctx, a.Key, b.acquire(k, a, w), began)
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
-		return nil, nil, err
+		held, err := b.heldByString(ctx, a, w, err)
+		return nil, held, err
 	}
 	switch r := c.reply; {
 	case r.kind == ':' && r.number > 0:
@@ -301,6 +274,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
 	}
 	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone, nil)
+	if errors.Is(err, driver.ErrConflict) {
+		return nil // something else is at the key, and the rest was undone
+	}
 	return err
 }
 

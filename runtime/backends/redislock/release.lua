@@ -10,9 +10,13 @@
 -- ARGV[5] how long an attempt to acquire may still be on its way, in ms: so long a
 --         tombstone refuses it; nil if each attempt was answered
 --
--- Returns 1 if the lock was this owner's and is not any more, else 0.
+-- Returns 1 if the lock was this owner's and is not any more, else 0. If what is at the key is
+-- no hash, that is an error, and everything else was done.
 
-local freed = call('HDEL', KEYS[1], ARGV[1])
+local freed = redis.pcall('HDEL', KEYS[1], ARGV[1])
+if type(freed) == 'table' and not string.find(freed.err, 'WRONGTYPE', 1, true) then
+  return freed
+end
 local free = freed == 1
 
 -- Tokens in use must not run ahead of the server's clock, so what was reserved and not

@@ -80,6 +80,9 @@
 // the czxid, and within 63 bits there is room for 32,767 elections; an acquire
 // after that is refused.
 //
+// A process is named by an ephemeral node, <Root>/%process/<UUID of its owner ids>, on the
+// session of a lock that it has, and by none when it has no session.
+//
 // # What can go wrong
 //
 // Two holders are possible where the clock of a server or a client runs wrong by

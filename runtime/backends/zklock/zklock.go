@@ -18,13 +18,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
+// DefaultRoot is Options.Root unless that is set.
 const DefaultRoot = "/lockgen"
 
 // Auth is one identity of a client, as zk.Conn.AddAuth takes it: for the scheme
 // "digest" the bytes are "user:password".
 type Auth struct {
-	Scheme string
-	Auth   []byte
+	Scheme string // as "digest"
+	Auth   []byte // what the scheme asks for
 }
 
 // Options of a [Backend]. The zero value is the default, and so are no Options.

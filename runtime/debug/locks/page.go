@@ -153,7 +153,7 @@ func (m *Monitor) sections(query url.Values) []section {
 		render("overview", m.overview(all, now)),
 		render("patterns", cut(m.patterns(all, now), query, "patterns")),
 		render("keys", cut(keys(all), query, "keys")),
-		render("orders", cut(ordersOf(all), query, "orders")),
+		render("orders", ordersPageOf(all, cut(ordersOf(all), query, "orders"))),
 		render("happened", m.happened()),
 	}
 }

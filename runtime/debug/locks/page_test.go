@@ -225,6 +225,7 @@ func TestOrders(t *testing.T) {
 		time.Sleep(time.Second)
 		text := get(t, m, "")
 		require.Contains(t, text, "a:&lt;id&gt; 1 b:&lt;id&gt; 2 1 contradicts others b:&lt;id&gt; 1 a:&lt;id&gt; 0 1 contradicts others")
+		require.Contains(t, text, "a:&lt;id&gt; 1 held, 0 waiting b:&lt;id&gt; 1 held, 2 waiting", "in the drawing")
 		require.Regexp(t, `order cycle a locks are taken in orders that contradict each other.*locks_test.TestOrders`, text)
 	})
 }

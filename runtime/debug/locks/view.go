@@ -139,13 +139,7 @@ type orderRow struct {
 
 // ordersOf returns a line for each order that was seen, those of cycles first.
 func ordersOf(all *lock.Snapshot) []orderRow {
-	holds, waiters := map[label]int{}, map[label]int{}
-	for i := range all.Holds {
-		holds[label{pattern: all.Holds[i].Pattern, backend: all.Holds[i].Backend}]++
-	}
-	for i := range all.Waiters {
-		waiters[label{pattern: all.Waiters[i].Pattern, backend: all.Waiters[i].Backend}]++
-	}
+	holds, waiters := byPattern(all)
 	lines := make([]orderRow, 0, len(all.Orders))
 	for _, o := range all.Orders {
 		lines = append(lines, orderRow{o, holds[label{pattern: o.Outer, backend: o.OuterBackend}], waiters[label{pattern: o.Inner, backend: o.InnerBackend}]})
@@ -160,6 +154,19 @@ func ordersOf(all *lock.Snapshot) []orderRow {
 		return 0
 	})
 	return lines
+}
+
+// byPattern returns how many locks of each pattern are held and waited for, whatever method
+// asks for them.
+func byPattern(all *lock.Snapshot) (holds, waiters map[label]int) {
+	holds, waiters = map[label]int{}, map[label]int{}
+	for i := range all.Holds {
+		holds[label{pattern: all.Holds[i].Pattern, backend: all.Holds[i].Backend}]++
+	}
+	for i := range all.Waiters {
+		waiters[label{pattern: all.Waiters[i].Pattern, backend: all.Waiters[i].Backend}]++
+	}
+	return holds, waiters
 }
 
 // keyRow is a line of the list of keys.

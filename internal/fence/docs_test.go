@@ -1,0 +1,145 @@
+package fence
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// public returns the folders of the packages whose API is promised: each has a file in api.
+func public(t *testing.T) (dirs []string) {
+	files, err := filepath.Glob("../../api/*.txt")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files in api: %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		dirs = append(dirs, filepath.Join("../..", filepath.FromSlash(strings.ReplaceAll(name, "_", "/"))))
+	}
+	return dirs
+}
+
+// TestExportedNamesAreDocumented finds exported names without a comment, and packages without
+// one or without an Example.
+func TestExportedNamesAreDocumented(t *testing.T) {
+	for _, dir := range public(t) {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s has no Go files: %v", dir, err)
+		}
+		apart, err := filepath.Glob(filepath.Join(dir, "enginetest", "*_test.go")) // with the clients that it needs
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, apart...)
+		documented, example := false, false
+		set := token.NewFileSet()
+		for _, file := range files {
+			parsed, err := parser.ParseFile(set, file, nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, "_test.go") {
+				example = example || hasExample(parsed)
+				continue
+			}
+			documented = documented || parsed.Doc != nil
+			for _, name := range undocumented(parsed) {
+				t.Errorf("%s: %s has no comment", set.Position(name.Pos()), name.Name)
+			}
+		}
+		if !documented {
+			t.Errorf("%s: the package has no comment", dir)
+		}
+		if !example {
+			t.Errorf("%s: the package has no Example", dir)
+		}
+	}
+}
+
+func hasExample(file *ast.File) bool {
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Example") {
+			return true
+		}
+	}
+	return false
+}
+
+// undocumented returns the exported names of a file that have no comment.
+func undocumented(file *ast.File) (names []*ast.Ident) {
+	need := func(name *ast.Ident, docs ...*ast.CommentGroup) {
+		for _, doc := range docs {
+			if doc != nil {
+				return
+			}
+		}
+		if name.IsExported() {
+			names = append(names, name)
+		}
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || ast.IsExported(receiver(d.Recv.List[0].Type)) {
+				need(d.Name, d.Doc)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					need(spec.Name, spec.Doc, d.Doc)
+					if spec.Name.IsExported() {
+						members(spec.Type, need)
+					}
+				case *ast.ValueSpec:
+					for _, name := range spec.Names {
+						need(name, spec.Doc, spec.Comment, d.Doc)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// members calls need for the fields of a struct and the methods of an interface. A comment
+// stands for the lines that follow it without a gap of their own.
+func members(of ast.Expr, need func(*ast.Ident, ...*ast.CommentGroup)) {
+	var list *ast.FieldList
+	switch of := of.(type) {
+	case *ast.StructType:
+		list = of.Fields
+	case *ast.InterfaceType:
+		list = of.Methods
+	default:
+		return
+	}
+	var above *ast.CommentGroup
+	for _, field := range list.List {
+		if field.Doc != nil || field.Comment != nil {
+			above = field.Doc
+		}
+		for _, name := range field.Names {
+			need(name, field.Doc, field.Comment, above)
+		}
+	}
+}
+
+// receiver returns the name of a method's type.
+func receiver(of ast.Expr) string {
+	switch of := of.(type) {
+	case *ast.StarExpr:
+		return receiver(of.X)
+	case *ast.IndexExpr:
+		return receiver(of.X)
+	case *ast.IndexListExpr:
+		return receiver(of.X)
+	case *ast.Ident:
+		return of.Name
+	}
+	return ""
+}

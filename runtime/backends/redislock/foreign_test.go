@@ -1,0 +1,138 @@
+package redislock
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// newWaitingBackend returns a Backend that waits for strings.
+func newWaitingBackend(t testing.TB, addr string) *Backend {
+	return New(newClient(t, addr), Options{WaitForStrings: true})
+}
+
+// A string that expires is a holder: it is waited for until it is gone, by itself or
+// deleted, and whoever does not wait is told of it.
+func TestStringIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l := lockerOn(t, newWaitingBackend(t, addr))
+	for _, deleted := range []bool{false, true} {
+		key := newKey(t)
+		command(t, addr, "SET", key, "", "NX", "PX", "1000")
+		for _, policy := range []*lock.Policy{try(), {Wait: 50 * time.Millisecond}} {
+			err := refused(t, l, policy, key)
+			wantIs(t, err, lock.ErrNotAcquired)
+			wantIsNot(t, err, lock.ErrConflict)
+			if !strings.Contains(err.Error(), "held by a string of another library, whose lease lasts ") {
+				t.Errorf("err = %v", err)
+			}
+		}
+		waiting := start(t.Context(), l, nil, key)
+		other := start(t.Context(), lockerOn(t, newWaitingBackend(t, addr)), nil, key)
+		select {
+		case got := <-waiting:
+			t.Fatalf("in beside the string: %v", got.err)
+		case got := <-other:
+			t.Fatalf("in beside the string: %v", got.err)
+		case <-time.After(4 * askForString):
+		}
+		if got := command(t, addr, "GET", key); got != "" {
+			t.Fatalf("while it is waited for, the string is %v", got)
+		}
+		gone := time.Now().Add(pttl(t, addr, key))
+		if deleted {
+			command(t, addr, "DEL", key)
+			gone = time.Now()
+		}
+		for range 2 { // both get it, one after the other
+			var next outcome
+			select {
+			case next = <-waiting:
+				waiting = nil
+			case next = <-other:
+				other = nil
+			case <-time.After(soon):
+				t.Fatal("nobody got the lock")
+			}
+			if next.err != nil {
+				t.Fatal(next.err)
+			}
+			if late := next.at.Sub(gone); late > 200*time.Millisecond+meter.Since(gone) || late < -20*time.Millisecond {
+				t.Errorf("in %v after the string was gone", late)
+			}
+			mustRelease(t, next.held)
+		}
+	}
+}
+
+// What is no string, has no expiry or is a lock that is no mutex stays a conflict.
+func TestWhatIsNoStringLockStaysAConflict(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l := lockerOn(t, newWaitingBackend(t, addr))
+	fair := newKey(t)
+	_, held := acquire(t, l, &lock.Policy{Fair: true}, fair)
+	list := newKey(t)
+	command(t, addr, "RPUSH", list, "x")
+	command(t, addr, "PEXPIRE", list, "60000")
+	precious := newKey(t)
+	command(t, addr, "SET", precious, "precious")
+	for _, key := range []string{fair, list, precious} {
+		for _, policy := range []*lock.Policy{nil, try()} {
+			err := refused(t, l, policy, key)
+			wantIs(t, err, lock.ErrConflict)
+			wantIsNot(t, err, lock.ErrNotAcquired)
+			if says := strings.Contains(err.Error(), "has no expiry"); says != (key == precious) {
+				t.Errorf("err = %v", err)
+			}
+		}
+	}
+	mustRelease(t, held)
+}
+
+// Who has stood in line and finds a string then leaves nothing behind when it gives up,
+// although its release finds no hash.
+func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	b, a := newWaitingBackend(t, addr), wish(key, 1)
+	l := lockerOn(t, b)
+	_, held := acquire(t, newLocker(t, addr), nil, key)
+	a.MayHaveRun = true
+	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waiting := start(ctx, l, nil, key)
+	queued(t, addr, key, 2)
+	command(t, addr, "SET", key, "theirs", "PX", "60000") // as if the lease had run out between
+	if err := b.Undo(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+	if n := tombstones(t, addr, key); n != 1 {
+		t.Errorf("%d tombstones", n)
+	}
+	cancel()
+	wantIs(t, receive(t, "the end of the wait", waiting).err, lock.ErrNotAcquired)
+	eventually(t, soon, "all have left the queue", func() bool { return places(t, addr, key) == 0 })
+	wantIs(t, finish(held), lock.ErrLost)
+	if got := command(t, addr, "GET", key); got != "theirs" {
+		t.Errorf("the string is %v now", got)
+	}
+	if _, err := b.Acquire(t.Context(), wish(key, 1)); !isHeldError(err) {
+		t.Errorf("err = %v, want held", err)
+	}
+	one, free := wish(key, 1), wish(newKey(t), 1)
+	one.Queue, free.Queue = false, false
+	leases, errs := b.AcquireAll(t.Context(), []*driver.Acquisition{one, free})
+	if !isHeldError(errs[0]) || errs[1] != nil {
+		t.Fatalf("among several: errs = %v, want held and nil", errs)
+	}
+	freeLease(t, leases[1])
+}
