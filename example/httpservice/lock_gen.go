@@ -36,6 +36,8 @@ var shopBuyLock = lock.Policy{
 }
 
 // ShopBuyKey returns the key "shop:item:<id>" as [shop.Buy] locks it.
+//
+//lockgen:keyof shop.Buy "shop:item:<id>"
 func ShopBuyKey(id int64) string {
 	return "shop:item:" + strconv.FormatInt(id, 10)
 }
@@ -44,6 +46,8 @@ func ShopBuyKey(id int64) string {
 //
 // Buy sells one piece of an item and returns how many are left. It reads, charges and
 // writes: two at once would sell the same piece.
+//
+//lockgen:wraps shop.Buy "shop:item:<id>"
 func (w *shopWithLock) Buy(ctx context.Context, id int64) (left int64, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)

@@ -34,6 +34,8 @@ var shopSellLock = lock.Policy{
 }
 
 // ShopSellKey returns the key "shop:item:<id>" as [shop.Sell] locks it.
+//
+//lockgen:keyof shop.Sell "shop:item:<id>"
 func ShopSellKey(id int64) string {
 	return "shop:item:" + strconv.FormatInt(id, 10)
 }
@@ -42,6 +44,8 @@ func ShopSellKey(id int64) string {
 //
 // Sell sells one piece of an item, if one is left. java/src/main/java/shop/Shop.java does the
 // same on the same keys.
+//
+//lockgen:wraps shop.Sell "shop:item:<id>"
 func (w *shopWithLock) Sell(ctx context.Context, id int64) (sold bool, err error) {
 	key := ShopSellKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopSellLock, key)
