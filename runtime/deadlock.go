@@ -117,7 +117,7 @@ func (w *nestedWait) watch() {
 	if !w.beginWatch() {
 		return
 	}
-	defer w.locker.watched.work.Done()
+	defer w.locker.notes.work.Done()
 	defer w.withdraw()
 	for {
 		pause := deadlockAfter
@@ -141,10 +141,9 @@ func (w *nestedWait) watch() {
 func (w *nestedWait) beginWatch() bool {
 	w.locker.waits.mu.Lock()
 	defer w.locker.waits.mu.Unlock()
-	if w.over {
+	if w.over || !w.locker.notes.begin() {
 		return false
 	}
-	w.locker.watched.work.Add(1)
 	w.note = w.newNote()
 	return true
 }

@@ -52,7 +52,7 @@ type Locker struct {
 	cleanup  cleanup
 	known    registrations // at the engines that keep who their Lockers are
 	waits    *nestedWaits  // of the process
-	watched  watched
+	notes    noteWork
 
 	closed  atomic.Bool   // no new acquire begins
 	forced  atomic.Bool   // Close has waited long enough: nothing is held any more
@@ -111,7 +111,7 @@ func New(b Backend, opts *Options) *Locker {
 	l.cleanup.init()
 	l.known = newRegistrations(l)
 	l.waits = waitsOfProcess
-	l.watched.ctx, l.watched.stop = context.WithCancel(context.Background())
+	l.notes.ctx, l.notes.stop = context.WithCancel(context.Background())
 	for _, b := range l.backends {
 		if s, ok := b.(driver.Shared); ok {
 			s.Attach()

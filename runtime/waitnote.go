@@ -67,18 +67,34 @@ type statement struct {
 	Seen  map[string]int `json:"seen,omitempty"`
 }
 
-// watched counts the goroutines that look for deadlocks, of one Locker.
-type watched struct {
-	work sync.WaitGroup
-	ctx  context.Context // of what they ask the engine for after a wait
+// noteWork counts the goroutines of one Locker that put and read notes. Close waits for them.
+type noteWork struct {
+	ctx  context.Context // of what they ask the engine for after the call that they are about
 	stop context.CancelFunc
+
+	mu    sync.Mutex
+	ended bool
+	work  sync.WaitGroup
+}
+
+// begin reports whether a goroutine may begin, which must call work.Done.
+func (n *noteWork) begin() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.ended {
+		n.work.Add(1)
+	}
+	return !n.ended
 }
 
 // end waits for them, and no longer than until ctx ends for the engine.
-func (w *watched) end(ctx context.Context) {
-	defer context.AfterFunc(ctx, w.stop)()
-	w.work.Wait()
-	w.stop()
+func (n *noteWork) end(ctx context.Context) {
+	n.mu.Lock()
+	n.ended = true
+	n.mu.Unlock()
+	defer context.AfterFunc(ctx, n.stop)()
+	n.work.Wait()
+	n.stop()
 }
 
 // newNote returns what the engine is to be told of w, or nil: of a call that holds no lock
@@ -228,7 +244,7 @@ func (w *nestedWait) withdraw() {
 	if w.note == nil || len(w.note.put) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(w.locker.watched.ctx, noteTimeout)
+	ctx, cancel := context.WithTimeout(w.locker.notes.ctx, noteTimeout)
 	defer cancel()
 	w.state(ctx)
 }

@@ -80,6 +80,8 @@
 // the czxid, and within 63 bits there is room for 32,767 elections; an acquire
 // after that is refused.
 //
+// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+//
 // # What can go wrong
 //
 // Two holders are possible where the clock of a server or a client runs wrong by
