@@ -37,6 +37,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	if err != nil {
 		l.loseAll()
 	}
+	l.notes.end(ctx)
 	l.cleanup.drain(ctx)
 	l.watchdog.halt()
 	l.known.end(ctx)

@@ -17,23 +17,32 @@ const deadlockAfter = 500 * time.Millisecond
 // nestedWaits are the calls of this process that wait for a lock inside of others, for all
 // Lockers. A call waits for whoever holds its key. If that chain waits as well, and so on
 // until it comes back to the first, none of them goes on by itself. What other processes hold
-// is not known here.
-var nestedWaits = struct {
+// is known by their notes at the engine: see waitnote.go.
+type nestedWaits struct {
 	mu      sync.Mutex
 	holding map[string]map[*nestedWait]struct{} // by each key, with its prefix, that the waiting chain holds
-}{holding: map[string]map[*nestedWait]struct{}{}}
+}
+
+func newNestedWaits() *nestedWaits {
+	return &nestedWaits{holding: map[string]map[*nestedWait]struct{}{}}
+}
+
+var waitsOfProcess = newNestedWaits()
 
 // nestedWait is one wait. A nil one is of a call that holds nothing.
 type nestedWait struct {
+	locker  *Locker
 	backend driver.Backend // of the key that it waits for
 	key     string         // with the prefix of its Locker
 	policy  *Policy
 	shown   string // the key without the prefix
 	chain   *frame // what the call holds
 	timer   *time.Timer
+	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	over    bool  // it has ended, or is to end
-	err     error // ErrDeadlock, if it is the one of the cycle that gives up
+	over    bool      // it has ended, or is to end
+	err     error     // ErrDeadlock, if it is the one of the cycle that gives up
+	note    *waitNote // what the engine is told of it; nil before half a second, and where it is not told
 }
 
 // waitNested notes that h begins to wait for key at b. The context that it returns ends also
@@ -43,20 +52,21 @@ func (h *hold) waitNested(ctx context.Context, b driver.Backend, key string) (co
 	if chain == nil || h.policy.Permits > 0 {
 		return ctx, nil
 	}
-	w := &nestedWait{backend: b, key: h.locker.prefix + key, shown: key, policy: h.policy, chain: chain}
-	ctx, w.cancel = context.WithCancelCause(ctx)
-	nestedWaits.mu.Lock()
-	defer nestedWaits.mu.Unlock()
+	w := &nestedWait{locker: h.locker, backend: b, key: h.locker.prefix + key, shown: key, policy: h.policy, chain: chain}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	all := w.locker.waits
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	for f := chain; f != nil; f = f.outer {
 		if at, ok := f.hold().fullKey(); ok {
-			if nestedWaits.holding[at] == nil {
-				nestedWaits.holding[at] = map[*nestedWait]struct{}{}
+			if all.holding[at] == nil {
+				all.holding[at] = map[*nestedWait]struct{}{}
 			}
-			nestedWaits.holding[at][w] = struct{}{}
+			all.holding[at][w] = struct{}{}
 		}
 	}
-	w.timer = time.AfterFunc(deadlockAfter, w.look)
-	return ctx, w
+	w.timer = time.AfterFunc(deadlockAfter, w.watch)
+	return w.ctx, w
 }
 
 // fullKey returns the key of h at the engine. Another process has what was delegated.
@@ -72,8 +82,8 @@ func (w *nestedWait) end() error {
 	if w == nil {
 		return nil
 	}
-	nestedWaits.mu.Lock()
-	defer nestedWaits.mu.Unlock()
+	w.locker.waits.mu.Lock()
+	defer w.locker.waits.mu.Unlock()
 	w.forgetLocked()
 	w.timer.Stop()
 	w.cancel(nil)
@@ -82,37 +92,80 @@ func (w *nestedWait) end() error {
 
 func (w *nestedWait) forgetLocked() {
 	w.over = true
+	holding := w.locker.waits.holding
 	for f := w.chain; f != nil; f = f.outer {
 		if at, ok := f.hold().fullKey(); ok {
-			delete(nestedWaits.holding[at], w)
-			if len(nestedWaits.holding[at]) == 0 {
-				delete(nestedWaits.holding, at)
+			delete(holding[at], w)
+			if len(holding[at]) == 0 {
+				delete(holding, at)
 			}
 		}
 	}
 }
 
-// look looks for a cycle through w, and again as long as w waits.
-func (w *nestedWait) look() {
-	nestedWaits.mu.Lock()
-	defer nestedWaits.mu.Unlock()
-	if w.over {
+// giveUpLocked ends a wait that cycle shows to be one of a deadlock. The others of the cycle
+// go on.
+func (w *nestedWait) giveUpLocked(cycle error) {
+	w.err = because(ErrDeadlock, cycle)
+	w.forgetLocked()
+	w.cancel(w.err)
+}
+
+// watch looks for a cycle through w, and again as long as w waits: in this process, and then
+// in the notes of others.
+func (w *nestedWait) watch() {
+	if !w.beginWatch() {
 		return
+	}
+	defer w.locker.notes.work.Done()
+	defer w.withdraw()
+	for {
+		pause := deadlockAfter
+		switch {
+		case w.lookHere():
+			return
+		case w.note != nil:
+			pause = w.lookBeyond()
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-w.ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// beginWatch reports whether w still waits. Close then waits for its watch.
+func (w *nestedWait) beginWatch() bool {
+	w.locker.waits.mu.Lock()
+	defer w.locker.waits.mu.Unlock()
+	if w.over || !w.locker.notes.begin() {
+		return false
+	}
+	w.note = w.newNote()
+	return true
+}
+
+// lookHere reports whether w is over, which it is if it is one of a cycle in this process.
+func (w *nestedWait) lookHere() bool {
+	w.locker.waits.mu.Lock()
+	defer w.locker.waits.mu.Unlock()
+	if w.over {
+		return true
 	}
 	cycle := w.pathLocked(w, map[*nestedWait]bool{})
-	if cycle == nil {
-		w.timer.Reset(deadlockAfter)
-		return
+	if cycle != nil {
+		w.giveUpLocked(errorOf(cycle))
 	}
-	w.err = because(ErrDeadlock, errorOf(cycle))
-	w.forgetLocked() // the others of the cycle go on
-	w.cancel(w.err)
+	return cycle != nil
 }
 
 // pathLocked returns the waits that lead from w to goal, w first, or nil.
 func (w *nestedWait) pathLocked(goal *nestedWait, visited map[*nestedWait]bool) []*nestedWait {
 	visited[w] = true
-	for next := range nestedWaits.holding[w.key] {
+	for next := range w.locker.waits.holding[w.key] {
 		if next != goal && visited[next] || !next.blocks(w) {
 			continue
 		}
@@ -134,11 +187,19 @@ func (w *nestedWait) blocks(other *nestedWait) bool {
 		if at, ok := h.fullKey(); !ok || at != other.key || f.returned() || h.check() != nil || !sameBackend(h.entry.backend, other.backend) {
 			continue
 		}
-		if kind := h.policy.kind(); kind != driver.Permits && (kind != driver.Read || other.policy.kind() != driver.Read) {
+		if kind := h.kindNow(); kind != driver.Permits && (kind != driver.Read || other.policy.kind() != driver.Read) {
 			return true
 		}
 	}
 	return false
+}
+
+// kindNow is the kind of lock that h is: of a write side that was downgraded, the read side.
+func (h *hold) kindNow() driver.Kind {
+	if h.lease.downgraded.Load() {
+		return driver.Read
+	}
+	return h.policy.kind()
 }
 
 // errorOf tells a cycle in words.

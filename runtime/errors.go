@@ -36,9 +36,11 @@ var (
 
 	// ErrDeadlock says that this call chain holds the key already, or asks for
 	// an upgrade from read to write: waiting would never end. So does a call that has
-	// waited half a second, inside of other locks, for calls of this process that wait
-	// for it in their turn: one of them gets ErrDeadlock, and the others go on. A goroutine
-	// that waits under the context of a locked method counts as that method.
+	// waited half a second, inside of other locks, for calls that wait for it in their turn:
+	// one of them gets ErrDeadlock within a second, and the others go on. A goroutine that
+	// waits under the context of a locked method counts as that method. Calls of other
+	// processes count if all of the locks are at one engine whose Backend is a driver.Noter,
+	// and none of them is a read side or a permit.
 	ErrDeadlock = errors.New("deadlock")
 
 	// ErrConflict says that something that is no lock of ours lives at the key.

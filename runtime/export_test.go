@@ -114,3 +114,7 @@ func (k *Keyring) InUse() (n int) {
 	}
 	return n
 }
+
+// ByItself makes l a process by itself, as far as calls that wait for each other go. It must
+// be called before the first lock.
+func (l *Locker) ByItself() { l.waits = newNestedWaits() }

@@ -51,6 +51,8 @@ type Locker struct {
 	watchdog watchdog
 	cleanup  cleanup
 	known    registrations // at the engines that keep who their Lockers are
+	waits    *nestedWaits  // of the process
+	notes    noteWork
 
 	closed  atomic.Bool   // no new acquire begins
 	forced  atomic.Bool   // Close has waited long enough: nothing is held any more
@@ -108,6 +110,8 @@ func New(b Backend, opts *Options) *Locker {
 	l.watchdog.init(l)
 	l.cleanup.init()
 	l.known = newRegistrations(l)
+	l.waits = waitsOfProcess
+	l.notes.ctx, l.notes.stop = context.WithCancel(context.Background())
 	for _, b := range l.backends {
 		if s, ok := b.(driver.Shared); ok {
 			s.Attach()

@@ -60,24 +60,34 @@ func (l *Locker) noteOrders(ctx context.Context, outer *frame, p *Policy, key st
 		return
 	}
 	for f := outer; f != nil; f = f.outer {
-		held := f.hold().policy
-		if held.Pattern == "" {
+		held := f.hold()
+		if held.policy.Pattern == "" {
 			continue
 		}
-		id := orderID{class{held.Pattern, held.Backend}, class{p.Pattern, p.Backend}}
+		id := orderID{class{held.policy.Pattern, held.policy.Backend}, class{p.Pattern, p.Backend}}
 		if seen := l.orders.seen.Load(); seen != nil && (*seen)[id] != nil {
 			(*seen)[id].count.Add(1)
 			continue
 		}
-		if cycle := l.orders.add(id); cycle != nil && l.observer != nil {
-			l.observer.Observe(ctx, Event{Kind: OrderCycle, Policy: p, Key: key, Err: cycle})
+		fresh, cycle := l.orders.add(id)
+		if cycle != nil {
+			l.tellCycle(ctx, p, key, cycle)
+		}
+		if fresh != nil {
+			l.shareOrder(ctx, held, p, key, fresh)
 		}
 	}
 }
 
-// add adds an order that is new, and returns the cycle that it closes, in words, or nil.
+func (l *Locker) tellCycle(ctx context.Context, p *Policy, key string, cycle error) {
+	if l.observer != nil {
+		l.observer.Observe(ctx, Event{Kind: OrderCycle, Policy: p, Key: key, Err: cycle})
+	}
+}
+
+// add adds an order that is new, and returns it and the cycle that it closes, in words, or nil.
 // That a pattern is nested in itself is none: the keys may have an order of their own.
-func (o *orders) add(id orderID) error {
+func (o *orders) add(id orderID) (fresh *order, cycle error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := map[orderID]*order{}
@@ -86,11 +96,11 @@ func (o *orders) add(id orderID) error {
 			if known != nil {
 				known.count.Add(1)
 			}
-			return nil
+			return nil, nil
 		}
 		maps.Copy(all, *seen)
 	}
-	fresh := &order{id: id, stack: callers()}
+	fresh = &order{id: id, stack: callers()}
 	fresh.count.Add(1)
 	var back []*order
 	if id.inner != id.outer {
@@ -99,9 +109,9 @@ func (o *orders) add(id orderID) error {
 	all[id] = fresh
 	o.seen.Store(&all)
 	if back == nil {
-		return nil
+		return fresh, nil
 	}
-	return cycleOf(append([]*order{fresh}, back...))
+	return fresh, cycleOf(append([]*order{fresh}, back...))
 }
 
 // pathOf returns orders that lead from one class to another, or nil.

@@ -16,6 +16,7 @@ var kinds = []check{
 	{name: "Sticky", run: stickyLocks},
 	{name: "Renewed", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsRenewed},
 	{name: "Register", run: registers},
+	{name: "Notes", run: notes},
 }
 
 // refusesKind has a Locker refuse a kind that the backend does not have.

@@ -70,6 +70,8 @@
 // So a key whose holder has died is free a whole ttl after the next one came to it, and the
 // record stays until somebody comes.
 //
+// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+//
 // # What can go wrong
 //
 // Fencing tokens are Raft indexes. A datacenter that was lost and is begun anew,

@@ -83,6 +83,8 @@
 // ttl, as it can't be renewed; its key can't be deleted either, and stays in the way of
 // others until the right is back or the session ends.
 //
+// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+//
 // TLS and credentials are those of the client. One with a password that has asked nothing
 // for as long as etcd's --auth-token-ttl, five minutes by default, logs in again by itself;
 // etcd 3.4.23 refuses that for the sake of the old token, and the client must be made anew.

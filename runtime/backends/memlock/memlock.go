@@ -31,7 +31,8 @@ type shard struct {
 	mu        sync.Mutex // guards the rest, the records and the leases' deadlines
 	keys      map[string]*mutex
 	values    map[string]value // of kinds
-	untilLook int              // acquires left until expired records are looked for
+	notes     map[string]value
+	untilLook int // acquires left until expired records are looked for
 }
 
 // mutex is one key that is held, wanted, or was held a moment ago.
@@ -57,7 +58,7 @@ const turnLimit = 100 * time.Millisecond
 func New() *Backend {
 	b := &Backend{}
 	for i := range b.shards {
-		b.shards[i].keys, b.shards[i].values = map[string]*mutex{}, map[string]value{}
+		b.shards[i].keys, b.shards[i].values, b.shards[i].notes = map[string]*mutex{}, map[string]value{}, map[string]value{}
 	}
 	b.kinds = record.New(store{b})
 	return b
@@ -225,9 +226,11 @@ func (s *shard) expireLocked(clock time.Time, now driver.Instant) {
 			delete(s.keys, key)
 		}
 	}
-	for key, v := range s.values {
-		if v.until.LeftAt(clock) <= 0 {
-			delete(s.values, key)
+	for _, values := range []map[string]value{s.values, s.notes} {
+		for key, v := range values {
+			if v.until.LeftAt(clock) <= 0 {
+				delete(values, key)
+			}
 		}
 	}
 	s.untilLook = max(1024/shards, len(s.keys)+len(s.values))

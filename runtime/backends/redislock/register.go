@@ -24,13 +24,18 @@ func (b *Backend) Register(ctx context.Context, p *driver.Process, ttl time.Dura
 	if err != nil {
 		return err
 	}
+	return b.keep(ctx, registeredKey(p.ID), string(text), ttl)
+}
+
+// keep has the server keep text at name for ttl; with a ttl of 0 it takes it away.
+func (b *Backend) keep(ctx context.Context, name, text string, ttl time.Duration) error {
 	done := make(chan error, 1)
 	go func() { // go-redis looks at ctx only before it waits for an answer
 		if ttl <= 0 {
-			done <- b.own.PExpire(ctx, registeredKey(p.ID), 0).Err() // DEL would take a right more
+			done <- b.own.PExpire(ctx, name, 0).Err() // DEL would take a right more
 			return
 		}
-		done <- b.own.Set(ctx, registeredKey(p.ID), text, ttl).Err()
+		done <- b.own.Set(ctx, name, text, ttl).Err()
 	}()
 	select {
 	case err := <-done:

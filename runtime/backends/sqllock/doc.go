@@ -130,6 +130,8 @@
 //		}
 //	}
 //
+// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+//
 // # Rights
 //
 // The least that the database's user needs, beside the right to connect:

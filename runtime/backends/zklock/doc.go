@@ -82,6 +82,7 @@
 //
 // A process is named by an ephemeral node, <Root>/%process/<UUID of its owner ids>, on the
 // session of a lock that it has, and by none when it has no session.
+// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
 //
 // # What can go wrong
 //

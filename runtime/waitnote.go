@@ -1,0 +1,294 @@
+package lock
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+const (
+	lookEvery   = 200 * time.Millisecond // for a cycle, once a call has waited for deadlockAfter
+	lookSoon    = 20 * time.Millisecond  // while a cycle is seen, until all of it agree
+	notesFor    = 3 * time.Second        // a note outlives its process so long
+	noteTimeout = time.Second
+	mostNotes   = 16  // locks of a call that have a note
+	mostRead    = 100 // statements that one look reads
+)
+
+// unknown stands for a note that may be there or not.
+const unknown = "?"
+
+// waitNote is what the engine is told of one wait: a note on each lock that the call holds at
+// the same Backend, and that excludes all others. Whoever waits for such a lock reads what its
+// holder waits for, and so on. A cycle that is read is none yet, because notes are read one
+// after the other, and may stay after the wait that they are about. So each wait of a cycle
+// notes whose statements it has seen, as long as it waits itself. Once all have seen all there
+// was a moment, when the last of them began, at which all of them waited: a deadlock. The one
+// with the greatest ID gives up. It asks for fresh notes before, by its Round: what others
+// noted before they gave up does not count.
+//
+// The mutex of the Locker's nestedWaits guards round and seen; the rest belongs to the
+// goroutine that watches.
+type waitNote struct {
+	id     string
+	engine driver.Noter
+	holds  []heldLock // without doubles
+
+	round int            // of the cycle that was seen last; 0 before the first
+	seen  map[string]int // the rounds of that cycle's other waits, by ID
+	cycle []string       // its IDs, for the wait that is to give up
+
+	put   map[string]string // the notes as they were put last, by key
+	putAt time.Time
+}
+
+// heldLock is a lock that a waiting call holds.
+type heldLock struct {
+	frame *frame
+	hold  *hold // that the frame had when the note began: a lock that was given up meanwhile counts no more
+	key   string
+}
+
+// statement is one wait, in a note on a lock that the waiting call holds.
+type statement struct {
+	ID    string         `json:"id"`
+	By    string         `json:"by"`    // which call it is, in words
+	Holds string         `json:"holds"` // in words
+	Waits string         `json:"waits"` // the key, with its prefix
+	Round int            `json:"round,omitempty"`
+	Seen  map[string]int `json:"seen,omitempty"`
+}
+
+// noteWork counts the goroutines of one Locker that put and read notes. Close waits for them.
+type noteWork struct {
+	ctx  context.Context // of what they ask the engine for after the call that they are about
+	stop context.CancelFunc
+
+	mu    sync.Mutex
+	ended bool
+	work  sync.WaitGroup
+}
+
+// begin reports whether a goroutine may begin, which must call work.Done.
+func (n *noteWork) begin() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.ended {
+		n.work.Add(1)
+	}
+	return !n.ended
+}
+
+// end waits for them, and no longer than until ctx ends for the engine.
+func (n *noteWork) end(ctx context.Context) {
+	n.mu.Lock()
+	n.ended = true
+	n.mu.Unlock()
+	defer context.AfterFunc(ctx, n.stop)()
+	n.work.Wait()
+	n.stop()
+}
+
+// newNote returns what the engine is to be told of w, or nil: of a call that holds no lock
+// there that excludes all others nobody can be known to wait for it.
+func (w *nestedWait) newNote() *waitNote {
+	engine, ok := w.backend.(driver.Noter)
+	if !ok {
+		return nil
+	}
+	n := &waitNote{id: newUUID(), engine: engine, put: map[string]string{}}
+	for f := w.chain; f != nil && len(n.holds) < mostNotes; f = f.outer {
+		at, ok := f.hold().fullKey()
+		h := heldLock{f, f.hold(), at}
+		if ok && h.excludes() && sameBackend(h.hold.entry.backend, w.backend) && !n.covers(at) {
+			n.holds = append(n.holds, h)
+		}
+	}
+	if n.holds == nil {
+		return nil
+	}
+	return n
+}
+
+// excludes reports whether the lock is held, and nobody else can be inside.
+func (h heldLock) excludes() bool {
+	if h.frame.hold() != h.hold || h.frame.returned() || h.hold.check() != nil {
+		return false
+	}
+	kind := h.hold.kindNow()
+	return kind&(driver.Read|driver.Permits|driver.Condition) == 0
+}
+
+// covers reports whether n is of a call that holds the lock on key.
+func (n *waitNote) covers(key string) bool {
+	return slices.ContainsFunc(n.holds, func(h heldLock) bool { return h.key == key && h.excludes() })
+}
+
+// lookBeyond reads who holds what w waits for, and gives up if that leads back to w and w is
+// the one to. It returns when to look again. An engine that does not answer is asked again.
+func (w *nestedWait) lookBeyond() time.Duration {
+	ctx, cancel := context.WithTimeout(w.ctx, noteTimeout)
+	defer cancel()
+	w.state(ctx)
+	cycle := w.follow(ctx, w.key, map[string]bool{w.note.id: true})
+	if cycle == nil {
+		w.note.cycle = nil
+		return lookEvery
+	}
+	if w.saw(cycle) {
+		w.state(ctx)
+	} else if w.note.cycle != nil && w.note.agreed(cycle) {
+		w.giveUp(w.errorBeyond(cycle))
+	}
+	return lookSoon
+}
+
+// saw notes that w has read cycle. It reports whether there is news for the others.
+func (w *nestedWait) saw(cycle []statement) (news bool) {
+	n, all := w.note, w.locker.waits
+	ids, seen := []string{n.id}, map[string]int{}
+	for _, s := range cycle {
+		ids = append(ids, s.ID)
+		seen[s.ID] = s.Round
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	news, n.seen = !maps.Equal(n.seen, seen), seen
+	if n.id == slices.Max(ids) && !slices.Equal(n.cycle, ids) {
+		news, n.cycle = true, ids
+		n.round++
+	}
+	return news
+}
+
+// agreed reports whether each of cycle has seen all others, and n in its round.
+func (n *waitNote) agreed(cycle []statement) bool {
+	for _, s := range cycle {
+		for _, id := range n.cycle {
+			if round, ok := s.Seen[id]; id != s.ID && (!ok || id == n.id && round < n.round) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (w *nestedWait) giveUp(cycle error) {
+	all := w.locker.waits
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if !w.over {
+		w.giveUpLocked(cycle)
+	}
+}
+
+// follow returns the statements that lead from the lock on key to w, or nil.
+func (w *nestedWait) follow(ctx context.Context, key string, visited map[string]bool) []statement {
+	text, err := w.note.engine.Note(ctx, key)
+	if err != nil || text == "" {
+		return nil
+	}
+	var all []statement
+	if json.Unmarshal([]byte(text), &all) != nil {
+		return nil
+	}
+	for _, s := range all {
+		if visited[s.ID] || len(visited) > mostRead {
+			continue
+		}
+		visited[s.ID] = true
+		if w.note.covers(s.Waits) {
+			return []statement{s}
+		}
+		if rest := w.follow(ctx, s.Waits, visited); rest != nil {
+			return append([]statement{s}, rest...)
+		}
+	}
+	return nil
+}
+
+// state puts w's notes that the engine does not have, or forgets soon.
+func (w *nestedWait) state(ctx context.Context) {
+	n := w.note
+	old := time.Since(n.putAt) > notesFor/3
+	if old {
+		n.putAt = time.Now()
+	}
+	for _, h := range n.holds {
+		text := w.locker.waits.noteOn(h.key, w.backend)
+		if text == n.put[h.key] && (text == "" || !old) {
+			continue
+		}
+		ttl := notesFor
+		if text == "" {
+			ttl = 0
+		}
+		if n.engine.PutNote(ctx, h.key, text, ttl) != nil {
+			text = unknown
+		}
+		n.put[h.key] = text
+	}
+}
+
+// withdraw has the engine forget w, which is over. A note that it can't be told of any more
+// ends by itself.
+func (w *nestedWait) withdraw() {
+	if w.note == nil || len(w.note.put) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.locker.notes.ctx, noteTimeout)
+	defer cancel()
+	w.state(ctx)
+}
+
+// noteOn returns what is to stand in the note on key at b: the waits of those that hold it,
+// or "".
+func (all *nestedWaits) noteOn(key string, b driver.Backend) string {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	var list []statement
+	for w := range all.holding[key] {
+		if w.note != nil && w.note.covers(key) && sameBackend(w.backend, b) {
+			list = append(list, w.statement())
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	slices.SortFunc(list, func(a, b statement) int { return strings.Compare(a.ID, b.ID) })
+	text, _ := json.Marshal(list) // strings can be encoded
+	return string(text)
+}
+
+func (w *nestedWait) statement() statement {
+	host, _ := os.Hostname() // empty where the system does not tell
+	return statement{
+		ID:    w.note.id,
+		By:    fmt.Sprintf("%s of process %s/%d", w.policy.label(), host, os.Getpid()),
+		Holds: strings.Join(w.chain.keys(), ", "),
+		Waits: w.key,
+		Round: w.note.round,
+		Seen:  w.note.seen,
+	}
+}
+
+// errorBeyond tells a cycle of several processes in words.
+func (w *nestedWait) errorBeyond(cycle []statement) error {
+	var b strings.Builder
+	own := w.statement()
+	fmt.Fprintf(&b, "calls wait for each other: this one, %s, holds %s and waits for %s", own.By, own.Holds, w.shown)
+	for _, s := range cycle {
+		waits := strings.TrimPrefix(s.Waits, w.locker.prefix)
+		fmt.Fprintf(&b, ", which %s holds; that holds %s and waits for %s", s.By, s.Holds, waits)
+	}
+	b.WriteString(", which this one holds")
+	return fmt.Errorf("%s; take the locks in one order, or together by AcquireAll", b.String())
+}
