@@ -28,7 +28,7 @@
 // An AcquireAll sends its mutexes a hundred to a transaction, and so does its release: 10
 // transactions for 1,000 keys. Each key has its own, nested in that, so it is refused, held
 // and undone by itself; where a server refuses the whole (a right to one key, a request too
-// large), each is sent alone. etcd's --max-txn-ops must be 104 at least for that, which is
+// large), each is sent alone. etcd's --max-txn-ops must be 103 at least for that, and is
 // 128 by default.
 //
 // # How soon a loss is known
