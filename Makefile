@@ -231,7 +231,7 @@ storm/nested: servers $(BIN)/testserver
 
 crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS of them on each engine
 	$(BIN)/testserver exec -- env LOCKGEN_CROSSING=$(CALLS) MODULES='. runtime/backends/consullock runtime/backends/sqllock/enginetest' \
-		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Exclusion$$/^Crossing$$|^TestConformance$(RUN)/./^Exclusion$$/^Crossing$$' ./...
+		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Exclusion$$/^Crossing$$|^TestConformance$(RUN)/././^Exclusion$$/^Crossing$$' ./...
 
 record: ## write docs/record.md: claims, faults, seeds, what came of them (RECORDFLAGS='-seeds 500 -soak 1m -storm 10s')
 	GOWORK=off go build -C tools -o $(BIN)/record ./record
