@@ -229,9 +229,9 @@ storm/root: servers $(BIN)/testserver
 storm/nested: servers $(BIN)/testserver
 	$(call STORM,runtime/backends/consullock runtime/backends/sqllock/enginetest) ./...
 
-crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS of them
-	$(BIN)/testserver exec -only redis -- env LOCKGEN_CROSSING=$(CALLS) \
-		go test -count=1 -timeout 30m -v $(RACE) -run '^TestCrossingCallsOfProcesses$$' ./runtime/backends/redislock
+crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS of them on each engine
+	$(BIN)/testserver exec -- env LOCKGEN_CROSSING=$(CALLS) MODULES='. runtime/backends/consullock runtime/backends/sqllock/enginetest' \
+		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Exclusion$$/^Crossing$$|^TestConformance$(RUN)/././^Exclusion$$/^Crossing$$' ./...
 
 record: ## write docs/record.md: claims, faults, seeds, what came of them (RECORDFLAGS='-seeds 500 -soak 1m -storm 10s')
 	GOWORK=off go build -C tools -o $(BIN)/record ./record

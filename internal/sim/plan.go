@@ -71,6 +71,7 @@ type Choice struct {
 	Keys      int
 	Workers   int
 	LockKind  string // only plans with this kind of lock beside the mutex; "" is any
+	Sticky    bool   // only plans in which some leases are kept idle
 }
 
 // NewPlan draws the plan of a seed.
@@ -107,7 +108,7 @@ func NewPlan(seed uint64, c Choice) *Plan {
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {
 		p.LockKinds = client.DrawKinds(rng, "sim", c.LockKind)
 	}
-	if rng := rand.New(rand.NewPCG(seed, 3)); hasKinds(p.Engine) && rng.IntN(3) == 0 {
+	if rng := rand.New(rand.NewPCG(seed, 3)); hasKinds(p.Engine) && (rng.IntN(3) == 0 || c.Sticky) {
 		p.Sticky = true
 	}
 	p.shrink(c)

@@ -73,8 +73,12 @@ func run() int {
 	return min(missed, 1)
 }
 
-// choiceFor returns what is played: a quorum, which no seed draws, if only that has the mistake.
+// choiceFor returns what is played: a quorum, which no seed draws, if only that has the
+// mistake, and leases that are kept idle, which few seeds draw.
 func choiceFor(m mutant.Mutant) sim.Choice {
+	if m.Patches[0].File == locker+"sticky.go" {
+		return sim.Choice{Engine: "redis", Sticky: true}
+	}
 	if strings.HasPrefix(m.Patches[0].File, quorum) {
 		return sim.Choice{Engine: "quorum", Kinds: m.Faults}
 	}

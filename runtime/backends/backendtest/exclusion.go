@@ -15,6 +15,7 @@ var exclusion = []check{
 	{name: "OthersAreFree", run: othersAreFree},
 	{name: "Race", run: race},
 	{name: "Lockers", run: lockersExclude},
+	{name: "Crossing", run: crossingCalls},
 }
 
 // A key that is held is refused to other clients, by a HeldError.

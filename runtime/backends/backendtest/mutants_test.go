@@ -77,7 +77,7 @@ const (
 var caughtBy = map[mutant][]string{
 	saysHeldInWordsOnly: {"Exclusion/OneOwner"},
 	ownedByClient:       {"Exclusion/SameClient"},
-	racesWithItself:     {"Exclusion/Race"},
+	racesWithItself:     {"Exclusion/Race", "Exclusion/Crossing"},
 	neverExpires:        {"Expiry/InTime", "Expiry/DeadClient"},
 	expiresEarly:        {"Expiry/InTime", "Expiry/HolderHearsFirst"},
 	deadlineOfReply:     {"Expiry/DeadlineOfAcquire", "Expiry/DeadlineOfRenewal"},

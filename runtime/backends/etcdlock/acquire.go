@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,31 @@ type standing struct {
 	sent   driver.Instant // before the request that has found it
 }
 
+// takeAnew makes one attempt, in a session of c.
+func (e *entry) takeAnew(ctx context.Context, c class, a *driver.Acquisition) (driver.Lease, error) {
+	s, err := e.backend.sessions.Get(ctx, c)
+	if err != nil {
+		// What we had in a session that ended meanwhile is to be given up.
+		a.MayBeGranted = a.MayBeGranted || e.serves(a)
+		return nil, err
+	}
+	defer s.Drop()
+	return e.take(ctx, s, a, nil)
+}
+
+// take makes one attempt, in s or in one that follows it. began is the answer to the
+// request that creates our key, if that was sent.
+func (e *entry) take(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (driver.Lease, error) {
+	lease, err := e.acquire(ctx, s, a, began)
+	if errors.Is(err, errSessionEnded) {
+		// It has ended at the server or by our clock, and whatever was taken in it is gone.
+		return e.takeAnew(ctx, s.class, a)
+	}
+	return lease, err
+}
+
 // acquire makes one attempt, in s.
-func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
+func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (driver.Lease, error) {
 	if e.known() && e.session != s { // of another ttl, or of a session that has ended
 		if err := e.giveUp(ctx); err != nil {
 			return nil, err
@@ -51,7 +75,8 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 		fresh = s.Ask()
 	}
 	for {
-		st, err := e.stand(ctx, s, a)
+		st, err := e.stand(ctx, s, a, began)
+		began = nil
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			s.End(errSessionEnded)
@@ -91,10 +116,10 @@ func (e *entry) stillWaits(a *driver.Acquisition) bool {
 
 // stand sees to it that we have a key, if we need one, that is ours, and finds
 // out how it stands.
-func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
+func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (standing, error) {
 	switch {
 	case !e.known():
-		return e.create(ctx, s, a)
+		return e.create(ctx, s, a, began)
 	case e.owner == a.ID && !e.suspect:
 		return e.look(ctx, s)
 	case a.Queue:
@@ -111,24 +136,16 @@ func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (s
 // create writes our key: always, if we queue; if there is no other, if we don't.
 // What is found then is ours, from this attempt at the same acquisition or
 // another, or one that is held still, or is being given up.
-func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
-	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(tombstone, 0)},
-		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, 0, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(e.keys.prefix, 0, enough))},
-	}
-	alone := !a.Queue
-	if alone {
-		t.Compare = append(t.Compare, ifEmpty(e.keys.prefix))
-	}
+func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (standing, error) {
+	t, alone := e.creation(s, a), !a.Queue
 	for {
-		resp, sent, err := e.write(ctx, a, t)
+		resp, sent, err := e.write(ctx, a, t, began)
+		began = nil
 		if err != nil {
 			return standing{}, err
 		}
 		if !resp.Succeeded && len(found(resp, 0)) > 0 {
-			return e.met(ctx, s, resp, found(resp, 0)[0])
+			return e.met(ctx, s, resp, sent)
 		}
 		others := resp.Responses[len(resp.Responses)-1].GetResponseRange()
 		st, ok := e.read(s, others.Kvs, others.More)
@@ -150,6 +167,20 @@ func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition) (
 	}
 }
 
+// creation returns the transaction that creates our key.
+func (e *entry) creation(s *session, a *driver.Acquisition) *pb.TxnRequest {
+	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
+	t := &pb.TxnRequest{
+		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(tombstone, 0)},
+		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, 0, enough))},
+		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(e.keys.prefix, 0, enough))},
+	}
+	if !a.Queue {
+		t.Compare = append(t.Compare, ifEmpty(e.keys.prefix))
+	}
+	return t
+}
+
 // adopt writes our ID over that of an acquisition before, and keeps the entry. It
 // also puts an end to what may still be under way to delete it.
 func (e *entry) adopt(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
@@ -158,14 +189,14 @@ func (e *entry) adopt(ctx context.Context, s *session, a *driver.Acquisition) (s
 		Compare: []*pb.Compare{ifModified(mine, e.changed), ifCreated(tombstone, 0)},
 		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, e.created, enough))},
 		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone))},
-	})
+	}, nil)
 	if err != nil {
 		return standing{}, err
 	}
 	if !resp.Succeeded {
 		e.lost()
-		if kvs := found(resp, 0); len(kvs) > 0 {
-			return e.met(ctx, s, resp, kvs[0])
+		if len(found(resp, 0)) > 0 {
+			return e.met(ctx, s, resp, sent)
 		}
 		return standing{}, nil
 	}
@@ -180,9 +211,9 @@ func (e *entry) adopt(ctx context.Context, s *session, a *driver.Acquisition) (s
 }
 
 // write sends t, which writes our key for a, or reads the tombstone second. It returns
-// from before when t was sent.
-func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest) (*pb.TxnResponse, driver.Instant, error) {
-	resp, r, err := e.backend.txn(ctx, t)
+// from before when t was sent. began is the answer if it was sent already.
+func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest, began *answer) (*pb.TxnResponse, driver.Instant, error) {
+	resp, r, err := e.backend.txnOnce(ctx, t, began)
 	a.MayHaveRun = a.MayHaveRun || r.mayHaveRun
 	switch {
 	case err != nil && r.mayHaveRun:
@@ -193,9 +224,10 @@ func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnReque
 	return resp, r.sent, err
 }
 
-// met is a key of ours that was there before. One that is held is before us; any
-// other we go on with.
-func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse, kv *mvccpb.KeyValue) (standing, error) {
+// met is a key of ours that was there before: resp, to what was sent at sent, has it first.
+// One that is held is before us; any other we go on with.
+func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse, sent driver.Instant) (standing, error) {
+	kv := found(resp, 0)[0]
 	if l := e.holder(); l != nil && l.session == s && l.created == kv.CreateRevision {
 		if l.keys.id == e.keys.id && !l.over() { // this very acquisition, once more
 			e.note(s, kv)
@@ -204,7 +236,18 @@ func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse, kv *m
 		return standing{before: kv, at: resp.Header.Revision}, nil
 	}
 	e.note(s, kv)
-	return standing{}, nil
+	if e.owner != e.keys.id || len(resp.Responses) < 3 {
+		return standing{}, nil
+	}
+	// By an attempt that had no answer. What came later stands behind it.
+	others := resp.Responses[2].GetResponseRange()
+	earlier := slices.DeleteFunc(others.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision > e.created })
+	st, ok := e.read(s, earlier, others.More)
+	if !ok {
+		return standing{}, nil
+	}
+	st.at, st.sent = resp.Header.Revision, sent
+	return st, nil
 }
 
 // look asks how our key stands: a read, of what a majority has.

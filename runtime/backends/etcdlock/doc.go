@@ -23,6 +23,14 @@
 // After an election and after a restart of its servers etcd lets every lease
 // begin anew: what a crashed process held is free a ttl after that.
 //
+// # Several keys
+//
+// An AcquireAll sends its mutexes a hundred to a transaction, and so does its release: 10
+// transactions for 1,000 keys. Each key has its own, nested in that, so it is refused, held
+// and undone by itself; where a server refuses the whole (a right to one key, a request too
+// large), each is sent alone. etcd's --max-txn-ops must be 103 at least for that, and is
+// 128 by default.
+//
 // # How soon a loss is known
 //
 // Keys that are held are not watched: etcd has no watch for the keys of one lease, and

@@ -152,24 +152,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	defer e.leave()
-	for {
-		s, err := b.sessions.Get(ctx, class{k.locker, seconds})
-		if err != nil {
-			// What we had in a session that ended meanwhile is to be given up.
-			a.MayBeGranted = a.MayBeGranted || e.serves(a)
-			return nil, err
-		}
-		lease, err := e.acquire(ctx, s, a)
-		s.Drop()
-		switch {
-		case err == nil:
-			return lease, nil
-		case !errors.Is(err, errSessionEnded):
-			return nil, err
-		}
-		// The session has ended, at the server or by our clock, and whatever was taken
-		// in it is gone. Try again in a new one.
-	}
+	return e.takeAnew(ctx, class{k.locker, seconds}, a)
 }
 
 // Undo implements [driver.Backend]. If it fails, the sessions try it again: the Locker

@@ -147,9 +147,12 @@ func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Durati
 }
 
 // Release implements [driver.Lease].
-func (l *lease) Release(ctx context.Context, _ uint64) error {
+func (l *lease) Release(ctx context.Context, _ uint64) error { return l.release(ctx, nil) }
+
+// release is Release. began is the answer to the first request, if that was sent.
+func (l *lease) release(ctx context.Context, began *answer) error {
 	over := l.over()
-	if err := l.free(ctx); err != nil {
+	if err := l.free(ctx, began); err != nil {
 		return err
 	}
 	if over {
@@ -159,23 +162,15 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 }
 
 // free deletes the key, if it is still the one that was acquired.
-func (l *lease) free(ctx context.Context) error {
+func (l *lease) free(ctx context.Context, began *answer) error {
 	l.mu.Lock()
 	gone, freeing := l.gone, l.freeing
 	l.mu.Unlock()
 	if gone {
 		return fmt.Errorf("%w: it is not held", driver.ErrLost)
 	}
-	b, mine := l.entry.backend, l.keys.prefix+l.session.suffix
-	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(mine, l.created)},
-		Success: []*pb.RequestOp{del(mine)},
-	}
-	if l.mayHaveRun { // an attempt that is late would take the lock again
-		b.remember(l.keys.id)
-		t = withTombstone(t, put(l.session.tombstone(l.keys), "", l.session.id))
-	}
-	resp, r, err := b.txn(ctx, t)
+	b, t := l.entry.backend, l.deletion()
+	resp, r, err := b.txnOnce(ctx, t, began)
 	full := l.mayHaveRun && errors.Is(err, rpctypes.ErrNoSpace)
 	if full {
 		// There is no space for the tombstone, nor for what comes late. The session writes
@@ -204,6 +199,20 @@ func (l *lease) free(ctx context.Context) error {
 		return errKeyGone
 	}
 	return nil
+}
+
+// deletion returns the transaction that deletes the key.
+func (l *lease) deletion() *pb.TxnRequest {
+	mine := l.keys.prefix + l.session.suffix
+	t := &pb.TxnRequest{
+		Compare: []*pb.Compare{ifCreated(mine, l.created)},
+		Success: []*pb.RequestOp{del(mine)},
+	}
+	if l.mayHaveRun { // an attempt that is late would take the lock again
+		l.entry.backend.remember(l.keys.id)
+		t = withTombstone(t, put(l.session.tombstone(l.keys), "", l.session.id))
+	}
+	return t
 }
 
 // disown notes that someone else has deleted the key. Nobody releases it then, and an

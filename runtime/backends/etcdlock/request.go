@@ -124,6 +124,16 @@ func (b *Backend) txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, r
 	return resp, r, err
 }
 
+// txnOnce is txn, but for what began, if that is not nil, says about t already.
+func (b *Backend) txnOnce(ctx context.Context, t *pb.TxnRequest, began *answer) (*pb.TxnResponse, request, error) {
+	if began != nil && (began.resp != nil || began.err != nil) {
+		return began.resp, began.request, began.err
+	}
+	resp, r, err := b.txn(ctx, t)
+	r.mayHaveRun = r.mayHaveRun || began != nil && began.mayHaveRun
+	return resp, r, err
+}
+
 // find reads keys, as a majority has them.
 func (b *Backend) find(ctx context.Context, what *pb.RangeRequest) (*pb.RangeResponse, request, error) {
 	var resp *pb.RangeResponse

@@ -100,6 +100,15 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 		return
 	}
 	defer x.slot.give()
+	select {
+	case <-v.decided:
+		if v.won == nil {
+			// The next attempt has the same ID and may hold the member by now: what this one
+			// would be granted, and give back, is that.
+			return
+		}
+	default:
+	}
 	asked, sent := v.b.attempt(&a, x.slot, x.gate), driver.Now()
 	l, err := x.member.acquire(limited, asked)
 	v.note(x, func() {

@@ -27,12 +27,13 @@ local function grant(lock, queue, token, me, others)
       call('HSET', lock, id, '1')
       -- A server that denies any of this must not leave a lock without an expiry or an owner.
       if redis.pcall('PEXPIRE', lock, lease) == 1
-        and redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', kept(first + n - 1, lease + FORGET)).ok
-        and tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
-        return true
+        and redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', kept(first + n - 1, lease + FORGET)).ok then
+        if tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
+          return true
+        end
+        redis.pcall('INCRBY', token, -n) -- nobody has them; not where SET was refused: they would fall
       end
       call('HDEL', lock, id)
-      redis.pcall('INCRBY', token, -n)
     end
     head = call('ZRANGE', queue, 0, 0)[1]
   end

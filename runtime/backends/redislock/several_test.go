@@ -4,11 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,79 +230,4 @@ func TestSeveralWithAWrongOne(t *testing.T) {
 		t.Errorf("a second release: %v", errs)
 	}
 	command(t, addr, "DEL", foreign)
-}
-
-// crossingCalls is how many calls cross: LOCKGEN_CROSSING, or few.
-func crossingCalls(t *testing.T) int64 {
-	text := os.Getenv("LOCKGEN_CROSSING")
-	if text == "" {
-		return 500
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		t.Fatalf("LOCKGEN_CROSSING is no number: %v", err)
-	}
-	return n
-}
-
-// Calls for several locks cross, of eight Lockers with connections of their own: each has all
-// of its locks or none, nobody is inside with another, and no two wait for each other.
-func TestCrossingCallsOfProcesses(t *testing.T) {
-	t.Parallel()
-	addr := testserver.Redis(t)
-	const lockers, goroutines, keys = 8, 2, 10
-	calls, all := crossingCalls(t), several(newKey(t), keys, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second+time.Duration(calls)*20*time.Millisecond)
-	defer cancel()
-	var inside [keys]atomic.Bool
-	var made, got, none atomic.Int64
-	var callers sync.WaitGroup
-	began := time.Now()
-	for range lockers {
-		l := newLocker(t, addr)
-		for range goroutines {
-			callers.Go(func() {
-				for made.Add(1) <= calls && ctx.Err() == nil {
-					p := &lock.Policy{}
-					if rand.IntN(5) == 0 {
-						p.Wait = time.Duration(1+rand.IntN(20)) * time.Millisecond
-					}
-					some := rand.Perm(keys)[:2+rand.IntN(4)]
-					reqs := make([]lock.Request, len(some))
-					for i, k := range some {
-						reqs[i] = lock.Request{Policy: p, Key: all[k].Key}
-					}
-					_, held, err := l.AcquireAll(ctx, reqs...)
-					if err != nil {
-						if none.Add(1); p.Wait == 0 || !inVain(err) {
-							t.Error(err)
-						}
-						continue
-					}
-					got.Add(1)
-					for _, k := range some {
-						if !inside[k].CompareAndSwap(false, true) {
-							t.Errorf("two hold %s", all[k].Key)
-						}
-					}
-					for _, k := range some {
-						inside[k].Store(false)
-					}
-					mustRelease(t, held)
-				}
-			})
-		}
-	}
-	callers.Wait()
-	if ctx.Err() != nil {
-		t.Error("the calls did not come to an end")
-	}
-	t.Logf("%d calls got all, %d none, in %v", got.Load(), none.Load(), time.Since(began).Round(time.Millisecond))
-	eventually(t, soon, "nothing is left", func() bool { return !anyLeft(t, addr, all) })
-}
-
-// inVain reports whether err may end a call whose wait is over: it waited for a holder, or
-// for the engine's answer, or nothing was sent before.
-func inVain(err error) bool {
-	return errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrUnavailable)
 }

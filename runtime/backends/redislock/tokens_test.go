@@ -99,3 +99,27 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		check("the release")
 	}
 }
+
+// G3: a grant to who waits that the server refuses in part leaves the token that is
+// remembered as it is: what is taken back is only what was reserved.
+func TestRefusedGrantTakesNoTokensBack(t *testing.T) {
+	t.Parallel()
+	for _, right := range []string{"set", "pexpire"} {
+		server, login := alice(t, documented(t)...)
+		b, a := newTestBackend(t, server.Addr(), login), contested(t)
+		a.Key = "seckill:tokens"
+		l, first := grantOf(t, b, a)
+		if err := l.Release(t.Context(), first+block-1); err != nil {
+			t.Fatal(err)
+		}
+		before := reserved(t, server.Addr(), a.Key)
+		command(t, server.Addr(), "ZADD", queueOf(a.Key), "1", newID()+" 1000 80001")
+		command(t, server.Addr(), "ACL", "SETUSER", "alice", "-"+right)
+		if l, err := b.Acquire(t.Context(), &driver.Acquisition{Key: a.Key, ID: newID(), TTL: time.Second, Tokens: 1}); err == nil {
+			t.Errorf("without the right to %s: %v", right, l)
+		}
+		if after := reserved(t, server.Addr(), a.Key); after < before {
+			t.Errorf("without the right to %s the token falls by %d", right, before-after)
+		}
+	}
+}

@@ -24,6 +24,9 @@
 // moved on, so that it costs a waiter about an eighth of its wait and 65 ms at most,
 // or 125 ms with two or more ahead in the queue.
 //
+// An AcquireAll takes its keys one after the other, each by a statement of its own, and uses
+// one connection at a time.
+//
 // # Other kinds of lock
 //
 // Table has read-write locks, fair locks, semaphores and conditions; Advisory and RowLock
