@@ -31,6 +31,7 @@ type ballot struct {
 	sent     driver.Instant
 	asked    *driver.Acquisition
 	lease    driver.Lease
+	base     uint64 // is added to the lease's tokens
 	err      error  // of the attempt, or of what followed
 	raised   uint64 // the member's later leases have tokens above it
 	may      bool   // it may vote
@@ -102,11 +103,15 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	defer x.slot.give()
 	asked, sent := v.b.attempt(&a, x.slot, x.gate), driver.Now()
 	l, err := x.member.acquire(limited, asked)
+	var base uint64
+	if l != nil && x.member.base != nil {
+		base, err = x.member.base.read(limited)
+	}
 	v.note(x, func() {
-		x.answered, x.sent, x.asked, x.lease, x.err = true, sent, asked, l, err
+		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
 		if l != nil {
 			first, n := l.Tokens()
-			x.raised = first + n - 1
+			x.raised = base + first + n - 1
 			v.order = append(v.order, x)
 		}
 	})
@@ -223,7 +228,7 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 	var token uint64
 	for _, x := range voters {
 		first, _ := x.lease.Tokens()
-		token = max(token, first)
+		token = max(token, x.base+first)
 	}
 	least, ready := token+v.a.Tokens-1, true
 	for _, x := range voters {

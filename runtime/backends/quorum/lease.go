@@ -27,6 +27,7 @@ type lease struct {
 type part struct {
 	driver.Lease
 	member *member
+	base   uint64 // is added to the Lease's tokens
 	gate   bool
 	lost   bool // the member answered a renewal: not yours
 
@@ -48,7 +49,7 @@ func (l *lease) join(x *ballot) bool {
 		l.mu.Unlock()
 		return false
 	}
-	p := &part{Lease: x.lease, member: x.member, gate: x.gate}
+	p := &part{Lease: x.lease, member: x.member, base: x.base, gate: x.gate}
 	l.parts = append(l.parts, p)
 	look := l.look
 	l.mu.Unlock()
@@ -60,6 +61,15 @@ func (p *part) notify(look func()) {
 	if n, ok := p.Lease.(driver.LossNotifier); ok && look != nil {
 		n.NotifyLoss(look)
 	}
+}
+
+// release frees p, of whose tokens the last that was used may be another member's.
+func (p *part) release(ctx context.Context, last uint64) error {
+	if p.member.base != nil {
+		first, n := p.Lease.Tokens()
+		last = min(max(last, p.base+first-1)-p.base, first+n-1)
+	}
+	return p.Release(ctx, last)
 }
 
 // Deadline implements [driver.Lease]: the last instant at which a majority holds.
@@ -168,7 +178,7 @@ func (l *lease) outcomeLocked() (done bool, err error) {
 func (l *lease) free(ctx context.Context, last uint64) {
 	others := make(chan struct{}, len(l.parts)) // no part joins any more
 	freed := func(p *part) {
-		err := l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.Release(ctx, last) })
+		err := l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.release(ctx, last) })
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		p.answered, p.freed = true, err == nil
