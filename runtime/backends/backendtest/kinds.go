@@ -15,7 +15,7 @@ var kinds = []check{
 	{name: "Apart", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsApart},
 	{name: "Sticky", run: stickyLocks},
 	{name: "Renewed", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsRenewed},
-	{name: "Register", run: registers},
+	{name: "Agreement", run: agreements},
 }
 
 // refusesKind has a Locker refuse a kind that the backend does not have.

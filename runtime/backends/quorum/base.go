@@ -17,7 +17,7 @@ const baseKey = "lockgen.quorum.base"
 // base that was read after it was granted. So its tokens are above all that the leases of its
 // key before it have raised the base to, since each did so while it held the key.
 type base struct {
-	record driver.Register
+	record driver.Agreement
 
 	mu   sync.Mutex
 	text string // as last seen

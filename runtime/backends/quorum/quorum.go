@@ -89,14 +89,14 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		}
 		m := &member{Backend: engine, name: name, backend: b}
 		m.raiser, _ = engine.(driver.TokenRaiser)
-		if keeps, ok := engine.(driver.Register); ok && m.raiser == nil {
+		if keeps, ok := engine.(driver.Agreement); ok && m.raiser == nil {
 			m.base = &base{record: keeps}
 			m.raiser = m.base
 		}
 		m.incarnated, _ = engine.(driver.Incarnated)
 		if m.raiser == nil {
 			b.refuse("the fencing tokens of the member %q, a %T, can't be raised, so that they could fall when another majority decides; "+
-				"use members that implement driver.TokenRaiser or driver.Register, as redislock, sqllock, etcdlock and memlock do", name, engine)
+				"use members that implement driver.TokenRaiser or driver.Agreement, as redislock, sqllock, etcdlock and memlock do", name, engine)
 		}
 		b.members = append(b.members, m)
 	}
