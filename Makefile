@@ -217,7 +217,7 @@ soak/mutants:
 
 # Each backend's own way to its engine is disturbed, and nothing else: see backendtest.Storm.
 STORM = $(BIN)/testserver exec -- env LOCKGEN_STORM=$(STORMTIME) MODULES='$(1)' \
-	$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)'
+	$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^Test(Conformance|Storm)$(RUN)'
 
 storm: storm/root storm/nested ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7)
 
