@@ -12,6 +12,7 @@ import (
 // lease implements [driver.Lease]: those that members granted, of which a majority must hold.
 type lease struct {
 	backend  *Backend
+	key      string
 	ttl      time.Duration
 	first, n uint64
 
@@ -36,7 +37,7 @@ type part struct {
 }
 
 func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
-	return &lease{backend: b, ttl: a.TTL, first: first, n: a.Tokens, changed: make(chan struct{})}
+	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, changed: make(chan struct{})}
 }
 
 // join makes the grant of x part of l. It reports false if l is being released already.
@@ -100,8 +101,9 @@ func (l *lease) Deadline() driver.Instant {
 // Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// Wanted implements [driver.WantedLease].
-func (l *lease) Wanted() bool {
+// wanted reports whether some member says that another process waits. It is no driver.WantedLease:
+// a turn of another process costs several round trips, so the whole tenure is worth them.
+func (l *lease) wanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.parts, func(p *part) bool {
@@ -129,6 +131,9 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 // Release implements [driver.Lease]. What it begins goes on in the background until each
 // member has answered or its lease is over; a call waits until a majority has.
 func (l *lease) Release(ctx context.Context, last uint64) error {
+	if l.wanted() {
+		l.backend.contend(l.key)
+	}
 	l.mu.Lock()
 	if !l.freeing {
 		l.freeing = true
