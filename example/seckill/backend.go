@@ -51,6 +51,7 @@ var backends = map[string]backend{
 	"sqlite":       sqlBackend{sqliteDatabase},
 	"memory":       memoryBackend{},
 	"quorum":       quorumBackend{},
+	"failover":     failoverBackend{},
 }
 
 func backendNames() string {

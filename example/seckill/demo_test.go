@@ -93,7 +93,8 @@ func (b *oneByte) Read(p []byte) (int, error) { return b.Reader.Read(p[:1]) }
 // served returns the flags for each engine whose locks processes share.
 func served(t *testing.T) map[string][]string {
 	t.Helper()
-	served := map[string][]string{"miniredis": {}, "sqlite": {"-backend", "sqlite"}, "quorum": {"-backend", "quorum"}}
+	served := map[string][]string{"miniredis": {}, "sqlite": {"-backend", "sqlite"}, "quorum": {"-backend", "quorum"},
+		"failover": {"-backend", "failover"}}
 	find := map[string]func(testing.TB) string{
 		"redis": testserver.Redis, "etcd": testserver.Etcd, "zookeeper": testserver.ZooKeeper,
 		"consul": testserver.Consul, "mysql": testserver.MySQL, "postgres": testserver.Postgres,
@@ -150,10 +151,16 @@ func TestDemoKill(t *testing.T) {
 			assert.Less(t, got.Kill.Killed.NextOrder, 10_000.0)
 			assert.GreaterOrEqual(t, got.Guarded.ClickedAgain, 2, "both users clicked again")
 			assert.Contains(t, stderr, "was killed while it held the lock")
-			if name == "quorum" {
+			switch name {
+			case "quorum":
 				require.NotNil(t, got.Kill.Engine)
-				assert.Contains(t, stderr, "masters 2 and 4 of 5 were killed")
+				assert.Contains(t, stderr, "killed: masters 2 and 4 of 5")
 				assert.Less(t, got.Kill.Engine.NextOrder, 10_000.0)
+			case "failover":
+				require.NotNil(t, got.Kill.Engine)
+				assert.Contains(t, stderr, "killed: the primary")
+				assert.Contains(t, stderr, "ms later (the bound is ")
+				assert.Less(t, got.Kill.Engine.NextOrder, got.Kill.Engine.Bound)
 			}
 		})
 	}
@@ -272,10 +279,10 @@ func TestUsage(t *testing.T) {
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, stderr, `seckill: -redis "nohost": want HOST:PORT`)
 	for want, args := range map[string][]string{
-		`seckill: -backend "mongo": there is consul, etcd, memory, mysql, postgres, quorum, redis, sqlite, zookeeper`: {"-backend", "mongo"},
-		`seckill: -redis is -address for -backend redis: say one of them`:                                             {"-backend", "etcd", "-redis", "x:1"},
-		`seckill: -address "nohost": want HOST:PORT`:                                                                  {"-backend", "etcd", "-address", "nohost"},
-		`seckill: -kill with -backend memory: its locks end with their process, so there is nothing to see`:           {"-kill", "-backend", "memory"},
+		`seckill: -backend "mongo": there is consul, etcd, failover, memory, mysql, postgres, quorum, redis, sqlite, zookeeper`: {"-backend", "mongo"},
+		`seckill: -redis is -address for -backend redis: say one of them`:                                                       {"-backend", "etcd", "-redis", "x:1"},
+		`seckill: -address "nohost": want HOST:PORT`:                                                                            {"-backend", "etcd", "-address", "nohost"},
+		`seckill: -kill with -backend memory: its locks end with their process, so there is nothing to see`:                     {"-kill", "-backend", "memory"},
 	} {
 		r = start(t, args...)
 		code, stderr = r.end(t)

@@ -54,13 +54,24 @@ type engineFault struct {
 	name  string // what fails
 	kill  func()
 	mend  func() error
-	after string // what becomes of it, for the report
+	least time.Duration // before it an order can only be one that was under way
+	bound time.Duration // how much later the next order comes at most, if the engine promises that
+	after string        // what becomes of it, for the report
 }
 
 type brokenEngine struct {
 	Killed    string  `json:"killed"`
 	NextOrder float64 `json:"next_order_after_ms"` // from the kill to the next order of anybody
+	Bound     float64 `json:"bound_ms,omitempty"`  // on that, if the engine promises one
 	After     string  `json:"after"`
+}
+
+// wentOn says when the next order came, beside the bound if there is one.
+func (b *brokenEngine) wentOn() string {
+	if b.Bound == 0 {
+		return fmt.Sprintf("%.0f ms later", b.NextOrder)
+	}
+	return fmt.Sprintf("%.0f ms later (the bound is %.0f ms)", b.NextOrder, b.Bound)
 }
 
 // What becomes of a write that comes after the lease has ended.
@@ -132,26 +143,32 @@ func (s *sale) breakEngine(ctx context.Context, show *progress) (wentOn func() (
 	if f == nil {
 		return func() (*brokenEngine, error) { return nil, nil }
 	}
+	s.switching.Store(f.bound > 0)
 	f.kill()
 	at := time.Now()
 	_, before := s.tally.soFar()
-	show.event("%s were killed", f.name)
+	show.event("killed: %s", f.name)
 	next := make(chan time.Duration, 1)
 	go func() {
 		for tick := time.NewTicker(time.Millisecond); ctx.Err() == nil; <-tick.C {
-			if _, sold := s.tally.soFar(); sold > before {
-				next <- time.Since(at)
+			_, sold := s.tally.soFar()
+			if after := time.Since(at); after < f.least {
+				before = sold
+			} else if sold > before {
+				next <- after
 				return
 			}
 		}
 	}()
 	return func() (*brokenEngine, error) {
 		after, err := await(ctx, next)
+		broken := &brokenEngine{Killed: f.name, NextOrder: milliseconds(after), Bound: milliseconds(f.bound), After: f.after}
 		if err == nil {
-			show.event("  the next order came %.0f ms later", milliseconds(after))
+			show.event("  the next order came %s", broken.wentOn())
+			s.switching.Store(false)
 			err = f.mend()
 		}
-		return &brokenEngine{Killed: f.name, NextOrder: milliseconds(after), After: f.after}, err
+		return broken, err
 	}
 }
 
@@ -205,6 +222,9 @@ func (s *sale) hold(ctx context.Context, p *process, user int64) (*call, error) 
 	case <-c.holding:
 		return c, nil
 	case r := <-c.answer:
+		if s.switchedSoon(ctx, r) {
+			return s.hold(ctx, p, user)
+		}
 		return nil, fmt.Errorf("%v should hold the lock by now, but answered %s %s", p, r.Outcome, r.Error)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)

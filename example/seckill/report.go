@@ -85,7 +85,7 @@ func (r report) faultLines() string {
 	}
 	engine := ""
 	if e := f.Engine; e != nil {
-		engine = fmt.Sprintf("%s were killed under load; the next order came %.0f ms later. %s\n", e.Killed, e.NextOrder, e.After)
+		engine = fmt.Sprintf("killed under load: %s; the next order came %s. %s\n", e.Killed, e.wentOn(), e.After)
 	}
 	return fmt.Sprintf(`worker %d was killed while it held the lock; the next order came %.0f ms later.
 worker %d was stopped for %.0f ms while it held the lock; its late write: %s.

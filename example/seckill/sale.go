@@ -60,6 +60,8 @@ type sale struct {
 	doors   chan struct{} // closed when buyers may enter
 	rush    chan struct{} // closed when they may do so without end
 
+	switching atomic.Bool // the engine was killed, and another is to take over
+
 	mu   sync.Mutex
 	away map[*process]bool // takes no clicks
 }
@@ -212,6 +214,9 @@ func (s *sale) click(ctx context.Context, user int64, turn int) error {
 			return err
 		}
 		r, err := await(ctx, p.click(user, order.Card).answer)
+		for err == nil && s.switchedSoon(ctx, r) {
+			r, err = await(ctx, p.click(user, order.Card).answer)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -230,6 +235,20 @@ func (s *sale) click(ctx context.Context, user int64, turn int) error {
 		}
 	}
 	return fmt.Errorf("user %d clicked %d times without an answer", user, persistence)
+}
+
+// downPause is how long a buyer waits who was told that the engine is down.
+const downPause = 500 * time.Millisecond
+
+// switchedSoon reports, after a pause, whether the answer r says that the engine is down while
+// another is about to take over: then the buyer clicks again.
+func (s *sale) switchedSoon(ctx context.Context, r reply) bool {
+	if !r.Down || !s.switching.Load() {
+		return false
+	}
+	s.tally.again()
+	_, err := await(ctx, time.After(downPause))
+	return err == nil
 }
 
 // await returns what comes out of c, unless ctx ends first.

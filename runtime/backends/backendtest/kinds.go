@@ -15,7 +15,7 @@ var kinds = []check{
 	{name: "Apart", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsApart},
 	{name: "Sticky", run: stickyLocks},
 	{name: "Renewed", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsRenewed},
-	{name: "Register", run: registers},
+	{name: "Agreement", run: agreements},
 	{name: "Notes", run: notes},
 }
 

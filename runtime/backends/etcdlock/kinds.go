@@ -38,7 +38,7 @@ func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Hold
 // mutex finds the key in use by something else, and a record a mutex.
 func recordOf(key string) string { return key + "/lockgen.record" }
 
-// CompareAndSwap implements [driver.Register].
+// CompareAndSwap implements [driver.Agreement].
 func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
 	if _, err := b.keysOf(&driver.Acquisition{Key: key}); err != nil {
 		return "", err

@@ -26,7 +26,7 @@ const (
 // Silence must be the same in all processes.
 type Options struct {
 	// Record is where it is agreed which engine grants: a Backend that implements
-	// driver.Register, as redislock, etcdlock and memlock do. Nil is the first standby.
+	// driver.Agreement, as redislock, etcdlock and memlock do. Nil is the first standby.
 	//
 	// While the Record can't be reached no engine grants. So it should be one that survives
 	// the loss of a server without the loss of a write, such as an etcd cluster. On the standby
@@ -89,7 +89,7 @@ func set[T comparable](option *T, value T) {
 type Backend struct {
 	options  Options
 	members  []*member
-	record   driver.Register
+	record   driver.Agreement
 	closes   []driver.Backend      // each once
 	unusable atomic.Pointer[error] // why it can't be used, if it can't
 
@@ -169,8 +169,8 @@ func (b *Backend) keep(engines []driver.Backend) {
 		b.refuse("Options.Record is the primary, whose loss nobody could then agree on; give it the standby or a third engine")
 	}
 	var ok bool
-	if b.record, ok = at.(driver.Register); !ok {
-		b.refuse("there is no place for the record of which engine grants: a %T is no driver.Register; "+
+	if b.record, ok = at.(driver.Agreement); !ok {
+		b.refuse("there is no place for the record of which engine grants: a %T does not implement driver.Agreement; "+
 			"set Options.Record to a Backend that is, such as etcdlock.New or redislock.New returns", at)
 		return
 	}

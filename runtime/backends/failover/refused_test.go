@@ -20,15 +20,15 @@ type plain struct{ driver.Backend }
 func TestRefused(t *testing.T) {
 	m := memlock.New()
 	for mend, b := range map[string]*failover.Backend{
-		"got no standby":             failover.New(m, nil, failover.Options{Record: memlock.New()}),
-		"is nil":                     failover.New(m, []driver.Backend{nil}, failover.Options{Record: memlock.New()}),
-		"are one Backend":            failover.New(m, []driver.Backend{m}, failover.Options{Record: memlock.New()}),
-		"no place for the record":    failover.New(m, []driver.Backend{plain{memlock.New()}}),
-		"is the primary":             failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Record: m}),
-		"3 names for 2 engines":      failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Names: []string{"a", "b", "c"}}),
-		`two engines are named "a"`:  failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Names: []string{"a", "a"}}),
-		"LongestTTL":                 nil,
-		"driver.Register; set Optio": failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Record: plain{memlock.New()}}),
+		"got no standby":              failover.New(m, nil, failover.Options{Record: memlock.New()}),
+		"is nil":                      failover.New(m, []driver.Backend{nil}, failover.Options{Record: memlock.New()}),
+		"are one Backend":             failover.New(m, []driver.Backend{m}, failover.Options{Record: memlock.New()}),
+		"no place for the record":     failover.New(m, []driver.Backend{plain{memlock.New()}}),
+		"is the primary":              failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Record: m}),
+		"3 names for 2 engines":       failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Names: []string{"a", "b", "c"}}),
+		`two engines are named "a"`:   failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Names: []string{"a", "a"}}),
+		"LongestTTL":                  nil,
+		"driver.Agreement; set Optio": failover.New(m, []driver.Backend{memlock.New()}, failover.Options{Record: plain{memlock.New()}}),
 	} {
 		a := &driver.Acquisition{Key: "key", ID: "00000000-0000-8000-8000-000000000001:1", TTL: time.Second, Tokens: 1}
 		if b == nil {

@@ -31,6 +31,7 @@ type ballot struct {
 	sent     driver.Instant
 	asked    *driver.Acquisition
 	lease    driver.Lease
+	base     uint64 // is added to the lease's tokens
 	err      error  // of the attempt, or of what followed
 	raised   uint64 // the member's later leases have tokens above it
 	may      bool   // it may vote
@@ -46,6 +47,9 @@ type vote struct {
 	ballots []*ballot
 	changed chan struct{} // has room for one: a ballot has
 	decided chan struct{} // closed once won is set or stays nil
+
+	admitted chan struct{} // closed when the others than the gate may be asked
+	once     sync.Once     // closes it
 
 	mu    sync.Mutex
 	order []*ballot // that were granted, as they came
@@ -65,8 +69,11 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, fmt.Errorf("%w: a lease of %v; the quorum takes %v at most (Options.LongestTTL, the same in all processes)",
 			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
 	}
-	v := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{})}
+	v := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
 	gate := b.gate(a.Key)
+	if !a.Queue || !b.contended(a.Key) || b.overrules(v.q) {
+		v.admit()
+	}
 	for i, m := range b.members {
 		v.ballots = append(v.ballots, &ballot{member: m, slot: &v.q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
 	}
@@ -92,6 +99,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 // ask has one member vote, and does with its grant what the vote decides. It goes on when the
 // caller has gone: what a member was asked for is either part of the lease or undone.
 func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
+	if !v.mayAsk(x) {
+		return
+	}
 	ctx = context.WithoutCancel(ctx)
 	limited, cancel := v.b.limited(ctx, a.TTL)
 	defer cancel()
@@ -111,14 +121,21 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	}
 	asked, sent := v.b.attempt(&a, x.slot, x.gate), driver.Now()
 	l, err := x.member.acquire(limited, asked)
+	var base uint64
+	if l != nil && x.member.base != nil {
+		base, err = x.member.base.read(limited)
+	}
 	v.note(x, func() {
-		x.answered, x.sent, x.asked, x.lease, x.err = true, sent, asked, l, err
+		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
 		if l != nil {
 			first, n := l.Tokens()
-			x.raised = first + n - 1
+			x.raised = base + first + n - 1
 			v.order = append(v.order, x)
 		}
 	})
+	if x.gate && heldBy(err) == nil {
+		v.admit()
+	}
 	for {
 		select {
 		case least := <-x.confirm:
@@ -219,6 +236,11 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 			v.a.MayBeGranted = v.a.MayBeGranted || x.asked.MayBeGranted
 		}
 	}
+	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.alone() {
+		v.b.change(func() { v.q.gated++ })
+		v.b.contend(v.a.Key)
+		return true, gate.err
+	}
 	voters := slices.DeleteFunc(slices.Clone(v.order), func(x *ballot) bool { return x.err != nil })
 	if yes = len(voters); yes+pending < v.b.majority {
 		return true, v.refusal(yes, took)
@@ -226,13 +248,14 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 		return false, nil
 	}
 	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.q.near < overrule {
+		v.b.contend(v.a.Key)
 		return true, v.refusal(yes, took)
 	}
 	voters = voters[:v.b.majority]
 	var token uint64
 	for _, x := range voters {
 		first, _ := x.lease.Tokens()
-		token = max(token, first)
+		token = max(token, x.base+first)
 	}
 	least, ready := token+v.a.Tokens-1, true
 	for _, x := range voters {

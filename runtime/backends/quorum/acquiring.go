@@ -13,6 +13,7 @@ type acquiring struct {
 	slots []slot
 	users int
 	ended bool // no further attempt is expected
+	gated int  // attempts in a row that the gate alone was asked for, and refused
 	near  int  // attempts that were refused although some member granted
 }
 
@@ -45,7 +46,7 @@ func (b *Backend) leave(id string, q *acquiring) (kept bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q.users--
-	kept = !q.ended && q.near > 0
+	kept = !q.ended && (q.near > 0 || q.gated > 0)
 	for i := range q.slots {
 		kept = kept || !q.ended && q.slots[i].generation > 0
 	}

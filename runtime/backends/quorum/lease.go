@@ -12,6 +12,7 @@ import (
 // lease implements [driver.Lease]: those that members granted, of which a majority must hold.
 type lease struct {
 	backend  *Backend
+	key      string
 	ttl      time.Duration
 	first, n uint64
 
@@ -27,6 +28,7 @@ type lease struct {
 type part struct {
 	driver.Lease
 	member *member
+	base   uint64 // is added to the Lease's tokens
 	gate   bool
 	lost   bool // the member answered a renewal: not yours
 
@@ -35,7 +37,7 @@ type part struct {
 }
 
 func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
-	return &lease{backend: b, ttl: a.TTL, first: first, n: a.Tokens, changed: make(chan struct{})}
+	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, changed: make(chan struct{})}
 }
 
 // join makes the grant of x part of l. It reports false if l is being released already.
@@ -48,7 +50,7 @@ func (l *lease) join(x *ballot) bool {
 		l.mu.Unlock()
 		return false
 	}
-	p := &part{Lease: x.lease, member: x.member, gate: x.gate}
+	p := &part{Lease: x.lease, member: x.member, base: x.base, gate: x.gate}
 	l.parts = append(l.parts, p)
 	look := l.look
 	l.mu.Unlock()
@@ -60,6 +62,15 @@ func (p *part) notify(look func()) {
 	if n, ok := p.Lease.(driver.LossNotifier); ok && look != nil {
 		n.NotifyLoss(look)
 	}
+}
+
+// release frees p, of whose tokens the last that was used may be another member's.
+func (p *part) release(ctx context.Context, last uint64) error {
+	if p.member.base != nil {
+		first, n := p.Lease.Tokens()
+		last = min(max(last, p.base+first-1)-p.base, first+n-1)
+	}
+	return p.Release(ctx, last)
 }
 
 // Deadline implements [driver.Lease]: the last instant at which a majority holds.
@@ -90,8 +101,9 @@ func (l *lease) Deadline() driver.Instant {
 // Tokens implements [driver.Lease].
 func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
-// Wanted implements [driver.WantedLease].
-func (l *lease) Wanted() bool {
+// wanted reports whether some member says that another process waits. It is no driver.WantedLease:
+// a turn of another process costs several round trips, so the whole tenure is worth them.
+func (l *lease) wanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.parts, func(p *part) bool {
@@ -119,6 +131,9 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 // Release implements [driver.Lease]. What it begins goes on in the background until each
 // member has answered or its lease is over; a call waits until a majority has.
 func (l *lease) Release(ctx context.Context, last uint64) error {
+	if l.wanted() {
+		l.backend.contend(l.key)
+	}
 	l.mu.Lock()
 	if !l.freeing {
 		l.freeing = true
@@ -168,7 +183,7 @@ func (l *lease) outcomeLocked() (done bool, err error) {
 func (l *lease) free(ctx context.Context, last uint64) {
 	others := make(chan struct{}, len(l.parts)) // no part joins any more
 	freed := func(p *part) {
-		err := l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.Release(ctx, last) })
+		err := l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.release(ctx, last) })
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		p.answered, p.freed = true, err == nil

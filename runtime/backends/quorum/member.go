@@ -24,6 +24,7 @@ type member struct {
 	name       string
 	backend    *Backend
 	raiser     driver.TokenRaiser
+	base       *base             // the raiser, where the engine has none of its own; else nil
 	incarnated driver.Incarnated // or nil
 
 	silent   atomic.Bool  // the last call had no answer

@@ -54,8 +54,9 @@ type Backend struct {
 	end    context.CancelFunc
 	work   sync.WaitGroup
 
-	mu    sync.Mutex            // guards under, and the id of each member
-	under map[string]*acquiring // acquisitions under way, by ID
+	mu     sync.Mutex                // guards the rest, and the id of each member
+	under  map[string]*acquiring     // acquisitions under way, by ID
+	wanted map[string]driver.Instant // keys that several want, until when that is remembered
 }
 
 // New returns a Backend made of members, which have names for errors to say, with the last of
@@ -63,7 +64,7 @@ type Backend struct {
 // Fewer than three, one that is nil or there twice, or one whose fencing tokens can't be
 // raised, is an error of every call, and of Ping.
 func New(members map[string]driver.Backend, options ...Options) *Backend {
-	b := &Backend{majority: len(members)/2 + 1, under: map[string]*acquiring{}}
+	b := &Backend{majority: len(members)/2 + 1, under: map[string]*acquiring{}, wanted: map[string]driver.Instant{}}
 	for _, o := range options {
 		b.options = o
 	}
@@ -89,10 +90,14 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		}
 		m := &member{Backend: engine, name: name, backend: b}
 		m.raiser, _ = engine.(driver.TokenRaiser)
+		if keeps, ok := engine.(driver.Agreement); ok && m.raiser == nil {
+			m.base = &base{record: keeps}
+			m.raiser = m.base
+		}
 		m.incarnated, _ = engine.(driver.Incarnated)
 		if m.raiser == nil {
 			b.refuse("the fencing tokens of the member %q, a %T, can't be raised, so that they could fall when another majority decides; "+
-				"use members that implement driver.TokenRaiser, as redislock and memlock do", name, engine)
+				"use members that implement driver.TokenRaiser or driver.Agreement, as redislock, sqllock, etcdlock and memlock do", name, engine)
 		}
 		b.members = append(b.members, m)
 	}

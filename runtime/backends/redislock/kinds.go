@@ -36,7 +36,7 @@ func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Hold
 	return b.kinds.View(ctx, a)
 }
 
-// CompareAndSwap implements [driver.Register].
+// CompareAndSwap implements [driver.Agreement].
 func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
 	return b.kinds.CompareAndSwap(ctx, key, old, next)
 }

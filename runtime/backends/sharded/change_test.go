@@ -278,11 +278,11 @@ func TestRefused(t *testing.T) {
 	m := memlock.New()
 	both := sharded.Options{Leaving: map[string]driver.Backend{"a": memlock.New()}}
 	for mend, b := range map[string]*sharded.Backend{
-		"got no member":   sharded.New(nil),
-		"is nil":          sharded.New(map[string]driver.Backend{"a": nil}),
-		"are one Backend": sharded.New(map[string]driver.Backend{"a": m, "b": m}),
-		"driver.Register": sharded.New(map[string]driver.Backend{"a": plain{m}}),
-		"and leaves":      sharded.New(map[string]driver.Backend{"a": m}, both),
+		"got no member":    sharded.New(nil),
+		"is nil":           sharded.New(map[string]driver.Backend{"a": nil}),
+		"are one Backend":  sharded.New(map[string]driver.Backend{"a": m, "b": m}),
+		"driver.Agreement": sharded.New(map[string]driver.Backend{"a": plain{m}}),
+		"and leaves":       sharded.New(map[string]driver.Backend{"a": m}, both),
 	} {
 		a := &driver.Acquisition{Key: "key", ID: "00000000-0000-8000-8000-000000000001:1", TTL: time.Second, Tokens: 1}
 		_, err := b.Acquire(context.Background(), a)

@@ -51,7 +51,7 @@ type member struct {
 	driver.Backend
 	name     string
 	backend  *Backend
-	register driver.Register
+	register driver.Agreement
 	room     chan struct{} // full while the record is asked, by one at a time
 
 	mu   sync.Mutex // guards the rest

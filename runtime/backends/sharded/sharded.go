@@ -125,9 +125,9 @@ func (b *Backend) add(name string, e driver.Backend) *member {
 		}
 	}
 	var keeps bool
-	m.register, keeps = e.(driver.Register)
+	m.register, keeps = e.(driver.Agreement)
 	if _, raises := e.(driver.TokenRaiser); !keeps || !raises {
-		b.refuse("the member %q, a %T, can't keep the record of its keys (driver.Register), or its fencing tokens do not go by a clock "+
+		b.refuse("the member %q, a %T, can't keep the record of its keys (driver.Agreement), or its fencing tokens do not go by a clock "+
 			"(driver.TokenRaiser), so that they could fall for a key that moves; use members such as redislock.New returns", name, e)
 	}
 	b.all = append(b.all, m)

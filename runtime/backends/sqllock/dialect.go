@@ -86,12 +86,12 @@ func (d Dialect) quoted(table string) string {
 
 // statements are those that a Backend needs.
 type statements struct {
-	refusal, look, release, undo, tombstone *template
-	take, takeApart                         taking            // takeApart refuses beside another kind of lock
-	swap, create, record                    *template         // of other kinds of lock
-	kill                                    *template         // ends another session
-	now                                     map[string]string // macros where the clock is read afresh
-	ofRenewals                              sync.Map          // by the number of leases: the two statements that were needed so far
+	refusal, look, release, undo, tombstone, raise *template
+	take, takeApart                                taking            // takeApart refuses beside another kind of lock
+	swap, create, record                           *template         // of other kinds of lock
+	kill                                           *template         // ends another session
+	now                                            map[string]string // macros where the clock is read afresh
+	ofRenewals                                     sync.Map          // by the number of leases: the two statements that were needed so far
 }
 
 // taking are the statements that take a lock.
@@ -115,6 +115,7 @@ func (d Dialect) statements(table string, notify bool) *statements {
 	s := &statements{
 		look:    d.compile(source("look.sql"), afresh, 3),
 		refusal: d.compile(source("refusal.sql"), afresh, 1),
+		raise:   d.compile(source("raise.sql"), afresh, 0),
 		now:     afresh,
 	}
 	if d == MySQL {

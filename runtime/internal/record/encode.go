@@ -131,7 +131,7 @@ func (s *State) lasts(now Time) time.Duration {
 		longest = ticksLast
 	}
 	if s.Value != "" {
-		longest = registerLasts
+		longest = valueLasts
 	}
 	for _, all := range [][]Party{s.In, s.Queue} {
 		for _, p := range all {

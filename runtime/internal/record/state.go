@@ -17,7 +17,7 @@ type State struct {
 	Queue   []Party `json:"queue,omitempty"`   // who waits, in the order of arrival
 	Keep    Time    `json:"keep,omitempty"`    // until then the record is not deleted: see Write
 	Done    []Text  `json:"done,omitempty"`    // the ticks that were completed, the last of them last
-	Value   Text    `json:"value,omitempty"`   // of a register, which is no lock: see driver.Register
+	Value   Text    `json:"value,omitempty"`   // of a register, which is no lock: see driver.Agreement
 
 	KeepBeat  beat `json:"keepbeat,omitzero"` // of Keep, at an engine without a clock
 	clockless bool // its tokens come from the engine's revision

@@ -2,9 +2,9 @@ package driver
 
 import "context"
 
-// Register is implemented by a [Backend] that can keep small values on which all processes
+// Agreement is implemented by a [Backend] that can keep small values on which all processes
 // agree: which engine is in use, as a Backend that is made of several must know.
-type Register interface {
+type Agreement interface {
 	// CompareAndSwap makes next the value of key if that is old now, and returns what it is
 	// then: next if it was done. "" stands for no value; old and next that are the same only
 	// look. What it returns was there at some moment of the call, and a value stays for as

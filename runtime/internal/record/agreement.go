@@ -8,11 +8,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// registerLasts is for how long after its last write an engine with a clock keeps the value
-// of a register: for good, as people count.
-const registerLasts = 10 * 365 * 24 * time.Hour
+// valueLasts is for how long after its last write an engine with a clock keeps the value
+// on which processes agree: for good, as people count.
+const valueLasts = 10 * 365 * 24 * time.Hour
 
-// CompareAndSwap is [driver.Register.CompareAndSwap].
+// CompareAndSwap is [driver.Agreement.CompareAndSwap].
 func (l *Locks) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
 	v, _, err := l.update(ctx, key, old != next, func(s *State, _ Time) (bool, error) {
 		if len(s.In)+len(s.Queue) > 0 {

@@ -11,16 +11,16 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// registers has processes agree on a value, if the backend keeps such.
-func registers(c *trial) {
+// agreements has processes agree on a value, if the backend keeps such.
+func agreements(c *trial) {
 	a, b, key := c.open(), c.open(), c.newKey()
-	one, ok := a.Backend.(driver.Register)
+	one, ok := a.Backend.(driver.Agreement)
 	if !ok {
-		c.Log("the Backend is no driver.Register")
+		c.Log("the Backend does not implement driver.Agreement")
 		return
 	}
-	two := b.Backend.(driver.Register)
-	swap := func(r driver.Register, old, next, want string) {
+	two := b.Backend.(driver.Agreement)
+	swap := func(r driver.Agreement, old, next, want string) {
 		c.Helper()
 		if now, err := r.CompareAndSwap(c.bounded(), key, old, next); err != nil || now != want {
 			c.Errorf("CompareAndSwap(%q, %q): %q, %v; want %q", old, next, now, err, want)
@@ -46,7 +46,7 @@ func registers(c *trial) {
 }
 
 // counted has two clients count to 40 together, each by 20.
-func counted(c *trial, key string, clients ...driver.Register) {
+func counted(c *trial, key string, clients ...driver.Agreement) {
 	var all sync.WaitGroup
 	for i, r := range clients {
 		all.Go(func() {

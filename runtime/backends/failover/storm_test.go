@@ -1,0 +1,125 @@
+package failover_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// stormy switches as soon as a loaded machine allows.
+var stormy = failover.Options{
+	LongestTTL: 700 * time.Millisecond, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
+}
+
+// calm is between a switch and the next fault.
+const calm = 700 * time.Millisecond
+
+// servers are real ones: the engines by their names, and where the record is.
+type servers struct {
+	t       *testing.T
+	engines map[string]*testserver.Instance
+	record  *testserver.Instance
+}
+
+func (s *servers) open(testing.TB) driver.Backend {
+	to := func(i *testserver.Instance) driver.Backend {
+		return redislock.Open(&redis.UniversalOptions{Addrs: []string{i.Addr()}})
+	}
+	o := stormy
+	o.Record = to(s.record)
+	return failover.New(to(s.engines["primary"]), []driver.Backend{to(s.engines["standby"])}, o)
+}
+
+// strike has the engine that grants killed, hung and left by hand, in turn, for as long as d,
+// and then mends it. One that was killed comes back empty, once the other grants.
+func (s *servers) strike(d time.Duration) {
+	b := s.open(s.t).(*failover.Backend)
+	defer b.Close()
+	var longest time.Duration
+	faults := 0
+	for end := time.Now().Add(d); time.Now().Before(end); faults++ {
+		granting := s.status(b, func(failover.Status) bool { return true }).Engine
+		engine := s.engines[granting]
+		other := map[string]string{"primary": "standby", "standby": "primary"}[granting]
+		time.Sleep(calm)
+		begin := time.Now()
+		switch faults % 3 {
+		case 0:
+			engine.Kill()
+		case 1:
+			engine.Stop()
+		case 2:
+			for b.Switch(s.t.Context(), other) != nil && time.Since(begin) < 10*time.Second {
+				time.Sleep(stormy.Probe)
+			}
+		}
+		s.status(b, func(is failover.Status) bool { return is.Engine == other && is.Open })
+		longest = max(longest, time.Since(begin))
+		switch faults % 3 {
+		case 0:
+			engine.Restart()
+		case 1:
+			engine.Cont()
+		}
+	}
+	s.t.Logf("%d switches, which took %v at most", faults, longest.Round(time.Millisecond))
+}
+
+// status returns what the record says once that is as wanted.
+func (s *servers) status(b *failover.Backend, wanted func(failover.Status) bool) failover.Status {
+	for begin := time.Now(); ; time.Sleep(stormy.Probe / 2) {
+		is, err := b.Status(context.Background())
+		if err == nil && wanted(is) {
+			return is
+		}
+		if time.Since(begin) > 30*time.Second {
+			s.t.Errorf("after 30 s: %+v, %v", is, err)
+			return is
+		}
+	}
+}
+
+// TestStorm has Lockers take locks at random while the servers are killed, hung and switched,
+// for 4 s or as long as LOCKGEN_STORM says.
+func TestStorm(t *testing.T) {
+	if os.Getenv(backendtest.StormEnv) == "" {
+		t.Setenv(backendtest.StormEnv, "4s,1")
+	}
+	length, _, _ := strings.Cut(os.Getenv(backendtest.StormEnv), ",")
+	d, err := time.ParseDuration(length)
+	if err != nil {
+		t.Fatalf("%s: %v", backendtest.StormEnv, err)
+	}
+	s := &servers{t, map[string]*testserver.Instance{"primary": testserver.StartRedis(t), "standby": testserver.StartRedis(t)}, testserver.StartRedis(t)}
+	begin(t, s.open(t))
+	cannot := backendtest.MutexesOnly("the record is about mutexes only")
+	cannot[backendtest.NetworkFaults] = "the servers are struck"
+	cannot[backendtest.Removal] = "the row of redis checks it"
+	cannot[backendtest.Conflict] = "the row of redis checks it"
+	cannot[backendtest.Inspection] = "the row of redis checks it"
+	struck := make(chan struct{})
+	go func() {
+		defer close(struck)
+		s.strike(d)
+	}()
+	defer func() { <-struck }()
+	backendtest.Run(t, backendtest.Harness{
+		Name:   "failover of redis, struck",
+		Open:   s.open,
+		TTL:    250 * time.Millisecond,
+		Slack:  50 * time.Millisecond,
+		MaxTTL: 700 * time.Millisecond,
+		MaxKey: 1024,
+		Cannot: cannot,
+	})
+}

@@ -1,0 +1,241 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/etcdlock"
+	"github.com/lockgen/lockgen/runtime/backends/quorum"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+const (
+	ttl     = 1200 * time.Millisecond
+	longest = 1500 * time.Millisecond
+	keys    = 2
+)
+
+// quiet keeps go-redis from printing each connection that a test breaks.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func init() { redis.SetLogger(quiet{}) }
+
+// tries is how many locks are taken: LOCKGEN_QUORUM, or few.
+func tries(t *testing.T) int {
+	text := os.Getenv("LOCKGEN_QUORUM")
+	if text == "" {
+		return 60
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("LOCKGEN_QUORUM=%q: it must be a number of tries", text)
+	}
+	return n
+}
+
+// members are the servers.
+type members struct{ redis, etcd, postgres *testserver.Instance }
+
+// start starts them side by side.
+func start(t *testing.T) (m members) {
+	// A restart must not lose a lock that was answered, as it does without this.
+	m.postgres = testserver.StartPostgres(t, "-c", "synchronous_commit=on")
+	m.etcd = testserver.StartEtcd(t)
+	m.redis = testserver.StartRedis(t)
+	db := m.database(t)
+	locks, err := sqllock.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := locks.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := locks.Close(); err != nil {
+		t.Error(err)
+	}
+	return m
+}
+
+func (m members) database(t *testing.T) *sql.DB {
+	db, err := sql.Open("pgx", "postgres://lockgen@"+m.postgres.Addr()+"/postgres?sslmode=disable&connect_timeout=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// join returns the Locker of one process.
+func (m members) join(t *testing.T) *lock.Locker {
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{m.etcd.Addr()}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	table, err := sqllock.New(m.database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lock.New(quorum.New(map[string]driver.Backend{
+		"redis":    redislock.Open(&redis.UniversalOptions{Addrs: []string{m.redis.Addr()}}),
+		"etcd":     etcdlock.New(etcd),
+		"postgres": table,
+	}, quorum.Options{LongestTTL: longest, Timeout: 250 * time.Millisecond}), nil)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return l
+}
+
+// shop checks who is inside, and with which token.
+type shop struct {
+	t    *testing.T
+	want int
+	done chan struct{} // closed when so many held a lock
+
+	mu     sync.Mutex
+	inside map[string]context.Context
+	tokens map[string]uint64
+	holds  int
+	failed int
+	faults int
+}
+
+// serve takes locks until enough were.
+func (s *shop) serve(l *lock.Locker) {
+	for {
+		select {
+		case <-s.done:
+			return
+		default:
+		}
+		key := fmt.Sprintf("key %d", rand.N(keys))
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err := l.Do(ctx, &lock.Policy{TTL: ttl}, key, func(ctx context.Context) error {
+			s.enter(ctx, key)
+			stays := rand.N(10 * time.Millisecond)
+			if rand.N(40) == 0 {
+				stays = rand.N(2 * ttl) // it is renewed
+			}
+			select {
+			case <-time.After(stays):
+			case <-ctx.Done():
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.inside[key] == ctx {
+				delete(s.inside, key)
+			}
+			return nil
+		})
+		cancel()
+		if err != nil {
+			s.mu.Lock()
+			s.failed++
+			s.mu.Unlock()
+		}
+	}
+}
+
+// enter notes who comes in. One who was before may be inside still only if its lease is over.
+func (s *shop) enter(ctx context.Context, key string) {
+	token, _ := lock.Token(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lock.Check(ctx) != nil {
+		return
+	}
+	if other := s.inside[key]; other != nil && lock.Check(other) == nil {
+		s.t.Errorf("%s: two are inside", key)
+	}
+	if token <= s.tokens[key] {
+		s.t.Errorf("%s: token %d after %d", key, token, s.tokens[key])
+	}
+	s.inside[key], s.tokens[key] = ctx, token
+	if s.holds++; s.holds == s.want {
+		close(s.done)
+	}
+}
+
+// strike has one member after the other killed, hung or restarted: the Redis without its
+// memory, the others with what they have written.
+func (s *shop) strike(m members) {
+	for i := 0; ; i++ {
+		calm := 200 * time.Millisecond
+		switch i % 5 {
+		case 0:
+			m.redis.Restart()
+			calm += longest + time.Second // until it votes again: Redis tells its age in whole seconds
+		case 1:
+			m.etcd.Stop()
+			s.pause(ttl)
+			m.etcd.Cont()
+		case 2:
+			m.postgres.Restart()
+		case 3:
+			m.redis.Stop()
+			s.pause(ttl / 2)
+			m.redis.Cont()
+		case 4:
+			m.etcd.Kill()
+			s.pause(ttl / 2)
+			m.etcd.Restart()
+		}
+		s.mu.Lock()
+		s.faults++
+		s.mu.Unlock()
+		if !s.pause(calm) {
+			return
+		}
+	}
+}
+
+// pause reports whether locks are taken still after d.
+func (s *shop) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-s.done:
+		return false
+	}
+}
+
+// A lock at a majority of a Redis, an etcd and a PostgreSQL has one holder at a time, and
+// tokens that rise, whichever of them decide.
+func TestMembersOfDifferentEngines(t *testing.T) {
+	m := start(t)
+	s := &shop{t: t, want: tries(t), done: make(chan struct{}), inside: map[string]context.Context{}, tokens: map[string]uint64{}}
+	begin := time.Now()
+	var work sync.WaitGroup
+	for range 3 {
+		l := m.join(t)
+		for range 2 {
+			work.Go(func() { s.serve(l) })
+		}
+	}
+	work.Go(func() { s.strike(m) })
+	work.Wait()
+	t.Logf("%d holds in %v, %d calls failed, %d faults", s.holds, time.Since(begin).Round(time.Millisecond), s.failed, s.faults)
+}

@@ -1,0 +1,86 @@
+package quorum
+
+import (
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+const (
+	// gatePatience is how long the gate may take to answer before the others are asked as well.
+	gatePatience = 20 * time.Millisecond
+	// remembered is for how long a key counts as wanted by several after that was seen.
+	remembered = time.Second
+	// mostRemembered bounds how many keys are.
+	mostRemembered = 4096
+)
+
+// contend notes that several want key.
+func (b *Backend) contend(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.wanted) >= mostRemembered {
+		clear(b.wanted)
+	}
+	b.wanted[key] = driver.Now().Add(remembered)
+}
+
+// contended reports whether several want key, so that to ask all members at once would take
+// votes from the first in line.
+func (b *Backend) contended(key string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	until, ok := b.wanted[key]
+	if ok && until.Left() <= 0 {
+		delete(b.wanted, key)
+		return false
+	}
+	return ok
+}
+
+// overrules reports whether the gate alone has refused q for so long that all are asked once:
+// a crash may have left a lease there alone.
+func (b *Backend) overrules(q *acquiring) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if q.gated < overrule {
+		return false
+	}
+	q.gated = 0
+	return true
+}
+
+// admit has the other members than the gate be asked.
+func (v *vote) admit() { v.once.Do(func() { close(v.admitted) }) }
+
+// alone reports whether only the gate was asked.
+func (v *vote) alone() bool {
+	select {
+	case <-v.admitted:
+		return false
+	default:
+		return true
+	}
+}
+
+// mayAsk waits until x may be asked. It reports false if the vote is over before.
+func (v *vote) mayAsk(x *ballot) bool {
+	if x.gate {
+		return true
+	}
+	select {
+	case <-v.admitted:
+		return true
+	default:
+	}
+	patience := time.NewTimer(gatePatience)
+	defer patience.Stop()
+	select {
+	case <-v.admitted:
+	case <-patience.C:
+		v.admit()
+	case <-v.decided:
+		return false
+	}
+	return true
+}
