@@ -35,6 +35,8 @@ var afterRunLock = lock.Policy{
 }
 
 // AfterRunKey returns the key "shop:sync" as [After.Run] locks it.
+//
+//lockgen:keyof After.Run "shop:sync"
 func AfterRunKey() string {
 	return "shop:sync"
 }
@@ -43,6 +45,8 @@ func AfterRunKey() string {
 // process leads, until that returns nil.
 //
 // Run has one process of all sync until ctx ends.
+//
+//lockgen:wraps After.Run "shop:sync"
 func (w *AfterWithLock) Run(ctx context.Context) (err error) {
 	key := AfterRunKey()
 	return w.locker.Lead(ctx, &afterRunLock, key, func(ctx context.Context) error {

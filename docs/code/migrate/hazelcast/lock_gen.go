@@ -34,6 +34,8 @@ var accountsCloseLock = lock.Policy{
 }
 
 // AccountsCloseKey returns the key "account:<id>" as [Accounts.Close] locks it.
+//
+//lockgen:keyof Accounts.Close "account:<id>"
 func AccountsCloseKey(id int64) string {
 	return "account:" + strconv.FormatInt(id, 10)
 }
@@ -41,6 +43,8 @@ func AccountsCloseKey(id int64) string {
 // Close calls [Accounts.Close] while it holds the lock "account:<id>".
 //
 // Close closes an account.
+//
+//lockgen:wraps Accounts.Close "account:<id>"
 func (w *AccountsWithLock) Close(ctx context.Context, id int64) (err error) {
 	key := AccountsCloseKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &accountsCloseLock, key)

@@ -34,6 +34,8 @@ var ordersPayLock = lock.Policy{
 }
 
 // OrdersPayKey returns the key "order:<order>" as [Orders.Pay] locks it.
+//
+//lockgen:keyof Orders.Pay "order:<order>"
 func OrdersPayKey(order int64) string {
 	return "order:" + strconv.FormatInt(order, 10)
 }
@@ -41,6 +43,8 @@ func OrdersPayKey(order int64) string {
 // Pay calls [Orders.Pay] while it holds the lock "order:<order>".
 //
 // Pay pays an order.
+//
+//lockgen:wraps Orders.Pay "order:<order>"
 func (w *OrdersWithLock) Pay(ctx context.Context, order int64) (err error) {
 	key := OrdersPayKey(order)
 	ctx, held, err := w.locker.Acquire(ctx, &ordersPayLock, key)

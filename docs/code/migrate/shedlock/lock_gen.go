@@ -39,6 +39,8 @@ var reportsWriteLock = lock.Policy{
 }
 
 // ReportsWriteKey returns the key "report" as [Reports.Write] locks it.
+//
+//lockgen:keyof Reports.Write "report"
 func ReportsWriteKey() string {
 	return "report"
 }
@@ -47,6 +49,8 @@ func ReportsWriteKey() string {
 // has it, nothing is called, and the error is nil.
 //
 // Write writes the report of a day, at most once at a time.
+//
+//lockgen:wraps Reports.Write "report"
 func (w *ReportsWithLock) Write(ctx context.Context, day time.Time) (err error) {
 	key := ReportsWriteKey()
 	ctx, held, err := w.locker.Acquire(ctx, &reportsWriteLock, key)
@@ -72,6 +76,8 @@ var reportsWriteOnceLock = lock.Policy{
 
 // ReportsWriteOnceKey returns the key "report:once" as [Reports.WriteOnce]
 // locks it.
+//
+//lockgen:keyof Reports.WriteOnce "report:once"
 func ReportsWriteOnceKey() string {
 	return "report:once"
 }
@@ -92,6 +98,8 @@ func reportsWriteOnceTick(day time.Time) (string, error) {
 // nothing is called, and the error is nil.
 //
 // WriteOnce writes the report of a day once, in whatever process comes first.
+//
+//lockgen:wraps Reports.WriteOnce "report:once"
 func (w *ReportsWithLock) WriteOnce(ctx context.Context, day time.Time) (err error) {
 	key := ReportsWriteOnceKey()
 	tick, err := reportsWriteOnceTick(day)
