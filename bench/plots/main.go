@@ -75,7 +75,7 @@ func (d *date) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	if len(s) < len("2006-01-02") {
-		return fmt.Errorf("Began: %q is no time", s)
+		return fmt.Errorf("%q is no time", s)
 	}
 	*d = date(s[:len("2006-01-02")])
 	return nil
