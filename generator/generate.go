@@ -13,7 +13,7 @@ type Options struct {
 	Patterns   []string           // as the go command takes them; none is "."
 	Env        []string           // environment of the go command; nil is the process's own
 	BuildFlags []string           // passed to the go command: "-tags=integration"
-	Progress   func(stage string) // told of each stage, if set
+	Progress   func(stage string) // told of each stage, one at a time, if set
 
 	Build *Build // instead of Patterns; nil is what the go command lists
 }

@@ -34,6 +34,8 @@ type run struct {
 	dirs    []string          // of the packages that were listed
 	exports *exports          // of a Build
 	overlay map[string][]byte // what was generated for packages that others need, by path
+
+	telling sync.Mutex // is held while Options.Progress runs, since the guess has stages too
 }
 
 func newRun(ctx context.Context, opts Options) *run {
@@ -42,6 +44,8 @@ func newRun(ctx context.Context, opts Options) *run {
 
 func (r *run) stage(format string, args ...any) {
 	if r.opts.Progress != nil {
+		r.telling.Lock()
+		defer r.telling.Unlock()
 		r.opts.Progress(fmt.Sprintf(format, args...))
 	}
 }
