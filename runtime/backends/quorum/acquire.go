@@ -123,7 +123,9 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	l, err := x.member.acquire(limited, asked)
 	var base uint64
 	if l != nil && x.member.base != nil {
-		base, err = x.member.base.read(limited)
+		if err = x.member.introduce(limited); err == nil {
+			base, err = x.member.base.read(limited)
+		}
 	}
 	v.note(x, func() {
 		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err

@@ -140,12 +140,31 @@ func (b *Backend) meet(m *member, id string) {
 	}
 }
 
+// introduce learns which server m is, if it has a base and was not asked before.
+func (m *member) introduce(ctx context.Context) error {
+	if m.base == nil {
+		return nil
+	}
+	m.backend.mu.Lock()
+	known := m.id != ""
+	m.backend.mu.Unlock()
+	if known {
+		return nil
+	}
+	id, err := m.base.server(ctx)
+	if err != nil {
+		return err
+	}
+	m.backend.meet(m, id)
+	return m.backend.usable()
+}
+
 // acquainting reports whether some member that has an ID has not told it yet.
 func (b *Backend) acquainting() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range b.members {
-		if m.incarnated != nil && m.id == "" {
+		if (m.incarnated != nil || m.base != nil) && m.id == "" {
 			return true
 		}
 	}
@@ -159,7 +178,7 @@ func (m *member) ping(ctx context.Context) error {
 		err = p.Ping(ctx)
 	}
 	if err == nil {
-		err = m.mayVote(ctx, driver.Now())
+		err = errors.Join(m.mayVote(ctx, driver.Now()), m.introduce(ctx))
 	}
 	if err != nil {
 		return fmt.Errorf("member %q: %w", m.name, err)

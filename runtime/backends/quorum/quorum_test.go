@@ -270,6 +270,11 @@ func TestRefusedMembers(t *testing.T) {
 	if err := b.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "one server") {
 		t.Errorf("two members on one server: %v", err)
 	}
+	counts := newRevisions()
+	b = quorum.New(map[string]driver.Backend{"a": counts, "b": &revisions{counts.Backend, counts.server, counts.less}, "c": newServer()})
+	if err := b.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "one server") {
+		t.Errorf("two members on one server that counts by revisions: %v", err)
+	}
 }
 
 // alias is another client of a server.
