@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +34,7 @@ func ringOf(t *testing.T, processes []*lock.Locker, p *lock.Policy, spread time.
 	n := len(processes)
 	errs := make([]error, n)
 	together(n, func(i int) {
-		time.Sleep(time.Duration(rand.Float64() * float64(spread)))
+		time.Sleep(draw(spread))
 		errs[i] = crossing(t, processes[i:i+1], p, fmt.Sprint("k", i), fmt.Sprint("k", (i+1)%n))
 	})
 	for _, err := range errs {
@@ -50,7 +51,20 @@ type farNotes struct {
 	keeps bool // notes that are withdrawn stay
 }
 
-func far() { time.Sleep(time.Duration(rand.N(int64(5 * time.Millisecond)))) }
+func far() { time.Sleep(draw(5 * time.Millisecond)) }
+
+// draws are the same numbers in each run of the tests.
+var draws = struct {
+	sync.Mutex
+	*rand.Rand
+}{Rand: rand.New(rand.NewPCG(18, 6))}
+
+// draw returns a time from 0 to below.
+func draw(below time.Duration) time.Duration {
+	draws.Lock()
+	defer draws.Unlock()
+	return time.Duration(draws.Int64N(int64(below) + 1))
+}
 
 func (s farNotes) PutNote(ctx context.Context, key, text string, ttl time.Duration) error {
 	far()
@@ -94,7 +108,7 @@ func TestLateCycleOfProcesses(t *testing.T) {
 			first := make(chan error, 1)
 			ctx, stock := acquire(t, t.Context(), processes[0], nil, "stock")
 			go func() { first <- crossing(t, processes[1:], nil, "voucher", "stock") }()
-			time.Sleep(10*time.Second + time.Duration(rand.N(int64(time.Second))))
+			time.Sleep(10*time.Second + draw(time.Second))
 			began := time.Now()
 			_, held, err := processes[0].Acquire(ctx, nil, "voucher")
 			took := time.Since(began)
@@ -169,13 +183,13 @@ func TestNoFalseVictimOfProcesses(t *testing.T) {
 			ctx, b := acquire(t, t.Context(), all[0], nil, "b")
 			a, held := acquire(t, t.Context(), all[1], nil, "a")
 			defer held.Release(nil)
-			first := 50 * time.Millisecond * time.Duration(rand.N(2)) // either begins to wait before the other
+			first := 50 * time.Millisecond * draw(1) // either begins to wait before the other
 			go func() {
 				defer b.Release(nil)
 				time.Sleep(50*time.Millisecond - first)
 				// Its note is out, and it has seen the other's if it began after that; but
 				// the other looks again after 0.7 s.
-				wait := 570*time.Millisecond + time.Duration(rand.N(int64(50*time.Millisecond)))
+				wait := 570*time.Millisecond + draw(50*time.Millisecond)
 				_, _, err := all[0].Acquire(ctx, &lock.Policy{Wait: wait}, "a")
 				if !errors.Is(err, lock.ErrNotAcquired) {
 					t.Error(err)

@@ -33,5 +33,6 @@
 // different Options. Locks that are taken at an engine directly, beside the failover. A
 // clock of a process that runs wrong by more than a hundredth.
 //
-// It takes mutexes only.
+// It takes mutexes only, and keeps no notes (driver.Noter): deadlocks between processes, and
+// orders of theirs, are not found on it.
 package failover

@@ -33,5 +33,6 @@
 // Options in other processes. Locks that are taken at a member directly. A change waits
 // as long as some member does not answer.
 //
-// It takes mutexes only.
+// It takes mutexes only, and keeps no notes (driver.Noter): deadlocks between processes, and
+// orders of theirs, are not found on it.
 package sharded
