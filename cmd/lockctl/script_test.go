@@ -89,7 +89,7 @@ func (s *site) params(url, dir string) testscript.Params {
 			"waiter":      func(ts *testscript.TestScript, _ bool, args []string) { s.waiter(ts, url, args[0]) },
 			"foreign":     func(ts *testscript.TestScript, _ bool, args []string) { s.foreign(ts, url, args[0]) },
 			"junk":        func(ts *testscript.TestScript, _ bool, args []string) { s.junk(ts, url, args[0]) },
-			"let-go":      letGo,
+			"let-go":      func(_ *testscript.TestScript, _ bool, args []string) { letGo(url, args[0]) },
 			"prints":      prints,
 			"gone":        gone,
 			"wait-for":    waitFor,
@@ -97,8 +97,11 @@ func (s *site) params(url, dir string) testscript.Params {
 	}
 }
 
-// holds are the locks of the scripts that run, by key: a call of one frees it.
-var holds sync.Map
+// holds are the locks of the scripts that run: a call of one frees it. Scripts of the same
+// name have the same keys at their engines.
+var holds sync.Map // by holdID
+
+type holdID struct{ url, key string }
 
 func (s *site) locker(ts *testscript.TestScript, url string) *lock.Locker {
 	b, err := (&command{settings: settings{url: url}}).open()
@@ -129,12 +132,12 @@ func (s *site) hold(ts *testscript.TestScript, url string, args []string) {
 	ts.Check(err)
 	ts.Setenv("TOKEN", strconv.FormatUint(held.Token(), 10))
 	free := func() { _ = held.Unlock() }
-	holds.Store(args[0], free)
+	holds.Store(holdID{url, args[0]}, free)
 	ts.Defer(free)
 }
 
-func letGo(_ *testscript.TestScript, _ bool, args []string) {
-	free, _ := holds.Load(args[0])
+func letGo(url, key string) {
+	free, _ := holds.Load(holdID{url, key})
 	free.(func())()
 }
 

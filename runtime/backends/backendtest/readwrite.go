@@ -207,6 +207,7 @@ func (cl *client) kindOf(key string, ttl time.Duration, m driver.Mode) *driver.A
 func deadReader(c *trial) {
 	dead, live, w, key := c.open(), c.open(), c.open(), c.newKey()
 	mode := driver.Mode{Kind: driver.Read}
+	c.free(w.get(w.attempt(c.newKey()))) // what it does first takes the time of a connection more
 	begin := time.Now()
 	dead.get(dead.kindOf(key, c.h.TTL, mode)) // and never renewed
 	lease := live.get(live.kindOf(key, c.h.TTL, mode))
