@@ -16,7 +16,9 @@ func TestNoteOfAMajority(t *testing.T) {
 	b := New(members)
 	b.Attach()
 	defer b.Close()
-	put := func(n driver.Noter, text string) { require.NoError(t, n.PutNote(t.Context(), "wait/k", text, time.Minute)) }
+	put := func(n driver.Noter, text string) {
+		require.NoError(t, n.PutNote(t.Context(), "wait/k", text, time.Minute))
+	}
 	put(b, "new")
 	b.work.Wait() // the last of them
 	put(members["b"].(driver.Noter), "old")
