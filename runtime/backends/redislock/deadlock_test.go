@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,10 +119,9 @@ func deadlocksOf(all []*crossing) (found []deadlock) {
 	return found
 }
 
-// solved checks that each deadlock had one victim within a second, and that there was no
-// other. It returns how long each took.
-func solved(t *testing.T, all []*crossing) (took []time.Duration) {
-	t.Helper()
+// verdict returns how long each deadlock took, and what is wrong: each has one victim within
+// late, and there is no other.
+func verdict(all []*crossing, late func(closed time.Time) time.Duration) (took []time.Duration, wrong []string) {
 	found := deadlocksOf(all)
 	last := map[*crossing]int{} // the deadlock that each was in last: the one before was solved by another's end
 	for i, d := range found {
@@ -137,20 +137,44 @@ func solved(t *testing.T, all []*crossing) (took []time.Duration) {
 			}
 		}
 		if victims != 1 {
-			t.Errorf("a deadlock of %d had %d victims", len(d.members), victims)
+			wrong = append(wrong, fmt.Sprintf("a deadlock of %d had %d victims", len(d.members), victims))
 		}
 		one := time.Duration(d.solved - d.closed)
-		if one > time.Second+meter.Since(time.Unix(0, d.closed)) {
-			t.Errorf("a deadlock of %d was solved after %v", len(d.members), one)
+		if one > late(time.Unix(0, d.closed)) {
+			wrong = append(wrong, fmt.Sprintf("a deadlock of %d was solved after %v", len(d.members), one))
 		}
 		took = append(took, one)
 	}
 	for _, c := range all {
 		if _, was := last[c]; c.victim && !was {
-			t.Errorf("a victim without a deadlock: %+v", *c)
+			wrong = append(wrong, fmt.Sprintf("a victim without a deadlock: %+v", *c))
 		}
 	}
-	return took
+	return took, wrong
+}
+
+// The verdict finds what is wrong, and takes two deadlocks of one wait for no mistake.
+func TestVerdict(t *testing.T) {
+	second := func(time.Time) time.Duration { return time.Second }
+	at := func(outer, inner int, called, returned time.Duration, victim bool) *crossing {
+		return &crossing{outer, inner, int64(called) - 1, int64(called), int64(returned), int64(returned) + 1, victim}
+	}
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		all   []*crossing
+		wrong string
+	}{
+		"one victim":      {[]*crossing{at(1, 2, 10*ms, 600*ms, true), at(2, 1, 20*ms, 610*ms, false)}, ""},
+		"two victims":     {[]*crossing{at(1, 2, 10*ms, 600*ms, true), at(2, 1, 20*ms, 610*ms, true)}, "a deadlock of 2 had 2 victims"},
+		"late":            {[]*crossing{at(1, 2, 10*ms, 1100*ms, true), at(2, 1, 20*ms, 1110*ms, false)}, "was solved after 1.08s"},
+		"no deadlock":     {[]*crossing{at(1, 2, 10*ms, 600*ms, true), at(2, 3, 20*ms, 590*ms, false)}, "a victim without a deadlock"},
+		"two, one by one": {[]*crossing{at(1, 2, 10*ms, 600*ms, true), at(2, 1, 20*ms, 1200*ms, true), at(1, 2, 700*ms, 1210*ms, false)}, ""},
+	} {
+		_, wrong := verdict(c.all, second)
+		if got := strings.Join(wrong, "; "); (c.wrong == "") != (got == "") || !strings.Contains(got, c.wrong) {
+			t.Errorf("%s: %q, want %q", name, got, c.wrong)
+		}
+	}
 }
 
 // Processes that cross in any order all come through: each deadlock has one victim within a
@@ -182,7 +206,11 @@ func TestProcessesThatCross(t *testing.T) {
 				all = append(all, c)
 			}
 		}
-		return solved(t, all)
+		took, wrong := verdict(all, func(closed time.Time) time.Duration { return time.Second + meter.Since(closed) })
+		for _, text := range wrong {
+			t.Error(text)
+		}
+		return took
 	}
 	const each = 20
 	var took []time.Duration
