@@ -59,7 +59,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing quorum/engines record spec spec/short spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing deadlocks quorum/engines record spec spec/short spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -235,6 +235,9 @@ crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS 
 	$(BIN)/testserver exec -- env LOCKGEN_CROSSING=$(CALLS) MODULES='. runtime/backends/consullock runtime/backends/sqllock/enginetest' \
 		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Exclusion$$/^Crossing$$|^TestConformance$(RUN)/././^Exclusion$$/^Crossing$$' ./...
 
+deadlocks: servers $(BIN)/testserver ## 8 processes that take pairs of locks in any order, CALLS times
+	$(BIN)/testserver exec -only redis -- env LOCKGEN_DEADLOCKS=$(CALLS) go test -count=1 -timeout 1h -v -run '^TestProcessesThatCross$$' ./runtime/backends/redislock
+
 quorum/engines: servers $(BIN)/testserver # a quorum of a Redis, an etcd and a PostgreSQL, with TRIES locks under faults
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_QUORUM=$(TRIES) \
 		env MODULES=runtime/backends/quorum/enginetest $(EACH) go test -count=1 -timeout 30m -v $(RACE) ./...
@@ -247,7 +250,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing quorum/engines browser newcomer reproducible
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing deadlocks quorum/engines browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

@@ -39,8 +39,8 @@ var (
 	// waited half a second, inside of other locks, for calls that wait for it in their turn:
 	// one of them gets ErrDeadlock within a second, and the others go on. A goroutine that
 	// waits under the context of a locked method counts as that method. Calls of other
-	// processes count if all of the locks are at one engine whose Backend is a driver.Noter,
-	// and none of them is a read side or a permit.
+	// processes count if all of the locks are at one Backend that is a driver.Noter, as those
+	// of this module are, and none of them is a read side or a permit.
 	ErrDeadlock = errors.New("deadlock")
 
 	// ErrConflict says that something that is no lock of ours lives at the key.

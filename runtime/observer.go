@@ -97,7 +97,7 @@ const (
 	// the orders and where each was seen first. It is told once. A pattern around both that
 	// keeps the calls apart is not known to do so. See Snapshot.Orders. Orders of other
 	// processes count, as pairs of patterns that contradict each other, where both locks are
-	// at one Backend that is a driver.Noter; of these the one that comes second tells it, soon
+	// at one Backend that is a driver.Noter, as those of this module are; of these the one that comes second tells it, soon
 	// after its call, and again after a week.
 	OrderCycle
 )

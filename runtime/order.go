@@ -65,9 +65,11 @@ func (l *Locker) noteOrders(ctx context.Context, outer *frame, p *Policy, key st
 			continue
 		}
 		id := orderID{class{held.policy.Pattern, held.policy.Backend}, class{p.Pattern, p.Backend}}
-		if seen := l.orders.seen.Load(); seen != nil && (*seen)[id] != nil {
-			(*seen)[id].count.Add(1)
-			continue
+		if seen := l.orders.seen.Load(); seen != nil {
+			if known := (*seen)[id]; known != nil {
+				known.count.Add(1)
+				continue
+			}
 		}
 		fresh, cycle := l.orders.add(id)
 		if cycle != nil {

@@ -50,7 +50,7 @@ func (l *Locker) shareOrder(ctx context.Context, held *hold, p *Policy, key stri
 // did not know fresh. What an engine does not answer is left: nobody is told.
 func (l *Locker) exchange(ctx context.Context, engine driver.Noter, fresh *order) (opposite *order) {
 	outer, inner := fresh.id.outer, fresh.id.inner
-	at := l.orderKey(outer, inner)
+	at := l.orderName(outer, inner)
 	known, err := readOrder(ctx, engine, at)
 	if err != nil || known != nil && time.Since(known.At) < orderFor/2 {
 		return nil
@@ -61,21 +61,21 @@ func (l *Locker) exchange(ctx context.Context, engine driver.Noter, fresh *order
 	if engine.PutNote(ctx, at, string(text), orderFor) != nil || known != nil {
 		return nil
 	}
-	back, err := readOrder(ctx, engine, l.orderKey(inner, outer))
+	back, err := readOrder(ctx, engine, l.orderName(inner, outer))
 	if err != nil || back == nil {
 		return nil
 	}
 	return &order{id: orderID{inner, outer}, stack: "\tin " + back.By + "\n" + back.Stack}
 }
 
-// orderKey names the note on an order. Backends have names of their own in each process.
-func (l *Locker) orderKey(outer, inner class) string {
-	return l.prefix + "order " + outer.pattern + " > " + inner.pattern
+// orderName names the note on an order. Backends have names of their own in each process.
+func (l *Locker) orderName(outer, inner class) string {
+	return "order/" + l.prefix + outer.pattern + " > " + inner.pattern
 }
 
-// readOrder returns the note at key, or nil if there is none.
-func readOrder(ctx context.Context, engine driver.Noter, key string) (*orderNote, error) {
-	text, err := engine.Note(ctx, key)
+// readOrder returns the note of this name, or nil if there is none.
+func readOrder(ctx context.Context, engine driver.Noter, name string) (*orderNote, error) {
+	text, err := engine.Note(ctx, name)
 	if err != nil || text == "" {
 		return nil, err
 	}

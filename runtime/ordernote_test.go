@@ -95,13 +95,13 @@ type noteSizes struct {
 	down bool
 }
 
-func (n *noteSizes) PutNote(ctx context.Context, key, text string, ttl time.Duration) error {
+func (n *noteSizes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	if n.down {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	n.most = max(n.most, len(text))
-	return n.Backend.PutNote(ctx, key, text, ttl)
+	return n.Backend.PutNote(ctx, name, text, ttl)
 }
 
 // An engine that does not answer delays no call, and Close for a second at most. A deep stack

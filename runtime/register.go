@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path"
 	"runtime/debug"
@@ -24,8 +25,9 @@ const (
 // to its process. It is no part of a lock: it begins with the first lease, and what fails
 // is tried again a period later.
 type registration struct {
-	engine  driver.Registrar
-	process *driver.Process
+	engine  driver.Noter
+	name    string
+	process string // in JSON
 	begun   atomic.Bool
 
 	mu     sync.Mutex
@@ -39,12 +41,15 @@ type registration struct {
 // registrations are those of a Locker, by the backend's name.
 type registrations map[string]*registration
 
-// newRegistrations returns those at the backends that can keep one.
+// newRegistrations returns those at the backends that can keep one, and that other processes
+// can ask.
 func newRegistrations(l *Locker) registrations {
 	all := registrations{}
 	for name, b := range l.backends {
-		if engine, ok := b.(driver.Registrar); ok {
-			all[name] = &registration{engine: engine, process: thisProcess(l)}
+		engine, ok := b.(driver.Noter)
+		if _, shared := b.(driver.Shared); ok && shared {
+			text, _ := json.Marshal(thisProcess(l)) // it can be encoded
+			all[name] = &registration{engine: engine, name: "process/" + l.id, process: string(text)}
 		}
 	}
 	return all
@@ -91,7 +96,7 @@ func (r *registration) register() {
 	r.call.Add(1)
 	r.mu.Unlock()
 
-	_ = r.engine.Register(ctx, r.process, registeredFor)
+	_ = r.engine.PutNote(ctx, r.name, r.process, registeredFor)
 
 	cancel()
 	r.call.Done()
@@ -128,5 +133,5 @@ func (r *registration) end(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
-	_ = r.engine.Register(ctx, r.process, 0)
+	_ = r.engine.PutNote(ctx, r.name, "", 0)
 }

@@ -2,6 +2,8 @@ package lock_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -15,29 +17,35 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// registry is memory that keeps who its Lockers are.
+// registry is memory that other processes can ask, and notes what Lockers say who they are.
 type registry struct {
 	*memlock.Backend
 	mu    sync.Mutex
-	calls []time.Duration // the ttl of each Register
+	calls []time.Duration // the ttl of each note
 	last  driver.Process
 }
 
-func (r *registry) Register(_ context.Context, p *driver.Process, ttl time.Duration) error {
+func (r *registry) Attach() {}
+
+func (r *registry) PutNote(_ context.Context, name, text string, ttl time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls, r.last = append(r.calls, ttl), *p
+	r.calls = append(r.calls, ttl)
+	if ttl == 0 {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), &r.last); err != nil || name != "process/"+r.last.ID {
+		panic(fmt.Sprintf("the note %q is %q", name, text))
+	}
 	return nil
 }
 
-// seen returns the ttl of each Register, and what the last one said.
+// seen returns the ttl of each note, and what the last one said.
 func (r *registry) seen() ([]time.Duration, driver.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.calls), r.last
 }
-
-func (r *registry) Process(context.Context, string) (*driver.Process, error) { return nil, nil }
 
 // A Locker registers once it has held a lock for a while, whatever the number of its locks,
 // again from time to time, and no more once it is closed.

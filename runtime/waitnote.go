@@ -50,6 +50,9 @@ type waitNote struct {
 	putAt time.Time
 }
 
+// waitName names the note on a lock.
+func waitName(key string) string { return "wait/" + key }
+
 // heldLock is a lock that a waiting call holds.
 type heldLock struct {
 	frame *frame
@@ -192,7 +195,7 @@ func (w *nestedWait) giveUp(cycle error) {
 
 // follow returns the statements that lead from the lock on key to w, or nil.
 func (w *nestedWait) follow(ctx context.Context, key string, visited map[string]bool) []statement {
-	text, err := w.note.engine.Note(ctx, key)
+	text, err := w.note.engine.Note(ctx, waitName(key))
 	if err != nil || text == "" {
 		return nil
 	}
@@ -231,7 +234,7 @@ func (w *nestedWait) state(ctx context.Context) {
 		if text == "" {
 			ttl = 0
 		}
-		if n.engine.PutNote(ctx, h.key, text, ttl) != nil {
+		if n.engine.PutNote(ctx, waitName(h.key), text, ttl) != nil {
 			text = unknown
 		}
 		n.put[h.key] = text

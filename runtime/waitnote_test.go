@@ -66,19 +66,19 @@ func draw(below time.Duration) time.Duration {
 	return time.Duration(draws.Int64N(int64(below) + 1))
 }
 
-func (s farNotes) PutNote(ctx context.Context, key, text string, ttl time.Duration) error {
+func (s farNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	far()
 	defer far()
 	if s.keeps && ttl == 0 {
 		return errors.New("down")
 	}
-	return s.Backend.PutNote(ctx, key, text, ttl)
+	return s.Backend.PutNote(ctx, name, text, ttl)
 }
 
-func (s farNotes) Note(ctx context.Context, key string) (string, error) {
+func (s farNotes) Note(ctx context.Context, name string) (string, error) {
 	far()
 	defer far()
-	return s.Backend.Note(ctx, key)
+	return s.Backend.Note(ctx, name)
 }
 
 // Calls of several processes that cross are solved within a second, by one victim.
@@ -235,11 +235,11 @@ func TestNoFalseVictimOfProcesses(t *testing.T) {
 // has gone on.
 type staleNotes struct{ *memlock.Backend }
 
-func (s staleNotes) PutNote(ctx context.Context, key, text string, ttl time.Duration) error {
-	if old, _ := s.Backend.Note(ctx, key); ttl == 0 || old != "" {
+func (s staleNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+	if old, _ := s.Backend.Note(ctx, name); ttl == 0 || old != "" {
 		return errors.New("down")
 	}
-	return s.Backend.PutNote(ctx, key, text, time.Hour)
+	return s.Backend.PutNote(ctx, name, text, time.Hour)
 }
 
 // Notes that are old make no victim: who reads them has no word of the other that it has read
@@ -267,14 +267,14 @@ type countedNotes struct {
 	puts, reads int // by one goroutine at a time
 }
 
-func (c *countedNotes) PutNote(ctx context.Context, key, text string, ttl time.Duration) error {
+func (c *countedNotes) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	c.puts++
-	return c.Backend.PutNote(ctx, key, text, ttl)
+	return c.Backend.PutNote(ctx, name, text, ttl)
 }
 
-func (c *countedNotes) Note(ctx context.Context, key string) (string, error) {
+func (c *countedNotes) Note(ctx context.Context, name string) (string, error) {
 	c.reads++
-	return c.Backend.Note(ctx, key)
+	return c.Backend.Note(ctx, name)
 }
 
 // Nothing is written or read for a wait that is short or not nested, little for one that lasts,
@@ -308,14 +308,14 @@ func TestNotesCostLittle(t *testing.T) {
 
 		busy(10 * time.Second)
 		time.AfterFunc(5*time.Second, func() {
-			note, err := b.Backend.Note(t.Context(), "outer")
+			note, err := b.Backend.Note(t.Context(), "wait/outer")
 			if err != nil || note == "" {
 				t.Errorf("the note is %q, %v", note, err)
 			}
 		})
 		_, held = acquire(t, ctx, all[1], nil, "k")
 		synctest.Wait()
-		note, err := b.Backend.Note(t.Context(), "outer")
+		note, err := b.Backend.Note(t.Context(), "wait/outer")
 		require.NoError(t, err)
 		require.Empty(t, note)
 		require.InDelta(t, 10, b.puts, 3)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"strings"
 
@@ -89,14 +90,17 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 // process returns who holds a lock by this owner ID, or nil if the engine does not tell.
 func (b *backend) process(ctx context.Context, id string) *driver.Process {
-	registrar, ok := b.Backend.(driver.Registrar)
+	noter, ok := b.Backend.(driver.Noter)
 	uuid, _, _ := strings.Cut(id, ":")
 	if !ok || uuid == "" {
 		return nil
 	}
 	p, known := b.processes[uuid]
 	if !known {
-		p, _ = registrar.Process(ctx, uuid) // the lock is there, whoever it is
+		text, _ := noter.Note(ctx, "process/"+uuid) // the lock is there, whoever it is
+		if text == "" || json.Unmarshal([]byte(text), &p) != nil {
+			p = nil
+		}
 		if len(b.processes) >= manyProcesses {
 			clear(b.processes)
 		}

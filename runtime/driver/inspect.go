@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"iter"
-	"time"
 )
 
 // Inspector is implemented by a [Backend] that can tell what locks there are at its engine,
@@ -33,26 +32,4 @@ type LockInfo struct {
 	Kind    Kind     // Read|Write is a read-write lock; 0 is a mutex
 	Holders []Holder // empty: nobody is inside
 	Waiters int      // in the engine's queue; negative if the engine does not tell
-}
-
-// Process is who a Locker is: the owner IDs of its acquisitions are "<Process.ID>:<n>".
-type Process struct {
-	ID      string    `json:"id"`                // a UUID of version 8
-	Name    string    `json:"name"`              // Options.Name of the Locker
-	Host    string    `json:"host"`              // as the system has it
-	PID     int       `json:"pid"`               // its process number there
-	Service string    `json:"service,omitempty"` // the last element of the program's import path
-	Version string    `json:"version,omitempty"` // of the program's module, or its revision
-	Since   time.Time `json:"since"`             // when the Locker was made, by its own clock
-}
-
-// Registrar is implemented by a [Backend] that can keep at its engine who its Lockers are.
-// A Locker registers once it has held a lock for a while, and again from time to time; no
-// lock costs more for it. What goes wrong with it is nothing to a lock.
-type Registrar interface {
-	// Register has the engine know p for ttl from now; with a ttl of 0 it forgets p.
-	Register(ctx context.Context, p *Process, ttl time.Duration) error
-
-	// Process returns the process with this ID, or nil if the engine knows none.
-	Process(ctx context.Context, id string) (*Process, error)
 }

@@ -6,17 +6,34 @@ import (
 )
 
 // Noter is implemented by a [Backend] that can keep short notes at its engine, which
-// processes read of each other. A call that has waited for half a second, inside of other
-// locks, has a note on each of these that says what it waits for: so calls of several
-// processes learn that they wait for each other. No lock depends on a note, and none costs
-// more for it.
+// processes read of each other. No lock depends on a note, and none costs more for it.
+//
+// A note has a name: a topic, a slash and any text. A Locker has these:
+//
+//	process/<id>             who it is, a [Process] in JSON; for a minute, and put again as long as it is open
+//	wait/<key>               what the holder of the lock waits for, once a call inside of it has waited for half a second
+//	order/<outer> > <inner>  where a lock of one pattern was taken inside of one of another; for a week
+//
+// Notes of one topic are put for the same ttl.
 type Noter interface {
-	// PutNote has the engine keep text as the note on key, in place of the one that is
-	// there, for ttl from now; with a ttl of 0 it takes the note away. The lock on key
-	// does not change. What was put last before an answer is what Note returns; after an
-	// error it may have been done, or may yet be.
-	PutNote(ctx context.Context, key, text string, ttl time.Duration) error
+	// PutNote has the engine keep text as the note of this name, in place of the one that
+	// is there, for ttl from now; with a ttl of 0 it takes the note away. An engine may keep
+	// it longer while the process that put it lives, and for a day instead of a week. What
+	// was put last before an answer is what Note returns; after an error it may have been
+	// done, or may yet be.
+	PutNote(ctx context.Context, name, text string, ttl time.Duration) error
 
-	// Note returns the note on key, or "" if there is none.
-	Note(ctx context.Context, key string) (text string, err error)
+	// Note returns the note of this name, or "" if there is none.
+	Note(ctx context.Context, name string) (text string, err error)
+}
+
+// Process is who a Locker is: the owner IDs of its acquisitions are "<Process.ID>:<n>".
+type Process struct {
+	ID      string    `json:"id"`                // a UUID of version 8
+	Name    string    `json:"name"`              // Options.Name of the Locker
+	Host    string    `json:"host"`              // as the system has it
+	PID     int       `json:"pid"`               // its process number there
+	Service string    `json:"service,omitempty"` // the last element of the program's import path
+	Version string    `json:"version,omitempty"` // of the program's module, or its revision
+	Since   time.Time `json:"since"`             // when the Locker was made, by its own clock
 }

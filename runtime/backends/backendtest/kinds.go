@@ -17,6 +17,7 @@ var kinds = []check{
 	{name: "Renewed", needs: []Ability{ReadWriteLocks, FairLocks, Semaphores}, run: kindsRenewed},
 	{name: "Agreement", run: agreements},
 	{name: "Notes", run: notes},
+	{name: "Orders", run: orders},
 }
 
 // refusesKind has a Locker refuse a kind that the backend does not have.

@@ -27,17 +27,17 @@ type Options struct {
 // Backend keeps locks in Consul's KV store. Make it with [New] or [Open]; its methods may
 // be called from any number of goroutines.
 type Backend struct {
-	client     *api.Client
-	invalid    error  // why there is none, or nil
-	idle       func() // closes its connections, if Open has made it, or nil
-	lockDelay  time.Duration
-	life       *engine.Life
-	sessions   *engine.Sessions[class, *session]
-	hub        engine.Hub[place]
-	kinds      *record.Locks
-	allowed    atomic.Pointer[ttlRange] // nil: not yet known
-	registered sync.Map                 // sessions of Register, by Locker
-	verifying  chan struct{}            // has room for as many as may verify leases at once
+	client    *api.Client
+	invalid   error  // why there is none, or nil
+	idle      func() // closes its connections, if Open has made it, or nil
+	lockDelay time.Duration
+	life      *engine.Life
+	sessions  *engine.Sessions[class, *session]
+	hub       engine.Hub[place]
+	kinds     *record.Locks
+	allowed   atomic.Pointer[ttlRange] // nil: not yet known
+	noted     sync.Map                 // sessions of notes, by ttl
+	verifying chan struct{}            // has room for as many as may verify leases at once
 
 	mu       sync.Mutex // guards the rest
 	attempts map[string]*attempts

@@ -70,7 +70,13 @@
 // So a key whose holder has died is free a whole ttl after the next one came to it, and the
 // record stays until somebody comes.
 //
-// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+// # Notes
+//
+// What processes tell each other (driver.Noter) is below lockgen/, on sessions for notes alone:
+// lockgen/process/<UUID of its owner ids> says who a process is, lockgen/wait/<key> what the
+// holder of a lock waits for, and lockgen/order/<outer> > <inner> where locks were nested in
+// this order, for a day, the longest that a session lasts. Keys and patterns
+// are escaped as in a query, with = for %.
 //
 // # What can go wrong
 //

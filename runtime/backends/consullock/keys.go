@@ -30,8 +30,10 @@ const (
 // queuePrefix is where the entries of those that wait for key are: nothing but these,
 // as the name of no other key begins so.
 func queuePrefix(key string) string {
-	return ours + "queue/" + strings.ReplaceAll(url.QueryEscape(key), "%", "=") + "/"
+	return ours + "queue/" + escape(key) + "/"
 }
+
+func escape(key string) string { return strings.ReplaceAll(url.QueryEscape(key), "%", "=") }
 
 func fenceKey(session string) string { return ours + "session/" + session }
 

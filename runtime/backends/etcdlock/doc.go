@@ -91,7 +91,15 @@
 // ttl, as it can't be renewed; its key can't be deleted either, and stays in the way of
 // others until the right is back or the session ends.
 //
-// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+// # Notes
+//
+// What processes tell each other (driver.Noter) is below lockgen., on an etcd lease for each
+// length: lockgen.process/<UUID of its owner ids> says who a process is, lockgen.wait/<key> what
+// the holder of a lock waits for, and lockgen.order/<outer> > <inner> where locks were nested in
+// this order. A user without the right to write there has no names in lockctl, and deadlocks
+// between processes are not found:
+//
+//	etcdctl role grant-permission locks --prefix=true readwrite lockgen.
 //
 // TLS and credentials are those of the client. One with a password that has asked nothing
 // for as long as etcd's --auth-token-ttl, five minutes by default, logs in again by itself;

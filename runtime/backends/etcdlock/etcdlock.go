@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ type Backend struct {
 	sessions *engine.Sessions[class, *session]
 	hub      engine.Hub[entryID]
 	kinds    *record.Locks
+	notes    uint64 // what the IDs of the leases of notes are made of
 
 	mu      sync.Mutex // guards the maps, and the fields of entries that say so
 	entries map[entryID]*entry
@@ -54,6 +56,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 	b := &Backend{
 		client:  client,
 		life:    engine.NewLife(),
+		notes:   rand.Uint64(),
 		entries: map[entryID]*entry{},
 		undone:  map[string]time.Time{},
 	}

@@ -33,6 +33,6 @@
 // different Options. Locks that are taken at an engine directly, beside the failover. A
 // clock of a process that runs wrong by more than a hundredth.
 //
-// It takes mutexes only, and keeps no notes (driver.Noter): deadlocks between processes, and
-// orders of theirs, are not found on it.
+// It takes mutexes only. Notes of processes (driver.Noter) are kept at the engine that grants,
+// and a switch leaves them behind.
 package failover

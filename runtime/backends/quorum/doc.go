@@ -3,6 +3,6 @@
 // of the members work; which half does not matter. An even number tolerates no more members
 // that are away than the odd number before it.
 //
-// It takes mutexes only, and keeps no notes (driver.Noter): deadlocks between processes, and
-// orders of theirs, are not found on it. DESIGN.md tells why two can't be inside, and what can break that.
+// It takes mutexes only. Notes of processes (driver.Noter) are kept at a majority of the members.
+// DESIGN.md tells why two can't be inside, and what can break that.
 package quorum

@@ -135,6 +135,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := testserver.StartCluster(t)
 	t.Run("KeysOfAllMasters", func(t *testing.T) { testClusterKeys(t, c) })
+	t.Run("PlainClient", func(t *testing.T) { testClusterPlainClient(t, c) })
 	t.Run("Lists", func(t *testing.T) { testClusterList(t, c) })
 	t.Run("RenewalsAreBatchedPerSlot", func(t *testing.T) { testClusterRenewals(t, c) })
 	t.Run("AThousandKeysOfASlot", func(t *testing.T) { testClusterSeveral(t, c) })

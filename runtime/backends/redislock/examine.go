@@ -46,8 +46,16 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 			b.mute.Store(!wary && isHangUp(err))
 			return fmt.Errorf("the server did not answer INFO (a proxy may not know it): %w", err)
 		}
-		facts := factsOf(memory)
-		b.single.Store(hasAllKeys(facts, factsOf(server)))
+		if err := memory.Err(); err != nil && strings.HasPrefix(err.Error(), "NOAUTH ") {
+			return &unfitError{err.Error()} // a script of many words would get another answer
+		}
+		facts, about := factsOf(memory), factsOf(server)
+		b.single.Store(hasAllKeys(facts, about))
+		if about["redis_mode"] == "cluster" && !b.bySlot {
+			if err := hasSlots(ctx, conn); err != nil {
+				return err
+			}
+		}
 		if wary {
 			return mayEvict(facts)
 		}

@@ -3,51 +3,51 @@ package redislock
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// noteKey is where the note on key is: a string, in the slot of the lock.
-func noteKey(key string) (string, error) {
-	tag, err := tagged(key)
-	return "lockgen:note:" + tag, err
-}
+// noteKey is where the note of this name is: a string.
+func noteKey(name string) string { return "lockgen:" + strings.Replace(name, "/", ":", 1) }
 
 // PutNote implements [driver.Noter] by one SET that expires.
-func (b *Backend) PutNote(ctx context.Context, key, text string, ttl time.Duration) error {
-	name, err := noteKey(key)
-	if err = errors.Join(b.unusable, err); err != nil {
-		return err
-	}
-	return b.keep(ctx, name, text, ttl)
+func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+	_, err := b.note(ctx, func() (string, error) {
+		if ttl <= 0 {
+			return "", b.own.PExpire(ctx, noteKey(name), 0).Err() // DEL would take a right more
+		}
+		return "", b.own.Set(ctx, noteKey(name), text, ttl).Err()
+	})
+	return err
 }
 
 // Note implements [driver.Noter].
-func (b *Backend) Note(ctx context.Context, key string) (string, error) {
-	name, err := noteKey(key)
-	if err = errors.Join(b.unusable, err); err != nil {
-		return "", err
+func (b *Backend) Note(ctx context.Context, name string) (string, error) {
+	return b.note(ctx, func() (string, error) { return b.own.Get(ctx, noteKey(name)).Result() })
+}
+
+// note returns what call does, or ctx's error: go-redis looks at ctx only before it waits for
+// an answer.
+func (b *Backend) note(ctx context.Context, call func() (string, error)) (text string, err error) {
+	if b.unusable != nil {
+		return "", b.unusable
 	}
-	type answer struct {
-		text string
-		err  error
-	}
-	done := make(chan answer, 1)
+	done := make(chan struct{})
+	var answer string
+	var failed error
 	go func() {
-		text, err := b.own.Get(ctx, name).Result()
-		if errors.Is(err, redis.Nil) {
-			err = nil
-		}
-		done <- answer{text, err}
+		defer close(done)
+		answer, failed = call()
 	}()
 	select {
-	case a := <-done:
-		if a.err != nil {
-			return "", explained(a.err)
-		}
-		return a.text, nil
+	case <-done:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+	if failed != nil && !errors.Is(failed, redis.Nil) {
+		return "", explained(failed)
+	}
+	return answer, nil
 }

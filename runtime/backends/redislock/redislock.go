@@ -328,10 +328,10 @@ func (b *Backend) goOn(ctx context.Context, key string, r request, began *attemp
 				continue
 			}
 		}
-		if unanswered {
+		if err = b.advised(l, explained(err)); unanswered {
 			return nil, true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
-		return nil, false, explained(err)
+		return nil, false, err
 	}
 }
 

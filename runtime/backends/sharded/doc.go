@@ -33,6 +33,6 @@
 // Options in other processes. Locks that are taken at a member directly. A change waits
 // as long as some member does not answer.
 //
-// It takes mutexes only, and keeps no notes (driver.Noter): deadlocks between processes, and
-// orders of theirs, are not found on it.
+// It takes mutexes only. A note of a process (driver.Noter) is kept at one member, by a hash of
+// what it is about.
 package sharded

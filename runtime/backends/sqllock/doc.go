@@ -133,7 +133,13 @@
 //		}
 //	}
 //
-// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+// # Notes
+//
+// With strategy Table, what processes tell each other (driver.Noter) are rows of the table of
+// the other kinds, which expire: lockgen:process:<UUID of its owner ids> says who a process is,
+// lockgen:wait:<key> what the holder of a lock waits for, and lockgen:order:<outer> > <inner>
+// where locks were nested in this order. RowLock and Advisory keep none, so deadlocks between
+// processes are found there by the database alone, or not at all.
 //
 // # Rights
 //

@@ -80,9 +80,11 @@
 // the czxid, and within 63 bits there is room for 32,767 elections; an acquire
 // after that is refused.
 //
-// A process is named by an ephemeral node, <Root>/%process/<UUID of its owner ids>, on the
-// session of a lock that it has, and by none when it has no session.
-// It keeps no notes (driver.Noter), so deadlocks between processes are not found on it.
+// Notes that processes read of each other (driver.Noter) are ephemeral nodes on the session of
+// a lock that the process has: <Root>/%process/<UUID of its owner ids> says who it is, and
+// <Root>/%note/wait/<key> what the holder of a lock waits for. In which order locks were nested
+// is a persistent node, <Root>/%note/order/<outer> > <inner>: whoever makes one deletes those
+// that are a week old.
 //
 // # What can go wrong
 //

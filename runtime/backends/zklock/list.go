@@ -39,7 +39,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		}
 		for _, name := range a.Children {
 			key := keyNamed(name)
-			if name == processesName || !engine.Match(pattern, key) {
+			if name == processesName || name == notesName || !engine.Match(pattern, key) {
 				continue
 			}
 			info, err := b.lockIn(ctx, s, key, path.Join(b.root, name))

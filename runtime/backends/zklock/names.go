@@ -43,7 +43,7 @@ func (b *Backend) directory(key string) (string, error) {
 // otherwise be read as the beginning of such a three: "%2F" becomes "%252F",
 // while "%3A", which encodeName never makes, stays.
 func encodeName(key string) string {
-	if key == "." || key == ".." || key == probeName || key == processesName {
+	if key == "." || key == ".." || key == probeName || key == processesName || key == notesName {
 		return fmt.Sprintf("%%%02X", key[0]) + encodeName(key[1:])
 	}
 	var out strings.Builder

@@ -1,0 +1,74 @@
+package consullock
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+)
+
+// noteKey is where the note of this name is.
+func noteKey(name string) string {
+	topic, text, _ := strings.Cut(name, "/")
+	return ours + topic + "/" + escape(text)
+}
+
+// PutNote implements [driver.Noter] by a key that a session holds, one for all notes of b
+// that have this ttl, which each of them renews. Consul's sessions last for a day at most.
+func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+	key := noteKey(name)
+	if ttl <= 0 {
+		_, err := b.write(ctx, ops{kv(api.KVDelete, api.KVTxnOp{Key: key})})
+		return err
+	}
+	session, err := b.noteSession(ctx, ttl)
+	if err != nil {
+		return err
+	}
+	_, err = b.write(ctx, ops{ // another's session may hold it
+		kv(api.KVDelete, api.KVTxnOp{Key: key}),
+		kv(api.KVLock, api.KVTxnOp{Key: key, Value: []byte(text), Session: session}),
+	})
+	return err
+}
+
+// noteSession returns a session that lasts for ttl, or as near as the server allows.
+func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, error) {
+	o := (&api.WriteOptions{}).WithContext(ctx)
+	if session, ok := b.noted.Load(ttl); ok {
+		if entry, _, err := b.client.Session().Renew(session.(string), o); entry != nil {
+			return session.(string), nil
+		} else if err != nil {
+			return "", advised(err)
+		}
+	}
+	allowed, err := b.ttls(ctx)
+	if err != nil {
+		return "", err
+	}
+	session, _, err := b.client.Session().CreateNoChecks(&api.SessionEntry{
+		Name: "lockgen notes", TTL: min(max(ttl, allowed.min), allowed.max).String(),
+		Behavior: api.SessionBehaviorDelete, LockDelay: time.Nanosecond, // the client takes 0 for unset
+	}, o)
+	if err != nil {
+		return "", advised(err)
+	}
+	b.noted.Store(ttl, session)
+	return session, nil
+}
+
+// Note implements [driver.Noter].
+func (b *Backend) Note(ctx context.Context, name string) (string, error) {
+	if b.invalid != nil {
+		return "", b.invalid
+	}
+	pair, _, err := b.client.KV().Get(noteKey(name), (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return "", advised(err)
+	}
+	if pair == nil {
+		return "", nil
+	}
+	return string(pair.Value), nil
+}

@@ -1,0 +1,59 @@
+package etcdlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// noteKey is where the note of this name is.
+func noteKey(name string) string { return "lockgen." + name }
+
+// PutNote implements [driver.Noter] by a key on an etcd lease, one for all notes of b that
+// have this ttl, which each of them keeps alive.
+func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+	switch {
+	case b.invalid != nil:
+		return b.invalid
+	case b.life.Closed():
+		return driver.ErrClosed
+	case ttl <= 0:
+		_, err := b.client.Delete(ctx, noteKey(name))
+		return b.explained(err)
+	}
+	lease := clientv3.LeaseID((b.notes^uint64(ttl))>>1 | 1) // the same each time
+	_, err := b.client.KeepAliveOnce(ctx, lease)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		_, err = b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
+			_, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(lease), TTL: int64(ttl / time.Second)}, options...)
+			if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist) { // by an attempt that had no answer, or for another note
+				return nil
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return b.explained(err)
+	}
+	_, err = b.client.Put(ctx, noteKey(name), text, clientv3.WithLease(lease))
+	return b.explained(err)
+}
+
+// Note implements [driver.Noter].
+func (b *Backend) Note(ctx context.Context, name string) (string, error) {
+	if b.invalid != nil {
+		return "", b.invalid
+	}
+	resp, _, err := b.find(ctx, one(noteKey(name)))
+	if err != nil || len(resp.Kvs) == 0 {
+		return "", err
+	}
+	return string(resp.Kvs[0].Value), nil
+}

@@ -1,0 +1,75 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// probedSlots is how many keys find out whether a server has all slots. One that has a third
+// of them passes once in forty million times.
+const probedSlots = 16
+
+const useClusterClient = "a node of a Redis Cluster takes a part of the keys alone: give redislock.New a client that redis.NewClusterClient returns, " +
+	"or Open a URL with ?cluster=true"
+
+// hasSlots returns an error if the server refuses keys because another node of its Cluster has
+// them. A proxy to a Cluster, which says as well that it is one, refuses none.
+func hasSlots(ctx context.Context, conn *redis.Conn) error {
+	pipe := conn.Pipeline()
+	for i := range probedSlots {
+		pipe.Exists(ctx, fmt.Sprint("lockgen:probe:", i))
+	}
+	cmds, err := pipe.Exec(ctx)
+	if err != nil && !isAnswer(err) {
+		return err
+	}
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && strings.HasPrefix(err.Error(), "MOVED ") {
+			return &unfitError{useClusterClient}
+		}
+	}
+	return nil
+}
+
+// advised says of which server err is, and what a person can do about it.
+func (b *Backend) advised(l *batcher, err error) error {
+	text := err.Error()
+	if at := b.address(l); !strings.Contains(text, at) {
+		err = fmt.Errorf("redis at %s: %w", at, err)
+	}
+	switch {
+	case b.router.cluster() == nil && strings.HasPrefix(text, "MOVED "):
+		return fmt.Errorf("%w; %s", err, useClusterClient)
+	case strings.Contains(text, "NOAUTH "), strings.Contains(text, "unauthenticated"):
+		return fmt.Errorf("%w; the server wants a password (NOAUTH): set Username and Password of the client, or write them into the URL", err)
+	case strings.Contains(text, "WRONGPASS "):
+		return fmt.Errorf("%w; check Username and Password of the client, or those of the URL", err)
+	case l != nil && l.client.Options().TLSConfig != nil && errors.Is(err, errNotSent) && !strings.Contains(text, "certificate"):
+		return fmt.Errorf("%w; the client speaks TLS: if the port is not one for that, use another, or no TLSConfig (redis:// and not rediss://)", err)
+	case errors.Is(err, io.EOF), strings.Contains(text, "connection reset"), strings.Contains(text, "invalid reply"), strings.Contains(text, "can't parse"):
+		return fmt.Errorf("%w; if the port is one for TLS, set TLSConfig of the client (rediss:// and not redis://)", err)
+	}
+	return err
+}
+
+// address is that of l's server, or of those that the caller's client names.
+func (b *Backend) address(l *batcher) string {
+	if cluster := b.router.cluster(); l == nil && cluster != nil {
+		return strings.Join(cluster.Options().Addrs, ", ")
+	}
+	var at string
+	if l != nil {
+		at = l.client.Options().Addr
+	} else if client, ok := b.own.(*redis.Client); ok {
+		at = client.Options().Addr
+	}
+	if at == sentinelAddr {
+		return "the address that Sentinel names"
+	}
+	return at
+}

@@ -1,0 +1,65 @@
+package redislock
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// told acquires, which must fail, and checks what the error says.
+func told(t *testing.T, l *lock.Locker, words ...string) {
+	t.Helper()
+	for _, p := range []*lock.Policy{nil, try()} {
+		err := refused(t, l, p, newKey(t))
+		wantIs(t, err, lock.ErrUnavailable)
+		for _, word := range words {
+			if err != nil && !strings.Contains(err.Error(), word) {
+				t.Errorf("the error does not say %q: %v", word, err)
+			}
+		}
+	}
+}
+
+// What a new user does wrong first is told with the server's address and what to do.
+func TestFirstMistakes(t *testing.T) {
+	t.Parallel()
+	cert := testserver.NewCertificate(t)
+	plain, overTLS := testserver.StartRedisTLS(t, cert)
+	server := testserver.StartRedis(t, "--requirepass", "secret").Addr()
+	password := func(p string) func(*redis.Options) { return func(o *redis.Options) { o.Password = p } }
+	t.Run("no password", func(t *testing.T) {
+		told(t, newLocker(t, server), server, "NOAUTH", "set Username and Password")
+	})
+	t.Run("a wrong password", func(t *testing.T) {
+		told(t, newLocker(t, server, password("guess")), server, "WRONGPASS", "check Username and Password")
+	})
+	t.Run("the password", func(t *testing.T) { warm(t, newLocker(t, server, password("secret"))) })
+	t.Run("TLS on a plain port", func(t *testing.T) {
+		l := newLocker(t, plain.Addr(), func(o *redis.Options) {
+			o.TLSConfig, o.DialTimeout = &tls.Config{InsecureSkipVerify: true}, 200*time.Millisecond
+		})
+		told(t, l, plain.Addr(), "the client speaks TLS")
+	})
+	t.Run("plain on a TLS port", func(t *testing.T) { told(t, newLocker(t, overTLS), overTLS, "set TLSConfig") })
+	t.Run("nobody there", func(t *testing.T) { told(t, newLocker(t, "127.0.0.1:1"), "127.0.0.1:1") })
+}
+
+// A plain client on a node of a Cluster is told so by the first connection, whatever the key.
+func testClusterPlainClient(t *testing.T, c *testserver.Cluster) {
+	for node, keys := range keysAt(t, c, 1) {
+		l := newLocker(t, node.Addr())
+		for _, p := range []*lock.Policy{nil, try()} {
+			err := refused(t, l, p, keys[0])
+			wantIs(t, err, lock.ErrUnavailable)
+			if err != nil && (!strings.Contains(err.Error(), "redis.NewClusterClient") || !strings.Contains(err.Error(), node.Addr())) {
+				t.Error(err)
+			}
+		}
+	}
+}

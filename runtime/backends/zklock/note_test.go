@@ -1,0 +1,81 @@
+package zklock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+)
+
+// A note ends with the session of the lock that its process has; it costs no session, and is
+// neither a lock nor in the way of one.
+func TestNoteLivesOnASession(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, b, other := admin(t, addr), newBackend(t, root, addr), newBackend(t, root, addr)
+	const name = "process/6c1a5ad2-7f0b-8c57-9e0e-6a3a0a9d2f11"
+	require.ErrorIs(t, b.PutNote(t.Context(), name, "till 3", second), errNoSession)
+
+	c := newClient(t, b)
+	l := c.take(c.attempt("k", long))
+	sessions := len(b.sessions.All())
+	for range 2 {
+		require.NoError(t, b.PutNote(t.Context(), name, "till 3", second))
+		text, err := other.Note(t.Context(), name)
+		require.NoError(t, err)
+		require.Equal(t, "till 3", text)
+	}
+	require.Len(t, b.sessions.All(), sessions)
+	at, err := b.noteNode(name)
+	require.NoError(t, err)
+	require.Equal(t, root+"/%process/6c1a5ad2-7f0b-8c57-9e0e-6a3a0a9d2f11", at)
+	_, stat, err := conn.Get(at)
+	require.NoError(t, err)
+	require.NotZero(t, stat.EphemeralOwner, "it ends with the session")
+
+	require.NoError(t, b.PutNote(t.Context(), "wait/k", "x", second))
+	named := []string{processesName, notesName}
+	for _, key := range named {
+		defer free(t, c.take(c.attempt(key, long)))
+	}
+	keys := []string{}
+	for info, err := range other.Locks(t.Context(), "*") {
+		require.NoError(t, err)
+		keys = append(keys, info.Key)
+	}
+	require.ElementsMatch(t, append(named, "k"), keys)
+	free(t, l)
+}
+
+// A note for days outlives its process, and goes when another of its topic is put after its
+// time.
+func TestNoteForDays(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, b := admin(t, addr), newBackend(t, root, addr)
+	c := newClient(t, b)
+	defer free(t, c.take(c.attempt("k", long)))
+	const week = 7 * 24 * time.Hour
+	for _, name := range []string{"order/a > b", "order/c > d"} {
+		require.NoError(t, b.PutNote(t.Context(), name, "x", week))
+	}
+	at, err := b.noteNode("order/a > b")
+	require.NoError(t, err)
+	require.Equal(t, root+"/%note/order/a > b", at)
+	_, stat, err := conn.Get(at)
+	require.NoError(t, err)
+	require.Zero(t, stat.EphemeralOwner)
+	left := func() (all []string) {
+		all, _, err := conn.Children(root + "/%note/order")
+		require.NoError(t, err)
+		return all
+	}
+	require.ElementsMatch(t, []string{"a > b", "c > d"}, left())
+	s := b.lockSession()
+	require.NoError(t, s.clearNotes(t.Context(), root+"/%note/order", stat.Ctime))
+	require.Contains(t, left(), "a > b", "its time is not over")
+	require.NoError(t, s.clearNotes(t.Context(), root+"/%note/order", stat.Ctime+week.Milliseconds()))
+	require.Empty(t, left())
+}
