@@ -165,6 +165,23 @@ func TestOneOfSeveralIsHeld(t *testing.T) {
 	})
 }
 
+// Where all are held the first one says so, and the others are not asked for.
+func TestSeveralThatAreHeld(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		_, errs := b.AcquireAll(t.Context(), together(100))
+		require.NoError(t, errors.Join(errs...))
+		n := w.statements()
+		leases, errs := b.AcquireAll(t.Context(), together(100))
+		for i, err := range errs {
+			requireHeld(t, err)
+			require.Nil(t, leases[i])
+		}
+		require.LessOrEqual(t, n.Load(), int64(4))
+	})
+}
+
 // S12, S16: an answer is lost. The statement is sent again, and each lock is held once,
 // and no longer than it says.
 func TestLostAnswerForSeveral(t *testing.T) {
