@@ -19,9 +19,10 @@ type shape struct {
 	goroutines int // of each process
 	keys       int // goroutine g uses key g modulo keys
 	section    time.Duration
-	times      int  // as long as the option says; 0 means once
-	newKeys    bool // goroutines use a new key each time
-	redisson   int  // how many of the processes are Redisson's
+	times      int           // as long as the option says; 0 means once
+	sticky     time.Duration // how long a process keeps a lock that it does not use
+	newKeys    bool          // goroutines use a new key each time
+	redisson   int           // how many of the processes are Redisson's
 	kind       peers.Kind
 }
 
@@ -61,7 +62,7 @@ func (b *bench) contend(ctx context.Context, w *workload, p *peers.Peer, of shap
 		}
 	}
 	s, err := b.stage(ctx, p, w.name, of.processes, of.keys, job{
-		TTL: b.ttl, Length: length, Goroutines: of.goroutines, Keys: of.keys, Section: of.section,
+		TTL: b.ttl, Length: length, Goroutines: of.goroutines, Keys: of.keys, Section: of.section, Sticky: of.sticky,
 		NewKeys: of.newKeys, Redisson: of.redisson, Kind: of.kind,
 	})
 	defer s.leave(&err)

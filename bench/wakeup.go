@@ -119,6 +119,7 @@ func (s *session) waitAndTell(ctx context.Context) (any, error) {
 		if _, err := s.hear(opLock); err != nil {
 			break
 		}
+		called := time.Now()
 		lease, err := s.client.Lock(ctx, s.key(0))
 		if err != nil {
 			return nil, err
@@ -128,7 +129,7 @@ func (s *session) waitAndTell(ctx context.Context) (any, error) {
 		if err := lease.Unlock(ctx); err != nil {
 			return nil, err
 		}
-		s.say(note{Op: noteAcquired, At: at.UnixNano()})
+		s.say(note{Op: noteAcquired, At: at.UnixNano(), Waited: int64(at.Sub(called))})
 	}
 	return nil, nil
 }

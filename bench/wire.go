@@ -26,6 +26,7 @@ type job struct {
 	Keys       int
 	Section    time.Duration // how long a holder is inside
 	Redisson   int           // how many of the processes are Redisson's, the last ones
+	Sticky     time.Duration // how long a process keeps a lock that it does not use
 	NewKeys    bool          // every acquisition has a key of its own
 	Kind       peers.Kind    // of the lock, if it is no mutex
 	Profile    string        // a file for a CPU profile, if any
@@ -49,6 +50,7 @@ const (
 type note struct {
 	Op     string          // one of the notes below
 	At     int64           `json:",omitempty"` // when, in ns of the system's clock
+	Waited int64           `json:",omitempty"` // for that, in ns
 	Error  string          `json:",omitempty"`
 	Result json.RawMessage `json:",omitempty"`
 }

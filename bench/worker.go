@@ -85,6 +85,9 @@ func (s *session) run(ctx context.Context) (n note, err error) {
 	if s.client, err = p.Open(s.Addr, s.TTL); err != nil {
 		return n, fmt.Errorf("open %s: %w", s.Peer, err)
 	}
+	if s.Sticky > 0 {
+		s.client.(peers.Keeper).Keep(s.Sticky)
+	}
 	if s.board, err = section.Open(s.Board); err != nil {
 		return n, err
 	}

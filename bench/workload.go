@@ -93,6 +93,8 @@ const (
 	wWaiting   = "waiting"
 	wReentry   = "reentry"
 	wMemlock   = "memlock"
+	wSticky    = "sticky"
+	wRecall    = "recall"
 	wHolds     = "holds"
 	wHoldsMany = "holds10x"
 )
@@ -139,6 +141,8 @@ func workloads() []*workload {
 		waiting,
 		reentry,
 		uncontendedMemory,
+		sticky(),
+		recall,
 		holds(wHolds, 1, func(p *peers.Peer) bool { return p.RenewEvery != nil }),
 		holds(wHoldsMany, 10, (*peers.Peer).Ours),
 	}

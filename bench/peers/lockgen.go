@@ -65,6 +65,9 @@ func (c *lockgenClient) LockKind(ctx context.Context, kind Kind, key string, n u
 	return &lockgenLease{held, token}, alone, nil
 }
 
+// Keep implements [Keeper].
+func (c *lockgenClient) Keep(d time.Duration) { c.policy.Sticky = d }
+
 func (c *lockgenClient) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()

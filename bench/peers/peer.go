@@ -83,6 +83,12 @@ type Client interface {
 	Close() error
 }
 
+// Keeper is implemented by a Client whose process can keep locks that it does not use.
+type Keeper interface {
+	// Keep has it keep each for d, from the next call of Lock on.
+	Keep(d time.Duration)
+}
+
 // Lease is one hold.
 type Lease interface {
 	// Unlock returns an error also if the lock was no longer held.

@@ -116,7 +116,8 @@ type Lease interface {
 // its own, and is undone by itself.
 type BatchAcquirer interface {
 	// AcquireAll is Acquire for each of as, which are mutexes of different keys that nobody
-	// waits for: Queue is false. The results have a lease or an error for each.
+	// waits for: Queue is false. The results have a lease or an error for each. One that
+	// comes after one that was refused need not be tried: a HeldError will do.
 	AcquireAll(ctx context.Context, as []*Acquisition) ([]Lease, []error)
 }
 

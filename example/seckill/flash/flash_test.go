@@ -1,8 +1,10 @@
 package flash
 
 import (
+	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,29 +17,42 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
+// database is a real one.
+type database struct {
+	source func(t testing.TB) string
+	pause  string // a statement that takes half a millisecond
+}
+
+// databases are by the name of their driver.
+var databases = map[string]database{
+	"mysql": {func(t testing.TB) string { return "root@tcp(" + testserver.MySQL(t) + ")/flash_test" }, "DO SLEEP(0.0005)"},
+	"pgx": {func(t testing.TB) string {
+		return "postgres://lockgen@" + testserver.Postgres(t) + "/postgres?sslmode=disable"
+	}, "SELECT pg_sleep(0.0005)"},
+}
+
+func (d database) open(t testing.TB) *sql.DB {
+	source, driver := d.source(t), "pgx"
+	if bare, ok := strings.CutSuffix(source, "flash_test"); ok {
+		driver = "mysql"
+		admin, err := sql.Open(driver, bare)
+		require.NoError(t, err)
+		_, err = admin.ExecContext(t.Context(), "CREATE DATABASE IF NOT EXISTS flash_test")
+		require.NoError(t, err)
+		require.NoError(t, admin.Close())
+	}
+	db, err := sql.Open(driver, source)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
 func each(t *testing.T, run func(t *testing.T, db *sql.DB)) {
-	for driver, source := range map[string]func(t *testing.T) string{
-		"mysql": func(t *testing.T) string { return "root@tcp(" + testserver.MySQL(t) + ")/flash_test" },
-		"pgx": func(t *testing.T) string {
-			return "postgres://lockgen@" + testserver.Postgres(t) + "/postgres?sslmode=disable"
-		},
-	} {
-		t.Run(driver, func(t *testing.T) {
-			name := source(t)
-			if driver == "mysql" {
-				admin, err := sql.Open(driver, name[:len(name)-len("flash_test")])
-				require.NoError(t, err)
-				_, err = admin.ExecContext(t.Context(), "CREATE DATABASE IF NOT EXISTS flash_test")
-				require.NoError(t, err)
-				require.NoError(t, admin.Close())
-			}
-			db, err := sql.Open(driver, name)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, db.Close()) }()
-			run(t, db)
-		})
+	for driver, of := range databases {
+		t.Run(driver, func(t *testing.T) { run(t, of.open(t)) })
 	}
 }
 
@@ -94,4 +109,34 @@ func TestBatchIsAllOrNone(t *testing.T) {
 		require.LessOrEqual(t, orders, int32(30))
 		require.Positive(t, crashed.Load())
 	})
+}
+
+// BenchmarkMerge is 64 buyers of one item, each in a transaction that takes 1 ms at least,
+// or up to 64 in one; the locks are in the database too.
+func BenchmarkMerge(b *testing.B) {
+	for driver, of := range databases {
+		b.Run(driver, func(b *testing.B) {
+			db := of.open(b)
+			db.SetMaxIdleConns(64)
+			locks, err := sqllock.New(db)
+			require.NoError(b, err)
+			require.NoError(b, locks.Migrate(b.Context()))
+			locker, shop := lock.New(locks, nil), NewShop(db)
+			defer func() { require.NoError(b, locker.Close(context.Background())) }()
+			shop.commit = func(tx *sql.Tx) error {
+				if _, err := tx.Exec(of.pause); err != nil {
+					return err
+				}
+				return tx.Commit()
+			}
+			for b.Loop() {
+				alone, merged, err := Compare(b.Context(), shop, locker, 64, time.Second)
+				require.NoError(b, err)
+				require.Zero(b, alone.Oversold+merged.Oversold)
+				b.ReportMetric(1000/alone.Rate(), "ms/order")
+				b.ReportMetric(merged.Rate()/alone.Rate(), "times-the-orders")
+				b.ReportMetric(float64(merged.P99)/float64(alone.P99), "of-the-p99")
+			}
+		})
+	}
 }

@@ -87,11 +87,13 @@ func (d Dialect) quoted(table string) string {
 // statements are those that a Backend needs.
 type statements struct {
 	refusal, look, release, undo, tombstone, raise *template
-	take, takeApart                                taking            // takeApart refuses beside another kind of lock
-	swap, create, record                           *template         // of other kinds of lock
-	kill                                           *template         // ends another session
+	take, takeApart                                taking    // takeApart refuses beside another kind of lock
+	swap, create, record                           *template // of other kinds of lock
+	kill                                           *template // ends another session
+	dialect                                        Dialect
+	notify                                         bool              // what frees a lock calls the next in its queue
 	now                                            map[string]string // macros where the clock is read afresh
-	ofRenewals                                     sync.Map          // by the number of leases: the two statements that were needed so far
+	ofBatches                                      sync.Map          // by batchID: the statements on several locks that were needed so far
 }
 
 // taking are the statements that take a lock.
@@ -116,6 +118,8 @@ func (d Dialect) statements(table string, notify bool) *statements {
 		look:    d.compile(source("look.sql"), afresh, 3),
 		refusal: d.compile(source("refusal.sql"), afresh, 1),
 		raise:   d.compile(source("raise.sql"), afresh, 0),
+		dialect: d,
+		notify:  notify,
 		now:     afresh,
 	}
 	if d == MySQL {
@@ -132,13 +136,7 @@ func (d Dialect) statements(table string, notify bool) *statements {
 	}
 	s.take = take("1 = 1")
 	s.takeApart = take("NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = {key} AND k.expires > {clock})")
-	freeing := func(file string) *template {
-		if !notify {
-			return d.compile(source(file), afresh, 0)
-		}
-		return d.compile(strings.Replace(source("notify.sql"), "{freeing}", source(file), 1), afresh, 2)
-	}
-	s.release, s.undo, s.tombstone = freeing("release.sql"), freeing("undo.sql"), freeing("tombstone.sql")
+	s.release, s.undo, s.tombstone = s.freeing("release.sql", afresh), s.freeing("undo.sql", afresh), s.freeing("tombstone.sql", afresh)
 	swapping := func(file string) *template {
 		switch {
 		case d == MySQL:
@@ -151,6 +149,14 @@ func (d Dialect) statements(table string, notify bool) *statements {
 	s.swap, s.create, s.record = swapping("swap.sql"), swapping(map[bool]string{true: "create_mysql.sql", false: "create.sql"}[d == MySQL]), d.compile(source("record.sql"), afresh, 4)
 	s.record.hasText = true
 	return s
+}
+
+// freeing returns the statement of a file that may free a lock.
+func (s *statements) freeing(file string, macros map[string]string) *template {
+	if !s.notify {
+		return s.dialect.compile(source(file), macros, 0)
+	}
+	return s.dialect.compile(strings.Replace(source("notify.sql"), "{freeing}", source(file), 1), macros, 2)
 }
 
 // macros are the expressions that the .sql files name.

@@ -24,8 +24,9 @@
 // moved on, so that it costs a waiter about an eighth of its wait and 65 ms at most,
 // or 125 ms with two or more ahead in the queue.
 //
-// An AcquireAll takes its keys one after the other, each by a statement of its own, and uses
-// one connection at a time.
+// An AcquireAll takes those of its keys that are free by one statement for each hundred, and
+// two on MySQL, and its release frees as many by one. What is not plainly free it takes one
+// after the other, as Advisory and RowLock do with all. It uses one connection at a time.
 //
 // # Other kinds of lock
 //

@@ -88,7 +88,7 @@ func (l *lease) releaseRow(ctx context.Context, from connector, last uint64) err
 	b := l.backend
 	freedBefore := l.freed.Load()
 	v := values{"key": []byte(l.key), "id": l.id, "last": int64(last)}
-	r, unanswered, err := b.run(ctx, from, b.sql.release.with(b.noticed(v, l.key)))
+	r, unanswered, err := b.run(ctx, from, b.sql.release.with(b.noticed(v)))
 	if unanswered {
 		l.freed.Store(true)
 	}
@@ -119,6 +119,6 @@ func (l *lease) leaveTombstone(ctx context.Context, from connector) error {
 		"key": []byte(l.key), "id": l.id, "n": int64(0), "leaver": nobody, "mark": mark(l.id),
 		"until": (time.Duration(l.ttl.Load()) + straggler).Microseconds(),
 	}
-	_, _, err := b.run(ctx, from, b.sql.tombstone.with(b.noticed(v, l.key)))
+	_, _, err := b.run(ctx, from, b.sql.tombstone.with(b.noticed(v)))
 	return err
 }

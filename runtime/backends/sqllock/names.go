@@ -61,7 +61,7 @@ func entry(id string) string {
 	return "." + hex.EncodeToString(sum[:8])
 }
 
-// digest names a key in a notice, whose length PostgreSQL limits.
+// digest names a key in a notice, whose length PostgreSQL limits. In SQL, it is in notify.sql.
 func digest(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])

@@ -1,4 +1,5 @@
--- Runs a statement that may free a lock, and calls the first in the queue.
-WITH freed AS ({freeing} RETURNING l.owner AS holder, l.waiting AS queue)
+-- Runs a statement that may free locks, and calls the first in the queue of each. It names
+-- the lock as digest does.
+WITH freed AS ({freeing} RETURNING l.name AS name, l.owner AS holder, l.waiting AS queue)
 SELECT (SELECT count(*) FROM freed),
-  (SELECT count(pg_notify({channel}, {lock} || substr(queue, 1, 17))) FROM freed WHERE holder = '' AND queue <> '')
+  (SELECT count(pg_notify({channel}, left(encode(sha256(name), 'hex'), 16) || substr(queue, 1, 17))) FROM freed WHERE holder = '' AND queue <> '')

@@ -83,7 +83,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 		if b.dialect == MySQL {
 			from = "DELETE l FROM " + table + " AS l"
 		}
-		drop := b.dialect.compile(from+" WHERE l.name IN ("+series("key", len(names))+") AND"+unused, b.sql.now, 0)
+		drop := b.dialect.compile(from+" WHERE l.name IN ("+each(len(names), "{key#}", ", ")+") AND"+unused, b.sql.now, 0)
 		r, _, err := b.run(ctx, pool{b.db}, drop.with(v))
 		if err != nil {
 			return removed, err

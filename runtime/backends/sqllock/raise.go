@@ -19,8 +19,7 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 		return err
 	}
 	// It is not this owner's, or, at MySQL, the token was high enough.
-	_, which := b.sql.renewals(b.dialect, 1)
-	ours, _, err := b.run(ctx, b.renewals, which.with(v))
+	ours, _, err := b.run(ctx, b.renewals, b.sql.batched("owned.sql", 1, false).with(v))
 	if err == nil && len(ours.rows) == 0 {
 		err = driver.ErrLost
 	}

@@ -12,12 +12,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-const (
-	// renewBatch is how many leases one statement renews.
-	renewBatch = 100
-	// leastRenewal is the least time that a renewal waits for its answer.
-	leastRenewal = 100 * time.Millisecond
-)
+// leastRenewal is the least time that a renewal waits for its answer.
+const leastRenewal = 100 * time.Millisecond
 
 // due is one lease that a caller wants renewed, and what it is to be told.
 type due struct {
@@ -48,14 +44,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	// Those of one length together; and in one order everywhere, so that two statements
 	// can't wait for each other.
 	slices.SortFunc(all, func(x, y due) int { return cmp.Or(cmp.Compare(x.to, y.to), strings.Compare(x.key, y.key)) })
-	for len(all) > 0 {
-		n := 1
-		for n < min(len(all), renewBatch) && all[n].to == all[0].to {
-			n++
-		}
-		b.renew(ctx, all[:n])
-		all = all[n:]
-	}
+	inBatches(all, func(x, y due) bool { return x.to == y.to }, func(part []due) { b.renew(ctx, part) })
 	return errs
 }
 
@@ -79,8 +68,7 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 		v[fmt.Sprint("key", i)] = []byte(one.key)
 		v[fmt.Sprint("id", i)] = one.id
 	}
-	renew, which := b.sql.renewals(b.dialect, len(part))
-	s := renew.with(v)
+	s := b.sql.batched("renew_all.sql", len(part), false).with(v)
 	s.limit = renewalLimit(part[0].to)
 	r, _, err := b.run(ctx, b.renewals, s)
 	if err != nil {
@@ -95,7 +83,7 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 	}
 	// Fewer rows than leases: which of them are still ours? One that is was
 	// renewed, because an owner never comes back.
-	question := which.with(v)
+	question := b.sql.batched("owned.sql", len(part), false).with(v)
 	question.limit = s.limit
 	ours, _, err := b.run(ctx, b.renewals, question)
 	if err != nil {
@@ -114,32 +102,4 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 			one.session.discard() // nobody will release it
 		}
 	}
-}
-
-// series returns "{name0}, {name1}, …".
-func series(name string, n int) string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = fmt.Sprintf("{%s%d}", name, i)
-	}
-	return strings.Join(all, ", ")
-}
-
-// renewals returns the statement that renews n leases, and the one that tells which of
-// them are not over. An id belongs to one key only, so that two lists do for a list of
-// pairs, and are found by the primary key.
-func (s *statements) renewals(d Dialect, n int) (renew, which *template) {
-	if compiled, ok := s.ofRenewals.Load(n); ok {
-		both := compiled.([2]*template)
-		return both[0], both[1]
-	}
-	where := " WHERE l.name IN (" + series("key", n) + ") AND l.owner IN (" + series("id", n) + ") AND l.expires > {clock}{committed}"
-	number := "CASE l.owner"
-	for i := range n {
-		number += fmt.Sprintf(" WHEN {id%d} THEN %d", i, i)
-	}
-	renew = d.compile("UPDATE {table} AS l SET expires = {greatest}(l.expires, {clock} + {ttl})"+where, s.now, 0)
-	which = d.compile("SELECT "+number+" ELSE -1 END FROM {table} AS l"+where, s.now, 1)
-	s.ofRenewals.Store(n, [2]*template{renew, which})
-	return renew, which
 }

@@ -223,7 +223,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		}
 	}
 	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
-	_, _, err := b.run(ctx, pool{b.db}, b.sql.release.with(b.noticed(v, "")))
+	_, _, err := b.run(ctx, pool{b.db}, b.sql.release.with(b.noticed(v)))
 	if err != nil || b.sessions == nil {
 		return err
 	}
@@ -366,7 +366,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		s = b.sql.tombstone
 		v["until"] = (a.TTL + straggler).Microseconds()
 	}
-	_, _, err := b.run(ctx, pool{b.db}, s.with(b.noticed(v, a.Key)))
+	_, _, err := b.run(ctx, pool{b.db}, s.with(b.noticed(v)))
 	return err
 }
 
@@ -374,9 +374,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 const nobody = "-"
 
 // noticed adds to v what a statement needs that calls the next in the queue.
-func (b *Backend) noticed(v values, key string) values {
+func (b *Backend) noticed(v values) values {
 	if b.listener != nil {
-		v["channel"], v["lock"] = b.listener.channel, digest(key)
+		v["channel"] = b.listener.channel
 	}
 	return v
 }

@@ -86,7 +86,7 @@ func (d Dialect) parameter(n int, name string) string {
 	switch strings.TrimRight(name, "0123456789") {
 	case "key":
 		kind = "::bytea"
-	case "id", "me", "leaver", "mark", "channel", "lock", "seen", "version", "value", "woken":
+	case "id", "me", "leaver", "mark", "channel", "seen", "version", "value", "woken":
 		kind = "::text"
 	}
 	return "$" + strconv.Itoa(n) + kind

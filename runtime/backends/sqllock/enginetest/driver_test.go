@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -26,7 +27,8 @@ type watched struct {
 	mu        sync.Mutex
 	stuck     chan struct{} // unless nil, statements wait for it to be closed
 	meets     func(text string) error
-	now, most int // statements under way
+	forgotten error // that tells of an answer that was forgotten; driver.ErrBadConn unless set
+	now, most int   // statements under way
 	conns     []*watchedConn
 
 	transactions atomic.Int64 // begun
@@ -122,7 +124,8 @@ type watchedConn struct {
 func answer[T any](c *watchedConn, a T, err error) (T, error) {
 	if err == nil && c.forgets.Swap(false) {
 		var none T
-		return none, driver.ErrBadConn
+		_ = c.Conn.Close()
+		return none, cmp.Or(c.w.forgotten, driver.ErrBadConn)
 	}
 	return a, err
 }

@@ -1,0 +1,331 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// together returns attempts at n keys by one process.
+func together(n int) []*driver.Acquisition {
+	process := attempt("k", time.Minute).ID
+	as := make([]*driver.Acquisition, n)
+	for i := range as {
+		as[i] = &driver.Acquisition{Key: fmt.Sprintf("k:%04d", i), ID: fmt.Sprintf("%s%d", process, i), TTL: time.Minute, Tokens: 3}
+	}
+	return as
+}
+
+// lasts returns the token that each lease used.
+func lasts(leases []driver.Lease) []uint64 {
+	all := make([]uint64, len(leases))
+	for i, l := range leases {
+		all[i] = first(l)
+	}
+	return all
+}
+
+// held returns how many rows have an owner.
+func (s *site) held() int64 {
+	s.t.Helper()
+	return s.number("SELECT count(*) FROM " + s.options.Table + " WHERE owner <> ''")
+}
+
+// statements counts those on w from now on.
+func (w *watched) statements() *atomic.Int64 {
+	var n atomic.Int64
+	w.meet(func(text string) error {
+		if text != "connect" && !strings.HasPrefix(text, "SELECT l.name") { // of the purge
+			n.Add(1)
+		}
+		return nil
+	})
+	return &n
+}
+
+// A thousand keys are taken in ten statements, a hundred in each, and freed in ten. MySQL
+// needs one more for each ten to tell what was taken.
+func TestAThousandKeys(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		n, want := w.statements(), int64(10)
+		if s.driver == "mysql" {
+			want = 20
+		}
+		leases, errs := b.AcquireAll(t.Context(), together(1000))
+		require.NoError(t, errors.Join(errs...))
+		require.Equal(t, want, n.Swap(0))
+		require.EqualValues(t, 1000, s.held())
+		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...))
+		require.EqualValues(t, 10, n.Load())
+		require.Zero(t, s.held())
+	})
+}
+
+// The tokens of each key rise, whichever way it was taken, and what was reserved and not
+// used comes again.
+func TestTokensOfSeveral(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		b, last := s.backend(), make([]uint64, 3)
+		for range 3 {
+			leases, errs := b.AcquireAll(t.Context(), together(len(last)))
+			require.NoError(t, errors.Join(errs...))
+			for i, l := range leases {
+				from, n := l.Tokens()
+				require.EqualValues(t, 3, n)
+				require.Greater(t, from, last[i])
+				require.EqualValues(t, from+2, s.number("SELECT version FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(fmt.Sprintf("k:%04d", i))))
+				last[i] = from + uint64(i)
+			}
+			require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, last)...))
+			require.EqualValues(t, last[1], s.number("SELECT version FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte("k:0001")))
+			alone := acquire(t, b, attempt("k:0000", time.Minute))
+			require.Greater(t, first(alone), last[0])
+			last[0] = first(alone)
+			require.NoError(t, alone.Release(t.Context(), last[0]))
+		}
+	})
+}
+
+// Each key has an answer of its own, whatever stands in the way of one.
+func TestSeveralWithAWrongOne(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		b, as := s.backend(), together(8)
+		undone, over, kind := *as[1], *as[2], *as[4]
+		undone.MayHaveRun = true
+		require.NoError(t, b.Undo(t.Context(), &undone)) // it may yet arrive
+		over.ID, over.TTL = "another:1", time.Millisecond
+		acquire(t, b, &over) // and is over, without a release
+		as[3].Key = ""
+		kind.ID, kind.Mode = "another:2", driver.Mode{Kind: driver.Fair}
+		acquire(t, b, &kind)
+		waited := acquire(t, b, &driver.Acquisition{Key: as[5].Key, ID: "another:3", TTL: time.Minute, Tokens: 1})
+		_, err := b.Acquire(t.Context(), attempt(as[5].Key, time.Minute)) // a place in the queue
+		requireHeld(t, err)
+		require.NoError(t, waited.Release(t.Context(), first(waited)))
+		time.Sleep(5 * time.Millisecond)
+
+		leases, errs := b.AcquireAll(t.Context(), as)
+		for i, free := range []bool{true, false, true, false, false, false, true, true} {
+			require.Equal(t, free, leases[i] != nil, i)
+			require.Equal(t, free, errs[i] == nil, i)
+		}
+		require.ErrorContains(t, errs[1], "undone")
+		// Asked for by itself, each says what is wrong.
+		for i, want := range map[int]error{3: driver.ErrInvalid, 4: driver.ErrConflict} {
+			_, errs := b.AcquireAll(t.Context(), as[i:i+1])
+			require.ErrorIs(t, errs[0], want)
+		}
+		_, errs = b.AcquireAll(t.Context(), as[5:6])
+		requireHeld(t, errs[0])
+	})
+}
+
+// All or none: while one is held elsewhere none behind it is, and when the caller gives up
+// none is.
+func TestOneOfSeveralIsHeld(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		as := together(300)
+		theirs := acquire(t, s.backend(), attempt(as[150].Key, time.Minute))
+		reqs := make([]lock.Request, len(as))
+		for i, a := range as {
+			reqs[i] = lock.Request{Key: a.Key}
+		}
+		l := s.locker(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			_, _, err := l.AcquireAll(ctx, reqs...)
+			done <- err
+		}()
+		require.Eventually(t, func() bool {
+			return s.held() == 151 && s.number("SELECT count(*) FROM "+s.options.Table+" WHERE waiting <> ''") == 1
+		}, 5*time.Second, 5*time.Millisecond)
+		cancel()
+		err := <-done
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, theirs.Release(t.Context(), first(theirs)))
+		require.Eventually(t, func() bool { return s.held() == 0 }, 5*time.Second, 5*time.Millisecond)
+	})
+}
+
+// Where all are held the first one says so, and the others are not asked for.
+func TestSeveralThatAreHeld(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		_, errs := b.AcquireAll(t.Context(), together(100))
+		require.NoError(t, errors.Join(errs...))
+		n := w.statements()
+		leases, errs := b.AcquireAll(t.Context(), together(100))
+		for i, err := range errs {
+			requireHeld(t, err)
+			require.Nil(t, leases[i])
+		}
+		require.LessOrEqual(t, n.Load(), int64(4))
+	})
+}
+
+// S12, S16: an answer is lost. The statement is sent again, and each lock is held once,
+// and no longer than it says.
+func TestLostAnswerForSeveral(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		w.forgotten = errCut
+		forget := func() {
+			for _, c := range w.opened() {
+				c.forgets.Store(true)
+			}
+		}
+		as := together(5)
+		forget()
+		leases, errs := b.AcquireAll(t.Context(), as)
+		require.NoError(t, errors.Join(errs...))
+		require.EqualValues(t, 5, s.held())
+		for i, a := range as {
+			require.True(t, a.MayHaveRun)
+			ends := s.number("SELECT expires FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(a.Key))
+			left := time.Duration(ends-time.Now().UnixMicro()) * time.Microsecond
+			require.Greater(t, left, leases[i].Deadline().Left()-10*time.Millisecond)
+		}
+		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...))
+		require.EqualValues(t, 5, s.number("SELECT count(*) FROM "+s.options.Table+" WHERE undone <> ''"), "tombstones")
+
+		leases, errs = b.AcquireAll(t.Context(), together(5)) // by another
+		require.NoError(t, errors.Join(errs...))
+		forget()
+		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...), "they had been freed")
+		require.Zero(t, s.held())
+	})
+}
+
+// S14, S15: no answer comes any more. What was taken is undone, and what arrives later
+// takes nothing.
+func TestNoAnswerForSeveral(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		loose := w.stick()
+		defer loose()
+		as := together(5)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, errs := b.AcquireAll(ctx, as)
+		for i, a := range as {
+			require.ErrorIs(t, errs[i], lock.ErrIndeterminate)
+			require.True(t, a.MayHaveRun)
+			require.NoError(t, s.backend().Undo(t.Context(), a))
+		}
+		loose()
+		require.Never(t, func() bool { return s.held() > 0 }, 200*time.Millisecond, 10*time.Millisecond)
+		_, errs = b.AcquireAll(t.Context(), as)
+		require.ErrorContains(t, errs[0], "undone")
+		leases, errs := b.AcquireAll(t.Context(), together(5))
+		require.NoError(t, errors.Join(errs...))
+		require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...))
+	})
+}
+
+// What was taken and can't be told is undone: the statement that tells has no answer.
+func TestUntoldOfSeveral(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return v.String() == "mariadb/table" }, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		w.meet(func(text string) error {
+			if strings.HasPrefix(text, "SELECT CASE owner") {
+				return errCut
+			}
+			return nil
+		})
+		as := together(2)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, errs := b.AcquireAll(ctx, as)
+		require.EqualValues(t, 2, s.held())
+		for i, a := range as {
+			require.ErrorIs(t, errs[i], lock.ErrIndeterminate)
+			require.True(t, a.MayHaveRun)
+			require.NoError(t, b.Undo(t.Context(), a))
+		}
+		require.Zero(t, s.held())
+	})
+}
+
+// A release says of each lock whether it was lost, also where another process has it since.
+func TestLostOnesOfSeveral(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		b := s.backend()
+		leases, errs := b.AcquireAll(t.Context(), together(4))
+		require.NoError(t, errors.Join(errs...))
+		s.exec("DELETE FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte("k:0001"))
+		s.exec("UPDATE "+s.options.Table+" SET expires = 1 WHERE name = "+s.param(1), []byte("k:0002"))
+		acquire(t, b, attempt("k:0002", time.Minute))
+		for i, err := range b.ReleaseAll(t.Context(), leases, lasts(leases)) {
+			if i == 1 || i == 2 {
+				require.ErrorIs(t, err, lock.ErrLost, i)
+			} else {
+				require.NoError(t, err, i)
+			}
+		}
+		require.EqualValues(t, 1, s.held())
+		_, errs = b.AcquireAll(t.Context(), together(1))
+		require.NoError(t, errs[0])
+	})
+}
+
+// Those that wait for one of several are called when it is freed with the others.
+func TestNotifierWakesFromSeveral(t *testing.T) {
+	t.Parallel()
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	s.options.Notifier = pgNotifier(s.source(s.addr))
+	one, other := s.locker(nil), s.locker(nil)
+	reqs := []lock.Request{{Key: "a"}, {Key: "k"}, {Key: "z"}}
+	_, held, err := one.AcquireAll(t.Context(), reqs...)
+	require.NoError(t, err)
+	got := make(chan time.Time, 1)
+	go func() {
+		_ = other.Do(context.Background(), nil, "k", func(context.Context) error {
+			got <- time.Now()
+			return nil
+		})
+	}()
+	require.Eventually(t, func() bool { return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table+" WHERE name = 'k'") > 0 },
+		5*time.Second, 5*time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // until it listens
+	freed := time.Now()
+	held.Release(&err)
+	require.NoError(t, err)
+	require.Less(t, (<-got).Sub(freed), 300*time.Millisecond)
+}
+
+// A database that was prepared before there were other kinds of lock.
+func TestSeveralWithoutTheTableOfKinds(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		s.exec("DROP TABLE " + s.options.Table + "_kinds")
+		b := s.backend()
+		for range 2 {
+			leases, errs := b.AcquireAll(t.Context(), together(3))
+			require.NoError(t, errors.Join(errs...))
+			require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...))
+		}
+	})
+}
