@@ -79,7 +79,7 @@ func TestBesideAStandIn(t *testing.T) {
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for how, want := range map[string]string{"shop": "", "idle": "less than a tenth", "dumb": "instead of ready"} {
+	for how, want := range map[string]string{"shop": "", "idle": "nearly none", "dumb": "instead of ready"} {
 		t.Setenv(standIn, how)
 		err := run(ctx, server, built, 200)
 		if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {

@@ -34,13 +34,14 @@ final class Shop {
         client.shutdown();
     }
 
-    private static boolean sell(RLock lock, RBucket<String> stock) {
+    private static boolean sell(RLock lock, RBucket<String> stock) throws InterruptedException {
         lock.lock(); // the watchdog renews it
         try {
             int left = Integer.parseInt(stock.get());
             if (left == 0) {
                 return false;
             }
+            Thread.sleep(1); // as long as an order takes to be written
             stock.set(Integer.toString(left - 1));
             return true;
         } finally {
