@@ -192,7 +192,7 @@ plots: ## measure beside other lock libraries and draw docs/plots (REPORTS='a.js
 ifeq ($(REPORTS),)
 	scripts/install-servers redis
 	mkdir -p .cache/bench
-	cd bench && GOWORK=off go run . -json -runs 1 -seconds 0.7 -peers raw,raw-pubsub,redsync,redislock,rueidislock,lockgen -only $(PLOTTED) >../.cache/bench/contention.json
+	cd bench && GOWORK=off go run . -json -runs 1 -seconds 2 -peers raw,raw-pubsub,redsync,redislock,rueidislock,lockgen -only $(PLOTTED) >../.cache/bench/contention.json
 	cd bench && GOWORK=off go run . -json -runs 1 -holds 100 -only holds >../.cache/bench/holds-100.json
 	cd bench && GOWORK=off go run . -json -runs 1 -holds 1000 -only holds >../.cache/bench/holds-1000.json
 	cd bench && GOWORK=off go run . -json -runs 1 -only holds,holds10x >../.cache/bench/holds.json
