@@ -50,7 +50,7 @@ func sections(c config) []section {
 		{
 			title: "Mistakes made on purpose",
 			what:  "Each changes one rule of the runtime or of a script, and the simulation must find it. One that is not found is a hole in the scenarios.",
-			runs: []run{{"mutants", minutes(5), []string{"sim/mutants",
+			runs: []run{{"mutants", minutes(8), []string{"sim/mutants",
 				"SIMFLAGS=" + strings.TrimSpace("-times 1 -limit 30s -json FILE "+only(c.mutants))}}},
 			table: mutants,
 		},
