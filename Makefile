@@ -169,8 +169,9 @@ newcomer: # a new user's keystrokes, timed
 reproducible: # two builds of lockgen, of two copies of the tree, are the same bytes
 	scripts/reproducible
 
-# Both are built from source by the Go that is here; neither is a dependency of a module.
-GORELEASER   := github.com/goreleaser/goreleaser/v2@v2.17.0
+# Both are built from source by the Go that is here (minutes, once); neither is a dependency of a
+# module. Later versions of goreleaser need a module that the Go proxy does not have.
+GORELEASER   := github.com/goreleaser/goreleaser/v2@v2.14.3
 CYCLONEDX    := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 RELEASEFLAGS ?= --clean --snapshot
 
