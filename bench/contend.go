@@ -22,11 +22,13 @@ type shape struct {
 	times      int  // as long as the option says; 0 means once
 	newKeys    bool // goroutines use a new key each time
 	redisson   int  // how many of the processes are Redisson's
+	kind       peers.Kind
 }
 
 // tally is what one worker has seen.
 type tally struct {
 	Holds  []uint64      // by goroutine, begun in time
+	Shared uint64        // of them, where others may be inside, or whose section is not on the board
 	Late   uint64        // begun after the end: they count for nothing but what they cost
 	Stuck  float64       // goroutines that waited on in vain; see drain
 	CPU    time.Duration // of the process
@@ -60,7 +62,7 @@ func (b *bench) contend(ctx context.Context, w *workload, p *peers.Peer, of shap
 	}
 	s, err := b.stage(ctx, p, w.name, of.processes, of.keys, job{
 		TTL: b.ttl, Length: length, Goroutines: of.goroutines, Keys: of.keys, Section: of.section,
-		NewKeys: of.newKeys, Redisson: of.redisson,
+		NewKeys: of.newKeys, Redisson: of.redisson, Kind: of.kind,
 	})
 	defer s.leave(&err)
 	if err != nil {
@@ -85,7 +87,7 @@ func (b *bench) contend(ctx context.Context, w *workload, p *peers.Peer, of shap
 	}
 	all := merge(tallies)
 	total := sum(all.Holds)
-	if err := s.verify(total); err != nil {
+	if err := s.verify(total - all.Shared); err != nil {
 		return nil, err
 	}
 	if all.Stuck > 0 && p.Ours() {
@@ -111,6 +113,7 @@ func merge(tallies []tally) *tally {
 	for _, t := range tallies {
 		all.Stuck += t.Stuck
 		all.Late += t.Late
+		all.Shared += t.Shared
 		all.CPU += t.CPU
 		all.Holds = append(all.Holds, t.Holds...)
 		all.Waits.Merge(t.Waits)
@@ -177,6 +180,7 @@ func (s *session) contend(ctx context.Context) (*tally, error) {
 	for g, l := range own {
 		t.Holds[g] = l.holds
 		t.Late += l.late
+		t.Shared += l.shared
 		if l.stuck {
 			t.Stuck++
 		}
@@ -194,6 +198,7 @@ type lap struct {
 
 	holds  uint64
 	late   uint64
+	shared uint64
 	stuck  bool
 	waits  histogram.Histogram // from the call to the lock
 	cycles histogram.Histogram // from one call to the next
@@ -207,7 +212,7 @@ func (l *lap) run(ctx context.Context) error {
 		if l.NewKeys {
 			key = prefix + "." + strconv.Itoa(l.g) + "." + strconv.FormatUint(l.holds, 10)
 		}
-		lease, err := l.client.Lock(ctx, key)
+		lease, alone, err := l.lock(ctx, key)
 		locked := time.Now()
 		if !locked.Before(l.end) {
 			// How long it would have waited in a longer run is not known, but no
@@ -228,11 +233,14 @@ func (l *lap) run(ctx context.Context) error {
 		if l.NewKeys {
 			token = 0 // it is above those of its own key only
 		}
-		visit := slot.Enter(who, token)
-		if l.Section > 0 {
+		if alone {
+			visit := slot.Enter(who, token)
+			time.Sleep(l.Section)
+			slot.Leave(who, visit)
+		} else {
+			l.shared++
 			time.Sleep(l.Section)
 		}
-		slot.Leave(who, visit)
 		if err := lease.Unlock(ctx); err != nil {
 			return unlocked(err)
 		}
@@ -243,6 +251,15 @@ func (l *lap) run(ctx context.Context) error {
 		called = done
 	}
 	return nil
+}
+
+// lock takes the lock of the workload. alone says that nobody else is inside.
+func (l *lap) lock(ctx context.Context, key string) (lease peers.Lease, alone bool, err error) {
+	if l.Kind == "" {
+		lease, err = l.client.Lock(ctx, key)
+		return lease, true, err
+	}
+	return l.client.(peers.KindClient).LockKind(ctx, l.Kind, key, l.holds+uint64(l.g))
 }
 
 func unlocked(err error) error {

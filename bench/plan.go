@@ -21,7 +21,7 @@ func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 		return nil, err
 	}
 	for _, w := range b.only {
-		joined := b.joined(w)
+		joined := b.joined(w, r)
 		if len(joined) == 0 {
 			continue
 		}
@@ -60,12 +60,20 @@ func (b *bench) plan(ctx context.Context, progress io.Writer) (*report, error) {
 	return r, nil
 }
 
-func (b *bench) joined(w *workload) []*peers.Peer {
+// joined returns the peers that take part in w, and notes in r those that can't.
+func (b *bench) joined(w *workload, r *report) []*peers.Peer {
 	var joined []*peers.Peer
 	for _, p := range b.peers {
-		if w.takes(p) && (b.engine == peers.Redis || !w.redisOnly) {
-			joined = append(joined, p)
+		if !w.takes(p) || b.engine != peers.Redis && w.redisOnly {
+			continue
 		}
+		if p.Missing != nil {
+			if err := p.Missing(); err != nil {
+				r.Skipped = append(r.Skipped, fmt.Sprintf("%s, %s: %v", w.name, p.Name, err))
+				continue
+			}
+		}
+		joined = append(joined, p)
 	}
 	return joined
 }

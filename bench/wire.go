@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/lockgen/lockgen/bench/peers"
 )
 
 // The harness and its worker processes talk in JSON, one object per line: first
@@ -25,6 +27,7 @@ type job struct {
 	Section    time.Duration // how long a holder is inside
 	Redisson   int           // how many of the processes are Redisson's, the last ones
 	NewKeys    bool          // every acquisition has a key of its own
+	Kind       peers.Kind    // of the lock, if it is no mutex
 	Profile    string        // a file for a CPU profile, if any
 
 	Program string `json:"-"` // that does the job; empty: this one

@@ -79,6 +79,9 @@ func (s *session) run(ctx context.Context) (n note, err error) {
 	if p == nil || w == nil {
 		return n, fmt.Errorf("no such job: %q with %q", s.Workload, s.Peer)
 	}
+	if p.Laps != nil {
+		return s.laps(ctx, p)
+	}
 	if s.client, err = p.Open(s.Addr, s.TTL); err != nil {
 		return n, fmt.Errorf("open %s: %w", s.Peer, err)
 	}

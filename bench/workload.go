@@ -13,9 +13,10 @@ type workload struct {
 	name      string
 	about     string
 	columns   []column
-	summary   []column // of columns, for the short table
-	redisOnly bool     // it asks the server for what Redis alone tells, or is about no server
-	// joins says which peers take part; nil means all.
+	summary   []column   // of columns, for the short table
+	redisOnly bool       // it asks the server for what Redis alone tells, or is about no server
+	kind      peers.Kind // of the lock, if it is no mutex
+	// joins says which peers take part; nil means all that lock mutexes.
 	joins func(p *peers.Peer) bool
 	// lacks says why it can't be measured here; nil means that it can.
 	lacks func() error
@@ -60,6 +61,7 @@ var (
 	uncontended = append([]column{colRate, colCycle50, colTake50}, spent...)
 	contended   = slices.Concat([]column{colRate, colShares, colWait50, colWaitTime, colWait99, colWaitMax}, spent, []column{colStuck})
 	between     = slices.Concat([]column{colRate, colShares, colWait50, colWaitTime, colWait99, colWaitMax, colScripts}, spent, []column{colStuck})
+	sides       = []column{colRate, colShares, colWait50, colWait99, colWaitMax, colClient, colServer, colStuck}
 	fresh       = append([]column{colRate, colKeys, colBytes}, spent...)
 	mixed       = []column{colRate, colOurs, colForeign, colOursMax, colTheirMax}
 )
@@ -82,6 +84,11 @@ const (
 	wProcs64   = "procs64"
 	wRedisson1 = "redisson1"
 	wRedisson2 = "redisson2"
+	wReaders   = "readers"
+	wReads     = "reads"
+	wReads8x8  = "reads8x8"
+	wPermits   = "permits"
+	wFair8x8   = "fair8x8"
 	wWakeup    = "wakeup"
 	wWaiting   = "waiting"
 	wReentry   = "reentry"
@@ -118,6 +125,16 @@ func workloads() []*workload {
 		processes(wProcs64, 64),
 		besideRedisson(wRedisson1, 1),
 		besideRedisson(wRedisson2, 2),
+		kinds(wReaders, "64 goroutines that read under a read-write lock, nothing inside",
+			shape{processes: 1, goroutines: 64, keys: 1, kind: peers.Readers}),
+		kinds(wReads, "64 goroutines on a read-write lock, one section in twenty writes, nothing inside",
+			shape{processes: 1, goroutines: 64, keys: 1, kind: peers.Reads}),
+		kinds(wReads8x8, "the same by 8 processes of 8 goroutines",
+			shape{processes: 8, goroutines: 8, keys: 1, kind: peers.Reads}),
+		kinds(wPermits, "64 goroutines on a semaphore of 8 permits, 1 ms inside",
+			shape{processes: 1, goroutines: 64, keys: 1, section: millisecond, kind: peers.Permits}),
+		kinds(wFair8x8, "8 processes of 8 goroutines on a fair lock, nothing inside",
+			shape{processes: 8, goroutines: 8, keys: 1, kind: peers.Fair}),
 		wakeup,
 		waiting,
 		reentry,
@@ -149,7 +166,14 @@ func processes(name string, n int) *workload {
 func besideRedisson(name string, n int) *workload {
 	w := contention(name, "2 processes of 1 goroutine beside "+whole(float64(n))+" of Redisson's, a section of 1 ms",
 		shape{processes: 2 + n, goroutines: 1, keys: 1, section: millisecond, times: 4, redisson: n}, mixed, colOurs, colForeign)
-	w.redisOnly, w.joins, w.lacks = true, (*peers.Peer).Ours, peers.RedissonMissing
+	w.redisOnly, w.joins, w.lacks = true, (*peers.Peer).Ours, peers.JavaMissing
+	return w
+}
+
+// kinds is a contention for a lock that is no mutex.
+func kinds(name, about string, of shape) *workload {
+	w := contention(name, about, of, sides, colRate, colWait99, colShares)
+	w.kind = of.kind
 	return w
 }
 
@@ -162,4 +186,12 @@ func workloadNamed(name string) *workload {
 	return nil
 }
 
-func (w *workload) takes(p *peers.Peer) bool { return w.joins == nil || w.joins(p) }
+func (w *workload) takes(p *peers.Peer) bool {
+	switch {
+	case w.kind != "":
+		return p.Laps != nil || p.Ours()
+	case p.Laps != nil:
+		return false
+	}
+	return w.joins == nil || w.joins(p)
+}

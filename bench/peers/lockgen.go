@@ -43,6 +43,28 @@ func (c *lockgenClient) Lock(ctx context.Context, key string) (Lease, error) {
 	return &lockgenLease{held, token}, nil
 }
 
+// LockKind implements [KindClient].
+func (c *lockgenClient) LockKind(ctx context.Context, kind Kind, key string, n uint64) (l Lease, alone bool, err error) {
+	p := *c.policy
+	switch kind {
+	case Readers:
+		p.Read = true
+	case Reads:
+		alone = Writes(n)
+		p.Write, p.Read = alone, !alone
+	case Permits:
+		p.Permits = PermitsOf
+	case Fair:
+		p.Fair, alone = true, true
+	}
+	ctx, held, err := c.locker.Acquire(ctx, &p, key)
+	if err != nil {
+		return nil, false, err
+	}
+	token, _ := lock.Token(ctx)
+	return &lockgenLease{held, token}, alone, nil
+}
+
 func (c *lockgenClient) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()

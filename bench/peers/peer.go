@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -33,6 +34,46 @@ type Peer struct {
 	ServerKey func(key string) string
 
 	Open func(addr string, ttl time.Duration) (Client, error)
+
+	// Laps returns the program that does a worker's part of a workload of kinds by itself;
+	// nil for what is locked by Open's Client. A peer that has it takes part in these alone.
+	Laps func(l Laps) *exec.Cmd
+	// Missing says what it lacks to take part; nil for what every machine has.
+	Missing func() error
+}
+
+// Kind is what a workload of kinds locks.
+type Kind string
+
+// The kinds.
+const (
+	Readers Kind = "readers" // a read-write lock that nobody writes under
+	Reads   Kind = "reads"   // a read-write lock: one section in twenty writes
+	Permits Kind = "permits" // a semaphore of PermitsOf
+	Fair    Kind = "fair"    // a fair lock
+)
+
+// PermitsOf is how many may hold the semaphore of a workload of kinds.
+const PermitsOf = 8
+
+// Writes says whether section n of a read-write lock is one that writes.
+func Writes(n uint64) bool { return n%20 == 0 }
+
+// Laps is one process of a workload of kinds.
+type Laps struct {
+	Kind       Kind
+	Addr, Key  string
+	TTL        time.Duration
+	Goroutines int
+	Section    time.Duration // in whole milliseconds
+}
+
+// KindClient is a Client that has other locks than mutexes.
+type KindClient interface {
+	Client
+	// LockKind is Lock of another kind. n counts the sections of a goroutine. alone says that
+	// nobody else is inside.
+	LockKind(ctx context.Context, kind Kind, key string, n uint64) (l Lease, alone bool, err error)
 }
 
 // Client is what one process has: its connections and its local state.
@@ -76,6 +117,7 @@ var All = []*Peer{
 	redislockPeer(0),
 	redislockPeer(fastRetry),
 	rueidislockPeer,
+	redissonKinds,
 	lockgenPeer,
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -26,20 +25,6 @@ var Redisson = &Peer{
 	},
 }
 
-// interopClasses is where scripts/build-interop puts the Java program, and lib its libraries.
-const interopClasses, interopLibraries = "../.cache/interop/classes", "../.cache/interop/lib/*"
-
-// RedissonMissing says what Redisson lacks to take part.
-func RedissonMissing() error {
-	if _, err := exec.LookPath("java"); err != nil {
-		return err
-	}
-	if _, err := os.Stat(interopClasses); err != nil {
-		return fmt.Errorf("run scripts/build-interop: %w", err)
-	}
-	return nil
-}
-
 type redissonClient struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
@@ -47,10 +32,7 @@ type redissonClient struct {
 }
 
 func openRedisson(addr string, ttl time.Duration) (*redissonClient, error) {
-	cmd := exec.Command("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", interopClasses+string(os.PathListSeparator)+interopLibraries,
-		"lockgen.interop.RedissonPeer", strconv.FormatInt(ttl.Milliseconds(), 10), addr)
+	cmd := java([]string{"-Xmx256m", "-XX:TieredStopAtLevel=1"}, "RedissonPeer", strconv.FormatInt(ttl.Milliseconds(), 10), addr)
 	in, errIn := cmd.StdinPipe()
 	out, errOut := cmd.StdoutPipe()
 	if err := errors.Join(errIn, errOut); err != nil {

@@ -12,7 +12,7 @@ import (
 
 var zookeeperEngine = &Engine{
 	Name: "zookeeper", Env: "LOCKGEN_TEST_ZOOKEEPER",
-	Peers: []*Peer{zkLockPeer, zkLockgenPeer},
+	Peers: []*Peer{zkLockPeer, curatorKinds, zkLockgenPeer},
 }
 
 // zkLockPeer is the client library's own lock, one session for the process.
