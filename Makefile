@@ -59,7 +59,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing deadlocks quorum/engines record spec spec/short spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing deadlocks quorum/engines record spec spec/short spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -169,6 +169,18 @@ newcomer: # a new user's keystrokes, timed
 reproducible: # two builds of lockgen, of two copies of the tree, are the same bytes
 	scripts/reproducible
 
+# Both are built from source by the Go that is here (minutes, once); neither is a dependency of a
+# module. Later versions of goreleaser need a module that the Go proxy does not have.
+GORELEASER   := github.com/goreleaser/goreleaser/v2@v2.14.3
+CYCLONEDX    := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+RELEASEFLAGS ?= --clean --snapshot
+
+release: ## the archives of a release, their checksums and SBOMs, in .cache/dist; nothing is published
+	GOBIN=$(BIN) GOFLAGS=-mod=mod GOWORK=off go install $(GORELEASER)
+	GOBIN=$(BIN) GOFLAGS=-mod=mod GOWORK=off go install $(CYCLONEDX)
+	$(BIN)/goreleaser check
+	PATH="$(BIN):$$PATH" $(BIN)/goreleaser release $(RELEASEFLAGS)
+
 bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only solo,hot -runs 1')
 	scripts/install-servers $(or $(DEMOSERVER),redis)
 	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
@@ -181,7 +193,7 @@ plots: ## measure beside other lock libraries and draw docs/plots (REPORTS='a.js
 ifeq ($(REPORTS),)
 	scripts/install-servers redis
 	mkdir -p .cache/bench
-	cd bench && GOWORK=off go run . -json -runs 1 -seconds 0.7 -peers raw,raw-pubsub,redsync,redislock,rueidislock,lockgen -only $(PLOTTED) >../.cache/bench/contention.json
+	cd bench && GOWORK=off go run . -json -runs 1 -seconds 2 -peers raw,raw-pubsub,redsync,redislock,rueidislock,lockgen -only $(PLOTTED) >../.cache/bench/contention.json
 	cd bench && GOWORK=off go run . -json -runs 1 -holds 100 -only holds >../.cache/bench/holds-100.json
 	cd bench && GOWORK=off go run . -json -runs 1 -holds 1000 -only holds >../.cache/bench/holds-1000.json
 	cd bench && GOWORK=off go run . -json -runs 1 -only holds,holds10x >../.cache/bench/holds.json
@@ -220,10 +232,13 @@ soak/mutants:
 	GOWORK=off go run -C internal/soak ./mutants
 
 # Each backend's own way to its engine is disturbed, and nothing else: see backendtest.Storm.
-STORM = $(BIN)/testserver exec -- env LOCKGEN_STORM=$(STORMTIME) MODULES='$(1)' \
-	$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^Test(Conformance|Storm)$(RUN)'
+STORM = $(BIN)/testserver exec $(ONLY) -- env LOCKGEN_STORM=$(STORMTIME) MODULES='$(1)' \
+	$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) $(GOTESTFLAGS) -run '^Test(Conformance|Storm)$(RUN)'
 
-storm: storm/root storm/nested ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7)
+storm: $(if $(ENGINE)$(filter-out ./...,$(PKG)),storm/some,storm/root storm/nested) ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7; ENGINE, PKG)
+
+storm/some: servers $(BIN)/testserver
+	$(call STORM,$(MODULES)) $(PKG)
 
 storm/root: servers $(BIN)/testserver
 	$(call STORM,.) ./runtime/backends/...
@@ -242,7 +257,7 @@ quorum/engines: servers $(BIN)/testserver # a quorum of a Redis, an etcd and a P
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_QUORUM=$(TRIES) \
 		env MODULES=runtime/backends/quorum/enginetest $(EACH) go test -count=1 -timeout 30m -v $(RACE) ./...
 
-record: ## write docs/record.md: claims, faults, seeds, what came of them (RECORDFLAGS='-seeds 500 -soak 1m -storm 10s')
+record: ## write docs/record.md: claims, faults, seeds, what came of them: 20 minutes (RECORDFLAGS='-only storm/etcd')
 	GOWORK=off go build -C tools -o $(BIN)/record ./record
 	$(BIN)/record $(RECORDFLAGS)
 

@@ -16,9 +16,9 @@ type Annotated struct {
 // Directive is what one //lock: line says.
 type Directive struct {
 	Lock
-	Pos                 token.Pos // of the comment
-	Read, Write, Leader bool
-	Parts               []Part // the key: literals and placeholders in turn
+	Pos         token.Pos // of the comment
+	Read, Write bool
+	Parts       []Part // the key: literals and placeholders in turn
 }
 
 // Part is a literal of a key or, with a path, a placeholder.
@@ -66,7 +66,7 @@ func ReadDirectives(fset *token.FileSet, file *ast.File) ([]Annotated, []Mistake
 func (p *pkg) directive(t *target, d *directive) Directive {
 	out := Directive{
 		Lock: p.lock(t, d), Pos: d.pos,
-		Read: d.read, Write: d.write, Leader: d.leader,
+		Read: d.read, Write: d.write,
 	}
 	for _, part := range d.key.parts {
 		out.Parts = append(out.Parts, Part{Literal: part.literal, Path: part.path, Each: part.each})

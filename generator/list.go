@@ -3,6 +3,7 @@ package generator
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -38,6 +39,58 @@ type Lock struct {
 	Backend   string // empty is the Locker's own
 
 	parts []part
+}
+
+// Items is what the directive asks for beside its key, ttl and backend, as it spells it, the kind
+// first: "permits=3 wait=2s".
+func (l *Lock) Items() string {
+	words := []string{l.Kind}
+	if l.Permits > 0 {
+		words[0] += fmt.Sprintf("=%d", l.Permits)
+	}
+	if l.Tick != "" {
+		words[0] += fmt.Sprintf("=%q", l.Tick)
+	}
+	for _, n := range []struct {
+		name string
+		n    int
+	}{{"weight", l.Weight}, {"queue", l.Queue}, {"merge", l.Merge}} {
+		if n.n > 0 {
+			words = append(words, fmt.Sprintf("%s=%d", n.name, n.n))
+		}
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{{"wait", l.Wait}, {"max", l.Max}, {"delay", l.Delay}, {"atleast", l.AtLeast}, {"sticky", l.Sticky}} {
+		if d.d > 0 {
+			words = append(words, d.name+"="+ShortDuration(d.d))
+		}
+	}
+	for _, flag := range []struct {
+		name string
+		set  bool
+	}{{"try", l.Try}, {"renew=off", l.NoRenew}, {"reentrant", l.Reentrant}, {"skip", l.Skip}} {
+		if flag.set {
+			words = append(words, flag.name)
+		}
+	}
+	if l.Fallback != "" {
+		words = append(words, "fallback="+l.Fallback)
+	}
+	return strings.Join(words, " ")
+}
+
+// ShortDuration writes d as a directive does: 1m, not 1m0s.
+func ShortDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // DefaultTTL is the lease length where a directive says none.

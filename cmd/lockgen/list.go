@@ -61,47 +61,8 @@ func (c *command) locks(ctx context.Context, patterns []string) ([]generator.Loc
 func (c *command) row(l generator.Lock) []string {
 	return []string{
 		l.Key, l.Method, fmt.Sprintf("%s:%d:%d", c.relative(l.File), l.Line, l.Column),
-		l.TTL.String(), kind(l), cmp.Or(l.Backend, "-"),
+		l.TTL.String(), l.Items(), cmp.Or(l.Backend, "-"),
 	}
-}
-
-func kind(l generator.Lock) string {
-	words := []string{l.Kind}
-	if l.Permits > 0 {
-		words[0] += fmt.Sprintf("=%d", l.Permits)
-	}
-	if l.Tick != "" {
-		words[0] += fmt.Sprintf("=%q", l.Tick)
-	}
-	if l.Weight > 0 {
-		words = append(words, fmt.Sprintf("weight=%d", l.Weight))
-	}
-	if l.Queue > 0 {
-		words = append(words, fmt.Sprintf("queue=%d", l.Queue))
-	}
-	if l.Merge > 0 {
-		words = append(words, fmt.Sprintf("merge=%d", l.Merge))
-	}
-	for _, d := range []struct {
-		name string
-		d    time.Duration
-	}{{"wait", l.Wait}, {"max", l.Max}, {"delay", l.Delay}, {"atleast", l.AtLeast}, {"sticky", l.Sticky}} {
-		if d.d > 0 {
-			words = append(words, d.name+"="+d.d.String())
-		}
-	}
-	for _, flag := range []struct {
-		name string
-		set  bool
-	}{{"try", l.Try}, {"renew=off", l.NoRenew}, {"reentrant", l.Reentrant}, {"skip", l.Skip}} {
-		if flag.set {
-			words = append(words, flag.name)
-		}
-	}
-	if l.Fallback != "" {
-		words = append(words, "fallback="+l.Fallback)
-	}
-	return strings.Join(words, " ")
 }
 
 func (c *command) printMarkdown(locks []generator.Lock) {
@@ -192,7 +153,7 @@ func (c *command) explain(ctx context.Context) int {
 		}
 		found = append(found, c.jsonLock(l, values))
 		if !c.json {
-			fmt.Fprintf(c.stdout, "%s:%d:%d: %s locks %q (%s, ttl %s)\n", c.relative(l.File), l.Line, l.Column, l.Method, l.Key, kind(l), l.TTL)
+			fmt.Fprintf(c.stdout, "%s:%d:%d: %s locks %q (%s, ttl %s)\n", c.relative(l.File), l.Line, l.Column, l.Method, l.Key, l.Items(), l.TTL)
 			for _, v := range values {
 				fmt.Fprintf(c.stdout, "\t%s = %s\n", v.Placeholder, v.Text)
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -21,5 +22,6 @@ func (s *shop) Sell(ctx context.Context, id int64) (sold bool, err error) {
 	if err != nil || left == 0 {
 		return false, err
 	}
+	time.Sleep(time.Millisecond) // as long as an order takes to be written
 	return true, s.client.Set(ctx, stock, left-1, 0).Err()
 }

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -56,6 +57,34 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 		}
 		if !example {
 			t.Errorf("%s: the package has no Example", dir)
+		}
+	}
+}
+
+// entryPoints are what takes a lock in package lock, without and with generated code.
+var entryPoints = []string{
+	"Locker_Acquire", "Locker_AcquireAll", "Locker_AcquireOnce", "Locker_Do", "Locker_Lead", "NewCond", "NewMerger", "Inject", "NewLogObserver", "Token",
+}
+
+// TestEntryPointsHaveExamples finds one of them without an Example that is run.
+func TestEntryPointsHaveExamples(t *testing.T) {
+	files, err := filepath.Glob("../../runtime/example*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("package lock has no examples: %v", err)
+	}
+	var text strings.Builder
+	for _, file := range files {
+		one, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(one)
+	}
+	for _, name := range entryPoints {
+		_, body, ok := strings.Cut(text.String(), "\nfunc Example"+name+"() {\n")
+		body, _, _ = strings.Cut(body, "\n}\n")
+		if !ok || !strings.Contains(body, "utput:\n") {
+			t.Errorf("package lock has no Example%s with output", name)
 		}
 	}
 }

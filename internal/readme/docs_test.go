@@ -156,6 +156,46 @@ func flat(text string) string {
 // TestTestsOfPages finds tests that a page names and that are not there.
 func TestTestsOfPages(t *testing.T) {
 	declared := map[string]bool{}
+	eachTest(t, func(_, text string) {
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(text, -1) {
+			declared[m[1]] = true
+		}
+	})
+	for page, text := range pages(t) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
+			if !declared[m[1]] {
+				t.Errorf("%s names %s, which is no test of the project", page, m[1])
+			}
+		}
+	}
+}
+
+// TestCitations finds numbers that tests cite and guarantees.md does not explain.
+func TestCitations(t *testing.T) {
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^- ([GSPNF]\d+): `).FindAllStringSubmatch(pages(t)["docs/guarantees.md"], -1) {
+		explained[m[1]] = true
+	}
+	cited := regexp.MustCompile(`(?m)^\s*// (?:[GSPNF]\d+, )*([GSPNF]\d+)(?:, [GSPNF]\d+)*: `)
+	number := regexp.MustCompile(`[GSPNF]\d+`)
+	n := 0
+	eachTest(t, func(path, text string) {
+		for _, m := range cited.FindAllString(text, -1) {
+			for _, c := range number.FindAllString(m, -1) {
+				if n++; !explained[c] {
+					t.Errorf("%s cites %s, which docs/guarantees.md does not explain", path, c)
+				}
+			}
+		}
+	})
+	if n < 100 {
+		t.Errorf("only %d citations were found", n)
+	}
+}
+
+// eachTest calls f with the path and the text of each file of tests.
+func eachTest(t *testing.T, f func(path, text string)) {
+	t.Helper()
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -166,20 +206,11 @@ func TestTestsOfPages(t *testing.T) {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
-			declared[m[1]] = true
-		}
+		f(path, string(text))
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for page, text := range pages(t) {
-		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(text, -1) {
-			if !declared[m[1]] {
-				t.Errorf("%s names %s, which is no test of the project", page, m[1])
-			}
-		}
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// TestExample copies the README's example into a module of its own, generates,
-// vets and runs it.
-func TestExample(t *testing.T) {
+// shopModule makes a module of the README's example, has lockgen write its wrapper, and returns
+// both folder and lockgen.
+func shopModule(t *testing.T) (dir, lockgen string) {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +25,7 @@ func TestExample(t *testing.T) {
 	if example == nil {
 		t.Fatal("the README has no example")
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	write(t, dir, "main.go", string(example[1]))
 	write(t, dir, "go.mod", `module example.com/shop
 
@@ -34,9 +35,15 @@ require github.com/lockgen/lockgen v0.0.0
 
 replace github.com/lockgen/lockgen => `+root+"\n")
 
-	lockgen := filepath.Join(t.TempDir(), "lockgen")
+	lockgen = filepath.Join(t.TempDir(), "lockgen")
 	run(t, root, "go", "build", "-o", lockgen, "./cmd/lockgen")
 	run(t, dir, lockgen)
+	return dir, lockgen
+}
+
+// TestExample vets and runs the README's example.
+func TestExample(t *testing.T) {
+	dir, _ := shopModule(t)
 	run(t, dir, "go", "vet", "./...")
 	if got, want := run(t, dir, "go", "run", "."), "2 <nil>\n"; got != want {
 		t.Errorf("it prints %q, want %q", got, want)

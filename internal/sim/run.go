@@ -56,6 +56,7 @@ type Options struct {
 	NoShrink     bool          // look for no smaller plan that fails as well
 	Folder       string        // for the histories of all episodes, a file each; "" is nowhere
 	Limit        time.Duration // no episode begins after it; 0 is none
+	Report       string        // file for the Summary as JSON; "" is none
 
 	// Out gets a line for each episode and one for all.
 	Out io.Writer `json:"-"`
@@ -79,8 +80,11 @@ func (o *Options) Check() error {
 
 // Summary is what came of a run.
 type Summary struct {
+	First                                  uint64 // seed
 	Episodes, Violations, Sections, Faults int
-	FirstBad                               uint64 // seed of the first episode with a violation, 0 if none
+	FaultKinds                             map[string]int // how many of each
+	Records                                int            // of the histories
+	FirstBad                               uint64         // seed of the first episode with a violation, 0 if none
 	Virtual, Real                          time.Duration
 }
 
@@ -91,16 +95,13 @@ func Run(t *testing.T, o Options) (s Summary) {
 	debug.SetGCPercent(-1)
 	warmUpProcess(t)
 	begin := time.Now()
+	s.First, s.FaultKinds = o.First, map[string]int{}
 	for seed := o.First; seed < o.First+o.Count; seed++ {
 		if o.Limit > 0 && time.Since(begin) > o.Limit {
 			break
 		}
 		r := Play(t, NewPlan(seed, o.Choice))
-		s.Episodes++
-		s.Sections += r.Sections
-		s.Faults += len(r.Plan.Faults)
-		s.Virtual += r.Virtual
-		s.Violations += len(r.Violations)
+		s.add(r)
 		fmt.Fprintln(o.Out, r.line())
 		if o.Folder != "" {
 			if err := r.save(o.Folder); err != nil {
@@ -109,9 +110,6 @@ func Run(t *testing.T, o Options) (s Summary) {
 		}
 		if len(r.Violations) == 0 {
 			continue
-		}
-		if s.FirstBad == 0 {
-			s.FirstBad = seed
 		}
 		r.explain(o.Out)
 		if !o.NoShrink {
@@ -124,7 +122,33 @@ func Run(t *testing.T, o Options) (s Summary) {
 	s.Real = time.Since(begin)
 	fmt.Fprintf(o.Out, "%d episodes, %d violations, %d sections, %d faults, %v of virtual time in %v\n",
 		s.Episodes, s.Violations, s.Sections, s.Faults, s.Virtual.Round(time.Second), s.Real.Round(time.Second/10))
+	if o.Report != "" {
+		text, err := json.MarshalIndent(s, "", "  ")
+		if err == nil {
+			err = os.WriteFile(o.Report, append(text, '\n'), 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
 	return s
+}
+
+func (s *Summary) add(r *Result) {
+	s.Episodes++
+	s.Sections += r.Sections
+	s.Faults += len(r.Plan.Faults)
+	for _, f := range r.Plan.Faults {
+		s.FaultKinds[f.Kind]++
+	}
+	if r.History != nil {
+		s.Records += len(r.History.Records)
+	}
+	s.Virtual += r.Virtual
+	s.Violations += len(r.Violations)
+	if len(r.Violations) > 0 && s.FirstBad == 0 {
+		s.FirstBad = r.Plan.Seed
+	}
 }
 
 // warmUpProcess plays episodes on each engine, with each kind of lock, for what a program does once only, in

@@ -126,7 +126,7 @@ func (c *checker) tells(e ast.Expr) (of, says string) {
 // would say.
 func (c *checker) leads(call *ast.CallExpr) bool {
 	locks := c.TakenBy(facts.Callee(c.pass.TypesInfo, call))
-	return len(locks) > 0 && locks[0].Leader
+	return len(locks) > 0 && locks[0].Kind == "leader"
 }
 
 func endsInError(fn *types.Func) bool {

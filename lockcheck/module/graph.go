@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/draw"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
@@ -34,10 +32,13 @@ func (r *Result) Graph(place func(file string) string) *draw.Graph {
 		if l.Read || l.Write {
 			n.Kind = "read-write"
 		}
+		if l.Kind == "permits" {
+			n.Kind = l.Kind
+		}
 		if l.Backend != "" {
 			n.Kind = "backend=" + l.Backend
 		}
-		if text := l.Method + ": " + policy(&l); !slices.Contains(n.Methods, text) {
+		if text := l.Method + ": " + l.Items; !slices.Contains(n.Methods, text) {
 			n.Methods = append(n.Methods, text)
 		}
 	}
@@ -101,32 +102,6 @@ func (r *Result) together(g *draw.Graph, index map[string]int) {
 // link is where the directive stands, as hosts of code link to a line.
 func link(l *facts.Lock, place func(string) string) string {
 	return fmt.Sprintf("%s#L%d", place(l.Pos.File), l.Pos.Line)
-}
-
-// policy is what a directive asks for, as it spells it.
-func policy(l *facts.Lock) string {
-	items := []string{"ttl=" + short(cmp.Or(l.TTL, generator.DefaultTTL))}
-	for _, flag := range []struct {
-		on   bool
-		name string
-	}{{l.Read, "read"}, {l.Write, "write"}, {l.Leader, "leader"}, {l.Reentrant, "reentrant"}, {l.Try, "try"}, {l.NoRenew, "renew=off"}} {
-		if flag.on {
-			items = append(items, flag.name)
-		}
-	}
-	return strings.Join(items, " ")
-}
-
-// short writes 1m0s as 1m.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // join lists names, each once.

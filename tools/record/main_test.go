@@ -1,33 +1,75 @@
 package main
 
 import (
-	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
+// fakeMake is a make that writes a report, prints what a storm does, fails or hangs.
+const fakeMake = `#!/bin/sh
+case "$*" in
+*"-engine redis"*) file=${5##*-json }
+	echo '{"First":1,"FirstBad":7,"Episodes":9,"Violations":2,"FaultKinds":{"kill":3}}' >"$file"; exit 1 ;;
+*sim/peers*) echo '[{"Peer":"x","Episodes":5,"Cells":[{"Oracle":"late","Findings":3,"Episodes":2,"Seed":4}]}]' >"${3##*-json }" ;;
+*sim/mutants*) file=${3#*-json }; file=${file%% *}
+	echo '[{"Name":"m","Mistake":"a|b","Searches":[{"Seeds":8,"Took":1500000000,"Found":""}]}]' >"$file"; exit 1 ;;
+*ENGINE=etcd*)
+	echo 'go: no JSON'
+	echo '{"Action":"attr","Package":"p","Test":"T","Key":"storm","Value":"{\"Name\":\"etcd\",\"Seed\":1,\"Holds\":55}"}'
+	echo '{"Action":"fail","Package":"p","Test":"T"}'; exit 2 ;;
+*ENGINE=sql*) sleep 60 & wait ;;
+*histories*) echo '7 histories' ;;
+esac
+`
+
 func TestRecord(t *testing.T) {
-	runs := 0
-	page, passed := record(phases(10, 3, time.Minute, time.Second, 5), func(args ...string) ([]byte, error) {
-		runs++
-		switch args[0] {
-		case "sim":
-			return []byte("seed 3 hash 00 sections 1 faults 2 ok\nseed 4 hash 01 sections 1 faults 2 FAILED\n10 episodes, 1 violations\n"), errors.New("exit status 1")
-		case "--keep-going":
-			return []byte("ok  \tgithub.com/x\n    a_test.go:1: storm \"redis\": seed 3, 1s: 5 holds\n"), nil
-		}
-		return nil, nil
-	}, time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
-	if passed || runs != 5 {
-		t.Errorf("passed: %v after %d runs; want false after 5", passed, runs)
+	bin, folder := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "make"), []byte(fakeMake), 0o755); err != nil {
+		t.Fatal(err)
 	}
-	for _, want := range []string{"on 2026-01-02", "seed 4 hash 01", "10 episodes, 1 violations", "**failed**: exit status 1", "storm \"redis\": seed 3", "make sim SEEDS=10 SEED=3"} {
-		if !strings.Contains(string(page), want) {
-			t.Errorf("the page lacks %s:\n%s", want, page)
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	all := sections(config{seed: 1, sim: time.Second, mutants: "m", peers: 5, soak: time.Second, storm: time.Second})
+	for i := range all {
+		for j, r := range all[i].runs {
+			if r.name == "soak" {
+				continue
+			}
+			if r.name == "storm/sql" {
+				r.limit = 100 * time.Millisecond
+				all[i].runs[j] = r
+			}
+			if err := r.do(folder, "abc").save(folder, r.name); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	if strings.Contains(string(page), "seed 3 hash") || strings.Contains(string(page), "github.com/x") {
-		t.Errorf("the page has lines that passed:\n%s", page)
+	text, bad := page(all, "abc", func(name string) *outcome { return load(folder, name, "abc") })
+	if bad != 5 {
+		t.Errorf("%d runs are not as they should be; want 5", bad)
+	}
+	for _, want := range []string{
+		"**Not as it should be:** sim/redis, mutants, soak, storm/etcd, storm/sql.",
+		"| redis | 1 to 9 | 9 | 0 | 0 of 1 kinds | 0s | 0 | 2, first in seed 7 |",
+		"SIMFLAGS=-engine redis -limit 3s'`: **failed**: exit status 1, in 0s",
+		"SIMFLAGS=-engine etcd -limit 1s'`: passed, in 0s",
+		`| m | a\|b | **not found** in 8 seeds, 1.5 s |  |`,
+		"| x | 5 | 0 | 3 in 2, #4 |",
+		"**not done** on this commit",
+		"| etcd | etcd | 1 | 55 | 0 | 0 | 0 | **fail** |",
+		"ENGINE=sql`: **failed**: ended after 100ms",
+		"| 7 histories |",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", text)
+	}
+	if _, bad := page(all, "def", func(name string) *outcome { return load(folder, name, "def") }); bad != 18 {
+		t.Errorf("on another commit %d runs are missing; want all 18", bad)
 	}
 }

@@ -72,6 +72,7 @@ func options(args []string) (o sim.Options, cache string, err error) {
 	f.BoolVar(&o.FailFast, "failfast", false, "stop at the first violation")
 	f.BoolVar(&o.NoShrink, "noshrink", false, "do not look for a smaller part of a plan that fails as well")
 	f.StringVar(&o.Folder, "history", "", "`folder` for the histories of all episodes")
+	f.StringVar(&o.Report, "json", "", "write the summary to this `file` as well")
 	f.DurationVar(&o.Limit, "limit", 0, "begin no episode after this `time`; 0 is no limit")
 	f.StringVar(&cache, "cache", filepath.Join(os.TempDir(), "lockgen-sim"), "`folder` for what is built")
 	if err := f.Parse(args); err != nil {

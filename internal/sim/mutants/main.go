@@ -34,6 +34,7 @@ func run() int {
 	only := flag.String("only", "", "only these `names`, parted by commas")
 	limit := flag.Duration("limit", time.Minute, "how long a mutant is looked for, each time")
 	times := flag.Int("times", 5, "how often each is looked for, from another seed each time; the median is printed")
+	file := flag.String("json", "", "write what was found to this `file` as well")
 	control := flag.Uint64("control", 300, "so many seeds the runtime as it is must pass")
 	flag.Parse()
 	if *times < 1 || flag.NArg() > 0 {
@@ -49,12 +50,12 @@ func run() int {
 			return 2
 		}
 	}
-	missed := 0
+	var rows []Row
 	if *control > 0 && len(names) == 0 {
 		s, err := try(mutant.Mutant{Name: "none"}, *root, []sim.Options{{First: 1, Count: *control, NoShrink: true}})
-		ok := err == nil && s[0].found == ""
-		report(ok, "(none)", "the runtime as it is", fmt.Sprintf("%v %v", s, err))
-		missed += count(!ok)
+		row := Row{Name: "(none)", Mistake: "the runtime as it is", OK: err == nil && s[0].Found == "", Searches: s}
+		row.report(fmt.Sprintf("%v %v", s, err))
+		rows = append(rows, row)
 	}
 	for _, m := range all {
 		if len(names) > 0 && !slices.Contains(names, m.Name) {
@@ -65,11 +66,23 @@ func run() int {
 			searches = append(searches, sim.Options{Choice: choiceFor(m), First: uint64(i)*apart + 1, Count: apart, FailFast: true, NoShrink: true, Limit: *limit})
 		}
 		found, err := try(m, *root, searches)
-		ok := err == nil && !slices.ContainsFunc(found, func(s search) bool { return s.found == "" })
-		report(ok, m.Name, m.Mistake, verdict(found, err))
-		missed += count(!ok)
+		row := Row{Name: m.Name, Mistake: m.Mistake, Searches: found}
+		row.OK = err == nil && !slices.ContainsFunc(found, func(s Search) bool { return s.Found == "" })
+		row.report(verdict(found, err))
+		rows = append(rows, row)
 	}
+	missed := len(slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.OK }))
 	fmt.Printf("%d mutants missed\n", missed)
+	if *file != "" {
+		text, err := json.MarshalIndent(rows, "", "  ")
+		if err == nil {
+			err = os.WriteFile(*file, append(text, '\n'), 0o644)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "mutants:", err)
+			return 2
+		}
+	}
 	return min(missed, 1)
 }
 
@@ -85,43 +98,43 @@ func choiceFor(m mutant.Mutant) sim.Choice {
 	return sim.Choice{}
 }
 
-func count(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
+// Row is what came of one mutant.
+type Row struct {
+	Name, Mistake string
+	OK            bool // each search found it
+	Searches      []Search
 }
 
-func report(ok bool, name, mistake, verdict string) {
+// Search is what came of looking for a mutant once.
+type Search struct {
+	Seeds int // played
+	Took  time.Duration
+	Found string // the first violation, or ""
+}
+
+func (r *Row) report(verdict string) {
 	mark := "ok  "
-	if !ok {
+	if !r.OK {
 		mark = "FAIL"
 	}
-	fmt.Printf("%s  %-13s %-62s %s\n", mark, name, mistake, verdict)
-}
-
-// search is what came of looking for a mutant once.
-type search struct {
-	seeds int // played
-	took  time.Duration
-	found string // the first violation, or ""
+	fmt.Printf("%s  %-13s %-62s %s\n", mark, r.Name, r.Mistake, verdict)
 }
 
 // verdict is the median of searches, and what was found.
-func verdict(found []search, err error) string {
+func verdict(found []Search, err error) string {
 	if err != nil {
 		return "ERROR: " + err.Error()
 	}
-	slices.SortFunc(found, func(a, b search) int { return a.seeds - b.seeds })
+	slices.SortFunc(found, func(a, b Search) int { return a.Seeds - b.Seeds })
 	middle, most := found[len(found)/2], found[len(found)-1]
-	if missed := slices.IndexFunc(found, func(s search) bool { return s.found == "" }); missed >= 0 {
-		return fmt.Sprintf("NOT FOUND in %d seeds, %.0f s", found[missed].seeds, found[missed].took.Seconds())
+	if missed := slices.IndexFunc(found, func(s Search) bool { return s.Found == "" }); missed >= 0 {
+		return fmt.Sprintf("NOT FOUND in %d seeds, %.0f s", found[missed].Seeds, found[missed].Took.Seconds())
 	}
-	return fmt.Sprintf("median %d seeds, %.1f s; most %d seeds, %.1f s: %s", middle.seeds, middle.took.Seconds(), most.seeds, most.took.Seconds(), middle.found)
+	return fmt.Sprintf("median %d seeds, %.1f s; most %d seeds, %.1f s: %s", middle.Seeds, middle.Took.Seconds(), most.Seeds, most.Took.Seconds(), middle.Found)
 }
 
 // try simulates a copy of root with m's mistake in it.
-func try(m mutant.Mutant, root string, orders []sim.Options) (found []search, err error) {
+func try(m mutant.Mutant, root string, orders []sim.Options) (found []Search, err error) {
 	copied, err := os.MkdirTemp("", "lockgen-mutant-"+m.Name+"-")
 	if err != nil {
 		return nil, err
@@ -146,10 +159,10 @@ func try(m mutant.Mutant, root string, orders []sim.Options) (found []search, er
 		begin := time.Now()
 		if _, err := launch.Run(binary, "TestEpisodes", string(order), &out); err != nil {
 			// A mistake may end the whole program, as a panic in a goroutine does.
-			found = append(found, search{seeds: lines(out.String()) + 1, took: time.Since(begin), found: "crash: " + firstPanic(err)})
+			found = append(found, Search{Seeds: lines(out.String()) + 1, Took: time.Since(begin), Found: "crash: " + firstPanic(err)})
 			continue
 		}
-		found = append(found, search{lines(out.String()), time.Since(begin), failure(out.String())})
+		found = append(found, Search{lines(out.String()), time.Since(begin), failure(out.String())})
 	}
 	return found, nil
 }

@@ -25,6 +25,7 @@ type Row struct {
 
 // Cell is what one oracle found.
 type Cell struct {
+	Oracle             string
 	Findings, Episodes int
 	Seed               uint64 // the first one that shows it; 0 is none
 	Finding            string // the first of that seed
@@ -33,6 +34,9 @@ type Cell struct {
 // Run plays count seeds from first on with p and returns the sums.
 func Run(t *testing.T, p Peer, first, count uint64) Row {
 	row := Row{Peer: p.Name(), Repeatable: sim.Repeatable, Cells: make([]Cell, len(Oracles()))}
+	for _, o := range Oracles() {
+		row.Cells[o].Oracle = o.String()
+	}
 	begin := time.Now()
 	for seed := first; seed < first+count; seed++ {
 		row.add(Play(t, p, seed, false))

@@ -103,7 +103,7 @@ func (s *scan) leaseOrder(key string) {
 			if before.grant.Token == l.grant.Token {
 				s.pair("I1", before.grant, l.grant, "token %d was granted twice", l.grant.Token)
 			}
-			if called.grant.Call > l.grant.Ret {
+			if called != nil && called.grant.Call > l.grant.Ret {
 				s.pair("I1", called.grant, l.grant, "token %d was granted %v before the lower %d was asked for",
 					l.grant.Token, Between(l.grant.Ret, called.grant.Call), called.grant.Token)
 			}
@@ -116,7 +116,8 @@ func (s *scan) leaseOrder(key string) {
 					believed.grant.Proc, believed.grant.Lease, Between(l.grant.Ret, until))
 			}
 		}
-		if called == nil || l.grant.Call > called.grant.Call {
+		// Where the server's clock has jumped, nobody can tell how old a grant is whose notice was late.
+		if l.clipped == Never && (called == nil || l.grant.Call > called.grant.Call) {
 			called = l
 		}
 		if stealable == nil || l.stealable() > stealable.stealable() {

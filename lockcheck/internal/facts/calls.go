@@ -131,7 +131,7 @@ func (b *body) byHand(n *ast.CallExpr) bool {
 // handLock is the lock that a call of Do takes: its key is a constant or made by
 // a generated function.
 func (b *body) handLock(n *ast.CallExpr) (Lock, bool) {
-	l := Lock{Method: b.fn.Name, Package: b.pass.Pkg.Path(), Pos: b.ix.At(n.Pos()), Hand: true, Reentrant: true}
+	l := Lock{Method: b.fn.Name, Package: b.pass.Pkg.Path(), Pos: b.ix.At(n.Pos()), Hand: true, Reentrant: true, Items: "by hand"}
 	if text := b.scope.Canonical(n.Args[2]); strings.HasPrefix(text, `="`) {
 		l.Key = strings.Trim(text[1:], `"`)
 		l.Parts = []Part{{Literal: l.Key}}

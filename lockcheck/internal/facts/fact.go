@@ -59,7 +59,8 @@ type Lock struct {
 	Pos                                        Position
 	TTL                                        time.Duration
 	Reentrant, Try, NoRenew, Read, Write, Hand bool
-	Leader                                     bool
+	Kind                                       string // as [generator.Lock] names it
+	Items                                      string // all that the directive asks for: "ttl=30s permits=3"
 }
 
 // Class is what all keys of a template have in common: its literals. Locks of one

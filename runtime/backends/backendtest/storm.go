@@ -59,8 +59,9 @@ func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
 	}
 	st.verify()
 	st.calm()
-	t.Logf("storm %q: seed %d, %v: %d holds, %d failures, %d faults, %d Lockers",
-		h.Name, seed, time.Since(begin).Round(time.Second), st.holds.Load(), st.failures.Load(), st.faults.Load(), st.lockers.Load())
+	// An attribute, as tools/record reads it out of go test -json.
+	t.Attr("storm", fmt.Sprintf(`{"Name":%q,"Seed":%d,"Seconds":%.0f,"Holds":%d,"Failures":%d,"Faults":%d,"Lockers":%d}`,
+		h.Name, seed, time.Since(begin).Seconds(), st.holds.Load(), st.failures.Load(), st.faults.Load(), st.lockers.Load()))
 	if st.holds.Load() == 0 {
 		t.Error("nobody ever held a lock")
 	}

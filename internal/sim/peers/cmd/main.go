@@ -9,6 +9,7 @@
 package main
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -23,7 +24,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	order, cache := options()
+	order, cache, report := options()
 	if err := order.Check(); err != nil {
 		return failed(err)
 	}
@@ -44,6 +45,15 @@ func run() int {
 	if err := peers.Table(os.Stdout, rows); err != nil {
 		return failed(err)
 	}
+	if report != "" {
+		text, err := json.MarshalIndent(rows, "", "  ")
+		if err == nil {
+			err = os.WriteFile(report, append(text, '\n'), 0o644)
+		}
+		if err != nil {
+			return failed(err)
+		}
+	}
 	code := 0
 	for i := range rows {
 		rows[i].Explain(os.Stdout)
@@ -60,11 +70,12 @@ func failed(err error) int {
 }
 
 // options reads the command line.
-func options() (o peers.Order, cache string) {
+func options() (o peers.Order, cache, report string) {
 	names := flag.String("peers", strings.Join(peers.Names(), ","), "only these `libraries`, parted by commas")
 	flag.Uint64Var(&o.First, "seed", 1, "the `seed` of the first episode")
 	flag.Uint64Var(&o.Count, "seeds", 0, "how `many` episodes for each library (default 200, or 1 with -explain)")
 	flag.BoolVar(&o.Explain, "explain", false, "print a log of each episode")
+	flag.StringVar(&report, "json", "", "write the rows to this `file` as well")
 	flag.StringVar(&cache, "cache", filepath.Join(os.TempDir(), "lockgen-sim"), "`folder` for what is built")
 	flag.Parse()
 	o.Peers = strings.Split(*names, ",")
@@ -74,7 +85,7 @@ func options() (o peers.Order, cache string) {
 			o.Count = 1
 		}
 	}
-	return o, cache
+	return o, cache, report
 }
 
 // folder is that of package peers.

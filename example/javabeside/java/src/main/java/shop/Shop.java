@@ -1,5 +1,7 @@
 package shop;
 
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
 import org.redisson.Redisson;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
@@ -7,7 +9,10 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
-/** Sells pieces of an item under Redisson's RLock until none is left. Arguments: server, item. */
+/**
+ * Sells items under Redisson's RLock. The argument is the server. It says ready, and then sells
+ * each item that it reads until none is left, and says how many it sold.
+ */
 final class Shop {
     private Shop() {}
 
@@ -15,26 +20,28 @@ final class Shop {
         Config config = new Config();
         config.useSingleServer().setAddress("redis://" + args[0]);
         RedissonClient client = Redisson.create(config);
-        RLock lock = client.getLock("shop:item:" + args[1]);
-        RBucket<String> stock = client.getBucket("stock:" + args[1], StringCodec.INSTANCE);
-        stock.get();
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         System.out.println("ready");
-        System.in.read();
-        int sold = 0;
-        while (sell(lock, stock)) {
-            sold++;
+        for (String item = in.readLine(); item != null; item = in.readLine()) {
+            RLock lock = client.getLock("shop:item:" + item);
+            RBucket<String> stock = client.getBucket("stock:" + item, StringCodec.INSTANCE);
+            int sold = 0;
+            while (sell(lock, stock)) {
+                sold++;
+            }
+            System.out.println(sold);
         }
-        System.out.println(sold);
         client.shutdown();
     }
 
-    private static boolean sell(RLock lock, RBucket<String> stock) {
+    private static boolean sell(RLock lock, RBucket<String> stock) throws InterruptedException {
         lock.lock(); // the watchdog renews it
         try {
             int left = Integer.parseInt(stock.get());
             if (left == 0) {
                 return false;
             }
+            Thread.sleep(1); // as long as an order takes to be written
             stock.set(Integer.toString(left - 1));
             return true;
         } finally {
