@@ -169,10 +169,14 @@ newcomer: # a new user's keystrokes, timed
 reproducible: # two builds of lockgen, of two copies of the tree, are the same bytes
 	scripts/reproducible
 
-bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only solo,hot -runs 1')
+BENCH_OF_mysql    := ./sqlengine -engine mysql
+BENCH_OF_postgres := ./sqlengine -engine postgres
+BENCH_OF_sqlite   := ./sqlengine -engine sqlite
+BENCH_OF_quorum   := ./quorum
+
+bench: ## measure beside other lock libraries (BACKEND=etcd or quorum, BENCHFLAGS='-only solo,hot -runs 1')
 	scripts/install-servers $(or $(DEMOSERVER),redis)
-	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
-		$(if $(BACKEND),-engine $(BACKEND)) $(BENCHFLAGS)
+	cd bench && GOWORK=off go run $(or $(BENCH_OF_$(BACKEND)),. $(if $(BACKEND),-engine $(BACKEND))) $(BENCHFLAGS)
 
 # What docs/plots shows: what is between processes, and what a process holds.
 PLOTTED := solo,many8,many,hot8,hot,hot256,hot8x8,1ms8x8,procs2,procs8,procs32,procs64
@@ -247,7 +251,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing quorum/engines browser newcomer reproducible
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing quorum/engines 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

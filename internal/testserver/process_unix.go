@@ -18,3 +18,13 @@ func isStopped(pid int) (bool, error) {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
 	return bytes.HasPrefix(bytes.TrimSpace(state), []byte("T")), err
 }
+
+// childrenOf returns the processes that a process has begun.
+func childrenOf(pid int) (children []int) {
+	list, _ := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
+	for word := range bytes.FieldsSeq(list) {
+		child, _ := strconv.Atoi(string(word))
+		children = append(children, child)
+	}
+	return children
+}

@@ -160,24 +160,30 @@ func committedGraph(t *testing.T) (text string, g specGraph) {
 	return string(b), g
 }
 
-// TestGraph makes every call that the specification knows at a real Redis, and compares
-// what it answers, whom it tells and what is there then. That miniredis does the same
-// is for TestSame.
+// TestGraph makes every call that the specification knows at a real Redis, and at miniredis, and
+// compares what each answers, whom it tells and what is there then.
 func TestGraph(t *testing.T) {
 	_, g := committedGraph(t)
-	p := newPlayer(t, testserver.StartRedis(t).Addr())
-	made, err := g.tour(p.do)
-	if err != nil {
-		t.Fatalf("after %d calls: %v", made, err)
-	}
 	all := 0
 	for _, calls := range g {
 		all += len(calls)
 	}
-	if made != all {
-		t.Errorf("%d calls were made of %d", made, all)
+	mini := miniredis.RunT(t)
+	Repair(mini, nil)
+	for server, addr := range map[string]string{"redis": testserver.StartRedis(t).Addr(), "miniredis": mini.Addr()} {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			p := newPlayer(t, addr)
+			made, err := g.tour(p.do)
+			if err != nil {
+				t.Fatalf("after %d calls: %v", made, err)
+			}
+			if made != all {
+				t.Errorf("%d calls were made of %d", made, all)
+			}
+			t.Logf("%d states, %d calls, %d with the ways between", len(g), made, p.number)
+		})
 	}
-	t.Logf("%d states, %d calls, %d with the ways between", len(g), made, p.number)
 }
 
 // TestGraphRefuses changes each part of some calls' outcome: that is found.

@@ -1,8 +1,7 @@
 package sharded_test
 
 import (
-	"os"
-	"strings"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,19 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/backends/sharded"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/severaltest"
 )
 
 // stormy waits as briefly as a loaded machine allows.
 var stormy = sharded.Options{
-	LongestTTL: 700 * time.Millisecond, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
+	LongestTTL: severaltest.StormTTL, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
 }
 
 const (
-	stormDrain = (700 + 300) * time.Millisecond * 51 / 50
+	stormDrain = (severaltest.StormTTL + 300*time.Millisecond) * 51 / 50
 	calm       = 500 * time.Millisecond // between a fault and the next
 )
 
@@ -36,7 +36,7 @@ type servers struct {
 
 const last = "c"
 
-func (s *servers) open(testing.TB) driver.Backend {
+func (s *servers) open() driver.Backend {
 	members, o := map[string]driver.Backend{}, stormy
 	for name, i := range s.all {
 		members[name] = redislock.Open(&redis.UniversalOptions{Addrs: []string{i.Addr()}})
@@ -74,44 +74,22 @@ func (s *servers) strike(d time.Duration) {
 	s.t.Logf("%d faults, the membership is of version %d", faults, s.version.Load())
 }
 
-// TestStorm has Lockers take locks at random while members are killed, hung and added, for 4 s
-// or as long as LOCKGEN_STORM says.
+// moving returns a key for a name: of each two names one has a key that moves to the last member
+// and back with each version, and one has a key that the others keep.
+func moving(name string) string {
+	all := sharded.New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), last: memlock.New()})
+	moves := name[len(name)-1]%2 == 1 // the last digit of its number
+	for i := 0; ; i++ {
+		if key := fmt.Sprintf("%s.%d", name, i); moves == (all.Owner(key) == last) {
+			return key
+		}
+	}
+}
+
+// TestStorm has Lockers take locks at random while members are killed, hung, added and taken out.
 func TestStorm(t *testing.T) {
-	if os.Getenv(backendtest.StormEnv) == "" {
-		t.Setenv(backendtest.StormEnv, "4s,1")
-	}
-	length, _, _ := strings.Cut(os.Getenv(backendtest.StormEnv), ",")
-	d, err := time.ParseDuration(length)
-	if err != nil {
-		t.Fatalf("%s: %v", backendtest.StormEnv, err)
-	}
 	s := &servers{t: t, all: map[string]*testserver.Instance{"a": testserver.StartRedis(t), "b": testserver.StartRedis(t), last: testserver.StartRedis(t)}}
 	s.version.Store(1)
-	b := s.open(t).(*sharded.Backend)
-	if err := b.Begin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-	cannot := backendtest.MutexesOnly("the records are about mutexes only")
-	cannot[backendtest.NetworkFaults] = "the servers are struck"
-	cannot[backendtest.Removal] = "the row of redis checks it"
-	cannot[backendtest.Conflict] = "the row of redis checks it"
-	cannot[backendtest.Inspection] = "the row of redis checks it"
-	struck := make(chan struct{})
-	go func() {
-		defer close(struck)
-		s.strike(d)
-	}()
-	defer func() { <-struck }()
-	backendtest.Run(t, backendtest.Harness{
-		Name:   "sharded over redis, struck",
-		Open:   s.open,
-		TTL:    250 * time.Millisecond,
-		Slack:  50 * time.Millisecond,
-		MaxTTL: 700 * time.Millisecond,
-		MaxKey: 1024,
-		Cannot: cannot,
-	})
+	begin(t, s.open())
+	severaltest.Storm(t, "sharded", s.open, moving, s.strike)
 }
