@@ -1,7 +1,9 @@
 package sharded_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/backends/sharded"
@@ -59,8 +62,7 @@ func (s *servers) strike(d time.Duration) {
 		time.Sleep(calm)
 		switch a, b := s.all["a"], s.all["b"]; faults % 3 {
 		case 0: // the processes are replaced one after the other
-			s.version.Add(1)
-			time.Sleep(stormDrain)
+			s.move()
 		case 1:
 			a.Stop()
 			time.Sleep(stormy.LongestTTL)
@@ -72,6 +74,45 @@ func (s *servers) strike(d time.Duration) {
 		}
 	}
 	s.t.Logf("%d faults, the membership is of version %d", faults, s.version.Load())
+}
+
+// move gives the processes that begin now the next version, while an old one holds keys that move
+// by it: a new one has them only when the old one has not.
+func (s *servers) move() {
+	const keys = 8
+	short := lock.Policy{TTL: 500 * time.Millisecond, Try: true}
+	old, held := lock.New(s.open(), nil), map[string]*lock.Hold{}
+	for i := range keys {
+		key := moving(fmt.Sprintf("moves %d.1", s.version.Load()*keys+uint64(i)))
+		if _, h, err := old.Acquire(context.Background(), &short, key); err == nil { // else its member has just restarted
+			held[key] = h
+		}
+	}
+	s.version.Add(1)
+	late := lock.New(s.open(), nil)
+	var moves sync.WaitGroup
+	for key, h := range held {
+		moves.Go(func() {
+			_, again, err := late.Acquire(context.Background(), &short, key)
+			for begin := time.Now(); err != nil && time.Since(begin) < 10*stormDrain; { // sooner than it is told to
+				time.Sleep(stormy.Probe / 5)
+				_, again, err = late.Acquire(context.Background(), &short, key)
+			}
+			if err != nil {
+				s.t.Errorf("%s, which moves: %v", key, err)
+			} else if lock.Check(h.Context()) == nil {
+				s.t.Errorf("%s has moved, and two are inside", key)
+			}
+			again.Release(nil)
+			h.Release(nil)
+		})
+	}
+	moves.Wait()
+	for _, l := range []*lock.Locker{old, late} {
+		if err := l.Close(context.Background()); err != nil {
+			s.t.Errorf("Close: %v", err)
+		}
+	}
 }
 
 // moving returns a key for a name: of each two names one has a key that moves to the last member
