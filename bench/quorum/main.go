@@ -43,7 +43,7 @@ const (
 	longest = 1200 * time.Millisecond // lease of any process
 	timeout = 50 * time.Millisecond   // of one call to one master: redsync's is a twentieth of the ttl
 	// recovery is how long after a restart all masters vote: Redis tells its age in whole seconds.
-	recovery = longest + 1500*time.Millisecond
+	recovery = longest + 2*time.Second
 
 	// worst is by how much an acquire may take longer with two masters hung.
 	worst = 1.5
