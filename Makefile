@@ -59,7 +59,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing quorum/engines record spec spec/short spec/more spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested crossing quorum/engines record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -211,6 +211,10 @@ spec/short:
 spec/more: # with larger constants as well, which takes long
 	scripts/spec more
 
+spec/graph: # each call of the Redis model at a real server, and at miniredis
+	scripts/install-servers redis
+	LOCKGEN_GRAPH=1 GOWORK=off go test -C internal/sim -count=1 -v -run TestGraph ./differential
+
 spec/histories: # of SEEDS episodes of the simulation and SOAKTIME of the soak, by the TLC of make spec
 	scripts/install-servers redis
 	rm -rf .cache/histories
@@ -254,7 +258,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more 'spec/histories SOAKTIME=1m' crossing quorum/engines 'bench BACKEND=quorum' browser newcomer reproducible
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing quorum/engines 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

@@ -190,7 +190,7 @@ func (p *peer) alone() (took histogram.Histogram) {
 		if err != nil {
 			continue // and counts by what it keeps the others from
 		}
-		if i >= 100 { // the first make connections
+		if i >= 10 { // the first make connections
 			took.Add(time.Since(begin))
 		}
 		free()

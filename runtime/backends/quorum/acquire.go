@@ -284,6 +284,8 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 	for _, x := range v.ballots {
 		if held := heldBy(x.err); held != nil {
 			left = append(left, held.RetryAfter)
+		} else if errors.Is(x.err, driver.ErrLost) { // granted, and over before it was confirmed
+			left = append(left, 0)
 		}
 		near = near || x.lease != nil
 	}
