@@ -13,10 +13,10 @@ import (
 // kill -9, which leaves no time to clean up.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// isStopped says whether the process is stopped by a signal.
+// isStopped says whether the process is stopped by a signal, or has ended and waits for its parent.
 func isStopped(pid int) (bool, error) {
 	state, _, err := status(fmt.Sprintf("/proc/%d/stat", pid))
-	return state == "T", err
+	return state == "T" || state == "Z", err
 }
 
 // childrenOf returns the processes that a process has begun.

@@ -13,10 +13,11 @@ import (
 // kill -9 of the tests their servers must be ended by hand.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// isStopped says whether the process is stopped by a signal.
+// isStopped says whether the process is stopped by a signal, or has ended and waits for its parent.
 func isStopped(pid int) (bool, error) {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
-	return bytes.HasPrefix(bytes.TrimSpace(state), []byte("T")), err
+	state = bytes.TrimSpace(state)
+	return bytes.HasPrefix(state, []byte("T")) || bytes.HasPrefix(state, []byte("Z")), err
 }
 
 // childrenOf returns the processes that a process has begun.
