@@ -59,7 +59,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing deadlocks quorum/engines record spec spec/short spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing deadlocks quorum/engines record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -169,8 +169,7 @@ newcomer: # a new user's keystrokes, timed
 reproducible: # two builds of lockgen, of two copies of the tree, are the same bytes
 	scripts/reproducible
 
-# Both are built from source by the Go that is here (minutes, once); neither is a dependency of a
-# module. Later versions of goreleaser need a module that the Go proxy does not have.
+# Both are built from source (minutes, once); neither is a dependency of a module.
 GORELEASER   := github.com/goreleaser/goreleaser/v2@v2.14.3
 CYCLONEDX    := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 RELEASEFLAGS ?= --clean --snapshot
@@ -181,10 +180,14 @@ release: ## the archives of a release, their checksums and SBOMs, in .cache/dist
 	$(BIN)/goreleaser check
 	PATH="$(BIN):$$PATH" $(BIN)/goreleaser release $(RELEASEFLAGS)
 
-bench: ## measure beside other lock libraries (BACKEND=etcd, BENCHFLAGS='-only solo,hot -runs 1')
+BENCH_OF_mysql    := ./sqlengine -engine mysql
+BENCH_OF_postgres := ./sqlengine -engine postgres
+BENCH_OF_sqlite   := ./sqlengine -engine sqlite
+BENCH_OF_quorum   := ./quorum
+
+bench: ## measure beside other lock libraries (BACKEND=etcd or quorum, BENCHFLAGS='-only solo,hot -runs 1')
 	scripts/install-servers $(or $(DEMOSERVER),redis)
-	cd bench && GOWORK=off go run $(if $(filter mysql postgres sqlite,$(BACKEND)),./sqlengine,.) \
-		$(if $(BACKEND),-engine $(BACKEND)) $(BENCHFLAGS)
+	cd bench && GOWORK=off go run $(or $(BENCH_OF_$(BACKEND)),. $(if $(BACKEND),-engine $(BACKEND))) $(BENCHFLAGS)
 
 # What docs/plots shows: what is between processes, and what a process holds.
 PLOTTED := solo,many8,many,hot8,hot,hot256,hot8x8,1ms8x8,procs2,procs8,procs32,procs64
@@ -215,6 +218,13 @@ spec: ## check the models of the protocols, and that each rule of theirs is need
 
 spec/short:
 	scripts/spec short
+
+spec/more: # with larger constants as well, which takes long
+	scripts/spec more
+
+spec/graph: # each call of the Redis model at a real server, and at miniredis
+	scripts/install-servers redis
+	LOCKGEN_GRAPH=1 GOWORK=off go test -C internal/sim -count=1 -v -run TestGraph ./differential
 
 spec/histories: # of SEEDS episodes of the simulation and SOAKTIME of the soak, by the TLC of make spec
 	scripts/install-servers redis
@@ -265,7 +275,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec 'spec/histories SOAKTIME=1m' crossing deadlocks quorum/engines browser newcomer reproducible
+NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing deadlocks quorum/engines 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

@@ -24,7 +24,7 @@ Bound == Lease + Silence
 
 VARIABLES
   epoch, open,     \* the record
-  since,           \* the ticks since it was switched
+  since,           \* the ticks since it was switched, until it is open
   e,               \* engines: own, left, token
   p,               \* what processes know: at, open, left of Bound; and a look under way: its age, what it read
   c,               \* callers: pc, at (the epoch that it acts by), age of the request, left, bound, token
@@ -85,7 +85,7 @@ Begin(x) ==
   /\ c[x].pc = "granted"
   /\ LookBounds => c[x].bound > 0
   /\ LET left == IF CountsFromSent THEN Lease - c[x].age ELSE Lease
-     IN left > 0 /\ c' = [c EXCEPT ![x].pc = "inside", ![x].left = left, ![x].age = 0]
+     IN left > 0 /\ c' = [c EXCEPT ![x].pc = "inside", ![x].left = left, ![x].age = 0, ![x].token = 0]
   /\ fell' = (fell \/ ~Above(c[x].at, c[x].token, high))
   /\ high' = [at |-> c[x].at, token |-> c[x].token]
   /\ UNCHANGED <<epoch, open, since, e, p>>
@@ -124,9 +124,9 @@ Switch ==
 
 (* Who opens the record has known the epoch for so long, and it was written before that. *)
 Open ==
-  /\ ~open /\ open' = TRUE
+  /\ ~open /\ open' = TRUE /\ since' = 0
   /\ WaitsOut => (since >= Bound)
-  /\ UNCHANGED <<epoch, since, e, p, c, high, fell>>
+  /\ UNCHANGED <<epoch, e, p, c, high, fell>>
 
 Holds == {"inside", "renewing", "renewed"}
 
@@ -134,7 +134,7 @@ Less(n) == IF n > 0 THEN n - 1 ELSE 0
 More(n) == IF n < Bound THEN n + 1 ELSE n
 
 Tick ==
-  /\ since' = More(since)
+  /\ since' = IF open THEN 0 ELSE More(since)
   /\ e' = [i \in 0..1 |-> [e[i] EXCEPT !.left = Less(@), !.own = IF e[i].left <= 1 THEN None ELSE @]]
   /\ p' = [x \in C |-> [p[x] EXCEPT !.left = Less(@), !.look.age = IF p[x].look.pc = "idle" THEN 0 ELSE More(@)]]
   /\ c' = [x \in C |->

@@ -75,7 +75,7 @@ Begin(x) ==
   /\ Raises => Enough(c[x].raised)
   /\ LET left == IF CountsFromSent THEN Lease - c[x].age ELSE Lease
      IN /\ left > 0
-        /\ c' = [c EXCEPT ![x].pc = "inside", ![x].left = left, ![x].age = 0, ![x].asked = {}, ![x].raised = {}]
+        /\ c' = [c EXCEPT ![x].pc = "inside", ![x].left = left, ![x].age = 0, ![x].asked = {}, ![x].raised = {}, ![x].token = 0]
   /\ fell' = (fell \/ (MaxToken > 0 /\ c[x].token <= high))
   /\ high' = Max(high, c[x].token)
   /\ UNCHANGED <<m, restarts>>

@@ -54,29 +54,43 @@ func need(t testing.TB, s *Server) {
 // Addr is the server's address, the same for its whole life.
 func (i *Instance) Addr() string { return i.place.launch.Addr() }
 
-// Stop freezes the server (SIGSTOP): connections stay open, nobody answers.
-// When it returns the server has stopped.
+// Stop freezes the server (SIGSTOP), with all of its processes: connections stay open, nobody
+// answers. When it returns the server has stopped.
 func (i *Instance) Stop() {
 	i.t.Helper()
 	p := i.current()
 	p.signal(syscall.SIGSTOP)
+	if err := awaitStop(p.cmd.Process.Pid); err != nil {
+		i.t.Errorf("testserver: stop %s: %v", p.server.Name, err)
+		return
+	}
+	for _, child := range p.children() { // it begins no more
+		if syscall.Kill(child, syscall.SIGSTOP) == nil {
+			_ = awaitStop(child) // else it has ended
+		}
+	}
+}
+
+// awaitStop returns when the process has stopped.
+func awaitStop(pid int) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		stopped, err := isStopped(p.cmd.Process.Pid)
-		if err != nil {
-			i.t.Errorf("testserver: stop %s: %v", p.server.Name, err)
-			return
-		}
-		if stopped {
-			return
+		if stopped, err := isStopped(pid); err != nil || stopped {
+			return err
 		}
 		<-tick.C
 	}
 }
 
 // Cont lets a stopped server go on.
-func (i *Instance) Cont() { i.current().signal(syscall.SIGCONT) }
+func (i *Instance) Cont() {
+	p := i.current()
+	for _, child := range p.children() {
+		_ = syscall.Kill(child, syscall.SIGCONT)
+	}
+	p.signal(syscall.SIGCONT)
+}
 
 // Kill ends the server with kill -9. Its port stays reserved for Restart.
 func (i *Instance) Kill() { i.current().kill() }

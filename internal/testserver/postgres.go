@@ -32,8 +32,7 @@ func Postgres(t testing.TB) string {
 
 // StartPostgres starts a PostgreSQL of the test's own; see [Postgres]. The args
 // follow the defaults on the command line: "-c", "max_connections=20". It keeps
-// its data over a Restart. Stop freezes only the process that accepts connections;
-// those that serve them are processes of their own.
+// its data over a Restart.
 func StartPostgres(t testing.TB, args ...string) *Instance {
 	t.Helper()
 	return startPrivate(t, postgresServer, args)

@@ -134,9 +134,21 @@ func (p *process) log() string {
 
 func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
+// children returns the processes that the server has begun, while it runs.
+func (p *process) children() []int {
+	if p.alive.Err() != nil {
+		return nil
+	}
+	return childrenOf(p.cmd.Process.Pid)
+}
+
 // kill ends the process as a power cut would, and waits until it is gone.
 func (p *process) kill() {
+	children := p.children()
 	p.signal(syscall.SIGKILL)
+	for _, child := range children { // which may be stopped, and then would not hear of it
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
 	<-p.alive.Done()
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -11,13 +13,31 @@ import (
 // kill -9, which leaves no time to clean up.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// isStopped says whether the process is stopped by a signal.
+// isStopped says whether the process is stopped by a signal, or has ended and waits for its parent.
 func isStopped(pid int) (bool, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return false, err
+	state, _, err := status(fmt.Sprintf("/proc/%d/stat", pid))
+	return state == "T" || state == "Z", err
+}
+
+// childrenOf returns the processes that a process has begun.
+func childrenOf(pid int) (children []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		if _, parent, err := status(file); err == nil && parent == pid {
+			child, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			children = append(children, child)
+		}
 	}
-	// The state follows the command's name, which may itself hold parentheses.
-	_, rest, _ := bytes.Cut(stat[bytes.LastIndexByte(stat, ')'):], []byte(" "))
-	return bytes.HasPrefix(rest, []byte("T")), nil
+	return children
+}
+
+// status returns what the file of a process says of it.
+func status(file string) (state string, parent int, err error) {
+	stat, err := os.ReadFile(file)
+	if err != nil {
+		return "", 0, err
+	}
+	// Both follow the command's name, which may itself hold parentheses.
+	_, err = fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &parent)
+	return state, parent, err
 }

@@ -13,8 +13,19 @@ import (
 // kill -9 of the tests their servers must be ended by hand.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// isStopped says whether the process is stopped by a signal.
+// isStopped says whether the process is stopped by a signal, or has ended and waits for its parent.
 func isStopped(pid int) (bool, error) {
 	state, err := exec.Command("ps", "-o", "state=", "-p", strconv.Itoa(pid)).Output()
-	return bytes.HasPrefix(bytes.TrimSpace(state), []byte("T")), err
+	state = bytes.TrimSpace(state)
+	return bytes.HasPrefix(state, []byte("T")) || bytes.HasPrefix(state, []byte("Z")), err
+}
+
+// childrenOf returns the processes that a process has begun.
+func childrenOf(pid int) (children []int) {
+	list, _ := exec.Command("pgrep", "-P", strconv.Itoa(pid)).Output()
+	for word := range bytes.FieldsSeq(list) {
+		child, _ := strconv.Atoi(string(word))
+		children = append(children, child)
+	}
+	return children
 }

@@ -9,6 +9,7 @@ type Agreement interface {
 	// then: next if it was done. "" stands for no value; old and next that are the same only
 	// look. What it returns was there at some moment of the call, and a value stays for as
 	// long as the engine loses no data. After an error it may have been done, or may yet be.
-	// ErrConflict says that a lock is at the key.
+	// ErrConflict says that a lock is at the key, ErrInvalid that the Backend, as it is
+	// configured, keeps no values.
 	CompareAndSwap(ctx context.Context, key, old, next string) (now string, err error)
 }

@@ -160,24 +160,35 @@ func committedGraph(t *testing.T) (text string, g specGraph) {
 	return string(b), g
 }
 
-// TestGraph makes every call that the specification knows at a real Redis, and compares
-// what it answers, whom it tells and what is there then. That miniredis does the same
-// is for TestSame.
+// TestGraph makes every call that the specification knows at a real Redis, and compares what it
+// answers, whom it tells and what is there then; with LOCKGEN_GRAPH set at miniredis too. That
+// both do the same is for TestSame as well.
 func TestGraph(t *testing.T) {
 	_, g := committedGraph(t)
-	p := newPlayer(t, testserver.StartRedis(t).Addr())
-	made, err := g.tour(p.do)
-	if err != nil {
-		t.Fatalf("after %d calls: %v", made, err)
-	}
 	all := 0
 	for _, calls := range g {
 		all += len(calls)
 	}
-	if made != all {
-		t.Errorf("%d calls were made of %d", made, all)
+	at := map[string]string{"redis": testserver.StartRedis(t).Addr()}
+	if os.Getenv("LOCKGEN_GRAPH") != "" {
+		mini := miniredis.RunT(t)
+		Repair(mini, nil)
+		at["miniredis"] = mini.Addr()
 	}
-	t.Logf("%d states, %d calls, %d with the ways between", len(g), made, p.number)
+	for server, addr := range at {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			p := newPlayer(t, addr)
+			made, err := g.tour(p.do)
+			if err != nil {
+				t.Fatalf("after %d calls: %v", made, err)
+			}
+			if made != all {
+				t.Errorf("%d calls were made of %d", made, all)
+			}
+			t.Logf("%d states, %d calls, %d with the ways between", len(g), made, p.number)
+		})
+	}
 }
 
 // TestGraphRefuses changes each part of some calls' outcome: that is found.

@@ -20,6 +20,10 @@ func agreements(c *trial) {
 		return
 	}
 	two := b.Backend.(driver.Agreement)
+	if _, err := one.CompareAndSwap(c.bounded(), key, "", ""); errors.Is(err, lock.ErrInvalid) {
+		c.Logf("the Backend keeps no values: %v", err)
+		return
+	}
 	swap := func(r driver.Agreement, old, next, want string) {
 		c.Helper()
 		if now, err := r.CompareAndSwap(c.bounded(), key, old, next); err != nil || now != want {

@@ -49,7 +49,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err != nil {
 		return nil, b.unlessSwitched(ctx, e, a, err)
 	}
-	l := &lease{Lease: granted, backend: b, epoch: e, offset: offset, ttl: a.TTL}
+	l := &lease{Wrapped: engine.Wrapped{Lease: granted, TTL: a.TTL}, backend: b, epoch: e, offset: offset}
 	if err := b.check(ctx, l, floor); err != nil {
 		first, _ := granted.Tokens()
 		b.insist(func(ctx context.Context) error { return granted.Release(ctx, first-1) })
@@ -74,7 +74,7 @@ func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Leas
 // is over, what makes the caller wait for the next engine. What the attempt may have taken is
 // undone in the background then.
 func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
-	if e.ctx.Err() == nil || ctx.Err() != nil || b.life.Closed() || heldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
+	if e.ctx.Err() == nil || ctx.Err() != nil || b.group.Life.Closed() || heldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
 		return err
 	}
 	a.MayHaveRun = true
@@ -153,7 +153,7 @@ const (
 // insist calls free in the background until it is answered, or LongestTTL has passed: before
 // an engine that is switched away from can grant again.
 func (b *Backend) insist(free func(context.Context) error) {
-	b.life.Go(func(ctx context.Context) {
+	b.group.Life.Go(func(ctx context.Context) {
 		end := driver.Now().Add(b.options.LongestTTL)
 		for pause := firstPause; end.Left() > 0; pause = min(2*pause, lastPause) {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
@@ -235,7 +235,7 @@ func (s *subscription) C() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.member != m && !s.moving {
-		s.moving = s.backend.life.Go(func(ctx context.Context) {
+		s.moving = s.backend.group.Life.Go(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, s.backend.options.Timeout)
 			defer cancel()
 			_ = s.follow(ctx) // whoever waits polls as long as that fails

@@ -4,33 +4,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockgen/lockgen/runtime/backends/failover"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/severaltest"
 )
 
 func TestConformance(t *testing.T) {
 	primary, standby := memlock.New(), memlock.New()
-	open := func(testing.TB) driver.Backend {
+	open := func() driver.Backend {
 		return failover.New(primary, []driver.Backend{standby}, failover.Options{LongestTTL: time.Hour})
 	}
-	begin(t, open(t))
-	cannot := backendtest.MutexesOnly("the record is about mutexes only")
-	cannot[backendtest.NetworkFaults] = "calls into this process's memory have no way to be lost on"
-	cannot[backendtest.Removal] = "the engines' own rows check it"
-	cannot[backendtest.Conflict] = "memory holds locks alone"
-	cannot[backendtest.Inspection] = "the engines' own rows check it"
-	backendtest.Run(t, backendtest.Harness{
-		Name:   "failover of memory",
-		Open:   open,
-		TTL:    500 * time.Millisecond,
-		Slack:  20 * time.Millisecond,
-		MaxTTL: time.Hour,
-		MaxKey: backendtest.Unlimited,
-		Holds:  300,
-		Cannot: cannot,
-	})
+	begin(t, open())
+	severaltest.Memory(t, "failover", open)
+}
+
+func TestConformanceRedis(t *testing.T) {
+	severaltest.Redis(t, "failover", 3, func(addrs []string) driver.Backend {
+		// Faults must not make it switch: the row checks locks at one engine.
+		o := failover.Options{Record: to(addrs[2]), LongestTTL: time.Hour, ByHand: true}
+		return failover.New(to(addrs[0]), []driver.Backend{to(addrs[1])}, o)
+	}, func(b driver.Backend) { begin(t, b) })
+}
+
+// to returns the Redis at an address.
+func to(addr string) driver.Backend {
+	return redislock.Open(&redis.UniversalOptions{Addrs: []string{addr}})
 }
 
 func begin(t *testing.T, b driver.Backend) {

@@ -132,7 +132,7 @@ func (s state) isBefore(known state) bool {
 // as it can matter.
 func (b *Backend) enterLocked(s state) *epoch {
 	e := &epoch{state: s, first: driver.Now()}
-	e.ctx, e.end = context.WithCancel(b.life.Context())
+	e.ctx, e.end = context.WithCancel(b.group.Life.Context())
 	if b.now != nil {
 		b.now.end()
 	}
@@ -161,7 +161,7 @@ func (b *Backend) current(ctx context.Context) (*epoch, error) {
 		case <-looked:
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-b.life.Context().Done():
+		case <-b.group.Life.Context().Done():
 			return nil, fmt.Errorf("%w: failover", driver.ErrClosed)
 		}
 		b.mu.Lock()

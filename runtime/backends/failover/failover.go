@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ const (
 // Silence must be the same in all processes.
 type Options struct {
 	// Record is where it is agreed which engine grants: a Backend that implements
-	// driver.Agreement, as redislock, etcdlock and memlock do. Nil is the first standby.
+	// driver.Agreement, as redislock, etcdlock, sqllock (by Table) and memlock do. Nil is the first standby.
 	//
 	// While the Record can't be reached no engine grants. So it should be one that survives
 	// the loss of a server without the loss of a write, such as an etcd cluster. On the standby
@@ -87,14 +86,11 @@ func set[T comparable](option *T, value T) {
 // Backend takes locks at one of its engines, on which all processes agree. Make it with
 // [New]; its methods may be called from any number of goroutines.
 type Backend struct {
-	options  Options
-	members  []*member
-	record   driver.Agreement
-	closes   []driver.Backend      // each once
-	unusable atomic.Pointer[error] // why it can't be used, if it can't
+	options Options
+	members []*member
+	record  driver.Agreement
 
-	life   *engine.Life
-	attach sync.Once
+	group  *engine.Group // with the Record
 	begin  sync.Once
 	poke   chan struct{} // has room for one: look at the record now
 	room   chan struct{} // full while the record is asked, by one at a time
@@ -119,7 +115,7 @@ type Backend struct {
 // every call, and of Ping.
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
-		life: engine.NewLife(), poke: make(chan struct{}, 1), room: make(chan struct{}, 1), uuid: newUUID(),
+		group: engine.NewGroup("failover"), poke: make(chan struct{}, 1), room: make(chan struct{}, 1), uuid: newUUID(),
 		looked: make(chan struct{}), former: map[*member]driver.Instant{}, waiting: map[waiter]place{},
 	}
 	for _, o := range options {
@@ -128,10 +124,10 @@ func New(primary driver.Backend, standbys []driver.Backend, options ...Options) 
 	engines := append([]driver.Backend{primary}, standbys...)
 	b.options.complete(len(engines))
 	if len(standbys) == 0 {
-		b.refuse("New got no standby; give it one engine or more to switch to")
+		b.group.Refuse("New got no standby; give it one engine or more to switch to")
 	}
 	if len(b.options.Names) != len(engines) {
-		b.refuse("Options.Names has %d names for %d engines; give each its own, the primary's first", len(b.options.Names), len(engines))
+		b.group.Refuse("Options.Names has %d names for %d engines; give each its own, the primary's first", len(b.options.Names), len(engines))
 		return b
 	}
 	for i, e := range engines {
@@ -143,20 +139,14 @@ func New(primary driver.Backend, standbys []driver.Backend, options ...Options) 
 
 // add makes e one of the engines.
 func (b *Backend) add(name string, e driver.Backend) {
-	if e == nil {
-		b.refuse("the engine %q is nil; give it a Backend, such as redislock.New returns", name)
-		return
-	}
 	for _, m := range b.members {
 		if m.name == name {
-			b.refuse("two engines are named %q in Options.Names; give each a name of its own", name)
-		}
-		if same(m.Backend, e) {
-			b.refuse("the engines %q and %q are one Backend; give each a server of its own", m.name, name)
+			b.group.Refuse("two engines are named %q in Options.Names; give each a name of its own", name)
 		}
 	}
-	b.members = append(b.members, &member{Backend: e, name: name, backend: b})
-	b.closes = append(b.closes, e)
+	if b.group.Add(name, e) {
+		b.members = append(b.members, &member{Backend: e, name: name, backend: b})
+	}
 }
 
 // keep chooses where the record is.
@@ -165,75 +155,39 @@ func (b *Backend) keep(engines []driver.Backend) {
 	switch {
 	case at == nil && len(engines) > 1:
 		at = engines[1]
-	case at != nil && same(at, engines[0]):
-		b.refuse("Options.Record is the primary, whose loss nobody could then agree on; give it the standby or a third engine")
+	case at != nil && engine.Same(at, engines[0]):
+		b.group.Refuse("Options.Record is the primary, whose loss nobody could then agree on; give it the standby or a third engine")
 	}
 	var ok bool
 	if b.record, ok = at.(driver.Agreement); !ok {
-		b.refuse("there is no place for the record of which engine grants: a %T does not implement driver.Agreement; "+
+		b.group.Refuse("there is no place for the record of which engine grants: a %T does not implement driver.Agreement; "+
 			"set Options.Record to a Backend that is, such as etcdlock.New or redislock.New returns", at)
 		return
 	}
-	for _, e := range b.closes {
-		if same(e, at) {
-			return
-		}
-	}
-	b.closes = append(b.closes, at)
-}
-
-func same(a, b driver.Backend) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
-}
-
-// refuse makes every call of b fail, because of why. The first reason stays.
-func (b *Backend) refuse(why string, args ...any) {
-	err := fmt.Errorf("%w: failover: %s", driver.ErrInvalid, fmt.Sprintf(why, args...))
-	b.unusable.CompareAndSwap(nil, &err)
+	b.group.Keep(at)
 }
 
 // usable returns why b can't be used, or nil. The first call begins to look at the record and
 // to probe the engines.
 func (b *Backend) usable() error {
-	if err := b.unusable.Load(); err != nil {
-		return *err
-	}
-	if b.life.Closed() {
-		return fmt.Errorf("%w: failover", driver.ErrClosed)
+	if err := b.group.Usable(); err != nil {
+		return err
 	}
 	b.begin.Do(func() {
-		b.life.Go(b.watch)
+		b.group.Life.Go(b.watch)
 		for _, m := range b.members {
-			b.life.Go(m.watch)
+			b.group.Life.Go(m.watch)
 		}
 	})
 	return nil
 }
 
 // Attach implements [driver.Shared].
-func (b *Backend) Attach() {
-	b.life.Attach()
-	b.attach.Do(func() {
-		for _, e := range b.closes {
-			if s, ok := e.(driver.Shared); ok {
-				s.Attach()
-			}
-		}
-	})
-}
+func (b *Backend) Attach() { b.group.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close ends what runs in the
 // background, and closes the engines and the Record.
-func (b *Backend) Close() (err error) {
-	last := false
-	b.life.Close(func() { last = true })
-	if last {
-		for _, e := range b.closes {
-			err = errors.Join(err, e.Close())
-		}
-	}
-	return err
-}
+func (b *Backend) Close() (err error) { return b.group.Close(nil) }
 
 // Ping implements [driver.Pinger]: the record can be read, the engine that it names grants,
 // and answers.
@@ -251,15 +205,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 }
 
 // AtOnce implements [driver.Bounded].
-func (b *Backend) AtOnce() int {
-	least := 256
-	for _, m := range b.members {
-		if bounded, ok := m.Backend.(driver.Bounded); ok {
-			least = min(least, bounded.AtOnce())
-		}
-	}
-	return least
-}
+func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 
 // heldBy returns the HeldError in err, or nil.
 func heldBy(err error) *driver.HeldError {

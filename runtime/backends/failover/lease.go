@@ -10,11 +10,10 @@ import (
 
 // lease implements [driver.Lease]: an engine's, by an epoch.
 type lease struct {
-	driver.Lease
+	engine.Wrapped
 	backend *Backend
 	epoch   *epoch
 	offset  uint64 // of the epoch
-	ttl     time.Duration
 }
 
 // Deadline implements [driver.Lease]: the engine's, and no later than a switch that this
@@ -43,27 +42,6 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 // Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.Lease.Release(ctx, last-l.offset)
-}
-
-// Term implements [driver.ProvisionalLease].
-func (l *lease) Term() time.Duration {
-	if p, ok := l.Lease.(driver.ProvisionalLease); ok {
-		return p.Term()
-	}
-	return l.ttl
-}
-
-// Wanted implements [driver.WantedLease].
-func (l *lease) Wanted() bool {
-	w, ok := l.Lease.(driver.WantedLease)
-	return ok && w.Wanted()
-}
-
-// NotifyLoss implements [driver.LossNotifier].
-func (l *lease) NotifyLoss(look func()) {
-	if n, ok := l.Lease.(driver.LossNotifier); ok {
-		n.NotifyLoss(look)
-	}
 }
 
 // RenewAll implements [driver.BatchRenewer]. A lease of an epoch that is over is not renewed.

@@ -121,7 +121,7 @@ func (m *member) meet(ctx context.Context) bool {
 		id := other.id
 		other.mu.Unlock()
 		if other != m && id == is.ID {
-			m.backend.refuse("the engines %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
+			m.backend.group.Refuse("the engines %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
 		}
 	}
 	return true

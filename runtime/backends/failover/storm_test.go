@@ -2,23 +2,18 @@ package failover_test
 
 import (
 	"context"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockgen/lockgen/internal/testserver"
-	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/backends/failover"
-	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/severaltest"
 )
 
 // stormy switches as soon as a loaded machine allows.
 var stormy = failover.Options{
-	LongestTTL: 700 * time.Millisecond, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
+	LongestTTL: severaltest.StormTTL, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
 }
 
 // calm is between a switch and the next fault.
@@ -31,19 +26,16 @@ type servers struct {
 	record  *testserver.Instance
 }
 
-func (s *servers) open(testing.TB) driver.Backend {
-	to := func(i *testserver.Instance) driver.Backend {
-		return redislock.Open(&redis.UniversalOptions{Addrs: []string{i.Addr()}})
-	}
+func (s *servers) open() driver.Backend {
 	o := stormy
-	o.Record = to(s.record)
-	return failover.New(to(s.engines["primary"]), []driver.Backend{to(s.engines["standby"])}, o)
+	o.Record = to(s.record.Addr())
+	return failover.New(to(s.engines["primary"].Addr()), []driver.Backend{to(s.engines["standby"].Addr())}, o)
 }
 
 // strike has the engine that grants killed, hung and left by hand, in turn, for as long as d,
 // and then mends it. One that was killed comes back empty, once the other grants.
 func (s *servers) strike(d time.Duration) {
-	b := s.open(s.t).(*failover.Backend)
+	b := s.open().(*failover.Backend)
 	defer b.Close()
 	var longest time.Duration
 	faults := 0
@@ -89,37 +81,9 @@ func (s *servers) status(b *failover.Backend, wanted func(failover.Status) bool)
 	}
 }
 
-// TestStorm has Lockers take locks at random while the servers are killed, hung and switched,
-// for 4 s or as long as LOCKGEN_STORM says.
+// TestStorm has Lockers take locks at random while the servers are killed, hung and switched.
 func TestStorm(t *testing.T) {
-	if os.Getenv(backendtest.StormEnv) == "" {
-		t.Setenv(backendtest.StormEnv, "4s,1")
-	}
-	length, _, _ := strings.Cut(os.Getenv(backendtest.StormEnv), ",")
-	d, err := time.ParseDuration(length)
-	if err != nil {
-		t.Fatalf("%s: %v", backendtest.StormEnv, err)
-	}
 	s := &servers{t, map[string]*testserver.Instance{"primary": testserver.StartRedis(t), "standby": testserver.StartRedis(t)}, testserver.StartRedis(t)}
-	begin(t, s.open(t))
-	cannot := backendtest.MutexesOnly("the record is about mutexes only")
-	cannot[backendtest.NetworkFaults] = "the servers are struck"
-	cannot[backendtest.Removal] = "the row of redis checks it"
-	cannot[backendtest.Conflict] = "the row of redis checks it"
-	cannot[backendtest.Inspection] = "the row of redis checks it"
-	struck := make(chan struct{})
-	go func() {
-		defer close(struck)
-		s.strike(d)
-	}()
-	defer func() { <-struck }()
-	backendtest.Run(t, backendtest.Harness{
-		Name:   "failover of redis, struck",
-		Open:   s.open,
-		TTL:    250 * time.Millisecond,
-		Slack:  50 * time.Millisecond,
-		MaxTTL: 700 * time.Millisecond,
-		MaxKey: 1024,
-		Cannot: cannot,
-	})
+	begin(t, s.open())
+	severaltest.Storm(t, "failover", s.open, nil, s.strike)
 }

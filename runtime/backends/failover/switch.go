@@ -115,8 +115,8 @@ func (b *Backend) open(ctx context.Context, e *epoch) error {
 // switch, because a record that is not there may have been lost. It must not be called
 // while another process may hold locks by another record or engine.
 func (b *Backend) Begin(ctx context.Context) error {
-	if err := b.unusable.Load(); err != nil {
-		return *err
+	if err := b.group.Refused(); err != nil {
+		return err
 	}
 	token, err := b.members[0].token(ctx)
 	if err != nil {

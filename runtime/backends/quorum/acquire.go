@@ -59,7 +59,7 @@ type vote struct {
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	if a.Mode.Kind != 0 {
@@ -123,9 +123,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	l, err := x.member.acquire(limited, asked)
 	var base uint64
 	if l != nil && x.member.base != nil {
-		if err = x.member.introduce(limited); err == nil {
-			base, err = x.member.base.read(limited)
-		}
+		base, err = x.member.base.read(limited)
 	}
 	v.note(x, func() {
 		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
@@ -286,6 +284,8 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 	for _, x := range v.ballots {
 		if held := heldBy(x.err); held != nil {
 			left = append(left, held.RetryAfter)
+		} else if errors.Is(x.err, driver.ErrLost) { // granted, and over before it was confirmed
+			left = append(left, 0)
 		}
 		near = near || x.lease != nil
 	}

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"strconv"
 	"sync"
@@ -10,10 +9,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-const (
-	baseKey   = "lockgen.quorum.base"   // where a member keeps its base
-	serverKey = "lockgen.quorum.server" // where it keeps an ID, which whoever asks first has drawn
-)
+// baseKey is where a member keeps its base.
+const baseKey = "lockgen.quorum.base"
 
 // base raises the tokens of a member that counts by revisions, as etcd does: to each of its
 // tokens a number is added, one for all of its keys, which only rises. A lease counts by the
@@ -24,15 +21,6 @@ type base struct {
 
 	mu   sync.Mutex
 	text string // as last seen
-}
-
-// server returns an ID that no other server has.
-func (s *base) server(ctx context.Context) (string, error) {
-	id, err := s.record.CompareAndSwap(ctx, serverKey, "", rand.Text())
-	if err != nil {
-		return "", fmt.Errorf("the ID of its server, %q: %w", serverKey, err)
-	}
-	return id, nil
 }
 
 // read returns the base. It is asked for after the call.

@@ -1,30 +1,56 @@
 package quorum_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/backends/quorum"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/severaltest"
 )
 
 func TestConformance(t *testing.T) {
 	members := map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}
-	cannot := backendtest.MutexesOnly("a majority decides about mutexes only")
-	cannot[backendtest.NetworkFaults] = "calls into this process's memory have no way to be lost on"
-	cannot[backendtest.Removal] = "the members' own rows check it"
-	cannot[backendtest.Conflict] = "memory holds locks alone"
-	cannot[backendtest.Inspection] = "the members' own rows check it"
-	backendtest.Run(t, backendtest.Harness{
-		Name:   "quorum of memory",
-		Open:   func(testing.TB) driver.Backend { return quorum.New(members, quorum.Options{LongestTTL: time.Hour}) },
-		TTL:    500 * time.Millisecond,
-		Slack:  20 * time.Millisecond,
-		MaxTTL: time.Hour,
-		MaxKey: backendtest.Unlimited,
-		Holds:  300,
-		Cannot: cannot,
-	})
+	severaltest.Memory(t, "quorum", func() driver.Backend { return quorum.New(members, quorum.Options{LongestTTL: time.Hour}) })
+}
+
+// old is a Redis that says that it was up for long: those of a test were not.
+type old struct{ *redislock.Backend }
+
+func (o old) Incarnation(ctx context.Context) (driver.Incarnation, error) {
+	is, err := o.Backend.Incarnation(ctx)
+	is.Age += 24 * time.Hour
+	return is, err
+}
+
+func TestConformanceRedis(t *testing.T) {
+	severaltest.Redis(t, "quorum", 3, func(addrs []string) driver.Backend {
+		members := map[string]driver.Backend{}
+		for i, addr := range addrs {
+			members[fmt.Sprint(i)] = old{redislock.Open(&redis.UniversalOptions{Addrs: []string{addr}})}
+		}
+		return quorum.New(members, quorum.Options{LongestTTL: time.Hour, Timeout: time.Second})
+	}, func(b driver.Backend) { _ = b.Close() })
+}
+
+// Servers that have just started may have forgotten locks; the error says for how long.
+func TestFreshRedis(t *testing.T) {
+	members := map[string]driver.Backend{}
+	for i := range 3 {
+		members[fmt.Sprint(i)] = redislock.Open(&redis.UniversalOptions{Addrs: []string{testserver.StartRedis(t).Addr()}})
+	}
+	b := quorum.New(members)
+	defer b.Close()
+	if err := b.Ping(t.Context()); err == nil {
+		t.Error("servers that have just started may vote")
+	} else {
+		t.Log(err)
+	}
 }

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
+
+// serverKey is where a member keeps the ID of its server, unless that has one of its own.
+const serverKey = "lockgen.quorum.server"
 
 // silentCalls is how many calls to a member that is silent may be under way: each lives until
 // the member answers, or until its timeout.
@@ -25,6 +29,7 @@ type member struct {
 	backend    *Backend
 	raiser     driver.TokenRaiser
 	base       *base             // the raiser, where the engine has none of its own; else nil
+	record     driver.Agreement  // or nil
 	incarnated driver.Incarnated // or nil
 
 	silent   atomic.Bool  // the last call had no answer
@@ -67,12 +72,12 @@ func heldBy(err error) *driver.HeldError {
 	return held
 }
 
-// mayVote returns nil if m remembers every lock that it had granted when an attempt was sent
-// that it has granted: if it has been up for the longest lease by then. It must be called
-// after the grant, so that a start between the two is seen.
+// mayVote returns nil if m is no other member as well, and remembers every lock that it had
+// granted when an attempt was sent that it has granted: if it has been up for the longest lease by
+// then. It must be called after the grant, so that a start between the two is seen.
 func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 	if m.incarnated == nil {
-		return nil
+		return m.introduce(ctx)
 	}
 	is, err := m.incarnation(ctx)
 	if err != nil {
@@ -83,7 +88,7 @@ func (m *member) mayVote(ctx context.Context, sent driver.Instant) error {
 		return fmt.Errorf("it may have forgotten locks: it has started %v ago, and votes in %v",
 			is.Age.Round(time.Millisecond), missing.Round(time.Millisecond))
 	}
-	return nil
+	return m.backend.group.Usable() // by the answer it may be another member
 }
 
 // incarnation asks m since when it is up, by a question that is sent after the call. Calls
@@ -135,14 +140,15 @@ func (b *Backend) meet(m *member, id string) {
 	m.id = id
 	for _, other := range b.members {
 		if other != m && other.id == id {
-			b.refuse("the members %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
+			b.group.Refuse("the members %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
 		}
 	}
 }
 
-// introduce learns which server m is, if it has a base and was not asked before.
+// introduce learns which server m is, unless that is known. An ID is kept there, which whoever
+// asks first has drawn.
 func (m *member) introduce(ctx context.Context) error {
-	if m.base == nil {
+	if m.record == nil {
 		return nil
 	}
 	m.backend.mu.Lock()
@@ -151,12 +157,15 @@ func (m *member) introduce(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	id, err := m.base.server(ctx)
+	id, err := m.record.CompareAndSwap(ctx, serverKey, "", rand.Text())
+	if errors.Is(err, driver.ErrInvalid) {
+		id, err = "the server of "+m.name, nil // it keeps no values, as it is configured
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("the ID of its server, %q: %w", serverKey, err)
 	}
 	m.backend.meet(m, id)
-	return m.backend.usable()
+	return m.backend.group.Usable()
 }
 
 // acquainting reports whether some member that has an ID has not told it yet.
@@ -164,7 +173,7 @@ func (b *Backend) acquainting() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range b.members {
-		if (m.incarnated != nil || m.base != nil) && m.id == "" {
+		if (m.incarnated != nil || m.record != nil) && m.id == "" {
 			return true
 		}
 	}
@@ -178,7 +187,7 @@ func (m *member) ping(ctx context.Context) error {
 		err = p.Ping(ctx)
 	}
 	if err == nil {
-		err = errors.Join(m.mayVote(ctx, driver.Now()), m.introduce(ctx))
+		err = m.mayVote(ctx, driver.Now())
 	}
 	if err != nil {
 		return fmt.Errorf("member %q: %w", m.name, err)

@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -45,14 +44,11 @@ type Backend struct {
 	options  Options
 	members  []*member
 	majority int
-	unusable atomic.Pointer[error] // why it can't be used, if it can't
 
-	users  atomic.Int64 // Lockers that attached and did not close
-	attach sync.Once
-	closed sync.Once
-	alive  context.Context // ends what goes on in the background
-	end    context.CancelFunc
-	work   sync.WaitGroup
+	group *engine.Group
+	alive context.Context // ends what goes on in the background
+	end   context.CancelFunc
+	work  sync.WaitGroup
 
 	mu     sync.Mutex                // guards the rest, and the id of each member
 	under  map[string]*acquiring     // acquisitions under way, by ID
@@ -64,7 +60,7 @@ type Backend struct {
 // Fewer than three, one that is nil or there twice, or one whose fencing tokens can't be
 // raised, is an error of every call, and of Ping.
 func New(members map[string]driver.Backend, options ...Options) *Backend {
-	b := &Backend{majority: len(members)/2 + 1, under: map[string]*acquiring{}, wanted: map[string]driver.Instant{}}
+	b := &Backend{group: engine.NewGroup("quorum"), majority: len(members)/2 + 1, under: map[string]*acquiring{}, wanted: map[string]driver.Instant{}}
 	for _, o := range options {
 		b.options = o
 	}
@@ -73,86 +69,44 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 	}
 	b.alive, b.end = context.WithCancel(context.Background())
 	if len(members) < 3 {
-		b.refuse("New got %d members; give it three or more, because with fewer the lock is gone as soon as one of them is away", len(members))
+		b.group.Refuse("New got %d members; give it three or more, because with fewer the lock is gone as soon as one of them is away", len(members))
 	}
-	seen := map[driver.Backend]string{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		engine := members[name]
-		if engine == nil {
-			b.refuse("the member %q is nil; give it a Backend, such as redislock.New returns", name)
+		e := members[name]
+		if !b.group.Add(name, e) {
 			continue
 		}
-		if reflect.TypeOf(engine).Comparable() {
-			if other, twice := seen[engine]; twice {
-				b.refuse("the members %q and %q are one Backend; give each a server of its own", other, name)
-			}
-			seen[engine] = name
-		}
-		m := &member{Backend: engine, name: name, backend: b}
-		m.raiser, _ = engine.(driver.TokenRaiser)
-		if keeps, ok := engine.(driver.Agreement); ok && m.raiser == nil {
-			m.base = &base{record: keeps}
+		m := &member{Backend: e, name: name, backend: b}
+		m.raiser, _ = e.(driver.TokenRaiser)
+		if m.record, _ = e.(driver.Agreement); m.record != nil && m.raiser == nil {
+			m.base = &base{record: m.record}
 			m.raiser = m.base
 		}
-		m.incarnated, _ = engine.(driver.Incarnated)
+		m.incarnated, _ = e.(driver.Incarnated)
 		if m.raiser == nil {
-			b.refuse("the fencing tokens of the member %q, a %T, can't be raised, so that they could fall when another majority decides; "+
-				"use members that implement driver.TokenRaiser or driver.Agreement, as redislock, sqllock, etcdlock and memlock do", name, engine)
+			b.group.Refuse("the fencing tokens of the member %q, a %T, can't be raised, so that they could fall when another majority decides; "+
+				"use members that implement driver.TokenRaiser or driver.Agreement, as redislock, sqllock, etcdlock and memlock do", name, e)
 		}
 		b.members = append(b.members, m)
 	}
 	return b
 }
 
-// refuse makes every call of b fail, because of why. The first reason stays.
-func (b *Backend) refuse(why string, args ...any) {
-	err := fmt.Errorf("%w: quorum: %s", driver.ErrInvalid, fmt.Sprintf(why, args...))
-	b.unusable.CompareAndSwap(nil, &err)
-}
-
-// usable returns why b can't be used, or nil.
-func (b *Backend) usable() error {
-	if err := b.unusable.Load(); err != nil {
-		return *err
-	}
-	if b.alive.Err() != nil {
-		return fmt.Errorf("%w: quorum", driver.ErrClosed)
-	}
-	return nil
-}
-
 // Attach implements [driver.Shared].
-func (b *Backend) Attach() {
-	b.users.Add(1)
-	b.attach.Do(func() {
-		for _, m := range b.members {
-			if s, ok := m.Backend.(driver.Shared); ok {
-				s.Attach()
-			}
-		}
-	})
-}
+func (b *Backend) Attach() { b.group.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close closes the members.
 func (b *Backend) Close() (err error) {
-	if b.users.Add(-1) > 0 {
-		return nil
-	}
-	b.closed.Do(func() {
-		limit := time.AfterFunc(min(closeLimit, 2*b.timeout(b.options.LongestTTL)), b.end)
+	return b.group.Close(func() {
+		defer b.end()
+		defer time.AfterFunc(min(closeLimit, 2*b.timeout(b.options.LongestTTL)), b.end).Stop()
 		b.work.Wait()
-		limit.Stop()
-		b.end()
-		for _, m := range b.members {
-			err = errors.Join(err, m.Close())
-		}
 	})
-	return err
 }
 
 // Ping implements [driver.Pinger]: a majority answers, and may vote.
 func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	answers := make(chan error, len(b.members))
@@ -171,8 +125,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 		}
 		acquainted := answered == len(b.members) || !b.acquainting() // asked first: it may make b unusable
 		switch {
-		case b.unusable.Load() != nil:
-			return *b.unusable.Load()
+		case b.group.Refused() != nil:
+			return b.group.Refused()
 		case answered-len(failed) >= b.majority && acquainted:
 			return nil
 		case len(failed) > len(b.members)-b.majority:
@@ -182,19 +136,11 @@ func (b *Backend) Ping(ctx context.Context) error {
 }
 
 // AtOnce implements [driver.Bounded].
-func (b *Backend) AtOnce() int {
-	least := 256
-	for _, m := range b.members {
-		if bounded, ok := m.Backend.(driver.Bounded); ok {
-			least = min(least, bounded.AtOnce())
-		}
-	}
-	return least
-}
+func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 
 // Subscribe implements [driver.Notifier], at the gate of the key.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	gate := b.gate(a.Key)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // round is one call of RenewAll.
@@ -76,7 +77,7 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 	}
 	ctx, cancel := b.limited(ctx, slices.Max(ttls))
 	defer cancel()
-	errs := renewAll(ctx, m.Backend, plain, ttls)
+	errs := engine.RenewAll(ctx, m.Backend, plain, ttls)
 	for i, p := range to.parts {
 		if errors.Is(errs[i], driver.ErrLost) {
 			l := r.leases[to.of[i]]
@@ -100,20 +101,6 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 	case r.changed <- struct{}{}:
 	default:
 	}
-}
-
-// renewAll renews leases of one backend.
-func renewAll(ctx context.Context, b driver.Backend, leases []driver.Lease, ttls []time.Duration) []error {
-	if batching, ok := b.(driver.BatchRenewer); ok {
-		return batching.RenewAll(ctx, leases, ttls)
-	}
-	errs := make([]error, len(leases))
-	var all sync.WaitGroup
-	for i, l := range leases {
-		all.Go(func() { errs[i] = l.Renew(ctx, ttls[i]) })
-	}
-	all.Wait()
-	return errs
 }
 
 // results returns an error or nil for each lease, or nil while that is open for some. ended is

@@ -52,7 +52,7 @@ func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(conte
 // Undo implements [driver.Backend]. It returns once so few members are left that they can't
 // be a majority; at those it goes on in the background for one timeout.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return err
 	}
 	q := b.enter(a.ID)

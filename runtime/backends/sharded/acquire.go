@@ -38,7 +38,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err != nil {
 		return nil, err
 	}
-	return &lease{Lease: granted, member: m, key: a.Key, epoch: e, ttl: a.TTL}, nil
+	return &lease{Wrapped: engine.Wrapped{Lease: granted, TTL: a.TTL}, member: m, key: a.Key, epoch: e}, nil
 }
 
 // refusal returns why m does not grant key by e, or nil.
@@ -46,8 +46,8 @@ func (m *member) refusal(e *epoch, key string) error {
 	m.mu.Lock()
 	s, waits := e.state, e.first.Add(m.backend.drain()).Left()
 	m.mu.Unlock()
-	if err := m.backend.unusable.Load(); err != nil {
-		return *err
+	if err := m.backend.group.Refused(); err != nil {
+		return err
 	}
 	switch stranger := m.backend.stranger(s); {
 	case s.grants(m.name, key):
@@ -84,11 +84,10 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 
 // lease implements [driver.Lease]: a member's.
 type lease struct {
-	driver.Lease
+	engine.Wrapped
 	member *member
 	key    string
 	epoch  *epoch // by which it was granted
-	ttl    time.Duration
 }
 
 // last returns the last record by which the member grants the key without a break.
@@ -125,27 +124,6 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 		return errMoved
 	}
 	return l.Lease.Renew(ctx, ttl)
-}
-
-// Term implements [driver.ProvisionalLease].
-func (l *lease) Term() time.Duration {
-	if p, ok := l.Lease.(driver.ProvisionalLease); ok {
-		return p.Term()
-	}
-	return l.ttl
-}
-
-// Wanted implements [driver.WantedLease].
-func (l *lease) Wanted() bool {
-	w, ok := l.Lease.(driver.WantedLease)
-	return ok && w.Wanted()
-}
-
-// NotifyLoss implements [driver.LossNotifier].
-func (l *lease) NotifyLoss(look func()) {
-	if n, ok := l.Lease.(driver.LossNotifier); ok {
-		n.NotifyLoss(look)
-	}
 }
 
 // RenewAll implements [driver.BatchRenewer]: one call to each member. It returns when all

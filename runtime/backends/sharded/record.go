@@ -111,7 +111,7 @@ func (m *member) ask(ctx context.Context, old, next string) error {
 // learn notes what a look found that was sent at this instant.
 func (m *member) learn(s state, text string, sent driver.Instant) {
 	if b := m.backend; s.Version == b.options.Version && !slices.Equal(s.Members, b.names) {
-		b.refuse("version %d of the membership is %q, and this process was given %q; give a change a new Options.Version", s.Version, s.Members, b.names)
+		b.group.Refuse("version %d of the membership is %q, and this process was given %q; give a change a new Options.Version", s.Version, s.Members, b.names)
 	}
 	if s.Version > m.backend.options.Version {
 		m.backend.old.Store(true)
@@ -148,7 +148,7 @@ func (m *member) known() *epoch {
 // act writes m's record if that is due. Of several processes that do so one is first.
 func (m *member) act(ctx context.Context) {
 	b := m.backend
-	if b.unusable.Load() != nil || b.old.Load() {
+	if b.group.Refused() != nil || b.old.Load() {
 		return
 	}
 	m.mu.Lock()
@@ -221,8 +221,8 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 // Silence, because a record that is not there may have been lost. It must not be called
 // while any process may hold a lock at a member.
 func (b *Backend) Begin(ctx context.Context) error {
-	if err := b.unusable.Load(); err != nil {
-		return *err
+	if err := b.group.Refused(); err != nil {
+		return err
 	}
 	for _, m := range b.all {
 		s := state{Version: b.options.Version, Members: b.names, Open: true}

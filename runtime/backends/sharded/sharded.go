@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,17 +51,15 @@ type Options struct {
 // Backend takes each lock at one of its members, by a hash of the key. Make it with [New];
 // its methods may be called from any number of goroutines.
 type Backend struct {
-	options  Options
-	names    []string // of the members, sorted
-	members  map[string]*member
-	all      []*member             // with those that leave
-	gone     map[string]bool       // that leave, and are not there
-	unusable atomic.Pointer[error] // why it can't be used, if it can't
+	options Options
+	names   []string // of the members, sorted
+	members map[string]*member
+	all     []*member       // with those that leave
+	gone    map[string]bool // that leave, and are not there
 
-	life   *engine.Life
-	attach sync.Once
-	begin  sync.Once
-	old    atomic.Bool // a later membership is in use: b changes nothing
+	group *engine.Group
+	begin sync.Once
+	old   atomic.Bool // a later membership is in use: b changes nothing
 }
 
 // New returns a Backend made of members, with the last of options. The names decide which
@@ -72,13 +69,13 @@ type Backend struct {
 // No member, one that is nil or there twice, and one that can't keep its record or whose
 // fencing tokens do not go by a clock, are errors of every call, and of Ping.
 func New(members map[string]driver.Backend, options ...Options) *Backend {
-	b := &Backend{life: engine.NewLife(), members: map[string]*member{}, gone: map[string]bool{}}
+	b := &Backend{group: engine.NewGroup("sharded"), members: map[string]*member{}, gone: map[string]bool{}}
 	for _, o := range options {
 		b.options = o
 	}
 	b.options.complete()
 	if len(members) == 0 {
-		b.refuse("New got no member; give it one engine or more")
+		b.group.Refuse("New got no member; give it one engine or more")
 	}
 	b.names = slices.Sorted(maps.Keys(members))
 	for _, name := range b.names {
@@ -87,7 +84,7 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 	for _, name := range slices.Sorted(maps.Keys(b.options.Leaving)) {
 		switch e := b.options.Leaving[name]; {
 		case b.members[name] != nil:
-			b.refuse("%q is a member, and leaves; take it out of one of the two", name)
+			b.group.Refuse("%q is a member, and leaves; take it out of one of the two", name)
 		case e == nil:
 			b.gone[name] = true
 		default:
@@ -115,71 +112,38 @@ func (o *Options) complete() {
 
 func (b *Backend) add(name string, e driver.Backend) *member {
 	m := &member{Backend: e, name: name, backend: b, room: make(chan struct{}, 1)}
-	if e == nil {
-		b.refuse("the member %q is nil; give it a Backend, such as redislock.New returns", name)
+	if !b.group.Add(name, e) {
 		return m
-	}
-	for _, other := range b.all {
-		if reflect.TypeOf(e) == reflect.TypeOf(other.Backend) && reflect.TypeOf(e).Comparable() && e == other.Backend {
-			b.refuse("the members %q and %q are one Backend; give each a server of its own", other.name, name)
-		}
 	}
 	var keeps bool
 	m.register, keeps = e.(driver.Agreement)
 	if _, raises := e.(driver.TokenRaiser); !keeps || !raises {
-		b.refuse("the member %q, a %T, can't keep the record of its keys (driver.Agreement), or its fencing tokens do not go by a clock "+
+		b.group.Refuse("the member %q, a %T, can't keep the record of its keys (driver.Agreement), or its fencing tokens do not go by a clock "+
 			"(driver.TokenRaiser), so that they could fall for a key that moves; use members such as redislock.New returns", name, e)
 	}
 	b.all = append(b.all, m)
 	return m
 }
 
-// refuse makes every call of b fail, because of why. The first reason stays.
-func (b *Backend) refuse(why string, args ...any) {
-	err := fmt.Errorf("%w: sharded: %s", driver.ErrInvalid, fmt.Sprintf(why, args...))
-	b.unusable.CompareAndSwap(nil, &err)
-}
-
 // usable returns why b can't be used, or nil. The first call begins to look at the records.
 func (b *Backend) usable() error {
-	if err := b.unusable.Load(); err != nil {
-		return *err
-	}
-	if b.life.Closed() {
-		return fmt.Errorf("%w: sharded", driver.ErrClosed)
+	if err := b.group.Usable(); err != nil {
+		return err
 	}
 	b.begin.Do(func() {
 		for _, m := range b.all {
-			b.life.Go(m.watch)
+			b.group.Life.Go(m.watch)
 		}
 	})
 	return nil
 }
 
 // Attach implements [driver.Shared].
-func (b *Backend) Attach() {
-	b.life.Attach()
-	b.attach.Do(func() {
-		for _, m := range b.all {
-			if s, ok := m.Backend.(driver.Shared); ok {
-				s.Attach()
-			}
-		}
-	})
-}
+func (b *Backend) Attach() { b.group.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close ends what runs in the
 // background, and closes the members.
-func (b *Backend) Close() (err error) {
-	last := false
-	b.life.Close(func() { last = true })
-	if last {
-		for _, m := range b.all {
-			err = errors.Join(err, m.Close())
-		}
-	}
-	return err
-}
+func (b *Backend) Close() (err error) { return b.group.Close(nil) }
 
 // Ping implements [driver.Pinger]: each member answers, and has a record. Keys that move may
 // still wait.
@@ -202,22 +166,14 @@ func (b *Backend) Ping(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	if err := b.unusable.Load(); err != nil {
-		return *err
+	if err := b.group.Refused(); err != nil {
+		return err
 	}
 	return errors.Join(errs...)
 }
 
 // AtOnce implements [driver.Bounded].
-func (b *Backend) AtOnce() int {
-	least := 256
-	for _, m := range b.all {
-		if bounded, ok := m.Backend.(driver.Bounded); ok {
-			least = min(least, bounded.AtOnce())
-		}
-	}
-	return least
-}
+func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 
 // Owner returns the name of the member that has key by the membership of b.
 func (b *Backend) Owner(key string) string { return owner(b.names, key) }

@@ -3,34 +3,11 @@ package sharded_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
-	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/backends/sharded"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
-
-func TestConformance(t *testing.T) {
-	members := map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}
-	open := func(testing.TB) driver.Backend {
-		return sharded.New(members, sharded.Options{LongestTTL: time.Hour})
-	}
-	b := open(t).(*sharded.Backend)
-	if err := b.Begin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_ = b.Close()
-	cannot := backendtest.MutexesOnly("the records are about mutexes only")
-	cannot[backendtest.NetworkFaults] = "calls into this process's memory have no way to be lost on"
-	cannot[backendtest.Removal] = "the members' own rows check it"
-	cannot[backendtest.Conflict] = "memory holds locks alone"
-	cannot[backendtest.Inspection] = "the members' own rows check it"
-	backendtest.Run(t, backendtest.Harness{
-		Name: "sharded over memory", Open: open, TTL: 500 * time.Millisecond, Slack: 20 * time.Millisecond,
-		MaxTTL: time.Hour, MaxKey: backendtest.Unlimited, Holds: 300, Cannot: cannot,
-	})
-}
 
 // A member that is added takes its share of keys, and none moves between the others.
 func TestShareThatMoves(t *testing.T) {

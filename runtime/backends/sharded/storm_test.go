@@ -1,8 +1,9 @@
 package sharded_test
 
 import (
-	"os"
-	"strings"
+	"context"
+	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,19 +11,21 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/testserver"
-	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/backends/sharded"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/severaltest"
 )
 
 // stormy waits as briefly as a loaded machine allows.
 var stormy = sharded.Options{
-	LongestTTL: 700 * time.Millisecond, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
+	LongestTTL: severaltest.StormTTL, Silence: 300 * time.Millisecond, Probe: 50 * time.Millisecond, Timeout: 200 * time.Millisecond,
 }
 
 const (
-	stormDrain = (700 + 300) * time.Millisecond * 51 / 50
+	stormDrain = (severaltest.StormTTL + 300*time.Millisecond) * 51 / 50
 	calm       = 500 * time.Millisecond // between a fault and the next
 )
 
@@ -36,7 +39,7 @@ type servers struct {
 
 const last = "c"
 
-func (s *servers) open(testing.TB) driver.Backend {
+func (s *servers) open() driver.Backend {
 	members, o := map[string]driver.Backend{}, stormy
 	for name, i := range s.all {
 		members[name] = redislock.Open(&redis.UniversalOptions{Addrs: []string{i.Addr()}})
@@ -59,8 +62,7 @@ func (s *servers) strike(d time.Duration) {
 		time.Sleep(calm)
 		switch a, b := s.all["a"], s.all["b"]; faults % 3 {
 		case 0: // the processes are replaced one after the other
-			s.version.Add(1)
-			time.Sleep(stormDrain)
+			s.move()
 		case 1:
 			a.Stop()
 			time.Sleep(stormy.LongestTTL)
@@ -74,44 +76,61 @@ func (s *servers) strike(d time.Duration) {
 	s.t.Logf("%d faults, the membership is of version %d", faults, s.version.Load())
 }
 
-// TestStorm has Lockers take locks at random while members are killed, hung and added, for 4 s
-// or as long as LOCKGEN_STORM says.
+// move gives the processes that begin now the next version, while an old one holds keys that move
+// by it: a new one has them only when the old one has not.
+func (s *servers) move() {
+	const keys = 8
+	short := lock.Policy{TTL: 500 * time.Millisecond, Try: true}
+	old, held := lock.New(s.open(), nil), map[string]*lock.Hold{}
+	for i := range keys {
+		key := moving(fmt.Sprintf("moves %d.1", s.version.Load()*keys+uint64(i)))
+		if _, h, err := old.Acquire(context.Background(), &short, key); err == nil { // else its member has just restarted
+			held[key] = h
+		}
+	}
+	s.version.Add(1)
+	late := lock.New(s.open(), nil)
+	var moves sync.WaitGroup
+	for key, h := range held {
+		moves.Go(func() {
+			_, again, err := late.Acquire(context.Background(), &short, key)
+			for begin := time.Now(); err != nil && time.Since(begin) < 10*stormDrain; { // sooner than it is told to
+				time.Sleep(stormy.Probe / 5)
+				_, again, err = late.Acquire(context.Background(), &short, key)
+			}
+			if err != nil {
+				s.t.Errorf("%s, which moves: %v", key, err)
+			} else if lock.Check(h.Context()) == nil {
+				s.t.Errorf("%s has moved, and two are inside", key)
+			}
+			again.Release(nil)
+			h.Release(nil)
+		})
+	}
+	moves.Wait()
+	for _, l := range []*lock.Locker{old, late} {
+		if err := l.Close(context.Background()); err != nil {
+			s.t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+// moving returns a key for a name: of each two names one has a key that moves to the last member
+// and back with each version, and one has a key that the others keep.
+func moving(name string) string {
+	all := sharded.New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), last: memlock.New()})
+	moves := name[len(name)-1]%2 == 1 // the last digit of its number
+	for i := 0; ; i++ {
+		if key := fmt.Sprintf("%s.%d", name, i); moves == (all.Owner(key) == last) {
+			return key
+		}
+	}
+}
+
+// TestStorm has Lockers take locks at random while members are killed, hung, added and taken out.
 func TestStorm(t *testing.T) {
-	if os.Getenv(backendtest.StormEnv) == "" {
-		t.Setenv(backendtest.StormEnv, "4s,1")
-	}
-	length, _, _ := strings.Cut(os.Getenv(backendtest.StormEnv), ",")
-	d, err := time.ParseDuration(length)
-	if err != nil {
-		t.Fatalf("%s: %v", backendtest.StormEnv, err)
-	}
 	s := &servers{t: t, all: map[string]*testserver.Instance{"a": testserver.StartRedis(t), "b": testserver.StartRedis(t), last: testserver.StartRedis(t)}}
 	s.version.Store(1)
-	b := s.open(t).(*sharded.Backend)
-	if err := b.Begin(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-	cannot := backendtest.MutexesOnly("the records are about mutexes only")
-	cannot[backendtest.NetworkFaults] = "the servers are struck"
-	cannot[backendtest.Removal] = "the row of redis checks it"
-	cannot[backendtest.Conflict] = "the row of redis checks it"
-	cannot[backendtest.Inspection] = "the row of redis checks it"
-	struck := make(chan struct{})
-	go func() {
-		defer close(struck)
-		s.strike(d)
-	}()
-	defer func() { <-struck }()
-	backendtest.Run(t, backendtest.Harness{
-		Name:   "sharded over redis, struck",
-		Open:   s.open,
-		TTL:    250 * time.Millisecond,
-		Slack:  50 * time.Millisecond,
-		MaxTTL: 700 * time.Millisecond,
-		MaxKey: 1024,
-		Cannot: cannot,
-	})
+	begin(t, s.open())
+	severaltest.Storm(t, "sharded", s.open, moving, s.strike)
 }

@@ -50,6 +50,14 @@ func (b *Backend) acquireKind(ctx context.Context, a *driver.Acquisition) (drive
 	return l, err
 }
 
+// CompareAndSwap implements [driver.Agreement], for strategy Table.
+func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	if b.strategy != Table {
+		return "", fmt.Errorf("%w: sqllock keeps values with strategy Table only", driver.ErrInvalid)
+	}
+	return b.kinds.CompareAndSwap(ctx, key, old, next)
+}
+
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }
 

@@ -3,10 +3,12 @@ package enginetest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -60,27 +62,32 @@ func start(t *testing.T) (m members) {
 	m.postgres = testserver.StartPostgres(t, "-c", "synchronous_commit=on")
 	m.etcd = testserver.StartEtcd(t)
 	m.redis = testserver.StartRedis(t)
-	db := m.database(t)
-	locks, err := sqllock.New(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m.migrate(t)
+	return m
+}
+
+func (m members) migrate(t *testing.T) {
+	locks := m.table(t)
 	if err := locks.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := locks.Close(); err != nil {
 		t.Error(err)
 	}
-	return m
 }
 
-func (m members) database(t *testing.T) *sql.DB {
+// table returns the PostgreSQL as a member.
+func (m members) table(t *testing.T) *sqllock.Backend {
 	db, err := sql.Open("pgx", "postgres://lockgen@"+m.postgres.Addr()+"/postgres?sslmode=disable&connect_timeout=1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return db
+	locks, err := sqllock.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return locks
 }
 
 // join returns the Locker of one process.
@@ -90,14 +97,10 @@ func (m members) join(t *testing.T) *lock.Locker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = etcd.Close() })
-	table, err := sqllock.New(m.database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	l := lock.New(quorum.New(map[string]driver.Backend{
 		"redis":    redislock.Open(&redis.UniversalOptions{Addrs: []string{m.redis.Addr()}}),
 		"etcd":     etcdlock.New(etcd),
-		"postgres": table,
+		"postgres": m.table(t),
 	}, quorum.Options{LongestTTL: longest, Timeout: 250 * time.Millisecond}), nil)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -184,7 +187,7 @@ func (s *shop) enter(ctx context.Context, key string) {
 func (s *shop) strike(m members) {
 	for i := 0; ; i++ {
 		calm := 200 * time.Millisecond
-		switch i % 5 {
+		switch i % 6 {
 		case 0:
 			m.redis.Restart()
 			calm += longest + time.Second // until it votes again: Redis tells its age in whole seconds
@@ -202,6 +205,10 @@ func (s *shop) strike(m members) {
 			m.etcd.Kill()
 			s.pause(ttl / 2)
 			m.etcd.Restart()
+		case 5:
+			m.postgres.Stop()
+			s.pause(ttl)
+			m.postgres.Cont()
 		}
 		s.mu.Lock()
 		s.faults++
@@ -219,6 +226,19 @@ func (s *shop) pause(d time.Duration) bool {
 		return true
 	case <-s.done:
 		return false
+	}
+}
+
+// Two members in one database are refused.
+func TestOneDatabaseTwice(t *testing.T) {
+	m := members{postgres: testserver.StartPostgres(t), redis: testserver.StartRedis(t)}
+	m.migrate(t)
+	b := quorum.New(map[string]driver.Backend{"a": m.table(t), "b": m.table(t), "c": redislock.Open(&redis.UniversalOptions{Addrs: []string{m.redis.Addr()}})})
+	if err := b.Ping(t.Context()); !errors.Is(err, lock.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
+		t.Errorf("two members in one database: %v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

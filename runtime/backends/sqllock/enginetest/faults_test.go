@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,8 +33,8 @@ func TestFrozenServer(t *testing.T) {
 			const ttl = time.Second
 			ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: ttl}, "k")
 			require.NoError(t, err)
-			stop, resume := s.freezer(i)
-			stop()
+			t.Cleanup(i.Cont)
+			i.Stop()
 			frozen := time.Now()
 			soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
@@ -46,43 +45,12 @@ func TestFrozenServer(t *testing.T) {
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			require.Less(t, time.Since(frozen), ttl+100*time.Millisecond)
 			held.Release(&err)
-			resume()
+			i.Cont()
 			require.Eventually(t, func() bool {
 				return l.Do(t.Context(), &lock.Policy{Wait: time.Second}, "other", func(context.Context) error { return nil }) == nil
 			}, 5*time.Second, 10*time.Millisecond)
 		})
 	}
-}
-
-// freezer returns what stops all processes of the server of s, and what lets them
-// go on: PostgreSQL has one for each session.
-func (s *site) freezer(i *testserver.Instance) (stop, resume func()) {
-	if s.driver == "mysql" {
-		s.t.Cleanup(i.Cont)
-		return i.Stop, i.Cont
-	}
-	rows, err := s.db.QueryContext(s.t.Context(), "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'")
-	require.NoError(s.t, err)
-	var sessions []int
-	for rows.Next() {
-		var pid int
-		require.NoError(s.t, rows.Scan(&pid))
-		sessions = append(sessions, pid)
-	}
-	require.NoError(s.t, rows.Close())
-	resume = func() {
-		for _, pid := range sessions {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-		}
-		i.Cont()
-	}
-	s.t.Cleanup(resume)
-	return func() {
-		for _, pid := range sessions {
-			require.NoError(s.t, syscall.Kill(pid, syscall.SIGSTOP))
-		}
-		i.Stop()
-	}, resume
 }
 
 // A lock in a row outlasts its server's restart; one in a session does not, and

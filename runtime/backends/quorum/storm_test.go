@@ -1,0 +1,64 @@
+package quorum_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/backends/quorum"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/severaltest"
+)
+
+// votesAgain is how long after its start a member votes at most: Redis tells its age in whole seconds.
+const votesAgain = severaltest.StormTTL + 2*time.Second
+
+// masters are real ones, of which one at a time is struck.
+type masters struct {
+	t   *testing.T
+	all []*testserver.Instance
+}
+
+func (s *masters) open() driver.Backend {
+	members := map[string]driver.Backend{}
+	for i, at := range s.all {
+		members[fmt.Sprint(i)] = redislock.Open(&redis.UniversalOptions{Addrs: []string{at.Addr()}})
+	}
+	return quorum.New(members, quorum.Options{LongestTTL: severaltest.StormTTL, Timeout: 100 * time.Millisecond})
+}
+
+// strike has one member after the other restarted empty, hung and killed, for d.
+func (s *masters) strike(d time.Duration) {
+	faults := 0
+	for end := time.Now().Add(d); time.Now().Before(end); faults++ {
+		switch one := s.all[faults%len(s.all)]; faults % 4 {
+		case 0, 2: // the majority that is left has all that it granted
+			one.Restart()
+			time.Sleep(votesAgain)
+		case 1:
+			one.Stop()
+			time.Sleep(severaltest.StormTTL)
+			one.Cont()
+		case 3:
+			one.Kill()
+			time.Sleep(severaltest.StormTTL)
+			one.Restart()
+			time.Sleep(votesAgain)
+		}
+	}
+	s.t.Logf("%d faults", faults)
+}
+
+// TestStorm has Lockers take locks at random while members are killed, hung and restarted empty.
+func TestStorm(t *testing.T) {
+	s := &masters{t: t}
+	for range 3 {
+		s.all = append(s.all, testserver.StartRedis(t))
+	}
+	time.Sleep(votesAgain)
+	severaltest.Storm(t, "quorum", s.open, nil, s.strike)
+}

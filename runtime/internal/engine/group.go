@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Group is the Backends that another is made of, which closes them, and why that can't be used.
+// Make it with [NewGroup].
+type Group struct {
+	Life *Life
+
+	of      string           // the package, as errors say it
+	names   []string         // of the members
+	all     []driver.Backend // the members, and what is beside them
+	attach  sync.Once
+	refused atomic.Pointer[error]
+}
+
+// NewGroup returns a group without members, of the package of this name.
+func NewGroup(of string) *Group { return &Group{Life: NewLife(), of: of} }
+
+// Refuse makes every call fail, because of why. The first reason stays.
+func (g *Group) Refuse(why string, args ...any) {
+	err := fmt.Errorf("%w: %s: %s", driver.ErrInvalid, g.of, fmt.Sprintf(why, args...))
+	g.refused.CompareAndSwap(nil, &err)
+}
+
+// Refused returns why every call fails, or nil.
+func (g *Group) Refused() error {
+	if err := g.refused.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Usable returns Refused, and an error once the last Locker has closed.
+func (g *Group) Usable() error {
+	if err := g.Refused(); err != nil {
+		return err
+	}
+	if g.Life.Closed() {
+		return fmt.Errorf("%w: %s", driver.ErrClosed, g.of)
+	}
+	return nil
+}
+
+// Add makes b a member, of which there must be one, and only once. It reports false if b is nil.
+func (g *Group) Add(name string, b driver.Backend) bool {
+	if b == nil {
+		g.Refuse("the member %q is nil; give it a Backend, such as redislock.New returns", name)
+		return false
+	}
+	if i := g.find(b); i >= 0 {
+		g.Refuse("the members %q and %q are one Backend; give each a server of its own", g.names[i], name)
+		return true
+	}
+	g.names, g.all = append(g.names, name), append(g.all, b)
+	return true
+}
+
+// Keep has b attached and closed with the members, which have been added, unless it is one.
+func (g *Group) Keep(b driver.Backend) {
+	if g.find(b) < 0 {
+		g.all = append(g.all, b)
+	}
+}
+
+func (g *Group) find(b driver.Backend) int {
+	return slices.IndexFunc(g.all, func(m driver.Backend) bool { return Same(m, b) })
+}
+
+// Same reports whether a and b are one Backend.
+func Same(a, b driver.Backend) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// Attach is [driver.Shared.Attach]: the first attaches all members.
+func (g *Group) Attach() {
+	g.Life.Attach()
+	g.attach.Do(func() {
+		for _, m := range g.all {
+			if s, ok := m.(driver.Shared); ok {
+				s.Attach()
+			}
+		}
+	})
+}
+
+// Close is [driver.Backend.Close]: the last Locker to close ends the Life, after end if that is
+// not nil, and closes all members.
+func (g *Group) Close(end func()) (err error) {
+	last := false
+	g.Life.Close(func() {
+		if last = true; end != nil {
+			end()
+		}
+	})
+	if last {
+		for _, m := range g.all {
+			err = errors.Join(err, m.Close())
+		}
+	}
+	return err
+}
+
+// AtOnce is [driver.Bounded.AtOnce]: the least of all members.
+func (g *Group) AtOnce() int {
+	least := 256
+	for _, m := range g.all[:len(g.names)] {
+		if bounded, ok := m.(driver.Bounded); ok {
+			least = min(least, bounded.AtOnce())
+		}
+	}
+	return least
+}
+
+// Wrapped is a member's lease as that of the Backend which is made of members: it can what the
+// member's can.
+type Wrapped struct {
+	driver.Lease
+	TTL time.Duration // that was asked for
+}
+
+// Term implements [driver.ProvisionalLease].
+func (w *Wrapped) Term() time.Duration {
+	if p, ok := w.Lease.(driver.ProvisionalLease); ok {
+		return p.Term()
+	}
+	return w.TTL
+}
+
+// Wanted implements [driver.WantedLease].
+func (w *Wrapped) Wanted() bool {
+	l, ok := w.Lease.(driver.WantedLease)
+	return ok && l.Wanted()
+}
+
+// NotifyLoss implements [driver.LossNotifier].
+func (w *Wrapped) NotifyLoss(look func()) {
+	if n, ok := w.Lease.(driver.LossNotifier); ok {
+		n.NotifyLoss(look)
+	}
+}

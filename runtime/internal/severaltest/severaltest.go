@@ -1,0 +1,91 @@
+// Package severaltest checks Backends that are made of several: those of packages quorum, failover
+// and sharded. Of each there is a row over memory, one over Redis, and a storm.
+package severaltest
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Memory checks what open returns, over members in this process's memory.
+func Memory(t *testing.T, name string, open func() driver.Backend) {
+	backendtest.Run(t, backendtest.Harness{
+		Name: name + " over memory", Open: func(testing.TB) driver.Backend { return open() },
+		TTL: 500 * time.Millisecond, Slack: 20 * time.Millisecond, MaxTTL: time.Hour, MaxKey: backendtest.Unlimited, Holds: 300,
+		Cannot: cannot(map[backendtest.Ability]string{
+			backendtest.NetworkFaults: "calls into this process's memory have no way to be lost on",
+		}),
+	})
+}
+
+// Redis checks what open returns, over so many Redis at the addresses that it is given. Ready is
+// called before, with what open returns.
+func Redis(t *testing.T, name string, servers int, open func(addrs []string) driver.Backend, ready func(driver.Backend)) {
+	var addrs []string
+	for range servers {
+		addrs = append(addrs, testserver.StartRedis(t).Addr())
+	}
+	ready(open(addrs))
+	h := redis(name + " over redis")
+	h.SameAs = name + " over memory"
+	h.Open = func(testing.TB) driver.Backend { return open(addrs) }
+	h.OpenFaulty = func(t testing.TB) (driver.Backend, backendtest.Faults) {
+		n := backendtest.NewNetwork(t)
+		var ways []string
+		for _, addr := range addrs {
+			ways = append(ways, n.Addr(addr))
+		}
+		return open(ways), n
+	}
+	h.TTL, h.MaxTTL = 800*time.Millisecond, time.Hour
+	backendtest.Run(t, h)
+}
+
+// StormTTL is the longest lease of a storm, which takes leases of 250 ms, and twice that.
+const StormTTL = 700 * time.Millisecond
+
+// Storm has Lockers take locks at random by what open returns, while strike strikes the Redis that
+// it is over: for 4 s, or as long as LOCKGEN_STORM says. key, if not nil, makes keys of names.
+func Storm(t *testing.T, name string, open func() driver.Backend, key func(name string) string, strike func(d time.Duration)) {
+	if os.Getenv(backendtest.StormEnv) == "" {
+		t.Setenv(backendtest.StormEnv, "4s,1")
+	}
+	length, _, _ := strings.Cut(os.Getenv(backendtest.StormEnv), ",")
+	d, err := time.ParseDuration(length)
+	if err != nil {
+		t.Fatalf("%s: %v", backendtest.StormEnv, err)
+	}
+	struck := make(chan struct{})
+	go func() {
+		defer close(struck)
+		strike(d)
+	}()
+	defer func() { <-struck }()
+	h := redis(name + " over redis, struck")
+	h.Open = func(testing.TB) driver.Backend { return open() }
+	h.TTL, h.MaxTTL, h.Key = 250*time.Millisecond, StormTTL, key
+	h.Cannot[backendtest.NetworkFaults] = "the servers are struck"
+	backendtest.Run(t, h)
+}
+
+// redis is what both rows over Redis have.
+func redis(name string) backendtest.Harness {
+	return backendtest.Harness{Name: name, Slack: 50 * time.Millisecond, MaxKey: 1024, Cannot: cannot(nil)}
+}
+
+// cannot is what no Backend that is made of several can, and what this one can't beside.
+func cannot(beside map[backendtest.Ability]string) map[backendtest.Ability]string {
+	all := backendtest.MutexesOnly("members agree about mutexes only")
+	for _, ability := range []backendtest.Ability{backendtest.Removal, backendtest.Conflict, backendtest.Inspection} {
+		all[ability] = "the members' own rows check it"
+	}
+	maps.Copy(all, beside)
+	return all
+}
