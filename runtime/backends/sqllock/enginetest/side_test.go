@@ -12,10 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-var (
-	reading = &lock.Policy{Read: true}
-	writing = &lock.Policy{Write: true}
-)
+var writing = &lock.Policy{Write: true}
 
 // run runs a function of PostgreSQL about the advisory lock of key: "pg_try_advisory_lock".
 func (o *others) run(function, key string) (done bool) {
@@ -42,7 +39,7 @@ func TestSidesAndOthers(t *testing.T) {
 		require.NoError(t, err)
 
 		require.True(t, o.run("pg_try_advisory_lock_shared", "k"))
-		require.NoError(t, l.Do(ctx, reading, "k", func(context.Context) error { return nil }))
+		require.NoError(t, l.Do(ctx, &lock.Policy{Read: true, Try: true}, "k", func(context.Context) error { return nil }))
 		require.ErrorIs(t, l.Do(ctx, &lock.Policy{Write: true, Try: true}, "k", func(context.Context) error { return nil }), lock.ErrNotAcquired)
 		require.True(t, o.run("pg_advisory_unlock_shared", "k"))
 		require.NoError(t, l.Do(ctx, writing, "k", func(context.Context) error { return nil }))
