@@ -140,8 +140,12 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
 		lease, err = op.entry.backend.Acquire(ctx, op.acquisition)
 	}
-	if op.hold.tries() || !isHeld(err) {
+	if !isHeld(err) {
 		return lease, err
+	}
+	op.hold.observePermits(op.ctx, op.entry.id.key, err)
+	if op.hold.tries() {
+		return nil, err
 	}
 	return op.wait(ctx, err)
 }

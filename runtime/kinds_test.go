@@ -117,6 +117,36 @@ func TestQueueShedsLoad(t *testing.T) {
 	}
 }
 
+// While a deployment changes the number of permits, the smaller one counts, and an event
+// says so.
+func TestPermitsDiffer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told []lock.Event
+		engine := memlock.New()
+		old := newLocker(t, engine, nil)
+		l := newLocker(t, engine, &lock.Options{Observer: observerFunc(func(_ context.Context, e lock.Event) {
+			if e.Kind == lock.PermitsDiffer {
+				told = append(told, e)
+			}
+		})})
+		few, many := &lock.Policy{Permits: 1, Try: true}, &lock.Policy{Permits: 3, Try: true}
+		_, held := acquire(t, t.Context(), old, few, "k")
+		for range 2 {
+			_, _, err := l.Acquire(t.Context(), many, "k")
+			require.ErrorIs(t, err, lock.ErrNotAcquired)
+		}
+		_, _, err := l.Acquire(t.Context(), few, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.Len(t, told, 2)
+		require.Equal(t, "k", told[0].Key)
+		require.ErrorContains(t, told[0].Err, "permits=3, and a holder goes by permits=1")
+		require.NoError(t, release(held))
+		_, held = acquire(t, t.Context(), l, many, "k")
+		require.Len(t, told, 2)
+		require.NoError(t, release(held))
+	})
+}
+
 // A lock that was lost stays closed for its Delay; one that was released does not.
 func TestDelay(t *testing.T) {
 	bubble(t, func(t *testing.T) {

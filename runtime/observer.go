@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -100,6 +101,10 @@ const (
 	// at one Backend that is a driver.Noter, as those of this module are; of these the one that comes second tells it, soon
 	// after its call, and again after a week.
 	OrderCycle
+	// PermitsDiffer: a call could not have a permit at once, while a holder went by another
+	// number of permits, as while a new Policy.Permits is deployed. Until that holder has gone
+	// the smaller number counts. Err tells both.
+	PermitsDiffer
 )
 
 // String returns the kind as it stands in logs and metrics: "acquired",
@@ -134,6 +139,8 @@ func (k EventKind) String() string {
 		return "unclosed"
 	case OrderCycle:
 		return "order cycle"
+	case PermitsDiffer:
+		return "permits differ"
 	}
 	return "unknown"
 }
@@ -190,7 +197,7 @@ func (o logObserver) logOutage(ctx context.Context, e Event) {
 
 func (e Event) level() slog.Level {
 	switch {
-	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Unclosed, e.Kind == OrderCycle, e.Kind == Released && e.Err != nil:
+	case e.Kind == Lost, e.Kind == OutageBegan, e.Kind == OutageEnded, e.Kind == Unclosed, e.Kind == OrderCycle, e.Kind == PermitsDiffer, e.Kind == Released && e.Err != nil:
 		return slog.LevelWarn
 	case e.Kind == Rejected:
 		return slog.LevelInfo
@@ -272,6 +279,18 @@ func (h *hold) observeWaiting(ctx context.Context, key string) {
 	}
 	if o := h.locker.observer; o != nil {
 		o.Observe(ctx, Event{Kind: Waiting, Policy: h.policy, Key: key})
+	}
+}
+
+// observePermits tells of err, by which the first attempt of h was refused, that a holder
+// goes by another number of permits.
+func (h *hold) observePermits(ctx context.Context, key string, err error) {
+	if h.policy.Permits == 0 || h.locker.observer == nil {
+		return
+	}
+	if theirs := heldError(err).Permits; theirs != 0 {
+		h.locker.observer.Observe(ctx, Event{Kind: PermitsDiffer, Policy: h.policy, Key: key,
+			Err: fmt.Errorf("the policy says permits=%d, and a holder goes by permits=%d: the smaller counts until it has gone", h.policy.Permits, theirs)})
 	}
 }
 

@@ -271,6 +271,9 @@ type HeldError struct {
 	// Holder is the ID of who holds the key, where the refusal says it: an owner ID, or what
 	// another client has in its place.
 	Holder string
+	// Permits, of Kind Permits, is the number that a holder goes by, if it is not that of the
+	// acquisition: the smallest.
+	Permits int
 }
 
 // Error says who holds the key and for how long its lease lasts, if the engine told who.

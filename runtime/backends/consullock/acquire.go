@@ -121,8 +121,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	b, a := op.backend, op.acquisition
 	switch ahead := v.ahead(op.place.process); {
 	case v.pair != nil && v.pair.Flags != lockFlag:
-		return nil, fmt.Errorf("%w: %q has flags %#x, not those of a lock (%#x)",
-			driver.ErrConflict, a.Key, v.pair.Flags, lockFlag)
+		return nil, fmt.Errorf("%w: %s is at %q, and a mutex was asked for", driver.ErrConflict, looksLike(v.pair.Flags), a.Key)
 	case v.heldBy(a.ID):
 		return op.adopt(ctx, v)
 	case v.held():

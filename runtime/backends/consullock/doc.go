@@ -1,5 +1,6 @@
 // Package consullock is a lock backend on Consul, from version 1.13. It is a
-// module of its own, because Consul's client brings a hundred others.
+// module of its own, because Consul's client brings a hundred others. Its semaphores do
+// not meet api.Semaphore: see below.
 //
 //	client, err := api.NewClient(api.DefaultConfig())
 //	…

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // The lock is api.Lock's: the key itself, its flags, a session. It goes with the
@@ -141,8 +142,8 @@ func TestForeignValueIsAConflict(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, kv := newBackend(t, addr), newClient(t, addr).KV()
 	for name, p := range map[string]*api.KVPair{
-		"plain":     {Value: []byte("theirs")},
-		"semaphore": {Value: []byte("{}"), Flags: api.SemaphoreFlagValue},
+		"a pair with flags 0x0":        {Value: []byte("theirs")},
+		"a contender of api.Semaphore": {Value: []byte("{}"), Flags: api.SemaphoreFlagValue},
 	} {
 		p.Key = newKey(t)
 		_, err := kv.Put(p, nil)
@@ -150,8 +151,14 @@ func TestForeignValueIsAConflict(t *testing.T) {
 		a := attempt(p.Key)
 		_, err = b.Acquire(t.Context(), a)
 		wantIs(t, err, lock.ErrConflict)
+		require.ErrorContains(t, err, name)
 		require.False(t, a.MayHaveRun)
 		require.NoError(t, b.Undo(t.Context(), a))
+		a = attempt(p.Key)
+		a.Mode = driver.Mode{Kind: driver.Permits, Permits: 2, Weight: 1}
+		_, err = b.Acquire(t.Context(), a)
+		wantIs(t, err, lock.ErrConflict)
+		require.ErrorContains(t, err, name)
 		require.Equal(t, string(p.Value), string(pair(t, addr, p.Key).Value), name)
 		_, err = kv.Delete(p.Key, nil)
 		require.NoError(t, err)

@@ -3,7 +3,8 @@
 // so that these and lockgen services exclude and wake each other on one key;
 // its value is ours: the ID of the acquisition. The smallest create revision
 // below <key>/ owns the lock, whoever wrote it, and the others queue behind it,
-// one entry for each process.
+// one entry for each process. Read-write locks and fair locks do not meet
+// recipes.RWMutex and concurrency.Election: see below.
 //
 // # Leases
 //

@@ -4,7 +4,8 @@
 // wake each other on one key; field <uuid>:<n> is the owner's, with value 1. A
 // re-entry is counted in the process and leaves it at 1: a counter at the
 // server would count a command that was sent twice. Read-write locks, fair locks and
-// semaphores do not meet Redisson's: see below.
+// semaphores do not meet Redisson's RReadWriteLock, RFairLock, RSemaphore and
+// RPermitExpirableSemaphore: see below.
 //
 // One Redis whose replica is promoted can lose a lock that the replica had not
 // received, and one that restarts loses what it had not written to disk, without

@@ -30,8 +30,8 @@
 //
 // # Other kinds of lock
 //
-// Table has read-write locks, fair locks, semaphores and conditions; Advisory and RowLock
-// have mutexes only. Such a lock is a row of a second table, lockgen_locks_kinds, which says
+// Table has read-write locks, fair locks, semaphores and conditions; Advisory has read-write
+// locks on PostgreSQL, see below, and else mutexes only, as RowLock. Such a lock is a row of a second table, lockgen_locks_kinds, which says
 // who is inside and who waits. One statement replaces it, if nobody else has done so
 // since it was read; who was too late reads it and tries again. A waiter's turn is written
 // for it by whoever leaves. It hears of that by a look after 5 ms, and then ever more seldom,
@@ -52,7 +52,7 @@
 // dedicated connection, and gets its turn there like any foreign client. A Backend
 // stands in 16 queues at a time, and with less than half of the connections that
 // SetMaxOpenConns allows; beyond that its waiters try now and then. The
-// server ends a wait after 50 s, and it is begun anew: GET_LOCK and lock_timeout
+// server ends a wait after 50 s, and it is begun anew, at the end of the queue: GET_LOCK and lock_timeout
 // are told so, for a row of MySQL innodb_lock_wait_timeout says it. A process that gives
 // up ends its session. One that is frozen while it waits keeps what the server grants
 // it until it goes on or its session ends, as every client of such locks does.
@@ -78,12 +78,26 @@
 //
 //	Advisory, MySQL      SELECT GET_LOCK('<key>', 10)    if it is short and plain, see [MySQLName]; for
 //	                     the whole server, whatever the schema
-//	Advisory, PostgreSQL SELECT pg_advisory_lock(('x' || left(encode(sha256('<key>'), 'hex'), 16))::bit(64)::bigint)
+//	Advisory, PostgreSQL SELECT pg_advisory_lock(('x' || left(encode(sha256('<key>'), 'hex'), 16))::bit(64)::bigint);
+//	                     pg_advisory_lock_shared to read
 //	RowLock              INSERT the key into lockgen_locks_rows unless it is there; then, in a transaction,
 //	                     SELECT 1 FROM lockgen_locks_rows WHERE name = '<key>' FOR UPDATE
 //
 // A FOR UPDATE that returns no row has locked nothing: Backend.Purge, which every
 // process runs now and then, has removed it since. Then begin again with the INSERT.
+//
+// # Read-write locks of Advisory
+//
+// On PostgreSQL who reads holds the shared advisory lock, and who writes the exclusive one;
+// the record of Table says the rest: until when each is inside, and the tokens. So
+// Advisory's read-write locks exclude Table's on the same tables as well. A downgrade takes the
+// shared lock before the exclusive one is freed. The server's queue is first come, first
+// served: who comes to read waits for all writers, of other processes and foreign ones, that
+// came before, not for one at most as with Table, and a downgrade lets in only the readers
+// that stand before the first of them. Nobody hears that others wait, so writers of one
+// process follow each other for up to 20 ms. A process that dies while it waits keeps its place in the
+// queue, before readers that come later, until it would be its turn or its 50 s are over:
+// set client_connection_check_interval (PostgreSQL from 14) to have it end sooner.
 //
 // # Connections
 //
@@ -150,6 +164,6 @@
 //	PostgreSQL  GRANT SELECT, INSERT, UPDATE, DELETE ON lockgen_locks TO app
 //	SQLite      to write the file and its folder
 //
-// Table needs the same on lockgen_locks_kinds, for locks that are no mutexes. RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
+// Table and PostgreSQL's Advisory need the same on lockgen_locks_kinds, for locks that are no mutexes. RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
 // Migrate needs the right to create tables.
 package sqllock

@@ -24,7 +24,10 @@ var (
 
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind {
-	if b.strategy != Table {
+	switch {
+	case b.strategy == Advisory && b.dialect == Postgres:
+		return driver.Read | driver.Write
+	case b.strategy != Table:
 		return 0
 	}
 	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
@@ -43,7 +46,11 @@ func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Hold
 // acquireKind is Acquire of what is no mutex.
 func (b *Backend) acquireKind(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if b.Kinds()&a.Mode.Kind == 0 {
-		return nil, fmt.Errorf("%w: sqllock has %v locks with strategy Table only", driver.ErrInvalid, a.Mode.Kind)
+		return nil, fmt.Errorf("%w: sqllock has no %v locks with strategy %v on %v; strategy Table has them",
+			driver.ErrInvalid, a.Mode.Kind, b.strategy, b.dialect)
+	}
+	if b.sessions != nil {
+		return b.sessions.acquire(ctx, a)
 	}
 	l, err := b.kinds.Acquire(ctx, a)
 	b.followers.tell(a, err != nil)
@@ -136,14 +143,24 @@ func (s *statements) recordAt(key, seen string) *statement {
 	return s.record.with(values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
 }
 
-// renewing is what the context of a renewal holds: the length of the lease.
-type renewing struct{}
+// way is on what connection statements about a record go that do not go by the pool, and
+// how long an attempt waits for its answer. A context holds it.
+type way struct {
+	connector
+	limit time.Duration
+}
 
-// runKind runs s, on the connection of renewals if it is for one.
+type wayKey struct{}
+
+func by(ctx context.Context, from connector, limit time.Duration) context.Context {
+	return context.WithValue(ctx, wayKey{}, way{from, limit})
+}
+
+// runKind runs s, on the connection that ctx holds or one of the pool.
 func (b store) runKind(ctx context.Context, s *statement) (result, bool, error) {
-	if ttl, ok := ctx.Value(renewing{}).(time.Duration); ok {
-		s.limit = renewalLimit(ttl)
-		return b.run(ctx, b.renewals, s)
+	if w, ok := ctx.Value(wayKey{}).(way); ok {
+		s.limit = w.limit
+		return b.run(ctx, w.connector, s)
 	}
 	return b.run(ctx, pool{b.db}, s)
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// place is one process's place in the server's queue for a raw lock: a session that
-// waits for it, in one queue with foreign clients. The process's next attempt collects
-// what was granted. The mutex of its sessions guards it.
+// place is one process's place in the server's queue for a raw lock, or that of one who
+// would read or write: a session that waits for it, in one queue with foreign clients. The
+// next attempt collects what was granted. The mutex of its sessions guards it.
 type place struct {
 	address string
 	id      string // of the acquisition that asked last
@@ -18,7 +18,7 @@ type place struct {
 	number  int64 // the server's, of the session
 	cancel  context.CancelFunc
 	granted bool
-	unused  *time.Timer // runs once it was granted
+	unused  *time.Timer // until it is given up, as nobody asks
 }
 
 var errNoRow = errors.New("the row that was waited for is gone")
@@ -27,6 +27,9 @@ const (
 	// placesMost is how many sessions of a Backend wait in the server's queues at once.
 	// Who finds no room tries now and then.
 	placesMost = 16
+	// askWithin is how long a place is kept since it was asked for, which is done once a
+	// second.
+	askWithin = 2500 * time.Millisecond
 	// collectWithin is how long a raw lock that was granted is kept for its process,
 	// which is told at once, and looks once a second besides.
 	collectWithin = 2 * time.Second
@@ -48,7 +51,7 @@ func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition
 		s.number = number
 	}
 	wait, cancel := context.WithCancel(ss.backend.life.Context())
-	p := &place{address: address(a.Key, a.ID), id: a.ID, session: s, number: s.number, cancel: cancel}
+	p := &place{address: placeOf(a), id: a.ID, session: s, number: s.number, cancel: cancel}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if ss.places[p.address] != nil || !ss.roomLocked() || !ss.backend.life.Go(func(context.Context) {
@@ -59,8 +62,18 @@ func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition
 		return false
 	}
 	ss.places[p.address] = p
+	p.unused = time.AfterFunc(askWithin, func() { ss.unused(p) })
 	a.MayBeGranted = true
 	return true
+}
+
+// placeOf names the place that a asks for: by its ID, unless all of its process that wait
+// for the key have one.
+func placeOf(a *driver.Acquisition) string {
+	if a.Mode.Kind != 0 {
+		return a.ID
+	}
+	return address(a.Key, a.ID)
 }
 
 // ended is called when the wait of p is over: granted, unless err is set.
@@ -71,9 +84,10 @@ func (ss *sessions) ended(p *place, err error) {
 	case !wanted:
 	case err != nil:
 		delete(ss.places, p.address)
+		p.unused.Stop()
 	default:
 		p.granted = true
-		p.unused = time.AfterFunc(collectWithin, func() { ss.unused(p) })
+		p.unused.Reset(collectWithin)
 	}
 	ss.mu.Unlock()
 	if !wanted || err != nil {
@@ -87,7 +101,7 @@ func (ss *sessions) ended(p *place, err error) {
 func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	p := ss.places[address(a.Key, a.ID)]
+	p := ss.places[placeOf(a)]
 	switch {
 	case p == nil:
 		return nil, false
@@ -97,6 +111,7 @@ func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands boo
 	}
 	if a.Queue {
 		a.MayBeGranted = true
+		p.unused.Reset(askWithin)
 		if !a.BegunBefore(p.id) {
 			p.id = a.ID
 		}
@@ -108,6 +123,7 @@ func (ss *sessions) collect(a *driver.Acquisition) (granted *session, stands boo
 // notice that the client of a session that waits has gone.
 func (ss *sessions) giveUpLocked(p *place) {
 	delete(ss.places, p.address)
+	p.unused.Stop()
 	b, granted := ss.backend, p.granted
 	b.life.Go(func(ctx context.Context) {
 		if granted {
@@ -121,7 +137,7 @@ func (ss *sessions) giveUpLocked(p *place) {
 	p.cancel()
 }
 
-// unused is called when nobody has collected what was granted to p.
+// unused is called when nobody asks for p any more, or has collected what was granted.
 func (ss *sessions) unused(p *place) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

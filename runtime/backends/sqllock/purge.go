@@ -51,7 +51,7 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
 	removed, err = b.purge(ctx, "{table}", unused, idle)
-	if err != nil || b.strategy != Table || b.unkinded.Load() {
+	if err != nil || b.Kinds() == 0 || b.unkinded.Load() {
 		return removed, err
 	}
 	more, err := b.purge(ctx, "{kinds}", " l.expires < {clock} - {idle}", idle)

@@ -9,7 +9,7 @@ import (
 )
 
 // rawLock is a lock of the database's own, which a session holds, and which foreign
-// clients know.
+// clients know: shared with others, of a session that reads.
 type rawLock interface {
 	// try takes key for s if it is free, and does not wait.
 	try(ctx context.Context, s *session, key string) (bool, error)
@@ -73,9 +73,15 @@ func (b *Backend) end(ctx context.Context, s *session, how string) error {
 
 // advisory is the raw lock of strategy Advisory.
 type advisory struct {
-	backend                           *Backend
-	trying, waiting, freeing, probing *template
+	backend   *Backend
+	exclusive advisoryLock
+	shared    advisoryLock // on PostgreSQL alone
+	leaving   *template    // has the shared lock in place of the exclusive one, likewise
+	probing   *template
 }
+
+// advisoryLock are the statements about an advisory lock.
+type advisoryLock struct{ trying, waiting, freeing *template }
 
 func newAdvisory(b *Backend) *advisory {
 	d := b.dialect
@@ -83,18 +89,37 @@ func newAdvisory(b *Backend) *advisory {
 		return d.compile(text, map[string]string{"session": d.session(), "seconds": fmt.Sprint(standFor.Seconds())}, columns)
 	}
 	if d == MySQL {
-		return &advisory{b,
-			compile("SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}", 2),
-			compile("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)", 1),
-			compile("SELECT COALESCE(RELEASE_LOCK({name}), 0)", 1),
-			compile("SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}", 2)}
+		return &advisory{backend: b,
+			exclusive: advisoryLock{
+				compile("SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}", 2),
+				compile("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)", 1),
+				compile("SELECT COALESCE(RELEASE_LOCK({name}), 0)", 1),
+			},
+			probing: compile("SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}", 2),
+		}
 	}
-	return &advisory{b,
-		compile("SELECT pg_try_advisory_lock({number})::int, {session}", 2),
-		compile("SELECT 1 FROM (SELECT pg_advisory_lock({number})) AS taken", 1),
-		compile("SELECT pg_advisory_unlock({number})::int", 1),
+	of := func(shared string) advisoryLock {
+		return advisoryLock{
+			compile("SELECT pg_try_advisory_lock"+shared+"({number})::int, {session}", 2),
+			// What set_config sets holds for the statement alone.
+			compile("SELECT CASE WHEN set_config('lock_timeout', '{seconds}s', true) <> '' THEN"+
+				" (SELECT 1 FROM (SELECT pg_advisory_lock"+shared+"({number})) AS taken) END", 1),
+			compile("SELECT pg_advisory_unlock"+shared+"({number})::int", 1),
+		}
+	}
+	return &advisory{backend: b, exclusive: of(""), shared: of("_shared"),
+		// The server grants a session at once what is less than it holds, whoever waits.
+		leaving: compile("SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken", 1),
 		// The session is known by its number; nobody else uses it to unlock.
-		compile("SELECT 1, {session}", 2)}
+		probing: compile("SELECT 1, {session}", 2)}
+}
+
+// of returns the lock that s is for.
+func (l *advisory) of(s *session) *advisoryLock {
+	if s.reads.Load() {
+		return &l.shared
+	}
+	return &l.exclusive
 }
 
 func (l *advisory) values(key string) values {
@@ -102,7 +127,7 @@ func (l *advisory) values(key string) values {
 }
 
 func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error) {
-	r, _, err := l.backend.run(ctx, s, l.trying.with(l.values(key)))
+	r, _, err := l.backend.run(ctx, s, l.of(s).trying.with(l.values(key)))
 	if err != nil {
 		return false, err
 	}
@@ -110,33 +135,31 @@ func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error
 	return r.rows[0][0] == 1, nil
 }
 
-// wait is in a transaction on PostgreSQL for the sake of SET LOCAL alone: the lock
-// is the session's.
 func (l *advisory) wait(ctx context.Context, s *session, key string) error {
-	b := l.backend
-	transaction := b.dialect == Postgres
-	if transaction {
-		if err := b.begin(ctx, s); err != nil {
-			return err
-		}
-		if err := b.bounded(ctx, s); err != nil {
-			return err
-		}
+	r, err := l.backend.attempt(ctx, s, standing(l.of(s).waiting.with(l.values(key))))
+	if err == nil && r.rows[0][0] != 1 {
+		err = errSlow
 	}
-	r, err := b.attempt(ctx, s, standing(l.waiting.with(l.values(key))))
-	switch {
-	case err != nil:
-		return err
-	case r.rows[0][0] != 1:
-		return errSlow
-	case transaction:
-		return b.end(ctx, s, "COMMIT")
+	return err
+}
+
+// downgrade has s hold the lock shared, which it held alone. No other session gets it
+// between.
+func (l *advisory) downgrade(ctx context.Context, s *session, key string) error {
+	err := l.unlock(ctx, s, l.leaving, key)
+	if err == nil {
+		s.reads.Store(true)
 	}
-	return nil
+	return err
 }
 
 func (l *advisory) free(ctx context.Context, s *session, key string) error {
-	r, _, err := l.backend.run(ctx, s, l.freeing.with(l.values(key)))
+	return l.unlock(ctx, s, l.of(s).freeing, key)
+}
+
+// unlock runs t, which answers with 1 if it has unlocked something.
+func (l *advisory) unlock(ctx context.Context, s *session, t *template, key string) error {
+	r, _, err := l.backend.run(ctx, s, t.with(l.values(key)))
 	if err == nil && r.rows[0][0] != 1 {
 		l.backend.sessions.checked.Store(false) // the session may be another
 		return driver.ErrLost

@@ -35,7 +35,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 		if l, mutex := one.(*lease); mutex {
 			all = append(all, due{l, ttls[i], &errs[i]})
 		} else {
-			kinds.Go(func() { errs[i] = one.Renew(context.WithValue(ctx, renewing{}, ttls[i]), ttls[i]) })
+			kinds.Go(func() { errs[i] = one.Renew(by(ctx, b.renewals, renewalLimit(ttls[i])), ttls[i]) })
 		}
 	}
 	if b.sessions != nil {

@@ -9,16 +9,16 @@ import (
 // rowsTable is the table whose rows strategy RowLock locks.
 func (b *Backend) rowsTable() string { return b.table + "_rows" }
 
-// kindsTable is the table of the locks of strategy Table that are no mutexes.
+// kindsTable is the table of the locks that are no mutexes.
 func kindsTable(table string) string { return table + "_kinds" }
 
 // tables names all that the strategy needs.
 func (b *Backend) tables(and string) string {
 	all := "table " + b.table
-	switch b.strategy {
-	case RowLock:
+	switch {
+	case b.strategy == RowLock:
 		all += " " + and + " table " + b.rowsTable()
-	case Table:
+	case b.Kinds() != 0:
 		all += " " + and + " table " + kindsTable(b.table)
 	}
 	return all
@@ -36,7 +36,7 @@ func (b *Backend) tables(and string) string {
 //	undone        acquisitions that must take nothing, though they may yet arrive
 //	undone_until  when the last of these can no longer arrive
 //
-// The second, for strategy Table, holds the locks that are no mutexes. Mutexes do without it:
+// The second, for strategy Table and for Advisory on PostgreSQL, holds the locks that are no mutexes. Mutexes do without it:
 //
 //	name          the key, byte for byte
 //	version       that of the record, new with each write
@@ -65,10 +65,10 @@ func (b *Backend) DDL() string {
 	}
 	ddl := create(b.table, "owner", types[1], "acquired", types[2], "expires", types[2], "version", types[2],
 		"waiting", types[3], "undone", types[4], "undone_until", types[2])
-	switch b.strategy {
-	case RowLock:
+	switch {
+	case b.strategy == RowLock:
 		ddl += create(b.rowsTable())
-	case Table:
+	case b.Kinds() != 0:
 		ddl += create(kindsTable(b.table), "version", types[1], "value", types[6], "written", types[2], "expires", types[2])
 	}
 	return ddl

@@ -16,11 +16,12 @@ import (
 type session struct {
 	*dedicated
 	sessions *sessions
-	number   int64 // the server's, once known
+	number   int64       // the server's, once known
+	reads    atomic.Bool // it shares its lock with others: see rawLock
 
-	mu     sync.Mutex // guards the rest
-	owner  string     // the acquisition that holds a lock by it
-	lease  *lease     // the last that was granted on it
+	mu     sync.Mutex   // guards the rest
+	owner  string       // the acquisition that holds a lock by it
+	lease  driver.Lease // the last that was granted on it
 	expiry *time.Timer
 
 	question *question // whether it holds the lock, that is on its way
@@ -111,7 +112,7 @@ const sessionTries = 4
 
 // acquire takes the raw lock, and then the row: who waits does so for the raw lock,
 // in one queue with foreign clients.
-func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (*lease, error) {
+func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if !ss.checked.Load() {
 		if err := ss.backend.Ping(ctx); err != nil {
 			return nil, err
@@ -139,13 +140,14 @@ func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (*lease,
 
 // attempt is one try of acquire, on one session. dead says that its connection was
 // at fault.
-func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l *lease, dead bool, err error) {
+func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l driver.Lease, dead bool, err error) {
 	s, stands := ss.collect(a)
 	if stands {
 		return nil, false, &driver.HeldError{}
 	}
 	if s == nil {
 		s = ss.open()
+		s.reads.Store(a.Mode.Kind == driver.Read)
 		got, err := ss.raw.try(ctx, s, a.Key)
 		switch {
 		case err != nil:
@@ -180,15 +182,40 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l *leas
 // by s, which was refused.
 func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition) error {
 	var held *driver.HeldError
+	if a.Mode.Kind != 0 {
+		return &driver.HeldError{}
+	}
 	if err := ss.backend.refusal(ctx, s, ss.backend.acquireValues(a)); errors.As(err, &held) && held.RetryAfter > time.Millisecond {
 		return held
 	}
 	return &driver.HeldError{} // by a foreign client
 }
 
-// takeRow takes the row of a lock that s holds.
-func (ss *sessions) takeRow(ctx context.Context, s *session, a *driver.Acquisition) (*lease, error) {
+// takeRow takes the row of a lock that s holds, or the record of a side.
+func (ss *sessions) takeRow(ctx context.Context, s *session, a *driver.Acquisition) (l driver.Lease, err error) {
 	b := ss.backend
+	if a.Mode.Kind != 0 {
+		l, err = b.takeSide(ctx, s, a)
+	} else {
+		l, err = b.takeMutex(ctx, s, a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ss.mu.Lock()
+	ss.owned[a.ID] = s
+	ss.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owner, s.lease = a.ID, l
+	if s.expiry == nil && !s.gone() {
+		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
+	}
+	return l, nil
+}
+
+// takeMutex takes the row of a mutex.
+func (b *Backend) takeMutex(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
 	var from connector = s
 	if b.strategy == RowLock { // it is in a transaction
 		from = b.rows
@@ -199,15 +226,6 @@ func (ss *sessions) takeRow(ctx context.Context, s *session, a *driver.Acquisiti
 	}
 	l := b.newLease(a, first, sent)
 	l.session = s
-	ss.mu.Lock()
-	ss.owned[a.ID] = s
-	ss.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.owner, s.lease = a.ID, l
-	if s.expiry == nil && !s.gone() {
-		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
-	}
 	return l, nil
 }
 
@@ -232,8 +250,8 @@ func (ss *sessions) undo(a *driver.Acquisition) {
 	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	p := ss.places[address(a.Key, a.ID)]
-	if p != nil && a.Queue && !a.BegunBefore(p.id) {
+	p := ss.places[placeOf(a)]
+	if p != nil && (p.address == a.ID || a.Queue && !a.BegunBefore(p.id)) {
 		ss.giveUpLocked(p)
 	}
 }
@@ -264,7 +282,7 @@ func (ss *sessions) probe(ctx context.Context, all []due) (alive []due) {
 			leave := sync.OnceFunc(func() { <-room })
 			defer leave()
 			defer time.AfterFunc(probeRoom, leave).Stop()
-			*one.err = one.session.holds(ctx, one.lease)
+			*one.err = one.session.holds(ctx, one.key, one.lease)
 		})
 	}
 	asking.Wait()
@@ -276,16 +294,16 @@ func (ss *sessions) probe(ctx context.Context, all []due) (alive []due) {
 	return alive
 }
 
-// holds asks the server whether s still holds the lock of l. The question outlives
+// holds asks the server whether s still holds the lock of key, for l. The question outlives
 // ctx, because to take it back would close the connection; all who ask meanwhile
 // wait for it.
-func (s *session) holds(ctx context.Context, l *lease) error {
+func (s *session) holds(ctx context.Context, key string, l driver.Lease) error {
 	s.mu.Lock()
 	q := s.question
 	if q == nil {
 		q = &question{done: make(chan struct{})}
-		if !l.backend.life.Go(func(life context.Context) {
-			q.err = s.ask(life, l)
+		if !s.backend.life.Go(func(life context.Context) {
+			q.err = s.ask(life, key, l)
 			s.mu.Lock()
 			s.question = nil
 			s.mu.Unlock()
@@ -305,10 +323,10 @@ func (s *session) holds(ctx context.Context, l *lease) error {
 	}
 }
 
-// ask returns driver.ErrLost if s does not hold the lock of l any more.
-func (s *session) ask(ctx context.Context, l *lease) error {
-	b := l.backend
-	probe := b.sessions.raw.probe(l.key)
+// ask returns driver.ErrLost if s does not hold the lock of key any more.
+func (s *session) ask(ctx context.Context, key string, l driver.Lease) error {
+	b := s.backend
+	probe := b.sessions.raw.probe(key)
 	probe.limit = max(l.Deadline().Left(), time.Millisecond)
 	r, err := b.attempt(ctx, s, probe)
 	switch {

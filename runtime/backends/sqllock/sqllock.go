@@ -248,7 +248,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return l, nil
 }
 
-func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (*lease, error) {
+func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	if b.sessions != nil {
 		return b.sessions.acquire(ctx, a)
 	}
@@ -277,7 +277,7 @@ func (b *Backend) prepareRenewals() {
 
 // takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
 func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (first uint64, sent driver.Instant, err error) {
-	if b.strategy != Table || b.unkinded.Load() {
+	if b.Kinds() == 0 || b.unkinded.Load() {
 		return b.takeRowBy(ctx, from, a, b.sql.take)
 	}
 	first, sent, err = b.takeRowBy(ctx, from, a, b.sql.takeApart)
@@ -351,11 +351,11 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if check(a) != nil {
 		return nil // it was never sent
 	}
-	if a.Mode.Kind != 0 {
-		return b.kinds.Undo(ctx, a)
-	}
 	if b.sessions != nil {
 		b.sessions.undo(a)
+	}
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
 	}
 	v := values{"key": []byte(a.Key), "id": a.ID, "n": int64(a.Tokens), "leaver": nobody, "mark": mark(a.ID)}
 	if a.Queue {

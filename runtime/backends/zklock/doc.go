@@ -2,7 +2,8 @@
 // its options' types from github.com/go-zookeeper/zk. Its locks and those of Curator's
 // InterProcessMutex, of go-zookeeper's zk.Lock and of kazoo's Lock exclude each other.
 // kazoo's needs extra_lock_patterns=["-lock-"]: without it, kazoo does not see the
-// nodes of this package, and enters beside them.
+// nodes of this package, and enters beside them. Read-write locks and semaphores do not
+// meet Curator's InterProcessReadWriteLock and InterProcessSemaphoreV2: see below.
 //
 // # Layout
 //

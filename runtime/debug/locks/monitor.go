@@ -99,7 +99,7 @@ func (m *Monitor) Observe(ctx context.Context, e lock.Event) {
 	switch e.Kind {
 	case lock.OutageBegan, lock.OutageEnded:
 		m.noteOutage(e)
-	case lock.Unclosed, lock.OrderCycle:
+	case lock.Unclosed, lock.OrderCycle, lock.PermitsDiffer:
 		m.note(e)
 	case lock.Lost:
 		m.row(e.Policy).count(e)

@@ -43,7 +43,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		return l.newLease(a, p, v), nil
 	}
 	a.MayBeGranted = a.MayBeGranted || a.Queue
-	return nil, &driver.HeldError{RetryAfter: v.freeIn(), Holder: v.inside()}
+	return nil, &driver.HeldError{RetryAfter: v.freeIn(), Holder: v.inside(), Permits: v.otherLimit(p.Limit)}
 }
 
 func partyOf(a *driver.Acquisition) Party {
@@ -68,6 +68,16 @@ func (v view) freeIn() (first time.Duration) {
 		}
 	}
 	return max(first, time.Millisecond)
+}
+
+// otherLimit returns the smallest number of permits, but limit, that those inside know of.
+func (v view) otherLimit(limit int) (least int) {
+	for _, p := range v.state.In {
+		if p.Limit != limit && (least == 0 || p.Limit < least) {
+			least = p.Limit
+		}
+	}
+	return least
 }
 
 // inside returns the ID of the first of those inside, or "".

@@ -39,7 +39,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		Remove: func(t testing.TB, key string) {
 			_, err := s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(key))
 			require.NoError(t, err)
-			if onTables(v) {
+			if onTables(v) || hasSides(v) {
 				_, err = s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+"_kinds WHERE name = "+s.param(1), []byte(key))
 				require.NoError(t, err)
 			}
@@ -51,7 +51,10 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		Cannot:    map[backendtest.Ability]string{},
 	}
 	if inSessions(v) {
-		h.Cannot = backendtest.MutexesOnly("a session of the database holds the lock that foreign clients know, and they know mutexes only")
+		h.Cannot = backendtest.MutexesOnly("a session of the database holds the lock that foreign clients know, and they know no such kind")
+	}
+	if hasSides(v) {
+		delete(h.Cannot, backendtest.ReadWriteLocks)
 	}
 	h.Cannot[backendtest.Conflict] = "a table of ours holds nothing but locks; that the table itself is another's is tested beside"
 	switch {
@@ -86,15 +89,21 @@ func (s *site) leftovers(t testing.TB, prefix string) (kept []string) {
 	for _, name := range s.names(s.options.Table, prefix, "owner <> '' AND expires > "+now+" OR waiting <> ''") {
 		kept = append(kept, name+" in the table")
 	}
-	if s.options.Strategy == sqllock.Table {
+	if s.hasKinds() {
 		for _, name := range s.names(s.options.Table+"_kinds", prefix, "expires > "+now+` AND (value LIKE '%"in"%' OR value LIKE '%"queue"%')`) {
 			kept = append(kept, name+" in the table of kinds")
 		}
-	} else {
-		for _, name := range s.names(s.options.Table, prefix, "1 = 1") {
-			if s.hasRawLock(name) {
-				kept = append(kept, name+" by a session")
-			}
+	}
+	if s.options.Strategy == sqllock.Table {
+		return kept
+	}
+	used := s.names(s.options.Table, prefix, "1 = 1")
+	if s.hasKinds() {
+		used = append(used, s.names(s.options.Table+"_kinds", prefix, "1 = 1")...)
+	}
+	for _, name := range used {
+		if s.hasRawLock(name) {
+			kept = append(kept, name+" by a session")
 		}
 	}
 	return kept

@@ -111,7 +111,13 @@ var (
 	served     = func(v variant) bool { return v.engine != "sqlite" }
 	onTables   = func(v variant) bool { return v.strategy == sqllock.Table }
 	inSessions = func(v variant) bool { return v.strategy != sqllock.Table }
+	hasSides   = func(v variant) bool { return v == variant{"postgres", sqllock.Advisory} }
 )
+
+// hasKinds reports whether there is a table of locks that are no mutexes.
+func (s *site) hasKinds() bool {
+	return s.options.Strategy == sqllock.Table || s.options.Strategy == sqllock.Advisory && s.driver == "pgx"
+}
 
 // each runs test for each variant that is chosen, on the shared servers.
 func each(t *testing.T, chosen func(variant) bool, test func(t *testing.T, s *site)) {

@@ -1,0 +1,79 @@
+package lock_test
+
+import (
+	"context"
+	"flag"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+var downgrades = flag.Int("downgrades", 1000, "how many TestDowngradesLetNoWriterIn makes")
+
+// Of many downgrades that writers of five processes contend for, none lets a writer in
+// before its release (CURATOR-276 and 621).
+func TestDowngradesLetNoWriterIn(t *testing.T) {
+	const lockers, goroutines = 5, 4
+	times := *downgrades / (lockers * goroutines)
+	bubble(t, func(t *testing.T) {
+		engine, p := memlock.New(), &lock.Policy{Write: true}
+		var writing, done atomic.Int64
+		var all []*lock.Locker
+		for range lockers {
+			all = append(all, newLocker(t, engine, nil))
+		}
+		together(lockers*goroutines, func(i int) {
+			for range times {
+				ctx, held, err := all[i%lockers].Acquire(t.Context(), p, "k")
+				require.NoError(t, err)
+				mine := writing.Add(1)
+				require.NoError(t, held.Downgrade(ctx))
+				time.Sleep(time.Microsecond)
+				if writing.Load() != mine {
+					t.Error("a writer is inside beside one that reads now")
+				}
+				done.Add(1)
+				require.NoError(t, release(held))
+			}
+		})
+		require.EqualValues(t, lockers*goroutines*times, done.Load())
+	})
+}
+
+// Over eight processes of eight goroutines the order of grants is the order of arrival.
+func TestFairOverProcesses(t *testing.T) {
+	const lockers, goroutines = 8, 8
+	bubble(t, func(t *testing.T) {
+		engine, p := memlock.New(), &lock.Policy{Fair: true}
+		var all []*lock.Locker
+		for range lockers {
+			all = append(all, newLocker(t, engine, nil))
+		}
+		_, held := acquire(t, t.Context(), all[0], p, "k")
+		granted := make(chan int, lockers*goroutines)
+		for i := range lockers * goroutines {
+			go func() {
+				err := all[i*i%lockers].Do(t.Context(), p, "k", func(context.Context) error {
+					granted <- i
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait() // it is in the queue
+		}
+		require.NoError(t, release(held))
+		var order []int
+		for range lockers * goroutines {
+			order = append(order, <-granted)
+		}
+		require.IsIncreasing(t, order)
+	})
+}
