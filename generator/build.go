@@ -214,7 +214,7 @@ func (b *builder) takeNames() {
 }
 
 // signatureNames are the parameters, results and type parameters of a method.
-func signatureNames(sig *types.Signature) names {
+func signatureNames(sig *types.Signature) *scope {
 	out := variableNames(sig)
 	for p := range sig.RecvTypeParams().TypeParams() {
 		out.add(p.Obj().Name())
@@ -225,8 +225,8 @@ func signatureNames(sig *types.Signature) names {
 	return out
 }
 
-func variableNames(sig *types.Signature) names {
-	out := names{}
+func variableNames(sig *types.Signature) *scope {
+	out := within()
 	for v := range sig.Params().Variables() {
 		out.add(v.Name())
 	}

@@ -24,7 +24,7 @@ func (b *builder) checkFallback(m *method, d *directive) {
 		b.pkg.report(at, "name one without, as it is called because a lock was not to be had", "%s: %s has a directive itself", what, m.ownerName(".")+fn.Name())
 	case !types.Identical(fn.Signature(), m.fn.Signature()):
 		b.pkg.report(at, "it needs "+b.described(m.fn.Signature()), "%s has other parameters or results than %s", what, m.name())
-	case m.recv == nil && signatureNames(m.fn.Signature())[d.fallback]:
+	case m.recv == nil && signatureNames(m.fn.Signature()).has(d.fallback):
 		b.pkg.report(at, "rename that parameter", "%s: a parameter of %s hides it", what, m.name())
 	}
 }
@@ -68,7 +68,7 @@ func (m *method) nearFallback(name string) string {
 			}
 		}
 	} else {
-		have = sortedKeys(m.unit.pkg.members(m.recv.Name()))
+		have = sortedKeys(m.unit.pkg.members(m.recv.Name()).own)
 	}
 	have = slices.DeleteFunc(have, func(s string) bool { return s == m.fn.Name() })
 	if near := nearest(name, have); near != "" {

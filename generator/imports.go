@@ -63,7 +63,7 @@ func (t *importTable) collectBody(p *types.Package) string {
 // assign names the collected packages by what is not taken. What bodies use comes last,
 // and is not hidden by parameters: the names that the user's signatures are written with
 // stay.
-func (t *importTable) assign(taken, parameters names) {
+func (t *importTable) assign(taken, parameters *scope) {
 	for _, body := range []bool{false, true} {
 		for _, path := range sortedKeys(t.packages) {
 			p := t.packages[path]

@@ -17,16 +17,16 @@ var identifierInType = regexp.MustCompile(`[\pL_][\pL\p{Nd}_]*`)
 // checkClosure reports parameters that hide what a closure in the wrapper is written with.
 func (b *builder) checkClosure(m *method, sig *types.Signature) {
 	users := variableNames(sig)
-	for _, name := range sortedKeys(b.namedIn(m.inClosures(sig))) {
-		if users[name] {
+	for _, name := range sortedKeys(b.namedIn(m.inClosures(sig)).own) {
+		if users.has(name) {
 			b.pkg.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides %s, which its wrapper names", m.name(), name)
 		}
 	}
 }
 
 // namedIn are the identifiers that types are written with in the output.
-func (b *builder) namedIn(list []types.Type) names {
-	out := names{}
+func (b *builder) namedIn(list []types.Type) *scope {
+	out := within()
 	for _, t := range list {
 		text := types.TypeString(t, func(p *types.Package) string {
 			if p == b.unit.types {

@@ -201,12 +201,12 @@ func (m *method) joined(first func(string) string) string {
 func (b *builder) claimKey(m *method, i int) string {
 	exported := m.joined(upperFirst) + "Key" + ordinal(i)
 	t := thing{keyFunction, m.name(), i}
-	if !m.exported() && b.pkg.naming.scope[exported] && b.pkg.naming.chosen[t] != exported {
+	if !m.exported() && b.pkg.naming.scope.has(exported) && b.pkg.naming.chosen[t] != exported {
 		return b.pkg.naming.pick(t, m.joined(lowerFirst)+"Key"+ordinal(i))
 	}
 	b.pkg.naming.chosen[t] = exported
 	b.claim(m.id.Pos(), exported, "the key function of "+m.name())
-	if signatureNames(m.fn.Signature())[exported] {
+	if signatureNames(m.fn.Signature()).has(exported) {
 		b.pkg.report(m.id.Pos(), "rename that parameter", "a parameter of %s hides its key function %s", m.name(), exported)
 	}
 	return exported

@@ -39,7 +39,7 @@ func (b *builder) checkMerge(m *method, d *directive) {
 			"merge needs a slice of requests as the last parameter of %s, and results of a slice and an error", m.name())
 		return
 	}
-	whole := names{}
+	whole := within()
 	for _, p := range d.key.parts {
 		if len(p.path) == 1 {
 			whole.add(p.path[0])
@@ -51,7 +51,7 @@ func (b *builder) checkMerge(m *method, d *directive) {
 		switch {
 		case v.Name() == "" || v.Name() == "_":
 			fail("name it, and write it into the key", "%s has a parameter without a name, which merged calls must have in common", m.name())
-		case !whole[v.Name()]:
+		case !whole.has(v.Name()):
 			fail("write <"+v.Name()+"> into the key, or make it a part of the request", "the key does not name %s, which merged calls of %s must have in common", v.Name(), m.name())
 		}
 	}
@@ -91,7 +91,7 @@ func sliceElement(t types.Type) types.Type {
 // has reports whether a type has a field or method of that name, in any build.
 func (b *builder) has(recv *types.TypeName, name string) bool {
 	obj, _, _ := types.LookupFieldOrMethod(types.NewPointer(recv.Type()), true, b.unit.types, name)
-	return obj != nil || b.pkg.members(recv.Name())[name]
+	return obj != nil || b.pkg.members(recv.Name()).has(name)
 }
 
 // inClosures are the types that the closures in a method's wrapper are written with.
@@ -109,7 +109,7 @@ func (m *method) inClosures(sig *types.Signature) []types.Type {
 
 // merger builds the field that has the requests wait, and what takes one of them. There is
 // none for a method that is promoted to a type of other builds, or with such a method.
-func (b *builder) merger(f *fileModel, g *guarded, gm guardedMethod, m *templates.Method, declared *templates.Wrapper, taken names) {
+func (b *builder) merger(f *fileModel, g *guarded, gm guardedMethod, m *templates.Method, declared *templates.Wrapper, taken *scope) {
 	d := gm.directives[0]
 	one := gm.fn.Name() + "One"
 	if d.merge == 0 || f.wrapper(g) != declared || gm.promoted() && b.has(g.recv, one) {

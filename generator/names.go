@@ -3,6 +3,7 @@ package generator
 import (
 	"go/token"
 	"go/types"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,63 +11,48 @@ import (
 	"unicode/utf8"
 )
 
-// names is a set of identifiers that are taken in some scope.
-type names map[string]bool
-
-func (n names) add(list ...string) {
-	for _, s := range list {
-		n[s] = true
-	}
-}
-
-func (n names) addAll(other names) {
-	for s := range other {
-		n[s] = true
-	}
-}
-
-// pick takes a name as a scope does.
-func (n names) pick(candidates ...string) string {
-	s := scope{names: n}
-	return s.pick(candidates...)
-}
-
-// scope is a set of names inside others. What it takes is its own. The outer ones
-// are not copied, since they may be all names of a big package.
+// scope is a set of identifiers that are taken, inside others. The outer ones are not
+// copied, since they may be all names of a big package.
 type scope struct {
-	names // its own
-	outer []names
+	own   map[string]bool
+	outer []*scope
 }
 
-func within(outer ...names) *scope { return &scope{names: names{}, outer: outer} }
+func within(outer ...*scope) *scope { return &scope{own: map[string]bool{}, outer: outer} }
+
+func (s *scope) add(list ...string) {
+	for _, name := range list {
+		s.own[name] = true
+	}
+}
+
+// addAll adds what another scope has of its own.
+func (s *scope) addAll(other *scope) { maps.Copy(s.own, other.own) }
+
+func (s *scope) has(name string) bool {
+	return s.own[name] || slices.ContainsFunc(s.outer, func(o *scope) bool { return o.has(name) })
+}
 
 // pick takes the first candidate that is free, or the last one with a number.
 func (s *scope) pick(candidates ...string) string {
-	for _, c := range candidates {
-		if s.free(c) {
-			s.names[c] = true
-			return c
-		}
-	}
 	last := candidates[len(candidates)-1]
-	for i := 2; ; i++ {
-		if c := last + strconv.Itoa(i); s.free(c) {
-			s.names[c] = true
-			return c
+	for i := 0; ; i++ {
+		name := last + strconv.Itoa(i-len(candidates)+2)
+		if i < len(candidates) {
+			name = candidates[i]
+		}
+		if !s.has(name) && !token.IsKeyword(name) && name != "_" {
+			s.add(name)
+			return name
 		}
 	}
-}
-
-func (s *scope) free(name string) bool {
-	taken := s.names[name] || slices.ContainsFunc(s.outer, func(n names) bool { return n[name] })
-	return !taken && !token.IsKeyword(name) && name != "_"
 }
 
 // predeclared are the identifiers of the universe: legal names, and confusing.
-func predeclared() names {
-	n := names{}
-	n.add(types.Universe.Names()...)
-	return n
+func predeclared() *scope {
+	s := within()
+	s.add(types.Universe.Names()...)
+	return s
 }
 
 // lowerFirst turns an exported name into an unexported one, initialisms whole:

@@ -16,7 +16,8 @@ func TestLowerFirst(t *testing.T) {
 }
 
 func TestPick(t *testing.T) {
-	n := names{"a": true, "b": true, "b2": true}
+	n := within()
+	n.add("a", "b", "b2")
 	assert.Equal(t, "c", n.pick("a", "c"))
 	assert.Equal(t, "b3", n.pick("a", "b"))
 	assert.Equal(t, "type2", n.pick("type"))

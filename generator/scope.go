@@ -27,8 +27,8 @@ func eachSpec(files []*source, visit func(f *source, d ast.Decl, spec ast.Spec))
 
 // importedNames are what the package's files call their imports: the package
 // can't declare these.
-func (p *pkg) importedNames() names {
-	out := names{}
+func (p *pkg) importedNames() *scope {
+	out := within()
 	for _, f := range p.files {
 		for _, s := range f.imports() {
 			if s.Name != nil {
@@ -130,8 +130,8 @@ func (p *pkg) aliased(name string) string {
 // members are the names of the fields and methods of a type in all builds,
 // promoted ones included as far as this package declares them: those of other
 // packages are exported and never meet ours.
-func (p *pkg) members(name string) names {
-	out, seen := names{}, map[string]bool{}
+func (p *pkg) members(name string) *scope {
+	out, seen := within(), map[string]bool{}
 	var visit func(name string)
 	visit = func(name string) {
 		name = p.aliased(name)
@@ -191,9 +191,9 @@ func identNames(list []*ast.Ident) []string {
 // All units share it: one thing has one name in all builds, and two things that
 // some build has both never share one. So it goes by the files' text alone.
 type naming struct {
-	declared names            // the user's package-level names, in all builds
-	scope    names            // these, and ours
-	users    names            // the parameters and type parameters that our code repeats
+	declared *scope           // the user's package-level names, in all builds
+	scope    *scope           // these, and ours
+	users    *scope           // the parameters and type parameters that our code repeats
 	chosen   map[thing]string // our names
 }
 
@@ -218,7 +218,7 @@ const (
 )
 
 func newNaming(p *pkg) *naming {
-	n := &naming{declared: names{}, scope: predeclared(), users: names{}, chosen: map[thing]string{}}
+	n := &naming{declared: within(), scope: predeclared(), users: within(), chosen: map[thing]string{}}
 	for name := range declaredNames(p.files) {
 		n.declared.add(name)
 	}
@@ -267,7 +267,7 @@ func (n *naming) pick(t thing, candidates ...string) string {
 
 // pickMember names a field of ours, or what a type is embedded as. It hides no field or
 // method of the user's, and none of ours that stands beside it.
-func (n *naming) pickMember(t thing, members names, beside []string, candidates ...string) string {
+func (n *naming) pickMember(t thing, members *scope, beside []string, candidates ...string) string {
 	if n.chosen[t] == "" {
 		taken := within(n.scope, n.users, members)
 		taken.add(beside...)

@@ -32,7 +32,7 @@ func (m *method) nameTypeParams() {
 }
 
 // nameTypeParams names the type parameters that the wrapper is written with.
-func (g *guarded) nameTypeParams(declared names) {
+func (g *guarded) nameTypeParams(declared *scope) {
 	taken := within(declared)
 	for p := range typeParamsOf(g.recv).TypeParams() {
 		taken.add(p.Obj().Name())
@@ -68,7 +68,7 @@ func (b *builder) checkTypeParams() {
 			beside := b.bareNames(gm.sig)
 			beside.addAll(variableNames(gm.sig))
 			for _, name := range g.typeNames {
-				if beside[name] {
+				if beside.has(name) {
 					b.reportHiding(g.recv.Pos(), g.recv.Name(), name, by)
 				}
 			}
@@ -79,12 +79,13 @@ func (b *builder) checkTypeParams() {
 // checkReceiver is for the declarations that repeat the receiver's type
 // parameters, and so the constraints of its type, under the method's names.
 func (b *builder) checkReceiver(m *method) {
-	beside := names{m.recv.Name(): true}
+	beside := within()
+	beside.add(m.recv.Name())
 	for p := range m.typeParams().TypeParams() {
 		beside.addAll(b.bareNames(p.Constraint()))
 	}
 	for _, name := range m.typeNames {
-		if beside[name] {
+		if beside.has(name) {
 			b.reportHiding(m.id.Pos(), m.name(), name, "the generated code")
 		}
 	}
@@ -92,7 +93,8 @@ func (b *builder) checkReceiver(m *method) {
 
 // checkKeyTypeParams is for what a key function names of its own.
 func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
-	beside := names{"string": true}
+	beside := within()
+	beside.add("string")
 	if k.Err != "" {
 		beside.add("error", "nil")
 	}
@@ -103,7 +105,7 @@ func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 		beside.add(map[templates.PartKind]string{templates.Int: "int64", templates.Uint: "uint64", templates.Bool: "bool"}[p.Kind])
 	}
 	for _, p := range k.TypeParams {
-		if beside[p.Name] {
+		if beside.has(p.Name) {
 			b.reportHiding(m.id.Pos(), m.name(), p.Name, "its key function")
 		}
 	}
@@ -114,8 +116,8 @@ func (b *builder) reportHiding(pos token.Pos, of, name, by string) {
 }
 
 // bareNames are the types that the text of t names without a package.
-func (b *builder) bareNames(t types.Type) names {
-	out := names{}
+func (b *builder) bareNames(t types.Type) *scope {
+	out := within()
 	spelled(t, func(t types.Type) bool {
 		switch t := t.(type) {
 		case *types.TypeParam:

@@ -37,7 +37,7 @@ func (b *builder) nameWrapper(g *guarded) {
 	b.pkg.naming.scope.add(w.Alias)
 	w.Locker = b.pkg.naming.pickMember(thing{kind: lockerField, of: target}, members, []string{w.Alias}, "locker", "lockgenLocker")
 
-	params := names{}
+	params := within()
 	params.add(g.typeNames...)
 	for _, m := range g.methods {
 		params.addAll(b.namedIn(m.inClosures(m.sig)))
@@ -60,7 +60,7 @@ func (b *builder) wrappers() {
 		if len(w.TypeParams) > 0 {
 			home.Constraint = constraintText(withGenericAlias(b.pkg.outputOf(g.file).when))
 		}
-		receivers := names{}
+		receivers := within()
 		for _, m := range g.methods {
 			receivers.addAll(signatureNames(m.sig))
 			receivers.addAll(b.namedIn(m.inClosures(m.sig)))
@@ -106,7 +106,7 @@ func (f *fileModel) wrapper(g *guarded) *templates.Wrapper {
 
 // guardedMethod builds the model of one method of a guarded type, and says which names
 // are taken in it.
-func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) (m templates.Method, taken names) {
+func (b *builder) guardedMethod(g *guarded, gm guardedMethod, receiver string, f *fileModel) (m templates.Method, taken *scope) {
 	typeNames := g.typeNames
 	if !gm.promoted() && gm.iface == nil {
 		typeNames = gm.typeNames
@@ -136,7 +136,7 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 	sig := fm.fn.Signature()
 	taken := signatureNames(sig)
 	taken.add(fm.typeNames...)
-	hidden := signatureNames(sig)[fm.fn.Name()]
+	hidden := signatureNames(sig).has(fm.fn.Name())
 	taken.add(fm.fn.Name(), fm.directives[0].fallback)
 	m := b.method(fm, sig, taken, f)
 	m.Name += "WithLock"
@@ -169,7 +169,7 @@ func (b *builder) function(fm *method, f *fileModel) templates.Method {
 
 // method builds what methods and functions have in common. The user's names
 // stay; what has no name gets one, and locals of ours meet none of them.
-func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fileModel) templates.Method {
+func (b *builder) method(gm *method, sig *types.Signature, taken *scope, file *fileModel) templates.Method {
 	taken.addAll(b.namedIn(gm.inClosures(sig)))
 	for _, l := range gm.locks {
 		taken.add(l.Key.Name, l.Policy.Var, l.Tick.Name)
@@ -196,7 +196,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 		}
 		return "result"
 	})
-	if taken["nil"] {
+	if taken.has("nil") {
 		if file.Names.NoError == "" {
 			file.Names.NoError = b.pkg.naming.pick(thing{kind: noErrorVar, of: file.Constraint}, "noError")
 		}
@@ -226,7 +226,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken names, file *fi
 }
 
 // fields gives every parameter or result a name: its own, or one of ours.
-func (f *fileModel) fields(list *types.Tuple, taken names, invent func(i int) string) []templates.Field {
+func (f *fileModel) fields(list *types.Tuple, taken *scope, invent func(i int) string) []templates.Field {
 	out := make([]templates.Field, list.Len())
 	for i := range out {
 		v := list.At(i)

@@ -101,6 +101,11 @@ func report(out io.Writer, o options, results []result) error {
 			ratio := r.ratio(t)
 			fmt.Fprintf(out, "  %s takes %.3f of %s (at most %.2f): %s\n", t.ours, ratio, t.theirs, t.most, verdict(ratio <= t.most))
 		}
+		for i, c := range r.workload.commands {
+			if most := r.workload.memory[c.name]; most > 0 {
+				fmt.Fprintf(out, "  %s takes %d MB (at most %d): %s\n", c.name, peak(r.samples[i])>>20, most>>20, verdict(peak(r.samples[i]) <= most))
+			}
+		}
 		fmt.Fprintln(out)
 	}
 	return nil

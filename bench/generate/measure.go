@@ -18,6 +18,7 @@ type workload struct {
 	commands    []command
 	edit        func(turn int) error // before each command; nil where nothing changes
 	targets     []target
+	memory      map[string]int64 // the bytes that a command may take at most
 }
 
 // command is one way to do the work.

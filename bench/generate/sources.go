@@ -1,5 +1,8 @@
 package main
 
+// wideLines are the lines of a package of the wide module.
+const wideLines = 520
+
 // What the packages of the modules are made of.
 const (
 	storeSource = `package store%d

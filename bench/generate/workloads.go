@@ -14,12 +14,14 @@ const (
 	oursCheck  = "lockgen -check"
 	loadSyntax = "go/packages LoadSyntax"
 	goList     = "go list"
+	oursVet    = "lockgen vet"
+	goVet      = "go vet"
 )
 
 // workloads makes the modules and generates in them once.
 func (b *bench) workloads(ctx context.Context, o options) ([]*workload, error) {
 	var out []*workload
-	for _, module := range []func(o options) (*workload, error){b.service, b.layers, b.wide} {
+	for _, module := range []func(o options) (*workload, error){b.service, b.layers, b.wide, b.large} {
 		w, err := module(o)
 		if err != nil {
 			return nil, err
@@ -100,7 +102,7 @@ func (b *bench) wide(o options) (*workload, error) {
 	const every = 20
 	w := &workload{
 		name:  "wide",
-		about: fmt.Sprintf("a module of %d packages, %d annotated, unchanged", o.wide, (o.wide+every-1)/every),
+		about: fmt.Sprintf("a module of %d packages and %d lines, %d annotated, unchanged", o.wide, o.wide*wideLines, (o.wide+every-1)/every),
 		dir:   filepath.Join(b.dir, "wide"),
 		commands: []command{
 			{oursCheck, []string{b.bin("lockgen"), "-check", "./..."}},
@@ -113,7 +115,7 @@ func (b *bench) wide(o options) (*workload, error) {
 		return nil, err
 	}
 	var body strings.Builder
-	for i := range 40 {
+	for i := range 62 {
 		fmt.Fprintf(&body, bodySource, i)
 	}
 	for i := range o.wide {
@@ -135,6 +137,24 @@ func (b *bench) wide(o options) (*workload, error) {
 			}
 		}
 	}
+	return w, nil
+}
+
+// large is the same module, where one file is edited, of a package that ten others import.
+func (b *bench) large(o options) (*workload, error) {
+	edited := min(60, o.wide/20)
+	w := &workload{
+		name:  "large",
+		about: fmt.Sprintf("the same %d lines, one file edited before each command", o.wide*wideLines),
+		dir:   filepath.Join(b.dir, "wide"),
+		commands: []command{
+			{oursVet, []string{b.bin("lockgen"), "vet", "./..."}},
+			{goVet, []string{"go", "vet", "./..."}},
+		},
+		targets: []target{{oursVet, goVet, 0.5}},
+		memory:  map[string]int64{oursVet: 300 << 20},
+	}
+	w.edit = edits(filepath.Join(w.dir, fmt.Sprintf("p%d", edited), "service.go"))
 	return w, nil
 }
 

@@ -64,12 +64,11 @@ func (m *migration) flow() bool {
 			})
 		}
 	}
+	found := m.interfaces()
 	for _, t := range m.wraps {
-		if t != nil {
-			return true
-		}
+		found = found || t != nil
 	}
-	return m.anyFunction()
+	return found || m.anyFunction()
 }
 
 // once reports whether a place is new: a file is in several units, as one tree.

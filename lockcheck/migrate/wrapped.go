@@ -1,8 +1,10 @@
 package migrate
 
 import (
+	"fmt"
 	"go/ast"
 	"go/types"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -74,6 +76,37 @@ func wrapperOf(obj *types.TypeName) *wrapped {
 		}
 	}
 	return t
+}
+
+// interfaces reports whether an interface has a wrapper. Where the program makes none, that
+// is left: which values of the interface are wrapped already can't be known.
+func (m *migration) interfaces() (found bool) {
+	made := map[string]bool{}
+	for _, u := range m.Units {
+		for id, obj := range u.Info.Uses {
+			if fn, ok := obj.(*types.Func); ok && fn.Pkg() != nil && !strings.HasSuffix(m.Fset.Position(id.Pos()).Filename, "_test.go") {
+				made[fn.Pkg().Path()+"."+fn.Name()] = true
+			}
+		}
+	}
+	for _, u := range m.Units {
+		for _, name := range u.Pkg.Scope().Names() {
+			obj, ok := u.Pkg.Scope().Lookup(name).(*types.TypeName)
+			if !ok || !types.IsInterface(obj.Type()) || !m.Asked[m.Fset.Position(obj.Pos()).Filename] {
+				continue
+			}
+			t := wrapperOf(obj)
+			if t == nil {
+				continue
+			}
+			found = true
+			if !made[obj.Pkg().Path()+"."+t.constructor] {
+				m.raw++
+				m.leave(obj.Pos(), fmt.Sprintf("no %s is made: where the program makes its %s, write %s(x, locker)", t.wrapper(), name, t.constructor))
+			}
+		}
+	}
+	return found
 }
 
 // functionWrapper is the wrapper of an annotated function: its parameters are those of the
