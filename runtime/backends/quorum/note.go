@@ -21,7 +21,7 @@ func (b *Backend) Note(ctx context.Context, name string) (string, error) {
 
 // note asks all members, and returns what a majority of them answers.
 func (b *Backend) note(ask func(driver.Noter) (string, error)) (string, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return "", err
 	}
 	type answer struct {

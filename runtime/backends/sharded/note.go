@@ -28,7 +28,7 @@ func (b *Backend) Note(ctx context.Context, name string) (string, error) {
 }
 
 func (b *Backend) noter(name string) (driver.Noter, error) {
-	if err := b.usable(); err != nil {
+	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
 	_, key, _ := strings.Cut(name, "/")
