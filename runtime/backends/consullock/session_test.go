@@ -57,7 +57,7 @@ func counting() (*counted, func(*api.Config)) {
 // its own.
 type anonymous struct {
 	*Backend
-	Register struct{}
+	PutNote struct{}
 }
 
 // An uncontended lock costs two requests, and nothing else once the session

@@ -225,7 +225,7 @@ func TestSubscription(t *testing.T) {
 // its own.
 type anonymous struct {
 	*Backend
-	Register struct{}
+	PutNote struct{}
 }
 
 // S58, G11: 10,000 locks need one lease, one stream and no goroutine each, and
