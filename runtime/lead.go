@@ -129,8 +129,6 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 // than that may pass unseen, and blocks until ctx ends or the Locker is closed. While the
 // engine can't be reached, the last answer stands.
 func (l *Locker) WatchLeader(ctx context.Context, p *Policy, key string, changed func(*Leadership)) error {
-	tick := time.NewTicker(pollLimit)
-	defer tick.Stop()
 	var last *Leadership
 	for first := true; ; {
 		now, err := l.Leader(ctx, p, key)
@@ -142,7 +140,7 @@ func (l *Locker) WatchLeader(ctx context.Context, p *Policy, key string, changed
 			changed(now)
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pollLimit):
 		case <-ctx.Done():
 			return fmt.Errorf("lock: watch %s: %w", key, ctx.Err())
 		case <-l.closing:

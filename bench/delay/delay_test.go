@@ -70,7 +70,7 @@ func TestARoundTripIsNoShorter(t *testing.T) {
 // A delay is no limit of throughput: what is sent at once arrives at once, whole
 // and in order, and the end after it.
 func TestManyChunksAreUnderWayAtOnce(t *testing.T) {
-	const rtt, n = 100 * time.Millisecond, 200
+	const rtt, n = 400 * time.Millisecond, 200
 	conn := dial(t, rtt)
 	begin := time.Now()
 	var sent []byte
@@ -89,7 +89,7 @@ func TestManyChunksAreUnderWayAtOnce(t *testing.T) {
 	if err != nil || !bytes.Equal(got, sent) {
 		t.Fatalf("%d of %d bytes came back, or others: %v", len(got), len(sent), err)
 	}
-	if took := time.Since(begin); took > n*rtt/10 {
+	if took := time.Since(begin); took > n*rtt/4 { // one by one they take n*rtt/2, however busy the machine is
 		t.Errorf("%d chunks took %v: they wait for each other", n, took)
 	}
 }

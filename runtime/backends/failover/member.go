@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // member is one of the engines.
@@ -26,23 +26,16 @@ type member struct {
 // watch probes m again and again.
 func (m *member) watch(ctx context.Context) {
 	o := &m.backend.options
-	tick := time.NewTicker(o.Probe)
-	defer tick.Stop()
 	met := false
-	for {
-		limited, cancel := context.WithTimeout(ctx, o.Timeout)
-		err := m.ping(limited)
+	engine.Every(ctx, o.Probe, nil, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+		defer cancel()
+		err := m.ping(ctx)
 		if err == nil && !met {
-			met = m.meet(limited)
+			met = m.meet(ctx)
 		}
-		cancel()
 		m.note(err)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // ping returns nil if locks can be taken at m.

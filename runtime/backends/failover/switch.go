@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // errSwitched is why a lease is not renewed: it lasts until its deadline.
@@ -14,19 +15,11 @@ var errSwitched = errors.New("another engine grants now; the lease is not renewe
 
 // watch looks at the record again and again, and does what is due by it.
 func (b *Backend) watch(ctx context.Context) {
-	tick := time.NewTicker(b.options.Probe)
-	defer tick.Stop()
-	for {
+	engine.Every(ctx, b.options.Probe, b.poke, func(ctx context.Context) {
 		if b.ask(ctx, "", "") == nil {
 			b.act(ctx)
 		}
-		select {
-		case <-tick.C:
-		case <-b.poke:
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // act writes the record if that is due. Of several processes that do so one is first, and

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // state is a member's record: which membership it grants by.
@@ -68,18 +69,11 @@ func (b *Backend) drain() time.Duration { return b.bound() * 51 / 50 }
 
 // watch looks at m's record again and again, and does what is due by it.
 func (m *member) watch(ctx context.Context) {
-	tick := time.NewTicker(m.backend.options.Probe)
-	defer tick.Stop()
-	for {
+	engine.Every(ctx, m.backend.options.Probe, nil, func(ctx context.Context) {
 		if m.ask(ctx, "", "") == nil {
 			m.act(ctx)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // ask replaces the text of m's record if it is old, one at a time in this process, and learns

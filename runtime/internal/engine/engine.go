@@ -95,6 +95,29 @@ func Pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
+// Every calls f at once and again, each call begun d after the one before or when that has
+// ended, until ctx ends. A value from poke begins the next call early; poke may be nil.
+//
+// It is no time.Ticker: tickers that are due when two goroutines of a synctest bubble look at
+// them at once crash the race detector (golang/go#78156).
+func Every(ctx context.Context, d time.Duration, poke <-chan struct{}, f func(ctx context.Context)) {
+	for ctx.Err() == nil {
+		begin := time.Now()
+		f(ctx)
+		rest := d - time.Since(begin)
+		if rest <= 0 {
+			continue
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-timer.C:
+		case <-poke:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
 // Process returns the part of an acquisition's ID that names its Locker.
 func Process(id string) string {
 	process, _, _ := strings.Cut(id, ":")
