@@ -245,7 +245,8 @@ soak/mutants:
 STORM = $(BIN)/testserver exec $(ONLY) -- env LOCKGEN_STORM=$(STORMTIME) MODULES='$(1)' \
 	$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) $(GOTESTFLAGS) -run '^Test(Conformance|Storm)$(RUN)'
 
-storm: $(if $(ENGINE)$(filter-out ./...,$(PKG)),storm/some,storm/root storm/nested) ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7; ENGINE, PKG)
+storm: servers $(BIN)/testserver ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7; ENGINE, PKG)
+	+@$(MAKE) --no-print-directory -j2 -O $(if $(ENGINE)$(filter-out ./...,$(PKG)),storm/some,storm/root storm/nested)
 
 storm/some: servers $(BIN)/testserver
 	$(call STORM,$(MODULES)) $(PKG)

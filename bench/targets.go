@@ -65,6 +65,8 @@ var targets = []target{
 	{wProcs64, colShares, atMost, 1.3, "", "", true},
 	{wProcs8, colScripts, atMost, 2.1, "", "", false},
 	{wProcs64, colScripts, atMost, 2.1, "", "", false},
+	{wRedisson, colOurs, atLeast, 0.5, "", "", false},
+	{wRedisson, colForeign, atLeast, 0.5, "", "", false},
 	{wRedisson1, colOurs, atLeast, 0.5, "", "", false},
 	{wRedisson1, colForeign, atLeast, 0.5, "", "", false},
 	{wRedisson2, colOurs, atLeast, 0.5, "", "", false},

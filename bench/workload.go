@@ -82,6 +82,7 @@ const (
 	wProcs8    = "procs8"
 	wProcs32   = "procs32"
 	wProcs64   = "procs64"
+	wRedisson  = "redisson"
 	wRedisson1 = "redisson1"
 	wRedisson2 = "redisson2"
 	wReaders   = "readers"
@@ -125,8 +126,9 @@ func workloads() []*workload {
 		processes(wProcs8, 8),
 		processes(wProcs32, 32),
 		processes(wProcs64, 64),
-		besideRedisson(wRedisson1, 1),
-		besideRedisson(wRedisson2, 2),
+		besideRedisson(wRedisson, 1, 1),
+		besideRedisson(wRedisson1, 2, 1),
+		besideRedisson(wRedisson2, 2, 2),
 		kinds(wReaders, "64 goroutines that read under a read-write lock, nothing inside",
 			shape{processes: 1, goroutines: 64, keys: 1, kind: peers.Readers}),
 		kinds(wReads, "64 goroutines on a read-write lock, one section in twenty writes, nothing inside",
@@ -166,10 +168,10 @@ func processes(name string, n int) *workload {
 	return w
 }
 
-// besideRedisson is two processes of ours and n of Redisson's on one key.
-func besideRedisson(name string, n int) *workload {
-	w := contention(name, "2 processes of 1 goroutine beside "+whole(float64(n))+" of Redisson's, a section of 1 ms",
-		shape{processes: 2 + n, goroutines: 1, keys: 1, section: millisecond, times: 4, redisson: n}, mixed, colOurs, colForeign)
+// besideRedisson is so many processes of ours and n of Redisson's on one key.
+func besideRedisson(name string, ours, n int) *workload {
+	w := contention(name, whole(float64(ours))+" processes of 1 goroutine beside "+whole(float64(n))+" of Redisson's, a section of 1 ms",
+		shape{processes: ours + n, goroutines: 1, keys: 1, section: millisecond, times: 4, redisson: n}, mixed, colOurs, colForeign)
 	w.redisOnly, w.joins, w.lacks = true, (*peers.Peer).Ours, peers.JavaMissing
 	return w
 }

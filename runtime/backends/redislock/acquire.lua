@@ -16,7 +16,8 @@
 
 local micros = now()
 local again = false
-if call('EXISTS', KEYS[1], KEYS[2], KEYS[4]) > 0 then
+local aside = KEYS[2] .. ':strangers' -- while a free lock is left to Redisson's clients
+if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
   if call('EXISTS', KEYS[4]) == 1 then
     return redis.status_reply('undone')
   end
@@ -35,8 +36,12 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4]) > 0 then
     if not holder then
       return redis.error_reply('CONFLICT a hash that has no owner is at the key, so it is no lock')
     end
+    if stranger == 1 then
+      call('DEL', aside) -- it had its turn
+    end
   elseif not again then
-    left = call('PTTL', KEYS[2] .. ':strangers') -- is it left to them?
+    left = math.min(call('PTTL', aside), LOOK)
+    stranger = left >= 0 and 1 or 0
     if left < 0 and grant(KEYS[1], KEYS[2], KEYS[3], ARGV[1], 0) then
       left, holder = call('PTTL', KEYS[1]), call('HKEYS', KEYS[1])[1]
     end

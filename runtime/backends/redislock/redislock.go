@@ -81,6 +81,8 @@ const (
 	grantLease = 500 * time.Millisecond
 	// leftToRedisson is how long a free lock is left to Redisson's clients.
 	leftToRedisson = 10 * time.Millisecond
+	// lookAgain is how often the first in line looks meanwhile whether one of them has it.
+	lookAgain = 2 * time.Millisecond
 	// queueLimit is how long a queue outlives its last arrival. Whoever waits
 	// arrives anew once a second.
 	queueLimit = 10 * time.Second
@@ -231,6 +233,9 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 		return nil, nil, err
 	}
 	l := newLease(b, k, a, uint64(c.reply.number))
+	if w != nil && w.afterRedisson() {
+		l.n = 1 // as holdOnce
+	}
 	l.extend(c.sent(), a.TTL)
 	return l, nil, nil
 }

@@ -34,19 +34,20 @@ if ARGV[4] and ARGV[4] ~= '' then
   free = call('ZREM', KEYS[2], ARGV[4]) == 1 and call('EXISTS', KEYS[1]) == 0 or free
 end
 
-if free and call('EXISTS', KEYS[2]) == 0 then
-  announce(ARGV[2])
-elseif free then
-  -- Redisson's clients know no queue: each of them gets as many turns as one of ours.
+if free then
+  -- Redisson's clients know no queue: each of them gets as many turns as one of ours, also as
+  -- the one that frees it, which is likely to come back.
   local others = strangers(ARGV[2])
-  local head = call('ZRANGE', KEYS[2], 0, 0)[1]
-  local id = others > 0 and now() % (call('ZCARD', KEYS[2]) + others) < others and string.match(head, '^%S+')
-  if id then
+  local leave = others > 0 and now() % (call('ZCARD', KEYS[2]) + 1 + others) < others
+  if leave then
     redis.pcall('SET', KEYS[2] .. ':strangers', '', 'PX', AWAY)
+  end
+  if leave or not grant(KEYS[1], KEYS[2], KEYS[3], '', others) then
     announce(ARGV[2])
+  end
+  local id = leave and string.match(call('ZRANGE', KEYS[2], 0, 0)[1] or '', '^%S+')
+  if id then
     tell(id, 'look ' .. id .. ' ' .. KEYS[1])
-  elseif not grant(KEYS[1], KEYS[2], KEYS[3], '', others) then
-    announce(ARGV[2])
   end
 end
 

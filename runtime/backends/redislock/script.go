@@ -40,6 +40,7 @@ var (
 func newScript(source string) *script {
 	source = strings.NewReplacer(
 		"FORGET", strconv.FormatInt(tokenLimit.Milliseconds(), 10),
+		"LOOK", strconv.FormatInt(lookAgain.Milliseconds(), 10),
 		"AWAY", strconv.FormatInt(leftToRedisson.Milliseconds(), 10),
 		"QUEUE", strconv.FormatInt(queueLimit.Milliseconds(), 10),
 	).Replace(source)

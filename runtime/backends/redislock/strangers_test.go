@@ -34,6 +34,7 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 				t.Errorf("%d holds in a row beside a stranger", n)
 			}
 			freeLease(t, l)
+			command(t, addr, "DEL", queueOf(key)+":strangers")
 			continue
 		}
 		left++
@@ -49,6 +50,61 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 	if left < 20 || given < 20 {
 		t.Errorf("left to the stranger %d times, given to ours %d times", left, given)
 	}
+}
+
+// Where none of ours is in line, a lock is left to a client of Redisson half of the time, so
+// that whoever locks again at once lets it in; until that is seen to have the lock, and then
+// the one of ours that comes after it holds once.
+func TestStrangerBesideOneOfOurs(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer stranger.Close()
+	eventually(t, soon, "the stranger listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
+	aside := queueOf(key) + ":strangers"
+	b := newTestBackend(t, addr)
+	left := 0
+	for range 100 {
+		l, err := b.Acquire(t.Context(), wish(key, 10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, n := l.Tokens(); n != 10 {
+			t.Errorf("%d holds in a row before a stranger has held it", n)
+		}
+		freeLease(t, l)
+		if command(t, addr, "EXISTS", aside) == int64(1) {
+			left++
+			command(t, addr, "DEL", aside)
+		}
+	}
+	if left < 20 || left > 80 {
+		t.Errorf("left to the stranger %d times of 100", left)
+	}
+
+	command(t, addr, "SET", aside, "", "PX", "60000")
+	a := wish(key, 10)
+	s := waits(t, b, a)
+	java := newRedisson(t, addr, key)
+	if !java.lock(10 * time.Second) {
+		t.Fatal("not locked")
+	}
+	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+		t.Fatalf("held by a stranger: %v", err)
+	}
+	if command(t, addr, "EXISTS", aside) != int64(0) {
+		t.Error("a stranger has had its turn, and the lock is still left to strangers")
+	}
+	java.unlock()
+	receive(t, "the notice", s.C())
+	l, err := b.Acquire(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, n := l.Tokens(); n != 1 {
+		t.Errorf("%d holds in a row after a stranger", n)
+	}
+	freeLease(t, l)
 }
 
 // Those of ours that wait for a release of Redisson's are no strangers, whatever the name.

@@ -163,6 +163,13 @@ func (w *waiter) held(sent driver.Instant, micros int64, stranger bool, channel 
 	}
 }
 
+// afterRedisson reports whether a client of Redisson held the lock while w waited.
+func (w *waiter) afterRedisson() bool {
+	w.subscriber.mu.Lock()
+	defer w.subscriber.mu.Unlock()
+	return w.redisson != nil
+}
+
 // listenLocked has w told when a client of Redisson releases the lock.
 func (s *subscriber) listenLocked(w *waiter, channel string) {
 	if w.redisson == nil {
