@@ -261,8 +261,8 @@ crossing: servers $(BIN)/testserver ## calls for several keys that cross, CALLS 
 	$(BIN)/testserver exec -- env LOCKGEN_CROSSING=$(CALLS) MODULES='. runtime/backends/consullock runtime/backends/sqllock/enginetest' \
 		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Exclusion$$/^Crossing$$|^TestConformance$(RUN)/././^Exclusion$$/^Crossing$$' ./...
 
-deadlocks: servers $(BIN)/testserver ## 8 processes that take pairs of locks in any order, CALLS times
-	$(BIN)/testserver exec -only redis -- env LOCKGEN_DEADLOCKS=$(CALLS) go test -count=1 -timeout 1h -v -run '^TestProcessesThatCross$$' ./runtime/backends/redislock
+deadlocks: servers $(BIN)/testserver ## 8 processes that nest locks in any order, or take several by one call, CALLS times on each engine (RUN=/redis)
+	$(BIN)/testserver exec $(ONLY) -- env LOCKGEN_DEADLOCKS=$(CALLS) GOWORK=off go test -C cmd/lockctl -count=1 -timeout 3h -v -run '^TestProcessesThat$(RUN)' .
 
 quorum/engines: servers $(BIN)/testserver # a quorum of a Redis, an etcd and a PostgreSQL, with TRIES locks under faults
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_QUORUM=$(TRIES) \

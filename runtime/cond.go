@@ -95,9 +95,10 @@ func (c *Cond) call(ctx context.Context, op string, n int) error {
 	if _, err := c.owner(ctx); err != nil {
 		return c.fail(op, err)
 	}
-	err := c.locker.backends[c.backend].(driver.Caller).Call(ctx, c.acquisition(), n)
+	b := c.locker.backends[c.backend]
+	err := b.(driver.Caller).Call(ctx, c.acquisition(), n)
 	if err != nil {
-		return c.fail(op, because(ErrUnavailable, err))
+		return c.fail(op, because(ErrUnavailable, driver.Locate(b, err)))
 	}
 	return nil
 }

@@ -125,10 +125,13 @@ func (op *acquireOp) explain(err error) error {
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
-	for _, kind := range []error{ErrIndeterminate, ErrConflict, ErrInvalid, ErrDone, ErrClosed} {
-		if errors.Is(err, kind) {
+	for _, kind := range []error{ErrConflict, ErrInvalid, ErrDone, ErrClosed} {
+		if errors.Is(err, kind) && !errors.Is(err, ErrIndeterminate) {
 			return because(kind, op.endedBy(err))
 		}
+	}
+	if err = driver.Locate(op.entry.backend, err); errors.Is(err, ErrIndeterminate) {
+		return because(ErrIndeterminate, op.endedBy(err))
 	}
 	select {
 	case <-op.locker.closing: // what was under way may have been cut

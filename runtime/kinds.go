@@ -238,7 +238,7 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 		hold.locker.lose(hold.lease, errNotOwner)
 		return fail(because(ErrLost, errNotOwner))
 	case err != nil:
-		return fail(because(ErrUnavailable, err))
+		return fail(because(ErrUnavailable, driver.Locate(hold.entry.backend, err)))
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (l *Locker) Leader(ctx context.Context, p *Policy, key string) (*Leadership
 	case err != nil && errors.Is(err, ErrConflict):
 		return nil, fail(because(ErrConflict, err))
 	case err != nil:
-		return nil, fail(because(ErrUnavailable, err))
+		return nil, fail(because(ErrUnavailable, driver.Locate(l.backend(p.Backend), err)))
 	case h == nil:
 		return nil, nil
 	}

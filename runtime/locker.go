@@ -194,7 +194,7 @@ func (l *Locker) Ping(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if err := p.Ping(ctx); err != nil {
+		if err := driver.Locate(l.backend(name), p.Ping(ctx)); err != nil {
 			if name != "" {
 				err = fmt.Errorf("backend %q: %w", name, err)
 			}

@@ -24,6 +24,9 @@ import (
 // testdata/<engine>/*.txtar; the test binary is the command.
 
 func TestMain(m *testing.M) {
+	if os.Getenv(crosserEnv) != "" {
+		os.Exit(crosserMain())
+	}
 	testscript.Main(m, map[string]func(){"lockctl": main})
 }
 

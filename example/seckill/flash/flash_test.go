@@ -20,22 +20,19 @@ import (
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 )
 
-// database is a real one.
-type database struct {
-	source func(t testing.TB) string
-	pause  string // a statement that takes half a millisecond
-}
+// database returns the source of a real one.
+type database func(t testing.TB) string
 
 // databases are by the name of their driver.
 var databases = map[string]database{
-	"mysql": {func(t testing.TB) string { return "root@tcp(" + testserver.MySQL(t) + ")/flash_test" }, "DO SLEEP(0.0005)"},
-	"pgx": {func(t testing.TB) string {
+	"mysql": func(t testing.TB) string { return "root@tcp(" + testserver.MySQL(t) + ")/flash_test" },
+	"pgx": func(t testing.TB) string {
 		return "postgres://lockgen@" + testserver.Postgres(t) + "/postgres?sslmode=disable"
-	}, "SELECT pg_sleep(0.0005)"},
+	},
 }
 
 func (d database) open(t testing.TB) *sql.DB {
-	source, driver := d.source(t), "pgx"
+	source, driver := d(t), "pgx"
 	if bare, ok := strings.CutSuffix(source, "flash_test"); ok {
 		driver = "mysql"
 		admin, err := sql.Open(driver, bare)
@@ -123,12 +120,7 @@ func BenchmarkMerge(b *testing.B) {
 			require.NoError(b, locks.Migrate(b.Context()))
 			locker, shop := lock.New(locks, nil), NewShop(db)
 			defer func() { require.NoError(b, locker.Close(context.Background())) }()
-			shop.commit = func(tx *sql.Tx) error {
-				if _, err := tx.Exec(of.pause); err != nil {
-					return err
-				}
-				return tx.Commit()
-			}
+			shop.Least = time.Millisecond
 			for b.Loop() {
 				alone, merged, err := Compare(b.Context(), shop, locker, 64, time.Second)
 				require.NoError(b, err)

@@ -21,6 +21,7 @@ type Network struct {
 	links   map[*link]bool
 	closed  bool
 	silent  bool
+	refuses bool // new connections are cut
 	deaf    bool // answers are lost
 	delay   time.Duration
 	holding *held
@@ -84,6 +85,11 @@ func (n *Network) serve(listener net.Listener, server string) {
 		if err != nil {
 			return
 		}
+		if n.refusing() {
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+			continue
+		}
 		upstream, err := net.Dial("tcp", server)
 		if err != nil {
 			_ = conn.Close()
@@ -128,10 +134,32 @@ func (n *Network) Cut() {
 	})
 }
 
+// Refuse ends all connections at once, and new ones, until Heal.
+func (n *Network) Refuse() {
+	n.set(func() { n.refuses = true })
+	n.Cut()
+}
+
+func (n *Network) refusing() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.refuses
+}
+
+// Servers returns the addresses of the servers that n leads to, and of n itself.
+func (n *Network) Servers() (all []string) {
+	n.set(func() {
+		for server, listener := range n.routes {
+			all = append(all, server, listener.Addr().String())
+		}
+	})
+	return all
+}
+
 // Heal implements [Faults].
 func (n *Network) Heal() {
 	n.set(func() {
-		n.silent, n.deaf, n.delay = false, false, 0
+		n.silent, n.deaf, n.refuses, n.delay = false, false, false, 0
 		for l := range n.links {
 			if l.broken {
 				l.reset()

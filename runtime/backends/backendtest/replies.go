@@ -22,6 +22,7 @@ var replies = []check{
 	{name: "LostRenewal", needs: []Ability{NetworkFaults}, run: lostRenewal},
 	{name: "LockerUndoes", needs: []Ability{NetworkFaults}, run: lockerUndoes},
 	{name: "LockerReleases", needs: []Ability{NetworkFaults}, run: lockerReleasesLater},
+	{name: "NamesServer", needs: []Ability{NetworkFaults}, run: namesServer},
 	{name: "LateAcquire", needs: []Ability{LateRequests}, run: lateAcquire},
 	{name: "LateRelease", needs: []Ability{LateRequests}, run: lateRelease},
 	{name: "LateRenewal", needs: []Ability{LateRequests}, run: lateRenewal},

@@ -28,8 +28,9 @@ type Options struct {
 // be called from any number of goroutines.
 type Backend struct {
 	client    *api.Client
-	invalid   error  // why there is none, or nil
-	idle      func() // closes its connections, if Open has made it, or nil
+	invalid   error    // why there is none, or nil
+	servers   []string // the agent's address, if Open was told it
+	idle      func()   // closes its connections, if Open has made it, or nil
 	lockDelay time.Duration
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
@@ -65,6 +66,9 @@ func New(client *api.Client, options ...Options) *Backend {
 	})
 	return b
 }
+
+// Servers implements [driver.Located]. Of a client that New was given, its own errors tell.
+func (b *Backend) Servers() []string { return b.servers }
 
 // Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.life.Attach() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -97,12 +96,19 @@ func judge(err error, connected bool) engine.Outcome {
 	return engine.NoAnswer
 }
 
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string {
+	if b.client == nil {
+		return nil
+	}
+	return b.client.Endpoints()
+}
+
 // explained says what a person can do about err, where that can be told.
 func (b *Backend) explained(err error) error {
 	if err == nil || errors.Is(err, driver.ErrClosed) || errors.Is(err, errClientClosed) {
 		return err
 	}
-	err = fmt.Errorf("etcd at %s: %w", strings.Join(b.client.Endpoints(), ", "), err)
 	switch {
 	case errors.Is(err, rpctypes.ErrPermissionDenied):
 		return fmt.Errorf("%w: grant a role of the user readwrite on the prefix of the keys", err)

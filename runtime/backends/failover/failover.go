@@ -207,6 +207,9 @@ func (b *Backend) Ping(ctx context.Context) error {
 // AtOnce implements [driver.Bounded].
 func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string { return b.group.Servers() }
+
 // heldBy returns the HeldError in err, or nil.
 func heldBy(err error) *driver.HeldError {
 	held, _ := errors.AsType[*driver.HeldError](err)

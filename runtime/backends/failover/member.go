@@ -46,7 +46,7 @@ func (m *member) ping(ctx context.Context) (err error) {
 		_, err = m.token(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("engine %q: %w", m.name, err)
+		return fmt.Errorf("engine %q: %w", m.name, driver.Locate(m.Backend, err))
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (b *Backend) open(ctx context.Context, e *epoch) error {
 	defer cancel()
 	token, err := e.member.token(ctx)
 	if err != nil {
-		return fmt.Errorf("engine %q: %w", e.member.name, err)
+		return fmt.Errorf("engine %q: %w", e.member.name, driver.Locate(e.member.Backend, err))
 	}
 	b.mu.Lock()
 	text, next := e.text, e.state
@@ -113,7 +113,7 @@ func (b *Backend) Begin(ctx context.Context) error {
 	}
 	token, err := b.members[0].token(ctx)
 	if err != nil {
-		return fmt.Errorf("engine %q: %w", b.members[0].name, err)
+		return fmt.Errorf("engine %q: %w", b.members[0].name, driver.Locate(b.members[0].Backend, err))
 	}
 	s := state{Epoch: 1, Engine: b.members[0].name, Open: true, Ceiling: token + b.step(), Why: "it was begun by hand"}
 	return b.ask(ctx, "", s.text())

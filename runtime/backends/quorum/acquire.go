@@ -319,7 +319,7 @@ func (v *vote) failure(cause error) error {
 			unknown = true
 			continue
 		case x.err != nil:
-			errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, x.err))
+			errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, driver.Locate(x.member.Backend, x.err)))
 		}
 		unknown = unknown || errors.Is(x.err, driver.ErrIndeterminate)
 	}

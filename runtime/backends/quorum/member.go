@@ -190,7 +190,7 @@ func (m *member) ping(ctx context.Context) error {
 		err = m.mayVote(ctx, driver.Now())
 	}
 	if err != nil {
-		return fmt.Errorf("member %q: %w", m.name, err)
+		return fmt.Errorf("member %q: %w", m.name, driver.Locate(m.Backend, err))
 	}
 	return nil
 }

@@ -138,6 +138,9 @@ func (b *Backend) Ping(ctx context.Context) error {
 // AtOnce implements [driver.Bounded].
 func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string { return b.group.Servers() }
+
 // Subscribe implements [driver.Notifier], at the gate of the key.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if err := b.group.Usable(); err != nil {

@@ -39,8 +39,8 @@ func hasSlots(ctx context.Context, conn *redis.Conn) error {
 // advised says of which server err is, and what a person can do about it.
 func (b *Backend) advised(l *batcher, err error) error {
 	text := err.Error()
-	if at := b.address(l); !strings.Contains(text, at) {
-		err = fmt.Errorf("redis at %s: %w", at, err)
+	if l != nil && l.client.Options().Addr != sentinelAddr && !strings.Contains(text, l.client.Options().Addr) {
+		err = fmt.Errorf("redis at %s: %w", l.client.Options().Addr, err)
 	}
 	switch {
 	case b.router.cluster() == nil && strings.HasPrefix(text, "MOVED "):
@@ -57,19 +57,14 @@ func (b *Backend) advised(l *batcher, err error) error {
 	return err
 }
 
-// address is that of l's server, or of those that the caller's client names.
-func (b *Backend) address(l *batcher) string {
-	if cluster := b.router.cluster(); l == nil && cluster != nil {
-		return strings.Join(cluster.Options().Addrs, ", ")
+// Servers implements [driver.Located]: those that the caller's client names, which are
+// Sentinels where these name the server.
+func (b *Backend) Servers() []string {
+	if cluster := b.router.cluster(); cluster != nil {
+		return cluster.Options().Addrs
 	}
-	var at string
-	if l != nil {
-		at = l.client.Options().Addr
-	} else if client, ok := b.own.(*redis.Client); ok {
-		at = client.Options().Addr
+	if client, ok := b.own.(*redis.Client); ok && b.sentinels == nil && b.unusable == nil {
+		return []string{client.Options().Addr}
 	}
-	if at == sentinelAddr {
-		return "the address that Sentinel names"
-	}
-	return at
+	return b.sentinels
 }

@@ -152,8 +152,6 @@ func (c *obedient) obey(order []string) (string, error) {
 		return fmt.Sprintf("ok %d", <-c.term), nil
 	case "inside": // outer inner
 		return "ok", c.locker.Do(c.held[order[1]].Context(), ttl(20*time.Second), order[2], lock.Check)
-	case "cross": // prefix keys times section
-		return c.cross(order[1], number(order[2]), number(order[3]), duration(order[4]))
 	case "release": // key
 		return "ok", finish(c.held[order[1]])
 	case "count": // key goroutines times

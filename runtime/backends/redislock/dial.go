@@ -47,6 +47,7 @@ func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
 	}
 	b := newBackend(options)
+	b.sentinels = o.SentinelAddrs
 	o.Dialer = b.conns.over(dial)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true

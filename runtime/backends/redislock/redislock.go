@@ -108,6 +108,7 @@ type Backend struct {
 	options    Options
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
+	sentinels  []string              // the addresses of those that name the server, if any do
 	conns      *trackedConns
 	router     router
 	subscriber *subscriber

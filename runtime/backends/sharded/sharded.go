@@ -157,10 +157,10 @@ func (b *Backend) Ping(ctx context.Context) error {
 		all.Go(func() {
 			m := b.members[name]
 			if _, err := m.current(ctx); err != nil {
-				errs[i] = fmt.Errorf("member %q: %w", name, err)
+				errs[i] = fmt.Errorf("member %q: %w", name, driver.Locate(m.Backend, err))
 			} else if p, ok := m.Backend.(driver.Pinger); ok {
 				if err := p.Ping(ctx); err != nil {
-					errs[i] = fmt.Errorf("member %q: %w", name, err)
+					errs[i] = fmt.Errorf("member %q: %w", name, driver.Locate(m.Backend, err))
 				}
 			}
 		})
@@ -174,6 +174,9 @@ func (b *Backend) Ping(ctx context.Context) error {
 
 // AtOnce implements [driver.Bounded].
 func (b *Backend) AtOnce() int { return b.group.AtOnce() }
+
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string { return b.group.Servers() }
 
 // Owner returns the name of the member that has key by the membership of b.
 func (b *Backend) Owner(key string) string { return owner(b.names, key) }

@@ -64,6 +64,10 @@ type Options struct {
 	// Notifier hears PostgreSQL's notifications, so that waiters need not
 	// poll. All processes that share a table should have one, or none.
 	Notifier Notifier
+	// Server is the address of the database, for errors to say. [Open] takes it from the source
+	// unless it is set; a *sql.DB does not tell it, and what a driver says of a connection
+	// that was lost does not either.
+	Server string
 	// Renewals is where renewals go. Unless it is set they have one connection
 	// of db, taken out of the pool at the first lock and kept until it is lost or
 	// Close, so that the user's own traffic does not have it meanwhile. RowLock keeps
@@ -81,6 +85,7 @@ type Backend struct {
 	dialect  Dialect
 	strategy Strategy
 	table    string
+	server   string // its address, for errors, or ""
 	sql      *statements
 	life     *engine.Life
 	hub      engine.Hub[string] // by address
@@ -121,7 +126,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if db == nil {
 		return nil, errors.New("sqllock: New needs a *sql.DB, got nil; open one with sql.Open")
 	}
-	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table, life: engine.NewLife()}
+	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table, server: o.Server, life: engine.NewLife()}
 	if err := b.vet(o); err != nil {
 		return nil, err
 	}

@@ -122,6 +122,9 @@ func New(servers []string, options ...Options) *Backend {
 	return b
 }
 
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string { return b.servers }
+
 // addresses returns servers with a port each.
 func addresses(servers []string, root string) (all []string, err error) {
 	for _, server := range servers {

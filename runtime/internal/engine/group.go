@@ -122,6 +122,16 @@ func (g *Group) AtOnce() int {
 	return least
 }
 
+// Servers is [driver.Located.Servers]: those of all members.
+func (g *Group) Servers() (all []string) {
+	for _, m := range g.all {
+		if l, ok := m.(driver.Located); ok {
+			all = append(all, l.Servers()...)
+		}
+	}
+	return all
+}
+
 // Wrapped is a member's lease as that of the Backend which is made of members: it can what the
 // member's can.
 type Wrapped struct {

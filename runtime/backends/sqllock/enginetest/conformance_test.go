@@ -21,16 +21,18 @@ func TestConformance(t *testing.T) {
 // conformance is the harness of a table of its own on the shared server.
 func (v variant) conformance(t *testing.T) backendtest.Harness {
 	s := v.site(t, "")
-	open := func(t testing.TB, source string) driver.Backend {
-		db := s.openSource(t, source)
+	open := func(t testing.TB, server string) driver.Backend {
+		db := s.openSource(t, s.source(server))
 		db.SetMaxIdleConns(6) // of which a check has two, within what it allows to a pool
-		b, err := sqllock.New(db, s.options)
+		options := s.options
+		options.Server = server
+		b, err := sqllock.New(db, options)
 		require.NoError(t, err)
 		return b
 	}
 	h := backendtest.Harness{
 		Name:   v.String(),
-		Open:   func(t testing.TB) driver.Backend { return open(t, s.source(s.addr)) },
+		Open:   func(t testing.TB) driver.Backend { return open(t, s.addr) },
 		TTL:    time.Second,
 		Slack:  100 * time.Millisecond,
 		MinTTL: time.Millisecond,
@@ -71,7 +73,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 	default:
 		h.OpenFaulty = func(t testing.TB) (driver.Backend, backendtest.Faults) {
 			network := backendtest.NewNetwork(t)
-			return open(t, s.source(network.Addr(s.addr))), network
+			return open(t, network.Addr(s.addr)), network
 		}
 	}
 	return h

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// crossKeys is how many keys a round has.
+const crossKeys = 10
+
+// crosserMain is the whole life of a process that crosses with others. It ends with its stdin.
+func crosserMain() int {
+	l, err := crossingLocker(os.Getenv(crosserEnv))
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	c := &crosses{locker: l, meter: lagmeter.Start()}
+	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {
+		fmt.Println(c.obey(orders.Text()))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.Close(ctx)
+	return 0
+}
+
+type crosses struct {
+	locker *lock.Locker
+	meter  *lagmeter.Meter
+}
+
+// obey answers with "ok" and what came of each crossing, or "lost" if the machine held the
+// process up for so long that a lock was.
+func (c *crosses) obey(order string) string {
+	var prefix string
+	var keys int
+	var pause string
+	cross := func() (string, error) { return c.several(prefix) }
+	if n, _ := fmt.Sscanf(order, "nested %s %d %s", &prefix, &keys, &pause); n == 3 {
+		section, err := time.ParseDuration(pause)
+		if err != nil {
+			return err.Error()
+		}
+		cross = func() (string, error) { return c.nested(prefix, keys, section) }
+	} else {
+		_, _ = fmt.Sscanf(order, "several %s", &prefix)
+	}
+	answer := "ok"
+	for range crossEach {
+		began := time.Now()
+		text, err := cross()
+		if lag := c.meter.Since(began); errors.Is(err, lock.ErrLost) && lag > 100*time.Millisecond {
+			return fmt.Sprint("lost ", lag)
+		}
+		if err != nil {
+			return strings.ReplaceAll(err.Error(), "\n", " ")
+		}
+		answer += " " + text
+	}
+	return answer
+}
+
+// nested takes two keys, one inside of the other, in an order that is random, or the same for
+// all if section is not 0.
+func (c *crosses) nested(prefix string, keys int, section time.Duration) (string, error) {
+	some := rand.Perm(keys)[:2]
+	a, b := some[0], some[1]
+	if section > 0 {
+		a, b = min(a, b), max(a, b)
+	}
+	p := &lock.Policy{TTL: crossTTL}
+	var held, called, returned, released int64
+	now := func() int64 { return time.Now().UnixNano() }
+	err := c.locker.Do(context.Background(), p, fmt.Sprint(prefix, a), func(ctx context.Context) error {
+		held = now()
+		time.Sleep(time.Millisecond) // others come between
+		called = now()
+		inside, inner, err := c.locker.Acquire(ctx, p, fmt.Sprint(prefix, b))
+		returned = now()
+		if err == nil {
+			time.Sleep(section)
+			err = lock.Check(inside)
+		}
+		released = now()
+		inner.Release(&err)
+		return err
+	})
+	if err != nil && !errors.Is(err, lock.ErrDeadlock) {
+		return "", err
+	}
+	return fmt.Sprintf("%d,%d,%d,%d,%d,%d,%t", a, b, held, called, returned, released, err != nil), nil
+}
+
+// several takes two to five keys by one call. One call in five does not wait for long.
+func (c *crosses) several(prefix string) (string, error) {
+	p := &lock.Policy{TTL: crossTTL}
+	if rand.IntN(5) == 0 {
+		p.Wait = time.Duration(1+rand.IntN(20)) * time.Millisecond
+	}
+	var reqs []lock.Request
+	var keys []string
+	for _, key := range rand.Perm(crossKeys)[:2+rand.IntN(4)] {
+		keys = append(keys, fmt.Sprint(key))
+		reqs = append(reqs, lock.Request{Policy: p, Key: fmt.Sprint(prefix, key)})
+	}
+	ctx, all, err := c.locker.AcquireAll(context.Background(), reqs...)
+	if err != nil {
+		if p.Wait > 0 {
+			return "none", nil // whatever the wait ended
+		}
+		return "", err
+	}
+	held := time.Now().UnixNano()
+	time.Sleep(time.Millisecond)
+	released := time.Now().UnixNano()
+	err = lock.Check(ctx)
+	all.Release(&err)
+	return fmt.Sprintf("%d,%d,%s", held, released, strings.Join(keys, "+")), err
+}
