@@ -20,8 +20,9 @@ import (
 type options struct {
 	runs     int
 	peers    []string
-	packages int // of the layered module
-	wide     int // packages of the wide module
+	packages int      // of the layered module
+	wide     int      // packages of the wide module
+	only     []string // workloads; empty is all
 	keep     string
 }
 
@@ -40,16 +41,18 @@ func main() {
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var peers string
+	var peers, only string
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.runs, "runs", 7, "measured rounds; figures are medians")
 	flags.StringVar(&peers, "peers", "moq,mockery", "other generators to build and measure")
+	flags.StringVar(&only, "only", "", "the workloads to measure: service, layers, wide, vet")
 	flags.IntVar(&o.packages, "packages", 60, "packages of the layered module; a sixth of them is annotated")
 	flags.IntVar(&o.wide, "wide", 1000, "packages of the wide module; one in twenty is annotated")
 	flags.StringVar(&o.keep, "keep", "", "make the modules in this folder and leave them there")
 	err := flags.Parse(args)
-	o.peers = strings.FieldsFunc(peers, func(r rune) bool { return r == ',' })
+	comma := func(r rune) bool { return r == ',' }
+	o.peers, o.only = strings.FieldsFunc(peers, comma), strings.FieldsFunc(only, comma)
 	return o, err
 }
 

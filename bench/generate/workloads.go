@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -21,8 +22,15 @@ const (
 // workloads makes the modules and generates in them once.
 func (b *bench) workloads(ctx context.Context, o options) ([]*workload, error) {
 	var out []*workload
-	for _, module := range []func(o options) (*workload, error){b.service, b.layers, b.wide, b.large} {
-		w, err := module(o)
+	modules := []struct {
+		name string
+		make func(o options) (*workload, error)
+	}{{"service", b.service}, {"layers", b.layers}, {"wide", b.wide}, {"vet", b.vet}}
+	for _, m := range modules {
+		if len(o.only) > 0 && !slices.Contains(o.only, m.name) {
+			continue
+		}
+		w, err := m.make(o)
 		if err != nil {
 			return nil, err
 		}
@@ -30,6 +38,7 @@ func (b *bench) workloads(ctx context.Context, o options) ([]*workload, error) {
 		if _, err := first.run(ctx, w.dir); err != nil {
 			return nil, err
 		}
+		w.name = m.name
 		out = append(out, w)
 	}
 	return out, nil
@@ -38,7 +47,6 @@ func (b *bench) workloads(ctx context.Context, o options) ([]*workload, error) {
 // service is one package that imports what services import: 436 packages in all.
 func (b *bench) service(options) (*workload, error) {
 	w := &workload{
-		name:  "service",
 		about: "one service package (gin, gorm, go-redis, grpc; 436 packages in its closure), edited before each command",
 		dir:   filepath.Join(b.dir, "service"),
 		commands: []command{
@@ -63,7 +71,6 @@ func (b *bench) service(options) (*workload, error) {
 func (b *bench) layers(o options) (*workload, error) {
 	services := o.packages / 6
 	w := &workload{
-		name:  "layers",
 		about: fmt.Sprintf("a module of %d such packages, %d annotated, these edited before each command", o.packages, services),
 		dir:   filepath.Join(b.dir, "layers"),
 		commands: []command{
@@ -97,12 +104,13 @@ func (b *bench) layers(o options) (*workload, error) {
 	return w, nil
 }
 
+// wideEvery is how many packages of the wide module there are to one that is annotated.
+const wideEvery = 20
+
 // wide is a module of many packages, a few of them annotated, unchanged.
 func (b *bench) wide(o options) (*workload, error) {
-	const every = 20
 	w := &workload{
-		name:  "wide",
-		about: fmt.Sprintf("a module of %d packages and %d lines, %d annotated, unchanged", o.wide, o.wide*wideLines, (o.wide+every-1)/every),
+		about: fmt.Sprintf("a module of %d packages and %d lines, %d annotated, unchanged", o.wide, o.wide*wideLines, (o.wide+wideEvery-1)/wideEvery),
 		dir:   filepath.Join(b.dir, "wide"),
 		commands: []command{
 			{oursCheck, []string{b.bin("lockgen"), "-check", "./..."}},
@@ -110,9 +118,14 @@ func (b *bench) wide(o options) (*workload, error) {
 		},
 		targets: []target{{oursCheck, goList, 1.5}},
 	}
+	return w, b.makeWide(o)
+}
+
+// makeWide writes the wide module.
+func (b *bench) makeWide(o options) error {
 	mod := "module example.com/wide\n\ngo 1.26.0\n\nrequire github.com/lockgen/lockgen v0.0.0\n\nreplace github.com/lockgen/lockgen => " + b.repo + "\n"
 	if err := b.write("wide/go.mod", mod); err != nil {
-		return nil, err
+		return err
 	}
 	var body strings.Builder
 	for i := range 62 {
@@ -120,7 +133,7 @@ func (b *bench) wide(o options) (*workload, error) {
 	}
 	for i := range o.wide {
 		folder, annotation := filepath.Join("wide", fmt.Sprintf("p%d", i)), ""
-		if i%every == 0 {
+		if i%wideEvery == 0 {
 			annotation = "//lock:key=\"wide:<id>\" ttl=60s reentrant"
 		}
 		below := ""
@@ -133,19 +146,18 @@ func (b *bench) wide(o options) (*workload, error) {
 			"service.go": fmt.Sprintf(wideSource, i, annotation),
 		} {
 			if err := b.write(filepath.Join(folder, name), text); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	return w, nil
+	return nil
 }
 
-// large is the same module, where one file is edited, of a package that ten others import.
-func (b *bench) large(o options) (*workload, error) {
+// vet checks the same module, where one file is edited, of a package that ten others import.
+func (b *bench) vet(o options) (*workload, error) {
 	edited := min(60, o.wide/20)
 	w := &workload{
-		name:  "large",
-		about: fmt.Sprintf("the same %d lines, one file edited before each command", o.wide*wideLines),
+		about: fmt.Sprintf("a module of %d packages and %d lines, one file edited before each command", o.wide, o.wide*wideLines),
 		dir:   filepath.Join(b.dir, "wide"),
 		commands: []command{
 			{oursVet, []string{b.bin("lockgen"), "vet", "./..."}},
@@ -155,7 +167,7 @@ func (b *bench) large(o options) (*workload, error) {
 		memory:  map[string]int64{oursVet: 300 << 20},
 	}
 	w.edit = edits(filepath.Join(w.dir, fmt.Sprintf("p%d", edited), "service.go"))
-	return w, nil
+	return w, b.makeWide(o)
 }
 
 // edits appends a comment to each file, a new one each turn: the go command goes

@@ -1,15 +1,16 @@
 package module
 
 import (
-	"bytes"
+	"context"
 	"crypto/sha256"
-	"encoding/gob"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
-	"hash"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/tools/go/packages"
@@ -27,9 +28,11 @@ type entry struct {
 
 // cache keeps entries in files that are named by their keys.
 type cache struct {
-	dir  string // empty keeps nothing
-	keys map[*packages.Package]string
-	base string // what goes into all keys
+	dir   string            // empty keeps nothing
+	env   map[string]string // of the go command
+	base  string            // what goes into all keys
+	keys  map[*packages.Package]string
+	texts sync.Map // path: digest of the file
 }
 
 // kept is how long an entry stays that no run has used.
@@ -37,16 +40,20 @@ const kept = 14 * 24 * time.Hour
 
 // newCache uses the folder that LOCKGENCACHE names, or lockgen in the user's cache; "off"
 // is none. A cache that can't be used costs time and nothing else.
-func newCache(opts Options) *cache {
-	c := &cache{keys: map[*packages.Package]string{}}
-	h := sha256.New()
-	fmt.Fprintln(h, "lockgen vet 1", runtime.Version(), os.Getenv("GOOS"), os.Getenv("GOARCH"), os.Getenv("GOFLAGS"), os.Getenv("GOEXPERIMENT"), os.Getenv("CGO_ENABLED"), opts.BuildFlags)
-	if tool, err := os.Executable(); err == nil {
-		if info, err := os.Stat(tool); err == nil {
-			fmt.Fprintln(h, tool, info.Size(), info.ModTime().UnixNano())
+func newCache(ctx context.Context, opts Options) *cache {
+	c := &cache{env: goEnvironment(ctx, opts.Dir), keys: map[*packages.Package]string{}}
+	var base strings.Builder
+	fmt.Fprintln(&base, "lockgen vet 2", runtime.Version(), opts.BuildFlags, os.Getenv("GOPACKAGESDRIVER"))
+	for _, name := range goVariables {
+		fmt.Fprintln(&base, name, c.env[name])
+	}
+	tool, _ := os.Executable()
+	for _, program := range []string{tool, filepath.Join(c.env["GOROOT"], "bin", "go")} {
+		if info, err := os.Stat(program); err == nil {
+			fmt.Fprintln(&base, program, info.Size(), info.ModTime().UnixNano())
 		}
 	}
-	c.base = sum(h)
+	c.base = digestOf([]byte(base.String()))
 	c.dir = os.Getenv("LOCKGENCACHE")
 	if c.dir == "" {
 		if user, err := os.UserCacheDir(); err == nil {
@@ -59,50 +66,64 @@ func newCache(opts Options) *cache {
 	return c
 }
 
-func sum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+func digestOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// digest is that of a file's text, as it was when it was asked for first. It is "" if the
+// file can't be read.
+func (c *cache) digest(path string) string {
+	if known, ok := c.texts.Load(path); ok {
+		return known.(string)
+	}
+	digest := ""
+	if text, err := os.ReadFile(path); err == nil {
+		digest = digestOf(text)
+	}
+	known, _ := c.texts.LoadOrStore(path, digest)
+	return known.(string)
+}
 
 // key is a digest of all that the checks of a package can see: its files, and the keys of
 // its imports. A module in the module cache never changes, so its version stands for its
-// files. It is "" if a file can't be read.
+// files, as that of Go does. It is "" if a file can't be read.
 func (c *cache) key(p *packages.Package) string {
 	if key, ok := c.keys[p]; ok {
 		return key
 	}
-	h := sha256.New()
-	fmt.Fprintln(h, c.base, p.PkgPath)
+	var all strings.Builder
+	fmt.Fprintln(&all, c.base, p.PkgPath)
 	known := true
 	switch m := p.Module; {
-	case isStandard(p): // a new Go comes with new files
-		for _, file := range p.GoFiles {
-			if info, err := os.Stat(file); err == nil {
-				fmt.Fprintln(h, file, info.Size(), info.ModTime().UnixNano())
-			}
-		}
-	case m != nil && m.Version != "" && (m.Replace == nil || m.Replace.Version != ""):
-		fmt.Fprintln(h, m.Path, m.Version, m.Replace, p.Dir)
+	case isStandard(p): // a new Go has another version
+		c.keys[p] = digestOf([]byte(all.String()))
+		return c.keys[p]
+	case isFixed(p):
+		fmt.Fprintln(&all, m.Path, m.Version, m.Replace, p.Dir)
 	default:
 		if m != nil {
-			fmt.Fprintln(h, m.Path, m.Main, m.GoVersion)
+			fmt.Fprintln(&all, m.Path, m.Main, m.GoVersion)
 		}
 		for _, list := range [][]string{p.GoFiles, p.OtherFiles} {
 			for _, file := range list {
-				text, err := os.ReadFile(file)
-				known = known && err == nil
-				fmt.Fprintf(h, "%s %x\n", file, sha256.Sum256(text))
+				text := c.digest(file)
+				known = known && text != ""
+				fmt.Fprintln(&all, file, text)
 			}
 		}
 	}
 	for _, path := range sortedKeys(p.Imports) {
 		imported := c.key(p.Imports[path])
 		known = known && imported != ""
-		fmt.Fprintln(h, path, imported)
+		fmt.Fprintln(&all, path, imported)
 	}
 	for _, e := range p.Errors {
-		fmt.Fprintln(h, e.Msg)
+		fmt.Fprintln(&all, e.Msg)
 	}
 	c.keys[p] = ""
 	if known {
-		c.keys[p] = sum(h)
+		c.keys[p] = digestOf([]byte(all.String()))
 	}
 	return c.keys[p]
 }
@@ -111,6 +132,12 @@ func (c *cache) key(p *packages.Package) string {
 // are named on the command line.
 func isStandard(p *packages.Package) bool {
 	return p.Module == nil && p.PkgPath != "command-line-arguments"
+}
+
+// isFixed reports whether a package is of a version of a module, whose files never change.
+func isFixed(p *packages.Package) bool {
+	m := p.Module
+	return m != nil && m.Version != "" && (m.Replace == nil || m.Replace.Version != "")
 }
 
 func (c *cache) path(key string) string { return filepath.Join(c.dir, key[:2], key[2:]) }
@@ -122,7 +149,7 @@ func (c *cache) get(key string, v any) bool {
 	}
 	path := c.path(key)
 	text, err := os.ReadFile(path)
-	if err != nil || gob.NewDecoder(bytes.NewReader(text)).Decode(v) != nil {
+	if err != nil || json.Unmarshal(text, v) != nil {
 		return false
 	}
 	if info, err := os.Stat(path); err == nil && time.Since(info.ModTime()) > time.Hour {
@@ -136,15 +163,15 @@ func (c *cache) put(key string, v any) {
 	if c.dir == "" || key == "" {
 		return
 	}
-	var text bytes.Buffer
-	if gob.NewEncoder(&text).Encode(v) != nil || os.MkdirAll(filepath.Dir(c.path(key)), 0o755) != nil {
+	text, err := json.Marshal(v)
+	if err != nil || os.MkdirAll(filepath.Dir(c.path(key)), 0o755) != nil {
 		return
 	}
 	f, err := os.CreateTemp(filepath.Dir(c.path(key)), "new")
 	if err != nil {
 		return
 	}
-	_, err = f.Write(text.Bytes())
+	_, err = f.Write(text)
 	if closed := f.Close(); err != nil || closed != nil || os.Rename(f.Name(), c.path(key)) != nil {
 		os.Remove(f.Name())
 	}

@@ -78,11 +78,12 @@ type Result struct {
 // Check loads the packages and runs the checks. It needs code that compiles; what
 // does not is left out and named. An error means that nothing could be loaded.
 func Check(ctx context.Context, opts Options) (*Result, error) {
-	pkgs, asked, err := list(ctx, opts)
+	cache := newCache(ctx, opts)
+	pkgs, asked, err := list(ctx, opts, cache)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{opts: opts, asked: asked, pkgs: pkgs, cache: newCache(opts), entries: map[string]*entry{}, res: &Result{Packages: len(asked), roots: map[string]bool{}}}
+	r := &run{opts: opts, asked: asked, pkgs: pkgs, cache: cache, entries: map[string]*entry{}, res: &Result{Packages: len(asked), roots: map[string]bool{}}}
 	if err := r.each(ctx); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,13 +18,19 @@ const listMode = packages.NeedName | packages.NeedFiles | packages.NeedImports |
 // list returns the packages that are to be looked at, imports before what imports them,
 // and which of them are asked for: those that they build on and that may know of locks come
 // along. The go command compiles nothing for it.
-func list(ctx context.Context, opts Options) (all []*packages.Package, asked map[string]bool, err error) {
+func list(ctx context.Context, opts Options, c *cache) (all []*packages.Package, asked map[string]bool, err error) {
 	patterns := opts.Patterns
 	if len(patterns) == 0 {
 		patterns = []string{"."}
 	}
-	conf := packages.Config{Context: ctx, Mode: listMode, Dir: opts.Dir, BuildFlags: opts.BuildFlags}
-	listed, err := packages.Load(&conf, patterns...)
+	dir, err := filepath.Abs(opts.Dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	listed, err := c.listed(dir, patterns, func() ([]*packages.Package, error) {
+		conf := packages.Config{Context: ctx, Mode: listMode, Dir: opts.Dir, BuildFlags: opts.BuildFlags}
+		return packages.Load(&conf, patterns...)
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("go list: %w", err)
 	}

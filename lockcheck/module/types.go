@@ -64,7 +64,7 @@ func (l *loader) exported(ctx context.Context, changed []*packages.Package) erro
 	for _, path := range sortedKeys(needed) {
 		all += path + " " + needed[path] + "\n"
 	}
-	key := digest(all) + digest(all+"2")
+	key := digestOf([]byte(all))
 	if l.cache.get(key, &l.exports) && exist(l.exports) {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (l *loader) source(p *packages.Package) {
 		Implicits: map[ast.Node]types.Object{}, Instances: map[*ast.Ident]types.Instance{}, Scopes: map[ast.Node]*types.Scope{},
 		Selections: map[*ast.SelectorExpr]*types.Selection{}, FileVersions: map[*ast.File]string{},
 	}
-	p.TypesSizes = types.SizesFor("gc", cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH))
+	p.TypesSizes = types.SizesFor("gc", cmp.Or(l.cache.env["GOARCH"], runtime.GOARCH))
 	conf := types.Config{Importer: importer{l, p}, Sizes: p.TypesSizes, FakeImportC: true, Error: func(err error) {
 		if e, ok := err.(types.Error); ok {
 			fail(l.fset.Position(e.Pos), e.Msg)
