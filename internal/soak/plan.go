@@ -52,16 +52,17 @@ func (p Planned) String() string {
 	return fmt.Sprintf("%v %s client=%d for=%v delay=%v n=%d both=%t", p.At, p.Kind, p.Client, p.For, p.Delay, p.N, p.Both)
 }
 
-// newPlan draws episode n of seed. kinds restricts the faults, unless it is empty.
-func newPlan(seed uint64, n int, kinds []string) *Plan {
+// newPlan draws episode n of seed. kinds restricts the faults, unless it is empty, and locks
+// the locks that are no mutexes: then each plan has one of that kind.
+func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
 	p := &Plan{Episode: n, TTL: 400 * time.Millisecond, Heal: strikeUntil}
 	for _, name := range []string{"a", "b", "c"} {
 		p.Keys = append(p.Keys, fmt.Sprintf("soak:%d:%s", n, name))
 	}
 	// From a source of its own: a plan without them is what it is for the mutex alone.
-	if rng := rand.New(rand.NewPCG(seed, 1<<32+uint64(n))); rng.IntN(2) == 0 {
-		p.Kinds = client.DrawKinds(rng, fmt.Sprintf("soak:%d", n), "")
+	if rng := rand.New(rand.NewPCG(seed, 1<<32+uint64(n))); rng.IntN(2) == 0 || locks != "" {
+		p.Kinds = client.DrawKinds(rng, fmt.Sprintf("soak:%d", n), locks)
 	}
 	calm := n%calmEvery == 0
 	if calm || rng.IntN(4) == 0 {

@@ -51,6 +51,9 @@ func (o Options) again(episodes ...int) string {
 	if len(episodes) > 0 {
 		fmt.Fprintf(&b, " -episodes %s", strings.Trim(strings.ReplaceAll(fmt.Sprint(episodes), " ", ","), "[]"))
 	}
+	if o.Locks != "" {
+		fmt.Fprintf(&b, " -locks %s", o.Locks)
+	}
 	if len(o.Faults) > 0 {
 		fmt.Fprintf(&b, " -faults %s", strings.Join(o.Faults, ","))
 	}

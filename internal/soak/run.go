@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/internal/testserver"
 
+	"github.com/lockgen/lockgen/internal/soak/client"
 	"github.com/lockgen/lockgen/internal/soak/history"
 )
 
@@ -20,6 +23,7 @@ type Options struct {
 	Duration time.Duration // new episodes begin as long as this is not over
 	Episodes []int         // only these, again and again; nil is 1, 2, 3 and so on
 	Faults   []string      // only these kinds; nil is all
+	Locks    string        // the kind of lock beside the mutex, in each episode; "" draws
 	Parallel int           // episodes at a time
 	FailFast bool          // stop at the first violation
 	Out      string        // folder for the histories of episodes with violations
@@ -44,6 +48,9 @@ type runner struct {
 func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err := checkKinds(o.Faults); err != nil {
 		return nil, err
+	}
+	if o.Locks != "" && !slices.Contains(client.Kinds(), o.Locks) {
+		return nil, fmt.Errorf("no kind of lock %q; there is %s", o.Locks, strings.Join(client.Kinds(), ", "))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -78,7 +85,7 @@ func (r *runner) episode(ctx context.Context, l *lane) error {
 	if len(r.Episodes) > 0 {
 		n = r.Episodes[(n-1)%len(r.Episodes)]
 	}
-	result, err := l.run(ctx, r.Seed, newPlan(r.Seed, n, r.Faults))
+	result, err := l.run(ctx, r.Seed, newPlan(r.Seed, n, r.Faults, r.Locks))
 	if err != nil || ctx.Err() != nil {
 		return err
 	}

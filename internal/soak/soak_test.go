@@ -46,12 +46,12 @@ func TestTenSeconds(t *testing.T) {
 
 func TestPlanIsItsSeed(t *testing.T) {
 	for n := range 50 {
-		if a, b := newPlan(7, n, nil), newPlan(7, n, nil); !reflect.DeepEqual(a, b) {
+		if a, b := newPlan(7, n, nil, ""), newPlan(7, n, nil, ""); !reflect.DeepEqual(a, b) {
 			t.Fatalf("episode %d: %v, then %v", n, a, b)
 		}
 	}
 	for n := range 50 {
-		for _, f := range newPlan(7, n, []string{"hole", "reset"}).Faults {
+		for _, f := range newPlan(7, n, []string{"hole", "reset"}, "").Faults {
 			if f.Kind != "hole" && f.Kind != "reset" {
 				t.Fatalf("episode %d has %v", n, f)
 			}
@@ -62,7 +62,7 @@ func TestPlanIsItsSeed(t *testing.T) {
 func TestEveryKindIsDrawn(t *testing.T) {
 	var drawn []string
 	for n := range 500 {
-		for _, f := range newPlan(1, n, nil).Faults {
+		for _, f := range newPlan(1, n, nil, "").Faults {
 			drawn = append(drawn, f.Kind)
 		}
 	}

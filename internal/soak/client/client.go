@@ -82,6 +82,7 @@ func Run(cfg Config, out *history.Writer, in io.Reader) error {
 	}
 	var hogs sync.WaitGroup
 	hog(redisClient, p.stop, &hogs)
+	hogs.Go(func() { lateness(out, p.stop) })
 	_, _ = bufio.NewReader(in).ReadString('\n') // an error is the parent's end: drain as well
 	closed := p.Drain()
 	if closed.Ret == 0 {
@@ -95,6 +96,22 @@ func Run(cfg Config, out *history.Writer, in io.Reader) error {
 	}
 	out.End(closed)
 	return out.Err()
+}
+
+// lateness notes when the machine had no time for this process.
+func lateness(out *history.Writer, stop <-chan struct{}) {
+	const step = 10 * time.Millisecond
+	for {
+		begin := out.Now()
+		select {
+		case <-stop:
+			return
+		case <-time.After(step):
+		}
+		if now := out.Now(); now-begin > int64(step)+history.Busy {
+			out.End(history.Record{Op: history.Late, Call: begin, Ret: now, Outcome: history.OK})
+		}
+	}
 }
 
 // hog keeps all connections of the caller's client busy, as business traffic may:

@@ -60,7 +60,7 @@ type index struct {
 	tries  map[leaseKey]*try  // all acquisitions, granted or not
 	owners map[string]int     // process by the Locker's part of an id
 	closed map[int]Record     // processes whose Locker closed without an error
-	paused map[int][][2]int64 // when a process was stopped
+	paused map[int][][2]int64 // when a process was stopped, or the machine had no time for it
 	killed map[int]int64      // when a process was killed
 }
 
@@ -94,6 +94,9 @@ func newIndex(h *History) *index {
 	}
 	x.Records = merged(h.Records)
 	for _, r := range x.Records {
+		if r.Op == Late {
+			x.paused[r.Proc] = append(x.paused[r.Proc], [2]int64{r.Call, r.Ret})
+		}
 		x.addGrant(r)
 	}
 	for _, r := range x.Records {
@@ -310,9 +313,19 @@ func (x *index) owner(id string) (int, bool) {
 }
 
 // quiet reports whether no fault was in force at any moment of [from, to], nor a
-// while before, so that what went wrong then has no excuse.
+// while before, and the machine had time for all, so that what went wrong then has no excuse.
 func (x *index) quiet(from, to int64) bool {
 	const aftermath = int64(1e9)
+	for proc := range x.paused {
+		if x.wasPaused(proc, from-aftermath, to) {
+			return false
+		}
+	}
+	for _, s := range x.Samples {
+		if s.End-s.Begin > Busy && s.Begin <= to && s.End+aftermath >= from {
+			return false // the server's turn came late
+		}
+	}
 	for _, f := range x.Faults {
 		if f.Begin <= to && f.End+aftermath >= from {
 			return false

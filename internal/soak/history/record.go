@@ -48,7 +48,12 @@ const (
 	Started Op = "started" // a Locker was made; Lease is the prefix of its ids
 	Closed  Op = "closed"  // the Locker was closed, and the process looked for leaks
 	Broken  Op = "broken"  // the client saw a promise of the API broken
+	Late    Op = "late"    // the machine had no time for the process
 )
+
+// Busy is for how long, in ns, a process that does nothing but sleep must be late for the
+// machine to be to blame for what goes wrong.
+const Busy = int64(50e6)
 
 // Outcome is what is known of an operation's effect.
 type Outcome string

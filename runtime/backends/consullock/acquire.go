@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
@@ -121,7 +122,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	b, a := op.backend, op.acquisition
 	switch ahead := v.ahead(op.place.process); {
 	case v.pair != nil && v.pair.Flags != lockFlag:
-		return nil, fmt.Errorf("%w: %s is at %q, and a mutex was asked for", driver.ErrConflict, looksLike(v.pair.Flags), a.Key)
+		return nil, record.Beside(looksLike(v.pair), record.Mutex)
 	case v.heldBy(a.ID):
 		return op.adopt(ctx, v)
 	case v.held():

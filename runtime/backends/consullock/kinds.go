@@ -93,23 +93,23 @@ func (b *Backend) lookAt(ctx context.Context, w record.Write, a *record.Answer) 
 		*a = record.Answer{}
 		return nil
 	case p.Flags != recordFlag:
-		return fmt.Errorf("%w: %s is at %q, and another kind of lock was asked for", driver.ErrConflict, looksLike(p.Flags), w.Key)
+		return record.InsteadOf(looksLike(p))
 	}
 	*a = record.Answer{Value: record.ResolveRevision(string(p.Value), p.ModifyIndex), Rev: int64(p.ModifyIndex)}
 	return nil
 }
 
-// looksLike says what a pair with these flags is.
-func looksLike(flags uint64) string {
-	switch flags {
-	case lockFlag:
-		return "a mutex"
-	case recordFlag:
-		return "a lock of another kind than a mutex"
-	case api.SemaphoreFlagValue:
+// looksLike says what a pair is.
+func looksLike(p *api.KVPair) string {
+	switch noun := record.Noun(string(p.Value)); {
+	case p.Flags == lockFlag:
+		return record.Mutex
+	case p.Flags == recordFlag && noun != "":
+		return noun
+	case p.Flags == api.SemaphoreFlagValue:
 		return "a contender of api.Semaphore"
 	}
-	return fmt.Sprintf("a pair with flags %#x, which is no lock,", flags)
+	return fmt.Sprintf("a pair with flags %#x, which is no lock,", p.Flags)
 }
 
 // watchRecord is the [record.Watch] of Consul: blocking queries, one after the other.

@@ -143,6 +143,7 @@ func TestForeignValueIsAConflict(t *testing.T) {
 	b, kv := newBackend(t, addr), newClient(t, addr).KV()
 	for name, p := range map[string]*api.KVPair{
 		"a pair with flags 0x0":        {Value: []byte("theirs")},
+		"a pair with flags 0x7":        {Value: []byte("theirs"), Flags: 7},
 		"a contender of api.Semaphore": {Value: []byte("{}"), Flags: api.SemaphoreFlagValue},
 	} {
 		p.Key = newKey(t)
@@ -154,11 +155,15 @@ func TestForeignValueIsAConflict(t *testing.T) {
 		require.ErrorContains(t, err, name)
 		require.False(t, a.MayHaveRun)
 		require.NoError(t, b.Undo(t.Context(), a))
-		a = attempt(p.Key)
-		a.Mode = driver.Mode{Kind: driver.Permits, Permits: 2, Weight: 1}
-		_, err = b.Acquire(t.Context(), a)
-		wantIs(t, err, lock.ErrConflict)
-		require.ErrorContains(t, err, name)
+		for _, kind := range []driver.Kind{driver.Read, driver.Write, driver.Fair, driver.Permits} {
+			a = attempt(p.Key)
+			if a.Mode.Kind = kind; kind == driver.Permits {
+				a.Mode.Permits, a.Mode.Weight = 2, 1
+			}
+			_, err = b.Acquire(t.Context(), a)
+			wantIs(t, err, lock.ErrConflict)
+			require.ErrorContains(t, err, name)
+		}
 		require.Equal(t, string(p.Value), string(pair(t, addr, p.Key).Value), name)
 		_, err = kv.Delete(p.Key, nil)
 		require.NoError(t, err)

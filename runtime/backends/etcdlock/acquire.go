@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -299,7 +300,10 @@ func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing
 func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
 	var err error = &driver.HeldError{Holder: holderOf(st.before).ID}
 	stranger := st.before.Lease == 0
-	if stranger {
+	switch noun := record.Noun(string(st.before.Value)); {
+	case stranger && noun != "" && string(st.before.Key) == recordOf(a.Key):
+		err = record.Beside(noun, record.Mutex)
+	case stranger:
 		err = fmt.Errorf("%w: the key %q has no lease, so is no lock of anyone's, and would block this one for ever; delete it, or lock another key",
 			driver.ErrConflict, st.before.Key)
 	}

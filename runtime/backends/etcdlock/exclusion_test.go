@@ -219,8 +219,21 @@ func TestForeignKey(t *testing.T) {
 		require.NotErrorIs(t, err, lock.ErrIndeterminate)
 		require.ErrorContains(t, err, key+"/x")
 	}
+	for _, p := range []lock.Policy{{Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
+		err = rejected(t, l, &p, key)
+		require.ErrorIs(t, err, lock.ErrConflict)
+		require.ErrorContains(t, err, key+"/x")
+	}
 	keys, _ := below(t, c, key+"/")
 	require.Equal(t, []string{"x"}, keys)
+	// Nor is what is no record where records are.
+	_, err = c.Put(t.Context(), recordOf(key+"/r"), "foreign")
+	require.NoError(t, err)
+	for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
+		err = rejected(t, l, &p, key+"/r")
+		require.ErrorIs(t, err, lock.ErrConflict)
+		require.ErrorContains(t, err, "no lock of ")
+	}
 
 	// One that has a lease is a contender, whoever wrote it.
 	granted, err := c.Grant(t.Context(), 10)

@@ -84,8 +84,10 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 			a.Value, a.Rev = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
 			return a, nil
 		}
-		if w.Takes && w.Rev == 0 && contended(w.Key+"/", found(resp, 1)) {
-			return a, fmt.Errorf("%w: a mutex is at the key, and another kind of lock was asked for", driver.ErrConflict)
+		if w.Takes && w.Rev == 0 {
+			if is := contender(w.Key+"/", found(resp, 1)); is != "" {
+				return a, record.InsteadOf(is)
+			}
 		}
 		if len(t.Compare) < 2 {
 			return a, nil
@@ -98,14 +100,18 @@ func resolved(value string, revision int64) string {
 	return record.ResolveRevision(value, uint64(revision))
 }
 
-// contended reports whether one of kvs is a contender of the mutex with this prefix.
-func contended(prefix string, kvs []*mvccpb.KeyValue) bool {
+// contender says what of kvs is in the way of a mutex with this prefix, "" if nothing is.
+func contender(prefix string, kvs []*mvccpb.KeyValue) string {
 	for _, kv := range kvs {
-		if !strings.Contains(string(kv.Key[len(prefix):]), "/") {
-			return true
+		switch {
+		case strings.Contains(string(kv.Key[len(prefix):]), "/"):
+		case kv.Lease == 0:
+			return fmt.Sprintf("%q, which has no lease and so is no lock,", kv.Key)
+		default:
+			return record.Mutex
 		}
 	}
-	return false
+	return ""
 }
 
 // watchRecord is the [record.Watch] of etcd.

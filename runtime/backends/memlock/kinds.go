@@ -2,15 +2,11 @@ package memlock
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
-
-// errKind is the answer to who asks for a mutex where another kind of lock is.
-var errKind = fmt.Errorf("%w: a lock of another kind is at the key, and a mutex was asked for", driver.ErrConflict)
 
 // value is the record of a key that a lock of another kind than a mutex has.
 type value struct {
@@ -48,7 +44,7 @@ func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 	defer s.mu.Unlock()
 	clock := time.Now()
 	if r := s.keys[w.Key]; r != nil && r.owner != "" && r.expires.LeftAt(clock) > 0 {
-		return record.Answer{}, fmt.Errorf("%w: a mutex is at the key, and another kind of lock was asked for", driver.ErrConflict)
+		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}
 	v := s.values[w.Key]
 	if v.until.LeftAt(clock) <= 0 {

@@ -96,7 +96,7 @@ func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err err
 	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
 	now := driver.At(clock)
 	if v, ok := s.values[a.Key]; ok && v.until.LeftAt(clock) > 0 && !record.Idle(v.text) {
-		return nil, nil, errKind
+		return nil, nil, record.Beside(record.Noun(v.text), record.Mutex)
 	}
 	s.expireLocked(clock, now)
 	r := s.keys[a.Key]

@@ -31,6 +31,8 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
       if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:') then
         holder = (not holder or field < holder) and field or holder
         stranger = string.sub(field, 15, 15) ~= '8' and 1 or stranger -- by the version of its UUID
+      elseif field == 'mode' then
+        return redis.error_reply('CONFLICT a read-write lock of Redisson is at the key')
       end
     end
     if not holder then

@@ -4,8 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -21,34 +22,77 @@ var foreignScript = newLockScript(foreignSource)
 // deletes it.
 const askForString = 50 * time.Millisecond
 
-// heldByString returns what an attempt that failed with err is told. With
-// Options.WaitForStrings that is who holds the lock, if a string which expires is at the key.
-func (b *Backend) heldByString(ctx context.Context, a *driver.Acquisition, w *waiter, err error) (*driver.HeldError, error) {
-	if !b.options.WaitForStrings || !errors.Is(err, driver.ErrConflict) {
+// besideForeign returns what an attempt that failed with err is told: if something else than
+// a's kind of lock is at the key, what it looks like. With Options.WaitForStrings a string
+// that expires holds a mutex, and is told as who holds it.
+func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *waiter, err error) (*driver.HeldError, error) {
+	if !errors.Is(err, driver.ErrConflict) {
 		return nil, err
 	}
+	waits := b.options.WaitForStrings && a.Mode.Kind == 0
 	c, _, failed := b.run(ctx, a.Key, request{script: foreignScript, keys: [4]string{a.Key}, nkeys: 1, args: [5]string{""}, nargs: 1, patient: a.Queue})
 	switch {
+	case failed != nil && !waits:
+		return nil, err
 	case errors.Is(failed, driver.ErrIndeterminate): // the attempt itself was answered: it took nothing
 		return &driver.HeldError{}, nil
 	case failed != nil:
 		return nil, failed
 	}
 	held := &driver.HeldError{RetryAfter: time.Millisecond}
-	switch r := c.reply; {
-	case r.kind == ':': // it has gone
-	case r.kind != '*' || len(r.numbers) != 1:
-		return nil, fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
-	case r.numbers[0] < 0 && r.value != "":
-		return nil, fmt.Errorf("%w; the string at the key has no expiry, so it is not waited for", err)
-	case r.numbers[0] < 0 || r.value == "" || record.IsRecord(r.value[1:]):
-		return nil, err
-	default:
-		held.RetryAfter = max(time.Duration(r.numbers[0])*time.Millisecond, time.Millisecond)
-		held.Holder = "a string of another library"
+	if c.reply.kind == ':' && waits { // it has gone
+		return held, nil
 	}
+	kind, more, ok := strings.Cut(c.reply.value, "=")
+	if !ok || len(c.reply.numbers) != 1 {
+		return nil, err
+	}
+	left := c.reply.numbers[0]
+	if !waits || kind != "string" || left < 0 || record.IsRecord(more) {
+		return nil, conflict(a, kind, more, left)
+	}
+	held.RetryAfter = max(time.Duration(left)*time.Millisecond, time.Millisecond)
+	held.Holder = "a string of another library"
 	if w != nil && held.RetryAfter > askForString {
 		time.AfterFunc(askForString-rand.N(askForString/4), w.notify)
 	}
 	return held, nil
+}
+
+// conflict says what is at a's key, of which foreign.lua has told this.
+func conflict(a *driver.Acquisition, kind, more string, left int64) error {
+	is := looksLike(kind, more)
+	if kind == "string" && left < 0 {
+		is += " which has no expiry,"
+	}
+	if a.Mode.Kind != 0 {
+		return record.InsteadOf(is)
+	}
+	return record.Beside(is, record.Mutex)
+}
+
+// looksLike says what a value is: its type, and what foreign.lua tells of it.
+func looksLike(kind, more string) string {
+	switch kind {
+	case "string":
+		if noun := record.Noun(more); noun != "" {
+			return noun
+		}
+		if _, err := strconv.ParseInt(more, 10, 64); err == nil {
+			return "a number, as Redisson's semaphores keep their permits,"
+		}
+		return "a string, as SETNX libraries write,"
+	case "hash":
+		if more == "mode" {
+			return "Redisson's read-write lock"
+		}
+		switch id := ownerPattern.FindStringSubmatch(more); {
+		case id == nil:
+			return "a hash that is no lock"
+		case id[1] == "8":
+			return record.Mutex
+		}
+		return "Redisson's mutex"
+	}
+	return "a " + kind
 }

@@ -136,3 +136,52 @@ func TestGivingUpBesideAStringLeavesNothing(t *testing.T) {
 	}
 	freeLease(t, leases[1])
 }
+
+// S39: what is at a key and is of another kind than was asked for is a conflict that says what
+// it looks like, and stays as it is.
+func TestForeignKindIsNamed(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	l := newLocker(t, addr)
+	const owner, ours = "5e2c8a5e-2f4e-4b53-9d5c-1c1d9f9f0a11:31", "5e2c8a5e-2f4e-8b53-9d5c-1c1d9f9f0a11:31"
+	for _, at := range []struct {
+		is      string
+		command []string // KEY stands for the key
+		mutexes bool     // to those it is a holder, and no conflict
+	}{
+		{"a string, as SETNX libraries write, is", []string{"SET", "KEY", "4f1c", "PX", "60000"}, false},
+		{"a string, as SETNX libraries write, which has no expiry, is", []string{"SET", "KEY", "precious"}, false},
+		{"a number, as Redisson's semaphores keep their permits, which has no expiry, is", []string{"SET", "KEY", "3"}, false},
+		{"Redisson's read-write lock is", []string{"HSET", "KEY", "mode", "read", owner, "1"}, false},
+		{"Redisson's read-write lock is", []string{"HSET", "KEY", "mode", "write", owner + ":write", "1"}, false},
+		{"Redisson's mutex is", []string{"HSET", "KEY", owner, "1"}, true},
+		{"a mutex is", []string{"HSET", "KEY", ours, "1"}, true},
+		{"a hash that is no lock is", []string{"HSET", "KEY", "name", "value"}, false},
+		{"a list is", []string{"RPUSH", "KEY", "x"}, false},
+		{"a set is", []string{"SADD", "KEY", "x"}, false},
+		{"a zset is", []string{"ZADD", "KEY", "1", "x"}, false},
+		{"a stream is", []string{"XADD", "KEY", "*", "a", "b"}, false},
+	} {
+		key := newKey(t)
+		at.command[1] = key
+		command(t, addr, at.command...)
+		if at.command[0] != "SET" {
+			command(t, addr, "PEXPIRE", key, "60000")
+		}
+		before := command(t, addr, "DUMP", key)
+		for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
+			if p == (lock.Policy{}) && at.mutexes {
+				continue
+			}
+			err := refused(t, l, &p, key)
+			wantIs(t, err, lock.ErrConflict)
+			if !strings.Contains(err.Error(), ": "+at.is+" at the key") {
+				t.Errorf("%+v at %v: %v", p, at.command, err)
+			}
+		}
+		if after := command(t, addr, "DUMP", key); after != before {
+			t.Errorf("%v has become %q, %q before", at.command, after, before)
+		}
+		command(t, addr, "DEL", key)
+	}
+}

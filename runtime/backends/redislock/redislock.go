@@ -164,7 +164,11 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	if a.Mode.Kind != 0 {
-		return b.kinds.Acquire(ctx, a)
+		l, err := b.kinds.Acquire(ctx, a)
+		if err != nil {
+			_, err = b.besideForeign(ctx, a, nil, err)
+		}
+		return l, err
 	}
 	if a.Recall {
 		b.subscriber.register(ctx, a)
@@ -214,7 +218,7 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 	c, unanswered, err := b.goOn(ctx, a.Key, b.acquire(k, a, w), began)
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
-		held, err := b.heldByString(ctx, a, w, err)
+		held, err := b.besideForeign(ctx, a, w, err)
 		return nil, held, err
 	}
 	switch r := c.reply; {

@@ -16,12 +16,6 @@ import (
 // that stand for the time of the write, beside that time. Whoever reads it puts the time in.
 // So a write is one statement, whose time is the database's own.
 
-var (
-	// errKind is the answer to who asks for a mutex where another kind of lock is.
-	errKind  = fmt.Errorf("%w: a lock of another kind is at the key, or was a moment ago, and a mutex was asked for", driver.ErrConflict)
-	errMutex = fmt.Errorf("%w: a mutex is at the key, and another kind of lock was asked for", driver.ErrConflict)
-)
-
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind {
 	switch {
@@ -133,7 +127,7 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 	case row[3] == 0:
 		return record.Answer{}, errManual
 	case row[2] == 1 && a.Value == "":
-		return record.Answer{}, errMutex
+		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}
 	return a, nil
 }
@@ -165,16 +159,18 @@ func (b store) runKind(ctx context.Context, s *statement) (result, bool, error) 
 	return b.run(ctx, pool{b.db}, s)
 }
 
-// isBesideKind reports whether err, which ended the acquire of a mutex, says that another
-// kind of lock is at the key: the statement then has no owner for the row, which the
-// column refuses.
-func (b *Backend) isBesideKind(ctx context.Context, key string, err error) bool {
+// besideKind returns what is said to who asked for a mutex if err, which ended that, is of
+// another kind of lock at the key, or one that was there a moment ago: the statement then has
+// no owner for the row, which the column refuses. Else it returns err.
+func (b *Backend) besideKind(ctx context.Context, key string, err error) error {
 	switch c := code(err); {
 	case errors.Is(err, errManual):
 	case b.dialect == Postgres && c == "23502", b.dialect == SQLite && c == "19":
 	default:
-		return false
+		return err
 	}
-	a, err := store{b}.read(ctx, key)
-	return err == nil && a.Value != ""
+	if a, failed := (store{b}).read(ctx, key); failed == nil && a.Value != "" {
+		return record.Beside(record.Noun(a.Value), record.Mutex)
+	}
+	return err
 }

@@ -291,10 +291,8 @@ func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisi
 	case b.dialect.lacks(err): // perhaps what is there was made before there were other kinds
 		b.unkinded.Store(true)
 		return b.takeRowBy(ctx, from, a, b.sql.take)
-	case b.isBesideKind(ctx, a.Key, err):
-		return 0, sent, errKind
 	}
-	return first, sent, err
+	return first, sent, b.besideKind(ctx, a.Key, err)
 }
 
 func (b *Backend) takeRowBy(ctx context.Context, from connector, a *driver.Acquisition, take taking) (first uint64, sent driver.Instant, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -216,7 +217,7 @@ func (e *entry) look(ctx context.Context, l listing) (first bool, err error) {
 
 // predecessor returns the path of the node before ours, "" if ours is the first. It
 // lists the nodes unless it knows: l is such a list.
-func (e *entry) predecessor(ctx context.Context, l listing) (before string, err error) {
+func (e *entry) predecessor(ctx context.Context, l listing) (at string, err error) {
 	state := e.state()
 	if l == nil && e.session.watches.setOn(state.next) != 0 {
 		return state.next.path, nil
@@ -230,18 +231,32 @@ func (e *entry) predecessor(ctx context.Context, l listing) (before string, err 
 		a, err = e.session.do(ctx, client.Children(e.dir))
 	}
 	name, ahead, there := predecessor(a.Children, state.seq, path.Base(state.path))
+	other := foreign(a.Children, func(seq int32) bool { return before(seq, state.seq) })
 	switch {
 	case isNoNode(err), err == nil && !there:
 		return "", errGone
 	case err == nil && a.Data > 0:
 		return "", errHoldsData(e.dir, a.Data)
 	case err == nil && recordBefore(a.Children, state.seq):
-		return "", fmt.Errorf("%w: another kind of lock is at the key, and a mutex was asked for", driver.ErrConflict)
+		return "", e.besideRecord(ctx, a.Children)
+	case err == nil && other != "":
+		return "", record.Beside(other, record.Mutex)
 	case err != nil || ahead == 0:
 		return "", err
 	}
 	e.ahead = ahead
 	return path.Join(e.dir, name), nil
+}
+
+// besideRecord says of which kind the record among children is.
+func (e *entry) besideRecord(ctx context.Context, children []string) error {
+	at, _ := recordIn(e.dir, children)
+	node, err := e.session.do(ctx, client.Get(at))
+	noun := record.Noun(string(node.Value))
+	if err != nil || noun == "" {
+		noun = "another kind of lock"
+	}
+	return record.Beside(noun, record.Mutex)
 }
 
 // inherits reports whether e is known to be first without a question: only one

@@ -116,13 +116,54 @@ func TestForeignChildren(t *testing.T) {
 		require.NoError(t, err)
 	}
 	free(t, c.take(c.attempt("k", long)))
-	// Curator's readers and writers go before us.
-	for _, other := range []string{"_c_x-__READ__", "_c_x-__WRIT__"} {
-		at, err := conn.Create(root+"/k/"+other, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+}
+
+// S39: what is at a key and is of another kind than was asked for is a conflict that says what
+// it looks like, and stays as it is.
+func TestForeignKindIsNamed(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	conn, c := admin(t, addr), newClient(t, newBackend(t, root, addr))
+	free(t, c.take(c.attempt("k", long)))
+	for node, is := range map[string]string{
+		"_c_x-__READ__": "Curator's read-write lock",
+		"_c_x-__WRIT__": "Curator's read-write lock",
+		"leases":        "Curator's semaphore",
+		"x__rlock__":    "kazoo's read lock",
+		"__lock__":      "kazoo's semaphore",
+		"_c_x-lock-":    "a mutex",
+	} {
+		flags := int32(zk.FlagEphemeralSequential)
+		if is == "Curator's semaphore" || is == "kazoo's semaphore" {
+			flags = zk.FlagPersistent
+		}
+		at, err := conn.Create(root+"/k/"+node, nil, flags, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
-		c.held(c.attempt("k", long))
+		for _, kind := range []driver.Kind{0, driver.Read, driver.Write, driver.Fair, driver.Permits} {
+			a := c.attempt("k", long)
+			if a.Mode.Kind = kind; kind == driver.Permits {
+				a.Mode.Permits, a.Mode.Weight = 2, 1
+			}
+			if kind == 0 && is == "a mutex" {
+				c.held(a)
+				continue
+			}
+			_, err := c.Acquire(t.Context(), a)
+			require.ErrorIs(t, err, lock.ErrConflict, "%v at %s", kind, node)
+			require.ErrorContains(t, err, ": "+is+" is at the key", "%v at %s", kind, node)
+			require.NoError(t, c.Undo(t.Context(), a))
+		}
+		require.Equal(t, []string{path.Base(at)}, contenders(t, conn, root+"/k"), "it is left, and nothing of ours")
 		require.NoError(t, conn.Delete(at, -1))
 	}
+	later, err := conn.Create(root+"/other", nil, zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	l := c.take(c.attempt("other", long))
+	at, err := conn.Create(later+"/_c_x-__READ__", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	require.NoError(t, l.Renew(t.Context(), long), "what came later is behind")
+	free(t, l)
+	require.NoError(t, conn.Delete(at, -1))
 }
 
 // S39: what is no lock is left as it is.

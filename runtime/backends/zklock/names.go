@@ -113,6 +113,26 @@ func sequence(name string) (seq int32, ok bool) {
 	return 0, false
 }
 
+// foreign says of which lock that is no mutex the children of a directory are, "" if of none.
+// Numbered nodes count if earlier says so. Such a lock and a mutex do not exclude each other,
+// nor do a record of ours and it.
+func foreign(children []string, earlier func(seq int32) bool) string {
+	for _, name := range children {
+		switch seq, numbered := sequence(name); {
+		case name == "leases":
+			return "Curator's semaphore"
+		case name == "__lock__":
+			return "kazoo's semaphore"
+		case !numbered || !earlier(seq):
+		case strings.Contains(name, "__READ__"), strings.Contains(name, "__WRIT__"):
+			return "Curator's read-write lock"
+		case strings.Contains(name, "__rlock__"):
+			return "kazoo's read lock"
+		}
+	}
+	return ""
+}
+
 // before reports whether sequence number a was given out before b. Numbers go
 // on from 2^31-1 to -2^31, so that only their distance tells.
 func before(a, b int32) bool { return a-b < 0 }

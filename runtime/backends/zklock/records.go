@@ -170,8 +170,8 @@ func (rs *records) look(ctx context.Context, s *session, dir string, w record.Wr
 			return place{}, errHoldsData(dir, listed.Data)
 		}
 		name, seq := recordIn(dir, listed.Children)
-		if w.Takes && contended(listed.Children, name, seq) {
-			return place{}, fmt.Errorf("%w: a mutex is at the key, and another kind of lock was asked for", driver.ErrConflict)
+		if is := contender(listed.Children, name, seq); w.Takes && is != "" {
+			return place{}, record.InsteadOf(is)
 		}
 		a.Value = ""
 		if name == "" {
@@ -233,7 +233,7 @@ func (rs *records) create(ctx context.Context, s *session, dir string, version i
 	}
 	first, seq := recordIn(dir, listed.Children)
 	_, err = firstToken(made.Czxid)
-	if err == nil && first == made.Path && !(w.Takes && contended(listed.Children, first, seq)) {
+	if err == nil && first == made.Path && !(w.Takes && contender(listed.Children, first, seq) != "") {
 		rs.wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
@@ -290,15 +290,19 @@ func recordIn(dir string, children []string) (at string, seq int32) {
 	return at, seq
 }
 
-// contended reports whether there is a mutex's node that was made before the record at a
-// path with this number, or at all if there is no record.
-func contended(children []string, at string, seq int32) bool {
+// contender says of which lock a node is that was made before the record at a path with this
+// number, or at all if there is no record. It is "" if there is none.
+func contender(children []string, at string, seq int32) string {
+	earlier := func(n int32) bool { return at == "" || before(n, seq) }
+	if is := foreign(children, earlier); is != "" {
+		return is
+	}
 	for _, name := range children {
-		if n, ok := sequence(name); ok && (at == "" || before(n, seq)) {
-			return true
+		if n, ok := sequence(name); ok && earlier(n) {
+			return record.Mutex
 		}
 	}
-	return false
+	return ""
 }
 
 // recordBefore reports whether there is a record that was made before a mutex's node with

@@ -35,9 +35,9 @@ func TestNamesOfRecords(t *testing.T) {
 	at, seq := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", recordPrefix + "00-2147483649", recordPrefix + "00--2147483648", recordPrefix + "ff-2147483647"})
 	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the numbers have gone round")
 	require.EqualValues(t, math.MaxInt32, seq)
-	require.True(t, contended([]string{mutex + "0000000001"}, "", 0))
-	require.True(t, contended([]string{mutex + "0000000001"}, "r", 2))
-	require.False(t, contended([]string{mutex + "0000000003", "x"}, "r", 2))
+	require.Equal(t, "a mutex", contender([]string{mutex + "0000000001"}, "", 0))
+	require.Equal(t, "a mutex", contender([]string{mutex + "0000000001"}, "r", 2))
+	require.Empty(t, contender([]string{mutex + "0000000003", "x"}, "r", 2))
 	require.True(t, recordBefore([]string{recordPrefix + "00-0000000002"}, 3))
 	require.False(t, recordBefore([]string{recordPrefix + "00-0000000002"}, 1))
 }

@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,5 +130,25 @@ func TestCallsOfTheDeadGoOn(t *testing.T) {
 		time.Sleep(600 * time.Millisecond) // virtual: it has not heard
 		_, err := l.Acquire(t.Context(), live)
 		require.NoError(t, err)
+	})
+}
+
+// Each renewal extends the lease, also the second after which nobody else has changed the
+// record: what is left by the state that was seen last is more than is left.
+func TestEachRenewalExtends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeld(false)
+		lease, err := record.New(h).Acquire(t.Context(), acquisition("k", "a:1"))
+		require.NoError(t, err)
+		for range 3 {
+			time.Sleep(300 * time.Millisecond)
+			require.NoError(t, lease.Renew(t.Context(), time.Second))
+			require.Greater(t, lease.Deadline().Left(), 900*time.Millisecond)
+		}
+		require.NoError(t, lease.Renew(t.Context(), 100*time.Millisecond))
+		_, err = record.New(h).Acquire(t.Context(), acquisition("k", "b:1"))
+		held, ok := errors.AsType[*driver.HeldError](err)
+		require.True(t, ok)
+		require.Greater(t, held.RetryAfter, 900*time.Millisecond, "a renewal does not shorten a lease")
 	})
 }

@@ -75,12 +75,8 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 		if p == nil {
 			return false, driver.ErrLost
 		}
-		switch left := p.Until.from(now); {
-		case left < ttl:
-			p.Until = After(ttl.Microseconds())
-		case l.locks.clockless: // begun anew all the same: an earlier renewal, without an answer, may have been seen by others before
-			p.Until = After(left.Microseconds())
-		}
+		// The state may have been seen a while ago, when more was left than is now.
+		p.Until = After(max(p.Until.from(now), ttl).Microseconds())
 		return true, nil
 	})
 	if err = lost(err); err != nil {

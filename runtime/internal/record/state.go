@@ -1,7 +1,6 @@
 package record
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -70,11 +69,11 @@ func (s *State) holder(id string) *Party {
 // conflict returns an error if parties of another family than p's use the key.
 func (s *State) conflict(p Party) error {
 	if s.Value != "" {
-		return fmt.Errorf("%w: a value that processes agree on is at the key, and a %s lock was asked for", driver.ErrConflict, family(p.Kind))
+		return Beside("a value that processes agree on", noun(p.Kind))
 	}
 	for _, other := range slices.Concat(s.In, s.Queue) {
 		if family(other.Kind) != family(p.Kind) {
-			return fmt.Errorf("%w: a %s lock is at the key, and a %s lock was asked for", driver.ErrConflict, family(other.Kind), family(p.Kind))
+			return Beside(noun(other.Kind), noun(p.Kind))
 		}
 	}
 	return nil
