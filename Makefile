@@ -18,6 +18,7 @@ STORMTIME   ?= 1m
 SOAKFLAGS   ?=
 CALLS       ?= 10000
 TRIES       ?= 1000
+KILLS       ?= 100
 SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
@@ -59,7 +60,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing deadlocks quorum/engines record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/several sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing deadlocks quorum/engines failover/kills record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -207,6 +208,11 @@ sim: ## simulate locks under faults in virtual time (SEEDS=4000; SEED=7 for one;
 	@GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim \
 		$(if $(SEED),-seed '$(SEED)') $(if $(SEEDS),-seeds '$(SEEDS)') $(SIMFLAGS)
 
+sim/several: # Backends that are made of several Redis
+	for engine in quorum failover sharded; do \
+		GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim -engine $$engine -seeds $(or $(SEEDS),200) || exit 1; \
+	done
+
 sim/peers: # the same on other lock libraries (SIMFLAGS='-seeds 200')
 	GOWORK=off go run -C internal/sim/peers ./cmd $(SIMFLAGS)
 
@@ -268,6 +274,10 @@ quorum/engines: servers $(BIN)/testserver # a quorum of a Redis, an etcd and a P
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_QUORUM=$(TRIES) \
 		env MODULES=runtime/backends/quorum/enginetest $(EACH) go test -count=1 -timeout 30m -v $(RACE) ./...
 
+failover/kills: servers $(BIN)/testserver # the engine that grants killed, hung and emptied KILLS times under the load of three processes
+	$(BIN)/testserver exec -only redis -- env LOCKGEN_FAILOVER=$(KILLS) \
+		go test -count=1 -timeout 1h -v $(RACE) -run '^TestKills$$' ./runtime/backends/failover
+
 record: ## write docs/record.md: claims, faults, seeds, what came of them: 20 minutes (RECORDFLAGS='-only storm/etcd')
 	GOWORK=off go build -C tools -o $(BIN)/record ./record
 	$(BIN)/record $(RECORDFLAGS)
@@ -276,7 +286,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing deadlocks quorum/engines 'bench BACKEND=quorum' browser newcomer reproducible
+NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing deadlocks quorum/engines failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

@@ -46,7 +46,9 @@ var engines = []struct {
 	{"zookeeper", 1, modelOf(model.ZooKeeper)},
 	{"consul", 1, modelOf(model.Consul)},
 	{"row", 1, modelOf(model.Row)},
-	{"quorum", 0, newMembers}, // of redis; played by name
+	{"quorum", 0, newQuorum}, // these are of redis, and played by name
+	{"failover", 0, newFailover},
+	{"sharded", 0, newSharded},
 }
 
 // modelOf starts a model of an engine.

@@ -61,6 +61,7 @@ type Result struct {
 	Hash       uint64 // of all that happened, in its order
 	Virtual    time.Duration
 	Sections   int
+	Bounded    int // faults of which it was checked how long nobody was granted a lock
 }
 
 func clock() int64 { return time.Now().UnixNano() }
@@ -99,7 +100,7 @@ func (e *episode) spawn(i int) {
 	p.path = vnet.NewPath(e.plan.Latency, e.plan.Seed, p.number)
 	started, err := client.Start(client.Config{
 		Proc: p.number, Keys: e.plan.Keys, LockKinds: e.plan.LockKinds, Sticky: e.plan.Sticky, Seed: e.plan.Seed, Workers: e.plan.Workers,
-		TTL: e.plan.TTL, HandOff: plan.HandOff, Grain: e.plan.Grain, Calm: len(e.plan.Faults) == 0,
+		TTL: e.plan.TTL, HandOff: plan.HandOff, Grain: e.plan.Grain, Longest: e.plan.Longest, Calm: len(e.plan.Faults) == 0,
 	}, client.World{
 		Backend:  e.engine.Connect(p.path, plan.ReadTimeout),
 		Register: func() (client.Register, error) { return e.register.conn(p), nil },
@@ -292,9 +293,12 @@ func (c *registerConn) Close() {}
 // judge adds what the checker finds.
 func (r *Result) judge() {
 	r.Violations = append(r.Violations, history.Verify(r.History)...)
-	if isQuorum(r.Plan.Engine) {
+	switch {
+	case isQuorum(r.Plan.Engine):
 		r.Violations = slices.DeleteFunc(r.Violations, r.isForgotten)
-	} else {
+	case hasSeveral(r.Plan.Engine):
+		r.Violations = append(r.Violations, r.resumed()...)
+	default:
 		r.Violations = append(r.Violations, r.live()...)
 		r.Violations = append(r.Violations, r.turns()...)
 	}

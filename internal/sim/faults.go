@@ -28,11 +28,11 @@ func anywhere(string) bool           { return true }
 func networked(engine string) bool   { return engine != "memory" && engine != "locktest" }
 func served(engine string) bool      { return engine != "memory" }
 func wallClocked(engine string) bool { return engine == "redis" || engine == "row" }
-func onRedis(engine string) bool     { return engine == "redis" || isQuorum(engine) }
+func onRedis(engine string) bool     { return engine == "redis" || hasSeveral(engine) }
 
-// one says of what a quorum does not promise to bear that it does not happen there.
+// one says of what no Backend made of several promises to bear that it does not happen there.
 func one(happens func(string) bool) func(string) bool {
-	return func(engine string) bool { return !isQuorum(engine) && happens(engine) }
+	return func(engine string) bool { return !hasSeveral(engine) && happens(engine) }
 }
 
 func init() {
@@ -62,7 +62,14 @@ func init() {
 		{"restart-server", history.Plain, 5, 0.1, 0.5, served, restartServer(false)},
 		{"empty-server", history.DataLoss, 5, 0.1, 0.5, one(networked), restartServer(true)},
 		{"empty-members", history.Plain, 25, 0.1, 0.5, isQuorum, emptyMembers},
-		{"cut-members", history.Plain, 15, 0.3, 3, isQuorum, cutMembers},
+		{"cut-members", history.Plain, 15, 0.3, 3, hasSeveral, cutMembers},
+		{"leave-engine", history.Plain, 40, 0, 0, isFailover, alone(leaveEngine)},
+		{"differ", history.Plain, 15, 0, 0, isFailover, alone(differ)},
+		{"lose-record", history.Plain, 20, 0.1, 2, isFailover, loseRecord},
+		{"switch-by-hand", history.Plain, 25, 0, 0, isFailover, switchByHand},
+		{"blind", history.Plain, 15, 0, 0, isFailover, blind},
+		{"new-version", history.Plain, 60, 0, 0, isSharded, newVersion},
+		{"empty-member", history.Plain, 30, 0, 2, isSharded, emptyMember},
 		{"clock-forward", history.DataLoss, 4, 0, 0, wallClocked, jump(1)},
 		{"clock-back", history.ClockBack, 4, 0, 0, wallClocked, jump(-1)},
 		{"force-unlock", history.ForceFree, 5, 0, 0, one(served), forceUnlock},

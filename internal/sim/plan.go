@@ -29,6 +29,7 @@ type Plan struct {
 	Processes []ProcessPlan
 	Workers   int           // of each process
 	Grain     time.Duration // of what callers do
+	Longest   int           // a long section lasts so many TTL at most; 0 is 2
 	Faults    []Fault
 	Heal      time.Duration // when all must be well again
 }
@@ -97,12 +98,15 @@ func NewPlan(seed uint64, c Choice) *Plan {
 			ReadTimeout: pick(rng, 250*time.Millisecond, time.Second),
 		})
 	}
-	if isQuorum(p.Engine) {
+	if hasSeveral(p.Engine) {
 		p.easy()
 	}
 	chosen := kindsOf(p.Engine, c.Kinds)
 	if !calm && len(chosen) > 0 {
 		p.drawFaults(rng, chosen)
+	}
+	if isFailover(p.Engine) || isSharded(p.Engine) {
+		p.long()
 	}
 	// From a source of its own: a plan without them is what it is for the mutex alone.
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {

@@ -296,6 +296,7 @@ func (r *Redis) Snapshot() (keys []history.KeyState) {
 func (r *Redis) Remains(locks []string) string {
 	for _, k := range r.Snapshot() {
 		switch {
+		case strings.Contains(k.Name, agreed): // is kept
 		case slices.Contains(locks, k.Name):
 			return fmt.Sprintf("the lock %s is left: %v, pttl %d", k.Name, k.Fields, k.PTTL)
 		case history.IsKinded(k.Name) && k.PTTL > 0:

@@ -84,6 +84,7 @@ type Summary struct {
 	Episodes, Violations, Sections, Faults int
 	FaultKinds                             map[string]int // how many of each
 	Records                                int            // of the histories
+	Bounded                                int            // see Result
 	FirstBad                               uint64         // seed of the first episode with a violation, 0 if none
 	Virtual, Real                          time.Duration
 }
@@ -120,6 +121,9 @@ func Run(t *testing.T, o Options) (s Summary) {
 		}
 	}
 	s.Real = time.Since(begin)
+	if s.Bounded > 0 {
+		fmt.Fprintf(o.Out, "%d times it was checked how soon a lock was granted again\n", s.Bounded)
+	}
 	fmt.Fprintf(o.Out, "%d episodes, %d violations, %d sections, %d faults, %v of virtual time in %v\n",
 		s.Episodes, s.Violations, s.Sections, s.Faults, s.Virtual.Round(time.Second), s.Real.Round(time.Second/10))
 	if o.Report != "" {
@@ -145,6 +149,7 @@ func (s *Summary) add(r *Result) {
 		s.Records += len(r.History.Records)
 	}
 	s.Virtual += r.Virtual
+	s.Bounded += r.Bounded
 	s.Violations += len(r.Violations)
 	if len(r.Violations) > 0 && s.FirstBad == 0 {
 		s.FirstBad = r.Plan.Seed
@@ -167,7 +172,7 @@ func warmUpProcess(t *testing.T) {
 
 // hung is how long an episode may take of real time. Virtual time ends what waits for
 // something that does not come; this is for what does not let virtual time pass.
-const hung = 30 * time.Second
+const hung = 2 * time.Minute
 
 func panicHung(seed uint64) {
 	panic(fmt.Sprintf("sim: seed %d lets no virtual time pass: a goroutine runs on, or waits for a mutex whose owner waits\n%s", seed, stacks()))

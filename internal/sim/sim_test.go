@@ -50,7 +50,9 @@ func playShort(t *testing.T) {
 		}
 	}
 	play(t, binary, Options{First: 101, Count: 100})
-	play(t, binary, Options{First: 1, Count: 10, Choice: Choice{Engine: "quorum"}})
+	for _, engine := range []string{"quorum", "failover", "sharded"} {
+		play(t, binary, Options{First: 1, Count: 6, Choice: Choice{Engine: engine}})
+	}
 }
 
 // play returns the lines of the episodes, and prints the last line of all.

@@ -86,14 +86,16 @@ func run() int {
 	return min(missed, 1)
 }
 
-// choiceFor returns what is played: a quorum, which no seed draws, if only that has the
+// choiceFor returns what is played: an engine made of several, which no seed draws, if only that has the
 // mistake, and leases that are kept idle, which few seeds draw.
 func choiceFor(m mutant.Mutant) sim.Choice {
 	if m.Patches[0].File == locker+"sticky.go" {
 		return sim.Choice{Engine: "redis", Sticky: true}
 	}
-	if strings.HasPrefix(m.Patches[0].File, quorum) {
-		return sim.Choice{Engine: "quorum", Kinds: m.Faults}
+	for _, engine := range []string{"quorum", "failover", "sharded"} {
+		if strings.HasPrefix(m.Patches[0].File, "runtime/backends/"+engine+"/") {
+			return sim.Choice{Engine: engine, Kinds: m.Faults}
+		}
 	}
 	return sim.Choice{}
 }

@@ -5,6 +5,8 @@ import "github.com/lockgen/lockgen/internal/soak/mutant"
 const (
 	redislock = "runtime/backends/redislock/"
 	quorum    = "runtime/backends/quorum/"
+	failover  = "runtime/backends/failover/"
+	sharded   = "runtime/backends/sharded/"
 	locker    = "runtime/"
 )
 
@@ -46,6 +48,51 @@ var more = []mutant.Mutant{
 		Name: "votes-at-once", Mistake: "a member of a quorum that votes as soon as it has restarted",
 		Patches: []mutant.Patch{{File: quorum + "member.go", Old: "missing > 0 {", New: "missing > 0 && false {"}},
 		Faults:  []string{"empty-members"},
+	},
+	{
+		Name: "switch-now", Mistake: "a switch that does not wait for the leases of before",
+		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "!s.Open && e.first.Add(b.drain()).Left() <= 0", New: "!s.Open"}},
+		Faults:  []string{"switch-by-hand", "leave-engine", "cut-members"},
+	},
+	{
+		Name: "no-rest", Mistake: "a switch before the one before it could be of use",
+		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "e.first.Add(b.rest()).Left() > 0", New: "false"}},
+		Faults:  []string{"differ"},
+	},
+	{
+		Name: "asks-closed", Mistake: "an engine that grants before the switch to it has waited",
+		Patches: []mutant.Patch{{File: failover + "epoch.go", Old: "case !e.Open:", New: "case false:"}},
+		Faults:  []string{"switch-by-hand", "leave-engine", "cut-members"},
+	},
+	{
+		Name: "blind-holder", Mistake: "a lease that counts on although the record was not read",
+		Patches: []mutant.Patch{{File: failover + "lease.go", Old: "end.Before(until)", New: "true"}},
+		Faults:  []string{"blind"},
+	},
+	{
+		Name: "record-anew", Mistake: "a record that was lost and is made anew without a wait",
+		Patches: []mutant.Patch{
+			{File: failover + "switch.go", Old: "state{Epoch: 1, Engine: b.members[0].name, Why", New: "state{Epoch: 1, Open: true, Engine: b.members[0].name, Why"},
+		},
+		Faults: []string{"lose-record", "kill-client", "switch-by-hand"},
+	},
+	{
+		Name: "own-tokens", Mistake: "an engine that grants by its own tokens, whatever the one before gave",
+		Patches: []mutant.Patch{
+			{File: failover + "switch.go", Old: "token <= least", New: "false"},
+			{File: failover + "acquire.go", Old: "first <= floor", New: "false"},
+		},
+		Faults: []string{"switch-by-hand"},
+	},
+	{
+		Name: "move-now", Mistake: "a key that moves without a wait",
+		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "e.first.Add(b.drain()).Left() > 0", New: "false"}},
+		Faults:  []string{"new-version"},
+	},
+	{
+		Name: "opens-empty", Mistake: "a member that came back empty and grants at once",
+		Patches: []mutant.Patch{{File: sharded + "record.go", Old: "_ = m.ask(ctx, text, mine.text())\n	case s.Version", New: "mine.Open = true\n		_ = m.ask(ctx, text, mine.text())\n	case s.Version"}},
+		Faults:  []string{"empty-member"},
 	},
 	{
 		Name: "handoff-block", Mistake: "a hand-off beyond the block of tokens",

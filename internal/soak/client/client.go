@@ -42,6 +42,7 @@ type Config struct {
 	HandOff     time.Duration // lock.Options.HandOff
 	ReadTimeout time.Duration // redis.Options.ReadTimeout
 	Grain       time.Duration // waits and sections take whole ones, so that they end together in virtual time; 0 is any time
+	Longest     int           // a long section lasts so many TTL at most; 0 is 2
 	Calm        bool          // no faults will come: the watchdog has no excuse, and is tried more
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -293,7 +294,7 @@ func (w *worker) goexit() {
 func (w *worker) long() {
 	p := w.policy()
 	p.Wait, p.TTL = time.Second, w.cfg.TTL
-	d := w.between(p.TTL/2, p.TTL*2)
+	d := w.between(p.TTL/2, p.TTL*time.Duration(cmp.Or(w.cfg.Longest, 2)))
 	_ = w.do(context.Background(), p, func(g *guard) { g.section(d) }, w.key())
 }
 

@@ -192,6 +192,9 @@ type Fault struct {
 	Begin  int64  `json:"beginNs"`
 	End    int64  `json:"endNs"`
 	Detail string `json:"detail,omitempty"`
+
+	// Resumes is within what time of Begin somebody must be granted a lock, if no other fault is in force; 0 if it is not said.
+	Resumes int64 `json:"resumesNs,omitempty"`
 }
 
 // Attempt is one write as the fenced register saw it.

@@ -98,22 +98,27 @@ func (m *member) isAway() (away bool, why error) {
 // meet finds out which server m is, and refuses two engines that are one. It reports whether
 // there is nothing more to find out.
 func (m *member) meet(ctx context.Context) bool {
-	i, ok := m.Backend.(driver.Incarnated)
-	if !ok {
-		return true
+	var id string
+	var err error
+	switch e := m.Backend.(type) {
+	case driver.Incarnated:
+		var is driver.Incarnation
+		is, err = e.Incarnation(ctx)
+		id = is.ID
+	case driver.Agreement:
+		id, err = engine.KeptID(ctx, e)
 	}
-	is, err := i.Incarnation(ctx)
-	if err != nil {
-		return errors.Is(err, driver.ErrInvalid) // several servers stand behind it
+	if err != nil || id == "" {
+		return err == nil || errors.Is(err, driver.ErrInvalid) // several servers stand behind it
 	}
 	m.mu.Lock()
-	m.id = is.ID
+	m.id = id
 	m.mu.Unlock()
 	for _, other := range m.backend.members {
 		other.mu.Lock()
-		id := other.id
+		same := other.id == id
 		other.mu.Unlock()
-		if other != m && id == is.ID {
+		if other != m && same {
 			m.backend.group.Refuse("the engines %q and %q are one server, which both reach as %q; give each a server of its own", m.name, other.name, id)
 		}
 	}

@@ -54,15 +54,20 @@ func (k known) Incarnation(context.Context) (driver.Incarnation, error) {
 }
 
 func TestOneServerTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		b := failover.New(known{&link{server: s}}, []driver.Backend{known{&link{server: s}}}, failover.Options{Record: memlock.New()})
-		_ = b.Begin(t.Context())
-		_ = b.Ping(t.Context())
-		time.Sleep(2 * time.Second)
-		if err := b.Ping(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
-			t.Errorf("two engines on one server: %v", err)
-		}
-		_ = b.Close()
-	})
+	for tells, open := range map[string]func(*server) driver.Backend{
+		"tells which it is": func(s *server) driver.Backend { return known{&link{server: s}} },
+		"keeps an ID":       func(s *server) driver.Backend { return &link{server: s} },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer()
+			b := failover.New(open(s), []driver.Backend{open(s)}, failover.Options{Record: memlock.New()})
+			_ = b.Begin(t.Context())
+			_ = b.Ping(t.Context())
+			time.Sleep(2 * time.Second)
+			if err := b.Ping(t.Context()); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "one server") {
+				t.Errorf("two engines on one server that %s: %v", tells, err)
+			}
+			_ = b.Close()
+		})
+	}
 }

@@ -136,25 +136,29 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if x.gate && heldBy(err) == nil {
 		v.admit()
 	}
-	for {
-		select {
-		case least := <-x.confirm:
-			err := v.b.confirm(ctx, x, a.TTL, least)
-			v.note(x, func() {
-				if x.busy, x.err = false, err; err == nil {
-					x.may, x.raised = true, max(x.raised, least)
-				}
-			})
-			continue
-		case <-v.decided:
-		}
-		break
-	}
+	v.confirmAll(ctx, x, a.TTL)
 	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
 		return
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
 		v.b.change(func() { x.slot.generation++ })
+	}
+}
+
+// confirmAll does what the vote asks of x's lease until it is decided.
+func (v *vote) confirmAll(ctx context.Context, x *ballot, ttl time.Duration) {
+	for {
+		select {
+		case least := <-x.confirm:
+			err := v.b.confirm(ctx, x, ttl, least)
+			v.note(x, func() {
+				if x.busy, x.err = false, err; err == nil {
+					x.may, x.raised = true, max(x.raised, least)
+				}
+			})
+		case <-v.decided:
+			return
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,10 +9,8 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
-
-// serverKey is where a member keeps the ID of its server, unless that has one of its own.
-const serverKey = "lockgen.quorum.server"
 
 // silentCalls is how many calls to a member that is silent may be under way: each lives until
 // the member answers, or until its timeout.
@@ -145,8 +142,7 @@ func (b *Backend) meet(m *member, id string) {
 	}
 }
 
-// introduce learns which server m is, unless that is known. An ID is kept there, which whoever
-// asks first has drawn.
+// introduce learns which server m is, unless that is known.
 func (m *member) introduce(ctx context.Context) error {
 	if m.record == nil {
 		return nil
@@ -157,12 +153,12 @@ func (m *member) introduce(ctx context.Context) error {
 	if known {
 		return nil
 	}
-	id, err := m.record.CompareAndSwap(ctx, serverKey, "", rand.Text())
-	if errors.Is(err, driver.ErrInvalid) {
-		id, err = "the server of "+m.name, nil // it keeps no values, as it is configured
-	}
+	id, err := engine.KeptID(ctx, m.record)
 	if err != nil {
-		return fmt.Errorf("the ID of its server, %q: %w", serverKey, err)
+		return err
+	}
+	if id == "" { // it keeps no values, as it is configured
+		id = "the server of " + m.name
 	}
 	m.backend.meet(m, id)
 	return m.backend.group.Usable()

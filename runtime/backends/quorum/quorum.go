@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"sync"
@@ -171,7 +170,7 @@ func (b *Backend) gate(key string) (gate *member) {
 			if answering && m.silent.Load() {
 				continue
 			}
-			if w := weight(m.name, key); gate == nil || w > most {
+			if w := engine.Weight(m.name, key); gate == nil || w > most {
 				gate, most = m, w
 			}
 		}
@@ -180,16 +179,4 @@ func (b *Backend) gate(key string) (gate *member) {
 		}
 	}
 	return gate
-}
-
-// weight is the place of a member in the order of key.
-func weight(name, key string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name))
-	_, _ = h.Write([]byte{0})
-	_, _ = h.Write([]byte(key))
-	w := h.Sum64() // FNV alone mixes the last bytes too little
-	w = (w ^ w>>33) * 0xff51afd7ed558ccd
-	w = (w ^ w>>33) * 0xc4ceb9fe1a85ec53
-	return w ^ w>>33
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"reflect"
@@ -80,6 +82,22 @@ func (g *Group) find(b driver.Backend) int {
 // Same reports whether a and b are one Backend.
 func Same(a, b driver.Backend) bool {
 	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// serverKey is where a server that tells no ID keeps one.
+const serverKey = "lockgen.server"
+
+// KeptID returns the ID of the server of record, which is kept there and which whoever asks first has
+// drawn; "" if it keeps no values, as it is configured.
+func KeptID(ctx context.Context, record driver.Agreement) (string, error) {
+	id, err := record.CompareAndSwap(ctx, serverKey, "", rand.Text())
+	if errors.Is(err, driver.ErrInvalid) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("the ID of its server, %q: %w", serverKey, err)
+	}
+	return id, nil
 }
 
 // Attach is [driver.Shared.Attach]: the first attaches all members.

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/driver"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+
+	"github.com/lockgen/lockgen/internal/sim/vnet"
+)
+
+const (
+	// agreed is the key of the records by which processes agree at their servers.
+	agreed = "sim.agreed"
+
+	silence   = 400 * time.Millisecond
+	probe     = 100 * time.Millisecond // its Timeout as well
+	drain     = (longestTTL + silence) * 51 / 50
+	rests     = drain + 4*probe
+	standby   = "standby"
+	theRecord = 2 // among the servers
+
+	// resumes is how long after the engine that grants has gone the other grants, at most, if the
+	// switch before was that long ago that its epoch has rested: three probes, the look that
+	// follows, the wait, the next look, and whoever waits tries again within a second.
+	resumes = 3*(probe+probe) + drain + 3*probe + time.Second
+)
+
+func isFailover(engine string) bool { return engine == "failover" }
+
+// newFailover starts a primary, a standby whose clock is behind, and the server of the record.
+func newFailover() engine {
+	s := newSeveral(3)
+	s.servers[1].Jump(-2 * time.Second)
+	s.made = func(all []driver.Backend) whole {
+		return failover.New(all[0], all[1:2], failover.Options{
+			Record: all[theRecord], Key: agreed, LongestTTL: longestTTL, Silence: silence, Probe: probe, Timeout: probe, OnSwitch: s.switched,
+		})
+	}
+	s.begin()
+	return s
+}
+
+// begin makes the record of what has never been in use.
+func (s *several) begin() {
+	b := s.Connect(vnet.NewPath(0, 0, 0), time.Second).(*closingAll)
+	if err := b.whole.(interface{ Begin(context.Context) error }).Begin(context.Background()); err != nil {
+		panic(err) // nothing is wrong yet
+	}
+	_ = b.Close()
+}
+
+// switched notes what a process has read in the record.
+func (s *several) switched(is failover.Status) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if is.Epoch > s.grants.Epoch {
+		s.since = time.Now()
+	}
+	if is.Epoch >= s.grants.Epoch {
+		s.grants = is
+	}
+}
+
+// granting returns the engine that grants, once its epoch has rested, or nil if none does so soon.
+func (s *several) granting() *Redis {
+	for range 5 * rests / probe {
+		s.mu.Lock()
+		is, age := s.grants, time.Since(s.since)
+		s.mu.Unlock()
+		switch {
+		case !is.Open || age < rests:
+			time.Sleep(probe)
+		case is.Engine == standby:
+			return s.servers[1]
+		default:
+			return s.servers[0]
+		}
+	}
+	return nil
+}
+
+// alone has f begin when no other fault that bounds how long nobody is granted a lock goes on.
+func alone(f func(*episode, Fault, *history.Fault)) func(*episode, Fault, *history.Fault) {
+	return func(e *episode, fault Fault, r *history.Fault) {
+		turn := e.engine.(*several).turn
+		turn <- struct{}{}
+		defer func() { <-turn }()
+		r.Begin = clock()
+		f(e, fault, r)
+	}
+}
+
+// leaveEngine has the engine that grants hang, die, or die and forget, until the other grants.
+func leaveEngine(e *episode, f Fault, r *history.Fault) {
+	server := e.engine.(*several).granting()
+	if server == nil {
+		return
+	}
+	r.Begin = clock()
+	if f.N%3 == 0 {
+		server.Pause()
+		defer server.Resume()
+	} else {
+		server.Stop()
+		defer server.Start(f.N%3 == 1)
+	}
+	time.Sleep(resumes + probe)
+	r.Resumes, r.Detail = int64(resumes), fmt.Sprint("in way ", f.N%3)
+}
+
+// differ has two processes differ about which engine is away.
+func differ(e *episode, f Fault, r *history.Fault) {
+	s, first, second := e.engine.(*several), e.current(f.Process).number, e.current((f.Process+1)%len(e.plan.Processes)).number
+	s.servers[0].part(first, true)
+	s.servers[1].part(second, true)
+	limit := 2*rests + resumes
+	time.Sleep(limit + probe)
+	s.servers[0].part(first, false)
+	s.servers[1].part(second, false)
+	if first != second { // else that one can have no lock
+		r.Resumes = int64(limit)
+	}
+}
+
+// loseRecord restarts the server of the record without it.
+func loseRecord(e *episode, f Fault, _ *history.Fault) {
+	server := e.engine.(*several).servers[theRecord]
+	server.Stop()
+	time.Sleep(f.For)
+	server.Start(true)
+	time.Sleep(drain)
+}
+
+// switchByHand has an operator switch, or one who has done so be late.
+func switchByHand(e *episode, f Fault, r *history.Fault) {
+	b := e.engine.Connect(vnet.NewPath(e.plan.Latency, e.plan.Seed, -1-f.N), time.Second).(*closingAll)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	r.Detail = []string{"primary", standby}[f.N%2]
+	_ = b.whole.(*failover.Backend).Switch(ctx, r.Detail)
+	_ = b.Close()
+	time.Sleep(drain)
+}
+
+// blind has an operator switch while a process can't read the record.
+func blind(e *episode, f Fault, r *history.Fault) {
+	record, number := e.engine.(*several).servers[theRecord], e.current(f.Process).number
+	record.part(number, true)
+	switchByHand(e, f, r)
+	time.Sleep(2 * probe)
+	record.part(number, false)
+}
+
+// resumed checks L3: while a fault lasts that says within what time somebody is granted a lock,
+// and no other, somebody is.
+func (r *Result) resumed() (found []history.Violation) {
+	for i, f := range r.History.Faults {
+		others := slices.Delete(slices.Clone(r.History.Faults), i, i+1)
+		if f.Resumes == 0 || !quiet(others, f.Begin, f.End) {
+			continue
+		}
+		r.Bounded++
+		granted := func(one history.Record) bool {
+			return one.Op == history.Grant && one.Outcome == history.OK && one.Call > f.Begin && one.Ret <= f.Begin+f.Resumes
+		}
+		if !slices.ContainsFunc(r.History.Records, granted) {
+			found = append(found, history.Violation{Invariant: "L3", At: f.End,
+				Text: fmt.Sprintf("nobody was granted a lock within %v of %s", time.Duration(f.Resumes), f.Kind)})
+		}
+	}
+	return found
+}

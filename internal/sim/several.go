@@ -1,0 +1,182 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/backends/redislock"
+	"github.com/lockgen/lockgen/runtime/driver"
+
+	"github.com/lockgen/lockgen/internal/soak/client"
+	"github.com/lockgen/lockgen/internal/soak/history"
+
+	"github.com/lockgen/lockgen/internal/sim/vnet"
+)
+
+// longestTTL is above every lease of an episode with several servers, with the time that is
+// added for handing it on.
+const longestTTL = 1200 * time.Millisecond
+
+// several are Redis servers that one Backend is made of. A fault strikes the one that it names.
+type several struct {
+	servers []*Redis
+	made    func(all []driver.Backend) whole // of one Backend for each server
+	turn    chan struct{}                    // full while a fault is to be the only one of its sort
+
+	mu      sync.Mutex      // guards the rest
+	grants  failover.Status // the last that a process has read
+	since   time.Time       // when its epoch was read first
+	version uint64          // of the membership, for processes that begin now
+}
+
+// whole is a Backend made of Backends.
+type whole interface {
+	client.Backend
+	driver.Shared
+}
+
+// hasSeveral reports whether an engine is made of several servers.
+func hasSeveral(engine string) bool {
+	return isQuorum(engine) || isFailover(engine) || isSharded(engine)
+}
+
+// newSeveral starts so many servers.
+func newSeveral(n int) *several {
+	s := &several{turn: make(chan struct{}, 1)}
+	for range n {
+		s.servers = append(s.servers, NewRedis())
+	}
+	return s
+}
+
+// easy makes a plan cost about as much work with several servers as others cost with one.
+func (p *Plan) easy() {
+	p.TTL, p.Latency, p.Grain = 400*time.Millisecond, max(p.Latency, time.Millisecond), time.Millisecond
+	p.Workers = min(p.Workers, 2)
+	if !isSharded(p.Engine) {
+		p.Keys = p.Keys[:1]
+	}
+}
+
+// long makes a plan, and some holds of it, last as long as what waits for leases that are over. The faults are few, so
+// that some are alone.
+func (p *Plan) long() {
+	p.Longest = 8
+	p.Faults = p.Faults[:min(len(p.Faults), 3)]
+	for i := range p.Faults {
+		p.Faults[i].At *= 4
+	}
+}
+
+// Connect returns the Backend of one process.
+func (s *several) Connect(path *vnet.Path, timeout time.Duration) client.Backend {
+	c := &closingAll{}
+	var all []driver.Backend
+	for _, r := range s.servers {
+		one := r.Client(path, timeout)
+		c.clients = append(c.clients, one)
+		all = append(all, redislock.New(one))
+	}
+	c.whole = s.made(all)
+	return c
+}
+
+// closingAll closes the clients of the members along with the Backend that is made of them.
+type closingAll struct {
+	whole
+	clients []*redis.Client
+}
+
+// Close implements [driver.Backend].
+func (c *closingAll) Close() error {
+	errs := []error{c.whole.Close()}
+	for _, one := range c.clients {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *several) each(f func(*Redis)) {
+	for _, r := range s.servers {
+		f(r)
+	}
+}
+
+func (s *several) Pause()                       { s.each((*Redis).Pause) }
+func (s *several) Resume()                      { s.each((*Redis).Resume) }
+func (s *several) Stop()                        { s.each((*Redis).Stop) }
+func (s *several) Start(empty bool)             { s.each(func(r *Redis) { r.Start(empty) }) }
+func (s *several) Jump(d time.Duration)         { s.each(func(r *Redis) { r.Jump(d) }) }
+func (s *several) Free(key string)              { s.each(func(r *Redis) { r.Free(key) }) }
+func (s *several) Close()                       { s.each((*Redis).Close) }
+func (s *several) Snapshot() []history.KeyState { return nil } // what one server has says nothing
+
+// Remains says what is left at some server.
+func (s *several) Remains(locks []string) string {
+	for i, r := range s.servers {
+		if left := r.Remains(locks); left != "" {
+			return fmt.Sprintf("server %d: %s", i, left)
+		}
+	}
+	return ""
+}
+
+// server returns the Redis that f strikes: the only one, or one of several.
+func (e *episode) server(f Fault) *Redis { return e.servers(f, 1)[0] }
+
+// servers returns n that f strikes.
+func (e *episode) servers(f Fault, n int) (some []*Redis) {
+	s, ok := e.engine.(*several)
+	if !ok {
+		return []*Redis{e.engine.(*Redis)}
+	}
+	for i := range n {
+		some = append(some, s.servers[(f.N+i)%len(s.servers)])
+	}
+	return some
+}
+
+// struck returns what happens to servers happens to: the engine, or one of its servers.
+func (e *episode) struck(f Fault) engine {
+	if hasSeveral(e.plan.Engine) {
+		return e.server(f)
+	}
+	return e.engine
+}
+
+// cutMembers parts a process from up to two servers.
+func cutMembers(e *episode, f Fault, r *history.Fault) {
+	p := e.current(f.Process)
+	r.Proc = p.number
+	some := e.servers(f, 1+f.N%2)
+	for _, one := range some {
+		one.part(p.number, true)
+	}
+	time.Sleep(f.For)
+	for _, one := range some {
+		one.part(p.number, false)
+	}
+}
+
+// part refuses the process with this number from now on, or no more.
+func (r *Redis) part(number int, parted bool) {
+	r.set(func() { r.parted[number] = parted })
+	if parted {
+		r.cut(func(c *conn) bool { return c.flow.On(number) })
+	}
+}
+
+// isParted reports whether the flow is of a process that is refused. The server is locked.
+func (r *Redis) isParted(flow *vnet.Flow) bool {
+	for number, parted := range r.parted {
+		if parted && flow.On(number) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,66 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/backends/sharded"
+	"github.com/lockgen/lockgen/runtime/driver"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+// shards are the names of all servers. By an odd version of the membership the last is none of it.
+var shards = []string{"a", "b", "c", "d"}
+
+func isSharded(engine string) bool { return engine == "sharded" }
+
+// newSharded starts servers of which the last has a clock that is behind by less than a change waits.
+func newSharded() engine {
+	s := newSeveral(len(shards))
+	s.version = 1
+	last := len(shards) - 1
+	s.servers[last].Jump(-time.Second)
+	s.made = func(all []driver.Backend) whole {
+		s.mu.Lock()
+		o := sharded.Options{Version: s.version, Key: agreed, LongestTTL: longestTTL, Silence: silence, Probe: probe, Timeout: probe}
+		s.mu.Unlock()
+		members := map[string]driver.Backend{}
+		for i, b := range all {
+			members[shards[i]] = b
+		}
+		switch {
+		case o.Version == 1:
+			_ = all[last].Close()
+			delete(members, shards[last])
+		case o.Version%2 == 1:
+			o.Leaving = map[string]driver.Backend{shards[last]: all[last]}
+			delete(members, shards[last])
+		}
+		return sharded.New(members, o)
+	}
+	s.begin()
+	return s
+}
+
+// newVersion has the last server become a member or leave, by one process that takes another's
+// place; those that are there go on with the version that they have.
+func newVersion(e *episode, f Fault, r *history.Fault) {
+	s := e.engine.(*several)
+	s.mu.Lock()
+	s.version++
+	r.Detail = fmt.Sprint("version ", s.version)
+	s.mu.Unlock()
+	go e.current(f.Process).close(e, 3*time.Second)
+	e.spawn(f.Process)
+	time.Sleep(drain)
+}
+
+// emptyMember has a server away for longer than Silence, and come back empty.
+func emptyMember(e *episode, f Fault, _ *history.Fault) {
+	server := e.server(f)
+	server.Stop()
+	time.Sleep(silence + 2*probe + f.For)
+	server.Start(true)
+	time.Sleep(drain)
+}
