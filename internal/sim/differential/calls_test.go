@@ -15,15 +15,12 @@ func (d *drawer) acquiring() call {
 	}
 	k := namesOf(a.lock)
 	c := call{script: "acquire", keys: []string{k.lock, k.queue, k.token, k.undone + a.id}, of: a}
-	c.args = []string{a.id, strconv.Itoa(a.ttl), strconv.Itoa(a.tokens), "", ""}
+	c.args = []string{a.id, strconv.Itoa(a.ttl), strconv.Itoa(a.tokens), ""}
 	if a.queue {
 		c.args[3] = a.entry()
 	}
 	switch {
-	case d.chance(10): // the first call finds out whether it can set an expiry
-		c.args[4] = "probe"
 	case a.queue:
-		c.args = c.args[:4]
 	case a.tokens > 1:
 		c.args = c.args[:3]
 	default:
@@ -62,20 +59,19 @@ func (d *drawer) releasing() call {
 	return c
 }
 
-// renew draws a renewal of a few leases, or of as many as one command renews.
+// renew draws a renewal, now and then by the lock's own key.
 func (d *drawer) renew() step {
-	c := call{script: "renew"}
-	leases := 1 + d.IntN(3)
-	if d.chance(2) {
-		leases = 100
-	}
-	for range leases {
-		a := d.holder()
-		k := namesOf(a.lock)
-		c.keys = append(c.keys, k.lock, k.token)
-		c.args = append(c.args, a.id, strconv.Itoa(pick(d, a.ttl, 50, 500, 30000)))
+	c := d.renewing()
+	if d.chance(20) {
+		c.keys = c.keys[:1]
 	}
 	return d.step(c)
+}
+
+func (d *drawer) renewing() call {
+	a := d.holder()
+	k := namesOf(a.lock)
+	return call{script: "renew", keys: []string{k.lock, k.token}, args: []string{a.id, strconv.Itoa(pick(d, a.ttl, 50, 500, 30000))}}
 }
 
 // raise draws that a lease's later tokens are to be above one of another server, as a
@@ -97,7 +93,6 @@ func (d *drawer) one() step {
 	return d.step(pick(d,
 		call{script: "releaseone", keys: []string{k.lock}, args: []string{a.id, k.channel}},
 		call{script: "tombstone", keys: []string{k.undone + a.id}, args: []string{strconv.Itoa(a.ttl + 60000)}},
-		call{script: "renewone", keys: []string{k.lock}, args: []string{a.id, strconv.Itoa(a.ttl)}},
 	))
 }
 
@@ -112,10 +107,13 @@ func (d *drawer) together() step {
 	}
 	for range calls {
 		what, one := byte('a'), call{}
-		if d.chance(50) {
+		switch d.IntN(5) {
+		case 0, 1:
 			one = d.acquiring()
-		} else {
+		case 2, 3:
 			what, one = 'r', d.releasing()
+		default:
+			what, one = 'n', d.renewing()
 		}
 		d.garble(&one)
 		shape.Write([]byte{what, byte('0' + len(one.keys)), byte('0' + len(one.args))})

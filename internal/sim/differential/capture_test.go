@@ -31,7 +31,7 @@ var constants = regexp.MustCompile(`\b(FORGET|AWAY|QUEUE)\b`)
 // read the time from the clock that the tests set.
 //
 // Those that redislock sends to a server by itself are taken from the wire. The
-// others (tombstone, releaseone, renewone) go to a Cluster only: they are read from
+// others (tombstone, releaseone) go to a Cluster only: they are read from
 // their files, with the constants as they stand in what came over the wire.
 func scripts(t *testing.T) map[string]string {
 	t.Helper()

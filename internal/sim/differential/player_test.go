@@ -153,7 +153,7 @@ func (p *player) answer(c specCall, v value) string {
 	case "release", "undo":
 		return map[string]string{":1": "freed", ":0": "not"}[v.String()]
 	case "renew":
-		return map[string]string{"[:1]": "renewed", "[:0]": "not"}[v.String()]
+		return map[string]string{":1": "renewed", ":0": "not"}[v.String()]
 	default:
 		return "-"
 	}

@@ -37,7 +37,6 @@ var more = []mutant.Mutant{
 		Name: "no-expiry", Mistake: "an acquire that leaves the lock when it may not expire",
 		Patches: []mutant.Patch{
 			{File: redislock + "acquire.lua", Old: "  call('HDEL', KEYS[1], ARGV[1])\n  return expires", New: "  return expires"},
-			{File: redislock + "acquire.lua", Old: "  call('PEXPIRE', KEYS[1], ARGV[2])\nend", New: "end"},
 		},
 	},
 	{

@@ -52,7 +52,7 @@ end`},
 	{
 		Name:    "recreate",
 		Mistake: "a renewal that makes the lock anew",
-		Patches: []Patch{{redislock + "renew.lua", "redis.pcall('HEXISTS', KEYS[i], ARGV[i]) == 1", "redis.pcall('HSET', KEYS[i], ARGV[i], 1)"}},
+		Patches: []Patch{{redislock + "renew.lua", "redis.pcall('HEXISTS', KEYS[1], ARGV[1]) ~= 1", "not redis.pcall('HSET', KEYS[1], ARGV[1], 1)"}},
 		Faults:  []string{"pause-client", "delay-requests", "stop-server", "force-unlock"},
 	},
 	{
@@ -60,7 +60,7 @@ end`},
 		Mistake: "a deadline that counts from the reply",
 		Patches: []Patch{
 			{redisGo, "l.extend(c.sent(), ", "l.extend(driver.Now(), "},
-			{redislock + "renew.go", ".extend(sent, ", ".extend(driver.Now(), "},
+			{redislock + "renew.go", ".extend(c.sent(), ", ".extend(driver.Now(), "},
 		},
 		Faults: []string{"delay-replies", "stop-server", "pause-client"},
 	},
@@ -127,7 +127,7 @@ end`},
 		Patches: []Patch{
 			{redislock + "new.go", "case *redis.Client:\n", "case *redis.Client:\n\t\tcallers = c\n"},
 			{redislock + "new.go", "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
-			{redislock + "renew.go", "pipe := l.other.Pipeline()", "pipe := callers.Pipeline()"},
+			{redislock + "batcher.go", "client: redis.NewClient(&o), server", "client: callers, server"},
 		},
 	},
 }

@@ -9,7 +9,6 @@
 -- ARGV[2] lease in ms
 -- ARGV[3] how many fencing tokens the lease reserves; nil: 1
 -- ARGV[4] the entry to stand in the queue with; nil not to queue
--- ARGV[5] nil, or that it is not known yet whether the lock can be given an expiry
 --
 -- Returns the first token when taken; 'undone'; or, when held, for how many ms, the
 -- server's time in µs, 1 if the holder is a client of Redisson, else 0, and the holder.
@@ -76,10 +75,6 @@ if last and tonumber(last) >= first then -- the clock went back, or tokens are r
     first = first - n
   end
   call('SET', KEYS[3], first + n - 1, 'PX', kept(first + n - 1, least))
-end
-if ARGV[5] then
-  -- Not before SET: after a first write, memory is no objection any more.
-  call('PEXPIRE', KEYS[1], ARGV[2])
 end
 call('HSET', KEYS[1], ARGV[1], '1')
 local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])

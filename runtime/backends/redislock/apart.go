@@ -19,11 +19,8 @@ var (
 	releaseOneSource string
 	//go:embed tombstone.lua
 	tombstoneSource string
-	//go:embed renewone.lua
-	renewOneSource string
 
 	releaseOneScript = newLockScript(releaseOneSource)
-	renewOneScript   = newScript(renewOneSource)
 	tombstoneScript  = newScript(tombstoneSource)
 )
 

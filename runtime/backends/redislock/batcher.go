@@ -28,91 +28,73 @@ const (
 // a slot free is sent at once; those that come while all are in use go together in
 // the next batch.
 type batcher struct {
-	client *redis.Client // for acquires: its connections ask the server whether it is fit for locks
-	other  *redis.Client // for renewals, and for releases where client has no connection
+	client  *redis.Client // its connections ask the server whether it is fit for locks, but for a standby's
+	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
+	warmed  sync.Once     // standby has a connection, or is dialing one
 
 	mu      sync.Mutex
 	waiting []*call
-	slots   int  // in use
-	done    int  // of these, whose batch was answered: they take what waits next
-	width   int  // how many may be: as many as client has connections
-	growing bool // a connection more is being made
+	slots   int // in use
 
-	bySlot  bool        // the server is a node of a Cluster, where a command's keys share a slot
-	single  atomic.Bool // the server has all keys, by what it said last
-	mute    atomic.Bool // the server hung up when it was asked
-	probed  atomic.Bool // the server lets us give locks an expiry
-	standby sync.Once   // other has a connection, or is dialing one
+	*server
+	mute atomic.Bool // the server hung up when it was asked
 
 	used     time.Time   // when it was asked for last, in a Cluster; under the router's mutex
 	outage   outage      // likewise
 	troubled atomic.Bool // there is an outage
 }
 
+// server is what a batcher and its standby know of their server.
+type server struct {
+	bySlot bool        // it is a node of a Cluster, where a command's keys share a slot
+	single atomic.Bool // it has all keys, by what it said last
+}
+
 // newBatcher returns a batcher to the server that o leads to. A wary one takes no
 // locks where the server may evict them.
 func newBatcher(o redis.Options, wary bool) *batcher {
-	b := &batcher{width: 1}
+	b := &batcher{server: &server{}}
 	// Again: a client that was made has turned "no retries" into 0, which is the default,
 	// and has put a processor of its own into its options.
 	asking := *lockOptions(&o, 0)
 	asking.OnConnect = b.examine(o.OnConnect, wary)
 	asking.ConnMaxLifetime = examinedFor
-	b.client, b.other = redis.NewClient(&asking), redis.NewClient(&o)
+	b.client = redis.NewClient(&asking)
+	b.standby = &batcher{client: redis.NewClient(&o), server: b.server}
+	return b
+}
+
+// of returns the one of b and its standby that runs s.
+func (b *batcher) of(s *script) *batcher {
+	if s == renewScript {
+		return b.standby
+	}
 	return b
 }
 
 // do runs c, whose reply is there if it returns nil. It returns when ctx ends:
 // with errNotSent if c was not sent and will not be, else with errNoAnswer.
 func (b *batcher) do(ctx context.Context, c *call) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", errNotSent, err)
-	}
-	c.ctx, c.done = ctx, make(chan struct{})
-	b.mu.Lock()
-	b.waiting = append(b.waiting, c)
-	switch {
-	case b.slots < b.width:
-		b.slots++
-		go b.work()
-	case b.width < batchSlots && !b.growing && b.done == 0:
-		b.growing = true
-		go b.grow()
-	}
-	b.mu.Unlock()
+	b.put(ctx, c)
 	return c.wait(ctx)
 }
 
-// doAll is do for calls that are made at the same time, in as few batches as there can
-// be. It makes no connection more for them, because they keep the server busy either way.
-func (b *batcher) doAll(ctx context.Context, calls []*call) []error {
-	errs := make([]error, len(calls))
-	done := 0
-	if calls[0].script.takes && !b.probed.Load() {
-		// What it finds out about the server lets the others go together.
-		errs[0] = b.do(ctx, calls[0])
-		done = 1
-	}
-	if ctx.Err() != nil {
-		for i := done; i < len(calls); i++ {
-			errs[i] = fmt.Errorf("%w: %w", errNotSent, ctx.Err())
-		}
-		return errs
-	}
-	for _, c := range calls[done:] {
+// put queues calls that are made at the same time, to go in as few batches as there can be.
+// Each is to be waited for. If ctx has ended it queues none.
+func (b *batcher) put(ctx context.Context, calls ...*call) {
+	for _, c := range calls {
 		c.ctx, c.done = ctx, make(chan struct{})
 	}
+	if ctx.Err() != nil {
+		return
+	}
 	b.mu.Lock()
-	b.waiting = append(b.waiting, calls[done:]...)
-	for n := 0; n < len(calls)-done && b.slots < b.width; n += batchLimit {
+	defer b.mu.Unlock()
+	b.waiting = append(b.waiting, calls...)
+	for n := 0; n < len(calls) && b.slots < batchSlots; n += batchLimit {
 		b.slots++
 		go b.work()
 	}
-	b.mu.Unlock()
-	for i := done; i < len(calls); i++ {
-		errs[i] = calls[i].wait(ctx)
-	}
-	return errs
 }
 
 // wait waits until c is done, or ctx ends: then see do.
@@ -133,41 +115,17 @@ func (c *call) wait(ctx context.Context) error {
 	}
 }
 
-// grow adds a slot when there is a connection for it. To dial, greet and examine takes
-// several round trips, and a call that waits for another's is answered sooner.
-func (b *batcher) grow() {
-	// Not by a Conn of the client: go-redis v9.23 guards the options that a new
-	// connection may change by a mutex that a Conn has of its own.
-	err := b.client.Ping(context.Background()).Err()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.growing = false
-	if err != nil {
-		return
-	}
-	b.width++
-	if len(b.waiting) > 0 && b.slots < b.width {
-		b.slots++
-		go b.work()
-	}
-}
-
 // work sends batches until no call waits.
 func (b *batcher) work() {
-	answered := false
-	for batch := b.next(answered); len(batch) > 0; batch = b.next(answered) {
-		answered = b.send(batch)
+	for batch := b.next(); len(batch) > 0; batch = b.next() {
+		b.send(batch)
 	}
 }
 
-// next takes the calls of the next batch for a worker whose batch before was answered,
-// or was none. If there are none it gives up the slot.
-func (b *batcher) next(answered bool) []*call {
+// next takes the calls of the next batch. If there are none it gives up the slot.
+func (b *batcher) next() []*call {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if answered {
-		b.done--
-	}
 	n := min(len(b.waiting), batchLimit)
 	if n == 0 {
 		b.waiting = nil
@@ -181,52 +139,36 @@ func (b *batcher) next(answered bool) []*call {
 
 // send runs calls, those again of which the server did not know the script, or that it
 // refused together: then it may be only one of their keys that it denies.
-//
-// It reports whether any was answered, and has noted then that the slot takes what waits
-// next: the next call of who was answered needs no slot more.
-func (b *batcher) send(calls []*call) (answered bool) {
-	live := calls[:0]
-	for _, c := range calls {
-		if c.state.CompareAndSwap(pending, taken) { // else its caller has left
-			c.probe = c.script.takes && !b.probed.Load()
-			live = append(live, c)
-		}
-	}
+func (b *batcher) send(calls []*call) {
+	live := slices.DeleteFunc(calls, func(c *call) bool { return !c.state.CompareAndSwap(pending, taken) }) // its caller has left
 	// Four rounds at most: together by hash, together whole, by itself by hash, by itself whole.
 	for try := 0; len(live) > 0 && try < 4; try++ {
 		var ended []*call
-		ended, live = b.round(b.client, live)
+		ended, live = b.round(live)
 		if try == 3 {
 			ended = append(ended, live...)
-		}
-		if len(ended) > 0 && !answered {
-			answered = true
-			b.mu.Lock()
-			b.done++
-			b.mu.Unlock()
 		}
 		for _, c := range ended {
 			close(c.done)
 		}
 	}
-	return answered
 }
 
 // round sends calls in one round trip. It returns those that have ended, and those that
 // are to be sent again.
-func (b *batcher) round(client *redis.Client, calls []*call) (ended, again []*call) {
+func (b *batcher) round(calls []*call) (ended, again []*call) {
 	if len(calls) > 1 { // else go-redis fails all for the one whose caller goes while it connects
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return !c.encode() })
 	}
 	var cmds []*redis.Cmd
 	groups, each := b.together(calls)
 	for _, group := range groups {
-		cmds = append(cmds, togetherCommand(group))
+		cmds = append(cmds, b.togetherCommand(group))
 	}
 	for _, c := range each {
 		cmds = append(cmds, redis.NewCmd(context.Background(), c.command()...))
 	}
-	b.process(client, cmds, each)
+	b.process(cmds, each)
 	var read []*call
 	for i, group := range groups {
 		if refused := b.readTogether(group, cmds[i]); refused {
@@ -244,14 +186,11 @@ func (b *batcher) round(client *redis.Client, calls []*call) (ended, again []*ca
 		case isUnknownScript(c.err) && !c.whole:
 			c.whole = true
 			again = append(again, c)
-		case errors.As(c.err, &unfit) && !c.script.takes && client != b.other:
+		case errors.As(c.err, &unfit) && !c.script.takes && b.standby != nil:
 			// What the server has is freed whatever it may do to locks.
-			freed, left := b.round(b.other, []*call{c})
+			freed, left := b.standby.round([]*call{c})
 			ended, again = append(ended, freed...), append(again, left...)
 		default:
-			if c.probe && c.err == nil && c.reply.kind == ':' && c.reply.number > 0 {
-				b.probed.Store(true)
-			}
 			ended = append(ended, c)
 		}
 	}
@@ -259,7 +198,7 @@ func (b *batcher) round(client *redis.Client, calls []*call) (ended, again []*ca
 }
 
 // process sends cmds in one round trip.
-func (b *batcher) process(client *redis.Client, cmds []*redis.Cmd, each []*call) {
+func (b *batcher) process(cmds []*redis.Cmd, each []*call) {
 	ctx := context.Background()
 	asks := false
 	for _, c := range each {
@@ -269,10 +208,10 @@ func (b *batcher) process(client *redis.Client, cmds []*redis.Cmd, each []*call)
 		if len(each) == 1 && each[0].ctx != nil { // a hook's span has its parent
 			ctx = context.WithoutCancel(each[0].ctx)
 		}
-		_ = client.Process(ctx, cmds[0])
+		_ = b.client.Process(ctx, cmds[0])
 		return
 	}
-	pipe := client.Pipeline()
+	pipe := b.client.Pipeline()
 	first := len(cmds) - len(each) // those before are of several calls
 	for i, cmd := range cmds {
 		if i < first {
@@ -307,11 +246,11 @@ func (c *call) read(value any, err error) {
 	}
 }
 
-// renewStandby has other dial its connection, so that the first renewal does not
+// warm has the standby dial its connection, so that the first renewal does not
 // depend on what becomes of passwords and limits until then.
-func (b *batcher) renewStandby(work *sync.WaitGroup) {
-	b.standby.Do(func() {
-		work.Go(func() { _ = b.other.Ping(context.Background()).Err() })
+func (b *batcher) warm(work *sync.WaitGroup) {
+	b.warmed.Do(func() {
+		work.Go(func() { _ = b.standby.client.Ping(context.Background()).Err() })
 	})
 }
 
@@ -327,4 +266,4 @@ func (b *batcher) drain(ctx context.Context) {
 	}
 }
 
-func (b *batcher) close() error { return errors.Join(b.client.Close(), b.other.Close()) }
+func (b *batcher) close() error { return errors.Join(b.client.Close(), b.standby.client.Close()) }

@@ -31,7 +31,6 @@ type request struct {
 type call struct {
 	request
 	asking bool // the server was named by an ASK
-	probe  bool // find out first whether the server lets us set an expiry
 	whole  bool // with its script, which the server does not know
 	alone  bool // not in one command with others: the server refused them together
 
@@ -114,9 +113,6 @@ func (c *call) encode() bool {
 // command returns c as a command: by the script's hash, or whole.
 func (c *call) command() []any {
 	args := c.args[:c.nargs]
-	if c.probe {
-		args = probing(args)
-	}
 	c.mark = &sentMark{arg: args[0], call: c}
 	all := c.script.command(make([]any, 0, 3+c.nkeys+len(args)), c.whole, c.nkeys)
 	for _, k := range c.keys[:c.nkeys] {
@@ -127,18 +123,6 @@ func (c *call) command() []any {
 		all = append(all, a)
 	}
 	return all
-}
-
-// probing returns the arguments of an acquire that finds out first whether it can
-// give the lock an expiry.
-func probing(args []string) []string {
-	with := make([]string, 5)
-	copy(with, args)
-	if with[2] == "" {
-		with[2] = "1"
-	}
-	with[4] = "probe"
-	return with
 }
 
 // reply is what a server answered to a script: a number or, of any other kind, a text.

@@ -40,14 +40,13 @@ func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 			if err := b.client.Ping(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			b.probed.Store(true)
 			calls := []*call{releaseCall(t, "a", newID(), freeing{}), releaseCall(t, "b", gone, freeing{}), releaseCall(t, "c", newID(), freeing{})}
 			for _, c := range calls {
 				c.done = make(chan struct{})
 				c.state.Store(taken)
 			}
 			calls[1].state.Store(left) // as do does, which returns errNotSent then
-			b.round(b.client, slices.Clone(calls))
+			b.round(slices.Clone(calls))
 			if sent.Load() {
 				t.Error("it was sent")
 			}
@@ -78,7 +77,6 @@ func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 	if err := b.client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	b.probed.Store(true)
 	calls := []*call{acquireCallOf(t, &driver.Acquisition{Key: "a", ID: newID(), TTL: 1e9, Tokens: 1}), releaseCall(t, "b", newID(), freeing{})}
 	for _, c := range calls {
 		c.done = make(chan struct{})

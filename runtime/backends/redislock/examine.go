@@ -34,7 +34,6 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 				return err
 			}
 		}
-		b.probed.Store(false)
 		if b.mute.Swap(false) {
 			b.single.Store(false)
 			return nil

@@ -2,10 +2,8 @@ package redislock
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,21 +114,19 @@ func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
 				switch {
 				case args[0] == "info":
 					return c.info
-				case args[0] == "evalsha" && args[1] == renewScript.hash:
+				case args[0] == "evalsha" && args[1] == togetherScript.hash:
 					renewals.Add(1)
-					n, _ := strconv.Atoi(args[2])
-					if name == "a proxy that refuses" && n > 2 {
+					if name == "a proxy that refuses" {
 						return "-ERR 'EVALSHA' command keys must in same slot\r\n"
 					}
-					leases.Add(int64(n / 2))
-					return fmt.Sprintf("*%d\r\n%s", n/2, strings.Repeat(":1\r\n", n/2))
-				case args[0] == "evalsha" && args[1] == renewOneScript.hash:
+					leases.Add(3)
+					return "*3\r\n:1\r\n:1\r\n:1\r\n"
+				case args[0] == "evalsha" && args[1] == renewScript.hash:
+					renewals.Add(1)
 					leases.Add(1)
-					return "*1\r\n:1\r\n"
+					return renewed
 				case args[0] == "evalsha":
 					return ":4\r\n"
-				case args[0] == "pexpire":
-					return freed
 				}
 				return "-ERR unknown command\r\n"
 			})
@@ -143,7 +139,7 @@ func TestRenewalsTogetherOnlyAtOneServer(t *testing.T) {
 			want := []int64{3, 6}
 			switch {
 			case name == "a proxy that refuses":
-				want = []int64{1, 4} // the first time in vain, and then each by its own key
+				want = []int64{4, 7} // the first time in vain, and then each by itself
 			case c.single:
 				want = []int64{1, 2}
 			}

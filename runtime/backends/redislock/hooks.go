@@ -70,6 +70,6 @@ func (detour) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 func (b *batcher) hook(hooks []redis.Hook) {
 	for _, h := range hooks {
 		b.client.AddHook(h)
-		b.other.AddHook(h)
+		b.standby.client.AddHook(h)
 	}
 }

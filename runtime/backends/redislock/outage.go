@@ -14,9 +14,6 @@ const outageLimit = 10 * time.Second
 // a third time: longer than all attempts take where it is at least refused.
 const resendLimit = 1500 * time.Millisecond
 
-// watchEvery is how often it is looked whether a slot has gone to another server.
-const watchEvery = 200 * time.Millisecond
-
 // outage is a time in which a server takes no calls.
 type outage struct{ begun, seen time.Time }
 
@@ -59,39 +56,20 @@ func (r *router) recovered(l *batcher) {
 	l.outage, r.outage = outage{}, outage{}
 }
 
-// watch calls cancel when, while a call for key has no answer, a Cluster gives
-// key's slot to another server than had it a moment after the call was sent: that
-// is most likely the one that was asked, and its answer would be waited for in vain.
-// It returns what ends that.
-func (r *router) watch(ctx context.Context, key string, cancel func()) (stop func() bool) {
-	if r.cluster() == nil {
-		return func() bool { return false }
-	}
-	return time.AfterFunc(suspicious/2, func() {
-		_, before, err := r.home(ctx, key)
-		for now := before; err == nil; _, now, err = r.home(ctx, key) {
-			if now != before {
-				cancel()
-				return
-			}
-			r.reload()
-			if !pause(ctx, watchEvery) {
-				return
-			}
-		}
-	}).Stop
-}
-
-// suspecting returns a context for a call for key. Where another server may take the place
-// of one that has fallen silent it ends when that is so, and after limit in any case.
-func (r *router) suspecting(ctx context.Context, key string, limit time.Duration) (_ context.Context, stop func()) {
+// suspecting returns a context for an attempt to run s. Where another server may take the
+// place of one that has fallen silent it ends after limit, but for a renewal, whose late
+// answer counts too; and what is known of the servers is asked for anew before.
+func (r *router) suspecting(ctx context.Context, s *script, limit time.Duration) (_ context.Context, stop func()) {
 	if !r.roams {
 		return ctx, func() {}
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	unwatch := r.watch(ctx, key, cancel)
+	reload := time.AfterFunc(suspicious/2, r.reload)
+	cancel := func() {}
+	if s != renewScript {
+		ctx, cancel = context.WithTimeout(ctx, limit)
+	}
 	return ctx, func() {
-		unwatch()
+		reload.Stop()
 		cancel()
 	}
 }

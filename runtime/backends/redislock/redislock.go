@@ -320,7 +320,7 @@ func (b *Backend) goOn(ctx context.Context, key string, r request, began *attemp
 		if attempt == 0 && began != nil {
 			c, l, err = began.call, began.batcher, began.err
 		} else if l, err = b.router.of(ctx, key, to, r.copies.want > 0); err == nil {
-			err = b.attempt(ctx, l, c, key, attempt)
+			err = b.attempt(ctx, l, c, attempt)
 		}
 		unanswered = unanswered || errors.Is(err, errNoAnswer)
 		switch {
@@ -329,7 +329,7 @@ func (b *Backend) goOn(ctx context.Context, key string, r request, began *attemp
 				b.router.recovered(l)
 			}
 			if r.script.takes {
-				l.renewStandby(&b.router.work)
+				l.warm(&b.router.work)
 			}
 			return c, unanswered, nil
 		case r.splits && isApart(err):
@@ -346,13 +346,11 @@ func (b *Backend) goOn(ctx context.Context, key string, r request, began *attemp
 	}
 }
 
-// attempt has l do c. Where another server may take the place of one that has
-// fallen silent it waits no longer than until that is so, and not as long as the
-// client's timeouts in any case.
-func (b *Backend) attempt(ctx context.Context, l *batcher, c *call, key string, n int) error {
-	ctx, stop := b.router.suspecting(ctx, key, suspicious<<min(n, 1)+c.copies.within)
+// attempt has l do c for the nth time.
+func (b *Backend) attempt(ctx context.Context, l *batcher, c *call, n int) error {
+	ctx, stop := b.router.suspecting(ctx, c.script, suspicious<<min(n, 1)+c.copies.within)
 	defer stop()
-	return l.do(ctx, c)
+	return l.of(c.script).do(ctx, c)
 }
 
 // explained says of an answer what the Locker's caller is to know of it.

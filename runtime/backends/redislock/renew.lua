@@ -1,32 +1,26 @@
--- Renews up to a hundred leases. It never makes a lock, and never shortens one.
+-- Renews a lease. It never makes a lock, and never shortens one.
 --
--- KEYS    pairs: lock, its token key
--- ARGV    pairs: owner id, lease in ms
+-- KEYS[1] the lock
+-- KEYS[2] the highest fencing token; nil while it may be on another node of a Cluster
+-- ARGV[1] owner id
+-- ARGV[2] lease in ms
 --
--- FORGET is put in by script.go.
---
--- Returns for each pair 1 if renewed, 0 if the lock is not this owner's.
+-- Returns 1 if renewed, 0 if the lock is not this owner's.
 
-local answers = {}
-for i = 1, #KEYS, 2 do
-  -- pcall: what another client put at one key must not fail the others.
-  if redis.pcall('HEXISTS', KEYS[i], ARGV[i]) == 1 then
-    if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[i + 1]) then
-      redis.call('PEXPIRE', KEYS[i], ARGV[i + 1])
-    end
-    if redis.call('PTTL', KEYS[i + 1]) < ARGV[i + 1] + FORGET then -- more if it was raised
-      redis.call('PEXPIRE', KEYS[i + 1], ARGV[i + 1] + FORGET)
-    end
-    answers[#answers + 1] = 1
-  else
-    -- A server that was made a replica meanwhile, and has not its primary's data yet,
-    -- is not to say this. It refuses to write, even to delete what nobody has: not the
-    -- owner's field, which is there if it was the look that was refused.
-    local refusal = redis.pcall('HDEL', KEYS[i], ARGV[i] .. '?')
-    if type(refusal) == 'table' and string.find(refusal.err, 'READONLY', 1, true) then
-      return refusal
-    end
-    answers[#answers + 1] = 0
+if redis.pcall('HEXISTS', KEYS[1], ARGV[1]) ~= 1 then
+  -- A server that was made a replica meanwhile, and has not its primary's data yet,
+  -- is not to say this. It refuses to write, even to delete what nobody has: not the
+  -- owner's field, which is there if it was the look that was refused.
+  local refusal = redis.pcall('HDEL', KEYS[1], ARGV[1] .. '?')
+  if type(refusal) == 'table' and string.find(refusal.err, 'READONLY', 1, true) then
+    return refusal
   end
+  return 0
 end
-return answers
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+if KEYS[2] and redis.call('PTTL', KEYS[2]) < ARGV[2] + FORGET then -- more if it was raised
+  redis.call('PEXPIRE', KEYS[2], ARGV[2] + FORGET)
+end
+return 1

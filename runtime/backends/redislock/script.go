@@ -14,6 +14,7 @@ type script struct {
 	source, hash string
 	clustered    *script // the same for a Cluster, or nil
 	takes        bool    // a lock
+	letter       byte    // that together.lua knows it by, or 0
 }
 
 var (
@@ -30,9 +31,9 @@ var (
 	//go:embed renew.lua
 	renewSource string
 
-	acquireScript = taking(newLockScript(grantSource + acquireSource))
-	releaseScript = newLockScript(grantSource + releaseSource)
-	renewScript   = newScript(renewSource)
+	acquireScript = taking(newLockScript(grantSource + acquireSource)).named('a')
+	releaseScript = newLockScript(grantSource + releaseSource).named('r')
+	renewScript   = newScript(renewSource).named('n')
 )
 
 // newScript puts the constants of this package into source: baked in, they
@@ -71,6 +72,14 @@ func (s *script) command(all []any, whole bool, nkeys int) []any {
 
 func taking(s *script) *script {
 	s.takes, s.clustered.takes = true, true
+	return s
+}
+
+func (s *script) named(letter byte) *script {
+	s.letter = letter
+	if s.clustered != nil {
+		s.clustered.letter = letter
+	}
 	return s
 }
 

@@ -306,7 +306,7 @@ func TestRenewAllTellsEachItsOwn(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	b := newTestBackend(t, addr)
-	const n = 2*renewBatch + 50
+	const n = 250
 	leases, ttls := make([]driver.Lease, n), make([]time.Duration, n)
 	for i := range leases {
 		key := newKey(t)

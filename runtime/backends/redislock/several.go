@@ -114,14 +114,16 @@ func (b *Backend) begin(ctx context.Context, all []*attempt) {
 
 // beginAt makes first attempts at one server.
 func (b *Backend) beginAt(ctx context.Context, l *batcher, some []*attempt) {
-	ctx, stop := b.router.suspecting(ctx, some[0].call.keys[0], suspicious)
+	script := some[0].call.script
+	ctx, stop := b.router.suspecting(ctx, script, suspicious)
 	defer stop()
 	calls := make([]*call, len(some))
 	for i, one := range some {
 		calls[i] = one.call
 	}
-	for i, err := range l.doAll(ctx, calls) {
-		some[i].err = err
+	l.of(script).put(ctx, calls...)
+	for _, one := range some {
+		one.err = one.call.wait(ctx)
 	}
 }
 

@@ -97,7 +97,7 @@ func readCount(r *bufio.Reader, kind byte) (int, error) {
 const (
 	unknownCommand = "-ERR unknown command\r\n"
 	granting       = ":1000\r\n"
-	renewed        = "*1\r\n:1\r\n"
+	renewed        = ":1\r\n"
 	freed          = ":1\r\n"
 )
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -122,7 +124,7 @@ func (s *subscriber) confirm(ctx context.Context, t *topic) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.alive.Done():
-		return errClosed
+		return driver.ErrClosed
 	case <-limit.C:
 		return fmt.Errorf("no subscription to %s within %v", t.channel, confirmLimit)
 	}

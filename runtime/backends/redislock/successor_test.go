@@ -148,7 +148,7 @@ func TestClientsOfDepartedMastersClose(t *testing.T) {
 		}
 		c.AwaitReady(t.Context())
 	}
-	for _, client := range []*redis.Client{departed.client, departed.other} {
+	for _, client := range []*redis.Client{departed.client, departed.standby.client} {
 		wantIs(t, client.Ping(t.Context()).Err(), redis.ErrClosed)
 	}
 	time.Sleep(4 * b.router.idle) // what is a master stays, idle or not

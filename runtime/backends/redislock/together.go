@@ -16,20 +16,13 @@ var togetherSource string
 // command for all; in a Cluster for those of one slot. Not to who does not say that it has
 // all keys: see hasAllKeys.
 var togetherScript = newLockScript(grantSource +
-	function("acquire", acquireSource) + function("release", releaseSource) + togetherSource)
-
-func (c *call) acquires() bool {
-	return c.script == acquireScript || c.script == acquireScript.clustered
-}
-
-func (c *call) releases() bool {
-	return c.script == releaseScript || c.script == releaseScript.clustered
-}
+	function("acquire", acquireSource) + function("release", releaseSource) + function("renew", renewSource) + togetherSource)
 
 // joins reports whether c may share a command with others. A call that asks for more
 // than its script's answer goes by itself, and so does one that was refused with others.
+// One of a single key may be for a slot on its way, whose other keys are elsewhere.
 func (c *call) joins() bool {
-	return (c.acquires() || c.releases()) && !c.probe && !c.asking && !c.alone && c.copies.want == 0
+	return c.script.letter != 0 && !c.asking && !c.alone && c.copies.want == 0 && c.nkeys > 1
 }
 
 // together parts calls into groups that share a command, of two at least, and those that go
@@ -66,19 +59,15 @@ func (b *batcher) together(calls []*call) (groups [][]*call, each []*call) {
 }
 
 // togetherCommand returns the command that does all of calls.
-func togetherCommand(calls []*call) *redis.Cmd {
+func (b *batcher) togetherCommand(calls []*call) *redis.Cmd {
 	whole, nkeys, nargs := false, 0, 0
 	shape := make([]byte, 0, 3*len(calls))
 	for _, c := range calls {
-		what := byte('a')
-		if c.releases() {
-			what = 'r'
-		}
-		shape = append(shape, what, byte('0'+c.nkeys), byte('0'+c.nargs))
+		shape = append(shape, c.script.letter, byte('0'+c.nkeys), byte('0'+c.nargs))
 		nkeys, nargs, whole = nkeys+c.nkeys, nargs+c.nargs, whole || c.whole
 	}
 	mark := &sentMark{arg: string(shape)}
-	script := togetherScript.in(calls[0].script != acquireScript && calls[0].script != releaseScript)
+	script := togetherScript.in(b.bySlot)
 	all := script.command(make([]any, 0, 4+nkeys+nargs), whole, nkeys)
 	for _, c := range calls {
 		c.mark = mark

@@ -1,28 +1,29 @@
--- Acquires and releases many locks in one command: what a server spends on a
+-- Acquires, releases and renews many locks in one command: what a server spends on a
 -- command around its script is more than what a lock's own script costs it.
 --
--- acquire and release are the scripts of these names: together.go puts them before
+-- acquire, release and renew are the scripts of these names: together.go puts them before
 -- this one, as functions whose KEYS and ARGV are those of one lock.
 --
 -- KEYS    of all, one after the other
--- ARGV[1] three bytes for each: 'a' or 'r', how many keys, how many arguments
+-- ARGV[1] three bytes for each: 'a', 'r' or 'n', how many keys, how many arguments
 -- ARGV[2] and on: of all, one after the other
 --
 -- Returns a list of what each returns. One that fails is answered by its error,
 -- and the others run all the same.
 
+local scripts = {a = acquire, r = release, n = renew}
 local key, arg = 0, 1
 local answers = {}
 for i = 1, #ARGV[1], 3 do
-  local what, keys, args = string.byte(ARGV[1], i, i + 2)
+  local keys, args = string.byte(ARGV[1], i + 1, i + 2)
   keys, args = keys - 48, args - 48 -- the digit 0
-  local its = {KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], keys == 4 and KEYS[key + 4] or nil}
+  local its = {KEYS[key + 1], KEYS[key + 2], keys >= 3 and KEYS[key + 3] or nil, keys == 4 and KEYS[key + 4] or nil}
   local arguments = {ARGV[arg + 1], args >= 2 and ARGV[arg + 2] or nil}
   for n = 3, args do
     arguments[n] = ARGV[arg + n]
   end
   key, arg = key + keys, arg + args
-  local done, answer = pcall(what == 97 and acquire or release, its, arguments) -- 'a' is 97
+  local done, answer = pcall(scripts[string.sub(ARGV[1], i, i)], its, arguments)
   if not done and type(answer) ~= 'table' then -- of an error of Lua itself, or before Redis 7
     answer = {err = tostring(answer)}
   end

@@ -23,9 +23,6 @@ func batcherAs(t *testing.T, o *redis.Options) *batcher {
 	b := newBatcher(*lockOptions(o, 0), true)
 	t.Cleanup(func() { _ = b.close() })
 	do(b, acquireCall(t, newKey(t), newID()))
-	if !b.probed.Load() {
-		t.Fatal("it has taken no lock")
-	}
 	return b
 }
 

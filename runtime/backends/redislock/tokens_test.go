@@ -87,9 +87,7 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		}
 		check("a renewal")
 		// As while the lock's slot is on its way, by its own key.
-		one := newRenewal([]int{0}, []driver.Lease{l}, []time.Duration{brief})
-		one.split()
-		if _, err := b.router.all[place{}].renewPipeline(t.Context(), []*renewal{one}); err != nil {
+		if err := l.(*lease).renewAlone(t.Context(), brief); err != nil {
 			t.Fatal(err)
 		}
 		check("a renewal by its own key")
