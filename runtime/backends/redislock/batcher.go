@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -248,15 +250,15 @@ func (c *call) read(value any, err error) {
 
 // warm has the standby dial its connection, so that the first renewal does not
 // depend on what becomes of passwords and limits until then.
-func (b *batcher) warm(work *sync.WaitGroup) {
+func (b *batcher) warm(life *engine.Life) {
 	b.warmed.Do(func() {
-		work.Go(func() { _ = b.standby.client.Ping(context.Background()).Err() })
+		life.Go(func(context.Context) { _ = b.standby.client.Ping(context.Background()).Err() })
 	})
 }
 
 // drain waits until b has no call under way, and not for long.
 func (b *batcher) drain(ctx context.Context) {
-	for end := time.Now().Add(drainLimit); time.Now().Before(end) && pause(ctx, 20*time.Millisecond); {
+	for end := time.Now().Add(drainLimit); time.Now().Before(end) && engine.Pause(ctx, 20*time.Millisecond); {
 		b.mu.Lock()
 		slots := b.slots
 		b.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -52,11 +53,12 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 }
 
 func newBackend(options []Options) *Backend {
-	b := &Backend{conns: newTrackedConns()}
+	life := engine.NewLife()
+	b := &Backend{life: life, conns: &trackedConns{life: life, open: map[*trackedConn]struct{}{}}}
 	for _, o := range options {
 		b.options = o
 	}
-	b.router = router{conns: b.conns, idle: idleLimit, evicting: b.options.AllowEviction, hooks: b.options.Hooks}
+	b.router = router{life: life, idle: idleLimit, evicting: b.options.AllowEviction, hooks: b.options.Hooks}
 	return b
 }
 

@@ -28,24 +28,12 @@ func (b *Backend) Note(ctx context.Context, name string) (string, error) {
 	return b.note(ctx, func() (string, error) { return b.own.Get(ctx, noteKey(name)).Result() })
 }
 
-// note returns what call does, or ctx's error: go-redis looks at ctx only before it waits for
-// an answer.
-func (b *Backend) note(ctx context.Context, call func() (string, error)) (text string, err error) {
+// note returns what call does.
+func (b *Backend) note(ctx context.Context, call func() (string, error)) (string, error) {
 	if b.unusable != nil {
 		return "", b.unusable
 	}
-	done := make(chan struct{})
-	var answer string
-	var failed error
-	go func() {
-		defer close(done)
-		answer, failed = call()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
+	answer, failed := within(ctx, call)
 	if failed != nil && !errors.Is(failed, redis.Nil) {
 		return "", explained(failed)
 	}

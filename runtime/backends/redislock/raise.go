@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -56,28 +58,19 @@ func (b *Backend) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 	if err != nil {
 		return driver.Incarnation{}, err
 	}
-	type answer struct {
-		facts map[string]string
-		err   error
-	}
-	done := make(chan answer, 1)
-	go func() {
+	info, err := within(ctx, func() (*redis.StringCmd, error) {
 		info := l.client.Info(ctx, "server")
-		done <- answer{factsOf(info), info.Err()}
-	}()
-	select {
-	case a := <-done:
-		if a.err != nil {
-			return driver.Incarnation{}, fmt.Errorf("INFO server: %w", a.err)
-		}
-		seconds, err := strconv.Atoi(a.facts["uptime_in_seconds"])
-		if err != nil || a.facts["run_id"] == "" {
-			return driver.Incarnation{}, errors.New("INFO server does not say run_id and uptime_in_seconds")
-		}
-		// It is a difference of two clock readings in whole seconds.
-		age := max(time.Duration(seconds-1)*time.Second, 0)
-		return driver.Incarnation{ID: a.facts["run_id"], Age: age}, nil
-	case <-ctx.Done():
-		return driver.Incarnation{}, ctx.Err()
+		return info, info.Err()
+	})
+	if err != nil {
+		return driver.Incarnation{}, fmt.Errorf("INFO server: %w", err)
 	}
+	facts := factsOf(info)
+	seconds, err := strconv.Atoi(facts["uptime_in_seconds"])
+	if err != nil || facts["run_id"] == "" {
+		return driver.Incarnation{}, errors.New("INFO server does not say run_id and uptime_in_seconds")
+	}
+	// It is a difference of two clock readings in whole seconds.
+	age := max(time.Duration(seconds-1)*time.Second, 0)
+	return driver.Incarnation{ID: facts["run_id"], Age: age}, nil
 }

@@ -61,16 +61,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -106,6 +104,7 @@ var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Milliseco
 // be called from any number of goroutines.
 type Backend struct {
 	options    Options
+	life       *engine.Life
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
 	sentinels  []string              // the addresses of those that name the server, if any do
@@ -113,8 +112,6 @@ type Backend struct {
 	router     router
 	subscriber *subscriber
 	kinds      *record.Locks // that are no mutexes
-	users      atomic.Int64  // Lockers that attached and did not close
-	closed     sync.Once
 }
 
 // Ping implements [driver.Pinger]: it asks the server by which locks would be taken,
@@ -127,29 +124,18 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() { done <- l.client.Ping(ctx).Err() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_, err = within(ctx, func() (string, error) { return l.client.Ping(ctx).Result() })
+	return err
 }
 
 // Attach implements [driver.Shared].
-func (b *Backend) Attach() { b.users.Add(1) }
+func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close closes the connections.
 func (b *Backend) Close() (err error) {
-	if b.users.Add(-1) > 0 {
-		return nil
-	}
-	b.closed.Do(func() {
+	b.life.Close(func() {
 		b.conns.cut()
-		b.subscriber.close()
 		err = errors.Join(b.router.close(), b.own.Close())
-		b.router.work.Wait()
 	})
 	return err
 }
@@ -329,13 +315,13 @@ func (b *Backend) goOn(ctx context.Context, key string, r request, began *attemp
 				b.router.recovered(l)
 			}
 			if r.script.takes {
-				l.warm(&b.router.work)
+				l.warm(b.life)
 			}
 			return c, unanswered, nil
 		case r.splits && isApart(err):
 		case ctx.Err() == nil && (b.router.resends(attempt, first) || r.patient && b.router.bears(l, first)):
 			var passing bool
-			if to, passing = b.router.passing(err, l); passing && pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
+			if to, passing = b.router.passing(err, l); passing && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
 				continue
 			}
 		}
@@ -359,19 +345,4 @@ func explained(err error) error {
 		return fmt.Errorf("%w: %w", driver.ErrConflict, err)
 	}
 	return err
-}
-
-// pause waits d, a little more or less, and reports whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d == 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d - rand.N(d/4))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -10,28 +10,29 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // router finds the batcher to the server that owns a key.
 type router struct {
+	life  *engine.Life
 	own   redis.UniversalClient
-	conns *trackedConns
 	roams bool                 // another server may take the place of one that is gone
 	node  redis.ClusterOptions // the timeouts for a node's calls
 
 	hooks    []redis.Hook  // of the caller's client
 	evicting bool          // servers that may evict locks will do
-	idle     time.Duration // how long a batcher to a server that is no master any more may be of use
+	idle     time.Duration // how long a batcher of a Cluster is kept that nobody uses
 	moving   func()        // is told when servers may have changed places
 
-	mu        sync.Mutex
-	all       map[place]*batcher
-	mapped    bool        // there is a map of slots: to find a master asks nobody any more
-	mapping   *mapping    // the attempt to get one that is under way
-	outage    outage      // of the map
-	idleTimer *time.Timer // set while there may be batchers to close
-	closed    bool
-	work      sync.WaitGroup
+	mu      sync.Mutex
+	all     map[place]*batcher
+	swept   time.Time // when batchers without use were looked for last
+	mapped  bool      // there is a map of slots: to find a master asks nobody any more
+	mapping *mapping  // the attempt to get one that is under way
+	outage  outage    // of the map
 }
 
 // place is what a batcher is for.
@@ -56,6 +57,9 @@ type route struct {
 // suspicious is how long a server may be silent before we look whether another
 // has taken its place, and, for a call that may be sent again, ask it then.
 const suspicious = 500 * time.Millisecond
+
+// idleLimit is how long go-redis keeps a connection that nobody uses.
+const idleLimit = 30 * time.Minute
 
 // sentinelAddr is what go-redis names as the address of what a Sentinel names.
 const sentinelAddr = "FailoverClient"
@@ -90,8 +94,24 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 	}
 	if addr != "" {
 		l.used = time.Now()
+		r.sweepLocked(l.used)
 	}
 	return l, nil
+}
+
+// sweepLocked closes, now and then, the batchers that nobody uses, as to nodes that a Cluster
+// no longer has.
+func (r *router) sweepLocked(now time.Time) {
+	if now.Sub(r.swept) < r.idle {
+		return
+	}
+	r.swept = now
+	for at, l := range r.all {
+		if now.Sub(l.used) >= r.idle {
+			delete(r.all, at)
+			r.life.Go(func(context.Context) { _ = l.close() })
+		}
+	}
 }
 
 // home returns go-redis's client of the server that owns key as far as we know
@@ -126,7 +146,10 @@ func (r *router) master(ctx context.Context, key string) (*redis.Client, error) 
 		if m == nil {
 			m = &mapping{done: make(chan struct{})}
 			r.mapping = m
-			r.work.Go(func() { r.read(m, key) })
+			if !r.life.Go(func(context.Context) { r.read(m, key) }) {
+				m.err = driver.ErrClosed
+				close(m.done)
+			}
 		}
 		r.mu.Unlock()
 		select {
@@ -164,10 +187,6 @@ func (r *router) read(m *mapping, key string) {
 func (r *router) close() error {
 	r.mu.Lock()
 	var err error
-	r.closed = true
-	if r.idleTimer != nil {
-		r.idleTimer.Stop()
-	}
 	for _, l := range r.all {
 		err = errors.Join(err, l.close())
 	}
@@ -215,12 +234,8 @@ func (r *router) replace(l *batcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at, one := range r.all {
-		if one == l && !r.closed {
+		if one == l && r.life.Go(func(ctx context.Context) { l.drain(ctx); _ = l.close() }) {
 			delete(r.all, at)
-			r.work.Go(func() {
-				l.drain(r.conns.alive)
-				_ = l.close()
-			})
 		}
 	}
 }
@@ -235,7 +250,6 @@ func (r *router) reload() {
 func (r *router) refresh() {
 	if cluster := r.cluster(); cluster != nil {
 		cluster.ReloadState(context.Background())
-		r.closeIdleLater()
 	}
 }
 

@@ -4,15 +4,17 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // listenSharded has w told of what is published on a sharded channel of a Cluster, on which
 // newer versions of Redisson announce releases. It keeps a connection for it until the
 // function that it returns is called.
 func (s *subscriber) listenSharded(w *waiter, channel string) (stop func()) {
-	ctx, cancel := context.WithCancel(s.alive)
-	s.done.Go(func() {
-		for s.hearSharded(ctx, w, channel) && pause(ctx, firstRetry) {
+	ctx, cancel := context.WithCancel(s.life.Context())
+	s.life.Go(func(context.Context) {
+		for s.hearSharded(ctx, w, channel) && engine.Pause(ctx, firstRetry) {
 			s.router.refresh() // the slot may have moved
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -37,6 +38,7 @@ const (
 //
 // Its mutex guards all fields below it, and those of waiters, topics and the session.
 type subscriber struct {
+	life   *engine.Life
 	router *router
 	active atomic.Int64 // topics
 
@@ -51,12 +53,8 @@ type subscriber struct {
 	session *session           // nil while there is none
 	expired time.Time          // when topics without users were looked for last
 	running bool               // the goroutine run is
-	closed  bool
 
-	wake  chan struct{} // there is something for run to do
-	alive context.Context
-	stop  context.CancelFunc
-	done  sync.WaitGroup
+	wake chan struct{} // there is something for run to do
 }
 
 // session is one connection. The goroutine run writes to it, read reads.
@@ -72,13 +70,11 @@ type session struct {
 }
 
 func newSubscriber(r *router) *subscriber {
-	s := &subscriber{
-		router: r, topics: map[string]*topic{}, waiters: map[waiterKey]*waiter{}, leases: map[string]*lease{},
-		recalls: map[string]*recall{},
-		wake:    make(chan struct{}, 1),
+	return &subscriber{
+		life: r.life, router: r, topics: map[string]*topic{}, waiters: map[waiterKey]*waiter{},
+		leases: map[string]*lease{}, recalls: map[string]*recall{},
+		wake: make(chan struct{}, 1),
 	}
-	s.alive, s.stop = context.WithCancel(context.Background())
-	return s
 }
 
 // joinLocked adds w to the users of the topic of channel, and returns that.
@@ -92,9 +88,8 @@ func (s *subscriber) joinLocked(w *waiter, channel string, pattern bool) *topic 
 		s.rouse()
 	}
 	t.users[w] = struct{}{}
-	if !s.running && !s.closed {
-		s.running = true
-		s.done.Go(s.run)
+	if !s.running {
+		s.running = s.life.Go(s.run)
 	}
 	return t
 }
@@ -123,7 +118,7 @@ func (s *subscriber) confirm(ctx context.Context, t *topic) error {
 		return t.err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.alive.Done():
+	case <-s.life.Context().Done():
 		return driver.ErrClosed
 	case <-limit.C:
 		return fmt.Errorf("no subscription to %s within %v", t.channel, confirmLimit)
@@ -142,30 +137,28 @@ func (s *subscriber) suspect() {
 }
 
 // run keeps a connection as long as there are topics.
-func (s *subscriber) run() {
+func (s *subscriber) run(ctx context.Context) {
 	retry := firstRetry
-	for s.alive.Err() == nil {
+	for ctx.Err() == nil {
 		if s.active.Load() == 0 {
 			select {
 			case <-s.wake:
-			case <-s.alive.Done():
+			case <-ctx.Done():
 				return
 			}
 		}
-		if stood := s.connect(); stood {
+		if stood := s.connect(ctx); stood {
 			retry = firstRetry
 		}
-		if !pause(s.alive, retry) {
-			return
-		}
+		engine.Pause(ctx, retry)
 		retry = min(2*retry, lastRetry)
 	}
 }
 
 // connect keeps one connection until it is lost, or nobody needs it. It reports
 // whether the server has said anything on it.
-func (s *subscriber) connect() (stood bool) {
-	ctx, cancel := context.WithTimeout(s.alive, confirmLimit)
+func (s *subscriber) connect(life context.Context) (stood bool) {
+	ctx, cancel := context.WithTimeout(life, confirmLimit)
 	like, addr, err := s.router.home(ctx, strconv.FormatUint(rand.Uint64(), 36)) // in a Cluster some master
 	cancel()
 	if err != nil {
@@ -176,7 +169,7 @@ func (s *subscriber) connect() (stood bool) {
 	client := redis.NewClient(&o)
 	c := &session{client: client, pubsub: client.Subscribe(context.Background()), limit: o.ReadTimeout, heard: time.Now(), over: make(chan struct{})}
 	s.begin(c)
-	stood = s.write(c)
+	stood = s.write(life, c)
 	s.end(c)
 	s.tell()
 	_ = c.pubsub.Close()
@@ -208,7 +201,7 @@ func (s *subscriber) end(c *session) {
 
 // write sends what is to be subscribed to. It alone writes, because go-redis holds a
 // mutex while it dials and greets. Reading begins after that.
-func (s *subscriber) write(c *session) (stood bool) {
+func (s *subscriber) write(ctx context.Context, c *session) (stood bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for reading := false; ; {
@@ -222,7 +215,7 @@ func (s *subscriber) write(c *session) (stood bool) {
 			}
 			if !reading {
 				reading = true
-				s.done.Go(func() { s.read(c) })
+				s.life.Go(func(context.Context) { s.read(c) })
 			}
 		}
 		timer.Reset(next)
@@ -231,7 +224,7 @@ func (s *subscriber) write(c *session) (stood bool) {
 		case <-timer.C:
 		case <-c.over:
 			return reading
-		case <-s.alive.Done():
+		case <-ctx.Done():
 			return reading
 		}
 	}
@@ -358,13 +351,4 @@ func once(dial dialer) dialer {
 		first.Do(func() { conn, err = dial(ctx, network, addr) })
 		return conn, err
 	}
-}
-
-// close ends the connection and the goroutines.
-func (s *subscriber) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.stop()
-	s.done.Wait()
 }

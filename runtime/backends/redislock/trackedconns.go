@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -16,17 +18,11 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // a client waits for what it has under way; with a server that has fallen
 // silent, that may take as long as all its timeouts. So Close closes them first.
 type trackedConns struct {
-	alive context.Context
-	end   context.CancelFunc
+	life *engine.Life
 
-	mu   sync.Mutex
-	open map[*trackedConn]struct{}
-}
-
-func newTrackedConns() *trackedConns {
-	w := &trackedConns{open: map[*trackedConn]struct{}{}}
-	w.alive, w.end = context.WithCancel(context.Background())
-	return w
+	mu     sync.Mutex
+	open   map[*trackedConn]struct{}
+	closed bool
 }
 
 // trackedConn is one of them.
@@ -48,15 +44,12 @@ func (w *trackedConn) Close() error {
 	return w.Conn.Close()
 }
 
-// over returns dial for as long as w lives. Its errors wrap errDial.
+// over returns dial until cut is called. Its errors wrap errDial.
 func (w *trackedConns) over(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(w.alive, cancel)()
-		if w.alive.Err() != nil {
-			return nil, redis.ErrClosed
-		}
+		defer context.AfterFunc(w.life.Context(), cancel)()
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errDial, err)
@@ -69,7 +62,7 @@ func (w *trackedConns) keep(conn net.Conn) (net.Conn, error) {
 	kept := &trackedConn{Conn: conn, all: w}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.alive.Err() != nil {
+	if w.closed {
 		_ = conn.Close()
 		return nil, redis.ErrClosed
 	}
@@ -85,9 +78,9 @@ func (w *trackedConns) keep(conn net.Conn) (net.Conn, error) {
 
 // cut closes all connections, and those to come.
 func (w *trackedConns) cut() {
-	w.end()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.closed = true
 	for one := range w.open {
 		_ = one.Conn.Close()
 	}
