@@ -233,14 +233,6 @@ func (op *acquireOp) over() bool {
 	return op.ctx.Err() != nil || !op.end.IsZero() && !time.Now().Before(op.end)
 }
 
-// newNumber returns the number of a new acquisition's ID, and whether anybody waits or
-// has waited for e's key here.
-func (l *Locker) newNumber(e *entry) (number uint64, contested bool) {
-	e.shard.mu.Lock()
-	defer e.shard.mu.Unlock()
-	return l.numberLocked(e.shard), e.contested
-}
-
 // stopCompeting cleans up after a competition that failed with err, and lets the
 // next in the queue compete.
 func (l *Locker) stopCompeting(op *acquireOp, err error) {

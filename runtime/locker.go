@@ -2,16 +2,12 @@ package lock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +26,9 @@ type Backend = driver.Backend
 // Locker guards methods by locks of one or several backends. One Locker serves
 // a whole process; all its methods may be called from any number of goroutines.
 //
-// Its methods stand in locker.go (the calls), several.go (AcquireAll), queue.go
-// (the local queue), acquire.go (at the engine), release.go (release and loss),
-// close.go and observer.go.
+// Its methods stand in locker.go (the calls), support.go (what it can do),
+// several.go (AcquireAll), queue.go (the local queue), acquire.go (at the engine),
+// release.go (release and loss), close.go and observer.go.
 type Locker struct {
 	id       string                    // a random UUID; with a number behind it, the ID of an acquisition
 	backends map[string]driver.Backend // "" is the Locker's own
@@ -181,29 +177,6 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 	return fn(ctx)
 }
 
-// Ping returns nil if each backend answers that locks could be taken, as a readiness
-// probe asks, and otherwise an [*Error] for each that does not. It takes no lock. A
-// backend that does not implement driver.Pinger is left out.
-func (l *Locker) Ping(ctx context.Context) error {
-	if l.closed.Load() {
-		return &Error{Op: "ping", Err: ErrClosed}
-	}
-	var all []error
-	for _, name := range slices.Sorted(maps.Keys(l.backends)) {
-		p, ok := l.backend(name).(driver.Pinger)
-		if !ok {
-			continue
-		}
-		if err := driver.Locate(l.backend(name), p.Ping(ctx)); err != nil {
-			if name != "" {
-				err = fmt.Errorf("backend %q: %w", name, err)
-			}
-			all = append(all, &Error{Op: "ping", Err: because(ErrUnavailable, err)})
-		}
-	}
-	return errors.Join(all...)
-}
-
 // admit lets an acquire in: it is right in itself, and the Locker is open, or
 // it re-enters reentered (nil if it does not), which Close waits for. Each
 // admitted one must call leave once, when it failed or was released.
@@ -243,88 +216,6 @@ func (l *Locker) active() (n int64) {
 	return n
 }
 
-// vet reports what can't be right about an acquire, whatever the state of the
-// Locker.
-func (l *Locker) vet(p *Policy, key string) error {
-	if l == nil {
-		return invalidf("the Locker is nil; make one with lock.New")
-	}
-	if key == "" {
-		return invalidf("the key is empty")
-	}
-	if err := p.validate(); err != nil {
-		return err
-	}
-	if p.Once && p.tick == "" {
-		return invalidf("the policy has Once, which needs a tick; call AcquireOnce")
-	}
-	return l.supports(p)
-}
-
-// MustSupport panics with an [*Error] if one of policies can't be right, names a backend
-// that there is not, or asks for a kind of lock that its backend does not have. A
-// generated constructor calls it, so that a mistake shows when the service starts.
-func (l *Locker) MustSupport(policies ...*Policy) {
-	for _, p := range policies {
-		err := l.complete(p).validate()
-		if err == nil && l != nil {
-			err = l.supports(p)
-		}
-		if err != nil {
-			panic(&Error{Op: "policy", Method: p.Method, Key: p.Pattern, Err: err})
-		}
-	}
-}
-
-// supports reports whether p's backend is there and has p's kind of lock.
-func (l *Locker) supports(p *Policy) error {
-	b := l.backend(p.Backend)
-	if b == nil {
-		return invalidf("no backend is named %q in Options.Backends; there are %s", p.Backend, l.backendNames())
-	}
-	if _, ok := b.(driver.Recaller); !ok && p.Sticky > 0 {
-		return invalidf("the backend %T does not tell when another process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", b)
-	}
-	kind := p.kind()
-	if kind == 0 {
-		return nil
-	}
-	k, ok := b.(driver.Kinded)
-	if !ok || k.Kinds() == 0 {
-		return invalidf("the backend %T has no %s locks, only mutexes", b, kind)
-	}
-	if has := k.Kinds(); has&kind == 0 {
-		return invalidf("the backend %T has no %s locks, only mutexes and %s", b, kind, has)
-	}
-	return nil
-}
-
-// backend returns the backend of this name, or nil if there is none.
-func (l *Locker) backend(name string) driver.Backend {
-	b := l.backends[name]
-	if b == nil && len(l.backends) == 1 {
-		if any, ok := l.backends[""].(driver.Named); ok {
-			return any.Named(name)
-		}
-	}
-	return b
-}
-
-// backendNames lists the named backends, for an error.
-func (l *Locker) backendNames() string {
-	var names []string
-	for name := range l.backends {
-		if name != "" {
-			names = append(names, strconv.Quote(name))
-		}
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}
-
 // waitEnd returns when a wait under p ends that begins now: the zero time if
 // the context alone ends it.
 func (l *Locker) waitEnd(p *Policy) time.Time {
@@ -332,20 +223,4 @@ func (l *Locker) waitEnd(p *Policy) time.Time {
 		return time.Time{}
 	}
 	return time.Now().Add(p.Wait)
-}
-
-func (l *Locker) newID(number uint64) string {
-	id := make([]byte, 0, 64)
-	id = append(append(id, l.id...), ':')
-	return string(strconv.AppendUint(id, number, 10))
-}
-
-// newUUID returns a random UUID of version 8 of RFC 9562, which is free for own use.
-// Redisson writes the owner of a lock by one of version 4, so that the two can be told apart.
-func newUUID() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails, by its documentation
-	b[6] = b[6]&0x0f | 0x80
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

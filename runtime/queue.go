@@ -43,19 +43,6 @@ func (l *Locker) shard(key string) *shard {
 	return &l.shards[maphash.String(l.seed, key)%shards]
 }
 
-// numbersAtOnce is how many numbers a shard draws for the IDs of its acquisitions.
-const numbersAtOnce = 64
-
-// numberLocked returns the number of a new acquisition's ID. Of one key each is higher
-// than the one before.
-func (l *Locker) numberLocked(s *shard) uint64 {
-	if s.number%numbersAtOnce == 0 {
-		s.number = l.numbers.Add(numbersAtOnce) - numbersAtOnce
-	}
-	s.number++
-	return s.number
-}
-
 // entry is one key that this process holds or wants. It lives from the first
 // acquire until nobody holds or wants the key. At most one goroutine competes
 // for the key at the backend: the one that state says is busy with it. All

@@ -41,23 +41,6 @@ type Backend interface {
 	Close() error
 }
 
-// Shared is implemented by a [Backend] that several Lockers may share:
-// lock.New calls Attach once, and the last of as many calls of Close frees it.
-type Shared interface {
-	// Attach notes one Locker more. It does no I/O.
-	Attach()
-}
-
-// Bounded is implemented by a [Backend] of which many calls at the same time gain nothing or
-// cost too much, as where each command needs a connection. Without it, an AcquireAll may
-// call Acquire, and Release of its leases, from 256 goroutines at once. What [BatchAcquirer]
-// and [BatchReleaser] do for it, they are asked once for.
-type Bounded interface {
-	// AtOnce is how many calls a single AcquireAll may have under way: 1 is one after
-	// the other.
-	AtOnce() int
-}
-
 // Acquisition is one attempt, or its repetitions, to take one key.
 type Acquisition struct {
 	Key       string        // byte for byte what other clients use
@@ -111,121 +94,12 @@ type Lease interface {
 	Release(ctx context.Context, last uint64) error
 }
 
-// BatchAcquirer is implemented by a [Backend] that takes many keys at the cost of few
-// commands. Its keys are its own all the same: each acquisition has a lease or an error of
-// its own, and is undone by itself.
-type BatchAcquirer interface {
-	// AcquireAll is Acquire for each of as, which are mutexes of different keys that nobody
-	// waits for: Queue is false. The results have a lease or an error for each. One that
-	// comes after one that was refused need not be tried: a HeldError will do.
-	AcquireAll(ctx context.Context, as []*Acquisition) ([]Lease, []error)
-}
-
-// BatchReleaser is implemented by a [Backend] that frees many keys at the cost of few
-// commands.
-type BatchReleaser interface {
-	// ReleaseAll is Release for each lease, with lasts[i] for leases[i]; the result has one
-	// error, or nil, for each.
-	ReleaseAll(ctx context.Context, leases []Lease, lasts []uint64) []error
-}
-
 // BatchRenewer is implemented by a [Backend] that renews many leases of its
 // own at the cost of few commands.
 type BatchRenewer interface {
 	// RenewAll is Renew for each lease, with ttls[i] for leases[i]; the result
 	// has one error, or nil, for each.
 	RenewAll(ctx context.Context, leases []Lease, ttls []time.Duration) []error
-}
-
-// LossNotifier is implemented by a [Lease] whose client may learn that it ends
-// before its deadline: the session that it belongs to has expired, a watch saw
-// its key go. The holder then hears of it at once, not at the next renewal.
-type LossNotifier interface {
-	// NotifyLoss is called once, when the lease has its holder. look makes the
-	// Locker look at the lease now: if Deadline has passed, it ends the holder's
-	// context, and if a renewal is due by Deadline, it calls Renew; it has done
-	// so on return. A lease that is lost must say so by a Deadline in the past,
-	// before look is called. look may be called from any goroutine, any number of
-	// times, and after the release, but not under a lock that a method of the
-	// backend takes. What happened before NotifyLoss needs no call: the Locker
-	// looks once by itself.
-	NotifyLoss(look func())
-}
-
-// ProvisionalLease is implemented by a [Lease] that the engine may have granted for a
-// shorter time than was asked for, because it granted it by itself to a waiter. The Locker
-// renews it to the whole length after a third of that time. An acquisition with NoRenewal
-// gets no such lease.
-type ProvisionalLease interface {
-	// Term is the length that Deadline was computed with: less than the
-	// acquisition's TTL as long as the lease is provisional.
-	Term() time.Duration
-}
-
-// WantedLease is implemented by a [Lease] whose engine tells when another process waits for
-// the key.
-type WantedLease interface {
-	// Wanted reports whether one does, as far as the engine has told. The Locker then hands
-	// the lease on inside its process for 2 ms in all at most, and not as long as it is
-	// allowed to. It is called under a lock of the Locker, and must not block.
-	Wanted() bool
-}
-
-// Recaller is implemented by a [Backend] whose mutexes a process may keep while it does not
-// use them, because the engine tells it when another process waits for one.
-type Recaller interface {
-	// NotifyWanted is called once for an acquisition with Recall that has a lease, when that
-	// has its holder. look says that another process waits for the key. It is called when one
-	// begins to wait, at once if one may have begun since the attempt that was granted, and
-	// after each gap in which the engine may have told it in vain: until the lease ends
-	// nobody else would. It may be called from any goroutine, any number of times, and after
-	// the release, but not under a lock that a method of the backend takes.
-	NotifyWanted(a *Acquisition, look func())
-}
-
-// Downgrader is implemented by a [Lease] of Kind Write that can become one of Kind Read.
-type Downgrader interface {
-	// Downgrade makes the lease one of Kind Read in one step: nobody writes between, and
-	// those that wait to read come in. It may be called again after an error. ErrLost says
-	// that the engine answered: not yours.
-	Downgrade(ctx context.Context) error
-}
-
-// Completer is implemented by a [Lease] of Kind Once.
-type Completer interface {
-	// Complete is Release, and records in the same step that the tick was completed. nil
-	// says that it is recorded. ErrLost says that the lease is over, and when the engine
-	// answered the tick was not.
-	Complete(ctx context.Context, last uint64) error
-}
-
-// Viewer is implemented by a [Backend] that can tell who holds a lock of Kind Fair.
-type Viewer interface {
-	// View returns the holder of a.Key, or nil. It takes no lock.
-	View(ctx context.Context, a *Acquisition) (*Holder, error)
-}
-
-// Holder is who holds a lock.
-type Holder struct {
-	ID    string        // of the acquisition
-	Name  string        // Mode.Name of the acquisition
-	Token uint64        // its first fencing token
-	Left  time.Duration // how long its lease lasts if it is not renewed
-
-	// An Inspector tells these as well. Its Name, Token and Left are zero where the engine
-	// does not tell.
-	Client string    // whose layout the lock has: "lockgen", "Redisson"
-	Kind   Kind      // the side of a read-write lock, or LockInfo.Kind
-	Since  time.Time // when it was granted, by the engine's clock; zero if that does not tell
-}
-
-// Caller is implemented by a [Backend] that has Kind Condition. Whoever acquires such a key
-// stands in its queue, and has a lease once it was called; its release says that the call
-// was heard. A call that is not heard within half a second goes to the next in the queue.
-type Caller interface {
-	// Call calls the first n in the queue of the condition, all if n is negative. a is the
-	// one that calls.
-	Call(ctx context.Context, a *Acquisition, n int) error
 }
 
 // Notifier is implemented by a [Backend] whose engine tells when a key may
@@ -242,23 +116,6 @@ type Subscription interface {
 	// subscription was restored after a gap.
 	C() <-chan struct{}
 	Close()
-}
-
-// Pinger is implemented by a [Backend] that can say whether locks could be taken
-// now: the engine answers, the credentials are right, and the client is one that
-// the Backend can use. Ping takes no lock. It returns within 100 ms after ctx
-// ended. Its error says what to mend.
-type Pinger interface {
-	// Ping blocks until the engine has answered.
-	Ping(ctx context.Context) error
-}
-
-// Named is implemented by a [Backend] for tests that stands for a service's other backends
-// as well. A Locker that was given no named backends asks it for each that a policy names.
-// Named returns the same one each time, and may be called from any number of goroutines.
-type Named interface {
-	// Named returns the backend of this name, which Options.Backends would have.
-	Named(name string) Backend
 }
 
 // HeldError is what Backend.Acquire returns while another owner holds the key.

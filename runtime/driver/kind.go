@@ -1,6 +1,10 @@
 package driver
 
-import "strings"
+import (
+	"context"
+	"strings"
+	"time"
+)
 
 // Kind is a set of kinds of lock beside the mutex. The zero Kind is a mutex.
 type Kind uint8
@@ -44,4 +48,49 @@ type Mode struct {
 	Tick string
 	// Name, of Kind Fair, is what Viewer tells about the holder.
 	Name string
+}
+
+// Downgrader is implemented by a [Lease] of Kind Write that can become one of Kind Read.
+type Downgrader interface {
+	// Downgrade makes the lease one of Kind Read in one step: nobody writes between, and
+	// those that wait to read come in. It may be called again after an error. ErrLost says
+	// that the engine answered: not yours.
+	Downgrade(ctx context.Context) error
+}
+
+// Completer is implemented by a [Lease] of Kind Once.
+type Completer interface {
+	// Complete is Release, and records in the same step that the tick was completed. nil
+	// says that it is recorded. ErrLost says that the lease is over, and when the engine
+	// answered the tick was not.
+	Complete(ctx context.Context, last uint64) error
+}
+
+// Viewer is implemented by a [Backend] that can tell who holds a lock of Kind Fair.
+type Viewer interface {
+	// View returns the holder of a.Key, or nil. It takes no lock.
+	View(ctx context.Context, a *Acquisition) (*Holder, error)
+}
+
+// Holder is who holds a lock.
+type Holder struct {
+	ID    string        // of the acquisition
+	Name  string        // Mode.Name of the acquisition
+	Token uint64        // its first fencing token
+	Left  time.Duration // how long its lease lasts if it is not renewed
+
+	// An Inspector tells these as well. Its Name, Token and Left are zero where the engine
+	// does not tell.
+	Client string    // whose layout the lock has: "lockgen", "Redisson"
+	Kind   Kind      // the side of a read-write lock, or LockInfo.Kind
+	Since  time.Time // when it was granted, by the engine's clock; zero if that does not tell
+}
+
+// Caller is implemented by a [Backend] that has Kind Condition. Whoever acquires such a key
+// stands in its queue, and has a lease once it was called; its release says that the call
+// was heard. A call that is not heard within half a second goes to the next in the queue.
+type Caller interface {
+	// Call calls the first n in the queue of the condition, all if n is negative. a is the
+	// one that calls.
+	Call(ctx context.Context, a *Acquisition, n int) error
 }

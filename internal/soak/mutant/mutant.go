@@ -86,7 +86,7 @@ end`},
 		Mistake: "tokens counted by each process",
 		Patches: []Patch{
 			{redisGo, "newLease(b, k, a, uint64(c.reply.number))", "newLease(b, k, a, ownTokens.Add(1<<20))"},
-			{redisGo, "// Attach implements [driver.Shared].\n", "var ownTokens atomic.Uint64\n\n// Attach implements [driver.Shared].\n"},
+			{redislock + "lease.go", "func newLease(", "var ownTokens atomic.Uint64\n\nfunc newLease("},
 		},
 	},
 	{
@@ -94,14 +94,13 @@ end`},
 		Mistake: "an expiry by the client's wall clock (PEXPIREAT)",
 		Patches: []Patch{
 			{redislock + "acquire.lua", "'PEXPIRE', KEYS[1], ARGV[2])", "'PEXPIREAT', KEYS[1], ARGV[2])"},
-			{redisGo, "{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10), ", "{a.ID, strconv.FormatInt(expiry(a.TTL), 10), "},
-			{redisGo, "// Attach implements [driver.Shared].\n", `func expiry(ttl time.Duration) int64 {
+			{redisGo, "with(a.ID, ms(a.TTL), ", "with(a.ID, strconv.FormatInt(expiry(a.TTL), 10), "},
+			{redisGo, "// vet returns the keys of a", `func expiry(ttl time.Duration) int64 {
 	wrong, _ := time.ParseDuration(os.Getenv("LOCKGEN_SOAK_SKEW"))
 	return time.Now().Add(wrong + ttl).UnixMilli()
 }
 
-// Attach implements [driver.Shared].
-`},
+// vet returns the keys of a`},
 			{redisGo, "\t\"strconv\"\n", "\t\"os\"\n\t\"strconv\"\n"},
 		},
 	},

@@ -18,7 +18,7 @@ import (
 // documented returns the rights that the package's doc asks for.
 func documented(t *testing.T) []string {
 	t.Helper()
-	source, err := os.ReadFile("redislock.go")
+	source, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}

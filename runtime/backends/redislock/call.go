@@ -134,6 +134,11 @@ type reply struct {
 	text    string
 }
 
+// senseless is the error of a reply that no script of ours gives.
+func (r reply) senseless() error {
+	return fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
+}
+
 func replyOf(value any) reply {
 	switch v := value.(type) {
 	case int64:

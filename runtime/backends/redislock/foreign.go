@@ -30,7 +30,9 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 		return nil, err
 	}
 	waits := b.options.WaitForStrings && a.Mode.Kind == 0
-	c, _, failed := b.run(ctx, a.Key, request{script: foreignScript, keys: [4]string{a.Key}, nkeys: 1, args: [5]string{""}, nargs: 1, patient: a.Queue})
+	r := foreignScript.on(a.Key).with("")
+	r.patient = a.Queue
+	c, _, failed := b.run(ctx, a.Key, r)
 	switch {
 	case failed != nil && !waits:
 		return nil, err

@@ -1,10 +1,10 @@
 package redislock
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -46,19 +46,11 @@ type store struct{ *Backend }
 
 // Swap implements [record.Store].
 func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
-	r := request{
-		script: swapScript,
-		keys:   [4]string{w.Key},
-		nkeys:  1,
-		args:   [5]string{w.Seen, w.Value, strconv.FormatInt(w.Lasts.Milliseconds(), 10), tidings(w)},
-		nargs:  4,
-	}
-	if w.Seen == "" {
-		r.args[0] = "-"
-	}
+	seen, value := cmp.Or(w.Seen, "-"), w.Value
 	if w.Look {
-		r.args[1] = "-"
+		value = "-"
 	}
+	r := swapScript.on(w.Key).with(seen, value, ms(w.Lasts), tidings(w))
 	if w.Takes {
 		r.script, r.copies, r.patient = swapTakeScript, b.copies(), true
 	}
@@ -68,7 +60,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	case err != nil:
 		return a, err
 	case c.reply.kind != '*' || len(c.reply.numbers) != 2:
-		return a, fmt.Errorf("the server's answer to a lock script makes no sense: %v", c.reply)
+		return a, c.reply.senseless()
 	}
 	a.Done, a.Now, a.Value = c.reply.numbers[0] == 1, record.Time(c.reply.numbers[1]), c.reply.value
 	if a.Done && c.copies.got < c.copies.want {

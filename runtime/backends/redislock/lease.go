@@ -2,13 +2,11 @@ package redislock
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // lease implements [driver.Lease].
@@ -23,7 +21,7 @@ type lease struct {
 	told       bool          // when it is wanted: see hold
 	asked      time.Duration // by the acquisition
 	ttl        atomic.Int64  // of the last renewal, ns
-	deadline   atomic.Pointer[driver.Instant]
+	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	entry      string      // what such a copy may have put in line, once the lease was over, or ""
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
@@ -40,7 +38,7 @@ func newLease(b *Backend, k keys, a *driver.Acquisition, first uint64) *lease {
 	return l
 }
 
-func (l *lease) Deadline() driver.Instant { return *l.deadline.Load() }
+func (l *lease) Deadline() driver.Instant { return l.deadline.Get() }
 
 // Term implements [driver.ProvisionalLease].
 func (l *lease) Term() time.Duration { return time.Duration(l.ttl.Load()) }
@@ -53,82 +51,11 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 // extend moves the deadline to ttl after sent, and never back: the script
 // shortens no lease, and answers may come out of order.
 func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
-	next := sent.Add(ttl.Truncate(time.Millisecond)) // as the server was told
-	for {
-		old := l.deadline.Load()
-		if old != nil && old.Left() > next.Left() {
-			return
-		}
-		if l.deadline.CompareAndSwap(old, &next) {
-			l.ttl.Store(int64(ttl))
-			return
-		}
+	if l.deadline.Extend(sent.Add(ttl.Truncate(time.Millisecond))) { // as the server was told
+		l.ttl.Store(int64(ttl))
 	}
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
-}
-
-func (l *lease) Release(ctx context.Context, last uint64) error {
-	return l.release(ctx, l.freeing(last), nil)
-}
-
-// freeing returns what a release of l says.
-func (l *lease) freeing(last uint64) freeing {
-	f := freeing{entry: l.entry, tombstone: tombstone(l.unanswered, l.asked)}
-	if l.reserved > 1 { // a lone token is the one that was reserved
-		f.last = strconv.FormatUint(last, 10)
-	}
-	return f
-}
-
-func (l *lease) release(ctx context.Context, f freeing, began *attempt) error {
-	freedBefore := l.freed.Load()
-	l.backend.subscriber.letGo(l)
-	freed, unanswered, err := l.backend.free(ctx, l.key, f.request(l.keys, l.id), f.tombstone, began)
-	if unanswered {
-		l.freed.Store(true)
-	}
-	if err != nil {
-		if errors.Is(err, driver.ErrConflict) {
-			return driver.ErrLost // something else lives at the key
-		}
-		return err
-	}
-	if freed.reply.kind != ':' {
-		return fmt.Errorf("the server's answer to a lock script makes no sense: %v", freed.reply)
-	}
-	if freed.reply.number == 0 && !freedBefore && !unanswered {
-		return driver.ErrLost
-	}
-	// Freed, or freed before by an attempt whose answer was lost.
-	return nil
-}
-
-// freeing is what release.lua is told beside the lock and its owner.
-type freeing struct {
-	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
-	entry     string        // in the queue, to take out, or ""
-	tombstone time.Duration // 0: none
-}
-
-// request returns the request that frees k of id.
-func (f freeing) request(k keys, id string) request {
-	r := request{
-		script: releaseScript,
-		keys:   [4]string{k.lock, k.queue, k.token},
-		nkeys:  3,
-		args:   [5]string{id, k.channel, f.last, f.entry},
-	}
-	if f.tombstone > 0 {
-		r.keys[3], r.nkeys = k.undone(id), 4
-		r.args[4] = strconv.FormatInt(f.tombstone.Milliseconds(), 10)
-	}
-	for i, a := range r.args {
-		if a != "" {
-			r.nargs = i + 1
-		}
-	}
-	return r
 }

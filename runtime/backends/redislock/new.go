@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 
@@ -77,4 +78,30 @@ func (b *Backend) use(own redis.UniversalClient) *Backend {
 func (b *Backend) refuse(why string) *Backend {
 	b.unusable = fmt.Errorf("%w: redislock: %s", driver.ErrInvalid, why)
 	return b.use(redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, b.unusable }}))
+}
+
+// Attach implements [driver.Shared].
+func (b *Backend) Attach() { b.life.Attach() }
+
+// Close implements [driver.Backend]: the last Locker to close closes the connections.
+func (b *Backend) Close() (err error) {
+	b.life.Close(func() {
+		b.conns.cut()
+		err = errors.Join(b.router.close(), b.own.Close())
+	})
+	return err
+}
+
+// Ping implements [driver.Pinger]: it asks the server by which locks would be taken,
+// in a Cluster the one of some slot, whether it is fit for them.
+func (b *Backend) Ping(ctx context.Context) error {
+	if b.unusable != nil {
+		return b.unusable
+	}
+	l, err := b.router.of(ctx, "lockgen", route{}, false)
+	if err != nil {
+		return err
+	}
+	_, err = within(ctx, func() (string, error) { return l.client.Ping(ctx).Result() })
+	return err
 }

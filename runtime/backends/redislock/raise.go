@@ -24,18 +24,12 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: redislock has no tokens to raise of a %T", driver.ErrInvalid, held)
 	}
-	c, _, err := b.run(ctx, l.key, request{
-		script: raiseScript,
-		keys:   [4]string{l.keys.lock, l.keys.token},
-		nkeys:  2,
-		args:   [5]string{l.id, strconv.FormatUint(least, 10)},
-		nargs:  2,
-	})
+	c, _, err := b.run(ctx, l.key, raiseScript.on(l.keys.lock, l.keys.token).with(l.id, strconv.FormatUint(least, 10)))
 	switch {
 	case err != nil:
 		return err
 	case c.reply.kind != ':':
-		return fmt.Errorf("the server's answer to a lock script makes no sense: %v", c.reply)
+		return c.reply.senseless()
 	case c.reply.number == 0:
 		return driver.ErrLost
 	}

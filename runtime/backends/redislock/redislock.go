@@ -1,60 +1,3 @@
-// Package redislock is a lock backend on Redis, standalone, behind Sentinel or
-// as a Cluster, from version 6.2. A lock is the hash that Redisson's RLock
-// writes, so that a Java service on Redisson and a lockgen service exclude and
-// wake each other on one key; field <uuid>:<n> is the owner's, with value 1. A
-// re-entry is counted in the process and leaves it at 1: a counter at the
-// server would count a command that was sent twice. Read-write locks, fair locks and
-// semaphores do not meet Redisson's RReadWriteLock, RFairLock, RSemaphore and
-// RPermitExpirableSemaphore: see below.
-//
-// One Redis whose replica is promoted can lose a lock that the replica had not
-// received, and one that restarts loses what it had not written to disk, without
-// persistence all locks: two holders are then possible until the first one's lease
-// ends. Guard what must never be written twice by the fencing token, which keeps
-// rising all the same. [Options].Replicas makes the former rarer.
-//
-// While a primary that Sentinel or a Cluster looks after is replaced, or a slot
-// is on its way, who would wait for a lock waits for that as well, until its
-// context ends and, counted from the first call that failed, for 10 s at most;
-// then, and with a policy that says try, calls are sent again for about half a
-// second, 5 s if no server answers, and fail with driver.ErrUnavailable, or with
-// driver.ErrIndeterminate if one of them may have arrived. A server by itself is not
-// waited for longer if it refuses, and is asked twice if it is silent: each time for
-// as long as the client's timeouts allow, unless the context ends. Holders keep the
-// lock if the new primary has it and their lease lasts until then, and hear of its
-// loss otherwise.
-//
-// In a Cluster all keys of a lock are in the slot of its name. A held lock
-// outlasts the migration of its slot and can be renewed and released meanwhile;
-// servers refuse to take a lock of the slot (TRYAGAIN) until all of its keys have
-// arrived. Releases are announced, and listened for, on the lock's plain channel
-// and, from Redis 7.0 on, on the sharded one: Redisson uses either, depending on
-// its version.
-//
-// Only mutexes are shared with Redisson. Read-write locks, fair locks, semaphores and
-// conditions are a record of this package: a string at the key. Redisson's RReadWriteLock,
-// RFairLock, RSemaphore and RPermitExpirableSemaphore write another layout, and do not meet
-// them: whoever finds the other's value at the key gets driver.ErrConflict, or Redisson an
-// error of its own. On the name of a mutex, RReadWriteLock and RLock do not exclude each
-// other; use RLock on the Java side. A key whose record was used in the last 2.5 s can't be
-// that of a mutex.
-//
-// While a server is away, go-redis prints each connection that it can't dial by its
-// own logger; redis.SetLogger changes that.
-//
-// Least rights of an ACL user, for locks under seckill::
-//
-//	+evalsha +eval +time +exists +type +hexists +hkeys +hset +hdel +get +set +pttl +pexpire
-//	+incrby +zadd +zcard +zrange +zrem +publish +subscribe +unsubscribe +ping
-//	+pubsub|numsub +info|memory +info|server ~seckill:* ~lockgen:* &redisson_lock__channel:* &lockgen:*
-//
-// (+info is for the check of the eviction policy, made on each new connection, and
-// for whether one command may be about many locks; without it, and without publish,
-// locks work, unchecked and by polling, and each is taken, renewed and released by a
-// command of its own. Without +pubsub Redisson's clients get less than their share; without
-// +psubscribe and &* a process of ours that waits for one of them counts as another.) A
-// Cluster takes +cluster|slots +asking as well and, for its sharded channels,
-// +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe; Replicas takes +wait.
 package redislock
 
 import (
@@ -112,32 +55,6 @@ type Backend struct {
 	router     router
 	subscriber *subscriber
 	kinds      *record.Locks // that are no mutexes
-}
-
-// Ping implements [driver.Pinger]: it asks the server by which locks would be taken,
-// in a Cluster the one of some slot, whether it is fit for them.
-func (b *Backend) Ping(ctx context.Context) error {
-	if b.unusable != nil {
-		return b.unusable
-	}
-	l, err := b.router.of(ctx, "lockgen", route{}, false)
-	if err != nil {
-		return err
-	}
-	_, err = within(ctx, func() (string, error) { return l.client.Ping(ctx).Result() })
-	return err
-}
-
-// Attach implements [driver.Shared].
-func (b *Backend) Attach() { b.life.Attach() }
-
-// Close implements [driver.Backend]: the last Locker to close closes the connections.
-func (b *Backend) Close() (err error) {
-	b.life.Close(func() {
-		b.conns.cut()
-		err = errors.Join(b.router.close(), b.own.Close())
-	})
-	return err
 }
 
 // Acquire implements [driver.Backend].
@@ -218,7 +135,7 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 	case r.kind == '+' && r.text == "undone":
 		return nil, nil, errors.New("the acquisition was undone already")
 	default:
-		return nil, nil, fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
+		return nil, nil, r.senseless()
 	}
 	if err := b.confirm(ctx, a, c.copies); err != nil {
 		return nil, nil, err
@@ -234,54 +151,16 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 // acquire returns the request that takes k for a. It passes no argument that
 // goes without saying.
 func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) request {
-	r := request{
-		script: acquireScript,
-		keys:   [4]string{k.lock, k.queue, k.token, k.undone(a.ID)},
-		nkeys:  4,
-		args:   [5]string{a.ID, strconv.FormatInt(a.TTL.Milliseconds(), 10), "1"},
-		nargs:  2,
-		copies: b.copies(),
-
-		patient: a.Queue,
-	}
-	if a.Tokens > 1 {
-		r.args[2] = strconv.FormatUint(a.Tokens, 10)
-		r.nargs = 3
-	}
+	tokens, entry := "", ""
 	if a.Queue && (w == nil || !w.refused()) { // who can't be told polls
-		r.args[3] = queueEntry(a)
-		r.nargs = 4
+		entry = queueEntry(a)
 	}
+	if a.Tokens > 1 || entry != "" {
+		tokens = strconv.FormatUint(a.Tokens, 10)
+	}
+	r := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry)
+	r.copies, r.patient = b.copies(), a.Queue
 	return r
-}
-
-// Undo implements [driver.Backend].
-func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	k, err := keysOf(a.Key)
-	if err != nil {
-		return nil //nolint:nilerr // an invalid key was never sent
-	}
-	b.subscriber.undone(a)
-	if a.Mode.Kind != 0 {
-		return b.kinds.Undo(ctx, a)
-	}
-	f := freeing{
-		last:      "-" + strconv.FormatUint(a.Tokens, 10),
-		entry:     queueEntry(a),
-		tombstone: tombstone(a.MayHaveRun, a.TTL),
-	}
-	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone, nil)
-	if errors.Is(err, driver.ErrConflict) {
-		return nil // something else is at the key, and the rest was undone
-	}
-	return err
-}
-
-func tombstone(unanswered bool, ttl time.Duration) time.Duration {
-	if !unanswered {
-		return 0
-	}
-	return ttl + straggler
 }
 
 // run sends r to the server of key, again where an attempt had no answer or

@@ -2,8 +2,6 @@ package redislock
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -28,14 +26,9 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 
 // renewal returns the request that renews l.
 func (l *lease) renewal(ttl time.Duration) request {
-	return request{
-		script: renewScript,
-		keys:   [4]string{l.keys.lock, l.keys.token},
-		nkeys:  2,
-		args:   [5]string{l.id, strconv.FormatInt(ttl.Milliseconds(), 10)},
-		nargs:  2,
-		splits: true,
-	}
+	r := renewScript.on(l.keys.lock, l.keys.token).with(l.id, ms(ttl))
+	r.splits = true
+	return r
 }
 
 // renew renews l, which began may have begun.
@@ -64,7 +57,7 @@ func (l *lease) renewed(c *call, ttl time.Duration, err error) error {
 	case err != nil:
 		return err
 	case c.reply.kind != ':':
-		return fmt.Errorf("the server's answer to a lock script makes no sense: %v", c.reply)
+		return c.reply.senseless()
 	case c.reply.number == 0:
 		l.backend.subscriber.letGo(l)
 		return driver.ErrLost

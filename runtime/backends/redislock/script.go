@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // script is one Lua script: sent by its hash, and whole where the server does
@@ -40,10 +41,10 @@ var (
 // cost nothing at the server, which makes a Lua string of every argument.
 func newScript(source string) *script {
 	source = strings.NewReplacer(
-		"FORGET", strconv.FormatInt(tokenLimit.Milliseconds(), 10),
-		"LOOK", strconv.FormatInt(lookAgain.Milliseconds(), 10),
-		"AWAY", strconv.FormatInt(leftToRedisson.Milliseconds(), 10),
-		"QUEUE", strconv.FormatInt(queueLimit.Milliseconds(), 10),
+		"FORGET", ms(tokenLimit),
+		"LOOK", ms(lookAgain),
+		"AWAY", ms(leftToRedisson),
+		"QUEUE", ms(queueLimit),
 	).Replace(source)
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
 	return &script{source: source, hash: hex.EncodeToString(sum[:])}
@@ -82,6 +83,24 @@ func (s *script) named(letter byte) *script {
 	}
 	return s
 }
+
+// on returns a request that runs s on keys.
+func (s *script) on(keys ...string) request {
+	r := request{script: s}
+	r.nkeys = copy(r.keys[:], keys)
+	return r
+}
+
+// with returns r with these arguments, but for empty ones behind the last that is not.
+func (r request) with(args ...string) request {
+	copy(r.args[:], args)
+	for r.nargs = len(args); r.nargs > 1 && args[r.nargs-1] == ""; r.nargs-- {
+	}
+	return r
+}
+
+// ms returns d as scripts are told it.
+func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // in returns s for a Cluster or for a server by itself.
 func (s *script) in(cluster bool) *script {

@@ -6,7 +6,7 @@
 -- ARGV[2] the new record; '-' to look only. It has '"+<µs>"' for so long
 --         after now, and '"@<n>"' for n more than the token that the clock allows
 -- ARGV[3] for how long the server keeps it, in ms
--- ARGV[4] whom to tell what: '<verb> <owner id>;' for each
+-- ARGV[4] whom to tell what: '<verb> <owner id>;' for each; nil for nobody
 --
 -- Returns 1 if it was replaced, else 0; the server's time in µs; and the record now.
 
@@ -27,7 +27,7 @@ local new = string.gsub(ARGV[2], '"([+@])(%d+)"', function(sign, n)
   return string.format('%.0f', sign == '+' and micros + n or micros * 4 + n)
 end)
 call('SET', KEYS[1], new, 'PX', ARGV[3])
-for verb, id in string.gmatch(ARGV[4], '(%S+) (%S+);') do
+for verb, id in string.gmatch(ARGV[4] or '', '(%S+) (%S+);') do
   tell(id, verb .. ' ' .. id .. ' ' .. KEYS[1])
 end
 return {1, micros, new}

@@ -22,13 +22,15 @@ func (d *Deadline) Get() driver.Instant {
 	return d.until
 }
 
-// Extend moves the deadline to until, if that is later.
-func (d *Deadline) Extend(until driver.Instant) {
+// Extend moves the deadline to until if that is later, and reports whether it is.
+func (d *Deadline) Extend(until driver.Instant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.ended && d.until.Before(until) {
+	later := !d.ended && d.until.Before(until)
+	if later {
 		d.until = until
 	}
+	return later
 }
 
 // Shorten moves the deadline to until, if that is earlier.

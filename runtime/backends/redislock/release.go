@@ -1,0 +1,128 @@
+package redislock
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+func (l *lease) Release(ctx context.Context, last uint64) error {
+	return l.release(ctx, l.freeing(last), nil)
+}
+
+// freeing returns what a release of l says.
+func (l *lease) freeing(last uint64) freeing {
+	f := freeing{entry: l.entry, tombstone: tombstone(l.unanswered, l.asked)}
+	if l.reserved > 1 { // a lone token is the one that was reserved
+		f.last = strconv.FormatUint(last, 10)
+	}
+	return f
+}
+
+func (l *lease) release(ctx context.Context, f freeing, began *attempt) error {
+	freedBefore := l.freed.Load()
+	l.backend.subscriber.letGo(l)
+	freed, unanswered, err := l.backend.free(ctx, l.key, f.request(l.keys, l.id), f.tombstone, began)
+	if unanswered {
+		l.freed.Store(true)
+	}
+	if err != nil {
+		if errors.Is(err, driver.ErrConflict) {
+			return driver.ErrLost // something else lives at the key
+		}
+		return err
+	}
+	switch {
+	case freed.reply.kind != ':':
+		return freed.reply.senseless()
+	case freed.reply.number == 0 && !freedBefore && !unanswered:
+		return driver.ErrLost
+	}
+	// Freed, or freed before by an attempt whose answer was lost.
+	return nil
+}
+
+// Undo implements [driver.Backend].
+func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
+	k, err := keysOf(a.Key)
+	if err != nil {
+		return nil //nolint:nilerr // an invalid key was never sent
+	}
+	b.subscriber.undone(a)
+	if a.Mode.Kind != 0 {
+		return b.kinds.Undo(ctx, a)
+	}
+	f := freeing{
+		last:      "-" + strconv.FormatUint(a.Tokens, 10),
+		entry:     queueEntry(a),
+		tombstone: tombstone(a.MayHaveRun, a.TTL),
+	}
+	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone, nil)
+	if errors.Is(err, driver.ErrConflict) {
+		return nil // something else is at the key, and the rest was undone
+	}
+	return err
+}
+
+func tombstone(unanswered bool, ttl time.Duration) time.Duration {
+	if !unanswered {
+		return 0
+	}
+	return ttl + straggler
+}
+
+// freeing is what release.lua is told beside the lock and its owner.
+type freeing struct {
+	last      string        // token used, "-<n>" if none of n was, "" if it is the one reserved
+	entry     string        // in the queue, to take out, or ""
+	tombstone time.Duration // 0: none
+}
+
+// request returns the request that frees k of id.
+func (f freeing) request(k keys, id string) request {
+	if f.tombstone <= 0 {
+		return releaseScript.on(k.lock, k.queue, k.token).with(id, k.channel, f.last, f.entry)
+	}
+	return releaseScript.on(k.lock, k.queue, k.token, k.undone(id)).with(id, k.channel, f.last, f.entry, ms(f.tombstone))
+}
+
+// While a slot of a Cluster is on its way, the keys of a lock are in two places,
+// or count as such as long as one of them does not exist: servers refuse scripts
+// of several keys then (TRYAGAIN), here and there. A script of one key they send
+// to where that key is. So a lock is freed and renewed by its own key; it can't be
+// taken until all of it has arrived.
+
+var (
+	//go:embed releaseone.lua
+	releaseOneSource string
+	//go:embed tombstone.lua
+	tombstoneSource string
+
+	releaseOneScript = newLockScript(releaseOneSource)
+	tombstoneScript  = newScript(tombstoneSource)
+)
+
+// isApart reports whether err says that some keys of a call are elsewhere.
+func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
+
+// free runs r, which freeing.request made and began may have begun, and by the lock's own key if it must: then
+// unused tokens are not given back and nobody in the queue is told. Both are over within a second by themselves.
+func (b *Backend) free(ctx context.Context, name string, r request, tombstone time.Duration, began *attempt) (c *call, unanswered bool, err error) {
+	r.splits = true
+	c, unanswered, err = b.goOn(ctx, name, r, began)
+	if !isApart(err) {
+		return c, unanswered, err
+	}
+	if tombstone > 0 { // first, so that no late acquire comes between
+		if _, _, err := b.run(ctx, name, tombstoneScript.on(r.keys[3]).with(ms(tombstone))); err != nil {
+			return nil, unanswered, err
+		}
+	}
+	c, again, err := b.run(ctx, name, releaseOneScript.on(r.keys[0]).with(r.args[0], r.args[1]))
+	return c, unanswered || again, err
+}

@@ -1,0 +1,118 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// Ping returns nil if each backend answers that locks could be taken, as a readiness
+// probe asks, and otherwise an [*Error] for each that does not. It takes no lock. A
+// backend that does not implement driver.Pinger is left out.
+func (l *Locker) Ping(ctx context.Context) error {
+	if l.closed.Load() {
+		return &Error{Op: "ping", Err: ErrClosed}
+	}
+	var all []error
+	for _, name := range slices.Sorted(maps.Keys(l.backends)) {
+		p, ok := l.backend(name).(driver.Pinger)
+		if !ok {
+			continue
+		}
+		if err := driver.Locate(l.backend(name), p.Ping(ctx)); err != nil {
+			if name != "" {
+				err = fmt.Errorf("backend %q: %w", name, err)
+			}
+			all = append(all, &Error{Op: "ping", Err: because(ErrUnavailable, err)})
+		}
+	}
+	return errors.Join(all...)
+}
+
+// vet reports what can't be right about an acquire, whatever the state of the
+// Locker.
+func (l *Locker) vet(p *Policy, key string) error {
+	if l == nil {
+		return invalidf("the Locker is nil; make one with lock.New")
+	}
+	if key == "" {
+		return invalidf("the key is empty")
+	}
+	if err := p.validate(); err != nil {
+		return err
+	}
+	if p.Once && p.tick == "" {
+		return invalidf("the policy has Once, which needs a tick; call AcquireOnce")
+	}
+	return l.supports(p)
+}
+
+// MustSupport panics with an [*Error] if one of policies can't be right, names a backend
+// that there is not, or asks for a kind of lock that its backend does not have. A
+// generated constructor calls it, so that a mistake shows when the service starts.
+func (l *Locker) MustSupport(policies ...*Policy) {
+	for _, p := range policies {
+		err := l.complete(p).validate()
+		if err == nil && l != nil {
+			err = l.supports(p)
+		}
+		if err != nil {
+			panic(&Error{Op: "policy", Method: p.Method, Key: p.Pattern, Err: err})
+		}
+	}
+}
+
+// supports reports whether p's backend is there and has p's kind of lock.
+func (l *Locker) supports(p *Policy) error {
+	b := l.backend(p.Backend)
+	if b == nil {
+		return invalidf("no backend is named %q in Options.Backends; there are %s", p.Backend, l.backendNames())
+	}
+	if _, ok := b.(driver.Recaller); !ok && p.Sticky > 0 {
+		return invalidf("the backend %T does not tell when another process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", b)
+	}
+	kind := p.kind()
+	if kind == 0 {
+		return nil
+	}
+	k, ok := b.(driver.Kinded)
+	if !ok || k.Kinds() == 0 {
+		return invalidf("the backend %T has no %s locks, only mutexes", b, kind)
+	}
+	if has := k.Kinds(); has&kind == 0 {
+		return invalidf("the backend %T has no %s locks, only mutexes and %s", b, kind, has)
+	}
+	return nil
+}
+
+// backend returns the backend of this name, or nil if there is none.
+func (l *Locker) backend(name string) driver.Backend {
+	b := l.backends[name]
+	if b == nil && len(l.backends) == 1 {
+		if any, ok := l.backends[""].(driver.Named); ok {
+			return any.Named(name)
+		}
+	}
+	return b
+}
+
+// backendNames lists the named backends, for an error.
+func (l *Locker) backendNames() string {
+	var names []string
+	for name := range l.backends {
+		if name != "" {
+			names = append(names, strconv.Quote(name))
+		}
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
