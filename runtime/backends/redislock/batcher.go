@@ -22,8 +22,6 @@ const (
 	batchSlots = 8
 	// batchLimit is how many calls a batch carries at most.
 	batchLimit = 128
-	// drainLimit is how long a batcher that is replaced may finish what it has under way.
-	drainLimit = 5 * time.Second
 )
 
 // batcher sends the calls of concurrent goroutines to one server. A call that finds
@@ -168,7 +166,7 @@ func (b *batcher) round(calls []*call) (ended, again []*call) {
 		cmds = append(cmds, b.togetherCommand(group))
 	}
 	for _, c := range each {
-		cmds = append(cmds, redis.NewCmd(context.Background(), c.command()...))
+		cmds = append(cmds, redis.NewCmd(context.Background(), c.command(b.bySlot)...))
 	}
 	b.process(cmds, each)
 	var read []*call
@@ -254,18 +252,6 @@ func (b *batcher) warm(life *engine.Life) {
 	b.warmed.Do(func() {
 		life.Go(func(context.Context) { _ = b.standby.client.Ping(context.Background()).Err() })
 	})
-}
-
-// drain waits until b has no call under way, and not for long.
-func (b *batcher) drain(ctx context.Context) {
-	for end := time.Now().Add(drainLimit); time.Now().Before(end) && engine.Pause(ctx, 20*time.Millisecond); {
-		b.mu.Lock()
-		slots := b.slots
-		b.mu.Unlock()
-		if slots == 0 {
-			return
-		}
-	}
 }
 
 func (b *batcher) close() error { return errors.Join(b.client.Close(), b.standby.client.Close()) }

@@ -110,11 +110,11 @@ func (c *call) encode() bool {
 	return c.state.CompareAndSwap(taken, encoded) || c.state.Load() == encoded
 }
 
-// command returns c as a command: by the script's hash, or whole.
-func (c *call) command() []any {
+// command returns c as a command to a node of a Cluster, or a server by itself.
+func (c *call) command(cluster bool) []any {
 	args := c.args[:c.nargs]
 	c.mark = &sentMark{arg: args[0], call: c}
-	all := c.script.command(make([]any, 0, 3+c.nkeys+len(args)), c.whole, c.nkeys)
+	all := c.script.at(cluster).command(make([]any, 0, 3+c.nkeys+len(args)), c.whole, c.nkeys)
 	for _, k := range c.keys[:c.nkeys] {
 		all = append(all, k)
 	}

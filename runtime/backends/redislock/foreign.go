@@ -16,7 +16,7 @@ import (
 //go:embed foreign.lua
 var foreignSource string
 
-var foreignScript = newLockScript(foreignSource)
+var foreignScript = newScript(0, foreignSource)
 
 // askForString is how long a waiter leaves a string alone: its owner tells nobody that it
 // deletes it.

@@ -17,8 +17,8 @@ var swapSource string
 // Both are one script: what takes a lock is refused by a server that is unfit for locks,
 // and what gives one back is not.
 var (
-	swapScript     = newLockScript(swapSource)
-	swapTakeScript = taking(newLockScript(swapSource))
+	swapScript     = newScript(0, swapSource)
+	swapTakeScript = taking(0, swapSource)
 )
 
 // Kinds implements [driver.Kinded].

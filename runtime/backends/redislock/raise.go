@@ -16,7 +16,7 @@ import (
 //go:embed raise.lua
 var raiseSource string
 
-var raiseScript = newLockScript(grantSource + raiseSource)
+var raiseScript = newScript(0, grantSource, raiseSource)
 
 // RaiseToken implements [driver.TokenRaiser].
 func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint64) error {

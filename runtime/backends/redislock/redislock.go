@@ -173,7 +173,6 @@ func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unan
 
 // goOn is run where began, if it is not nil, was the first attempt.
 func (b *Backend) goOn(ctx context.Context, key string, r request, began *attempt) (c *call, unanswered bool, err error) {
-	r.script = r.script.in(b.router.cluster() != nil)
 	var to route
 	var first time.Time
 	for attempt := 0; ; attempt++ {

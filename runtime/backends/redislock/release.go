@@ -103,8 +103,8 @@ var (
 	//go:embed tombstone.lua
 	tombstoneSource string
 
-	releaseOneScript = newLockScript(releaseOneSource)
-	tombstoneScript  = newScript(tombstoneSource)
+	releaseOneScript = newScript(0, releaseOneSource)
+	tombstoneScript  = newScript(0, tombstoneSource)
 )
 
 // isApart reports whether err says that some keys of a call are elsewhere.

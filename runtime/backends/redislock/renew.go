@@ -17,7 +17,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs, began := make([]error, len(leases)), make([]*attempt, len(leases))
 	for i, l := range leases {
-		began[i] = b.newAttempt(l.(*lease).renewal(ttls[i]))
+		began[i] = newAttempt(l.(*lease).renewal(ttls[i]))
 	}
 	b.begin(ctx, began)
 	each(began, func(i int) { errs[i] = leases[i].(*lease).renew(ctx, ttls[i], began[i]) })

@@ -58,6 +58,9 @@ type route struct {
 // has taken its place, and, for a call that may be sent again, ask it then.
 const suspicious = 500 * time.Millisecond
 
+// drainLimit is how long a batcher that is replaced may finish what it has under way.
+const drainLimit = 5 * time.Second
+
 // idleLimit is how long go-redis keeps a connection that nobody uses.
 const idleLimit = 30 * time.Minute
 
@@ -234,7 +237,7 @@ func (r *router) replace(l *batcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at, one := range r.all {
-		if one == l && r.life.Go(func(ctx context.Context) { l.drain(ctx); _ = l.close() }) {
+		if one == l && r.life.Go(func(ctx context.Context) { engine.Pause(ctx, drainLimit); _ = l.close() }) {
 			delete(r.all, at)
 		}
 	}

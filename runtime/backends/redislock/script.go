@@ -12,11 +12,13 @@ import (
 // script is one Lua script: sent by its hash, and whole where the server does
 // not know it (first use, SCRIPT FLUSH, restart, failover).
 type script struct {
-	source, hash string
-	clustered    *script // the same for a Cluster, or nil
-	takes        bool    // a lock
-	letter       byte    // that together.lua knows it by, or 0
+	text
+	clustered text // for a Cluster
+	takes     bool // a lock
+	letter    byte // that together.lua knows it by, or 0
 }
+
+type text struct{ source, hash string }
 
 var (
 	//go:embed single.lua
@@ -32,29 +34,39 @@ var (
 	//go:embed renew.lua
 	renewSource string
 
-	acquireScript = taking(newLockScript(grantSource + acquireSource)).named('a')
-	releaseScript = newLockScript(grantSource + releaseSource).named('r')
-	renewScript   = newScript(renewSource).named('n')
+	acquireScript = taking('a', grantSource, acquireSource)
+	releaseScript = newScript('r', grantSource, releaseSource)
+	renewScript   = newScript('n', renewSource)
 )
 
-// newScript puts the constants of this package into source: baked in, they
+// newScript returns the script of sources, before which it puts what both kinds of server
+// have by their own ways.
+func newScript(letter byte, sources ...string) *script {
+	return &script{
+		text:      textOf(append([]string{singleSource}, sources...)),
+		clustered: textOf(append([]string{clusterSource}, sources...)),
+		letter:    letter,
+	}
+}
+
+// taking is newScript for one that takes a lock.
+func taking(letter byte, sources ...string) *script {
+	s := newScript(letter, sources...)
+	s.takes = true
+	return s
+}
+
+// textOf puts the constants of this package into sources: baked in, they
 // cost nothing at the server, which makes a Lua string of every argument.
-func newScript(source string) *script {
-	source = strings.NewReplacer(
+func textOf(sources []string) text {
+	source := strings.NewReplacer(
 		"FORGET", ms(tokenLimit),
 		"LOOK", ms(lookAgain),
 		"AWAY", ms(leftToRedisson),
 		"QUEUE", ms(queueLimit),
-	).Replace(source)
+	).Replace(strings.Join(sources, ""))
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
-	return &script{source: source, hash: hex.EncodeToString(sum[:])}
-}
-
-// newLockScript is newScript for a source that tells others about a lock.
-func newLockScript(source string) *script {
-	s := newScript(singleSource + source)
-	s.clustered = newScript(clusterSource + source)
-	return s
+	return text{source, hex.EncodeToString(sum[:])}
 }
 
 // function returns the Lua function of this name that does what a script does.
@@ -62,26 +74,21 @@ func function(name, source string) string {
 	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
 }
 
-// command appends the beginning of a command that runs s on so many keys: by its hash,
+// command appends the beginning of a command that runs t on so many keys: by its hash,
 // or whole.
-func (s *script) command(all []any, whole bool, nkeys int) []any {
+func (t text) command(all []any, whole bool, nkeys int) []any {
 	if whole {
-		return append(all, "eval", s.source, nkeys)
+		return append(all, "eval", t.source, nkeys)
 	}
-	return append(all, "evalsha", s.hash, nkeys)
+	return append(all, "evalsha", t.hash, nkeys)
 }
 
-func taking(s *script) *script {
-	s.takes, s.clustered.takes = true, true
-	return s
-}
-
-func (s *script) named(letter byte) *script {
-	s.letter = letter
-	if s.clustered != nil {
-		s.clustered.letter = letter
+// at returns the text of s for a node of a Cluster or for a server by itself.
+func (s *script) at(cluster bool) text {
+	if cluster {
+		return s.clustered
 	}
-	return s
+	return s.text
 }
 
 // on returns a request that runs s on keys.
@@ -101,11 +108,3 @@ func (r request) with(args ...string) request {
 
 // ms returns d as scripts are told it.
 func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-
-// in returns s for a Cluster or for a server by itself.
-func (s *script) in(cluster bool) *script {
-	if cluster && s.clustered != nil {
-		return s.clustered
-	}
-	return s
-}

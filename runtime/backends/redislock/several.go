@@ -23,6 +23,8 @@ type attempt struct {
 	err     error
 }
 
+func newAttempt(r request) *attempt { return &attempt{call: &call{request: r}} }
+
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
@@ -32,7 +34,7 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 		if ks[i], errs[i] = vet(a); errs[i] != nil || b.unusable != nil || b.options.Replicas > 0 || a.Mode.Kind != 0 || a.Queue {
 			continue // alone
 		}
-		began[i] = b.newAttempt(b.acquire(ks[i], a, nil))
+		began[i] = newAttempt(b.acquire(ks[i], a, nil))
 		first = append(first, began[i])
 	}
 	b.begin(ctx, first)
@@ -66,7 +68,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 		freeings[i] = l.freeing(lasts[i])
 		r := freeings[i].request(l.keys, l.id)
 		r.splits = true
-		began[i] = b.newAttempt(r)
+		began[i] = newAttempt(r)
 		first = append(first, began[i])
 	}
 	b.begin(ctx, first)
@@ -78,11 +80,6 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 		}
 	})
 	return errs
-}
-
-func (b *Backend) newAttempt(r request) *attempt {
-	r.script = r.script.in(b.router.cluster() != nil)
-	return &attempt{call: &call{request: r}}
 }
 
 // begin makes first attempts: those for one server together, and those for several at the

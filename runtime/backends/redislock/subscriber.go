@@ -44,14 +44,12 @@ type subscriber struct {
 
 	mu      sync.Mutex
 	topics  map[string]*topic
-	unasked []*topic // to be subscribed to
 	waiters map[waiterKey]*waiter
 	leases  map[string]*lease  // by owner id: those that another process may want
 	recalls map[string]*recall // by owner id: see recall.go
 	looks   []func()           // to be called without the mutex
 	wanted  func(id string)    // is told that somebody waits for a lock that is no mutex
 	session *session           // nil while there is none
-	expired time.Time          // when topics without users were looked for last
 	running bool               // the goroutine run is
 
 	wake chan struct{} // there is something for run to do
@@ -65,8 +63,8 @@ type session struct {
 	pending []string      // the channels asked for, and "" for a ping, until answered
 	since   time.Time     // when the first of these was asked, or the one before it was answered
 	heard   time.Time
-	over    chan struct{} // closed when the connection is of no use any more
-	lost    bool          // over is closed
+	alive   context.Context // ends when the connection is of no use any more
+	end     context.CancelFunc
 }
 
 func newSubscriber(r *router) *subscriber {
@@ -83,7 +81,6 @@ func (s *subscriber) joinLocked(w *waiter, channel string, pattern bool) *topic 
 	if t == nil {
 		t = &topic{channel: channel, pattern: pattern, users: map[*waiter]struct{}{}, settled: make(chan struct{})}
 		s.topics[channel] = t
-		s.unasked = append(s.unasked, t)
 		s.active.Store(int64(len(s.topics)))
 		s.rouse()
 	}
@@ -167,41 +164,35 @@ func (s *subscriber) connect(life context.Context) (stood bool) {
 	o := s.router.optionsAt(like, addr)
 	o.Dialer = once(o.Dialer)
 	client := redis.NewClient(&o)
-	c := &session{client: client, pubsub: client.Subscribe(context.Background()), limit: o.ReadTimeout, heard: time.Now(), over: make(chan struct{})}
+	c := &session{client: client, pubsub: client.Subscribe(context.Background()), limit: o.ReadTimeout, heard: time.Now()}
+	c.alive, c.end = context.WithCancel(life)
 	s.begin(c)
-	stood = s.write(life, c)
-	s.end(c)
+	stood = s.write(c)
+	s.begin(nil)
+	c.end()
 	s.tell()
 	_ = c.pubsub.Close()
 	_ = client.Close()
 	return stood
 }
 
-// begin makes c the present session, which is to subscribe to all topics.
+// begin makes c the present session, which is to subscribe to all topics. With nil, the one
+// before is over.
 func (s *subscriber) begin(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.session, s.unasked = c, nil
-	for _, t := range s.topics {
-		t.state = unasked
-		s.unasked = append(s.unasked, t)
-	}
-}
-
-func (s *subscriber) end(c *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.session = nil
-	c.endLocked()
+	s.session = c
 	for _, t := range s.topics {
 		t.state = unasked
 	}
-	s.recallAllLocked()
+	if c == nil {
+		s.recallAllLocked()
+	}
 }
 
 // write sends what is to be subscribed to. It alone writes, because go-redis holds a
 // mutex while it dials and greets. Reading begins after that.
-func (s *subscriber) write(ctx context.Context, c *session) (stood bool) {
+func (s *subscriber) write(c *session) (stood bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for reading := false; ; {
@@ -222,9 +213,7 @@ func (s *subscriber) write(ctx context.Context, c *session) (stood bool) {
 		select {
 		case <-s.wake:
 		case <-timer.C:
-		case <-c.over:
-			return reading
-		case <-ctx.Done():
+		case <-c.alive.Done():
 			return reading
 		}
 	}
@@ -236,22 +225,18 @@ func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, nex
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	for _, t := range s.unasked {
-		t.state = asked
-		c.askLocked(t.channel, now)
-		orders = append(orders, t.enter)
-	}
-	s.unasked = nil
-	if now.Sub(s.expired) >= linger/10 {
-		s.expired = now
-		for channel, t := range s.topics {
-			if len(t.users) == 0 && now.Sub(t.idle) >= linger && t.state != asked {
-				delete(s.topics, channel)
-				orders = append(orders, t.leave)
-			}
+	for channel, t := range s.topics {
+		switch {
+		case t.state == unasked:
+			t.state = asked
+			c.askLocked(channel, now)
+			orders = append(orders, t.enter)
+		case len(t.users) == 0 && now.Sub(t.idle) >= linger && t.state != asked:
+			delete(s.topics, channel)
+			orders = append(orders, t.leave)
 		}
-		s.active.Store(int64(len(s.topics)))
 	}
+	s.active.Store(int64(len(s.topics)))
 	if len(c.pending) == 0 && now.Sub(c.heard) >= quiet {
 		c.askLocked("", now)
 		orders = append(orders, func(p *redis.PubSub) error { return p.Ping(context.Background()) })
@@ -260,7 +245,7 @@ func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, nex
 	if len(c.pending) > 0 {
 		next = min(next, c.limit-now.Sub(c.since))
 	}
-	return orders, max(next, time.Millisecond), c.lost || len(s.topics) == 0 || next <= 0
+	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0
 }
 
 // askLocked notes that channel is being subscribed to, or with "" a ping.
@@ -277,8 +262,8 @@ func (s *subscriber) read(c *session) {
 		message, err := c.pubsub.ReceiveTimeout(context.Background(), 0)
 		s.mu.Lock()
 		if err != nil && !isAnswer(err) {
-			c.endLocked()
 			s.mu.Unlock()
+			c.end()
 			return
 		}
 		c.heard = time.Now()
@@ -314,7 +299,6 @@ func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
 	}
 	if state == denied && t.pattern { // ACLs take the pattern literally; the channel may do
 		t.pattern, t.state = false, unasked
-		s.unasked = append(s.unasked, t)
 		s.rouse()
 		return
 	}
@@ -332,13 +316,6 @@ func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
 	}
 	for w := range t.users {
 		w.notify()
-	}
-}
-
-func (c *session) endLocked() {
-	if !c.lost {
-		c.lost = true
-		close(c.over)
 	}
 }
 

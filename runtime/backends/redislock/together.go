@@ -15,8 +15,8 @@ var togetherSource string
 // togetherScript is what calls that wait at the same time are sent with: one
 // command for all; in a Cluster for those of one slot. Not to who does not say that it has
 // all keys: see hasAllKeys.
-var togetherScript = newLockScript(grantSource +
-	function("acquire", acquireSource) + function("release", releaseSource) + function("renew", renewSource) + togetherSource)
+var togetherScript = newScript(0, grantSource,
+	function("acquire", acquireSource), function("release", releaseSource), function("renew", renewSource), togetherSource)
 
 // joins reports whether c may share a command with others. A call that asks for more
 // than its script's answer goes by itself, and so does one that was refused with others.
@@ -67,8 +67,7 @@ func (b *batcher) togetherCommand(calls []*call) *redis.Cmd {
 		nkeys, nargs, whole = nkeys+c.nkeys, nargs+c.nargs, whole || c.whole
 	}
 	mark := &sentMark{arg: string(shape)}
-	script := togetherScript.in(b.bySlot)
-	all := script.command(make([]any, 0, 4+nkeys+nargs), whole, nkeys)
+	all := togetherScript.at(b.bySlot).command(make([]any, 0, 4+nkeys+nargs), whole, nkeys)
 	for _, c := range calls {
 		c.mark = mark
 		for _, k := range c.keys[:c.nkeys] {
