@@ -270,15 +270,3 @@ func notified(err error) bool {
 	h := heldError(err)
 	return h != nil && h.Notified
 }
-
-// tenure is how long a lease of length ttl may be handed on in this process.
-func (l *Locker) tenure(ttl time.Duration) time.Duration {
-	return min(max(l.handOff, 0), ttl/4)
-}
-
-// tokensFor returns how many tokens a lease reserves that is handed on for d:
-// as many as the server's clock yields in that time, so that the tokens in use
-// never run ahead of it, and more than goroutines can switch.
-func tokensFor(d time.Duration) uint64 {
-	return uint64(d.Microseconds())*driver.TokensPerMicrosecond + 1
-}

@@ -39,10 +39,6 @@ type heldLease struct {
 	failure     *error         // of the last renewal, or nil: a pointer keeps newEntry within 512 bytes
 }
 
-// wantedTenure is for how long a lease is handed on inside the process once another one is
-// known to want it: many hand-offs here for one between processes, and a short wait there.
-const wantedTenure = 2 * time.Millisecond
-
 // init makes lk the lease that was granted just before now. It returns how long the
 // holder has it: 0 or less if the grant took too long.
 func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p *Policy, now time.Time) (left time.Duration) {
@@ -135,40 +131,6 @@ func renewalWhen(ahead, term time.Duration) time.Duration { return ahead - (term
 // retryAfter is when a renewal without an answer is sent again.
 func retryAfter(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, 5*time.Millisecond), time.Second)
-}
-
-// canHandToLocked reports whether a holder under p may follow on this lease without
-// a command to the engine: within the tenure, with a token left, and with all of p's
-// own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
-// not handed on, because a crash would then keep the key for longer than p says.
-func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
-	if lk.sticky.time > 0 {
-		return lk.canKeepForLocked(p, now)
-	}
-	if p.kind() != 0 && !lk.canHandKindLocked(p) || lk.delay != p.Delay {
-		return false
-	}
-	ttl, provisional := p.ttl(), lk.term() < lk.length()
-	ahead := lk.ends().LeftAt(now)
-	if provisional && !p.NoRenew && ahead > 0 {
-		ahead = lk.length()
-	}
-	return lk.isOursLocked(now) && ahead >= ttl &&
-		lk.length() <= ttl+lk.entry.holder.locker.tenure(ttl)
-}
-
-// isOursLocked reports whether another hold may begin on lk, for all that others care.
-func (lk *heldLease) isOursLocked(now time.Time) bool {
-	until := lk.handOnUntil
-	if lk.isWanted() {
-		until = lk.yieldAfter
-	}
-	return lk.token < lk.end && bootclock.At(now) < until
-}
-
-// isWanted reports whether another process is known to wait for the key.
-func (lk *heldLease) isWanted() bool {
-	return lk.wanted && lk.Lease.(driver.WantedLease).Wanted() || lk.sticky.recalled.Load()
 }
 
 func (lk *heldLease) nextToken() uint64 {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Release ends the hold. It must run in a defer, with the address of the
@@ -171,52 +169,6 @@ func (h *hold) giveBack() {
 	}
 }
 
-// pass ends h's part in its lease: the next in the queue gets it, if the lease can
-// be handed on, else it is released at the backend, in bounded time. It
-// returns ErrLost if the engine answered that the lease was no longer h's.
-func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
-	if lease := l.part(h, now); lease != nil {
-		return l.free(ctx, lease, now)
-	}
-	return nil
-}
-
-// part is pass as far as this process goes. It returns the lease if the engine is to free
-// it: then the caller is busy with its entry.
-func (l *Locker) part(h *hold, now time.Time) *heldLease {
-	e := h.entry
-	e.shard.mu.Lock()
-	if e.holder != h && !e.sharesLocked(h) { // lost meanwhile, as h.lost says: the entry is no longer h's
-		e.shard.mu.Unlock()
-		h.giveBack()
-		return nil
-	}
-	if e.leftToOthersLocked(h) {
-		e.shard.mu.Unlock()
-		return nil
-	}
-	lease := e.lease
-	if w := e.first; w != nil && lease.canHandToLocked(w.hold.policy, now) {
-		e.removeLocked(w)
-		e.giveLocked(w.hold, lease, now)
-		w.hold.handed = true
-		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
-		e.shard.mu.Unlock()
-		if renews {
-			l.watchdog.lookWithin(lease, max(lease.renewalIn(now), 0))
-		}
-		w.turn <- granted
-		return nil
-	}
-	if e.keepLocked(h, now) {
-		e.shard.mu.Unlock()
-		return nil
-	}
-	e.endLocked()
-	e.shard.mu.Unlock()
-	return lease
-}
-
 // free releases lease, which part returned, and lets the next in the queue of its entry
 // compete.
 func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) error {
@@ -229,41 +181,6 @@ func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) erro
 	err := l.release(ctx, lease, now)
 	l.next(e)
 	return err
-}
-
-// next is called by the goroutine that was busy with e. The first in the queue takes
-// over. If there is none, the entry is removed.
-func (l *Locker) next(e *entry) {
-	e.shard.mu.Lock()
-	e.elsewhere, e.competing = false, nil
-	if w := e.first; w != nil {
-		e.removeLocked(w)
-		w.entry = e
-		e.shard.mu.Unlock()
-		w.turn <- compete
-		return
-	}
-	var leaving string
-	if e.placed && e.id.kind == 0 {
-		// The ID is drawn before another entry for the key can exist: backends
-		// know by it that what that entry competes for is not meant.
-		leaving = l.newID(l.numberLocked(e.shard))
-	}
-	e.shard.forgetLocked(e)
-	sub := e.subscription
-	e.shard.mu.Unlock()
-	if sub != nil {
-		sub.Close()
-	}
-	if leaving != "" {
-		l.leaveQueue(e, leaving)
-	}
-}
-
-// leaveQueue gives up this process's place in the engine's queue for e's key, as id.
-func (l *Locker) leaveQueue(e *entry, id string) {
-	a := &driver.Acquisition{Key: l.prefix + e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
-	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
 }
 
 // release gives lk back to the engine for a caller that waits: at most 1 s,

@@ -95,12 +95,12 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "handoff-block", Mistake: "a hand-off beyond the block of tokens",
-		Patches: []mutant.Patch{{File: locker + "lease.go", Old: "return lk.token < lk.end && ", New: "return "}},
+		Patches: []mutant.Patch{{File: locker + "handoff.go", Old: "return lk.token < lk.end && ", New: "return "}},
 	},
 	{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
-			{File: locker + "lease.go", Old: "lk.isOursLocked(now) && ahead >= ttl", New: "(ahead >= ttl || lk.isOursLocked(now) || true)"},
+			{File: locker + "handoff.go", Old: "lk.isOursLocked(now) && ahead >= ttl", New: "(ahead >= ttl || lk.isOursLocked(now) || true)"},
 			{File: locker + "queue.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
 		},
 	},

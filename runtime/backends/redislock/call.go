@@ -168,25 +168,6 @@ func (r reply) String() string {
 	return strconv.Quote(r.text)
 }
 
-// within returns what f does, or ctx's error if that ends before: go-redis looks at ctx only
-// before it waits for an answer.
-func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	var value T
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		value, err = f()
-	}()
-	select {
-	case <-done:
-		return value, err
-	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
-	}
-}
-
 func isUnknownScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
 // isAnswer reports whether err is what the server said, and not about the way there.

@@ -39,3 +39,22 @@ func (b *Backend) note(ctx context.Context, call func() (string, error)) (string
 	}
 	return answer, nil
 }
+
+// within returns what f does, or ctx's error if that ends before: go-redis looks at ctx only
+// before it waits for an answer.
+func within[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	var value T
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		value, err = f()
+	}()
+	select {
+	case <-done:
+		return value, err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}

@@ -1,0 +1,140 @@
+package lock
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/bootclock"
+)
+
+// wantedTenure is for how long a lease is handed on inside the process once another one is
+// known to want it: many hand-offs here for one between processes, and a short wait there.
+const wantedTenure = 2 * time.Millisecond
+
+// pass ends h's part in its lease: the next in the queue gets it, if the lease can
+// be handed on, else it is released at the backend, in bounded time. It
+// returns ErrLost if the engine answered that the lease was no longer h's.
+func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
+	if lease := l.part(h, now); lease != nil {
+		return l.free(ctx, lease, now)
+	}
+	return nil
+}
+
+// part is pass as far as this process goes. It returns the lease if the engine is to free
+// it: then the caller is busy with its entry.
+func (l *Locker) part(h *hold, now time.Time) *heldLease {
+	e := h.entry
+	e.shard.mu.Lock()
+	if e.holder != h && !e.sharesLocked(h) { // lost meanwhile, as h.lost says: the entry is no longer h's
+		e.shard.mu.Unlock()
+		h.giveBack()
+		return nil
+	}
+	if e.leftToOthersLocked(h) {
+		e.shard.mu.Unlock()
+		return nil
+	}
+	lease := e.lease
+	if w := e.first; w != nil && lease.canHandToLocked(w.hold.policy, now) {
+		e.removeLocked(w)
+		e.giveLocked(w.hold, lease, now)
+		w.hold.handed = true
+		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
+		e.shard.mu.Unlock()
+		if renews {
+			l.watchdog.lookWithin(lease, max(lease.renewalIn(now), 0))
+		}
+		w.turn <- granted
+		return nil
+	}
+	if e.keepLocked(h, now) {
+		e.shard.mu.Unlock()
+		return nil
+	}
+	e.endLocked()
+	e.shard.mu.Unlock()
+	return lease
+}
+
+// next is called by the goroutine that was busy with e. The first in the queue takes
+// over. If there is none, the entry is removed.
+func (l *Locker) next(e *entry) {
+	e.shard.mu.Lock()
+	e.elsewhere, e.competing = false, nil
+	if w := e.first; w != nil {
+		e.removeLocked(w)
+		w.entry = e
+		e.shard.mu.Unlock()
+		w.turn <- compete
+		return
+	}
+	var leaving string
+	if e.placed && e.id.kind == 0 {
+		// The ID is drawn before another entry for the key can exist: backends
+		// know by it that what that entry competes for is not meant.
+		leaving = l.newID(l.numberLocked(e.shard))
+	}
+	e.shard.forgetLocked(e)
+	sub := e.subscription
+	e.shard.mu.Unlock()
+	if sub != nil {
+		sub.Close()
+	}
+	if leaving != "" {
+		l.leaveQueue(e, leaving)
+	}
+}
+
+// leaveQueue gives up this process's place in the engine's queue for e's key, as id.
+func (l *Locker) leaveQueue(e *entry, id string) {
+	a := &driver.Acquisition{Key: l.prefix + e.id.key, ID: id, TTL: DefaultTTL, Tokens: 1, Queue: true}
+	l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error { return e.backend.Undo(ctx, a) })
+}
+
+// canHandToLocked reports whether a holder under p may follow on this lease without
+// a command to the engine: within the tenure, with a token left, and with all of p's
+// own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
+// not handed on, because a crash would then keep the key for longer than p says.
+func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
+	if lk.sticky.time > 0 {
+		return lk.canKeepForLocked(p, now)
+	}
+	if p.kind() != 0 && !lk.canHandKindLocked(p) || lk.delay != p.Delay {
+		return false
+	}
+	ttl, provisional := p.ttl(), lk.term() < lk.length()
+	ahead := lk.ends().LeftAt(now)
+	if provisional && !p.NoRenew && ahead > 0 {
+		ahead = lk.length()
+	}
+	return lk.isOursLocked(now) && ahead >= ttl &&
+		lk.length() <= ttl+lk.entry.holder.locker.tenure(ttl)
+}
+
+// isOursLocked reports whether another hold may begin on lk, for all that others care.
+func (lk *heldLease) isOursLocked(now time.Time) bool {
+	until := lk.handOnUntil
+	if lk.isWanted() {
+		until = lk.yieldAfter
+	}
+	return lk.token < lk.end && bootclock.At(now) < until
+}
+
+// isWanted reports whether another process is known to wait for the key.
+func (lk *heldLease) isWanted() bool {
+	return lk.wanted && lk.Lease.(driver.WantedLease).Wanted() || lk.sticky.recalled.Load()
+}
+
+// tenure is how long a lease of length ttl may be handed on in this process.
+func (l *Locker) tenure(ttl time.Duration) time.Duration {
+	return min(max(l.handOff, 0), ttl/4)
+}
+
+// tokensFor returns how many tokens a lease reserves that is handed on for d:
+// as many as the server's clock yields in that time, so that the tokens in use
+// never run ahead of it, and more than goroutines can switch.
+func tokensFor(d time.Duration) uint64 {
+	return uint64(d.Microseconds())*driver.TokensPerMicrosecond + 1
+}
