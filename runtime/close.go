@@ -134,3 +134,18 @@ func (l *Locker) heldNames() string {
 	}
 	return " (" + strings.Join(names, ", ") + ")"
 }
+
+// active returns how many acquires are under way and how many holds there are. Once
+// it is 0 in a Locker that closes, it stays so.
+func (l *Locker) active() (n int64) {
+	for i := range l.shards {
+		n += l.shards[i].active.Load()
+	}
+	return n
+}
+
+var errUnclosed = errors.New("a Locker was never closed: goroutines and connections of its backends are left; call Close when the service ends")
+
+func tellUnclosed(o Observer) {
+	o.Observe(context.Background(), Event{Kind: Unclosed, Policy: defaultPolicy, Err: errUnclosed})
+}

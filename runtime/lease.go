@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -62,14 +61,6 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	lk.late = after == 0
 	lk.due = at.Add(min(after, renewAfter(lk.length())))
 	return ahead - margin(term)
-}
-
-// Release is the engine's. Of a lease whose job is done it records that.
-func (lk *heldLease) Release(ctx context.Context, last uint64) error {
-	if c, ok := lk.Lease.(driver.Completer); ok && lk.completed.Load() {
-		return c.Complete(ctx, last)
-	}
-	return lk.Lease.Release(ctx, last)
 }
 
 // deadline is when the lease is over for its holder: earlier than the engine

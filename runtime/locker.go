@@ -119,12 +119,6 @@ func New(b Backend, opts *Options) *Locker {
 	return l
 }
 
-var errUnclosed = errors.New("a Locker was never closed: goroutines and connections of its backends are left; call Close when the service ends")
-
-func tellUnclosed(o Observer) {
-	o.Observe(context.Background(), Event{Kind: Unclosed, Policy: defaultPolicy, Err: errUnclosed})
-}
-
 // Acquire takes key under p and returns the context that owns it. The caller
 // must run the guarded work under that context and then release the Hold, in a
 // defer. It blocks until the lock is held, p.Wait is over or ctx ends (100 ms
@@ -205,15 +199,6 @@ func (l *Locker) leave(s *shard) {
 		default:
 		}
 	}
-}
-
-// active returns how many acquires are under way and how many holds there are. Once
-// it is 0 in a Locker that closes, it stays so.
-func (l *Locker) active() (n int64) {
-	for i := range l.shards {
-		n += l.shards[i].active.Load()
-	}
-	return n
 }
 
 // waitEnd returns when a wait under p ends that begins now: the zero time if

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Release ends the hold. It must run in a defer, with the address of the
@@ -275,4 +277,12 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 		h.observe(Lost, h.heldFor(time.Now()), h.fail("hold", cause))
 	}
 	return true
+}
+
+// Release is the engine's. Of a lease whose job is done it records that.
+func (lk *heldLease) Release(ctx context.Context, last uint64) error {
+	if c, ok := lk.Lease.(driver.Completer); ok && lk.completed.Load() {
+		return c.Complete(ctx, last)
+	}
+	return lk.Lease.Release(ctx, last)
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,19 +54,14 @@ func (b *Backend) masters(ctx context.Context) (all []redis.UniversalClient, err
 	if cluster == nil {
 		return []redis.UniversalClient{b.own}, nil
 	}
-	found := make(chan *redis.Client)
-	done := make(chan error, 1)
-	go func() {
-		done <- cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
-			found <- c
-			return nil
-		})
-		close(found)
-	}()
-	for c := range found {
+	var mu sync.Mutex
+	err = cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
 		all = append(all, c)
-	}
-	return all, <-done
+		return nil
+	})
+	return all, err
 }
 
 // scan yields the locks of one server that are values of this type. It reports whether

@@ -12,18 +12,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A lock goes to the next in line without a question: a place in the queue says all that
-// its acquire would say. The release takes the lock for it and tells its process. So a
-// hand-off costs the way of a message, and not that and a round trip.
-//
-// The lease is brief (grantLease): who hangs keeps the others no longer. The watchdog renews
-// it after a third of that, which a short section does not last. It counts from the release:
-// its deadline is reckoned from before an attempt was sent that the server has answered, plus
-// the time that the server saw go by in between, and not from when the message came, which
-// may have taken long.
-//
-// Who is granted a lock that it no longer wants undoes that, as after an attempt without an
-// answer. Who misses the message finds the lock its own when it tries again, within a second.
+// How a lock is given to who waits, and what undoes that, is told in DESIGN.md ("The protocol").
 
 // waiterKey names a waiter: at most one goroutine of a Locker competes for a mutex, and
 // of a lock that is no mutex it says which.
