@@ -22,10 +22,9 @@ type router struct {
 	roams bool                 // another server may take the place of one that is gone
 	node  redis.ClusterOptions // the timeouts for a node's calls
 
-	hooks    []redis.Hook  // of the caller's client
-	evicting bool          // servers that may evict locks will do
-	idle     time.Duration // how long a batcher of a Cluster is kept that nobody uses
-	moving   func()        // is told when servers may have changed places
+	hooks    []redis.Hook // of the caller's client
+	evicting bool         // servers that may evict locks will do
+	moving   func()       // is told when servers may have changed places
 
 	mu      sync.Mutex
 	all     map[place]*batcher
@@ -61,7 +60,8 @@ const suspicious = 500 * time.Millisecond
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
 const drainLimit = 5 * time.Second
 
-// idleLimit is how long go-redis keeps a connection that nobody uses.
+// idleLimit is how long a batcher of a Cluster is kept that nobody uses: as long as go-redis
+// keeps a connection.
 const idleLimit = 30 * time.Minute
 
 // sentinelAddr is what go-redis names as the address of what a Sentinel names.
@@ -105,12 +105,12 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 // sweepLocked closes, now and then, the batchers that nobody uses, as to nodes that a Cluster
 // no longer has.
 func (r *router) sweepLocked(now time.Time) {
-	if now.Sub(r.swept) < r.idle {
+	if now.Sub(r.swept) < idleLimit {
 		return
 	}
 	r.swept = now
 	for at, l := range r.all {
-		if now.Sub(l.used) >= r.idle {
+		if now.Sub(l.used) >= idleLimit {
 			delete(r.all, at)
 			r.life.Go(func(context.Context) { _ = l.close() })
 		}

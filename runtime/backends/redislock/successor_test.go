@@ -1,6 +1,8 @@
 package redislock
 
 import (
+	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -103,51 +105,39 @@ func TestEvictionPolicyOfASuccessor(t *testing.T) {
 	})
 }
 
-// Connections to a node that is a master no more, and others without use, are closed after a while.
+// A batcher that nobody has used for long is closed, as to a node that is a master no more.
 func TestClientsOfDepartedMastersClose(t *testing.T) {
 	t.Parallel()
 	c := testserver.StartCluster(t)
 	b := clusterBackend(t, c)
-	b.router.idle = 300 * time.Millisecond
 	l := lockerOn(t, b)
-	router := func() map[place]*batcher {
-		b.router.mu.Lock()
-		defer b.router.mu.Unlock()
-		all := map[place]*batcher{}
-		for at, l := range b.router.all {
-			all[at] = l
-		}
-		return all
-	}
-	masters := keysAt(t, c, 1)
 	var keys []string
-	for _, k := range masters {
+	for _, k := range keysAt(t, c, 1) {
 		keys = append(keys, k...)
 	}
-	use := func() {
+	use := func() map[place]*batcher {
 		for _, key := range keys {
 			_, held := acquireSoon(t, l, nil, key)
 			mustRelease(t, held)
 		}
+		b.router.mu.Lock()
+		defer b.router.mu.Unlock()
+		return maps.Clone(b.router.all)
 	}
-	use()
-	if n := len(router()); n != 3 {
-		t.Fatalf("%d batchers to 3 masters", n)
+	from := place{addr: c.NodeFor(keys[0]).Addr()}
+	departed := use()[from]
+	next := c.Failover(t.Context(), c.NodeFor(keys[0]))
+	if all := use(); len(all) != 4 || all[from] != departed {
+		t.Fatalf("batchers to %v, want three masters and the one before", all)
 	}
-	old := c.NodeFor(keys[0])
-	departed := router()[place{addr: old.Addr()}]
-	for round := range 2 { // to the replica and back
-		from := c.NodeFor(keys[0])
-		next := c.Failover(t.Context(), from)
-		use()
-		eventually(t, gap, "the batcher is closed", func() bool { use(); return router()[place{addr: from.Addr()}] == nil })
-		now := router()
-		if len(now) != 3 || now[place{addr: next.Addr()}] == nil {
-			t.Errorf("round %d: router to %v", round, now)
-		}
-		c.AwaitReady(t.Context())
+	b.router.mu.Lock()
+	departed.used = time.Now().Add(-idleLimit)
+	b.router.swept = departed.used
+	b.router.mu.Unlock()
+	if all := use(); len(all) != 3 || all[from] != nil || all[place{addr: next.Addr()}] == nil {
+		t.Errorf("batchers to %v", all)
 	}
 	for _, client := range []*redis.Client{departed.client, departed.standby.client} {
-		wantIs(t, client.Ping(t.Context()).Err(), redis.ErrClosed)
+		eventually(t, soon, "it is closed", func() bool { return errors.Is(client.Ping(t.Context()).Err(), redis.ErrClosed) })
 	}
 }
