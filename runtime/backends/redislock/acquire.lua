@@ -38,7 +38,7 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
       return redis.error_reply('CONFLICT a hash that has no owner is at the key, so it is no lock')
     end
     if stranger == 1 then
-      call('DEL', aside) -- it had its turn
+      call('PEXPIRE', aside, 0) -- it had its turn; DEL would take a right more
     end
   elseif not again then
     left = math.min(call('PTTL', aside), LOOK)
