@@ -118,7 +118,7 @@ func vet(a *driver.Acquisition) (keys, error) {
 // attemptAcquire asks the server, which began may have been first. It returns one of the
 // three.
 func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, began *attempt) (*lease, *driver.HeldError, error) {
-	c, unanswered, err := b.goOn(ctx, a.Key, b.acquire(k, a, w), began)
+	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a, w), began)
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
 		held, err := b.besideForeign(ctx, a, w, err)
@@ -164,22 +164,14 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) request {
 }
 
 // run sends r to the server of key, again where an attempt had no answer or
-// was refused for the moment, and returns the attempt that was answered.
-// unanswered says that some attempt had none, so that it may have run, or may
-// yet run, beside the one that was answered.
-func (b *Backend) run(ctx context.Context, key string, r request) (c *call, unanswered bool, err error) {
-	return b.goOn(ctx, key, r, nil)
-}
-
-// goOn is run where began, if it is not nil, was the first attempt.
-func (b *Backend) goOn(ctx context.Context, key string, r request, began *attempt) (c *call, unanswered bool, err error) {
+// was refused for the moment, and returns the attempt that was answered. began, if it is not
+// nil, was the first. unanswered says that some attempt had none, so that it may have run, or
+// may yet run, beside the one that was answered.
+func (b *Backend) run(ctx context.Context, key string, r request, began *attempt) (c *call, unanswered bool, err error) {
 	var to route
-	var first time.Time
+	first := time.Now()
 	for attempt := 0; ; attempt++ {
 		c = &call{request: r, asking: to.asking}
-		if attempt == 0 {
-			first = time.Now()
-		}
 		var l *batcher
 		if attempt == 0 && began != nil {
 			c, l, err = began.call, began.batcher, began.err

@@ -85,10 +85,12 @@ type freeing struct {
 
 // request returns the request that frees k of id.
 func (f freeing) request(k keys, id string) request {
-	if f.tombstone <= 0 {
-		return releaseScript.on(k.lock, k.queue, k.token).with(id, k.channel, f.last, f.entry)
+	r, tombstone := releaseScript.on(k.lock, k.queue, k.token), ""
+	if f.tombstone > 0 {
+		r, tombstone = releaseScript.on(k.lock, k.queue, k.token, k.undone(id)), ms(f.tombstone)
 	}
-	return releaseScript.on(k.lock, k.queue, k.token, k.undone(id)).with(id, k.channel, f.last, f.entry, ms(f.tombstone))
+	r.splits = true
+	return r.with(id, k.channel, f.last, f.entry, tombstone)
 }
 
 // While a slot of a Cluster is on its way, the keys of a lock are in two places,
@@ -113,16 +115,15 @@ func isApart(err error) bool { return err != nil && strings.Contains(err.Error()
 // free runs r, which freeing.request made and began may have begun, and by the lock's own key if it must: then
 // unused tokens are not given back and nobody in the queue is told. Both are over within a second by themselves.
 func (b *Backend) free(ctx context.Context, name string, r request, tombstone time.Duration, began *attempt) (c *call, unanswered bool, err error) {
-	r.splits = true
-	c, unanswered, err = b.goOn(ctx, name, r, began)
+	c, unanswered, err = b.run(ctx, name, r, began)
 	if !isApart(err) {
 		return c, unanswered, err
 	}
 	if tombstone > 0 { // first, so that no late acquire comes between
-		if _, _, err := b.run(ctx, name, tombstoneScript.on(r.keys[3]).with(ms(tombstone))); err != nil {
+		if _, _, err := b.run(ctx, name, tombstoneScript.on(r.keys[3]).with(ms(tombstone)), nil); err != nil {
 			return nil, unanswered, err
 		}
 	}
-	c, again, err := b.run(ctx, name, releaseOneScript.on(r.keys[0]).with(r.args[0], r.args[1]))
+	c, again, err := b.run(ctx, name, releaseOneScript.on(r.keys[0]).with(r.args[0], r.args[1]), nil)
 	return c, unanswered || again, err
 }

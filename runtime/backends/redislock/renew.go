@@ -33,7 +33,7 @@ func (l *lease) renewal(ttl time.Duration) request {
 
 // renew renews l, which began may have begun.
 func (l *lease) renew(ctx context.Context, ttl time.Duration, began *attempt) error {
-	c, _, err := l.backend.goOn(ctx, l.key, l.renewal(ttl), began)
+	c, _, err := l.backend.run(ctx, l.key, l.renewal(ttl), began)
 	if isApart(err) {
 		return l.renewAlone(ctx, ttl)
 	}
@@ -44,7 +44,7 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration, began *attempt) er
 func (l *lease) renewAlone(ctx context.Context, ttl time.Duration) error {
 	r := l.renewal(ttl)
 	r.nkeys = 1
-	c, _, err := l.backend.run(ctx, l.key, r)
+	c, _, err := l.backend.run(ctx, l.key, r, nil)
 	if err = l.renewed(c, ttl, err); err == nil { // where the tokens are elsewhere the clock will have to do
 		_ = l.backend.own.PExpire(ctx, l.keys.token, ttl+tokenLimit).Err()
 	}

@@ -43,12 +43,11 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 			leases[i], errs[i] = b.Acquire(ctx, as[i])
 			return
 		}
-		switch l, held, err := b.attemptAcquire(ctx, ks[i], as[i], nil, began[i]); {
-		case held != nil:
-			errs[i] = held
-		case err != nil:
-			errs[i] = err
-		default:
+		l, held, err := b.attemptAcquire(ctx, ks[i], as[i], nil, began[i])
+		if held != nil {
+			err = held
+		}
+		if errs[i] = err; err == nil {
 			leases[i] = b.subscriber.hold(l)
 		}
 	})
@@ -66,9 +65,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 		}
 		b.subscriber.letGo(l)
 		freeings[i] = l.freeing(lasts[i])
-		r := freeings[i].request(l.keys, l.id)
-		r.splits = true
-		began[i] = newAttempt(r)
+		began[i] = newAttempt(freeings[i].request(l.keys, l.id))
 		first = append(first, began[i])
 	}
 	b.begin(ctx, first)
