@@ -36,7 +36,7 @@ var more = []mutant.Mutant{
 	{
 		Name: "no-expiry", Mistake: "an acquire that leaves the lock when it may not expire",
 		Patches: []mutant.Patch{
-			{File: redislock + "acquire.lua", Old: "  call('HDEL', KEYS[1], ARGV[1])\n  return expires", New: "  return expires"},
+			{File: redislock + "acquire.lua", Old: "if redis.pcall('HDEL', KEYS[1], ARGV[1]) ~= 1 then", New: "if false then"},
 		},
 	},
 	{

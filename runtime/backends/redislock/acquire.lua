@@ -79,7 +79,9 @@ end
 call('HSET', KEYS[1], ARGV[1], '1')
 local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
 if expires ~= 1 then -- scripts do not roll back, and a lock without an expiry would stay
-  call('HDEL', KEYS[1], ARGV[1])
+  if redis.pcall('HDEL', KEYS[1], ARGV[1]) ~= 1 then
+    call('SET', KEYS[1], '', 'PX', 1) -- as above, for the token: of all that ends a key it is allowed
+  end
   return expires
 end
 return first

@@ -47,6 +47,7 @@ type batcher struct {
 // server is what a batcher and its standby know of their server.
 type server struct {
 	bySlot bool        // it is a node of a Cluster, where a command's keys share a slot
+	asked  atomic.Bool // it was asked about itself
 	single atomic.Bool // it has all keys, by what it said last
 }
 

@@ -50,6 +50,7 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 		}
 		facts, about := factsOf(memory), factsOf(server)
 		b.single.Store(hasAllKeys(facts, about))
+		b.asked.Store(true)
 		if about["redis_mode"] == "cluster" && !b.bySlot {
 			if err := hasSlots(ctx, conn); err != nil {
 				return err

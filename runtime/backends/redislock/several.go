@@ -115,6 +115,10 @@ func (b *Backend) beginAt(ctx context.Context, l *batcher, some []*attempt) {
 	for i, one := range some {
 		calls[i] = one.call
 	}
+	if script.takes && !l.asked.Load() { // the first finds out whether the others may go together
+		some[0].err = l.do(ctx, calls[0])
+		some, calls = some[1:], calls[1:]
+	}
 	l.of(script).put(ctx, calls...)
 	for _, one := range some {
 		one.err = one.call.wait(ctx)
