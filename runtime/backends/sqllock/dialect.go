@@ -96,11 +96,8 @@ type statements struct {
 	ofBatches                                      sync.Map          // by batchID: the statements on several locks that were needed so far
 }
 
-// taking are the statements that take a lock.
-type taking struct {
-	free    *template // of MySQL: what to try before acquire
-	acquire *template
-}
+// taking are the statements that take a lock: each is tried if the one before changed nothing.
+type taking []*template
 
 // statements compiles the statements on table. With notify, what frees a lock also
 // calls the next in its queue.
@@ -132,7 +129,7 @@ func (d Dialect) statements(table string, notify bool) *statements {
 			m := with("now", "{clock}", "apart", apart)
 			return taking{d.compile(source("acquire_free_mysql.sql"), m, 0), d.compile(source("acquire_mysql.sql"), m, 0)}
 		}
-		return taking{acquire: d.compile(source("acquire.sql"), with("now", "(excluded.expires - {ttl})", "apart", apart), 1)}
+		return taking{d.compile(source("acquire.sql"), with("now", "(excluded.expires - {ttl})", "apart", apart), 1)}
 	}
 	s.take = take("1 = 1")
 	s.takeApart = take("NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = {key} AND k.expires > {clock})")

@@ -9,6 +9,9 @@ import (
 
 // RaiseToken implements [driver.TokenRaiser]. The row keeps the token until the clock is past it.
 func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint64) error {
+	if s, ok := held.(*sessionLease); ok {
+		held = s.Lease
+	}
 	l, ok := held.(*lease)
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: sqllock has no tokens to raise of a %T", driver.ErrInvalid, held)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,7 +120,7 @@ func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (driver.
 		}
 	}
 	if s := ss.of(a.ID); s != nil { // once more
-		return ss.takeRow(ctx, s, a)
+		return s.takeRow(ctx, a)
 	}
 	for try := 1; ; try++ {
 		l, dead, err := ss.attempt(ctx, a)
@@ -165,7 +166,7 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 			return nil, false, ss.held(ctx, s, a)
 		}
 	}
-	l, err = ss.takeRow(ctx, s, a)
+	l, err = s.takeRow(ctx, a)
 	if err == nil {
 		return l, false, nil
 	}
@@ -191,42 +192,17 @@ func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition)
 	return &driver.HeldError{} // by a foreign client
 }
 
-// takeRow takes the row of a lock that s holds, or the record of a side.
-func (ss *sessions) takeRow(ctx context.Context, s *session, a *driver.Acquisition) (l driver.Lease, err error) {
-	b := ss.backend
-	if a.Mode.Kind != 0 {
-		l, err = b.takeSide(ctx, s, a)
-	} else {
-		l, err = b.takeMutex(ctx, s, a)
-	}
-	if err != nil {
-		return nil, err
-	}
+// own notes that acquisition id holds its lock by s, for as long as l lasts.
+func (ss *sessions) own(s *session, id string, l *sessionLease) {
 	ss.mu.Lock()
-	ss.owned[a.ID] = s
+	ss.owned[id] = s
 	ss.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owner, s.lease = a.ID, l
+	s.owner, s.lease = id, l
 	if s.expiry == nil && !s.gone() {
 		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
 	}
-	return l, nil
-}
-
-// takeMutex takes the row of a mutex.
-func (b *Backend) takeMutex(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
-	var from connector = s
-	if b.strategy == RowLock { // it is in a transaction
-		from = b.rows
-	}
-	first, sent, err := b.takeRow(ctx, from, a)
-	if err != nil {
-		return nil, err
-	}
-	l := b.newLease(a, first, sent)
-	l.session = s
-	return l, nil
 }
 
 // expire ends the raw lock with the lease: whoever lost that does not release it.
@@ -264,46 +240,37 @@ const (
 	probeRoom = 20 * time.Millisecond
 )
 
-// probe asks the sessions of all whether they still hold their locks, and
-// returns those to renew. One that does not answer keeps the others waiting for a
+// probe asks the sessions of leases whether they still hold their locks, and notes in
+// errs what they say. One that does not answer keeps the others waiting for a
 // third of the shortest lease at most, whatever its own is.
-func (ss *sessions) probe(ctx context.Context, all []due) (alive []due) {
-	shortest := time.Duration(maxTTL)
-	for _, one := range all {
-		shortest = min(shortest, one.to)
-	}
-	ctx, cancel := context.WithTimeout(ctx, renewalLimit(shortest))
+func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, renewalLimit(slices.Min(ttls)))
 	defer cancel()
 	var asking sync.WaitGroup
 	room := make(chan struct{}, probesAtOnce)
-	for _, one := range all {
+	for i, one := range leases {
 		room <- struct{}{}
 		asking.Go(func() {
 			leave := sync.OnceFunc(func() { <-room })
 			defer leave()
 			defer time.AfterFunc(probeRoom, leave).Stop()
-			*one.err = one.session.holds(ctx, one.key, one.lease)
+			errs[i] = one.(*sessionLease).holds(ctx)
 		})
 	}
 	asking.Wait()
-	for _, one := range all {
-		if *one.err == nil {
-			alive = append(alive, one)
-		}
-	}
-	return alive
 }
 
-// holds asks the server whether s still holds the lock of key, for l. The question outlives
+// holds asks the server whether the session still holds the lock. The question outlives
 // ctx, because to take it back would close the connection; all who ask meanwhile
 // wait for it.
-func (s *session) holds(ctx context.Context, key string, l driver.Lease) error {
+func (l *sessionLease) holds(ctx context.Context) error {
+	s := l.session
 	s.mu.Lock()
 	q := s.question
 	if q == nil {
 		q = &question{done: make(chan struct{})}
 		if !s.backend.life.Go(func(life context.Context) {
-			q.err = s.ask(life, key, l)
+			q.err = l.ask(life)
 			s.mu.Lock()
 			s.question = nil
 			s.mu.Unlock()
@@ -323,10 +290,10 @@ func (s *session) holds(ctx context.Context, key string, l driver.Lease) error {
 	}
 }
 
-// ask returns driver.ErrLost if s does not hold the lock of key any more.
-func (s *session) ask(ctx context.Context, key string, l driver.Lease) error {
-	b := s.backend
-	probe := b.sessions.raw.probe(key)
+// ask returns driver.ErrLost if the session does not hold the lock any more.
+func (l *sessionLease) ask(ctx context.Context) error {
+	s, b := l.session, l.session.backend
+	probe := b.sessions.raw.probe(l.key)
 	probe.limit = max(l.Deadline().Left(), time.Millisecond)
 	r, err := b.attempt(ctx, s, probe)
 	switch {

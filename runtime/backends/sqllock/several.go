@@ -114,7 +114,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 	errs := make([]error, len(leases))
 	var all []freeing
 	for i, one := range leases {
-		if l, ok := one.(*lease); ok && l.session == nil && !l.unanswered {
+		if l, ok := one.(*lease); ok && !l.unanswered {
 			all = append(all, freeing{l, lasts[i], &errs[i]})
 		} else {
 			errs[i] = one.Release(ctx, lasts[i])

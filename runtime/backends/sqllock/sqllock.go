@@ -257,11 +257,7 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if b.sessions != nil {
 		return b.sessions.acquire(ctx, a)
 	}
-	first, sent, err := b.takeRow(ctx, pool{b.db}, a)
-	if err != nil {
-		return nil, err
-	}
-	return b.newLease(a, first, sent), nil
+	return b.takeRow(ctx, pool{b.db}, a)
 }
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still
@@ -281,45 +277,46 @@ func (b *Backend) prepareRenewals() {
 }
 
 // takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
-func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (first uint64, sent driver.Instant, err error) {
+func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
 	if b.Kinds() == 0 || b.unkinded.Load() {
 		return b.takeRowBy(ctx, from, a, b.sql.take)
 	}
-	first, sent, err = b.takeRowBy(ctx, from, a, b.sql.takeApart)
+	l, err := b.takeRowBy(ctx, from, a, b.sql.takeApart)
 	switch {
 	case err == nil:
 	case b.dialect.lacks(err): // perhaps what is there was made before there were other kinds
 		b.unkinded.Store(true)
 		return b.takeRowBy(ctx, from, a, b.sql.take)
 	}
-	return first, sent, b.besideKind(ctx, a.Key, err)
+	return l, b.besideKind(ctx, a.Key, err)
 }
 
-func (b *Backend) takeRowBy(ctx context.Context, from connector, a *driver.Acquisition, take taking) (first uint64, sent driver.Instant, err error) {
+func (b *Backend) takeRowBy(ctx context.Context, from connector, a *driver.Acquisition, take taking) (driver.Lease, error) {
 	v := b.acquireValues(a)
-	if t := take.free; t != nil {
-		r, unanswered, err := b.run(ctx, from, t.with(v))
+	var r result
+	for _, t := range take {
+		var unanswered bool
+		var err error
+		r, unanswered, err = b.run(ctx, from, t.with(v))
 		a.MayHaveRun = a.MayHaveRun || unanswered
-		if err != nil || r.affected > 0 {
-			return uint64(r.insertID), r.sent, err
+		if err != nil {
+			return nil, err
 		}
-	}
-	r, unanswered, err := b.run(ctx, from, take.acquire.with(v))
-	a.MayHaveRun = a.MayHaveRun || unanswered
-	if err != nil {
-		return 0, sent, err
+		if r.affected > 0 {
+			break
+		}
 	}
 	said := r.insertID
 	if b.dialect != MySQL {
 		if len(r.rows) == 0 {
-			return 0, sent, b.refusal(ctx, from, v)
+			return nil, b.refusal(ctx, from, v)
 		}
 		said = r.rows[0][0]
 	}
 	if said < leastToken {
-		return 0, sent, refusal(said)
+		return nil, refusal(said)
 	}
-	return uint64(said), r.sent, nil
+	return b.newLease(a, uint64(said), r.sent), nil
 }
 
 func (b *Backend) acquireValues(a *driver.Acquisition) values {
