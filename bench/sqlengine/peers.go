@@ -83,15 +83,20 @@ func (e *sqlEngine) prepare(source string) error {
 	if _, err := db.Exec("CREATE TABLE IF NOT EXISTS bench_rows (name VARCHAR(200) PRIMARY KEY)"); err != nil {
 		return err
 	}
-	o := sqllock.Options{}
+	strategies := []sqllock.Strategy{sqllock.Table}
 	if e.server != "" {
-		o.Strategy = sqllock.RowLock
+		strategies = append(strategies, sqllock.RowLock)
 	}
-	b, err := sqllock.New(db, o)
-	if err != nil {
-		return err
+	for _, s := range strategies {
+		b, err := sqllock.New(db, sqllock.Options{Strategy: s})
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(b.Migrate(context.Background()), b.Close()); err != nil {
+			return err
+		}
 	}
-	return errors.Join(b.Migrate(context.Background()), b.Close())
+	return nil
 }
 
 type lockgen struct {

@@ -86,8 +86,8 @@ func (d Dialect) quoted(table string) string {
 
 // statements are those that a Backend needs.
 type statements struct {
+	take                                           []*template // each is tried if the one before changed nothing
 	refusal, look, release, undo, tombstone, raise *template
-	take, takeApart                                taking    // takeApart refuses beside another kind of lock
 	swap, create, record                           *template // of other kinds of lock
 	kill                                           *template // ends another session
 	dialect                                        Dialect
@@ -96,13 +96,15 @@ type statements struct {
 	ofBatches                                      sync.Map          // by batchID: the statements on several locks that were needed so far
 }
 
-// taking are the statements that take a lock: each is tried if the one before changed nothing.
-type taking []*template
-
 // statements compiles the statements on table. With notify, what frees a lock also
-// calls the next in its queue.
-func (d Dialect) statements(table string, notify bool) *statements {
+// calls the next in its queue; with apart, nothing is taken beside another kind of lock.
+func (d Dialect) statements(table string, notify, apart bool) *statements {
 	macros := d.macros(table)
+	macros["apart"], macros["allapart"] = "1 = 1", "1 = 1"
+	if apart {
+		const at = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = # AND k.expires > {clock})"
+		macros["apart"], macros["allapart"] = strings.Replace(at, "#", "{key}", 1), strings.Replace(at, "#", "a.column1", 1)
+	}
 	with := func(more ...string) map[string]string {
 		all := maps.Clone(macros)
 		for i := 0; i < len(more); i += 2 {
@@ -121,18 +123,11 @@ func (d Dialect) statements(table string, notify bool) *statements {
 	}
 	if d == MySQL {
 		s.kill = d.compile("KILL {session}", nil, 0)
+		s.take = []*template{d.compile(source("acquire_free_mysql.sql"), afresh, 0), d.compile(source("acquire_mysql.sql"), afresh, 0)}
 	} else {
 		s.kill = d.compile("SELECT pg_terminate_backend({session}::int)::int", nil, 1)
+		s.take = []*template{d.compile(source("acquire.sql"), with("now", "(excluded.expires - {ttl})"), 1)}
 	}
-	take := func(apart string) taking {
-		if d == MySQL {
-			m := with("now", "{clock}", "apart", apart)
-			return taking{d.compile(source("acquire_free_mysql.sql"), m, 0), d.compile(source("acquire_mysql.sql"), m, 0)}
-		}
-		return taking{d.compile(source("acquire.sql"), with("now", "(excluded.expires - {ttl})", "apart", apart), 1)}
-	}
-	s.take = take("1 = 1")
-	s.takeApart = take("NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = {key} AND k.expires > {clock})")
 	s.release, s.undo, s.tombstone = s.freeing("release.sql", afresh), s.freeing("undo.sql", afresh), s.freeing("tombstone.sql", afresh)
 	swapping := func(file string) *template {
 		switch {

@@ -37,8 +37,7 @@
 // for it by whoever leaves. It hears of that by a look after 5 ms, and then ever more seldom,
 // 50 ms apart at most, one for all that wait for a key in a process; or by the [Notifier].
 //
-// A database that Migrate has seen before there were other kinds keeps mutexes; for the
-// others Migrate must run again. A mutex and another kind of lock on one key are refused, the
+// A mutex and another kind of lock on one key are refused, the
 // second with driver.ErrConflict: so is a mutex for 2.5 s after the other was used. Where
 // both are asked for in the same moment, or one of them by Advisory or RowLock, that may not
 // be noticed.
@@ -164,6 +163,6 @@
 //	PostgreSQL  GRANT SELECT, INSERT, UPDATE, DELETE ON lockgen_locks TO app
 //	SQLite      to write the file and its folder
 //
-// Table and PostgreSQL's Advisory need the same on lockgen_locks_kinds, for locks that are no mutexes. RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
+// Table and PostgreSQL's Advisory need the same on lockgen_locks_kinds. RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
 // Migrate needs the right to create tables.
 package sqllock

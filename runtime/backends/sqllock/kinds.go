@@ -109,7 +109,6 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 		written = r.insertID
 	}
 	if written >= leastToken {
-		b.unkinded.Store(false)
 		a.Done, a.Now, a.Value = true, record.Time(written), record.Resolve(w.Value, record.Time(written))
 	}
 	return a, nil

@@ -51,13 +51,10 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
 	removed, err = b.purge(ctx, "{table}", unused, idle)
-	if err != nil || b.Kinds() == 0 || b.unkinded.Load() {
+	if err != nil || b.Kinds() == 0 {
 		return removed, err
 	}
 	more, err := b.purge(ctx, "{kinds}", " l.expires < {clock} - {idle}", idle)
-	if err != nil && b.dialect.lacks(err) {
-		err = nil // Migrate ran before there were other kinds
-	}
 	return removed + more, err
 }
 

@@ -80,7 +80,7 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 		v[fmt.Sprint("key", i)] = []byte(one.key)
 		v[fmt.Sprint("id", i)] = one.id
 	}
-	s := b.sql.batched("renew_all.sql", len(part), false).with(v)
+	s := b.sql.batched("renew_all.sql", len(part)).with(v)
 	s.limit = renewalLimit(part[0].to)
 	r, _, err := b.run(ctx, b.renewals, s)
 	if err != nil {
@@ -95,7 +95,7 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 	}
 	// Fewer rows than leases: which of them are still ours? One that is was
 	// renewed, because an owner never comes back.
-	question := b.sql.batched("owned.sql", len(part), false).with(v)
+	question := b.sql.batched("owned.sql", len(part)).with(v)
 	question.limit = s.limit
 	ours, _, err := b.run(ctx, b.renewals, question)
 	if err != nil {

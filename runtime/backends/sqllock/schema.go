@@ -36,7 +36,7 @@ func (b *Backend) tables(and string) string {
 //	undone        acquisitions that must take nothing, though they may yet arrive
 //	undone_until  when the last of these can no longer arrive
 //
-// The second, for strategy Table and for Advisory on PostgreSQL, holds the locks that are no mutexes. Mutexes do without it:
+// The second, for strategy Table and for Advisory on PostgreSQL, holds the locks that are no mutexes:
 //
 //	name          the key, byte for byte
 //	version       that of the record, new with each write
@@ -91,6 +91,5 @@ func (b *Backend) Migrate(ctx context.Context) error {
 			}
 		}
 	}
-	b.unkinded.Store(false)
 	return nil
 }

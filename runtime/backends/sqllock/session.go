@@ -153,11 +153,7 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 		switch {
 		case err != nil:
 			dead = s.gone()
-			if ss.backend.dialect.lacks(err) { // the session is in order
-				s.giveBack()
-			} else {
-				s.discard()
-			}
+			s.discard()
 			return nil, dead, err
 		case !got && a.Queue && ss.stand(ctx, s, a):
 			return nil, false, &driver.HeldError{} // nobody knows for how long

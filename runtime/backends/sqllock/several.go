@@ -76,20 +76,18 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(one.Key), one.ID
 	}
 	take := map[bool]string{true: "acquire_all_mysql.sql", false: "acquire_all.sql"}[b.dialect == MySQL]
-	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched(take, len(part), !b.unkinded.Load()).with(v))
+	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched(take, len(part)).with(v))
 	took := r.rows // none of MySQL
 	if err == nil && !unanswered && b.dialect == MySQL {
 		var answer result
-		if answer, _, err = b.run(ctx, pool{b.db}, b.sql.batched("owned.sql", len(part), false).with(v)); err != nil {
+		if answer, _, err = b.run(ctx, pool{b.db}, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
 			unanswered, err = true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		took = answer.rows
 	}
 	for _, one := range part {
 		one.MayHaveRun = one.MayHaveRun || unanswered
-		if err != nil && !b.dialect.lacks(err) {
-			*one.err = err
-		}
+		*one.err = err
 	}
 	if err != nil || unanswered { // then took is without what an attempt before took
 		return
@@ -136,7 +134,7 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 	for i, one := range part {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
 	}
-	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched("release_all.sql", len(part), false).with(b.noticed(v)))
+	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched("release_all.sql", len(part)).with(b.noticed(v)))
 	freed := r.affected
 	if len(r.rows) == 1 {
 		freed = r.rows[0][0]
@@ -162,7 +160,7 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 // its row stands as the release has left it, or it was released before. One that another
 // process has taken since then is told to be lost with those that are: they are of one call.
 func (b *Backend) tellLost(ctx context.Context, part []freeing, v values) error {
-	r, _, err := b.run(ctx, pool{b.db}, b.sql.batched("released.sql", len(part), false).with(v))
+	r, _, err := b.run(ctx, pool{b.db}, b.sql.batched("released.sql", len(part)).with(v))
 	if err != nil {
 		return err
 	}

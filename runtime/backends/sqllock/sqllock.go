@@ -95,7 +95,6 @@ type Backend struct {
 
 	kinds     *record.Locks // that are no mutexes
 	followers followers
-	unkinded  atomic.Bool // the table of kinds was missing, or may not be read
 
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
@@ -130,7 +129,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if err := b.vet(o); err != nil {
 		return nil, err
 	}
-	b.sql = b.dialect.statements(b.table, o.Notifier != nil)
+	b.sql = b.dialect.statements(b.table, o.Notifier != nil, b.Kinds() != 0)
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
 	b.kinds, b.followers = record.NewConfirming(store{b}), followers{backend: b, all: map[string]*follower{}}
 	if b.strategy != Table {
@@ -214,9 +213,9 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Ping implements [driver.Pinger]: it releases a lock that can't exist, which shows
-// that the table is there and ours, that the user may write it, and that the server
-// takes writes. With Advisory and RowLock it also looks for a pooler, once.
+// Ping implements [driver.Pinger]: it looks at the record of a lock that can't exist and
+// releases one, which shows that the tables are there and ours, that the user may write the
+// first, and that the server takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
 	if b.dialect == MySQL {
 		r, _, err := b.run(ctx, pool{b.db}, &statement{text: "SELECT @@autocommit", columns: 1})
@@ -225,6 +224,11 @@ func (b *Backend) Ping(ctx context.Context) error {
 		}
 		if r.rows[0][0] == 0 {
 			return errManual
+		}
+	}
+	if b.Kinds() != 0 {
+		if _, err := (store{b}).read(ctx, ""); err != nil {
+			return err
 		}
 	}
 	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
@@ -278,28 +282,17 @@ func (b *Backend) prepareRenewals() {
 
 // takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
 func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
-	if b.Kinds() == 0 || b.unkinded.Load() {
-		return b.takeRowBy(ctx, from, a, b.sql.take)
-	}
-	l, err := b.takeRowBy(ctx, from, a, b.sql.takeApart)
-	switch {
-	case err == nil:
-	case b.dialect.lacks(err): // perhaps what is there was made before there were other kinds
-		b.unkinded.Store(true)
-		return b.takeRowBy(ctx, from, a, b.sql.take)
-	}
-	return l, b.besideKind(ctx, a.Key, err)
-}
-
-func (b *Backend) takeRowBy(ctx context.Context, from connector, a *driver.Acquisition, take taking) (driver.Lease, error) {
 	v := b.acquireValues(a)
 	var r result
-	for _, t := range take {
+	for _, t := range b.sql.take {
 		var unanswered bool
 		var err error
 		r, unanswered, err = b.run(ctx, from, t.with(v))
 		a.MayHaveRun = a.MayHaveRun || unanswered
 		if err != nil {
+			if b.Kinds() != 0 {
+				err = b.besideKind(ctx, a.Key, err)
+			}
 			return nil, err
 		}
 		if r.affected > 0 {
