@@ -116,7 +116,7 @@
 //
 // On SQLite set a busy timeout and WAL (_pragma=busy_timeout(5000),
 // _pragma=journal_mode(WAL)); all processes must be on one machine. A file has one
-// writer at a time; statements of one Backend take turns, in order.
+// writer at a time; statements of one Backend take turns on one connection, in order.
 //
 // Through PgBouncer in transaction mode Table works if the driver prepares no
 // statements: default_query_exec_mode=exec or simple_protocol in the data source of pgx.

@@ -155,7 +155,7 @@ func (b store) runKind(ctx context.Context, s *statement) (result, bool, error) 
 		s.limit = w.limit
 		return b.run(ctx, w.connector, s)
 	}
-	return b.run(ctx, pool{b.db}, s)
+	return b.run(ctx, b.pool, s)
 }
 
 // besideKind returns what is said to who asked for a mutex if err, which ended that, is of

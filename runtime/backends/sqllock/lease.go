@@ -41,7 +41,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	return l.release(ctx, pool{l.backend.db}, last)
+	return l.release(ctx, l.backend.pool, last)
 }
 
 // release frees the row, by a statement on a connection of from.

@@ -130,7 +130,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	free := b.dialect.compile("UPDATE {table} AS l SET expires = {clock}, owner = '' "+
 		"WHERE l.name = {key} AND l.owner = {id} AND l.expires > {clock}", b.sql.now, 0)
-	r, unanswered, err := b.run(ctx, pool{b.db}, free.with(values{"key": []byte(key), "id": id}))
+	r, unanswered, err := b.run(ctx, b.pool, free.with(values{"key": []byte(key), "id": id}))
 	if err != nil || r.affected > 0 || unanswered {
 		return err
 	}

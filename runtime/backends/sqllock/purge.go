@@ -81,7 +81,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 			from = "DELETE l FROM " + table + " AS l"
 		}
 		drop := b.dialect.compile(from+" WHERE l.name IN ("+each(len(names), "{key#}", ", ")+") AND"+unused, b.sql.now, 0)
-		r, _, err := b.run(ctx, pool{b.db}, drop.with(v))
+		r, _, err := b.run(ctx, b.pool, drop.with(v))
 		if err != nil {
 			return removed, err
 		}

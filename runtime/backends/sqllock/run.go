@@ -175,22 +175,11 @@ func (f *inflight) ended(ctx context.Context) error {
 func (f *inflight) run(context.Context) {
 	defer close(f.done)
 	b := f.backend
-	if f.from == connector(pool{b.db}) {
-		if !f.enter(b.lenders) {
-			return
-		}
-		defer leave(b.lenders)
-	}
 	conn, err := f.from.conn(f.ctx)
 	if err != nil {
 		f.err = unreached(err)
 		return
 	}
-	if !f.enter(b.writers) {
-		f.from.done(conn, false)
-		return
-	}
-	defer leave(b.writers)
 	if !f.state.CompareAndSwap(waiting, sent) {
 		f.from.done(conn, false)
 		return
@@ -216,24 +205,4 @@ func (f *inflight) run(context.Context) {
 	}
 	f.err = err
 	f.from.done(conn, broken)
-}
-
-// enter waits for room in the semaphore, if there is one, and reports whether it came.
-func (f *inflight) enter(semaphore chan struct{}) bool {
-	if semaphore == nil {
-		return true
-	}
-	select {
-	case semaphore <- struct{}{}:
-		return true
-	case <-f.ctx.Done():
-		f.err = fmt.Errorf("%w: %w", errNotSent, context.Cause(f.ctx))
-		return false
-	}
-}
-
-func leave(semaphore chan struct{}) {
-	if semaphore != nil {
-		<-semaphore
-	}
 }

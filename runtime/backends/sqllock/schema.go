@@ -81,7 +81,7 @@ func (b *Backend) Migrate(ctx context.Context) error {
 	for statementText := range strings.SplitSeq(strings.TrimSpace(b.DDL()), ";\n") {
 		s := &statement{text: strings.TrimSuffix(statementText, ";")}
 		for {
-			_, _, err := b.run(ctx, pool{b.db}, s)
+			_, _, err := b.run(ctx, b.pool, s)
 			if err == nil {
 				break
 			}

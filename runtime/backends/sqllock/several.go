@@ -76,11 +76,11 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(one.Key), one.ID
 	}
 	take := map[bool]string{true: "acquire_all_mysql.sql", false: "acquire_all.sql"}[b.dialect == MySQL]
-	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched(take, len(part)).with(v))
+	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched(take, len(part)).with(v))
 	took := r.rows // none of MySQL
 	if err == nil && !unanswered && b.dialect == MySQL {
 		var answer result
-		if answer, _, err = b.run(ctx, pool{b.db}, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
+		if answer, _, err = b.run(ctx, b.pool, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
 			unanswered, err = true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		took = answer.rows
@@ -95,7 +95,7 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 	for _, row := range took {
 		if i := row[0]; i >= 0 {
 			*part[i].lease = b.newLease(part[i].Acquisition, uint64(row[1])-n+1, r.sent)
-			b.pollers.tell(part[i].Acquisition, true)
+			b.pollers.tell(part[i].Acquisition, false)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 	for i, one := range part {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
 	}
-	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched("release_all.sql", len(part)).with(b.noticed(v)))
+	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched("release_all.sql", len(part)).with(b.noticed(v)))
 	freed := r.affected
 	if len(r.rows) == 1 {
 		freed = r.rows[0][0]
@@ -160,7 +160,7 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 // its row stands as the release has left it, or it was released before. One that another
 // process has taken since then is told to be lost with those that are: they are of one call.
 func (b *Backend) tellLost(ctx context.Context, part []freeing, v values) error {
-	r, _, err := b.run(ctx, pool{b.db}, b.sql.batched("released.sql", len(part)).with(v))
+	r, _, err := b.run(ctx, b.pool, b.sql.batched("released.sql", len(part)).with(v))
 	if err != nil {
 		return err
 	}

@@ -96,19 +96,12 @@ type Backend struct {
 	kinds     *record.Locks // that are no mutexes
 	followers followers
 
+	pool      connector // of all statements but those below
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
-	dedicated []*dedicated // of these two, if they have no pool
+	dedicated []*dedicated // of these, if they have no pool
 	prepared  atomic.Bool  // the connection of renewals has been asked for
 	purged    atomic.Int64 // when rows were last looked through, in ns since started
-
-	// SQLite only. A file has one writer at a time, and those who find it busy look
-	// again after a while, in no order: of many, some would wait for longer than a
-	// lease. So writers has room for one statement. Who waits for that has a
-	// connection already; lenders has room for one statement on a connection of db,
-	// so that not all that wait have one, and renewals, which have theirs, do not
-	// wait for the pool.
-	writers, lenders chan struct{}
 }
 
 var started = time.Now()
@@ -135,17 +128,19 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}
-	if b.dialect == SQLite {
-		b.writers, b.lenders = make(chan struct{}, 1), make(chan struct{}, 1)
-	}
-	switch {
-	case o.Renewals != nil:
-		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
-	case db.Stats().MaxOpenConnections == 1:
-		b.renewals = pool{db}
-	default:
+	b.pool = pool{db}
+	b.renewals = b.pool
+	if db.Stats().MaxOpenConnections != 1 {
 		b.dedicated = []*dedicated{b.newDedicated(true, nil), b.newDedicated(true, nil)}
 		b.renewals, b.rows = b.dedicated[0], b.dedicated[1]
+		if b.dialect == SQLite {
+			// A file has one writer at a time, and those who find it busy look again after
+			// a while, in no order: of many, some would wait for longer than a lease.
+			b.pool = b.renewals
+		}
+	}
+	if o.Renewals != nil {
+		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
 	if o.Notifier != nil {
 		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub, ready: make(chan struct{})}
@@ -218,7 +213,7 @@ func (b *Backend) Close() error {
 // first, and that the server takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
 	if b.dialect == MySQL {
-		r, _, err := b.run(ctx, pool{b.db}, &statement{text: "SELECT @@autocommit", columns: 1})
+		r, _, err := b.run(ctx, b.pool, &statement{text: "SELECT @@autocommit", columns: 1})
 		if err != nil {
 			return err
 		}
@@ -232,7 +227,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		}
 	}
 	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
-	_, _, err := b.run(ctx, pool{b.db}, b.sql.release.with(b.noticed(v)))
+	_, _, err := b.run(ctx, b.pool, b.sql.release.with(b.noticed(v)))
 	if err != nil || b.sessions == nil {
 		return err
 	}
@@ -250,7 +245,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.acquireKind(ctx, a)
 	}
 	l, err := b.acquire(ctx, a)
-	b.pollers.tell(a, err == nil || a.MayBeGranted)
+	b.pollers.tell(a, err != nil && !a.MayBeGranted)
 	if err != nil {
 		return nil, err
 	}
@@ -261,13 +256,13 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if b.sessions != nil {
 		return b.sessions.acquire(ctx, a)
 	}
-	return b.takeRow(ctx, pool{b.db}, a)
+	return b.takeRow(ctx, b.pool, a)
 }
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still
 // has one: database/sql can't dial one more than its pool may have.
 func (b *Backend) prepareRenewals() {
-	if b.dedicated == nil || b.prepared.Load() || b.prepared.Swap(true) {
+	if _, ok := b.renewals.(*dedicated); !ok || b.prepared.Load() || b.prepared.Swap(true) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
@@ -359,7 +354,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		s = b.sql.tombstone
 		v["until"] = (a.TTL + straggler).Microseconds()
 	}
-	_, _, err := b.run(ctx, pool{b.db}, s.with(b.noticed(v)))
+	_, _, err := b.run(ctx, b.pool, s.with(b.noticed(v)))
 	return err
 }
 
