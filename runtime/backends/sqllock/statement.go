@@ -155,12 +155,7 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		a.insertID, _ = result.LastInsertId() // PostgreSQL's drivers have none
 		return a, nil
 	}
-	rows, err := conn.QueryContext(ctx, s.text, s.args...)
-	if err != nil {
-		return a, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = query(ctx, conn, s, func(rows *sql.Rows) error {
 		row := make([]int64, s.columns)
 		into := make([]any, s.columns)
 		for i := range row {
@@ -169,13 +164,28 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		if s.hasText {
 			into = append(into, &a.text)
 		}
-		if err := rows.Scan(into...); err != nil {
-			return a, err
-		}
 		a.rows = append(a.rows, row)
+		return rows.Scan(into...)
+	})
+	return a, err
+}
+
+// query runs s on a database or a connection of it, and calls scan for each row.
+func query(ctx context.Context, on interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, s *statement, scan func(*sql.Rows) error) error {
+	rows, err := on.QueryContext(ctx, s.text, s.args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
 	}
 	if err := rows.Err(); err != nil {
-		return a, err
+		return err
 	}
-	return a, rows.Close()
+	return rows.Close()
 }
