@@ -150,7 +150,7 @@ func by(ctx context.Context, from connector, limit time.Duration) context.Contex
 }
 
 // runKind runs s, on the connection that ctx holds or one of the pool.
-func (b store) runKind(ctx context.Context, s *statement) (result, bool, error) {
+func (b store) runKind(ctx context.Context, s *statement) (answer, bool, error) {
 	if w, ok := ctx.Value(wayKey{}).(way); ok {
 		s.limit = w.limit
 		return b.run(ctx, w.connector, s)

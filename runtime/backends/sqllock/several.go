@@ -79,11 +79,11 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched(take, len(part)).with(v))
 	took := r.rows // none of MySQL
 	if err == nil && !unanswered && b.dialect == MySQL {
-		var answer result
-		if answer, _, err = b.run(ctx, b.pool, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
+		var told answer
+		if told, _, err = b.run(ctx, b.pool, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
 			unanswered, err = true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
-		took = answer.rows
+		took = told.rows
 	}
 	for _, one := range part {
 		one.MayHaveRun = one.MayHaveRun || unanswered

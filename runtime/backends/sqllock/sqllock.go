@@ -278,7 +278,7 @@ func (b *Backend) prepareRenewals() {
 // takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
 func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
 	v := b.acquireValues(a)
-	var r result
+	var r answer
 	for _, t := range b.sql.take {
 		var unanswered bool
 		var err error

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 //go:embed *.sql
@@ -38,6 +40,7 @@ type statement struct {
 
 // answer is what a statement came to.
 type answer struct {
+	sent     driver.Instant // from before the statement was sent
 	rows     [][]int64
 	text     string // of the last row, if the statement asks for one
 	affected int64
