@@ -83,20 +83,15 @@ func (e *sqlEngine) prepare(source string) error {
 	if _, err := db.Exec("CREATE TABLE IF NOT EXISTS bench_rows (name VARCHAR(200) PRIMARY KEY)"); err != nil {
 		return err
 	}
-	strategies := []sqllock.Strategy{sqllock.Table}
+	o := sqllock.Options{}
 	if e.server != "" {
-		strategies = append(strategies, sqllock.RowLock)
+		o.Strategy = sqllock.RowLock
 	}
-	for _, s := range strategies {
-		b, err := sqllock.New(db, sqllock.Options{Strategy: s})
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(b.Migrate(context.Background()), b.Close()); err != nil {
-			return err
-		}
+	b, err := sqllock.New(db, o)
+	if err != nil {
+		return err
 	}
-	return nil
+	return errors.Join(b.Migrate(context.Background()), b.Close())
 }
 
 type lockgen struct {

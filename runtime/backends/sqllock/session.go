@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,6 @@ type session struct {
 	reads    atomic.Bool // it shares its lock with others: see rawLock
 
 	mu     sync.Mutex   // guards the rest
-	owner  string       // the acquisition that holds a lock by it
 	lease  driver.Lease // the last that was granted on it
 	expiry *time.Timer
 
@@ -38,9 +38,8 @@ type sessions struct {
 	backend *Backend
 	raw     rawLock
 
-	mu     sync.Mutex // guards the maps, and the places
-	all    map[*session]struct{}
-	owned  map[string]*session // by acquisition
+	mu     sync.Mutex          // guards the maps, and the places
+	all    map[*session]string // the acquisitions that hold locks by them
 	places map[string]*place   // by address
 
 	checking chan struct{} // a semaphore of one check
@@ -50,7 +49,7 @@ type sessions struct {
 func newSessions(b *Backend) *sessions {
 	ss := &sessions{
 		backend: b, checking: make(chan struct{}, 1),
-		all: map[*session]struct{}{}, owned: map[string]*session{}, places: map[string]*place{},
+		all: map[*session]string{}, places: map[string]*place{},
 	}
 	if b.strategy == Advisory {
 		ss.raw = newAdvisory(b)
@@ -67,41 +66,38 @@ func (ss *sessions) open() *session {
 	s.dedicated = ss.backend.newDedicated(false, s.forget)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.all[s] = struct{}{}
+	ss.all[s] = ""
 	return s
 }
 
 // forget is called when the connection of s is gone.
 func (s *session) forget() {
 	s.mu.Lock()
-	owner := s.owner
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
 	s.mu.Unlock()
-	ss := s.sessions
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	delete(ss.all, s)
-	if ss.owned[owner] == s {
-		delete(ss.owned, owner)
-	}
+	s.sessions.mu.Lock()
+	defer s.sessions.mu.Unlock()
+	delete(s.sessions.all, s)
 }
 
 // of returns the session by which acquisition id holds its lock, or nil.
 func (ss *sessions) of(id string) *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return ss.owned[id]
+	for s, owner := range ss.all {
+		if owner == id {
+			return s
+		}
+	}
+	return nil
 }
 
 // close discards all connections that are left.
 func (ss *sessions) close() {
 	ss.mu.Lock()
-	left := make([]*session, 0, len(ss.all))
-	for s := range ss.all {
-		left = append(left, s)
-	}
+	left := slices.Collect(maps.Keys(ss.all))
 	ss.mu.Unlock()
 	for _, s := range left {
 		s.discard()
@@ -191,11 +187,13 @@ func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition)
 // own notes that acquisition id holds its lock by s, for as long as l lasts.
 func (ss *sessions) own(s *session, id string, l *sessionLease) {
 	ss.mu.Lock()
-	ss.owned[id] = s
+	if _, open := ss.all[s]; open {
+		ss.all[s] = id
+	}
 	ss.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owner, s.lease = id, l
+	s.lease = l
 	if s.expiry == nil && !s.gone() {
 		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
 	}

@@ -29,19 +29,16 @@ const (
 type Strategy int
 
 const (
-	// Table keeps a lock as a row with owner, expiry and version. It is the
-	// default: it needs no connection while a lock is held, and is all that
-	// driver.Backend promises.
+	// Table keeps a lock as a row with owner, expiry and version. It needs no connection
+	// while a lock is held.
 	Table Strategy = iota
-	// RowLock adds SELECT … FOR UPDATE on a row of a second table, in a
-	// transaction that stays open on a dedicated connection for as long as the
-	// lock is held, so that others who lock that row in their transactions are
-	// excluded. Not on SQLite, which locks no rows.
+	// RowLock adds SELECT … FOR UPDATE on a row of a second table, in a transaction that
+	// stays open on a dedicated connection while the lock is held: it excludes others who
+	// lock that row. Not on SQLite, which locks no rows.
 	RowLock
-	// Advisory adds GET_LOCK of MySQL, or pg_advisory_lock of PostgreSQL, on a
-	// dedicated connection for as long as the lock is held, so that others who
-	// take it are excluded; see [MySQLName] and [PostgresKey]. Not on SQLite,
-	// which has no such locks.
+	// Advisory adds GET_LOCK of MySQL, or pg_advisory_lock of PostgreSQL, on a dedicated
+	// connection while the lock is held: it excludes others who take that; see [MySQLName]
+	// and [PostgresKey]. Not on SQLite, which has no such locks.
 	Advisory
 )
 
@@ -68,12 +65,10 @@ type Options struct {
 	// unless it is set; a *sql.DB does not tell it, and what a driver says of a connection
 	// that was lost does not either.
 	Server string
-	// Renewals is where renewals go. Unless it is set they have one connection
-	// of db, taken out of the pool at the first lock and kept until it is lost or
-	// Close, so that the user's own traffic does not have it meanwhile. RowLock keeps
+	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
+	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
 	// a second one, to take rows of the table. If db may open one connection only,
-	// renewals wait for that like all else; and New refuses Advisory and RowLock,
-	// whose first lock has it.
+	// renewals wait for that like all else, and New refuses Advisory and RowLock.
 	Renewals *sql.DB
 }
 
@@ -107,10 +102,8 @@ type Backend struct {
 var started = time.Now()
 
 // New returns a Backend for the database of db, which it never closes; see [Open]. It does
-// no I/O; [Backend.Migrate] makes the table, and [Backend.Ping] tells whether locks
-// could be taken. It returns an error if Options can't be right. For Advisory and
-// RowLock db lends a connection for each lock that is held, or waited for: give them
-// a *sql.DB of their own.
+// no I/O; [Backend.Migrate] makes the tables, and [Backend.Ping] tells whether locks
+// could be taken. It returns an error if Options can't be right.
 func New(db *sql.DB, options ...Options) (*Backend, error) {
 	var o Options
 	for _, o = range options {
