@@ -51,10 +51,9 @@ func detect(db *sql.DB) (Dialect, error) {
 	return d, nil
 }
 
-// clock is the database's own, in µs since 1970 in UTC, whatever time zone server
-// or session are in. In MySQL it is that of the statement's begin, and goes by
-// UTC_TIMESTAMP because UNIX_TIMESTAMP(NOW()) passes through local time, of which
-// an hour comes twice a year. SQLite's has whole milliseconds, rounded down.
+// clock is the database's own, in µs since 1970 in UTC. In MySQL it is that of the statement's
+// begin; UNIX_TIMESTAMP(NOW()) would pass through local time, of which an hour comes twice a
+// year. SQLite's has whole milliseconds, rounded down.
 func (d Dialect) clock() string {
 	switch d {
 	case MySQL:
@@ -174,10 +173,9 @@ func (d Dialect) macros(table string) map[string]string {
 		// may be hundreds by then.
 		"kept": "{least}({ahead} * 30000, 2000000)",
 		// The lock is free and it is this process's turn: since the lock became
-		// free, those that are ahead have let their time go by. (The clock may have
-		// gone back since the release, which must not make the lock look held, and not
-		// keep it for the dead. By less than 5 s it may also be a look at the clock
-		// from before a wait for the row, which is no reason to pass those ahead.)
+		// free, those that are ahead have let their time go by. (If the clock has gone back
+		// since the release, that must not make the lock look held. By less than 5 s it may
+		// be a clock that was read before a wait for the row.)
 		"turn": "({kept} <= CASE WHEN {l}owner <> '' OR {l}expires <= {now} THEN {now} - {l}expires" +
 			" WHEN {l}expires > {now} + 5000000 THEN 2000000 ELSE 0 END)",
 		// How long it is until it could be, in µs.

@@ -40,10 +40,9 @@ func (d Dialect) session() string {
 	return "pg_backend_pid()"
 }
 
-// begin starts a transaction, which on PostgreSQL waits for standFor if it waits. A lock on
-// a row must not become one on the gap beside it, as under MySQL's REPEATABLE READ,
-// when a page is split: nobody could make a row there. And the release of a row must
-// see what was committed since.
+// begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
+// REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
+// a row then; and the release of a row must see what was committed since.
 func (b *Backend) begin(ctx context.Context, s *session, waits bool) error {
 	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
 	if b.dialect == Postgres {

@@ -29,7 +29,7 @@ type due struct {
 // mutexes have a statement each.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
-	if b.sessions != nil {
+	if b.sessions != nil && len(leases) > 0 {
 		b.sessions.probe(ctx, leases, ttls, errs)
 	}
 	var rows []due

@@ -11,9 +11,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What a Locker takes or frees for one call goes in one statement for each batch of keys.
-// That statement takes what is plainly free. All else is asked for as a lock by itself, which
-// knows queues, tombstones, an owner that comes again and other kinds of lock.
+// What a Locker takes or frees for one call goes in one statement for each batch of keys, which
+// takes what is plainly free. All else is asked for as a lock by itself.
 //
 //	state                                  what undoes it
 //	free, and the statement took it        its lease's release
