@@ -153,9 +153,10 @@ func (s *statements) freeing(file string, macros map[string]string) *template {
 // macros are the expressions that the .sql files name.
 func (d Dialect) macros(table string) map[string]string {
 	m := map[string]string{
-		"table": d.quoted(table),
-		"kinds": d.quoted(kindsTable(table)),
-		"clock": d.clock(),
+		"table":   d.quoted(table),
+		"kinds":   d.quoted(kindsTable(table)),
+		"clock":   d.clock(),
+		"channel": "'" + channel(table) + "'",
 
 		// Of a record. {instant} is the clock for the times in it.
 		"instant": "{clock}", "stamp": "{instant}", "commits": "1", "returning": " RETURNING written",

@@ -96,7 +96,7 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 	if w.Seen == "" {
 		t = b.sql.create
 	}
-	r, unanswered, err := b.runKind(ctx, t.with(b.noticed(v)))
+	r, unanswered, err := b.runKind(ctx, t.with(v))
 	a.MayHaveRun = unanswered
 	if err != nil {
 		return a, err

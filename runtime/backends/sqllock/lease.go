@@ -49,16 +49,12 @@ func (l *lease) release(ctx context.Context, from connector, last uint64) error 
 	b := l.backend
 	freedBefore := l.freed.Load()
 	v := values{"key": []byte(l.key), "id": l.id, "last": int64(last)}
-	r, unanswered, err := b.run(ctx, from, b.sql.release.with(b.noticed(v)))
+	r, unanswered, err := b.run(ctx, from, b.sql.release.with(v))
 	if unanswered && from.another() { // a session that is gone has lost its lock: a row that is not ours is a loss then
 		l.freed.Store(true)
 	}
 	if err != nil {
 		return err
-	}
-	freed := r.affected > 0
-	if len(r.rows) == 1 {
-		freed = r.rows[0][0] > 0
 	}
 	if l.unanswered { // after the release, so that this is not what frees the row
 		if err := l.leaveTombstone(ctx, from); err != nil {
@@ -66,7 +62,7 @@ func (l *lease) release(ctx context.Context, from connector, last uint64) error 
 			return err
 		}
 	}
-	if !freed && !freedBefore && !unanswered {
+	if r.freed() == 0 && !freedBefore && !unanswered {
 		return driver.ErrLost
 	}
 	// Freed, or freed before by an attempt whose answer was lost.
@@ -80,6 +76,6 @@ func (l *lease) leaveTombstone(ctx context.Context, from connector) error {
 		"key": []byte(l.key), "id": l.id, "n": int64(0), "leaver": nobody, "mark": mark(l.id),
 		"until": (time.Duration(l.ttl.Load()) + straggler).Microseconds(),
 	}
-	_, _, err := b.run(ctx, from, b.sql.tombstone.with(b.noticed(v)))
+	_, _, err := b.run(ctx, from, b.sql.tombstone.with(v))
 	return err
 }

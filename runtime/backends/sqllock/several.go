@@ -133,14 +133,10 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 	for i, one := range part {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
 	}
-	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched("release_all.sql", len(part)).with(b.noticed(v)))
-	freed := r.affected
-	if len(r.rows) == 1 {
-		freed = r.rows[0][0]
-	}
+	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched("release_all.sql", len(part)).with(v))
 	switch {
 	case unanswered: // if there is an answer, an attempt before it may have freed the rest
-	case err == nil && int(freed) == len(part):
+	case err == nil && r.freed() == len(part):
 		return
 	case err == nil:
 		if err = b.tellLost(ctx, part, v); err == nil {

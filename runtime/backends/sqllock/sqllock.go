@@ -220,7 +220,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		}
 	}
 	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
-	_, _, err := b.run(ctx, b.pool, b.sql.release.with(b.noticed(v)))
+	_, _, err := b.run(ctx, b.pool, b.sql.release.with(v))
 	if err != nil || b.sessions == nil {
 		return err
 	}
@@ -347,17 +347,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		s = b.sql.tombstone
 		v["until"] = (a.TTL + straggler).Microseconds()
 	}
-	_, _, err := b.run(ctx, b.pool, s.with(b.noticed(v)))
+	_, _, err := b.run(ctx, b.pool, s.with(v))
 	return err
 }
 
 // nobody is in no queue.
 const nobody = "-"
-
-// noticed adds to v what a statement needs that calls the next in the queue.
-func (b *Backend) noticed(v values) values {
-	if b.listener != nil {
-		v["channel"] = b.listener.channel
-	}
-	return v
-}

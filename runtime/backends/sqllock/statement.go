@@ -47,6 +47,14 @@ type answer struct {
 	insertID int64
 }
 
+// freed returns how many locks a statement that freeing has made freed.
+func (a answer) freed() int {
+	if len(a.rows) == 1 {
+		return int(a.rows[0][0])
+	}
+	return int(a.affected)
+}
+
 var placeholder = regexp.MustCompile(`\{[a-z0-9]+\}`)
 
 // compile reads a statement: {name} is one of macros, which may hold others, or
@@ -89,7 +97,7 @@ func (d Dialect) parameter(n int, name string) string {
 	switch strings.TrimRight(name, "0123456789") {
 	case "key":
 		kind = "::bytea"
-	case "id", "me", "leaver", "mark", "channel", "seen", "version", "value", "woken":
+	case "id", "me", "leaver", "mark", "seen", "version", "value", "woken":
 		kind = "::text"
 	}
 	return "$" + strconv.Itoa(n) + kind

@@ -15,7 +15,7 @@ const (
 	lookFirst = time.Millisecond
 	lookFar   = 10 * time.Millisecond // with others before us in the queue
 	lookMost  = 50 * time.Millisecond
-	lookShare = 8
+	lookShare = 16
 )
 
 func lookAfter(waited time.Duration, ahead int64) time.Duration {
