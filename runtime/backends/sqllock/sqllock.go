@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -201,8 +202,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Ping implements [driver.Pinger]: it looks at the record of a lock that can't exist and
-// releases one, which shows that the tables are there and ours, that the user may write the
+// Ping implements [driver.Pinger]: it releases a lock that can't exist and looks at the record
+// of one, which shows that the tables are there and ours, that the user may write the
 // first, and that the server takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
 	if b.dialect == MySQL {
@@ -214,17 +215,22 @@ func (b *Backend) Ping(ctx context.Context) error {
 			return errManual
 		}
 	}
-	if b.Kinds() != 0 {
-		if _, err := (store{b}).read(ctx, ""); err != nil {
-			return err
-		}
+	err := b.touch(ctx, b.pool)
+	if err == nil && b.Kinds() != 0 {
+		_, err = store{b}.read(ctx, "")
 	}
-	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
-	_, _, err := b.run(ctx, b.pool, b.sql.release.with(v))
 	if err != nil || b.sessions == nil {
 		return err
 	}
 	return b.sessions.check(ctx)
+}
+
+// touch releases a lock that can't exist, and returns an error if the table is not there,
+// not ours, or not to be written.
+func (b *Backend) touch(ctx context.Context, from connector) error {
+	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
+	_, _, err := b.run(ctx, from, b.sql.release.with(v))
+	return err
 }
 
 // Acquire implements [driver.Backend].
@@ -277,10 +283,13 @@ func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisi
 		var err error
 		r, unanswered, err = b.run(ctx, from, t.with(v))
 		a.MayHaveRun = a.MayHaveRun || unanswered
-		if err != nil {
-			if b.Kinds() != 0 {
-				err = b.besideKind(ctx, a.Key, err)
-			}
+		switch {
+		case err == nil:
+		case b.dialect.judge(err) == missing: // which table it is, is not said
+			return nil, cmp.Or(b.touch(ctx, from), err)
+		case b.Kinds() != 0:
+			return nil, b.besideKind(ctx, a.Key, err)
+		default:
 			return nil, err
 		}
 		if r.affected > 0 {
