@@ -32,7 +32,7 @@ type followers struct {
 // subscribeKind is Subscribe for what is no mutex.
 func (b *Backend) subscribeKind(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	key, id := a.Key, a.ID
-	if b.sessions != nil || b.listener != nil && b.listener.listens(b.life) {
+	if b.sessions != nil || b.listener != nil && b.listener.listens(ctx, b.life) {
 		s, _ := b.hub.Subscribe(id, nil)
 		return s, nil
 	}

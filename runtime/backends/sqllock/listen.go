@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/internal/engine"
@@ -20,8 +19,11 @@ type Notifier interface {
 	Listen(ctx context.Context, channel string, ready func(), notice func(payload string)) error
 }
 
-// relistenMost is the longest pause before a lost connection is made anew.
-const relistenMost = time.Second
+const (
+	// listenWithin is how long a waiter waits to be listened for before it polls.
+	listenWithin = time.Second
+	relistenMost = time.Second
+)
 
 // listener has one connection for all subscriptions of a Backend, from the first
 // on.
@@ -29,8 +31,10 @@ type listener struct {
 	notifier Notifier
 	channel  string
 	hub      *engine.Hub[string] // by address
-	begin    sync.Once
-	up       atomic.Bool // the channel is listened to
+
+	mu    sync.Mutex // guards the rest
+	begun bool
+	ready chan struct{} // closed while the channel is listened to
 }
 
 // maxChannel is the longest name of a channel that PostgreSQL takes, in bytes.
@@ -47,26 +51,58 @@ func channel(table string) string {
 	return name[:maxChannel-len(end)] + end
 }
 
-// listens reports whether the channel is listened to by now.
-func (l *listener) listens(life *engine.Life) bool {
-	l.begin.Do(func() { life.Go(l.run) })
-	return l.up.Load()
+// listens waits until the channel is listened to, for a second at most, and
+// reports whether it is.
+func (l *listener) listens(ctx context.Context, life *engine.Life) bool {
+	l.mu.Lock()
+	if !l.begun {
+		l.begun = life.Go(l.run)
+	}
+	ready := l.ready
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, listenWithin)
+	defer cancel()
+	select {
+	case <-ready:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // run listens, and again after each loss, until the Backend closes.
 func (l *listener) run(ctx context.Context) {
-	for backoff := 10 * time.Millisecond; ; backoff = min(2*backoff, relistenMost) {
+	backoff := 10 * time.Millisecond
+	for ctx.Err() == nil {
 		begin := time.Now()
-		_ = l.notifier.Listen(ctx, l.channel, func() { // why it ended does not matter: waiters poll
-			l.up.Store(true)
-			l.hub.NotifyAll() // a notice may have gone by before
-		}, l.hub.Notify)
-		l.up.Store(false)
+		_ = l.notifier.Listen(ctx, l.channel, l.confirmed, l.hub.Notify) // why it ended does not matter: waiters poll
+		l.lost()
 		if time.Since(begin) > relistenMost {
 			backoff = 10 * time.Millisecond
 		}
-		if !engine.Pause(ctx, backoff) {
-			return
-		}
+		engine.Pause(ctx, backoff)
+		backoff = min(2*backoff, relistenMost)
+	}
+}
+
+// confirmed wakes all: a notice may have gone by before.
+func (l *listener) confirmed() {
+	l.mu.Lock()
+	select {
+	case <-l.ready:
+	default:
+		close(l.ready)
+	}
+	l.mu.Unlock()
+	l.hub.NotifyAll()
+}
+
+func (l *listener) lost() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.ready:
+		l.ready = make(chan struct{})
+	default:
 	}
 }

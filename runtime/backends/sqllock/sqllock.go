@@ -137,7 +137,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
 	if o.Notifier != nil {
-		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub}
+		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub, ready: make(chan struct{})}
 	}
 	return b, nil
 }

@@ -28,7 +28,8 @@ func lookAfter(waited time.Duration, ahead int64) time.Duration {
 // address names one process's wait for one key, and is the payload of notices to it.
 func address(key, id string) string { return digest(key) + entry(id) }
 
-// Subscribe implements [driver.Notifier]. Without a Notifier, or while that does not listen, a
+// Subscribe implements [driver.Notifier]. With a Notifier it returns when the
+// channel is listened to, or after a second. If it is not, and without a Notifier, a
 // poller looks at the row for as long as the subscription lives. So it does with
 // Advisory and RowLock while the process does not stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
@@ -37,7 +38,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID)}
 	s, _ := b.hub.Subscribe(p.address, func() { b.pollers.remove(p) })
-	if b.listens() {
+	if b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil {
 		return s, nil
 	}
 	if !b.pollers.add(p) {
@@ -45,11 +46,6 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return nil, errClosed
 	}
 	return s, nil
-}
-
-// listens reports whether the Notifier tells of all that a poller would look for.
-func (b *Backend) listens() bool {
-	return b.listener != nil && b.sessions == nil && b.listener.listens(b.life)
 }
 
 // poller looks at one row for the subscriber of one address, while its process waits: not
@@ -66,9 +62,6 @@ func (p *poller) run(ctx context.Context) {
 	look := b.sql.look.with(values{"key": []byte(p.key), "me": p.address[len(p.address)-entryLength:]})
 	since, seen, ahead := time.Now(), int64(-1), int64(0)
 	for engine.Pause(ctx, lookAfter(time.Since(since), ahead)) {
-		if b.listens() {
-			continue
-		}
 		r, err := b.attempt(b.life.Context(), b.pool, look) // to its end: a driver closes the connection of one that is cancelled
 		switch {
 		case ctx.Err() != nil:

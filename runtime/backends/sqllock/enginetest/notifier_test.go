@@ -92,7 +92,7 @@ func TestNotifierOfOtherKinds(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// A waiter polls while the Notifier can't connect.
+// A Notifier that can't connect costs a second, and then the waiter polls.
 func TestDeafNotifierPolls(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
 	s.options.Notifier = pgNotifier("postgres://lockgen@" + s.addr + "/absent")
