@@ -98,7 +98,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 }
 
 // Lock implements [driver.Inspector].
-func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error) {
+func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, err error) {
 	for _, of := range b.listings() {
 		all, _, err := b.page(ctx, of, " AND l.name = {key}", []byte(key))
 		switch {
