@@ -211,31 +211,21 @@ func following(index, next uint64) uint64 {
 }
 
 // pace keeps a loop of queries from turning at full speed, whatever comes back.
-type pace struct {
-	last   time.Time
-	budget float64 // queries that may be sent at once
-}
+type pace struct{ last time.Time }
 
 const (
-	paceBurst  = 20
-	paceRate   = 500 // a second
+	paceLeast  = 2 * time.Millisecond
 	paceFailed = 300 * time.Millisecond
 )
 
-// wait returns when the next query may be sent: at once, but not more than paceRate
-// a second for long; after a failure a while later. It reports whether ctx lives.
+// wait returns when the next query may be sent: about paceLeast after the one before was;
+// after a failure a while later. It reports whether ctx lives.
 func (p *pace) wait(ctx context.Context, failed bool) bool {
+	pause := paceLeast - time.Since(p.last)
 	if failed {
-		return engine.Pause(ctx, paceFailed)
+		pause = paceFailed
 	}
-	now := time.Now()
-	if p.last.IsZero() {
-		p.last, p.budget = now, paceBurst
-	}
-	p.budget = min(p.budget+now.Sub(p.last).Seconds()*paceRate, paceBurst) - 1
-	p.last = now
-	if p.budget >= 0 {
-		return ctx.Err() == nil
-	}
-	return engine.Pause(ctx, time.Second/paceRate)
+	alive := engine.Pause(ctx, pause)
+	p.last = time.Now()
+	return alive
 }

@@ -83,17 +83,9 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 
 func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
-	var all sync.WaitGroup
-	room := make(chan struct{}, batchesAtOnce)
-	for first := 0; first < len(leases); first += batch {
-		end := min(first+batch, len(leases))
-		room <- struct{}{}
-		all.Go(func() {
-			b.renew(ctx, leases[first:end], ttls[first:end], errs[first:end])
-			<-room
-		})
-	}
-	all.Wait()
+	inBatches(len(leases), func(first, end int) {
+		b.renew(ctx, leases[first:end], ttls[first:end], errs[first:end])
+	})
 	return errs
 }
 

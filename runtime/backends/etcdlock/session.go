@@ -236,48 +236,28 @@ func (s *session) buried(k keys) {
 
 // collect deletes the tombstones that are old, a few at a time, in the background: a
 // keep-alive that waited for it would be late where etcd does not write for the moment.
+// Those that may not be deleted, as a right has ended, are left to the end of the session.
 func (s *session) collect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0 // they are in the order of their age
+	t := &pb.TxnRequest{}
 	for n < len(s.tombstones) && n < batch && time.Since(s.tombstones[n].at) > straggler {
+		t.Success = append(t.Success, del(s.tombstones[n].key))
 		n++
 	}
 	if n == 0 || s.collecting {
 		return
 	}
-	old := s.tombstones[:n:n]
-	s.tombstones = s.tombstones[n:]
 	s.collecting = s.backend.life.Go(func(context.Context) {
 		ctx, cancel := context.WithTimeout(s.Context(), s.backend.options.AttemptTimeout)
 		defer cancel()
-		left := s.deleteAll(ctx, old)
+		_, _, err := s.backend.txn(ctx, t)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.collecting = false
-		s.tombstones = append(left, s.tombstones...) // again, after the next keep-alive
+		if err == nil || errors.Is(err, rpctypes.ErrPermissionDenied) {
+			s.tombstones = s.tombstones[n:]
+		} // else again, after the next keep-alive
 	})
-}
-
-// deleteAll deletes tombstones, and returns what is to be tried again. One that may not be
-// deleted, as a right has ended, is left to the end of the session: the whole is refused
-// for its sake, and each of the others is then deleted by itself.
-func (s *session) deleteAll(ctx context.Context, old []tombstone) (left []tombstone) {
-	t := &pb.TxnRequest{}
-	for _, o := range old {
-		t.Success = append(t.Success, del(o.key))
-	}
-	_, _, err := s.backend.txn(ctx, t)
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, rpctypes.ErrPermissionDenied):
-		return old
-	case len(old) == 1:
-		return nil
-	}
-	for i := range old {
-		left = append(left, s.deleteAll(ctx, old[i:i+1])...)
-	}
-	return left
 }

@@ -23,15 +23,14 @@ func inBatches[T any](all []T, alike func(x, y T) bool, f func(part []T)) {
 
 // batchID names a statement on several locks.
 type batchID struct {
-	file  string
-	n     int
-	apart bool // it takes nothing beside another kind of lock
+	file string
+	n    int
 }
 
 // batched returns the statement of a file for n locks. Their keys, ids and last tokens are
 // the values key0, id0, last0, key1 and so on.
-func (s *statements) batched(file string, n int, apart bool) *template {
-	id := batchID{file, n, apart}
+func (s *statements) batched(file string, n int) *template {
+	id := batchID{file, n}
 	if t, ok := s.ofBatches.Load(id); ok {
 		return t.(*template)
 	}
@@ -45,10 +44,7 @@ func (s *statements) batched(file string, n int, apart bool) *template {
 	if s.dialect == MySQL {
 		m["asked"] = each(n, "SELECT {key#} AS column1, {id#} AS column2", " UNION ALL ")
 	}
-	m["apart"] = "1 = 1"
-	if apart {
-		m["apart"] = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = a.column1 AND k.expires > {clock})"
-	}
+	m["apart"] = m["allapart"]
 	var t *template
 	switch file {
 	case "acquire_all.sql":

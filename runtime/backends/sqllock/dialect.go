@@ -51,10 +51,9 @@ func detect(db *sql.DB) (Dialect, error) {
 	return d, nil
 }
 
-// clock is the database's own, in µs since 1970 in UTC, whatever time zone server
-// or session are in. In MySQL it is that of the statement's begin, and goes by
-// UTC_TIMESTAMP because UNIX_TIMESTAMP(NOW()) passes through local time, of which
-// an hour comes twice a year. SQLite's has whole milliseconds, rounded down.
+// clock is the database's own, in µs since 1970 in UTC. In MySQL it is that of the statement's
+// begin; UNIX_TIMESTAMP(NOW()) would pass through local time, of which an hour comes twice a
+// year. SQLite's has whole milliseconds, rounded down.
 func (d Dialect) clock() string {
 	switch d {
 	case MySQL:
@@ -86,68 +85,41 @@ func (d Dialect) quoted(table string) string {
 
 // statements are those that a Backend needs.
 type statements struct {
+	take                                           []*template // each is tried if the one before changed nothing
 	refusal, look, release, undo, tombstone, raise *template
-	take, takeApart                                taking    // takeApart refuses beside another kind of lock
 	swap, create, record                           *template // of other kinds of lock
 	kill                                           *template // ends another session
 	dialect                                        Dialect
 	notify                                         bool              // what frees a lock calls the next in its queue
-	now                                            map[string]string // macros where the clock is read afresh
+	now                                            map[string]string // macros
 	ofBatches                                      sync.Map          // by batchID: the statements on several locks that were needed so far
 }
 
-// taking are the statements that take a lock.
-type taking struct {
-	free    *template // of MySQL: what to try before acquire
-	acquire *template
-}
-
 // statements compiles the statements on table. With notify, what frees a lock also
-// calls the next in its queue.
-func (d Dialect) statements(table string, notify bool) *statements {
-	macros := d.macros(table)
-	with := func(more ...string) map[string]string {
-		all := maps.Clone(macros)
-		for i := 0; i < len(more); i += 2 {
-			all[more[i]] = more[i+1]
-		}
-		return all
-	}
-	afresh := with("now", "{clock}")
-	s := &statements{
-		look:    d.compile(source("look.sql"), afresh, 3),
-		refusal: d.compile(source("refusal.sql"), afresh, 1),
-		raise:   d.compile(source("raise.sql"), afresh, 0),
-		dialect: d,
-		notify:  notify,
-		now:     afresh,
-	}
+// calls the next in its queue; with apart, nothing is taken beside another kind of lock.
+func (d Dialect) statements(table string, notify, apart bool) *statements {
+	s := &statements{dialect: d, notify: notify, now: d.macros(table, apart)}
+	of := func(file string, columns int) *template { return d.compile(source(file), s.now, columns) }
+	s.look, s.refusal, s.raise, s.record = of("look.sql", 3), of("refusal.sql", 1), of("raise.sql", 0), of("record.sql", 4)
+	s.record.hasText = true
+	s.release, s.undo, s.tombstone = s.freeing("release.sql", s.now), s.freeing("undo.sql", s.now), s.freeing("tombstone.sql", s.now)
 	if d == MySQL {
 		s.kill = d.compile("KILL {session}", nil, 0)
-	} else {
-		s.kill = d.compile("SELECT pg_terminate_backend({session}::int)::int", nil, 1)
+		s.take = []*template{of("acquire_free_mysql.sql", 0), of("acquire_mysql.sql", 0)}
+		s.swap, s.create = of("swap.sql", 0), of("create_mysql.sql", 0)
+		return s
 	}
-	take := func(apart string) taking {
-		if d == MySQL {
-			m := with("now", "{clock}", "apart", apart)
-			return taking{d.compile(source("acquire_free_mysql.sql"), m, 0), d.compile(source("acquire_mysql.sql"), m, 0)}
-		}
-		return taking{acquire: d.compile(source("acquire.sql"), with("now", "(excluded.expires - {ttl})", "apart", apart), 1)}
-	}
-	s.take = take("1 = 1")
-	s.takeApart = take("NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = {key} AND k.expires > {clock})")
-	s.release, s.undo, s.tombstone = s.freeing("release.sql", afresh), s.freeing("undo.sql", afresh), s.freeing("tombstone.sql", afresh)
+	s.kill = d.compile("SELECT pg_terminate_backend({session}::int)::int", nil, 1)
+	once := maps.Clone(s.now)
+	once["now"] = "(excluded.expires - {ttl})"
+	s.take = []*template{d.compile(source("acquire.sql"), once, 1)}
 	swapping := func(file string) *template {
-		switch {
-		case d == MySQL:
-			return d.compile(source(file), afresh, 0)
-		case !notify:
-			return d.compile(source(file), afresh, 1)
+		if !notify {
+			return of(file, 1)
 		}
-		return d.compile(strings.Replace(source("notify_granted.sql"), "{swap}", source(file), 1), afresh, 2)
+		return d.compile(strings.Replace(source("notify_granted.sql"), "{swap}", source(file), 1), s.now, 2)
 	}
-	s.swap, s.create, s.record = swapping("swap.sql"), swapping(map[bool]string{true: "create_mysql.sql", false: "create.sql"}[d == MySQL]), d.compile(source("record.sql"), afresh, 4)
-	s.record.hasText = true
+	s.swap, s.create = swapping("swap.sql"), swapping("create.sql")
 	return s
 }
 
@@ -160,17 +132,21 @@ func (s *statements) freeing(file string, macros map[string]string) *template {
 }
 
 // macros are the expressions that the .sql files name.
-func (d Dialect) macros(table string) map[string]string {
+func (d Dialect) macros(table string, apart bool) map[string]string {
 	m := map[string]string{
-		"table": d.quoted(table),
-		"kinds": d.quoted(kindsTable(table)),
-		"clock": d.clock(),
+		"now":     "{clock}", // but where one statement reads it once
+		"table":   d.quoted(table),
+		"kinds":   d.quoted(kindsTable(table)),
+		"clock":   d.clock(),
+		"channel": "'" + channel(table) + "'",
 
 		// Of a record. {instant} is the clock for the times in it.
 		"instant": "{clock}", "stamp": "{instant}", "commits": "1", "returning": " RETURNING written",
 		"l": "l.", "as": " AS l", "conflict": "ON CONFLICT (name) DO UPDATE SET",
 		"greatest": "greatest", "least": "least", "committed": "",
 
+		// No other kind of lock is at the key.
+		"apart": "1 = 1", "allapart": "1 = 1",
 		// The lock's owner is this acquisition already: a reply was lost.
 		"again": "({l}owner = {id})",
 		// This acquisition was undone: there is a tombstone.
@@ -182,10 +158,9 @@ func (d Dialect) macros(table string) map[string]string {
 		// may be hundreds by then.
 		"kept": "{least}({ahead} * 30000, 2000000)",
 		// The lock is free and it is this process's turn: since the lock became
-		// free, those that are ahead have let their time go by. (The clock may have
-		// gone back since the release, which must not make the lock look held, and not
-		// keep it for the dead. By less than 5 s it may also be a look at the clock
-		// from before a wait for the row, which is no reason to pass those ahead.)
+		// free, those that are ahead have let their time go by. (If the clock has gone back
+		// since the release, that must not make the lock look held. By less than 5 s it may
+		// be a clock that was read before a wait for the row.)
 		"turn": "({kept} <= CASE WHEN {l}owner <> '' OR {l}expires <= {now} THEN {now} - {l}expires" +
 			" WHEN {l}expires > {now} + 5000000 THEN 2000000 ELSE 0 END)",
 		// How long it is until it could be, in µs.
@@ -196,6 +171,10 @@ func (d Dialect) macros(table string) map[string]string {
 		// The queue behind this process; whoever was before it let its turn go by, or
 		// comes again, last.
 		"behind": "CASE WHEN {at} > 0 THEN SUBSTR({l}waiting, {at} + 17) ELSE '' END",
+	}
+	if apart {
+		const at = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = # AND k.expires > {clock})"
+		m["apart"], m["allapart"] = strings.Replace(at, "#", "{key}", 1), strings.Replace(at, "#", "a.column1", 1)
 	}
 	switch d {
 	case MySQL:

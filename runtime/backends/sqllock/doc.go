@@ -18,27 +18,25 @@
 //
 // A process that has to wait takes its place in a queue in the row. A lock that was
 // freed is kept for half a second for each process that is ahead, some of which may
-// be dead, and for two seconds at most: then whoever asks first has it. On MySQL, SQLite, and
-// PostgreSQL without a [Notifier], waiting is by one poller for each key and
-// process. It looks after 1 ms, ever later, and again after 1 ms when the lock has
-// moved on, so that it costs a waiter about an eighth of its wait and 65 ms at most,
-// or 125 ms with two or more ahead in the queue.
+// be dead, and for two seconds at most: then whoever asks first has it. Without a [Notifier]
+// waiting is by one poller for each key and process, which looks after 1 ms, ever later, and
+// again after 1 ms when the lock has moved on: that costs a waiter about a sixteenth of its
+// wait, and 65 ms at most, or 125 ms with two or more ahead in the queue.
 //
-// An AcquireAll takes those of its keys that are free by one statement for each hundred, and
-// two on MySQL, and its release frees as many by one. What is not plainly free it takes one
-// after the other, as Advisory and RowLock do with all. It uses one connection at a time.
+// An AcquireAll takes its keys that are free by one statement for each hundred (two on MySQL),
+// and its release frees as many by one; all else, and all of Advisory and RowLock, one after the
+// other. It uses one connection at a time.
 //
 // # Other kinds of lock
 //
-// Table has read-write locks, fair locks, semaphores and conditions; Advisory has read-write
-// locks on PostgreSQL, see below, and else mutexes only, as RowLock. Such a lock is a row of a second table, lockgen_locks_kinds, which says
+// Table has all kinds; Advisory has read-write locks on PostgreSQL, see below, and else mutexes
+// only, as RowLock. Such a lock is a row of a second table, lockgen_locks_kinds, which says
 // who is inside and who waits. One statement replaces it, if nobody else has done so
 // since it was read; who was too late reads it and tries again. A waiter's turn is written
 // for it by whoever leaves. It hears of that by a look after 5 ms, and then ever more seldom,
 // 50 ms apart at most, one for all that wait for a key in a process; or by the [Notifier].
 //
-// A database that Migrate has seen before there were other kinds keeps mutexes; for the
-// others Migrate must run again. A mutex and another kind of lock on one key are refused, the
+// A mutex and another kind of lock on one key are refused, the
 // second with driver.ErrConflict: so is a mutex for 2.5 s after the other was used. Where
 // both are asked for in the same moment, or one of them by Advisory or RowLock, that may not
 // be noticed.
@@ -48,19 +46,18 @@
 // They exclude clients that do not know of the table. A session of the database, on
 // a connection that is dedicated to one lock, holds the lock that such clients know;
 // then the row is taken, which gives what Table promises among users of sqllock.
-// Whoever waits stands in the server's own queue, with a blocking call on the
-// dedicated connection, and gets its turn there like any foreign client. A Backend
-// stands in 16 queues at a time, and with less than half of the connections that
-// SetMaxOpenConns allows; beyond that its waiters try now and then. The
-// server ends a wait after 50 s, and it is begun anew, at the end of the queue: GET_LOCK and lock_timeout
-// are told so, for a row of MySQL innodb_lock_wait_timeout says it. A process that gives
-// up ends its session. One that is frozen while it waits keeps what the server grants
-// it until it goes on or its session ends, as every client of such locks does.
+// Whoever waits stands in the server's own queue, and gets its turn there like any foreign
+// client. A Backend stands in 16 queues at a time, and with less than half of the connections
+// that SetMaxOpenConns allows; beyond that its waiters try now and then. The server ends a wait
+// after 50 s (for a row of MySQL innodb_lock_wait_timeout says it), and it is begun anew, at
+// the end of the queue. A process that gives up ends its session. One that is frozen while it
+// waits keeps what the server grants it until it goes on or its session ends, as every client
+// of such locks does.
 //
 // A session that ends frees its lock at once, whoever has ended it. So against foreign
 // clients all that is promised is that the holder hears of it (driver.ErrLost): within
 // a third of its ttl, when its session is asked whether it still holds the lock; a
-// third later if sessions of other locks, asked with it, do not answer; and at the
+// third later if other sessions, asked with it, do not answer; and at the
 // end of the lease if its own does not. Against users of sqllock the row stays until
 // it expires.
 //
@@ -102,14 +99,13 @@
 // # Connections
 //
 // Acquires and releases take connections of db as they need them; Advisory and RowLock
-// need one for each lock that is held or waited for. Renewals keep one
-// for themselves, so that the user's own traffic can't keep them waiting; but they
-// take that from db, at the first lock and when it is lost, and then wait if
-// SetMaxOpenConns has no more ([Options].Renewals avoids that). It is best to give New
-// a *sql.DB of its own: sql.Open costs nothing until it is used, and then locks wait
-// for nobody. Let it keep as many connections as goroutines take locks at once (SetMaxIdleConns; two unless set):
-// a connection that is dialed costs more than a lock. On MySQL connections must
-// commit by themselves (autocommit=1, the default): on others there is no lock.
+// need one for each lock that is held or waited for. Renewals keep one for themselves, so that
+// the user's own traffic can't keep them waiting: taken from db at the first lock, and again
+// when it is lost ([Options].Renewals gives them others). It is best to give New
+// a *sql.DB of its own, which waits for nobody. Let it keep as many connections as goroutines
+// take locks at once (SetMaxIdleConns; two unless set): a connection that is dialed costs more
+// than a lock. On MySQL connections must commit by themselves (autocommit=1, the default): on
+// others there is no lock.
 //
 // Durability counts: a server that answers before a commit is on disk
 // (synchronous_commit=off, innodb_flush_log_at_trx_commit other than 1) may forget
@@ -117,7 +113,7 @@
 //
 // On SQLite set a busy timeout and WAL (_pragma=busy_timeout(5000),
 // _pragma=journal_mode(WAL)); all processes must be on one machine. A file has one
-// writer at a time; statements of one Backend take turns, in order.
+// writer at a time; statements of one Backend take turns on one connection, in order.
 //
 // Through PgBouncer in transaction mode Table works if the driver prepares no
 // statements: default_query_exec_mode=exec or simple_protocol in the data source of pgx.
@@ -164,6 +160,6 @@
 //	PostgreSQL  GRANT SELECT, INSERT, UPDATE, DELETE ON lockgen_locks TO app
 //	SQLite      to write the file and its folder
 //
-// Table and PostgreSQL's Advisory need the same on lockgen_locks_kinds, for locks that are no mutexes. RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
+// Table and PostgreSQL's Advisory need the same on lockgen_locks_kinds. RowLock needs the same on lockgen_locks_rows. Advisory locks need no right.
 // Migrate needs the right to create tables.
 package sqllock

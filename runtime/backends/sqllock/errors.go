@@ -121,13 +121,6 @@ func (d Dialect) judge(err error) kind {
 	return refused
 }
 
-// lacks reports whether err says that a table is missing or a right, which leaves
-// the connection in order.
-func (d Dialect) lacks(err error) bool {
-	k := d.judge(err)
-	return k == missing || k == denied
-}
-
 // explained says of the database's answer how to mend it.
 func (b *Backend) explained(err error) error {
 	switch b.dialect.judge(err) {

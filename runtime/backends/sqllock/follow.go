@@ -130,7 +130,7 @@ func (fs *followers) follow(ctx context.Context, f *follower, key string) {
 			seen = "" // what was seen was not told to those who did not wait yet
 		default:
 		}
-		r, err := b.attempt(ctx, pool{b.db}, b.sql.recordAt(key, seen))
+		r, err := b.attempt(ctx, b.pool, b.sql.recordAt(key, seen))
 		switch {
 		case ctx.Err() != nil:
 			return

@@ -96,7 +96,7 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 	if w.Seen == "" {
 		t = b.sql.create
 	}
-	r, unanswered, err := b.runKind(ctx, t.with(b.noticed(v)))
+	r, unanswered, err := b.runKind(ctx, t.with(v))
 	a.MayHaveRun = unanswered
 	if err != nil {
 		return a, err
@@ -109,7 +109,6 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 		written = r.insertID
 	}
 	if written >= leastToken {
-		b.unkinded.Store(false)
 		a.Done, a.Now, a.Value = true, record.Time(written), record.Resolve(w.Value, record.Time(written))
 	}
 	return a, nil
@@ -151,12 +150,12 @@ func by(ctx context.Context, from connector, limit time.Duration) context.Contex
 }
 
 // runKind runs s, on the connection that ctx holds or one of the pool.
-func (b store) runKind(ctx context.Context, s *statement) (result, bool, error) {
+func (b store) runKind(ctx context.Context, s *statement) (answer, bool, error) {
 	if w, ok := ctx.Value(wayKey{}).(way); ok {
 		s.limit = w.limit
 		return b.run(ctx, w.connector, s)
 	}
-	return b.run(ctx, pool{b.db}, s)
+	return b.run(ctx, b.pool, s)
 }
 
 // besideKind returns what is said to who asked for a mutex if err, which ended that, is of

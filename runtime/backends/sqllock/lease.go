@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// lease implements [driver.Lease].
+// lease implements [driver.Lease]: a row of the table.
 type lease struct {
 	backend    *Backend
 	key, id    string
@@ -19,8 +18,6 @@ type lease struct {
 	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
-	session    *session    // of Advisory and RowLock
-	ended      atomic.Bool // a release has given the session's lock up
 }
 
 func (b *Backend) newLease(a *driver.Acquisition, first uint64, sent driver.Instant) *lease {
@@ -43,61 +40,21 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
-// Release frees the row, and then the session's lock: whoever is next in the
-// server's queue finds the row free.
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	b, s := l.backend, l.session
-	if s == nil {
-		return l.releaseRow(ctx, pool{b.db}, last)
-	}
-	gone, again := s.gone(), l.ended.Swap(true)
-	if gone {
-		if err := l.releaseRow(ctx, pool{b.db}, last); err != nil || again {
-			return err
-		}
-		return driver.ErrLost
-	}
-	freed := l.freed.Load()
-	err := l.releaseRow(ctx, s, last)
-	if s.gone() { // its lock may have been lost before: a row that is not ours is a loss
-		l.freed.Store(freed)
-	}
-	lost := b.sessions.raw.free(ctx, s, l.key)
-	if lost == nil {
-		s.giveBack()
-	} else {
-		s.discard() // which frees it as well
-	}
-	switch {
-	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:
-		return err
-	case err == nil && errors.Is(lost, driver.ErrLost):
-		return lost
-	case err == nil: // the release of the row may be rolled back with its transaction
-		l.freed.Store(true)
-		err = lost
-	}
-	if ctx.Err() != nil {
-		return err
-	}
-	return l.releaseRow(ctx, pool{b.db}, last)
+	return l.release(ctx, l.backend.pool, last)
 }
 
-// releaseRow frees the lock's row.
-func (l *lease) releaseRow(ctx context.Context, from connector, last uint64) error {
+// release frees the row, by a statement on a connection of from.
+func (l *lease) release(ctx context.Context, from connector, last uint64) error {
 	b := l.backend
 	freedBefore := l.freed.Load()
 	v := values{"key": []byte(l.key), "id": l.id, "last": int64(last)}
-	r, unanswered, err := b.run(ctx, from, b.sql.release.with(b.noticed(v)))
-	if unanswered {
+	r, unanswered, err := b.run(ctx, from, b.sql.release.with(v))
+	if unanswered && from.another() { // a session that is gone has lost its lock: a row that is not ours is a loss then
 		l.freed.Store(true)
 	}
 	if err != nil {
 		return err
-	}
-	freed := r.affected > 0
-	if len(r.rows) == 1 {
-		freed = r.rows[0][0] > 0
 	}
 	if l.unanswered { // after the release, so that this is not what frees the row
 		if err := l.leaveTombstone(ctx, from); err != nil {
@@ -105,7 +62,7 @@ func (l *lease) releaseRow(ctx context.Context, from connector, last uint64) err
 			return err
 		}
 	}
-	if !freed && !freedBefore && !unanswered {
+	if r.freed() == 0 && !freedBefore && !unanswered {
 		return driver.ErrLost
 	}
 	// Freed, or freed before by an attempt whose answer was lost.
@@ -119,6 +76,6 @@ func (l *lease) leaveTombstone(ctx context.Context, from connector) error {
 		"key": []byte(l.key), "id": l.id, "n": int64(0), "leaver": nobody, "mark": mark(l.id),
 		"until": (time.Duration(l.ttl.Load()) + straggler).Microseconds(),
 	}
-	_, _, err := b.run(ctx, from, b.sql.tombstone.with(b.noticed(v)))
+	_, _, err := b.run(ctx, from, b.sql.tombstone.with(v))
 	return err
 }

@@ -17,112 +17,98 @@ import (
 // listPage is how many rows one statement of Locks reads.
 const listPage = 500
 
-// queueEntry is how long the number of a process is in the queue of a row.
-const queueEntry = 17
+// listing is how the locks of a table are read: a row has the name first, and is no lock's
+// where describe returns nil.
+type listing struct {
+	query    string
+	describe func(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error)
+}
 
-const (
-	selectRows = "SELECT l.name, l.owner, l.acquired, l.expires - {clock}, l.version, LENGTH(l.waiting) FROM {table} AS l " +
-		"WHERE l.owner <> '' AND l.expires > {clock}"
-	selectKinds = "SELECT l.name, l.value, l.written, {instant} FROM {kinds} AS l WHERE l.expires > {instant}"
-)
+// listings returns those of the mutexes and of all other locks.
+func (b *Backend) listings() []listing {
+	all := []listing{{"SELECT l.name, l.owner, l.acquired, l.expires - {clock}, l.version, LENGTH(l.waiting) FROM {table} AS l " +
+		"WHERE l.owner <> '' AND l.expires > {clock}", describeRow}}
+	if b.Kinds() != 0 {
+		all = append(all, listing{"SELECT l.name, l.value, l.written, {instant} FROM {kinds} AS l WHERE l.expires > {instant}", describeRecord})
+	}
+	return all
+}
+
+func describeRow(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error) {
+	var acquired, left, version, waiting int64
+	h := driver.Holder{Client: record.Client}
+	if err := rows.Scan(name, &h.ID, &acquired, &left, &version, &waiting); err != nil {
+		return nil, err
+	}
+	h.Since, h.Left, h.Token = time.UnixMicro(acquired), time.Duration(left)*time.Microsecond, uint64(version)
+	return &driver.LockInfo{Key: string(*name), Holders: []driver.Holder{h}, Waiters: int(waiting / entryLength)}, nil
+}
+
+func describeRecord(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error) {
+	var value string
+	var written, now record.Time
+	if err := rows.Scan(name, &value, &written, &now); err != nil || !record.IsRecord(value) {
+		return nil, err
+	}
+	return record.Describe(string(*name), record.Resolve(value, written), now)
+}
+
+// page returns locks of a listing, which clause chooses by a key; and the last name that was
+// read, if there may be more.
+func (b *Backend) page(ctx context.Context, of listing, clause string, key []byte) (all []*driver.LockInfo, last []byte, err error) {
+	v := values{"key": key, "instant": time.Now().UnixMicro()}
+	s := b.dialect.compile(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), b.sql.now, 0).with(v)
+	n := 0
+	err = query(ctx, b.db, s, func(rows *sql.Rows) error {
+		info, err := of.describe(rows, &last)
+		if info != nil {
+			all = append(all, info)
+		}
+		n++
+		return err
+	})
+	if n < listPage {
+		last = nil
+	}
+	return all, last, b.explained(err)
+}
 
 // Locks implements [driver.Inspector], in the order of the keys, first the mutexes and then
 // all others.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return func(yield func(*driver.LockInfo, error) bool) {
-		for _, read := range []func(context.Context, string, []byte, func(*driver.LockInfo) bool) (int, []byte, error){b.readRows, b.readKinds} {
-			last := []byte(engine.Literal(pattern))
-			clause := " AND l.name >= {key} ORDER BY l.name"
-			for {
-				going := true
-				n, end, err := read(ctx, clause, last, func(info *driver.LockInfo) bool {
-					if engine.Match(pattern, info.Key) {
-						going = yield(info, nil)
-					}
-					return going
-				})
+		start := []byte(engine.Literal(pattern))
+		for _, of := range b.listings() {
+			compare, last := ">=", start
+			for last != nil && bytes.HasPrefix(last, start) {
+				all, next, err := b.page(ctx, of, " AND l.name "+compare+" {key} ORDER BY l.name", last)
 				if err != nil {
 					yield(nil, err)
 					return
 				}
-				if !going {
-					return
+				for _, info := range all {
+					if engine.Match(pattern, info.Key) && !yield(info, nil) {
+						return
+					}
 				}
-				if n < listPage || !bytes.HasPrefix(end, []byte(engine.Literal(pattern))) {
-					break
-				}
-				clause, last = " AND l.name > {key} ORDER BY l.name", end
+				compare, last = ">", next
 			}
 		}
 	}
 }
 
-// readRows reads a page of mutexes; clause chooses them by a key. It returns how many rows
-// it has read, and the last one's key.
-func (b *Backend) readRows(ctx context.Context, clause string, key []byte, tell func(*driver.LockInfo) bool) (n int, last []byte, err error) {
-	s := b.dialect.compile(selectRows+clause+limit(), b.sql.now, 0).with(values{"key": key})
-	return b.page(ctx, s, tell, func(rows *sql.Rows) (*driver.LockInfo, []byte, error) {
-		var name []byte
-		var acquired, left, version, waiting int64
-		h := driver.Holder{Client: record.Client}
-		if err := rows.Scan(&name, &h.ID, &acquired, &left, &version, &waiting); err != nil {
-			return nil, nil, err
-		}
-		h.Since, h.Left, h.Token = time.UnixMicro(acquired), time.Duration(left)*time.Microsecond, uint64(version)
-		return &driver.LockInfo{Key: string(name), Holders: []driver.Holder{h}, Waiters: int(waiting / queueEntry)}, name, nil
-	})
-}
-
-// readKinds reads a page of locks that are no mutexes, likewise.
-func (b *Backend) readKinds(ctx context.Context, clause string, key []byte, tell func(*driver.LockInfo) bool) (n int, last []byte, err error) {
-	s := b.dialect.compile(selectKinds+clause+limit(), b.sql.now, 0).with(values{"key": key, "instant": time.Now().UnixMicro()})
-	n, last, err = b.page(ctx, s, tell, func(rows *sql.Rows) (*driver.LockInfo, []byte, error) {
-		var name []byte
-		var value string
-		var written, now record.Time
-		if err := rows.Scan(&name, &value, &written, &now); err != nil || !record.IsRecord(value) {
-			return nil, name, err
-		}
-		info, err := record.Describe(string(name), record.Resolve(value, written), now)
-		return info, name, err
-	})
-	if err != nil && b.dialect.lacks(err) {
-		return 0, nil, nil // Migrate ran before there were other kinds
-	}
-	return n, last, err
-}
-
-func limit() string { return fmt.Sprintf(" LIMIT %d", listPage) }
-
-func (b *Backend) page(ctx context.Context, s *statement, tell func(*driver.LockInfo) bool, scan func(*sql.Rows) (*driver.LockInfo, []byte, error)) (n int, last []byte, err error) {
-	rows, err := b.db.QueryContext(ctx, s.text, s.args...)
-	if err != nil {
-		return 0, nil, b.explained(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		info, name, err := scan(rows)
-		if err != nil {
-			return n, last, err
-		}
-		n, last = n+1, bytes.Clone(name)
-		if info != nil && !tell(info) {
-			return n, last, nil
-		}
-	}
-	return n, last, rows.Err()
-}
-
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, err error) {
-	note := func(found *driver.LockInfo) bool {
-		info = found
-		return true
+	for _, of := range b.listings() {
+		all, _, err := b.page(ctx, of, " AND l.name = {key}", []byte(key))
+		switch {
+		case err != nil:
+			return nil, err
+		case len(all) > 0:
+			return all[0], nil
+		}
 	}
-	if _, _, err = b.readRows(ctx, " AND l.name = {key}", []byte(key), note); err == nil && info == nil {
-		_, _, err = b.readKinds(ctx, " AND l.name = {key}", []byte(key), note)
-	}
-	return info, err
+	return nil, nil
 }
 
 // Break implements [driver.Inspector]. Of Advisory and RowLock it frees the row alone: the
@@ -130,12 +116,14 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	free := b.dialect.compile("UPDATE {table} AS l SET expires = {clock}, owner = '' "+
 		"WHERE l.name = {key} AND l.owner = {id} AND l.expires > {clock}", b.sql.now, 0)
-	r, unanswered, err := b.run(ctx, pool{b.db}, free.with(values{"key": []byte(key), "id": id}))
+	r, unanswered, err := b.run(ctx, b.pool, free.with(values{"key": []byte(key), "id": id}))
 	if err != nil || r.affected > 0 || unanswered {
 		return err
 	}
-	err = b.kinds.Break(ctx, key, id)
-	if errors.Is(err, driver.ErrConflict) { // another's mutex
+	if b.Kinds() != 0 {
+		err = b.kinds.Break(ctx, key, id)
+	}
+	if b.Kinds() == 0 || errors.Is(err, driver.ErrConflict) { // another's mutex
 		err = fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 	}
 	return err

@@ -26,12 +26,10 @@ const (
 // hashedPrefix begins the MySQL lock names that are hashes.
 const hashedPrefix = "lockgen:"
 
-// MySQLName returns the name under which strategy [Advisory] locks key by
-// GET_LOCK on MySQL and MariaDB: key itself if it has at most 64 characters, all
-// of them of printable ASCII but for space and capitals. MySQL takes no longer
-// names, and neither of the two tells a capital from a small letter, or a name
-// from one with spaces after it, so that two keys could be one lock. Any other
-// key is locked as, in SQL,
+// MySQLName returns the name under which strategy [Advisory] locks key by GET_LOCK on MySQL and
+// MariaDB: key itself if it has at most 64 characters, all of them of printable ASCII but for
+// space and capitals. (Names are no longer, and capitals and spaces behind do not count in them.)
+// Any other key is locked as, in SQL,
 //
 //	CONCAT('lockgen:', LEFT(SHA2('<key>', 256), 40))
 func MySQLName(key string) string {

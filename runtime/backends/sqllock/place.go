@@ -27,12 +27,9 @@ const (
 	// placesMost is how many sessions of a Backend wait in the server's queues at once.
 	// Who finds no room tries now and then.
 	placesMost = 16
-	// askWithin is how long a place is kept since it was asked for, which is done once a
-	// second.
+	// askWithin is how long a place, or what was granted there, is kept since it was asked
+	// for, or granted. Its process asks once a second, and when it is told.
 	askWithin = 2500 * time.Millisecond
-	// collectWithin is how long a raw lock that was granted is kept for its process,
-	// which is told at once, and looks once a second besides.
-	collectWithin = 2 * time.Second
 )
 
 // roomLocked reports whether one more session may wait: others need connections too.
@@ -87,7 +84,7 @@ func (ss *sessions) ended(p *place, err error) {
 		p.unused.Stop()
 	default:
 		p.granted = true
-		p.unused.Reset(collectWithin)
+		p.unused.Reset(askWithin)
 	}
 	ss.mu.Unlock()
 	if !wanted || err != nil {

@@ -10,10 +10,9 @@ import (
 const sessionLooks = 3
 
 // check looks, once, whether a session of ours is one of the server's, and not one
-// that a pooler (PgBouncer in transaction mode) gives to each transaction anew: a
-// lock of such a session belongs to whoever has it next. Two sessions must differ
-// while one is in a transaction, and stay what they are. Others who use the pooler
-// at that time may have it look so by chance: hence looks are several, and there
+// that a pooler (PgBouncer in transaction mode) gives to each transaction anew. Two sessions
+// must differ while one is in a transaction, and stay what they are. Others who use the pooler
+// may have it look so by chance: hence looks are several, and there
 // are more once a lock is found in another session than it was taken in.
 func (ss *sessions) check(ctx context.Context) error {
 	select {

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -51,23 +52,25 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 	}
 	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
 	removed, err = b.purge(ctx, "{table}", unused, idle)
-	if err != nil || b.Kinds() == 0 || b.unkinded.Load() {
-		return removed, err
+	if err == nil && b.Kinds() != 0 {
+		more := 0
+		more, err = b.purge(ctx, "{kinds}", " l.expires < {clock} - {idle}", idle)
+		removed += more
 	}
-	more, err := b.purge(ctx, "{kinds}", " l.expires < {clock} - {idle}", idle)
-	if err != nil && b.dialect.lacks(err) {
-		err = nil // Migrate ran before there were other kinds
-	}
-	return removed + more, err
+	return removed, err
 }
 
 // purge removes rows of table that are unused, and returns how many.
 func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Duration) (removed int, err error) {
 	find := b.dialect.compile("SELECT l.name FROM "+table+" AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.now, 0)
 	for {
-		names, err := b.names(ctx, find.with(values{"idle": idle.Microseconds()}))
+		var names [][]byte
+		err := query(ctx, b.db, find.with(values{"idle": idle.Microseconds()}), func(rows *sql.Rows) error {
+			names = append(names, nil)
+			return rows.Scan(&names[len(names)-1])
+		})
 		if err != nil || len(names) == 0 {
-			return removed, err
+			return removed, b.explained(err)
 		}
 		v := values{"idle": idle.Microseconds()}
 		for i, name := range names {
@@ -84,7 +87,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 			from = "DELETE l FROM " + table + " AS l"
 		}
 		drop := b.dialect.compile(from+" WHERE l.name IN ("+each(len(names), "{key#}", ", ")+") AND"+unused, b.sql.now, 0)
-		r, _, err := b.run(ctx, pool{b.db}, drop.with(v))
+		r, _, err := b.run(ctx, b.pool, drop.with(v))
 		if err != nil {
 			return removed, err
 		}
@@ -93,21 +96,4 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 			return removed, nil
 		}
 	}
-}
-
-// names runs s, whose answer is names.
-func (b *Backend) names(ctx context.Context, s *statement) (names [][]byte, err error) {
-	rows, err := b.db.QueryContext(ctx, s.text, s.args...)
-	if err != nil {
-		return nil, b.explained(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name []byte
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, rows.Err()
 }

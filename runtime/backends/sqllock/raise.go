@@ -9,6 +9,9 @@ import (
 
 // RaiseToken implements [driver.TokenRaiser]. The row keeps the token until the clock is past it.
 func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint64) error {
+	if s, ok := held.(*sessionLease); ok {
+		held = s.Lease
+	}
 	l, ok := held.(*lease)
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: sqllock has no tokens to raise of a %T", driver.ErrInvalid, held)
@@ -19,7 +22,7 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 		return err
 	}
 	// It is not this owner's, or, at MySQL, the token was high enough.
-	ours, _, err := b.run(ctx, b.renewals, b.sql.batched("owned.sql", 1, false).with(v))
+	ours, _, err := b.run(ctx, b.renewals, b.sql.batched("owned.sql", 1).with(v))
 	if err == nil && len(ours.rows) == 0 {
 		err = driver.ErrLost
 	}

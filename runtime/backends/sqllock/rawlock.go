@@ -40,30 +40,23 @@ func (d Dialect) session() string {
 	return "pg_backend_pid()"
 }
 
-// begin starts a transaction whose statements wait for locks for standFor. A lock on
-// a row must not become one on the gap beside it, as under MySQL's REPEATABLE READ,
-// when a page is split: nobody could make a row there. And the release of a row must
-// see what was committed since.
-func (b *Backend) begin(ctx context.Context, s *session) error {
+// begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
+// REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
+// a row then; and the release of a row must see what was committed since.
+func (b *Backend) begin(ctx context.Context, s *session, waits bool) error {
 	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
 	if b.dialect == Postgres {
 		texts = []string{"START TRANSACTION ISOLATION LEVEL READ COMMITTED"}
+		if waits {
+			texts = append(texts, fmt.Sprintf("SET LOCAL lock_timeout = %d", standFor.Milliseconds()))
+		}
 	}
 	for _, text := range texts {
-		if _, _, err := b.run(ctx, s, &statement{text: text}); err != nil {
+		if err := b.end(ctx, s, text); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// bounded has PostgreSQL end what waits in the transaction of s after standFor.
-func (b *Backend) bounded(ctx context.Context, s *session) error {
-	if b.dialect != Postgres {
-		return nil
-	}
-	_, _, err := b.run(ctx, s, &statement{text: fmt.Sprintf("SET LOCAL lock_timeout = %d", standFor.Milliseconds())})
-	return err
 }
 
 func (b *Backend) end(ctx context.Context, s *session, how string) error {
@@ -195,18 +188,14 @@ func newRowLock(b *Backend) *rowLock {
 
 // lock locks the row of key by s, in a transaction. It reports false if there is none.
 func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (bool, error) {
-	b := l.backend
-	if err := b.begin(ctx, s); err != nil {
+	if err := l.backend.begin(ctx, s, waits); err != nil {
 		return false, err
 	}
 	locking := l.locking.with(values{"key": key})
 	if waits {
-		if err := b.bounded(ctx, s); err != nil {
-			return false, err
-		}
 		locking = standing(l.waiting.with(values{"key": key}))
 	}
-	r, err := b.attempt(ctx, s, locking)
+	r, err := l.backend.attempt(ctx, s, locking)
 	if err != nil || len(r.rows) != 1 {
 		return false, err
 	}

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,23 +29,34 @@ type due struct {
 // mutexes have a statement each.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
-	var all []due
-	var kinds sync.WaitGroup
-	defer kinds.Wait()
-	for i, one := range leases {
-		if l, mutex := one.(*lease); mutex {
-			all = append(all, due{l, ttls[i], &errs[i]})
-		} else {
-			kinds.Go(func() { errs[i] = one.Renew(by(ctx, b.renewals, renewalLimit(ttls[i])), ttls[i]) })
-		}
+	if b.sessions != nil && len(leases) > 0 {
+		b.sessions.probe(ctx, leases, ttls, errs)
 	}
-	if b.sessions != nil {
-		all = b.sessions.probe(ctx, all)
+	var rows []due
+	var records sync.WaitGroup
+	for i, l := range leases {
+		if s, ok := l.(*sessionLease); ok {
+			l = s.Lease
+		}
+		row, ok := l.(*lease)
+		switch {
+		case errs[i] != nil:
+		case ok:
+			rows = append(rows, due{row, ttls[i], &errs[i]})
+		default:
+			records.Go(func() { errs[i] = l.Renew(by(ctx, b.renewals, renewalLimit(ttls[i])), ttls[i]) })
+		}
 	}
 	// Those of one length together; and in one order everywhere, so that two statements
 	// can't wait for each other.
-	slices.SortFunc(all, func(x, y due) int { return cmp.Or(cmp.Compare(x.to, y.to), strings.Compare(x.key, y.key)) })
-	inBatches(all, func(x, y due) bool { return x.to == y.to }, func(part []due) { b.renew(ctx, part) })
+	slices.SortFunc(rows, func(x, y due) int { return cmp.Or(cmp.Compare(x.to, y.to), strings.Compare(x.key, y.key)) })
+	inBatches(rows, func(x, y due) bool { return x.to == y.to }, func(part []due) { b.renew(ctx, part) })
+	records.Wait()
+	for i, l := range leases {
+		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) {
+			s.session.discard() // nobody will release it
+		}
+	}
 	return errs
 }
 
@@ -68,7 +80,7 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 		v[fmt.Sprint("key", i)] = []byte(one.key)
 		v[fmt.Sprint("id", i)] = one.id
 	}
-	s := b.sql.batched("renew_all.sql", len(part), false).with(v)
+	s := b.sql.batched("renew_all.sql", len(part)).with(v)
 	s.limit = renewalLimit(part[0].to)
 	r, _, err := b.run(ctx, b.renewals, s)
 	if err != nil {
@@ -83,7 +95,7 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 	}
 	// Fewer rows than leases: which of them are still ours? One that is was
 	// renewed, because an owner never comes back.
-	question := b.sql.batched("owned.sql", len(part), false).with(v)
+	question := b.sql.batched("owned.sql", len(part)).with(v)
 	question.limit = s.limit
 	ours, _, err := b.run(ctx, b.renewals, question)
 	if err != nil {
@@ -95,11 +107,6 @@ func (b *Backend) renew(ctx context.Context, part []due) {
 		if i := row[0]; i >= 0 {
 			*part[i].err = nil
 			part[i].extend(r.sent, part[i].to)
-		}
-	}
-	for _, one := range part {
-		if *one.err != nil && one.session != nil {
-			one.session.discard() // nobody will release it
 		}
 	}
 }

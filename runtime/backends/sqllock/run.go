@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -46,16 +47,10 @@ func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ct
 func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
 func (p pool) another() bool                               { return true }
 
-// result is a statement's answer, and from when it counts.
-type result struct {
-	answer
-	sent driver.Instant // from before the statement was sent
-}
-
 // run sends s on connections of from, and again as schedule says. unanswered says
 // that some attempt had no answer, so that it may have run, or may yet run, beside
 // the one that was answered.
-func (b *Backend) run(ctx context.Context, from connector, s *statement) (r result, unanswered bool, err error) {
+func (b *Backend) run(ctx context.Context, from connector, s *statement) (r answer, unanswered bool, err error) {
 	_, unanswered, err = schedule.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		var err error
 		r, err = b.attempt(ctx, from, s)
@@ -105,103 +100,65 @@ func catchUp(ctx context.Context) {
 	}
 }
 
-// inflight is one attempt to send a statement.
-type inflight struct {
-	backend   *Backend
-	from      connector
-	statement *statement
-	ctx       context.Context // outlives the caller's by answerGrace
-	cancel    context.CancelCauseFunc
-	state     atomic.Int32 // waiting, sent or left
-
-	done   chan struct{} // closed when the rest is known
-	result result
-	err    error
-}
-
-// The states of an inflight statement.
-const (
-	waiting int32 = iota // for a connection
-	sent
-	left // by its caller, before it was sent
-)
-
 var errSlow = fmt.Errorf("it took too long: %w", context.DeadlineExceeded)
 
 // attempt sends s once. It returns as soon as ctx ends, though the driver may
 // not: with errNotSent if s was not sent and will not be, else with errNoAnswer.
-func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (result, error) {
+func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (answer, error) {
 	if ctx.Err() != nil {
-		return result{}, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+		return answer{}, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
-	f := &inflight{backend: b, from: from, statement: s, done: make(chan struct{})}
-	f.ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer f.cancel(nil)
-	defer context.AfterFunc(b.life.Context(), func() { f.cancel(errClosed) })()
-	if !b.life.Go(f.run) {
-		return result{}, fmt.Errorf("%w: %w", errNotSent, errClosed)
+	type outcome struct {
+		answer
+		err error
+	}
+	done := make(chan outcome, 1)
+	var claimed atomic.Bool // by who is about to send, or by a caller that leaves before
+	sending, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(b.life.Context(), func() { cancel(errClosed) })()
+	if !b.life.Go(func(context.Context) {
+		a, err := b.send(sending, cancel, from, s, &claimed)
+		done <- outcome{a, err}
+	}) {
+		return answer{}, fmt.Errorf("%w: %w", errNotSent, errClosed)
 	}
 	select {
-	case <-f.done:
-		return f.result, f.err
-	case <-f.ctx.Done(): // it took too long, or the backend is closed
+	case o := <-done:
+		return o.answer, o.err
+	case <-sending.Done(): // it took too long, or the backend is closed
 	case <-ctx.Done():
 	}
-	if f.state.CompareAndSwap(waiting, left) {
-		return result{}, fmt.Errorf("%w: no connection to the database: %w", errNotSent, f.ended(ctx))
+	if claimed.CompareAndSwap(false, true) {
+		return answer{}, fmt.Errorf("%w: no connection to the database: %w", errNotSent, cmp.Or(ctx.Err(), context.Cause(sending)))
 	}
 	// The answer may be on its way. Without it nobody knows what holds, and the
 	// driver would close the connection.
 	grace := time.NewTimer(answerGrace)
 	defer grace.Stop()
 	select {
-	case <-f.done:
-		return f.result, f.err
+	case o := <-done:
+		return o.answer, o.err
 	case <-grace.C:
-	case <-f.ctx.Done():
+	case <-sending.Done():
 	}
-	return result{}, fmt.Errorf("%w: %w", errNoAnswer, f.ended(ctx))
+	return answer{}, fmt.Errorf("%w: %w", errNoAnswer, cmp.Or(ctx.Err(), context.Cause(sending)))
 }
 
-// ended says why nobody waits for f any more.
-func (f *inflight) ended(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return context.Cause(f.ctx)
-}
-
-// run sends the statement on a connection, unless its caller has left by then.
-func (f *inflight) run(context.Context) {
-	defer close(f.done)
-	b := f.backend
-	if f.from == connector(pool{b.db}) {
-		if !f.enter(b.lenders) {
-			return
-		}
-		defer leave(b.lenders)
-	}
-	conn, err := f.from.conn(f.ctx)
+// send sends s on a connection of from, unless its caller has left by then.
+func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, from connector, s *statement, claimed *atomic.Bool) (a answer, err error) {
+	conn, err := from.conn(ctx)
 	if err != nil {
-		f.err = unreached(err)
-		return
+		return a, unreached(err)
 	}
-	if !f.enter(b.writers) {
-		f.from.done(conn, false)
-		return
+	if !claimed.CompareAndSwap(false, true) {
+		from.done(conn, false)
+		return a, nil
 	}
-	defer leave(b.writers)
-	if !f.state.CompareAndSwap(waiting, sent) {
-		f.from.done(conn, false)
-		return
-	}
-	limit := f.statement.limit
-	if limit == 0 {
-		limit = attemptLimit
-	}
-	defer time.AfterFunc(limit, func() { f.cancel(errSlow) }).Stop()
-	f.result.sent = driver.Now()
-	f.result.answer, err = f.statement.on(f.ctx, conn)
+	defer time.AfterFunc(cmp.Or(s.limit, attemptLimit), func() { cancel(errSlow) }).Stop()
+	sent := driver.Now()
+	a, err = s.on(ctx, conn)
+	a.sent = sent
 	broken := err != nil
 	switch {
 	case err == nil:
@@ -214,26 +171,6 @@ func (f *inflight) run(context.Context) {
 	default:
 		broken = false
 	}
-	f.err = err
-	f.from.done(conn, broken)
-}
-
-// enter waits for room in the semaphore, if there is one, and reports whether it came.
-func (f *inflight) enter(semaphore chan struct{}) bool {
-	if semaphore == nil {
-		return true
-	}
-	select {
-	case semaphore <- struct{}{}:
-		return true
-	case <-f.ctx.Done():
-		f.err = fmt.Errorf("%w: %w", errNotSent, context.Cause(f.ctx))
-		return false
-	}
-}
-
-func leave(semaphore chan struct{}) {
-	if semaphore != nil {
-		<-semaphore
-	}
+	from.done(conn, broken)
+	return a, err
 }

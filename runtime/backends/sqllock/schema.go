@@ -36,7 +36,7 @@ func (b *Backend) tables(and string) string {
 //	undone        acquisitions that must take nothing, though they may yet arrive
 //	undone_until  when the last of these can no longer arrive
 //
-// The second, for strategy Table and for Advisory on PostgreSQL, holds the locks that are no mutexes. Mutexes do without it:
+// The second holds the locks that are no mutexes, for strategy Table and Advisory on PostgreSQL:
 //
 //	name          the key, byte for byte
 //	version       that of the record, new with each write
@@ -45,10 +45,10 @@ func (b *Backend) tables(and string) string {
 //	written       when that was
 //	expires       when the record counts no more
 //
-// The second, for strategy RowLock, has a row for each key to be locked.
+// The third, for strategy RowLock, has a row for each key to be locked.
 //
 // Rows that are no longer needed are removed after a while. A process of strategy
-// RowLock that removes one removes that of its second table with it; others leave it.
+// RowLock that removes one removes that of its third table with it; others leave it.
 func (b *Backend) DDL() string {
 	types := map[Dialect][]string{ // name, owner, numbers, waiting, undone; options; records
 		MySQL: {"VARBINARY(1024)", "VARBINARY(128)", "BIGINT", "VARBINARY(8192)", "VARBINARY(16384)", " ENGINE=InnoDB ROW_FORMAT=DYNAMIC", "MEDIUMBLOB"},
@@ -64,12 +64,10 @@ func (b *Backend) DDL() string {
 		return ddl + "\n)" + types[5] + ";\n"
 	}
 	ddl := create(b.table, "owner", types[1], "acquired", types[2], "expires", types[2], "version", types[2],
-		"waiting", types[3], "undone", types[4], "undone_until", types[2])
-	switch {
-	case b.strategy == RowLock:
+		"waiting", types[3], "undone", types[4], "undone_until", types[2]) +
+		create(kindsTable(b.table), "version", types[1], "value", types[6], "written", types[2], "expires", types[2])
+	if b.strategy == RowLock {
 		ddl += create(b.rowsTable())
-	case b.Kinds() != 0:
-		ddl += create(kindsTable(b.table), "version", types[1], "value", types[6], "written", types[2], "expires", types[2])
 	}
 	return ddl
 }
@@ -81,7 +79,7 @@ func (b *Backend) Migrate(ctx context.Context) error {
 	for statementText := range strings.SplitSeq(strings.TrimSpace(b.DDL()), ";\n") {
 		s := &statement{text: strings.TrimSuffix(statementText, ";")}
 		for {
-			_, _, err := b.run(ctx, pool{b.db}, s)
+			_, _, err := b.run(ctx, b.pool, s)
 			if err == nil {
 				break
 			}
@@ -91,6 +89,5 @@ func (b *Backend) Migrate(ctx context.Context) error {
 			}
 		}
 	}
-	b.unkinded.Store(false)
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +22,6 @@ type session struct {
 	reads    atomic.Bool // it shares its lock with others: see rawLock
 
 	mu     sync.Mutex   // guards the rest
-	owner  string       // the acquisition that holds a lock by it
 	lease  driver.Lease // the last that was granted on it
 	expiry *time.Timer
 
@@ -37,9 +38,8 @@ type sessions struct {
 	backend *Backend
 	raw     rawLock
 
-	mu     sync.Mutex // guards the maps, and the places
-	all    map[*session]struct{}
-	owned  map[string]*session // by acquisition
+	mu     sync.Mutex          // guards the maps, and the places
+	all    map[*session]string // the acquisitions that hold locks by them
 	places map[string]*place   // by address
 
 	checking chan struct{} // a semaphore of one check
@@ -49,7 +49,7 @@ type sessions struct {
 func newSessions(b *Backend) *sessions {
 	ss := &sessions{
 		backend: b, checking: make(chan struct{}, 1),
-		all: map[*session]struct{}{}, owned: map[string]*session{}, places: map[string]*place{},
+		all: map[*session]string{}, places: map[string]*place{},
 	}
 	if b.strategy == Advisory {
 		ss.raw = newAdvisory(b)
@@ -66,41 +66,38 @@ func (ss *sessions) open() *session {
 	s.dedicated = ss.backend.newDedicated(false, s.forget)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.all[s] = struct{}{}
+	ss.all[s] = ""
 	return s
 }
 
 // forget is called when the connection of s is gone.
 func (s *session) forget() {
 	s.mu.Lock()
-	owner := s.owner
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
 	s.mu.Unlock()
-	ss := s.sessions
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	delete(ss.all, s)
-	if ss.owned[owner] == s {
-		delete(ss.owned, owner)
-	}
+	s.sessions.mu.Lock()
+	defer s.sessions.mu.Unlock()
+	delete(s.sessions.all, s)
 }
 
 // of returns the session by which acquisition id holds its lock, or nil.
 func (ss *sessions) of(id string) *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	return ss.owned[id]
+	for s, owner := range ss.all {
+		if owner == id {
+			return s
+		}
+	}
+	return nil
 }
 
 // close discards all connections that are left.
 func (ss *sessions) close() {
 	ss.mu.Lock()
-	left := make([]*session, 0, len(ss.all))
-	for s := range ss.all {
-		left = append(left, s)
-	}
+	left := slices.Collect(maps.Keys(ss.all))
 	ss.mu.Unlock()
 	for _, s := range left {
 		s.discard()
@@ -119,7 +116,7 @@ func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (driver.
 		}
 	}
 	if s := ss.of(a.ID); s != nil { // once more
-		return ss.takeRow(ctx, s, a)
+		return s.takeRow(ctx, a)
 	}
 	for try := 1; ; try++ {
 		l, dead, err := ss.attempt(ctx, a)
@@ -152,11 +149,7 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 		switch {
 		case err != nil:
 			dead = s.gone()
-			if ss.backend.dialect.lacks(err) { // the session is in order
-				s.giveBack()
-			} else {
-				s.discard()
-			}
+			s.discard()
 			return nil, dead, err
 		case !got && a.Queue && ss.stand(ctx, s, a):
 			return nil, false, &driver.HeldError{} // nobody knows for how long
@@ -165,7 +158,7 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 			return nil, false, ss.held(ctx, s, a)
 		}
 	}
-	l, err = ss.takeRow(ctx, s, a)
+	l, err = s.takeRow(ctx, a)
 	if err == nil {
 		return l, false, nil
 	}
@@ -191,42 +184,19 @@ func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition)
 	return &driver.HeldError{} // by a foreign client
 }
 
-// takeRow takes the row of a lock that s holds, or the record of a side.
-func (ss *sessions) takeRow(ctx context.Context, s *session, a *driver.Acquisition) (l driver.Lease, err error) {
-	b := ss.backend
-	if a.Mode.Kind != 0 {
-		l, err = b.takeSide(ctx, s, a)
-	} else {
-		l, err = b.takeMutex(ctx, s, a)
-	}
-	if err != nil {
-		return nil, err
-	}
+// own notes that acquisition id holds its lock by s, for as long as l lasts.
+func (ss *sessions) own(s *session, id string, l *sessionLease) {
 	ss.mu.Lock()
-	ss.owned[a.ID] = s
+	if _, open := ss.all[s]; open {
+		ss.all[s] = id
+	}
 	ss.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.owner, s.lease = a.ID, l
+	s.lease = l
 	if s.expiry == nil && !s.gone() {
 		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
 	}
-	return l, nil
-}
-
-// takeMutex takes the row of a mutex.
-func (b *Backend) takeMutex(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
-	var from connector = s
-	if b.strategy == RowLock { // it is in a transaction
-		from = b.rows
-	}
-	first, sent, err := b.takeRow(ctx, from, a)
-	if err != nil {
-		return nil, err
-	}
-	l := b.newLease(a, first, sent)
-	l.session = s
-	return l, nil
 }
 
 // expire ends the raw lock with the lease: whoever lost that does not release it.
@@ -264,46 +234,37 @@ const (
 	probeRoom = 20 * time.Millisecond
 )
 
-// probe asks the sessions of all whether they still hold their locks, and
-// returns those to renew. One that does not answer keeps the others waiting for a
+// probe asks the sessions of leases whether they still hold their locks, and notes in
+// errs what they say. One that does not answer keeps the others waiting for a
 // third of the shortest lease at most, whatever its own is.
-func (ss *sessions) probe(ctx context.Context, all []due) (alive []due) {
-	shortest := time.Duration(maxTTL)
-	for _, one := range all {
-		shortest = min(shortest, one.to)
-	}
-	ctx, cancel := context.WithTimeout(ctx, renewalLimit(shortest))
+func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, renewalLimit(slices.Min(ttls)))
 	defer cancel()
 	var asking sync.WaitGroup
 	room := make(chan struct{}, probesAtOnce)
-	for _, one := range all {
+	for i, one := range leases {
 		room <- struct{}{}
 		asking.Go(func() {
 			leave := sync.OnceFunc(func() { <-room })
 			defer leave()
 			defer time.AfterFunc(probeRoom, leave).Stop()
-			*one.err = one.session.holds(ctx, one.key, one.lease)
+			errs[i] = one.(*sessionLease).holds(ctx)
 		})
 	}
 	asking.Wait()
-	for _, one := range all {
-		if *one.err == nil {
-			alive = append(alive, one)
-		}
-	}
-	return alive
 }
 
-// holds asks the server whether s still holds the lock of key, for l. The question outlives
+// holds asks the server whether the session still holds the lock. The question outlives
 // ctx, because to take it back would close the connection; all who ask meanwhile
 // wait for it.
-func (s *session) holds(ctx context.Context, key string, l driver.Lease) error {
+func (l *sessionLease) holds(ctx context.Context) error {
+	s := l.session
 	s.mu.Lock()
 	q := s.question
 	if q == nil {
 		q = &question{done: make(chan struct{})}
 		if !s.backend.life.Go(func(life context.Context) {
-			q.err = s.ask(life, key, l)
+			q.err = l.ask(life)
 			s.mu.Lock()
 			s.question = nil
 			s.mu.Unlock()
@@ -323,10 +284,10 @@ func (s *session) holds(ctx context.Context, key string, l driver.Lease) error {
 	}
 }
 
-// ask returns driver.ErrLost if s does not hold the lock of key any more.
-func (s *session) ask(ctx context.Context, key string, l driver.Lease) error {
-	b := s.backend
-	probe := b.sessions.raw.probe(key)
+// ask returns driver.ErrLost if the session does not hold the lock any more.
+func (l *sessionLease) ask(ctx context.Context) error {
+	s, b := l.session, l.session.backend
+	probe := b.sessions.raw.probe(l.key)
 	probe.limit = max(l.Deadline().Left(), time.Millisecond)
 	r, err := b.attempt(ctx, s, probe)
 	switch {

@@ -11,9 +11,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What a Locker takes or frees for one call goes in one statement for each batch of keys.
-// That statement takes what is plainly free. All else is asked for as a lock by itself, which
-// knows queues, tombstones, an owner that comes again and other kinds of lock.
+// What a Locker takes or frees for one call goes in one statement for each batch of keys, which
+// takes what is plainly free. All else is asked for as a lock by itself.
 //
 //	state                                  what undoes it
 //	free, and the statement took it        its lease's release
@@ -76,20 +75,18 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(one.Key), one.ID
 	}
 	take := map[bool]string{true: "acquire_all_mysql.sql", false: "acquire_all.sql"}[b.dialect == MySQL]
-	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched(take, len(part), !b.unkinded.Load()).with(v))
+	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched(take, len(part)).with(v))
 	took := r.rows // none of MySQL
 	if err == nil && !unanswered && b.dialect == MySQL {
-		var answer result
-		if answer, _, err = b.run(ctx, pool{b.db}, b.sql.batched("owned.sql", len(part), false).with(v)); err != nil {
+		var told answer
+		if told, _, err = b.run(ctx, b.pool, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
 			unanswered, err = true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
-		took = answer.rows
+		took = told.rows
 	}
 	for _, one := range part {
 		one.MayHaveRun = one.MayHaveRun || unanswered
-		if err != nil && !b.dialect.lacks(err) {
-			*one.err = err
-		}
+		*one.err = err
 	}
 	if err != nil || unanswered { // then took is without what an attempt before took
 		return
@@ -97,7 +94,7 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 	for _, row := range took {
 		if i := row[0]; i >= 0 {
 			*part[i].lease = b.newLease(part[i].Acquisition, uint64(row[1])-n+1, r.sent)
-			b.pollers.tell(part[i].Acquisition, true)
+			b.pollers.tell(part[i].Acquisition, false)
 		}
 	}
 }
@@ -114,7 +111,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 	errs := make([]error, len(leases))
 	var all []freeing
 	for i, one := range leases {
-		if l, ok := one.(*lease); ok && l.session == nil && !l.unanswered {
+		if l, ok := one.(*lease); ok && !l.unanswered {
 			all = append(all, freeing{l, lasts[i], &errs[i]})
 		} else {
 			errs[i] = one.Release(ctx, lasts[i])
@@ -136,14 +133,10 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 	for i, one := range part {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
 	}
-	r, unanswered, err := b.run(ctx, pool{b.db}, b.sql.batched("release_all.sql", len(part), false).with(b.noticed(v)))
-	freed := r.affected
-	if len(r.rows) == 1 {
-		freed = r.rows[0][0]
-	}
+	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched("release_all.sql", len(part)).with(v))
 	switch {
 	case unanswered: // if there is an answer, an attempt before it may have freed the rest
-	case err == nil && int(freed) == len(part):
+	case err == nil && r.freed() == len(part):
 		return
 	case err == nil:
 		if err = b.tellLost(ctx, part, v); err == nil {
@@ -162,7 +155,7 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 // its row stands as the release has left it, or it was released before. One that another
 // process has taken since then is told to be lost with those that are: they are of one call.
 func (b *Backend) tellLost(ctx context.Context, part []freeing, v values) error {
-	r, _, err := b.run(ctx, pool{b.db}, b.sql.batched("released.sql", len(part), false).with(v))
+	r, _, err := b.run(ctx, b.pool, b.sql.batched("released.sql", len(part)).with(v))
 	if err != nil {
 		return err
 	}

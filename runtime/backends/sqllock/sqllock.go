@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -29,19 +30,16 @@ const (
 type Strategy int
 
 const (
-	// Table keeps a lock as a row with owner, expiry and version. It is the
-	// default: it needs no connection while a lock is held, and is all that
-	// driver.Backend promises.
+	// Table keeps a lock as a row with owner, expiry and version. It needs no connection
+	// while a lock is held.
 	Table Strategy = iota
-	// RowLock adds SELECT … FOR UPDATE on a row of a second table, in a
-	// transaction that stays open on a dedicated connection for as long as the
-	// lock is held, so that others who lock that row in their transactions are
-	// excluded. Not on SQLite, which locks no rows.
+	// RowLock adds SELECT … FOR UPDATE on a row of a second table, in a transaction that
+	// stays open on a dedicated connection while the lock is held: it excludes others who
+	// lock that row. Not on SQLite, which locks no rows.
 	RowLock
-	// Advisory adds GET_LOCK of MySQL, or pg_advisory_lock of PostgreSQL, on a
-	// dedicated connection for as long as the lock is held, so that others who
-	// take it are excluded; see [MySQLName] and [PostgresKey]. Not on SQLite,
-	// which has no such locks.
+	// Advisory adds GET_LOCK of MySQL, or pg_advisory_lock of PostgreSQL, on a dedicated
+	// connection while the lock is held: it excludes others who take that; see [MySQLName]
+	// and [PostgresKey]. Not on SQLite, which has no such locks.
 	Advisory
 )
 
@@ -68,12 +66,10 @@ type Options struct {
 	// unless it is set; a *sql.DB does not tell it, and what a driver says of a connection
 	// that was lost does not either.
 	Server string
-	// Renewals is where renewals go. Unless it is set they have one connection
-	// of db, taken out of the pool at the first lock and kept until it is lost or
-	// Close, so that the user's own traffic does not have it meanwhile. RowLock keeps
+	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
+	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
 	// a second one, to take rows of the table. If db may open one connection only,
-	// renewals wait for that like all else; and New refuses Advisory and RowLock,
-	// whose first lock has it.
+	// renewals wait for that like all else, and New refuses Advisory and RowLock.
 	Renewals *sql.DB
 }
 
@@ -95,30 +91,20 @@ type Backend struct {
 
 	kinds     *record.Locks // that are no mutexes
 	followers followers
-	unkinded  atomic.Bool // the table of kinds was missing, or may not be read
 
+	pool      connector // of all statements but those below
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
-	dedicated []*dedicated // of these two, if they have no pool
+	dedicated []*dedicated // of these, if they have no pool
 	prepared  atomic.Bool  // the connection of renewals has been asked for
 	purged    atomic.Int64 // when rows were last looked through, in ns since started
-
-	// SQLite only. A file has one writer at a time, and those who find it busy look
-	// again after a while, in no order: of many, some would wait for longer than a
-	// lease. So writers has room for one statement. Who waits for that has a
-	// connection already; lenders has room for one statement on a connection of db,
-	// so that not all that wait have one, and renewals, which have theirs, do not
-	// wait for the pool.
-	writers, lenders chan struct{}
 }
 
 var started = time.Now()
 
 // New returns a Backend for the database of db, which it never closes; see [Open]. It does
-// no I/O; [Backend.Migrate] makes the table, and [Backend.Ping] tells whether locks
-// could be taken. It returns an error if Options can't be right. For Advisory and
-// RowLock db lends a connection for each lock that is held, or waited for: give them
-// a *sql.DB of their own.
+// no I/O; [Backend.Migrate] makes the tables, and [Backend.Ping] tells whether locks
+// could be taken. It returns an error if Options can't be right.
 func New(db *sql.DB, options ...Options) (*Backend, error) {
 	var o Options
 	for _, o = range options {
@@ -130,23 +116,25 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if err := b.vet(o); err != nil {
 		return nil, err
 	}
-	b.sql = b.dialect.statements(b.table, o.Notifier != nil)
+	b.sql = b.dialect.statements(b.table, o.Notifier != nil, b.Kinds() != 0)
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
 	b.kinds, b.followers = record.NewConfirming(store{b}), followers{backend: b, all: map[string]*follower{}}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}
-	if b.dialect == SQLite {
-		b.writers, b.lenders = make(chan struct{}, 1), make(chan struct{}, 1)
-	}
-	switch {
-	case o.Renewals != nil:
-		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
-	case db.Stats().MaxOpenConnections == 1:
-		b.renewals = pool{db}
-	default:
+	b.pool = pool{db}
+	b.renewals = b.pool
+	if db.Stats().MaxOpenConnections != 1 {
 		b.dedicated = []*dedicated{b.newDedicated(true, nil), b.newDedicated(true, nil)}
 		b.renewals, b.rows = b.dedicated[0], b.dedicated[1]
+		if b.dialect == SQLite {
+			// A file has one writer at a time, and those who find it busy look again after
+			// a while, in no order: of many, some would wait for longer than a lease.
+			b.pool = b.renewals
+		}
+	}
+	if o.Renewals != nil {
+		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
 	if o.Notifier != nil {
 		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub, ready: make(chan struct{})}
@@ -214,12 +202,12 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Ping implements [driver.Pinger]: it releases a lock that can't exist, which shows
-// that the table is there and ours, that the user may write it, and that the server
-// takes writes. With Advisory and RowLock it also looks for a pooler, once.
+// Ping implements [driver.Pinger]: it releases a lock that can't exist and looks at the record
+// of one, which shows that the tables are there and ours, that the user may write the
+// first, and that the server takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
 	if b.dialect == MySQL {
-		r, _, err := b.run(ctx, pool{b.db}, &statement{text: "SELECT @@autocommit", columns: 1})
+		r, _, err := b.run(ctx, b.pool, &statement{text: "SELECT @@autocommit", columns: 1})
 		if err != nil {
 			return err
 		}
@@ -227,12 +215,22 @@ func (b *Backend) Ping(ctx context.Context) error {
 			return errManual
 		}
 	}
-	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
-	_, _, err := b.run(ctx, pool{b.db}, b.sql.release.with(b.noticed(v)))
+	err := b.touch(ctx, b.pool)
+	if err == nil && b.Kinds() != 0 {
+		_, err = store{b}.read(ctx, "")
+	}
 	if err != nil || b.sessions == nil {
 		return err
 	}
 	return b.sessions.check(ctx)
+}
+
+// touch releases a lock that can't exist, and returns an error if the table is not there,
+// not ours, or not to be written.
+func (b *Backend) touch(ctx context.Context, from connector) error {
+	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
+	_, _, err := b.run(ctx, from, b.sql.release.with(v))
+	return err
 }
 
 // Acquire implements [driver.Backend].
@@ -246,7 +244,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.acquireKind(ctx, a)
 	}
 	l, err := b.acquire(ctx, a)
-	b.pollers.tell(a, err == nil || a.MayBeGranted)
+	b.pollers.tell(a, err != nil && !a.MayBeGranted)
 	if err != nil {
 		return nil, err
 	}
@@ -257,17 +255,13 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if b.sessions != nil {
 		return b.sessions.acquire(ctx, a)
 	}
-	first, sent, err := b.takeRow(ctx, pool{b.db}, a)
-	if err != nil {
-		return nil, err
-	}
-	return b.newLease(a, first, sent), nil
+	return b.takeRow(ctx, b.pool, a)
 }
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still
 // has one: database/sql can't dial one more than its pool may have.
 func (b *Backend) prepareRenewals() {
-	if b.dedicated == nil || b.prepared.Load() || b.prepared.Swap(true) {
+	if _, ok := b.renewals.(*dedicated); !ok || b.prepared.Load() || b.prepared.Swap(true) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
@@ -281,45 +275,38 @@ func (b *Backend) prepareRenewals() {
 }
 
 // takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
-func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (first uint64, sent driver.Instant, err error) {
-	if b.Kinds() == 0 || b.unkinded.Load() {
-		return b.takeRowBy(ctx, from, a, b.sql.take)
-	}
-	first, sent, err = b.takeRowBy(ctx, from, a, b.sql.takeApart)
-	switch {
-	case err == nil:
-	case b.dialect.lacks(err): // perhaps what is there was made before there were other kinds
-		b.unkinded.Store(true)
-		return b.takeRowBy(ctx, from, a, b.sql.take)
-	}
-	return first, sent, b.besideKind(ctx, a.Key, err)
-}
-
-func (b *Backend) takeRowBy(ctx context.Context, from connector, a *driver.Acquisition, take taking) (first uint64, sent driver.Instant, err error) {
+func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
 	v := b.acquireValues(a)
-	if t := take.free; t != nil {
-		r, unanswered, err := b.run(ctx, from, t.with(v))
+	var r answer
+	for _, t := range b.sql.take {
+		var unanswered bool
+		var err error
+		r, unanswered, err = b.run(ctx, from, t.with(v))
 		a.MayHaveRun = a.MayHaveRun || unanswered
-		if err != nil || r.affected > 0 {
-			return uint64(r.insertID), r.sent, err
+		switch {
+		case err == nil:
+		case b.dialect.judge(err) == missing: // which table it is, is not said
+			return nil, cmp.Or(b.touch(ctx, from), err)
+		case b.Kinds() != 0:
+			return nil, b.besideKind(ctx, a.Key, err)
+		default:
+			return nil, err
 		}
-	}
-	r, unanswered, err := b.run(ctx, from, take.acquire.with(v))
-	a.MayHaveRun = a.MayHaveRun || unanswered
-	if err != nil {
-		return 0, sent, err
+		if r.affected > 0 {
+			break
+		}
 	}
 	said := r.insertID
 	if b.dialect != MySQL {
 		if len(r.rows) == 0 {
-			return 0, sent, b.refusal(ctx, from, v)
+			return nil, b.refusal(ctx, from, v)
 		}
 		said = r.rows[0][0]
 	}
 	if said < leastToken {
-		return 0, sent, refusal(said)
+		return nil, refusal(said)
 	}
-	return uint64(said), r.sent, nil
+	return b.newLease(a, uint64(said), r.sent), nil
 }
 
 func (b *Backend) acquireValues(a *driver.Acquisition) values {
@@ -369,17 +356,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		s = b.sql.tombstone
 		v["until"] = (a.TTL + straggler).Microseconds()
 	}
-	_, _, err := b.run(ctx, pool{b.db}, s.with(b.noticed(v)))
+	_, _, err := b.run(ctx, b.pool, s.with(v))
 	return err
 }
 
 // nobody is in no queue.
 const nobody = "-"
-
-// noticed adds to v what a statement needs that calls the next in the queue.
-func (b *Backend) noticed(v values) values {
-	if b.listener != nil {
-		v["channel"] = b.listener.channel
-	}
-	return v
-}

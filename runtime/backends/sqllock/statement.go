@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 //go:embed *.sql
@@ -38,10 +40,19 @@ type statement struct {
 
 // answer is what a statement came to.
 type answer struct {
+	sent     driver.Instant // from before the statement was sent
 	rows     [][]int64
 	text     string // of the last row, if the statement asks for one
 	affected int64
 	insertID int64
+}
+
+// freed returns how many locks a statement that freeing has made freed.
+func (a answer) freed() int {
+	if len(a.rows) == 1 {
+		return int(a.rows[0][0])
+	}
+	return int(a.affected)
 }
 
 var placeholder = regexp.MustCompile(`\{[a-z0-9]+\}`)
@@ -86,7 +97,7 @@ func (d Dialect) parameter(n int, name string) string {
 	switch strings.TrimRight(name, "0123456789") {
 	case "key":
 		kind = "::bytea"
-	case "id", "me", "leaver", "mark", "channel", "seen", "version", "value", "woken":
+	case "id", "me", "leaver", "mark", "seen", "version", "value", "woken":
 		kind = "::text"
 	}
 	return "$" + strconv.Itoa(n) + kind
@@ -155,12 +166,7 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		a.insertID, _ = result.LastInsertId() // PostgreSQL's drivers have none
 		return a, nil
 	}
-	rows, err := conn.QueryContext(ctx, s.text, s.args...)
-	if err != nil {
-		return a, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = query(ctx, conn, s, func(rows *sql.Rows) error {
 		row := make([]int64, s.columns)
 		into := make([]any, s.columns)
 		for i := range row {
@@ -169,13 +175,28 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		if s.hasText {
 			into = append(into, &a.text)
 		}
-		if err := rows.Scan(into...); err != nil {
-			return a, err
-		}
 		a.rows = append(a.rows, row)
+		return rows.Scan(into...)
+	})
+	return a, err
+}
+
+// query runs s on a database or a connection of it, and calls scan for each row.
+func query(ctx context.Context, on interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}, s *statement, scan func(*sql.Rows) error) error {
+	rows, err := on.QueryContext(ctx, s.text, s.args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
 	}
 	if err := rows.Err(); err != nil {
-		return a, err
+		return err
 	}
-	return a, rows.Close()
+	return rows.Close()
 }

@@ -3,7 +3,6 @@ package sqllock
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -11,12 +10,12 @@ import (
 )
 
 // A poller looks often at first, and again whenever the lock has moved on, and then
-// ever more seldom: at most an eighth of the wait is lost.
+// ever more seldom: at most a sixteenth of the wait is lost.
 const (
 	lookFirst = time.Millisecond
 	lookFar   = 10 * time.Millisecond // with others before us in the queue
 	lookMost  = 50 * time.Millisecond
-	lookShare = 8
+	lookShare = 16
 )
 
 func lookAfter(waited time.Duration, ahead int64) time.Duration {
@@ -37,25 +36,24 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if a.Mode.Kind != 0 {
 		return b.subscribeKind(ctx, a)
 	}
-	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID), changed: make(chan struct{}, 1)}
-	s, _ := b.hub.Subscribe(p.address, func() { b.pollers.stop(p) })
+	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID)}
+	s, _ := b.hub.Subscribe(p.address, func() { b.pollers.remove(p) })
 	if b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil {
 		return s, nil
 	}
-	if !b.pollers.start(p) {
+	if !b.pollers.add(p) {
 		s.Close()
 		return nil, errClosed
 	}
 	return s, nil
 }
 
-// poller looks at one row for the subscriber of one address.
+// poller looks at one row for the subscriber of one address, while its process waits: not
+// while it has the lock, or stands in the server's queue.
 type poller struct {
 	backend      *Backend
 	key, address string
-	cancel       context.CancelFunc
-	idle         atomic.Bool   // the process has the lock, or stands in the server's queue
-	changed      chan struct{} // has room for one: idle may have changed
+	stop         context.CancelFunc // nil while it does not look; guarded by pollers.mu
 }
 
 // run looks until ctx ends.
@@ -63,23 +61,8 @@ func (p *poller) run(ctx context.Context) {
 	b := p.backend
 	look := b.sql.look.with(values{"key": []byte(p.key), "me": p.address[len(p.address)-entryLength:]})
 	since, seen, ahead := time.Now(), int64(-1), int64(0)
-	for {
-		if p.idle.Load() {
-			select {
-			case <-p.changed:
-			case <-ctx.Done():
-				return
-			}
-			since, seen, ahead = time.Now(), -1, 0
-			continue
-		}
-		if !engine.Pause(ctx, lookAfter(time.Since(since), ahead)) {
-			return
-		}
-		if p.idle.Load() {
-			continue
-		}
-		r, err := b.attempt(ctx, pool{b.db}, look)
+	for engine.Pause(ctx, lookAfter(time.Since(since), ahead)) {
+		r, err := b.attempt(b.life.Context(), b.pool, look) // to its end: a driver closes the connection of one that is cancelled
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -102,47 +85,51 @@ func (p *poller) run(ctx context.Context) {
 
 // pollers are those of a Backend, by address.
 type pollers struct {
-	life  *engine.Life
-	count atomic.Int64
-	mu    sync.Mutex // guards all
-	all   map[string]*poller
+	life *engine.Life
+	mu   sync.Mutex // guards all
+	all  map[string]*poller
 }
 
-// start runs p, unless the Backend is closed.
-func (ps *pollers) start(p *poller) bool {
-	ctx, cancel := context.WithCancel(ps.life.Context())
-	p.cancel = cancel
+// add has p look, unless the Backend is closed.
+func (ps *pollers) add(p *poller) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.all[p.address] = p
-	ps.count.Store(int64(len(ps.all)))
-	return ps.life.Go(func(context.Context) { p.run(ctx) })
+	return ps.lookLocked(p, true)
 }
 
-func (ps *pollers) stop(p *poller) {
+// remove ends p.
+func (ps *pollers) remove(p *poller) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if p.cancel != nil {
-		p.cancel()
-	}
+	ps.lookLocked(p, false)
 	if ps.all[p.address] == p {
 		delete(ps.all, p.address)
 	}
-	ps.count.Store(int64(len(ps.all)))
 }
 
-// tell says whether there is nothing to look for at an address.
-func (ps *pollers) tell(a *driver.Acquisition, idle bool) {
-	if ps.count.Load() == 0 {
+// tell says whether there is something to look for at the address of a.
+func (ps *pollers) tell(a *driver.Acquisition, waits bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.all) == 0 {
 		return
 	}
-	ps.mu.Lock()
-	p := ps.all[address(a.Key, a.ID)]
-	ps.mu.Unlock()
-	if p != nil && p.idle.Swap(idle) != idle {
-		select {
-		case p.changed <- struct{}{}:
-		default:
-		}
+	if p := ps.all[address(a.Key, a.ID)]; p != nil {
+		ps.lookLocked(p, waits)
 	}
+}
+
+// lookLocked has p look or not, and reports whether it could.
+func (ps *pollers) lookLocked(p *poller, looks bool) bool {
+	switch {
+	case looks && p.stop == nil:
+		ctx, cancel := context.WithCancel(ps.life.Context())
+		p.stop = cancel
+		return ps.life.Go(func(context.Context) { p.run(ctx) })
+	case !looks && p.stop != nil:
+		p.stop()
+		p.stop = nil
+	}
+	return true
 }

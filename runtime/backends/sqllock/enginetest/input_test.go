@@ -142,6 +142,9 @@ func TestLeastRights(t *testing.T) {
 		if s.options.Strategy == sqllock.RowLock {
 			s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON " + s.options.Table + "_rows TO " + grantee)
 		}
+		if s.hasKinds() {
+			s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON " + s.options.Table + "_kinds TO " + grantee)
+		}
 		b, err := sqllock.New(s.openSource(t, source), s.options)
 		require.NoError(t, err)
 		a := attempt("k", time.Minute)

@@ -315,17 +315,3 @@ func TestNotifierWakesFromSeveral(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, (<-got).Sub(freed), 300*time.Millisecond)
 }
-
-// A database that was prepared before there were other kinds of lock.
-func TestSeveralWithoutTheTableOfKinds(t *testing.T) {
-	t.Parallel()
-	each(t, onTables, func(t *testing.T, s *site) {
-		s.exec("DROP TABLE " + s.options.Table + "_kinds")
-		b := s.backend()
-		for range 2 {
-			leases, errs := b.AcquireAll(t.Context(), together(3))
-			require.NoError(t, errors.Join(errs...))
-			require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...))
-		}
-	})
-}

@@ -1,0 +1,103 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// sessionLease is a lease of strategy Advisory or RowLock: that of the table's row, or of a
+// record, and the lock of a session beside it. See DESIGN.md.
+type sessionLease struct {
+	driver.Lease
+	key     string
+	session *session
+	ended   atomic.Bool // a release has given the session's lock up
+}
+
+// takeRow takes the row of a lock that s holds, or the record.
+func (s *session) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	b := s.backend
+	l := &sessionLease{key: a.Key, session: s}
+	var err error
+	if a.Mode.Kind == 0 {
+		var from connector = s
+		if b.strategy == RowLock { // it is in a transaction
+			from = b.rows
+		}
+		l.Lease, err = b.takeRow(ctx, from, a)
+	} else {
+		alone := *a
+		alone.Queue = false // the server's queue is the only one
+		l.Lease, err = b.kinds.Acquire(by(ctx, s, 0), &alone)
+		a.MayHaveRun = alone.MayHaveRun
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.sessions.own(s, a.ID, l)
+	return l, nil
+}
+
+// Renew implements [driver.Lease].
+func (l *sessionLease) Renew(ctx context.Context, ttl time.Duration) error {
+	return l.session.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
+}
+
+// Downgrade implements [driver.Downgrader]: the record first, so that who then gets the
+// session's lock finds that it may read.
+func (l *sessionLease) Downgrade(ctx context.Context) error {
+	s := l.session
+	err := l.Lease.(driver.Downgrader).Downgrade(by(ctx, s, 0))
+	if err == nil && !s.reads.Load() {
+		err = s.sessions.raw.(*advisory).downgrade(ctx, s, l.key)
+	}
+	if err != nil && s.gone() {
+		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
+	}
+	return err
+}
+
+// Release frees the row or the record, and then the session's lock: whoever is next in
+// the server's queue finds the other free.
+func (l *sessionLease) Release(ctx context.Context, last uint64) error {
+	s := l.session
+	row, isRow := l.Lease.(*lease)
+	if gone, again := s.gone(), l.ended.Swap(true); gone {
+		if err := l.Lease.Release(ctx, last); err != nil || again {
+			return err
+		}
+		return driver.ErrLost // to whoever waited in the server's queue
+	}
+	var err error
+	if isRow {
+		err = row.release(ctx, s, last)
+	} else {
+		err = l.Lease.Release(by(ctx, s, 0), last)
+	}
+	lost := s.sessions.raw.free(ctx, s, l.key)
+	if lost == nil {
+		s.giveBack()
+	} else {
+		s.discard() // which frees it as well
+	}
+	switch {
+	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:
+		return err
+	case err == nil && errors.Is(lost, driver.ErrLost):
+		return lost
+	case err == nil && !isRow:
+		return nil
+	case err == nil: // it may have been rolled back with its transaction
+		row.freed.Store(true)
+		err = lost
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	return l.Lease.Release(ctx, last)
+}
