@@ -173,6 +173,7 @@ func leaderCrashed(c *trial) {
 	begin := time.Now()
 	first := k.campaign("first", c.named("first"))
 	t := receive(c, "the one after a leader that died", first)
+	c.Logf("taking over from a leader that died took %v, of a lease of %v", time.Since(begin), c.h.TTL)
 	c.within("taking over from a leader that died", begin, c.over()+pollLimit)
 	if left := gone.Deadline().Left(); left > 0 {
 		c.Errorf("the next one leads %v before the end of a lease", left)
@@ -190,6 +191,7 @@ func leaderCrashed(c *trial) {
 		if _, polls := c.h.Cannot[WakeUp]; polls {
 			limit = pollLimit
 		}
+		c.Logf("taking over from a leader that resigned took %v", time.Since(begin))
 		c.within("taking over from a leader that resigned", begin, limit+overrun)
 		k.leads(t)
 	}
