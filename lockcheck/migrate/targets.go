@@ -12,15 +12,9 @@ import (
 // target is where the value of a use goes.
 func (m *migration) target(use *use) target {
 	info := use.unit.Info
-	e, stack := ast.Node(use.expr), use.stack
-	for len(stack) > 0 {
-		if _, paren := stack[len(stack)-1].(*ast.ParenExpr); !paren {
-			break
-		}
-		e, stack = stack[len(stack)-1], stack[:len(stack)-1]
-	}
+	e, stack := unparenthesized(use)
 	if len(stack) == 0 {
-		return target{why: "is used in a way that is not known here", goal: elsewhere}
+		return target{goal: elsewhere, why: "is used in a way that is not known here"}
 	}
 	switch p := stack[len(stack)-1].(type) {
 	case *ast.SelectorExpr:
@@ -70,6 +64,19 @@ func (m *migration) target(use *use) target {
 		return target{goal: elsewhere, why: "has its address taken"}
 	}
 	return target{goal: elsewhere, why: "is used in a way that is not known here"}
+}
+
+// unparenthesized is the expression of a use with the parentheses around it, and what
+// these stand in.
+func unparenthesized(use *use) (ast.Node, []ast.Node) {
+	e, stack := ast.Node(use.expr), use.stack
+	for len(stack) > 0 {
+		if _, paren := stack[len(stack)-1].(*ast.ParenExpr); !paren {
+			break
+		}
+		e, stack = stack[len(stack)-1], stack[:len(stack)-1]
+	}
+	return e, stack
 }
 
 // becomes is the target of a value that goes to v, or to something of type t that is no

@@ -108,14 +108,15 @@ func releaseAfterPanic(c *trial) {
 				c.Errorf("the panic became %v", p)
 			}
 		}()
-		_ = l.Do(c.bounded(), c.policy(), key, func(context.Context) error { panic("the method's") })
+		err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { panic("the method's") })
+		c.Errorf("the method's panic was stopped: %v", err)
 	}()
 	c.passesBy(c.locker(), key, pollLimit, "after a panic")
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = l.Do(c.bounded(), c.policy(), key, func(context.Context) error { runtime.Goexit(); return nil })
-		c.Error("the method's Goexit was stopped")
+		err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { runtime.Goexit(); return nil })
+		c.Errorf("the method's Goexit was stopped: %v", err)
 	}()
 	receive(c, "the goroutine to end", done)
 	c.passesBy(c.locker(), key, pollLimit, "after a Goexit")
