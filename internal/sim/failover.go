@@ -91,6 +91,7 @@ func alone(f func(*episode, Fault, *history.Fault)) func(*episode, Fault, *histo
 		turn := e.engine.(*several).turn
 		turn <- struct{}{}
 		defer func() { <-turn }()
+		time.Sleep(aftermath + probe) // of the one before
 		r.Begin = clock()
 		f(e, fault, r)
 	}
