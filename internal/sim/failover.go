@@ -91,6 +91,7 @@ func alone(f func(*episode, Fault, *history.Fault)) func(*episode, Fault, *histo
 		turn := e.engine.(*several).turn
 		turn <- struct{}{}
 		defer func() { <-turn }()
+		time.Sleep(aftermath + probe) // of the one before
 		r.Begin = clock()
 		f(e, fault, r)
 	}
@@ -137,12 +138,15 @@ func loseRecord(e *episode, f Fault, _ *history.Fault) {
 	time.Sleep(drain)
 }
 
-// switchByHand has an operator switch, or one who has done so be late.
+// switchByHand has an operator switch.
 func switchByHand(e *episode, f Fault, r *history.Fault) {
 	b := e.engine.Connect(vnet.NewPath(e.plan.Latency, e.plan.Seed, -1-f.N), time.Second).(*closingAll)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	r.Detail = []string{"primary", standby}[f.N%2]
+	s := e.engine.(*several)
+	s.mu.Lock()
+	r.Detail = map[bool]string{true: "primary", false: standby}[s.grants.Engine == standby]
+	s.mu.Unlock()
 	_ = b.whole.(*failover.Backend).Switch(ctx, r.Detail)
 	_ = b.Close()
 	time.Sleep(drain)

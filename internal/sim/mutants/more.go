@@ -69,13 +69,6 @@ var more = []mutant.Mutant{
 		Faults:  []string{"blind"},
 	},
 	{
-		Name: "record-anew", Mistake: "a record that was lost and is made anew without a wait",
-		Patches: []mutant.Patch{
-			{File: failover + "switch.go", Old: "state{Epoch: 1, Engine: b.members[0].name, Why", New: "state{Epoch: 1, Open: true, Engine: b.members[0].name, Why"},
-		},
-		Faults: []string{"lose-record", "kill-client", "switch-by-hand"},
-	},
-	{
 		Name: "own-tokens", Mistake: "an engine that grants by its own tokens, whatever the one before gave",
 		Patches: []mutant.Patch{
 			{File: failover + "switch.go", Old: "token <= least", New: "false"},

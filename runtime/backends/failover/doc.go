@@ -8,7 +8,8 @@
 // Each process probes the engines. One that finds that the engine which grants is away, and
 // another well, writes the next one into the record. That waits until no lease of the engine
 // before can last, then it grants: after Options.LongestTTL and Options.Silence, 71 seconds
-// unless set. Nobody is granted a lock meanwhile; those that wait go on waiting; holders go on
+// unless set. With the probes before it, locks are granted again within Failures × (Probe + Timeout), the wait,
+// three Probes, and a second: 82 seconds unless set. Nobody is granted a lock meanwhile; those that wait go on waiting; holders go on
 // until their leases end, which are not renewed. The engine that was away stays out until it
 // is switched back by hand ([Backend.Switch]), or the other fails. Fencing tokens rise over
 // a switch.
@@ -29,7 +30,8 @@
 // A Record that loses a write which it had acknowledged, but not all of them: a Redis whose
 // replica was promoted. (If it has lost the whole record, all wait as for a switch, and tokens
 // can fall where engines count by other numbers than a clock.) An engine that restarts with
-// empty memory before the probes find it away: it grants again what it had granted. Processes with
+// empty memory while its leases would still run, and before all processes have read that it was left, which
+// takes until Silence after the switch: it grants again what it had granted. Processes with
 // different Options. Locks that are taken at an engine directly, beside the failover. A
 // clock of a process that runs wrong by more than a hundredth.
 //
