@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/record"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 // resends is how a request without an answer is sent again. Each is idempotent;
