@@ -98,7 +98,11 @@ type statements struct {
 // statements compiles the statements on table. With notify, what frees a lock also
 // calls the next in its queue; with apart, nothing is taken beside another kind of lock.
 func (d Dialect) statements(table string, notify, apart bool) *statements {
-	s := &statements{dialect: d, notify: notify, now: d.macros(table, apart)}
+	s := &statements{dialect: d, notify: notify, now: d.macros(table)}
+	if apart {
+		const at = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = # AND k.expires > {clock})"
+		s.now["apart"], s.now["allapart"] = strings.Replace(at, "#", "{key}", 1), strings.Replace(at, "#", "a.column1", 1)
+	}
 	of := func(file string, columns int) *template { return d.compile(source(file), s.now, columns) }
 	s.look, s.refusal, s.raise, s.record = of("look.sql", 3), of("refusal.sql", 1), of("raise.sql", 0), of("record.sql", 4)
 	s.record.hasText = true
@@ -132,7 +136,7 @@ func (s *statements) freeing(file string, macros map[string]string) *template {
 }
 
 // macros are the expressions that the .sql files name.
-func (d Dialect) macros(table string, apart bool) map[string]string {
+func (d Dialect) macros(table string) map[string]string {
 	m := map[string]string{
 		"now":     "{clock}", // but where one statement reads it once
 		"table":   d.quoted(table),
@@ -151,11 +155,9 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 		"again": "({l}owner = {id})",
 		// This acquisition was undone: there is a tombstone.
 		"undone": "({l}undone_until > {now} AND {undoneat} > 0)",
-		// How many letters of the queue are before this process's entry.
 		"ahead": "(CASE WHEN {at} > 0 THEN {at} - 1 ELSE LENGTH({l}waiting) END)",
-		// For how many µs a free lock is kept for those ahead: half a second for each,
-		// and two at most. Nobody takes the dead out while the lock is held, and they
-		// may be hundreds by then.
+		// For how many µs a free lock is kept for those ahead in the queue, whose entries have 17
+		// letters: half a second for each, and two at most, as hundreds may be dead by then.
 		"kept": "{least}({ahead} * 30000, 2000000)",
 		// The lock is free and it is this process's turn: since the lock became
 		// free, those that are ahead have let their time go by. (If the clock has gone back
@@ -171,10 +173,6 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 		// The queue behind this process; whoever was before it let its turn go by, or
 		// comes again, last.
 		"behind": "CASE WHEN {at} > 0 THEN SUBSTR({l}waiting, {at} + 17) ELSE '' END",
-	}
-	if apart {
-		const at = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = # AND k.expires > {clock})"
-		m["apart"], m["allapart"] = strings.Replace(at, "#", "{key}", 1), strings.Replace(at, "#", "a.column1", 1)
 	}
 	switch d {
 	case MySQL:
