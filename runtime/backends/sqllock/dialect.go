@@ -155,7 +155,7 @@ func (d Dialect) macros(table string) map[string]string {
 		"again": "({l}owner = {id})",
 		// This acquisition was undone: there is a tombstone.
 		"undone": "({l}undone_until > {now} AND {undoneat} > 0)",
-		"ahead": "(CASE WHEN {at} > 0 THEN {at} - 1 ELSE LENGTH({l}waiting) END)",
+		"ahead":  "(CASE WHEN {at} > 0 THEN {at} - 1 ELSE LENGTH({l}waiting) END)",
 		// For how many µs a free lock is kept for those ahead in the queue, whose entries have 17
 		// letters: half a second for each, and two at most, as hundreds may be dead by then.
 		"kept": "{least}({ahead} * 30000, 2000000)",
