@@ -20,7 +20,7 @@
 // freed is kept for half a second for each process that is ahead, some of which may
 // be dead, and for two seconds at most: then whoever asks first has it. Without a [Notifier]
 // waiting is by one poller for each key and process, which looks after 1 ms, ever later, and
-// again after 1 ms when the lock has moved on: that costs a waiter about a sixteenth of its
+// again after 1 ms when the lock has moved on: that costs a waiter about an eighth of its
 // wait, and 65 ms at most, or 125 ms with two or more ahead in the queue.
 //
 // An AcquireAll takes its keys that are free by one statement for each hundred (two on MySQL),

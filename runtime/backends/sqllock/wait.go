@@ -10,12 +10,12 @@ import (
 )
 
 // A poller looks often at first, and again whenever the lock has moved on, and then
-// ever more seldom: at most a sixteenth of the wait is lost.
+// ever more seldom: at most an eighth of the wait is lost.
 const (
 	lookFirst = time.Millisecond
 	lookFar   = 10 * time.Millisecond // with others before us in the queue
 	lookMost  = 50 * time.Millisecond
-	lookShare = 16
+	lookShare = 8
 )
 
 func lookAfter(waited time.Duration, ahead int64) time.Duration {
