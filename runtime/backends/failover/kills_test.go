@@ -196,7 +196,7 @@ func (s *sellers) judge() {
 			s.t.Errorf("tokens fall: %+v and %+v", was, one)
 		}
 		was.last = max(was.last, one.last)
-		before[one.key] = sale{token: max(was.token, one.token), last: was.last, first: one.first}
+		before[one.key] = sale{key: one.key, token: max(was.token, one.token), last: was.last, first: one.first}
 	}
 }
 
