@@ -89,10 +89,14 @@ func (b *batcher) put(ctx context.Context, calls ...*call) {
 	if ctx.Err() != nil {
 		return
 	}
+	slots := batchSlots
+	if len(calls) > 1 { // they keep the server busy, whatever they come by: no connection more is made for them
+		slots = max(1, int(b.client.PoolStats().TotalConns))
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, calls...)
-	for n := 0; n < len(calls) && b.slots < batchSlots; n += batchLimit {
+	for n := 0; n < len(calls) && b.slots < min(slots, batchSlots); n += batchLimit {
 		b.slots++
 		go b.work()
 	}
