@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +97,19 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 	return w
 }
 
+// letIn has those of this process hear that were let in by a write of this process.
+func (l *Locks) letIn(key string, ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.watches[key]; w != nil {
+		for s := range w.subscribers {
+			if slices.Contains(ids, s.id) {
+				s.notify()
+			}
+		}
+	}
+}
+
 // tell has those that wait by w hear of value.
 func (l *Locks) tell(w *keyWatch, key, value string) {
 	version, s, err := decode(value)
@@ -108,12 +122,14 @@ func (l *Locks) tell(w *keyWatch, key, value string) {
 		return
 	}
 	now := l.localTime()
-	l.hearLocked(key, &s, "", now)
+	if l.clockless {
+		l.hearLocked(key, &s, "", now)
+	}
 	for sub := range w.subscribers {
-		switch find(s.Queue, sub.id) {
-		case -1:
+		switch n := find(s.Queue, sub.id); {
+		case n < 0:
 			sub.notify()
-		case 0:
+		case n == 0 && l.clockless:
 			if free := (view{state: s, now: now}).freeIn(); free < time.Second { // later it looks anyway
 				sub.wakeIn(free)
 			}
