@@ -113,7 +113,7 @@ func looksLike(p *api.KVPair) string {
 }
 
 // watchRecord is the [record.Watch] of Consul: blocking queries, one after the other.
-func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	b.mu.Lock()
 	if b.watches >= manyWatches {
 		b.mu.Unlock()

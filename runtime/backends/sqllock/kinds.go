@@ -137,7 +137,7 @@ func (s *statements) recordAt(key, seen string) *statement {
 
 // watchRecord is the [record.Watch] of a database that can tell nobody: it looks again and
 // again, ever more seldom.
-func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
 	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
 		r, err := b.attempt(ctx, pool{b.db}, b.sql.recordAt(key, seen))

@@ -94,7 +94,7 @@ func (s *server) replace(w record.Write, v kept) record.Answer {
 }
 
 // watch is the engine's [record.Watch]. Now and then it fails, or tells late.
-func (c *client) watch(ctx context.Context, key string, ready func(), tell func(string)) error {
+func (c *client) watch(ctx context.Context, key string, ready func(), tell func(string) int) error {
 	ready()
 	for rev := int64(-1); ctx.Err() == nil; {
 		c.mu.Lock()

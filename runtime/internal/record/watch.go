@@ -13,8 +13,10 @@ import (
 
 // Watch follows the value of a key until ctx ends: it calls tell with each that it sees, ""
 // for none or one that it can't know. It calls ready once, when nothing that happens from
-// then on goes unseen. It returns before ctx ends only if it fails.
-type Watch func(ctx context.Context, key string, ready func(), tell func(value string)) error
+// then on goes unseen. It returns before ctx ends only if it fails. tell returns how many fair
+// locks must be released one after the other before it is anybody's turn here: the watch may
+// be late by as long.
+type Watch func(ctx context.Context, key string, ready func(), tell func(value string) (ahead int)) error
 
 // keyWatch is one watch, for all that wait for its key here. Locks.mu guards subscribers.
 type keyWatch struct {
@@ -74,7 +76,7 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 		ready := func() { once.Do(func() { close(w.ready) }) }
 		failed := false
 		for ctx.Err() == nil && !failed {
-			err := l.watch(ctx, key, ready, func(value string) { l.tell(w, key, value) })
+			err := l.watch(ctx, key, ready, func(value string) int { return l.tell(w, key, value) })
 			once.Do(func() {
 				failed = true
 				w.err = cmp.Or(err, driver.ErrClosed)
@@ -110,8 +112,9 @@ func (l *Locks) letIn(key string, ids []string) {
 	}
 }
 
-// tell has those that wait by w hear of value.
-func (l *Locks) tell(w *keyWatch, key, value string) {
+// tell has those that wait by w hear of value. It returns how many fair locks are before the
+// first of them.
+func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 	version, s, err := decode(value)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,14 +122,19 @@ func (l *Locks) tell(w *keyWatch, key, value string) {
 		for sub := range w.subscribers {
 			sub.notify()
 		}
-		return
+		return 0
 	}
 	now := l.localTime()
 	if l.clockless {
 		l.hearLocked(key, &s, "", now)
 	}
+	for ahead < len(s.Queue) && s.Queue[ahead].Kind == kindFair {
+		ahead++
+	}
 	for sub := range w.subscribers {
-		switch n := find(s.Queue, sub.id); {
+		n := find(s.Queue, sub.id)
+		ahead = min(ahead, max(n, 0))
+		switch {
 		case n < 0:
 			sub.notify()
 		case n == 0 && l.clockless:
@@ -135,6 +143,7 @@ func (l *Locks) tell(w *keyWatch, key, value string) {
 			}
 		}
 	}
+	return ahead
 }
 
 func (s *subscriber) wakeIn(d time.Duration) {
