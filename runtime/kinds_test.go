@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -337,5 +338,31 @@ func TestCloseWithWaitersOfKinds(t *testing.T) {
 			require.NoError(t, release(held))
 			require.NoError(t, last.Close(t.Context()))
 		})
+	}
+}
+
+// Whom a full queue turns away hears so in less than a millisecond.
+func TestBusyIsToldAtOnce(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	p := &lock.Policy{Queue: 100}
+	_, held := acquire(t, t.Context(), l, p, "k")
+	waits := make(chan error, p.Queue)
+	for range p.Queue {
+		go func() { waits <- l.Do(t.Context(), p, "k", func(context.Context) error { return nil }) }()
+	}
+	require.Eventually(t, func() bool { return len(l.Snapshot().Waiters) == p.Queue }, 10*time.Second, time.Millisecond)
+	var took []time.Duration
+	for range 900 {
+		begin := time.Now()
+		_, _, err := l.Acquire(t.Context(), p, "k")
+		took = append(took, time.Since(begin))
+		require.ErrorIs(t, err, lock.ErrBusy)
+	}
+	slices.Sort(took)
+	t.Logf("median %v, 99 of 100 in %v, all in %v", took[450], took[891], took[899])
+	require.Less(t, took[810], time.Millisecond, "nine of ten; the rest may have met a busy machine")
+	require.NoError(t, release(held))
+	for range p.Queue {
+		require.NoError(t, <-waits)
 	}
 }

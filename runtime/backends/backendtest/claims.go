@@ -16,7 +16,7 @@ type stormKey struct {
 // drawKeys makes the keys: mutexes, and one of each kind that the backend has.
 func (st *storm) drawKeys() {
 	for range stormKeys {
-		st.keys = append(st.keys, stormKey{st.newKey(), []lock.Policy{{}}})
+		st.keys = append(st.keys, stormKey{st.newKey(), []lock.Policy{{}, {Queue: 1}, {Delay: st.h.TTL / 2}, {}}})
 	}
 	for _, kind := range []struct {
 		needs    Ability

@@ -35,16 +35,16 @@ func refusesKind(p lock.Policy) func(c *trial) {
 // kindsApart has locks of different kinds on one key be refused, and never granted beside
 // each other. The error names what is there.
 func kindsApart(c *trial) {
-	all := []lock.Policy{{}, {Write: true}, {Fair: true}, {Permits: 2}} // Once is kept as these are
-	named := []string{"a mutex", "a read-write lock", "a fair lock", "a semaphore"}
+	all := []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} // Once is kept as these are
+	named := []string{"a mutex", "a read-write lock", "a read-write lock", "a fair lock", "a semaphore"}
 	for i, p := range all {
 		for j, q := range all {
-			if i == j {
+			if named[i] == named[j] {
 				continue
 			}
 			a, b, key := c.locker(), c.locker(), c.newKey()
 			_, held := c.enter(a, c.kind(p), key)
-			_, other, err := b.Acquire(c.bounded(), c.kind(lock.Policy{Write: q.Write, Fair: q.Fair, Permits: q.Permits, Try: true}), key)
+			_, other, err := b.Acquire(c.bounded(), c.kind(lock.Policy{Read: q.Read, Write: q.Write, Fair: q.Fair, Permits: q.Permits, Try: true}), key)
 			if !errors.Is(err, lock.ErrConflict) {
 				c.Errorf("%+v beside %+v: %v; it must wrap lock.ErrConflict", q, p, err)
 			} else if !strings.Contains(err.Error(), named[i]+" is at the key") {

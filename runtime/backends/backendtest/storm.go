@@ -214,7 +214,7 @@ func (w *stormWorker) scene() {
 	section := between(w.rng, 0, 8*time.Millisecond)
 	switch n := w.rng.IntN(100); {
 	case n < 10:
-		p.Try = true
+		p.Try = p.Queue == 0
 	case n < 50:
 		p.Wait = between(w.rng, ttl/50, 2*ttl)
 	case n < 90: // given up at some moment: before, while it waits, inside, or releasing

@@ -42,6 +42,8 @@ func behaviours() []behaviour {
 		{"ReadWrite", readWrite},
 		{"Fair", fair},
 		{"Permits", permits},
+		{"Conditions", conditions},
+		{"Delays", delays},
 		{"Jobs", jobs},
 		{"Close", closing},
 		{"Leaks", leaks},

@@ -60,7 +60,7 @@ func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) er
 	if w.Look {
 		return b.lookAt(ctx, w, a)
 	}
-	index := uint64(w.Rev)
+	index, _ := w.Place.(uint64)
 	t := ops{unchanged(w.Key, index), kv(api.KVSet, api.KVTxnOp{Key: w.Key, Value: []byte(w.Value), Flags: recordFlag})}
 	if w.Value == "" {
 		t[1] = kv(api.KVDelete, api.KVTxnOp{Key: w.Key})
@@ -74,7 +74,7 @@ func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) er
 	}
 	*a = record.Answer{Done: true}
 	if p := r.pair(w.Key); w.Value != "" && p != nil {
-		a.Value, a.Rev = record.ResolveRevision(w.Value, p.ModifyIndex), int64(p.ModifyIndex)
+		a.Value, a.Place = record.ResolveRevision(w.Value, p.ModifyIndex), p.ModifyIndex
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (b *Backend) lookAt(ctx context.Context, w record.Write, a *record.Answer) 
 	case p.Flags != recordFlag:
 		return record.InsteadOf(looksLike(p))
 	}
-	*a = record.Answer{Value: record.ResolveRevision(string(p.Value), p.ModifyIndex), Rev: int64(p.ModifyIndex)}
+	*a = record.Answer{Value: record.ResolveRevision(string(p.Value), p.ModifyIndex), Place: p.ModifyIndex}
 	return nil
 }
 
@@ -113,7 +113,7 @@ func looksLike(p *api.KVPair) string {
 }
 
 // watchRecord is the [record.Watch] of Consul: blocking queries, one after the other.
-func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	b.mu.Lock()
 	if b.watches >= manyWatches {
 		b.mu.Unlock()

@@ -227,10 +227,11 @@ func TestForeignKey(t *testing.T) {
 	keys, _ := below(t, c, key+"/")
 	require.Equal(t, []string{"x"}, keys)
 	// Nor is what is no record where records are.
-	_, err = c.Put(t.Context(), recordOf(key+"/r"), "foreign")
+	other := newKey(t)
+	_, err = c.Put(t.Context(), recordOf(other), "foreign")
 	require.NoError(t, err)
 	for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
-		err = rejected(t, l, &p, key+"/r")
+		err = rejected(t, l, &p, other)
 		require.ErrorIs(t, err, lock.ErrConflict)
 		require.ErrorContains(t, err, "no lock of ")
 	}

@@ -52,8 +52,9 @@ type store struct{ *Backend }
 // Swap implements [record.Store].
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	at := recordOf(w.Key)
-	t := &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, w.Rev)}, Failure: []*pb.RequestOp{get(one(at))}}
-	if w.Rev == 0 {
+	rev, _ := w.Place.(int64)
+	t := &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, rev)}, Failure: []*pb.RequestOp{get(one(at))}}
+	if rev == 0 {
 		t.Failure = append(t.Failure, get(newest(w.Key+"/", 0, enough)))
 	}
 	switch {
@@ -64,7 +65,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	default:
 		t.Success = []*pb.RequestOp{put(at, w.Value, 0)}
 	}
-	if w.Rev == 0 && !w.Look {
+	if rev == 0 && !w.Look {
 		t.Compare = append(t.Compare, ifEmpty(w.Key+"/"))
 	}
 	for {
@@ -75,16 +76,16 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 		}
 		if resp.Succeeded {
 			if a.Done = true; w.Value != "" {
-				a.Value, a.Rev = resolved(w.Value, resp.Header.Revision), resp.Header.Revision
+				a.Value, a.Place = resolved(w.Value, resp.Header.Revision), resp.Header.Revision
 			}
 			return a, nil
 		}
-		a.Value, a.Rev = "", 0
+		a.Value, a.Place = "", nil
 		if kvs := found(resp, 0); len(kvs) > 0 {
-			a.Value, a.Rev = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
+			a.Value, a.Place = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
 			return a, nil
 		}
-		if w.Takes && w.Rev == 0 {
+		if w.Takes && rev == 0 {
 			if is := contender(w.Key+"/", found(resp, 1)); is != "" {
 				return a, record.InsteadOf(is)
 			}
@@ -115,7 +116,7 @@ func contender(prefix string, kvs []*mvccpb.KeyValue) string {
 }
 
 // watchRecord is the [record.Watch] of etcd.
-func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	var failed error
 	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), recordOf(key), clientv3.WithCreatedNotify()) {
 		failed = resp.Err()

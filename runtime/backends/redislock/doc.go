@@ -35,7 +35,7 @@
 // conditions are a record of this package: a string at the key. Redisson's RReadWriteLock,
 // RFairLock, RSemaphore and RPermitExpirableSemaphore write another layout, and do not meet
 // them: whoever finds the other's value at the key gets driver.ErrConflict, or Redisson an
-// error of its own. On the name of a mutex, RReadWriteLock and RLock do not exclude each
+// error of its own, that names it. On the name of a mutex, RReadWriteLock and RLock do not exclude each
 // other; use RLock on the Java side. A key whose record was used in the last 2.5 s can't be
 // that of a mutex.
 //

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -46,9 +47,7 @@ func (b *Backend) acquireKind(ctx context.Context, a *driver.Acquisition) (drive
 	if b.sessions != nil {
 		return b.sessions.acquire(ctx, a)
 	}
-	l, err := b.kinds.Acquire(ctx, a)
-	b.followers.tell(a, err != nil)
-	return l, err
+	return b.kinds.Acquire(ctx, a)
 }
 
 // CompareAndSwap implements [driver.Agreement], for strategy Table.
@@ -134,6 +133,20 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 // recordAt is a look at the record of key, which is left out if it has the version seen.
 func (s *statements) recordAt(key, seen string) *statement {
 	return s.record.with(values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
+}
+
+// watchRecord is the [record.Watch] of a database that can tell nobody: it looks again and
+// again, ever more seldom.
+func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
+	ready()
+	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
+		r, err := b.attempt(ctx, pool{b.db}, b.sql.recordAt(key, seen))
+		if err == nil && r.text != "" && record.Version(r.text) != seen {
+			since, seen = time.Now(), record.Version(r.text)
+			tell(record.Resolve(r.text, record.Time(r.rows[0][1])))
+		}
+	}
+	return ctx.Err()
 }
 
 // way is on what connection statements about a record go that do not go by the pool, and

@@ -89,8 +89,7 @@ type Backend struct {
 	listener *listener // or nil
 	sessions *sessions // of Advisory and RowLock, or nil
 
-	kinds     *record.Locks // that are no mutexes
-	followers followers
+	kinds *record.Locks // that are no mutexes
 
 	pool      connector // of all statements but those below
 	renewals  connector
@@ -118,7 +117,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	}
 	b.sql = b.dialect.statements(b.table, o.Notifier != nil, b.Kinds() != 0)
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
-	b.kinds, b.followers = record.NewConfirming(store{b}), followers{backend: b, all: map[string]*follower{}}
+	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}

@@ -15,6 +15,7 @@ const (
 	lookFirst = time.Millisecond
 	lookFar   = 10 * time.Millisecond // with others before us in the queue
 	lookMost  = 50 * time.Millisecond
+	lookKinds = 5 * time.Millisecond // at first, at a record: who joins the queue changes it too
 	lookShare = 8
 )
 
@@ -34,7 +35,11 @@ func address(key, id string) string { return digest(key) + entry(id) }
 // Advisory and RowLock while the process does not stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if a.Mode.Kind != 0 {
-		return b.subscribeKind(ctx, a)
+		if b.sessions == nil && (b.listener == nil || !b.listener.listens(ctx, b.life)) {
+			return b.kinds.Subscribe(ctx, a)
+		}
+		s, _ := b.hub.Subscribe(a.ID, nil)
+		return s, nil
 	}
 	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID)}
 	s, _ := b.hub.Subscribe(p.address, func() { b.pollers.remove(p) })

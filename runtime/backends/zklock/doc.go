@@ -15,8 +15,9 @@
 // The node with the lowest number owns the lock. Each of the others watches the one
 // before it. The second watches itself as well, so that it has the lock without a
 // request when the first goes. For Curator the path is "/lockgen/<key>". Nodes of
-// Curator's read-write locks and of kazoo's locks go before ours as their numbers
-// say. Other children are ignored here; go-zookeeper's own lock fails on them. The
+// kazoo's locks go before ours as their numbers say. A read-write lock or a semaphore of
+// Curator's or kazoo's at the path, which would not exclude a mutex, is driver.ErrConflict.
+// Other children are ignored here; go-zookeeper's own lock fails on them. The
 // UUID is made of the acquisition's id, which the node also holds as its data. A
 // directory that holds data is no lock's: such a key is driver.ErrConflict.
 //

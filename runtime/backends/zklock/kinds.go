@@ -3,11 +3,20 @@ package zklock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// A record changes with each who comes or goes, and each process that waits reads all of it each
+// time: many times more than what it tells them. One whose turn is some sections away lets some
+// changes go by. A section takes two writes at least, so aSection is less than it.
+const (
+	aSection    = time.Millisecond
+	mostSkipped = 16
 )
 
 // Kinds implements [driver.Kinded].
@@ -41,7 +50,7 @@ func (b *Backend) checked(key string) (dir string, err error) {
 
 // watchRecord is the [record.Watch] of ZooKeeper. A watch tells once, so that another is set
 // each time, with the answer to which the value comes.
-func (rs *records) watchRecord(ctx context.Context, key string, ready func(), tell func(value string)) error {
+func (rs *records) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	dir, err := rs.directory(key)
 	if err != nil {
 		return err
@@ -76,7 +85,7 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 }
 
 // watchAt tells of the record at a path, and waits until it has changed or gone.
-func (rs *records) watchAt(ctx context.Context, s *session, at string, ready func(), tell func(value string)) (gone bool, err error) {
+func (rs *records) watchAt(ctx context.Context, s *session, at string, ready func(), tell func(value string) int) (gone bool, err error) {
 	changed := make(chan bool, 1)
 	w := &watch{path: at, tell: func(gone bool) { changed <- gone }}
 	if err := s.await(ctx); err != nil {
@@ -91,9 +100,10 @@ func (rs *records) watchAt(ctx context.Context, s *session, at string, ready fun
 		return false, err
 	}
 	ready()
-	tell(record.ResolveRevision(string(a.Value), uint64(a.Czxid)))
+	ahead := tell(record.ResolveRevision(string(a.Value), uint64(a.Czxid)))
 	select {
 	case gone = <-changed:
+		engine.Pause(ctx, time.Duration(min(ahead, mostSkipped))*aSection) // what changes meanwhile is seen at once
 		return gone, nil
 	case <-s.Context().Done():
 	case <-ctx.Done():

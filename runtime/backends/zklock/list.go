@@ -57,7 +57,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 
 // lookingSession returns the session that records share.
 func (b *Backend) lookingSession(ctx context.Context) (*session, error) {
-	return b.sessionFor(ctx, (&records{Backend: b}).span)
+	return b.sessionFor(ctx, (&records{b}).span)
 }
 
 // Lock implements [driver.Inspector].

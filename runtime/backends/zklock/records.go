@@ -9,7 +9,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -31,8 +30,6 @@ const (
 	recordLength = 2 * time.Second
 	// maxRecord is far below the servers' jute.maxbuffer: see maxName.
 	maxRecord = 512 << 10
-	// manyPlaces bounds how many records' places are remembered.
-	manyPlaces = 1000
 	// unwatched is how long whoever waits for a record that is not there waits to look again.
 	unwatched = 100 * time.Millisecond
 )
@@ -46,16 +43,11 @@ var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 
 //
 // The numbers of a directory go to mutexes and records alike. Of a mutex and a record that
 // were begun at once the lower one stands, and the other is refused.
-type records struct {
-	*Backend
-	mu     sync.Mutex
-	places map[string]place // by key
-}
+type records struct{ *Backend }
 
 // place is where a record was seen.
 type place struct {
 	path      string // "" is no record
-	seen      string // its version, as package record has it
 	version   int32  // of the node's data
 	czxid     int64
 	directory int32 // without a record: the version of the directory's data, or missing
@@ -114,10 +106,10 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 // swap is one attempt of Swap. It notes in a that a write had no answer.
 func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) (err error) {
 	a.Done = false
-	at := rs.placeOf(w.Key)
-	if w.Look || at.path == "" || at.seen != w.Seen {
+	at, _ := w.Place.(place)
+	if w.Look || at.path == "" {
 		at, err = rs.look(ctx, s, dir, w, a)
-		if err != nil || w.Look || at.seen != w.Seen {
+		if err != nil || w.Look || record.Version(a.Value) != w.Seen {
 			return err
 		}
 	}
@@ -141,20 +133,15 @@ func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Wr
 		return err
 	}
 	at.version = answer.Version
-	rs.wrote(w, at, a)
+	wrote(w, at, a)
 	return nil
 }
 
 // wrote notes that w was done, and that its record is at this place.
-func (rs *records) wrote(w record.Write, at place, a *record.Answer) {
-	a.Done, a.Value = true, ""
-	if w.Value == "" {
-		at = place{}
-	} else {
-		a.Value = record.ResolveRevision(w.Value, uint64(at.czxid))
+func wrote(w record.Write, at place, a *record.Answer) {
+	if a.Done, a.Value, a.Place = true, "", nil; w.Value != "" {
+		a.Value, a.Place = record.ResolveRevision(w.Value, uint64(at.czxid)), at
 	}
-	at.seen = record.Version(w.Value)
-	rs.note(w.Key, at)
 }
 
 // look has a say what is at w's key, and returns where that is.
@@ -173,9 +160,7 @@ func (rs *records) look(ctx context.Context, s *session, dir string, w record.Wr
 		if is := contender(listed.Children, name, seq); w.Takes && is != "" {
 			return place{}, record.InsteadOf(is)
 		}
-		a.Value = ""
-		if name == "" {
-			rs.note(w.Key, place{})
+		if a.Value, a.Place = "", nil; name == "" {
 			return place{directory: listed.Version}, nil
 		}
 		node, err := s.do(ctx, client.Get(name))
@@ -189,8 +174,8 @@ func (rs *records) look(ctx context.Context, s *session, dir string, w record.Wr
 			return place{}, err
 		}
 		a.Value = record.ResolveRevision(string(node.Value), uint64(node.Czxid))
-		at = place{path: name, seen: record.Version(a.Value), version: node.Version, czxid: node.Czxid}
-		rs.note(w.Key, at)
+		at = place{path: name, version: node.Version, czxid: node.Czxid}
+		a.Place = at
 		return at, nil
 	}
 	return place{}, errors.New("the record was made anew each time when it was looked at")
@@ -234,7 +219,7 @@ func (rs *records) create(ctx context.Context, s *session, dir string, version i
 	first, seq := recordIn(dir, listed.Children)
 	_, err = firstToken(made.Czxid)
 	if err == nil && first == made.Path && !(w.Takes && contender(listed.Children, first, seq) != "") {
-		rs.wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
+		wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
 	if _, failed := s.do(ctx, client.Delete(made.Path, 0)); failed != nil && !isNoNode(failed) {
@@ -244,24 +229,6 @@ func (rs *records) create(ctx context.Context, s *session, dir string, version i
 		_, err = rs.look(ctx, s, dir, w, a)
 	}
 	return err
-}
-
-func (rs *records) placeOf(key string) place {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	return rs.places[key]
-}
-
-func (rs *records) note(key string, at place) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if delete(rs.places, key); at.path == "" {
-		return
-	}
-	if len(rs.places) >= manyPlaces {
-		clear(rs.places) // which costs a look each
-	}
-	rs.places[key] = at
 }
 
 // recordName returns a name for a new record, to which the server adds a number.

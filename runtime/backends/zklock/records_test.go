@@ -44,7 +44,7 @@ func TestNamesOfRecords(t *testing.T) {
 
 // engineOf returns the records of a Backend, and a session for them.
 func engineOf(t *testing.T, b *Backend) (*records, *session) {
-	rs := &records{Backend: b, places: map[string]place{}}
+	rs := &records{b}
 	s, err := b.sessionFor(t.Context(), rs.span)
 	require.NoError(t, err)
 	t.Cleanup(s.Drop)
@@ -72,7 +72,7 @@ func TestRecordsAreNotRevived(t *testing.T) {
 	other, _ := engineOf(t, newBackend(t, root, addr))
 	a := swap(t, rs, record.Write{Value: valueA})
 	require.True(t, a.Done)
-	first := rs.placeOf("k")
+	first := a.Place.(place)
 	require.Equal(t, record.ResolveRevision(valueA, uint64(first.czxid)), a.Value)
 	require.Equal(t, a.Value, swap(t, other, record.Write{Look: true}).Value)
 	node, err := s.do(t.Context(), client.Exists(first.path))
@@ -81,13 +81,15 @@ func TestRecordsAreNotRevived(t *testing.T) {
 
 	require.True(t, swap(t, other, record.Write{Seen: record.Version(valueA)}).Done)
 	require.True(t, swap(t, other, record.Write{}).Done, "nothing is to be deleted")
-	require.True(t, swap(t, other, record.Write{Value: valueA}).Done)
-	require.NotEqual(t, first.path, other.placeOf("k").path)
-	a = swap(t, rs, record.Write{Seen: record.Version(valueA), Value: valueB})
+	again := swap(t, other, record.Write{Value: valueA})
+	require.True(t, again.Done)
+	second := again.Place.(place)
+	require.NotEqual(t, first.path, second.path)
+	a = swap(t, rs, record.Write{Seen: record.Version(valueA), Place: first, Value: valueB})
 	require.False(t, a.Done, "the place it has seen is gone")
-	require.Equal(t, record.ResolveRevision(valueA, uint64(other.placeOf("k").czxid)), a.Value)
-	require.True(t, swap(t, rs, record.Write{Seen: record.Version(valueA), Value: valueB}).Done)
-	require.False(t, swap(t, other, record.Write{Seen: record.Version(valueA)}).Done)
+	require.Equal(t, record.ResolveRevision(valueA, uint64(second.czxid)), a.Value)
+	require.True(t, swap(t, rs, record.Write{Seen: record.Version(valueA), Place: a.Place, Value: valueB}).Done)
+	require.False(t, swap(t, other, record.Write{Seen: record.Version(valueA), Place: second}).Done)
 	require.True(t, swap(t, other, record.Write{Seen: record.Version(valueB)}).Done)
 }
 

@@ -106,7 +106,7 @@ func New(servers []string, options ...Options) *Backend {
 		waiting: map[queueKey]*entry{},
 		refused: map[queueKey]string{},
 	}
-	rs := &records{Backend: b, places: map[string]place{}}
+	rs := &records{b}
 	b.kinds = record.NewClockless(rs, b.life, rs.watchRecord)
 	if b.root == "" {
 		b.root = DefaultRoot

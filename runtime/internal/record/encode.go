@@ -99,19 +99,6 @@ func Idle(value string) bool {
 	return err == nil && len(s.In)+len(s.Queue) == 0 && s.Value == ""
 }
 
-// Inside returns the IDs of those inside by a value: an engine that can't tell them that
-// they were let in has them look. The marks of Resolve may be in it.
-func Inside(value string) (ids []string) {
-	_, s, err := decode(Resolve(value, 0))
-	if err != nil {
-		return nil
-	}
-	for _, p := range s.In {
-		ids = append(ids, p.ID)
-	}
-	return ids
-}
-
 // decode reads a value. An empty one is no record.
 func decode(value string) (version string, s State, err error) {
 	if value == "" {

@@ -152,3 +152,28 @@ func TestEachRenewalExtends(t *testing.T) {
 		require.Greater(t, held.RetryAfter, 900*time.Millisecond, "a renewal does not shorten a lease")
 	})
 }
+
+// Who hangs while it is called hears of it later: its call, which it had not heard in time, is
+// not lost though nobody else waited for it.
+func TestCallIsHeardLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeld(false)
+		l := record.New(h)
+		a := acquisitionOf(driver.Condition, "k", "a:1")
+		_, err := l.Acquire(t.Context(), a)
+		require.Error(t, err, "it waits")
+		require.NoError(t, l.Call(t.Context(), acquisitionOf(driver.Condition, "k", "b:1"), 1))
+		time.Sleep(time.Second)
+		lease, err := l.Acquire(t.Context(), a)
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context(), 0))
+		_, err = l.Acquire(t.Context(), acquisitionOf(driver.Condition, "k", "c:1"))
+		require.Error(t, err, "one call has called two")
+	})
+}
+
+func acquisitionOf(kind driver.Kind, key, id string) *driver.Acquisition {
+	a := acquisition(key, id)
+	a.Queue, a.Mode.Kind = true, kind
+	return a
+}

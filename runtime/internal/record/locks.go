@@ -30,6 +30,15 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 				return true, nil
 			}
 		}
+		if p.Kind == kindCondition && a.MayBeGranted && find(s.Queue, p.ID) < 0 {
+			if called := s.holder(p.ID); called == nil || called.Until <= now {
+				// It has not heard in time that it was called. So it hears it now: whoever waits
+				// looks again, but may not miss a call.
+				s.expire(now)
+				s.enter(p, now, p.Grant)
+				return true, nil
+			}
+		}
 		return s.arrive(p, now, a.TTL.Microseconds(), a.Queue), nil
 	})
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun

@@ -43,7 +43,7 @@ const (
 type Write struct {
 	Key     string
 	Seen    string        // the version that the key must have: "" is no value at all
-	Rev     int64         // Answer.Rev of the value that was seen
+	Place   any           // Answer.Place of the value that was seen
 	Look    bool          // only look
 	Takes   bool          // it is to take a lock
 	Value   string        // the new one
@@ -57,7 +57,7 @@ type Answer struct {
 	Done       bool   // it was written
 	Value      string // what is at the key now; "" is nothing
 	Now        Time   // by the engine's clock, when it was written or looked at; 0 if it has none
-	Rev        int64  // the engine's own number for the value at the key, if it has one; 0 is no value
+	Place      any    // what the engine keeps of where the value is: a revision, say; nil is nothing
 	MayHaveRun bool   // some attempt to send it had no answer, and may yet arrive
 }
 
@@ -73,15 +73,15 @@ type Store interface {
 type Locks struct {
 	store Store
 
-	confirms  bool         // see NewConfirming
-	clockless bool         // see NewClockless
-	life      *engine.Life // of its Backend; nil unless clockless
+	confirms  bool         // see NewWatched
+	life      *engine.Life // likewise: of its Backend
 	watch     Watch        // likewise
+	clockless bool         // see NewClockless
 	began     time.Time    // likewise: what its clock counts from
 
 	mu      sync.Mutex           // guards the rest
 	beats   map[string]beats     // by key, of an engine without a clock
-	watches map[string]*keyWatch // by key, likewise
+	watches map[string]*keyWatch // by key
 	seen    map[string]view      // by key: what was there last
 	leases  map[string]*lease    // by ID: those that are held
 }
@@ -90,7 +90,7 @@ type Locks struct {
 type view struct {
 	version string
 	state   State
-	rev     int64
+	place   any
 	now     Time           // by the engine's clock
 	at      driver.Instant // from before it was asked
 	fresh   bool           // it was seen by this call
@@ -101,20 +101,20 @@ func New(s Store) *Locks {
 	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}}
 }
 
-// NewConfirming returns the locks that s keeps, at an engine that may be slow: whoever was
-// let in while it waited renews the brief lease of that before it begins, and not after.
-func NewConfirming(s Store) *Locks {
+// NewWatched returns the locks that s keeps, at an engine where whoever waits has to watch the
+// key. That may be slow: whoever was let in renews the brief lease of that before it begins,
+// and not after. What they do in the background ends with life.
+func NewWatched(s Store, life *engine.Life, watch Watch) *Locks {
 	l := New(s)
-	l.confirms = true
+	l.confirms, l.life, l.watch, l.watches = true, life, watch, map[string]*keyWatch{}
 	return l
 }
 
-// NewClockless returns the locks that s keeps, at an engine that tells no time: see beats.
-// What they do in the background ends with life.
+// NewClockless is NewWatched for an engine that tells no time: see beats. Others count the
+// brief lease from when they saw it begin, and this process saw it later.
 func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
-	l := NewConfirming(s) // others count that lease from when they saw it begin, and this process saw it later
-	l.clockless, l.life, l.watch, l.began = true, life, watch, time.Now()
-	l.beats, l.watches = map[string]beats{}, map[string]*keyWatch{}
+	l := NewWatched(s, life, watch)
+	l.clockless, l.began, l.beats = true, time.Now(), map[string]beats{}
 	return l
 }
 
@@ -135,7 +135,7 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 		if (err != nil || !changed) && v.fresh {
 			return v, mayHaveRun, err
 		}
-		w := Write{Key: key, Seen: v.version, Rev: v.rev, Look: err != nil || !changed, Takes: takes}
+		w := Write{Key: key, Seen: v.version, Place: v.place, Look: err != nil || !changed, Takes: takes}
 		if !w.Look {
 			l.fill(&w, &v.state, &s, v.now)
 		}
@@ -147,6 +147,9 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 		if err != nil {
 			l.forget(key)
 			return view{}, mayHaveRun, err
+		}
+		if a.Done {
+			l.letIn(w.Key, w.Granted)
 		}
 		if v, err = l.note(w, a, at, v.now); err != nil || a.Done && !w.Look {
 			if err == nil && l.clockless && v.state.idle() && w.Lasts > 0 {
@@ -204,7 +207,7 @@ func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, erro
 		l.forget(key)
 		return view{}, err
 	}
-	v := view{version: version, rev: a.Rev, state: s, now: a.Now, at: at}
+	v := view{version: version, place: a.Place, state: s, now: a.Now, at: at}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.clockless {

@@ -77,8 +77,8 @@ func (s *server) checkLocked(value string) {
 
 // replace is run of an engine without a clock, which has v. The server's mutex is held.
 func (s *server) replace(w record.Write, v kept) record.Answer {
-	if w.Look || v.rev != w.Rev {
-		return record.Answer{Value: v.text, Rev: v.rev}
+	if rev, _ := w.Place.(int64); w.Look || v.rev != rev {
+		return record.Answer{Value: v.text, Place: v.rev}
 	}
 	s.rev++
 	close(s.changed)
@@ -90,11 +90,11 @@ func (s *server) replace(w record.Write, v kept) record.Answer {
 	v = kept{rev: s.rev, text: record.ResolveRevision(w.Value, uint64(s.rev))}
 	s.values[w.Key] = v
 	s.checkLocked(v.text)
-	return record.Answer{Done: true, Value: v.text, Rev: v.rev}
+	return record.Answer{Done: true, Value: v.text, Place: v.rev}
 }
 
 // watch is the engine's [record.Watch]. Now and then it fails, or tells late.
-func (c *client) watch(ctx context.Context, key string, ready func(), tell func(string)) error {
+func (c *client) watch(ctx context.Context, key string, ready func(), tell func(string) int) error {
 	ready()
 	for rev := int64(-1); ctx.Err() == nil; {
 		c.mu.Lock()

@@ -3,6 +3,7 @@ package record
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +13,10 @@ import (
 
 // Watch follows the value of a key until ctx ends: it calls tell with each that it sees, ""
 // for none or one that it can't know. It calls ready once, when nothing that happens from
-// then on goes unseen. It returns before ctx ends only if it fails.
-type Watch func(ctx context.Context, key string, ready func(), tell func(value string)) error
+// then on goes unseen. It returns before ctx ends only if it fails. tell returns how many fair
+// locks must be released one after the other before it is anybody's turn here: the watch may
+// be late by as long.
+type Watch func(ctx context.Context, key string, ready func(), tell func(value string) (ahead int)) error
 
 // keyWatch is one watch, for all that wait for its key here. Locks.mu guards subscribers.
 type keyWatch struct {
@@ -73,7 +76,7 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 		ready := func() { once.Do(func() { close(w.ready) }) }
 		failed := false
 		for ctx.Err() == nil && !failed {
-			err := l.watch(ctx, key, ready, func(value string) { l.tell(w, key, value) })
+			err := l.watch(ctx, key, ready, func(value string) int { return l.tell(w, key, value) })
 			once.Do(func() {
 				failed = true
 				w.err = cmp.Or(err, driver.ErrClosed)
@@ -96,8 +99,22 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 	return w
 }
 
-// tell has those that wait by w hear of value.
-func (l *Locks) tell(w *keyWatch, key, value string) {
+// letIn has those of this process hear that were let in by a write of this process.
+func (l *Locks) letIn(key string, ids []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.watches[key]; w != nil {
+		for s := range w.subscribers {
+			if slices.Contains(ids, s.id) {
+				s.notify()
+			}
+		}
+	}
+}
+
+// tell has those that wait by w hear of value. It returns how many fair locks are before the
+// first of them.
+func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 	version, s, err := decode(value)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,20 +122,28 @@ func (l *Locks) tell(w *keyWatch, key, value string) {
 		for sub := range w.subscribers {
 			sub.notify()
 		}
-		return
+		return 0
 	}
 	now := l.localTime()
-	l.hearLocked(key, &s, "", now)
+	if l.clockless {
+		l.hearLocked(key, &s, "", now)
+	}
+	for ahead < len(s.Queue) && s.Queue[ahead].Kind == kindFair {
+		ahead++
+	}
 	for sub := range w.subscribers {
-		switch find(s.Queue, sub.id) {
-		case -1:
+		n := find(s.Queue, sub.id)
+		ahead = min(ahead, max(n, 0))
+		switch {
+		case n < 0:
 			sub.notify()
-		case 0:
+		case n == 0 && l.clockless:
 			if free := (view{state: s, now: now}).freeIn(); free < time.Second { // later it looks anyway
 				sub.wakeIn(free)
 			}
 		}
 	}
+	return ahead
 }
 
 func (s *subscriber) wakeIn(d time.Duration) {
