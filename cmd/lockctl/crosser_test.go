@@ -39,10 +39,10 @@ type crosses struct{ locker *lock.Locker }
 // of who is next in a queue of Redis lasts half a second, which a busy machine may take.
 func (c *crosses) obey(order string) string {
 	var prefix string
-	var keys int
+	keys, times := crossKeys, crossEach
 	var pause string
 	cross := func() (string, error) { return c.several(prefix) }
-	if n, _ := fmt.Sscanf(order, "nested %s %d %s", &prefix, &keys, &pause); n == 3 {
+	if n, _ := fmt.Sscanf(order, "nested %s %d %d %s", &prefix, &keys, &times, &pause); n == 4 {
 		section, err := time.ParseDuration(pause)
 		if err != nil {
 			return err.Error()
@@ -52,7 +52,7 @@ func (c *crosses) obey(order string) string {
 		_, _ = fmt.Sscanf(order, "several %s", &prefix)
 	}
 	answer := "ok"
-	for range crossEach {
+	for range times {
 		text, err := cross()
 		switch {
 		case errors.Is(err, lock.ErrLost):

@@ -36,7 +36,7 @@ func TestProcessesThatCross(t *testing.T) {
 	onEachSite(t, func(t *testing.T, r *ring) {
 		var took []time.Duration
 		r.rounds(func() bool {
-			all, ok := r.cross(10, 0)
+			all, ok := r.cross(crossKeys, crossEach, 0)
 			if !ok {
 				return false
 			}
@@ -47,7 +47,7 @@ func TestProcessesThatCross(t *testing.T) {
 			t.Fatal("there was no deadlock")
 		}
 		t.Logf("%d crossings of %d processes: %d deadlocks, solved after %v in the middle and %v at most", r.made, crossers, len(took), took[len(took)/2], took[len(took)-1])
-		if all, ok := r.cross(3, 200*time.Millisecond); ok {
+		if all, ok := r.cross(3, 4, 200*time.Millisecond); ok {
 			if found := r.judge(all); len(found) > 0 {
 				t.Errorf("%d deadlocks of processes that keep to an order", len(found))
 			}
@@ -191,9 +191,9 @@ func (r *ring) order(what string, each func(text string)) bool {
 	return ok
 }
 
-// cross has all processes take pairs of so many keys, in an order if section is not 0.
-func (r *ring) cross(keys int, section time.Duration) (all []*crossing, ok bool) {
-	ok = r.order("nested %s "+fmt.Sprint(keys, section), func(text string) {
+// cross has all processes take pairs of so many keys, so often, in an order if section is not 0.
+func (r *ring) cross(keys, times int, section time.Duration) (all []*crossing, ok bool) {
+	ok = r.order("nested %s "+fmt.Sprint(keys, " ", times, " ", section), func(text string) {
 		c := &crossing{}
 		if _, err := fmt.Sscanf(text, "%d,%d,%d,%d,%d,%d,%t", &c.outer, &c.inner, &c.held, &c.called, &c.returned, &c.released, &c.victim); err != nil {
 			r.Fatalf("%q: %v", text, err)
