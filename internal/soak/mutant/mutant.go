@@ -171,11 +171,11 @@ var OfKinds = []Mutant{
 	{
 		Name:    "revived",
 		Mistake: "a renewal that lets its holder in again",
-		Patches: []Patch{{record + "lease.go", "		if p == nil {\n			return false, driver.ErrLost\n		}\n		switch left", `		if p == nil {
+		Patches: []Patch{{record + "lease.go", "		if p == nil {\n			return false, driver.ErrLost\n		}\n		// The state may", `		if p == nil {
 			s.In = append(s.In, Party{ID: l.id, Kind: kindFair, Token: Token(l.first)})
 			p = s.holder(l.id)
 		}
-		switch left`}},
+		// The state may`}},
 	},
 }
 
