@@ -35,14 +35,16 @@ if ARGV[4] and ARGV[4] ~= '' then
 end
 
 if free then
+  local inLine = call('EXISTS', KEYS[2]) == 1
+  local heard = not inLine and announce(ARGV[2])
+  local others = (inLine or heard) and strangers(ARGV[2]) or 0
   -- Redisson's clients know no queue: each of them gets as many turns as one of ours, also as
   -- the one that frees it, which is likely to come back.
-  local others = strangers(ARGV[2])
   local leave = others > 0 and now() % (call('ZCARD', KEYS[2]) + 1 + others) < others
   if leave then
     redis.pcall('SET', KEYS[2] .. ':strangers', '', 'PX', AWAY)
   end
-  if leave or not grant(KEYS[1], KEYS[2], KEYS[3], '', others) then
+  if inLine and (leave or not grant(KEYS[1], KEYS[2], KEYS[3], '', others)) then
     announce(ARGV[2])
   end
   local id = leave and string.match(call('ZRANGE', KEYS[2], 0, 0)[1] or '', '^%S+')

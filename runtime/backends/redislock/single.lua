@@ -15,9 +15,11 @@ local function tell(id, message)
   return type(heard) == 'number' and heard > 0
 end
 
--- announce tells Redisson's clients on the lock's channel that it is free.
+-- announce tells Redisson's clients on the lock's channel that it is free, and reports
+-- whether anybody listens.
 local function announce(channel)
-  redis.pcall('PUBLISH', channel, '0')
+  local heard = redis.pcall('PUBLISH', channel, '0')
+  return type(heard) == 'number' and heard > 0
 end
 
 -- strangers returns how many clients of Redisson wait for the lock. Ours listen on its
