@@ -42,6 +42,9 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
     end
   elseif not again then
     left = math.min(call('PTTL', aside), LOOK)
+    if (ARGV[4] or '') == '' and call('EXISTS', KEYS[2]) == 0 then
+      left = -1 -- who only tries does not ask again
+    end
     stranger = left >= 0 and 1 or 0
     if left < 0 and grant(KEYS[1], KEYS[2], KEYS[3], ARGV[1], 0) then
       left, holder = call('PTTL', KEYS[1]), call('HKEYS', KEYS[1])[1]

@@ -35,6 +35,7 @@ type batcher struct {
 	mu      sync.Mutex
 	waiting []*call
 	slots   int // in use
+	width   int // how many were in use when a batch was done: one more makes one connection more
 
 	*server
 	mute atomic.Bool // the server hung up when it was asked
@@ -89,14 +90,14 @@ func (b *batcher) put(ctx context.Context, calls ...*call) {
 	if ctx.Err() != nil {
 		return
 	}
-	slots := batchSlots
-	if len(calls) > 1 { // they keep the server busy, whatever they come by: no connection more is made for them
-		slots = max(1, int(b.client.PoolStats().TotalConns))
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting = append(b.waiting, calls...)
-	for n := 0; n < len(calls) && b.slots < min(slots, batchSlots); n += batchLimit {
+	width := b.width + 1
+	if len(calls) > 1 { // they keep the server busy, whatever they come by: no connection more is made for them
+		width = max(1, b.width)
+	}
+	for n := 0; n < len(calls) && b.slots < min(width, batchSlots); n += batchLimit {
 		b.slots++
 		go b.work()
 	}
@@ -124,6 +125,9 @@ func (c *call) wait(ctx context.Context) error {
 func (b *batcher) work() {
 	for batch := b.next(); len(batch) > 0; batch = b.next() {
 		b.send(batch)
+		b.mu.Lock()
+		b.width = max(b.width, b.slots)
+		b.mu.Unlock()
 	}
 }
 

@@ -184,20 +184,40 @@ func TestCallAtASilentServer(t *testing.T) {
 	}
 }
 
-// Nobody waits for a round trip that is not its own: each of as many calls as there are
-// slots is at the server before one of those before it is answered.
+func (b *batcher) connections() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.width
+}
+
+// Nobody waits for a round trip that is not its own, once there are as many connections as
+// slots: each of as many calls is at the server before one of those before it is answered.
 func TestCallersFarAway(t *testing.T) {
 	t.Parallel()
 	var arrived atomic.Int64
+	var far atomic.Bool
 	answer := make(chan struct{})
 	b := batcherTo(t, false, func(args []string) string {
 		if args[0] == "info" {
 			return answerOf(wholeServer)
 		}
-		arrived.Add(1)
-		<-answer
+		if far.Load() {
+			arrived.Add(1)
+			<-answer
+		}
 		return freed
 	})
+	for begin := time.Now(); b.connections() < batchSlots; {
+		if time.Since(begin) > soon {
+			t.Fatalf("callers have made %d connections", b.connections())
+		}
+		var callers sync.WaitGroup
+		for range 4 * batchSlots {
+			callers.Go(func() { _ = b.do(t.Context(), releaseCall(t, newKey(t), newID(), freeing{})) })
+		}
+		callers.Wait()
+	}
+	far.Store(true)
 	var callers sync.WaitGroup
 	defer callers.Wait()
 	defer close(answer)

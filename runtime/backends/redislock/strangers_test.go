@@ -83,6 +83,14 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 	}
 
 	command(t, addr, "SET", aside, "", "PX", "60000")
+	once := wish(key, 1)
+	once.Queue = false
+	l, err := b.Acquire(t.Context(), once)
+	if err != nil {
+		t.Fatalf("one that only tries, of a lock that nobody holds: %v", err)
+	}
+	freeLease(t, l)
+	command(t, addr, "SET", aside, "", "PX", "60000")
 	a := wish(key, 10)
 	s := waits(t, b, a)
 	java := newRedisson(t, addr, key)
@@ -97,7 +105,7 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 	}
 	java.unlock()
 	receive(t, "the notice", s.C())
-	l, err := b.Acquire(t.Context(), a)
+	l, err = b.Acquire(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
