@@ -179,6 +179,8 @@ func (b *Backend) known() (e *epoch, looked chan struct{}, err error) {
 	defer b.mu.Unlock()
 	e = b.now
 	switch {
+	case b.fallen && e == nil && b.failed == nil: // a first start: the record is about to be written
+		err = &driver.HeldError{RetryAfter: b.options.Probe}
 	case b.fallen:
 		err = fmt.Errorf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, and so does one that has lost its record",
 			b.options.Key, b.drain())
