@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	stock   = 300
+	stock   = 900 // enough for what a fast machine sells while a process is stopped
 	workers = 6
 	pause   = 3 * ttl // of a process that is stopped
 	before  = 20      // pieces sold between two faults
