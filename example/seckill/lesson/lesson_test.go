@@ -45,5 +45,5 @@ func TestLesson(t *testing.T) {
 		require.Contains(t, rows[name], "stopped in a sale: ", name)
 		require.Contains(t, rows[name], "a slow sale: ", name)
 	}
-	require.Regexp(t, `^lockgen +300 +0 .* nothing: `, rows["lockgen"])
+	require.Regexp(t, `^lockgen +900 +0 .* nothing: `, rows["lockgen"])
 }
