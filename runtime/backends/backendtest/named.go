@@ -34,7 +34,7 @@ func namesServer(c *trial) {
 			}
 			key, other := c.newKey(), c.open()
 			lease := other.take(key)
-			ctx, cancel := brief(2 * time.Second)
+			ctx, cancel := brief(700 * time.Millisecond)
 			acquire := func() <-chan entered { return entering(ctx, l, c.policy(), key) }
 			var failed <-chan entered
 			if waits {
@@ -47,7 +47,7 @@ func namesServer(c *trial) {
 			e := receive(c, "an acquire from an engine "+what, failed)
 			c.namesOne("an acquire from an engine "+what, e.err, at)
 			cancel()
-			ctx, cancel = brief(time.Second)
+			ctx, cancel = brief(300 * time.Millisecond)
 			c.namesOne("a ping of an engine "+what, l.Ping(ctx), at)
 			cancel()
 			faults.Heal()

@@ -14,12 +14,11 @@ local function tell(id, message)
 end
 
 -- announce tells Redisson's clients that the lock is free, on both kinds of channel: the
--- sharded one is used from Redis 7.0 on by its newer versions. It reports whether anybody may
--- listen.
+-- sharded one is used from Redis 7.0 on by its newer versions. It reports whether anybody
+-- listens at this node.
 local function announce(channel)
-  redis.pcall('PUBLISH', channel, '0')
-  redis.pcall('SPUBLISH', channel, '0')
-  return true
+  local plain, sharded = redis.pcall('PUBLISH', channel, '0'), redis.pcall('SPUBLISH', channel, '0')
+  return type(plain) == 'number' and plain > 0 or type(sharded) == 'number' and sharded > 0
 end
 
 -- strangers returns how many clients of Redisson may wait for the lock. Those of ours that
