@@ -58,3 +58,10 @@ func TestUnknownPeer(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestUnknownWorkload(t *testing.T) {
+	_, err := parseOptions([]string{"-only", "vet,nothing"}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), `no workload "nothing"; there is service, layers, wide, vet`) {
+		t.Errorf("got %v", err)
+	}
+}

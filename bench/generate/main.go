@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -25,6 +26,9 @@ type options struct {
 	only     []string // workloads; empty is all
 	keep     string
 }
+
+// workloadNames are in the order in which they are measured.
+var workloadNames = []string{"service", "layers", "wide", "vet"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -46,13 +50,19 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.runs, "runs", 7, "measured rounds; figures are medians")
 	flags.StringVar(&peers, "peers", "moq,mockery", "other generators to build and measure")
-	flags.StringVar(&only, "only", "", "the workloads to measure: service, layers, wide, vet")
+	flags.StringVar(&only, "only", "", "the workloads to measure: "+strings.Join(workloadNames, ", "))
 	flags.IntVar(&o.packages, "packages", 60, "packages of the layered module; a sixth of them is annotated")
 	flags.IntVar(&o.wide, "wide", 1000, "packages of the wide module; one in twenty is annotated")
 	flags.StringVar(&o.keep, "keep", "", "make the modules in this folder and leave them there")
 	err := flags.Parse(args)
 	comma := func(r rune) bool { return r == ',' }
 	o.peers, o.only = strings.FieldsFunc(peers, comma), strings.FieldsFunc(only, comma)
+	for _, name := range o.only {
+		if !slices.Contains(workloadNames, name) {
+			err = fmt.Errorf("-only: no workload %q; there is %s", name, strings.Join(workloadNames, ", "))
+			fmt.Fprintln(stderr, "generate:", err)
+		}
+	}
 	return o, err
 }
 

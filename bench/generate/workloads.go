@@ -22,15 +22,11 @@ const (
 // workloads makes the modules and generates in them once.
 func (b *bench) workloads(ctx context.Context, o options) ([]*workload, error) {
 	var out []*workload
-	modules := []struct {
-		name string
-		make func(o options) (*workload, error)
-	}{{"service", b.service}, {"layers", b.layers}, {"wide", b.wide}, {"vet", b.vet}}
-	for _, m := range modules {
-		if len(o.only) > 0 && !slices.Contains(o.only, m.name) {
+	for i, module := range []func(o options) (*workload, error){b.service, b.layers, b.wide, b.vet} {
+		if len(o.only) > 0 && !slices.Contains(o.only, workloadNames[i]) {
 			continue
 		}
-		w, err := m.make(o)
+		w, err := module(o)
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +34,7 @@ func (b *bench) workloads(ctx context.Context, o options) ([]*workload, error) {
 		if _, err := first.run(ctx, w.dir); err != nil {
 			return nil, err
 		}
-		w.name = m.name
+		w.name = workloadNames[i]
 		out = append(out, w)
 	}
 	return out, nil
