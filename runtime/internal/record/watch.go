@@ -73,16 +73,20 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 	begun := l.life.Go(func(context.Context) {
 		defer w.stop()
 		var once sync.Once
-		ready := func() { once.Do(func() { close(w.ready) }) }
 		failed := false
-		for ctx.Err() == nil && !failed {
+		for gap := false; ctx.Err() == nil && !failed; gap = true {
+			ready := sync.OnceFunc(func() {
+				once.Do(func() { close(w.ready) })
+				if gap { // what happened in it went unseen
+					l.tell(w, key, "")
+				}
+			})
 			err := l.watch(ctx, key, ready, func(value string) int { return l.tell(w, key, value) })
 			once.Do(func() {
 				failed = true
 				w.err = cmp.Or(err, driver.ErrClosed)
 				close(w.ready)
 			})
-			l.tell(w, key, "") // and once more after each gap
 			engine.Pause(ctx, 100*time.Millisecond)
 		}
 		l.mu.Lock()

@@ -1,0 +1,48 @@
+package record_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// What happens while a watch that has failed does not stand again yet is told once it does.
+func TestChangeBetweenTwoWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, life := newHeld(true), engine.NewLife()
+		life.Attach()
+		defer life.Close(nil)
+		watches := 0
+		l := record.NewClockless(h, life, func(ctx context.Context, _ string, ready func(), _ func(string) int) error {
+			if watches++; watches == 2 {
+				engine.Pause(ctx, 50*time.Millisecond) // the change strikes in here
+			}
+			ready()
+			if watches == 1 {
+				engine.Pause(ctx, time.Millisecond)
+				return errNoAnswer
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		s, err := l.Subscribe(t.Context(), acquisition("k", "a:1"))
+		require.NoError(t, err)
+		defer s.Close()
+		time.Sleep(130 * time.Millisecond) // the first has failed, and the second does not stand yet
+		select {
+		case <-s.C():
+		default:
+		}
+		select {
+		case <-s.C():
+		case <-time.After(50 * time.Millisecond):
+			t.Fatal("nobody is told once the second watch stands")
+		}
+	})
+}
