@@ -19,8 +19,8 @@ func Open(driverName, source string, options ...Options) (*Backend, error) {
 		return nil, err
 	}
 	b.owned = db
-	if b.server == "" {
-		b.server = serverOf(b.dialect, source)
+	if server := serverOf(b.dialect, source); server != "" {
+		b.server.CompareAndSwap(nil, &server)
 	}
 	return b, nil
 }

@@ -1,8 +1,11 @@
 package sqllock
 
 import (
+	"context"
+	"database/sql"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // serverOf returns what errors call the database of a driver's source, whose other parts may
@@ -29,10 +32,37 @@ func serverOf(d Dialect, source string) string {
 	return ""
 }
 
-// Servers implements [driver.Located].
-func (b *Backend) Servers() []string {
-	if b.server == "" {
+// ask has errors name the database as it calls itself, unless there is a name: a *sql.DB does
+// not tell where it leads. What can't be told stays unnamed.
+func (b *Backend) ask(ctx context.Context, conn *sql.Conn) error {
+	if b.server.Load() != nil {
 		return nil
 	}
-	return []string{b.server}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var name sql.NullString
+	err := conn.QueryRowContext(ctx, b.dialect.address()).Scan(&name)
+	if err == nil && name.String != "" {
+		b.server.CompareAndSwap(nil, &name.String)
+	}
+	return err
+}
+
+// address is the query of the server's address, or the file's path.
+func (d Dialect) address() string {
+	switch d {
+	case MySQL:
+		return "SELECT CONCAT(@@hostname, ':', @@port)"
+	case Postgres: // NULL on a Unix socket
+		return "SELECT host(inet_server_addr()) || ':' || inet_server_port()"
+	}
+	return "SELECT file FROM pragma_database_list WHERE name = 'main'"
+}
+
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string {
+	if server := b.server.Load(); server != nil {
+		return []string{*server}
+	}
+	return nil
 }

@@ -62,9 +62,9 @@ type Options struct {
 	// Notifier hears PostgreSQL's notifications, so that waiters need not
 	// poll. All processes that share a table should have one, or none.
 	Notifier Notifier
-	// Server is the address of the database, for errors to say. [Open] takes it from the source
-	// unless it is set; a *sql.DB does not tell it, and what a driver says of a connection
-	// that was lost does not either.
+	// Server is the address of the database, for errors to say. Unless it is set [Open] takes
+	// it from the source, and [New] from the database itself once the first connection
+	// stands: a *sql.DB does not tell it, nor do all errors of drivers.
 	Server string
 	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
 	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
@@ -81,7 +81,7 @@ type Backend struct {
 	dialect  Dialect
 	strategy Strategy
 	table    string
-	server   string // its address, for errors, or ""
+	server   atomic.Pointer[string] // its address, for errors, or nil
 	sql      *statements
 	life     *engine.Life
 	hub      engine.Hub[string] // by address
@@ -111,9 +111,12 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if db == nil {
 		return nil, errors.New("sqllock: New needs a *sql.DB, got nil; open one with sql.Open")
 	}
-	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table, server: o.Server, life: engine.NewLife()}
+	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table, life: engine.NewLife()}
 	if err := b.vet(o); err != nil {
 		return nil, err
+	}
+	if o.Server != "" {
+		b.server.Store(&o.Server)
 	}
 	b.sql = b.dialect.statements(b.table, o.Notifier != nil, b.Kinds() != 0)
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
@@ -258,9 +261,10 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 }
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still
-// has one: database/sql can't dial one more than its pool may have.
+// has one: database/sql can't dial one more than its pool may have. On it the database is
+// asked for its address.
 func (b *Backend) prepareRenewals() {
-	if _, ok := b.renewals.(*dedicated); !ok || b.prepared.Load() || b.prepared.Swap(true) {
+	if b.prepared.Load() || b.prepared.Swap(true) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
@@ -269,7 +273,7 @@ func (b *Backend) prepareRenewals() {
 			b.prepared.Store(false)
 			return
 		}
-		b.renewals.done(conn, false)
+		b.renewals.done(conn, b.ask(ctx, conn) != nil)
 	})
 }
 

@@ -2,7 +2,9 @@ package enginetest
 
 import (
 	"context"
+	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,4 +57,21 @@ func TestAbsentServerIsNamed(t *testing.T) {
 		require.NoError(t, l.Close(ctx))
 		cancel()
 	}
+}
+
+// A *sql.DB says of no server where it leads; the database is asked.
+func TestServerOfADB(t *testing.T) {
+	each(t, nil, func(t *testing.T, s *site) {
+		b := s.backend()
+		l := acquire(t, b, attempt(t.Name(), time.Minute))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		want := s.addr
+		if _, port, err := net.SplitHostPort(s.addr); err == nil {
+			want = ":" + port
+		}
+		require.Eventually(t, func() bool {
+			servers := b.Servers()
+			return len(servers) == 1 && strings.HasSuffix(servers[0], want)
+		}, 5*time.Second, time.Millisecond, "it does not end in %s", want)
+	})
 }
