@@ -11,7 +11,7 @@
 -- A resend shortens no lease. A new one is as long as it says: where the clock has
 -- gone back, the end of the lease before is in the future.
 INSERT INTO {table} AS l (name, owner, acquired, expires, version, waiting, undone, undone_until)
-VALUES ({key}, CASE WHEN {apart} THEN {id} END, {clock}, {clock} + {ttl}, {clock} * 4 + {n} - 1, '', '', 0)
+VALUES ({key}, CASE WHEN {apart} THEN {id} END, {clock}, {clock} + {ttl}, {initial} + {n} - 1, '', '', 0)
 ON CONFLICT (name) DO UPDATE SET
   version = CASE WHEN {granted} AND NOT {again} THEN {greatest}(l.version + 1, {now} * 4) + {n} - 1 ELSE l.version END,
   acquired = CASE WHEN {granted} AND NOT {again} THEN {now} ELSE l.acquired END,

@@ -5,7 +5,7 @@
 -- other, and none that is held when it begins: a renewal or a release may be on its way
 -- through those, in any order.
 INSERT INTO {table} AS l (name, owner, acquired, expires, version, waiting, undone, undone_until)
-SELECT a.column1, a.column2, {clock}, {clock} + {ttl}, {clock} * 4 + {n} - 1, '', '', 0 FROM ({asked}) AS a
+SELECT a.column1, a.column2, {clock}, {clock} + {ttl}, {initial} + {n} - 1, '', '', 0 FROM ({asked}) AS a
 WHERE {apart} AND NOT EXISTS (SELECT 1 FROM {table} AS h WHERE h.name = a.column1 AND h.expires > {clock})
 ORDER BY a.column1
 ON CONFLICT (name) DO UPDATE SET

@@ -109,7 +109,7 @@ func (d Dialect) statements(table string, notify, apart bool) *statements {
 	s.release, s.undo, s.tombstone = s.freeing("release.sql", s.now), s.freeing("undo.sql", s.now), s.freeing("tombstone.sql", s.now)
 	if d == MySQL {
 		s.kill = d.compile("KILL {session}", nil, 0)
-		s.take = []*template{of("acquire_free_mysql.sql", 0), of("acquire_mysql.sql", 0)}
+		s.take = []*template{of("acquire_free.sql", 0), of("acquire_mysql.sql", 0)}
 		s.swap, s.create = of("swap.sql", 0), of("create_mysql.sql", 0)
 		return s
 	}
@@ -117,6 +117,9 @@ func (d Dialect) statements(table string, notify, apart bool) *statements {
 	once := maps.Clone(s.now)
 	once["now"] = "(excluded.expires - {ttl})"
 	s.take = []*template{d.compile(source("acquire.sql"), once, 1)}
+	if d == SQLite {
+		s.take = []*template{of("acquire_free.sql", 1), s.take[0]}
+	}
 	swapping := func(file string) *template {
 		if !notify {
 			return of(file, 1)
@@ -149,6 +152,11 @@ func (d Dialect) macros(table string) map[string]string {
 		"l": "l.", "as": " AS l", "conflict": "ON CONFLICT (name) DO UPDATE SET",
 		"greatest": "greatest", "least": "least", "committed": "",
 
+		// The first token of a new row.
+		"initial": "{clock} * 4",
+		// The first token of a new lease, and how a statement answers with it.
+		"fresh": "{greatest}(version + 1, {now} * 4)", "first": " RETURNING version - {n} + 1",
+
 		// No other kind of lock is at the key.
 		"apart": "1 = 1", "allapart": "1 = 1",
 		// The lock's owner is this acquisition already: a reply was lost.
@@ -179,6 +187,7 @@ func (d Dialect) macros(table string) map[string]string {
 		m["l"], m["as"], m["conflict"] = "", "", "ON DUPLICATE KEY UPDATE"
 		m["stamp"], m["commits"], m["returning"] = "LAST_INSERT_ID({instant})", "@@autocommit", ""
 		m["committed"] = " AND @@autocommit" // else nothing is renewed
+		m["fresh"], m["first"] = "LAST_INSERT_ID(GREATEST(version + 1, {now} * 4))", ""
 		m["at"], m["undoneat"], m["leaverat"] = "LOCATE({me}, waiting)", "LOCATE({mark}, undone)", "LOCATE({leaver}, waiting)"
 		m["last16k"] = "RIGHT(CONCAT(CASE WHEN undone_until > {clock} THEN undone ELSE '' END, {mark}), 16000)"
 	case Postgres:
@@ -190,6 +199,8 @@ func (d Dialect) macros(table string) map[string]string {
 		// the database's own, whose expression rounds it down, so that a lease that is read
 		// from a record would be reckoned too long.
 		delete(m, "instant")
+		// A row that somebody deleted may have had tokens of this millisecond.
+		m["initial"] = "max({clock}, {instant}) * 4"
 		m["at"], m["undoneat"], m["leaverat"] = "instr(l.waiting, {me})", "instr(l.undone, {mark})", "instr(l.waiting, {leaver})"
 		m["last16k"] = "substr(CASE WHEN l.undone_until > {clock} THEN l.undone ELSE '' END || {mark}, -16000)"
 	}

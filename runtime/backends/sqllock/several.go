@@ -70,7 +70,7 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 // takeRows takes those of part whose rows are free.
 func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 	n := part[0].Tokens
-	v := values{"ttl": b.dialect.term(part[0].TTL), "n": int64(n)}
+	v := values{"ttl": b.dialect.term(part[0].TTL), "n": int64(n), "instant": time.Now().UnixMicro()}
 	for i, one := range part {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(one.Key), one.ID
 	}

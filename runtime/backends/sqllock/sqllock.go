@@ -295,7 +295,7 @@ func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisi
 		default:
 			return nil, err
 		}
-		if r.affected > 0 {
+		if r.affected > 0 || len(r.rows) > 0 {
 			break
 		}
 	}
@@ -316,6 +316,7 @@ func (b *Backend) acquireValues(a *driver.Acquisition) values {
 	v := values{
 		"key": []byte(a.Key), "id": a.ID, "me": entry(a.ID), "mark": mark(a.ID),
 		"ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens), "queue": int64(0),
+		"instant": time.Now().UnixMicro(),
 	}
 	if a.Queue && b.sessions == nil { // else the server's queue is the only one
 		v["queue"] = int64(1)
