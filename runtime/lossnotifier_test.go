@@ -237,3 +237,23 @@ func TestAcquireDoesNotWaitForTheFirstRenewal(t *testing.T) {
 		require.NoError(t, release(held))
 	})
 }
+
+// A lease that the engine has no more is released where an attempt to take it had no answer
+// and may yet run: nobody would know of the lock that it takes.
+func TestUnansweredAttemptOfALostLeaseIsBarred(t *testing.T) {
+	for _, unanswered := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			b := newScripted()
+			b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+				a.MayHaveRun = unanswered
+				return do()
+			}
+			b.onRenew = func(context.Context, func() error) error { return driver.ErrLost }
+			ctx, held := acquire(t, t.Context(), newLocker(t, b, nil), renewed, "k")
+			<-ctx.Done()
+			require.ErrorIs(t, release(held), lock.ErrLost)
+			time.Sleep(time.Second)
+			require.Equal(t, unanswered, b.releases.Load() == 1, "%d releases", b.releases.Load())
+		})
+	}
+}

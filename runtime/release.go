@@ -269,7 +269,10 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	for _, h := range all {
 		h.endLost(cause)
 	}
-	if wasIdle && byTime { // nobody else gives back what the engine may still have
+	// Of an idle lease nobody else gives back what the engine may still have. An attempt
+	// without an answer may yet take the key anew for an owner that the engine has no more;
+	// a release bars it.
+	if wasIdle && byTime || cause == errNotOwner && lk.acquisition.MayHaveRun {
 		l.discard(lk)
 	}
 	l.next(e)
