@@ -24,7 +24,8 @@ func TestStringIsWaitedFor(t *testing.T) {
 	l := lockerOn(t, newWaitingBackend(t, addr))
 	for _, deleted := range []bool{false, true} {
 		key := newKey(t)
-		command(t, addr, "SET", key, "", "NX", "PX", "1000")
+		lasts := map[bool]string{false: "2000", true: "60000"}[deleted]
+		command(t, addr, "SET", key, "", "NX", "PX", lasts)
 		for _, policy := range []*lock.Policy{try(), {Wait: 50 * time.Millisecond}} {
 			err := refused(t, l, policy, key)
 			wantIs(t, err, lock.ErrNotAcquired)
