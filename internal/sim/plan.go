@@ -150,7 +150,7 @@ func (p *Plan) drawFaults(rng *rand.Rand, from []kind) {
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	p.leaveOut(func(kind string) bool { return kind == "clock-back" }, "evict-token", "empty-server", "flush-all")
-	p.leaveOut(func(kind string) bool { return kind == "no-right" || kind == "no-memory" }, "evict-token", "empty-server", "flush-all")
+	p.leaveOut(func(kind string) bool { return kind == "no-right" || kind == "no-memory" || kind == "force-unlock" }, "evict-token", "empty-server", "flush-all")
 }
 
 // leaveOut removes the faults of these kinds if one is there with which together they
