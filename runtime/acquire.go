@@ -157,6 +157,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.placed, op.held = true, err
 	e.shard.mu.Lock()
 	e.elsewhere = true
+	e.competesLocked(true)
 	e.competing, e.since = op.hold, time.Now()
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()

@@ -97,7 +97,7 @@ func choiceFor(m mutant.Mutant) sim.Choice {
 			return sim.Choice{Engine: engine, Kinds: m.Faults}
 		}
 	}
-	return sim.Choice{}
+	return sim.Choice{LockKind: m.Locks}
 }
 
 // Row is what came of one mutant.

@@ -17,6 +17,7 @@ type Mutant struct {
 	Mistake string
 	Patches []Patch
 	Faults  []string // of a soak, that bring it out; nil is all, with calm episodes among them
+	Locks   string   // only what is called so is locked beside the mutex, or asked for; "" is any
 }
 
 // Patch replaces a piece of code in a file. The piece is as short as can be, so that it

@@ -99,6 +99,9 @@ func try(m mutant.Mutant, root string, d time.Duration, seed uint64) (*soak.Summ
 	if m.Faults != nil {
 		args = append(args, "-faults", strings.Join(m.Faults, ","))
 	}
+	if m.Locks != "" {
+		args = append(args, "-locks", m.Locks)
+	}
 	out, err := exec.Command(bin, args...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
