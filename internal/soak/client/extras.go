@@ -81,7 +81,7 @@ func (w *worker) condition() {
 // call calls those that wait for the condition.
 func (g *guard) call(op history.Op, call func(*lock.Cond, context.Context) error) {
 	grant := g.grants[0]
-	r := g.out.Begin(history.Record{Op: op, Key: grant.Key, Hold: grant.Hold, Outcome: history.OK})
+	r := g.out.Begin(history.Record{Op: op, Key: grant.Key, Hold: grant.Hold, Token: grant.Token, Outcome: history.OK})
 	if err := call(lock.NewCond(g.locker, grant.Key), g.ctx); err != nil {
 		r.Outcome, r.Note = history.Unknown, err.Error()
 	}

@@ -110,10 +110,16 @@ func (s *scan) admitted(r Record, all []Record) {
 	}
 }
 
+// staysClosed reports whether l has a delay, and ended without a release.
+func (l *lease) staysClosed() bool {
+	h := l.last
+	return h != nil && h.grant.Delay > 0 && (h.release == nil || h.release.Outcome == Lost && h.release.Op != Await)
+}
+
 // keptClosed checks K7 for l.
 func (s *scan) keptClosed(l *lease) {
 	h := l.last
-	if h == nil || h.grant.Delay == 0 || l.clipped != Never || l.lost != Never || h.release != nil && h.release.Outcome != Lost {
+	if !l.staysClosed() || l.clipped != Never || l.lost != Never {
 		return
 	}
 	until := l.asked + h.grant.TTL + h.grant.Delay - rounding
@@ -127,20 +133,20 @@ func (s *scan) keptClosed(l *lease) {
 	}
 }
 
-// unheard checks K8 for w, a wait for a condition that ended with its context.
+// unheard checks K8 for w, a wait for a condition that ended with its context. Who waits and who
+// calls do so under the lock, so the order of its tokens is theirs.
 func (s *scan) unheard(w Record, all, calls []Record) {
-	placed := s.mustWait[holdKey{w.Proc, w.Next, ofCondition + w.Key}]
-	if w.Outcome != Fail || placed == 0 || w.CtxEnd == 0 || !s.quiet(placed, w.CtxEnd) {
+	if w.Outcome != Fail || w.CtxEnd == 0 || !s.quiet(w.Call, w.CtxEnd) {
 		return
 	}
 	before := 0
 	for _, v := range all {
-		if v.Next != w.Next && v.Outcome != Fail && v.Outcome != Refused && v.Call <= placed && v.Ret >= placed {
+		if v.Token < w.Token && v.Outcome != Fail && v.Outcome != Refused && v.Ret >= w.Call {
 			before++
 		}
 	}
 	for _, c := range calls {
-		if c.Outcome != OK || c.Call < placed || c.Ret > w.CtxEnd-hearing {
+		if c.Outcome != OK || c.Token <= w.Token || c.Ret > w.CtxEnd-hearing {
 			continue
 		}
 		if before--; before < 0 || c.Op == Broadcast {

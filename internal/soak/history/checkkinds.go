@@ -304,7 +304,7 @@ func (s *scan) record(at *Sample, k *KeyState) {
 		if at.Begin > t.freedAt {
 			s.sampled("I6", at, k, "%s is there %v after its release was answered", p.ID, Between(t.freedAt, at.Begin))
 		}
-		if c, ok := s.closed[proc]; ok && at.Begin > c.Ret+int64(time.Millisecond) {
+		if c, ok := s.closed[proc]; ok && at.Begin > c.Ret+int64(time.Millisecond) && !s.mayStay(leaseKey{proc, p.ID}) {
 			s.sampled("I8", at, k, "%s is there %v after its Locker was closed", p.ID, Between(c.Ret, at.Begin))
 		}
 	}

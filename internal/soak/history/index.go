@@ -197,7 +197,8 @@ func (x *index) add(r Record) {
 			t.freedAt = min(t.freedAt, r.Ret)
 		}
 	case Release:
-		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil {
+		// One that did not have the lock again after a Wait had given it up by that.
+		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil && h.release == nil {
 			h.release = &r
 		}
 	case Await:

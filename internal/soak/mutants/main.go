@@ -39,7 +39,7 @@ func main() {
 	if *control > 0 {
 		ok = report(mutant.Mutant{Name: "(none)", Mistake: "the runtime as it is"}, *root, *control, *seed, false)
 	}
-	for _, m := range slices.Concat(mutant.All, mutant.OfKinds) {
+	for _, m := range slices.Concat(mutant.All, mutant.OfKinds, mutant.OfExtras) {
 		if *only == "" || slices.Contains(strings.Split(*only, ","), m.Name) {
 			ok = report(m, *root, *duration, *seed, true) && ok
 		}
