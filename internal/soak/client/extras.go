@@ -65,6 +65,8 @@ func (w *worker) condition() {
 	_ = w.do(context.Background(), p, func(g *guard) {
 		g.section(w.brief())
 		switch n := w.rng.IntN(8); {
+		case n < 2: // often called as it gives up
+			g.await(w.between(time.Millisecond, 30*time.Millisecond))
 		case n < 4:
 			g.await(w.between(20*time.Millisecond, 2*time.Second))
 		case n < 7:
