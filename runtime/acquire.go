@@ -157,6 +157,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.placed, op.held = true, err
 	e.shard.mu.Lock()
 	e.elsewhere = true
+	e.competesLocked(true)
 	e.competing, e.since = op.hold, time.Now()
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
@@ -246,7 +247,11 @@ func (l *Locker) stopCompeting(op *acquireOp, err error) {
 		undo := *a
 		undo.Queue = alone // the place in the engine's queue serves the next in the queue
 		e.placed = e.placed && !alone
-		l.cleanup.add(e.id.backend, a.TTL, func(ctx context.Context) error {
+		lasts := a.TTL
+		if undo.Queue {
+			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
+		}
+		l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error {
 			return e.backend.Undo(ctx, &undo)
 		})
 	}

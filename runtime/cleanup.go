@@ -13,6 +13,9 @@ const (
 	taskFirst   = 20 * time.Millisecond  // wait after the first failure, then doubled
 	taskLongest = 500 * time.Millisecond // the longest wait between two tries
 	tasksAtOnce = 32                     // of one backend: another's silence delays none
+
+	// placeLimit is the longest that a place in an engine's queue lasts: see driver.Acquisition.
+	placeLimit = 10 * time.Second
 )
 
 // cleanup undoes acquires and releases whose outcome is unknown, in

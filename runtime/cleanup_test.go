@@ -143,3 +143,32 @@ func TestClearingUpBesideAHungBackend(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// A place in the engine's queue may outlast the ttl of who waited there: its undo goes on for
+// as long, or the lock would be given to nobody.
+func TestUndoOfAPlaceOutlastsTheTTL(t *testing.T) {
+	for name, p := range map[string]lock.Policy{"mutex": {}, "fair": {Fair: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				begin := time.Now()
+				var undone time.Duration
+				b.onUndo = func(ctx context.Context, a *driver.Acquisition) error {
+					if time.Since(begin) < 9*time.Second {
+						return errors.New("away")
+					}
+					require.True(t, a.Queue)
+					undone = time.Since(begin)
+					return b.Backend.Undo(ctx, a)
+				}
+				_, held := acquire(t, t.Context(), newLocker(t, b.Backend, nil), &p, "k")
+				p.TTL, p.Wait = 400*time.Millisecond, 300*time.Millisecond
+				_, _, err := newLocker(t, b, nil).Acquire(t.Context(), &p, "k")
+				require.ErrorIs(t, err, lock.ErrNotAcquired)
+				time.Sleep(15 * time.Second)
+				require.NotZero(t, undone)
+				require.NoError(t, release(held))
+			})
+		})
+	}
+}

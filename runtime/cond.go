@@ -59,7 +59,7 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 // the lock is free or the context of the locked method has ended, 100 ms longer at most;
 // if the lock can't be had by then, or was lost before, the error wraps [ErrLost] and the
 // method's context ends. [ErrInvalid] says that ctx does not own the lock. After any other
-// error, such as [ErrUnavailable], the lock was not given up.
+// error, such as [ErrUnavailable], the lock is held: it was not given up, or was taken again.
 func (c *Cond) Wait(ctx context.Context) error {
 	f, err := c.owner(ctx)
 	if err != nil {

@@ -205,3 +205,43 @@ func TestCondInANestedCall(t *testing.T) {
 		}))
 	})
 }
+
+// A renewal that is under way when the lock is given up, and is answered by "not yours", ends
+// no Wait.
+func TestCondOutlivesARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRenew = func(ctx context.Context, do func() error) error {
+			if err := wait(ctx, 100*time.Millisecond); err != nil {
+				return err
+			}
+			return do()
+		}
+		l, other := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
+		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 3 * time.Second}, "k")
+		time.Sleep(1050 * time.Millisecond)
+		require.EqualValues(t, 1, b.renewals.Load(), "a renewal is under way")
+		go func() {
+			time.Sleep(time.Second)
+			require.NoError(t, other.Do(t.Context(), nil, "k", lock.NewCond(other, "k").Signal))
+		}()
+		require.NoError(t, lock.NewCond(l, "k").Wait(ctx))
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+	})
+}
+
+// Whoever waits for a condition asks the engine about once a second.
+func TestCondDoesNotPoll(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &counting{Backend: memlock.New()}
+		l := newLocker(t, b, nil)
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		limited, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		before := b.acquires.Load()
+		require.ErrorIs(t, lock.NewCond(l, "k").Wait(limited), context.DeadlineExceeded)
+		require.LessOrEqual(t, b.acquires.Load()-before, int64(27))
+		require.NoError(t, release(held))
+	})
+}

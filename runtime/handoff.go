@@ -63,6 +63,7 @@ func (l *Locker) part(h *hold, now time.Time) *heldLease {
 func (l *Locker) next(e *entry) {
 	e.shard.mu.Lock()
 	e.elsewhere, e.competing = false, nil
+	e.competesLocked(false)
 	if w := e.first; w != nil {
 		e.removeLocked(w)
 		w.entry = e

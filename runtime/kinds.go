@@ -15,7 +15,7 @@ import (
 type group struct {
 	queue   waitQueue // of a semaphore: who waits until a permit is left to it
 	used    int       // entries
-	held    int       // those of them that hold
+	waiting int       // those of them that compete at the engine, and were told that another holds the key
 	free    []uint64  // slots that were used before
 	readers *entry    // that newcomers who read share or wait for, or nil
 }
@@ -72,6 +72,17 @@ func (s *shard) closeReadersLocked(id entryID) {
 // shares reports whether a reader under p may have the lease of others.
 func (p *Policy) shares() bool { return !p.NoRenew && p.Max == 0 && p.Delay == 0 }
 
+// competesLocked notes whether a call waits for e at the engine, if e is one of several.
+func (e *entry) competesLocked(waits bool) {
+	if e.group == nil || e.waits == waits {
+		return
+	}
+	e.waits = waits
+	if e.group.waiting++; !waits {
+		e.group.waiting -= 2
+	}
+}
+
 // forgetLocked takes e out of the table: nobody holds or wants it.
 func (s *shard) forgetLocked(e *entry) {
 	delete(s.entries, e.id)
@@ -79,6 +90,7 @@ func (s *shard) forgetLocked(e *entry) {
 	if g == nil {
 		return
 	}
+	e.competesLocked(false)
 	g.used--
 	g.free = append(g.free, e.id.slot)
 	if g.readers == e {

@@ -77,3 +77,27 @@ func TestFairOverProcesses(t *testing.T) {
 		require.IsIncreasing(t, order)
 	})
 }
+
+// A reader that was entered again, by nested calls and by siblings that share its lease, is
+// renewed no more once all have left (Redisson's pull request 7251).
+func TestReenteredReaderIsNotRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l, p := newLocker(t, b, nil), &lock.Policy{Read: true, Reentrant: true, TTL: 3 * time.Second}
+		ctx := t.Context()
+		var all []*lock.Hold
+		for range 3 {
+			inner, held := acquire(t, ctx, l, p, "k")
+			_, sibling := acquire(t, t.Context(), l, p, "k")
+			ctx, all = inner, append(all, sibling, held)
+		}
+		time.Sleep(2 * time.Second)
+		require.NotZero(t, b.renewals.Load())
+		for i := range all {
+			require.NoError(t, release(all[len(all)-1-i]))
+		}
+		before := b.renewals.Load()
+		time.Sleep(time.Minute)
+		require.Equal(t, before, b.renewals.Load())
+	})
+}

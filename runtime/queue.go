@@ -67,6 +67,7 @@ type entry struct {
 	competing *hold // that waits at the engine, where elsewhere is set; since when
 	since     time.Time
 	closed    bool // for who would share the lease of others that read: somebody will write
+	waits     bool // it counts in group.waiting
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
@@ -204,19 +205,20 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 }
 
 // refusesLocked returns why the call that h is for may not wait for e, or nil. Of a fair
-// lock each that waits has an entry of its own.
+// lock, and of a tick, each call has an entry of its own, and all of them but one will wait.
 func (e *entry) refusesLocked(h *hold, fresh bool) error {
 	p := h.policy
 	shares := e.id.kind == driver.Read && e.state == held && p.shares()
 	switch {
-	case fresh && p.Fair && p.Queue > 0 && e.waitingLocked() > p.Queue:
+	case shares:
+		return nil
+	case p.Queue > 0 && e.waitingLocked() >= p.Queue:
 		return because(ErrNotAcquired, ErrBusy)
-	case fresh, shares:
+	case fresh:
+		e.competesLocked(p.Fair || p.Once)
 		return nil
 	case h.tries() && (e.state == held || e.elsewhere):
 		return because(ErrNotAcquired, errHeld)
-	case p.Queue > 0 && e.waitingLocked() >= p.Queue:
-		return because(ErrNotAcquired, ErrBusy)
 	case h.locker.closed.Load(): // under the mutex, so that Close finds all others in the queue
 		return ErrClosed
 	}
@@ -284,9 +286,7 @@ var endedContext = func() context.Context {
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), bootclock.At(now)
-	if e.group != nil && e.state != held {
-		e.group.held++
-	}
+	e.competesLocked(false)
 	e.state, e.lease, e.holder, e.elsewhere, e.competing = held, lease, h, false, nil
 	lease.holder.Store(h)
 }
@@ -295,9 +295,6 @@ func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
 // changes nothing any more: the engine checks the owner, and its answer is ignored.
 func (e *entry) endLocked() {
 	e.shard.leases.remove(e.lease)
-	if e.group != nil {
-		e.group.held--
-	}
 	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
 }
 
@@ -317,7 +314,7 @@ func (e *entry) rejectTriesLocked() {
 func (e *entry) waitingLocked() int {
 	switch g := e.group; {
 	case g != nil:
-		return e.length + g.used - g.held
+		return e.length + g.waiting
 	case e.elsewhere:
 		return e.length + 1
 	}

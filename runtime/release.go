@@ -245,9 +245,12 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	if e.lease != lk {
 		e.shard.mu.Unlock()
 		// Another goroutine may be about to end the method's context. A
-		// driver.LossNotifier's look must not return before that has happened.
-		if h := lk.holder.Load(); h != nil && h.lostCause() != nil {
-			h.endLost(h.lostCause())
+		// driver.LossNotifier's look must not return before that has happened. One that
+		// was given up for a condition lives on.
+		if h := lk.holder.Load(); h != nil {
+			if cause := h.lostCause(); cause != nil && cause != errGivenUp {
+				h.endLost(cause)
+			}
 		}
 		return false
 	}

@@ -55,7 +55,7 @@ func (lk *heldLease) canKeepForLocked(p *Policy, now time.Time) bool {
 // false if the lease is to go back to the engine.
 func (e *entry) keepLocked(h *hold, now time.Time) bool {
 	lk := e.lease
-	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() ||
+	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() ||
 		!lk.canKeepForLocked(h.policy, now) || lk.ends().LeftAt(now) > lk.sticky.time {
 		return false
 	}

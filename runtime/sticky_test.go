@@ -332,3 +332,24 @@ func TestStickyStorm(t *testing.T) {
 		}
 	})
 }
+
+// A lease that another process has asked for while it was held is not kept, however short the
+// hold was.
+func TestStickyAskedForWhileHeld(t *testing.T) {
+	for _, short := range []time.Duration{time.Millisecond, time.Second} {
+		bubble(t, func(t *testing.T) {
+			engine := memlock.New()
+			l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+			_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: 3 * time.Second, Sticky: 3 * time.Second}, "k")
+			begin, done := time.Now(), make(chan time.Duration)
+			go func() {
+				_, theirs := acquire(t, t.Context(), other, nil, "k")
+				done <- time.Since(begin)
+				require.NoError(t, release(theirs))
+			}()
+			time.Sleep(short)
+			require.NoError(t, release(held))
+			require.Equal(t, short, <-done)
+		})
+	}
+}

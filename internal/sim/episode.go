@@ -99,7 +99,7 @@ func (e *episode) spawn(i int) {
 	close(p.running)
 	p.path = vnet.NewPath(e.plan.Latency, e.plan.Seed, p.number)
 	started, err := client.Start(client.Config{
-		Proc: p.number, Keys: e.plan.Keys, LockKinds: e.plan.LockKinds, Sticky: e.plan.Sticky, Seed: e.plan.Seed, Workers: e.plan.Workers,
+		Proc: p.number, Keys: e.plan.Keys, LockKinds: e.plan.LockKinds, Sticky: e.plan.Sticky, Extras: e.plan.Extras, Seed: e.plan.Seed, Workers: e.plan.Workers,
 		TTL: e.plan.TTL, HandOff: plan.HandOff, Grain: e.plan.Grain, Longest: e.plan.Longest, Calm: len(e.plan.Faults) == 0,
 	}, client.World{
 		Backend:  e.engine.Connect(p.path, plan.ReadTimeout),

@@ -35,6 +35,9 @@ func gaps(h *history.History, key string) (found []gap) {
 		switch {
 		case r.Key != key || r.Ret == history.Never:
 		case r.Op == history.Acquire && !r.Several: // several hold the first before they are told
+			if r.Again { // it waited for a condition first
+				r.Call = r.Ret
+			}
 			acquires = append(acquires, r)
 		case r.Op == history.Release:
 			releases = append(releases, r)
@@ -132,7 +135,7 @@ func (r *Result) turns() (found []history.Violation) {
 		switch {
 		case one.Op == history.Grant && one.Outcome == history.OK:
 			leases[one.Key] = append(leases[one.Key], one)
-		case one.Op == history.Acquire && !one.Several:
+		case one.Op == history.Acquire && !one.Several && !one.Again:
 			calls[one.Key] = append(calls[one.Key], one)
 		}
 	}

@@ -24,6 +24,7 @@ type Plan struct {
 	Keys      []string
 	LockKinds []client.LockKind // of locks that are no mutexes; half of the plans have some
 	Sticky    bool              // some leases are kept idle
+	Extras    client.Extras     // what some calls ask for beside the kind of lock
 	TTL       time.Duration
 	Latency   time.Duration // of a message
 	Processes []ProcessPlan
@@ -71,7 +72,7 @@ type Choice struct {
 	Processes int      // at most, 0 is as drawn
 	Keys      int
 	Workers   int
-	LockKind  string // only plans with this kind of lock beside the mutex; "" is any
+	LockKind  string // only plans with this kind of lock beside the mutex, or with this of the Extras; "" is any
 	Sticky    bool   // only plans in which some leases are kept idle
 }
 
@@ -111,6 +112,9 @@ func NewPlan(seed uint64, c Choice) *Plan {
 	// From a source of its own: a plan without them is what it is for the mutex alone.
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {
 		p.LockKinds = client.DrawKinds(rng, "sim", c.LockKind)
+	}
+	if rng := rand.New(rand.NewPCG(seed, 4)); hasKinds(p.Engine) {
+		p.Extras = client.DrawExtras(rng, c.LockKind)
 	}
 	if rng := rand.New(rand.NewPCG(seed, 3)); hasKinds(p.Engine) && (rng.IntN(3) == 0 || c.Sticky) {
 		p.Sticky = true
@@ -226,7 +230,7 @@ func pick(rng *rand.Rand, of ...time.Duration) time.Duration { return of[rng.Int
 // String tells the plan to a person, a fault a line.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, sticky %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.Sticky, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
+	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, sticky %v, extras %+v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.Sticky, p.Extras, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
 	for i, f := range p.Faults {
 		fmt.Fprintf(&b, "\n    fault %d: %v", i, f)
 	}

@@ -68,8 +68,8 @@ func (o *Options) Check() error {
 	switch {
 	case c.Engine != "" && !slices.Contains(Engines(), c.Engine):
 		return fmt.Errorf("no engine %q; there is %s", c.Engine, strings.Join(Engines(), ", "))
-	case c.LockKind != "" && !slices.Contains(client.Kinds(), c.LockKind):
-		return fmt.Errorf("no kind of lock %q; there is %s", c.LockKind, strings.Join(client.Kinds(), ", "))
+	case c.LockKind != "" && !slices.Contains(client.Names(), c.LockKind):
+		return fmt.Errorf("no kind of lock %q; there is %s", c.LockKind, strings.Join(client.Names(), ", "))
 	case c.Processes < 0 || c.Keys < 0 || c.Workers < 0:
 		return fmt.Errorf("fewer than no processes, keys or workers")
 	case o.Limit < 0:
@@ -163,7 +163,7 @@ func warmUpProcess(t *testing.T) {
 	for _, e := range engines {
 		Play(t, NewPlan(0, Choice{Engine: e.name}))
 		if hasKinds(e.name) {
-			for _, kind := range client.Kinds() {
+			for _, kind := range client.Names() {
 				Play(t, NewPlan(0, Choice{Engine: e.name, LockKind: kind}))
 			}
 		}

@@ -122,7 +122,7 @@ func (e *episode) spawn(i int) error {
 	plan := e.plan.Clients[i]
 	proc := e.lane.procs()
 	c, err := spawn(client.Config{
-		Proc: proc, Addr: e.proxies[i].Addr(), Register: e.socket, Keys: e.plan.Keys, LockKinds: e.plan.Kinds,
+		Proc: proc, Addr: e.proxies[i].Addr(), Register: e.socket, Keys: e.plan.Keys, LockKinds: e.plan.Kinds, Extras: e.plan.Extras,
 		Seed: e.seed<<16 + uint64(e.plan.Episode), Workers: workers,
 		TTL: e.plan.TTL, HandOff: plan.HandOff, ReadTimeout: plan.ReadTimeout, Calm: len(e.plan.Faults) == 0,
 	}, plan.Skew)
@@ -203,5 +203,5 @@ func (e *episode) killAll() {
 }
 
 func (p *Plan) String() string {
-	return fmt.Sprintf("episode %d: kinds %v, ttl %v, clients %+v, faults %v", p.Episode, p.Kinds, p.TTL, p.Clients, p.Faults)
+	return fmt.Sprintf("episode %d: kinds %v, extras %+v, ttl %v, clients %+v, faults %v", p.Episode, p.Kinds, p.Extras, p.TTL, p.Clients, p.Faults)
 }

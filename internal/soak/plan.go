@@ -23,6 +23,7 @@ type Plan struct {
 	Episode int
 	Keys    []string
 	Kinds   []client.LockKind // of locks that are no mutexes; half of the plans have some
+	Extras  client.Extras     // what some calls ask for beside the kind of lock
 	TTL     time.Duration
 	Clients []ClientPlan
 	Faults  []Planned
@@ -53,7 +54,7 @@ func (p Planned) String() string {
 }
 
 // newPlan draws episode n of seed. kinds restricts the faults, unless it is empty, and locks
-// the locks that are no mutexes: then each plan has one of that kind.
+// the locks that are no mutexes, or the Extras: then each plan has one of that kind.
 func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(n)))
 	p := &Plan{Episode: n, TTL: 400 * time.Millisecond, Heal: strikeUntil}
@@ -64,6 +65,7 @@ func newPlan(seed uint64, n int, kinds []string, locks string) *Plan {
 	if rng := rand.New(rand.NewPCG(seed, 1<<32+uint64(n))); rng.IntN(2) == 0 || locks != "" {
 		p.Kinds = client.DrawKinds(rng, fmt.Sprintf("soak:%d", n), locks)
 	}
+	p.Extras = client.DrawExtras(rand.New(rand.NewPCG(seed, 2<<32+uint64(n))), locks)
 	calm := n%calmEvery == 0
 	if calm || rng.IntN(4) == 0 {
 		p.TTL = time.Second

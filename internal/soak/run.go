@@ -49,8 +49,8 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	if err := checkKinds(o.Faults); err != nil {
 		return nil, err
 	}
-	if o.Locks != "" && !slices.Contains(client.Kinds(), o.Locks) {
-		return nil, fmt.Errorf("no kind of lock %q; there is %s", o.Locks, strings.Join(client.Kinds(), ", "))
+	if o.Locks != "" && !slices.Contains(client.Names(), o.Locks) {
+		return nil, fmt.Errorf("no kind of lock %q; there is %s", o.Locks, strings.Join(client.Names(), ", "))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -48,7 +48,7 @@ type Acquisition struct {
 	TTL       time.Duration // lease length
 	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
 	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
-	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue
+	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue, for 10 s at most unless it lives on a session
 	Recall    bool          // the process may keep the lease while it does not use it: it will call Recaller.NotifyWanted
 	Mode      Mode          // what kind of lock it is: one that Kinded says the Backend has
 

@@ -23,7 +23,8 @@ const (
 // counts is what a tree has without its tests.
 type counts struct {
 	rooms map[string]size
-	long  []string // files and functions over the bounds
+	long  []string        // files and functions over the bounds
+	kinds map[string]size // what the kinds of lock beside the mutex add
 }
 
 type size struct{ files, lines int }
@@ -48,6 +49,28 @@ func roomOf(name string) string {
 	return ""
 }
 
+// What the kinds of lock beside the mutex add, in files of their own.
+const (
+	kindsOfEngines = "kinds, engines and record (of 2,500)"
+	kindsOfRuntime = "kinds, runtime (of 1,200)"
+)
+
+// kindsOf returns which of these a file counts to, or "". Of the record, agreements serve
+// failover and shards, ticks serve jobs, and inspection serves lockctl.
+func kindsOf(name string) string {
+	switch dir, file := path.Split(name); {
+	case dir == "runtime/" && (file == "kinds.go" || file == "cond.go"):
+		return kindsOfRuntime
+	case dir == "runtime/internal/record/":
+		if !slices.Contains([]string{"agreement.go", "ticks.go", "inspect.go"}, file) {
+			return kindsOfEngines
+		}
+	case strings.HasPrefix(roomOf(name), backends) && slices.Contains([]string{"kinds.go", "records.go", "swap.lua", "swap.sql"}, file):
+		return kindsOfEngines
+	}
+	return ""
+}
+
 // isSource says whether a file counts: tests and what serves them alone do not.
 func isSource(name string) bool {
 	switch path.Ext(name) {
@@ -60,7 +83,7 @@ func isSource(name string) bool {
 }
 
 func count(tree fs.FS) (*counts, error) {
-	c := &counts{rooms: map[string]size{}}
+	c := &counts{rooms: map[string]size{}, kinds: map[string]size{}}
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -87,6 +110,9 @@ func (c *counts) add(tree fs.FS, name string) error {
 	lines := bytes.Count(text, []byte("\n"))
 	if room := roomOf(name); room != "" {
 		c.rooms[room] = c.rooms[room].plus(lines)
+	}
+	if of := kindsOf(name); of != "" {
+		c.kinds[of] = c.kinds[of].plus(lines)
 	}
 	if path.Ext(name) != ".go" {
 		return nil
@@ -124,6 +150,9 @@ func (c *counts) print(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w, "%-34s %3d files %6d lines\n", "engines together", engines.files, engines.lines)
+	for _, of := range slices.Sorted(maps.Keys(c.kinds)) {
+		fmt.Fprintf(w, "%-34s %3d files %6d lines\n", of, c.kinds[of].files, c.kinds[of].lines)
+	}
 	fmt.Fprintf(w, "files over %d lines and functions over %d: %d\n", maxFile, maxFunction, len(c.long))
 	for _, l := range c.long {
 		fmt.Fprintln(w, "  "+l)

@@ -15,6 +15,10 @@ func TestMeasure(t *testing.T) {
 		"runtime/internal/engine/a.go":            "package engine\n",
 		"runtime/backends/redislock/redislock.go": "package redislock\n" + strings.Repeat("\n", 400),
 		"runtime/backends/redislock/acquire.lua":  "return 1\n",
+		"runtime/backends/redislock/swap.lua":     "return 1\nreturn 2\n",
+		"runtime/internal/record/state.go":        "package record\n",
+		"runtime/internal/record/ticks.go":        "package record\n",
+		"runtime/cond.go":                         "package lock\n",
 		"runtime/backends/backendtest/suite.go":   "package backendtest\n",
 	} {
 		tree[name] = &fstest.MapFile{Data: []byte(text)}
@@ -30,8 +34,9 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Join(strings.Fields(out.String()), " ")
-	want := "runtime 1 files 63 lines runtime/backends/redislock 2 files 402 lines runtime/driver 1 files 1 lines " +
-		"runtime/internal 1 files 1 lines engines together 2 files 402 lines " +
+	want := "runtime 2 files 64 lines runtime/backends/redislock 3 files 404 lines runtime/driver 1 files 1 lines " +
+		"runtime/internal 3 files 3 lines engines together 3 files 404 lines " +
+		"kinds, engines and record (of 2,500) 2 files 3 lines kinds, runtime (of 1,200) 1 files 1 lines " +
 		"files over 400 lines and functions over 60: 2 " +
 		"runtime/backends/redislock/redislock.go: 401 lines runtime/hold.go: func f: 61 lines " +
 		"one 2 files 64 lines two 1 files 1 lines"

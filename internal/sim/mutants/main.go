@@ -42,7 +42,7 @@ func run() int {
 		return 2
 	}
 	_ = os.Setenv("LOCKGEN_SOAK_SKEW", "-150ms") // the clock of the mutant that trusts one
-	all := slices.Concat(mutant.All, mutant.OfKinds, more)
+	all := slices.Concat(mutant.All, mutant.OfKinds, mutant.OfExtras, more)
 	names := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' })
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(m mutant.Mutant) bool { return m.Name == name }) {
@@ -97,7 +97,7 @@ func choiceFor(m mutant.Mutant) sim.Choice {
 			return sim.Choice{Engine: engine, Kinds: m.Faults}
 		}
 	}
-	return sim.Choice{}
+	return sim.Choice{LockKind: m.Locks}
 }
 
 // Row is what came of one mutant.

@@ -49,7 +49,7 @@ func (b *witness) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		name, _, _ := strings.Cut(a.ID, ":")
 		b.out.End(history.Record{Op: history.Started, Lease: name, Call: b.out.Now()})
 	})
-	r := b.out.Begin(history.Record{Op: history.Grant, Key: a.Key, Lease: a.ID, TTL: ttl(a.TTL), Queued: a.Queue,
+	r := b.out.Begin(history.Record{Op: history.Grant, Key: a.Key, Lease: a.ID, Hold: holdOf(ctx), TTL: ttl(a.TTL), Queued: a.Queue,
 		Kind: a.Mode.Kind.String(), Limit: a.Mode.Permits, Weight: a.Mode.Weight, Tick: a.Mode.Tick})
 	granted, err := b.Backend.Acquire(ctx, a)
 	r.Ret = b.out.Now()

@@ -36,6 +36,7 @@ type Config struct {
 	Keys        []string
 	LockKinds   []LockKind
 	Sticky      bool // of mutexes, half are kept for a while after the release
+	Extras      Extras
 	Seed        uint64
 	Workers     int
 	TTL         time.Duration

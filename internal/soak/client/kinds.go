@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -25,9 +26,12 @@ type LockKind struct {
 func Kinds() []string { return []string{"read-write", "fair", "permits", "once"} }
 
 // DrawKinds draws one or two kinds, with a key each whose name begins with prefix, or those
-// of them that are called only.
+// of them that are called only, if that is a kind.
 func DrawKinds(rng *rand.Rand, prefix, only string) (some []LockKind) {
 	all := Kinds()
+	if !slices.Contains(all, only) {
+		only = ""
+	}
 	for _, i := range rng.Perm(len(all))[:1+rng.IntN(2)] {
 		k := LockKind{Key: history.KindedKey(prefix, all[i]), Kind: all[i]}
 		if only != "" {

@@ -46,6 +46,9 @@ func (w *worker) draw() scene {
 	if len(w.cfg.LockKinds) > 0 && w.rng.IntN(2) == 0 {
 		return scene{"kinds", 0, (*worker).kinds}
 	}
+	if w.cfg.Extras.Condition && w.rng.IntN(4) == 0 {
+		return scene{"condition", 0, (*worker).condition}
+	}
 	if w.cfg.Calm && w.rng.IntN(12) == 0 {
 		return scene{"long", 0, (*worker).long}
 	}

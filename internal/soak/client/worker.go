@@ -93,11 +93,13 @@ func (w *worker) acquire(ctx context.Context, outer *guard, p *lock.Policy, keys
 		kept.Sticky = w.stickyTime()
 		p = &kept
 	}
+	p = w.cfg.Extras.ask(w, p, outer != nil, len(keys))
 	for _, key := range keys {
 		g.grants = append(g.grants, w.out.Begin(history.Record{Op: history.Acquire, Key: key, Hold: w.holds.Add(1),
-			TTL: int64(p.TTL), Wait: int64(p.Wait), Kept: int64(p.Sticky), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1,
+			TTL: int64(p.TTL), Wait: int64(p.Wait), Kept: int64(p.Sticky), Bound: p.Queue, Delay: int64(p.Delay), Renews: !p.NoRenew && p.Max == 0, Several: len(keys) > 1,
 			Kind: kindOf(p), Limit: p.Permits, Weight: p.Weight, Tick: w.tick}))
 	}
+	ctx = context.WithValue(ctx, asked{}, g.grants[0].Hold)
 	var ended atomic.Int64
 	stop := context.AfterFunc(ctx, func() { ended.Store(w.out.Now()) })
 	defer stop()
@@ -155,6 +157,8 @@ func (w *worker) failure(key string, err error, nested bool) history.Outcome {
 		return history.Unknown
 	case errors.Is(err, lock.ErrUnavailable):
 		return history.Refused
+	case errors.Is(err, lock.ErrBusy):
+		return history.TooMany
 	case errors.Is(err, lock.ErrNotAcquired), errors.Is(err, lock.ErrClosed):
 	default:
 		w.broken(key, "acquire failed with an error that it may not have: %v", err)

@@ -39,7 +39,7 @@ func run() int {
 	flag.BoolVar(&o.Keep, "keep", false, "keep the histories of all episodes there")
 	episodes := flag.String("episodes", "", "only these `numbers`, parted by commas, again and again")
 	faults := flag.String("faults", "", "only these `kinds` of faults, parted by commas")
-	flag.StringVar(&o.Locks, "locks", "", "in each episode this `kind` of lock beside the mutex: "+strings.Join(client.Kinds(), ", "))
+	flag.StringVar(&o.Locks, "locks", "", "in each episode this `kind` of lock beside the mutex, or calls that ask for this: "+strings.Join(client.Names(), ", "))
 	report := flag.String("json", "", "write the summary to this `file` as well")
 	flag.Parse()
 	if o.Seed == 0 {

@@ -19,7 +19,7 @@ type stay struct {
 
 // excludes reports whether two stays of one key can't overlap, whoever else is there.
 func excludes(a, b string) bool {
-	return a != "read" && a != "permits" || a != b
+	return a != "read" && a != "permits" && a != "condition" || a != b
 }
 
 // kinds checks the locks that are no mutexes, for each key:
@@ -257,10 +257,16 @@ func (k *KeyState) Inside() string {
 	switch {
 	case err != nil:
 		return err.Error()
-	case len(r.In)+len(r.Queue) > 0:
+	case len(r.In)+len(r.Queue) > 0 && !k.isOver(r):
 		return fmt.Sprintf("%v inside, %v waiting", r.In, r.Queue)
 	}
 	return ""
+}
+
+// isOver reports whether k is of a condition, at which nobody looks again, and the time of all in r is over.
+func (k *KeyState) isOver(r recorded) bool {
+	lives := func(p party) bool { return p.Until > k.Now }
+	return strings.HasPrefix(k.Name, ofCondition) && !slices.ContainsFunc(slices.Concat(r.In, r.Queue), lives)
 }
 
 // record looks at one lock that is no mutex as the server had it, for I6, I8 and K1.
@@ -298,7 +304,7 @@ func (s *scan) record(at *Sample, k *KeyState) {
 		if at.Begin > t.freedAt {
 			s.sampled("I6", at, k, "%s is there %v after its release was answered", p.ID, Between(t.freedAt, at.Begin))
 		}
-		if c, ok := s.closed[proc]; ok && at.Begin > c.Ret+int64(time.Millisecond) {
+		if c, ok := s.closed[proc]; ok && at.Begin > c.Ret+int64(time.Millisecond) && !s.mayStay(leaseKey{proc, p.ID}) {
 			s.sampled("I8", at, k, "%s is there %v after its Locker was closed", p.ID, Between(c.Ret, at.Begin))
 		}
 	}

@@ -2,10 +2,11 @@ package history
 
 import "fmt"
 
-// deadline returns until when a process could take l for its own at the end of
+// deadline returns until when h could take its lease for its own at the end of
 // something that ended at ret, and false if a renewal was under way whose effect
 // is not known.
-func (l *lease) deadline(ret int64) (valid int64, known bool) {
+func (h *hold) deadline(ret int64) (valid int64, known bool) {
+	l := h.lease
 	if l.unanswered <= ret || l.early && (len(l.renewsAsked) == 0 || l.renewsAsked[0].Ret > ret) {
 		return 0, false
 	}
@@ -14,7 +15,7 @@ func (l *lease) deadline(ret int64) (valid int64, known bool) {
 			valid = max(valid, c.valid)
 		}
 	}
-	return valid, true
+	return valid - h.grant.Delay, true
 }
 
 // honest checks I5 and I6 for one hold: what it is told when its lease is over.
@@ -29,7 +30,7 @@ func (s *scan) honest(h *hold) {
 	if r == nil || r.Ret == Never {
 		return
 	}
-	valid, known := h.lease.deadline(r.Ret)
+	valid, known := h.deadline(r.Ret)
 	switch {
 	case r.Outcome == OK && known && r.Call > valid+rounding:
 		s.pair("I6", h.grant, *r, "released as if nothing were wrong, %v after the end of the lease", Between(valid, r.Call))
@@ -39,7 +40,7 @@ func (s *scan) honest(h *hold) {
 }
 
 func (s *scan) honestCheck(h *hold, c Record) {
-	valid, known := h.lease.deadline(c.Ret)
+	valid, known := h.deadline(c.Ret)
 	if !known {
 		return
 	}

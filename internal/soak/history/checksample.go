@@ -95,7 +95,7 @@ func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leas
 		if at.Begin > t.freedAt {
 			s.sampled("I6", at, k, "%s is there %v after its release was answered", id.id, Between(t.freedAt, at.Begin))
 		}
-		if c, ok := s.closed[id.proc]; ok && at.Begin > c.Ret {
+		if c, ok := s.closed[id.proc]; ok && at.Begin > c.Ret && !s.mayStay(id) {
 			s.sampled("I8", at, k, "%s is there %v after its Locker was closed", id.id, Between(c.Ret, at.Begin))
 		}
 	}
@@ -110,6 +110,12 @@ func (s *scan) owned(at *Sample, k *KeyState, id leaseKey, t *try, done map[leas
 		s.sampled("I6", at, k, "%s is there %v after the last hold on it had been released", id.id, Between(end, at.Begin))
 	}
 	s.claimed(at, k, id)
+}
+
+// mayStay reports whether a lease outlives its Locker: it stays closed because it was lost.
+func (s *scan) mayStay(id leaseKey) bool {
+	l := s.leases[id]
+	return l != nil && l.staysClosed()
 }
 
 // idle reports whether nothing shows that the Locker had cause to keep the lease

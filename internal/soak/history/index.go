@@ -20,6 +20,8 @@ type lease struct {
 	lost         int64 // when a renewal was answered "not yours"; Never
 	clipped      int64 // when a fault took the promises about it away; Never
 	left         int64 // when the end of its write side was first asked for; Never
+	asked        int64 // call of the last acquire or renewal that was acknowledged
+	last         *hold // with the highest token
 	renewsAsked  []Record
 	// early says that the engine granted it before the call that returned it, with a
 	// brief lease that the backend renews by itself, of which there is no record.
@@ -62,6 +64,9 @@ type index struct {
 	closed map[int]Record     // processes whose Locker closed without an error
 	paused map[int][][2]int64 // when a process was stopped, or the machine had no time for it
 	killed map[int]int64      // when a process was killed
+
+	sent     map[holdKey]bool  // holds for which the engine was asked
+	mustWait map[holdKey]int64 // and when it had said that they must wait
 }
 
 // try is one acquisition, over its repetitions.
@@ -83,6 +88,7 @@ func newIndex(h *History) *index {
 		holds: map[string][]*hold{}, held: map[holdKey]*hold{},
 		tries: map[leaseKey]*try{}, owners: map[string]int{}, closed: map[int]Record{},
 		paused: map[int][][2]int64{}, killed: map[int]int64{},
+		sent: map[holdKey]bool{}, mustWait: map[holdKey]int64{},
 	}
 	for _, f := range h.Faults {
 		switch f.Kind {
@@ -149,8 +155,10 @@ func (x *index) addGrant(r Record) {
 			x.tries[k] = t
 		}
 		t.last = max(t.last, r.Ret)
+		x.sent[holdKey{r.Proc, r.Hold, r.Key}] = true
 		if r.Outcome == Fail && r.Queued && r.Ret != Never && t.placed == 0 {
 			t.placed = r.Ret
+			x.mustWait[holdKey{r.Proc, r.Hold, r.Key}] = r.Ret
 		}
 		if r.Outcome != OK {
 			return
@@ -158,8 +166,8 @@ func (x *index) addGrant(r Record) {
 		t.granted = true
 		l := &lease{
 			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never, left: Never,
-			acknowledged: r.Call + r.TTL,
-			claims:       []claim{{r.Call, r.Ret, r.Valid}},
+			acknowledged: r.Call + r.TTL, asked: r.Call,
+			claims: []claim{{r.Call, r.Ret, r.Valid}},
 		}
 		if r.Since != 0 {
 			l.grant.Call, l.acknowledged, l.early = r.Since, r.Valid, true
@@ -189,9 +197,19 @@ func (x *index) add(r Record) {
 			t.freedAt = min(t.freedAt, r.Ret)
 		}
 	case Release:
-		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil {
+		// One that did not have the lock again after a Wait had given it up by that.
+		if h := x.held[holdKey{r.Proc, r.Hold, r.Key}]; h != nil && h.release == nil {
 			h.release = &r
 		}
+	case Await:
+		h := x.held[holdKey{r.Proc, r.Hold, r.Key}]
+		if h == nil || r.Outcome == Refused {
+			return
+		}
+		if r.Outcome == Fail || r.Ret != Never && r.Outcome == Unknown { // it was not called, and has the lock again all the same
+			r.Outcome = OK
+		}
+		h.release = &r
 	case Down:
 		if l := x.leases[leaseKey{r.Proc, r.Lease}]; l != nil {
 			l.left = min(l.left, r.Call)
@@ -228,6 +246,7 @@ func (x *index) addRenewal(r Record) {
 	switch r.Outcome {
 	case OK:
 		l.acknowledged = max(l.acknowledged, r.Call+r.TTL)
+		l.asked = max(l.asked, r.Call)
 	case Lost:
 		l.lost = min(l.lost, r.Ret)
 	}
@@ -275,21 +294,28 @@ func (x *index) join() {
 		for _, l := range x.byKey[key] {
 			byProc[l.grant.Proc] = append(byProc[l.grant.Proc], l)
 		}
-		for _, h := range hs {
-			if h.grant.Kind == "read" {
-				h.lease = h.shared(byProc[h.grant.Proc])
-				continue
-			}
-			for _, l := range slices.Backward(byProc[h.grant.Proc]) {
-				if l.grant.Kind != "read" && l.grant.Token <= h.grant.Token {
-					if h.grant.Token < l.grant.Token+l.grant.Tokens {
-						h.lease = l
-					}
-					break
-				}
+		for _, h := range hs { // sorted by token
+			if h.lease = h.of(byProc[h.grant.Proc]); h.lease != nil {
+				h.lease.last = h
 			}
 		}
 	}
+}
+
+// of returns the lease of h among those of its process, or nil.
+func (h *hold) of(leases []*lease) *lease {
+	if h.grant.Kind == "read" {
+		return h.shared(leases)
+	}
+	for _, l := range slices.Backward(leases) {
+		if l.grant.Kind != "read" && l.grant.Token <= h.grant.Token {
+			if h.grant.Token < l.grant.Token+l.grant.Tokens {
+				return l
+			}
+			break
+		}
+	}
+	return nil
 }
 
 // shared returns the lease of those that read with h, if it can be no other.

@@ -32,6 +32,10 @@ const (
 	Check   Op = "check" // lock.Check inside the section
 	Write   Op = "write" // to the fenced register
 	Leave   Op = "leave" // the write side of a read-write lock, by lock.Hold.Downgrade
+
+	Await     Op = "cond.wait" // under the lock: the hold ends, and Next begins when it returns
+	Signal    Op = "cond.signal"
+	Broadcast Op = "cond.broadcast"
 )
 
 // What the Locker asks of the backend.
@@ -65,6 +69,7 @@ const (
 	Unknown Outcome = "unknown" // it may have had one, or may yet have
 	Lost    Outcome = "lost"    // the lock was not the caller's any more
 	Done    Outcome = "done"    // it had none: the tick was completed before
+	TooMany Outcome = "busy"    // it had none: as many wait as may
 )
 
 // Record is one operation. It is written when the operation begins, if it may
@@ -76,7 +81,7 @@ type Record struct {
 	Op      Op      `json:"op"`
 	Key     string  `json:"key,omitempty"`
 	Lease   string  `json:"lease,omitempty"` // the acquisition's id
-	Hold    uint64  `json:"hold,omitempty"`  // counts holds in its process
+	Hold    uint64  `json:"hold,omitempty"`  // counts holds in its process; of a try: the hold that it is for
 	Call    int64   `json:"callNs"`
 	Ret     int64   `json:"retNs,omitempty"` // 0 in a record of a beginning
 	Outcome Outcome `json:"outcome,omitempty"`
@@ -91,6 +96,10 @@ type Record struct {
 	Renews  bool    `json:"renews,omitempty"`   // the watchdog is to keep the lease for all of the section
 	Live    bool    `json:"ctxLive,omitempty"`  // of a check: the section's context had not ended
 	Several bool    `json:"several,omitempty"`  // one of the locks that are taken together
+	Bound   int     `json:"bound,omitempty"`    // how many may wait for the key; 0 is any number
+	Delay   int64   `json:"delayNs,omitempty"`  // for how long the lock stays closed if it is lost
+	Next    uint64  `json:"next,omitempty"`     // of a Wait for a condition: the hold that it returns with
+	Again   bool    `json:"again,omitempty"`    // of an acquire: the lock was taken again at the end of such a Wait
 	Note    string  `json:"note,omitempty"`
 
 	// Of locks that are no mutexes.
@@ -223,8 +232,13 @@ const kinded = ":kind:"
 // KindedKey returns a key for locks of this kind, whose name begins with prefix.
 func KindedKey(prefix, kind string) string { return prefix + kinded + kind }
 
-// IsKinded reports whether key is of a lock that is no mutex.
-func IsKinded(key string) bool { return strings.Contains(key, kinded) }
+// ofCondition is before a lock's key in the key of its condition.
+const ofCondition = "lockgen:condition:"
+
+// IsKinded reports whether key is of a lock that is no mutex, or of a condition.
+func IsKinded(key string) bool {
+	return strings.Contains(key, kinded) || strings.HasPrefix(key, ofCondition)
+}
 
 // Sample is all keys of the server at one instant between Begin and End.
 type Sample struct {

@@ -32,7 +32,8 @@ const (
 //	I9  a lock has one owner, once
 //	N8  no call outlives its context
 //
-// K1 to K5 are of locks that are no mutexes: see kinds.
+// K1 to K5 are of locks that are no mutexes: see kinds. K6 to K8 are of bounds, delays and
+// conditions: see extras.
 func Verify(h *History) []Violation {
 	x := newIndex(h)
 	s := &scan{index: x, seen: map[string]int{}, told: cmp.Or(h.Told, busyMachine)}
@@ -51,6 +52,7 @@ func Verify(h *History) []Violation {
 		s.kept(l)
 	}
 	s.kinds()
+	s.extras()
 	s.process()
 	s.samples()
 	slices.SortStableFunc(s.found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })

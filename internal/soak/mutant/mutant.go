@@ -17,6 +17,7 @@ type Mutant struct {
 	Mistake string
 	Patches []Patch
 	Faults  []string // of a soak, that bring it out; nil is all, with calm episodes among them
+	Locks   string   // only what is called so is locked beside the mutex, or asked for; "" is any
 }
 
 // Patch replaces a piece of code in a file. The piece is as short as can be, so that it
@@ -27,6 +28,7 @@ const (
 	redislock = "runtime/backends/redislock/"
 	redisGo   = redislock + "redislock.go"
 	record    = "runtime/internal/record/"
+	locker    = "runtime/"
 )
 
 // All are the mutants that a soak finds.
@@ -176,6 +178,91 @@ var OfKinds = []Mutant{
 			p = s.holder(l.id)
 		}
 		// The state may`}},
+	},
+}
+
+// OfExtras are mistakes in what callers ask for beside a kind of lock. A soak finds them as well.
+var OfExtras = []Mutant{
+	{
+		Name:    "cond-late",
+		Mistake: "a Wait that gives the lock up before it is known to wait",
+		Patches: []Patch{{locker + "cond.go", `	w, err := c.enlist(ctx)
+	if err != nil {
+		return c.fail("wait", err)
+	}
+	old := f.hold()
+	if err := c.giveUp(ctx, old); err != nil {
+		w.leave()
+		return c.fail("wait", err)
+	}
+`, `	old := f.hold()
+	if err := c.giveUp(ctx, old); err != nil {
+		return c.fail("wait", err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	w, err := c.enlist(ctx)
+	if err != nil {
+		return c.fail("wait", err)
+	}
+`}},
+		Locks: "condition",
+	},
+	{
+		Name:    "cond-swallow",
+		Mistake: "a call of a condition that goes with who gives up",
+		Patches: []Patch{{record + "locks.go", "s.passOn(1, now) // it was called, and gives up", "_ = now"}},
+		Locks:   "condition",
+	},
+	{
+		Name:    "cond-open",
+		Mistake: "a Wait that returns without the lock",
+		Patches: []Patch{{locker + "cond.go", "	if err := c.takeAgain(f, old); err != nil {", "	if old.lost.Store(nil); called == nil {\n		return nil\n	}\n	if err := c.takeAgain(f, old); err != nil {"}},
+		Locks:   "condition",
+	},
+	{
+		Name:    "cond-renewal",
+		Mistake: "a renewal under way that ends a Wait",
+		Patches: []Patch{{locker + "release.go", "cause != nil && cause != errGivenUp", "cause != nil"}},
+		Locks:   "condition",
+	},
+	{
+		Name:    "bound-more",
+		Mistake: "one waits more than may",
+		Patches: []Patch{{locker + "queue.go", "e.waitingLocked() >= p.Queue", "e.waitingLocked() > p.Queue"}},
+		Locks:   "queue",
+	},
+	{
+		Name:    "bound-less",
+		Mistake: "a call refused though fewer wait than may",
+		Patches: []Patch{{locker + "queue.go", "e.waitingLocked() >= p.Queue", "e.waitingLocked() >= p.Queue-1"}},
+		Locks:   "queue",
+	},
+	{
+		Name:    "delay-back",
+		Mistake: "a lock with a delay that is given back when it is lost",
+		Patches: []Patch{{locker + "release.go", "	if h.policy.Delay == 0 {", "	if true {"}},
+		Locks:   "delay",
+	},
+	{
+		Name:    "delay-short",
+		Mistake: "a lease without the delay",
+		Patches: []Patch{
+			{locker + "acquire.go", "p.ttl() + p.Delay,", "p.ttl(),"},
+			{locker + "lease.go", "lk.delay = p.Delay", ""},
+		},
+		Locks: "delay",
+	},
+	{
+		Name:    "delay-held",
+		Mistake: "a holder that counts the delay for its own",
+		Patches: []Patch{{locker + "lease.go", "return end.Add(-lk.delay)", "return end"}},
+		Locks:   "delay",
+	},
+	{
+		Name:    "delay-kept",
+		Mistake: "a lock with a delay that is not freed by its release",
+		Patches: []Patch{{locker + "release.go", "	err := l.release(ctx, lease, now)\n", "	var err error\n	if lease.delay == 0 {\n		err = l.release(ctx, lease, now)\n	}\n"}},
+		Locks:   "delay",
 	},
 }
 

@@ -8,7 +8,7 @@ import (
 // The runs themselves take a minute or two each: that is what the command is for.
 // Here only that each mistake can still be made.
 func TestMutantsApply(t *testing.T) {
-	for _, m := range slices.Concat(All, OfKinds) {
+	for _, m := range slices.Concat(All, OfKinds, OfExtras) {
 		t.Run(m.Name, func(t *testing.T) {
 			copied := t.TempDir()
 			if err := Copy("../../..", copied, "runtime"); err != nil {

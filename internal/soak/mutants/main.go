@@ -39,7 +39,7 @@ func main() {
 	if *control > 0 {
 		ok = report(mutant.Mutant{Name: "(none)", Mistake: "the runtime as it is"}, *root, *control, *seed, false)
 	}
-	for _, m := range slices.Concat(mutant.All, mutant.OfKinds) {
+	for _, m := range slices.Concat(mutant.All, mutant.OfKinds, mutant.OfExtras) {
 		if *only == "" || slices.Contains(strings.Split(*only, ","), m.Name) {
 			ok = report(m, *root, *duration, *seed, true) && ok
 		}
@@ -98,6 +98,9 @@ func try(m mutant.Mutant, root string, d time.Duration, seed uint64) (*soak.Summ
 	}
 	if m.Faults != nil {
 		args = append(args, "-faults", strings.Join(m.Faults, ","))
+	}
+	if m.Locks != "" {
+		args = append(args, "-locks", m.Locks)
 	}
 	out, err := exec.Command(bin, args...).CombinedOutput()
 	var exit *exec.ExitError

@@ -14,7 +14,7 @@ var fair = []check{
 	{name: "Exclusion", needs: []Ability{FairLocks}, run: fairExclusion},
 	{name: "DeadWaiter", needs: []Ability{FairLocks}, run: fairDeadWaiter},
 	{name: "GivesUp", needs: []Ability{FairLocks}, run: fairGivesUp},
-	{name: "LostAnswer", needs: []Ability{FairLocks, NetworkFaults}, run: fairLostAnswer},
+	{name: "LostAnswer", needs: []Ability{FairLocks, NetworkFaults}, run: lostAnswer(inOrder)},
 }
 
 var inOrder = lock.Policy{Fair: true}
@@ -82,20 +82,22 @@ func fairGivesUp(c *trial) {
 	c.leave(after)
 }
 
-// An acquire whose answer was lost leaves nothing behind.
-func fairLostAnswer(c *trial) {
-	l, faults := c.lockerFaulty()
-	b, key := c.kindLocker(), c.newKey()
-	_, held := c.enter(l, c.kind(inOrder), key) // connections are there
-	c.leave(held)
-	faults.LoseReplies()
-	ctx, cancel := context.WithTimeout(c.bounded(), 300*time.Millisecond)
-	defer cancel()
-	_, lostHold, err := l.Acquire(ctx, c.kind(inOrder), key)
-	if err == nil {
-		c.Error("an acquire without an answer has got the lock")
-		lostHold.Release(nil)
+// lostAnswer has an acquire whose answer was lost leave nothing behind (CURATOR-335).
+func lostAnswer(p lock.Policy) func(c *trial) {
+	return func(c *trial) {
+		l, faults := c.lockerFaulty()
+		b, key := c.kindLocker(), c.newKey()
+		_, held := c.enter(l, c.kind(p), key) // connections are there
+		c.leave(held)
+		faults.LoseReplies()
+		ctx, cancel := context.WithTimeout(c.bounded(), 300*time.Millisecond)
+		defer cancel()
+		_, lostHold, err := l.Acquire(ctx, c.kind(p), key)
+		if err == nil {
+			c.Error("an acquire without an answer has got the lock")
+			lostHold.Release(nil)
+		}
+		faults.Heal()
+		c.leave(c.comes("another", c.begin(b, p, key)))
 	}
-	faults.Heal()
-	c.leave(c.comes("another", c.begin(b, inOrder, key)))
 }

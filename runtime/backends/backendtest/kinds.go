@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -107,4 +108,84 @@ func ttlRange(c *trial) {
 		try(c.h.MaxTTL+time.Second, c.h.MaxTTL)
 	}
 	c.free(a.take(c.newKey()))
+}
+
+// try takes key under p at once, or says why not.
+func (c *trial) try(l *kindLocker, p lock.Policy, key string) (*lock.Hold, error) {
+	p.Try = true
+	_, held, err := l.Acquire(c.bounded(), c.kind(p), key)
+	return held, err
+}
+
+// refused requires that key is not to be had under p now.
+func (c *trial) notNow(l *kindLocker, p lock.Policy, key string) {
+	c.Helper()
+	held, err := c.try(l, p, key)
+	if !errors.Is(err, lock.ErrNotAcquired) {
+		c.Errorf("a try under %+v: %v; it must wrap lock.ErrNotAcquired", p, err)
+	}
+	held.Release(nil)
+}
+
+// kindLocker is a Locker that tells how many calls of it have begun to wait.
+type kindLocker struct {
+	*lock.Locker
+	waiting atomic.Int64
+}
+
+// Observe implements [lock.Observer].
+func (l *kindLocker) Observe(_ context.Context, e lock.Event) {
+	if e.Kind == lock.Waiting {
+		l.waiting.Add(1)
+	}
+}
+
+func (c *trial) kindLocker() *kindLocker {
+	c.Helper()
+	l := &kindLocker{}
+	l.Locker = lock.New(c.h.Open(c.T), &lock.Options{Observer: l})
+	c.Cleanup(func() { c.closeLocker(l.Locker) })
+	return l
+}
+
+// begin takes key under p in a goroutine, and returns the hold to come. It returns when the
+// call waits, or has the lock.
+func (c *trial) begin(l *kindLocker, p lock.Policy, key string) <-chan *lock.Hold {
+	held, before := make(chan *lock.Hold, 1), l.waiting.Load()
+	go func() {
+		_, h, err := l.Acquire(c.bounded(), c.kind(p), key)
+		if err != nil {
+			c.Errorf("%+v: %v", p, err)
+		}
+		held <- h
+	}()
+	for end := time.Now().Add(c.soon()); l.waiting.Load() == before && len(held) == 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	return held
+}
+
+// comes returns the hold, which must come soon.
+func (c *trial) comes(what string, held <-chan *lock.Hold) *lock.Hold {
+	c.Helper()
+	select {
+	case h := <-held:
+		return h
+	case <-time.After(c.soon()):
+		c.Fatalf("%s has not got the lock", what)
+		return nil
+	}
+}
+
+// waits requires that the hold does not come for a while. Whoever began it is in the queue
+// then.
+func (c *trial) waits(what string, held <-chan *lock.Hold) {
+	c.Helper()
+	select {
+	case h := <-held:
+		if h != nil {
+			c.Errorf("%s has got the lock; it must wait", what)
+		}
+	case <-time.After(150 * time.Millisecond):
+	}
 }

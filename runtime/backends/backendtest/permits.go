@@ -17,6 +17,9 @@ var permits = []check{
 	{name: "Weights", needs: []Ability{Semaphores}, run: weights},
 	{name: "SmallerNumber", needs: []Ability{Semaphores}, run: smallerNumber},
 	{name: "Tokens", needs: []Ability{Semaphores}, run: permitTokens},
+	{name: "AllTaken", needs: []Ability{Semaphores}, run: allTaken},
+	{name: "SomeLost", needs: []Ability{Semaphores, Lapse}, run: somePermitsLost},
+	{name: "LostAnswer", needs: []Ability{Semaphores, NetworkFaults}, run: lostAnswer(lock.Policy{Permits: 2, Weight: 2})},
 	{name: "Removed", needs: []Ability{Semaphores, Removal}, run: permitRemoved},
 }
 
@@ -150,4 +153,43 @@ func permitRemoved(c *trial) {
 	c.h.Remove(c.T, key)
 	c.lost("Renew of a permit that was removed", lease.Renew(c.bounded(), c.long()))
 	c.lost("Release of a permit that was removed", lease.Release(c.bounded(), last(lease)))
+}
+
+// Where all permits are taken, nobody who names their number anew makes any (redisson#4678).
+func allTaken(c *trial) {
+	const n = 3
+	a, key, p := c.kindLocker(), c.newKey(), lock.Policy{Permits: n}
+	var all []*lock.Hold
+	for range n {
+		_, held := c.enter(a.Locker, c.kind(p), key)
+		all = append(all, held)
+	}
+	for range 2 * n {
+		c.notNow(c.kindLocker(), p, key)
+	}
+	c.leave(all[0])
+	b := c.kindLocker()
+	_, next := c.enter(b.Locker, c.kind(p), key)
+	c.notNow(c.kindLocker(), p, key)
+	for _, held := range append(all[1:], next) {
+		c.leave(held)
+	}
+}
+
+// Of permits that are given back together some were lost before: the others are free then, and
+// there are no more than before (redisson#6343).
+func somePermitsLost(c *trial) {
+	const n = 2
+	a, b, key := c.open(), c.kindLocker(), c.newKey()
+	c.free(a.get(a.attempt(c.newKey()))) // what it does first takes the time of a connection more
+	lost := a.get(a.kindOf(key, c.h.TTL, permit(n, 1)))
+	kept := a.get(a.kindOf(key, c.long(), permit(n, 1)))
+	time.Sleep(c.over())
+	_, next := c.enter(b.Locker, c.kind(lock.Policy{Permits: n}), key)
+	c.lost("Release of a permit after its end", lost.Release(c.bounded(), last(lost)))
+	c.free(kept)
+	_, other := c.enter(b.Locker, c.kind(lock.Policy{Permits: n}), key)
+	c.notNow(c.kindLocker(), lock.Policy{Permits: n}, key)
+	c.leave(next)
+	c.leave(other)
 }

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,87 +23,8 @@ var readWrite = []check{
 	{name: "Downgrade", needs: []Ability{ReadWriteLocks}, run: downgrade},
 	{name: "Downgrades", needs: []Ability{ReadWriteLocks}, run: downgrades},
 	{name: "Tokens", needs: []Ability{ReadWriteLocks}, run: readersTokens},
+	{name: "Reentered", needs: []Ability{ReadWriteLocks}, run: reenteredReader},
 	{name: "LocalReaders", needs: []Ability{ReadWriteLocks}, run: localReaders},
-}
-
-// try takes key under p at once, or says why not.
-func (c *trial) try(l *kindLocker, p lock.Policy, key string) (*lock.Hold, error) {
-	p.Try = true
-	_, held, err := l.Acquire(c.bounded(), c.kind(p), key)
-	return held, err
-}
-
-// refused requires that key is not to be had under p now.
-func (c *trial) notNow(l *kindLocker, p lock.Policy, key string) {
-	c.Helper()
-	held, err := c.try(l, p, key)
-	if !errors.Is(err, lock.ErrNotAcquired) {
-		c.Errorf("a try under %+v: %v; it must wrap lock.ErrNotAcquired", p, err)
-	}
-	held.Release(nil)
-}
-
-// kindLocker is a Locker that tells how many calls of it have begun to wait.
-type kindLocker struct {
-	*lock.Locker
-	waiting atomic.Int64
-}
-
-// Observe implements [lock.Observer].
-func (l *kindLocker) Observe(_ context.Context, e lock.Event) {
-	if e.Kind == lock.Waiting {
-		l.waiting.Add(1)
-	}
-}
-
-func (c *trial) kindLocker() *kindLocker {
-	c.Helper()
-	l := &kindLocker{}
-	l.Locker = lock.New(c.h.Open(c.T), &lock.Options{Observer: l})
-	c.Cleanup(func() { c.closeLocker(l.Locker) })
-	return l
-}
-
-// begin takes key under p in a goroutine, and returns the hold to come. It returns when the
-// call waits, or has the lock.
-func (c *trial) begin(l *kindLocker, p lock.Policy, key string) <-chan *lock.Hold {
-	held, before := make(chan *lock.Hold, 1), l.waiting.Load()
-	go func() {
-		_, h, err := l.Acquire(c.bounded(), c.kind(p), key)
-		if err != nil {
-			c.Errorf("%+v: %v", p, err)
-		}
-		held <- h
-	}()
-	for end := time.Now().Add(c.soon()); l.waiting.Load() == before && len(held) == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	return held
-}
-
-// comes returns the hold, which must come soon.
-func (c *trial) comes(what string, held <-chan *lock.Hold) *lock.Hold {
-	c.Helper()
-	select {
-	case h := <-held:
-		return h
-	case <-time.After(c.soon()):
-		c.Fatalf("%s has not got the lock", what)
-		return nil
-	}
-}
-
-// waits requires that the hold does not come for a while. Whoever began it is in the queue
-// then.
-func (c *trial) waits(what string, held <-chan *lock.Hold) {
-	c.Helper()
-	select {
-	case h := <-held:
-		if h != nil {
-			c.Errorf("%s has got the lock; it must wait", what)
-		}
-	case <-time.After(150 * time.Millisecond):
-	}
 }
 
 var (
@@ -363,6 +285,31 @@ func readersTokens(c *trial) {
 		}
 		c.leave(held)
 	}
+}
+
+// Who has read, in calls within each other, and has left is not renewed: a writer is alone
+// for longer than a lease (Redisson's pull request 7251).
+func reenteredReader(c *trial) {
+	l, w, key := c.kindLocker(), c.kindLocker(), c.newKey()
+	p := lock.Policy{Read: true, Reentrant: true, TTL: c.steady()}
+	ctx, all := c.bounded(), []*lock.Hold(nil)
+	for range 3 {
+		inner, held := c.enterUnder(ctx, l.Locker, p, key)
+		ctx, all = inner, append(all, held)
+	}
+	time.Sleep(c.steady()/3 + c.steady()/10) // renewed once
+	for _, held := range slices.Backward(all) {
+		c.leave(held)
+	}
+	begin := time.Now()
+	ctx, held := c.enter(w.Locker, c.kind(lock.Policy{Write: true, TTL: c.steady()}), key)
+	c.within("a writer after the last reader", begin, overrun)
+	time.Sleep(c.steady())
+	if err := lock.Check(ctx); err != nil {
+		c.Errorf("Check of a writer after a reader that was re-entered: %v", err)
+	}
+	c.notNow(l, reading, key)
+	c.leave(held)
 }
 
 // Readers of one process share leases, and all have the last writer's token.

@@ -22,17 +22,11 @@ func (b *Backend) Kinds() driver.Kind {
 
 // Call implements [driver.Caller].
 func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	if err := checkKey(a.Key); err != nil {
-		return err
-	}
 	return b.kinds.Call(ctx, a, n)
 }
 
 // View implements [driver.Viewer].
 func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	if err := checkKey(a.Key); err != nil {
-		return nil, err
-	}
 	return b.kinds.View(ctx, a)
 }
 
@@ -41,6 +35,9 @@ type store struct{ *Backend }
 
 // Swap implements [record.Store].
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	if err := checkKey(w.Key); err != nil {
+		return a, err
+	}
 	_, unanswered, err := resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		switch err := b.swap(ctx, w, &a); {
 		case err == nil:

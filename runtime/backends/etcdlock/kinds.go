@@ -20,17 +20,11 @@ func (b *Backend) Kinds() driver.Kind {
 
 // Call implements [driver.Caller].
 func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	if _, err := b.keysOf(a); err != nil {
-		return err
-	}
 	return b.kinds.Call(ctx, a, n)
 }
 
 // View implements [driver.Viewer].
 func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	if _, err := b.keysOf(a); err != nil {
-		return nil, err
-	}
 	return b.kinds.View(ctx, a)
 }
 
@@ -40,9 +34,6 @@ func recordOf(key string) string { return key + "/lockgen.record" }
 
 // CompareAndSwap implements [driver.Agreement].
 func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
-	if _, err := b.keysOf(&driver.Acquisition{Key: key}); err != nil {
-		return "", err
-	}
 	return b.kinds.CompareAndSwap(ctx, key, old, next)
 }
 
@@ -51,6 +42,9 @@ type store struct{ *Backend }
 
 // Swap implements [record.Store].
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	if _, err := b.keysOf(&driver.Acquisition{Key: w.Key}); err != nil {
+		return a, err
+	}
 	at := recordOf(w.Key)
 	rev, _ := w.Place.(int64)
 	t := &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, rev)}, Failure: []*pb.RequestOp{get(one(at))}}

@@ -69,8 +69,12 @@ func partyOf(a *driver.Acquisition) Party {
 	return p
 }
 
-// freeIn returns how long it is until the first lease of those inside ends.
+// freeIn returns how long it is until the first lease of those inside ends, or 0 if nobody
+// is inside: then who waits for a condition waits for a call.
 func (v view) freeIn() (first time.Duration) {
+	if len(v.state.In) == 0 {
+		return 0
+	}
 	for _, p := range v.state.In {
 		if d := p.Until.from(v.now); first == 0 || d < first {
 			first = d

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -28,29 +29,18 @@ func Noun(value string) string {
 		return ""
 	case s.Value != "":
 		return "a value that processes agree on"
-	case len(s.In) > 0:
-		return noun(s.In[0].Kind)
-	case len(s.Queue) > 0:
-		return noun(s.Queue[0].Kind)
+	case len(s.In)+len(s.Queue) > 0:
+		return noun(append(s.In, s.Queue...)[0].Kind)
 	case len(s.Done) > 0:
 		return noun(kindOnce)
 	}
 	return noun(s.Last)
 }
 
-// noun says what a lock of this kind is.
-func noun(kind string) string {
-	switch kind {
-	case kindRead, kindWrite:
-		return "a read-write lock"
-	case kindFair:
-		return "a fair lock"
-	case kindPermits:
-		return "a semaphore"
-	case kindCondition:
-		return "a condition"
-	case kindOnce:
-		return "a job that runs once"
-	}
-	return other
+var nouns = map[string]string{
+	kindRead: "a read-write lock", kindWrite: "a read-write lock", kindFair: "a fair lock",
+	kindPermits: "a semaphore", kindCondition: "a condition", kindOnce: "a job that runs once",
 }
+
+// noun says what a lock of this kind is.
+func noun(kind string) string { return cmp.Or(nouns[kind], other) }

@@ -107,20 +107,19 @@ func (p Party) last() Token { return p.Token + Token(max(p.Tokens, 1)) - 1 }
 // expire takes out whose time is over, and reports whether there was anybody.
 func (s *State) expire(now Time) (changed bool) {
 	over := func(p Party) bool {
-		if p.Until <= now {
-			changed = true
-			return true
-		}
-		return false
+		ended := p.Until <= now
+		changed = changed || ended
+		return ended
 	}
 	unheard := 0
-	for _, p := range s.In {
-		if p.Until <= now {
-			s.left(p)
-			unheard++
+	s.In = slices.DeleteFunc(s.In, func(p Party) bool {
+		if !over(p) {
+			return false
 		}
-	}
-	s.In = slices.DeleteFunc(s.In, over)
+		s.left(p)
+		unheard++
+		return true
+	})
 	s.Queue = slices.DeleteFunc(s.Queue, over)
 	if changed {
 		s.admit(now)

@@ -1,0 +1,129 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	lock "github.com/lockgen/lockgen/runtime"
+
+	"github.com/lockgen/lockgen/internal/soak/history"
+)
+
+// Extras are what some calls ask for beside a kind of lock.
+type Extras struct {
+	Queue     bool // that only so many wait for the key
+	Delay     bool // that the lock stay closed for a while if it is lost
+	Condition bool // to wait under the lock until they are called
+}
+
+// Names are the names of Kinds and of the Extras.
+func Names() []string { return append(Kinds(), "queue", "delay", "condition") }
+
+// DrawExtras draws some, and that which is called only.
+func DrawExtras(rng *rand.Rand, only string) Extras {
+	draw := func(name string) bool { return rng.IntN(4) == 0 || name == only }
+	return Extras{Queue: draw("queue"), Delay: draw("delay"), Condition: draw("condition")}
+}
+
+// ask returns p with what a call asks for beside it. nested says that it holds a lock already.
+func (x Extras) ask(w *worker, p *lock.Policy, nested bool, keys int) *lock.Policy {
+	if keys > 1 || x == (Extras{}) {
+		return p
+	}
+	more := *p
+	if x.Queue && !p.Try && !nested && w.rng.IntN(2) == 0 {
+		more.Queue = 1 + w.rng.IntN(3)
+	}
+	if x.Delay && p.Sticky == 0 && w.rng.IntN(2) == 0 {
+		more.Delay = []time.Duration{w.cfg.TTL / 4, w.cfg.TTL / 2, w.cfg.TTL}[w.rng.IntN(3)]
+	}
+	return &more
+}
+
+// asked is in a context the number of the hold that a call is for.
+type asked struct{}
+
+// holdOf returns that number, or 0.
+func holdOf(ctx context.Context) uint64 {
+	n, _ := ctx.Value(asked{}).(uint64)
+	return n
+}
+
+// condition waits under a lock until it is called, or calls those that wait.
+func (w *worker) condition() {
+	p, key := w.policy(), w.key()
+	p.Wait = time.Second
+	if i := slices.IndexFunc(w.cfg.LockKinds, func(k LockKind) bool { return k.Kind == "fair" || k.Kind == "read-write" }); i >= 0 && w.rng.IntN(2) == 0 {
+		key = w.cfg.LockKinds[i].Key
+		p.Fair = w.cfg.LockKinds[i].Kind == "fair"
+		p.Write = !p.Fair
+	}
+	_ = w.do(context.Background(), p, func(g *guard) {
+		g.section(w.brief())
+		switch n := w.rng.IntN(8); {
+		case n < 2: // often called as it gives up
+			g.await(w.between(time.Millisecond, 30*time.Millisecond))
+		case n < 4:
+			g.await(w.between(20*time.Millisecond, 2*time.Second))
+		case n < 7:
+			g.call(history.Signal, (*lock.Cond).Signal)
+		default:
+			g.call(history.Broadcast, (*lock.Cond).Broadcast)
+		}
+		if g.ctx.Err() == nil {
+			g.section(w.brief())
+		}
+	}, key)
+}
+
+// call calls those that wait for the condition.
+func (g *guard) call(op history.Op, call func(*lock.Cond, context.Context) error) {
+	grant := g.grants[0]
+	r := g.out.Begin(history.Record{Op: op, Key: grant.Key, Hold: grant.Hold, Token: grant.Token, Outcome: history.OK})
+	if err := call(lock.NewCond(g.locker, grant.Key), g.ctx); err != nil {
+		r.Outcome, r.Note = history.Unknown, err.Error()
+	}
+	g.out.End(r)
+}
+
+// await waits for d to be called. The hold is another one then.
+func (g *guard) await(d time.Duration) {
+	before := g.grants[0]
+	again := before
+	again.Hold, again.Again, again.Seq = g.holds.Add(1), true, 0
+	ctx, cancel := context.WithTimeout(context.WithValue(g.ctx, asked{}, again.Hold), d)
+	defer cancel()
+	var ended atomic.Int64
+	defer context.AfterFunc(ctx, func() { ended.Store(g.out.Now()) })()
+	r := g.out.Begin(history.Record{Op: history.Await, Key: before.Key, Hold: before.Hold, Next: again.Hold, Token: before.Token, Kind: before.Kind})
+	err := lock.NewCond(g.locker, before.Key).Wait(ctx)
+	r.Ret = g.out.Now()
+	r.Outcome, r.CtxEnd = history.OK, ended.Load()
+	token, held := lock.TokenOf(g.ctx, before.Key)
+	switch {
+	case errors.Is(err, lock.ErrLost):
+		r.Outcome = history.Lost
+	case err != nil && token == before.Token: // the lock was not given up
+		r.Outcome = history.Refused
+	case err != nil && ctx.Err() == nil: // the engine refused meanwhile
+		r.Outcome = history.Unknown
+	case err != nil:
+		r.Outcome = history.Fail
+	case held && token == before.Token:
+		g.broken(before.Key, "a Wait that was called has the token of before, %d", token)
+	}
+	if err != nil {
+		r.Note = err.Error()
+	}
+	g.out.End(r)
+	if r.Outcome == history.Lost || r.Outcome == history.Refused {
+		return
+	}
+	again.Call, again.Ret, again.Token = r.Call, r.Ret, token
+	g.out.End(again)
+	g.grants[0] = again
+}
