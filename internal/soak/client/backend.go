@@ -131,6 +131,12 @@ func (l *lease) Term() time.Duration {
 	return l.asked
 }
 
+// Wanted implements [driver.WantedLease].
+func (l *lease) Wanted() bool {
+	w, ok := l.Lease.(driver.WantedLease)
+	return ok && w.Wanted()
+}
+
 // brief is for how long redislock takes a lock for one who waits: its turnLimit.
 const brief = 500 * time.Millisecond
 

@@ -31,12 +31,6 @@ type sharedKindedWitness struct {
 // kindedLease is the lease of a lock that is no mutex.
 type kindedLease struct{ *lease }
 
-// Wanted implements [driver.WantedLease].
-func (l *kindedLease) Wanted() bool {
-	w, ok := l.Lease.(driver.WantedLease)
-	return ok && w.Wanted()
-}
-
 // Downgrade implements [driver.Downgrader].
 func (l *kindedLease) Downgrade(ctx context.Context) error {
 	r := history.Record{Op: history.Down, Key: l.key, Lease: l.id}
