@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,6 +63,10 @@ func (w *worker) condition() {
 		p.Fair = w.cfg.LockKinds[i].Kind == "fair"
 		p.Write = !p.Fair
 	}
+	if w.rng.IntN(6) == 0 {
+		w.lateCall(p, key)
+		return
+	}
 	_ = w.do(context.Background(), p, func(g *guard) {
 		g.section(w.brief())
 		switch n := w.rng.IntN(8); {
@@ -78,6 +83,21 @@ func (w *worker) condition() {
 			g.section(w.brief())
 		}
 	}, key)
+}
+
+// lateCall has two wait, and calls one at about the time at which the first gives up: then it is
+// the other that hears it.
+func (w *worker) lateCall(p *lock.Policy, key string) {
+	d := w.between(5*time.Millisecond, 40*time.Millisecond)
+	var waiting sync.WaitGroup
+	for _, long := range []time.Duration{d, 2 * time.Second} {
+		other := &worker{process: w.process, rng: rand.New(rand.NewPCG(w.rng.Uint64(), 0))}
+		other.doing.Store(w.doing.Load())
+		waiting.Go(func() { _ = other.do(context.Background(), p, func(g *guard) { g.await(long) }, key) })
+	}
+	time.Sleep(d + w.between(0, 4*time.Millisecond))
+	_ = w.do(context.Background(), p, func(g *guard) { g.call(history.Signal, (*lock.Cond).Signal) }, key)
+	waiting.Wait()
 }
 
 // call calls those that wait for the condition.

@@ -40,3 +40,16 @@ func TestEarlyGrant(t *testing.T) {
 		})
 	}
 }
+
+// A lease that came too late is given back with all of its tokens, and the next has them.
+func TestUnusedTokensAreGrantedAgain(t *testing.T) {
+	for last, wrong := range map[uint64]string{99: "", 100: "I1"} {
+		h := newTeller()
+		grant := Record{Op: Grant, Lease: "p1:1", Token: 100, Tokens: 1, TTL: 100 * ms, Valid: 1e12 + 100*ms}
+		h.put(1, grant, 1, 200)
+		h.put(1, Record{Op: Free, Lease: "p1:1", Token: last}, 200, 201)
+		grant.Lease, grant.Valid = "p2:1", 1e12+402*ms
+		h.put(2, grant, 300, 302)
+		expect(t, &h.h, wrong)
+	}
+}

@@ -19,6 +19,7 @@ type lease struct {
 	unanswered   int64 // call of the first renewal whose end is not known; Never if there is none
 	lost         int64 // when a renewal was answered "not yours"; Never
 	clipped      int64 // when a fault took the promises about it away; Never
+	unused       bool  // it was given back with all of its tokens: it had come too late
 	left         int64 // when the end of its write side was first asked for; Never
 	asked        int64 // call of the last acquire or renewal that was acknowledged
 	last         *hold // with the highest token
@@ -188,6 +189,7 @@ func (x *index) add(r Record) {
 		k := leaseKey{r.Proc, r.Lease}
 		if l := x.leases[k]; l != nil {
 			l.freed = min(l.freed, r.Call)
+			l.unused = r.Op == Free && r.Token == l.grant.Token-1
 		}
 		t := x.tries[k]
 		if t != nil && r.Op == Undo {

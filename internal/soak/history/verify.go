@@ -102,7 +102,7 @@ func (s *scan) leaseOrder(key string) {
 	for i, l := range s.byKey[key] {
 		if i > 0 {
 			before := s.byKey[key][i-1]
-			if before.grant.Token == l.grant.Token {
+			if before.grant.Token == l.grant.Token && !before.unused {
 				s.pair("I1", before.grant, l.grant, "token %d was granted twice", l.grant.Token)
 			}
 			if called != nil && called.grant.Call > l.grant.Ret {

@@ -4,6 +4,8 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
+import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /** Curator's InterProcessMutex. Arguments: the session's timeout in ms, then the server. */
@@ -12,6 +14,7 @@ final class CuratorPeer implements Peer {
 
     private final CuratorFramework client;
     private InterProcessMutex held;
+    private AutoCloseable leave;
 
     private CuratorPeer(CuratorFramework client) {
         this.client = client;
@@ -51,5 +54,24 @@ final class CuratorPeer implements Peer {
     @Override
     public void unlock() throws Exception {
         held.release();
+    }
+
+    @Override
+    public boolean hold(String kind, String key) throws Exception {
+        if (kind.equals("permit")) {
+            var semaphore = new InterProcessSemaphoreV2(client, node(key), 2);
+            var lease = semaphore.acquire(1, TimeUnit.SECONDS);
+            leave = () -> semaphore.returnLease(lease);
+            return lease != null;
+        }
+        var both = new InterProcessReadWriteLock(client, node(key));
+        InterProcessMutex side = kind.equals("read") ? both.readLock() : both.writeLock();
+        leave = side::release;
+        return side.acquire(1, TimeUnit.SECONDS);
+    }
+
+    @Override
+    public void leave() throws Exception {
+        leave.close();
     }
 }

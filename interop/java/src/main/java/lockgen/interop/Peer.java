@@ -15,6 +15,12 @@ interface Peer {
 
     void unlock() throws Exception;
 
+    /** Takes what is no mutex within a second: "read", "write", or one "permit" of two. Returns whether it did. */
+    boolean hold(String kind, String key) throws Exception;
+
+    /** Gives back what hold took. */
+    void leave() throws Exception;
+
     /**
      * Answers each line on standard output until the input ends:
      *
@@ -22,6 +28,8 @@ interface Peer {
      * lock VALUE            locked
      * trylock MILLIS VALUE  locked or held
      * unlock                unlocked
+     * hold KIND VALUE       locked or held, of what is no mutex
+     * leave                 unlocked
      * encode VALUE          the value as it stands in a key
      * </pre>
      *
@@ -51,6 +59,12 @@ interface Peer {
                 return peer.tryLock(PREFIX + Key.encode(rest[1]), Long.parseLong(rest[0])) ? "locked" : "held";
             case "unlock":
                 peer.unlock();
+                return "unlocked";
+            case "hold":
+                String[] what = words[1].split(" ", 2);
+                return peer.hold(what[0], PREFIX + Key.encode(what[1])) ? "locked" : "held";
+            case "leave":
+                peer.leave();
                 return "unlocked";
             case "encode":
                 return Key.encode(words[1]);

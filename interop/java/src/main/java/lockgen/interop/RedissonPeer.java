@@ -10,6 +10,7 @@ import org.redisson.config.Config;
 final class RedissonPeer implements Peer {
     private final RedissonClient client;
     private RLock held;
+    private Runnable leave;
 
     private RedissonPeer(RedissonClient client) {
         this.client = client;
@@ -50,5 +51,28 @@ final class RedissonPeer implements Peer {
     @Override
     public void unlock() {
         held.unlock();
+    }
+
+    @Override
+    public boolean hold(String kind, String key) throws InterruptedException {
+        if (kind.equals("permit")) {
+            var semaphore = client.getPermitExpirableSemaphore(key);
+            semaphore.trySetPermits(2);
+            String permit = semaphore.tryAcquire(1, TimeUnit.SECONDS);
+            leave = () -> {
+                semaphore.release(permit);
+                semaphore.delete();
+            };
+            return permit != null;
+        }
+        var both = client.getReadWriteLock(key);
+        RLock side = kind.equals("read") ? both.readLock() : both.writeLock();
+        leave = side::unlock;
+        return side.tryLock(1, TimeUnit.SECONDS);
+    }
+
+    @Override
+    public void leave() {
+        leave.run();
     }
 }
