@@ -56,14 +56,28 @@ func (c *checker) generic(call *ast.CallExpr) {
 			continue
 		}
 		for at := range min(len(call.Args), sig.Params().Len()) {
-			t := sig.Params().At(at).Type()
-			if slice, ok := t.(*types.Slice); ok && sig.Variadic() && at == sig.Params().Len()-1 {
-				t = slice.Elem()
-			}
-			if types.Identical(t, param) {
+			if holds(sig.Params().At(at).Type(), param) {
 				c.becomes(facts.Conversion{Expr: call.Args[at], From: instance.TypeArgs.At(i), To: param.Constraint(), Call: call})
 				break
 			}
+		}
+	}
+}
+
+// holds reports whether a value of type t is, or has elements of, the type parameter.
+func holds(t types.Type, param *types.TypeParam) bool {
+	for {
+		switch inner := types.Unalias(t).(type) {
+		case *types.Slice:
+			t = inner.Elem()
+		case *types.Array:
+			t = inner.Elem()
+		case *types.Map:
+			t = inner.Elem()
+		case *types.Pointer:
+			t = inner.Elem()
+		default:
+			return types.Identical(t, param)
 		}
 	}
 }

@@ -118,14 +118,12 @@ func (u *uses) block(list []ast.Stmt, outermost bool) {
 // read it or leave the block.
 func (u *uses) overwrites(list []ast.Stmt, obj types.Object) ast.Stmt {
 	for _, s := range list {
-		reads, writes := false, false
-		ast.Inspect(s, func(n ast.Node) bool {
-			id, ok := n.(*ast.Ident)
-			if ok && u.pass.TypesInfo.ObjectOf(id) == obj {
-				reads, writes = reads || !u.idle[id], writes || u.idle[id]
+		if init := initOf(s); init != nil {
+			if reads, writes := u.touches(init, obj); writes && !reads {
+				return init
 			}
-			return true
-		})
+		}
+		reads, writes := u.touches(s, obj)
 		if _, plain := s.(*ast.AssignStmt); writes && plain && !reads {
 			if isBlank(s) {
 				continue
@@ -137,6 +135,31 @@ func (u *uses) overwrites(list []ast.Stmt, obj types.Object) ast.Stmt {
 		}
 	}
 	return nil
+}
+
+// touches reports whether code reads obj, and whether it assigns to it.
+func (u *uses) touches(code ast.Node, obj types.Object) (reads, writes bool) {
+	ast.Inspect(code, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		if ok && u.pass.TypesInfo.ObjectOf(id) == obj {
+			reads, writes = reads || !u.idle[id], writes || u.idle[id]
+		}
+		return true
+	})
+	return reads, writes
+}
+
+// initOf is the assignment that an if or a switch makes before its condition.
+func initOf(s ast.Stmt) *ast.AssignStmt {
+	var init ast.Stmt
+	switch n := s.(type) {
+	case *ast.IfStmt:
+		init = n.Init
+	case *ast.SwitchStmt:
+		init = n.Init
+	}
+	assign, _ := init.(*ast.AssignStmt)
+	return assign
 }
 
 func isBlank(s ast.Stmt) bool {

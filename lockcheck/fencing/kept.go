@@ -56,6 +56,9 @@ func (c *checker) doubtful(e ast.Expr) string {
 		e = call.Args[0]
 	}
 	from := c.scope.Source(e)
+	if lit, ok := from.(*ast.CompositeLit); ok {
+		return c.doubtfulLiteral(lit)
+	}
 	if call, ok := from.(*ast.CallExpr); ok && c.asksToken(call) && c.okIsDropped(call) && !c.isOwned(call) {
 		return fmt.Sprintf("the ok of %s is dropped, and where no lock is held the token is 0", types.ExprString(call))
 	}
@@ -63,6 +66,27 @@ func (c *checker) doubtful(e ast.Expr) string {
 		return fmt.Sprintf("%s keeps that of an earlier lock; ask lock.Token(ctx)", types.ExprString(from))
 	}
 	return ""
+}
+
+// doubtfulLiteral is doubtful of a struct all of whose numbers are.
+func (c *checker) doubtfulLiteral(lit *ast.CompositeLit) (why string) {
+	for _, elem := range lit.Elts {
+		if kv, ok := elem.(*ast.KeyValueExpr); ok {
+			elem = kv.Value
+		}
+		if !isInteger(c.pass.TypesInfo.TypeOf(elem)) {
+			continue
+		}
+		if why = c.doubtful(elem); why == "" {
+			return ""
+		}
+	}
+	return why
+}
+
+func isInteger(t types.Type) bool {
+	b, ok := t.Underlying().(*types.Basic)
+	return ok && b.Info()&types.IsInteger != 0
 }
 
 func (c *checker) okIsDropped(call *ast.CallExpr) (found bool) {

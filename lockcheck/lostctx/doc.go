@@ -30,7 +30,8 @@
 //     it is for something that the goroutine names, or that a goroutine names which waits
 //     for it: wg.Wait() for another group and a receive from another channel do not.
 //   - a write to a database under context.Background() or the Context of an *http.Request,
-//     which goes on when the lock is lost. It is left alone after a failure, in deferred
-//     clean-up and where the method asks for its fencing token.
+//     which goes on when the lock is lost, and Exec or Begin of a *sql.DB, which take no
+//     context. It is left alone after a failure, in deferred clean-up, where the method
+//     asks for its fencing token, and in a transaction that began under the lock's context.
 //   - the context stored in a field of the receiver or in a package's variable.
 package lostctx

@@ -109,6 +109,8 @@ func (c *checker) outlives(e ast.Expr) bool {
 		}
 		v, ok := c.pass.TypesInfo.Uses[e.Sel].(*types.Var)
 		return ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope()
+	case *ast.IndexExpr:
+		return c.outlives(e.X)
 	case *ast.Ident:
 		obj := c.pass.TypesInfo.Uses[e]
 		if v, ok := obj.(*types.Var); ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope() {

@@ -26,11 +26,12 @@ var writers = map[string][]string{
 // written reports a write to a database under a context that does not end with the
 // lock. What is written after a failure may well have to outlive it.
 func (c *checker) written(call *ast.CallExpr) {
+	c.contextless(call)
 	if len(call.Args) == 0 || !facts.IsContext(c.pass.TypesInfo.TypeOf(call.Args[0])) {
 		return
 	}
 	fn := facts.Callee(c.pass.TypesInfo, call)
-	if !IsWriter(fn) || c.afterFailure(call) {
+	if !IsWriter(fn) || c.afterFailure(call) || c.inOwnTransaction(call) {
 		return
 	}
 	lost, _ := c.Scope.Lost(call.Args[0])
@@ -41,6 +42,35 @@ func (c *checker) written(call *ast.CallExpr) {
 		return
 	}
 	c.report(call.Args[0], "%s owns no lock: %s goes on when %s is lost; pass the ctx that the method got", lost, fn.Name(), facts.Quote(c.Locks))
+}
+
+// contextless reports a write by a method of *sql.DB that stands for one with
+// context.Background(). With renew=off, scope says so.
+func (c *checker) contextless(call *ast.CallExpr) {
+	fn := facts.Callee(c.pass.TypesInfo, call)
+	if fn == nil || fn.FullName() != "(*database/sql.DB).Exec" && fn.FullName() != "(*database/sql.DB).Begin" || c.afterFailure(call) {
+		return
+	}
+	if slices.ContainsFunc(c.Locks, func(l facts.Lock) bool { return l.NoRenew }) {
+		return
+	}
+	variant := map[string]string{"Exec": "ExecContext", "Begin": "BeginTx"}[fn.Name()]
+	c.report(call, "%s takes no context: it goes on when %s is lost; use %s with the ctx that the method got", types.ExprString(call.Fun), facts.Quote(c.Locks), variant)
+}
+
+// inOwnTransaction reports whether a write is part of a transaction that began under the
+// lock's context, and so is rolled back when that ends.
+func (c *checker) inOwnTransaction(call *ast.CallExpr) bool {
+	sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	begin, ok := c.Scope.Source(sel.X).(*ast.CallExpr)
+	if !ok || len(begin.Args) == 0 || !IsWriter(facts.Callee(c.pass.TypesInfo, begin)) {
+		return false
+	}
+	lost, owned := c.Scope.Lost(begin.Args[0])
+	return lost == "" && owned
 }
 
 // IsWriter reports whether fn is a method of a known client that writes to a database.

@@ -11,7 +11,7 @@
 //	func (l *List) Total(ctx context.Context) (int64, error) {
 //		l.queries++ // others do the same at that moment
 //
-// Reported are assignments to fields of the receiver, to elements of its maps and slices,
-// and to what its pointers lead to. A method that locks a sync.Mutex is left alone, and so
+// Reported are assignments to fields of the receiver, to elements of its maps and slices
+// (also by delete, clear and copy), and to what its pointers lead to. A method that locks a sync.Mutex is left alone, and so
 // is what goes through a variable of its own.
 package readwrite

@@ -90,8 +90,8 @@ func (c *checker) body(body facts.Locked) {
 		return
 	}
 	called := map[*ast.FuncLit]bool{} // on the spot; any other may run under another lock
-	report := func(at ast.Expr) {
-		if c.shared(at, receiver) {
+	say := func(at, place ast.Expr) {
+		if c.shared(place, receiver) {
 			c.Report(c.pass, analysis.Diagnostic{
 				Pos: at.Pos(), End: at.End(), Category: c.pass.Analyzer.Name,
 				Message: fmt.Sprintf("%s is changed under the read side of %s, which others have at the same time: say write",
@@ -100,11 +100,15 @@ func (c *checker) body(body facts.Locked) {
 			})
 		}
 	}
+	report := func(at ast.Expr) { say(at, at) }
 	ast.Inspect(body.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
 			if lit, ok := ast.Unparen(n.Fun).(*ast.FuncLit); ok {
 				called[lit] = true
+			}
+			if c.changes(n) {
+				say(n.Args[0], &ast.IndexExpr{X: n.Args[0]})
 			}
 		case *ast.FuncLit:
 			return called[n]
@@ -127,6 +131,17 @@ func (c *checker) body(body facts.Locked) {
 		}
 		return true
 	})
+}
+
+// changes reports whether a call is of a builtin that changes the elements of its first
+// argument.
+func (c *checker) changes(call *ast.CallExpr) bool {
+	id, ok := ast.Unparen(call.Fun).(*ast.Ident)
+	if !ok || len(call.Args) == 0 {
+		return false
+	}
+	builtin, ok := c.pass.TypesInfo.Uses[id].(*types.Builtin)
+	return ok && (builtin.Name() == "delete" || builtin.Name() == "clear" || builtin.Name() == "copy")
 }
 
 // shared reports whether e is a place that all copies of the receiver have in common: a

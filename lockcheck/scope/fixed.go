@@ -22,10 +22,13 @@ type fixed struct {
 
 func (f *fixed) check() {
 	inSelect := map[ast.Node]bool{}
+	called := f.called()
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
 			return false
+		case *ast.FuncLit:
+			return called[n]
 		case *ast.SelectStmt:
 			for _, s := range n.Body.List {
 				if comm := s.(*ast.CommClause).Comm; comm != nil {
@@ -49,6 +52,28 @@ func (f *fixed) check() {
 		}
 		return true
 	})
+}
+
+// called are the function literals that the body calls, or gives to a function which may.
+// A timer calls its own beside the body.
+func (f *fixed) called() map[ast.Node]bool {
+	out := map[ast.Node]bool{}
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			return false
+		case *ast.CallExpr:
+			out[f.Scope.Source(n.Fun)] = true
+			if fn := facts.Callee(f.pass.TypesInfo, n); fn != nil && fn.Name() == "AfterFunc" {
+				break
+			}
+			for _, arg := range n.Args {
+				out[f.Scope.Source(arg)] = true
+			}
+		}
+		return true
+	})
+	return out
 }
 
 func isChan(t types.Type) bool {
