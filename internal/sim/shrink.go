@@ -62,6 +62,12 @@ func again(seed uint64, c Choice) string {
 	if c.Engine != "" {
 		add("-engine %s", c.Engine)
 	}
+	if c.LockKind != "" {
+		add("-lock %s", c.LockKind)
+	}
+	if c.Sticky {
+		add("-sticky")
+	}
 	if len(c.Kinds) > 0 {
 		add("-kinds %s", strings.Join(c.Kinds, ","))
 	}

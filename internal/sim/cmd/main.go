@@ -64,6 +64,7 @@ func options(args []string) (o sim.Options, cache string, err error) {
 	f.Func("seeds", "how `many` episodes (default 1 with -seed, else 500)", number(&o.Count))
 	f.StringVar(&o.Choice.Engine, "engine", "", "only this `engine`: "+strings.Join(sim.Engines(), ", "))
 	f.StringVar(&o.Choice.LockKind, "lock", "", "only episodes with this `kind` of lock beside the mutex, or calls that ask for this: "+strings.Join(client.Names(), ", "))
+	f.BoolVar(&o.Choice.Sticky, "sticky", false, "only episodes in which some leases are kept idle")
 	kinds := f.String("kinds", "", "only these `kinds` of faults, parted by commas")
 	faults := f.String("faults", "", "only the faults with these `numbers` in the plan, parted by commas; a lone comma is none")
 	f.IntVar(&o.Choice.Processes, "processes", 0, "at most so `many` processes")

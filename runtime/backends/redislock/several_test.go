@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -107,6 +109,70 @@ func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 			if exists(t, node.Addr(), r.Key) {
 				t.Fatalf("%s is left behind", r.Key)
 			}
+		}
+	}
+}
+
+// testClusterSpread takes a thousand keys without a tag, which are spread over the slots of
+// three masters. One script's keys must share a slot, so each master runs one for a slot.
+// All of a master go to it in a few pipelines.
+func testClusterSpread(t *testing.T, c *testserver.Cluster) {
+	client, sentAsOne := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()}), new(trips)
+	t.Cleanup(func() { _ = client.Close() })
+	l, name := lockerOn(t, New(client, Options{Hooks: []redis.Hook{sentAsOne}})), newKey(t)
+	for _, keys := range keysAt(t, c, 1) {
+		_, held := acquire(t, l, nil, keys[0])
+		mustRelease(t, held)
+	}
+	var reqs []lock.Request
+	slots, one := map[*testserver.Instance]map[int]bool{}, map[*testserver.Instance]string{}
+	for i := range 1000 {
+		key := fmt.Sprintf("%s:%d", name, i)
+		node := c.NodeFor(key)
+		if slots[node] == nil {
+			slots[node] = map[int]bool{}
+		}
+		slots[node][slot(key)], one[node] = true, key
+		reqs = append(reqs, lock.Request{Key: key})
+	}
+	if len(slots) != 3 {
+		t.Fatalf("the keys are at %d masters, want 3", len(slots))
+	}
+	did := map[*testserver.Instance]int{}
+	count := func(what string, do func()) {
+		for node := range slots {
+			did[node] = scriptCalls(t, node)
+		}
+		sentAsOne.Store(0)
+		do()
+		trips := sentAsOne.Load()
+		for node, of := range slots {
+			n := scriptCalls(t, node) - did[node]
+			t.Logf("%s: %d commands for %d slots of a master", what, n, len(of))
+			if n == 0 || n > len(of)+mostCommands { // a script that is new to a server is sent twice
+				t.Errorf("%s: %d commands at a master, want one for each of its %d slots", what, n, len(of))
+			}
+		}
+		if t.Logf("%s: %d round trips to 3 masters", what, trips); trips == 0 || trips > 3*mostCommands {
+			t.Errorf("%s: %d round trips, want %d at most", what, trips, 3*mostCommands)
+		}
+	}
+	var held *lock.Hold
+	count("take", func() {
+		var err error
+		if _, held, err = l.AcquireAll(t.Context(), reqs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for node, key := range one {
+		if !exists(t, node.Addr(), key) {
+			t.Errorf("%s is not held", key)
+		}
+	}
+	count("free", func() { mustRelease(t, held) })
+	for i := 0; i < len(reqs); i += 20 {
+		if key := reqs[i].Key; exists(t, c.NodeFor(key).Addr(), key) {
+			t.Fatalf("%s is left behind", key)
 		}
 	}
 }

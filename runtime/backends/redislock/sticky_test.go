@@ -2,6 +2,8 @@ package redislock
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -53,6 +55,46 @@ func TestStickyLock(t *testing.T) {
 	}
 	mustRelease(t, next.held)
 	eventually(t, soon, "nothing is kept for nobody", func() bool { return one.Snapshot().Idle == 0 })
+}
+
+// 64 goroutines of a process, each with a key of its own, send nothing at all once each has
+// its lease.
+func TestStickyLocksCostNoCommand(t *testing.T) {
+	t.Parallel()
+	const keys, cycles = 64, 1000
+	server := testserver.StartRedis(t)
+	l, p, key := newLocker(t, server.Addr()), sticky(time.Minute), newKey(t)
+	rounds := func(n int) {
+		var work sync.WaitGroup
+		for i := range keys {
+			work.Go(func() {
+				for range n {
+					if err := l.Do(t.Context(), p, fmt.Sprint(key, i), lock.Check); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		work.Wait()
+	}
+	commands := func() (n int) {
+		if _, err := fmt.Sscan(infoField(t, server.Addr(), "stats", "total_commands_processed"), &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	rounds(1)
+	time.Sleep(100 * time.Millisecond) // for what the first acquires have left to do
+	before, begin := commands(), time.Now()
+	rounds(cycles)
+	took, sent := time.Since(begin), commands()-before
+	t.Logf("%d commands for %d cycles in %v", sent, keys*cycles, took.Round(time.Millisecond))
+	if sent > 10 { // that ask for the number, register the Locker, or renew
+		t.Errorf("%d commands for %d cycles in %v, want none", sent, keys*cycles, took)
+	}
+	if n := l.Snapshot().Idle; n != keys {
+		t.Errorf("%d leases are kept, want %d", n, keys)
+	}
 }
 
 // While its process can't hear who waits, a lease is not kept.
