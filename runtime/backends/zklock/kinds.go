@@ -87,12 +87,9 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 // watchAt tells of the record at a path, and waits until it has changed or gone.
 func (rs *records) watchAt(ctx context.Context, s *session, at string, ready func(), tell func(value string) int) (gone bool, err error) {
 	changed := make(chan bool, 1)
-	w := &watch{path: at, tell: func(gone bool) { changed <- gone }}
-	if err := s.await(ctx); err != nil {
-		return false, err
-	}
-	defer s.watches.remove(w)
-	a, err := await(ctx, s.watches.ask(s, w))
+	w := &client.Watch{Path: at, Told: func(gone bool) { changed <- gone }}
+	defer s.client.Unwatch(w)
+	a, err := s.do(ctx, client.Observe(w))
 	switch {
 	case isNoNode(err):
 		return true, nil

@@ -122,49 +122,43 @@ func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 // it returns. The session ends beside the caller.
 func (b *Backend) introduce(ctx context.Context) (least time.Duration, err error) {
 	over, end := context.WithTimeoutCause(b.life.Context(), askFor, errors.New("no server has answered"))
-	defer end()
-	granted := make(chan time.Duration, 1)
 	config := b.config(shortSession, askFor)
-	config.Granted = func(g client.Grant) {
-		if len(granted) == 0 {
-			granted <- g.Timeout
-		}
-	}
-	config.Event = func(client.Event) {}
-	_, opened, err := b.connect(over, config, func(error) {})
-	if err != nil {
-		return 0, err
+	var granted time.Duration // before opened says so
+	config.Granted = func(g client.Grant) { granted = g.Timeout }
+	c, opened := b.newClient(config)
+	ended := make(chan error, 1)
+	if !b.life.Go(func(context.Context) { ended <- c.Run(over) }) {
+		end()
+		return 0, driver.ErrClosed
 	}
 	select {
 	case err = <-opened:
+	case err = <-ended:
 	case <-ctx.Done():
 		err = fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
 	}
+	end()
 	if err != nil {
 		return 0, err
 	}
-	return <-granted, nil
+	return granted, nil
 }
 
-// connect has a client keep a session until ctx ends. opened gets the outcome of the
-// first connection, and over is called with the end.
-func (b *Backend) connect(ctx context.Context, config client.Config, over func(error)) (c *client.Client, opened <-chan error, err error) {
+// newClient returns a client, and what the outcome of its first connection comes from.
+func (b *Backend) newClient(config client.Config) (c *client.Client, opened <-chan error) {
 	outcome := make(chan error, 1)
-	note := func(err error) {
+	tried := config.Tried
+	config.Tried = func(err error) {
+		if tried != nil {
+			tried(err)
+		}
+		if err != nil {
+			err = fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
+		}
 		select {
 		case outcome <- err:
 		default: // a session that stands goes on trying
 		}
 	}
-	config.Ready = func() { note(nil) }
-	config.Failed = func(err error) { note(fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)) }
-	c = client.New(config)
-	if !b.life.Go(func(context.Context) {
-		err := c.Run(ctx)
-		note(err)
-		over(err)
-	}) {
-		return nil, nil, driver.ErrClosed
-	}
-	return c, outcome, nil
+	return client.New(config), outcome
 }

@@ -51,24 +51,21 @@ func await(ctx context.Context, answer <-chan client.Answer) (client.Answer, err
 // send sends r behind what was sent before, and has done told of the answer, by
 // the goroutine that all answers come from. If it fails done is not called.
 func (s *session) send(r client.Request, done func(client.Answer)) error {
-	at, sent := time.Now(), driver.Now()
-	err := s.client.Send(r, func(a client.Answer) {
-		if !unanswered(a.Err) {
-			s.answered(sent, at, r.Write && committed(a.Err))
-		}
-		done(a)
-	})
-	if err != nil {
-		err = fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())
+	if err := s.client.Send(r, done); err != nil {
+		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())
 	}
-	return err
+	return nil
 }
 
 // await waits for a connection, for a while.
 func (s *session) await(ctx context.Context) error {
 	up := s.client.Up()
-	if s.over() == nil && ended(up) {
-		return nil
+	select {
+	case <-up:
+		if s.over() == nil {
+			return nil
+		}
+	default:
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

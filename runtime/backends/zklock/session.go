@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
@@ -23,11 +22,11 @@ type session struct {
 	backend *Backend
 	span    span
 	client  *client.Client
-	watches watches
 	closed  chan struct{} // closed when the client has ended
 
-	mu    sync.Mutex // guards proof
-	proof proof
+	// Only the client's goroutine uses these.
+	timeout time.Duration  // as the servers have granted it
+	granted driver.Instant // from before the last connection was asked for
 }
 
 // patience is how long a request waits for a connection that was lost: an ensemble
@@ -35,14 +34,7 @@ type session struct {
 const patience = 3 * time.Second
 
 func (b *Backend) newSession(sp span, base *engine.Session) *session {
-	return &session{
-		Session: base,
-		backend: b,
-		span:    sp,
-		watches: watches{byPath: map[string]map[*watch]bool{}},
-		closed:  make(chan struct{}),
-		proof:   proof{tick: sp.tick, timeout: sp.timeout},
-	}
+	return &session{Session: base, backend: b, span: sp, closed: make(chan struct{}), timeout: sp.timeout}
 }
 
 // session returns the session for leases of ttl. The caller calls Drop when it no
@@ -71,89 +63,102 @@ func (b *Backend) sessionFor(ctx context.Context, spanFor func(context.Context) 
 }
 
 // Open implements [engine.SessionServer].
-func (s *session) Open(ctx context.Context) (err error) {
+func (s *session) Open(ctx context.Context) error {
 	config := s.backend.config(s.span.timeout, max(s.span.timeout/3, 250*time.Millisecond))
-	config.Granted, config.Event = s.granted, s.watches.event
+	config.Granted, config.Tried = s.grant, s.connected
 	var opened <-chan error
-	s.client, opened, err = s.backend.connect(ctx, config, func(err error) {
-		s.End(err)
+	s.client, opened = s.backend.newClient(config)
+	if !s.backend.life.Go(func(context.Context) {
+		s.End(s.client.Run(ctx))
 		close(s.closed)
-	})
-	if err != nil {
-		return err
+	}) {
+		return driver.ErrClosed
 	}
-	if err = <-opened; ctx.Err() != nil {
-		return context.Cause(ctx) // errOutside
+	var err error
+	select {
+	case err = <-opened:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return err
 }
 
-// KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart,
-// the second of which proves that the leader has heard of the session since the first;
-// see proof. The second is a write that changes nothing, the deletion of what is not
-// there, which a majority agrees on all the same. Nobody waits for that.
+// KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart. The
+// second proves that the leader has heard of the session since the first was sent.
+//
+// The leader ends a session when it has not heard of it for the session's timeout. It
+// hears of it by itself only when the session is made or comes over to another server.
+// Whatever else a client sends, its server keeps in mind and tells the leader with its
+// answer to the leader's next ping, twice a tick. So an answer alone proves nothing, be
+// it to a ping or to a read, which the server gives without the leader. But the server
+// and the leader talk over one connection, in order: when a write is answered that was
+// sent a tick after the answer to a read, then the leader has heard of that. And because
+// a majority has taken the write, a leader elected in the meantime began later still, and
+// gives every session its whole timeout anew. (sync is no such proof: a leader that was
+// deposed without noticing answers it.)
 func (s *session) KeepAlive(ctx context.Context) error {
+	sent := driver.Now()
 	if _, err := s.now(ctx, client.Exists("/")); err != nil {
 		return err
 	}
-	time.AfterFunc(s.span.tick+time.Millisecond, func() {
-		_ = s.send(client.Delete(s.backend.probe, client.AnyVersion), func(client.Answer) {})
-	})
+	time.AfterFunc(s.span.tick+time.Millisecond, func() { s.prove(sent) })
 	return nil
 }
 
-// Undo implements [engine.SessionServer].
-func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
-	return s.backend.entries.undo(ctx, a)
+// prove makes a write that changes nothing, the deletion of what is not there. With its
+// answer it is proved that the leader has heard of the session later than since.
+func (s *session) prove(since driver.Instant) {
+	_ = s.client.Send(client.Delete(s.backend.probe, client.AnyVersion), func(a client.Answer) {
+		if committed(a.Err) {
+			s.Extend(since, s.timeout, s.span.beat)
+		}
+	})
 }
 
-// Destroy implements [engine.SessionServer]. The client ends with the session's
-// context.
-func (s *session) Destroy(ctx context.Context) error {
-	s.backend.entries.endSession(s)
-	select {
-	case <-s.closed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// granted is called when a server has confirmed the session.
-func (s *session) granted(g client.Grant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := !s.proof.begun
-	cut := g.Timeout < s.proof.timeout
+// grant is called when a server has confirmed the session.
+func (s *session) grant(g client.Grant) {
+	first, cut := s.granted == driver.Instant{}, g.Timeout < s.timeout
+	s.granted = g.Sent
 	if cut {
 		s.backend.outside(g.Timeout)
-		s.proof.timeout = g.Timeout
+		s.timeout = g.Timeout
 	}
-	s.proof.opened(g.Sent)
 	switch {
 	case first && cut:
 		s.End(errOutside)
 	case first: // a majority has agreed on a new session
-		s.Extend(g.Sent, s.proof.timeout, s.span.beat)
+		s.Extend(g.Sent, s.timeout, s.span.beat)
 	case cut: // the servers' longest timeout was lowered under us
 		s.Shorten(g.Sent.Add(g.Timeout))
 	}
 }
 
-// answered notes the answer to a request that was sent at.
-func (s *session) answered(sent driver.Instant, at time.Time, wrote bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if since, more := s.proof.answered(sent, at, wrote); more {
-		s.Extend(since, s.proof.timeout, s.span.beat)
+// connected is called when requests can be sent. The leader was asked for the session by
+// then, but only a majority can confirm who that is.
+func (s *session) connected(err error) {
+	if err == nil {
+		s.prove(s.granted)
 	}
 }
 
-func ended(c <-chan struct{}) bool {
+// Undo implements [engine.SessionServer].
+func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
+	return s.backend.undo(ctx, a)
+}
+
+// Destroy implements [engine.SessionServer]. The client ends with the session's
+// context.
+func (s *session) Destroy(ctx context.Context) error {
+	s.backend.hub.NotifyAll() // who waits by a node of the session begins again
+	if err := s.backend.forget(ctx, s); err != nil {
+		return err
+	}
 	select {
-	case <-c:
-		return true
-	default:
-		return false
+	case <-s.closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

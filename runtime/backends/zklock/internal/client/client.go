@@ -8,9 +8,8 @@
 //   - Requests in an order that the caller chooses, without a goroutine for each,
 //     and the Stat of a node with the answer to its creation.
 //   - A session that has ended stays ended. The library begins another one.
-//   - The watches of a lost connection are set again before anything else is asked
-//     over the next one, from the last transaction that was seen. In the library
-//     two goroutines race for that number.
+//   - Watches end with their connection, and whoever has one is told so: what happens
+//     until the next connection would be told in no order.
 //   - An end at once, and servers tried in turn without a second of sleep between.
 package client
 
@@ -56,9 +55,7 @@ type Config struct {
 	Patience time.Duration
 
 	Granted func(Grant)     // a server has confirmed the session
-	Ready   func()          // requests can be sent
-	Failed  func(err error) // all servers were tried in vain, and will be again
-	Event   func(Event)
+	Tried   func(err error) // nil: requests can be sent; else all servers were tried in vain, and will be again
 	Logf    func(format string, args ...any)
 }
 
@@ -74,12 +71,14 @@ type Grant struct {
 	Sent    driver.Instant // from before the server was dialed
 }
 
-// Event says that a node that was watched has changed or gone. It is watched no
-// longer.
-type Event struct {
-	Path    string
-	Deleted bool
-	Link    uint64 // the connection that brought it
+// Watch is somebody's interest in a node: see Observe. It is for one time.
+type Watch struct {
+	Path string
+	// Told is called once, when the node has changed or gone, or the connection has
+	// ended. It must not block.
+	Told func(deleted bool)
+
+	over bool // Client.mu guards it: it was told, or given up
 }
 
 // Client keeps one session over one connection at a time. Make it with New. Run
@@ -90,24 +89,22 @@ type Client struct {
 
 	// Only Run's goroutine uses these.
 	servers  []string
-	lastZxid int64           // the last transaction that was seen
-	watched  map[string]bool // nodes that the server has been asked to watch, and has not told of
-	tried    int             // servers, since one granted the session
-	taken    bool            // one of them took the connection
-	stood    bool            // requests could be sent once
+	lastZxid int64 // the last transaction that was seen
+	tried    int   // servers, since one granted the session
+	taken    bool  // one of them took the connection
+	stood    bool  // requests could be sent once
 
 	mu       sync.Mutex // guards the rest
 	id       int64      // of the session; 0 until a server has granted it
 	password []byte
-	conn     net.Conn      // nil while there is none
-	link     uint64        // its number; 0 while there is none
-	links    uint64        // how many there have been
-	up       chan struct{} // closed while there is a connection
+	conn     net.Conn      // nil while no requests can be sent
+	up       chan struct{} // closed while they can
 	why      error         // there was none, last time
 	xid      int32         // the number of the last request
 	out      []byte        // what is to be written
 	wake     chan struct{} // out holds something
 	pending  []call        // what was sent and not answered, in order
+	watches  map[string]map[*Watch]bool
 }
 
 // call is a request under way.
@@ -123,7 +120,7 @@ func New(config Config) *Client {
 		config:   config,
 		servers:  slices.Clone(config.Servers),
 		password: make([]byte, 16),
-		watched:  map[string]bool{},
+		watches:  map[string]map[*Watch]bool{},
 		up:       make(chan struct{}),
 		wake:     make(chan struct{}, 1),
 	}
@@ -136,7 +133,7 @@ const (
 	dialTimeout = time.Second
 	// farewell is how long a server may take over the end of a session.
 	farewell = 100 * time.Millisecond
-	// roundsAtLeast is how often all servers are tried before Failed is called
+	// roundsAtLeast is how often all servers are tried before Tried is called
 	// where they take connections, as those do that elect a leader. Where no server
 	// does, once is enough.
 	roundsAtLeast = 5
@@ -148,7 +145,7 @@ func (c *Client) Run(ctx context.Context) error {
 	for next := 0; ; next++ {
 		if rounds := c.tried / len(c.servers); rounds > 0 {
 			if c.tried%len(c.servers) == 0 && (!c.taken || rounds >= roundsAtLeast) {
-				c.config.Failed(c.Why())
+				c.config.Tried(c.Why())
 			}
 			engine.Pause(ctx, min(10*time.Millisecond<<min(rounds, 10), 500*time.Millisecond))
 		}
@@ -175,13 +172,6 @@ func (c *Client) Up() <-chan struct{} {
 	return c.up
 }
 
-// Link returns the number of the connection; 0 while there is none.
-func (c *Client) Link() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.link
-}
-
 // Why returns what stood in the way of a connection last.
 func (c *Client) Why() error {
 	c.mu.Lock()
@@ -203,7 +193,7 @@ func (c *Client) Session() (id int64, password []byte) {
 func (c *Client) Send(r Request, done func(Answer)) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == 0 {
+	if c.conn == nil {
 		return ErrNotConnected
 	}
 	c.queueLocked(r, done)

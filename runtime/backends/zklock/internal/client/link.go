@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -99,14 +101,14 @@ func (c *Client) leave(conn net.Conn) {
 func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) error {
 	written := make(chan struct{})
 	over, stop := context.WithCancel(ctx)
-	link := c.begin(conn)
-	c.config.Ready()
+	c.begin(conn)
+	c.config.Tried(nil)
 	c.stood = true
 	go func() {
 		defer close(written)
 		c.write(over, conn)
 	}()
-	err := c.read(r, link)
+	err := c.read(r)
 	stop()
 	conn.Close()
 	<-written
@@ -114,53 +116,77 @@ func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) erro
 	return err
 }
 
-// begin lets requests in, behind those for the watches of the last connection.
-func (c *Client) begin(conn net.Conn) (link uint64) {
+// begin lets requests in.
+func (c *Client) begin(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.links++
-	c.link, c.conn, c.why = c.links, conn, nil
-	const most = 100 << 10 // bytes of a request, far below any server's limit
-	paths, size := []string(nil), 0
-	for path := range c.watched {
-		if size += len(path) + 4; size > most {
-			c.watchLocked(paths)
-			paths, size = nil, 0
-		}
-		paths = append(paths, path)
-	}
-	c.watchLocked(paths)
+	c.conn, c.why = conn, nil
 	close(c.up)
-	return c.link
-}
-
-// watchLocked has the server watch these nodes, and tell of those that have changed
-// or gone since the last transaction that was seen.
-func (c *Client) watchLocked(paths []string) {
-	if len(paths) == 0 {
-		return
-	}
-	var e encoder
-	e.int64(c.lastZxid)
-	e.int32(int32(len(paths)))
-	for _, path := range paths {
-		e.string(path)
-	}
-	e.int64(0) // no nodes that are to be made, and no children
-	c.queueLocked(Request{op: opSetWatches, body: e}, func(Answer) {})
 }
 
 // end lets no more requests in, and tells those under way that err ended the
-// connection.
+// connection, and those who watch that they no longer do.
 func (c *Client) end(err error) {
 	c.mu.Lock()
-	all := c.pending
-	c.pending, c.out, c.link, c.conn = nil, nil, 0, nil
+	all, watches := c.pending, c.watches
+	c.pending, c.out, c.conn, c.watches = nil, nil, nil, map[string]map[*Watch]bool{}
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	for _, one := range all {
 		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, err)})
 	}
+	for _, some := range watches {
+		tell(some, false)
+	}
+}
+
+func tell(watches map[*Watch]bool, deleted bool) {
+	for w := range watches {
+		w.Told(deleted)
+	}
+}
+
+// watch has w told from now on.
+func (c *Client) watch(w *Watch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.over {
+		return
+	}
+	if c.watches[w.Path] == nil {
+		c.watches[w.Path] = map[*Watch]bool{}
+	}
+	c.watches[w.Path][w] = true
+}
+
+// Unwatch has w, which may be nil, not told any more. The watch at the server stays,
+// there is no request to take it back.
+func (c *Client) Unwatch(w *Watch) {
+	if w == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.over = true
+	if delete(c.watches[w.Path], w); len(c.watches[w.Path]) == 0 {
+		delete(c.watches, w.Path)
+	}
+}
+
+// Watched returns the nodes that somebody has watched.
+func (c *Client) Watched() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.watches))
+}
+
+// changed tells those who watch the node at path.
+func (c *Client) changed(path string, deleted bool) {
+	c.mu.Lock()
+	all := c.watches[path]
+	delete(c.watches, path)
+	c.mu.Unlock()
+	tell(all, deleted)
 }
 
 // write writes what is to be sent, until the connection ends.
@@ -184,11 +210,11 @@ func (c *Client) write(over context.Context, conn net.Conn) {
 }
 
 // read deals with what the server sends, until the connection ends.
-func (c *Client) read(r *bufio.Reader, link uint64) error {
+func (c *Client) read(r *bufio.Reader) error {
 	for {
 		body, err := readFrame(r, maxAnswer)
 		if err == nil {
-			err = c.receive(&decoder{rest: body}, link)
+			err = c.receive(&decoder{rest: body})
 		}
 		if err != nil {
 			return err
@@ -197,7 +223,7 @@ func (c *Client) read(r *bufio.Reader, link uint64) error {
 }
 
 // receive deals with one frame.
-func (c *Client) receive(d *decoder, link uint64) error {
+func (c *Client) receive(d *decoder) error {
 	xid, zxid, code := d.int32(), d.int64(), d.int32()
 	switch {
 	case d.short:
@@ -209,8 +235,7 @@ func (c *Client) receive(d *decoder, link uint64) error {
 		if d.short {
 			return errShort
 		}
-		delete(c.watched, path)
-		c.config.Event(Event{Path: path, Deleted: kind == eventDeleted, Link: link})
+		c.changed(path, kind == eventDeleted)
 		return nil
 	}
 	one, err := c.answered(xid)
@@ -221,7 +246,6 @@ func (c *Client) receive(d *decoder, link uint64) error {
 	if code == 0 {
 		a = one.r.decode(d)
 	}
-	a.Link = link
 	if d.short {
 		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, errShort)})
 		return errShort
@@ -229,8 +253,8 @@ func (c *Client) receive(d *decoder, link uint64) error {
 	if zxid > 0 {
 		c.lastZxid = zxid
 	}
-	if one.r.watch != "" && code == 0 {
-		c.watched[one.r.watch] = true
+	if one.r.watch != nil && code == 0 {
+		c.watch(one.r.watch)
 	}
 	one.done(a)
 	return nil

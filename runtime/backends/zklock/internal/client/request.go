@@ -20,7 +20,6 @@ const (
 	opCreate2         = 15
 	opCreateContainer = 19
 	opAuth            = 100
-	opSetWatches      = 101
 	opClose           = -11
 	opError           = -1 // in the place of an operation in the answer to opMulti
 )
@@ -30,7 +29,7 @@ type Request struct {
 	Write bool // a majority of the servers has to agree on the answer
 	op    int32
 	body  encoder
-	watch string // the node that the server is asked to watch
+	watch *Watch // of the node that the server is asked to watch
 }
 
 // Answer is what a server answered.
@@ -38,7 +37,6 @@ type Answer struct {
 	// Err is nil, or an error of package zk that the server answered, or wraps
 	// ErrNoAnswer.
 	Err      error
-	Link     uint64   // the number of the connection that brought the answer
 	Path     string   // of a node that was created, with its sequence number
 	Czxid    int64    // the transaction that created the node
 	Ctime    int64    // when it was created, in ms since 1970 by the servers' clock
@@ -132,11 +130,11 @@ func Exists(path string) Request { return read(opExists, path, 0) }
 // Children asks for the names of a node's children.
 func Children(path string) Request { return read(opGetChildren2, path, 0) }
 
-// Watch is Get, and asks to be told once when the node changes or goes: see Config.Event. It fails
-// with zk.ErrNoNode, and watches nothing, if the node is not there.
-func Watch(path string) Request {
-	r := read(opGetData, path, 1)
-	r.watch = path
+// Observe is Get of w's node, and has w told. It fails with zk.ErrNoNode, and w is not
+// told, if the node is not there.
+func Observe(w *Watch) Request {
+	r := read(opGetData, w.Path, 1)
+	r.watch = w
 	return r
 }
 

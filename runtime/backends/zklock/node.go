@@ -1,0 +1,304 @@
+package zklock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+const (
+	// looks bounds how often those before us may leave while we look, and how often
+	// our node or its directory may vanish, as an empty container does.
+	looks = 16
+	// fresh is how long it is taken for granted that the node before ours, which we
+	// watch, is still there. A waiter asks once a second.
+	fresh = 800 * time.Millisecond
+)
+
+// node is a node in the queue of a key, from before it is asked for until it is surely
+// gone. An entry has it in its turn, then a lease.
+type node struct {
+	session *session
+	dir     string
+	prefix  string // of the name; the server adds the sequence number
+	notify  func() // who waits by it is to look again
+	lease   atomic.Pointer[lease]
+
+	path  string // "" is that it may be there or not
+	seq   int32
+	czxid int64
+
+	before *sight // of the node before this one
+	ahead  int    // how many were before it when they were listed
+	own    *sight // of this one
+}
+
+// sight is a watch on a node, and what it has told.
+type sight struct {
+	client.Watch
+	since time.Time // when the node was there last
+	state atomic.Int32
+}
+
+// States of a sight.
+const (
+	standing = iota // the node stands, or we will be told
+	changed         // something has happened to it, or to the connection
+	deleted         // it has gone, by the connection over which it was watched
+)
+
+func (s *sight) is(state int32) bool { return s != nil && s.state.Load() == state }
+
+// newSight returns a watch that calls told.
+func newSight(at string, told func(deleted bool)) *sight {
+	s := &sight{since: time.Now()}
+	s.Path = at
+	s.Told = func(gone bool) {
+		s.state.Store(changed)
+		if gone {
+			s.state.Store(deleted)
+		}
+		told(gone)
+	}
+	return s
+}
+
+// create asks for the node, and for who is in the directory then.
+func (n *node) create(ctx context.Context, data string) (listed <-chan client.Answer, err error) {
+	created, children := make(chan client.Answer, 1), make(chan client.Answer, 1)
+	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.acl, zk.FlagEphemeralSequential)
+	if err := n.session.send(r, func(a client.Answer) { created <- a }); err != nil {
+		return nil, err
+	}
+	if err := n.session.send(client.Children(n.dir), func(a client.Answer) { children <- a }); err != nil {
+		children <- client.Answer{Err: err}
+	}
+	a, err := await(ctx, created)
+	if err == nil {
+		n.stands(a.Path, a.Czxid)
+	}
+	return children, err
+}
+
+// stands notes that the node is there.
+func (n *node) stands(at string, czxid int64) {
+	n.path, n.czxid = at, czxid
+	n.seq, _ = sequence(path.Base(at))
+}
+
+// find looks for the node after there was no answer to its creation, and leaves its path
+// as it is where there is none. The creation may not have happened yet, but what this
+// session asks for now comes after it:
+//
+//   - Over the same connection, in any case.
+//   - If the connection has ended, the session has since come back over another one;
+//     whatever was sent over the old one is in the ensemble's hands, or was dropped with
+//     its socket. The server that had it passes a session's requests on in their order.
+//     If another server has the session now, the leader has noted it as the session's
+//     owner before the new connection was confirmed, and refuses what the old owner
+//     still passes on (SessionMoved). So once a write is answered, which a majority has
+//     taken, the creation has happened, and the server that is asked for the children
+//     knows it, or it never will. (A sync would not do: a leader that was deposed
+//     without noticing answers it, and may have let us in.)
+//   - If the session is over, all its nodes are deleted, and nothing is created for it
+//     any more.
+func (n *node) find(ctx context.Context) error {
+	if _, err := n.session.do(ctx, client.Delete(n.session.backend.probe, client.AnyVersion)); !committed(err) {
+		return err
+	}
+	all, err := n.session.do(ctx, client.Children(n.dir))
+	if isNoNode(err) {
+		return nil
+	}
+	for _, name := range all.Children {
+		if err != nil || !strings.HasPrefix(name, n.prefix) {
+			continue
+		}
+		at := path.Join(n.dir, name)
+		var a client.Answer
+		if a, err = n.session.do(ctx, client.Exists(at)); err == nil {
+			n.stands(at, a.Czxid)
+		} else if isNoNode(err) {
+			err = nil
+		}
+	}
+	return err
+}
+
+// remove deletes the node, and reports whether it was there, or may have been.
+func (n *node) remove(ctx context.Context) (removed bool, err error) {
+	for again := true; again; again = unanswered(err) && ctx.Err() == nil && n.session.over() == nil {
+		if err = nil; n.path == "" {
+			err = n.find(ctx)
+		}
+		if err == nil && n.path != "" {
+			_, err = n.session.do(ctx, client.Delete(n.path, client.AnyVersion))
+			removed = removed || err == nil || unanswered(err)
+		}
+	}
+	if isNoNode(err) || n.session.over() != nil {
+		err = nil
+	}
+	return removed, err
+}
+
+// forget notes that the node is not there, nor will be.
+func (n *node) forget() {
+	n.unwatch()
+	n.session.client.Unwatch(n.own.watch())
+	n.session.Drop()
+}
+
+func (n *node) unwatch() { n.session.client.Unwatch(n.before.watch()) }
+
+func (s *sight) watch() *client.Watch {
+	if s == nil {
+		return nil
+	}
+	return &s.Watch
+}
+
+// isFirst finds out whether the node is first in the queue. If it is not, and it waits,
+// the end of the node before it will be told. listed is the answer to who is in the
+// directory, if that was asked.
+func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits bool) (bool, error) {
+	for range looks {
+		if n.inherits() {
+			return true, nil
+		}
+		at := ""
+		if n.before.is(standing) && listed == nil {
+			if !waits || time.Since(n.before.since) < fresh {
+				return false, nil
+			}
+			at = n.before.Path // asked again, in case we are not told
+		} else {
+			var err error
+			at, err = n.predecessor(ctx, listed)
+			listed = nil
+			if !waits || err != nil || at == "" {
+				return err == nil && at == "", err
+			}
+		}
+		switch err := n.watch(ctx, at); {
+		case isNoNode(err): // it has just left
+		case err == nil, errors.Is(err, zk.ErrNoAuth): // one that may not be read: we list once a second
+			return false, nil
+		case !unanswered(err) || ctx.Err() != nil || n.session.over() != nil:
+			return false, err
+		}
+	}
+	return false, nil // held, by one after the other
+}
+
+// inherits reports whether the node is known to be first without a question: only one was
+// before it, that one has gone, and the node itself is there. None comes before it.
+//
+// The last of the three is so as long as the watch on the node has told nothing: a server
+// tells of changes in their order, and both watches end with their connection.
+func (n *node) inherits() bool {
+	return n.ahead == 1 && n.before.is(deleted) && n.own.is(standing)
+}
+
+// predecessor returns the path of the node before ours, "" if ours is the first.
+func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at string, err error) {
+	n.ahead = 0
+	var a client.Answer
+	if listed != nil {
+		a, err = await(ctx, listed)
+	}
+	if listed == nil || unanswered(err) || errors.Is(err, errNotSent) {
+		a, err = n.session.do(ctx, client.Children(n.dir))
+	}
+	name, ahead, there := predecessor(a.Children, n.seq, path.Base(n.path))
+	other := foreign(a.Children, func(seq int32) bool { return before(seq, n.seq) })
+	switch {
+	case isNoNode(err), err == nil && !there:
+		return "", errGone
+	case err == nil && a.Data > 0:
+		return "", errHoldsData(n.dir, a.Data)
+	case err == nil && recordBefore(a.Children, n.seq):
+		return "", n.besideRecord(ctx, a.Children)
+	case err == nil && other != "":
+		return "", record.Beside(other, record.Mutex)
+	case err != nil || ahead == 0:
+		return "", err
+	}
+	n.ahead = ahead
+	return path.Join(n.dir, name), nil
+}
+
+// besideRecord says of which kind the record among children is.
+func (n *node) besideRecord(ctx context.Context, children []string) error {
+	at, _ := recordIn(n.dir, children)
+	a, err := n.session.do(ctx, client.Get(at))
+	noun := record.Noun(string(a.Value))
+	if err != nil || noun == "" {
+		noun = "another kind of lock"
+	}
+	return record.Beside(noun, record.Mutex)
+}
+
+// watch has the end of the node at a path told. If no other is before ours, it has ours
+// watched too, which spares us a question when that one goes, and so the lock a round trip
+// on its way to us: see inherits.
+func (n *node) watch(ctx context.Context, at string) error {
+	if err := n.session.await(ctx); err != nil {
+		return err
+	}
+	var own <-chan client.Answer
+	if n.ahead == 1 {
+		own = n.watchOwn()
+	}
+	n.unwatch()
+	n.before = newSight(at, func(bool) { n.notify() })
+	_, err := await(ctx, n.see(n.before))
+	if own != nil && (err == nil || isNoNode(err)) {
+		if _, other := await(ctx, own); isNoNode(other) {
+			return errGone
+		}
+	}
+	return err
+}
+
+// watchOwn has the server tell if somebody deletes the node or writes to it, unless it
+// will already: the channel is nil then.
+func (n *node) watchOwn() <-chan client.Answer {
+	if n.own.is(standing) {
+		return nil
+	}
+	n.own = newSight(n.path, func(deleted bool) {
+		if l := n.lease.Load(); l != nil {
+			l.changed(deleted)
+		} else {
+			n.notify()
+		}
+	})
+	return n.see(n.own)
+}
+
+// see has s watch its node. What could not be sent is an answer too.
+func (n *node) see(s *sight) <-chan client.Answer {
+	answer := make(chan client.Answer, 1)
+	answered := func(a client.Answer) {
+		if isNoNode(a.Err) {
+			s.state.Store(deleted)
+		} else if a.Err != nil {
+			s.state.Store(changed)
+		}
+		answer <- a
+	}
+	if err := n.session.send(client.Observe(&s.Watch), answered); err != nil {
+		answered(client.Answer{Err: fmt.Errorf("%w: %w", client.ErrNoAnswer, err)})
+	}
+	return answer
+}
