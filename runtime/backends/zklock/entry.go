@@ -123,22 +123,16 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 	return first, err
 }
 
-// stand makes the node if there is none. A new one's creation has the listing sent right
-// behind it, which saves a round trip: the server deals with the two in their order.
+// stand makes the node if there is none. It returns the answer to who is in the directory
+// if that was asked.
 func (e *entry) stand(ctx context.Context, s *session, id, dir string) (listed <-chan client.Answer, err error) {
 	for range looks {
 		switch {
 		case e.node == nil:
-			if err = s.await(ctx); err != nil {
-				return nil, err
-			}
 			s.Use()
 			e.owner, e.node = id, &node{session: s, dir: dir, prefix: protection(id), notify: func() { e.backend.hub.Notify(e.key) }}
 			if listed, err = e.node.create(ctx, id); err != nil && !unanswered(err) {
 				e.forgetNode() // there is none of what was refused, or not sent
-				if isNoNode(err) {
-					err = s.makeDirectory(ctx, dir)
-				}
 			}
 		case e.node.path == "":
 			listed = nil

@@ -1,6 +1,7 @@
 package zklock
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func (b *Backend) directory(key string) (string, error) {
 // otherwise be read as the beginning of such a three: "%2F" becomes "%252F",
 // while "%3A", which encodeName never makes, stays.
 func encodeName(key string) string {
-	if key == "." || key == ".." || key == probeName || key == processesName || key == notesName {
+	if key == "." || key == ".." || key == probeName || key == notesName {
 		return fmt.Sprintf("%%%02X", key[0]) + encodeName(key[1:])
 	}
 	var out strings.Builder
@@ -88,49 +89,58 @@ func protection(id string) string {
 	return fmt.Sprintf("_c_%x-%x-%x-%x-%x-lock-", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// markers are what precedes the sequence number in the names of those who
-// compete for one directory: Curator's and go-zookeeper's mutex, Curator's
-// read-write lock, and the Python client's locks. Readers too go before us.
-var markers = []string{"lock-", "__WRIT__", "__READ__", "__lock__", "__rlock__"}
+// mark is what precedes the sequence number in the names of those who compete for one
+// directory. Readers too go before us.
+type mark struct {
+	text   string
+	client string      // who names nodes so
+	side   driver.Kind // of a read-write lock
+	lock   string      // that does not exclude a mutex, "" if it does
+}
 
-// sequence returns the number that the server gave to the node, and false for
-// one that is no contender.
-func sequence(name string) (seq int32, ok bool) {
-	for _, m := range markers {
-		i := strings.LastIndex(name, m)
-		if i < 0 {
+var marks = []mark{
+	{"lock-", "Curator", 0, ""}, // and go-zookeeper
+	{"__WRIT__", "Curator", driver.Write, "Curator's read-write lock"},
+	{"__READ__", "Curator", driver.Read, "Curator's read-write lock"},
+	{"__lock__", "kazoo", 0, ""},
+	{"__rlock__", "kazoo", driver.Read, "kazoo's read lock"},
+}
+
+// parse returns the mark of the node with this name, and the number that the server gave
+// it: nil for one that is no contender.
+func parse(name string) (m *mark, seq int32) {
+	for i := range marks {
+		at := strings.LastIndex(name, marks[i].text)
+		if at < 0 {
 			continue
 		}
-		digits := name[i+len(m):]
+		digits := name[at+len(marks[i].text):]
 		if len(digits) < 10 { // the server writes 10 at least, and a minus after 2^31 nodes
 			continue
 		}
 		n, err := strconv.ParseInt(digits, 10, 32)
 		if err == nil && digits[0] != '+' {
-			return int32(n), true
+			return &marks[i], int32(n)
 		}
 	}
-	return 0, false
+	return nil, 0
 }
 
-// foreign says of which lock that is no mutex the children of a directory are, "" if of none.
-// Numbered nodes count if earlier says so. Such a lock and a mutex do not exclude each other,
-// nor do a record of ours and it.
-func foreign(children []string, earlier func(seq int32) bool) string {
+// foreign says of which lock that is no mutex the children of a directory are, "" if of none,
+// and whether there is a mutex among them. Numbered nodes count if earlier says so. Such a
+// lock and a mutex do not exclude each other, nor do a record of ours and it.
+func foreign(children []string, earlier func(seq int32) bool) (lock string, mutex bool) {
 	for _, name := range children {
-		switch seq, numbered := sequence(name); {
+		switch m, seq := parse(name); {
 		case name == "leases":
-			return "Curator's semaphore"
+			return "Curator's semaphore", mutex
 		case name == "__lock__":
-			return "kazoo's semaphore"
-		case !numbered || !earlier(seq):
-		case strings.Contains(name, "__READ__"), strings.Contains(name, "__WRIT__"):
-			return "Curator's read-write lock"
-		case strings.Contains(name, "__rlock__"):
-			return "kazoo's read lock"
+			return "kazoo's semaphore", mutex
+		case m != nil && earlier(seq):
+			lock, mutex = cmp.Or(lock, m.lock), mutex || m.lock == ""
 		}
 	}
-	return ""
+	return lock, mutex
 }
 
 // before reports whether sequence number a was given out before b. Numbers go
@@ -143,8 +153,8 @@ func predecessor(children []string, seq int32, own string) (next string, ahead i
 	var last int32
 	for _, name := range children {
 		there = there || name == own
-		n, ok := sequence(name)
-		if !ok || !before(n, seq) {
+		m, n := parse(name)
+		if m == nil || !before(n, seq) {
 			continue
 		}
 		ahead++

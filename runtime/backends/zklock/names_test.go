@@ -86,9 +86,9 @@ func TestOrder(t *testing.T) {
 		"lock-99999999999":                                        -1,
 		"backup-0000000001":                                       -1,
 	} {
-		got, ok := sequence(name)
-		require.Equal(t, want != -1, ok, name)
-		if ok {
+		m, got := parse(name)
+		require.Equal(t, want != -1, m != nil, name)
+		if m != nil {
 			require.Equal(t, want, got, name)
 		}
 	}

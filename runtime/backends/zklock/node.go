@@ -12,7 +12,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
-	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -74,25 +73,18 @@ func newSight(at string, told func(deleted bool)) *sight {
 
 // create asks for the node, and for who is in the directory then.
 func (n *node) create(ctx context.Context, data string) (listed <-chan client.Answer, err error) {
-	created, children := make(chan client.Answer, 1), make(chan client.Answer, 1)
 	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.acl, zk.FlagEphemeralSequential)
-	if err := n.session.send(r, func(a client.Answer) { created <- a }); err != nil {
-		return nil, err
-	}
-	if err := n.session.send(client.Children(n.dir), func(a client.Answer) { children <- a }); err != nil {
-		children <- client.Answer{Err: err}
-	}
-	a, err := await(ctx, created)
+	a, listed, err := n.session.createAndList(ctx, r, n.dir)
 	if err == nil {
 		n.stands(a.Path, a.Czxid)
 	}
-	return children, err
+	return listed, err
 }
 
 // stands notes that the node is there.
 func (n *node) stands(at string, czxid int64) {
 	n.path, n.czxid = at, czxid
-	n.seq, _ = sequence(path.Base(at))
+	_, n.seq = parse(path.Base(at))
 }
 
 // find looks for the node after there was no answer to its creation, and leaves its path
@@ -220,32 +212,22 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 		a, err = n.session.do(ctx, client.Children(n.dir))
 	}
 	name, ahead, there := predecessor(a.Children, n.seq, path.Base(n.path))
-	other := foreign(a.Children, func(seq int32) bool { return before(seq, n.seq) })
+	other, _ := foreign(a.Children, func(seq int32) bool { return before(seq, n.seq) })
+	record, number := recordIn(n.dir, a.Children)
 	switch {
 	case isNoNode(err), err == nil && !there:
 		return "", errGone
 	case err == nil && a.Data > 0:
 		return "", errHoldsData(n.dir, a.Data)
-	case err == nil && recordBefore(a.Children, n.seq):
-		return "", n.besideRecord(ctx, a.Children)
+	case err == nil && record != "" && before(number, n.seq):
+		return "", n.session.besideRecord(ctx, record)
 	case err == nil && other != "":
-		return "", record.Beside(other, record.Mutex)
+		return "", errBeside(other)
 	case err != nil || ahead == 0:
 		return "", err
 	}
 	n.ahead = ahead
 	return path.Join(n.dir, name), nil
-}
-
-// besideRecord says of which kind the record among children is.
-func (n *node) besideRecord(ctx context.Context, children []string) error {
-	at, _ := recordIn(n.dir, children)
-	a, err := n.session.do(ctx, client.Get(at))
-	noun := record.Noun(string(a.Value))
-	if err != nil || noun == "" {
-		noun = "another kind of lock"
-	}
-	return record.Beside(noun, record.Mutex)
 }
 
 // watch has the end of the node at a path told. If no other is before ours, it has ours

@@ -81,6 +81,41 @@ func (s *session) await(ctx context.Context) error {
 	}
 }
 
+// fresh is do for a read, and has the server catch up first.
+func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, error) {
+	if err := s.await(ctx); err != nil {
+		return client.Answer{}, err
+	}
+	if err := s.send(client.Sync("/"), func(client.Answer) {}); err != nil {
+		return client.Answer{}, err
+	}
+	return s.now(ctx, r)
+}
+
+// createAndList makes a node in dir, which is made if it is missing, and asks behind it for
+// who is there then. That saves a round trip: the server deals with the two in their order.
+func (s *session) createAndList(ctx context.Context, create client.Request, dir string) (made client.Answer, listed <-chan client.Answer, err error) {
+	for range looks {
+		if err := s.await(ctx); err != nil {
+			return made, nil, err
+		}
+		created, children := make(chan client.Answer, 1), make(chan client.Answer, 1)
+		if err := s.send(create, func(a client.Answer) { created <- a }); err != nil {
+			return made, nil, err
+		}
+		if err := s.send(client.Children(dir), func(a client.Answer) { children <- a }); err != nil {
+			children <- client.Answer{Err: err}
+		}
+		if made, err = await(ctx, created); !isNoNode(err) {
+			return made, children, err
+		}
+		if err = s.makeDirectory(ctx, dir); err != nil {
+			return made, nil, err
+		}
+	}
+	return made, nil, zk.ErrNoNode
+}
+
 // makeDirectory makes dir and what is missing above it. They are containers: the
 // server deletes one some time after its last child went, so that directories of
 // keys that are no longer used vanish, and their sequence numbers begin anew.

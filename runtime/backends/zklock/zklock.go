@@ -116,6 +116,9 @@ func New(servers []string, options ...Options) *Backend {
 	if b.acl == nil {
 		b.acl = zk.WorldACL(zk.PermAll)
 	}
+	if b.options.Dialer == nil {
+		b.options.Dialer = net.DialTimeout
+	}
 	return b
 }
 

@@ -46,8 +46,7 @@ type Config struct {
 	Servers    []string      // host:port
 	Timeout    time.Duration // of the session, as it is asked for
 	Identities []Identity    // shown on each connection
-	// Dial dials a server; nil is TCP.
-	Dial func(network, address string, timeout time.Duration) (net.Conn, error)
+	Dial       func(network, address string, timeout time.Duration) (net.Conn, error)
 	// Silence is how long a server may take over an answer before its connection is
 	// given up for another, and over the handshake on that.
 	Silence time.Duration
@@ -71,16 +70,6 @@ type Grant struct {
 	Sent    driver.Instant // from before the server was dialed
 }
 
-// Watch is somebody's interest in a node: see Observe. It is for one time.
-type Watch struct {
-	Path string
-	// Told is called once, when the node has changed or gone, or the connection has
-	// ended. It must not block.
-	Told func(deleted bool)
-
-	over bool // Client.mu guards it: it was told, or given up
-}
-
 // Client keeps one session over one connection at a time. Make it with New. Run
 // does the work; Send may be called from any number of goroutines. The methods are
 // here and in link.go.
@@ -97,14 +86,14 @@ type Client struct {
 	mu       sync.Mutex // guards the rest
 	id       int64      // of the session; 0 until a server has granted it
 	password []byte
-	conn     net.Conn      // nil while no requests can be sent
-	up       chan struct{} // closed while they can
-	why      error         // there was none, last time
-	xid      int32         // the number of the last request
-	out      []byte        // what is to be written
-	wake     chan struct{} // out holds something
-	pending  []call        // what was sent and not answered, in order
-	watches  map[string]map[*Watch]bool
+	conn     net.Conn            // nil while no requests can be sent
+	up       chan struct{}       // closed while they can
+	why      error               // there was none, last time
+	xid      int32               // the number of the last request
+	out      []byte              // what is to be written
+	wake     chan struct{}       // out holds something
+	pending  []call              // what was sent and not answered, in order
+	watches  map[string][]*Watch // by path
 }
 
 // call is a request under way.
@@ -120,7 +109,7 @@ func New(config Config) *Client {
 		config:   config,
 		servers:  slices.Clone(config.Servers),
 		password: make([]byte, 16),
-		watches:  map[string]map[*Watch]bool{},
+		watches:  map[string][]*Watch{},
 		up:       make(chan struct{}),
 		wake:     make(chan struct{}, 1),
 	}
@@ -196,16 +185,14 @@ func (c *Client) Send(r Request, done func(Answer)) error {
 	if c.conn == nil {
 		return ErrNotConnected
 	}
-	c.queueLocked(r, done)
-	return nil
-}
-
-func (c *Client) queueLocked(r Request, done func(Answer)) {
 	c.xid = c.xid&0x7fffffff + 1
 	if c.xid < 0 { // those have meanings of their own
 		c.xid = 1
 	}
 	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
+	if r.watch != nil {
+		c.watches[r.watch.Path] = append(c.watches[r.watch.Path], r.watch)
+	}
 	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
 		c.expectLocked()
 	}
@@ -213,13 +200,14 @@ func (c *Client) queueLocked(r Request, done func(Answer)) {
 	case c.wake <- struct{}{}:
 	default:
 	}
+	return nil
 }
 
 // connect has the session confirmed by the server at address, and deals with
 // requests until the connection or the session ends. It returns why it ended.
 func (c *Client) connect(ctx context.Context, address string) error {
 	sent := driver.Now()
-	conn, err := c.dial(ctx, address)
+	conn, err := c.config.Dial("tcp", address, dialTimeout)
 	if err != nil {
 		return err
 	}
@@ -236,7 +224,11 @@ func (c *Client) connect(ctx context.Context, address string) error {
 			<-left
 		}
 	}()
-	_ = conn.SetDeadline(time.Now().Add(c.patience()))
+	patience := c.config.Patience / time.Duration(len(c.servers))
+	if id, _ := c.Session(); id != 0 { // it runs out meanwhile
+		patience = c.config.Silence
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	grant, err := c.shakeHands(conn, r, sent)
 	if err == ErrExpired {
 		return err
@@ -253,21 +245,4 @@ func (c *Client) connect(ctx context.Context, address string) error {
 	_ = conn.SetDeadline(time.Time{})
 	c.tried, c.taken = 0, false
 	return c.serve(ctx, conn, r)
-}
-
-func (c *Client) dial(ctx context.Context, address string) (net.Conn, error) {
-	if c.config.Dial != nil {
-		return c.config.Dial("tcp", address, dialTimeout)
-	}
-	d := net.Dialer{Timeout: dialTimeout}
-	return d.DialContext(ctx, "tcp", address)
-}
-
-// patience is how long a server may take over the handshake: not long where a
-// session runs out meanwhile.
-func (c *Client) patience() time.Duration {
-	if id, _ := c.Session(); id != 0 {
-		return c.config.Silence
-	}
-	return c.config.Patience / time.Duration(len(c.servers))
 }

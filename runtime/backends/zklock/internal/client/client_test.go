@@ -18,8 +18,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 127, 255, 255, 255})
 	f.Add(binary.BigEndian.AppendUint32(nil, 0xffff_ffff))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, r := range []Request{Create("/a", nil, nil, zk.FlagEphemeralSequential), Delete("/a", AnyVersion), Exists("/a"), Children("/a"), Observe(&Watch{Path: "/a", Told: func(bool) {}}), Get("/a"), Set("/a", nil, 1),
-			Sync("/a"), CreateBeside("/", 1, "/a", nil, nil)} {
+		for _, r := range []Request{Create("/a", nil, nil, zk.FlagEphemeralSequential), Delete("/a", AnyVersion), Exists("/a"), Children("/a"), Observe(&Watch{Path: "/a", Told: func(bool) {}}), Get("/a"), Set("/a", nil, 1), Sync("/a")} {
 			ours, theirs := net.Pipe()
 			c := New(Config{Silence: time.Minute})
 			c.begin(ours)
@@ -66,7 +65,7 @@ func TestWatchesEndWithTheConnection(t *testing.T) {
 	address, conns := server(t)
 	ready := make(chan bool, 8)
 	c := New(Config{
-		Servers: []string{address}, Timeout: 10 * time.Second, Silence: 5 * time.Second, Patience: 5 * time.Second,
+		Servers: []string{address}, Dial: net.DialTimeout, Timeout: 10 * time.Second, Silence: 5 * time.Second, Patience: 5 * time.Second,
 		Granted: func(Grant) {}, Tried: func(error) { ready <- true }, Logf: func(string, ...any) {},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,29 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Numbers of frames that answer no request.
 const (
-	eventXid = -1
-	pingXid  = -2
+	eventXid     = -1 // the number of a frame that answers no request
+	authXid      = -4
+	eventDeleted = 2
 )
-
-const eventDeleted = 2
-
-// framed returns a request as it is sent.
-func framed(xid, op int32, body []byte) []byte {
-	var e encoder
-	e.int32(xid)
-	e.int32(op)
-	return frame(append(e, body...))
-}
 
 // shakeHands begins the session, or goes on with it over conn.
 func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant) (g Grant, err error) {
@@ -68,12 +56,11 @@ func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant)
 
 // identify shows one identity to the server.
 func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
-	const xid = -4
 	var e encoder
 	e.int32(0)
 	e.string(one.Scheme)
 	e.bytes(one.Auth)
-	if _, err := conn.Write(framed(xid, opAuth, e)); err != nil {
+	if _, err := conn.Write(framed(authXid, opAuth, e)); err != nil {
 		return err
 	}
 	answer, err := readFrame(r, maxHandshake)
@@ -108,7 +95,13 @@ func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) erro
 		defer close(written)
 		c.write(over, conn)
 	}()
-	err := c.read(r)
+	var err error
+	for err == nil {
+		var body []byte
+		if body, err = readFrame(r, maxAnswer); err == nil {
+			err = c.receive(&decoder{rest: body})
+		}
+	}
 	stop()
 	conn.Close()
 	<-written
@@ -129,7 +122,7 @@ func (c *Client) begin(conn net.Conn) {
 func (c *Client) end(err error) {
 	c.mu.Lock()
 	all, watches := c.pending, c.watches
-	c.pending, c.out, c.conn, c.watches = nil, nil, nil, map[string]map[*Watch]bool{}
+	c.pending, c.out, c.conn, c.watches = nil, nil, nil, map[string][]*Watch{}
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	for _, one := range all {
@@ -138,55 +131,6 @@ func (c *Client) end(err error) {
 	for _, some := range watches {
 		tell(some, false)
 	}
-}
-
-func tell(watches map[*Watch]bool, deleted bool) {
-	for w := range watches {
-		w.Told(deleted)
-	}
-}
-
-// watch has w told from now on.
-func (c *Client) watch(w *Watch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if w.over {
-		return
-	}
-	if c.watches[w.Path] == nil {
-		c.watches[w.Path] = map[*Watch]bool{}
-	}
-	c.watches[w.Path][w] = true
-}
-
-// Unwatch has w, which may be nil, not told any more. The watch at the server stays,
-// there is no request to take it back.
-func (c *Client) Unwatch(w *Watch) {
-	if w == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	w.over = true
-	if delete(c.watches[w.Path], w); len(c.watches[w.Path]) == 0 {
-		delete(c.watches, w.Path)
-	}
-}
-
-// Watched returns the nodes that somebody has watched.
-func (c *Client) Watched() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.watches))
-}
-
-// changed tells those who watch the node at path.
-func (c *Client) changed(path string, deleted bool) {
-	c.mu.Lock()
-	all := c.watches[path]
-	delete(c.watches, path)
-	c.mu.Unlock()
-	tell(all, deleted)
 }
 
 // write writes what is to be sent, until the connection ends.
@@ -209,28 +153,10 @@ func (c *Client) write(over context.Context, conn net.Conn) {
 	}
 }
 
-// read deals with what the server sends, until the connection ends.
-func (c *Client) read(r *bufio.Reader) error {
-	for {
-		body, err := readFrame(r, maxAnswer)
-		if err == nil {
-			err = c.receive(&decoder{rest: body})
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // receive deals with one frame.
 func (c *Client) receive(d *decoder) error {
 	xid, zxid, code := d.int32(), d.int64(), d.int32()
-	switch {
-	case d.short:
-		return errShort
-	case xid == pingXid:
-		return nil
-	case xid == eventXid:
+	if xid == eventXid {
 		kind, _, path := d.int32(), d.int32(), string(d.bytes())
 		if d.short {
 			return errShort
@@ -247,26 +173,18 @@ func (c *Client) receive(d *decoder) error {
 		a = one.r.decode(d)
 	}
 	if d.short {
-		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, errShort)})
-		return errShort
-	}
-	if zxid > 0 {
+		a = Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, errShort)}
+	} else if zxid > 0 {
 		c.lastZxid = zxid
 	}
-	if one.r.watch != nil && code == 0 {
-		c.watch(one.r.watch)
+	if a.Err != nil {
+		c.Unwatch(one.r.watch)
 	}
 	one.done(a)
-	return nil
-}
-
-// expectLocked has the connection end if the next answer does not come for long.
-func (c *Client) expectLocked() {
-	var end time.Time
-	if len(c.pending) > 0 {
-		end = time.Now().Add(c.config.Silence)
+	if d.short {
+		return errShort
 	}
-	_ = c.conn.SetReadDeadline(end)
+	return nil
 }
 
 // answered takes the oldest request, which the answer numbered xid is to, from
@@ -282,4 +200,13 @@ func (c *Client) answered(xid int32) (one call, err error) {
 	c.pending = c.pending[1:]
 	c.expectLocked()
 	return one, nil
+}
+
+// expectLocked has the connection end if the next answer does not come for long.
+func (c *Client) expectLocked() {
+	var end time.Time
+	if len(c.pending) > 0 {
+		end = time.Now().Add(c.config.Silence)
+	}
+	_ = c.conn.SetReadDeadline(end)
 }
