@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -161,7 +163,7 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 	if err != nil {
 		return nil, err
 	}
-	n.unwatch()
+	n.session.client.Unwatch(n.before)
 	e.node, e.owner, e.told = nil, "", ""
 	lapsed := *a
 	lapsed.Queue = false // the entry serves another by then, if any
@@ -213,10 +215,10 @@ func (e *entry) undo(ctx context.Context, a *driver.Acquisition) error {
 	if e.node != nil && (e.owner == a.ID || a.Queue && !a.BegunBefore(e.owner)) {
 		return e.giveUp(ctx)
 	}
-	open := e.backend.sessions.All()
-	if name := protection(a.ID); len(open) > 0 && !e.serves(name) { // a may be another Backend's
+	s, name := e.backend.lockSession(), protection(a.ID)
+	if s != nil && !e.serves(name) { // a may be another Backend's
 		dir, _ := e.backend.directory(a.Key) // it was checked
-		stranger := &node{session: open[0], dir: dir, prefix: name}
+		stranger := &node{session: s, dir: dir, prefix: name}
 		_, err := stranger.remove(ctx)
 		return err
 	}
@@ -277,34 +279,18 @@ func (b *Backend) leaseOf(a *driver.Acquisition) *lease {
 	return nil
 }
 
-// forget forgets the nodes of a session that is over, which go with it.
-func (b *Backend) forget(ctx context.Context, s *session) error {
+// forget forgets the leases of a session that is over. Who waits by a node of it is told,
+// and begins again.
+func (b *Backend) forget(s *session) {
+	b.hub.NotifyAll()
 	b.mu.Lock()
-	var leases []*lease
-	for _, l := range b.leases {
-		if l.node.session == s {
-			leases = append(leases, l)
-		}
-	}
-	var keys []queueKey
-	for key := range b.entries {
-		keys = append(keys, key)
-	}
+	leases := slices.Collect(maps.Values(b.leases))
 	b.mu.Unlock()
 	for _, l := range leases {
-		l.forget()
-	}
-	for _, key := range keys {
-		e, err := b.enter(ctx, key)
-		if err != nil {
-			return err
+		if l.node.session == s {
+			l.forget()
 		}
-		if e.node != nil && e.node.session == s {
-			e.forgetNode()
-		}
-		e.leave()
 	}
-	return nil
 }
 
 func isHeld(err error) bool {

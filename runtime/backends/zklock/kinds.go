@@ -77,7 +77,7 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 			}
 		}
 		changed := make(chan bool, 1)
-		w := &client.Watch{Path: at, Told: func(gone bool) { changed <- gone }}
+		w := &client.Watch{Path: at, Told: func() { changed <- true }}
 		a, err := s.do(ctx, client.Observe(w))
 		switch {
 		case isNoNode(err):
@@ -90,8 +90,8 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 		ready()
 		ahead := tell(record.ResolveRevision(string(a.Value), uint64(a.Czxid)))
 		select {
-		case gone := <-changed:
-			if gone {
+		case <-changed:
+			if w.Is(client.Deleted) {
 				at = ""
 			}
 			engine.Pause(ctx, time.Duration(min(ahead, mostSkipped))*aSection) // what changes meanwhile is seen at once

@@ -62,12 +62,12 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	return errs
 }
 
-// changed is told by the watch on the node. It must not block.
-func (l *lease) changed(deleted bool) {
+// deleted is told by the watch on the node. It must not block.
+func (l *lease) deleted() {
 	l.mu.Lock()
 	sent := l.sent
 	l.mu.Unlock()
-	if deleted && !sent { // else somebody wrote to it, or the connection has ended
+	if !sent {
 		l.backend.life.Go(func(context.Context) { l.Lose() })
 	}
 }

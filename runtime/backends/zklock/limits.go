@@ -1,12 +1,12 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -54,14 +54,13 @@ type limits struct {
 	tick  time.Duration
 }
 
-const (
-	// shortSession is asked for to learn what the servers give instead.
-	shortSession = 200 * time.Millisecond
-	// askFor is how long the servers may take over the first handshake.
-	askFor = 5 * time.Second
-)
+// shortSession is asked for to learn what the servers give instead.
+const shortSession = 200 * time.Millisecond
 
-var errOutside = errors.New("the server grants another session timeout")
+var (
+	errOutside = errors.New("the server grants another session timeout")
+	errKnown   = errors.New("the session has shown what the servers grant")
+)
 
 // spanFor returns the span for leases of ttl, if the servers allow it.
 func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err error) {
@@ -108,10 +107,7 @@ func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 	if lim.least, err = b.introduce(ctx); err != nil {
 		return lim, err
 	}
-	lim.tick = lim.least / 2
-	if b.options.TickTime > 0 {
-		lim.tick = b.options.TickTime
-	}
+	lim.tick = cmp.Or(b.options.TickTime, lim.least/2)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limits = lim
@@ -119,46 +115,13 @@ func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 }
 
 // introduce begins a session of the shortest timeout that the servers grant, which
-// it returns. The session ends beside the caller.
+// it returns.
 func (b *Backend) introduce(ctx context.Context) (least time.Duration, err error) {
-	over, end := context.WithTimeoutCause(b.life.Context(), askFor, errors.New("no server has answered"))
-	config := b.config(shortSession, askFor)
-	var granted time.Duration // before opened says so
-	config.Granted = func(g client.Grant) { granted = g.Timeout }
-	c, opened := b.newClient(config)
-	ended := make(chan error, 1)
-	if !b.life.Go(func(context.Context) { ended <- c.Run(over) }) {
-		end()
-		return 0, driver.ErrClosed
-	}
-	select {
-	case err = <-opened:
-	case err = <-ended:
-	case <-ctx.Done():
-		err = fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
-	}
-	end()
+	s, err := b.open(ctx, span{timeout: shortSession, beat: shortSession})
 	if err != nil {
 		return 0, err
 	}
-	return granted, nil
-}
-
-// newClient returns a client, and what the outcome of its first connection comes from.
-func (b *Backend) newClient(config client.Config) (c *client.Client, opened <-chan error) {
-	outcome := make(chan error, 1)
-	tried := config.Tried
-	config.Tried = func(err error) {
-		if tried != nil {
-			tried(err)
-		}
-		if err != nil {
-			err = fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
-		}
-		select {
-		case outcome <- err:
-		default: // a session that stands goes on trying
-		}
-	}
-	return client.New(config), outcome
+	defer s.Drop()
+	defer s.End(errKnown)
+	return s.least, nil
 }

@@ -3,7 +3,6 @@ package zklock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -36,39 +35,10 @@ type node struct {
 	seq   int32
 	czxid int64
 
-	before *sight // of the node before this one
-	ahead  int    // how many were before it when they were listed
-	own    *sight // of this one
-}
-
-// sight is a watch on a node, and what it has told.
-type sight struct {
-	client.Watch
-	since time.Time // when the node was there last
-	state atomic.Int32
-}
-
-// States of a sight.
-const (
-	standing = iota // the node stands, or we will be told
-	changed         // something has happened to it, or to the connection
-	deleted         // it has gone, by the connection over which it was watched
-)
-
-func (s *sight) is(state int32) bool { return s != nil && s.state.Load() == state }
-
-// newSight returns a watch that calls told.
-func newSight(at string, told func(deleted bool)) *sight {
-	s := &sight{since: time.Now()}
-	s.Path = at
-	s.Told = func(gone bool) {
-		s.state.Store(changed)
-		if gone {
-			s.state.Store(deleted)
-		}
-		told(gone)
-	}
-	return s
+	before *client.Watch // on the node before this one
+	asked  time.Time     // when that was there last
+	ahead  int           // how many were before this one when they were listed
+	own    *client.Watch // on this one
 }
 
 // create asks for the node, and for who is in the directory then.
@@ -145,18 +115,9 @@ func (n *node) remove(ctx context.Context) (removed bool, err error) {
 
 // forget notes that the node is not there, nor will be.
 func (n *node) forget() {
-	n.unwatch()
-	n.session.client.Unwatch(n.own.watch())
+	n.session.client.Unwatch(n.before)
+	n.session.client.Unwatch(n.own)
 	n.session.Drop()
-}
-
-func (n *node) unwatch() { n.session.client.Unwatch(n.before.watch()) }
-
-func (s *sight) watch() *client.Watch {
-	if s == nil {
-		return nil
-	}
-	return &s.Watch
 }
 
 // isFirst finds out whether the node is first in the queue. If it is not, and it waits,
@@ -168,8 +129,8 @@ func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits b
 			return true, nil
 		}
 		at := ""
-		if n.before.is(standing) && listed == nil {
-			if !waits || time.Since(n.before.since) < fresh {
+		if n.before.Is(client.Standing) && listed == nil {
+			if !waits || time.Since(n.asked) < fresh {
 				return false, nil
 			}
 			at = n.before.Path // asked again, in case we are not told
@@ -198,7 +159,7 @@ func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits b
 // The last of the three is so as long as the watch on the node has told nothing: a server
 // tells of changes in their order, and both watches end with their connection.
 func (n *node) inherits() bool {
-	return n.ahead == 1 && n.before.is(deleted) && n.own.is(standing)
+	return n.ahead == 1 && n.before.Is(client.Deleted) && n.own.Is(client.Standing)
 }
 
 // predecessor returns the path of the node before ours, "" if ours is the first.
@@ -234,16 +195,13 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 // watched too, which spares us a question when that one goes, and so the lock a round trip
 // on its way to us: see inherits.
 func (n *node) watch(ctx context.Context, at string) error {
-	if err := n.session.await(ctx); err != nil {
-		return err
-	}
 	var own <-chan client.Answer
 	if n.ahead == 1 {
 		own = n.watchOwn()
 	}
-	n.unwatch()
-	n.before = newSight(at, func(bool) { n.notify() })
-	_, err := await(ctx, n.see(n.before))
+	n.session.client.Unwatch(n.before)
+	n.before, n.asked = &client.Watch{Path: at, Told: n.notify}, time.Now()
+	_, err := n.session.do(ctx, client.Observe(n.before))
 	if own != nil && (err == nil || isNoNode(err)) {
 		if _, other := await(ctx, own); isNoNode(other) {
 			return errGone
@@ -255,32 +213,17 @@ func (n *node) watch(ctx context.Context, at string) error {
 // watchOwn has the server tell if somebody deletes the node or writes to it, unless it
 // will already: the channel is nil then.
 func (n *node) watchOwn() <-chan client.Answer {
-	if n.own.is(standing) {
+	if n.own.Is(client.Standing) {
 		return nil
 	}
-	n.own = newSight(n.path, func(deleted bool) {
-		if l := n.lease.Load(); l != nil {
-			l.changed(deleted)
-		} else {
+	own := &client.Watch{Path: n.path}
+	own.Told = func() {
+		if l := n.lease.Load(); l == nil {
 			n.notify()
+		} else if own.Is(client.Deleted) {
+			l.deleted()
 		}
-	})
-	return n.see(n.own)
-}
-
-// see has s watch its node. What could not be sent is an answer too.
-func (n *node) see(s *sight) <-chan client.Answer {
-	answer := make(chan client.Answer, 1)
-	answered := func(a client.Answer) {
-		if isNoNode(a.Err) {
-			s.state.Store(deleted)
-		} else if a.Err != nil {
-			s.state.Store(changed)
-		}
-		answer <- a
 	}
-	if err := n.session.send(client.Observe(&s.Watch), answered); err != nil {
-		answered(client.Answer{Err: fmt.Errorf("%w: %w", client.ErrNoAnswer, err)})
-	}
-	return answer
+	n.own = own
+	return n.session.ask(client.Observe(own))
 }

@@ -69,7 +69,7 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 // lockSession returns a session that there is for locks, or nil.
 func (b *Backend) lockSession() *session {
 	for _, s := range b.sessions.All() {
-		if s.over() == nil {
+		if s.over() == nil && s.span.lease > 0 { // it is no session that introduces us
 			return s
 		}
 	}

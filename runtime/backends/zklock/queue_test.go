@@ -14,6 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -307,7 +308,7 @@ func TestNextInLineWasAway(t *testing.T) {
 	eventually(t, soon, "it is cut off", func() bool { return n.session.client.Up() != up })
 	free(t, holder)
 	p.Accept()
-	eventually(t, soon, "it hears of the cut", func() bool { return n.before.is(changed) })
+	eventually(t, soon, "it hears of the cut", func() bool { return n.before.Is(client.Changed) })
 	require.False(t, n.inherits())
 	require.NoError(t, conn.Delete(n.path, -1))
 	l := c.take(a)
@@ -331,7 +332,7 @@ func TestNextInLineLooksAgainElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	receive(t, "the notice", called.C())
 	c.held(a)
-	require.True(t, n.own.is(standing))
+	require.True(t, n.own.Is(client.Standing))
 	free(t, holder)
 	receive(t, "the call", called.C())
 	require.True(t, n.inherits())

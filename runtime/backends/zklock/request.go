@@ -31,11 +31,16 @@ func (s *session) do(ctx context.Context, r client.Request) (client.Answer, erro
 
 // now is do without the wait for a connection.
 func (s *session) now(ctx context.Context, r client.Request) (client.Answer, error) {
+	return await(ctx, s.ask(r))
+}
+
+// ask sends r behind what was sent before. That it could not be sent is an answer too.
+func (s *session) ask(r client.Request) <-chan client.Answer {
 	answer := make(chan client.Answer, 1)
-	if err := s.send(r, func(a client.Answer) { answer <- a }); err != nil {
-		return client.Answer{}, err
+	if !s.client.Send(r, func(a client.Answer) { answer <- a }) {
+		answer <- client.Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())}
 	}
-	return await(ctx, answer)
+	return answer
 }
 
 // await returns what comes from answer, or client.ErrNoAnswer when ctx ends.
@@ -46,15 +51,6 @@ func await(ctx context.Context, answer <-chan client.Answer) (client.Answer, err
 	case <-ctx.Done():
 		return client.Answer{}, fmt.Errorf("%w: %w", client.ErrNoAnswer, ctx.Err())
 	}
-}
-
-// send sends r behind what was sent before, and has done told of the answer, by
-// the goroutine that all answers come from. If it fails done is not called.
-func (s *session) send(r client.Request, done func(client.Answer)) error {
-	if err := s.client.Send(r, done); err != nil {
-		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())
-	}
-	return nil
 }
 
 // await waits for a connection, for a while.
@@ -86,9 +82,7 @@ func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, e
 	if err := s.await(ctx); err != nil {
 		return client.Answer{}, err
 	}
-	if err := s.send(client.Sync("/"), func(client.Answer) {}); err != nil {
-		return client.Answer{}, err
-	}
+	s.ask(client.Sync("/"))
 	return s.now(ctx, r)
 }
 
@@ -96,18 +90,13 @@ func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, e
 // who is there then. That saves a round trip: the server deals with the two in their order.
 func (s *session) createAndList(ctx context.Context, create client.Request, dir string) (made client.Answer, listed <-chan client.Answer, err error) {
 	for range looks {
-		if err := s.await(ctx); err != nil {
+		if err = s.await(ctx); err != nil {
 			return made, nil, err
 		}
-		created, children := make(chan client.Answer, 1), make(chan client.Answer, 1)
-		if err := s.send(create, func(a client.Answer) { created <- a }); err != nil {
-			return made, nil, err
-		}
-		if err := s.send(client.Children(dir), func(a client.Answer) { children <- a }); err != nil {
-			children <- client.Answer{Err: err}
-		}
+		created := s.ask(create)
+		listed = s.ask(client.Children(dir))
 		if made, err = await(ctx, created); !isNoNode(err) {
-			return made, children, err
+			return made, listed, err
 		}
 		if err = s.makeDirectory(ctx, dir); err != nil {
 			return made, nil, err

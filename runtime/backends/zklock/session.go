@@ -25,13 +25,18 @@ type session struct {
 	closed  chan struct{} // closed when the client has ended
 
 	// Only the client's goroutine uses these.
-	timeout time.Duration  // as the servers have granted it
+	timeout time.Duration  // as the servers have granted it, or less
 	granted driver.Instant // from before the last connection was asked for
+	least   time.Duration  // what they have granted first
 }
 
-// patience is how long a request waits for a connection that was lost: an ensemble
-// elects a leader within a second or two.
-const patience = 3 * time.Second
+const (
+	// patience is how long a request waits for a connection that was lost: an ensemble
+	// elects a leader within a second or two.
+	patience = 3 * time.Second
+	// askFor is how long the servers may take over the first handshake.
+	askFor = 5 * time.Second
+)
 
 func (b *Backend) newSession(sp span, base *engine.Session) *session {
 	return &session{Session: base, backend: b, span: sp, closed: make(chan struct{}), timeout: sp.timeout}
@@ -51,38 +56,65 @@ func (b *Backend) sessionFor(ctx context.Context, spanFor func(context.Context) 
 		if err != nil {
 			return nil, err
 		}
-		s, err := b.sessions.Get(ctx, sp)
-		switch {
-		case errors.Is(err, errOutside): // the limits are known now
-			continue
-		case err != nil && ctx.Err() != nil:
-			return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
+		if s, err := b.open(ctx, sp); !errors.Is(err, errOutside) { // else the limits are known now
+			return s, err
 		}
-		return s, err
 	}
 }
 
+func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
+	s, err := b.sessions.Get(ctx, sp)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
+	}
+	return s, err
+}
+
 // Open implements [engine.SessionServer].
-func (s *session) Open(ctx context.Context) error {
-	config := s.backend.config(s.span.timeout, max(s.span.timeout/3, 250*time.Millisecond))
-	config.Granted, config.Tried = s.grant, s.connected
-	var opened <-chan error
-	s.client, opened = s.backend.newClient(config)
+func (s *session) Open(ctx context.Context) (err error) {
+	o, tried := &s.backend.options, make(chan error, 1)
+	config := client.Config{
+		Servers:  s.backend.servers,
+		Timeout:  s.span.timeout,
+		Silence:  max(s.span.timeout/3, 250*time.Millisecond),
+		Patience: askFor,
+		Dial:     o.Dialer,
+		Granted:  s.grant,
+		Logf:     func(string, ...any) {},
+		Tried: func(err error) {
+			if err == nil { // the leader was asked for the session, but only a majority can confirm who that is
+				s.prove(s.granted)
+			}
+			select {
+			case tried <- err:
+			default: // a session that stands goes on trying
+			}
+		},
+	}
+	for _, auth := range o.Auth {
+		config.Identities = append(config.Identities, client.Identity(auth))
+	}
+	if o.Logger != nil {
+		config.Logf = o.Logger.Printf
+	}
+	s.client = client.New(config)
 	if !s.backend.life.Go(func(context.Context) {
 		s.End(s.client.Run(ctx))
 		close(s.closed)
 	}) {
 		return driver.ErrClosed
 	}
-	var err error
 	select {
-	case err = <-opened:
+	case err = <-tried:
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
+	}
+	return nil
 }
 
 // KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart. The
@@ -120,7 +152,9 @@ func (s *session) prove(since driver.Instant) {
 // grant is called when a server has confirmed the session.
 func (s *session) grant(g client.Grant) {
 	first, cut := s.granted == driver.Instant{}, g.Timeout < s.timeout
-	s.granted = g.Sent
+	if s.granted = g.Sent; first {
+		s.least = g.Timeout
+	}
 	if cut {
 		s.backend.outside(g.Timeout)
 		s.timeout = g.Timeout
@@ -135,14 +169,6 @@ func (s *session) grant(g client.Grant) {
 	}
 }
 
-// connected is called when requests can be sent. The leader was asked for the session by
-// then, but only a majority can confirm who that is.
-func (s *session) connected(err error) {
-	if err == nil {
-		s.prove(s.granted)
-	}
-}
-
 // Undo implements [engine.SessionServer].
 func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return s.backend.undo(ctx, a)
@@ -151,10 +177,7 @@ func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
 // Destroy implements [engine.SessionServer]. The client ends with the session's
 // context.
 func (s *session) Destroy(ctx context.Context) error {
-	s.backend.hub.NotifyAll() // who waits by a node of the session begins again
-	if err := s.backend.forget(ctx, s); err != nil {
-		return err
-	}
+	s.backend.forget(s)
 	select {
 	case <-s.closed:
 		return nil

@@ -128,7 +128,7 @@ func TestTimeoutIsLowered(t *testing.T) {
 		}
 	})
 	granted := make(chan bool, 1)
-	require.NoError(t, s.send(client.Exists("/"), func(client.Answer) {
+	require.True(t, s.client.Send(client.Exists("/"), func(client.Answer) {
 		s.grant(client.Grant{Timeout: long / 4, Sent: driver.Now()})
 		granted <- true
 	}))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
@@ -141,25 +140,6 @@ func addresses(servers []string, root string) (all []string, err error) {
 		all = append(all, server)
 	}
 	return all, nil
-}
-
-// config returns what all sessions of b have in common.
-func (b *Backend) config(timeout, silence time.Duration) client.Config {
-	c := client.Config{
-		Servers:  b.servers,
-		Timeout:  timeout,
-		Dial:     b.options.Dialer,
-		Silence:  silence,
-		Patience: askFor,
-		Logf:     func(string, ...any) {},
-	}
-	for _, auth := range b.options.Auth {
-		c.Identities = append(c.Identities, client.Identity(auth))
-	}
-	if b.options.Logger != nil {
-		c.Logf = b.options.Logger.Printf
-	}
-	return c
 }
 
 // Attach implements [driver.Shared].

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -29,8 +30,6 @@ import (
 )
 
 var (
-	// ErrNotConnected says that there is no connection: the request was not sent.
-	ErrNotConnected = errors.New("not connected")
 	// ErrNoAnswer says that the connection ended first: the request may have been
 	// done, or may yet be.
 	ErrNoAnswer = errors.New("no answer")
@@ -80,7 +79,7 @@ type Client struct {
 	servers  []string
 	lastZxid int64 // the last transaction that was seen
 	tried    int   // servers, since one granted the session
-	taken    bool  // one of them took the connection
+	taken    bool  // one of them refused the session
 	stood    bool  // requests could be sent once
 
 	mu       sync.Mutex // guards the rest
@@ -123,7 +122,7 @@ const (
 	// farewell is how long a server may take over the end of a session.
 	farewell = 100 * time.Millisecond
 	// roundsAtLeast is how often all servers are tried before Tried is called
-	// where they take connections, as those do that elect a leader. Where no server
+	// where they refuse the session, as those do that elect a leader. Where no server
 	// does, once is enough.
 	roundsAtLeast = 5
 )
@@ -177,13 +176,13 @@ func (c *Client) Session() (id int64, password []byte) {
 
 // Send sends r. Requests are sent, dealt with by the server and answered in one
 // order. The answer is given to done once, by the goroutine that all answers come
-// from; done must not block. If there is no connection Send fails, and done is not
-// called.
-func (c *Client) Send(r Request, done func(Answer)) error {
+// from; done must not block. If there is no connection Send returns false, and done is
+// not called.
+func (c *Client) Send(r Request, done func(Answer)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {
-		return ErrNotConnected
+		return false
 	}
 	c.xid = c.xid&0x7fffffff + 1
 	if c.xid < 0 { // those have meanings of their own
@@ -191,6 +190,7 @@ func (c *Client) Send(r Request, done func(Answer)) error {
 	}
 	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
 	if r.watch != nil {
+		r.watch.state.Store(Standing)
 		c.watches[r.watch.Path] = append(c.watches[r.watch.Path], r.watch)
 	}
 	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
@@ -200,7 +200,7 @@ func (c *Client) Send(r Request, done func(Answer)) error {
 	case c.wake <- struct{}{}:
 	default:
 	}
-	return nil
+	return true
 }
 
 // connect has the session confirmed by the server at address, and deals with
@@ -212,7 +212,6 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close()
-	c.taken = true
 	r := bufio.NewReader(conn)
 	left := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -234,6 +233,7 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		return err
 	}
 	if err != nil {
+		c.taken = c.taken || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("%s gave no session, as a server does that has no quorum, speaks TLS or is no ZooKeeper: %w", address, err)
 	}
 	c.config.Granted(grant)

@@ -18,12 +18,12 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 127, 255, 255, 255})
 	f.Add(binary.BigEndian.AppendUint32(nil, 0xffff_ffff))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, r := range []Request{Create("/a", nil, nil, zk.FlagEphemeralSequential), Delete("/a", AnyVersion), Exists("/a"), Children("/a"), Observe(&Watch{Path: "/a", Told: func(bool) {}}), Get("/a"), Set("/a", nil, 1), Sync("/a")} {
+		for _, r := range []Request{Create("/a", nil, nil, zk.FlagEphemeralSequential), Delete("/a", AnyVersion), Exists("/a"), Children("/a"), Observe(&Watch{Path: "/a", Told: func() {}}), Get("/a"), Set("/a", nil, 1), Sync("/a")} {
 			ours, theirs := net.Pipe()
 			c := New(Config{Silence: time.Minute})
 			c.begin(ours)
 			answers := 0
-			require.NoError(t, c.Send(r, func(Answer) { answers++ }))
+			require.True(t, c.Send(r, func(Answer) { answers++ }))
 			_ = c.receive(&decoder{rest: bytes.Clone(body)})
 			c.end(errShort)
 			require.Equal(t, 1, answers)
@@ -73,11 +73,12 @@ func TestWatchesEndWithTheConnection(t *testing.T) {
 	go func() { done <- c.Run(ctx) }()
 	<-ready
 	conn := <-conns
-	told, watched := make(chan bool, 8), make(chan Answer, 8)
+	told, watched := make(chan int32, 8), make(chan Answer, 8)
 	all := []*Watch{}
 	for i := range 2 {
-		w := &Watch{Path: "/a", Told: func(deleted bool) { told <- deleted }}
-		require.NoError(t, c.Send(Observe(w), func(a Answer) { watched <- a }))
+		w := &Watch{Path: "/a"}
+		w.Told = func() { told <- w.state.Load() }
+		require.True(t, c.Send(Observe(w), func(a Answer) { watched <- a }))
 		_, err := readFrame(bufio.NewReader(conn), maxHandshake)
 		require.NoError(t, err)
 		var e encoder
@@ -94,7 +95,8 @@ func TestWatchesEndWithTheConnection(t *testing.T) {
 	require.Equal(t, []string{"/a"}, c.Watched())
 	conn.Close()
 	<-ready
-	require.False(t, <-told)
+	require.EqualValues(t, Changed, <-told)
+	require.True(t, all[1].Is(Standing), "it was given up")
 	require.Empty(t, told)
 	require.Empty(t, c.Watched())
 	cancel()

@@ -129,7 +129,7 @@ func (c *Client) end(err error) {
 		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, err)})
 	}
 	for _, some := range watches {
-		tell(some, false)
+		tell(some, Changed)
 	}
 }
 
@@ -161,7 +161,11 @@ func (c *Client) receive(d *decoder) error {
 		if d.short {
 			return errShort
 		}
-		c.changed(path, kind == eventDeleted)
+		state := int32(Changed)
+		if kind == eventDeleted {
+			state = Deleted
+		}
+		c.changed(path, state)
 		return nil
 	}
 	one, err := c.answered(xid)
@@ -177,8 +181,8 @@ func (c *Client) receive(d *decoder) error {
 	} else if zxid > 0 {
 		c.lastZxid = zxid
 	}
-	if a.Err != nil {
-		c.Unwatch(one.r.watch)
+	if a.Err != nil && one.r.watch != nil {
+		c.refused(one.r.watch, a.Err)
 	}
 	one.done(a)
 	if d.short {

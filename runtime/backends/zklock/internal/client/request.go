@@ -89,7 +89,8 @@ func Exists(path string) Request { return read(opExists, path, 0) }
 // Children asks for the names of a node's children.
 func Children(path string) Request { return read(opGetChildren2, path, 0) }
 
-// Observe is Get of w's node, and has w told. If it fails w is not told.
+// Observe is Get of w's node, and has w told. If it fails w is not told, and is Deleted if
+// the node is not there.
 func Observe(w *Watch) Request {
 	r := read(opGetData, w.Path, 1)
 	r.watch = w

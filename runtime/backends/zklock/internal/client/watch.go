@@ -1,8 +1,12 @@
 package client
 
 import (
+	"errors"
 	"maps"
 	"slices"
+	"sync/atomic"
+
+	"github.com/go-zookeeper/zk"
 )
 
 // Watch is somebody's interest in a node: see Observe. It is for one time.
@@ -10,8 +14,20 @@ type Watch struct {
 	Path string
 	// Told is called when the node has changed or gone, or the connection has ended.
 	// It must not block.
-	Told func(deleted bool)
+	Told func()
+
+	state atomic.Int32
 }
+
+// States of a Watch that was asked for.
+const (
+	Standing = 1 + iota // nothing was told yet
+	Changed             // something has happened to the node, or to the connection
+	Deleted             // it has gone, by the connection over which it was watched
+)
+
+// Is reports whether w, which may be nil, has this state.
+func (w *Watch) Is(state int32) bool { return w != nil && w.state.Load() == state }
 
 // Unwatch has w, which may be nil, not told any more. The watch at the server stays,
 // there is no request to take it back.
@@ -27,6 +43,14 @@ func (c *Client) Unwatch(w *Watch) {
 	}
 }
 
+// refused notes that w was not asked for, because of err.
+func (c *Client) refused(w *Watch, err error) {
+	c.Unwatch(w)
+	if w.state.Store(Changed); errors.Is(err, zk.ErrNoNode) {
+		w.state.Store(Deleted)
+	}
+}
+
 // Watched returns the nodes that somebody has watched.
 func (c *Client) Watched() []string {
 	c.mu.Lock()
@@ -35,16 +59,17 @@ func (c *Client) Watched() []string {
 }
 
 // changed tells those who watch the node at path.
-func (c *Client) changed(path string, deleted bool) {
+func (c *Client) changed(path string, state int32) {
 	c.mu.Lock()
 	all := c.watches[path]
 	delete(c.watches, path)
 	c.mu.Unlock()
-	tell(all, deleted)
+	tell(all, state)
 }
 
-func tell(watches []*Watch, deleted bool) {
+func tell(watches []*Watch, state int32) {
 	for _, w := range watches {
-		w.Told(deleted)
+		w.state.Store(state)
+		w.Told()
 	}
 }
