@@ -58,7 +58,7 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 	if err != nil {
 		return err
 	}
-	s, err := rs.sessionFor(ctx, rs.span)
+	s, err := rs.session(ctx, recordsTTL)
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,16 @@ var (
 	errKnown   = errors.New("the session has shown what the servers grant")
 )
 
+const (
+	// recordsTTL stands for the session that records share, so that each look comes behind
+	// the writes that were answered. A server that begins the next session has caught up with
+	// what was agreed before.
+	recordsTTL = 0
+	// recordsLength is what that is suited for. Records do not depend on it, but a connection
+	// that is silent is given up sooner the shorter it is.
+	recordsLength = 2 * time.Second
+)
+
 // spanFor returns the span for leases of ttl, if the servers allow it.
 func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err error) {
 	lim, err := b.learn(ctx)
@@ -69,6 +79,12 @@ func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err 
 		return sp, err
 	}
 	longest := longestLease(lim.tick, lim.most)
+	if ttl == recordsTTL {
+		if ttl = max(recordsLength, lim.least); lim.most > 0 {
+			ttl = min(ttl, longest)
+		}
+		return spanOf(ttl, lim.tick, lim.most), nil
+	}
 	if ttl >= lim.least && (lim.most == 0 || ttl <= longest) {
 		return spanOf(ttl, lim.tick, lim.most), nil
 	}

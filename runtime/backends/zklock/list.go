@@ -21,7 +21,7 @@ import (
 // looking calls look with s, or if that is nil with the session that records share.
 func (b *Backend) looking(ctx context.Context, s *session, look func(*session) error) (err error) {
 	if s == nil {
-		if s, err = b.sessionFor(ctx, (&records{b}).span); err != nil {
+		if s, err = b.session(ctx, recordsTTL); err != nil {
 			return explained(err, "begin a session", "all servers")
 		}
 		defer s.Drop()
@@ -90,7 +90,8 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 			return nil, nil
 		}
 	}
-	queue, inside := queueIn(a.Children)
+	queue := contendersIn(a.Children)
+	inside := insideOf(queue)
 	switch {
 	case err != nil:
 		return nil, explained(err, "look at a lock", dir)
@@ -101,9 +102,9 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 	case len(queue) == 0:
 		return nil, nil
 	}
-	info := &driver.LockInfo{Key: key, Waiters: len(queue) - inside}
-	for _, name := range queue[:inside] {
-		h, err := holderAt(ctx, s, path.Join(dir, name))
+	info := &driver.LockInfo{Key: key, Waiters: len(queue) - len(inside)}
+	for _, c := range inside {
+		h, err := holderOf(ctx, s, dir, c)
 		if err != nil {
 			return nil, explained(err, "look at a lock", dir)
 		}
@@ -115,46 +116,32 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 	return info, nil
 }
 
-// queueIn returns those of the names that compete, in their order, and how many of them have
-// the lock: the first, or the readers that nobody who writes is before.
-func queueIn(names []string) (queue []string, inside int) {
-	for _, name := range names {
-		if m, _ := parse(name); m != nil {
-			queue = append(queue, name)
-		}
+// insideOf returns those of the queue that have the lock: the first, or the readers that
+// nobody who writes is before.
+func insideOf(queue []contender) []contender {
+	n := 0
+	for n < len(queue) && queue[n].side == driver.Read {
+		n++
 	}
-	slices.SortFunc(queue, func(a, b string) int {
-		_, m := parse(a)
-		_, n := parse(b)
-		return int(m - n)
-	})
-	for inside < len(queue) {
-		if m, _ := parse(queue[inside]); m.side != driver.Read {
-			break
-		}
-		inside++
-	}
-	return queue, min(max(inside, 1), len(queue))
+	return queue[:min(max(n, 1), len(queue))]
 }
 
 var protected = regexp.MustCompile(`^_c_[0-9a-f]{32}-lock-`)
 
-// holderAt returns who the node at a path is of.
-func holderAt(ctx context.Context, s *session, at string) (driver.Holder, error) {
-	a, err := s.do(ctx, client.Get(at))
+// holderOf returns who the node of c is of.
+func holderOf(ctx context.Context, s *session, dir string, c contender) (driver.Holder, error) {
+	a, err := s.do(ctx, client.Get(path.Join(dir, c.name)))
 	if err != nil && !isNoNode(err) {
 		return driver.Holder{}, err
 	}
-	name := path.Base(at)
-	m, _ := parse(name)
-	h := driver.Holder{ID: name, Client: m.client, Kind: m.side}
+	h := driver.Holder{ID: c.name, Client: c.client, Kind: c.side}
 	if a.Ctime > 0 {
 		h.Since = time.UnixMilli(a.Ctime)
 	}
 	h.Token, _ = firstToken(a.Czxid)
-	if id := string(a.Value); strings.Contains(id, ":") && strings.HasPrefix(name, protection(id)) {
+	if id := string(a.Value); strings.Contains(id, ":") && strings.HasPrefix(c.name, protection(id)) {
 		h.ID, h.Client = id, record.Client
-	} else if protected.MatchString(name) {
+	} else if protected.MatchString(c.name) {
 		h.Client = "go-zookeeper"
 	}
 	return h, nil
@@ -171,10 +158,10 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 		if at, _ := recordIn(dir, a.Children); err == nil && at != "" {
 			return b.kinds.Break(ctx, key, id)
 		}
-		queue, inside := queueIn(a.Children)
-		i := slices.IndexFunc(queue[:inside], func(name string) bool { return name == id || strings.HasPrefix(name, protection(id)) })
+		inside := insideOf(contendersIn(a.Children))
+		i := slices.IndexFunc(inside, func(c contender) bool { return c.name == id || strings.HasPrefix(c.name, protection(id)) })
 		if err == nil && i >= 0 {
-			_, err = s.do(ctx, client.Delete(path.Join(dir, queue[i]), client.AnyVersion))
+			_, err = s.do(ctx, client.Delete(path.Join(dir, inside[i].name), client.AnyVersion))
 		}
 		if isNoNode(err) || err == nil && i < 0 {
 			return fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)

@@ -1,16 +1,17 @@
 package zklock
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -95,74 +96,75 @@ type mark struct {
 	text   string
 	client string      // who names nodes so
 	side   driver.Kind // of a read-write lock
-	lock   string      // that does not exclude a mutex, "" if it does
+	lock   string      // that does not exclude a mutex, or record.Mutex
 }
 
 var marks = []mark{
-	{"lock-", "Curator", 0, ""}, // and go-zookeeper
+	{"lock-", "Curator", 0, record.Mutex}, // and go-zookeeper
 	{"__WRIT__", "Curator", driver.Write, "Curator's read-write lock"},
 	{"__READ__", "Curator", driver.Read, "Curator's read-write lock"},
-	{"__lock__", "kazoo", 0, ""},
+	{"__lock__", "kazoo", 0, record.Mutex},
 	{"__rlock__", "kazoo", driver.Read, "kazoo's read lock"},
 }
 
-// parse returns the mark of the node with this name, and the number that the server gave
-// it: nil for one that is no contender.
-func parse(name string) (m *mark, seq int32) {
-	for i := range marks {
-		at := strings.LastIndex(name, marks[i].text)
+// contender is a node that competes, and the number that the server gave it.
+type contender struct {
+	name string
+	mark
+	seq int32
+}
+
+// contendersIn returns those of the names that compete, in their order.
+func contendersIn(names []string) (queue []contender) {
+	for _, name := range names {
+		if c := contenderOf(name); c.name != "" {
+			queue = append(queue, c)
+		}
+	}
+	slices.SortFunc(queue, func(a, b contender) int { return int(a.seq - b.seq) }) // see before
+	return queue
+}
+
+// contenderOf returns what competes by the node with this name, the zero contender for none.
+func contenderOf(name string) contender {
+	for _, m := range marks {
+		at := strings.LastIndex(name, m.text)
 		if at < 0 {
 			continue
 		}
-		digits := name[at+len(marks[i].text):]
+		digits := name[at+len(m.text):]
 		if len(digits) < 10 { // the server writes 10 at least, and a minus after 2^31 nodes
 			continue
 		}
 		n, err := strconv.ParseInt(digits, 10, 32)
 		if err == nil && digits[0] != '+' {
-			return &marks[i], int32(n)
+			return contender{name, m, int32(n)}
 		}
 	}
-	return nil, 0
-}
-
-// foreign says of which lock that is no mutex the children of a directory are, "" if of none,
-// and whether there is a mutex among them. Numbered nodes count if earlier says so. Such a
-// lock and a mutex do not exclude each other, nor do a record of ours and it.
-func foreign(children []string, earlier func(seq int32) bool) (lock string, mutex bool) {
-	for _, name := range children {
-		switch m, seq := parse(name); {
-		case name == "leases":
-			return "Curator's semaphore", mutex
-		case name == "__lock__":
-			return "kazoo's semaphore", mutex
-		case m != nil && earlier(seq):
-			lock, mutex = cmp.Or(lock, m.lock), mutex || m.lock == ""
-		}
-	}
-	return lock, mutex
+	return contender{}
 }
 
 // before reports whether sequence number a was given out before b. Numbers go
 // on from 2^31-1 to -2^31, so that only their distance tells.
 func before(a, b int32) bool { return a-b < 0 }
 
-// predecessor returns the contender next before seq among children, "" if there is
-// none, how many are before seq, and whether the node of the name own is there.
-func predecessor(children []string, seq int32, own string) (next string, ahead int, there bool) {
-	var last int32
+// obstacle says which lock among the children of a directory, of which these compete and
+// come first, a mutex or a record of ours does not exclude: "" or record.Mutex if none.
+func obstacle(children []string, ahead []contender) (lock string) {
 	for _, name := range children {
-		there = there || name == own
-		m, n := parse(name)
-		if m == nil || !before(n, seq) {
-			continue
-		}
-		ahead++
-		if next == "" || before(last, n) {
-			next, last = name, n
+		switch name {
+		case "leases":
+			return "Curator's semaphore"
+		case "__lock__":
+			return "kazoo's semaphore"
 		}
 	}
-	return next, ahead, there
+	for _, c := range ahead {
+		if lock = c.lock; lock != record.Mutex {
+			return lock
+		}
+	}
+	return lock
 }
 
 // tokensPerNode is how many fencing tokens each node's czxid stands for.

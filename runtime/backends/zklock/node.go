@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -54,25 +56,11 @@ func (n *node) create(ctx context.Context, data string) (listed <-chan client.An
 // stands notes that the node is there.
 func (n *node) stands(at string, czxid int64) {
 	n.path, n.czxid = at, czxid
-	_, n.seq = parse(path.Base(at))
+	n.seq = contenderOf(path.Base(at)).seq
 }
 
 // find looks for the node after there was no answer to its creation, and leaves its path
-// as it is where there is none. The creation may not have happened yet, but what this
-// session asks for now comes after it:
-//
-//   - Over the same connection, in any case.
-//   - If the connection has ended, the session has since come back over another one;
-//     whatever was sent over the old one is in the ensemble's hands, or was dropped with
-//     its socket. The server that had it passes a session's requests on in their order.
-//     If another server has the session now, the leader has noted it as the session's
-//     owner before the new connection was confirmed, and refuses what the old owner
-//     still passes on (SessionMoved). So once a write is answered, which a majority has
-//     taken, the creation has happened, and the server that is asked for the children
-//     knows it, or it never will. (A sync would not do: a leader that was deposed
-//     without noticing answers it, and may have let us in.)
-//   - If the session is over, all its nodes are deleted, and nothing is created for it
-//     any more.
+// as it is where there is none. The write makes that conclusive: see DESIGN.md.
 func (n *node) find(ctx context.Context) error {
 	if _, err := n.session.do(ctx, client.Delete(n.session.backend.probe, client.AnyVersion)); !committed(err) {
 		return err
@@ -172,23 +160,26 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 	if listed == nil || unanswered(err) || errors.Is(err, errNotSent) {
 		a, err = n.session.do(ctx, client.Children(n.dir))
 	}
-	name, ahead, there := predecessor(a.Children, n.seq, path.Base(n.path))
-	other, _ := foreign(a.Children, func(seq int32) bool { return before(seq, n.seq) })
-	record, number := recordIn(n.dir, a.Children)
+	queue := contendersIn(a.Children)
+	ahead := slices.IndexFunc(queue, func(c contender) bool { return c.name == path.Base(n.path) })
+	rec, seq := recordIn(n.dir, a.Children)
 	switch {
-	case isNoNode(err), err == nil && !there:
+	case isNoNode(err), err == nil && ahead < 0:
 		return "", errGone
-	case err == nil && a.Data > 0:
-		return "", errHoldsData(n.dir, a.Data)
-	case err == nil && record != "" && before(number, n.seq):
-		return "", n.session.besideRecord(ctx, record)
-	case err == nil && other != "":
-		return "", errBeside(other)
-	case err != nil || ahead == 0:
+	case err != nil:
 		return "", err
+	case a.Data > 0:
+		return "", errHoldsData(n.dir, a.Data)
+	case rec != "" && before(seq, n.seq):
+		return "", n.session.besideRecord(ctx, rec)
 	}
-	n.ahead = ahead
-	return path.Join(n.dir, name), nil
+	if other := obstacle(a.Children, queue[:ahead]); other != "" && other != record.Mutex {
+		return "", record.Beside(other, record.Mutex)
+	}
+	if n.ahead = ahead; ahead == 0 {
+		return "", nil
+	}
+	return path.Join(n.dir, queue[ahead-1].name), nil
 }
 
 // watch has the end of the node at a path told. If no other is before ours, it has ours

@@ -22,9 +22,6 @@ const (
 	// version follows, which is random, because the version of a node's data begins anew
 	// when a path is used again: a path must not come back.
 	recordPrefix = "lockgen-record-"
-	// recordLength is the length of leases for which the records' session is suited. They
-	// do not depend on it, but a connection that is silent is given up sooner the shorter it is.
-	recordLength = 2 * time.Second
 	// maxRecord is far below the servers' jute.maxbuffer: see maxName.
 	maxRecord = 512 << 10
 )
@@ -47,21 +44,6 @@ type place struct {
 	czxid   int64
 }
 
-// span is that of the session which all records share, so that each look comes behind the
-// writes that were answered. A server that begins the next session has caught up with what
-// was agreed before.
-func (rs *records) span(ctx context.Context) (sp span, err error) {
-	lim, err := rs.learn(ctx)
-	if err != nil {
-		return sp, err
-	}
-	length := max(recordLength, lim.least)
-	if lim.most > 0 {
-		length = min(length, longestLease(lim.tick, lim.most))
-	}
-	return spanOf(length, lim.tick, lim.most), nil
-}
-
 // Swap implements [record.Store].
 func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	dir, err := rs.checked(w.Key)
@@ -72,7 +54,7 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 		return a, fmt.Errorf("zookeeper: so many wait for %s that their record has %d bytes; zklock takes %d", dir, len(w.Value), maxRecord)
 	}
 	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
-		s, err := rs.sessionFor(ctx, rs.span)
+		s, err := rs.session(ctx, recordsTTL)
 		if err != nil {
 			return engine.Refused, err
 		}
@@ -144,7 +126,7 @@ func (rs *records) look(ctx context.Context, s *session, dir string, w record.Wr
 			return place{}, errHoldsData(dir, listed.Data)
 		}
 		name, seq := recordIn(dir, listed.Children)
-		if is := contender(listed.Children, name, seq); w.Takes && is != "" {
+		if is := obstacleTo(name, seq, listed.Children); w.Takes && is != "" {
 			return place{}, record.InsteadOf(is)
 		}
 		if a.Value, a.Place = "", nil; name == "" {
@@ -201,7 +183,7 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 	}
 	first, seq := recordIn(dir, all.Children)
 	_, err = firstToken(made.Czxid)
-	if err == nil && first == made.Path && !(w.Takes && contender(all.Children, first, seq) != "") {
+	if err == nil && first == made.Path && !(w.Takes && obstacleTo(first, seq, all.Children) != "") {
 		wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
@@ -228,14 +210,17 @@ func recordIn(dir string, children []string) (at string, seq int32) {
 	return at, seq
 }
 
-// contender says of which lock a node is that was made before the record at a path with this
-// number, or at all if there is no record. It is "" if there is none.
-func contender(children []string, at string, seq int32) string {
-	is, mutex := foreign(children, func(n int32) bool { return at == "" || before(n, seq) })
-	if is == "" && mutex {
-		return record.Mutex
+// obstacleTo says which lock was made before the record at a path with this number, or at
+// all if there is no record. It is "" if there is none.
+func obstacleTo(at string, seq int32, children []string) string {
+	queue := contendersIn(children)
+	for i, c := range queue {
+		if at != "" && !before(c.seq, seq) {
+			queue = queue[:i]
+			break
+		}
 	}
-	return is
+	return obstacle(children, queue)
 }
 
 // besideRecord is what a mutex is told beside the record at a path: of which kind that is.
@@ -245,11 +230,8 @@ func (s *session) besideRecord(ctx context.Context, at string) error {
 	if err != nil || noun == "" {
 		noun = "another kind of lock"
 	}
-	return errBeside(noun)
+	return record.Beside(noun, record.Mutex)
 }
-
-// errBeside is what a mutex is told beside another lock.
-func errBeside(noun string) error { return record.Beside(noun, record.Mutex) }
 
 // errHoldsData says that dir is not the directory of a lock.
 func errHoldsData(dir string, n int32) error {

@@ -19,8 +19,7 @@ import (
 
 func TestNamesOfRecords(t *testing.T) {
 	const name = recordPrefix + "00-"
-	m, _ := parse(name + "0000000001")
-	require.Nil(t, m, "it is no mutex's")
+	require.Empty(t, contenderOf(name+"0000000001"), "it is no mutex's")
 	for _, other := range []string{"x", recordPrefix, recordPrefix + "0000000001", protection("id") + "0000000001"} {
 		at, _ := recordIn("/d", []string{other})
 		require.Empty(t, at, other)
@@ -29,15 +28,15 @@ func TestNamesOfRecords(t *testing.T) {
 	at, seq := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", name + "2147483649", name + "-2147483648", recordPrefix + "ff-2147483647"})
 	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the numbers have gone round")
 	require.EqualValues(t, math.MaxInt32, seq)
-	require.Equal(t, "a mutex", contender([]string{mutex + "0000000001"}, "", 0))
-	require.Equal(t, "a mutex", contender([]string{mutex + "0000000001"}, "r", 2))
-	require.Empty(t, contender([]string{mutex + "0000000003", "x"}, "r", 2))
+	require.Equal(t, "a mutex", obstacleTo("", 0, []string{mutex + "0000000001"}))
+	require.Equal(t, "a mutex", obstacleTo("r", 2, []string{mutex + "0000000001"}))
+	require.Empty(t, obstacleTo("r", 2, []string{mutex + "0000000003", "x"}))
 }
 
 // engineOf returns the records of a Backend, and a session for them.
 func engineOf(t *testing.T, b *Backend) (*records, *session) {
 	rs := &records{b}
-	s, err := b.sessionFor(t.Context(), rs.span)
+	s, err := b.session(t.Context(), recordsTTL)
 	require.NoError(t, err)
 	t.Cleanup(s.Drop)
 	return rs, s

@@ -42,17 +42,11 @@ func (b *Backend) newSession(sp span, base *engine.Session) *session {
 	return &session{Session: base, backend: b, span: sp, closed: make(chan struct{}), timeout: sp.timeout}
 }
 
-// session returns the session for leases of ttl. The caller calls Drop when it no
-// longer uses it.
+// session returns the session for leases of ttl, or of records. The caller calls Drop when
+// it no longer uses it.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
-	return b.sessionFor(ctx, func(ctx context.Context) (span, error) { return b.spanFor(ctx, ttl) })
-}
-
-// sessionFor is session for what spanFor returns, which is asked again when more is known of
-// the servers' limits.
-func (b *Backend) sessionFor(ctx context.Context, spanFor func(context.Context) (span, error)) (*session, error) {
 	for {
-		sp, err := spanFor(ctx)
+		sp, err := b.spanFor(ctx, ttl)
 		if err != nil {
 			return nil, err
 		}
@@ -118,18 +112,8 @@ func (s *session) Open(ctx context.Context) (err error) {
 }
 
 // KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart. The
-// second proves that the leader has heard of the session since the first was sent.
-//
-// The leader ends a session when it has not heard of it for the session's timeout. It
-// hears of it by itself only when the session is made or comes over to another server.
-// Whatever else a client sends, its server keeps in mind and tells the leader with its
-// answer to the leader's next ping, twice a tick. So an answer alone proves nothing, be
-// it to a ping or to a read, which the server gives without the leader. But the server
-// and the leader talk over one connection, in order: when a write is answered that was
-// sent a tick after the answer to a read, then the leader has heard of that. And because
-// a majority has taken the write, a leader elected in the meantime began later still, and
-// gives every session its whole timeout anew. (sync is no such proof: a leader that was
-// deposed without noticing answers it.)
+// second proves that the leader has heard of the session since the first was sent: see
+// DESIGN.md.
 func (s *session) KeepAlive(ctx context.Context) error {
 	sent := driver.Now()
 	if _, err := s.now(ctx, client.Exists("/")); err != nil {
