@@ -79,6 +79,14 @@ func (e *entry) drop() {
 // acquire makes one attempt. A node that is gone, as one is whose session has expired,
 // or that somebody has deleted, is made anew.
 func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) (driver.Lease, error) {
+	if l := e.backend.leaseOf(a); l != nil { // the same acquisition, once more
+		if l.Deadline().Left() > 0 {
+			return l, l.Renew(ctx, a.TTL)
+		}
+		if _, err := l.free(ctx); err != nil { // the next node has its name
+			return nil, err
+		}
+	}
 	for try := 1; ; try++ {
 		sent := driver.Now() // a first acquire connects before it sends anything
 		first, err := e.attempt(ctx, a, dir)
@@ -103,13 +111,10 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 		return false, err
 	}
 	defer s.Drop()
-	if n := e.node; n != nil && n.session.Alive() && !n.session.span.suits(a.TTL) {
+	if n := e.node; n != nil && !(n.session.Alive() && n.session.span.suits(a.TTL)) {
 		if err := e.giveUp(ctx); err != nil {
 			return false, err
 		}
-	}
-	if e.node != nil && !e.node.session.Alive() {
-		e.forgetNode()
 	}
 	if a.Queue {
 		e.owner = a.ID

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -15,14 +14,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-const (
-	// looks bounds how often those before us may leave while we look, and how often
-	// our node or its directory may vanish, as an empty container does.
-	looks = 16
-	// fresh is how long it is taken for granted that the node before ours, which we
-	// watch, is still there. A waiter asks once a second.
-	fresh = 800 * time.Millisecond
-)
+// looks bounds how often those before us may leave while we look, and how often our node
+// or its directory may vanish, as an empty container does.
+const looks = 16
 
 // node is a node in the queue of a key, from before it is asked for until it is surely
 // gone. An entry has it in its turn, then a lease.
@@ -38,7 +32,6 @@ type node struct {
 	czxid int64
 
 	before *client.Watch // on the node before this one
-	asked  time.Time     // when that was there last
 	ahead  int           // how many were before this one when they were listed
 	own    *client.Watch // on this one
 }
@@ -118,7 +111,7 @@ func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits b
 		}
 		at := ""
 		if n.before.Is(client.Standing) && listed == nil {
-			if !waits || time.Since(n.asked) < fresh {
+			if !waits {
 				return false, nil
 			}
 			at = n.before.Path // asked again, in case we are not told
@@ -191,7 +184,7 @@ func (n *node) watch(ctx context.Context, at string) error {
 		own = n.watchOwn()
 	}
 	n.session.client.Unwatch(n.before)
-	n.before, n.asked = &client.Watch{Path: at, Told: n.notify}, time.Now()
+	n.before = &client.Watch{Path: at, Told: n.notify}
 	_, err := n.session.do(ctx, client.Observe(n.before))
 	if own != nil && (err == nil || isNoNode(err)) {
 		if _, other := await(ctx, own); isNoNode(other) {

@@ -126,8 +126,10 @@ func (rs *records) look(ctx context.Context, s *session, dir string, w record.Wr
 			return place{}, errHoldsData(dir, listed.Data)
 		}
 		name, seq := recordIn(dir, listed.Children)
-		if is := obstacleTo(name, seq, listed.Children); w.Takes && is != "" {
-			return place{}, record.InsteadOf(is)
+		if w.Takes {
+			if is := obstacleTo(name, seq, listed.Children); is != "" {
+				return place{}, record.InsteadOf(is)
+			}
 		}
 		if a.Value, a.Place = "", nil; name == "" {
 			return place{}, nil

@@ -172,23 +172,14 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.kinds.Acquire(ctx, a)
 	}
 	e, err := b.enter(ctx, keyOf(a))
-	if err != nil {
-		return nil, explained(err, "take a lock", dir)
-	}
-	defer e.leave()
-	if l := b.leaseOf(a); l != nil { // the same acquisition, once more
-		if l.Deadline().Left() > 0 {
-			return l, l.Renew(ctx, a.TTL)
-		}
-		if _, err := l.free(ctx); err != nil { // the next node has its name
-			return nil, explained(err, "take a lock", dir)
+	if err == nil {
+		defer e.leave()
+		var l driver.Lease
+		if l, err = e.acquire(ctx, a, dir); err == nil || isHeld(err) {
+			return l, err
 		}
 	}
-	lease, err := e.acquire(ctx, a, dir)
-	if isHeld(err) {
-		return nil, err
-	}
-	return lease, explained(err, "take a lock", dir)
+	return nil, explained(err, "take a lock", dir)
 }
 
 // Undo implements [driver.Backend]. If it fails, the sessions try it again: the Locker
