@@ -97,12 +97,14 @@ func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Wr
 		r = client.Delete(at.path, at.version)
 	}
 	answer, err := s.do(ctx, r)
-	if isNoNode(err) || errors.Is(err, zk.ErrBadVersion) {
+	if errors.Is(err, zk.ErrBadVersion) { // the server that says so has caught up
+		_, err = s.recordAt(ctx, at.path, a)
+	} else if err == nil {
+		wrote(w, place{path: at.path, version: answer.Version, czxid: at.czxid}, a)
+	}
+	if isNoNode(err) {
 		_, err = rs.look(ctx, s, dir, w, a)
 		return err
-	}
-	if err == nil {
-		wrote(w, place{path: at.path, version: answer.Version, czxid: at.czxid}, a)
 	}
 	a.MayHaveRun = a.MayHaveRun || unanswered(err)
 	return err
@@ -137,22 +139,25 @@ func (rs *records) look(ctx context.Context, s *session, dir string, w record.Wr
 		if err := s.deleteOthers(ctx, w, name, listed.Children); err != nil {
 			return place{}, err
 		}
-		node, err := s.do(ctx, client.Get(name))
-		if isNoNode(err) {
-			continue // it has just gone
+		if at, err = s.recordAt(ctx, name, a); !isNoNode(err) { // else it has just gone
+			return at, err
 		}
-		if err == nil {
-			_, err = firstToken(node.Czxid)
-		}
-		if err != nil {
-			return place{}, err
-		}
-		a.Value = record.ResolveRevision(string(node.Value), uint64(node.Czxid))
-		at = place{path: name, version: node.Version, czxid: node.Czxid}
-		a.Place = at
-		return at, nil
 	}
 	return place{}, errors.New("the record was made anew each time when it was looked at")
+}
+
+// recordAt has a say what the record at a path is.
+func (s *session) recordAt(ctx context.Context, path string, a *record.Answer) (at place, err error) {
+	node, err := s.do(ctx, client.Get(path))
+	if err == nil {
+		_, err = firstToken(node.Czxid)
+	}
+	if err != nil {
+		return place{}, err
+	}
+	at = place{path: path, version: node.Version, czxid: node.Czxid}
+	a.Value, a.Place = record.ResolveRevision(string(node.Value), uint64(node.Czxid)), at
+	return at, nil
 }
 
 // deleteOthers deletes the records that w has made without an answer, but the one at a path.
