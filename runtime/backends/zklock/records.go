@@ -80,9 +80,12 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) (err error) {
 	a.Done = false
 	at, _ := w.Place.(place)
-	if w.Look || at.path == "" {
+	if w.Look {
+		return rs.lookAt(ctx, s, dir, at.path, w, a)
+	}
+	if at.path == "" {
 		at, err = rs.look(ctx, s, dir, w, a)
-		if err != nil || w.Look || record.Version(a.Value) != w.Seen {
+		if err != nil || record.Version(a.Value) != w.Seen {
 			return err
 		}
 	}
@@ -97,14 +100,11 @@ func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Wr
 		r = client.Delete(at.path, at.version)
 	}
 	answer, err := s.do(ctx, r)
-	if errors.Is(err, zk.ErrBadVersion) { // the server that says so has caught up
-		_, err = s.recordAt(ctx, at.path, a)
-	} else if err == nil {
+	switch {
+	case isNoNode(err), errors.Is(err, zk.ErrBadVersion):
+		return rs.lookAt(ctx, s, dir, at.path, w, a)
+	case err == nil:
 		wrote(w, place{path: at.path, version: answer.Version, czxid: at.czxid}, a)
-	}
-	if isNoNode(err) {
-		_, err = rs.look(ctx, s, dir, w, a)
-		return err
 	}
 	a.MayHaveRun = a.MayHaveRun || unanswered(err)
 	return err
@@ -117,9 +117,20 @@ func wrote(w record.Write, at place, a *record.Answer) {
 	}
 }
 
+// lookAt is look where the record was seen at a path, if that is not "": it saves the list.
+func (rs *records) lookAt(ctx context.Context, s *session, dir, at string, w record.Write, a *record.Answer) (err error) {
+	if at != "" {
+		_, err = s.recordAt(ctx, at, a)
+	}
+	if at == "" || isNoNode(err) {
+		_, err = rs.look(ctx, s, dir, w, a)
+	}
+	return err
+}
+
 // look has a say what is at w's key, and returns where that is.
 func (rs *records) look(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) (at place, err error) {
-	for range looks {
+	for {
 		listed, err := s.fresh(ctx, client.Children(dir))
 		switch {
 		case err != nil && !isNoNode(err):
@@ -143,12 +154,11 @@ func (rs *records) look(ctx context.Context, s *session, dir string, w record.Wr
 			return at, err
 		}
 	}
-	return place{}, errors.New("the record was made anew each time when it was looked at")
 }
 
 // recordAt has a say what the record at a path is.
 func (s *session) recordAt(ctx context.Context, path string, a *record.Answer) (at place, err error) {
-	node, err := s.do(ctx, client.Get(path))
+	node, err := s.fresh(ctx, client.Get(path))
 	if err == nil {
 		_, err = firstToken(node.Czxid)
 	}
@@ -194,11 +204,14 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
-	if _, failed := s.do(ctx, client.Delete(made.Path, 0)); failed != nil && !isNoNode(failed) {
-		a.MayHaveRun = true
-	}
-	if err == nil {
+	deleted := s.ask(client.Delete(made.Path, 0))
+	if err == nil && first != made.Path {
+		err = rs.lookAt(ctx, s, dir, first, w, a)
+	} else if err == nil {
 		_, err = rs.look(ctx, s, dir, w, a)
+	}
+	if _, failed := await(ctx, deleted); failed != nil && !isNoNode(failed) {
+		a.MayHaveRun = true
 	}
 	return err
 }
