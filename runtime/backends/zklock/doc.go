@@ -82,11 +82,11 @@
 // the czxid, and within 63 bits there is room for 32,767 elections; an acquire
 // after that is refused.
 //
-// Notes that processes read of each other (driver.Noter) are ephemeral nodes on the session of
-// a lock that the process has: <Root>/%process/<UUID of its owner ids> says who it is, and
-// <Root>/%note/wait/<key> what the holder of a lock waits for. In which order locks were nested
-// is a persistent node, <Root>/%note/order/<outer> > <inner>: whoever makes one deletes those
-// that are a week old.
+// Notes that processes read of each other (driver.Noter) are ephemeral nodes below
+// <Root>/%note on the session of a lock that the process has: process/<UUID of its owner ids>
+// says who it is, and wait/<key> what the holder of a lock waits for. In which order locks were
+// nested is a persistent node, order/<outer> > <inner>: whoever makes one deletes those that
+// are a week old.
 //
 // # What can go wrong
 //

@@ -4,357 +4,298 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
+	"maps"
+	"slices"
+
+	"github.com/go-zookeeper/zk"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// queueKey says where a Locker waits: it has one entry in the queue of a key, which
-// serves whichever of its acquisitions competes at the moment.
+// queueKey says where a Locker waits.
 type queueKey struct{ locker, key string }
 
 func keyOf(a *driver.Acquisition) queueKey { return queueKey{engine.Process(a.ID), a.Key} }
 
-// entries are the entries of a Backend.
-type entries struct {
-	mu      sync.Mutex           // guards the maps and the state of each entry
-	byID    map[string]*entry    // by the acquisition that uses it
-	waiting map[queueKey]*entry  // those that wait for their Locker
-	refused map[queueKey]string  // the last acquisition there that was told to wait
-	hub     engine.Hub[queueKey] // who is told that it may be first
-}
-
-// entry is a node in the queue of one key, from before it is made until it is
-// surely gone. What it does to get the lock is in compete.go.
+// entry is what one Locker has to do with one key, but for its leases. The Locker has one
+// goroutine compete for a key at a time, so one node in the key's queue serves them all,
+// in turn: when one gives up, the next takes the node over.
 type entry struct {
-	entries *entries
-	session *session
+	backend *Backend
 	key     queueKey
-	dir     string
-	name    string // of the node; the server adds the sequence number
+	turn    chan struct{} // holds a value while someone acquires or gives up
 
-	// The state. entries.mu guards it.
-	phase   phase
-	id      string // of the acquisition that uses the entry, or did last
-	using   bool   // an Acquire is under way
-	wanted  string // the last acquisition that waits by it; "" since it was given up
-	node    node
-	created chan struct{} // closed when the request for the node has ended
-	path    string
-	seq     int32
-	czxid   int64 // 0: to be asked
-	lease   *lease
-	next    *watch // on the node before this one
-	own     *watch // on this one
+	// Guarded by turn.
+	node  *node  // the one that competes or waits, or nil
+	owner string // the acquisition that competes or waits by it
+	told  string // the last acquisition that was told to wait
 
-	// Of the Acquire that uses the entry.
-	ahead int       // how many were before it when they were listed; 0: not known
-	seen  time.Time // when the node before it was there last
+	users int // in turn or waiting for it; Backend.mu guards it
 }
 
-// phase is what becomes of an entry. It only grows.
-type phase int
+// errGone says that the node is there no more, or its session.
+var errGone = errors.New("the node of this acquisition is gone")
 
-const (
-	queued phase = iota // it waits, or competes
-	leased              // it has the lock
-	ending              // its node is to be deleted, and nobody uses it
-	gone                // it has no node, nor will have
-)
+// goneTries is how often an acquire begins anew because of that.
+const goneTries = 4
 
-// node is what is known of an entry's node.
-type node int
-
-const (
-	absent   node = iota // none was asked for, or it was refused
-	creating             // it is asked for
-	unknown              // it was asked for, and there was no answer
-	standing             // it was made
-)
-
-var (
-	// errGone says that the node is there no more, or its session.
-	errGone = errors.New("the node of this acquisition is gone")
-	// errUndone says that Undo came before the lock.
-	errUndone = errors.New("the acquisition was undone already")
-)
-
-// join returns the entry that a is to use, or the lease that it has already. An entry
-// of a's own that has ended must be erased first: the next one's node has its name.
-func (es *entries) join(s *session, a *driver.Acquisition, dir string) (*entry, *lease) {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	key := keyOf(a)
-	e := es.byID[a.ID]
-	if e != nil && e.lease != nil && e.lease.Deadline().Left() > 0 {
-		return e, e.lease
+// enter returns the entry of a key, for the caller alone until it calls leave.
+func (b *Backend) enter(ctx context.Context, key queueKey) (*entry, error) {
+	b.mu.Lock()
+	e := b.entries[key]
+	if e == nil {
+		e = &entry{backend: b, key: key, turn: make(chan struct{}, 1)}
+		b.entries[key] = e
 	}
-	if e != nil && e.phase == ending {
+	e.users++
+	b.mu.Unlock()
+	select {
+	case e.turn <- struct{}{}:
 		return e, nil
+	case <-ctx.Done():
+		e.drop()
+		return nil, fmt.Errorf("%w, something else about the key is under way: %w", errNotSent, ctx.Err())
 	}
-	if e == nil {
-		e = es.waiting[key]
+}
+
+// leave ends the caller's turn.
+func (e *entry) leave() {
+	<-e.turn
+	e.drop()
+}
+
+// drop counts one user less. An entry that is about nothing goes with its last.
+func (e *entry) drop() {
+	b := e.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.users--; e.users == 0 && e.node == nil && e.told == "" {
+		delete(b.entries, e.key)
 	}
-	if e != nil && (e.using || e.phase != queued || e.session.over() != nil || !e.session.span.suits(a.TTL)) {
-		if es.waiting[key] == e && !e.using {
-			e.endLocked()
-			e.session.Owe(&driver.Acquisition{ID: e.id, Key: key.key})
+}
+
+// acquire makes one attempt. A node that is gone, as one is whose session has expired,
+// or that somebody has deleted, is made anew.
+func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) (driver.Lease, error) {
+	if l := e.backend.leaseOf(a); l != nil { // the same acquisition, once more
+		if l.Deadline().Left() > 0 {
+			return l, l.Renew(ctx, a.TTL)
 		}
-		e = nil
-	}
-	if e == nil {
-		e = &entry{entries: es, session: s, key: key, dir: dir, name: protection(a.ID)}
-		s.Use()
-		if a.Queue && es.waiting[key] == nil {
-			es.waiting[key] = e
+		if _, err := l.free(ctx); err != nil { // the next node has its name
+			return nil, err
 		}
 	}
-	if es.byID[e.id] == e {
-		delete(es.byID, e.id)
+	for try := 1; ; try++ {
+		sent := driver.Now() // a first acquire connects before it sends anything
+		first, err := e.attempt(ctx, a, dir)
+		if err == nil && first {
+			var l *lease
+			if l, err = e.grant(ctx, a, sent); err == nil {
+				return l, nil
+			}
+		}
+		gone := errors.Is(err, errGone) || errors.Is(err, errNotSent) && errors.Is(err, driver.ErrLost)
+		if !gone || try >= goneTries || ctx.Err() != nil {
+			return nil, e.settle(ctx, a, err)
+		}
 	}
-	e.id, e.using = a.ID, true
-	es.byID[a.ID] = e
+}
+
+// attempt sees to it that the Locker has a node in the queue, and reports whether that is
+// the first.
+func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) (first bool, err error) {
+	s, err := e.backend.session(ctx, a.TTL)
+	if err != nil {
+		return false, err
+	}
+	defer s.Drop()
+	if n := e.node; n != nil && !(n.session.Alive() && n.session.span.suits(a.TTL)) {
+		if err := e.giveUp(ctx); err != nil {
+			return false, err
+		}
+	}
 	if a.Queue {
-		e.wanted = a.ID
+		e.owner = a.ID
 	}
-	return e, nil
+	listed, err := e.stand(ctx, s, a.ID, dir)
+	if err == nil {
+		first, err = e.node.isFirst(ctx, listed, a.Queue)
+	}
+	if n := e.node; n != nil && (errors.Is(err, errGone) || !n.session.Alive()) {
+		e.forgetNode()
+		return false, errGone
+	}
+	return first, err
 }
 
-// waitsOut reports whether a, which was told to wait before, goes on waiting although
-// an attempt ended with err: the servers are away, or have ended the session meanwhile.
-func (es *entries) waitsOut(a *driver.Acquisition, err error) bool {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	return es.refused[keyOf(a)] == a.ID &&
-		(unanswered(err) || errors.Is(err, errNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired))
+// stand makes the node if there is none. It returns the answer to who is in the directory
+// if that was asked.
+func (e *entry) stand(ctx context.Context, s *session, id, dir string) (listed <-chan client.Answer, err error) {
+	for range looks {
+		switch {
+		case e.node == nil:
+			s.Use()
+			e.owner, e.node = id, &node{session: s, dir: dir, prefix: protection(id), notify: func() { e.backend.hub.Notify(e.key) }}
+			if listed, err = e.node.create(ctx, id); err != nil && !unanswered(err) {
+				e.forgetNode() // there is none of what was refused, or not sent
+			}
+		case e.node.path == "":
+			listed = nil
+			if err = e.node.find(ctx); err == nil && e.node.path == "" {
+				e.forgetNode()
+			}
+		}
+		switch {
+		case err == nil && e.node != nil && e.node.path != "":
+			return listed, nil
+		case err != nil && (!unanswered(err) || ctx.Err() != nil):
+			return nil, err
+		}
+	}
+	return nil, zk.ErrNoNode
 }
 
-// settle ends the use of e by an Acquire of a that ended with err, and returns what
-// Acquire is to return. An entry that waits stays in the queue while the key is held.
+// grant makes the lease for a, whose node is the first.
+func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.Instant) (*lease, error) {
+	n := e.node
+	token, err := firstToken(n.czxid)
+	if err == nil && a.NoRenewal { // it has its whole length, whatever was proved last
+		err = n.session.Await(ctx, a.TTL)
+		sent = driver.Now()
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.session.client.Unwatch(n.before)
+	e.node, e.owner, e.told = nil, "", ""
+	lapsed := *a
+	lapsed.Queue = false // the entry serves another by then, if any
+	l := &lease{node: n, backend: e.backend, id: a.ID, key: a.Key, first: token, n: min(a.Tokens, tokensPerNode)}
+	l.Lease = n.session.NewLease(&lapsed, sent.Add(a.TTL))
+	n.lease.Store(l)
+	e.backend.mu.Lock()
+	defer e.backend.mu.Unlock()
+	e.backend.leases[a.ID] = l
+	return l, nil
+}
+
+// settle returns what an Acquire of a that ended with err returns, nil being that another
+// holds the key. A node that waits stays in the queue meanwhile.
 func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) error {
-	es := e.entries
-	held := isHeld(err) || !errors.Is(err, errGone) && es.waitsOut(a, err)
-	es.mu.Lock()
-	e.using = false
-	pending := e.node == creating || e.node == unknown
-	stays := held && es.waiting[e.key] == e && e.phase == queued && e.wanted != ""
-	switch {
-	case errors.Is(err, errGone), e.node == absent:
-		e.goneLocked()
-	case !stays:
-		e.endLocked()
+	held := err == nil
+	if e.told == a.ID && !held {
+		// It goes on waiting while the servers are away, or have ended the session.
+		held = unanswered(err) || errors.Is(err, errNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired)
 	}
-	switch {
-	case a.Queue && held:
-		es.refused[e.key] = a.ID
-	case a.Queue && !errors.Is(err, errGone): // else it begins again
-		delete(es.refused, e.key)
+	if a.Queue {
+		e.told = ""
+		if held {
+			e.told = a.ID
+		}
 	}
-	left := e.phase == ending
-	es.mu.Unlock()
-	if left && (held || final(err)) {
+	if e.node != nil && e.owner == a.ID && (held && !a.Queue || final(err)) {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		_, failed := e.erase(ctx)
-		left = failed != nil
+		_ = e.giveUp(ctx)
 	}
-	a.MayHaveRun = a.MayHaveRun || left // so that Undo is called
+	left := e.node != nil && e.owner == a.ID
+	a.MayHaveRun = a.MayHaveRun || left && !(held && a.Queue) // so that Undo is called
 	switch {
 	case held:
 		return &driver.HeldError{}
-	case pending && !unanswered(err):
+	case left && e.node.path == "" && !unanswered(err):
 		return fmt.Errorf("%w: %w", client.ErrNoAnswer, err)
 	}
 	return err
 }
 
-// giveUp ends the entries that go with a, and returns them. One that waits stays
-// unless a.Queue says to give it up. known says that nothing else can be a's: a node
-// that a made is one of these, or serves a later acquisition of the Locker, which may
-// have the lock by it.
-func (es *entries) giveUp(a *driver.Acquisition) (all []*entry, known bool) {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	key := keyOf(a)
-	own, waiting := es.byID[a.ID], es.waiting[key]
-	if own != nil && own.key == key && (a.Queue || waiting != own) {
-		all = append(all, own)
+// undo gives up the node that is a's, or with a.Queue what an earlier one left. A later
+// one that waits there is not a's concern, nor is a lease that one has by a's node.
+func (e *entry) undo(ctx context.Context, a *driver.Acquisition) error {
+	if a.Queue && !a.BegunBefore(e.told) {
+		e.told = ""
 	}
-	if a.Queue && waiting != nil && waiting != own && !a.BegunBefore(waiting.wanted) {
-		if waiting.using { // by one that does not wait, and leaves no entry behind now
-			waiting.wanted = ""
-		} else {
-			all = append(all, waiting)
+	if e.node != nil && (e.owner == a.ID || a.Queue && !a.BegunBefore(e.owner)) {
+		return e.giveUp(ctx)
+	}
+	s, name := e.backend.lockSession(), protection(a.ID)
+	if s != nil && !e.serves(name) { // a may be another Backend's
+		dir, _ := e.backend.directory(a.Key) // it was checked
+		stranger := &node{session: s, dir: dir, prefix: name}
+		_, err := stranger.remove(ctx)
+		return err
+	}
+	return nil
+}
+
+// serves reports whether the node with this name, which an acquisition that is over has
+// made, is used by a later one.
+func (e *entry) serves(name string) bool {
+	b := e.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.leases {
+		if l.node.prefix == name {
+			return true
 		}
 	}
-	if a.Queue && !a.BegunBefore(es.refused[key]) {
-		delete(es.refused, key)
-	}
-	for _, e := range all {
-		if e.lease != nil {
-			e.lease.Close()
-		}
-		e.endLocked() // before another acquisition takes it over
-	}
-	known = own != nil || len(all) > 0
-	for _, e := range es.byID {
-		known = known || e.name == protection(a.ID)
-	}
-	return all, known
+	return e.node != nil && e.node.prefix == name
 }
 
-// stranger returns an entry for the node that a may have made by another Backend.
-func (es *entries) stranger(s *session, a *driver.Acquisition, dir string) *entry {
-	s.Use()
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	es.byID[a.ID] = &entry{entries: es, session: s, key: keyOf(a), dir: dir, name: protection(a.ID), id: a.ID, phase: ending, node: unknown}
-	return es.byID[a.ID]
+// giveUp deletes the node, which was made for one that does not wait any more.
+func (e *entry) giveUp(ctx context.Context) error {
+	if _, err := e.node.remove(ctx); err != nil {
+		return err
+	}
+	e.forgetNode()
+	return nil
 }
 
-// undo deletes the node of the entry that a used last, if that has ended or its lease
-// is over.
-func (es *entries) undo(ctx context.Context, a *driver.Acquisition) error {
-	es.mu.Lock()
-	e := es.byID[a.ID]
-	owed := e != nil && (e.phase == ending || e.lease != nil && e.lease.Deadline().Left() <= 0)
-	if owed {
-		e.endLocked()
-	}
-	es.mu.Unlock()
-	if !owed {
-		return nil
-	}
-	_, err := e.erase(ctx)
-	return err
+// forgetNode notes that the node is not there, nor will be.
+func (e *entry) forgetNode() {
+	e.node.forget()
+	e.node, e.owner = nil, ""
 }
 
-// endSession ends all entries of s, whose nodes go with it, and tells those that
-// wait, which begin again on another session.
-func (es *entries) endSession(s *session) {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	for key, e := range es.waiting {
-		if e.session == s {
-			e.goneLocked()
-			es.hub.Notify(key)
-		}
+// undo is Undo of a mutex.
+func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
+	if l := b.leaseOf(a); l != nil {
+		l.Lease.Close()
+		_, err := l.free(ctx)
+		return err
 	}
-	for _, e := range es.byID {
-		if e.session == s {
-			e.goneLocked()
+	e, err := b.enter(ctx, keyOf(a))
+	if err != nil {
+		return err
+	}
+	defer e.leave()
+	return e.undo(ctx, a)
+}
+
+// leaseOf returns the lease of a, whose node may still be there, or nil.
+func (b *Backend) leaseOf(a *driver.Acquisition) *lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l := b.leases[a.ID]; l != nil && l.key == a.Key {
+		return l
+	}
+	return nil
+}
+
+// forget forgets the leases of a session that is over. Who waits by a node of it is told,
+// and begins again.
+func (b *Backend) forget(s *session) {
+	b.hub.NotifyAll()
+	b.mu.Lock()
+	leases := slices.Collect(maps.Values(b.leases))
+	b.mu.Unlock()
+	for _, l := range leases {
+		if l.node.session == s {
+			l.forget()
 		}
 	}
-}
-
-// goneLocked notes that e's node is not there, nor will be.
-func (e *entry) goneLocked() {
-	if e.phase == gone {
-		return
-	}
-	e.endLocked()
-	e.phase = gone
-	if e.entries.byID[e.id] == e {
-		delete(e.entries.byID, e.id)
-	}
-	e.session.watches.remove(e.own)
-	if e.lease != nil {
-		e.lease.Close()
-	}
-	e.session.Drop()
-}
-
-// endLocked has nobody use e any more. Its node is to be deleted.
-func (e *entry) endLocked() {
-	e.phase = max(e.phase, ending)
-	e.unqueueLocked()
-}
-
-func (e *entry) unqueueLocked() {
-	e.session.watches.remove(e.next)
-	if e.entries.waiting[e.key] == e {
-		delete(e.entries.waiting, e.key)
-	}
-}
-
-func (e *entry) end() {
-	e.entries.mu.Lock()
-	defer e.entries.mu.Unlock()
-	e.endLocked()
-}
-
-// owe has the session delete e's node in the background.
-func (e *entry) owe() {
-	e.end()
-	e.entries.mu.Lock()
-	defer e.entries.mu.Unlock()
-	e.session.Owe(&driver.Acquisition{ID: e.id, Key: e.key.key})
-}
-
-// erase deletes the node of e, which has ended, and reports whether it was there, or
-// may have been.
-// Where the reply to its creation was lost, that may not have happened yet, but what
-// this session asks for now comes after it:
-//
-//   - While the request is under way, erase waits for its end.
-//   - If the connection ended first, the session has since come back over another
-//     one; whatever was sent over the old one is in the ensemble's hands, or was
-//     dropped with its socket. The server that had it passes a session's requests
-//     on in their order. If another server has the session now, the leader has
-//     noted it as the session's owner before the new connection was confirmed, and
-//     refuses what the old owner still passes on (SessionMoved). So once a write is
-//     answered, which a majority has taken, the creation has happened, and the server
-//     that is asked for the children knows it, or it never will. (A sync would not do:
-//     a leader that was deposed without noticing answers it, and may have let us in.)
-//   - If the session is over, all its nodes are deleted, and nothing is created
-//     for it any more.
-func (e *entry) erase(ctx context.Context) (deleted bool, err error) {
-	if state := e.state(); state.node == creating {
-		select {
-		case <-state.created:
-		case <-ctx.Done():
-			return false, fmt.Errorf("%w: %w", client.ErrNoAnswer, ctx.Err())
-		}
-	}
-	for again := true; again; {
-		err = nil
-		if e.state().node == unknown {
-			err = e.find(ctx)
-		}
-		if state := e.state(); err == nil && state.node == standing && state.phase != gone {
-			_, err = e.session.do(ctx, client.Delete(state.path, client.AnyVersion))
-			deleted = deleted || err == nil || unanswered(err)
-		}
-		again = unanswered(err) && ctx.Err() == nil && e.session.over() == nil
-	}
-	if err != nil && !isNoNode(err) && e.session.over() == nil {
-		return false, err
-	}
-	e.entries.mu.Lock()
-	defer e.entries.mu.Unlock()
-	e.goneLocked()
-	return deleted, nil
-}
-
-// entryState is a copy of the state.
-type entryState struct {
-	phase     phase
-	node      node
-	created   <-chan struct{}
-	path      string
-	seq       int32
-	czxid     int64
-	next, own *watch
-	waits     bool // it stays in the queue if it is not first
-}
-
-func (e *entry) state() entryState {
-	e.entries.mu.Lock()
-	defer e.entries.mu.Unlock()
-	return entryState{e.phase, e.node, e.created, e.path, e.seq, e.czxid, e.next, e.own, e.entries.waiting[e.key] == e}
 }
 
 func isHeld(err error) bool {

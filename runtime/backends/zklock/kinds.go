@@ -48,6 +48,9 @@ func (b *Backend) checked(key string) (dir string, err error) {
 	return b.directory(key)
 }
 
+// unwatched is how long whoever waits for a record that is not there waits to look again.
+const unwatched = 100 * time.Millisecond
+
 // watchRecord is the [record.Watch] of ZooKeeper. A watch tells once, so that another is set
 // each time, with the answer to which the value comes.
 func (rs *records) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
@@ -55,15 +58,14 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 	if err != nil {
 		return err
 	}
-	s, err := rs.sessionFor(ctx, rs.span)
+	s, err := rs.session(ctx, recordsTTL)
 	if err != nil {
 		return err
 	}
 	defer s.Drop()
-	at := ""
-	for ctx.Err() == nil && s.over() == nil {
+	for at := ""; ctx.Err() == nil && s.over() == nil; {
 		if at == "" {
-			a, err := s.list(ctx, dir)
+			a, err := s.fresh(ctx, client.Children(dir))
 			if err != nil && !isNoNode(err) {
 				return err
 			}
@@ -74,50 +76,29 @@ func (rs *records) watchRecord(ctx context.Context, key string, ready func(), te
 				continue
 			}
 		}
-		switch gone, err := rs.watchAt(ctx, s, at, ready, tell); {
-		case err != nil:
-			return err
-		case gone:
+		changed := make(chan bool, 1)
+		w := &client.Watch{Path: at, Told: func() { changed <- true }}
+		a, err := s.do(ctx, client.Observe(w))
+		switch {
+		case isNoNode(err):
 			at = ""
+			continue
+		case err != nil:
+			s.client.Unwatch(w)
+			return err
 		}
+		ready()
+		ahead := tell(record.ResolveRevision(string(a.Value), uint64(a.Czxid)))
+		select {
+		case <-changed:
+			if w.Is(client.Deleted) {
+				at = ""
+			}
+			engine.Pause(ctx, time.Duration(min(ahead, mostSkipped))*aSection) // what changes meanwhile is seen at once
+		case <-s.Context().Done():
+		case <-ctx.Done():
+		}
+		s.client.Unwatch(w)
 	}
 	return errors.Join(ctx.Err(), s.over())
-}
-
-// watchAt tells of the record at a path, and waits until it has changed or gone.
-func (rs *records) watchAt(ctx context.Context, s *session, at string, ready func(), tell func(value string) int) (gone bool, err error) {
-	changed := make(chan bool, 1)
-	w := &watch{path: at, tell: func(gone bool) { changed <- gone }}
-	if err := s.await(ctx); err != nil {
-		return false, err
-	}
-	defer s.watches.remove(w)
-	a, err := await(ctx, s.watches.ask(s, w))
-	switch {
-	case isNoNode(err):
-		return true, nil
-	case err != nil:
-		return false, err
-	}
-	ready()
-	ahead := tell(record.ResolveRevision(string(a.Value), uint64(a.Czxid)))
-	select {
-	case gone = <-changed:
-		engine.Pause(ctx, time.Duration(min(ahead, mostSkipped))*aSection) // what changes meanwhile is seen at once
-		return gone, nil
-	case <-s.Context().Done():
-	case <-ctx.Done():
-	}
-	return false, nil
-}
-
-// list asks for the names in a directory, and has the server catch up first.
-func (s *session) list(ctx context.Context, dir string) (client.Answer, error) {
-	if err := s.await(ctx); err != nil {
-		return client.Answer{}, err
-	}
-	if err := s.send(client.Sync(dir), func(client.Answer) {}); err != nil {
-		return client.Answer{}, err
-	}
-	return s.now(ctx, client.Children(dir))
 }

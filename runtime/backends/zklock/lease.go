@@ -10,16 +10,19 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// lease is that of an entry that was first. It lasts as long as the session is proved
+// lease is that of a node that was first. It lasts as long as the session is proved
 // to, and no longer than its own deadline, which renewals move.
 type lease struct {
 	*engine.Lease
-	entry    *entry
+	backend  *Backend
+	node     *node
+	id, key  string
 	first, n uint64
 
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the rest, and node's watch on itself
 	sent     bool       // a release was sent
 	released bool       // a release was answered
+	gone     bool       // the node is
 }
 
 // Tokens implements [driver.Lease].
@@ -27,60 +30,45 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease]; see Backend.RenewAll.
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.entry.entries.renew(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
+	return l.backend.renew(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 // renew needs no request: the session's proof moves the deadlines of all its leases.
-// But the first renewal of a lease has its node watched, so that a deletion is told.
-func (es *entries) renew(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+// But the first renewal of a lease has its node watched, so that a deletion is told. A
+// short hold, which is never renewed, does without.
+func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	asked := driver.Now()
-	answers := make([]<-chan client.Answer, len(leases))
-	for i, one := range leases {
-		answers[i] = one.(*lease).guard()
-	}
+	watched := make([]<-chan client.Answer, len(leases))
 	errs := make([]error, len(leases))
 	for i, one := range leases {
 		l := one.(*lease)
 		l.mu.Lock()
 		if l.sent || !l.Extend(asked.Add(ttls[i])) {
 			errs[i] = driver.ErrLost
+		} else {
+			watched[i] = l.node.watchOwn()
 		}
 		l.mu.Unlock()
 	}
 	for i, one := range leases {
-		if answers[i] == nil || errs[i] != nil {
+		if watched[i] == nil {
 			continue
 		}
-		if _, err := await(ctx, answers[i]); isNoNode(err) {
-			one.(*lease).Close()
+		if _, err := await(ctx, watched[i]); isNoNode(err) {
+			one.(*lease).forget()
 			errs[i] = driver.ErrLost
 		}
 	}
 	return errs
 }
 
-// guard has the server tell if somebody deletes the node, unless it will already;
-// the channel is nil then. A short hold, which is never renewed, does without.
-func (l *lease) guard() <-chan client.Answer {
-	e := l.entry
-	state := e.state()
-	if e.session.watches.setOn(state.own) != 0 {
-		return nil
-	}
-	own := &watch{path: state.path, tell: e.changed}
-	if e.attach(nil, own) != nil {
-		return nil
-	}
-	return e.session.watches.ask(e.session, own)
-}
-
-// changed is told by the watch on the node. It must not block.
-func (l *lease) changed(deleted bool) {
+// deleted is told by the watch on the node. It must not block.
+func (l *lease) deleted() {
 	l.mu.Lock()
 	sent := l.sent
 	l.mu.Unlock()
-	if deleted && !sent { // else somebody wrote to it, or the session is over
-		l.entry.session.backend.life.Go(func(context.Context) { l.Lose() })
+	if !sent {
+		l.backend.life.Go(func(context.Context) { l.Lose() })
 	}
 }
 
@@ -88,7 +76,6 @@ func (l *lease) changed(deleted bool) {
 // whether Release is called again or not: the session may outlast the Locker's
 // patience, and with it the node.
 func (l *lease) Release(ctx context.Context, _ uint64) error {
-	e := l.entry
 	l.mu.Lock()
 	over, again, released := l.Deadline().Left() <= 0, l.sent, l.released
 	l.sent = true
@@ -97,14 +84,13 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	case released:
 		return driver.ErrLost
 	case over && !again:
-		e.owe()
+		l.owe()
 		return driver.ErrLost
 	}
-	e.end()
-	deleted, err := e.erase(ctx)
+	deleted, err := l.free(ctx)
 	if err != nil {
-		e.owe()
-		return explained(err, "release a lock", e.state().path)
+		l.owe()
+		return explained(err, "release a lock", l.node.path)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,4 +99,31 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 		return driver.ErrLost
 	}
 	return nil
+}
+
+func (l *lease) owe() { l.node.session.Owe(&driver.Acquisition{ID: l.id, Key: l.key}) }
+
+// free deletes the node, and reports whether it was there, or may have been.
+func (l *lease) free(ctx context.Context) (deleted bool, err error) {
+	if deleted, err = l.node.remove(ctx); err == nil {
+		l.forget()
+	}
+	return deleted, err
+}
+
+// forget notes that the node is gone.
+func (l *lease) forget() {
+	l.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone {
+		return
+	}
+	l.gone = true
+	l.node.forget()
+	l.backend.mu.Lock()
+	defer l.backend.mu.Unlock()
+	if l.backend.leases[l.id] == l {
+		delete(l.backend.leases, l.id)
+	}
 }

@@ -1,12 +1,12 @@
 package zklock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -54,14 +54,23 @@ type limits struct {
 	tick  time.Duration
 }
 
-const (
-	// shortSession is asked for to learn what the servers give instead.
-	shortSession = 200 * time.Millisecond
-	// askFor is how long the servers may take over the first handshake.
-	askFor = 5 * time.Second
+// shortSession is asked for to learn what the servers give instead.
+const shortSession = 200 * time.Millisecond
+
+var (
+	errOutside = errors.New("the server grants another session timeout")
+	errKnown   = errors.New("the session has shown what the servers grant")
 )
 
-var errOutside = errors.New("the server grants another session timeout")
+const (
+	// recordsTTL stands for the session that records share, so that each look comes behind
+	// the writes that were answered. A server that begins the next session has caught up with
+	// what was agreed before.
+	recordsTTL = 0
+	// recordsLength is what that is suited for. Records do not depend on it, but a connection
+	// that is silent is given up sooner the shorter it is.
+	recordsLength = 2 * time.Second
+)
 
 // spanFor returns the span for leases of ttl, if the servers allow it.
 func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err error) {
@@ -70,6 +79,12 @@ func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err 
 		return sp, err
 	}
 	longest := longestLease(lim.tick, lim.most)
+	if ttl == recordsTTL {
+		if ttl = max(recordsLength, lim.least); lim.most > 0 {
+			ttl = min(ttl, longest)
+		}
+		return spanOf(ttl, lim.tick, lim.most), nil
+	}
 	if ttl >= lim.least && (lim.most == 0 || ttl <= longest) {
 		return spanOf(ttl, lim.tick, lim.most), nil
 	}
@@ -108,10 +123,7 @@ func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 	if lim.least, err = b.introduce(ctx); err != nil {
 		return lim, err
 	}
-	lim.tick = lim.least / 2
-	if b.options.TickTime > 0 {
-		lim.tick = b.options.TickTime
-	}
+	lim.tick = cmp.Or(b.options.TickTime, lim.least/2)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limits = lim
@@ -119,52 +131,13 @@ func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 }
 
 // introduce begins a session of the shortest timeout that the servers grant, which
-// it returns. The session ends beside the caller.
+// it returns.
 func (b *Backend) introduce(ctx context.Context) (least time.Duration, err error) {
-	over, end := context.WithTimeoutCause(b.life.Context(), askFor, errors.New("no server has answered"))
-	defer end()
-	granted := make(chan time.Duration, 1)
-	config := b.config(shortSession, askFor)
-	config.Granted = func(g client.Grant) {
-		if len(granted) == 0 {
-			granted <- g.Timeout
-		}
-	}
-	config.Event = func(client.Event) {}
-	_, opened, err := b.connect(over, config, func(error) {})
+	s, err := b.open(ctx, span{timeout: shortSession, beat: shortSession})
 	if err != nil {
 		return 0, err
 	}
-	select {
-	case err = <-opened:
-	case <-ctx.Done():
-		err = fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
-	}
-	if err != nil {
-		return 0, err
-	}
-	return <-granted, nil
-}
-
-// connect has a client keep a session until ctx ends. opened gets the outcome of the
-// first connection, and over is called with the end.
-func (b *Backend) connect(ctx context.Context, config client.Config, over func(error)) (c *client.Client, opened <-chan error, err error) {
-	outcome := make(chan error, 1)
-	note := func(err error) {
-		select {
-		case outcome <- err:
-		default: // a session that stands goes on trying
-		}
-	}
-	config.Ready = func() { note(nil) }
-	config.Failed = func(err error) { note(fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)) }
-	c = client.New(config)
-	if !b.life.Go(func(context.Context) {
-		err := c.Run(ctx)
-		note(err)
-		over(err)
-	}) {
-		return nil, nil, driver.ErrClosed
-	}
-	return c, outcome, nil
+	defer s.Drop()
+	defer s.End(errKnown)
+	return s.least, nil
 }

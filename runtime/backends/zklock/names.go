@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 const (
@@ -43,7 +45,7 @@ func (b *Backend) directory(key string) (string, error) {
 // otherwise be read as the beginning of such a three: "%2F" becomes "%252F",
 // while "%3A", which encodeName never makes, stays.
 func encodeName(key string) string {
-	if key == "." || key == ".." || key == probeName || key == processesName || key == notesName {
+	if key == "." || key == ".." || key == probeName || key == notesName {
 		return fmt.Sprintf("%%%02X", key[0]) + encodeName(key[1:])
 	}
 	var out strings.Builder
@@ -88,71 +90,81 @@ func protection(id string) string {
 	return fmt.Sprintf("_c_%x-%x-%x-%x-%x-lock-", u[:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// markers are what precedes the sequence number in the names of those who
-// compete for one directory: Curator's and go-zookeeper's mutex, Curator's
-// read-write lock, and the Python client's locks. Readers too go before us.
-var markers = []string{"lock-", "__WRIT__", "__READ__", "__lock__", "__rlock__"}
+// mark is what precedes the sequence number in the names of those who compete for one
+// directory. Readers too go before us.
+type mark struct {
+	text   string
+	client string      // who names nodes so
+	side   driver.Kind // of a read-write lock
+	lock   string      // that does not exclude a mutex, or record.Mutex
+}
 
-// sequence returns the number that the server gave to the node, and false for
-// one that is no contender.
-func sequence(name string) (seq int32, ok bool) {
-	for _, m := range markers {
-		i := strings.LastIndex(name, m)
-		if i < 0 {
+var marks = []mark{
+	{"lock-", "Curator", 0, record.Mutex}, // and go-zookeeper
+	{"__WRIT__", "Curator", driver.Write, "Curator's read-write lock"},
+	{"__READ__", "Curator", driver.Read, "Curator's read-write lock"},
+	{"__lock__", "kazoo", 0, record.Mutex},
+	{"__rlock__", "kazoo", driver.Read, "kazoo's read lock"},
+}
+
+// contender is a node that competes, and the number that the server gave it.
+type contender struct {
+	name string
+	mark
+	seq int32
+}
+
+// contendersIn returns those of the names that compete, in their order.
+func contendersIn(names []string) (queue []contender) {
+	for _, name := range names {
+		if c := contenderOf(name); c.name != "" {
+			queue = append(queue, c)
+		}
+	}
+	slices.SortFunc(queue, func(a, b contender) int { return int(a.seq - b.seq) }) // see before
+	return queue
+}
+
+// contenderOf returns what competes by the node with this name, the zero contender for none.
+func contenderOf(name string) contender {
+	for _, m := range marks {
+		at := strings.LastIndex(name, m.text)
+		if at < 0 {
 			continue
 		}
-		digits := name[i+len(m):]
+		digits := name[at+len(m.text):]
 		if len(digits) < 10 { // the server writes 10 at least, and a minus after 2^31 nodes
 			continue
 		}
 		n, err := strconv.ParseInt(digits, 10, 32)
 		if err == nil && digits[0] != '+' {
-			return int32(n), true
+			return contender{name, m, int32(n)}
 		}
 	}
-	return 0, false
-}
-
-// foreign says of which lock that is no mutex the children of a directory are, "" if of none.
-// Numbered nodes count if earlier says so. Such a lock and a mutex do not exclude each other,
-// nor do a record of ours and it.
-func foreign(children []string, earlier func(seq int32) bool) string {
-	for _, name := range children {
-		switch seq, numbered := sequence(name); {
-		case name == "leases":
-			return "Curator's semaphore"
-		case name == "__lock__":
-			return "kazoo's semaphore"
-		case !numbered || !earlier(seq):
-		case strings.Contains(name, "__READ__"), strings.Contains(name, "__WRIT__"):
-			return "Curator's read-write lock"
-		case strings.Contains(name, "__rlock__"):
-			return "kazoo's read lock"
-		}
-	}
-	return ""
+	return contender{}
 }
 
 // before reports whether sequence number a was given out before b. Numbers go
 // on from 2^31-1 to -2^31, so that only their distance tells.
 func before(a, b int32) bool { return a-b < 0 }
 
-// predecessor returns the contender next before seq among children, "" if there is
-// none, how many are before seq, and whether the node of the name own is there.
-func predecessor(children []string, seq int32, own string) (next string, ahead int, there bool) {
-	var last int32
+// obstacle says which lock among the children of a directory, of which these compete and
+// come first, a mutex or a record of ours does not exclude: "" or record.Mutex if none.
+func obstacle(children []string, ahead []contender) (lock string) {
 	for _, name := range children {
-		there = there || name == own
-		n, ok := sequence(name)
-		if !ok || !before(n, seq) {
-			continue
-		}
-		ahead++
-		if next == "" || before(last, n) {
-			next, last = name, n
+		switch name {
+		case "leases":
+			return "Curator's semaphore"
+		case "__lock__":
+			return "kazoo's semaphore"
 		}
 	}
-	return next, ahead, there
+	for _, c := range ahead {
+		if lock = c.lock; lock != record.Mutex {
+			return lock
+		}
+	}
+	return lock
 }
 
 // tokensPerNode is how many fencing tokens each node's czxid stands for.

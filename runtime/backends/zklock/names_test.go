@@ -86,10 +86,10 @@ func TestOrder(t *testing.T) {
 		"lock-99999999999":                                        -1,
 		"backup-0000000001":                                       -1,
 	} {
-		got, ok := sequence(name)
-		require.Equal(t, want != -1, ok, name)
-		if ok {
-			require.Equal(t, want, got, name)
+		c := contenderOf(name)
+		require.Equal(t, want != -1, c.name == name, name)
+		if c.name == name {
+			require.Equal(t, want, c.seq, name)
 		}
 	}
 	require.True(t, before(1, 2))
@@ -99,18 +99,12 @@ func TestOrder(t *testing.T) {
 	line := []string{"junk", "lock-2147483646", "lock--2147483647", "lock-2147483647", "lock--2147483648"}
 	for range 20 {
 		rand.Shuffle(len(line), func(i, j int) { line[i], line[j] = line[j], line[i] })
-		next, ahead, there := predecessor(line, math.MinInt32+1, "lock--2147483647")
-		require.Equal(t, "lock--2147483648", next, "%v", line)
-		require.Equal(t, 3, ahead)
-		require.True(t, there)
+		var order []string
+		for _, c := range contendersIn(line) {
+			order = append(order, c.name)
+		}
+		require.Equal(t, []string{"lock-2147483646", "lock-2147483647", "lock--2147483648", "lock--2147483647"}, order)
 	}
-	next, ahead, there := predecessor(line, math.MaxInt32, "lock-elsewhere")
-	require.Equal(t, "lock-2147483646", next)
-	require.Equal(t, 1, ahead)
-	require.False(t, there)
-	next, ahead, _ = predecessor(line, 2147483646, "")
-	require.Empty(t, next)
-	require.Zero(t, ahead)
 }
 
 // G3: the epoch is in the upper half of a czxid, and the token stays below 2^63.

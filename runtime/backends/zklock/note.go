@@ -15,11 +15,9 @@ import (
 )
 
 const (
-	// processesName is the directory of the notes that say who a process is, and notesName
-	// that of all others, which have one in it for each topic. No key's directory has such a
-	// name: see encodeName.
-	processesName = "%process"
-	notesName     = "%note"
+	// notesName is the directory of the notes, which has one in it for each topic. No key's
+	// directory has such a name: see encodeName.
+	notesName = "%note"
 	// sessionNote is the longest ttl of a note that ends with a session.
 	sessionNote = time.Hour
 )
@@ -30,14 +28,11 @@ var errNoSession = errors.New("zookeeper: a note lives on the session of a lock,
 // noteNode returns the path of the note of this name.
 func (b *Backend) noteNode(name string) (string, error) {
 	topic, text, _ := strings.Cut(name, "/")
-	dir, encoded := path.Join(notesName, encodeName(topic)), encodeName(text)
-	if topic == "process" {
-		dir = processesName
-	}
+	encoded := encodeName(text)
 	if len(name) > maxName || len(encoded) > maxName {
 		return "", fmt.Errorf("%w: the name of a note has %d bytes", driver.ErrInvalid, len(name))
 	}
-	return path.Join(b.root, dir, encoded), b.invalid
+	return path.Join(b.root, notesName, encodeName(topic), encoded), b.invalid
 }
 
 // PutNote implements [driver.Noter] by an ephemeral node on a session that there is for
@@ -53,17 +48,18 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	if s == nil {
 		return errNoSession
 	}
+	mode := int32(zk.FlagEphemeral)
+	if ttl > sessionNote {
+		mode = zk.FlagPersistent
+	}
 	_, err = s.do(ctx, client.Delete(at, client.AnyVersion)) // to replace the data would take a right more
 	if isNoNode(err) {
 		err = nil
 	}
-	switch {
-	case err != nil || ttl <= 0:
-	case ttl <= sessionNote:
-		_, err = s.makeNote(ctx, at, text, zk.FlagEphemeral)
-	default:
+	if err == nil && ttl > 0 {
 		var made client.Answer
-		if made, err = s.makeNote(ctx, at, text, zk.FlagPersistent); err == nil {
+		made, _, err = s.createAndList(ctx, client.Create(at, []byte(text), b.acl, mode), path.Dir(at))
+		if err == nil && mode == zk.FlagPersistent {
 			err = s.clearNotes(ctx, path.Dir(at), made.Ctime-ttl.Milliseconds())
 		}
 	}
@@ -73,23 +69,11 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 // lockSession returns a session that there is for locks, or nil.
 func (b *Backend) lockSession() *session {
 	for _, s := range b.sessions.All() {
-		if s.over() == nil {
+		if s.over() == nil && s.span.lease > 0 { // it is no session that introduces us
 			return s
 		}
 	}
 	return nil
-}
-
-// makeNote makes a node, and what is missing above it.
-func (s *session) makeNote(ctx context.Context, at, text string, mode int32) (client.Answer, error) {
-	create := client.Create(at, []byte(text), s.backend.acl, mode)
-	made, err := s.do(ctx, create)
-	if isNoNode(err) {
-		if err = s.makeDirectory(ctx, path.Dir(at)); err == nil {
-			made, err = s.do(ctx, create)
-		}
-	}
-	return made, err
 }
 
 // clearNotes deletes the notes in dir that were made before then, in ms since 1970.
@@ -106,27 +90,17 @@ func (s *session) clearNotes(ctx context.Context, dir string, then int64) error 
 }
 
 // Note implements [driver.Noter].
-func (b *Backend) Note(ctx context.Context, name string) (string, error) {
+func (b *Backend) Note(ctx context.Context, name string) (text string, err error) {
 	at, err := b.noteNode(name)
 	if err != nil {
 		return "", err
 	}
-	s := b.lockSession()
-	if s == nil {
-		if s, err = b.lookingSession(ctx); err != nil {
-			return "", explained(err, "begin a session", "all servers")
+	err = b.looking(ctx, b.lockSession(), func(s *session) error {
+		a, err := s.fresh(ctx, client.Get(at))
+		if text = string(a.Value); isNoNode(err) {
+			return nil
 		}
-		defer s.Drop()
-	}
-	if err = s.await(ctx); err == nil {
-		err = s.send(client.Sync(at), func(client.Answer) {})
-	}
-	if err != nil {
-		return "", explained(err, "read a note", at)
-	}
-	a, err := s.now(ctx, client.Get(at))
-	if isNoNode(err) {
-		return "", nil
-	}
-	return string(a.Value), explained(err, "read a note", at)
+		return explained(err, "read a note", at)
+	})
+	return text, err
 }

@@ -30,13 +30,13 @@ func TestNoteLivesOnASession(t *testing.T) {
 	require.Len(t, b.sessions.All(), sessions)
 	at, err := b.noteNode(name)
 	require.NoError(t, err)
-	require.Equal(t, root+"/%process/6c1a5ad2-7f0b-8c57-9e0e-6a3a0a9d2f11", at)
+	require.Equal(t, root+"/%note/process/6c1a5ad2-7f0b-8c57-9e0e-6a3a0a9d2f11", at)
 	_, stat, err := conn.Get(at)
 	require.NoError(t, err)
 	require.NotZero(t, stat.EphemeralOwner, "it ends with the session")
 
 	require.NoError(t, b.PutNote(t.Context(), "wait/k", "x", second))
-	named := []string{processesName, notesName}
+	named := []string{notesName}
 	for _, key := range named {
 		defer free(t, c.take(c.attempt(key, long)))
 	}

@@ -2,54 +2,30 @@ package zklock
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // G2: only what the leader has acknowledged counts, from before it was sent.
 func TestProof(t *testing.T) {
-	const tick = 100 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		p := &proof{tick: tick}
-		begin := driver.Now()
-		answered := func(sent driver.Instant, at time.Time, wrote bool) time.Duration {
-			since, more := p.answered(sent, at, wrote)
-			if !more {
-				return 0
-			}
-			return since.Left() - begin.Left()
-		}
-		now := func() (driver.Instant, time.Time) { return driver.Now(), time.Now() }
-
-		p.opened(begin)
-		time.Sleep(time.Second)
-		at, when := now()
-		require.Zero(t, answered(at, when, false), "a server answers a read by itself")
-
-		time.Sleep(tick / 2)
-		early, earlyAt := now()
-		require.Zero(t, answered(early, earlyAt, true), "the server may not have told the leader of the read yet")
-
-		time.Sleep(tick)
-		slow, slowAt := now()
-		time.Sleep(5 * time.Second) // the answer takes its time
-		require.Equal(t, time.Second+tick/2, answered(slow, slowAt, true), "the write before, since it was ripe when this one was sent")
-
-		time.Sleep(tick)
-		sent, sentAt := now()
-		require.Equal(t, time.Second+tick/2+tick, answered(sent, sentAt, true), "from before it was sent, not from its answer")
-
-		// A reconnection asks the leader itself, but only a majority can confirm who that is.
-		time.Sleep(time.Second)
-		at, _ = now()
-		p.opened(at)
-		sent, sentAt = now()
-		require.Equal(t, at.Left()-begin.Left(), answered(sent, sentAt, true))
-	})
+	t.Parallel()
+	_, _, p, c := proxied(t)
+	a := c.attempt("k", long)
+	s := c.take(a).(*lease).node.session
+	late := p.Late(faultproxy.Op("delete", c.probe))
+	receive(t, "the write of a keep-alive", late.Arrived())
+	was, before := s.Deadline(), driver.Now().Add(s.span.timeout)
+	s.Ask()
+	time.Sleep(2 * s.span.beat)
+	require.Equal(t, was, s.Deadline(), "a server answers a read by itself")
+	require.NoError(t, late.Deliver(t.Context()))
+	eventually(t, soon, "it is proved", func() bool { return s.Deadline() != was })
+	require.True(t, was.Before(s.Deadline()))
+	require.True(t, s.Deadline().Before(before.Add(-s.span.tick)), "from before the read was sent, a tick before the write")
 }
 
 // Lengths that are close share a session, and each has its whole length ahead

@@ -14,6 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -36,11 +37,14 @@ func newWaiter(t *testing.T, b *Backend) *waiter {
 	return w
 }
 
-// entryOf returns the entry by which a waits.
-func entryOf(b *Backend, a *driver.Acquisition) *entry {
-	b.entries.mu.Lock()
-	defer b.entries.mu.Unlock()
-	return b.entries.waiting[keyOf(a)]
+// nodeOf returns the node by which a waits.
+func nodeOf(b *Backend, a *driver.Acquisition) *node {
+	e, err := b.enter(context.Background(), keyOf(a))
+	if err != nil {
+		panic(err)
+	}
+	defer e.leave()
+	return e.node
 }
 
 // turn has w take the lock when it is told. It may be told of another before.
@@ -81,10 +85,11 @@ func aheadOf(t *testing.T, root, addr string, n int) (holder driver.Lease, waite
 // reconnect has s go on over another connection.
 func reconnect(t *testing.T, s *session, p *faultproxy.Proxy) {
 	t.Helper()
-	lost := s.client.Link()
+	lost := s.client.Up()
 	p.Heal()
 	p.Reset()
-	eventually(t, soon, "another connection", func() bool { return s.client.Link() > lost })
+	eventually(t, soon, "another connection", func() bool { return s.client.Up() != lost })
+	receive(t, "it", s.client.Up())
 }
 
 // Nodes that may not be read are not watched; they are before it all the same.
@@ -140,7 +145,7 @@ func TestLaterInTheQueue(t *testing.T) {
 			addr, root, p, c := proxied(t)
 			holder, others := aheadOf(t, root, addr, n)
 			last := newWaiter(t, c.Backend)
-			e := entryOf(c.Backend, last.a)
+			session := nodeOf(c.Backend, last.a).session
 			next := others[len(others)-1]
 			require.NoError(t, next.Undo(t.Context(), next.a)) // those before it are fewer
 			last.looks()
@@ -158,7 +163,7 @@ func TestLaterInTheQueue(t *testing.T) {
 			free(t, holder)
 			l := last.turn()
 			require.Greater(t, first(l), first(holder))
-			reconnect(t, e.session, p)
+			reconnect(t, session, p)
 			free(t, l)
 		})
 	}
@@ -174,16 +179,16 @@ func TestMiddleOfTheLineGivesUp(t *testing.T) {
 			addr, root := testserver.ZooKeeper(t), newRoot(t)
 			holder, middle := aheadOf(t, root, addr, 4)
 			last := newWaiter(t, newBackend(t, root, addr))
-			e := entryOf(last.Backend, last.a)
+			n := nodeOf(last.Backend, last.a)
 			for _, i := range order {
-				told := e.state().next.path == entryOf(middle[i].Backend, middle[i].a).state().path
+				told := n.before.Path == nodeOf(middle[i].Backend, middle[i].a).path
 				require.NoError(t, middle[i].Undo(t.Context(), middle[i].a))
 				if told {
 					last.looks()
 				} else {
 					last.held(last.a)
 				}
-				require.False(t, e.inherits())
+				require.False(t, n.inherits())
 			}
 			free(t, holder)
 			free(t, last.turn())
@@ -194,13 +199,11 @@ func TestMiddleOfTheLineGivesUp(t *testing.T) {
 // watchedBelow returns the nodes below dir whose end b waits for.
 func watchedBelow(b *Backend, dir string) (names []string) {
 	for _, s := range sessionsOf(b) {
-		s.watches.mu.Lock()
-		for path := range s.watches.byPath {
+		for _, path := range s.client.Watched() {
 			if name, below := strings.CutPrefix(path, dir+"/"); below {
 				names = append(names, name)
 			}
 		}
-		s.watches.mu.Unlock()
 	}
 	return names
 }
@@ -232,7 +235,7 @@ func TestNextInLineAsksNothing(t *testing.T) {
 	receive(t, "the call", called.C())
 	l := c.take(a)
 	require.Greater(t, first(l), first(holder))
-	reconnect(t, l.(*lease).entry.session, p)
+	reconnect(t, l.(*lease).node.session, p)
 	require.NoError(t, l.Renew(t.Context(), long))
 	free(t, l)
 }
@@ -243,7 +246,7 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	conn, p := admin(t, addr), faultproxy.NewZooKeeper(t, addr)
 	holder, c, a := nextInQueue(t, root, addr, p)
-	own := entryOf(c.Backend, a).state().path
+	own := nodeOf(c.Backend, a).path
 	require.NoError(t, conn.Delete(own, -1))
 	eventually(t, soon, "it is told", func() bool { return len(watchedBelow(c.Backend, root+"/k")) == 1 })
 	free(t, holder)
@@ -266,7 +269,7 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	l = other.take(next)
 	told := make(chan struct{}, 1)
 	l.(driver.LossNotifier).NotifyLoss(func() { told <- struct{}{} })
-	require.NoError(t, conn.Delete(l.(*lease).entry.state().path, -1))
+	require.NoError(t, conn.Delete(l.(*lease).node.path, -1))
 	receive(t, "the loss", told)
 	require.ErrorIs(t, l.Release(t.Context(), first(l)), lock.ErrLost)
 }
@@ -281,7 +284,7 @@ func TestHolderIsWrittenTo(t *testing.T) {
 	require.NoError(t, err)
 	defer called.Close()
 	for range 2 {
-		_, err = conn.Set(holder.(*lease).entry.state().path, []byte("__REVOKE__"), -1)
+		_, err = conn.Set(holder.(*lease).node.path, []byte("__REVOKE__"), -1)
 		require.NoError(t, err)
 		receive(t, "the notice", called.C())
 		c.held(a)
@@ -298,15 +301,16 @@ func TestNextInLineWasAway(t *testing.T) {
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	conn, p := admin(t, addr), faultproxy.NewZooKeeper(t, addr)
 	holder, c, a := nextInQueue(t, root, addr, p)
-	e := entryOf(c.Backend, a)
+	n := nodeOf(c.Backend, a)
+	up := n.session.client.Up()
 	p.Refuse()
 	p.Reset()
-	eventually(t, soon, "it is cut off", func() bool { return e.session.client.Link() == 0 })
+	eventually(t, soon, "it is cut off", func() bool { return n.session.client.Up() != up })
 	free(t, holder)
 	p.Accept()
-	eventually(t, soon, "it hears of the release", func() bool { return e.session.watches.goneBy(e.state().next) != 0 })
-	require.False(t, e.inherits())
-	require.NoError(t, conn.Delete(e.state().path, -1))
+	eventually(t, soon, "it hears of the cut", func() bool { return n.before.Is(client.Changed) })
+	require.False(t, n.inherits())
+	require.NoError(t, conn.Delete(n.path, -1))
 	l := c.take(a)
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.Positive(t, l.Deadline().Left()-long+time.Second)
@@ -322,16 +326,16 @@ func TestNextInLineLooksAgainElsewhere(t *testing.T) {
 	called, err := c.Subscribe(t.Context(), a)
 	require.NoError(t, err)
 	defer called.Close()
-	e := entryOf(c.Backend, a)
-	reconnect(t, e.session, p)
-	_, err = conn.Set(holder.(*lease).entry.state().path, nil, -1)
+	n := nodeOf(c.Backend, a)
+	reconnect(t, n.session, p)
+	_, err = conn.Set(holder.(*lease).node.path, nil, -1)
 	require.NoError(t, err)
 	receive(t, "the notice", called.C())
 	c.held(a)
-	require.NotZero(t, e.session.watches.setOn(e.state().own))
+	require.True(t, n.own.Is(client.Standing))
 	free(t, holder)
 	receive(t, "the call", called.C())
-	require.True(t, e.inherits())
+	require.True(t, n.inherits())
 	free(t, c.take(a))
 }
 
@@ -348,10 +352,7 @@ func TestListingBehindTheCreation(t *testing.T) {
 	taken := make(chan driver.Lease, 1)
 	go func() { taken <- c.take(a) }()
 	eventually(t, soon, "it is asked", func() bool { return p.Count("GETCHILDREN") > 0 })
-	c.entries.mu.Lock()
-	asked := c.entries.byID[a.ID].node
-	c.entries.mu.Unlock()
-	require.Equal(t, creating, asked)
+	require.Empty(t, taken)
 	p.Heal()
 	free(t, receive(t, "the lock", taken))
 }

@@ -18,34 +18,25 @@ import (
 )
 
 func TestNamesOfRecords(t *testing.T) {
-	name := recordName()
-	require.NotEqual(t, name, recordName())
-	for digits, want := range map[string]int32{"0000000007": 7, "2147483647": math.MaxInt32, "-2147483648": math.MinInt32} {
-		n, ok := recordSequence(name + digits)
-		require.True(t, ok, digits)
-		require.Equal(t, want, n)
-		_, ok = sequence(name + digits)
-		require.False(t, ok, "it is no mutex's")
-	}
+	const name = recordPrefix + "00-"
+	require.Empty(t, contenderOf(name+"0000000001"), "it is no mutex's")
 	for _, other := range []string{"x", recordPrefix, recordPrefix + "0000000001", protection("id") + "0000000001"} {
-		_, ok := recordSequence(other)
-		require.False(t, ok, other)
+		at, _ := recordIn("/d", []string{other})
+		require.Empty(t, at, other)
 	}
 	mutex := protection("id")
-	at, seq := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", recordPrefix + "00-2147483649", recordPrefix + "00--2147483648", recordPrefix + "ff-2147483647"})
+	at, seq := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", name + "2147483649", name + "-2147483648", recordPrefix + "ff-2147483647"})
 	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the numbers have gone round")
 	require.EqualValues(t, math.MaxInt32, seq)
-	require.Equal(t, "a mutex", contender([]string{mutex + "0000000001"}, "", 0))
-	require.Equal(t, "a mutex", contender([]string{mutex + "0000000001"}, "r", 2))
-	require.Empty(t, contender([]string{mutex + "0000000003", "x"}, "r", 2))
-	require.True(t, recordBefore([]string{recordPrefix + "00-0000000002"}, 3))
-	require.False(t, recordBefore([]string{recordPrefix + "00-0000000002"}, 1))
+	require.Equal(t, "a mutex", obstacleTo("", 0, []string{mutex + "0000000001"}))
+	require.Equal(t, "a mutex", obstacleTo("r", 2, []string{mutex + "0000000001"}))
+	require.Empty(t, obstacleTo("r", 2, []string{mutex + "0000000003", "x"}))
 }
 
 // engineOf returns the records of a Backend, and a session for them.
 func engineOf(t *testing.T, b *Backend) (*records, *session) {
 	rs := &records{b}
-	s, err := b.sessionFor(t.Context(), rs.span)
+	s, err := b.session(t.Context(), recordsTTL)
 	require.NoError(t, err)
 	t.Cleanup(s.Drop)
 	return rs, s
@@ -93,24 +84,29 @@ func TestRecordsAreNotRevived(t *testing.T) {
 	require.True(t, swap(t, other, record.Write{Seen: record.Version(valueB)}).Done)
 }
 
-// Two never create a record each: not at once, and not where the directory was made anew.
+// Two never create a record each, and of what was made without an answer nothing is left.
 func TestOneRecord(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	conn := admin(t, addr)
 	rs, s := engineOf(t, newBackend(t, root, addr))
-	require.NoError(t, s.makeDirectory(t.Context(), root+"/k"))
-	create := func(version int32, value string) (a record.Answer) {
-		require.NoError(t, rs.create(t.Context(), s, root+"/k", version, record.Write{Key: "k", Value: value, Takes: true}, &a))
+	create := func(value string) (a record.Answer) {
+		require.NoError(t, rs.create(t.Context(), s, root+"/k", record.Write{Key: "k", Value: value, Takes: true}, &a))
 		return a
 	}
-	require.True(t, create(0, valueA).Done)
-	of := create(0, valueB)
-	require.False(t, of.Done, "the directory has another version")
-	require.Equal(t, record.Version(valueA), record.Version(of.Value))
-	of = create(1, valueB) // as if that were of another directory
-	require.False(t, of.Done, "another is before it")
-	require.Equal(t, record.Version(valueA), record.Version(of.Value))
+	first := create(valueA)
+	require.True(t, first.Done)
+	a := create(valueB)
+	require.False(t, a.Done, "another is before it")
+	require.Equal(t, record.Version(valueA), record.Version(a.Value))
+	require.Len(t, contenders(t, conn, root+"/k"), 1)
+
+	at := root + "/k/" + recordPrefix + record.Version(valueB) + "-"
+	_, err := conn.Create(at, []byte(valueB), zk.FlagSequence, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	a = swap(t, rs, record.Write{Value: valueB, Takes: true}) // by which that was made
+	require.False(t, a.Done)
+	require.Equal(t, record.Version(valueA), record.Version(a.Value))
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 }
 
@@ -125,7 +121,7 @@ func TestRecordBehindMutex(t *testing.T) {
 	l := c.take(c.attempt("k", long))
 	w := record.Write{Key: "k", Value: valueA, Takes: true}
 	var a record.Answer
-	require.ErrorIs(t, rs.create(t.Context(), s, root+"/k", 0, w, &a), lock.ErrConflict)
+	require.ErrorIs(t, rs.create(t.Context(), s, root+"/k", w, &a), lock.ErrConflict)
 	require.False(t, a.MayHaveRun)
 	require.Len(t, contenders(t, conn, root+"/k"), 1, "the mutex's")
 	free(t, l)
@@ -149,7 +145,7 @@ func TestLostReplyToRecord(t *testing.T) {
 	t.Parallel()
 	addr, root, p, c := proxied(t)
 	conn := admin(t, addr)
-	for _, op := range []string{"multi", "setData"} {
+	for _, op := range []string{"create", "setData"} {
 		a := c.waiting("k", long)
 		a.Mode.Kind = driver.Write
 		if op == "setData" {

@@ -205,6 +205,6 @@ func TestNothingIsRemembered(t *testing.T) {
 	}
 	require.Zero(t, remembered(b))
 	for _, s := range sessionsOf(b) {
-		require.Empty(t, s.watches.byPath)
+		require.Empty(t, s.client.Watched())
 	}
 }

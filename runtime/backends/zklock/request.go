@@ -31,11 +31,16 @@ func (s *session) do(ctx context.Context, r client.Request) (client.Answer, erro
 
 // now is do without the wait for a connection.
 func (s *session) now(ctx context.Context, r client.Request) (client.Answer, error) {
+	return await(ctx, s.ask(r))
+}
+
+// ask sends r behind what was sent before. That it could not be sent is an answer too.
+func (s *session) ask(r client.Request) <-chan client.Answer {
 	answer := make(chan client.Answer, 1)
-	if err := s.send(r, func(a client.Answer) { answer <- a }); err != nil {
-		return client.Answer{}, err
+	if !s.client.Send(r, func(a client.Answer) { answer <- a }) {
+		answer <- client.Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())}
 	}
-	return await(ctx, answer)
+	return answer
 }
 
 // await returns what comes from answer, or client.ErrNoAnswer when ctx ends.
@@ -48,27 +53,15 @@ func await(ctx context.Context, answer <-chan client.Answer) (client.Answer, err
 	}
 }
 
-// send sends r behind what was sent before, and has done told of the answer, by
-// the goroutine that all answers come from. If it fails done is not called.
-func (s *session) send(r client.Request, done func(client.Answer)) error {
-	at, sent := time.Now(), driver.Now()
-	err := s.client.Send(r, func(a client.Answer) {
-		if !unanswered(a.Err) {
-			s.answered(sent, at, r.Write && committed(a.Err))
-		}
-		done(a)
-	})
-	if err != nil {
-		err = fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())
-	}
-	return err
-}
-
 // await waits for a connection, for a while.
 func (s *session) await(ctx context.Context) error {
 	up := s.client.Up()
-	if s.over() == nil && ended(up) {
-		return nil
+	select {
+	case <-up:
+		if s.over() == nil {
+			return nil
+		}
+	default:
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -82,6 +75,34 @@ func (s *session) await(ctx context.Context) error {
 	case <-timer.C:
 		return fmt.Errorf("%w, there has been no connection to ZooKeeper for %v: %w", errNotSent, patience, s.client.Why())
 	}
+}
+
+// fresh is do for a read, and has the server catch up first.
+func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, error) {
+	if err := s.await(ctx); err != nil {
+		return client.Answer{}, err
+	}
+	s.ask(client.Sync("/"))
+	return s.now(ctx, r)
+}
+
+// createAndList makes a node in dir, which is made if it is missing, and asks behind it for
+// who is there then. That saves a round trip: the server deals with the two in their order.
+func (s *session) createAndList(ctx context.Context, create client.Request, dir string) (made client.Answer, listed <-chan client.Answer, err error) {
+	for range looks {
+		if err = s.await(ctx); err != nil {
+			return made, nil, err
+		}
+		created := s.ask(create)
+		listed = s.ask(client.Children(dir))
+		if made, err = await(ctx, created); !isNoNode(err) {
+			return made, listed, err
+		}
+		if err = s.makeDirectory(ctx, dir); err != nil {
+			return made, nil, err
+		}
+	}
+	return made, nil, zk.ErrNoNode
 }
 
 // makeDirectory makes dir and what is missing above it. They are containers: the

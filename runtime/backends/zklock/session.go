@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
@@ -23,137 +22,150 @@ type session struct {
 	backend *Backend
 	span    span
 	client  *client.Client
-	watches watches
 	closed  chan struct{} // closed when the client has ended
 
-	mu    sync.Mutex // guards proof
-	proof proof
+	// Only the client's goroutine uses these.
+	timeout time.Duration  // as the servers have granted it, or less
+	granted driver.Instant // from before the last connection was asked for
+	least   time.Duration  // what they have granted first
 }
 
-// patience is how long a request waits for a connection that was lost: an ensemble
-// elects a leader within a second or two.
-const patience = 3 * time.Second
+const (
+	// patience is how long a request waits for a connection that was lost: an ensemble
+	// elects a leader within a second or two.
+	patience = 3 * time.Second
+	// askFor is how long the servers may take over the first handshake.
+	askFor = 5 * time.Second
+)
 
 func (b *Backend) newSession(sp span, base *engine.Session) *session {
-	return &session{
-		Session: base,
-		backend: b,
-		span:    sp,
-		watches: watches{byPath: map[string]map[*watch]bool{}},
-		closed:  make(chan struct{}),
-		proof:   proof{tick: sp.tick, timeout: sp.timeout},
-	}
+	return &session{Session: base, backend: b, span: sp, closed: make(chan struct{}), timeout: sp.timeout}
 }
 
-// session returns the session for leases of ttl. The caller calls Drop when it no
-// longer uses it.
+// session returns the session for leases of ttl, or of records. The caller calls Drop when
+// it no longer uses it.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
-	return b.sessionFor(ctx, func(ctx context.Context) (span, error) { return b.spanFor(ctx, ttl) })
-}
-
-// sessionFor is session for what spanFor returns, which is asked again when more is known of
-// the servers' limits.
-func (b *Backend) sessionFor(ctx context.Context, spanFor func(context.Context) (span, error)) (*session, error) {
 	for {
-		sp, err := spanFor(ctx)
+		sp, err := b.spanFor(ctx, ttl)
 		if err != nil {
 			return nil, err
 		}
-		s, err := b.sessions.Get(ctx, sp)
-		switch {
-		case errors.Is(err, errOutside): // the limits are known now
-			continue
-		case err != nil && ctx.Err() != nil:
-			return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
+		if s, err := b.open(ctx, sp); !errors.Is(err, errOutside) { // else the limits are known now
+			return s, err
 		}
-		return s, err
 	}
+}
+
+func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
+	s, err := b.sessions.Get(ctx, sp)
+	if err != nil && ctx.Err() != nil {
+		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
+	}
+	return s, err
 }
 
 // Open implements [engine.SessionServer].
 func (s *session) Open(ctx context.Context) (err error) {
-	config := s.backend.config(s.span.timeout, max(s.span.timeout/3, 250*time.Millisecond))
-	config.Granted, config.Event = s.granted, s.watches.event
-	var opened <-chan error
-	s.client, opened, err = s.backend.connect(ctx, config, func(err error) {
-		s.End(err)
+	o, tried := &s.backend.options, make(chan error, 1)
+	config := client.Config{
+		Servers:  s.backend.servers,
+		Timeout:  s.span.timeout,
+		Silence:  max(s.span.timeout/3, 250*time.Millisecond),
+		Patience: askFor,
+		Dial:     o.Dialer,
+		Granted:  s.grant,
+		Logf:     func(string, ...any) {},
+		Tried: func(err error) {
+			if err == nil { // the leader was asked for the session, but only a majority can confirm who that is
+				s.prove(s.granted)
+			}
+			select {
+			case tried <- err:
+			default: // a session that stands goes on trying
+			}
+		},
+	}
+	for _, auth := range o.Auth {
+		config.Identities = append(config.Identities, client.Identity(auth))
+	}
+	if o.Logger != nil {
+		config.Logf = o.Logger.Printf
+	}
+	s.client = client.New(config)
+	if !s.backend.life.Go(func(context.Context) {
+		s.End(s.client.Run(ctx))
 		close(s.closed)
-	})
+	}) {
+		return driver.ErrClosed
+	}
+	select {
+	case err = <-tried:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
 	}
-	if err = <-opened; ctx.Err() != nil {
-		return context.Cause(ctx) // errOutside
-	}
-	return err
-}
-
-// KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart,
-// the second of which proves that the leader has heard of the session since the first;
-// see proof. The second is a write that changes nothing, the deletion of what is not
-// there, which a majority agrees on all the same. Nobody waits for that.
-func (s *session) KeepAlive(ctx context.Context) error {
-	if _, err := s.now(ctx, client.Exists("/")); err != nil {
-		return err
-	}
-	time.AfterFunc(s.span.tick+time.Millisecond, func() {
-		_ = s.send(client.Delete(s.backend.probe, client.AnyVersion), func(client.Answer) {})
-	})
 	return nil
 }
 
-// Undo implements [engine.SessionServer].
-func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
-	return s.backend.entries.undo(ctx, a)
-}
-
-// Destroy implements [engine.SessionServer]. The client ends with the session's
-// context.
-func (s *session) Destroy(ctx context.Context) error {
-	s.backend.entries.endSession(s)
-	select {
-	case <-s.closed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart. The
+// second proves that the leader has heard of the session since the first was sent: see
+// DESIGN.md.
+func (s *session) KeepAlive(ctx context.Context) error {
+	sent := driver.Now()
+	if _, err := s.now(ctx, client.Exists("/")); err != nil {
+		return err
 	}
+	time.AfterFunc(s.span.tick+time.Millisecond, func() { s.prove(sent) })
+	return nil
 }
 
-// granted is called when a server has confirmed the session.
-func (s *session) granted(g client.Grant) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := !s.proof.begun
-	cut := g.Timeout < s.proof.timeout
+// prove makes a write that changes nothing, the deletion of what is not there. With its
+// answer it is proved that the leader has heard of the session later than since.
+func (s *session) prove(since driver.Instant) {
+	_ = s.client.Send(client.Delete(s.backend.probe, client.AnyVersion), func(a client.Answer) {
+		if committed(a.Err) {
+			s.Extend(since, s.timeout, s.span.beat)
+		}
+	})
+}
+
+// grant is called when a server has confirmed the session.
+func (s *session) grant(g client.Grant) {
+	first, cut := s.granted == driver.Instant{}, g.Timeout < s.timeout
+	if s.granted = g.Sent; first {
+		s.least = g.Timeout
+	}
 	if cut {
 		s.backend.outside(g.Timeout)
-		s.proof.timeout = g.Timeout
+		s.timeout = g.Timeout
 	}
-	s.proof.opened(g.Sent)
 	switch {
 	case first && cut:
 		s.End(errOutside)
 	case first: // a majority has agreed on a new session
-		s.Extend(g.Sent, s.proof.timeout, s.span.beat)
+		s.Extend(g.Sent, s.timeout, s.span.beat)
 	case cut: // the servers' longest timeout was lowered under us
 		s.Shorten(g.Sent.Add(g.Timeout))
 	}
 }
 
-// answered notes the answer to a request that was sent at.
-func (s *session) answered(sent driver.Instant, at time.Time, wrote bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if since, more := s.proof.answered(sent, at, wrote); more {
-		s.Extend(since, s.proof.timeout, s.span.beat)
-	}
+// Undo implements [engine.SessionServer].
+func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
+	return s.backend.undo(ctx, a)
 }
 
-func ended(c <-chan struct{}) bool {
+// Destroy implements [engine.SessionServer]. The client ends with the session's
+// context.
+func (s *session) Destroy(ctx context.Context) error {
+	s.backend.forget(s)
 	select {
-	case <-c:
-		return true
-	default:
-		return false
+	case <-s.closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

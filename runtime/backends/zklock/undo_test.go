@@ -16,16 +16,26 @@ import (
 
 // remembered counts what b knows of acquisitions.
 func remembered(b *Backend) int {
-	b.entries.mu.Lock()
-	defer b.entries.mu.Unlock()
-	return len(b.entries.byID) + len(b.entries.waiting) + len(b.entries.refused)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.entries) + len(b.leases)
 }
 
 // refusals counts the keys that a Locker of b was told to wait for.
-func refusals(b *Backend) int {
-	b.entries.mu.Lock()
-	defer b.entries.mu.Unlock()
-	return len(b.entries.refused)
+func refusals(b *Backend) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.entries {
+		select {
+		case e.turn <- struct{}{}:
+			if e.told != "" {
+				n++
+			}
+			<-e.turn
+		default:
+		}
+	}
+	return n
 }
 
 // Who hears that a lease is lost does not release it: nothing is kept of it.
@@ -40,25 +50,8 @@ func TestEndedSessionLeavesNothing(t *testing.T) {
 	eventually(t, second, "it is forgotten", func() bool { return remembered(c.Backend) == 0 })
 }
 
-// An undoing that comes before the node is asked for leaves none.
-func TestUndoneBeforeTheNodeIsAskedFor(t *testing.T) {
-	t.Parallel()
-	addr, root := testserver.ZooKeeper(t), newRoot(t)
-	c := newClient(t, newBackend(t, root, addr))
-	free(t, c.take(c.attempt("k", long)))
-	a := c.attempt("k", long)
-	s, err := c.session(t.Context(), long)
-	require.NoError(t, err)
-	defer s.Drop()
-	e, _ := c.entries.join(s, a, root+"/k")
-	require.NoError(t, c.Undo(t.Context(), a))
-	_, err = e.create(t.Context(), a.ID)
-	require.ErrorIs(t, err, errUndone)
-	require.Empty(t, contenders(t, admin(t, addr), root+"/k"))
-}
-
-// One that does not wait leaves the entry that it uses if the one that waited there
-// is undone meanwhile.
+// An undoing that comes while another acquisition of the Locker has its turn waits for that
+// one's end, and then frees nothing of it.
 func TestUndoneUnderATry(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
@@ -66,15 +59,17 @@ func TestUndoneUnderATry(t *testing.T) {
 	holder := other.take(other.attempt("k", long))
 	a := c.waiting("k", long)
 	c.held(a)
-	s, err := c.session(t.Context(), long)
+	e, err := c.enter(t.Context(), keyOf(a))
 	require.NoError(t, err)
-	defer s.Drop()
+	undone := make(chan error, 1)
+	go func() { undone <- c.Undo(t.Context(), a) }()
 	try := c.attempt("k", long)
-	e, _ := c.entries.join(s, try, root+"/k")
-	require.NoError(t, c.Undo(t.Context(), a))
+	_, err = e.acquire(t.Context(), try, root+"/k")
+	require.True(t, isHeld(err), "%v", err)
 	conn := admin(t, addr)
-	require.Len(t, contenders(t, conn, root+"/k"), 2, "the try is under way")
-	require.True(t, isHeld(e.settle(t.Context(), try, &driver.HeldError{})))
+	require.Len(t, contenders(t, conn, root+"/k"), 2, "the place of the one that waits")
+	e.leave()
+	require.NoError(t, receive(t, "the undoing", undone))
 	require.Len(t, contenders(t, conn, root+"/k"), 1)
 	require.Zero(t, remembered(c.Backend))
 	free(t, holder)
@@ -124,7 +119,7 @@ func TestTimeoutIsLowered(t *testing.T) {
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	c := newClient(t, newBackend(t, root, addr))
 	l := c.take(c.attempt("k", long))
-	s := l.(*lease).entry.session
+	s := l.(*lease).node.session
 	told := make(chan struct{}, 1)
 	l.(driver.LossNotifier).NotifyLoss(func() {
 		select {
@@ -132,7 +127,12 @@ func TestTimeoutIsLowered(t *testing.T) {
 		default:
 		}
 	})
-	s.granted(client.Grant{Timeout: long / 4, Sent: driver.Now()})
+	granted := make(chan bool, 1)
+	require.True(t, s.client.Send(client.Exists("/"), func(client.Answer) {
+		s.grant(client.Grant{Timeout: long / 4, Sent: driver.Now()})
+		granted <- true
+	}))
+	receive(t, "the grant", granted)
 	require.LessOrEqual(t, l.Deadline().Left(), long/4)
 	receive(t, "the Locker's look", told)
 	next := c.attempt("other", long)

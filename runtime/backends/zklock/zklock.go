@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"path"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
@@ -74,14 +72,16 @@ type Backend struct {
 	options Options
 	acl     []zk.ACL
 	life    *engine.Life
-	entries *entries
-	kinds   *record.Locks // those that are no mutexes
+	kinds   *record.Locks        // those that are no mutexes
+	hub     engine.Hub[queueKey] // of who waits for a mutex
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
 	learning chan struct{} // has room for who asks for the limits
-	mu       sync.Mutex
-	limits   limits // mu guards them; least is 0 until the servers were asked
+	mu       sync.Mutex    // guards the rest
+	limits   limits        // least is 0 until the servers were asked
+	entries  map[queueKey]*entry
+	leases   map[string]*lease // by the ID of the acquisition, as long as the node may be there
 }
 
 // New returns a Backend for the ensemble of servers, "host:port" each, port 2181
@@ -101,11 +101,7 @@ func New(servers []string, options ...Options) *Backend {
 	}
 	b := &Backend{root: opts.Root, options: opts, acl: opts.ACL, life: engine.NewLife(), learning: make(chan struct{}, 1)}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
-	b.entries = &entries{
-		byID:    map[string]*entry{},
-		waiting: map[queueKey]*entry{},
-		refused: map[queueKey]string{},
-	}
+	b.entries, b.leases = map[queueKey]*entry{}, map[string]*lease{}
 	rs := &records{b}
 	b.kinds = record.NewClockless(rs, b.life, rs.watchRecord)
 	if b.root == "" {
@@ -118,6 +114,9 @@ func New(servers []string, options ...Options) *Backend {
 	b.probe = path.Join(b.root, probeName)
 	if b.acl == nil {
 		b.acl = zk.WorldACL(zk.PermAll)
+	}
+	if b.options.Dialer == nil {
+		b.options.Dialer = net.DialTimeout
 	}
 	return b
 }
@@ -141,25 +140,6 @@ func addresses(servers []string, root string) (all []string, err error) {
 		all = append(all, server)
 	}
 	return all, nil
-}
-
-// config returns what all sessions of b have in common.
-func (b *Backend) config(timeout, silence time.Duration) client.Config {
-	c := client.Config{
-		Servers:  b.servers,
-		Timeout:  timeout,
-		Dial:     b.options.Dialer,
-		Silence:  silence,
-		Patience: askFor,
-		Logf:     func(string, ...any) {},
-	}
-	for _, auth := range b.options.Auth {
-		c.Identities = append(c.Identities, client.Identity(auth))
-	}
-	if b.options.Logger != nil {
-		c.Logf = b.options.Logger.Printf
-	}
-	return c
 }
 
 // Attach implements [driver.Shared].
@@ -191,58 +171,19 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if a.Mode.Kind != 0 {
 		return b.kinds.Acquire(ctx, a)
 	}
-	for try := 1; ; try++ {
-		lease, err := b.attempt(ctx, a, dir)
-		switch {
-		case err == nil:
-			return lease, nil
-		case isHeld(err):
-			return nil, err
-		case isGone(err) && try < goneTries && ctx.Err() == nil:
-			continue
-		case b.entries.waitsOut(a, err):
-			return nil, &driver.HeldError{}
+	e, err := b.enter(ctx, keyOf(a))
+	if err == nil {
+		defer e.leave()
+		var l driver.Lease
+		if l, err = e.acquire(ctx, a, dir); err == nil || isHeld(err) {
+			return l, err
 		}
-		return nil, explained(err, "take a lock", dir)
 	}
+	return nil, explained(err, "take a lock", dir)
 }
 
-// isGone reports whether err says that the node of an acquire is gone, or that its
-// session ended before the request was sent.
-func isGone(err error) bool {
-	return errors.Is(err, errGone) || errors.Is(err, errNotSent) && errors.Is(err, driver.ErrLost)
-}
-
-// goneTries is how often an acquire begins anew because its node is gone: its
-// session has expired, or somebody has deleted it.
-const goneTries = 4
-
-func (b *Backend) attempt(ctx context.Context, a *driver.Acquisition, dir string) (driver.Lease, error) {
-	s, err := b.session(ctx, a.TTL)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Drop()
-	sent := driver.Now() // a first acquire connects before it sends anything
-	e, l := b.entries.join(s, a, dir)
-	if l != nil { // the same acquisition, once more
-		return l, l.Renew(ctx, a.TTL)
-	}
-	if e.state().phase == ending {
-		if _, err := e.erase(ctx); err != nil {
-			return nil, err
-		}
-		return nil, errGone
-	}
-	if l, err = e.compete(ctx, a, sent); err != nil {
-		return nil, e.settle(ctx, a, err)
-	}
-	return l, nil
-}
-
-// Undo implements [driver.Backend]. The node is deleted by its path where that is
-// known, and found by its name where it is not; see entry.erase for why no creation
-// comes after that.
+// Undo implements [driver.Backend]. If it fails, the sessions try it again: the Locker
+// stops when the lease that was asked for is over, and a session goes on.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	dir, err := b.checked(a.Key)
 	if err != nil {
@@ -251,17 +192,15 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	all, known := b.entries.giveUp(a)
-	if open := b.sessions.All(); !known && len(open) > 0 {
-		all = append(all, b.entries.stranger(open[0], a, dir))
-	}
-	for _, e := range all {
-		if _, err := e.erase(ctx); err != nil {
-			e.owe()
-			return explained(err, "undo an acquire", dir)
+	err = b.undo(ctx, a)
+	for _, s := range b.sessions.All() {
+		if err != nil {
+			s.Owe(a)
+		} else {
+			s.Settle(a.ID)
 		}
 	}
-	return nil
+	return explained(err, "undo an acquire", dir)
 }
 
 // Subscribe implements [driver.Notifier]. The watch is set by each Acquire that
@@ -270,11 +209,11 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if a.Mode.Kind != 0 {
 		return b.kinds.Subscribe(ctx, a)
 	}
-	s, _ := b.entries.hub.Subscribe(keyOf(a), nil)
+	s, _ := b.hub.Subscribe(keyOf(a), nil)
 	return s, nil
 }
 
 // RenewAll implements [driver.BatchRenewer].
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	return record.RenewAll(ctx, leases, ttls, b.entries.renew)
+	return record.RenewAll(ctx, leases, ttls, b.renew)
 }

@@ -8,9 +8,8 @@
 //   - Requests in an order that the caller chooses, without a goroutine for each,
 //     and the Stat of a node with the answer to its creation.
 //   - A session that has ended stays ended. The library begins another one.
-//   - The watches of a lost connection are set again before anything else is asked
-//     over the next one, from the last transaction that was seen. In the library
-//     two goroutines race for that number.
+//   - Watches end with their connection, and whoever has one is told so: what happens
+//     until the next connection would be told in no order.
 //   - An end at once, and servers tried in turn without a second of sleep between.
 package client
 
@@ -21,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -30,8 +30,6 @@ import (
 )
 
 var (
-	// ErrNotConnected says that there is no connection: the request was not sent.
-	ErrNotConnected = errors.New("not connected")
 	// ErrNoAnswer says that the connection ended first: the request may have been
 	// done, or may yet be.
 	ErrNoAnswer = errors.New("no answer")
@@ -47,8 +45,7 @@ type Config struct {
 	Servers    []string      // host:port
 	Timeout    time.Duration // of the session, as it is asked for
 	Identities []Identity    // shown on each connection
-	// Dial dials a server; nil is TCP.
-	Dial func(network, address string, timeout time.Duration) (net.Conn, error)
+	Dial       func(network, address string, timeout time.Duration) (net.Conn, error)
 	// Silence is how long a server may take over an answer before its connection is
 	// given up for another, and over the handshake on that.
 	Silence time.Duration
@@ -56,9 +53,7 @@ type Config struct {
 	Patience time.Duration
 
 	Granted func(Grant)     // a server has confirmed the session
-	Ready   func()          // requests can be sent
-	Failed  func(err error) // all servers were tried in vain, and will be again
-	Event   func(Event)
+	Tried   func(err error) // nil: requests can be sent; else all servers were tried in vain, and will be again
 	Logf    func(format string, args ...any)
 }
 
@@ -74,14 +69,6 @@ type Grant struct {
 	Sent    driver.Instant // from before the server was dialed
 }
 
-// Event says that a node that was watched has changed or gone. It is watched no
-// longer.
-type Event struct {
-	Path    string
-	Deleted bool
-	Link    uint64 // the connection that brought it
-}
-
 // Client keeps one session over one connection at a time. Make it with New. Run
 // does the work; Send may be called from any number of goroutines. The methods are
 // here and in link.go.
@@ -90,24 +77,22 @@ type Client struct {
 
 	// Only Run's goroutine uses these.
 	servers  []string
-	lastZxid int64           // the last transaction that was seen
-	watched  map[string]bool // nodes that the server has been asked to watch, and has not told of
-	tried    int             // servers, since one granted the session
-	taken    bool            // one of them took the connection
-	stood    bool            // requests could be sent once
+	lastZxid int64 // the last transaction that was seen
+	tried    int   // servers, since one granted the session
+	taken    bool  // one of them refused the session
+	stood    bool  // requests could be sent once
 
 	mu       sync.Mutex // guards the rest
 	id       int64      // of the session; 0 until a server has granted it
 	password []byte
-	conn     net.Conn      // nil while there is none
-	link     uint64        // its number; 0 while there is none
-	links    uint64        // how many there have been
-	up       chan struct{} // closed while there is a connection
-	why      error         // there was none, last time
-	xid      int32         // the number of the last request
-	out      []byte        // what is to be written
-	wake     chan struct{} // out holds something
-	pending  []call        // what was sent and not answered, in order
+	conn     net.Conn            // nil while no requests can be sent
+	up       chan struct{}       // closed while they can
+	why      error               // there was none, last time
+	xid      int32               // the number of the last request
+	out      []byte              // what is to be written
+	wake     chan struct{}       // out holds something
+	pending  []call              // what was sent and not answered, in order
+	watches  map[string][]*Watch // by path
 }
 
 // call is a request under way.
@@ -123,7 +108,7 @@ func New(config Config) *Client {
 		config:   config,
 		servers:  slices.Clone(config.Servers),
 		password: make([]byte, 16),
-		watched:  map[string]bool{},
+		watches:  map[string][]*Watch{},
 		up:       make(chan struct{}),
 		wake:     make(chan struct{}, 1),
 	}
@@ -136,8 +121,8 @@ const (
 	dialTimeout = time.Second
 	// farewell is how long a server may take over the end of a session.
 	farewell = 100 * time.Millisecond
-	// roundsAtLeast is how often all servers are tried before Failed is called
-	// where they take connections, as those do that elect a leader. Where no server
+	// roundsAtLeast is how often all servers are tried before Tried is called
+	// where they refuse the session, as those do that elect a leader. Where no server
 	// does, once is enough.
 	roundsAtLeast = 5
 )
@@ -148,7 +133,7 @@ func (c *Client) Run(ctx context.Context) error {
 	for next := 0; ; next++ {
 		if rounds := c.tried / len(c.servers); rounds > 0 {
 			if c.tried%len(c.servers) == 0 && (!c.taken || rounds >= roundsAtLeast) {
-				c.config.Failed(c.Why())
+				c.config.Tried(c.Why())
 			}
 			engine.Pause(ctx, min(10*time.Millisecond<<min(rounds, 10), 500*time.Millisecond))
 		}
@@ -175,13 +160,6 @@ func (c *Client) Up() <-chan struct{} {
 	return c.up
 }
 
-// Link returns the number of the connection; 0 while there is none.
-func (c *Client) Link() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.link
-}
-
 // Why returns what stood in the way of a connection last.
 func (c *Client) Why() error {
 	c.mu.Lock()
@@ -198,24 +176,23 @@ func (c *Client) Session() (id int64, password []byte) {
 
 // Send sends r. Requests are sent, dealt with by the server and answered in one
 // order. The answer is given to done once, by the goroutine that all answers come
-// from; done must not block. If there is no connection Send fails, and done is not
-// called.
-func (c *Client) Send(r Request, done func(Answer)) error {
+// from; done must not block. If there is no connection Send returns false, and done is
+// not called.
+func (c *Client) Send(r Request, done func(Answer)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.link == 0 {
-		return ErrNotConnected
+	if c.conn == nil {
+		return false
 	}
-	c.queueLocked(r, done)
-	return nil
-}
-
-func (c *Client) queueLocked(r Request, done func(Answer)) {
 	c.xid = c.xid&0x7fffffff + 1
 	if c.xid < 0 { // those have meanings of their own
 		c.xid = 1
 	}
 	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
+	if r.watch != nil {
+		r.watch.state.Store(Standing)
+		c.watches[r.watch.Path] = append(c.watches[r.watch.Path], r.watch)
+	}
 	if c.pending = append(c.pending, call{c.xid, r, done}); len(c.pending) == 1 {
 		c.expectLocked()
 	}
@@ -223,18 +200,18 @@ func (c *Client) queueLocked(r Request, done func(Answer)) {
 	case c.wake <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 // connect has the session confirmed by the server at address, and deals with
 // requests until the connection or the session ends. It returns why it ended.
 func (c *Client) connect(ctx context.Context, address string) error {
 	sent := driver.Now()
-	conn, err := c.dial(ctx, address)
+	conn, err := c.config.Dial("tcp", address, dialTimeout)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	c.taken = true
 	r := bufio.NewReader(conn)
 	left := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -246,12 +223,17 @@ func (c *Client) connect(ctx context.Context, address string) error {
 			<-left
 		}
 	}()
-	_ = conn.SetDeadline(time.Now().Add(c.patience()))
+	patience := c.config.Patience / time.Duration(len(c.servers))
+	if id, _ := c.Session(); id != 0 { // it runs out meanwhile
+		patience = c.config.Silence
+	}
+	_ = conn.SetDeadline(time.Now().Add(patience))
 	grant, err := c.shakeHands(conn, r, sent)
 	if err == ErrExpired {
 		return err
 	}
 	if err != nil {
+		c.taken = c.taken || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("%s gave no session, as a server does that has no quorum, speaks TLS or is no ZooKeeper: %w", address, err)
 	}
 	c.config.Granted(grant)
@@ -263,21 +245,4 @@ func (c *Client) connect(ctx context.Context, address string) error {
 	_ = conn.SetDeadline(time.Time{})
 	c.tried, c.taken = 0, false
 	return c.serve(ctx, conn, r)
-}
-
-func (c *Client) dial(ctx context.Context, address string) (net.Conn, error) {
-	if c.config.Dial != nil {
-		return c.config.Dial("tcp", address, dialTimeout)
-	}
-	d := net.Dialer{Timeout: dialTimeout}
-	return d.DialContext(ctx, "tcp", address)
-}
-
-// patience is how long a server may take over the handshake: not long where a
-// session runs out meanwhile.
-func (c *Client) patience() time.Duration {
-	if id, _ := c.Session(); id != 0 {
-		return c.config.Silence
-	}
-	return c.config.Patience / time.Duration(len(c.servers))
 }

@@ -25,6 +25,14 @@ func frame(body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...)
 }
 
+// framed returns a request as it is sent.
+func framed(xid, op int32, body []byte) []byte {
+	var e encoder
+	e.int32(xid)
+	e.int32(op)
+	return frame(append(e, body...))
+}
+
 // decoder reads what an answer holds. Behind the end of the answer it reads zeros,
 // and notes that in short.
 type decoder struct {
@@ -48,26 +56,6 @@ func (d *decoder) int32() int32 { return int32(binary.BigEndian.Uint32(d.take(4)
 func (d *decoder) int64() int64 { return int64(binary.BigEndian.Uint64(d.take(8))) }
 
 func (d *decoder) bytes() []byte { return d.take(max(0, int(d.int32()))) } // -1 is null
-
-// stat is what is of interest of a node's Stat.
-type stat struct {
-	czxid   int64 // the transaction that created the node
-	mzxid   int64 // the one that replaced its data last
-	ctime   int64 // when it was created, in ms since 1970
-	version int32 // how often that was
-	data    int32 // how many bytes there are
-}
-
-func (d *decoder) stat() (s stat) {
-	s.czxid, s.mzxid = d.int64(), d.int64()
-	s.ctime = d.int64()
-	d.take(8)
-	s.version = d.int32()
-	d.take(2*4 + 8)
-	s.data = d.int32()
-	d.take(4 + 8)
-	return s
-}
 
 const (
 	maxHandshake = 1 << 10

@@ -11,21 +11,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// Numbers of frames that answer no request.
 const (
-	eventXid = -1
-	pingXid  = -2
+	eventXid     = -1 // the number of a frame that answers no request
+	authXid      = -4
+	eventDeleted = 2
 )
-
-const eventDeleted = 2
-
-// framed returns a request as it is sent.
-func framed(xid, op int32, body []byte) []byte {
-	var e encoder
-	e.int32(xid)
-	e.int32(op)
-	return frame(append(e, body...))
-}
 
 // shakeHands begins the session, or goes on with it over conn.
 func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant) (g Grant, err error) {
@@ -66,12 +56,11 @@ func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant)
 
 // identify shows one identity to the server.
 func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
-	const xid = -4
 	var e encoder
 	e.int32(0)
 	e.string(one.Scheme)
 	e.bytes(one.Auth)
-	if _, err := conn.Write(framed(xid, opAuth, e)); err != nil {
+	if _, err := conn.Write(framed(authXid, opAuth, e)); err != nil {
 		return err
 	}
 	answer, err := readFrame(r, maxHandshake)
@@ -99,14 +88,20 @@ func (c *Client) leave(conn net.Conn) {
 func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) error {
 	written := make(chan struct{})
 	over, stop := context.WithCancel(ctx)
-	link := c.begin(conn)
-	c.config.Ready()
+	c.begin(conn)
+	c.config.Tried(nil)
 	c.stood = true
 	go func() {
 		defer close(written)
 		c.write(over, conn)
 	}()
-	err := c.read(r, link)
+	var err error
+	for err == nil {
+		var body []byte
+		if body, err = readFrame(r, maxAnswer); err == nil {
+			err = c.receive(&decoder{rest: body})
+		}
+	}
 	stop()
 	conn.Close()
 	<-written
@@ -114,52 +109,27 @@ func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) erro
 	return err
 }
 
-// begin lets requests in, behind those for the watches of the last connection.
-func (c *Client) begin(conn net.Conn) (link uint64) {
+// begin lets requests in.
+func (c *Client) begin(conn net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.links++
-	c.link, c.conn, c.why = c.links, conn, nil
-	const most = 100 << 10 // bytes of a request, far below any server's limit
-	paths, size := []string(nil), 0
-	for path := range c.watched {
-		if size += len(path) + 4; size > most {
-			c.watchLocked(paths)
-			paths, size = nil, 0
-		}
-		paths = append(paths, path)
-	}
-	c.watchLocked(paths)
+	c.conn, c.why = conn, nil
 	close(c.up)
-	return c.link
-}
-
-// watchLocked has the server watch these nodes, and tell of those that have changed
-// or gone since the last transaction that was seen.
-func (c *Client) watchLocked(paths []string) {
-	if len(paths) == 0 {
-		return
-	}
-	var e encoder
-	e.int64(c.lastZxid)
-	e.int32(int32(len(paths)))
-	for _, path := range paths {
-		e.string(path)
-	}
-	e.int64(0) // no nodes that are to be made, and no children
-	c.queueLocked(Request{op: opSetWatches, body: e}, func(Answer) {})
 }
 
 // end lets no more requests in, and tells those under way that err ended the
-// connection.
+// connection, and those who watch that they no longer do.
 func (c *Client) end(err error) {
 	c.mu.Lock()
-	all := c.pending
-	c.pending, c.out, c.link, c.conn = nil, nil, 0, nil
+	all, watches := c.pending, c.watches
+	c.pending, c.out, c.conn, c.watches = nil, nil, nil, map[string][]*Watch{}
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	for _, one := range all {
 		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, err)})
+	}
+	for _, some := range watches {
+		tell(some, Changed)
 	}
 }
 
@@ -183,34 +153,19 @@ func (c *Client) write(over context.Context, conn net.Conn) {
 	}
 }
 
-// read deals with what the server sends, until the connection ends.
-func (c *Client) read(r *bufio.Reader, link uint64) error {
-	for {
-		body, err := readFrame(r, maxAnswer)
-		if err == nil {
-			err = c.receive(&decoder{rest: body}, link)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 // receive deals with one frame.
-func (c *Client) receive(d *decoder, link uint64) error {
+func (c *Client) receive(d *decoder) error {
 	xid, zxid, code := d.int32(), d.int64(), d.int32()
-	switch {
-	case d.short:
-		return errShort
-	case xid == pingXid:
-		return nil
-	case xid == eventXid:
+	if xid == eventXid {
 		kind, _, path := d.int32(), d.int32(), string(d.bytes())
 		if d.short {
 			return errShort
 		}
-		delete(c.watched, path)
-		c.config.Event(Event{Path: path, Deleted: kind == eventDeleted, Link: link})
+		state := int32(Changed)
+		if kind == eventDeleted {
+			state = Deleted
+		}
+		c.changed(path, state)
 		return nil
 	}
 	one, err := c.answered(xid)
@@ -221,28 +176,19 @@ func (c *Client) receive(d *decoder, link uint64) error {
 	if code == 0 {
 		a = one.r.decode(d)
 	}
-	a.Link = link
 	if d.short {
-		one.done(Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, errShort)})
-		return errShort
-	}
-	if zxid > 0 {
+		a = Answer{Err: fmt.Errorf("%w: %w", ErrNoAnswer, errShort)}
+	} else if zxid > 0 {
 		c.lastZxid = zxid
 	}
-	if one.r.watch != "" && code == 0 {
-		c.watched[one.r.watch] = true
+	if a.Err != nil && one.r.watch != nil {
+		c.refused(one.r.watch, a.Err)
 	}
 	one.done(a)
-	return nil
-}
-
-// expectLocked has the connection end if the next answer does not come for long.
-func (c *Client) expectLocked() {
-	var end time.Time
-	if len(c.pending) > 0 {
-		end = time.Now().Add(c.config.Silence)
+	if d.short {
+		return errShort
 	}
-	_ = c.conn.SetReadDeadline(end)
+	return nil
 }
 
 // answered takes the oldest request, which the answer numbered xid is to, from
@@ -258,4 +204,13 @@ func (c *Client) answered(xid int32) (one call, err error) {
 	c.pending = c.pending[1:]
 	c.expectLocked()
 	return one, nil
+}
+
+// expectLocked has the connection end if the next answer does not come for long.
+func (c *Client) expectLocked() {
+	var end time.Time
+	if len(c.pending) > 0 {
+		end = time.Now().Add(c.config.Silence)
+	}
+	_ = c.conn.SetReadDeadline(end)
 }

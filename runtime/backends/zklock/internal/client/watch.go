@@ -1,0 +1,75 @@
+package client
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// Watch is somebody's interest in a node: see Observe. It is for one time.
+type Watch struct {
+	Path string
+	// Told is called when the node has changed or gone, or the connection has ended.
+	// It must not block.
+	Told func()
+
+	state atomic.Int32
+}
+
+// States of a Watch that was asked for.
+const (
+	Standing = 1 + iota // nothing was told yet
+	Changed             // something has happened to the node, or to the connection
+	Deleted             // it has gone, by the connection over which it was watched
+)
+
+// Is reports whether w, which may be nil, has this state.
+func (w *Watch) Is(state int32) bool { return w != nil && w.state.Load() == state }
+
+// Unwatch has w, which may be nil, not told any more. The watch at the server stays,
+// there is no request to take it back.
+func (c *Client) Unwatch(w *Watch) {
+	if w == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.DeleteFunc(c.watches[w.Path], func(other *Watch) bool { return other == w })
+	if c.watches[w.Path] = all; len(all) == 0 {
+		delete(c.watches, w.Path)
+	}
+}
+
+// refused notes that w was not asked for, because of err.
+func (c *Client) refused(w *Watch, err error) {
+	c.Unwatch(w)
+	if w.state.Store(Changed); errors.Is(err, zk.ErrNoNode) {
+		w.state.Store(Deleted)
+	}
+}
+
+// Watched returns the nodes that somebody has watched.
+func (c *Client) Watched() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.watches))
+}
+
+// changed tells those who watch the node at path.
+func (c *Client) changed(path string, state int32) {
+	c.mu.Lock()
+	all := c.watches[path]
+	delete(c.watches, path)
+	c.mu.Unlock()
+	tell(all, state)
+}
+
+func tell(watches []*Watch, state int32) {
+	for _, w := range watches {
+		w.state.Store(state)
+		w.Told()
+	}
+}
