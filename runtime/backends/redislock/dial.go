@@ -1,11 +1,30 @@
 package redislock
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
+
+type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// dialing returns dial until the last Locker has closed. Its errors wrap errDial.
+func (b *Backend) dialing(dial dialer) dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(b.life.Context(), cancel)()
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errDial, err)
+		}
+		return conn, nil
+	}
+}
 
 // pool is the PoolSize of our clients. The batcher bounds how many connections are in
 // use. go-redis refuses all calls for up to a second after so many failures to dial in
@@ -48,7 +67,7 @@ func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
 	}
 	b := newBackend(options)
 	b.sentinels = o.SentinelAddrs
-	o.Dialer = b.conns.over(dial)
+	o.Dialer = b.dialing(dial)
 	o.MaxRetries, o.DialerRetries = -1, 1
 	o.ContextTimeoutEnabled = true
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0

@@ -30,7 +30,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 			return b.refuse("New got a nil *redis.Client; make it with redis.NewClient")
 		}
 		o := *c.Options()
-		o.Dialer = b.conns.over(o.Dialer)
+		o.Dialer = b.dialing(o.Dialer)
 		b.router.hooks = append([]redis.Hook{newBridge(c)}, b.router.hooks...)
 		return b.use(redis.NewClient(lockOptions(&o, b.copies().within)))
 	case *redis.ClusterClient:
@@ -41,7 +41,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 		if o.Dialer == nil {
 			o.Dialer = redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
 		}
-		o.Dialer = b.conns.over(o.Dialer)
+		o.Dialer = b.dialing(o.Dialer)
 		b.router.node = clusterOptions(o, b.copies().within)
 		return b.use(redis.NewClusterClient(mapOptions(b.router.node)))
 	case *redis.Ring:
@@ -55,7 +55,7 @@ func New(client redis.UniversalClient, options ...Options) *Backend {
 
 func newBackend(options []Options) *Backend {
 	life := engine.NewLife()
-	b := &Backend{life: life, conns: &trackedConns{life: life, open: map[*trackedConn]struct{}{}}}
+	b := &Backend{life: life}
 	for _, o := range options {
 		b.options = o
 	}
@@ -85,10 +85,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close closes the connections.
 func (b *Backend) Close() (err error) {
-	b.life.Close(func() {
-		b.conns.cut()
-		err = errors.Join(b.router.close(), b.own.Close())
-	})
+	b.life.Close(func() { err = errors.Join(b.router.close(), b.own.Close()) })
 	return err
 }
 

@@ -51,7 +51,6 @@ type Backend struct {
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
 	sentinels  []string              // the addresses of those that name the server, if any do
-	conns      *trackedConns
 	router     router
 	subscriber *subscriber
 	kinds      *record.Locks // that are no mutexes
