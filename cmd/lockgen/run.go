@@ -130,6 +130,11 @@ func (c *command) generate(ctx context.Context) int {
 	return c.finish(res)
 }
 
+// isWord reports whether an argument has letters alone, as a command's name has.
+func isWord(arg string) bool {
+	return arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyz") == ""
+}
+
 // broken reports why nothing could be generated, and before that the mistakes in
 // directives that were found all the same: res may be nil.
 func (c *command) broken(res *generator.Result, err error) int {
@@ -139,6 +144,9 @@ func (c *command) broken(res *generator.Result, err error) int {
 		} else if err := c.printJSON(res, nil); err != nil {
 			return c.fail(err)
 		}
+	}
+	if len(c.args) > 0 && isWord(c.args[0]) { // perhaps it was to be a command
+		err = fmt.Errorf("%w\n%s is no command either: lockgen has %s", err, c.args[0], strings.Join(findSpec("help").words, ", "))
 	}
 	return c.fail(err)
 }
