@@ -8,7 +8,8 @@
 // the clients drain and leave, and the histories that they wrote (package
 // history) are checked, together with samples of the server's keys and what a
 // fenced register (package register) was asked to accept. In half of the episodes the
-// clients take read-write locks, fair locks, permits and ticks as well.
+// clients take read-write locks, fair locks, permits and ticks as well, and in a quarter each they
+// bound the queue, ask for a delay, and wait for conditions.
 //
 // A test beside it has processes whose clocks are two minutes apart run a job once for
 // each tick, and kills them in it (package ticks):

@@ -63,12 +63,16 @@ func (w *worker) condition() {
 		p.Fair = w.cfg.LockKinds[i].Kind == "fair"
 		p.Write = !p.Fair
 	}
-	if w.rng.IntN(6) == 0 {
+	if w.rng.IntN(3) == 0 {
 		w.lateCall(p, key)
 		return
 	}
 	_ = w.do(context.Background(), p, func(g *guard) {
-		g.section(w.brief())
+		if w.rng.IntN(4) == 0 { // until a renewal is under way
+			g.section(p.TTL/3 - w.between(0, 4*time.Millisecond))
+		} else {
+			g.section(w.brief())
+		}
 		switch n := w.rng.IntN(8); {
 		case n < 2: // often called as it gives up
 			g.await(w.between(time.Millisecond, 30*time.Millisecond))
@@ -90,12 +94,12 @@ func (w *worker) condition() {
 func (w *worker) lateCall(p *lock.Policy, key string) {
 	d := w.between(5*time.Millisecond, 40*time.Millisecond)
 	var waiting sync.WaitGroup
-	for _, long := range []time.Duration{d, 2 * time.Second} {
+	for _, long := range []time.Duration{d, 1200 * time.Millisecond} {
 		other := &worker{process: w.process, rng: rand.New(rand.NewPCG(w.rng.Uint64(), 0))}
 		other.doing.Store(w.doing.Load())
 		waiting.Go(func() { _ = other.do(context.Background(), p, func(g *guard) { g.await(long) }, key) })
 	}
-	time.Sleep(d + w.between(0, 4*time.Millisecond))
+	time.Sleep(d + w.between(0, 2*time.Millisecond))
 	_ = w.do(context.Background(), p, func(g *guard) { g.call(history.Signal, (*lock.Cond).Signal) }, key)
 	waiting.Wait()
 }
