@@ -95,6 +95,7 @@ func TestWatchesEndWithTheConnection(t *testing.T) {
 	require.Equal(t, []string{"/a"}, c.Watched())
 	conn.Close()
 	<-ready
+	require.Len(t, told, 1)
 	require.EqualValues(t, Changed, <-told)
 	require.True(t, all[1].Is(Standing), "it was given up")
 	require.Empty(t, told)
