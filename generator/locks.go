@@ -25,6 +25,7 @@ func (b *builder) locks(m *method) {
 		}
 		b.checkFallback(m, d)
 		b.checkLeader(m, d)
+		b.checkSkip(m, d)
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
 		b.pkg.reportIn(d, k.problems)

@@ -185,13 +185,10 @@ func (m *Merger[Req, Res]) section(ctx context.Context, cancel context.CancelFun
 	defer cancel()
 	ctx, held, err := m.locker.Acquire(ctx, &m.locked, key)
 	most := m.most
-	switch {
-	case err != nil && ctx.Err() != nil: // all had gone; who has come since needs another
-		most = 0
-	case err != nil: // for all of them
+	if err != nil { // for all of them
 		most = math.MaxInt
 	}
-	calls := m.next(key, q, most, batch)
+	calls := m.next(ctx, key, q, most, batch)
 	switch {
 	case err != nil:
 		for _, c := range calls {
@@ -214,12 +211,16 @@ func (m *Merger[Req, Res]) section(ctx context.Context, cancel context.CancelFun
 	}
 }
 
-// next takes the first of those that wait out of the queue, for a section. For the others
-// the next section is asked for.
-func (m *Merger[Req, Res]) next(key string, q *mergeQueue[Req, Res], most int, batch func(context.Context, []Req) ([]Res, error)) (calls []*merged[Req, Res]) {
+// next takes the first of those that wait out of the queue, for a section of this context. If
+// that has ended it takes none: all for whom it was asked for had gone, or the lock is lost. For
+// the others the next section is asked for.
+func (m *Merger[Req, Res]) next(ctx context.Context, key string, q *mergeQueue[Req, Res], most int, batch func(context.Context, []Req) ([]Res, error)) (calls []*merged[Req, Res]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := min(most, len(q.waiting))
+	if ctx.Err() != nil { // which leave sees to under the mutex
+		n = 0
+	}
 	calls, q.waiting = slices.Clone(q.waiting[:n]), slices.Delete(q.waiting, 0, n)
 	q.cancel = nil
 	if len(q.waiting) > 0 {

@@ -98,6 +98,35 @@ func TestMergerCallersThatGiveUp(t *testing.T) {
 	})
 }
 
+// The only caller goes at the moment of the grant, and another one comes. Its section is one of
+// its own, whose context has not ended with the first one's.
+func TestMergerCallerGoesAtTheGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone, cancel := context.WithCancel(t.Context())
+		var m *lock.Merger[int, int]
+		first, second := make(chan error, 1), make(chan error, 1)
+		do := func(ctx context.Context, n int, done chan<- error) {
+			_, err := m.Do(ctx, "k", n, func(ctx context.Context, reqs []int) ([]int, error) { return reqs, ctx.Err() })
+			done <- err
+		}
+		var once sync.Once
+		l := lock.New(memlock.New(), &lock.Options{Observer: observerFunc(func(_ context.Context, e lock.Event) {
+			if e.Kind == lock.Acquired {
+				once.Do(func() {
+					cancel()
+					require.ErrorIs(t, <-first, lock.ErrNotAcquired)
+					go do(t.Context(), 2, second)
+					time.Sleep(time.Millisecond)
+				})
+			}
+		})})
+		defer func() { _ = l.Close(t.Context()) }()
+		m = lock.NewMerger[int, int](l, &lock.Policy{}, 10)
+		go do(gone, 1, first)
+		require.NoError(t, <-second)
+	})
+}
+
 func TestMergerFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := locktest.New(t)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"io"
 	"log"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,6 +126,10 @@ func mariaDB(t *testing.T) string {
 
 func sqliteFile(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "locks.db")
-	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	db, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	_, err = db.Exec("PRAGMA journal_mode=WAL") // as sqllock advises; the file keeps it
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
 	return migrated(t, "file:"+path)
 }

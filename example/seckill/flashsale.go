@@ -30,18 +30,18 @@ func (b sqlBackend) writeFlashSale(ctx context.Context, source string, w io.Writ
 	}
 	locker := lock.New(locks, nil)
 	shop := flash.NewShop(db)
-	shop.Least = time.Millisecond
+	shop.Also = flash.Millisecond[b.driver]
 	alone, merged, err := flash.Compare(ctx, shop, locker, flashBuyers, time.Second)
 	if err = errors.Join(err, locker.Close(ctx), closeLocks()); err != nil {
 		return fmt.Errorf("the flash sale in the database: %w", err)
 	}
 	_, err = fmt.Fprintf(w, `
-%d buyers of one item, with stock and orders in %s, where a transaction takes %v at least:
+%d buyers of one item, with stock and orders in %s, each transaction with %s:
 %-22s  %12s  %12s
 %-22s  %10.0f/s  %10.0f/s
 %-22s  %12v  %12v
 %-22s  %12d  %12d
-`, flashBuyers, b.title, shop.Least, "", "one by one", "merge=64",
+`, flashBuyers, b.title, shop.Also, "", "one by one", "merge=64",
 		"orders", alone.Rate(), merged.Rate(),
 		"p99 wait", alone.P99.Round(time.Microsecond*100), merged.P99.Round(time.Microsecond*100),
 		"oversold", alone.Oversold, merged.Oversold)

@@ -23,6 +23,9 @@ type Result struct {
 // Rate is the orders sold in a second.
 func (r Result) Rate() float64 { return float64(r.Orders) / r.Took.Seconds() }
 
+// Millisecond is, by the name of a driver, a statement that takes its database a millisecond.
+var Millisecond = map[string]string{"mysql": "DO SLEEP(0.001)", "pgx": "SELECT pg_sleep(0.001)"}
+
 // Compare sells for so long to so many buyers at once: each in a transaction of its own
 // (alone), and those that wait in one (merged).
 func Compare(ctx context.Context, shop *Shop, locker *lock.Locker, buyers int, d time.Duration) (alone, merged Result, err error) {

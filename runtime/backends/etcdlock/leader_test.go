@@ -72,6 +72,55 @@ func TestCompactionInACampaign(t *testing.T) {
 	}
 }
 
+// The record of a leadership is deleted under a leader and a candidate. Who leads then has the
+// record again, with its token, and there is one such: etcd's Election lets a candidate
+// through whose key is gone.
+func TestNoLeaderWithoutARecord(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Etcd(t)
+	c, key, p := admin(t, addr), newKey(t), &lock.Policy{Leader: true, TTL: 3 * time.Second}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var all []*lock.Locker
+	terms, ended := make(chan context.Context, 8), make(chan error, 2)
+	campaign := func() {
+		l := newLocker(t, addr)
+		all = append(all, l)
+		go func() {
+			ended <- l.Lead(ctx, p, key, func(term context.Context) error {
+				terms <- term
+				<-term.Done()
+				return context.Cause(term)
+			})
+		}()
+	}
+	campaign()
+	old := receive(t, "the first leader", terms)
+	before := token(t, old)
+	campaign()
+	eventually(t, "the candidate waits", func() bool { return inRecord(t, c, key, `"queue":`) })
+
+	_, err := c.Delete(t.Context(), recordOf(key))
+	require.NoError(t, err)
+	receive(t, "the loss", old.Done())
+	require.ErrorIs(t, context.Cause(old), lock.ErrLost)
+	term := receive(t, "the next leader", terms)
+	time.Sleep(p.TTL) // in which another would take over what is not renewed
+	require.Empty(t, terms, "two lead")
+	require.NoError(t, lock.Check(term))
+	who, err := all[0].Leader(t.Context(), p, key)
+	require.NoError(t, err)
+	require.NotNil(t, who, "one leads, and the engine knows of none")
+	require.Equal(t, token(t, term), who.Token)
+	require.Greater(t, who.Token, before)
+
+	cancel()
+	for range all {
+		require.ErrorIs(t, receive(t, "the end of a campaign", ended), context.Canceled)
+	}
+	eventually(t, "nobody is left", func() bool { return !inRecord(t, c, key, `"queue":`) && !inRecord(t, c, key, `"in":`) })
+}
+
 // inRecord reports whether the record of key has this word.
 func inRecord(t *testing.T, c *clientv3.Client, key, word string) bool {
 	t.Helper()

@@ -1,0 +1,184 @@
+package flash
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+)
+
+// sellerEnv makes the test binary a process that sells: its driver, its source, the item, and
+// where it stops in its second batch.
+const sellerEnv = "FLASH_SELLER"
+
+func TestMain(m *testing.M) {
+	if order := os.Getenv(sellerEnv); order != "" {
+		sell(strings.Split(order, " "))
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	crashBuyers = 64
+	crashPieces = 100
+)
+
+// sell sells to all buyers at once. In its second batch it says how many orders there are in
+// the transaction, and hangs.
+func sell(order []string) {
+	db, err := sql.Open(order[0], order[1])
+	if err != nil {
+		panic(err)
+	}
+	item, err := strconv.ParseInt(order[2], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	shop, batches := NewShop(db), 0
+	shop.commit = func(tx *sql.Tx) error {
+		if batches++; batches == 1 {
+			time.Sleep(300 * time.Millisecond) // meanwhile the others come
+			return tx.Commit()
+		}
+		var orders int
+		if err := tx.QueryRow(fmt.Sprintf("SELECT count(*) FROM flash_orders WHERE item = %d", item)).Scan(&orders); err != nil {
+			panic(err)
+		}
+		if order[3] == "after" {
+			if err := tx.Commit(); err != nil {
+				panic(err)
+			}
+		}
+		fmt.Println(orders)
+		select {}
+	}
+	guarded := NewShopWithLock(shop, lock.New(memlock.New(), nil))
+	var all sync.WaitGroup
+	for buyer := range int64(crashBuyers) {
+		all.Go(func() { _, err = guarded.BuyOne(context.Background(), item, buyer) })
+	}
+	all.Wait()
+	panic("it did not stop")
+}
+
+// A process is killed in the middle of a batch: of the batch all orders are in the database,
+// or none, and what is left is sold by another.
+func TestProcessKilledInABatch(t *testing.T) {
+	t.Parallel()
+	item := int64(10)
+	for driver, of := range databases {
+		for _, where := range []string{"before", "after", "inside"} { // before and after the commit, and between statements
+			item++
+			t.Run(driver+"/"+where, func(t *testing.T) { killedInABatch(t, driver, of, item, where) })
+		}
+	}
+}
+
+func killedInABatch(t *testing.T, driver string, of database, item int64, where string) {
+	db := of.open(t)
+	shop := NewShop(db)
+	require.NoError(t, shop.Migrate(t.Context()))
+	require.NoError(t, shop.Offer(t.Context(), item, crashPieces))
+	count := func() (orders, stock int) {
+		// For update: until the killed process's transaction is over.
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, tx.Rollback()) }()
+		require.NoError(t, tx.QueryRow(fmt.Sprintf("SELECT stock FROM flash_items WHERE item = %d FOR UPDATE", item)).Scan(&stock))
+		require.NoError(t, tx.QueryRow(fmt.Sprintf("SELECT count(*) FROM flash_orders WHERE item = %d", item)).Scan(&orders))
+		return orders, stock
+	}
+	var barrier *sql.Tx // which the batch's orders can't pass, once its pieces are taken
+	if where == "inside" {
+		var err error
+		barrier, err = db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		// Of two buyers, since one may be in the first batch.
+		_, err = barrier.Exec(fmt.Sprintf("INSERT INTO flash_orders (item, buyer) VALUES (%d, 1), (%[1]d, 2)", item))
+		require.NoError(t, err)
+	}
+	inBatch := killSeller(t, driver, of(t), item, where, db)
+	if barrier != nil {
+		require.NoError(t, barrier.Rollback())
+	}
+	orders, stock := count()
+	t.Logf("%d orders in the batch and before, %d in the database", inBatch, orders)
+	require.Equal(t, crashPieces, stock+orders)
+	switch where {
+	case "before":
+		require.Greater(t, inBatch, 2)
+		require.Equal(t, 1, orders)
+	case "after":
+		require.Greater(t, inBatch, 2)
+		require.Equal(t, inBatch, orders)
+	default:
+		require.LessOrEqual(t, orders, 1)
+	}
+	locker := lock.New(memlock.New(), nil)
+	defer func() { require.NoError(t, locker.Close(context.Background())) }()
+	guarded := NewShopWithLock(shop, locker)
+	var all sync.WaitGroup
+	for buyer := range int64(2 * crashPieces) {
+		all.Go(func() {
+			_, err := guarded.BuyOne(t.Context(), item, 1000+buyer)
+			require.NoError(t, err)
+		})
+	}
+	all.Wait()
+	orders, stock = count()
+	require.Equal(t, crashPieces, orders)
+	require.Zero(t, stock)
+}
+
+// killSeller kills a process that sells where it stops, and returns how many orders it saw in
+// its transaction.
+func killSeller(t *testing.T, driver, source string, item int64, where string, db *sql.DB) (orders int) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), exe)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %s", sellerEnv, driver, source, item, where))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+	}()
+	if where == "inside" {
+		waitUntilBlocked(t, db, item)
+		return 0
+	}
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan(), "the process says nothing")
+	orders, err = strconv.Atoi(lines.Text())
+	require.NoError(t, err)
+	return orders
+}
+
+// waitUntilBlocked waits until another transaction has taken pieces of item, and has not
+// ended for a while.
+func waitUntilBlocked(t *testing.T, db *sql.DB, item int64) {
+	for blocked := 0; blocked < 20; time.Sleep(20 * time.Millisecond) {
+		var stock int
+		err := db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT stock FROM flash_items WHERE item = %d FOR UPDATE NOWAIT", item)).Scan(&stock)
+		if err != nil {
+			blocked++ // PostgreSQL and MariaDB refuse what is locked
+		} else {
+			blocked = 0
+		}
+		require.NoError(t, t.Context().Err())
+	}
+}
