@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"strconv"
 	"strings"
@@ -99,16 +98,6 @@ func (f freeing) request(k keys, id string) request {
 // to where that key is. So a lock is freed and renewed by its own key; it can't be
 // taken until all of it has arrived.
 
-var (
-	//go:embed releaseone.lua
-	releaseOneSource string
-	//go:embed tombstone.lua
-	tombstoneSource string
-
-	releaseOneScript = newScript(0, releaseOneSource)
-	tombstoneScript  = newScript(0, tombstoneSource)
-)
-
 // isApart reports whether err says that some keys of a call are elsewhere.
 func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
@@ -120,10 +109,11 @@ func (b *Backend) free(ctx context.Context, name string, r request, tombstone ti
 		return c, unanswered, err
 	}
 	if tombstone > 0 { // first, so that no late acquire comes between
-		if _, _, err := b.run(ctx, name, tombstoneScript.on(r.keys[3]).with(ms(tombstone)), nil); err != nil {
+		if err := b.put(ctx, r.keys[3], "", tombstone); err != nil {
 			return nil, unanswered, err
 		}
 	}
-	c, again, err := b.run(ctx, name, releaseOneScript.on(r.keys[0]).with(r.args[0], r.args[1]), nil)
+	r.nkeys, r.nargs = 1, 2
+	c, again, err := b.run(ctx, name, r, nil)
 	return c, unanswered || again, err
 }
