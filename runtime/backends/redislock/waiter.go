@@ -126,18 +126,11 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	return l
 }
 
-// stands reports whether the server tells this waiter what concerns it.
-func (w *waiter) stands() bool {
+// state says whether the server tells this waiter what concerns it.
+func (w *waiter) state() subscription {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
-	return w.own.state == standing
-}
-
-// refused reports whether the server won't.
-func (w *waiter) refused() bool {
-	w.subscriber.mu.Lock()
-	defer w.subscriber.mu.Unlock()
-	return w.own.state == denied
+	return w.own.state
 }
 
 // held notes what the server answered to an attempt that was sent then: another has the
