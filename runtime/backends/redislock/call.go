@@ -40,6 +40,9 @@ type call struct {
 	err   error
 	ctx   context.Context // the caller's
 	done  chan struct{}
+
+	batcher *batcher // that was to do it as one of several: see several.go
+	failed  error    // why that did not
 }
 
 const (

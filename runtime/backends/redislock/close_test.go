@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -97,6 +99,35 @@ func TestCloseWithAHungServer(t *testing.T) {
 	wantIs(t, finish(mine), lock.ErrLost)
 	server.Cont()
 	mustRelease(t, held)
+}
+
+// Close does not wait for a server that says nothing to the subscriber.
+func TestCloseWhileTheSubscriberConnects(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	b := New(newClient(t, silent.Addr().String()))
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	waiting.Go(func() { _, _ = b.Subscribe(t.Context(), &driver.Acquisition{Key: "key", ID: newID()}) })
+	conn, err := silent.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // the handshake has begun
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > time.Second+meter.Since(begin) {
+		t.Errorf("Close took %v", took)
+	}
 }
 
 // A Backend that was closed dials no more.

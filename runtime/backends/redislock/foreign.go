@@ -32,7 +32,7 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 	waits := b.options.WaitForStrings && a.Mode.Kind == 0
 	r := foreignScript.on(a.Key).with("")
 	r.patient = a.Queue
-	c, _, failed := b.run(ctx, a.Key, r, nil)
+	c, _, failed := b.run(ctx, r, nil)
 	switch {
 	case failed != nil && !waits:
 		return nil, err

@@ -370,7 +370,7 @@ func TestWaitersAreForgotten(t *testing.T) {
 			freeLease(t, held)
 		}
 		b.subscriber.mu.Lock()
-		if n, m := len(b.subscriber.waiters), len(b.subscriber.leases); n != 0 || m != 0 {
+		if n, m := len(b.subscriber.waiters), len(b.subscriber.holders); n != 0 || m != 0 {
 			t.Errorf("%d waiters and %d leases are remembered", n, m)
 		}
 		b.subscriber.mu.Unlock()

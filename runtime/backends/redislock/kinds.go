@@ -54,7 +54,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	if w.Takes {
 		r.script, r.copies, r.patient = swapTakeScript, b.copies(), true
 	}
-	c, unanswered, err := b.run(ctx, w.Key, r, nil)
+	c, unanswered, err := b.run(ctx, r, nil)
 	a := record.Answer{MayHaveRun: unanswered}
 	switch {
 	case err != nil:

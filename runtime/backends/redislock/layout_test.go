@@ -102,7 +102,7 @@ func TestReleaseFreesOnlyItsOwnAcquisition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stranger := &lease{backend: b, keys: old.(*lease).keys, key: key, id: newID()}
+	stranger := &lease{backend: b, keys: old.(*lease).keys, id: newID()}
 	wantIs(t, stranger.Release(t.Context(), 1<<60), lock.ErrLost)
 	if got := hash(t, addr, key); got[mine.ID] != "1" {
 		t.Fatalf("after a stranger's release: %v", got)

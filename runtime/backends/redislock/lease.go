@@ -13,7 +13,7 @@ import (
 type lease struct {
 	backend    *Backend
 	keys       keys
-	key, id    string
+	id         string
 	first      uint64
 	n          uint64 // of tokens to use
 	reserved   uint64 // of tokens at the server
@@ -29,7 +29,7 @@ type lease struct {
 
 func newLease(b *Backend, k keys, a *driver.Acquisition, first uint64) *lease {
 	l := &lease{
-		backend: b, keys: k, key: a.Key, id: a.ID, asked: a.TTL, unanswered: a.MayHaveRun,
+		backend: b, keys: k, id: a.ID, asked: a.TTL, unanswered: a.MayHaveRun,
 		first: first, n: a.Tokens, reserved: a.Tokens,
 	}
 	if a.MayHaveRun && a.Queue {

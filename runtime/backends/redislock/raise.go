@@ -24,7 +24,7 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: redislock has no tokens to raise of a %T", driver.ErrInvalid, held)
 	}
-	c, _, err := b.run(ctx, l.key, raiseScript.on(l.keys.lock, l.keys.token).with(l.id, strconv.FormatUint(least, 10)), nil)
+	c, _, err := b.run(ctx, raiseScript.on(l.keys.lock, l.keys.token).with(l.id, strconv.FormatUint(least, 10)), nil)
 	switch {
 	case err != nil:
 		return err

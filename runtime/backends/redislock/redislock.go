@@ -83,7 +83,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 				w.ended()
 				return b.subscriber.hold(l), nil
 			}
-			stood = w.stands()
+			stood = w.state() == standing
 		}
 	}
 	l, held, err := b.attemptAcquire(ctx, k, a, w, nil)
@@ -116,8 +116,8 @@ func vet(a *driver.Acquisition) (keys, error) {
 
 // attemptAcquire asks the server, which began may have been first. It returns one of the
 // three.
-func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, began *attempt) (*lease, *driver.HeldError, error) {
-	c, unanswered, err := b.run(ctx, a.Key, b.acquire(k, a, w), began)
+func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, began *call) (*lease, *driver.HeldError, error) {
+	c, unanswered, err := b.run(ctx, b.acquire(k, a, w), began)
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
 		held, err := b.besideForeign(ctx, a, w, err)
@@ -151,7 +151,7 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 // goes without saying.
 func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) request {
 	tokens, entry := "", ""
-	if a.Queue && (w == nil || !w.refused()) { // who can't be told polls
+	if a.Queue && (w == nil || w.state() != denied) { // who can't be told polls
 		entry = queueEntry(a)
 	}
 	if a.Tokens > 1 || entry != "" {
@@ -162,19 +162,19 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) request {
 	return r
 }
 
-// run sends r to the server of key, again where an attempt had no answer or
+// run sends r to the server of its first key, again where an attempt had no answer or
 // was refused for the moment, and returns the attempt that was answered. began, if it is not
 // nil, was the first. unanswered says that some attempt had none, so that it may have run, or
 // may yet run, beside the one that was answered.
-func (b *Backend) run(ctx context.Context, key string, r request, began *attempt) (c *call, unanswered bool, err error) {
+func (b *Backend) run(ctx context.Context, r request, began *call) (c *call, unanswered bool, err error) {
 	var to route
 	first := time.Now()
 	for attempt := 0; ; attempt++ {
 		c = &call{request: r, asking: to.asking}
 		var l *batcher
 		if attempt == 0 && began != nil {
-			c, l, err = began.call, began.batcher, began.err
-		} else if l, err = b.router.of(ctx, key, to, r.copies.want > 0); err == nil {
+			c, l, err = began, began.batcher, began.failed
+		} else if l, err = b.router.of(ctx, r.keys[0], to, r.copies.want > 0); err == nil {
 			err = b.attempt(ctx, l, c, attempt)
 		}
 		unanswered = unanswered || errors.Is(err, errNoAnswer)

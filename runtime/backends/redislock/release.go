@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"strconv"
 	"strings"
@@ -24,10 +23,10 @@ func (l *lease) freeing(last uint64) freeing {
 	return f
 }
 
-func (l *lease) release(ctx context.Context, f freeing, began *attempt) error {
+func (l *lease) release(ctx context.Context, f freeing, began *call) error {
 	freedBefore := l.freed.Load()
 	l.backend.subscriber.letGo(l)
-	freed, unanswered, err := l.backend.free(ctx, l.key, f.request(l.keys, l.id), f.tombstone, began)
+	freed, unanswered, err := l.backend.free(ctx, l.keys, l.id, f, began)
 	if unanswered {
 		l.freed.Store(true)
 	}
@@ -62,7 +61,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		entry:     queueEntry(a),
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
 	}
-	_, _, err = b.free(ctx, a.Key, f.request(k, a.ID), f.tombstone, nil)
+	_, _, err = b.free(ctx, k, a.ID, f, nil)
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
 	}
@@ -99,31 +98,23 @@ func (f freeing) request(k keys, id string) request {
 // to where that key is. So a lock is freed and renewed by its own key; it can't be
 // taken until all of it has arrived.
 
-var (
-	//go:embed releaseone.lua
-	releaseOneSource string
-	//go:embed tombstone.lua
-	tombstoneSource string
-
-	releaseOneScript = newScript(0, releaseOneSource)
-	tombstoneScript  = newScript(0, tombstoneSource)
-)
-
 // isApart reports whether err says that some keys of a call are elsewhere.
 func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// free runs r, which freeing.request made and began may have begun, and by the lock's own key if it must: then
+// free frees k of id, which began may have begun, and by the lock's own key if it must: then
 // unused tokens are not given back and nobody in the queue is told. Both are over within a second by themselves.
-func (b *Backend) free(ctx context.Context, name string, r request, tombstone time.Duration, began *attempt) (c *call, unanswered bool, err error) {
-	c, unanswered, err = b.run(ctx, name, r, began)
+func (b *Backend) free(ctx context.Context, k keys, id string, f freeing, began *call) (c *call, unanswered bool, err error) {
+	r := f.request(k, id)
+	c, unanswered, err = b.run(ctx, r, began)
 	if !isApart(err) {
 		return c, unanswered, err
 	}
-	if tombstone > 0 { // first, so that no late acquire comes between
-		if _, _, err := b.run(ctx, name, tombstoneScript.on(r.keys[3]).with(ms(tombstone)), nil); err != nil {
+	if f.tombstone > 0 { // first, so that no late acquire comes between
+		if err := b.put(ctx, k.undone(id), "", f.tombstone); err != nil {
 			return nil, unanswered, err
 		}
 	}
-	c, again, err := b.run(ctx, name, releaseOneScript.on(r.keys[0]).with(r.args[0], r.args[1]), nil)
+	r.nkeys, r.nargs = 1, 2
+	c, again, err := b.run(ctx, r, nil)
 	return c, unanswered || again, err
 }

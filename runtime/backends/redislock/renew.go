@@ -15,9 +15,9 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 }
 
 func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
-	errs, began := make([]error, len(leases)), make([]*attempt, len(leases))
+	errs, began := make([]error, len(leases)), make([]*call, len(leases))
 	for i, l := range leases {
-		began[i] = newAttempt(l.(*lease).renewal(ttls[i]))
+		began[i] = &call{request: l.(*lease).renewal(ttls[i])}
 	}
 	b.begin(ctx, began)
 	each(began, func(i int) { errs[i] = leases[i].(*lease).renew(ctx, ttls[i], began[i]) })
@@ -31,28 +31,15 @@ func (l *lease) renewal(ttl time.Duration) request {
 	return r
 }
 
-// renew renews l, which began may have begun.
-func (l *lease) renew(ctx context.Context, ttl time.Duration, began *attempt) error {
-	c, _, err := l.backend.run(ctx, l.key, l.renewal(ttl), began)
-	if isApart(err) {
-		return l.renewAlone(ctx, ttl)
-	}
-	return l.renewed(c, ttl, err)
-}
-
-// renewAlone renews l by the lock's own key, while its slot is on its way.
-func (l *lease) renewAlone(ctx context.Context, ttl time.Duration) error {
+// renew renews l, which began may have begun, and by the lock's own key if it must.
+func (l *lease) renew(ctx context.Context, ttl time.Duration, began *call) error {
 	r := l.renewal(ttl)
-	r.nkeys = 1
-	c, _, err := l.backend.run(ctx, l.key, r, nil)
-	if err = l.renewed(c, ttl, err); err == nil { // where the tokens are elsewhere the clock will have to do
-		_ = l.backend.own.PExpire(ctx, l.keys.token, ttl+tokenLimit).Err()
+	c, _, err := l.backend.run(ctx, r, began)
+	apart := isApart(err)
+	if apart {
+		r.nkeys = 1
+		c, _, err = l.backend.run(ctx, r, nil)
 	}
-	return err
-}
-
-// renewed takes the answer to a renewal.
-func (l *lease) renewed(c *call, ttl time.Duration, err error) error {
 	switch {
 	case err != nil:
 		return err
@@ -63,5 +50,8 @@ func (l *lease) renewed(c *call, ttl time.Duration, err error) error {
 		return driver.ErrLost
 	}
 	l.extend(c.sent(), ttl)
+	if apart { // where that fails the clock will have to do
+		_ = l.backend.own.PExpire(ctx, l.keys.token, ttl+tokenLimit).Err()
+	}
 	return nil
 }

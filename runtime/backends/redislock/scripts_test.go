@@ -61,7 +61,7 @@ func TestScriptsAreIdempotent(t *testing.T) {
 	}
 	for want := int64(1); want >= 0; want-- {
 		k, _ := keysOf(key)
-		c, _, err := b.run(t.Context(), key, freeing{last: "1"}.request(k, a.ID), nil)
+		c, _, err := b.run(t.Context(), freeing{last: "1"}.request(k, a.ID), nil)
 		if err != nil || c.reply.number != want {
 			t.Errorf("release: %v, %v, want %d", c, err, want)
 		}
@@ -321,7 +321,7 @@ func TestRenewAllTellsEachItsOwn(t *testing.T) {
 	}
 	began := time.Now()
 	for i, err := range b.RenewAll(t.Context(), leases, ttls) {
-		key := leases[i].(*lease).key
+		key := leases[i].(*lease).keys.lock
 		if i%10 == 3 || i%10 == 7 {
 			wantIs(t, err, lock.ErrLost)
 			command(t, addr, "DEL", key)

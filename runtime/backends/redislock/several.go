@@ -16,25 +16,16 @@ import (
 // little beside suspicious.
 const mostTogether = 8 * batchLimit
 
-// attempt is a first attempt, which was made together with others.
-type attempt struct {
-	call    *call
-	batcher *batcher
-	err     error
-}
-
-func newAttempt(r request) *attempt { return &attempt{call: &call{request: r}} }
-
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
-	ks, began := make([]keys, len(as)), make([]*attempt, len(as))
-	var first []*attempt
+	ks, began := make([]keys, len(as)), make([]*call, len(as))
+	var first []*call
 	for i, a := range as {
 		if ks[i], errs[i] = vet(a); errs[i] != nil || b.unusable != nil || b.options.Replicas > 0 || a.Mode.Kind != 0 || a.Queue {
 			continue // alone
 		}
-		began[i] = newAttempt(b.acquire(ks[i], a, nil))
+		began[i] = &call{request: b.acquire(ks[i], a, nil)}
 		first = append(first, began[i])
 	}
 	b.begin(ctx, first)
@@ -56,8 +47,8 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
-	errs, freeings, began := make([]error, len(leases)), make([]freeing, len(leases)), make([]*attempt, len(leases))
-	var first []*attempt
+	errs, freeings, began := make([]error, len(leases)), make([]freeing, len(leases)), make([]*call, len(leases))
+	var first []*call
 	for i, one := range leases {
 		l, ok := one.(*lease)
 		if !ok {
@@ -65,7 +56,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 		}
 		b.subscriber.letGo(l)
 		freeings[i] = l.freeing(lasts[i])
-		began[i] = newAttempt(freeings[i].request(l.keys, l.id))
+		began[i] = &call{request: freeings[i].request(l.keys, l.id)}
 		first = append(first, began[i])
 	}
 	b.begin(ctx, first)
@@ -81,22 +72,22 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 
 // begin makes first attempts: those for one server together, and those for several at the
 // same time.
-func (b *Backend) begin(ctx context.Context, all []*attempt) {
-	servers := map[*batcher][]*attempt{}
+func (b *Backend) begin(ctx context.Context, all []*call) {
+	servers := map[*batcher][]*call{}
 	var err error
-	for _, one := range all {
+	for _, c := range all {
 		if err == nil { // else each would ask for the way in vain, one after the other
-			one.batcher, err = b.router.of(ctx, one.call.keys[0], route{}, false)
+			c.batcher, err = b.router.of(ctx, c.keys[0], route{}, false)
 		}
-		if one.err = err; err == nil {
-			servers[one.batcher] = append(servers[one.batcher], one)
+		if c.failed = err; err == nil {
+			servers[c.batcher] = append(servers[c.batcher], c)
 		}
 	}
 	var work sync.WaitGroup
 	for l, some := range servers {
 		work.Go(func() {
 			if l.bySlot { // so that those of a slot stand in the same batches
-				slices.SortStableFunc(some, func(x, y *attempt) int { return slot(x.call.keys[0]) - slot(y.call.keys[0]) })
+				slices.SortStableFunc(some, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
 			}
 			for part := range slices.Chunk(some, mostTogether) {
 				b.beginAt(ctx, l, part)
@@ -107,29 +98,25 @@ func (b *Backend) begin(ctx context.Context, all []*attempt) {
 }
 
 // beginAt makes first attempts at one server.
-func (b *Backend) beginAt(ctx context.Context, l *batcher, some []*attempt) {
-	script := some[0].call.script
+func (b *Backend) beginAt(ctx context.Context, l *batcher, calls []*call) {
+	script := calls[0].script
 	ctx, stop := b.router.suspecting(ctx, script, suspicious)
 	defer stop()
-	calls := make([]*call, len(some))
-	for i, one := range some {
-		calls[i] = one.call
-	}
 	if script.takes && !l.asked.Load() { // the first finds out whether the others may go together
-		some[0].err = l.do(ctx, calls[0])
-		some, calls = some[1:], calls[1:]
+		calls[0].failed = l.do(ctx, calls[0])
+		calls = calls[1:]
 	}
 	l.of(script).put(ctx, calls...)
-	for _, one := range some {
-		one.err = one.call.wait(ctx)
+	for _, c := range calls {
+		c.failed = c.wait(ctx)
 	}
 }
 
 // each calls f with each index of began, at the same time where there is more to ask.
-func each(began []*attempt, f func(i int)) {
+func each(began []*call, f func(i int)) {
 	var work sync.WaitGroup
 	for i, one := range began {
-		if one != nil && one.err == nil {
+		if one != nil && one.failed == nil {
 			f(i)
 		} else {
 			work.Go(func() { f(i) })

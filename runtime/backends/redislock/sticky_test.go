@@ -169,6 +169,6 @@ func TestNothingOfAStickyLockIsLeft(t *testing.T) {
 		s := b.subscriber
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.recalls) == 0 && len(s.leases) == 0 && len(s.waiters) == 0 && len(s.topics) == 0
+		return len(s.holders) == 0 && len(s.waiters) == 0 && len(s.topics) == 0
 	})
 }

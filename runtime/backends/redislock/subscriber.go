@@ -45,9 +45,7 @@ type subscriber struct {
 	mu      sync.Mutex
 	topics  map[string]*topic
 	waiters map[waiterKey]*waiter
-	leases  map[string]*lease  // by owner id: those that another process may want
-	recalls map[string]*recall // by owner id: see recall.go
-	looks   []func()           // to be called without the mutex
+	holders map[string]*holder // by owner id: see holder.go
 	wanted  func(id string)    // is told that somebody waits for a lock that is no mutex
 	session *session           // nil while there is none
 	running bool               // the goroutine run is
@@ -57,7 +55,6 @@ type subscriber struct {
 
 // session is one connection. The goroutine run writes to it, read reads.
 type session struct {
-	client  *redis.Client
 	pubsub  *redis.PubSub
 	limit   time.Duration // for an answer
 	pending []string      // the channels asked for, and "" for a ping, until answered
@@ -70,29 +67,32 @@ type session struct {
 func newSubscriber(r *router) *subscriber {
 	return &subscriber{
 		life: r.life, router: r, topics: map[string]*topic{}, waiters: map[waiterKey]*waiter{},
-		leases: map[string]*lease{}, recalls: map[string]*recall{},
-		wake: make(chan struct{}, 1),
+		holders: map[string]*holder{}, wake: make(chan struct{}, 1),
 	}
 }
 
-// joinLocked adds w to the users of the topic of channel, and returns that.
-func (s *subscriber) joinLocked(w *waiter, channel string, pattern bool) *topic {
+// joinLocked counts one user more of the topic of channel, and returns that.
+func (s *subscriber) joinLocked(channel string, pattern bool) *topic {
 	t := s.topics[channel]
 	if t == nil {
-		t = &topic{channel: channel, pattern: pattern, users: map[*waiter]struct{}{}, settled: make(chan struct{})}
+		t = &topic{channel: channel, pattern: pattern, settled: make(chan struct{})}
 		s.topics[channel] = t
 		s.active.Store(int64(len(s.topics)))
 		s.rouse()
 	}
-	t.users[w] = struct{}{}
+	t.users++
 	if !s.running {
 		s.running = s.life.Go(s.run)
 	}
 	return t
 }
 
-func (s *subscriber) leaveLocked(w *waiter, t *topic) {
-	if delete(t.users, w); len(t.users) == 0 {
+// leaveLocked undoes joinLocked, if t is not nil.
+func (s *subscriber) leaveLocked(t *topic) {
+	if t == nil {
+		return
+	}
+	if t.users--; t.users == 0 {
 		t.idle = time.Now()
 	}
 }
@@ -162,15 +162,15 @@ func (s *subscriber) connect(life context.Context) (stood bool) {
 		return false
 	}
 	o := s.router.optionsAt(like, addr)
-	o.Dialer = once(o.Dialer)
-	client := redis.NewClient(&o)
-	c := &session{client: client, pubsub: client.Subscribe(context.Background()), limit: o.ReadTimeout, heard: time.Now()}
+	c := &session{limit: o.ReadTimeout, heard: time.Now()}
 	c.alive, c.end = context.WithCancel(life)
+	o.Dialer = once(c.alive, o.Dialer)
+	client := redis.NewClient(&o)
+	c.pubsub = client.Subscribe(context.Background())
 	s.begin(c)
 	stood = s.write(c)
 	s.begin(nil)
 	c.end()
-	s.tell()
 	_ = c.pubsub.Close()
 	_ = client.Close()
 	return stood
@@ -186,7 +186,7 @@ func (s *subscriber) begin(c *session) {
 		t.state = unasked
 	}
 	if c == nil {
-		s.recallAllLocked()
+		s.missedLocked()
 	}
 }
 
@@ -231,7 +231,7 @@ func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, nex
 			t.state = asked
 			c.askLocked(channel, now)
 			orders = append(orders, t.enter)
-		case len(t.users) == 0 && now.Sub(t.idle) >= linger && t.state != asked:
+		case t.users == 0 && now.Sub(t.idle) >= linger && t.state != asked:
 			delete(s.topics, channel)
 			orders = append(orders, t.leave)
 		}
@@ -279,11 +279,7 @@ func (s *subscriber) read(c *session) {
 		default:
 			s.answeredLocked(c, denied, err)
 		}
-		looks := len(s.looks) > 0
 		s.mu.Unlock()
-		if looks {
-			s.tell()
-		}
 	}
 }
 
@@ -314,18 +310,21 @@ func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
 			return // who waits for that tries by itself
 		}
 	}
-	for w := range t.users {
-		w.notify()
-	}
+	s.notifyLocked(t)
 }
 
-// once returns dial for the first call; it fails all others. Of a connection that is lost,
+// once returns dial for the first call, whose connection closes when alive ends, also while
+// go-redis waits for an answer on it. It fails all others: of a connection that is lost,
 // go-redis would make another by itself.
-func once(dial dialer) dialer {
+func once(alive context.Context, dial dialer) dialer {
 	var first sync.Once
 	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		err = errors.New("the connection was lost")
-		first.Do(func() { conn, err = dial(ctx, network, addr) })
+		first.Do(func() {
+			if conn, err = dial(ctx, network, addr); err == nil {
+				context.AfterFunc(alive, func() { _ = conn.Close() })
+			}
+		})
 		return conn, err
 	}
 }

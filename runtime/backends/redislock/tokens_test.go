@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		}
 		check("a renewal")
 		// As while the lock's slot is on its way, by its own key.
-		if err := l.(*lease).renewAlone(t.Context(), brief); err != nil {
+		if err := l.(*lease).renew(t.Context(), brief, &call{failed: errors.New("TRYAGAIN its slot is on its way")}); err != nil {
 			t.Fatal(err)
 		}
 		check("a renewal by its own key")

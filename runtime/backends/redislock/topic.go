@@ -12,7 +12,7 @@ import (
 type topic struct {
 	channel string
 	pattern bool // subscribe by a pattern that matches it alone, which the server does not count
-	users   map[*waiter]struct{}
+	users   int
 	idle    time.Time // since when it has none
 	state   subscription
 	settled chan struct{} // closed when the first subscription stands or is refused

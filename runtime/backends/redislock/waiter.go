@@ -88,7 +88,7 @@ func (s *subscriber) waiter(a *driver.Acquisition, attach bool) *waiter {
 	w := s.waiters[key]
 	if w == nil {
 		w = &waiter{subscriber: s, key: key, c: make(chan struct{}, 1), id: a.ID}
-		w.own = s.joinLocked(w, channelOfProcess(key.process), false)
+		w.own = s.joinLocked(channelOfProcess(key.process), false)
 		s.waiters[key] = w
 	}
 	if w.id != a.ID {
@@ -126,18 +126,11 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	return l
 }
 
-// stands reports whether the server tells this waiter what concerns it.
-func (w *waiter) stands() bool {
+// state says whether the server tells this waiter what concerns it.
+func (w *waiter) state() subscription {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
-	return w.own.state == standing
-}
-
-// refused reports whether the server won't.
-func (w *waiter) refused() bool {
-	w.subscriber.mu.Lock()
-	defer w.subscriber.mu.Unlock()
-	return w.own.state == denied
+	return w.own.state
 }
 
 // held notes what the server answered to an attempt that was sent then: another has the
@@ -162,7 +155,7 @@ func (w *waiter) afterRedisson() bool {
 // listenLocked has w told when a client of Redisson releases the lock.
 func (s *subscriber) listenLocked(w *waiter, channel string) {
 	if w.redisson == nil {
-		w.redisson = s.joinLocked(w, channel, true)
+		w.redisson = s.joinLocked(channel, true)
 		if w.redisson.state == standing { // what was said since the attempt was not for w yet
 			w.notify()
 		}
@@ -186,10 +179,8 @@ func (s *subscriber) tidyLocked(w *waiter) {
 		return
 	}
 	delete(s.waiters, w.key)
-	s.leaveLocked(w, w.own)
-	if w.redisson != nil {
-		s.leaveLocked(w, w.redisson)
-	}
+	s.leaveLocked(w.own)
+	s.leaveLocked(w.redisson)
 	if w.sharded != nil {
 		w.sharded()
 	}
@@ -209,6 +200,15 @@ func (s *subscriber) undone(a *driver.Acquisition) {
 	}
 }
 
+// notifyLocked tells those that wait for what is said on t.
+func (s *subscriber) notifyLocked(t *topic) {
+	for _, w := range s.waiters {
+		if t != nil && (w.own == t || w.redisson == t) {
+			w.notify()
+		}
+	}
+}
+
 func (w *waiter) notify() {
 	select {
 	case w.c <- struct{}{}:
@@ -216,36 +216,11 @@ func (w *waiter) notify() {
 	}
 }
 
-// hold returns l, and has it told when another process wants it.
-func (s *subscriber) hold(l *lease) *lease {
-	if s.active.Load() > 0 {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.leases[l.id] = l
-		l.told = true
-	}
-	return l
-}
-
-// letGo undoes hold.
-func (s *subscriber) letGo(l *lease) {
-	if l.told {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.leases, l.id)
-		s.forgetLocked(l.id)
-	}
-}
-
 // heardLocked reads a message: of grant.lua, release.lua or acquire.lua on the channel of a
 // process, or that the lock is free on Redisson's.
 func (s *subscriber) heardLocked(m *redis.Message) {
 	if !isProcess(m.Channel) {
-		if t := s.topics[m.Channel]; t != nil {
-			for w := range t.users {
-				w.notify()
-			}
-		}
+		s.notifyLocked(s.topics[m.Channel])
 		return
 	}
 	verb, rest, _ := strings.Cut(m.Payload, " ")
@@ -255,11 +230,8 @@ func (s *subscriber) heardLocked(m *redis.Message) {
 	}
 	switch verb {
 	case "wanted":
-		if l := s.leases[id]; l != nil {
-			l.wanted.Store(true)
-		}
-		if r := s.recalls[id]; r != nil {
-			s.recallLocked(r)
+		if h := s.holders[id]; h != nil {
+			s.wantedLocked(h)
 		}
 		s.wanted(id)
 	case "turn":

@@ -1,0 +1,118 @@
+package redislock
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// A lease that its process may keep while nobody uses it has to be told who else waits for
+// it. Its process listens, on its own channel, since before the lock is asked for and until
+// it is released. Nothing is asked for to catch up: what may have been missed counts as a
+// message, and the lease goes back.
+//
+//	asked for -> registered, once the channel is subscribed to -> "wanted" is heard, by the acquisition's ID
+//	could not subscribe, or the connection was lost meanwhile -> as if it was wanted
+//	released, refused without a place in the queue, undone -> forgotten
+
+// recallLimit is how long an acquisition waits for the first subscription of its process.
+const recallLimit = 200 * time.Millisecond
+
+// holder is an acquisition that others may want the lock of. The subscriber's mutex guards it.
+type holder struct {
+	lease  *lease // nil as long as it has none
+	own    *topic // of its process, if the lease may be kept
+	wanted bool   // perhaps
+	look   func() // tells the Locker that keeps the lease; nil as long as that has none
+}
+
+// register has a's process told when another one wants a's lock. It waits for the server.
+func (s *subscriber) register(ctx context.Context, a *driver.Acquisition) {
+	s.mu.Lock()
+	if s.holders[a.ID] != nil { // an attempt made again
+		s.mu.Unlock()
+		return
+	}
+	h := &holder{own: s.joinLocked(channelOfProcess(processOf(a.ID)), false)}
+	s.holders[a.ID] = h
+	s.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, recallLimit)
+	defer cancel()
+	_ = s.confirm(ctx, h.own) // its state tells
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.wanted = h.wanted || h.own.state != standing
+}
+
+// hold returns l, and has it told when another process wants it.
+func (s *subscriber) hold(l *lease) *lease {
+	if s.active.Load() > 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		h := s.holders[l.id]
+		if h == nil {
+			h = &holder{}
+			s.holders[l.id] = h
+		}
+		h.lease, l.told = l, true
+	}
+	return l
+}
+
+// letGo undoes hold.
+func (s *subscriber) letGo(l *lease) {
+	if l.told {
+		s.forget(l.id)
+	}
+}
+
+// forget undoes register.
+func (s *subscriber) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(id)
+}
+
+func (s *subscriber) forgetLocked(id string) {
+	if h := s.holders[id]; h != nil {
+		delete(s.holders, id)
+		s.leaveLocked(h.own)
+	}
+}
+
+// wantedLocked notes that the lock of h is wanted.
+func (s *subscriber) wantedLocked(h *holder) {
+	h.wanted = true
+	if h.lease != nil {
+		h.lease.wanted.Store(true)
+	}
+	if look := h.look; look != nil {
+		s.life.Go(func(context.Context) { look() }) // without the mutex
+	}
+}
+
+// missedLocked is wantedLocked for each lease that may be kept: a message may have been lost.
+func (s *subscriber) missedLocked() {
+	for _, h := range s.holders {
+		if h.own != nil {
+			s.wantedLocked(h)
+		}
+	}
+}
+
+// NotifyWanted implements [driver.Recaller].
+func (b *Backend) NotifyWanted(a *driver.Acquisition, look func()) {
+	s := b.subscriber
+	s.mu.Lock()
+	h := s.holders[a.ID]
+	wanted := h == nil || h.own == nil || h.wanted
+	if h != nil {
+		h.look = look
+	}
+	s.mu.Unlock()
+	if wanted {
+		look()
+	}
+}
