@@ -70,6 +70,18 @@ func (l *listener) listens(ctx context.Context, life *engine.Life) bool {
 	}
 }
 
+// listening reports whether the channel is listened to.
+func (l *listener) listening() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // run listens, and again after each loss, until the Backend closes.
 func (l *listener) run(ctx context.Context) {
 	backoff := 10 * time.Millisecond
