@@ -59,8 +59,9 @@ func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisi
 		}
 		l, err := b.look(ctx, from, v)
 		if err == nil && l.state == apart && a.Queue && b.sessions == nil { // else the server's queue is the only one
-			var joined answer
-			if joined, _, err = b.run(ctx, from, b.sql.of("join", 0).with(v)); err == nil && joined.affected == 0 {
+			joined, unanswered, failed := b.run(ctx, from, b.sql.of("join", 0).with(v))
+			a.MayHaveRun = a.MayHaveRun || unanswered
+			if err = failed; err == nil && joined.affected == 0 {
 				l.state = free
 			}
 		}

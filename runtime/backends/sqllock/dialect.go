@@ -19,15 +19,7 @@ const (
 
 // String returns the name of the database.
 func (d Dialect) String() string {
-	switch d {
-	case MySQL:
-		return "MySQL"
-	case Postgres:
-		return "PostgreSQL"
-	case SQLite:
-		return "SQLite"
-	}
-	return "unknown"
+	return map[Dialect]string{MySQL: "MySQL", Postgres: "PostgreSQL", SQLite: "SQLite"}[d]
 }
 
 // drivers are the types of well-known drivers. One that is wrapped, to trace it,
@@ -93,7 +85,7 @@ func (d Dialect) macros(table string, kinds bool) map[string]string {
 		// Of a record. {instant} is the clock for the times in it.
 		"instant": "{clock}", "stamp": "{instant}", "commits": "1", "returning": " RETURNING written",
 		"l": "l.", "as": " AS l", "conflict": "ON CONFLICT (name) DO UPDATE SET",
-		"greatest": "greatest", "least": "least", "committed": "",
+		"greatest": "greatest", "least": "least", "instr": "instr", "committed": "",
 
 		// The first token of a new row.
 		"initial": "{clock} * 4",
@@ -107,8 +99,10 @@ func (d Dialect) macros(table string, kinds bool) map[string]string {
 		// The lock's owner is this acquisition already: a reply was lost.
 		"again": "({l}owner = {id})",
 		// This acquisition was undone: there is a tombstone.
-		"undone": "({l}undone_until > {clock} AND {undoneat} > 0)",
-		"ahead":  "(CASE WHEN {at} > 0 THEN {at} - 1 ELSE LENGTH({l}waiting) END)",
+		"undone": "({l}undone_until > {clock} AND {instr}({l}undone, {mark}) > 0)",
+		// Where the process is in the queue, counted from 1; 0 is not.
+		"at":    "{instr}({l}waiting, {me})",
+		"ahead": "(CASE WHEN {at} > 0 THEN {at} - 1 ELSE LENGTH({l}waiting) END)",
 		// For how many µs a free lock is kept for those ahead in the queue, whose entries have 17
 		// letters: half a second for each, and two at most, as hundreds may be dead by then.
 		"kept": "{least}({ahead} * 30000, 2000000)",
@@ -127,16 +121,21 @@ func (d Dialect) macros(table string, kinds bool) map[string]string {
 		const at = "NOT EXISTS (SELECT 1 FROM {kinds} AS k WHERE k.name = # AND k.expires > {clock})"
 		m["apart"], m["allapart"] = strings.Replace(at, "#", "{key}", 1), strings.Replace(at, "#", "a.column1", 1)
 	}
+	d.adapt(m)
+	return m
+}
+
+// adapt has m, which are PostgreSQL's but for its functions on texts, be those of d.
+func (d Dialect) adapt(m map[string]string) {
 	switch d {
 	case MySQL:
 		m["l"], m["as"], m["conflict"] = "", "", "ON DUPLICATE KEY UPDATE"
 		m["stamp"], m["commits"], m["returning"] = "LAST_INSERT_ID({instant})", "@@autocommit", ""
 		m["committed"] = " AND @@autocommit" // else nothing is renewed
 		m["told"], m["first"], m["joined"] = "LAST_INSERT_ID", "", "CONCAT(waiting, {me})"
-		m["at"], m["undoneat"], m["leaverat"] = "LOCATE({me}, waiting)", "LOCATE({mark}, undone)", "LOCATE({leaver}, waiting)"
 		m["last16k"] = "RIGHT(CONCAT(CASE WHEN undone_until > {clock} THEN undone ELSE '' END, {mark}), 16000)"
 	case Postgres:
-		m["at"], m["undoneat"], m["leaverat"] = "position({me} in l.waiting)", "position({mark} in l.undone)", "position({leaver} in l.waiting)"
+		m["instr"] = "strpos"
 		m["last16k"] = "right(CASE WHEN l.undone_until > {clock} THEN l.undone ELSE '' END || {mark}, 16000)"
 	default:
 		m["greatest"], m["least"] = "max", "min"
@@ -146,8 +145,6 @@ func (d Dialect) macros(table string, kinds bool) map[string]string {
 		delete(m, "instant")
 		// A row that somebody deleted may have had tokens of this millisecond.
 		m["initial"] = "max({clock}, {instant}) * 4"
-		m["at"], m["undoneat"], m["leaverat"] = "instr(l.waiting, {me})", "instr(l.undone, {mark})", "instr(l.waiting, {leaver})"
 		m["last16k"] = "substr(CASE WHEN l.undone_until > {clock} THEN l.undone ELSE '' END || {mark}, -16000)"
 	}
-	return m
 }

@@ -99,22 +99,16 @@ func (l *listener) run(ctx context.Context) {
 
 // confirmed wakes all: a notice may have gone by before.
 func (l *listener) confirmed() {
-	l.mu.Lock()
-	select {
-	case <-l.ready:
-	default:
+	if !l.listening() {
 		close(l.ready)
 	}
-	l.mu.Unlock()
 	l.hub.NotifyAll()
 }
 
 func (l *listener) lost() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.ready:
+	if l.listening() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.ready = make(chan struct{})
-	default:
 	}
 }

@@ -49,7 +49,7 @@ func (d Dialect) kill(session int64) *statement {
 
 // begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
 // REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
-// a row then; and the release of a row must see what was committed since.
+// a row then.
 func (b *Backend) begin(ctx context.Context, s *session, waits bool) error {
 	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
 	if b.dialect == Postgres {

@@ -220,11 +220,11 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 			dead = s.gone()
 			s.discard()
 			return nil, dead, err
-		case !got && a.Queue && ss.stand(ctx, s, a):
-			return nil, false, &driver.HeldError{} // nobody knows for how long
 		case !got:
-			defer s.giveBack()
-			return nil, false, ss.held(ctx, s, a)
+			if !a.Queue || !ss.stand(ctx, s, a) {
+				s.giveBack()
+			}
+			return nil, false, &driver.HeldError{} // nobody knows for how long
 		}
 	}
 	l, err = s.takeLease(ctx, a)
@@ -234,19 +234,6 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 	dead = s.gone()
 	s.free(ctx, a.Key)
 	return nil, dead, err
-}
-
-// held says for how long a raw lock is held, if it is by a user of the table. It asks
-// by s, which was refused.
-func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition) error {
-	if a.Mode.Kind != 0 {
-		return &driver.HeldError{}
-	}
-	l, err := ss.backend.look(ctx, s, ss.backend.acquireValues(a))
-	if err != nil || l.state == free || l.state == undone || l.left <= time.Millisecond {
-		return &driver.HeldError{} // by a foreign client
-	}
-	return &driver.HeldError{RetryAfter: l.left}
 }
 
 // stand has s wait in the server's queue for a, beside, and reports whether it does.

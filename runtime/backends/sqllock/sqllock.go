@@ -68,7 +68,7 @@ type Options struct {
 	Server string
 	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
 	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
-	// a second one, to take rows of the table. If db may open one connection only,
+	// a second one, to take and free rows of the table. If db may open one connection only,
 	// renewals wait for that like all else, and New refuses Advisory and RowLock.
 	Renewals *sql.DB
 }
