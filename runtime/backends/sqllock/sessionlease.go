@@ -19,6 +19,7 @@ type sessionLease struct {
 	key     string
 	session *session
 	ended   atomic.Bool // a release has given the session's lock up
+	asked   atomic.Pointer[question]
 }
 
 // tables is what statements about rows and records go by: the session's own connection, unless
@@ -126,7 +127,7 @@ func (ss *sessions) renewAll(ctx context.Context, leases []driver.Lease, ttls []
 	}
 	for i, l := range leases {
 		if errors.Is(errs[i], driver.ErrLost) {
-			l.(*sessionLease).session.discard() // nobody will release it
+			l.(*sessionLease).lose()
 		}
 	}
 	return errs
@@ -160,18 +161,41 @@ func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []tim
 	asking.Wait()
 }
 
+// question is whether a session holds its lock, that is on its way.
+type question struct {
+	done chan struct{}
+	err  error // once done
+}
+
 // holds asks the server whether the session still holds the lock. The question outlives
-// ctx, because to take it back would close the connection.
+// ctx, because to take it back would close the connection; all who ask meanwhile
+// wait for it.
 func (l *sessionLease) holds(ctx context.Context) error {
-	answer := make(chan error, 1)
-	if !l.session.backend.life.Go(func(life context.Context) { answer <- l.ask(life) }) {
+	q := &question{done: make(chan struct{})}
+	if !l.asked.CompareAndSwap(nil, q) {
+		if q = l.asked.Load(); q == nil {
+			return l.holds(ctx) // it was answered just now
+		}
+	} else if !l.session.backend.life.Go(func(life context.Context) {
+		q.err = l.ask(life)
+		l.asked.Store(nil)
+		close(q.done)
+	}) {
 		return errClosed
 	}
 	select {
-	case err := <-answer:
-		return err
+	case <-q.done:
+		return q.err
 	case <-ctx.Done():
 		return fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
+	}
+}
+
+// lose ends the session of a lease that is lost, which nobody will release; unless it is just
+// being released.
+func (l *sessionLease) lose() {
+	if !l.ended.Load() {
+		l.session.discard()
 	}
 }
 
@@ -185,13 +209,13 @@ func (l *sessionLease) ask(ctx context.Context) error {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
 	case err != nil && b.endedBy(err):
-		s.discard()
+		l.lose()
 		return fmt.Errorf("%w: its session does not hold it any more: %w", driver.ErrLost, err)
 	case err != nil:
 		return err
 	case len(r.rows) != 1 || r.rows[0][0] != 1 || r.rows[0][1] != s.number:
 		b.sessions.checked.Store(false) // a pooler may have shown
-		s.discard()
+		l.lose()
 		return fmt.Errorf("%w: session %d does not hold it, as %v", driver.ErrLost, s.number, r.rows)
 	}
 	return nil

@@ -64,6 +64,9 @@ func (b *Backend) pollFor(a *driver.Acquisition) {
 func (b *Backend) poll(ctx context.Context, at string, v values) {
 	s := b.sql.of("look", 0).with(v)
 	since, last := time.Now(), seen{version: -1}
+	if b.sessions != nil { // a foreign client may have it, though the row is free
+		since = since.Add(-lookShare * lookMost)
+	}
 	for engine.Pause(ctx, lookAfter(time.Since(since), last.ahead)) && b.hub.Waits(at) {
 		r, err := b.attempt(b.life.Context(), b.pool, s) // to its end: a driver closes the connection of one that is cancelled
 		if err != nil {
