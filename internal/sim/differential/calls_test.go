@@ -86,14 +86,11 @@ func (d *drawer) raise() step {
 	return d.step(call{script: "raise", keys: []string{k.lock, k.token}, args: []string{a.id, strconv.FormatInt(least, 10)}})
 }
 
-// one draws one of the scripts that know the lock's key alone, or the tombstone's.
+// one draws a release by the lock's own key.
 func (d *drawer) one() step {
 	a := d.holder()
 	k := namesOf(a.lock)
-	return d.step(pick(d,
-		call{script: "releaseone", keys: []string{k.lock}, args: []string{a.id, k.channel}},
-		call{script: "tombstone", keys: []string{k.undone + a.id}, args: []string{strconv.Itoa(a.ttl + 60000)}},
-	))
+	return d.step(call{script: "release", keys: []string{k.lock}, args: []string{a.id, k.channel}})
 }
 
 // together draws a command about several locks.

@@ -30,9 +30,7 @@ var constants = regexp.MustCompile(`\b(FORGET|LOOK|AWAY|QUEUE)\b`)
 // scripts returns the text of each script, by its file's name without ".lua". They
 // read the time from the clock that the tests set.
 //
-// Those that redislock sends to a server by itself are taken from the wire. The
-// others (tombstone, releaseone) go to a Cluster only: they are read from
-// their files, with the constants as they stand in what came over the wire.
+// They are taken from the wire.
 func scripts(t *testing.T) map[string]string {
 	t.Helper()
 	sent := recordScripts(t)
@@ -40,14 +38,15 @@ func scripts(t *testing.T) map[string]string {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scripts in %s: %v", sources, err)
 	}
-	found, values, rest := map[string]string{}, map[string]string{}, map[string]string{}
+	found, values := map[string]string{}, map[string]string{}
+	var names []string
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".lua")
-		rest[name] = string(text)
+		names = append(names, name)
 		for _, whole := range sent {
 			if learned, ok := match(t, string(text), whole); ok {
 				found[name] = whole
@@ -60,26 +59,15 @@ func scripts(t *testing.T) map[string]string {
 			}
 		}
 	}
-	for name, text := range rest {
+	for _, name := range names {
 		if name == "single" || name == "cluster" || name == "grant" { // parts of others
 			continue
 		}
 		if name == "swap" || name == "foreign" { // of locks that are no mutexes or not ours, which the simulation does not play
 			continue
 		}
-		if name == "releaseone" {
-			text = rest["single"] + text
-		}
-		if found[name] == "" && !strings.HasSuffix(name, "one") {
-			t.Fatalf("redislock did not send %s.lua", name)
-		}
 		if found[name] == "" {
-			found[name] = constants.ReplaceAllStringFunc(text, func(constant string) string {
-				if values[constant] == "" {
-					t.Fatalf("%s.lua has %s, and no script that was sent tells its value", name, constant)
-				}
-				return values[constant]
-			})
+			t.Fatalf("redislock did not send %s.lua", name)
 		}
 		found[name] = strings.ReplaceAll(found[name], "call('TIME')", "call('MGET', '"+clockSeconds+"', '"+clockMicros+"')")
 		// A long command of ours takes longer at miniredis than so short an expiry lasts.

@@ -78,8 +78,7 @@
 //     or MASTERDOWN, and WAIT answers 0 at once. No Sentinel.
 //   - No Cluster: CLUSTER SLOTS names one node for all slots, KEYSLOT is 163 for every key,
 //     nothing is refused with MOVED, ASK, TRYAGAIN, CLUSTERDOWN or CROSSSLOT; ASKING,
-//     SPUBLISH and SSUBSCRIBE are unknown. The scripts for a Cluster are not compared, but
-//     for releaseone and tombstone.
+//     SPUBLISH and SSUBSCRIBE are unknown. The scripts for a Cluster are not compared.
 //   - No persistence: SAVE, BGSAVE, SHUTDOWN, DEBUG are unknown, nothing is LOADING, and what
 //     a restart loses is for the simulation to delete.
 //   - No CLIENT but SETNAME and GETNAME: KILL, PAUSE, ID, LIST, SETINFO are unknown. No limit

@@ -16,7 +16,6 @@ var expected = []string{
 	"acquire: more than 0", "acquire: held", "acquire: held by a client of Redisson", "acquire: undone", "acquire: CONFLICT ", "acquire: WRONGTYPE", "acquire: NOSCRIPT",
 	"release: more than 0", "release: 0", "release: WRONGTYPE",
 	"renew: more than 0", "renew: 0",
-	"releaseone: more than 0", "releaseone: 0", "tombstone: more than 0",
 	"together: more than 0", "together: held", "together: 0", "together: undone", "together: WRONGTYPE", "together: another error",
 	"Redisson locks: nil", "Redisson locks: more than 0", "Redisson unlocks: more than 0",
 	"heard that a lock is free", "heard of a grant", "heard of a grant for one hold", "heard that a lock is wanted", "heard that a lock was left to Redisson",

@@ -1,10 +1,14 @@
 package redislock
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // A client of Redisson that waits has its share: by turns with as many of ours as wait, it
@@ -138,5 +142,27 @@ func TestListeningToRedissonCountsAsNoStranger(t *testing.T) {
 		receive(t, "the notice", s.C())
 		l, _ := grantOf(t, b, a)
 		freeLease(t, l)
+	}
+}
+
+// Redisson's clients are told of a release by the lock's own key, as while its slot is on its way.
+func TestReleaseByTheLocksOwnKeyIsAnnounced(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	java := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer java.Close()
+	if _, err := java.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := grantOf(t, newTestBackend(t, addr), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
+	if err := l.(*lease).release(t.Context(), freeing{}, &call{failed: errors.New("TRYAGAIN its slot is on its way")}); err != nil {
+		t.Fatal(err)
+	}
+	if exists(t, addr, key) {
+		t.Error("not released")
+	}
+	message, err := java.ReceiveTimeout(t.Context(), soon)
+	if m, ok := message.(*redis.Message); !ok || m.Payload != "0" {
+		t.Errorf("heard %v, %v", message, err)
 	}
 }
