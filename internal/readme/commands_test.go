@@ -75,6 +75,8 @@ var played = []struct{ begin, in, by string }{
 	{"git clone https://github.com/lockgen/lockgen && go -C lockgen/cmd/lockctl install .", "cmd/lockctl/main.go", "func main()"},
 	{"scripts/set-version ", "scripts/set-version", ""},
 	{"go test -run TestRandom -seeds ", "runtime/internal/record/random_test.go", `"seeds"`},
+	{"go test ./lockcheck -run SeededMistakes", "lockcheck/seeded_test.go", "func TestSeededMistakes"},
+	{"scripts/adopt ", "scripts/adopt", "scripts/adopt.d"},
 	{"go run -C example/seckill . -http ", "example/seckill/options.go", `"http"`},
 }
 
