@@ -75,6 +75,8 @@ var played = []struct{ begin, in, by string }{
 	{"git clone https://github.com/lockgen/lockgen && go -C lockgen/cmd/lockctl install .", "cmd/lockctl/main.go", "func main()"},
 	{"scripts/set-version ", "scripts/set-version", ""},
 	{"go test -run TestRandom -seeds ", "runtime/internal/record/random_test.go", `"seeds"`},
+	{"go test -run '^$' -bench Sticky ./runtime/backends/redislock", "runtime/backends/redislock/stickybench_test.go", "func BenchmarkSticky("},
+	{"GOWORK=off go test -C example/seckill -run '^$' -bench Merge ", "example/seckill/flash/flash_test.go", "func BenchmarkMerge("},
 	{"go run -C example/seckill . -http ", "example/seckill/options.go", `"http"`},
 }
 
