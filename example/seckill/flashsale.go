@@ -36,7 +36,7 @@ func (b sqlBackend) writeFlashSale(ctx context.Context, source string, w io.Writ
 		return fmt.Errorf("the flash sale in the database: %w", err)
 	}
 	_, err = fmt.Fprintf(w, `
-%d buyers of one item, with stock and orders in %s, each transaction with %s:
+%d buyers of one item, with stock and orders in %s, where each transaction runs %s as well:
 %-22s  %12s  %12s
 %-22s  %10.0f/s  %10.0f/s
 %-22s  %12v  %12v

@@ -77,6 +77,8 @@ var played = []struct{ begin, in, by string }{
 	{"go test -run TestRandom -seeds ", "runtime/internal/record/random_test.go", `"seeds"`},
 	{"go test ./lockcheck -run SeededMistakes", "lockcheck/seeded_test.go", "func TestSeededMistakes"},
 	{"scripts/adopt ", "scripts/adopt", "scripts/adopt.d"},
+	{"go test -run '^$' -bench Sticky ./runtime/backends/redislock", "runtime/backends/redislock/stickybench_test.go", "func BenchmarkSticky("},
+	{"GOWORK=off go test -C example/seckill -run '^$' -bench Merge ", "example/seckill/flash/flash_test.go", "func BenchmarkMerge("},
 	{"go run -C example/seckill . -http ", "example/seckill/options.go", `"http"`},
 }
 
