@@ -47,7 +47,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 // The poller ends when it has called, or when nobody waits any more.
 func (b *Backend) pollFor(a *driver.Acquisition) {
 	at := address(a.Key, a.ID)
-	if a.MayBeGranted || b.sessions == nil && b.listener != nil && b.listener.listening() || !b.hub.Waits(at) {
+	if a.MayBeGranted || b.listens() || !b.hub.Waits(at) {
 		return
 	}
 	if _, polled := b.polled.LoadOrStore(at, true); polled {
@@ -60,14 +60,20 @@ func (b *Backend) pollFor(a *driver.Acquisition) {
 	})
 }
 
-// poll looks until the lock of v is free for its process, or at has no subscriber.
+// listens reports whether those who wait for a row are called by the server.
+func (b *Backend) listens() bool {
+	return b.sessions == nil && b.listener != nil && b.listener.listening()
+}
+
+// poll looks until the lock of v is free for its process, or at has no subscriber, or the
+// server calls it.
 func (b *Backend) poll(ctx context.Context, at string, v values) {
 	s := b.sql.of("look", 0).with(v)
 	since, last := time.Now(), seen{version: -1}
 	if b.sessions != nil { // a foreign client may have it, though the row is free
 		since = since.Add(-lookShare * lookMost)
 	}
-	for engine.Pause(ctx, lookAfter(time.Since(since), last.ahead)) && b.hub.Waits(at) {
+	for engine.Pause(ctx, lookAfter(time.Since(since), last.ahead)) && b.hub.Waits(at) && !b.listens() {
 		r, err := b.attempt(b.life.Context(), b.pool, s) // to its end: a driver closes the connection of one that is cancelled
 		if err != nil {
 			continue // as seldom as after a long wait: since stays

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -105,6 +106,11 @@ func (c *pooled) QueryContext(ctx context.Context, text string, args []driver.Na
 			row := make([]driver.Value, len(all.columns))
 			if rows.Next(row) != nil {
 				break
+			}
+			for i, value := range row {
+				if text, ok := value.([]byte); ok {
+					row[i] = bytes.Clone(text) // the session's buffer
+				}
 			}
 			all.rows = append(all.rows, row)
 		}
