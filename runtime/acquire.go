@@ -244,11 +244,10 @@ func (l *Locker) stopCompeting(op *acquireOp, err error) {
 	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
 	e.placed = e.placed || a.Queue && unknown
 	if unknown || e.placed && alone {
-		undo := *a
+		undo, lasts := *a, a.TTL
 		undo.Queue = alone // the place in the engine's queue serves the next in the queue
-		e.placed = e.placed && !alone
-		lasts := a.TTL
-		if undo.Queue {
+		if e.placed && alone {
+			e.placed = false
 			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
 		}
 		l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error {
