@@ -1,4 +1,4 @@
--- Takes those of one or more locks that are free and that nobody waits for, and leaves the
+-- Takes those of several locks that are free and that nobody waits for, and leaves the
 -- others as they are. Answers with the number and the highest token of each that it took.
 --
 -- It locks rows in the order of their names, so that no two such statements wait for each
@@ -6,10 +6,10 @@
 -- through those, in any order.
 INSERT INTO {table} AS l (name, owner, acquired, expires, version, waiting, undone, undone_until)
 SELECT a.column1, a.column2, {clock}, {clock} + {ttl}, {initial} + {n} - 1, '', '', 0 FROM ({asked}) AS a
-WHERE {allapart} AND NOT EXISTS (SELECT 1 FROM {table} AS h WHERE h.name = a.column1 AND h.expires > {clock})
+WHERE {apart} AND NOT EXISTS (SELECT 1 FROM {table} AS h WHERE h.name = a.column1 AND h.expires > {clock})
 ORDER BY a.column1
 ON CONFLICT (name) DO UPDATE SET
-  version = {greatest}(l.version + 1, excluded.acquired * 4) + {n} - 1,
-  acquired = excluded.acquired, owner = excluded.owner, undone = '', expires = excluded.expires
+  version = {greatest}(l.version + 1, {now} * 4) + {n} - 1,
+  acquired = {now}, owner = excluded.owner, undone = '', expires = excluded.expires
 WHERE {free}
 RETURNING {number}, version

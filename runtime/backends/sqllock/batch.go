@@ -4,7 +4,6 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // batch is how many locks one statement takes, renews or frees.
@@ -22,62 +21,46 @@ func inBatches[T any](all []T, alike func(x, y T) bool, f func(part []T)) {
 	}
 }
 
-// statements are those of a Backend, each compiled when it is needed first.
-type statements struct {
-	dialect  Dialect
-	notify   bool              // what frees a lock, or replaces a record, calls those that it lets in
-	macros   map[string]string // see Dialect.macros
-	compiled sync.Map          // *template, by statementID
-}
-
-// statementID is a file, and for how many locks its statement is.
-type statementID struct {
+// batchID names a statement on several locks.
+type batchID struct {
 	file string
 	n    int
 }
 
-// of returns the statement of a file, for n locks. Their keys, ids and last tokens are the values
-// key0, id0, last0, key1 and so on; n is 0 where they are key, id and last.
-func (s *statements) of(file string, n int) *template {
-	id := statementID{file, n}
-	if t, ok := s.compiled.Load(id); ok {
+// batched returns the statement of a file for n locks. Their keys, ids and last tokens are
+// the values key0, id0, last0, key1 and so on.
+func (s *statements) batched(file string, n int) *template {
+	id := batchID{file, n}
+	if t, ok := s.ofBatches.Load(id); ok {
 		return t.(*template)
 	}
-	m := s.macros
-	if n > 0 {
-		m = maps.Clone(m)
-		m["keys"], m["ids"] = each(n, "{key#}", ", "), each(n, "{id#}", ", ")
-		m["number"] = "CASE owner " + each(n, "WHEN {id#} THEN #", " ") + " ELSE -1 END"
-		m["named"] = "CASE l.name " + each(n, "WHEN {key#} THEN #", " ") + " END"
-		m["last"] = "CASE l.name " + each(n, "WHEN {key#} THEN {last#}", " ") + " END"
-		m["asked"] = "VALUES " + each(n, "({key#}, {id#})", ", ") // as column1 and column2
-		if s.dialect == MySQL {
-			m["asked"] = each(n, "SELECT {key#} AS column1, {id#} AS column2", " UNION ALL ")
-		}
+	m := maps.Clone(s.now)
+	m["keys"], m["ids"] = each(n, "{key#}", ", "), each(n, "{id#}", ", ")
+	m["number"] = "CASE owner " + each(n, "WHEN {id#} THEN #", " ") + " ELSE -1 END"
+	m["named"] = "CASE l.name " + each(n, "WHEN {key#} THEN #", " ") + " END"
+	m["last"] = "CASE l.name " + each(n, "WHEN {key#} THEN {last#}", " ") + " END"
+	m["free"] = "({l}expires <= {now} AND {l}waiting = '' AND {l}undone_until <= {now})"
+	m["asked"] = "VALUES " + each(n, "({key#}, {id#})", ", ") // as column1 and column2
+	if s.dialect == MySQL {
+		m["asked"] = each(n, "SELECT {key#} AS column1, {id#} AS column2", " UNION ALL ")
 	}
-	t := s.dialect.compile(s.source(file), m)
-	s.compiled.Store(id, t)
-	return t
-}
-
-// source is the text of a file, in the database's own form if there is one, and within the
-// statement that calls those it lets in.
-func (s *statements) source(file string) string {
-	if s.dialect == MySQL && (file == "acquire_all" || file == "create") {
-		file += "_mysql"
-	}
-	text := source(file)
+	m["apart"] = m["allapart"]
+	var t *template
 	switch file {
-	case "release_all", "undo":
-		if s.notify {
-			text = strings.Replace(source("notify"), "{freeing}", text, 1)
-		}
-	case "swap", "create":
-		if s.notify {
-			text = strings.Replace(source("notify_granted"), "{swap}", text, 1)
-		}
+	case "acquire_all.sql":
+		m["now"] = "(excluded.expires - {ttl})"
+		t = s.dialect.compile(source(file), m, 2)
+	case "owned.sql":
+		t = s.dialect.compile(source(file), m, 2)
+	case "released.sql":
+		t = s.dialect.compile(source(file), m, 1)
+	case "release_all.sql":
+		t = s.freeing(file, m)
+	default:
+		t = s.dialect.compile(source(file), m, 0)
 	}
-	return text
+	s.ofBatches.Store(id, t)
+	return t
 }
 
 // each returns n copies of format, in which # is the number of the copy.

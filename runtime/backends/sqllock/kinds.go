@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -90,11 +91,11 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": w.Value,
 		"lasts": w.Lasts.Microseconds(), "instant": time.Now().UnixMicro(), "woken": strings.Join(w.Granted, " "),
 	}
-	file := "swap"
+	t := b.sql.swap
 	if w.Seen == "" {
-		file = "create"
+		t = b.sql.create
 	}
-	r, unanswered, err := b.runKind(ctx, b.sql.of(file, 0).with(v))
+	r, unanswered, err := b.runKind(ctx, t.with(v))
 	a.MayHaveRun = unanswered
 	if err != nil {
 		return a, err
@@ -131,7 +132,7 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 
 // recordAt is a look at the record of key, which is left out if it has the version seen.
 func (s *statements) recordAt(key, seen string) *statement {
-	return s.of("record", 0).with(values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
+	return s.record.with(values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
 }
 
 // watchRecord is the [record.Watch] of a database that can tell nobody: it looks again and
@@ -148,8 +149,8 @@ func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tel
 	return ctx.Err()
 }
 
-// way is on what connection statements about a row or a record go that do not go by the pool,
-// and how long an attempt waits for its answer. A context holds it.
+// way is on what connection statements about a record go that do not go by the pool, and
+// how long an attempt waits for its answer. A context holds it.
 type way struct {
 	connector
 	limit time.Duration
@@ -161,16 +162,27 @@ func by(ctx context.Context, from connector, limit time.Duration) context.Contex
 	return context.WithValue(ctx, wayKey{}, way{from, limit})
 }
 
-func (b *Backend) wayOf(ctx context.Context) way {
+// runKind runs s, on the connection that ctx holds or one of the pool.
+func (b store) runKind(ctx context.Context, s *statement) (answer, bool, error) {
 	if w, ok := ctx.Value(wayKey{}).(way); ok {
-		return w
+		s.limit = w.limit
+		return b.run(ctx, w.connector, s)
 	}
-	return way{connector: b.pool}
+	return b.run(ctx, b.pool, s)
 }
 
-// runKind runs s the way of ctx.
-func (b store) runKind(ctx context.Context, s *statement) (answer, bool, error) {
-	w := b.wayOf(ctx)
-	s.limit = w.limit
-	return b.run(ctx, w.connector, s)
+// besideKind returns what is said to who asked for a mutex if err, which ended that, is of
+// another kind of lock at the key, or one that was there a moment ago: the statement then has
+// no owner for the row, which the column refuses. Else it returns err.
+func (b *Backend) besideKind(ctx context.Context, key string, err error) error {
+	switch c := code(err); {
+	case errors.Is(err, errManual):
+	case b.dialect == Postgres && c == "23502", b.dialect == SQLite && c == "19":
+	default:
+		return err
+	}
+	if a, failed := (store{b}).read(ctx, key); failed == nil && a.Value != "" {
+		return record.Beside(record.Noun(a.Value), record.Mutex)
+	}
+	return err
 }

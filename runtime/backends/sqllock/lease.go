@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -42,28 +41,41 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	return l.backend.ReleaseAll(ctx, []driver.Lease{l}, []uint64{last})[0]
+	return l.release(ctx, l.backend.pool, last)
 }
 
-// row is one of several leases that a statement is about, and what its caller is to be told.
-type row struct {
-	*lease
-	to   time.Duration // that it is to last, if it is renewed
-	last uint64        // token that was used, if it is released
-	err  *error
-}
-
-func valuesOf(part []row) values {
-	v := values{}
-	for i, one := range part {
-		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
+// release frees the row, by a statement on a connection of from.
+func (l *lease) release(ctx context.Context, from connector, last uint64) error {
+	b := l.backend
+	freedBefore := l.freed.Load()
+	v := values{"key": []byte(l.key), "id": l.id, "last": int64(last)}
+	r, unanswered, err := b.run(ctx, from, b.sql.release.with(v))
+	if unanswered && from.another() { // a session that is gone has lost its lock: a row that is not ours is a loss then
+		l.freed.Store(true)
 	}
-	return v
+	if err != nil {
+		return err
+	}
+	if l.unanswered { // after the release, so that this is not what frees the row
+		if err := l.leaveTombstone(ctx, from); err != nil {
+			l.freed.Store(true)
+			return err
+		}
+	}
+	if r.freed() == 0 && !freedBefore && !unanswered {
+		return driver.ErrLost
+	}
+	// Freed, or freed before by an attempt whose answer was lost.
+	return nil
 }
 
-// leaveTombstone sees to it that no copy of an acquire, still on its way, takes the row.
-func (b *Backend) leaveTombstone(ctx context.Context, from connector, key, id string, ttl time.Duration) error {
-	v := values{"key": []byte(key), "mark": mark(id), "until": (ttl + straggler).Microseconds()}
-	_, _, err := b.run(ctx, from, b.sql.of("tombstone", 0).with(v))
+// leaveTombstone sees to it that no copy of the acquire, still on its way, takes the row.
+func (l *lease) leaveTombstone(ctx context.Context, from connector) error {
+	b := l.backend
+	v := values{
+		"key": []byte(l.key), "id": l.id, "n": int64(0), "leaver": nobody, "mark": mark(l.id),
+		"until": (time.Duration(l.ttl.Load()) + straggler).Microseconds(),
+	}
+	_, _, err := b.run(ctx, from, b.sql.tombstone.with(v))
 	return err
 }

@@ -70,18 +70,6 @@ func (l *listener) listens(ctx context.Context, life *engine.Life) bool {
 	}
 }
 
-// listening reports whether the channel is listened to.
-func (l *listener) listening() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.ready:
-		return true
-	default:
-		return false
-	}
-}
-
 // run listens, and again after each loss, until the Backend closes.
 func (l *listener) run(ctx context.Context) {
 	backoff := 10 * time.Millisecond
@@ -99,16 +87,22 @@ func (l *listener) run(ctx context.Context) {
 
 // confirmed wakes all: a notice may have gone by before.
 func (l *listener) confirmed() {
-	if !l.listening() {
+	l.mu.Lock()
+	select {
+	case <-l.ready:
+	default:
 		close(l.ready)
 	}
+	l.mu.Unlock()
 	l.hub.NotifyAll()
 }
 
 func (l *listener) lost() {
-	if l.listening() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.ready:
 		l.ready = make(chan struct{})
+	default:
 	}
 }

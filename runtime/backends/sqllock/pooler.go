@@ -66,7 +66,7 @@ func (ss *sessions) compare(ctx context.Context) error {
 }
 
 func (b *Backend) sessionOf(ctx context.Context, s *session) (int64, error) {
-	r, _, err := b.run(ctx, s, &statement{text: "SELECT " + b.dialect.session()})
+	r, _, err := b.run(ctx, s, &statement{text: "SELECT " + b.dialect.session(), columns: 1})
 	if err != nil {
 		return 0, err
 	}

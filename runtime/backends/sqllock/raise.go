@@ -16,14 +16,13 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: sqllock has no tokens to raise of a %T", driver.ErrInvalid, held)
 	}
-	v := valuesOf([]row{{lease: l}})
-	v["token"] = int64(least)
-	r, _, err := b.run(ctx, b.renewals, b.sql.of("raise", 0).with(v))
+	v := values{"key0": []byte(l.key), "id0": l.id, "token": int64(least)}
+	r, _, err := b.run(ctx, b.renewals, b.sql.raise.with(v))
 	if err != nil || r.affected > 0 {
 		return err
 	}
 	// It is not this owner's, or, at MySQL, the token was high enough.
-	ours, _, err := b.run(ctx, b.renewals, b.sql.of("owned", 1).with(v))
+	ours, _, err := b.run(ctx, b.renewals, b.sql.batched("owned.sql", 1).with(v))
 	if err == nil && len(ours.rows) == 0 {
 		err = driver.ErrLost
 	}

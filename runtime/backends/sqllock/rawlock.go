@@ -11,9 +11,10 @@ import (
 // rawLock is a lock of the database's own, which a session holds, and which foreign
 // clients know: shared with others, of a session that reads.
 type rawLock interface {
-	// take takes key for s if it is free; or it waits in the server's queue, for standFor, and
-	// then returns false or an error.
-	take(ctx context.Context, s *session, key string, waits bool) (bool, error)
+	// try takes key for s if it is free, and does not wait.
+	try(ctx context.Context, s *session, key string) (bool, error)
+	// wait takes key for s, in the server's queue. It returns an error after standFor.
+	wait(ctx context.Context, s *session, key string) error
 	// free ends that. It returns driver.ErrLost if the session did not hold it.
 	free(ctx context.Context, s *session, key string) error
 	// probe returns the statement that answers with 1, and the number of the
@@ -39,17 +40,9 @@ func (d Dialect) session() string {
 	return "pg_backend_pid()"
 }
 
-// kill ends the session of that number.
-func (d Dialect) kill(session int64) *statement {
-	if d == MySQL {
-		return &statement{text: fmt.Sprintf("KILL %d", session)}
-	}
-	return &statement{text: fmt.Sprintf("SELECT pg_terminate_backend(%d)::int", session)}
-}
-
 // begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
 // REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
-// a row then.
+// a row then; and the release of a row must see what was committed since.
 func (b *Backend) begin(ctx context.Context, s *session, waits bool) error {
 	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
 	if b.dialect == Postgres {
@@ -85,33 +78,33 @@ type advisoryLock struct{ trying, waiting, freeing *template }
 
 func newAdvisory(b *Backend) *advisory {
 	d := b.dialect
-	compile := func(text string) *template {
-		return d.compile(text, map[string]string{"session": d.session(), "seconds": fmt.Sprint(standFor.Seconds())})
+	compile := func(text string, columns int) *template {
+		return d.compile(text, map[string]string{"session": d.session(), "seconds": fmt.Sprint(standFor.Seconds())}, columns)
 	}
 	if d == MySQL {
 		return &advisory{backend: b,
 			exclusive: advisoryLock{
-				compile("SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}"),
-				compile("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0), {session}"),
-				compile("SELECT COALESCE(RELEASE_LOCK({name}), 0)"),
+				compile("SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}", 2),
+				compile("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)", 1),
+				compile("SELECT COALESCE(RELEASE_LOCK({name}), 0)", 1),
 			},
-			probing: compile("SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}"),
+			probing: compile("SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}", 2),
 		}
 	}
 	of := func(shared string) advisoryLock {
 		return advisoryLock{
-			compile("SELECT pg_try_advisory_lock" + shared + "({number})::int, {session}"),
+			compile("SELECT pg_try_advisory_lock"+shared+"({number})::int, {session}", 2),
 			// What set_config sets holds for the statement alone.
-			compile("SELECT CASE WHEN set_config('lock_timeout', '{seconds}s', true) <> '' THEN" +
-				" (SELECT 1 FROM (SELECT pg_advisory_lock" + shared + "({number})) AS taken) END, {session}"),
-			compile("SELECT pg_advisory_unlock" + shared + "({number})::int"),
+			compile("SELECT CASE WHEN set_config('lock_timeout', '{seconds}s', true) <> '' THEN"+
+				" (SELECT 1 FROM (SELECT pg_advisory_lock"+shared+"({number})) AS taken) END", 1),
+			compile("SELECT pg_advisory_unlock"+shared+"({number})::int", 1),
 		}
 	}
 	return &advisory{backend: b, exclusive: of(""), shared: of("_shared"),
 		// The server grants a session at once what is less than it holds, whoever waits.
-		leaving: compile("SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken"),
+		leaving: compile("SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken", 1),
 		// The session is known by its number; nobody else uses it to unlock.
-		probing: compile("SELECT 1, {session}")}
+		probing: compile("SELECT 1, {session}", 2)}
 }
 
 // of returns the lock that s is for.
@@ -126,19 +119,21 @@ func (l *advisory) values(key string) values {
 	return values{"name": MySQLName(key), "number": PostgresKey(key)}
 }
 
-func (l *advisory) take(ctx context.Context, s *session, key string, waits bool) (bool, error) {
-	statement := l.of(s).trying.with(l.values(key))
-	if waits {
-		statement = standing(l.of(s).waiting.with(l.values(key)))
-	}
-	r, _, err := l.backend.run(ctx, s, statement)
+func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error) {
+	r, _, err := l.backend.run(ctx, s, l.of(s).trying.with(l.values(key)))
 	if err != nil {
 		return false, err
 	}
-	if !waits { // else it is known, and read by others
-		s.number = r.rows[0][1]
-	}
+	s.number = r.rows[0][1]
 	return r.rows[0][0] == 1, nil
+}
+
+func (l *advisory) wait(ctx context.Context, s *session, key string) error {
+	r, err := l.backend.attempt(ctx, s, standing(l.of(s).waiting.with(l.values(key))))
+	if err == nil && r.rows[0][0] != 1 {
+		err = errSlow
+	}
+	return err
 }
 
 // downgrade has s hold the lock shared, which it held alone. No other session gets it
@@ -184,10 +179,10 @@ func newRowLock(b *Backend) *rowLock {
 	const locking = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
 	return &rowLock{
 		backend:  b,
-		locking:  d.compile(locking+" NOWAIT", macros),
-		waiting:  d.compile(locking, macros),
-		making:   d.compile(making, macros),
-		dropping: d.compile("DELETE FROM {rows} WHERE name = {key}", macros),
+		locking:  d.compile(locking+" NOWAIT", macros, 2),
+		waiting:  d.compile(locking, macros, 2),
+		making:   d.compile(making, macros, 0),
+		dropping: d.compile("DELETE FROM {rows} WHERE name = {key}", macros, 0),
 	}
 }
 
@@ -204,17 +199,12 @@ func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) 
 	if err != nil || len(r.rows) != 1 {
 		return false, err
 	}
-	if !waits {
-		s.number = r.rows[0][1]
-	}
+	s.number = r.rows[0][1]
 	return true, nil
 }
 
-func (l *rowLock) take(ctx context.Context, s *session, key string, waits bool) (bool, error) {
+func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error) {
 	b := l.backend
-	if waits {
-		return l.lock(ctx, s, []byte(key), true) // false: it has been removed
-	}
 	for range 3 {
 		got, err := l.lock(ctx, s, []byte(key), false)
 		switch {
@@ -242,6 +232,15 @@ func (l *rowLock) take(ctx context.Context, s *session, key string, waits bool) 
 	return false, fmt.Errorf("the row of %q in %s comes and goes", key, b.rowsTable())
 }
 
+func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
+	got, err := l.lock(ctx, s, []byte(key), true)
+	if err == nil && !got {
+		err = errNoRow
+	}
+	return err
+}
+
+// free commits, because the lease's row was released in the transaction.
 func (l *rowLock) free(ctx context.Context, s *session, _ string) error {
 	return l.backend.end(ctx, s, "COMMIT")
 }

@@ -13,28 +13,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-const (
-	// sessionTries is how many connections an acquire tries, if they turn out dead.
-	sessionTries = 4
-	// waitingMost is how many sessions of a Backend wait in the server's queues at once.
-	// Who finds no room tries now and then.
-	waitingMost = 16
-	// askWithin is how long a session waits, or keeps what it was granted, since it was asked
-	// for, or granted. Its process asks once a second, and when it is told.
-	askWithin = 2500 * time.Millisecond
-)
-
-// sessionState is what the session of a lock is for; DESIGN.md has the whole.
-type sessionState int
-
-const (
-	asks    sessionState = iota // an acquire uses it, and it has the lock or does not wait for it
-	waits                       // in the server's queue, until askWithin is over
-	granted                     // by the server, for the next attempt to collect, until askWithin is over
-	holds                       // the lock of an acquisition, until its lease is over
-	ended                       // its connection is closed, or will be
-)
-
 // session is the dedicated connection of one lock of strategy Advisory or RowLock:
 // never of two, because a session may take a lock that it has once more.
 type session struct {
@@ -43,13 +21,16 @@ type session struct {
 	number   int64       // the server's, once known
 	reads    atomic.Bool // it shares its lock with others: see rawLock
 
-	// The mutex of sessions guards the rest.
-	state   sessionState
-	id      string             // of the acquisition that holds the lock by it, or asked last
-	address string             // of who waits
-	cancel  context.CancelFunc // of the wait
-	lease   driver.Lease
-	timer   *time.Timer
+	mu     sync.Mutex   // guards the rest
+	lease  driver.Lease // the last that was granted on it
+	expiry *time.Timer
+
+	question *question // whether it holds the lock, that is on its way
+}
+
+type question struct {
+	done chan struct{}
+	err  error // once done
 }
 
 // sessions are those of a Backend's locks.
@@ -57,15 +38,19 @@ type sessions struct {
 	backend *Backend
 	raw     rawLock
 
-	mu  sync.Mutex // guards all, and the states of its sessions
-	all map[*session]struct{}
+	mu     sync.Mutex          // guards the maps, and the places
+	all    map[*session]string // the acquisitions that hold locks by them
+	places map[string]*place   // by address
 
 	checking chan struct{} // a semaphore of one check
 	checked  atomic.Bool   // that sessions are the server's own
 }
 
 func newSessions(b *Backend) *sessions {
-	ss := &sessions{backend: b, checking: make(chan struct{}, 1), all: map[*session]struct{}{}}
+	ss := &sessions{
+		backend: b, checking: make(chan struct{}, 1),
+		all: map[*session]string{}, places: map[string]*place{},
+	}
 	if b.strategy == Advisory {
 		ss.raw = newAdvisory(b)
 	} else {
@@ -78,18 +63,35 @@ func newSessions(b *Backend) *sessions {
 // statement.
 func (ss *sessions) open() *session {
 	s := &session{sessions: ss}
-	s.dedicated = ss.backend.newDedicated(false, func() { // the connection is gone
-		ss.mu.Lock()
-		defer ss.mu.Unlock()
-		s.state = ended
-		if delete(ss.all, s); s.timer != nil {
-			s.timer.Stop()
-		}
-	})
+	s.dedicated = ss.backend.newDedicated(false, s.forget)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.all[s] = struct{}{}
+	ss.all[s] = ""
 	return s
+}
+
+// forget is called when the connection of s is gone.
+func (s *session) forget() {
+	s.mu.Lock()
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	s.mu.Unlock()
+	s.sessions.mu.Lock()
+	defer s.sessions.mu.Unlock()
+	delete(s.sessions.all, s)
+}
+
+// of returns the session by which acquisition id holds its lock, or nil.
+func (ss *sessions) of(id string) *session {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for s, owner := range ss.all {
+		if owner == id {
+			return s
+		}
+	}
+	return nil
 }
 
 // close discards all connections that are left.
@@ -102,76 +104,8 @@ func (ss *sessions) close() {
 	}
 }
 
-// findLocked returns a session of which is says so, or nil.
-func (ss *sessions) findLocked(is func(*session) bool) *session {
-	for s := range ss.all {
-		if is(s) {
-			return s
-		}
-	}
-	return nil
-}
-
-// placedLocked returns the session that waits for who asks for a, or was granted what it
-// waited for; or nil.
-func (ss *sessions) placedLocked(a *driver.Acquisition) *session {
-	return ss.findLocked(func(s *session) bool {
-		return (s.state == waits || s.state == granted) && s.address == placeOf(a)
-	})
-}
-
-// placeOf names the place in the server's queue that a asks for: by its ID, unless all of its
-// process that wait for the key have one.
-func placeOf(a *driver.Acquisition) string {
-	if a.Mode.Kind != 0 {
-		return a.ID
-	}
-	return address(a.Key, a.ID)
-}
-
-// untilLocked has the session end after d, unless it is asked for, or its lease renewed.
-func (s *session) untilLocked(d time.Duration) {
-	if s.timer == nil {
-		s.timer = time.AfterFunc(d, s.over)
-	} else {
-		s.timer.Reset(d)
-	}
-}
-
-// over ends a session whose time is over: whoever lost a lease does not release it.
-func (s *session) over() {
-	s.sessions.mu.Lock()
-	defer s.sessions.mu.Unlock()
-	if s.state == holds {
-		if left := s.lease.Deadline().Left(); left > 0 {
-			s.timer.Reset(left)
-			return
-		}
-	}
-	s.endLocked()
-}
-
-// endLocked ends the session: one that waits at the server as well, which may not notice that
-// the client has gone.
-func (s *session) endLocked() {
-	b, waited, number := s.backend, s.state == waits, s.number
-	if s.state == ended || s.state == asks {
-		return
-	}
-	s.state = ended
-	b.life.Go(func(ctx context.Context) {
-		if !waited {
-			s.discard()
-			return
-		}
-		ctx, stop := context.WithTimeout(ctx, time.Second)
-		defer stop()
-		_, _ = b.attempt(ctx, b.renewals, b.dialect.kill(number)) // else the grant ends it
-	})
-	if waited {
-		s.cancel()
-	}
-}
+// sessionTries is how many connections an acquire tries, if they turn out dead.
+const sessionTries = 4
 
 // acquire takes the raw lock, and then the row: who waits does so for the raw lock,
 // in one queue with foreign clients.
@@ -181,11 +115,8 @@ func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (driver.
 			return nil, err
 		}
 	}
-	ss.mu.Lock()
-	s := ss.findLocked(func(s *session) bool { return s.state == holds && s.id == a.ID })
-	ss.mu.Unlock()
-	if s != nil { // once more
-		return s.takeLease(ctx, a)
+	if s := ss.of(a.ID); s != nil { // once more
+		return s.takeRow(ctx, a)
 	}
 	for try := 1; ; try++ {
 		l, dead, err := ss.attempt(ctx, a)
@@ -214,113 +145,174 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 	if s == nil {
 		s = ss.open()
 		s.reads.Store(a.Mode.Kind == driver.Read)
-		got, err := ss.raw.take(ctx, s, a.Key, false)
+		got, err := ss.raw.try(ctx, s, a.Key)
 		switch {
 		case err != nil:
 			dead = s.gone()
 			s.discard()
 			return nil, dead, err
-		case !got:
-			if !a.Queue || !ss.stand(ctx, s, a) {
-				s.giveBack()
-			}
+		case !got && a.Queue && ss.stand(ctx, s, a):
 			return nil, false, &driver.HeldError{} // nobody knows for how long
+		case !got:
+			defer s.giveBack()
+			return nil, false, ss.held(ctx, s, a)
 		}
 	}
-	l, err = s.takeLease(ctx, a)
+	l, err = s.takeRow(ctx, a)
 	if err == nil {
 		return l, false, nil
 	}
 	dead = s.gone()
-	s.free(ctx, a.Key)
+	if ss.raw.free(ctx, s, a.Key) == nil {
+		s.giveBack()
+	} else {
+		s.discard()
+	}
 	return nil, dead, err
 }
 
-// stand has s wait in the server's queue for a, beside, and reports whether it does.
-func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition) bool {
-	if s.number == 0 {
-		number, err := ss.backend.sessionOf(ctx, s)
-		if err != nil {
-			return false
-		}
-		s.number = number
+// held says for how long a raw lock is held, if it is by a user of the table. It asks
+// by s, which was refused.
+func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition) error {
+	var held *driver.HeldError
+	if a.Mode.Kind != 0 {
+		return &driver.HeldError{}
 	}
-	wait, cancel := context.WithCancel(ss.backend.life.Context())
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	if ss.placedLocked(a) != nil || !ss.roomLocked() || !ss.backend.life.Go(func(context.Context) {
-		defer cancel()
-		got, err := ss.raw.take(wait, s, a.Key, true)
-		ss.waited(s, got && err == nil)
-	}) {
-		cancel()
-		return false
+	if err := ss.backend.refusal(ctx, s, ss.backend.acquireValues(a)); errors.As(err, &held) && held.RetryAfter > time.Millisecond {
+		return held
 	}
-	s.state, s.address, s.id, s.cancel = waits, placeOf(a), a.ID, cancel
-	s.untilLocked(askWithin)
-	a.MayBeGranted = true
-	return true
+	return &driver.HeldError{} // by a foreign client
 }
 
-// roomLocked reports whether one more session may wait: others need connections too.
-func (ss *sessions) roomLocked() bool {
-	n, most := 0, ss.backend.db.Stats().MaxOpenConnections
-	for s := range ss.all {
-		if s.state == waits || s.state == granted {
-			n++
-		}
-	}
-	return n < waitingMost && (most == 0 || n < (most-besides[RowLock])/2)
-}
-
-// waited is called when the wait of s is over: got says that it was granted.
-func (ss *sessions) waited(s *session, got bool) {
+// own notes that acquisition id holds its lock by s, for as long as l lasts.
+func (ss *sessions) own(s *session, id string, l *sessionLease) {
 	ss.mu.Lock()
-	got = got && s.state == waits
-	if got {
-		s.state = granted
-		s.untilLocked(askWithin)
+	if _, open := ss.all[s]; open {
+		ss.all[s] = id
 	}
-	address := s.address
 	ss.mu.Unlock()
-	if !got {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lease = l
+	if s.expiry == nil && !s.gone() {
+		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
+	}
+}
+
+// expire ends the raw lock with the lease: whoever lost that does not release it.
+func (s *session) expire() {
+	s.mu.Lock()
+	left := s.lease.Deadline().Left()
+	if left > 0 && !s.gone() {
+		s.expiry.Reset(left)
+	}
+	s.mu.Unlock()
+	if left <= 0 {
 		s.discard()
 	}
-	ss.backend.hub.Notify(address) // if it was not granted it stands anew
-}
-
-// collect returns the session that was granted what a asks for, or reports that it
-// still waits.
-func (ss *sessions) collect(a *driver.Acquisition) (got *session, stands bool) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	s := ss.placedLocked(a)
-	switch {
-	case s == nil:
-		return nil, false
-	case s.state == granted:
-		s.state = asks
-		return s, false
-	}
-	if a.Queue {
-		a.MayBeGranted = true
-		s.untilLocked(askWithin)
-		if !a.BegunBefore(s.id) {
-			s.id = a.ID
-		}
-	}
-	return nil, true
 }
 
 // undo frees the raw lock that an acquisition holds, and the place in the server's queue
 // if a gives it up and no later acquisition of its process has taken it over.
 func (ss *sessions) undo(a *driver.Acquisition) {
+	if s := ss.of(a.ID); s != nil {
+		s.discard()
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if s := ss.findLocked(func(s *session) bool { return s.state == holds && s.id == a.ID }); s != nil {
-		s.endLocked()
+	p := ss.places[placeOf(a)]
+	if p != nil && (p.address == a.ID || a.Queue && !a.BegunBefore(p.id)) {
+		ss.giveUpLocked(p)
 	}
-	if s := ss.placedLocked(a); s != nil && (s.address == a.ID || a.Queue && !a.BegunBefore(s.id)) {
-		s.endLocked()
+}
+
+const (
+	// probesAtOnce is how many connections are asked at once. Each costs several
+	// goroutines meanwhile, of ours, of database/sql and of the driver.
+	probesAtOnce = 8
+	// probeRoom is how long one that does not answer counts among them.
+	probeRoom = 20 * time.Millisecond
+)
+
+// probe asks the sessions of leases whether they still hold their locks, and notes in
+// errs what they say. One that does not answer keeps the others waiting for a
+// third of the shortest lease at most, whatever its own is.
+func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, renewalLimit(slices.Min(ttls)))
+	defer cancel()
+	var asking sync.WaitGroup
+	room := make(chan struct{}, probesAtOnce)
+	for i, one := range leases {
+		room <- struct{}{}
+		asking.Go(func() {
+			leave := sync.OnceFunc(func() { <-room })
+			defer leave()
+			defer time.AfterFunc(probeRoom, leave).Stop()
+			errs[i] = one.(*sessionLease).holds(ctx)
+		})
 	}
+	asking.Wait()
+}
+
+// holds asks the server whether the session still holds the lock. The question outlives
+// ctx, because to take it back would close the connection; all who ask meanwhile
+// wait for it.
+func (l *sessionLease) holds(ctx context.Context) error {
+	s := l.session
+	s.mu.Lock()
+	q := s.question
+	if q == nil {
+		q = &question{done: make(chan struct{})}
+		if !s.backend.life.Go(func(life context.Context) {
+			q.err = l.ask(life)
+			s.mu.Lock()
+			s.question = nil
+			s.mu.Unlock()
+			close(q.done)
+		}) {
+			s.mu.Unlock()
+			return errClosed
+		}
+		s.question = q
+	}
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.err
+	case <-ctx.Done():
+		return fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
+	}
+}
+
+// ask returns driver.ErrLost if the session does not hold the lock any more.
+func (l *sessionLease) ask(ctx context.Context) error {
+	s, b := l.session, l.session.backend
+	probe := b.sessions.raw.probe(l.key)
+	probe.limit = max(l.Deadline().Left(), time.Millisecond)
+	r, err := b.attempt(ctx, s, probe)
+	switch {
+	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
+		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
+	case err != nil && b.endedBy(err):
+		s.discard()
+		return fmt.Errorf("%w: its session does not hold it any more: %w", driver.ErrLost, err)
+	case err != nil:
+		return err
+	case len(r.rows) != 1 || r.rows[0][0] != 1 || r.rows[0][1] != s.number:
+		if len(r.rows) == 1 && r.rows[0][1] != s.number {
+			b.sessions.checked.Store(false)
+		}
+		s.discard()
+		return fmt.Errorf("%w: session %d does not hold it, as %v", driver.ErrLost, s.number, r.rows)
+	}
+	return nil
+}
+
+// endedBy reports whether err, which a probe was answered with, says that the raw
+// lock is gone: another has it, or the transaction that held it has ended.
+// PostgreSQL ends one at any error, MySQL at a deadlock; and MariaDB says of a row
+// that is locked what it says after a wait.
+func (b *Backend) endedBy(err error) bool {
+	k := b.dialect.judge(err)
+	return k == taken || b.strategy == RowLock && (b.dialect == Postgres || k == passing)
 }

@@ -74,11 +74,12 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 	for i, one := range part {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(one.Key), one.ID
 	}
-	r, unanswered, err := b.run(ctx, b.pool, b.sql.of("acquire_all", len(part)).with(v))
+	take := map[bool]string{true: "acquire_all_mysql.sql", false: "acquire_all.sql"}[b.dialect == MySQL]
+	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched(take, len(part)).with(v))
 	took := r.rows // none of MySQL
 	if err == nil && !unanswered && b.dialect == MySQL {
 		var told answer
-		if told, _, err = b.run(ctx, b.pool, b.sql.of("owned", len(part)).with(v)); err != nil {
+		if told, _, err = b.run(ctx, b.pool, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
 			unanswered, err = true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		took = told.rows
@@ -93,45 +94,59 @@ func (b *Backend) takeRows(ctx context.Context, part []wanted) {
 	for _, row := range took {
 		if i := row[0]; i >= 0 {
 			*part[i].lease = b.newLease(part[i].Acquisition, uint64(row[1])-n+1, r.sent)
+			b.pollers.tell(part[i].Acquisition, false)
 		}
 	}
+}
+
+// freeing is one lease to be released with others, and what its caller is to be told.
+type freeing struct {
+	*lease
+	last uint64
+	err  *error
 }
 
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
 	errs := make([]error, len(leases))
-	var rows []row
+	var all []freeing
 	for i, one := range leases {
-		if l, ok := one.(*lease); ok {
-			rows = append(rows, row{lease: l, last: lasts[i], err: &errs[i]})
+		if l, ok := one.(*lease); ok && !l.unanswered {
+			all = append(all, freeing{l, lasts[i], &errs[i]})
 		} else {
 			errs[i] = one.Release(ctx, lasts[i])
 		}
 	}
-	inBatches(rows, func(row, row) bool { return true }, func(part []row) { b.freeRows(ctx, part) })
+	inBatches(all, func(freeing, freeing) bool { return true }, func(part []freeing) {
+		if len(part) == 1 {
+			*part[0].err = part[0].Release(ctx, part[0].last)
+		} else {
+			b.freeRows(ctx, part)
+		}
+	})
 	return errs
 }
 
-// freeRows frees the rows of part. Those that some attempt had no answer for, to acquire them,
-// get a tombstone after that, so that it is not what frees the row.
-func (b *Backend) freeRows(ctx context.Context, part []row) {
-	from, v := b.wayOf(ctx), valuesOf(part)
-	r, unanswered, err := b.run(ctx, from, b.sql.of("release_all", len(part)).with(v))
-	if err == nil && !unanswered && r.freed() < len(part) {
-		err = b.tellLost(ctx, from, part, v)
-		unanswered = err != nil
+// freeRows frees the rows of part.
+func (b *Backend) freeRows(ctx context.Context, part []freeing) {
+	v := values{}
+	for i, one := range part {
+		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
+	}
+	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched("release_all.sql", len(part)).with(v))
+	switch {
+	case unanswered: // if there is an answer, an attempt before it may have freed the rest
+	case err == nil && r.freed() == len(part):
+		return
+	case err == nil:
+		if err = b.tellLost(ctx, part, v); err == nil {
+			return
+		}
+		unanswered = true
 	}
 	for _, one := range part {
-		if unanswered && from.another() { // a session that is gone has lost its lock: a row that is not ours is a loss then
+		if *one.err = err; unanswered {
 			one.freed.Store(true)
-		}
-		if err != nil {
-			*one.err = err
-		} else if one.unanswered {
-			if err := b.leaveTombstone(ctx, from, one.key, one.id, time.Duration(one.ttl.Load())); err != nil {
-				one.freed.Store(true)
-				*one.err = err
-			}
 		}
 	}
 }
@@ -139,18 +154,18 @@ func (b *Backend) freeRows(ctx context.Context, part []row) {
 // tellLost tells which of part were lost before the release that v says. Each is, unless
 // its row stands as the release has left it, or it was released before. One that another
 // process has taken since then is told to be lost with those that are: they are of one call.
-func (b *Backend) tellLost(ctx context.Context, from connector, part []row, v values) (err error) {
-	var r answer
-	if len(part) > 1 {
-		if r, _, err = b.run(ctx, from, b.sql.of("released", len(part)).with(v)); err != nil {
-			return err
-		}
+func (b *Backend) tellLost(ctx context.Context, part []freeing, v values) error {
+	r, _, err := b.run(ctx, b.pool, b.sql.batched("released.sql", len(part)).with(v))
+	if err != nil {
+		return err
 	}
-	freed := r.numbers()
-	for i, one := range part {
-		if !one.freed.Load() && !freed[int64(i)] {
+	for _, one := range part {
+		if !one.freed.Load() {
 			*one.err = driver.ErrLost
 		}
+	}
+	for _, row := range r.rows {
+		*part[row[0]].err = nil
 	}
 	return nil
 }

@@ -1,11 +1,11 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +68,7 @@ type Options struct {
 	Server string
 	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
 	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
-	// a second one, to take and free rows of the table. If db may open one connection only,
+	// a second one, to take rows of the table. If db may open one connection only,
 	// renewals wait for that like all else, and New refuses Advisory and RowLock.
 	Renewals *sql.DB
 }
@@ -85,9 +85,9 @@ type Backend struct {
 	sql      *statements
 	life     *engine.Life
 	hub      engine.Hub[string] // by address
-	polled   sync.Map           // the addresses that a poller looks for
-	listener *listener          // or nil
-	sessions *sessions          // of Advisory and RowLock, or nil
+	pollers  pollers
+	listener *listener // or nil
+	sessions *sessions // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
 
@@ -118,7 +118,8 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if o.Server != "" {
 		b.server.Store(&o.Server)
 	}
-	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
+	b.sql = b.dialect.statements(b.table, o.Notifier != nil, b.Kinds() != 0)
+	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
@@ -207,8 +208,14 @@ func (b *Backend) Close() error {
 // of one, which shows that the tables are there and ours, that the user may write the
 // first, and that the server takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
-	if err := b.commits(ctx, b.pool); err != nil {
-		return err
+	if b.dialect == MySQL {
+		r, _, err := b.run(ctx, b.pool, &statement{text: "SELECT @@autocommit", columns: 1})
+		if err != nil {
+			return err
+		}
+		if r.rows[0][0] == 0 {
+			return errManual
+		}
 	}
 	err := b.touch(ctx, b.pool)
 	if err == nil && b.Kinds() != 0 {
@@ -223,8 +230,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 // touch releases a lock that can't exist, and returns an error if the table is not there,
 // not ours, or not to be written.
 func (b *Backend) touch(ctx context.Context, from connector) error {
-	v := values{"key0": []byte{}, "id0": nobody, "last0": int64(0)}
-	_, _, err := b.run(ctx, from, b.sql.of("release_all", 1).with(v))
+	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
+	_, _, err := b.run(ctx, from, b.sql.release.with(v))
 	return err
 }
 
@@ -239,8 +246,8 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.acquireKind(ctx, a)
 	}
 	l, err := b.acquire(ctx, a)
+	b.pollers.tell(a, err != nil && !a.MayBeGranted)
 	if err != nil {
-		b.pollFor(a)
 		return nil, err
 	}
 	return l, nil
@@ -270,6 +277,69 @@ func (b *Backend) prepareRenewals() {
 	})
 }
 
+// takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
+func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
+	v := b.acquireValues(a)
+	var r answer
+	for _, t := range b.sql.take {
+		var unanswered bool
+		var err error
+		r, unanswered, err = b.run(ctx, from, t.with(v))
+		a.MayHaveRun = a.MayHaveRun || unanswered
+		switch {
+		case err == nil:
+		case b.dialect.judge(err) == missing: // which table it is, is not said
+			return nil, cmp.Or(b.touch(ctx, from), err)
+		case b.Kinds() != 0:
+			return nil, b.besideKind(ctx, a.Key, err)
+		default:
+			return nil, err
+		}
+		if r.affected > 0 || len(r.rows) > 0 {
+			break
+		}
+	}
+	said := r.insertID
+	if b.dialect != MySQL {
+		if len(r.rows) == 0 {
+			return nil, b.refusal(ctx, from, v)
+		}
+		said = r.rows[0][0]
+	}
+	if said < leastToken {
+		return nil, refusal(said)
+	}
+	return b.newLease(a, uint64(said), r.sent), nil
+}
+
+func (b *Backend) acquireValues(a *driver.Acquisition) values {
+	v := values{
+		"key": []byte(a.Key), "id": a.ID, "me": entry(a.ID), "mark": mark(a.ID),
+		"ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens), "queue": int64(0),
+		"instant": time.Now().UnixMicro(),
+	}
+	if a.Queue && b.sessions == nil { // else the server's queue is the only one
+		v["queue"] = int64(1)
+	}
+	return v
+}
+
+// refusal asks why the row was not to be had. That it was not is known.
+func (b *Backend) refusal(ctx context.Context, from connector, v values) error {
+	r, _, err := b.run(ctx, from, b.sql.refusal.with(v))
+	if err != nil || len(r.rows) == 0 {
+		return &driver.HeldError{RetryAfter: time.Millisecond} //nolint:nilerr // soon again, then
+	}
+	return refusal(r.rows[0][0])
+}
+
+func refusal(said int64) error {
+	if said < 2 {
+		return errors.New("the acquisition was undone already")
+	}
+	return &driver.HeldError{RetryAfter: max(time.Duration(said-2)*time.Microsecond, time.Millisecond)}
+}
+
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if check(a) != nil {
@@ -281,16 +351,16 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	v := values{"key": []byte(a.Key), "id": a.ID, "n": int64(a.Tokens), "leaver": nobody}
+	v := values{"key": []byte(a.Key), "id": a.ID, "n": int64(a.Tokens), "leaver": nobody, "mark": mark(a.ID)}
 	if a.Queue {
 		v["leaver"] = entry(a.ID)
 	}
+	s := b.sql.undo
 	if a.MayHaveRun {
-		if err := b.leaveTombstone(ctx, b.pool, a.Key, a.ID, a.TTL); err != nil {
-			return err
-		}
+		s = b.sql.tombstone
+		v["until"] = (a.TTL + straggler).Microseconds()
 	}
-	_, _, err := b.run(ctx, b.pool, b.sql.of("undo", 0).with(v))
+	_, _, err := b.run(ctx, b.pool, s.with(v))
 	return err
 }
 

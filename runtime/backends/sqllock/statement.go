@@ -22,6 +22,8 @@ type template struct {
 	literal bool     // values become literals in the text; else parameters
 	parts   []string // of the text; a value follows each but the last, if literal
 	names   []string // of those values; or of the parameters, in their order
+	columns int      // of the answer's rows, all integers; 0 for none
+	hasText bool     // a text comes after them
 }
 
 // values are what a statement is about, by name: int64, string or []byte.
@@ -29,16 +31,18 @@ type values map[string]any
 
 // statement is a template with its values.
 type statement struct {
-	text  string
-	args  []any
-	limit time.Duration // for an attempt's answer; 0 is attemptLimit
+	text    string
+	args    []any
+	columns int
+	hasText bool
+	limit   time.Duration // for an attempt's answer; 0 is attemptLimit
 }
 
 // answer is what a statement came to.
 type answer struct {
 	sent     driver.Instant // from before the statement was sent
 	rows     [][]int64
-	text     string // of the last row's column "value"
+	text     string // of the last row, if the statement asks for one
 	affected int64
 	insertID int64
 }
@@ -51,20 +55,11 @@ func (a answer) freed() int {
 	return int(a.affected)
 }
 
-// numbers are those that rows begin with: of locks, in a statement about several.
-func (a answer) numbers() map[int64]bool {
-	all := map[int64]bool{}
-	for _, r := range a.rows {
-		all[r[0]] = true
-	}
-	return all
-}
-
 var placeholder = regexp.MustCompile(`\{[a-z0-9]+\}`)
 
 // compile reads a statement: {name} is one of macros, which may hold others, or
 // else a value.
-func (d Dialect) compile(text string, macros map[string]string) *template {
+func (d Dialect) compile(text string, macros map[string]string, columns int) *template {
 	for range 8 { // deeper than any macro
 		text = placeholder.ReplaceAllStringFunc(text, func(name string) string {
 			if macro, ok := macros[name[1:len(name)-1]]; ok {
@@ -73,7 +68,7 @@ func (d Dialect) compile(text string, macros map[string]string) *template {
 			return name
 		})
 	}
-	t := &template{literal: d == MySQL}
+	t := &template{literal: d == MySQL, columns: columns}
 	if t.literal {
 		t.parts = placeholder.Split(text, -1)
 		for _, name := range placeholder.FindAllString(text, -1) {
@@ -112,7 +107,7 @@ func (d Dialect) parameter(n int, name string) string {
 // statement with arguments, two round trips more, unless it is told to write them into
 // the text; so we do, in a form that needs no quoting.
 func (t *template) with(v values) *statement {
-	s := &statement{}
+	s := &statement{columns: t.columns, hasText: t.hasText}
 	var text strings.Builder
 	text.WriteString(t.parts[0])
 	for i, name := range t.names {
@@ -144,7 +139,7 @@ func literal(value any) string {
 
 // source returns the text of an .sql file without its comments.
 func source(file string) string {
-	text, err := files.ReadFile(file + ".sql")
+	text, err := files.ReadFile(file)
 	if err != nil {
 		panic(err)
 	}
@@ -159,7 +154,7 @@ func source(file string) string {
 
 // on runs s. It blocks for as long as the driver does.
 func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error) {
-	if !s.asks() {
+	if s.columns == 0 {
 		result, err := conn.ExecContext(ctx, s.text, s.args...)
 		if err != nil {
 			return a, err
@@ -172,25 +167,18 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		return a, nil
 	}
 	err = query(ctx, conn, s, func(rows *sql.Rows) error {
-		columns, err := rows.Columns()
-		if err != nil {
-			return err
+		row := make([]int64, s.columns)
+		into := make([]any, s.columns)
+		for i := range row {
+			into[i] = &row[i]
 		}
-		row, into := make([]int64, len(columns)), make([]any, len(columns))
-		for i, name := range columns {
-			if into[i] = &row[i]; name == "value" {
-				into[i] = &a.text
-			}
+		if s.hasText {
+			into = append(into, &a.text)
 		}
 		a.rows = append(a.rows, row)
 		return rows.Scan(into...)
 	})
 	return a, err
-}
-
-// asks reports whether s is answered with rows.
-func (s *statement) asks() bool {
-	return strings.HasPrefix(s.text, "SELECT") || strings.HasPrefix(s.text, "WITH") || strings.Contains(s.text, "RETURNING")
 }
 
 // query runs s on a database or a connection of it, and calls scan for each row.

@@ -5,4 +5,4 @@ UPDATE {table} AS l SET
   waiting = REPLACE({l}waiting, {leaver}, ''),
   expires = CASE WHEN {l}owner = {id} THEN {least}({l}expires, {clock}) ELSE {l}expires END,
   owner = CASE WHEN {l}owner = {id} THEN '' ELSE {l}owner END
-WHERE l.name = {key} AND (l.owner = {id} OR {instr}({l}waiting, {leaver}) > 0)
+WHERE l.name = {key} AND (l.owner = {id} OR {leaverat} > 0)

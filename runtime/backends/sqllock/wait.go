@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -28,63 +29,112 @@ func lookAfter(waited time.Duration, ahead int64) time.Duration {
 // address names one process's wait for one key, and is the payload of notices to it.
 func address(key, id string) string { return digest(key) + entry(id) }
 
-// Subscribe implements [driver.Notifier]. With a Notifier it returns when the channel is
-// listened to, or after a second.
+// Subscribe implements [driver.Notifier]. With a Notifier it returns when the
+// channel is listened to, or after a second. If it is not, and without a Notifier, a
+// poller looks at the row for as long as the subscription lives. So it does with
+// Advisory and RowLock while the process does not stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	listens := b.listener != nil && b.listener.listens(ctx, b.life)
-	switch {
-	case b.life.Closed():
-		return nil, errClosed
-	case a.Mode.Kind != 0 && b.sessions == nil && !listens:
-		return b.kinds.Subscribe(ctx, a)
+	if a.Mode.Kind != 0 {
+		if b.sessions == nil && (b.listener == nil || !b.listener.listens(ctx, b.life)) {
+			return b.kinds.Subscribe(ctx, a)
+		}
+		s, _ := b.hub.Subscribe(a.ID, nil)
+		return s, nil
 	}
-	s, _ := b.hub.Subscribe(placeOf(a), nil)
+	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID)}
+	s, _ := b.hub.Subscribe(p.address, func() { b.pollers.remove(p) })
+	if b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil {
+		return s, nil
+	}
+	if !b.pollers.add(p) {
+		s.Close()
+		return nil, errClosed
+	}
 	return s, nil
 }
 
-// pollFor has a poller look for a, which was refused, if it waits and nobody else would call
-// it: the channel is not listened to, and its process does not stand in the server's queue.
-// The poller ends when it has called, or when nobody waits any more.
-func (b *Backend) pollFor(a *driver.Acquisition) {
-	at := address(a.Key, a.ID)
-	if a.MayBeGranted || b.listens() || !b.hub.Waits(at) {
-		return
-	}
-	if _, polled := b.polled.LoadOrStore(at, true); polled {
-		return
-	}
-	b.life.Go(func(ctx context.Context) {
-		b.poll(ctx, at, b.acquireValues(a))
-		b.polled.Delete(at)
-		b.hub.Notify(at)
-	})
+// poller looks at one row for the subscriber of one address, while its process waits: not
+// while it has the lock, or stands in the server's queue.
+type poller struct {
+	backend      *Backend
+	key, address string
+	stop         context.CancelFunc // nil while it does not look; guarded by pollers.mu
 }
 
-// listens reports whether those who wait for a row are called by the server.
-func (b *Backend) listens() bool {
-	return b.sessions == nil && b.listener != nil && b.listener.listening()
-}
-
-// poll looks until the lock of v is free for its process, or at has no subscriber, or the
-// server calls it.
-func (b *Backend) poll(ctx context.Context, at string, v values) {
-	s := b.sql.of("look", 0).with(v)
-	since, last := time.Now(), seen{version: -1}
-	if b.sessions != nil { // a foreign client may have it, though the row is free
-		since = since.Add(-lookShare * lookMost)
-	}
-	for engine.Pause(ctx, lookAfter(time.Since(since), last.ahead)) && b.hub.Waits(at) && !b.listens() {
-		r, err := b.attempt(b.life.Context(), b.pool, s) // to its end: a driver closes the connection of one that is cancelled
-		if err != nil {
-			continue // as seldom as after a long wait: since stays
-		}
-		l := seenBy(r)
-		if l.state == free || l.state == undone {
+// run looks until ctx ends.
+func (p *poller) run(ctx context.Context) {
+	b := p.backend
+	look := b.sql.look.with(values{"key": []byte(p.key), "me": p.address[len(p.address)-entryLength:]})
+	since, seen, ahead := time.Now(), int64(-1), int64(0)
+	for engine.Pause(ctx, lookAfter(time.Since(since), ahead)) {
+		r, err := b.attempt(b.life.Context(), b.pool, look) // to its end: a driver closes the connection of one that is cancelled
+		switch {
+		case ctx.Err() != nil:
 			return
+		case err != nil:
+			continue // as seldom as after a long wait: since stays
+		case len(r.rows) == 0: // removed: free
+			b.hub.Notify(p.address)
+			continue
 		}
-		if l.version != last.version {
-			since = time.Now()
+		free, version := r.rows[0][0] == 1, r.rows[0][2]
+		ahead = r.rows[0][1] / entryLength
+		if version != seen {
+			since, seen = time.Now(), version
 		}
-		last = l
+		if free {
+			b.hub.Notify(p.address)
+		}
 	}
+}
+
+// pollers are those of a Backend, by address.
+type pollers struct {
+	life *engine.Life
+	mu   sync.Mutex // guards all
+	all  map[string]*poller
+}
+
+// add has p look, unless the Backend is closed.
+func (ps *pollers) add(p *poller) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.all[p.address] = p
+	return ps.lookLocked(p, true)
+}
+
+// remove ends p.
+func (ps *pollers) remove(p *poller) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.lookLocked(p, false)
+	if ps.all[p.address] == p {
+		delete(ps.all, p.address)
+	}
+}
+
+// tell says whether there is something to look for at the address of a.
+func (ps *pollers) tell(a *driver.Acquisition, waits bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.all) == 0 {
+		return
+	}
+	if p := ps.all[address(a.Key, a.ID)]; p != nil {
+		ps.lookLocked(p, waits)
+	}
+}
+
+// lookLocked has p look or not, and reports whether it could.
+func (ps *pollers) lookLocked(p *poller, looks bool) bool {
+	switch {
+	case looks && p.stop == nil:
+		ctx, cancel := context.WithCancel(ps.life.Context())
+		p.stop = cancel
+		return ps.life.Go(func(context.Context) { p.run(ctx) })
+	case !looks && p.stop != nil:
+		p.stop()
+		p.stop = nil
+	}
+	return true
 }

@@ -1,8 +1,6 @@
 package enginetest
 
 import (
-	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,27 +32,6 @@ func TestDeadWaitersKeepAFreeLockBriefly(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		l = acquire(t, b, last)
 		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table), "the dead have gone")
-		require.NoError(t, l.Release(t.Context(), first(l)))
-	})
-}
-
-// G6: an acquisition that is undone while it is about to join the queue is not in it afterwards.
-func TestUndoneBeforeItJoins(t *testing.T) {
-	each(t, onTables, func(t *testing.T, s *site) {
-		w, b := s.ready()
-		l := acquire(t, s.backend(), attempt("k", time.Minute))
-		a := attempt("k", time.Minute)
-		undone := *a
-		undone.MayHaveRun = true
-		w.meet(func(text string) error {
-			if strings.Contains(text, "SET waiting = ") {
-				return s.backend().Undo(context.Background(), &undone)
-			}
-			return nil
-		})
-		_, err := b.Acquire(t.Context(), a)
-		require.ErrorContains(t, err, "undone")
-		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte("k")))
 		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }

@@ -80,9 +80,9 @@ func TestRowOfAFailedTryIsNotForgotten(t *testing.T) {
 	})
 }
 
-// The row is released beside the transaction that holds the raw lock: one whose commit has no
-// answer ends with its session, and the lock is released all the same.
-func TestReleaseWhoseCommitFails(t *testing.T) {
+// The row is released in the transaction that holds the raw lock. One that does not
+// commit has released nothing, which is not told as done.
+func TestReleaseThatIsRolledBack(t *testing.T) {
 	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
 		for _, ends := range []bool{false, true} { // the context of the release, with the connection
 			w, b := s.ready()
@@ -98,7 +98,13 @@ func TestReleaseWhoseCommitFails(t *testing.T) {
 				}
 				return errCut
 			})
-			require.NoError(t, l.Release(ctx, first(l)))
+			err := l.Release(ctx, first(l))
+			if ends {
+				require.Error(t, err)
+				require.NotErrorIs(t, err, lock.ErrLost)
+				err = l.Release(t.Context(), first(l))
+			}
+			require.NoError(t, err)
 			s.requireUnheld()
 			s.requireFree("k")
 		}
