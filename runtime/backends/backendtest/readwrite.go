@@ -198,8 +198,9 @@ func (c *trial) enterUnder(ctx context.Context, l *lock.Locker, p lock.Policy, k
 func downgrade(c *trial) {
 	a, b, key := c.kindLocker(), c.kindLocker(), c.newKey()
 	ctx, held := c.enter(a.Locker, c.kind(writing), key)
-	reader, writer, local := c.begin(b, reading, key), c.begin(b, writing, key), c.begin(a, writing, key)
-	c.waits("a reader", reader)
+	reader := c.begin(b, reading, key)
+	c.waits("a reader", reader) // before the writers: an engine may have a queue of its own
+	writer, local := c.begin(b, writing, key), c.begin(a, writing, key)
 	c.waits("a writer", writer)
 	c.waits("a writer of the same process", local)
 	if err := held.Downgrade(ctx); err != nil {
