@@ -3,6 +3,7 @@ package backendtest
 import (
 	"context"
 	"sync"
+	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -104,13 +105,12 @@ func (c *trial) exclude(p *lock.Policy) {
 		for range goroutines {
 			all.Go(func() {
 				for range times {
+					begin := time.Now()
 					err := l.Do(c.bounded(), p, key, func(context.Context) error {
 						total++
 						return nil
 					})
-					if err != nil {
-						c.Errorf("Do: %v", err)
-					}
+					c.done(begin, err)
 				}
 			})
 		}

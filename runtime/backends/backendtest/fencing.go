@@ -118,6 +118,7 @@ func lockerTokens(c *trial) {
 		for range 4 {
 			all.Go(func() {
 				for range 10 {
+					begin := time.Now()
 					err := l.Do(c.bounded(), c.policy(), key, func(ctx context.Context) error {
 						token, ok := lock.Token(ctx)
 						if !ok || token <= highest {
@@ -127,9 +128,7 @@ func lockerTokens(c *trial) {
 						tokens++
 						return nil
 					})
-					if err != nil {
-						c.Errorf("Do: %v", err)
-					}
+					c.done(begin, err)
 				}
 			})
 		}

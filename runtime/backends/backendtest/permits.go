@@ -34,6 +34,7 @@ func noMore(c *trial) {
 		for range goroutines {
 			all.Go(func() {
 				for range times {
+					begin := time.Now()
 					err := l.Do(c.bounded(), c.kind(p), key, func(context.Context) error {
 						now := inside.Add(1)
 						for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
@@ -43,9 +44,7 @@ func noMore(c *trial) {
 						done.Add(1)
 						return nil
 					})
-					if err != nil {
-						c.Errorf("Do: %v", err)
-					}
+					c.done(begin, err)
 				}
 			})
 		}

@@ -80,9 +80,8 @@ func writersExclude(c *trial) {
 					if (i+g)%4 == 0 {
 						p, f = writing, func(context.Context) error { value++; return nil }
 					}
-					if err := l.Do(c.bounded(), c.kind(p), key, f); err != nil {
-						c.Errorf("%+v: %v", p, err)
-					}
+					begin := time.Now()
+					c.done(begin, l.Do(c.bounded(), c.kind(p), key, f))
 				}
 			})
 		}
@@ -292,6 +291,8 @@ func readersTokens(c *trial) {
 // for longer than a lease (Redisson's pull request 7251).
 func reenteredReader(c *trial) {
 	l, w, key := c.kindLocker(), c.kindLocker(), c.newKey()
+	_, first := c.enter(w.Locker, c.kind(writing), c.newKey()) // its connections stand
+	c.leave(first)
 	p := lock.Policy{Read: true, Reentrant: true, TTL: c.steady()}
 	ctx, all := c.bounded(), []*lock.Hold(nil)
 	for range 3 {

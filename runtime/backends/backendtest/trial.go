@@ -188,6 +188,15 @@ func (c *trial) within(what string, begin time.Time, limit time.Duration) {
 	}
 }
 
+// done reports what a call of Do that began then has returned, unless it lost the lock on a
+// machine that was late: whoever is let in while it waits has a brief lease at first.
+func (c *trial) done(begin time.Time, err error) {
+	c.Helper()
+	if err != nil && (!errors.Is(err, lock.ErrLost) || c.meter.Since(begin) < overrun) {
+		c.Errorf("Do: %v", err)
+	}
+}
+
 // eventually takes key when its holder's lease has ended by itself, which must
 // be in time.
 func (cl *client) eventually(key string) driver.Lease {

@@ -108,10 +108,9 @@ func allAreServed(c *trial) {
 	for _, l := range waiters {
 		for range goroutines {
 			all.Go(func() {
+				begin := time.Now()
 				err := l.Do(c.bounded(), c.policy(), key, func(context.Context) error { return nil })
-				if err != nil {
-					c.Errorf("Do: %v", err)
-				}
+				c.done(begin, err)
 			})
 		}
 	}
