@@ -124,7 +124,9 @@ func TestDemo(t *testing.T) {
 			assert.Positive(t, got.Unguarded.Oversold)
 			assert.Positive(t, got.Unguarded.Duplicates)
 			assertExact(t, got, 40)
-			assert.Equal(t, 180-40, got.Guarded.Rejected, "every click got its answer")
+			assert.GreaterOrEqual(t, got.Guarded.Rejected, 180-40, "every click got its answer")
+			// Who clicks again because no answer came may find that the first click has ordered.
+			assert.LessOrEqual(t, got.Guarded.Rejected, 180-40+got.Guarded.ClickedAgain)
 			if name != "memory" {
 				assert.Contains(t, stderr, "4 workers share ")
 			}
