@@ -84,8 +84,8 @@ func race(c *trial) {
 		if len(won) > 1 {
 			c.Fatalf("%d attempts took one key", len(won))
 		}
-		if len(won) == 0 { // each saw another's attempt: allowed, if all gave way
-			won = append(won, clients[0].take(key))
+		if len(won) == 0 { // each saw another's attempt: allowed, if all give way
+			won = append(won, clients[0].takeWithin(key, overrun, "all attempts were refused"))
 		}
 		c.free(won[0])
 	}
