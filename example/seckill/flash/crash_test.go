@@ -47,10 +47,12 @@ func sell(order []string) {
 		panic(err)
 	}
 	shop, batches, begun := NewShop(db), 0, make(chan struct{})
+	var come sync.WaitGroup // the others, who wait for a batch
+	come.Add(crashBuyers - 1)
 	shop.commit = func(tx *sql.Tx) error {
 		if batches++; batches == 1 {
 			close(begun)
-			time.Sleep(300 * time.Millisecond) // meanwhile the others come
+			come.Wait()
 			return tx.Commit()
 		}
 		var orders int
@@ -69,14 +71,29 @@ func sell(order []string) {
 	var all sync.WaitGroup
 	for buyer := range int64(crashBuyers) {
 		all.Go(func() {
+			ctx := context.Background()
 			if buyer > 0 {
 				<-begun // the first one's batch is its own
+				ctx = &waitedFor{Context: ctx, begins: sync.OnceFunc(come.Done)}
 			}
-			_, _ = guarded.BuyOne(context.Background(), item, buyer)
+			_, _ = guarded.BuyOne(ctx, item, buyer)
 		})
 	}
 	all.Wait()
 	panic("it did not stop")
+}
+
+// waitedFor is a context that tells when a call begins to wait for its end, which a merged
+// call does once it is in the queue.
+type waitedFor struct {
+	context.Context
+	begins func()
+}
+
+// Done implements [context.Context].
+func (w *waitedFor) Done() <-chan struct{} {
+	w.begins()
+	return w.Context.Done()
 }
 
 // A process is killed in the middle of a batch: of the batch all orders are in the database,

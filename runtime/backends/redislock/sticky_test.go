@@ -84,8 +84,13 @@ func TestStickyLocksCostNoCommand(t *testing.T) {
 		return n
 	}
 	rounds(1)
-	time.Sleep(100 * time.Millisecond) // for what the first acquires have left to do
-	before, begin := commands(), time.Now()
+	before := commands()
+	eventually(t, soon, "the first acquires have nothing left to do", func() bool {
+		last := before
+		before = commands()
+		return before == last+1 // the question itself
+	})
+	begin := time.Now()
 	rounds(cycles)
 	took, sent := time.Since(begin), commands()-before
 	t.Logf("%d commands for %d cycles in %v", sent, keys*cycles, took.Round(time.Millisecond))
