@@ -42,7 +42,8 @@ type Policy struct {
 	Weight  int  // how many permits a hold takes; 0 is 1
 
 	// Queue is how many calls may wait for a key in this process. The next one gets
-	// ErrBusy at once. 0 is any number.
+	// ErrBusy at once. 0 is any number. A call that asks the engine counts once it is
+	// told that another holds the key.
 	Queue int
 
 	// Delay is for how long a lock that was lost stays closed after its TTL, for
