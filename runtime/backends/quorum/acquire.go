@@ -120,7 +120,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	default:
 	}
 	asked, sent := v.b.attempt(&a, x.slot, x.gate), driver.Now()
-	l, err := x.member.acquire(limited, asked)
+	l, err := x.member.acquire(limited, asked, v.decided)
 	var base uint64
 	if l != nil && x.member.base != nil {
 		base, err = x.member.base.read(limited)

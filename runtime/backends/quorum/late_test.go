@@ -3,7 +3,9 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -64,4 +66,44 @@ func TestGrantIsOverBeforeItIsConfirmed(t *testing.T) {
 	_, err = b.Acquire(t.Context(), a)
 	require.NotNil(t, heldBy(err), "%v", err)
 	require.Eventually(t, func() bool { _, err = b.Acquire(t.Context(), a); return err == nil }, time.Second, time.Millisecond)
+}
+
+// late is a member that answers once its gate is open.
+type late struct {
+	*memlock.Backend
+	open chan struct{}
+}
+
+func (l late) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	select {
+	case <-l.open:
+		return l.Backend.Acquire(ctx, a)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+	}
+}
+
+// Many calls come while a majority is silent. All are served when it answers in time.
+func TestManyCallsWaitForALateMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := make(chan struct{})
+		member := func() driver.Backend { return late{memlock.New(), open} }
+		b := New(map[string]driver.Backend{"a": member(), "b": member(), "c": member()}, Options{LongestTTL: time.Minute})
+		defer func() { require.NoError(t, b.Close()) }()
+		acquire := func(n int) error {
+			a := &driver.Acquisition{Key: fmt.Sprint("key:", n), ID: fmt.Sprint("8f0bdbd2-0000-8000-8000-000000000001:", n), TTL: time.Minute, Tokens: 1}
+			_, err := b.Acquire(t.Context(), a)
+			return err
+		}
+		require.ErrorIs(t, acquire(0), driver.ErrIndeterminate)
+		errs := make(chan error, 5*silentCalls)
+		for n := range cap(errs) {
+			go func() { errs <- acquire(1 + n) }()
+		}
+		time.Sleep(longestTimeout / 2)
+		close(open)
+		for range cap(errs) {
+			require.NoError(t, <-errs)
+		}
+	})
 }

@@ -12,11 +12,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// silentCalls is how many calls to a member that is silent may be under way: each lives until
-// the member answers, or until its timeout.
+// silentCalls is how many acquires at once are sent to a member whose last call had no answer.
 const silentCalls = 32
 
-// errSilent is the answer of a member that has too many calls under way.
+// errSilent says that a member was not asked, because others still wait for its answer.
 var errSilent = errors.New("it does not answer, and enough calls wait for it")
 
 // member is one of the engines.
@@ -29,9 +28,9 @@ type member struct {
 	record     driver.Agreement  // or nil
 	incarnated driver.Incarnated // or nil
 
-	silent   atomic.Bool  // the last call had no answer
-	underway atomic.Int64 // acquires
-	id       string       // by which it has answered; the backend's mutex guards it
+	silent atomic.Bool   // the last call had no answer
+	calls  chan struct{} // one for each acquire that was sent while it was silent
+	id     string        // by which it has answered; the backend's mutex guards it
 
 	mu     sync.Mutex
 	next   *look // that was not sent yet
@@ -45,13 +44,19 @@ type look struct {
 	err  error
 }
 
-// acquire makes one attempt at m.
-func (m *member) acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if m.underway.Add(1); m.silent.Load() && m.underway.Load() > silentCalls {
-		m.underway.Add(-1)
-		return nil, errSilent
+// acquire makes one attempt at m. While m is silent a call is sent when it has room among
+// silentCalls, if decided is not closed before.
+func (m *member) acquire(ctx context.Context, a *driver.Acquisition, decided <-chan struct{}) (driver.Lease, error) {
+	if m.silent.Load() {
+		select {
+		case m.calls <- struct{}{}:
+			defer func() { <-m.calls }()
+		case <-decided:
+			return nil, errSilent
+		case <-ctx.Done():
+			return nil, errSilent
+		}
 	}
-	defer m.underway.Add(-1)
 	l, err := m.Backend.Acquire(ctx, a)
 	m.silent.Store(!answered(err))
 	return l, err
