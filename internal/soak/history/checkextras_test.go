@@ -101,6 +101,13 @@ func TestDelays(t *testing.T) {
 			t.stay(1, 1, 1, 2, 0, delayed, OK)
 			t.stay(2, 2, 10, 410, 420, Record{}, OK)
 		}},
+		{"lost, and its grant was heard of late", "", func(t *teller) {
+			early := Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 200, Tokens: 10, TTL: 700 * ms, Valid: 1e12 + 702*ms, Since: 1e12 + 2*ms}
+			t.put(1, early, 20, 21)
+			t.put(1, Record{Op: Acquire, Hold: 1, Token: 200, TTL: 400 * ms, Delay: 300 * ms}, 1, 21)
+			t.put(1, Record{Op: Release, Hold: 1, Token: 200, Outcome: Lost}, 420, 421)
+			t.stay(2, 2, 10, 703, 710, Record{}, OK)
+		}},
 		{"held on in the delay", "I5", func(t *teller) {
 			t.stay(1, 1, 1, 2, 420, delayed, Lost)
 			t.put(1, Record{Op: Check, Hold: 1, Live: true}, 450, 450)

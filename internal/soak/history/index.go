@@ -172,6 +172,7 @@ func (x *index) addGrant(r Record) {
 		}
 		if r.Since != 0 {
 			l.grant.Call, l.acknowledged, l.early = r.Since, r.Valid, true
+			l.asked = min(l.asked, r.Valid-r.TTL) // it was granted before the call
 		}
 		x.leases[k] = l
 	case Acquire:
