@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -178,6 +179,7 @@ func TestDelegationHasOneCalleeAtATime(t *testing.T) {
 		require.NoError(t, release(in2))
 		_, in3 := extract(t, c, k)
 		require.NoError(t, release(in3))
+		synctest.Wait() // until the first callee has left
 		require.Zero(t, k.InUse())
 		require.NoError(t, release(second))
 		require.NoError(t, release(held))
