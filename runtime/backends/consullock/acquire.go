@@ -185,7 +185,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	pair.Value = []byte(a.ID)
 	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
 		b.sawQueue(v.key, r)
-		if _, err = b.write(ctx, freeing(pair, true, nil)); errors.Is(err, errNoAnswer) {
+		if _, err = b.write(ctx, freeing(pair, true, nil)); err != nil { // perhaps not sent, as ctx has ended
 			b.unanswered(a, s)
 		}
 		return nil, cmp.Or(err, errMoved)

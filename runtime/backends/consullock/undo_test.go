@@ -1,7 +1,9 @@
 package consullock
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -244,4 +246,50 @@ func TestCloseWhileAnUndoIsPending(t *testing.T) {
 	begin := time.Now()
 	require.NoError(t, b.Close())
 	require.Less(t, time.Since(begin), time.Second)
+}
+
+// endsAfter cancels a context once the server has answered a transaction that takes a lock.
+type endsAfter struct {
+	http.RoundTripper
+	end func()
+}
+
+func (e *endsAfter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path != "/v1/txn" {
+		return e.RoundTripper.RoundTrip(r)
+	}
+	sent, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(sent))
+	answer, err := e.RoundTripper.RoundTrip(r)
+	if err != nil || !bytes.Contains(sent, []byte(`"Verb":"lock"`)) {
+		return answer, err
+	}
+	body, err := io.ReadAll(answer.Body)
+	_ = answer.Body.Close()
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	e.end()
+	return answer, err
+}
+
+// A lock that was taken although it is another's turn is given back also if the caller's context
+// ends in between.
+func TestWaitEndsBeforeALockIsGivenBack(t *testing.T) {
+	addr, a := testserver.Consul(t), attempt(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	waits(t, newBackend(t, addr), wish(a.Key))
+	release(t, held)
+	ctx, cancel := context.WithCancel(t.Context())
+	e := &endsAfter{end: cancel}
+	b := newBackend(t, addr, func(config *api.Config) {
+		e.RoundTripper = config.Transport
+		config.HttpClient = &http.Client{Transport: e}
+	})
+	_, err := b.Acquire(ctx, a)
+	require.Error(t, err)
+	require.True(t, a.MayHaveRun)
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.Nil(t, pair(t, addr, a.Key))
 }
