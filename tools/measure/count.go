@@ -55,17 +55,19 @@ const (
 	kindsOfRuntime = "kinds, runtime (of 1,200)"
 )
 
-// kindsOf returns which of these a file counts to, or "". Of the record, agreements serve
-// failover and shards, ticks serve jobs, and inspection serves lockctl.
+// ofKinds are the names of the files of an engine that serve only locks that are no mutexes.
+var ofKinds = []string{"kinds.go", "records.go", "swap.lua",
+	"swap.sql", "create.sql", "create_mysql.sql", "record.sql", "notify_granted.sql"}
+
+// kindsOf returns which of these a file counts to, or "". All of the record counts, though
+// jobs, failover, shards and lockctl use parts of it as well.
 func kindsOf(name string) string {
 	switch dir, file := path.Split(name); {
 	case dir == "runtime/" && (file == "kinds.go" || file == "cond.go"):
 		return kindsOfRuntime
 	case dir == "runtime/internal/record/":
-		if !slices.Contains([]string{"agreement.go", "ticks.go", "inspect.go"}, file) {
-			return kindsOfEngines
-		}
-	case strings.HasPrefix(roomOf(name), backends) && slices.Contains([]string{"kinds.go", "records.go", "swap.lua", "swap.sql"}, file):
+		return kindsOfEngines
+	case strings.HasPrefix(roomOf(name), backends) && slices.Contains(ofKinds, file):
 		return kindsOfEngines
 	}
 	return ""

@@ -36,7 +36,7 @@ func TestMeasure(t *testing.T) {
 	got := strings.Join(strings.Fields(out.String()), " ")
 	want := "runtime 2 files 64 lines runtime/backends/redislock 3 files 404 lines runtime/driver 1 files 1 lines " +
 		"runtime/internal 3 files 3 lines engines together 3 files 404 lines " +
-		"kinds, engines and record (of 2,500) 2 files 3 lines kinds, runtime (of 1,200) 1 files 1 lines " +
+		"kinds, engines and record (of 2,500) 3 files 4 lines kinds, runtime (of 1,200) 1 files 1 lines " +
 		"files over 400 lines and functions over 60: 2 " +
 		"runtime/backends/redislock/redislock.go: 401 lines runtime/hold.go: func f: 61 lines " +
 		"one 2 files 64 lines two 1 files 1 lines"

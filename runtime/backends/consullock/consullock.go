@@ -36,6 +36,7 @@ type Backend struct {
 	sessions  *engine.Sessions[class, *session]
 	hub       engine.Hub[place]
 	kinds     *record.Locks
+	methods
 	allowed   atomic.Pointer[ttlRange] // nil: not yet known
 	noted     sync.Map                 // sessions of notes, by ttl
 	verifying chan struct{}            // has room for as many as may verify leases at once
@@ -61,6 +62,7 @@ func New(client *api.Client, options ...Options) *Backend {
 		b.lockDelay = o.LockDelay
 	}
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
+	b.methods = b.kinds.Methods()
 	b.sessions = engine.NewSessions(b.life, func(c class, s *engine.Session) *session {
 		return &session{Session: s, backend: b, class: c}
 	})

@@ -15,20 +15,11 @@ import (
 // recordFlag marks a key as the record of a lock that is no mutex.
 const recordFlag = lockFlag ^ 0x4c4b47 // "LKG"
 
+// methods has a Backend call those that wait for a condition, and tell who leads.
+type methods = record.Methods
+
 // Kinds implements [driver.Kinded].
-func (b *Backend) Kinds() driver.Kind {
-	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
-}
-
-// Call implements [driver.Caller].
-func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	return b.kinds.Call(ctx, a, n)
-}
-
-// View implements [driver.Viewer].
-func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	return b.kinds.View(ctx, a)
-}
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
 // store is the Backend as the engine of its records, each of which is at the lock's key.
 type store struct{ *Backend }

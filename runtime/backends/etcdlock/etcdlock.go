@@ -41,7 +41,8 @@ type Backend struct {
 	sessions *engine.Sessions[class, *session]
 	hub      engine.Hub[entryID]
 	kinds    *record.Locks
-	notes    uint64 // what the IDs of the leases of notes are made of
+	methods
+	notes uint64 // what the IDs of the leases of notes are made of
 
 	mu      sync.Mutex // guards the maps, and the fields of entries that say so
 	entries map[entryID]*entry
@@ -62,6 +63,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 	}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
+	b.methods = b.kinds.Methods()
 	for _, o := range options {
 		b.options = o
 	}

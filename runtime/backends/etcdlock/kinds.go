@@ -13,20 +13,11 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
+// methods has a Backend call those that wait for a condition, and tell who leads.
+type methods = record.Methods
+
 // Kinds implements [driver.Kinded].
-func (b *Backend) Kinds() driver.Kind {
-	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
-}
-
-// Call implements [driver.Caller].
-func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	return b.kinds.Call(ctx, a, n)
-}
-
-// View implements [driver.Viewer].
-func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	return b.kinds.View(ctx, a)
-}
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
 // recordOf is where the record of a key is: among the contenders of a mutex, so that a
 // mutex finds the key in use by something else, and a record a mutex.

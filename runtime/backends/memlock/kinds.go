@@ -14,20 +14,11 @@ type value struct {
 	until driver.Instant
 }
 
+// methods has a Backend call those that wait for a condition, and tell who leads.
+type methods = record.Methods
+
 // Kinds implements [driver.Kinded].
-func (b *Backend) Kinds() driver.Kind {
-	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
-}
-
-// Call implements [driver.Caller].
-func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	return b.kinds.Call(ctx, a, n)
-}
-
-// View implements [driver.Viewer].
-func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	return b.kinds.View(ctx, a)
-}
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
 // CompareAndSwap implements [driver.Agreement].
 func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {

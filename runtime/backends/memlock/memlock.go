@@ -19,7 +19,8 @@ import (
 type Backend struct {
 	shards [shards]shard
 	kinds  *record.Locks
-	hub    engine.Hub[string] // of those that wait in kinds, by ID
+	methods
+	hub engine.Hub[string] // of those that wait in kinds, by ID
 }
 
 // shards is how many parts the table of keys has, so that cores seldom wait for
@@ -61,6 +62,7 @@ func New() *Backend {
 		b.shards[i].keys, b.shards[i].values, b.shards[i].notes = map[string]*mutex{}, map[string]value{}, map[string]value{}
 	}
 	b.kinds = record.New(store{b})
+	b.methods = b.kinds.Methods()
 	return b
 }
 

@@ -54,6 +54,7 @@ type Backend struct {
 	router     router
 	subscriber *subscriber
 	kinds      *record.Locks // that are no mutexes
+	methods
 }
 
 // Acquire implements [driver.Backend].

@@ -17,6 +17,9 @@ import (
 // that stand for the time of the write, beside that time. Whoever reads it puts the time in.
 // So a write is one statement, whose time is the database's own.
 
+// methods has a Backend call those that wait for a condition, and tell who leads.
+type methods = record.Methods
+
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind {
 	switch {
@@ -25,17 +28,7 @@ func (b *Backend) Kinds() driver.Kind {
 	case b.strategy != Table:
 		return 0
 	}
-	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
-}
-
-// Call implements [driver.Caller].
-func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	return b.kinds.Call(ctx, a, n)
-}
-
-// View implements [driver.Viewer].
-func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	return b.kinds.View(ctx, a)
+	return record.AllKinds
 }
 
 // acquireKind is Acquire of what is no mutex.

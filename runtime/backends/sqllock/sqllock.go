@@ -90,6 +90,7 @@ type Backend struct {
 	sessions *sessions // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
+	methods
 
 	pool      connector // of all statements but those below
 	renewals  connector
@@ -121,6 +122,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.sql = b.dialect.statements(b.table, o.Notifier != nil, b.Kinds() != 0)
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
+	b.methods = b.kinds.Methods()
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}

@@ -19,26 +19,11 @@ const (
 	mostSkipped = 16
 )
 
+// methods has a Backend call those that wait for a condition, and tell who leads.
+type methods = record.Methods
+
 // Kinds implements [driver.Kinded].
-func (b *Backend) Kinds() driver.Kind {
-	return driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
-}
-
-// Call implements [driver.Caller].
-func (b *Backend) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	if _, err := b.checked(a.Key); err != nil {
-		return err
-	}
-	return b.kinds.Call(ctx, a, n)
-}
-
-// View implements [driver.Viewer].
-func (b *Backend) View(ctx context.Context, a *driver.Acquisition) (*driver.Holder, error) {
-	if _, err := b.checked(a.Key); err != nil {
-		return nil, err
-	}
-	return b.kinds.View(ctx, a)
-}
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
 // checked returns the path of key's directory.
 func (b *Backend) checked(key string) (dir string, err error) {

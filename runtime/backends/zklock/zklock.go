@@ -72,8 +72,9 @@ type Backend struct {
 	options Options
 	acl     []zk.ACL
 	life    *engine.Life
-	kinds   *record.Locks        // those that are no mutexes
-	hub     engine.Hub[queueKey] // of who waits for a mutex
+	kinds   *record.Locks // those that are no mutexes
+	methods
+	hub engine.Hub[queueKey] // of who waits for a mutex
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
@@ -104,6 +105,7 @@ func New(servers []string, options ...Options) *Backend {
 	b.entries, b.leases = map[queueKey]*entry{}, map[string]*lease{}
 	rs := &records{b}
 	b.kinds = record.NewClockless(rs, b.life, rs.watchRecord)
+	b.methods = b.kinds.Methods()
 	if b.root == "" {
 		b.root = DefaultRoot
 	}

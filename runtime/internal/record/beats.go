@@ -35,10 +35,7 @@ func ResolveRevision(value string, revision uint64) string {
 	if !strings.Contains(value, `"@`) {
 		return value
 	}
-	return marks.ReplaceAllStringFunc(value, func(mark string) string {
-		n, _ := strconv.ParseUint(mark[2:len(mark)-1], 10, 64)
-		return strconv.FormatUint(revision<<revisionBits+n, 10)
-	})
+	return replaceMarks(value, func(_ byte, n uint64) uint64 { return revision<<revisionBits + n })
 }
 
 // beats are when the marks of one key were seen first.
@@ -51,19 +48,13 @@ func (l *Locks) localTime() Time { return Time(time.Since(l.began).Microseconds(
 func (s *State) withBeats(version string) string {
 	stored := s.clone()
 	marks := 0
-	mark := func(until *Time, b *beat) {
+	stored.ends(func(until *Time, b *beat) {
 		if *until < 0 {
 			marks++
 			*b = beat{Mark: version + strconv.Itoa(marks), Lasts: -int64(*until)}
 		}
 		*until = 0
-	}
-	for _, all := range [][]Party{stored.In, stored.Queue} {
-		for i := range all {
-			mark(&all[i].Until, &all[i].Beat)
-		}
-	}
-	mark(&stored.Keep, &stored.KeepBeat)
+	})
 	return encode(version, &stored)
 }
 
@@ -71,7 +62,7 @@ func (s *State) withBeats(version string) string {
 // is at key now. Those that the write of the version own has begun count from before that.
 func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 	before, after := l.beats[key], beats{}
-	hear := func(until *Time, b beat) {
+	s.ends(func(until *Time, b *beat) {
 		if b.Mark == "" {
 			return
 		}
@@ -85,13 +76,7 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 		}
 		after[b.Mark] = first
 		*until = first + Time(b.Lasts)
-	}
-	for _, all := range [][]Party{s.In, s.Queue} {
-		for i := range all {
-			hear(&all[i].Until, all[i].Beat)
-		}
-	}
-	hear(&s.Keep, s.KeepBeat)
+	})
 	if delete(l.beats, key); len(after) == 0 {
 		return
 	}

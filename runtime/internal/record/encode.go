@@ -67,12 +67,19 @@ var marks = regexp.MustCompile(`"([+@])(\d+)"`)
 // Resolve puts the engine's time into a value, for an engine that knows its time when it
 // writes: what redislock's swap.lua does.
 func Resolve(value string, now Time) string {
-	return marks.ReplaceAllStringFunc(value, func(mark string) string {
-		n, _ := strconv.ParseInt(mark[2:len(mark)-1], 10, 64)
-		if mark[1] == '+' {
-			return strconv.FormatInt(int64(now)+n, 10)
+	return replaceMarks(value, func(sign byte, n uint64) uint64 {
+		if sign == '+' {
+			return uint64(now) + n
 		}
-		return strconv.FormatInt(int64(now)*driver.TokensPerMicrosecond+n, 10)
+		return uint64(now)*driver.TokensPerMicrosecond + n
+	})
+}
+
+// replaceMarks puts in, for each mark of a sign and n, what by says.
+func replaceMarks(value string, by func(sign byte, n uint64) uint64) string {
+	return marks.ReplaceAllStringFunc(value, func(mark string) string {
+		n, _ := strconv.ParseUint(mark[2:len(mark)-1], 10, 64)
+		return strconv.FormatUint(by(mark[1], n), 10)
 	})
 }
 
@@ -120,11 +127,7 @@ func (s *State) lasts(now Time) time.Duration {
 	if s.Value != "" {
 		longest = valueLasts
 	}
-	for _, all := range [][]Party{s.In, s.Queue} {
-		for _, p := range all {
-			longest = max(longest, p.Until.from(now))
-		}
-	}
+	s.ends(func(until *Time, _ *beat) { longest = max(longest, until.from(now)) })
 	return longest
 }
 

@@ -105,12 +105,12 @@ func TestUnheardCallsGoOn(t *testing.T) {
 	for _, a := range []*driver.Acquisition{first, second, third} {
 		require.False(t, called(a))
 	}
-	require.NoError(t, l.Call(t.Context(), wait("d:1"), 1))
+	require.NoError(t, l.Methods().Call(t.Context(), wait("d:1"), 1))
 	require.NoError(t, l.Undo(t.Context(), first))
 	require.False(t, called(third))
 	require.True(t, called(second))
 	require.False(t, called(third), "one call has called two")
-	require.NoError(t, l.Call(t.Context(), wait("d:2"), -1))
+	require.NoError(t, l.Methods().Call(t.Context(), wait("d:2"), -1))
 	require.True(t, called(third))
 }
 
@@ -126,7 +126,7 @@ func TestCallsOfTheDeadGoOn(t *testing.T) {
 		}
 		caller := acquisition("k", "c:2")
 		caller.Mode.Kind = driver.Condition
-		require.NoError(t, l.Call(t.Context(), caller, 1))
+		require.NoError(t, l.Methods().Call(t.Context(), caller, 1))
 		time.Sleep(600 * time.Millisecond) // virtual: it has not heard
 		_, err := l.Acquire(t.Context(), live)
 		require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestCallIsHeardLate(t *testing.T) {
 		a := acquisitionOf(driver.Condition, "k", "a:1")
 		_, err := l.Acquire(t.Context(), a)
 		require.Error(t, err, "it waits")
-		require.NoError(t, l.Call(t.Context(), acquisitionOf(driver.Condition, "k", "b:1"), 1))
+		require.NoError(t, l.Methods().Call(t.Context(), acquisitionOf(driver.Condition, "k", "b:1"), 1))
 		time.Sleep(time.Second)
 		lease, err := l.Acquire(t.Context(), a)
 		require.NoError(t, err)

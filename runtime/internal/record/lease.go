@@ -29,10 +29,8 @@ func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
 	n := &lease{locks: l, key: a.Key, id: a.ID, tick: Text(a.Mode.Tick), ttl: a.TTL, first: uint64(p.Token), n: max(p.Tokens, 1), mayHaveRun: a.MayHaveRun}
 	n.wanted.Store(len(v.state.Queue) > 0)
 	n.extend(p, v)
-	if left := p.Until.from(v.now); left < a.TTL {
-		// It was let in while it waited, or its answer was lost: it began longer ago.
-		n.term.Store(int64(max(left, min(a.TTL, time.Duration(p.Grant)*time.Microsecond))))
-	}
+	// If it was let in while it waited, or its answer was lost, it began longer ago.
+	n.term.Store(int64(max(n.Term(), min(a.TTL, time.Duration(p.Grant)*time.Microsecond))))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leases[a.ID] = n

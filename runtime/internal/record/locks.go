@@ -117,9 +117,18 @@ func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return err
 }
 
-// View is [driver.Viewer.View].
-func (l *Locks) View(ctx context.Context, a *driver.Acquisition) (holder *driver.Holder, err error) {
-	v, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) { return false, s.conflict(partyOf(a)) })
+// AllKinds are the kinds of lock that records keep.
+const AllKinds = driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
+
+// Methods are what a Backend embeds to be a [driver.Viewer] and a [driver.Caller].
+type Methods struct{ locks *Locks }
+
+// Methods returns those of l.
+func (l *Locks) Methods() Methods { return Methods{l} }
+
+// View implements [driver.Viewer].
+func (m Methods) View(ctx context.Context, a *driver.Acquisition) (holder *driver.Holder, err error) {
+	v, _, err := m.locks.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) { return false, s.conflict(partyOf(a)) })
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +140,9 @@ func (l *Locks) View(ctx context.Context, a *driver.Acquisition) (holder *driver
 	return nil, nil
 }
 
-// Call is [driver.Caller.Call].
-func (l *Locks) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	_, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
+// Call implements [driver.Caller].
+func (m Methods) Call(ctx context.Context, a *driver.Acquisition, n int) error {
+	_, _, err := m.locks.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(partyOf(a)); err != nil {
 			return false, err
 		}

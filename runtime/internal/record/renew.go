@@ -15,27 +15,21 @@ const renewalsAtOnce = 32
 // it renews by mutexes, all in one call. Both go on at the same time.
 func RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration,
 	mutexes func(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error) []error {
-	var records, others []int
+	errs := make([]error, len(leases))
+	var others []int
 	var rest []driver.Lease
 	var lengths []time.Duration
+	var all sync.WaitGroup
+	room := make(chan struct{}, renewalsAtOnce)
 	for i, l := range leases {
-		if _, ok := l.(*lease); ok {
-			records = append(records, i)
+		if _, ok := l.(*lease); !ok {
+			others, rest, lengths = append(others, i), append(rest, l), append(lengths, ttls[i])
 			continue
 		}
-		others, rest, lengths = append(others, i), append(rest, l), append(lengths, ttls[i])
-	}
-	if len(records) == 0 {
-		return mutexes(ctx, leases, ttls)
-	}
-	errs := make([]error, len(leases))
-	var all sync.WaitGroup
-	for first := range min(renewalsAtOnce, len(records)) {
 		all.Go(func() {
-			for n := first; n < len(records); n += renewalsAtOnce {
-				i := records[n]
-				errs[i] = leases[i].Renew(ctx, ttls[i])
-			}
+			room <- struct{}{}
+			defer func() { <-room }()
+			errs[i] = l.Renew(ctx, ttls[i])
 		})
 	}
 	if len(rest) > 0 {

@@ -54,6 +54,16 @@ func family(kind string) string {
 	return kind
 }
 
+// ends calls do with each instant at which something in s ends, and its beat.
+func (s *State) ends(do func(until *Time, b *beat)) {
+	for _, all := range [][]Party{s.In, s.Queue} {
+		for i := range all {
+			do(&all[i].Until, &all[i].Beat)
+		}
+	}
+	do(&s.Keep, &s.KeepBeat)
+}
+
 func find(all []Party, id string) int {
 	return slices.IndexFunc(all, func(p Party) bool { return p.ID == id })
 }

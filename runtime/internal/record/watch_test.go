@@ -18,14 +18,15 @@ func TestChangeBetweenTwoWatches(t *testing.T) {
 		h, life := newHeld(true), engine.NewLife()
 		life.Attach()
 		defer life.Close(nil)
-		watches := 0
+		watches, second := 0, make(chan struct{})
 		l := record.NewClockless(h, life, func(ctx context.Context, _ string, ready func(), _ func(string) int) error {
 			if watches++; watches == 2 {
-				engine.Pause(ctx, 50*time.Millisecond) // the change strikes in here
+				close(second)
+				time.Sleep(50 * time.Millisecond) // the change strikes in here
 			}
 			ready()
 			if watches == 1 {
-				engine.Pause(ctx, time.Millisecond)
+				time.Sleep(time.Millisecond)
 				return errNoAnswer
 			}
 			<-ctx.Done()
@@ -34,14 +35,14 @@ func TestChangeBetweenTwoWatches(t *testing.T) {
 		s, err := l.Subscribe(t.Context(), acquisition("k", "a:1"))
 		require.NoError(t, err)
 		defer s.Close()
-		time.Sleep(130 * time.Millisecond) // the first has failed, and the second does not stand yet
+		<-second // the first has failed, and the second does not stand yet
 		select {
 		case <-s.C():
 		default:
 		}
 		select {
 		case <-s.C():
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(time.Second):
 			t.Fatal("nobody is told once the second watch stands")
 		}
 	})
