@@ -22,6 +22,17 @@ var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 
 // contentions is how often others may overtake one attempt.
 const contentions = 20
 
+// outcomeOf says how far an attempt came that ended with err.
+func outcomeOf(err error) (engine.Outcome, error) {
+	switch {
+	case err == nil:
+		return engine.Done, nil
+	case errors.Is(err, errNoAnswer):
+		return engine.NoAnswer, err
+	}
+	return engine.Refused, err
+}
+
 // acquireOp is one call of Acquire.
 type acquireOp struct {
 	backend     *Backend
@@ -36,13 +47,7 @@ func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		l, err = op.attempt(ctx, v)
 		v = nil
-		switch {
-		case err == nil:
-			return engine.Done, nil
-		case errors.Is(err, errNoAnswer):
-			return engine.NoAnswer, err
-		}
-		return engine.Refused, err
+		return outcomeOf(err)
 	})
 	var held *driver.HeldError
 	switch {

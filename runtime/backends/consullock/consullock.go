@@ -40,11 +40,11 @@ type Backend struct {
 	allowed   atomic.Pointer[ttlRange] // nil: not yet known
 	noted     sync.Map                 // sessions of notes, by ttl
 	verifying chan struct{}            // has room for as many as may verify leases at once
+	watches   chan struct{}            // has room for as many keys as are watched at once
 
 	mu       sync.Mutex // guards the rest
 	attempts map[string]*attempts
 	waiters  map[place]*waiter
-	watches  int                  // how many of them listen
 	crowded  map[string]time.Time // by key: when another process was last seen in its queue
 }
 
@@ -54,6 +54,7 @@ func New(client *api.Client, options ...Options) *Backend {
 		client:    client,
 		life:      engine.NewLife(),
 		verifying: make(chan struct{}, verifiers),
+		watches:   make(chan struct{}, manyWatches),
 		attempts:  map[string]*attempts{},
 		waiters:   map[place]*waiter{},
 		crowded:   map[string]time.Time{},

@@ -30,14 +30,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 		return a, err
 	}
 	_, unanswered, err := resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
-		switch err := b.swap(ctx, w, &a); {
-		case err == nil:
-			return engine.Done, nil
-		case errors.Is(err, errNoAnswer):
-			return engine.NoAnswer, err
-		default:
-			return engine.Refused, err
-		}
+		return outcomeOf(b.swap(ctx, w, &a))
 	})
 	a.MayHaveRun = unanswered && !w.Look
 	return a, err
@@ -102,18 +95,12 @@ func looksLike(p *api.KVPair) string {
 
 // watchRecord is the [record.Watch] of Consul: blocking queries, one after the other.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
-	b.mu.Lock()
-	if b.watches >= manyWatches {
-		b.mu.Unlock()
+	select {
+	case b.watches <- struct{}{}:
+		defer func() { <-b.watches }()
+	default:
 		return errManyWatches
 	}
-	b.watches++
-	b.mu.Unlock()
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.watches--
-	}()
 	q := query{client: b.client, target: target{key: key}}
 	q.path, q.prefix = watchedPath(key)
 	var p pace

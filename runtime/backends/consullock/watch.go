@@ -81,16 +81,18 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	w := b.waiterLocked(placeOf(a))
 	defer w.forgetLocked()
 	if w.stop == nil {
-		if b.watches >= manyWatches {
+		select {
+		case b.watches <- struct{}{}:
+		default:
 			return nil, errManyWatches
 		}
 		ctx, stop := context.WithCancel(b.life.Context())
 		if !b.life.Go(func(context.Context) { w.watch(ctx) }) {
 			stop()
+			<-b.watches
 			return nil, driver.ErrClosed
 		}
 		w.stop = stop
-		b.watches++
 	}
 	if w.target.key == "" {
 		w.aimLocked(target{key: a.Key, lock: true})
@@ -106,7 +108,7 @@ func (b *Backend) unsubscribed(w *waiter) {
 	if w.stop != nil && !b.hub.Waits(w.place) {
 		w.stop()
 		w.stop = nil
-		b.watches--
+		<-b.watches
 		w.forgetLocked()
 	}
 }

@@ -56,12 +56,11 @@ type store struct{ *Backend }
 
 // Swap implements [record.Store]. A write that changed nothing is followed by a look.
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
-	mayHaveRun := false
 	if !w.Look {
 		a, err = b.write(ctx, w)
-		mayHaveRun = a.MayHaveRun
 	}
 	if err == nil && !a.Done {
+		mayHaveRun := a.MayHaveRun
 		a, err = b.read(ctx, w.Key)
 		a.MayHaveRun = mayHaveRun
 		// It may have found its own work, of an attempt whose answer was lost.

@@ -25,14 +25,6 @@ type methods = record.Methods
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
-// checked returns the path of key's directory.
-func (b *Backend) checked(key string) (dir string, err error) {
-	if b.invalid != nil {
-		return "", b.invalid
-	}
-	return b.directory(key)
-}
-
 // unwatched is how long whoever waits for a record that is not there waits to look again.
 const unwatched = 100 * time.Millisecond
 

@@ -24,6 +24,14 @@ const (
 	probeName = "%probe"
 )
 
+// checked returns the path of key's directory, if it can be used.
+func (b *Backend) checked(key string) (dir string, err error) {
+	if b.invalid != nil {
+		return "", b.invalid
+	}
+	return b.directory(key)
+}
+
 // directory returns the path of key's directory.
 func (b *Backend) directory(key string) (string, error) {
 	name := encodeName(key)
@@ -35,6 +43,12 @@ func (b *Backend) directory(key string) (string, error) {
 			driver.ErrInvalid, len(key), len(name), maxName)
 	}
 	return path.Join(b.root, name), nil
+}
+
+// errHoldsData says that dir is not the directory of a lock.
+func errHoldsData(dir string, n int32) error {
+	return fmt.Errorf("%w: %s holds %d bytes of data, which a lock's directory does not; nothing was changed: "+
+		"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, dir, n)
 }
 
 // encodeName makes one node's name of any key, and of no two keys the same.

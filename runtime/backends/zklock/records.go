@@ -12,7 +12,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
-	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
@@ -81,13 +80,13 @@ func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Wr
 	a.Done = false
 	at, _ := w.Place.(place)
 	if w.Look {
-		return rs.lookAt(ctx, s, dir, at.path, w, a)
+		return rs.look(ctx, s, dir, at.path, w, a)
 	}
 	if at.path == "" {
-		at, err = rs.look(ctx, s, dir, w, a)
-		if err != nil || record.Version(a.Value) != w.Seen {
+		if err := rs.look(ctx, s, dir, "", w, a); err != nil || record.Version(a.Value) != w.Seen {
 			return err
 		}
+		at, _ = a.Place.(place)
 	}
 	r := client.Set(at.path, []byte(w.Value), at.version)
 	switch {
@@ -102,7 +101,7 @@ func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Wr
 	answer, err := s.do(ctx, r)
 	switch {
 	case isNoNode(err), errors.Is(err, zk.ErrBadVersion):
-		return rs.lookAt(ctx, s, dir, at.path, w, a)
+		return rs.look(ctx, s, dir, at.path, w, a)
 	case err == nil:
 		wrote(w, place{path: at.path, version: answer.Version, czxid: at.czxid}, a)
 	}
@@ -117,57 +116,51 @@ func wrote(w record.Write, at place, a *record.Answer) {
 	}
 }
 
-// lookAt is look where the record was seen at a path, if that is not "": it saves the list.
-func (rs *records) lookAt(ctx context.Context, s *session, dir, at string, w record.Write, a *record.Answer) (err error) {
+// look has a say what is at w's key. The path at which the record was seen saves the list;
+// "" is none.
+func (rs *records) look(ctx context.Context, s *session, dir, at string, w record.Write, a *record.Answer) error {
 	if at != "" {
-		_, err = s.recordAt(ctx, at, a)
+		if err := s.recordAt(ctx, at, a); !isNoNode(err) {
+			return err
+		}
 	}
-	if at == "" || isNoNode(err) {
-		_, err = rs.look(ctx, s, dir, w, a)
-	}
-	return err
-}
-
-// look has a say what is at w's key, and returns where that is.
-func (rs *records) look(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) (at place, err error) {
 	for {
 		listed, err := s.fresh(ctx, client.Children(dir))
 		switch {
 		case err != nil && !isNoNode(err):
-			return place{}, err
+			return err
 		case listed.Data > 0:
-			return place{}, errHoldsData(dir, listed.Data)
+			return errHoldsData(dir, listed.Data)
 		}
 		name, seq := recordIn(dir, listed.Children)
 		if w.Takes {
 			if is := obstacleTo(name, seq, listed.Children); is != "" {
-				return place{}, record.InsteadOf(is)
+				return record.InsteadOf(is)
 			}
 		}
 		if a.Value, a.Place = "", nil; name == "" {
-			return place{}, nil
+			return nil
 		}
 		if err := s.deleteOthers(ctx, w, name, listed.Children); err != nil {
-			return place{}, err
+			return err
 		}
-		if at, err = s.recordAt(ctx, name, a); !isNoNode(err) { // else it has just gone
-			return at, err
+		if err := s.recordAt(ctx, name, a); !isNoNode(err) { // else it has just gone
+			return err
 		}
 	}
 }
 
 // recordAt has a say what the record at a path is.
-func (s *session) recordAt(ctx context.Context, path string, a *record.Answer) (at place, err error) {
+func (s *session) recordAt(ctx context.Context, path string, a *record.Answer) error {
 	node, err := s.fresh(ctx, client.Get(path))
 	if err == nil {
 		_, err = firstToken(node.Czxid)
 	}
-	if err != nil {
-		return place{}, err
+	if err == nil {
+		a.Value = record.ResolveRevision(string(node.Value), uint64(node.Czxid))
+		a.Place = place{path: path, version: node.Version, czxid: node.Czxid}
 	}
-	at = place{path: path, version: node.Version, czxid: node.Czxid}
-	a.Value, a.Place = record.ResolveRevision(string(node.Value), uint64(node.Czxid)), at
-	return at, nil
+	return err
 }
 
 // deleteOthers deletes the records that w has made without an answer, but the one at a path.
@@ -205,10 +198,11 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		return nil
 	}
 	deleted := s.ask(client.Delete(made.Path, 0))
-	if err == nil && first != made.Path {
-		err = rs.lookAt(ctx, s, dir, first, w, a)
-	} else if err == nil {
-		_, err = rs.look(ctx, s, dir, w, a)
+	if first == made.Path {
+		first = ""
+	}
+	if err == nil {
+		err = rs.look(ctx, s, dir, first, w, a)
 	}
 	if _, failed := await(ctx, deleted); failed != nil && !isNoNode(failed) {
 		a.MayHaveRun = true
@@ -251,10 +245,4 @@ func (s *session) besideRecord(ctx context.Context, at string) error {
 		noun = "another kind of lock"
 	}
 	return record.Beside(noun, record.Mutex)
-}
-
-// errHoldsData says that dir is not the directory of a lock.
-func errHoldsData(dir string, n int32) error {
-	return fmt.Errorf("%w: %s holds %d bytes of data, which a lock's directory does not; nothing was changed: "+
-		"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, dir, n)
 }

@@ -77,16 +77,13 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 		p.Until = After(max(p.Until.from(now), ttl).Microseconds())
 		return true, nil
 	})
-	if err = lost(err); err != nil {
-		if errors.Is(err, driver.ErrLost) {
-			l.locks.letGo(l)
-		}
-		return err
+	if err = lost(err); errors.Is(err, driver.ErrLost) {
+		l.locks.letGo(l)
 	}
-	if p := v.state.holder(l.id); p != nil {
+	if p := v.state.holder(l.id); p != nil && err == nil {
 		l.extend(p, v)
 	}
-	return nil
+	return err
 }
 
 // lost says of something else that is at the key that the lock is not there.
@@ -104,7 +101,6 @@ func (l *lease) Release(ctx context.Context, last uint64) error { return l.relea
 func (l *lease) Complete(ctx context.Context, last uint64) error { return l.release(ctx, last, true) }
 
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
-	freedBefore := l.freed.Load()
 	v, mayHaveRun, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
 		s.expire(now)
 		if p := s.holder(l.id); p != nil {
@@ -125,7 +121,7 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 	if err = lost(err); err == nil || errors.Is(err, driver.ErrLost) {
 		l.locks.letGo(l)
 	}
-	if errors.Is(err, driver.ErrLost) && (freedBefore || mayHaveRun) && (!completed || v.state.isDone(l.tick)) {
+	if errors.Is(err, driver.ErrLost) && l.freed.Load() && (!completed || v.state.isDone(l.tick)) {
 		// It was freed by an attempt whose answer was lost. If not by that, it has ended all
 		// the same; but a tick that is not recorded may be run again.
 		return nil

@@ -52,7 +52,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		return l.newLease(a, p, v), nil
 	}
 	a.MayBeGranted = a.MayBeGranted || a.Queue
-	return nil, &driver.HeldError{RetryAfter: v.freeIn(), Holder: v.inside(), Permits: v.otherLimit(p.Limit)}
+	return nil, v.held(p)
 }
 
 func partyOf(a *driver.Acquisition) Party {
@@ -83,22 +83,19 @@ func (v view) freeIn() (first time.Duration) {
 	return max(first, time.Millisecond)
 }
 
-// otherLimit returns the smallest number of permits, but limit, that those inside know of.
-func (v view) otherLimit(limit int) (least int) {
-	for _, p := range v.state.In {
-		if p.Limit != limit && (least == 0 || p.Limit < least) {
-			least = p.Limit
+// held returns what p is told, which can't come in: the first of those inside, and the
+// smallest number of permits that they know of, if p knows of another.
+func (v view) held(p Party) *driver.HeldError {
+	held := &driver.HeldError{RetryAfter: v.freeIn()}
+	for i, other := range v.state.In {
+		if i == 0 {
+			held.Holder = other.ID
+		}
+		if other.Limit != p.Limit && (held.Permits == 0 || other.Limit < held.Permits) {
+			held.Permits = other.Limit
 		}
 	}
-	return least
-}
-
-// inside returns the ID of the first of those inside, or "".
-func (v view) inside() string {
-	if len(v.state.In) == 0 {
-		return ""
-	}
-	return v.state.In[0].ID
+	return held
 }
 
 // Undo is [driver.Backend.Undo].

@@ -116,22 +116,17 @@ func (p Party) last() Token { return p.Token + Token(max(p.Tokens, 1)) - 1 }
 
 // expire takes out whose time is over, and reports whether there was anybody.
 func (s *State) expire(now Time) (changed bool) {
-	over := func(p Party) bool {
-		ended := p.Until <= now
-		changed = changed || ended
-		return ended
-	}
-	unheard := 0
+	inside, waiting := len(s.In), len(s.Queue)
+	over := func(p Party) bool { return p.Until <= now }
 	s.In = slices.DeleteFunc(s.In, func(p Party) bool {
-		if !over(p) {
-			return false
+		if over(p) {
+			s.left(p)
 		}
-		s.left(p)
-		unheard++
-		return true
+		return over(p)
 	})
 	s.Queue = slices.DeleteFunc(s.Queue, over)
-	if changed {
+	unheard := inside - len(s.In)
+	if changed = unheard > 0 || len(s.Queue) < waiting; changed {
 		s.admit(now)
 		s.passOn(unheard, now)
 	}
