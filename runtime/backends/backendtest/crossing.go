@@ -18,6 +18,19 @@ const crossingEnv = "LOCKGEN_CROSSING"
 
 const fewCrossing = 60
 
+// many returns the number that the environment has by this name, few unless it is set.
+func (c *trial) many(env string, few int64) int64 {
+	text := os.Getenv(env)
+	if text == "" {
+		return few
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		c.Fatalf("%s is no number: %v", env, err)
+	}
+	return n
+}
+
 // crossing is Lockers whose calls for several of the same keys cross.
 type crossing struct {
 	*trial
@@ -33,14 +46,7 @@ type crossing struct {
 // other.
 func crossingCalls(c *trial) {
 	const lockers, goroutines, keys = 8, 2, 10
-	x := &crossing{trial: c, keys: c.newKeys(keys), inside: make([]atomic.Bool, keys), calls: fewCrossing}
-	if text := os.Getenv(crossingEnv); text != "" {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			c.Fatalf("%s is no number: %v", crossingEnv, err)
-		}
-		x.calls = n
-	}
+	x := &crossing{trial: c, keys: c.newKeys(keys), inside: make([]atomic.Bool, keys), calls: c.many(crossingEnv, fewCrossing)}
 	ctx, cancel := context.WithTimeout(c.Context(), c.soon()+30*time.Second+time.Duration(x.calls)*50*time.Millisecond)
 	defer cancel()
 	var callers sync.WaitGroup

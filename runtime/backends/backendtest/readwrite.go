@@ -232,10 +232,13 @@ func (c *trial) either(a, b <-chan *lock.Hold) *lock.Hold {
 	}
 }
 
+// downgradesEnv is how many downgrades are made; a few unless it is set.
+const downgradesEnv = "LOCKGEN_DOWNGRADES"
+
 // Between a downgrade and its release nobody writes, however many try.
 func downgrades(c *trial) {
-	const lockers, times = 3, 20
-	key := c.newKey()
+	const lockers = 3
+	key, times := c.newKey(), c.many(downgradesEnv, 60)/lockers
 	var value atomic.Int64
 	var all sync.WaitGroup
 	for range lockers {
