@@ -60,6 +60,9 @@ func (c *trial) next(called <-chan int) int {
 	}
 }
 
+// heardIn is within what time a call must be heard to go to nobody else: see driver.Caller.
+const heardIn = 400 * time.Millisecond
+
 // Each Signal calls one, in the order in which they began to wait, whose process it ever is.
 func conditionOrder(c *trial) {
 	lockers := []*lock.Locker{c.locker(), c.locker()}
@@ -68,8 +71,18 @@ func conditionOrder(c *trial) {
 		c.waitsIn(lockers[n%2], key, n, called)
 	}
 	for n := range 4 {
+		begin := time.Now()
 		c.tells(lockers[(n/2)%2], key, (*lock.Cond).Signal)
-		if got := c.next(called); got != n {
+		got := c.next(called)
+		if took := time.Since(begin); took > heardIn {
+			c.Logf("the engine or the machine is slow: a Signal was heard after %v, and may have gone to the next", took)
+			c.tells(lockers[0], key, (*lock.Cond).Broadcast)
+			for range 3 - n {
+				c.next(called)
+			}
+			return
+		}
+		if got != n {
 			c.Errorf("call %d has heard the Signal %d", got, n)
 		}
 		if len(called) > 0 {
