@@ -142,6 +142,17 @@ func (s *Service) GroupByDone(ctx context.Context, id int64) error {
 }
 
 //lock:key="order:<id>"
+func (s *Service) GroupAdded(ctx context.Context, id int64) error {
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		_ = work(ctx) // mistake lostctx: ctx goes to a goroutine that the method does not wait for
+	}()
+	return nil
+}
+
+//lock:key="order:<id>"
 func (s *Service) Receives(ctx context.Context, id int64) error {
 	errs := make(chan error, 2)
 	go func() { errs <- work(ctx) }() // right: the method receives what it sends
