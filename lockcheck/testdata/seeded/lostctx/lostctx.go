@@ -141,6 +141,20 @@ func (s *Service) GroupByDone(ctx context.Context, id int64) error {
 	return nil
 }
 
+type queue struct{ items []int64 }
+
+func (q *queue) push(id int64) { q.items = append(q.items, id) }
+
+func (q *queue) run(ctx context.Context) { _ = work(ctx) }
+
+//lock:key="order:<id>"
+func (s *Service) Queue(ctx context.Context, id int64) error {
+	var q queue
+	go q.run(ctx) // mistake lostctx: ctx goes to a goroutine that the method does not wait for
+	q.push(id)
+	return nil
+}
+
 //lock:key="order:<id>"
 func (s *Service) GroupAdded(ctx context.Context, id int64) error {
 	var wg sync.WaitGroup
