@@ -16,7 +16,7 @@ func FuzzConstraint(f *testing.F) {
 		{"x_test.go", "/* //go:build no */ //go:build unix\n"}, {"a_linux_test.go", "/*\n*/\r\n//go:build !(js && wasm)\r\n\r\n"},
 		{"a.b_plan9.go", "//go:build a\n//go:build b\n"}, {"_x.go", "//go:build"}, {"linux.go", "package p\n//go:build x\n"},
 		{"x_android.go", "//go:build linux\n"}, {"x.go", "//go:build test\n"}, {"x.go", "//go:build external_test\n"}, {"x.go", "/*"},
-		{"0_linux.go", "/**///go:build x"},
+		{"0_linux.go", "/**///go:build x"}, {"x.go", "\ufeff//go:build windows\n\n"}, {"x.go", "/*\n//go:build windows\n*/\n"},
 	} {
 		f.Add(seed[0], seed[1])
 	}

@@ -115,6 +115,7 @@ func TestNearMisses(t *testing.T) {
 		` @Lock(key="x")`, ` @Lock(key = "x", ttl = "5s")`, ` @Lock("x")`, ` @Lock(ttl=5s, key="x")`, `lock(key="x")`, `lock.key="x"`, ` lock.key="x:<id>" ttl=5s`,
 		`lock：key="x"`, ` lock：key="x"`, `lock：ttl=5s`, `lock：`, `lcok:key="x"`, ` lokc:key="x"`, `lok:key="x"`, `loc:key "x"`,
 		`lock: key='x'`, `Lock:key=“x”`, `lock:‘x’`, ` lock:key=«x»`, `Lock:key＝"x"`,
+		`lock::key="x"`, `lock;key="x"`, `lock；key="x"`, `lock/key="x"`, `/lock:key="x"`, `/ lock:key="x"`, `lock="x"`, `lock "x:<id>" ttl=5s`, `lock "x" try`,
 	}
 	for _, line := range near {
 		assert.True(t, isNearMiss(line), line)
@@ -127,6 +128,7 @@ func TestNearMisses(t *testing.T) {
 		` the lock:key="x" directive`, ` lock the mutex with key="abc"`, `lock.key = "x"`, ` lock: "quoted"`,
 		`lock(key)`, ` lock(key, "x")`, `lock(key == "x")`, `lock("x")`, ` @lock(mu)`, ` go:lock stays`, ` +lock`, `go:locked x`, `loc: key`, ` loc:key=1`,
 		`clock:key="x"`, `flock:key="x"`, ` lok key="x"`, `lock.key = 'x'`, ` +lock the key`, ` @lock the key`, `lock. Then key="x"`,
+		` lock="x"`, `lock = "x"`, `lock = x`, `lock "x" first`, ` lock "x"`, `/lock: try`, ` lock; then read`, ` lock/unlock`, ` lock/unlock key="x"`, `lock=1`,
 	}
 	for _, line := range prose {
 		assert.False(t, isNearMiss(line), line)

@@ -10,19 +10,23 @@ import (
 // Other tools write a placeholder as {id}, ${id}, #id, #{#id}, {{.id}}, :id or %d.
 // In a key that is text, which is the same in every call. So it is refused where it
 // has the name of a parameter or of the receiver, or of what is selected from one.
-// Braces around other text are a Redis Cluster's hash tag, and {<id>} is one too.
+// Braces around other text are a Redis Cluster's hash tag, and {<id>} is one too. So
+// letter case counts in {ID} where the key has a placeholder; it doesn't in ${ID}.
 
 const (
 	selectorPattern = `([\pL_][\pL\p{Nd}_]*)(?:\.[\pL_][\pL\p{Nd}_]*)*`
 
 	bracedPattern = `[#$%]?\{\{\s*[.#$]?` + selectorPattern + `\s*\}\}|[#$%]?\{[#$]?` + selectorPattern + `\}`
+	widePattern   = `[＜〈《‹«]\s*` + selectorPattern + `\s*[＞〉》›»]`
 	markedPattern = `[:#$]` + selectorPattern
 	verbPattern   = `%[+#]*(?:\[[0-9]+\])?[dsvqxXt]` // %20 and %C3 are no verbs
 )
 
 var (
 	selectorShape  = regexp.MustCompile(selectorPattern)
-	lookalikeShape = regexp.MustCompile(bracedPattern + `|` + markedPattern + `|` + verbPattern)
+	markedShape    = regexp.MustCompile(`^[:#$][\pL_]`)
+	hashTagShape   = regexp.MustCompile(`^\{[\pL_]`)
+	lookalikeShape = regexp.MustCompile(bracedPattern + `|` + widePattern + `|` + markedPattern + `|` + verbPattern)
 )
 
 // checkLookalikes reports placeholders that are not written as lockgen has them.
@@ -43,16 +47,33 @@ func (p *pkg) lookalikesIn(t *target, d *directive, name string, in pattern) {
 			root := firstGroup(part.literal, found)
 			hint := t.insteadOfVerb()
 			if root != "" {
-				if root == "_" || !slices.Contains(params, root) || in.partsWords(i, found[0]) {
+				meant := in.meantBy(text, root, params)
+				if meant == "" || in.partsWords(i, found[0]) {
 					continue
 				}
-				hint = "write <" + selectorShape.FindString(text) + ">, or rename the parameter if this text is meant"
+				hint = "write <" + strings.Replace(selectorShape.FindString(text), root, meant, 1) + ">, or rename the parameter if this text is meant"
 			}
 			d.wrong = true
 			at := d.items[name].offset(part.bytes[found[0]])
 			p.report(d.posOf(at), hint, "%s is no placeholder: it would be the same text in every %s", text, what)
 		}
 	}
+}
+
+// meantBy is the parameter that root means in text, "" if none.
+func (p pattern) meantBy(text, root string, params []string) string {
+	switch {
+	case root == "_":
+		return ""
+	case slices.Contains(params, root):
+		return root
+	case markedShape.MatchString(text), hashTagShape.MatchString(text) && slices.ContainsFunc(p.parts, part.isPlaceholder):
+		return ""
+	}
+	if i := slices.IndexFunc(params, func(name string) bool { return strings.EqualFold(name, root) }); i >= 0 {
+		return params[i]
+	}
+	return ""
 }
 
 // firstGroup is the group of a match that took part in it.

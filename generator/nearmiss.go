@@ -27,12 +27,13 @@ var (
 	// nearShape parts a comment line into what stands before the items, and these:
 	// 1 space, 2 what marks directives elsewhere, 3 the word, 4 what parts it from 5
 	// the items.
-	nearShape = regexp.MustCompile(`^([ \t]*)(@|\+|go:|)(` + wordPattern + `)([ \t]*[:：-][ \t]*|[ \t]*\([ \t]*|\.|[ \t]+|$)(.*?)[ \t\r]*$`)
+	nearShape = regexp.MustCompile(`^(/?[ \t]*)(@|\+|go:|)(` + wordPattern + `)([ \t]*(?:::|[:：;；=/-])[ \t]*|[ \t]*\([ \t]*|\.|[ \t]+|$)(.*?)[ \t\r]*$`)
 
 	valuedItem = regexp.MustCompile(`^(?i:` + itemPattern + `)(?:=\S|[ \t]*=?[ \t]*` + quotePattern + `)`)
 	quotedKey  = regexp.MustCompile(`^(?i:key)[ \t]*[=:＝：]?[ \t]*` + quotePattern)
 	tightKey   = regexp.MustCompile(`^(?i:key)=` + quotePattern)
 	laterKey   = regexp.MustCompile(`^(?i:` + itemPattern + `)\b.*[ \t,](?i:key)[ \t]*[=＝]?[ \t]*` + quotePattern)
+	quotedItem = regexp.MustCompile(`^"[^"]*"(?:$|[ \t]+(?i:` + itemPattern + `)(?:$|[= \t]))`)
 	bareItems  = regexp.MustCompile(`^(?:(?i:` + itemPattern + `)(?:[ \t]+|$))*$`)
 )
 
@@ -57,6 +58,8 @@ func isNearMiss(line string) bool {
 		return true
 	case parting == "(":
 		return quoted(items)
+	case m[4] == "=" || parting == "": // `//lock="x"`, and not that somebody should lock "x"
+		return space == "" && quotedItem.MatchString(items)
 	case parting != ":" && parting != "：":
 		return false
 	case valuedItem.MatchString(items):

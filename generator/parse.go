@@ -161,7 +161,7 @@ func (p *pkg) findName() {
 func ignoresItself(f *source) bool { return f.when != nil && f.when.String() == "ignore" }
 
 // nearText matches whatever isNearMiss may want to see, from its word on.
-var nearText = regexp.MustCompile(`^(?:` + wordPattern + `)(?:[ \t]*[:：\- \t][ \t]*(?:(?i:` + itemPattern + `)\b|` + quotePattern + `|\r?$)|` +
+var nearText = regexp.MustCompile(`^(?:` + wordPattern + `)(?:[ \t]*(?:::|[:：;；=/\- \t])[ \t]*(?:(?i:` + itemPattern + `)\b|` + quotePattern + `|\r?$)|` +
 	`[ \t]*\([ \t]*(?:(?i:` + itemPattern + `)[ \t]*[=:]|` + quotePattern + `)|\.(?i:key)=` + quotePattern + `)`)
 
 // nearNeedles are what a near miss has at some offset of its word: a misspelling is

@@ -46,12 +46,13 @@ func (s sample) cpuTime() time.Duration  { return s.cpu }
 type result struct {
 	workload *workload
 	samples  [][]sample
+	first    []sample // of each command, before anything is cached of the module
 }
 
 // measure runs all commands once to warm the caches, and then in rounds. Every
 // second round goes backwards, so that none always comes after the same other.
 func (w *workload) measure(ctx context.Context, runs int) (result, error) {
-	r := result{w, make([][]sample, len(w.commands))}
+	r := result{w, make([][]sample, len(w.commands)), make([]sample, len(w.commands))}
 	turn := 0
 	for round := range runs + 1 {
 		order := make([]int, len(w.commands))
@@ -71,9 +72,11 @@ func (w *workload) measure(ctx context.Context, runs int) (result, error) {
 			if err != nil {
 				return r, err
 			}
-			if round > 0 {
-				r.samples[i] = append(r.samples[i], s)
+			if round == 0 {
+				r.first[i] = s
+				continue
 			}
+			r.samples[i] = append(r.samples[i], s)
 		}
 	}
 	return r, nil

@@ -579,6 +579,59 @@ func (w *ServiceWithLock) GroupByDone(ctx context.Context, id int64) (err error)
 	return w.serviceInner.GroupByDone(ctx, id)
 }
 
+// serviceQueueLock is what the directive "order:<id>" asks for.
+var serviceQueueLock = lock.Policy{
+	Method:  "Service.Queue",
+	Pattern: "order:<id>",
+}
+
+// ServiceQueueKey returns the key "order:<id>" as [Service.Queue] locks it.
+//
+//lockgen:keyof Service.Queue "order:<id>"
+func ServiceQueueKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Queue calls [Service.Queue] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Queue "order:<id>"
+func (w *ServiceWithLock) Queue(ctx context.Context, id int64) (err error) {
+	key := ServiceQueueKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceQueueLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Queue(ctx, id)
+}
+
+// serviceGroupAddedLock is what the directive "order:<id>" asks for.
+var serviceGroupAddedLock = lock.Policy{
+	Method:  "Service.GroupAdded",
+	Pattern: "order:<id>",
+}
+
+// ServiceGroupAddedKey returns the key "order:<id>" as [Service.GroupAdded]
+// locks it.
+//
+//lockgen:keyof Service.GroupAdded "order:<id>"
+func ServiceGroupAddedKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// GroupAdded calls [Service.GroupAdded] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.GroupAdded "order:<id>"
+func (w *ServiceWithLock) GroupAdded(ctx context.Context, id int64) (err error) {
+	key := ServiceGroupAddedKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupAddedLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.GroupAdded(ctx, id)
+}
+
 // serviceReceivesLock is what the directive "order:<id>" asks for.
 var serviceReceivesLock = lock.Policy{
 	Method:  "Service.Receives",
@@ -1001,6 +1054,8 @@ var (
 	_ func(*Service, context.Context, int64) error                    = (*Service).Closure
 	_ func(*Service, context.Context, int64) error                    = (*Service).GroupWaited
 	_ func(*Service, context.Context, int64) error                    = (*Service).GroupByDone
+	_ func(*Service, context.Context, int64) error                    = (*Service).Queue
+	_ func(*Service, context.Context, int64) error                    = (*Service).GroupAdded
 	_ func(*Service, context.Context, int64) error                    = (*Service).Receives
 	_ func(*Service, context.Context, int64) error                    = (*Service).Closes
 	_ func(*Service, context.Context, int64) error                    = (*Service).ByHelper

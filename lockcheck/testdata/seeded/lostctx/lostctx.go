@@ -141,6 +141,31 @@ func (s *Service) GroupByDone(ctx context.Context, id int64) error {
 	return nil
 }
 
+type queue struct{ items chan int64 }
+
+func (q *queue) push(id int64) { q.items <- id }
+
+func (q *queue) run(ctx context.Context) { _ = work(ctx) }
+
+//lock:key="order:<id>"
+func (s *Service) Queue(ctx context.Context, id int64) error {
+	q := queue{make(chan int64, 1)}
+	go q.run(ctx) // mistake lostctx: ctx goes to a goroutine that the method does not wait for
+	q.push(id)
+	return nil
+}
+
+//lock:key="order:<id>"
+func (s *Service) GroupAdded(ctx context.Context, id int64) error {
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		_ = work(ctx) // mistake lostctx: ctx goes to a goroutine that the method does not wait for
+	}()
+	return nil
+}
+
 //lock:key="order:<id>"
 func (s *Service) Receives(ctx context.Context, id int64) error {
 	errs := make(chan error, 2)
