@@ -10,9 +10,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// deadlockAfter is how long a call waits inside of other locks until it looks whether the
-// wait can end at all.
-const deadlockAfter = 500 * time.Millisecond
+const (
+	// deadlockAfter is how long a call waits inside of other locks until it looks whether the
+	// wait can end at all.
+	deadlockAfter = 500 * time.Millisecond
+
+	// noteAfter is how long it waits until it tells other processes of its wait. The last call
+	// of a cycle has then been seen by those that look every lookEvery when it looks itself.
+	noteAfter = deadlockAfter - lookEvery
+)
 
 // nestedWaits are the calls of this process that wait for a lock inside of others, for all
 // Lockers. A call waits for whoever holds its key. If that chain waits as well, and so on
@@ -42,7 +48,7 @@ type nestedWait struct {
 	cancel  context.CancelCauseFunc
 	over    bool      // it has ended, or is to end
 	err     error     // ErrDeadlock, if it is the one of the cycle that gives up
-	note    *waitNote // what the engine is told of it; nil before half a second, and where it is not told
+	note    *waitNote // what the engine is told of it; nil before noteAfter, and where it is not told
 }
 
 // waitNested notes that h begins to wait for key at b. The context that it returns ends also
@@ -65,7 +71,7 @@ func (h *hold) waitNested(ctx context.Context, b driver.Backend, key string) (co
 			all.holding[at][w] = struct{}{}
 		}
 	}
-	w.timer = time.AfterFunc(deadlockAfter, w.watch)
+	w.timer = time.AfterFunc(noteAfter, w.watch)
 	return w.ctx, w
 }
 
@@ -111,15 +117,23 @@ func (w *nestedWait) giveUpLocked(cycle error) {
 	w.cancel(w.err)
 }
 
-// watch looks for a cycle through w, and again as long as w waits: in this process, and then
-// in the notes of others.
+// watch tells of w, and at deadlockAfter looks for a cycle through it, and again as long as w
+// waits: in this process, and then in the notes of others.
 func (w *nestedWait) watch() {
 	if !w.beginWatch() {
 		return
 	}
 	defer w.locker.notes.work.Done()
 	defer w.withdraw()
+	timer := time.NewTimer(deadlockAfter - noteAfter)
+	defer timer.Stop()
+	w.announce()
 	for {
+		select {
+		case <-timer.C:
+		case <-w.ctx.Done():
+			return
+		}
 		pause := deadlockAfter
 		switch {
 		case w.lookHere():
@@ -127,13 +141,7 @@ func (w *nestedWait) watch() {
 		case w.note != nil:
 			pause = w.lookBeyond()
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-w.ctx.Done():
-			timer.Stop()
-			return
-		}
+		timer.Reset(pause)
 	}
 }
 

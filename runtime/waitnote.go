@@ -135,6 +135,16 @@ func (n *waitNote) covers(key string) bool {
 	return slices.ContainsFunc(n.holds, func(h heldLock) bool { return h.key == key && h.excludes() })
 }
 
+// announce puts w's notes before w looks itself. An engine that is slow does not delay the look,
+// which puts what is missing.
+func (w *nestedWait) announce() {
+	if w.note != nil {
+		ctx, cancel := context.WithTimeout(w.ctx, deadlockAfter-noteAfter)
+		defer cancel()
+		w.state(ctx)
+	}
+}
+
 // lookBeyond reads who holds what w waits for, and gives up if that leads back to w and w is
 // the one to. It returns when to look again. An engine that does not answer is asked again.
 func (w *nestedWait) lookBeyond() time.Duration {

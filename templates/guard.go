@@ -12,7 +12,9 @@ type Guard struct {
 
 // guards renders the declarations that do not compile when the file is stale.
 // What a call through the wrapper would let pass is a parameter whose type was
-// widened, or a result that became an interface.
+// widened, or a result that became an interface. A directive that was added or changed does not
+// keep the file from compiling, because it is a comment, which the compiler does not see:
+// lockgen -check and lockgen vet call the file stale.
 func (f *File) guards() jen.Code {
 	if len(f.Guards) == 0 {
 		return jen.Null()

@@ -11,7 +11,7 @@ import (
 // A note has a name: a topic, a slash and any text. A Locker has these:
 //
 //	process/<id>             who it is, a [Process] in JSON; for a minute, and put again as long as it is open
-//	wait/<key>               what the holder of the lock waits for, once a call inside of it has waited for half a second
+//	wait/<key>               what the holder of the lock waits for, once a call inside of it has waited for 0.3 s
 //	order/<outer> > <inner>  where a lock of one pattern was taken inside of one of another; for a week
 //
 // Notes of one topic are put for the same ttl.

@@ -44,6 +44,12 @@ func browse(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	tab, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		// Closed, and not killed: else its processes still write while TempDir removes its folder.
+		if err := chromedp.Cancel(tab); err != nil {
+			t.Error(err)
+		}
+	})
 	ctx, cancel := context.WithTimeout(tab, time.Minute)
 	t.Cleanup(cancel)
 	require.NoError(t, chromedp.Run(ctx))
