@@ -95,12 +95,21 @@ func (c *command) reached(err error) error {
 	case err == nil || errors.As(err, &own):
 		return err
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		return failed(codeUnavailable, "no answer from %s within %v (see -timeout): %v", redacted(c.url), c.timeout, err)
+		return failed(codeUnavailable, "no answer from %s within %v (see -timeout): %v%s", redacted(c.url), c.timeout, err, overTLS(c.url))
 	}
 	if code := codeOf(err); code == codeUnavailable || code == codeDenied {
 		return failed(code, "%s: %v", redacted(c.url), err)
 	}
 	return err
+}
+
+// overTLS says that a URL asks for TLS: a server that does not speak it may wait for more.
+func overTLS(url string) string {
+	switch scheme, _, _ := strings.Cut(url, ":"); scheme {
+	case "rediss", "etcds", "consuls":
+		return "; " + scheme + " speaks TLS: if the port is not one for that, say " + strings.TrimSuffix(scheme, "s")
+	}
+	return ""
 }
 
 func isTimeout(err error) bool {

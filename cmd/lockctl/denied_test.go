@@ -2,9 +2,11 @@ package main
 
 import (
 	"database/sql"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -86,4 +88,17 @@ func deniedPostgres(t *testing.T) string {
 	_, err = db.Exec("CREATE ROLE nobody LOGIN PASSWORD 'secret'")
 	require.NoError(t, err)
 	return "postgres://nobody:secret@" + addr + "/postgres?sslmode=disable"
+}
+
+// A server that does not speak TLS may leave a client that does without an answer.
+func TestSaysThatTheURLIsForTLS(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	for _, scheme := range []string{"redis", "etcd", "consul"} {
+		c := &command{settings: settings{url: scheme + "s://" + silent.Addr().String(), timeout: 100 * time.Millisecond}}
+		err := c.list(t.Context())
+		require.ErrorContains(t, err, "if the port is not one for that, say "+scheme)
+		require.Equal(t, codeUnavailable, codeOf(err))
+	}
 }

@@ -19,7 +19,7 @@ const useClusterClient = "a node of a Redis Cluster takes a part of the keys alo
 
 // hasSlots returns an error if the server refuses keys because another node of its Cluster has
 // them. A proxy to a Cluster, which says as well that it is one, refuses none.
-func hasSlots(ctx context.Context, conn *redis.Conn) error {
+func hasSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner }) error {
 	pipe := conn.Pipeline()
 	for i := range probedSlots {
 		pipe.Exists(ctx, fmt.Sprint("lockgen:probe:", i))
@@ -42,6 +42,29 @@ func (b *Backend) advised(l *batcher, err error) error {
 	if l != nil && l.client.Options().Addr != sentinelAddr && !strings.Contains(text, l.client.Options().Addr) {
 		err = fmt.Errorf("redis at %s: %w", l.client.Options().Addr, err)
 	}
+	speaksTLS := l != nil && l.client.Options().TLSConfig != nil && errors.Is(err, errNotSent)
+	return b.hinted(err, speaksTLS)
+}
+
+// looked is advised for what lists locks by the caller's own client.
+func (b *Backend) looked(err error) error {
+	var unfit *unfitError
+	if err = explained(err); isAnswer(err) || errors.As(err, &unfit) {
+		return b.hinted(err, false)
+	}
+	switch c := b.own.(type) {
+	case *redis.Client:
+		return b.hinted(err, c.Options().TLSConfig != nil)
+	case *redis.ClusterClient:
+		return b.hinted(err, c.Options().TLSConfig != nil)
+	}
+	return err
+}
+
+// hinted adds what a person can do about err. A client that speaks TLS may have met a server
+// that does not.
+func (b *Backend) hinted(err error, speaksTLS bool) error {
+	text := err.Error()
 	switch {
 	case b.router.cluster() == nil && strings.HasPrefix(text, "MOVED "):
 		return fmt.Errorf("%w; %s", err, useClusterClient)
@@ -49,7 +72,7 @@ func (b *Backend) advised(l *batcher, err error) error {
 		return fmt.Errorf("%w; the server wants a password (NOAUTH): set Username and Password of the client, or write them into the URL", err)
 	case strings.Contains(text, "WRONGPASS "):
 		return fmt.Errorf("%w; check Username and Password of the client, or those of the URL", err)
-	case l != nil && l.client.Options().TLSConfig != nil && errors.Is(err, errNotSent) && !strings.Contains(text, "certificate"):
+	case speaksTLS && !strings.Contains(text, "certificate"):
 		return fmt.Errorf("%w; the client speaks TLS: if the port is not one for that, use another, or no TLSConfig (redis:// and not rediss://)", err)
 	case errors.Is(err, io.EOF), strings.Contains(text, "connection reset"), strings.Contains(text, "invalid reply"), strings.Contains(text, "can't parse"):
 		return fmt.Errorf("%w; if the port is one for TLS, set TLSConfig of the client (rediss:// and not redis://)", err)

@@ -35,7 +35,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		}
 		masters, err := b.masters(ctx)
 		if err != nil {
-			yield(nil, explained(err))
+			yield(nil, b.looked(err))
 			return
 		}
 		for _, m := range masters {
@@ -52,7 +52,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 func (b *Backend) masters(ctx context.Context) (all []redis.UniversalClient, err error) {
 	cluster := b.router.cluster()
 	if cluster == nil {
-		return []redis.UniversalClient{b.own}, nil
+		return []redis.UniversalClient{b.own}, hasSlots(ctx, b.own) // a node of a Cluster has a part of the locks
 	}
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error {
@@ -72,11 +72,11 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 	for cursor := uint64(0); ; {
 		names, next, err := c.ScanType(ctx, cursor, pattern, scanPage, kind).Result()
 		if err != nil {
-			return yield(nil, explained(err)) && false
+			return yield(nil, b.looked(err)) && false
 		}
 		infos, err := describe(ctx, c, names)
 		if err != nil {
-			return yield(nil, explained(err)) && false
+			return yield(nil, b.looked(err)) && false
 		}
 		for _, info := range infos {
 			if info.lock != nil && !yield(info.lock, nil) {
@@ -97,7 +97,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	infos, err := describe(ctx, b.own, []string{key})
 	switch {
 	case err != nil:
-		return nil, explained(err)
+		return nil, b.looked(err)
 	case infos[0].lock == nil && infos[0].kind != "none":
 		return nil, fmt.Errorf("%w: %s is a %s", driver.ErrConflict, key, infos[0].kind)
 	}

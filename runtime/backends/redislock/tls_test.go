@@ -1,11 +1,14 @@
 package redislock
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -58,5 +61,25 @@ func TestTLSRefused(t *testing.T) {
 			wantIsNot(t, err, lock.ErrIndeterminate, lock.ErrNotAcquired)
 			t.Log(err)
 		})
+	}
+}
+
+// Who lists locks with TLS at a plain port, or without it at a port for TLS, is told so.
+func TestListSaysTLS(t *testing.T) {
+	t.Parallel()
+	_, overTLS := testserver.StartRedisTLS(t, testserver.NewCertificate(t))
+	for url, want := range map[string]string{
+		"rediss://" + testserver.StartRedis(t).Addr(): "redis:// and not rediss://",
+		"redis://" + overTLS:                          "rediss:// and not redis://",
+	} {
+		b := Open(url)
+		t.Cleanup(func() { _ = b.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, err := range b.Locks(ctx, "*") {
+			require.ErrorContains(t, err, want)
+		}
+		_, err := b.Lock(ctx, "key")
+		require.ErrorContains(t, err, want)
 	}
 }

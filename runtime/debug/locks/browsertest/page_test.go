@@ -44,15 +44,17 @@ func browse(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	tab, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
+	require.NoError(t, chromedp.Run(tab)) // the browser is tab's, and outlives the ctx of the test
 	t.Cleanup(func() {
 		// Closed, and not killed: else its processes still write while TempDir removes its folder.
-		if err := chromedp.Cancel(tab); err != nil {
+		closing, cancel := context.WithTimeout(tab, 20*time.Second)
+		defer cancel()
+		if err := chromedp.Cancel(closing); err != nil {
 			t.Error(err)
 		}
 	})
 	ctx, cancel := context.WithTimeout(tab, time.Minute)
 	t.Cleanup(cancel)
-	require.NoError(t, chromedp.Run(ctx))
 	return ctx
 }
 
