@@ -63,3 +63,18 @@ func testClusterPlainClient(t *testing.T, c *testserver.Cluster) {
 		}
 	}
 }
+
+// Nor does one list the locks of a node alone.
+func TestListRefusesANodeOfACluster(t *testing.T) {
+	t.Parallel()
+	node := testserver.StartCluster(t).Nodes()[0]
+	b := Open("redis://" + node.Addr())
+	t.Cleanup(func() { _ = b.Close() })
+	var all []error
+	for _, err := range b.Locks(t.Context(), "*") {
+		all = append(all, err)
+	}
+	if len(all) != 1 || all[0] == nil || !strings.Contains(all[0].Error(), "?cluster=true") {
+		t.Errorf("%v", all)
+	}
+}
