@@ -145,7 +145,11 @@ type queue struct{ items chan int64 }
 
 func (q *queue) push(id int64) { q.items <- id }
 
-func (q *queue) run(ctx context.Context) { _ = work(ctx) }
+func (q *queue) run(ctx context.Context) {
+	for range q.items {
+		_ = work(ctx)
+	}
+}
 
 //lock:key="order:<id>"
 func (s *Service) Queue(ctx context.Context, id int64) error {
