@@ -6,6 +6,7 @@ package memlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -122,7 +123,7 @@ func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err err
 		}
 	}
 	if r.owner != a.ID {
-		r.wanted, r.recall = false, nil
+		r.wanted, r.recall = r.isWantedBeside(a), nil
 	}
 	first := max(r.last+1, floor(clock))
 	r.turn = nil
@@ -130,6 +131,11 @@ func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err err
 	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
 	l.deadline = r.expires
 	return l, nil, nil
+}
+
+// isWantedBeside reports whether another Locker than that of a waits.
+func (r *mutex) isWantedBeside(a *driver.Acquisition) bool {
+	return len(r.waiting) > 0 && slices.ContainsFunc(r.waiting, func(sub *subscription) bool { return sub.locker != engine.Process(a.ID) })
 }
 
 // NotifyWanted implements [driver.Recaller].

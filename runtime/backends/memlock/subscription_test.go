@@ -97,3 +97,24 @@ func TestSubscriptionToAFreeKey(t *testing.T) {
 		require.Equal(t, 1, b.Records())
 	})
 }
+
+// Who takes a key that others wait for is told so, though they do not ask again.
+func TestWantedFromTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New()
+		lease := taken(t, b, attempt("k", "A:1"))
+		first, second := subscribed(t, b, "k", "B:1"), subscribed(t, b, "k", "C:1")
+		defer second.Close()
+		require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
+		asked, told := attempt("k", "B:1"), 0
+		lease = taken(t, b, asked)
+		b.NotifyWanted(asked, func() { told++ })
+		require.Equal(t, 1, told, "C waits")
+		first.Close()
+		require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
+		asked = attempt("k", "C:1")
+		taken(t, b, asked)
+		b.NotifyWanted(asked, func() { told++ })
+		require.Equal(t, 1, told, "nobody else waits")
+	})
+}
