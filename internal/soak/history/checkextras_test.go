@@ -185,3 +185,13 @@ func TestConditions(t *testing.T) {
 		})
 	}
 }
+
+// A release that is answered after the end of the lease may find it over.
+func TestLeaseEndsDuringItsRelease(t *testing.T) {
+	for answered, wrong := range map[int64]string{395: "I5", 420: ""} {
+		h := newTeller()
+		h.stay(1, 1, 1, 2, 0, Record{Renews: true}, OK) // until 402
+		h.put(1, Record{Op: Release, Hold: 1, Token: 200, Outcome: Lost}, 390, answered)
+		t.Run(fmt.Sprint(answered), func(t *testing.T) { expect(t, &h.h, wrong) })
+	}
+}

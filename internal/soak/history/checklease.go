@@ -34,6 +34,7 @@ func (s *scan) honest(h *hold) {
 	switch {
 	case r.Outcome == OK && known && r.Call > valid+rounding:
 		s.pair("I6", h.grant, *r, "released as if nothing were wrong, %v after the end of the lease", Between(valid, r.Call))
+	case r.Outcome == Lost && known && r.Call <= valid && valid < r.Ret: // over while the release was under way
 	case r.Outcome == Lost && h.grant.Renews && s.quiet(h.grant.Call, r.Ret):
 		s.pair("I5", h.grant, *r, "lost although nothing was wrong")
 	}
