@@ -46,8 +46,8 @@ func (b *Backend) advised(l *batcher, err error) error {
 	return b.hinted(err, speaksTLS)
 }
 
-// looked is advised for what lists locks by the caller's own client.
-func (b *Backend) looked(err error) error {
+// advisedOwn is advised for an error of the caller's own client, by which locks are listed.
+func (b *Backend) advisedOwn(err error) error {
 	var unfit *unfitError
 	if err = explained(err); isAnswer(err) || errors.As(err, &unfit) {
 		return b.hinted(err, false)
