@@ -80,7 +80,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	asked := *a // which count changes
 	for _, x := range v.ballots {
 		b.change(func() { v.q.users++ })
-		b.work.Go(func() {
+		b.work.begin(func() {
 			defer b.leave(asked.ID, v.q)
 			v.ask(ctx, x, asked)
 		})
@@ -187,7 +187,7 @@ func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, lea
 	defer cancel()
 	raised := make(chan error, 1)
 	if x.raised < least {
-		b.work.Go(func() { raised <- x.member.raiser.RaiseToken(ctx, x.lease, least) })
+		b.work.begin(func() { raised <- x.member.raiser.RaiseToken(ctx, x.lease, least) })
 	} else {
 		raised <- nil
 	}

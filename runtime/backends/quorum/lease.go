@@ -137,7 +137,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	l.mu.Lock()
 	if !l.freeing {
 		l.freeing = true
-		l.backend.work.Go(func() { l.free(context.WithoutCancel(ctx), last) })
+		l.backend.work.begin(func() { l.free(context.WithoutCancel(ctx), last) })
 	}
 	for {
 		done, err := l.outcomeLocked()
@@ -196,7 +196,7 @@ func (l *lease) free(ctx context.Context, last uint64) {
 			gate = p
 			continue
 		}
-		l.backend.work.Go(func() {
+		l.backend.work.begin(func() {
 			freed(p)
 			others <- struct{}{}
 		})

@@ -104,7 +104,7 @@ func (m *member) incarnation(ctx context.Context) (driver.Incarnation, error) {
 	}
 	if !m.asking {
 		m.asking = true
-		m.backend.work.Go(m.look)
+		m.backend.work.begin(m.look)
 	}
 	m.mu.Unlock()
 	select {

@@ -30,7 +30,7 @@ func (b *Backend) note(ask func(driver.Noter) (string, error)) (string, error) {
 	}
 	answers := make(chan answer, len(b.members))
 	for _, m := range b.members {
-		b.work.Go(func() {
+		b.work.begin(func() {
 			a := answer{err: errors.ErrUnsupported}
 			if n, ok := m.Backend.(driver.Noter); ok {
 				a.text, a.err = ask(n)

@@ -20,7 +20,7 @@ func TestNoteOfAMajority(t *testing.T) {
 		require.NoError(t, n.PutNote(t.Context(), "wait/k", text, time.Minute))
 	}
 	put(b, "new")
-	b.work.Wait() // the last of them
+	b.work.wait() // the last of them
 	put(members["b"].(driver.Noter), "old")
 	text, err := b.Note(t.Context(), "wait/k")
 	require.NoError(t, err)

@@ -47,7 +47,7 @@ type Backend struct {
 	group *engine.Group
 	alive context.Context // ends what goes on in the background
 	end   context.CancelFunc
-	work  sync.WaitGroup
+	work  background
 
 	mu     sync.Mutex                // guards the rest, and the id of each member
 	under  map[string]*acquiring     // acquisitions under way, by ID
@@ -99,7 +99,7 @@ func (b *Backend) Close() (err error) {
 	return b.group.Close(func() {
 		defer b.end()
 		defer time.AfterFunc(min(closeLimit, 2*b.timeout(b.options.LongestTTL)), b.end).Stop()
-		b.work.Wait()
+		b.work.wait()
 	})
 }
 
@@ -110,7 +110,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	}
 	answers := make(chan error, len(b.members))
 	for _, m := range b.members {
-		b.work.Go(func() { answers <- m.ping(ctx) })
+		b.work.begin(func() { answers <- m.ping(ctx) })
 	}
 	var failed []error
 	for answered := 1; ; answered++ {

@@ -62,7 +62,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	for i, m := range b.members {
 		b.change(func() { q.users++ })
 		asked := *a
-		b.work.Go(func() {
+		b.work.begin(func() {
 			defer b.leave(a.ID, q)
 			answers <- b.undoAt(ctx, m, &q.slots[i], &asked)
 		})
