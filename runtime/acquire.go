@@ -158,7 +158,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)
-	e.competing, e.since = op.hold, time.Now()
+	e.competing, e.since = op.hold, uptimeNow()
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)

@@ -70,7 +70,7 @@ func (l *Locker) rejectWaiters() {
 		s := &l.shards[i]
 		var kept []*heldLease
 		s.mu.Lock()
-		for _, e := range s.entries {
+		for e := range s.entries.all {
 			for w := e.first; w != nil; w = e.first {
 				e.removeLocked(w)
 				w.turn <- closing
@@ -91,7 +91,7 @@ func (l *Locker) heldLeases() (all []*heldLease) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		for _, e := range s.entries {
+		for e := range s.entries.all {
 			if e.lease != nil {
 				all = append(all, e.lease)
 			}

@@ -105,7 +105,7 @@ func (h leaseHeap) due() bootclock.Time {
 // remove takes lk out if it is in.
 func (h *leaseHeap) remove(lk *heldLease) {
 	if lk.index >= 0 {
-		heap.Remove(h, lk.index)
+		heap.Remove(h, int(lk.index))
 	}
 }
 
@@ -113,11 +113,11 @@ func (h leaseHeap) Len() int           { return len(h) }
 func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+	h[i].index, h[j].index = int32(i), int32(j)
 }
 func (h *leaseHeap) Push(x any) {
 	lk := x.(*heldLease)
-	lk.index = len(*h)
+	lk.index = int32(len(*h))
 	*h = append(*h, lk)
 }
 func (h *leaseHeap) Pop() any {

@@ -47,12 +47,12 @@ func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.awake = d }
 
 // Waiting returns how many goroutines are in line for key.
 func (l *Locker) Waiting(key string) int {
-	id := entryID{key: key}
+	id := l.entryID("", key)
 	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	if e := s.entries[id]; e != nil {
+	if e := s.entries.find(&id); e != nil {
 		for w := e.first; w != nil; w = w.next {
 			n++
 		}
@@ -96,11 +96,11 @@ func KnowsCancelKey() bool { return cancelKey != nil }
 // GiveUpPlace does what the last goroutine of l does that waited for key, if it got
 // the turn as it gave up: the place in b's queue is left for nobody.
 func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription) {
-	id := entryID{key: key}
+	id := l.entryID("", key)
 	e := &entry{id: id, shard: l.shard(key), backend: b, subscription: s, placed: true}
 	e.waitQueue = &e.ownQueue
 	e.shard.mu.Lock()
-	e.shard.entries[id] = e
+	e.shard.entries.add(e)
 	e.shard.mu.Unlock()
 	l.next(e)
 }

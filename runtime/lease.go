@@ -23,19 +23,19 @@ type heldLease struct {
 	token, end  uint64         // the next fencing token, and the end of the block
 	releasing   releaseContext // of its one release
 
-	completed atomic.Bool // of AcquireOnce: the release records its tick
-
 	also map[*hold]struct{} // those that share it with its holder, because they read
 
+	completed  atomic.Bool // of AcquireOnce: the release records its tick
+	downgraded atomic.Bool // it was a writer's, and is a reader's now
+
 	// For the watchdog, guarded by the shard's mutex.
-	due         bootclock.Time // when it looks at this lease next
-	index       int            // in the shard's heap; -1 when not in it
 	provisional bool           // it is a driver.ProvisionalLease; set once
 	wanted      bool           // it is a driver.WantedLease; set once
-	downgraded  atomic.Bool    // it was a writer's, and is a reader's now
 	late        bool           // its first renewal was due when it came; set once
 	renewing    bool           // a renewal is under way
-	failure     *error         // of the last renewal, or nil: a pointer keeps newEntry within 512 bytes
+	index       int32          // in the shard's heap; -1 when not in it
+	due         bootclock.Time // when it looks at this lease next
+	failure     *error         // of the last renewal, or nil
 }
 
 // init makes lk the lease that was granted just before now. It returns how long the

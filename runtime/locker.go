@@ -101,7 +101,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	l.waiters.New = func() any { return &waiter{turn: make(chan turn, 1)} }
 	for i := range l.shards {
-		l.shards[i].entries, l.shards[i].groups = map[entryID]*entry{}, map[entryID]*group{}
+		l.shards[i].entries, l.shards[i].groups = table{}, map[entryID]*group{}
 	}
 	l.watchdog.init(l)
 	l.cleanup.init()
@@ -133,7 +133,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	if err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
-	if f == nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
+	if f == nil && outer != nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, errNestedElsewhere)
 	}

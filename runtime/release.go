@@ -116,8 +116,8 @@ func (h *Hold) beginRelease() (r releasing) {
 		r.err = hold.fail("release", cause)
 		return r
 	}
-	if rest := hold.policy.AtLeast - hold.heldFor(now); rest > 0 {
-		hold.stay(rest)
+	if atLeast := hold.policy.AtLeast; atLeast > 0 && hold.heldFor(now) < atLeast {
+		hold.stay(atLeast - hold.heldFor(now))
 		hold.observe(Released, hold.heldFor(now), nil)
 		return r
 	}

@@ -155,7 +155,7 @@ func (w *watchdog) schedule(lk *heldLease, after time.Duration, failure error) (
 
 func (w *watchdog) moveLocked(lk *heldLease, due bootclock.Time) {
 	lk.due = lk.dueByLocked(due)
-	heap.Fix(&lk.entry.shard.leases, lk.index)
+	heap.Fix(&lk.entry.shard.leases, int(lk.index))
 	w.wakeLocked(lk)
 }
 

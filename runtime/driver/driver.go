@@ -47,10 +47,10 @@ type Acquisition struct {
 	ID        string        // "<uuid>:<n>", a UUID of version 8, unique for every acquisition at the engine; those that a lease is handed on to share it
 	TTL       time.Duration // lease length
 	Tokens    uint64        // how many fencing tokens the lease shall reserve, 1 or more
+	Mode      Mode          // what kind of lock it is: one that Kinded says the Backend has
 	NoRenewal bool          // it may never be renewed: the lease has its whole length from the first, or is not granted
 	Queue     bool          // the caller will wait if the key is held: keep its place, where the engine has a queue, for 10 s at most unless it lives on a session
 	Recall    bool          // the process may keep the lease while it does not use it: it will call Recaller.NotifyWanted
-	Mode      Mode          // what kind of lock it is: one that Kinded says the Backend has
 
 	// MayHaveRun is set by Backend.Acquire when one of its attempts had no
 	// answer, so that it may yet run beside the one that was answered. The
