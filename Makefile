@@ -37,7 +37,7 @@ endif
 
 # A pattern of packages means the root module, unless MODULES says otherwise.
 ifneq ($(PKG),./...)
-MODULES ?= .
+MODULES := $(or $(MODULES),.)
 endif
 export MODULES
 
