@@ -62,7 +62,7 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 		return nil, err
 	}
 	h := &hold{locker: l, policy: r.Policy}
-	h.trial.Store(int32(trying))
+	h.try(trying)
 	s.mu.Lock()
 	e, fresh := s.entryLocked(l.entryID(r.Policy.Backend, r.Key), r.Policy, l)
 	s.mu.Unlock()

@@ -126,9 +126,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		h.first.frame.outer = outer
-		if t != kept {
-			h.trial.Store(int32(t))
-		}
+		h.try(t)
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
 		if err := e.refusesLocked(h, fresh != nil); err != nil {
