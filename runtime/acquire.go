@@ -162,7 +162,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
-	defer traceWait(op.ctx, op.hold.policy)()
+	defer traceWait(op.ctx, op.hold.policy).end()
 	ctx, nested := op.hold.waitNested(ctx, e.backend, e.id.key)
 	defer func() { op.deadlock = nested.end() }()
 

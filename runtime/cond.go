@@ -208,7 +208,7 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 		old.endLost(errNotOwner)
 		return because(ErrLost, errNotOwner)
 	}
-	old.observe(Released, old.heldFor(now), nil)
+	old.observeEnd(Released, now, nil)
 	return nil
 }
 

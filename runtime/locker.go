@@ -31,7 +31,8 @@ type Backend = driver.Backend
 // release.go (release and loss), close.go and observer.go.
 type Locker struct {
 	id       string                    // a random UUID; with a number behind it, the ID of an acquisition
-	backends map[string]driver.Backend // "" is the Locker's own
+	own      driver.Backend            // that New got
+	backends map[string]driver.Backend // by name; "" is its own
 	handOff  time.Duration
 	name     string
 	observer Observer // or nil
@@ -75,6 +76,7 @@ func New(b Backend, opts *Options) *Locker {
 	l := &Locker{
 		id:       newUUID(),
 		seed:     maphash.MakeSeed(),
+		own:      b,
 		backends: map[string]driver.Backend{"": b},
 		handOff:  opts.HandOff,
 		name:     opts.Name,

@@ -231,12 +231,13 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, key string, end time.Time) (t turn, given *entry, err error) {
 	h := w.hold
 	h.observeWaiting(ctx, key)
-	defer traceWait(ctx, h.policy)()
+	region := traceWait(ctx, h.policy)
 	waiting, nested := h.waitNested(ctx, e.backend, key)
 	t, err = l.await(waiting, e, w, end)
 	if deadlock := nested.end(); deadlock != nil && err != nil {
 		err = deadlock
 	}
+	region.end()
 	given = w.entry
 	w.hold, w.entry = nil, nil
 	l.waiters.Put(w)

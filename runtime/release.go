@@ -118,7 +118,7 @@ func (h *Hold) beginRelease() (r releasing) {
 	}
 	if atLeast := hold.policy.AtLeast; atLeast > 0 && hold.heldFor(now) < atLeast {
 		hold.stay(atLeast - hold.heldFor(now))
-		hold.observe(Released, hold.heldFor(now), nil)
+		hold.observeEnd(Released, now, nil)
 		return r
 	}
 	r.lease, r.over = hold.locker.part(hold, now), false
@@ -141,10 +141,10 @@ func (r *releasing) end() error {
 	}
 	if isLost(err) {
 		err = hold.fail("release", errNotOwner)
-		hold.observe(Lost, hold.heldFor(r.now), err)
+		hold.observeEnd(Lost, r.now, err)
 		return err
 	}
-	hold.observe(Released, hold.heldFor(r.now), err)
+	hold.observeEnd(Released, r.now, err)
 	return nil
 }
 
@@ -280,7 +280,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	}
 	l.next(e)
 	for _, h := range all {
-		h.observe(Lost, h.heldFor(time.Now()), h.fail("hold", cause))
+		h.observeEnd(Lost, time.Now(), h.fail("hold", cause))
 	}
 	return true
 }

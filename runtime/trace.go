@@ -5,13 +5,21 @@ import (
 	"runtime/trace"
 )
 
-// traceWait begins a region of runtime/trace for a wait of the call under ctx. It returns what
-// ends it, on the same goroutine.
-func traceWait(ctx context.Context, p *Policy) (end func()) {
-	if !trace.IsEnabled() {
-		return func() {}
+// waitRegion is a region of runtime/trace, or none.
+type waitRegion struct{ region *trace.Region }
+
+// traceWait begins a region for a wait of the call under ctx. It must end on the same goroutine.
+func traceWait(ctx context.Context, p *Policy) (r waitRegion) {
+	if trace.IsEnabled() {
+		r.region = trace.StartRegion(ctx, "lock wait "+p.label())
 	}
-	return trace.StartRegion(ctx, "lock wait "+p.label()).End
+	return r
+}
+
+func (r waitRegion) end() {
+	if r.region != nil {
+		r.region.End()
+	}
 }
 
 // traceHold begins a task of runtime/trace for the method that h guards, whose context it
