@@ -40,10 +40,14 @@ func (c *command) runProgram(ctx context.Context) error {
 		return c.reached(err)
 	}
 	err = c.execute(ctx, path, key, signals)
+	then := "it was ended"
+	if ctx.Err() == nil {
+		then = "it had ended by itself when that was found"
+	}
 	var lost error
 	held.Release(&lost)
 	if errors.Is(lost, lock.ErrLost) {
-		return failed(codeLost, "the lock on %s was lost while %s ran (%v); it was ended", key, c.program[0], err)
+		return failed(codeLost, "the lock on %s was lost while %s ran, and %s: %v", key, c.program[0], then, lost)
 	}
 	return err
 }
