@@ -147,7 +147,11 @@ func (c *command) finish(err error) int {
 	if code == codeNone && c.json && c.spec.name == "show" {
 		return code // the empty output says it
 	}
-	fmt.Fprintf(c.stderr, "lockctl: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+	text := err.Error()
+	if !strings.Contains(text, "\n\n") { // else it has statements, to be copied
+		text = strings.ReplaceAll(text, "\n", "; ")
+	}
+	fmt.Fprintf(c.stderr, "lockctl: %s\n", text)
 	if c.spec != nil && c.spec.program {
 		return runCode + code
 	}

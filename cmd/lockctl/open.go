@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"strings"
 
@@ -55,7 +56,9 @@ func (c *command) open() (*backend, error) {
 				continue
 			}
 			b, err := e.open(c.url)
-			if err != nil {
+			if own, ok := errors.AsType[*fail](err); ok {
+				return nil, own
+			} else if err != nil {
 				return nil, usage("%v", err)
 			}
 			return &backend{Backend: b, Inspector: b.(driver.Inspector), processes: map[string]*driver.Process{}}, nil

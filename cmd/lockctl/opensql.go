@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -47,6 +48,19 @@ func openMySQL(text string) (driver.Backend, error) {
 
 // openSQLite opens file:/path/to/locks.db, which it does not make.
 func openSQLite(text string) (driver.Backend, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	file := u.Path
+	if file == "" { // file:locks.db, in the current folder
+		if file, err = url.PathUnescape(u.Opaque); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := os.Stat(file); err != nil { // SQLite says only that it can't open it
+		return nil, failed(codeUnavailable, "there is no database to look into, and lockctl makes none: %v", err)
+	}
 	join := "?"
 	if strings.Contains(text, "?") {
 		join = "&"
