@@ -60,7 +60,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/several sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing downgrades deadlocks quorum/engines failover/kills record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/several sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -278,6 +278,11 @@ quorum/engines: servers $(BIN)/testserver # a quorum of a Redis, an etcd and a P
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_QUORUM=$(TRIES) \
 		env MODULES=runtime/backends/quorum/enginetest $(EACH) go test -count=1 -timeout 30m -v $(RACE) ./...
 
+quorum/restarts: # five Redis, some restarted empty under the holders of TRIES locks, beside redsync; and a quorum that lets them vote is caught
+	scripts/install-servers redis
+	cd bench && GOWORK=off go run ./quorum -restarts -tries $(TRIES)
+	cd bench && GOWORK=off go run ./quorum -votes-at-once -tries 100
+
 failover/kills: servers $(BIN)/testserver # the engine that grants killed, hung and emptied KILLS times under the load of three processes
 	$(BIN)/testserver exec -only redis -- env LOCKGEN_FAILOVER=$(KILLS) \
 		go test -count=1 -timeout 1h -v $(RACE) -run '^TestKills$$' ./runtime/backends/failover
@@ -290,7 +295,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
+NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

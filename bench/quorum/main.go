@@ -1,12 +1,16 @@
 // Command quorum measures package quorum beside redsync with five pools, in one run, on five Redis
 // masters of its own, under the same faults:
 //
-//	GOWORK=off go run ./quorum [-seconds 3] [-rounds 10] [-readme README.md]
+//	GOWORK=off go run ./quorum [-seconds 3] [-tries 1000] [-readme README.md]
+//	GOWORK=off go run ./quorum -restarts [-tries 1000]
+//	GOWORK=off go run ./quorum -votes-at-once [-tries 100]
 //
 // alone is one caller, each time with another key; hot is three processes of two callers on one
 // key, a millisecond inside. Both are measured with all well, and with two masters hung (SIGSTOP).
-// Then three masters restart empty, again and again, while one process is inside, and another
-// asks for the lock.
+// Then masters restart empty, again and again, while one process holds many keys and two others ask
+// for them. A try counts only if it could be a double grant: each master that was asked afterwards
+// says who has the key, a majority names another than the holder or nobody, and the holder's
+// lock was proven when the other had its answer.
 package main
 
 import (
@@ -30,7 +34,9 @@ import (
 
 var (
 	seconds = flag.Float64("seconds", 3, "`length` of each measurement")
-	rounds  = flag.Int("rounds", 10, "`number` of times that masters restart empty under a holder")
+	tries   = flag.Int("tries", 1000, "`number` of locks whose masters restart empty while another asks for them")
+	only    = flag.Bool("restarts", false, "nothing but these")
+	mistake = flag.Bool("votes-at-once", false, "nothing but these, with a quorum whose members vote as soon as they have restarted; fails unless that is caught")
 	readme  = flag.String("readme", "", "`file` whose table is replaced")
 )
 
@@ -41,13 +47,21 @@ const (
 
 	ttl     = time.Second
 	longest = 1200 * time.Millisecond // lease of any process
-	timeout = 50 * time.Millisecond   // of one call to one master: redsync's is a twentieth of the ttl
 	// recovery is how long after a restart all masters vote: Redis tells its age in whole seconds.
 	recovery = longest + 2*time.Second
+
+	// keysAtOnce is how many keys of each library are held while masters restart.
+	keysAtOnce = 50
+
+	// wasted is how many rounds may yield too few tries, for each that does not.
+	wasted = 4
 
 	// worst is by how much an acquire may take longer with two masters hung.
 	worst = 1.5
 )
+
+// timeout is ours of one call to one master, and redsync's own, which is a twentieth of the ttl.
+var timeout = 50 * time.Millisecond
 
 // silent keeps go-redis from printing each connection that a fault breaks.
 type silent struct{}
@@ -56,9 +70,12 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 func main() {
 	flag.Parse()
-	if *seconds <= 0 || *rounds < 1 {
+	if *seconds <= 0 || *tries < 1 {
 		flag.Usage()
 		os.Exit(2)
+	}
+	if *mistake {
+		end(catch())
 	}
 	redis.SetLogger(silent{})
 	var servers []*testserver.Instance
@@ -72,17 +89,22 @@ func main() {
 		err = measure(servers, os.Stdout)
 		stop()
 	}
+	end(err)
+}
+
+func end(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "quorum:", err)
 		os.Exit(1)
 	}
+	os.Exit(0)
 }
 
 // yield is what one peer has shown.
 type yield struct {
-	well, hung     histogram.Histogram // acquires alone
-	hotWell, hot   hot                 // with all well, and with two hung
-	doubles, tries int                 // of masters that restart
+	well, hung   histogram.Histogram // acquires alone
+	hotWell, hot hot                 // with all well, and with two hung
+	restarts     *tally
 }
 
 // measure prints a table, and puts it into the file that is asked for.
@@ -90,14 +112,35 @@ func measure(servers []*testserver.Instance, out io.Writer) error {
 	time.Sleep(recovery)
 	var all []*yield
 	for _, p := range peers {
-		y := &yield{}
-		all = append(all, y)
+		all = append(all, &yield{})
 		if err := p.open(servers); err != nil {
 			return err
 		}
 		defer p.close()
+	}
+	if !*only {
+		load(servers, all)
+	}
+	begin := time.Now()
+	r := &restarts{servers: servers, peers: peers, keys: keysAtOnce, goOn: recovery}
+	tallies, err := r.run(*tries, wasted*(1+*tries/keysAtOnce))
+	if err != nil {
+		return err
+	}
+	for i, y := range tallies {
+		all[i].restarts = y
+		fmt.Fprintf(os.Stderr, "quorum: %s: %d tries, %d double grants; %d holders were too late; %d of all keys were taken by another in the end\n",
+			peers[i].name, y.tries, y.doubles, y.idle, y.served)
+	}
+	fmt.Fprintf(os.Stderr, "quorum: %d masters restarted in %d rounds, in %v\n", r.deaths, r.rounds, time.Since(begin).Round(time.Second))
+	return verdict(all, out)
+}
+
+// load measures locks while no master forgets.
+func load(servers []*testserver.Instance, all []*yield) {
+	for i, p := range peers {
 		p.alone() // makes connections
-		y.well, y.hotWell = p.alone(), p.hot()
+		all[i].well, all[i].hotWell = p.alone(), p.hot()
 	}
 	servers[1].Stop()
 	servers[3].Stop()
@@ -106,22 +149,18 @@ func measure(servers []*testserver.Instance, out io.Writer) error {
 	}
 	servers[1].Cont()
 	servers[3].Cont()
-	for range *rounds {
-		for i, p := range peers {
-			time.Sleep(recovery)
-			double, err := p.forgotten(servers[:masters/2+1])
-			if err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
-			}
-			all[i].tries++
-			all[i].doubles += double
-		}
-	}
+}
+
+// verdict prints the table, and says what in it is wrong.
+func verdict(all []*yield, out io.Writer) error {
 	text := table(all)
 	fmt.Fprint(out, text)
 	ours := all[0]
-	if ours.hotWell.doubles+ours.hot.doubles+int64(ours.doubles) > 0 {
-		return fmt.Errorf("EXCLUSION WAS BROKEN by %s", peers[0].name)
+	if ours.hotWell.doubles+ours.hot.doubles+int64(ours.restarts.doubles) > 0 {
+		return fmt.Errorf("%s by %s", broken, peers[0].name)
+	}
+	if *only {
+		return nil
 	}
 	if ratio := ours.ratio(); ratio > worst {
 		return fmt.Errorf("with two of five hung an acquire takes %.2f times as long; at most %v is right", ratio, worst)
@@ -149,12 +188,14 @@ func table(all []*yield) string {
 	fmt.Fprintf(&text, "%s, %d cores, loopback; measurements of %v s; leases of %v; %s.\n\n",
 		runtime.Version(), runtime.NumCPU(), *seconds, ttl, time.Now().Format(time.DateOnly))
 	fmt.Fprintf(&text, "| | %s | %s |\n|---|---|---|\n", peers[0].name, peers[1].name)
-	row("alone, all well: acquire p50; p99", func(y *yield) string { return quantiles(&y.well) })
-	row("alone, two of five hung: acquire p50; p99", func(y *yield) string { return quantiles(&y.hung) })
-	row("… p50 over that with all well", func(y *yield) string { return fmt.Sprintf("%.2f", y.ratio()) })
-	row("hot, all well: holds/s; wait p50; p99; double grants", func(y *yield) string { return y.hotWell.String() })
-	row("hot, two of five hung: holds/s; wait p50; p99; double grants", func(y *yield) string { return y.hot.String() })
-	row("three restart empty under a holder: double grants", func(y *yield) string { return fmt.Sprintf("%d in %d", y.doubles, y.tries) })
+	if !*only {
+		row("alone, all well: acquire p50; p99", func(y *yield) string { return quantiles(&y.well) })
+		row("alone, two of five hung: acquire p50; p99", func(y *yield) string { return quantiles(&y.hung) })
+		row("… p50 over that with all well", func(y *yield) string { return fmt.Sprintf("%.2f", y.ratio()) })
+		row("hot, all well: holds/s; wait p50; p99; double grants", func(y *yield) string { return y.hotWell.String() })
+		row("hot, two of five hung: holds/s; wait p50; p99; double grants", func(y *yield) string { return y.hot.String() })
+	}
+	row("masters restart empty under a holder: double grants", func(y *yield) string { return fmt.Sprintf("%d in %d", y.restarts.doubles, y.restarts.tries) })
 	return text.String()
 }
 
@@ -187,12 +228,12 @@ func length() time.Duration { return time.Duration(*seconds * float64(time.Secon
 func (p *peer) alone() (took histogram.Histogram) {
 	for i, end := 0, time.Now().Add(length()); time.Now().Before(end); i++ {
 		begin := time.Now()
-		free, err := p.lock[0](context.Background(), fmt.Sprintf("alone %d %d", end.UnixNano(), i))
+		held, err := p.lock[0](context.Background(), fmt.Sprintf("alone %d %d", end.UnixNano(), i), wish{})
 		if err != nil {
 			continue // and counts by what it keeps the others from
 		}
 		took.Add(time.Since(begin))
-		free()
+		held.free()
 	}
 	return took
 }
@@ -208,7 +249,7 @@ func (p *peer) hot() (h hot) {
 		work.Go(func() {
 			for ctx.Err() == nil {
 				begin := time.Now()
-				free, err := p.lock[i%processes](ctx, "hot")
+				held, err := p.lock[i%processes](ctx, "hot", wish{})
 				if err != nil {
 					continue
 				}
@@ -216,7 +257,7 @@ func (p *peer) hot() (h hot) {
 				double := inside.Add(1) > 1
 				time.Sleep(time.Millisecond)
 				inside.Add(-1)
-				free()
+				held.free()
 				mu.Lock()
 				if h.holds++; double {
 					h.doubles++
@@ -228,32 +269,6 @@ func (p *peer) hot() (h hot) {
 	}
 	work.Wait()
 	return h
-}
-
-// forgotten returns 1 if one process has the lock while another is inside, which took it before
-// some masters restarted empty.
-func (p *peer) forgotten(some []*testserver.Instance) (double int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	free, err := p.lock[0](ctx, "forgotten")
-	if err != nil {
-		return 0, err
-	}
-	defer free()
-	taken := time.Now()
-	var restarts sync.WaitGroup
-	for _, s := range some {
-		restarts.Go(s.Restart)
-	}
-	restarts.Wait()
-	ctx, cancel = context.WithDeadline(context.Background(), taken.Add(ttl*9/10))
-	defer cancel()
-	freeToo, err := p.lock[1](ctx, "forgotten")
-	if err != nil {
-		return 0, nil //nolint:nilerr // refused, as it must be
-	}
-	freeToo()
-	return 1, nil
 }
 
 // replace puts the table between the marks in file.

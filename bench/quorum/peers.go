@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
+	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	syncredis "github.com/go-redsync/redsync/v4/redis"
@@ -17,22 +19,42 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// locking takes a lock for one process, and returns what frees it.
-type locking func(ctx context.Context, key string) (free func(), err error)
+// locking takes a lock for one process.
+type locking func(ctx context.Context, key string, w wish) (*hold, error)
+
+// wish is how a lock is taken.
+type wish struct {
+	try   bool // the masters are asked once
+	fixed bool // ours is not renewed, so that it does not hear of masters that forgot it; redsync never renews
+}
+
+// hold is a lock that was taken.
+type hold struct {
+	proven func() bool // the library promises still that nobody else has it
+	free   func()
+}
 
 // peer is a library that locks at a majority of Redis masters.
 type peer struct {
 	name string
 	join func(p *peer, clients []*redis.Client) locking
+	// owner asks a master who has a key there. The answer is there when all has run.
+	owner func(all redis.Pipeliner, key string) (answer func() string)
 
 	lock   []locking // by process
+	links  []*link   // of the first process, to each master
 	closes []func() error
 }
 
 // peers are ours, and what it is measured against.
 var peers = []*peer{
-	{name: "lockgen", join: joinQuorum},
-	{name: "redsync, five pools", join: joinRedsync},
+	{name: "lockgen", join: joinQuorum, owner: func(all redis.Pipeliner, key string) func() string {
+		owners := all.HKeys(context.Background(), key)
+		return func() string { return strings.Join(owners.Val(), " ") }
+	}},
+	{name: "redsync, five pools", join: joinRedsync, owner: func(all redis.Pipeliner, key string) func() string {
+		return all.Get(context.Background(), key).Val
+	}},
 }
 
 // joinQuorum is a Locker with default Options.
@@ -43,9 +65,9 @@ func joinQuorum(p *peer, clients []*redis.Client) locking {
 	}
 	locker := lock.New(quorum.New(members, quorum.Options{LongestTTL: longest, Timeout: timeout}), nil)
 	p.closes = append(p.closes, func() error { return locker.Close(context.Background()) })
-	return func(ctx context.Context, key string) (func(), error) {
-		_, held, err := locker.Acquire(ctx, &lock.Policy{TTL: ttl}, key)
-		return func() { held.Release(&err) }, err
+	return func(ctx context.Context, key string, w wish) (*hold, error) {
+		ctx, held, err := locker.Acquire(ctx, &lock.Policy{TTL: ttl, Try: w.try, NoRenew: w.fixed}, key)
+		return &hold{func() bool { return lock.Check(ctx) == nil }, func() { held.Release(&err) }}, err
 	}
 }
 
@@ -56,20 +78,30 @@ func joinRedsync(_ *peer, clients []*redis.Client) locking {
 		pools = append(pools, goredis.NewPool(c))
 	}
 	all := redsync.New(pools...)
-	return func(ctx context.Context, key string) (func(), error) {
+	return func(ctx context.Context, key string, w wish) (*hold, error) {
 		m := all.NewMutex(key, redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt))
-		err := m.LockContext(ctx)
-		return func() { _, _ = m.UnlockContext(context.Background()) }, err
+		take := m.LockContext
+		if w.try {
+			take = m.TryLockContext
+		}
+		err := take(ctx)
+		return &hold{func() bool { return time.Now().Before(m.Until()) }, func() { _, _ = m.UnlockContext(context.Background()) }}, err
 	}
 }
 
 // open makes the processes, each with clients of its own that heed a call's context: without that
 // redsync would wait for a master that hangs as long as go-redis does.
 func (p *peer) open(servers []*testserver.Instance) error {
-	for range processes {
+	p.lock, p.links, p.closes = nil, nil, nil
+	for i := range processes {
 		var clients []*redis.Client
 		for _, s := range servers {
-			c := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true})
+			o := &redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true}
+			if i == 0 {
+				l := &link{}
+				p.links, o.Dialer = append(p.links, l), l.dial
+			}
+			c := redis.NewClient(o)
 			if err := c.Ping(context.Background()).Err(); err != nil {
 				return err
 			}

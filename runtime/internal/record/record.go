@@ -84,6 +84,7 @@ type Locks struct {
 	watches map[string]*keyWatch // by key
 	seen    map[string]view      // by key: what was there last
 	leases  map[string]*lease    // by ID: those that are held
+	rooms   map[string]*room     // by key
 }
 
 // view is what a key was at one moment.
@@ -98,7 +99,7 @@ type view struct {
 
 // New returns the locks that s keeps.
 func New(s Store) *Locks {
-	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}}
+	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}, rooms: map[string]*room{}}
 }
 
 // NewWatched returns the locks that s keeps, at an engine where whoever waits has to watch the

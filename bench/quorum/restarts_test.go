@@ -1,0 +1,35 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+)
+
+// A quorum's masters that restart empty within a lease do not give its key to another, although a
+// majority of them knows nothing of it.
+func TestRestarts(t *testing.T) {
+	redis.SetLogger(silent{})
+	timeout = 300 * time.Millisecond // other tests want the machine as well
+	var servers []*testserver.Instance
+	for range masters {
+		servers = append(servers, testserver.StartRedis(t))
+	}
+	ours := peers[0]
+	if err := ours.open(servers); err != nil {
+		t.Fatal(err)
+	}
+	defer ours.close()
+	r := &restarts{servers: servers, peers: []*peer{ours}, keys: 10, vote: time.Now().Add(recovery)}
+	all, err := r.run(r.keys/2, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all[0].doubles > 0 {
+		t.Errorf("%d of %d keys had two holders", all[0].doubles, all[0].tries)
+	}
+	t.Logf("%d tries in %d rounds", all[0].tries, r.rounds)
+}

@@ -1,0 +1,82 @@
+package record_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
+)
+
+// distant is a millisecond away, and counts what is sent to it. One request hangs.
+type distant struct {
+	*server
+	sent  atomic.Int64
+	hangs string // the ID that is in it
+}
+
+func (d *distant) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+	d.sent.Add(1)
+	if m := ids.FindAllStringSubmatch(w.Value, -1); len(m) > 0 && m[len(m)-1][1] == d.hangs {
+		<-ctx.Done()
+		return record.Answer{MayHaveRun: true}, errNoAnswer
+	}
+	time.Sleep(time.Millisecond)
+	return d.run(w), nil
+}
+
+func waiting(id string) *driver.Acquisition {
+	a := acquisition("k", id)
+	a.Queue = true
+	return a
+}
+
+// Those of a process who come to a key at once cost one write each.
+func TestManyComeAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &distant{server: newHeld(false).server}
+		l := record.New(d)
+		var all sync.WaitGroup
+		for i := range 32 {
+			all.Go(func() { _, _ = l.Acquire(t.Context(), waiting(fmt.Sprintf("a:%d", i))) })
+		}
+		all.Wait()
+		require.EqualValues(t, 32, d.sent.Load())
+	})
+}
+
+// A call that has no answer holds up those that come after it until they give up, and nobody
+// who is in the queue.
+func TestOneComesAndHasNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &distant{server: newHeld(false).server, hangs: "a:3"}
+		l := record.New(d)
+		first, err := l.Acquire(t.Context(), waiting("a:1"))
+		require.NoError(t, err)
+		second := waiting("a:2")
+		_, err = l.Acquire(t.Context(), second)
+		require.Error(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { _, _ = l.Acquire(ctx, waiting("a:3")) }()
+		synctest.Wait()
+
+		soon, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		_, err = l.Acquire(soon, waiting("a:4"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = l.Acquire(t.Context(), acquisition("k", "a:5")) // which would not wait
+		require.ErrorAs(t, err, new(*driver.HeldError))
+		token, _ := first.Tokens()
+		require.NoError(t, first.Release(t.Context(), token))
+		_, err = l.Acquire(t.Context(), second)
+		require.NoError(t, err)
+	})
+}
