@@ -15,11 +15,13 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	if l.clockless {
 		p.Tokens = min(p.Tokens, 1<<revisionBits)
 	}
-	leave, err := l.comeIn(ctx, a)
-	if err != nil {
-		return nil, err
+	if a.Queue && !a.MayBeGranted { // not in the queue yet: of writes at once one succeeds, and each other costs a look
+		leave, err := l.coming.Enter(ctx, a.Key)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
 	}
-	defer leave()
 	v, mayHaveRun, err := l.update(ctx, a.Key, true, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(p); err != nil {
 			return false, err

@@ -78,13 +78,13 @@ type Locks struct {
 	watch     Watch        // likewise
 	clockless bool         // see NewClockless
 	began     time.Time    // likewise: what its clock counts from
+	coming    engine.Turns // of those of this process who come to a key
 
 	mu      sync.Mutex           // guards the rest
 	beats   map[string]beats     // by key, of an engine without a clock
 	watches map[string]*keyWatch // by key
 	seen    map[string]view      // by key: what was there last
 	leases  map[string]*lease    // by ID: those that are held
-	rooms   map[string]*room     // by key
 }
 
 // view is what a key was at one moment.
@@ -99,7 +99,7 @@ type view struct {
 
 // New returns the locks that s keeps.
 func New(s Store) *Locks {
-	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}, rooms: map[string]*room{}}
+	return &Locks{store: s, seen: map[string]view{}, leases: map[string]*lease{}}
 }
 
 // NewWatched returns the locks that s keeps, at an engine where whoever waits has to watch the

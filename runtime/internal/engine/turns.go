@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"context"
+	"sync"
+)
+
+// Turns lets one goroutine at a time in, for each key. The zero Turns is ready.
+type Turns struct {
+	mu   sync.Mutex
+	keys map[string]*turn
+}
+
+type turn struct {
+	inside chan struct{} // full while somebody is in
+	users  int           // in it, or waiting; the mutex of Turns guards it
+}
+
+// Enter waits until nobody is in for key, or ctx ends: then it returns the error of ctx.
+// Who is in must call leave once.
+func (t *Turns) Enter(ctx context.Context, key string) (leave func(), err error) {
+	t.mu.Lock()
+	if t.keys == nil {
+		t.keys = map[string]*turn{}
+	}
+	one := t.keys[key]
+	if one == nil {
+		one = &turn{inside: make(chan struct{}, 1)}
+		t.keys[key] = one
+	}
+	one.users++
+	t.mu.Unlock()
+	select {
+	case one.inside <- struct{}{}:
+		return func() {
+			<-one.inside
+			t.forget(key, one)
+		}, nil
+	case <-ctx.Done():
+		t.forget(key, one)
+		return nil, ctx.Err()
+	}
+}
+
+func (t *Turns) forget(key string, one *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if one.users--; one.users == 0 {
+		delete(t.keys, key)
+	}
+}

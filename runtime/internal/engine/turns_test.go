@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		leave, err := turns.Enter(t.Context(), "a")
+		require.NoError(t, err)
+		other, err := turns.Enter(t.Context(), "b") // no other key waits
+		require.NoError(t, err)
+		other()
+
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = turns.Enter(soon, "a")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+
+		inside, most := 0, 0
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				leave, err := turns.Enter(t.Context(), "a")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer leave()
+				inside++
+				most = max(most, inside)
+				time.Sleep(time.Second)
+				inside--
+			})
+		}
+		begun := time.Now()
+		leave()
+		all.Wait()
+		require.Equal(t, 1, most)
+		require.Equal(t, 5*time.Second, time.Since(begun))
+		require.Empty(t, turns.keys)
+	})
+}
