@@ -51,6 +51,9 @@ func playShort(t *testing.T) {
 	}
 	play(t, binary, Options{First: 101, Count: 100})
 	play(t, binary, Options{First: 1, Count: 20, Choice: Choice{Engine: "redis", Sticky: true}})
+	for _, seed := range []uint64{183, 490} { // a renewal that had to dial; a grant whose tokens fell
+		play(t, binary, Options{First: seed, Count: 1, Choice: Choice{Engine: "redis", Sticky: true}})
+	}
 	for _, engine := range []string{"quorum", "failover", "sharded"} {
 		play(t, binary, Options{First: 1, Count: 6, Choice: Choice{Engine: engine}})
 	}
