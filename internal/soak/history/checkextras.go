@@ -101,7 +101,8 @@ func (s *scan) admitted(r Record, all []Record) {
 		case v.Hold == r.Hold || v.Op != Acquire || v.Again || v.Several || v.Kind != r.Kind, shares && (told == 0 || told > r.Call-moment):
 		case v.Call < r.Call-moment && v.Ret > r.Call+moment && v.Outcome != TooMany:
 			waited = append(waited, v)
-		case h != nil && v.Kind == "" && h.grant.Ret < r.Call-moment && h.release != nil && h.release.Call > r.Call+moment:
+		case h != nil && v.Kind == "" && h.grant.Ret < r.Call-moment && h.release != nil && h.release.Call > r.Call+moment &&
+			h.release.Outcome != Lost: // else it is not known when the next began to compete
 			most = r.Bound // held in this process: nobody competes
 		}
 	}

@@ -73,6 +73,18 @@ func TestBounds(t *testing.T) {
 		}},
 		{"the second waits beside one", "K6", func(t *teller) { waits(t); t.put(1, Record{Op: Acquire, Hold: 9, Bound: 1, Outcome: Fail}, 40, 80) }},
 		{"the second waits, of two", "", func(t *teller) { waits(t); t.put(1, Record{Op: Acquire, Hold: 9, Bound: 2, Outcome: Fail}, 40, 80) }},
+		{"the first competes, because the lock was lost", "", func(t *teller) {
+			t.h.Faults = []Fault{{Kind: "force-unlock", Class: ForceFree, Key: "k", Begin: 1e12 + 120*ms, End: 1e12 + 120*ms}}
+			t.stay(2, 2, 105, 106, 150, Record{}, Lost)
+			t.put(2, Record{Op: Renew, Lease: "p2:2", Outcome: Lost}, 129, 130)
+			t.put(2, Record{Op: Acquire, Hold: 8, Outcome: Fail}, 110, 190)
+			t.put(2, Record{Op: Acquire, Hold: 9, Bound: 1, Outcome: Fail}, 140, 180)
+		}},
+		{"the second waits beside one while the lock is held", "K6", func(t *teller) {
+			t.stay(2, 2, 105, 106, 150, Record{}, OK)
+			t.put(2, Record{Op: Acquire, Hold: 8, Outcome: Fail}, 110, 190)
+			t.put(2, Record{Op: Acquire, Hold: 9, Bound: 1, Outcome: Fail}, 140, 180)
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTeller()
@@ -80,6 +92,20 @@ func TestBounds(t *testing.T) {
 			c.tell(h)
 			expect(t, &h.h, c.wrong)
 		})
+	}
+}
+
+// Who dies in the engine's queue may be granted the lock until its session is over, which
+// counts from then, and not from its last attempt.
+func TestWhoDiesInTheQueue(t *testing.T) {
+	for at, wrong := range map[int64]string{3500: "", 4400: "I6"} {
+		h := newTeller()
+		h.put(1, Record{Op: Grant, Lease: "p1:9", Hold: 9, Queued: true, TTL: 400 * ms, Outcome: Fail}, 20, 21)
+		h.put(1, Record{Op: Acquire, Hold: 9, TTL: 400 * ms, Outcome: Fail}, 10, 900)
+		h.h.Faults = []Fault{{Kind: "kill-client", Class: Plain, Proc: 1, Begin: 1e12 + 900*ms, End: 1e12 + 900*ms}}
+		h.h.Samples = []Sample{{Begin: 1e12 + at*ms, End: 1e12 + at*ms, Keys: []KeyState{
+			{Name: "k", Type: "hash", PTTL: 10, Fields: map[string]string{"p1:9": "1"}}}}}
+		expect(t, &h.h, wrong)
 	}
 }
 

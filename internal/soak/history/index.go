@@ -68,6 +68,7 @@ type index struct {
 
 	sent     map[holdKey]bool  // holds for which the engine was asked
 	mustWait map[holdKey]int64 // and when it had said that they must wait
+	inLine   map[holdKey]*try  // and what has stood in the engine's queue for them
 }
 
 // try is one acquisition, over its repetitions.
@@ -89,7 +90,7 @@ func newIndex(h *History) *index {
 		holds: map[string][]*hold{}, held: map[holdKey]*hold{},
 		tries: map[leaseKey]*try{}, owners: map[string]int{}, closed: map[int]Record{},
 		paused: map[int][][2]int64{}, killed: map[int]int64{},
-		sent: map[holdKey]bool{}, mustWait: map[holdKey]int64{},
+		sent: map[holdKey]bool{}, mustWait: map[holdKey]int64{}, inLine: map[holdKey]*try{},
 	}
 	for _, f := range h.Faults {
 		switch f.Kind {
@@ -160,6 +161,7 @@ func (x *index) addGrant(r Record) {
 		if r.Outcome == Fail && r.Queued && r.Ret != Never && t.placed == 0 {
 			t.placed = r.Ret
 			x.mustWait[holdKey{r.Proc, r.Hold, r.Key}] = r.Ret
+			x.inLine[holdKey{r.Proc, r.Hold, r.Key}] = t
 		}
 		if r.Outcome != OK {
 			return
@@ -198,6 +200,10 @@ func (x *index) add(r Record) {
 		}
 		if t != nil && r.Outcome == OK {
 			t.freedAt = min(t.freedAt, r.Ret)
+		}
+	case Acquire:
+		if t := x.inLine[holdKey{r.Proc, r.Hold, r.Key}]; t != nil { // it waits until then, also if its process dies before the undo
+			t.last = max(t.last, r.Ret)
 		}
 	case Release:
 		// One that did not have the lock again after a Wait had given it up by that.
