@@ -106,6 +106,15 @@ func (b *witness) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	return errs
 }
 
+// Close implements [driver.Backend].
+func (b *witness) Close() error {
+	r := b.out.Begin(history.Record{Op: history.Shut})
+	err := b.Backend.Close()
+	r.Outcome = outcome(err)
+	b.out.End(r)
+	return err
+}
+
 // lease is the engine's, with a witness.
 type lease struct {
 	driver.Lease

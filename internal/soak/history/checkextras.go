@@ -128,7 +128,11 @@ func (s *scan) keptClosed(l *lease) {
 		return // a Close that does not wait gives all back
 	}
 	for _, next := range s.byKey[l.grant.Key] {
-		if next != l && excludes(next.grant.Kind, l.grant.Kind) && next.grant.Ret > l.asked && next.grant.Ret < until && next.grant.Token > l.grant.Token {
+		kind := l.grant.Kind
+		if next.grant.Ret >= l.left {
+			kind = "read"
+		}
+		if next != l && excludes(next.grant.Kind, kind) && next.grant.Ret > l.asked && next.grant.Ret < until && next.grant.Token > l.grant.Token {
 			s.pair("K7", h.grant, next.grant, "granted %v before the delay of a lock that was lost is over", Between(next.grant.Ret, until))
 		}
 	}

@@ -39,7 +39,7 @@ func (t *teller) put(proc int, r Record, call, ret int64) {
 // never.
 func (t *teller) stay(proc int, hold uint64, asked, from, to int64, said Record, end Outcome) {
 	id, token := fmt.Sprintf("p%d:%d", proc, hold), uint64(from)*100
-	grant := Record{Op: Grant, Lease: id, Hold: hold, Token: token, Tokens: 10, TTL: 400*ms + said.Delay, Valid: 1e12 + (from+400)*ms + said.Delay}
+	grant := Record{Op: Grant, Lease: id, Hold: hold, Kind: said.Kind, Token: token, Tokens: 10, TTL: 400*ms + said.Delay, Valid: 1e12 + (from+400)*ms + said.Delay}
 	t.put(proc, grant, from-1, from)
 	said.Op, said.Hold, said.Token, said.TTL = Acquire, hold, token, 400*ms
 	t.put(proc, said, asked, from)
@@ -121,6 +121,15 @@ func TestDelays(t *testing.T) {
 			t.stay(1, 1, 1, 2, 420, delayed, Lost)
 			t.put(1, Record{Op: Free, Lease: "p1:1"}, 420, 421)
 			t.stay(2, 2, 10, 430, 440, Record{}, OK)
+		}},
+		{"lost by who had left the write side, and others read", "", func(t *teller) {
+			t.h.Keys = nil // it is no mutex
+			writer, reader := delayed, Record{Kind: "read"}
+			writer.Kind = "write"
+			t.stay(1, 1, 1, 2, 420, writer, Lost)
+			t.put(1, Record{Op: Down, Lease: "p1:1"}, 300, 301)
+			t.put(1, Record{Op: Leave, Hold: 1}, 300, 301)
+			t.stay(2, 2, 10, 302, 310, reader, OK)
 		}},
 		{"its holder died", "", func(t *teller) { t.stay(1, 1, 1, 2, 0, delayed, OK); t.stay(2, 2, 10, 703, 710, Record{}, OK) }},
 		{"its holder died, and another came at the end of the ttl", "K7", func(t *teller) {

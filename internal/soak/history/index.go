@@ -169,7 +169,7 @@ func (x *index) addGrant(r Record) {
 		t.granted = true
 		l := &lease{
 			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never, left: Never,
-			acknowledged: r.Call + r.TTL, asked: r.Call,
+			acknowledged: min(r.Call+r.TTL, r.Valid), asked: r.Call, // who was in line is granted a brief lease at first
 			claims: []claim{{r.Call, r.Ret, r.Valid}},
 		}
 		if r.Since != 0 {
@@ -219,6 +219,12 @@ func (x *index) add(r Record) {
 			r.Outcome = OK
 		}
 		h.release = &r
+	case Shut:
+		for k, l := range x.leases {
+			if k.proc == r.Proc && l.grant.Ret >= r.Call { // nothing begins under it
+				l.freed = min(l.freed, r.Call)
+			}
+		}
 	case Down:
 		if l := x.leases[leaseKey{r.Proc, r.Lease}]; l != nil {
 			l.left = min(l.left, r.Call)
