@@ -177,6 +177,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 
 // free records as r what do answers.
 func (l *lease) free(r history.Record, do func() error) error {
+	r.Valid = l.backend.validUntil(l.Lease) // members of a quorum may have answered since its last renewal
 	r = l.backend.out.Begin(r)
 	err := do()
 	r.Outcome = outcome(err)

@@ -76,3 +76,18 @@ func TestGrantAfterTheBackendWasClosed(t *testing.T) {
 		expect(t, &h.h, wrong)
 	}
 }
+
+// Members of a quorum may answer a renewal after a majority has, and the lease lasts longer by
+// that: its deadline is known again when it is released.
+func TestDeadlineThatMovesAfterARenewal(t *testing.T) {
+	for valid, wrong := range map[int64]string{450: "", 420: "I5"} {
+		h := newTeller()
+		h.put(1, Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 100, Tokens: 1, TTL: 400 * ms, Valid: 1e12 + 400*ms}, 1, 2)
+		h.put(1, Record{Op: Acquire, Hold: 1, Token: 100, TTL: 400 * ms}, 1, 2)
+		h.put(1, Record{Op: Renew, Lease: "p1:1", TTL: 400 * ms, Valid: 1e12 + 410*ms}, 10, 20)
+		h.put(1, Record{Op: Check, Hold: 1, Live: true}, 430, 430)
+		h.put(1, Record{Op: Free, Lease: "p1:1", Token: 100, Valid: 1e12 + valid*ms}, 440, 441)
+		h.put(1, Record{Op: Release, Hold: 1, Token: 100}, 440, 441)
+		expect(t, &h.h, wrong)
+	}
+}

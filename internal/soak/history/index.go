@@ -193,6 +193,9 @@ func (x *index) add(r Record) {
 		if l := x.leases[k]; l != nil {
 			l.freed = min(l.freed, r.Call)
 			l.unused = r.Op == Free && r.Token == l.grant.Token-1
+			if r.Valid != 0 {
+				l.claims = append(l.claims, claim{l.asked, r.Call, r.Valid})
+			}
 		}
 		t := x.tries[k]
 		if t != nil && r.Op == Undo {
