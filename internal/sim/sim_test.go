@@ -60,6 +60,9 @@ func playShort(t *testing.T) {
 		{703, Choice{Engine: "row"}},                 // a Close that left a lock behind
 		{1012, Choice{Engine: "locktest"}},
 		{2061, Choice{Engine: "zookeeper"}},
+		{44713, Choice{Engine: "row"}}, // an undo that kept its tokens
+		{20044, Choice{Engine: "quorum"}},
+		{20012, Choice{Engine: "sharded"}},
 	} {
 		play(t, binary, Options{First: found.seed, Count: 1, Choice: found.choice})
 	}
