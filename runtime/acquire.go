@@ -20,7 +20,7 @@ const lateGrants = 3
 // goroutine that is busy with e, and leaves e held by h or passed on. lk is new.
 func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, lk *heldLease) (*hold, error) {
 	for late := 1; ; late++ {
-		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition}
+		op := acquireOp{locker: l, entry: e, hold: h, ctx: ctx, end: end, acquisition: &lk.acquisition, late: late > 1}
 		lease, err := op.run()
 		if e.id.kind != 0 && e.subscription != nil { // it was this acquisition's
 			e.subscription.Close()
@@ -43,11 +43,13 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 }
 
 // granted makes h the holder of e by lk, which lease was granted for. If the grant took
-// longer than the lease lasts, nothing may begin under it: then granted gives it back and
-// reports false, and the caller is still busy with e.
+// longer than the lease lasts, nothing may begin under it; nor under one that Sticky made too
+// short for a renewal. Then granted gives it back and reports false, and the caller is still
+// busy with e.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := time.Now()
-	if lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now) <= 0 {
+	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
+	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
 		return false, nil
 	}
@@ -57,8 +59,12 @@ func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (
 // tooLate ends a competition whose grants came too late, and returns its error.
 func (l *Locker) tooLate(e *entry, h *hold) error {
 	l.next(e)
-	return because(ErrNotAcquired, errors.New("the lease of "+h.policy.ttl().String()+
-		" was over when its grant arrived; a longer ttl is needed"))
+	length, item := h.policy.ttl(), "ttl"
+	if sticky := h.policy.Sticky; h.tries() && sticky > 0 && sticky < length {
+		length, item = sticky, "sticky"
+	}
+	return because(ErrNotAcquired, errors.New("the lease of "+length.String()+
+		" was over when its grant arrived; a longer "+item+" is needed"))
 }
 
 // begin makes h the holder of its entry by lk, which was granted just before now.
@@ -92,6 +98,7 @@ type acquireOp struct {
 	ctx         context.Context     // the caller's
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
+	late        bool                // a grant of it came too late: with Sticky, it asks for the whole ttl
 	reserved    *heldLease          // of an op of tryInBatch
 	held        error               // the answer to an attempt, once another holds the key: the last that says who
 	deadlock    error               // that its wait has found
@@ -113,7 +120,7 @@ func (op *acquireOp) prepare() {
 	tenure := op.locker.tenure(p.ttl())
 	switch {
 	case tenure == 0:
-	case p.Sticky > 0:
+	case p.Sticky > 0 && !op.late:
 		// No more tokens than the server's clock yields until the lease is over.
 		op.acquisition.TTL = min(p.ttl(), p.Sticky)
 		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, mostTokens)), true

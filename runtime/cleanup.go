@@ -27,6 +27,7 @@ type cleanup struct {
 	later    taskHeap           // waiting for their time to be tried again
 	underway map[string]int     // by the backend's name
 	urgent   int                // under way beside them
+	dropped  int                // not done when Close had no time left
 	done     chan struct{}      // of the goroutine; nil while there is none
 	poke     chan struct{}
 
@@ -112,20 +113,21 @@ func (c *cleanup) wakeLocked() {
 // drain waits until all tasks are done, for a second at least and longer if ctx
 // allows it; then it drops what is left, which ends with its lease, or which the
 // backend goes on with if others use it. Each task is tried once at least: one that
-// has found no room by then runs under a context that has ended.
-func (c *cleanup) drain(ctx context.Context) {
+// has found no room by then runs under a context that has ended. It returns how many
+// are left.
+func (c *cleanup) drain(ctx context.Context) (left int) {
 	defer c.cancel()
 	c.mu.Lock()
 	done := c.done
 	c.mu.Unlock()
 	if done == nil {
-		return
+		return 0
 	}
 	grace := time.NewTimer(taskTimeout)
 	defer grace.Stop()
 	select {
 	case <-done:
-		return
+		return 0
 	case <-grace.C:
 	}
 	select {
@@ -138,6 +140,9 @@ func (c *cleanup) drain(ctx context.Context) {
 		}
 		<-done
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dropped
 }
 
 func (c *cleanup) run(done chan struct{}) {
@@ -169,6 +174,7 @@ func (c *cleanup) collect() (due []*task, next time.Duration, idle bool) {
 	defer c.mu.Unlock()
 	now, dropping := time.Now(), c.ctx.Err() != nil
 	if dropping {
+		c.dropped += len(c.later)
 		c.later = nil
 	}
 	for len(c.later) > 0 && !c.later[0].due.After(now) {
@@ -179,6 +185,7 @@ func (c *cleanup) collect() (due []*task, next time.Duration, idle bool) {
 			t := waiting[0]
 			waiting[0], waiting = nil, waiting[1:]
 			if dropping && t.tried {
+				c.dropped++
 				continue
 			}
 			c.underway[backend]++

@@ -12,9 +12,9 @@ import (
 // all holds are released or ctx ends, takes away the locks that are then left
 // (their methods get [ErrLost]), and frees the backends. After it no goroutine,
 // timer or subscription of the Locker lives. Its error says that ctx ended
-// first, naming the locks that were still held, or what a backend's Close had
-// to say. A second call waits for the first, or until its own ctx ends, and
-// returns nil or the error of that.
+// first, naming the locks that were still held, and how many could not be given
+// back, or what a backend's Close had to say. A second call waits for the first, or
+// until its own ctx ends, and returns nil or the error of that.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
 		select {
@@ -38,7 +38,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		l.loseAll()
 	}
 	l.notes.end(ctx)
-	l.cleanup.drain(ctx)
+	if n := l.cleanup.drain(ctx); n > 0 {
+		err = errors.Join(err, &Error{Op: "close", Err: fmt.Errorf("%d locks could not be given back, and may stay until their leases end: %w", n, ctx.Err())})
+	}
 	l.watchdog.halt()
 	l.known.end(ctx)
 	for _, b := range l.backends {

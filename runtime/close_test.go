@@ -299,7 +299,9 @@ func TestCloseGivesUpCleaningUp(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		began := time.Now()
-		require.NoError(t, l.Close(ctx))
+		err := l.Close(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "1 locks could not be given back")
 		require.Equal(t, 3*time.Second, time.Since(began))
 	})
 }
@@ -331,7 +333,7 @@ func TestCloseTriesAllThatIsLeft(t *testing.T) {
 			require.Error(t, err)
 		}
 		began := time.Now()
-		_ = l.Close(expired())
+		require.ErrorContains(t, l.Close(expired()), "100 locks could not be given back")
 		require.Less(t, time.Since(began), 1200*time.Millisecond)
 		require.Len(t, tries, n)
 	})
@@ -347,7 +349,7 @@ func TestCloseWaitsForNoSecondTry(t *testing.T) {
 		require.NoError(t, release(held))
 		time.Sleep(3 * time.Second) // tries are half a second apart by now
 		began := time.Now()
-		_ = l.Close(expired())
+		require.ErrorContains(t, l.Close(expired()), "1 locks could not be given back")
 		require.Equal(t, time.Second, time.Since(began))
 	})
 }

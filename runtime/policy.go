@@ -72,8 +72,9 @@ type Policy struct {
 	//
 	// A process that dies, or hangs, while it keeps the lease costs others up to Sticky, or
 	// TTL if that is less. So the lease is no longer than that at first, and is renewed to
-	// the whole TTL for a hold that lasts longer than a third of it. After ten times Sticky
-	// the lease goes back once in any case.
+	// the whole TTL for a hold that lasts longer than a third of it. Make Sticky many times a
+	// round trip to the engine: a lease that is too short for that is not kept. After ten
+	// times Sticky the lease goes back once in any case.
 	Sticky time.Duration
 
 	// Skip has a generated wrapper, and [Locker.Do], return no error where the method

@@ -51,6 +51,13 @@ func (lk *heldLease) canKeepForLocked(p *Policy, now time.Time) bool {
 		lk.ends().LeftAt(now) >= lk.term()/2 // else renewals have no answer
 }
 
+// isTooShortFor reports whether h is not to begin on lk, of which so much is left when its
+// grant arrives: Sticky is short beside a round trip to the engine, so that the lease might be
+// over before a renewal has an answer. Who tries can't ask again.
+func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
+	return lk.length() < lk.sticky.ttl && left < lk.term()/2 && !h.tries()
+}
+
 // keepLocked keeps the lease of e, whose last holder was h, for the next hold. It reports
 // false if the lease is to go back to the engine.
 func (e *entry) keepLocked(h *hold, now time.Time) bool {

@@ -353,3 +353,33 @@ func TestStickyAskedForWhileHeld(t *testing.T) {
 		})
 	}
 }
+
+// G2: where Sticky is short beside a round trip to the engine, a lease of that length would be
+// over before its renewal has an answer. Nobody begins on such a lease: it is given back, and
+// the hold has the policy's ttl.
+func TestStickyBesideASlowEngine(t *testing.T) {
+	const roundTrip = 10 * time.Millisecond
+	for _, c := range []struct {
+		sticky time.Duration
+		kept   bool
+	}{{roundTrip / 2, false}, {roundTrip * 3 / 2, false}, {roundTrip * 4, true}} {
+		bubble(t, func(t *testing.T) {
+			b := newScripted()
+			b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+				defer time.Sleep(roundTrip)
+				return do()
+			}
+			b.onRenew = func(_ context.Context, do func() error) error {
+				defer time.Sleep(roundTrip)
+				return do()
+			}
+			l, p := newLocker(t, b, nil), &lock.Policy{TTL: time.Second, Sticky: c.sticky}
+			require.NoError(t, l.Do(t.Context(), p, "k", func(ctx context.Context) error {
+				time.Sleep(200 * time.Millisecond)
+				return lock.Check(ctx)
+			}))
+			cycle(t, l, p, "k")
+			require.Equal(t, c.kept, l.Snapshot().Idle == 1)
+		})
+	}
+}

@@ -297,6 +297,7 @@ func (r *Result) judge() {
 	case isQuorum(r.Plan.Engine):
 		r.Violations = slices.DeleteFunc(r.Violations, r.isForgotten)
 	case hasSeveral(r.Plan.Engine):
+		r.Violations = slices.DeleteFunc(r.Violations, isOutdated)
 		r.Violations = append(r.Violations, r.resumed()...)
 	default:
 		r.Violations = append(r.Violations, r.live()...)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/sharded"
@@ -54,6 +55,12 @@ func newVersion(e *episode, f Fault, r *history.Fault) {
 	go e.current(f.Process).close(e, 3*time.Second)
 	e.spawn(f.Process)
 	time.Sleep(drain)
+}
+
+// isOutdated reports whether v is about a process that newVersion has left with an older version:
+// it is refused for as long as it lives.
+func isOutdated(v history.Violation) bool {
+	return v.Invariant == "I6" && strings.Contains(v.Text, "this process has version") && strings.HasSuffix(v.Text, "give it the later one")
 }
 
 // emptyMember has a server away for longer than Silence, and come back empty.

@@ -51,6 +51,21 @@ func playShort(t *testing.T) {
 	}
 	play(t, binary, Options{First: 101, Count: 100})
 	play(t, binary, Options{First: 1, Count: 20, Choice: Choice{Engine: "redis", Sticky: true}})
+	for _, found := range []struct {
+		seed   uint64
+		choice Choice
+	}{
+		{183, Choice{Engine: "redis", Sticky: true}}, // a renewal that had to dial
+		{490, Choice{Engine: "redis", Sticky: true}}, // a grant whose tokens fell
+		{703, Choice{Engine: "row"}},                 // a Close that left a lock behind
+		{1012, Choice{Engine: "locktest"}},
+		{2061, Choice{Engine: "zookeeper"}},
+		{44713, Choice{Engine: "row"}}, // an undo that kept its tokens
+		{20044, Choice{Engine: "quorum"}},
+		{20012, Choice{Engine: "sharded"}},
+	} {
+		play(t, binary, Options{First: found.seed, Count: 1, Choice: found.choice})
+	}
 	for _, engine := range []string{"quorum", "failover", "sharded"} {
 		play(t, binary, Options{First: 1, Count: 6, Choice: Choice{Engine: engine}})
 	}

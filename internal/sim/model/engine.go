@@ -279,8 +279,12 @@ func (s *Server) free(g grant, last uint64, tomb bool) error {
 // undo frees whatever the acquisition took. It may have used any of sessions.
 func (s *Server) undo(key, id string, sessions []uint64) {
 	s.leaveTombstone(id, sessions)
-	for _, n := range slices.Clone(s.record(key).line) {
+	r := s.record(key)
+	for _, n := range slices.Clone(r.line) {
 		if n.id == id {
+			if s.kind == Row { // else tokens run ahead of the clock, and fall once the rows are forgotten
+				r.last -= n.n
+			}
 			s.remove(n)
 		}
 	}

@@ -216,3 +216,19 @@ func TestPause(t *testing.T) {
 		w.holds()
 	})
 }
+
+// Of an acquisition that is undone no token was used: those that it reserved ahead of the
+// clock are given back.
+func TestUndoneRowGivesTokensBack(t *testing.T) {
+	each(t, func(w *world) {
+		a := wish("one")
+		a.Tokens = 400_001 // 100 ms of the clock
+		first, _ := w.taken(w.a, a).Tokens()
+		w.ok(w.a.Undo(context.Background(), a))
+		l := w.taken(w.a, wish("two"))
+		defer w.freed(l)
+		if next, _ := l.Tokens(); next <= first || next >= first+a.Tokens {
+			w.Errorf("the first token is %d after %d, which was never used", next, first)
+		}
+	}, Row)
+}

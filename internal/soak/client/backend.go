@@ -106,6 +106,15 @@ func (b *witness) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	return errs
 }
 
+// Close implements [driver.Backend].
+func (b *witness) Close() error {
+	r := b.out.Begin(history.Record{Op: history.Shut})
+	err := b.Backend.Close()
+	r.Outcome = outcome(err)
+	b.out.End(r)
+	return err
+}
+
 // lease is the engine's, with a witness.
 type lease struct {
 	driver.Lease
@@ -168,6 +177,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 
 // free records as r what do answers.
 func (l *lease) free(r history.Record, do func() error) error {
+	r.Valid = l.backend.validUntil(l.Lease) // members of a quorum may have answered since its last renewal
 	r = l.backend.out.Begin(r)
 	err := do()
 	r.Outcome = outcome(err)

@@ -101,7 +101,8 @@ func (s *scan) admitted(r Record, all []Record) {
 		case v.Hold == r.Hold || v.Op != Acquire || v.Again || v.Several || v.Kind != r.Kind, shares && (told == 0 || told > r.Call-moment):
 		case v.Call < r.Call-moment && v.Ret > r.Call+moment && v.Outcome != TooMany:
 			waited = append(waited, v)
-		case h != nil && v.Kind == "" && h.grant.Ret < r.Call-moment && h.release != nil && h.release.Call > r.Call+moment:
+		case h != nil && v.Kind == "" && h.grant.Ret < r.Call-moment && h.release != nil && h.release.Call > r.Call+moment &&
+			h.release.Outcome != Lost: // else it is not known when the next began to compete
 			most = r.Bound // held in this process: nobody competes
 		}
 	}
@@ -127,7 +128,11 @@ func (s *scan) keptClosed(l *lease) {
 		return // a Close that does not wait gives all back
 	}
 	for _, next := range s.byKey[l.grant.Key] {
-		if next != l && excludes(next.grant.Kind, l.grant.Kind) && next.grant.Ret > l.asked && next.grant.Ret < until && next.grant.Token > l.grant.Token {
+		kind := l.grant.Kind
+		if next.grant.Ret >= l.left {
+			kind = "read"
+		}
+		if next != l && excludes(next.grant.Kind, kind) && next.grant.Ret > l.asked && next.grant.Ret < until && next.grant.Token > l.grant.Token {
 			s.pair("K7", h.grant, next.grant, "granted %v before the delay of a lock that was lost is over", Between(next.grant.Ret, until))
 		}
 	}

@@ -39,7 +39,7 @@ func (t *teller) put(proc int, r Record, call, ret int64) {
 // never.
 func (t *teller) stay(proc int, hold uint64, asked, from, to int64, said Record, end Outcome) {
 	id, token := fmt.Sprintf("p%d:%d", proc, hold), uint64(from)*100
-	grant := Record{Op: Grant, Lease: id, Hold: hold, Token: token, Tokens: 10, TTL: 400*ms + said.Delay, Valid: 1e12 + (from+400)*ms + said.Delay}
+	grant := Record{Op: Grant, Lease: id, Hold: hold, Kind: said.Kind, Token: token, Tokens: 10, TTL: 400*ms + said.Delay, Valid: 1e12 + (from+400)*ms + said.Delay}
 	t.put(proc, grant, from-1, from)
 	said.Op, said.Hold, said.Token, said.TTL = Acquire, hold, token, 400*ms
 	t.put(proc, said, asked, from)
@@ -73,6 +73,18 @@ func TestBounds(t *testing.T) {
 		}},
 		{"the second waits beside one", "K6", func(t *teller) { waits(t); t.put(1, Record{Op: Acquire, Hold: 9, Bound: 1, Outcome: Fail}, 40, 80) }},
 		{"the second waits, of two", "", func(t *teller) { waits(t); t.put(1, Record{Op: Acquire, Hold: 9, Bound: 2, Outcome: Fail}, 40, 80) }},
+		{"the first competes, because the lock was lost", "", func(t *teller) {
+			t.h.Faults = []Fault{{Kind: "force-unlock", Class: ForceFree, Key: "k", Begin: 1e12 + 120*ms, End: 1e12 + 120*ms}}
+			t.stay(2, 2, 105, 106, 150, Record{}, Lost)
+			t.put(2, Record{Op: Renew, Lease: "p2:2", Outcome: Lost}, 129, 130)
+			t.put(2, Record{Op: Acquire, Hold: 8, Outcome: Fail}, 110, 190)
+			t.put(2, Record{Op: Acquire, Hold: 9, Bound: 1, Outcome: Fail}, 140, 180)
+		}},
+		{"the second waits beside one while the lock is held", "K6", func(t *teller) {
+			t.stay(2, 2, 105, 106, 150, Record{}, OK)
+			t.put(2, Record{Op: Acquire, Hold: 8, Outcome: Fail}, 110, 190)
+			t.put(2, Record{Op: Acquire, Hold: 9, Bound: 1, Outcome: Fail}, 140, 180)
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newTeller()
@@ -80,6 +92,20 @@ func TestBounds(t *testing.T) {
 			c.tell(h)
 			expect(t, &h.h, c.wrong)
 		})
+	}
+}
+
+// Who dies in the engine's queue may be granted the lock until its session is over, which
+// counts from then, and not from its last attempt.
+func TestWhoDiesInTheQueue(t *testing.T) {
+	for at, wrong := range map[int64]string{3500: "", 4400: "I6"} {
+		h := newTeller()
+		h.put(1, Record{Op: Grant, Lease: "p1:9", Hold: 9, Queued: true, TTL: 400 * ms, Outcome: Fail}, 20, 21)
+		h.put(1, Record{Op: Acquire, Hold: 9, TTL: 400 * ms, Outcome: Fail}, 10, 900)
+		h.h.Faults = []Fault{{Kind: "kill-client", Class: Plain, Proc: 1, Begin: 1e12 + 900*ms, End: 1e12 + 900*ms}}
+		h.h.Samples = []Sample{{Begin: 1e12 + at*ms, End: 1e12 + at*ms, Keys: []KeyState{
+			{Name: "k", Type: "hash", PTTL: 10, Fields: map[string]string{"p1:9": "1"}}}}}
+		expect(t, &h.h, wrong)
 	}
 }
 
@@ -95,6 +121,15 @@ func TestDelays(t *testing.T) {
 			t.stay(1, 1, 1, 2, 420, delayed, Lost)
 			t.put(1, Record{Op: Free, Lease: "p1:1"}, 420, 421)
 			t.stay(2, 2, 10, 430, 440, Record{}, OK)
+		}},
+		{"lost by who had left the write side, and others read", "", func(t *teller) {
+			t.h.Keys = nil // it is no mutex
+			writer, reader := delayed, Record{Kind: "read"}
+			writer.Kind = "write"
+			t.stay(1, 1, 1, 2, 420, writer, Lost)
+			t.put(1, Record{Op: Down, Lease: "p1:1"}, 300, 301)
+			t.put(1, Record{Op: Leave, Hold: 1}, 300, 301)
+			t.stay(2, 2, 10, 302, 310, reader, OK)
 		}},
 		{"its holder died", "", func(t *teller) { t.stay(1, 1, 1, 2, 0, delayed, OK); t.stay(2, 2, 10, 703, 710, Record{}, OK) }},
 		{"its holder died, and another came at the end of the ttl", "K7", func(t *teller) {

@@ -53,3 +53,41 @@ func TestUnusedTokensAreGrantedAgain(t *testing.T) {
 		expect(t, &h.h, wrong)
 	}
 }
+
+// Who was in line is granted a brief lease at first, also by the attempt that it makes at that
+// moment: until it is renewed the engine need not keep more.
+func TestBriefGrantOfAnAttempt(t *testing.T) {
+	for from, wrong := range map[int64]string{300: "I2", 510: ""} {
+		h := newTeller()
+		h.put(1, Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 100, Tokens: 1, TTL: 1000 * ms, Valid: 1e12 + 501*ms, Outcome: OK}, 1, 1)
+		h.put(1, Record{Op: Renew, Lease: "p1:1", TTL: 1000 * ms, Valid: 1e12 + 501*ms, Outcome: Lost}, 600, 600)
+		h.put(2, Record{Op: Grant, Lease: "p2:1", Hold: 1, Token: 200, Tokens: 1, TTL: 1000 * ms, Valid: 1e12 + 2000*ms, Outcome: OK}, from, from)
+		expect(t, &h.h, wrong)
+	}
+}
+
+// A grant that is heard of after the backend was closed is nobody's: its session went back.
+func TestGrantAfterTheBackendWasClosed(t *testing.T) {
+	for closed, wrong := range map[int64]string{50: "", 70: "I2"} {
+		h := newTeller()
+		h.put(1, Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 100, Tokens: 1, TTL: 400 * ms, Valid: 1e12 + 410*ms, Outcome: OK}, 10, 100)
+		h.put(1, Record{Op: Shut}, closed, closed)
+		h.put(2, Record{Op: Grant, Lease: "p2:1", Hold: 1, Token: 200, Tokens: 1, TTL: 400 * ms, Valid: 1e12 + 460*ms, Outcome: OK}, 60, 65)
+		expect(t, &h.h, wrong)
+	}
+}
+
+// Members of a quorum may answer a renewal after a majority has, and the lease lasts longer by
+// that: its deadline is known again when it is released.
+func TestDeadlineThatMovesAfterARenewal(t *testing.T) {
+	for valid, wrong := range map[int64]string{450: "", 420: "I5"} {
+		h := newTeller()
+		h.put(1, Record{Op: Grant, Lease: "p1:1", Hold: 1, Token: 100, Tokens: 1, TTL: 400 * ms, Valid: 1e12 + 400*ms}, 1, 2)
+		h.put(1, Record{Op: Acquire, Hold: 1, Token: 100, TTL: 400 * ms}, 1, 2)
+		h.put(1, Record{Op: Renew, Lease: "p1:1", TTL: 400 * ms, Valid: 1e12 + 410*ms}, 10, 20)
+		h.put(1, Record{Op: Check, Hold: 1, Live: true}, 430, 430)
+		h.put(1, Record{Op: Free, Lease: "p1:1", Token: 100, Valid: 1e12 + valid*ms}, 440, 441)
+		h.put(1, Record{Op: Release, Hold: 1, Token: 100}, 440, 441)
+		expect(t, &h.h, wrong)
+	}
+}

@@ -68,6 +68,7 @@ type index struct {
 
 	sent     map[holdKey]bool  // holds for which the engine was asked
 	mustWait map[holdKey]int64 // and when it had said that they must wait
+	inLine   map[holdKey]*try  // and what has stood in the engine's queue for them
 }
 
 // try is one acquisition, over its repetitions.
@@ -89,7 +90,7 @@ func newIndex(h *History) *index {
 		holds: map[string][]*hold{}, held: map[holdKey]*hold{},
 		tries: map[leaseKey]*try{}, owners: map[string]int{}, closed: map[int]Record{},
 		paused: map[int][][2]int64{}, killed: map[int]int64{},
-		sent: map[holdKey]bool{}, mustWait: map[holdKey]int64{},
+		sent: map[holdKey]bool{}, mustWait: map[holdKey]int64{}, inLine: map[holdKey]*try{},
 	}
 	for _, f := range h.Faults {
 		switch f.Kind {
@@ -160,6 +161,7 @@ func (x *index) addGrant(r Record) {
 		if r.Outcome == Fail && r.Queued && r.Ret != Never && t.placed == 0 {
 			t.placed = r.Ret
 			x.mustWait[holdKey{r.Proc, r.Hold, r.Key}] = r.Ret
+			x.inLine[holdKey{r.Proc, r.Hold, r.Key}] = t
 		}
 		if r.Outcome != OK {
 			return
@@ -167,7 +169,7 @@ func (x *index) addGrant(r Record) {
 		t.granted = true
 		l := &lease{
 			grant: r, freed: Never, unanswered: Never, lost: Never, clipped: Never, left: Never,
-			acknowledged: r.Call + r.TTL, asked: r.Call,
+			acknowledged: min(r.Call+r.TTL, r.Valid), asked: r.Call, // who was in line is granted a brief lease at first
 			claims: []claim{{r.Call, r.Ret, r.Valid}},
 		}
 		if r.Since != 0 {
@@ -191,6 +193,9 @@ func (x *index) add(r Record) {
 		if l := x.leases[k]; l != nil {
 			l.freed = min(l.freed, r.Call)
 			l.unused = r.Op == Free && r.Token == l.grant.Token-1
+			if r.Valid != 0 {
+				l.claims = append(l.claims, claim{l.asked, r.Call, r.Valid})
+			}
 		}
 		t := x.tries[k]
 		if t != nil && r.Op == Undo {
@@ -198,6 +203,10 @@ func (x *index) add(r Record) {
 		}
 		if t != nil && r.Outcome == OK {
 			t.freedAt = min(t.freedAt, r.Ret)
+		}
+	case Acquire:
+		if t := x.inLine[holdKey{r.Proc, r.Hold, r.Key}]; t != nil { // it waits until then, also if its process dies before the undo
+			t.last = max(t.last, r.Ret)
 		}
 	case Release:
 		// One that did not have the lock again after a Wait had given it up by that.
@@ -213,6 +222,12 @@ func (x *index) add(r Record) {
 			r.Outcome = OK
 		}
 		h.release = &r
+	case Shut:
+		for k, l := range x.leases {
+			if k.proc == r.Proc && l.grant.Ret >= r.Call { // nothing begins under it
+				l.freed = min(l.freed, r.Call)
+			}
+		}
 	case Down:
 		if l := x.leases[leaseKey{r.Proc, r.Lease}]; l != nil {
 			l.left = min(l.left, r.Call)

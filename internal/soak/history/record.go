@@ -45,6 +45,7 @@ const (
 	Free  Op = "lease.release"
 	Undo  Op = "lease.undo"
 	Down  Op = "lease.downgrade"
+	Shut  Op = "backend.close" // all leases of the process go back, also those whose grant it has not heard of
 )
 
 // What a process says of itself.

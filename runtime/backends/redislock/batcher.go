@@ -30,7 +30,7 @@ const (
 type batcher struct {
 	client  *redis.Client // its connections ask the server whether it is fit for locks, but for a standby's
 	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
-	warmed  sync.Once     // standby has a connection, or is dialing one
+	warmed  atomic.Bool   // standby has had a connection, or is dialing one
 
 	mu      sync.Mutex
 	waiting []*call
@@ -256,10 +256,16 @@ func (c *call) read(value any, err error) {
 }
 
 // warm has the standby dial its connection, so that the first renewal does not
-// depend on what becomes of passwords and limits until then.
+// depend on what becomes of passwords and limits until then. It is called before a lock
+// is taken: a short lease is over by the time that a renewal has dialed.
 func (b *batcher) warm(life *engine.Life) {
-	b.warmed.Do(func() {
-		life.Go(func(context.Context) { _ = b.standby.client.Ping(context.Background()).Err() })
+	if b.warmed.Load() || b.warmed.Swap(true) {
+		return
+	}
+	life.Go(func(context.Context) {
+		if b.standby.client.Ping(context.Background()).Err() != nil {
+			b.warmed.Store(false) // the next lock tries again
+		}
 	})
 }
 

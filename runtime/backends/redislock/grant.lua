@@ -5,6 +5,21 @@ local function kept(last, least)
   return math.max(least, math.min(math.ceil((last / 4 - now()) / 1000) + FORGET, 60000))
 end
 
+-- reserve returns the first of n tokens for a grant, or false if the server denies that. The
+-- last token comes with SET, as in acquire.lua: a user who may not GET would see tokens fall.
+local function reserve(token, n, micros, least)
+  local first = micros * 4
+  local last = redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', least, 'GET')
+  if type(last) == 'table' then
+    return false
+  end
+  if (tonumber(last or 0) or 0) >= first then -- the clock went back, or tokens are reserved ahead of it
+    first = last + 1
+    call('SET', token, string.format('%.0f', first + n - 1), 'PX', kept(first + n - 1, least))
+  end
+  return first
+end
+
 -- grant gives a free lock to the first in line whose process is connected. It reports
 -- whether there was one. It stops at the entry of me, who takes the lock itself then.
 --
@@ -22,16 +37,15 @@ local function grant(lock, queue, token, me, others)
     end
     if id then
       local micros = now()
-      local first = math.max(micros * 4, (tonumber(redis.pcall('GET', token) or 0) or 0) + 1)
       local hold = others > 0 and 2 or call('EXISTS', queue)
       call('HSET', lock, id, '1')
       -- A server that denies any of this must not leave a lock without an expiry or an owner.
-      if redis.pcall('PEXPIRE', lock, lease) == 1
-        and redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', kept(first + n - 1, lease + FORGET)).ok then
+      local first = redis.pcall('PEXPIRE', lock, lease) == 1 and reserve(token, n, micros, lease + FORGET)
+      if first then
         if tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
           return true
         end
-        redis.pcall('INCRBY', token, -n) -- nobody has them; not where SET was refused: they would fall
+        redis.pcall('INCRBY', token, -n) -- nobody has them
       end
       call('HDEL', lock, id)
     end

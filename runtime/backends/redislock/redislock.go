@@ -184,9 +184,6 @@ func (b *Backend) run(ctx context.Context, r request, began *call) (c *call, una
 			if l.troubled.Load() {
 				b.router.recovered(l)
 			}
-			if r.script.takes {
-				l.warm(b.life)
-			}
 			return c, unanswered, nil
 		case r.splits && isApart(err):
 		case ctx.Err() == nil && (b.router.resends(attempt, first) || r.patient && b.router.bears(l, first)):
@@ -206,6 +203,9 @@ func (b *Backend) run(ctx context.Context, r request, began *call) (c *call, una
 func (b *Backend) attempt(ctx context.Context, l *batcher, c *call, n int) error {
 	ctx, stop := b.router.suspecting(ctx, c.script, suspicious<<min(n, 1)+c.copies.within)
 	defer stop()
+	if c.script.takes {
+		l.warm(b.life)
+	}
 	return l.of(c.script).do(ctx, c)
 }
 

@@ -3,7 +3,9 @@ package redislock
 import (
 	"context"
 	"fmt"
+	"net"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,4 +273,32 @@ func TestTenThousandHolds(t *testing.T) {
 	if left := command(t, server.Addr(), "KEYS", "key*").([]any); len(left) != 0 {
 		t.Errorf("%d locks left", len(left))
 	}
+}
+
+// S53: the connection for renewals is dialed beside the one for the first acquire: after the
+// grant of a short lease it would be too late.
+func TestRenewalsHaveAConnectionFromTheFirstLock(t *testing.T) {
+	t.Parallel()
+	var dials atomic.Int32
+	second := make(chan struct{})
+	l := newLocker(t, testserver.Redis(t), func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dials.Add(1) == 2 {
+				close(second)
+			}
+			select {
+			case <-second:
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	_, held, err := l.Acquire(ctx, nil, newKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, held)
 }

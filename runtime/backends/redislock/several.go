@@ -102,6 +102,9 @@ func (b *Backend) beginAt(ctx context.Context, l *batcher, calls []*call) {
 	script := calls[0].script
 	ctx, stop := b.router.suspecting(ctx, script, suspicious)
 	defer stop()
+	if script.takes {
+		l.warm(b.life)
+	}
 	if script.takes && !l.asked.Load() { // the first finds out whether the others may go together
 		calls[0].failed = l.do(ctx, calls[0])
 		calls = calls[1:]
