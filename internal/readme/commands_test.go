@@ -76,6 +76,8 @@ var played = []struct{ begin, in, by string }{
 	{"scripts/set-version ", "scripts/set-version", ""},
 	{"go test -run TestRandom -seeds ", "runtime/internal/record/random_test.go", `"seeds"`},
 	{"go test ./lockcheck -run SeededMistakes", "lockcheck/seeded_test.go", "func TestSeededMistakes"},
+	{"go test ./generator -run TestCases/", "generator/cases_test.go", "func TestCases("},
+	{"go test ./cmd/lockgen -run TestScripts/", "cmd/lockgen/script_test.go", "func TestScripts("},
 	{"scripts/adopt ", "scripts/adopt", "scripts/adopt.d"},
 	{"go test -run '^$' -bench Sticky ./runtime/backends/redislock", "runtime/backends/redislock/stickybench_test.go", "func BenchmarkSticky("},
 	{"GOWORK=off go test -C example/seckill -run '^$' -bench Merge ", "example/seckill/flash/flash_test.go", "func BenchmarkMerge("},
