@@ -65,6 +65,7 @@ func TestCommandsOfPages(t *testing.T) {
 var played = []struct{ begin, in, by string }{
 	{"lockgen -files ", "testdata/script/build.txtar", "-importpath"},
 	{"go get ", "scripts/newcomer", ""},
+	{"go mod init ", "scripts/newcomer", "go mod init "},
 	{"go generate", "scripts/newcomer", ""},
 	{"go run .", "scripts/newcomer", ""},
 	{"go mod vendor", "testdata/script/vendor.txtar", ""},
