@@ -63,6 +63,17 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestContents finds a page of docs/ that its table of contents lacks.
+func TestContents(t *testing.T) {
+	all := pages(t)
+	for page := range all {
+		name, ok := strings.CutPrefix(page, "docs/")
+		if ok && name != "README.md" && !strings.Contains(all["docs/README.md"], "]("+name+")") {
+			t.Errorf("docs/README.md does not link %s", name)
+		}
+	}
+}
+
 // anchors are the names of a page's headings as GitHub makes them.
 func anchors(text string) []string {
 	var names []string
