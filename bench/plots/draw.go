@@ -88,6 +88,12 @@ func (p *picture) draw(d data, t theme, file string, kinds []string) error {
 	return nil
 }
 
+// A browser without the typeface of the pictures takes one of the same widths.
+const (
+	family   = "font-family:Liberation Sans;"
+	families = "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"
+)
+
 // save writes the plot with a margin.
 func save(pl *plot.Plot, t theme, file, kind string) error {
 	canvas, err := draw.NewFormattedCanvas(width, height, kind)
@@ -101,7 +107,7 @@ func save(pl *plot.Plot, t theme, file, kind string) error {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return err
 	}
-	return os.WriteFile(file+"."+kind, b.Bytes(), 0o644)
+	return os.WriteFile(file+"."+kind, bytes.ReplaceAll(b.Bytes(), []byte(family), []byte(families)), 0o644)
 }
 
 func (p *picture) dress(pl *plot.Plot, d data, t theme) {

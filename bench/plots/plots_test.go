@@ -63,7 +63,7 @@ func TestEveryPictureIsDrawn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"lockgen abc1234", "2 cores", "redis 7.0", "2026-01-02", "redsync", "rueidislock", p.title} {
+			for _, want := range []string{"lockgen abc1234", "2 cores", "redis 7.0", "2026-01-02", "redsync", "rueidislock", p.title, ",Arial,"} {
 				if !strings.Contains(string(svg), want) {
 					t.Errorf("%s.svg lacks %q", name, want)
 				}

@@ -65,6 +65,7 @@ func TestCommandsOfPages(t *testing.T) {
 var played = []struct{ begin, in, by string }{
 	{"lockgen -files ", "testdata/script/build.txtar", "-importpath"},
 	{"go get ", "scripts/newcomer", ""},
+	{"go mod init ", "scripts/newcomer", "go mod init "},
 	{"go generate", "scripts/newcomer", ""},
 	{"go run .", "scripts/newcomer", ""},
 	{"go mod vendor", "testdata/script/vendor.txtar", ""},
@@ -76,6 +77,8 @@ var played = []struct{ begin, in, by string }{
 	{"scripts/set-version ", "scripts/set-version", ""},
 	{"go test -run TestRandom -seeds ", "runtime/internal/record/random_test.go", `"seeds"`},
 	{"go test ./lockcheck -run SeededMistakes", "lockcheck/seeded_test.go", "func TestSeededMistakes"},
+	{"go test ./generator -run TestCases/", "generator/cases_test.go", "func TestCases("},
+	{"go test ./cmd/lockgen -run TestScripts/", "cmd/lockgen/script_test.go", "func TestScripts("},
 	{"scripts/adopt ", "scripts/adopt", "scripts/adopt.d"},
 	{"go test -run '^$' -bench Sticky ./runtime/backends/redislock", "runtime/backends/redislock/stickybench_test.go", "func BenchmarkSticky("},
 	{"GOWORK=off go test -C example/seckill -run '^$' -bench Merge ", "example/seckill/flash/flash_test.go", "func BenchmarkMerge("},
@@ -207,6 +210,10 @@ func inScripts(words []string) string {
 	return ""
 }
 
+// shown is a cell of faults.md that needs no more: it names a test or a seed, says that it has
+// none or that the fault can't be there, or refers to another cell.
+var shown = regexp.MustCompile(`_test\.go\)|backendtest/|make sim|not tested here|^\s*(?:has no|one server has no)|^\s*as (?:etcd|above)\s*$`)
+
 // TestFaultsAreLinked finds a cell of faults.md that says nothing, and a row whose claims no
 // test or seed shows.
 func TestFaultsAreLinked(t *testing.T) {
@@ -223,6 +230,11 @@ func TestFaultsAreLinked(t *testing.T) {
 		for _, cell := range cells {
 			if strings.TrimSpace(cell) == "" {
 				t.Errorf("docs/faults.md: a cell of %q is empty", cells[0])
+			}
+		}
+		for _, cell := range cells[1:] {
+			if len(cells) == 7 && !shown.MatchString(cell) { // of a table with a column for each engine
+				t.Errorf("docs/faults.md: a cell of %q names no test or seed, and does not say that there is none: %s", cells[0], cell)
 			}
 		}
 	}

@@ -12,22 +12,25 @@ import (
 	"unicode"
 )
 
-// pages returns the paths of all pages for users, relative to the root, and their texts.
+// pages returns the paths of all pages, relative to the root, and their texts.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "runtime/backends/*/*.md", "lockcheck/*.md", "spec/*.md", "bench/*.md"} {
-		paths, err := filepath.Glob(filepath.Join("../..", pattern))
-		if err != nil {
-			t.Fatal(err)
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == ".cache"):
+			return fs.SkipDir
+		case filepath.Ext(path) != ".md":
+			return nil
 		}
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			found[strings.TrimPrefix(path, "../../")] = string(text)
-		}
+		text, err := os.ReadFile(path)
+		found[strings.TrimPrefix(path, "../../")] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return found
 }
@@ -60,6 +63,17 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// TestContents finds a page of docs/ that its table of contents lacks.
+func TestContents(t *testing.T) {
+	all := pages(t)
+	for page := range all {
+		name, ok := strings.CutPrefix(page, "docs/")
+		if ok && name != "README.md" && !strings.Contains(all["docs/README.md"], "]("+name+")") {
+			t.Errorf("docs/README.md does not link %s", name)
+		}
+	}
+}
+
 // anchors are the names of a page's headings as GitHub makes them.
 func anchors(text string) []string {
 	var names []string
@@ -86,9 +100,6 @@ func anchors(text string) []string {
 func TestCodeOfPages(t *testing.T) {
 	code := compiled(t)
 	for page, text := range pages(t) {
-		if !strings.HasPrefix(page, "docs/") && !strings.HasPrefix(page, "README") {
-			continue
-		}
 		for _, block := range fenced.FindAllStringSubmatch(text, -1) {
 			if strings.HasPrefix(block[2], "package main\n") && strings.HasPrefix(page, "README") {
 				continue
@@ -98,6 +109,18 @@ func TestCodeOfPages(t *testing.T) {
 					t.Errorf("%s: no file that is compiled has this code:\n%s", page, piece)
 				}
 			}
+		}
+	}
+}
+
+// TestMigrations finds a library of migration.md whose section shows no diff. TestCodeOfPages
+// sees to it that both sides are compiled.
+func TestMigrations(t *testing.T) {
+	sections := strings.Split(pages(t)["docs/migration.md"], "\n## ")
+	for _, name := range []string{"redsync", "bsm/redislock", "Redisson", "ShedLock", "Hazelcast FencedLock", "client-go leader election"} {
+		at := slices.IndexFunc(sections, func(s string) bool { return strings.HasPrefix(s, name+"\n") })
+		if at < 0 || !strings.Contains(sections[at], "```diff\n-") {
+			t.Errorf("docs/migration.md: no section %q with a diff", name)
 		}
 	}
 }
@@ -126,7 +149,7 @@ func codeOf(language, text string) []string {
 func compiled(t *testing.T) string {
 	t.Helper()
 	var all bytes.Buffer
-	for _, dir := range []string{"docs/code", "example", "runtime", "adapters", "interop/java"} {
+	for _, dir := range []string{"docs/code", "example", "runtime", "adapters", "lockcheck", "interop/java"} {
 		err := filepath.WalkDir(filepath.Join("../..", dir), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".java" {
 				return err

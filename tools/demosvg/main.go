@@ -4,7 +4,8 @@
 //	make demo DEMOFLAGS=-kill | go run -C tools ./demosvg >docs/demo.svg
 //
 // Progress lines and what make echoes are left out. The numbers of the first column after the label are
-// those without the lock, and red; those of the second are green.
+// those without the lock, and red; those of the second are green. In the rows of the lesson what was
+// sold too often is red, and what never sold again.
 package main
 
 import (
@@ -22,6 +23,7 @@ const (
 	lineHeight = 18
 	charWidth  = 8.4
 	margin     = 16
+	longest    = 112 // characters of a line
 )
 
 const style = `<style>
@@ -37,6 +39,7 @@ text { fill: #e6edf3 } rect { fill: #0d1117; stroke: #3d444d } .bad { fill: #ff7
 var (
 	omitted = regexp.MustCompile(`^(go |\\|\s+go run|with(out)?-lock |scripts/|.*warning: |echo; go )`)
 	row     = regexp.MustCompile(`^(sold|oversold|duplicates)(\s+\S+)(\s+\S+)$`)
+	lesson  = regexp.MustCompile(`^(\S.*\s\d+\s+)(\d+)(\s+)(ever|[\d.]+ s)(\s.*)$`)
 )
 
 func main() {
@@ -60,7 +63,7 @@ func draw(in io.Reader, out io.Writer) error {
 		if omitted.MatchString(line) || line == "" && (len(lines) == 0 || lines[len(lines)-1] == "") {
 			continue
 		}
-		for _, part := range wrap(line, 96) {
+		for _, part := range wrap(line, longest) {
 			lines = append(lines, part)
 			widest = max(widest, utf8.RuneCountInString(part))
 		}
@@ -85,21 +88,37 @@ func spans(line string) string {
 	if m := row.FindStringSubmatch(line); m != nil {
 		return html.EscapeString(m[1]) + `<tspan class="bad">` + html.EscapeString(m[2]) + `</tspan><tspan class="good">` + html.EscapeString(m[3]) + `</tspan>`
 	}
-	if strings.Contains(line, "without lock     with lock") {
+	if m := lesson.FindStringSubmatch(line); m != nil {
+		sold, idle := "bad", "bad"
+		if m[2] == "0" {
+			sold = "good"
+		}
+		if m[4] != "ever" {
+			idle = "good"
+		}
+		return fmt.Sprintf(`%s<tspan class="%s">%s</tspan>%s<tspan class="%s">%s</tspan>%s`,
+			html.EscapeString(m[1]), sold, m[2], m[3], idle, m[4], html.EscapeString(m[5]))
+	}
+	if strings.Contains(line, "without lock     with lock") || strings.HasSuffix(line, "what struck") {
 		return `<tspan class="head">` + html.EscapeString(line) + `</tspan>`
 	}
 	return html.EscapeString(line)
 }
 
-// wrap parts line at spaces into parts of at most width characters.
+// wrap parts line at spaces into parts of at most width characters. What is left of a row of the
+// lesson stands below its last column.
 func wrap(line string, width int) (parts []string) {
+	indent := ""
+	if m := lesson.FindStringSubmatch(line); m != nil {
+		indent = strings.Repeat(" ", utf8.RuneCountInString(line)-utf8.RuneCountInString(strings.TrimLeft(m[5], " ")))
+	}
 	for utf8.RuneCountInString(line) > width {
 		at := strings.LastIndex(line[:width], " ")
-		if at <= 0 {
+		if at <= len(indent) {
 			break
 		}
 		parts = append(parts, line[:at])
-		line = line[at+1:]
+		line = indent + line[at+1:]
 	}
 	return append(parts, line)
 }

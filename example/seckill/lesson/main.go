@@ -43,8 +43,9 @@ func main() {
 
 // teach runs a sale for each lock, all at the same time, and prints what came of them.
 func teach(ctx context.Context, out io.Writer) error {
-	fmt.Fprintf(out, "The same sale of %d pieces with each lock, by %d processes. ttl: %v. In each, one process is killed in the middle of a sale, one\n"+
-		"between two commands of its lock if it has two, one is stopped for %v in a sale, one in its release, and one sale takes %v.\n\n",
+	fmt.Fprintf(out, "The same sale of %d pieces with each lock, by %d processes. ttl: %v.\n"+
+		"In each, one process is killed in the middle of a sale, one between two commands of its lock if it has two,\n"+
+		"one is stopped for %v in a sale, one in its release, and one sale takes %v.\n\n",
 		stock, workers, ttl, pause, pause)
 	results := make([]*result, len(locks))
 	failed := make(chan error, len(locks))
