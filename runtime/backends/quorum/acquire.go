@@ -246,10 +246,15 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 		return true, gate.err
 	}
 	voters := slices.DeleteFunc(slices.Clone(v.order), func(x *ballot) bool { return x.err != nil })
-	if yes = len(voters); yes+pending < v.b.majority {
-		return true, v.refusal(yes, took)
-	} else if yes < v.b.majority {
+	switch yes = len(voters); {
+	case yes+pending >= v.b.majority && yes < v.b.majority:
 		return false, nil
+	case yes < v.b.majority && gate != nil && !gate.answered:
+		// Who is to wait stands in the gate's queue first: else the lock may be free by the time
+		// that the gate is asked, and nobody would tell the caller.
+		return false, nil
+	case yes < v.b.majority:
+		return true, v.refusal(yes, took)
 	}
 	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.q.near < overrule {
 		v.b.contend(v.a.Key)

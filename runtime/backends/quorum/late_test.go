@@ -107,3 +107,37 @@ func TestManyCallsWaitForALateMajority(t *testing.T) {
 		}
 	})
 }
+
+// distant is a member whose answers to an acquire take a while.
+type distant struct{ *memlock.Backend }
+
+func (d distant) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	time.Sleep(50 * time.Millisecond)
+	return d.Backend.Acquire(ctx, a)
+}
+
+// The gate answers later than the others, by which the key is held. The caller hears it when it
+// stands in the gate's queue: else nobody would tell it of a release that comes before.
+func TestWhoWaitsStandsInTheQueueOfALateGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}
+		holder := New(members, Options{LongestTTL: time.Minute})
+		holder.Attach()
+		defer func() { require.NoError(t, holder.Close()) }()
+		held, err := holder.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1})
+		require.NoError(t, err)
+		time.Sleep(time.Second) // all have answered
+
+		late := holder.gate("key").name
+		members[late] = distant{members[late].(*memlock.Backend)}
+		b := New(members, Options{LongestTTL: time.Minute})
+		b.Attach()
+		defer func() { require.NoError(t, b.Close()) }()
+		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1, Queue: true}
+		begun := time.Now()
+		_, err = b.Acquire(t.Context(), a)
+		require.NotNil(t, heldBy(err), "%v", err)
+		require.Equal(t, 50*time.Millisecond, time.Since(begun))
+		require.NoError(t, held.Release(t.Context(), 0))
+	})
+}
