@@ -189,21 +189,7 @@ func (x *index) add(r Record) {
 	case Renew:
 		x.addRenewal(r)
 	case Free, Undo:
-		k := leaseKey{r.Proc, r.Lease}
-		if l := x.leases[k]; l != nil {
-			l.freed = min(l.freed, r.Call)
-			l.unused = r.Op == Free && r.Token == l.grant.Token-1
-			if r.Valid != 0 {
-				l.claims = append(l.claims, claim{l.asked, r.Call, r.Valid})
-			}
-		}
-		t := x.tries[k]
-		if t != nil && r.Op == Undo {
-			t.last = max(t.last, r.Call)
-		}
-		if t != nil && r.Outcome == OK {
-			t.freedAt = min(t.freedAt, r.Ret)
-		}
+		x.addFree(r)
 	case Acquire:
 		if t := x.inLine[holdKey{r.Proc, r.Hold, r.Key}]; t != nil { // it waits until then, also if its process dies before the undo
 			t.last = max(t.last, r.Ret)
@@ -244,6 +230,24 @@ func (x *index) add(r Record) {
 		if r.Outcome == OK {
 			x.closed[r.Proc] = r
 		}
+	}
+}
+
+func (x *index) addFree(r Record) {
+	k := leaseKey{r.Proc, r.Lease}
+	if l := x.leases[k]; l != nil {
+		l.freed = min(l.freed, r.Call)
+		l.unused = r.Op == Free && r.Token == l.grant.Token-1
+		if r.Valid != 0 {
+			l.claims = append(l.claims, claim{l.asked, r.Call, r.Valid})
+		}
+	}
+	t := x.tries[k]
+	if t != nil && r.Op == Undo {
+		t.last = max(t.last, r.Call)
+	}
+	if t != nil && r.Outcome == OK {
+		t.freedAt = min(t.freedAt, r.Ret)
 	}
 }
 
