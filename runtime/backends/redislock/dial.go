@@ -15,6 +15,9 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // dialing returns dial until the last Locker has closed. Its errors wrap errDial.
 func (b *Backend) dialing(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if b.life.Context().Err() != nil { // a dial may be faster than the end of its context
+			return nil, fmt.Errorf("%w: %w", errDial, redis.ErrClosed)
+		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(b.life.Context(), cancel)()

