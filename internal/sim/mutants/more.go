@@ -98,10 +98,6 @@ var more = []mutant.Mutant{
 		},
 	},
 	{
-		Name: "sticky-over", Mistake: "a lease that was kept idle is used when it is over",
-		Patches: []mutant.Patch{{File: locker + "sticky.go", Old: "lk.isOursLocked(now) &&\n\t\tlk.ends().LeftAt(now) >= lk.term()/2", New: "true"}},
-	},
-	{
 		Name: "sticky-deaf", Mistake: "nobody hears who waits for a lease that is kept idle",
 		Patches: []mutant.Patch{{File: locker + "sticky.go", Old: "\t\tr.NotifyWanted(&lk.acquisition, func() {", New: "\t\t_ = (func(*driver.Acquisition, func()))(r.NotifyWanted); _ = (func() {"}},
 	},
