@@ -234,6 +234,7 @@ spec/graph: # each call of the Redis model at a real server, and at miniredis
 
 spec/histories: # of SEEDS episodes of the simulation and SOAKTIME of the soak, by the TLC of make spec
 	scripts/install-servers redis
+	scripts/spec fetch
 	rm -rf .cache/histories
 	GOWORK=off go run -C internal/sim ./cmd -cache $(CURDIR)/.cache/sim -engine redis -seeds $(or $(SEEDS),200) -history $(CURDIR)/.cache/histories
 	GOWORK=off go run -C internal/soak ./cmd -duration $(SOAKTIME) -out $(CURDIR)/.cache/histories -keep
