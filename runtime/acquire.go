@@ -165,11 +165,11 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)
-	e.competing, e.since = op.hold, uptimeNow()
+	e.competing, e.since = op.hold, time.Now()
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
-	defer traceWait(op.ctx, op.hold.policy).end()
+	defer traceWait(op.ctx, op.hold.policy)()
 	ctx, nested := op.hold.waitNested(ctx, e.backend, e.id.key)
 	defer func() { op.deadlock = nested.end() }()
 

@@ -62,9 +62,9 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 		return nil, err
 	}
 	h := &hold{locker: l, policy: r.Policy}
-	h.try(trying)
+	h.trial.Store(int32(trying))
 	s.mu.Lock()
-	e, fresh := s.entryLocked(l.entryID(r.Policy.Backend, r.Key), r.Policy, l)
+	e, fresh := s.entryLocked(entryID{backend: r.Policy.Backend, key: r.Key}, r.Policy, l)
 	s.mu.Unlock()
 	if fresh == nil {
 		l.leave(s)

@@ -72,7 +72,7 @@ func (l *Locker) rejectWaiters() {
 		s := &l.shards[i]
 		var kept []*heldLease
 		s.mu.Lock()
-		for e := range s.entries.all {
+		for _, e := range s.entries {
 			for w := e.first; w != nil; w = e.first {
 				e.removeLocked(w)
 				w.turn <- closing
@@ -93,7 +93,7 @@ func (l *Locker) heldLeases() (all []*heldLease) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		for e := range s.entries.all {
+		for _, e := range s.entries {
 			if e.lease != nil {
 				all = append(all, e.lease)
 			}

@@ -208,7 +208,7 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 		old.endLost(errNotOwner)
 		return because(ErrLost, errNotOwner)
 	}
-	old.observeEnd(Released, now, nil)
+	old.observe(Released, old.heldFor(now), nil)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package lock
 import (
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 
@@ -45,14 +46,17 @@ func (l *Locker) NextLook() time.Duration {
 // called before the first lock.
 func (l *Locker) NoticeSleep(d time.Duration) { l.watchdog.awake = d }
 
+// NewEntrySize is what a key that nobody held takes, in bytes.
+const NewEntrySize = unsafe.Sizeof(newEntry{})
+
 // Waiting returns how many goroutines are in line for key.
 func (l *Locker) Waiting(key string) int {
-	id := l.entryID("", key)
+	id := entryID{key: key}
 	s := l.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
-	if e := s.entries.find(&id); e != nil {
+	if e := s.entries[id]; e != nil {
 		for w := e.first; w != nil; w = w.next {
 			n++
 		}
@@ -96,11 +100,11 @@ func KnowsCancelKey() bool { return cancelKey != nil }
 // GiveUpPlace does what the last goroutine of l does that waited for key, if it got
 // the turn as it gave up: the place in b's queue is left for nobody.
 func (l *Locker) GiveUpPlace(b driver.Backend, key string, s driver.Subscription) {
-	id := l.entryID("", key)
+	id := entryID{key: key}
 	e := &entry{id: id, shard: l.shard(key), backend: b, subscription: s, placed: true}
 	e.waitQueue = &e.ownQueue
 	e.shard.mu.Lock()
-	e.shard.entries.add(e)
+	e.shard.entries[id] = e
 	e.shard.mu.Unlock()
 	l.next(e)
 }

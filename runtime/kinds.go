@@ -46,7 +46,7 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 
 // anyLocked returns the slot of an entry with this id.
 func (s *shard) anyLocked(id entryID) uint64 {
-	for s.entries.find(&id) == nil {
+	for s.entries[id] == nil {
 		id.slot++
 	}
 	return id.slot
@@ -85,7 +85,7 @@ func (e *entry) competesLocked(waits bool) {
 
 // forgetLocked takes e out of the table: nobody holds or wants it.
 func (s *shard) forgetLocked(e *entry) {
-	s.entries.remove(e)
+	delete(s.entries, e.id)
 	g := e.group
 	if g == nil {
 		return
@@ -97,9 +97,7 @@ func (s *shard) forgetLocked(e *entry) {
 		g.readers = nil
 	}
 	if g.used == 0 {
-		id := e.id
-		id.slot = 0
-		delete(s.groups, id)
+		delete(s.groups, entryID{backend: e.id.backend, key: e.id.key, kind: e.id.kind})
 	}
 }
 

@@ -31,8 +31,7 @@ type Backend = driver.Backend
 // release.go (release and loss), close.go and observer.go.
 type Locker struct {
 	id       string                    // a random UUID; with a number behind it, the ID of an acquisition
-	own      driver.Backend            // that New got
-	backends map[string]driver.Backend // by name; "" is its own
+	backends map[string]driver.Backend // "" is the Locker's own
 	handOff  time.Duration
 	name     string
 	observer Observer // or nil
@@ -76,7 +75,6 @@ func New(b Backend, opts *Options) *Locker {
 	l := &Locker{
 		id:       newUUID(),
 		seed:     maphash.MakeSeed(),
-		own:      b,
 		backends: map[string]driver.Backend{"": b},
 		handOff:  opts.HandOff,
 		name:     opts.Name,
@@ -103,7 +101,7 @@ func New(b Backend, opts *Options) *Locker {
 	}
 	l.waiters.New = func() any { return &waiter{turn: make(chan turn, 1)} }
 	for i := range l.shards {
-		l.shards[i].entries, l.shards[i].groups = table{}, map[entryID]*group{}
+		l.shards[i].entries, l.shards[i].groups = map[entryID]*entry{}, map[entryID]*group{}
 	}
 	l.watchdog.init(l)
 	l.cleanup.init()
@@ -135,7 +133,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	if err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
-	if f == nil && outer != nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
+	if f == nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, errNestedElsewhere)
 	}

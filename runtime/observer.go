@@ -294,20 +294,12 @@ func (h *hold) observePermits(ctx context.Context, key string, err error) {
 	}
 }
 
-// observeRenewal says what came of a renewal of h that took d.
-func (h *hold) observeRenewal(kind EventKind, d time.Duration, err error) {
-	if !h.hides(kind) && h.locker.observer != nil {
-		h.observe(kind, d, err)
-	}
-}
-
-// observeEnd says how h ended at now.
-func (h *hold) observeEnd(kind EventKind, now time.Time, err error) {
-	if !h.hides(kind) && h.locker.observer != nil {
-		h.observe(kind, h.heldFor(now), err)
-	}
-}
-
+// observe says what came of h; d is what the kind counts.
 func (h *hold) observe(kind EventKind, d time.Duration, err error) {
-	h.locker.observer.Observe(h.caller(), Event{Kind: kind, Policy: h.policy, Key: h.entry.id.key, Token: h.token, Duration: d, Err: err})
+	if h.hides(kind) {
+		return
+	}
+	if o := h.locker.observer; o != nil {
+		o.Observe(h.caller(), Event{Kind: kind, Policy: h.policy, Key: h.entry.id.key, Token: h.token, Duration: d, Err: err})
+	}
 }

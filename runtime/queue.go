@@ -11,6 +11,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
+// entryID names what a goroutine competes for inside one Locker. Those of one mutex compete
+// for one. Those that read and those that write compete apart from each other, each permit
+// of a semaphore is one, and so is each goroutine that waits for a fair lock.
+type entryID struct {
+	backend, key string
+	kind         driver.Kind
+	slot         uint64 // tells permits and goroutines apart
+}
+
 // shards is how many parts the table of keys has, so that cores seldom wait for
 // each other.
 const shards = 64
@@ -21,7 +30,7 @@ const shards = 64
 // nothing blocks while holding it.
 type shard struct {
 	mu      sync.Mutex
-	entries table
+	entries map[entryID]*entry
 	leases  leaseHeap // those held, for the watchdog
 	number  uint64    // of the last acquisition's ID
 
@@ -43,7 +52,6 @@ func (l *Locker) shard(key string) *shard {
 // goroutine that is busy with the key.
 type entry struct {
 	id      entryID
-	beside  *entry // at the same place of the table
 	shard   *shard
 	backend driver.Backend
 	lease   *heldLease // while held or idle
@@ -54,8 +62,8 @@ type entry struct {
 	*waitQueue
 	ownQueue  waitQueue // of an entry that shares its queue with no other
 	group     *group    // or nil
-	competing *hold     // that waits at the engine, where elsewhere is set
-	since     uptime    // when it began to
+	competing *hold     // that waits at the engine, where elsewhere is set; since when
+	since     time.Time
 	state     entryState
 	elsewhere bool // the one that competes was told that another process holds the key
 	closed    bool // for who would share the lease of others that read: somebody will write
@@ -65,8 +73,8 @@ type entry struct {
 	subscription driver.Subscription
 }
 
-// newEntry is an entry and its first lease, in one allocation. It takes 512 bytes: Go's
-// allocator takes longer for a larger one.
+// newEntry is an entry and its first lease, in one allocation. It takes 512 bytes at most: for a
+// larger one Go's allocator needs a header.
 type newEntry struct {
 	entry entry
 	lease heldLease
@@ -93,17 +101,9 @@ type waiter struct {
 	entry      *entry // that it was given
 	next, prev *waiter
 	queued     bool
-	since      uptime
+	since      time.Time
 	turn       chan turn // has room for one; receives exactly one once the waiter is dequeued
 }
-
-// uptime is since when a goroutine waits: the time that the program has run. It reads one clock
-// of the machine, where time.Now reads two.
-type uptime time.Duration
-
-var programBegan = time.Now()
-
-func uptimeNow() uptime { return uptime(time.Since(programBegan)) }
 
 // turn is what ends a wait in the queue.
 type turn int
@@ -122,11 +122,11 @@ var errHeld error = &driver.HeldError{}
 // waiting in the queue. The zero end waits until ctx ends. A trial that is not yet kept
 // waits for no holder. outer is what the call holds.
 func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time, t trial) (*hold, error) {
-	id := l.entryID(p.Backend, key)
+	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		h.first.frame.outer = outer
-		h.try(t)
+		h.trial.Store(int32(t))
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
 		if err := e.refusesLocked(h, fresh != nil); err != nil {
@@ -151,11 +151,11 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return h, nil
 		}
 		w := l.waiters.Get().(*waiter)
-		w.hold, w.since = h, uptimeNow()
+		w.hold, w.since = h, time.Now()
 		e.pushLocked(w)
 		s.mu.Unlock()
 		if back != nil {
-			_ = l.free(endedContext, back, time.Now()) // which does not wait for the engine
+			_ = l.free(endedContext, back, w.since) // which does not wait for the engine
 		}
 		waited = true
 		turn, given, err := l.awaitSeen(ctx, e, w, key, end)
@@ -188,7 +188,7 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	if id.kind = p.kind(); id.kind != 0 {
 		id.slot, g = s.slotLocked(id, p)
 	}
-	if e = s.entries.find(&id); e != nil {
+	if e = s.entries[id]; e != nil {
 		return e, nil
 	}
 	fresh = &newEntry{}
@@ -201,7 +201,7 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	case id.kind == driver.Read && p.shares():
 		g.readers = e
 	}
-	s.entries.add(e)
+	s.entries[id] = e
 	return e, fresh
 }
 
@@ -231,13 +231,12 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, key string, end time.Time) (t turn, given *entry, err error) {
 	h := w.hold
 	h.observeWaiting(ctx, key)
-	region := traceWait(ctx, h.policy)
+	defer traceWait(ctx, h.policy)()
 	waiting, nested := h.waitNested(ctx, e.backend, key)
 	t, err = l.await(waiting, e, w, end)
 	if deadlock := nested.end(); deadlock != nil && err != nil {
 		err = deadlock
 	}
-	region.end()
 	given = w.entry
 	w.hold, w.entry = nil, nil
 	l.waiters.Put(w)

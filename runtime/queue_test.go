@@ -371,3 +371,5 @@ func TestTryWaitsForTheAnswerOnItsWay(t *testing.T) {
 		})
 	}
 }
+
+func TestNewEntryIsSmall(t *testing.T) { require.LessOrEqual(t, lock.NewEntrySize, uintptr(512)) }

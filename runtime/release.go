@@ -116,9 +116,9 @@ func (h *Hold) beginRelease() (r releasing) {
 		r.err = hold.fail("release", cause)
 		return r
 	}
-	if atLeast := hold.policy.AtLeast; atLeast > 0 && hold.heldFor(now) < atLeast {
-		hold.stay(atLeast - hold.heldFor(now))
-		hold.observeEnd(Released, now, nil)
+	if rest := hold.policy.AtLeast - hold.heldFor(now); rest > 0 {
+		hold.stay(rest)
+		hold.observe(Released, hold.heldFor(now), nil)
 		return r
 	}
 	r.lease, r.over = hold.locker.part(hold, now), false
@@ -141,10 +141,10 @@ func (r *releasing) end() error {
 	}
 	if isLost(err) {
 		err = hold.fail("release", errNotOwner)
-		hold.observeEnd(Lost, r.now, err)
+		hold.observe(Lost, hold.heldFor(r.now), err)
 		return err
 	}
-	hold.observeEnd(Released, r.now, err)
+	hold.observe(Released, hold.heldFor(r.now), err)
 	return nil
 }
 
@@ -280,7 +280,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	}
 	l.next(e)
 	for _, h := range all {
-		h.observeEnd(Lost, time.Now(), h.fail("hold", cause))
+		h.observe(Lost, h.heldFor(time.Now()), h.fail("hold", cause))
 	}
 	return true
 }

@@ -63,9 +63,9 @@ func (l *Locker) Snapshot() Snapshot {
 func (all *Snapshot) addShard(s *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, up := time.Now(), uptimeNow()
+	now := time.Now()
 	queues := map[*waitQueue]bool{} // the permits of a semaphore share one
-	for e := range s.entries.all {
+	for _, e := range s.entries {
 		switch e.state {
 		case idle:
 			all.Idle++
@@ -78,14 +78,14 @@ func (all *Snapshot) addShard(s *shard) {
 			}
 		}
 		if e.competing != nil {
-			all.addWaiter(e, e.competing.policy, now.Add(time.Duration(e.since-up)), true)
+			all.addWaiter(e, e.competing.policy, e.since, true)
 		}
 		if queues[e.waitQueue] {
 			continue
 		}
 		queues[e.waitQueue] = true
 		for w := e.first; w != nil; w = w.next {
-			all.addWaiter(e, w.hold.policy, now.Add(time.Duration(w.since-up)), false)
+			all.addWaiter(e, w.hold.policy, w.since, false)
 		}
 	}
 }

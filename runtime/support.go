@@ -74,10 +74,8 @@ func (l *Locker) supports(p *Policy) error {
 	if b == nil {
 		return invalidf("no backend is named %q in Options.Backends; there are %s", p.Backend, l.backendNames())
 	}
-	if p.Sticky > 0 {
-		if _, ok := b.(driver.Recaller); !ok {
-			return invalidf("the backend %T does not tell when another process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", b)
-		}
+	if _, ok := b.(driver.Recaller); !ok && p.Sticky > 0 {
+		return invalidf("the backend %T does not tell when another process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", b)
 	}
 	kind := p.kind()
 	if kind == 0 {
@@ -95,12 +93,9 @@ func (l *Locker) supports(p *Policy) error {
 
 // backend returns the backend of this name, or nil if there is none.
 func (l *Locker) backend(name string) driver.Backend {
-	if name == "" {
-		return l.own
-	}
 	b := l.backends[name]
 	if b == nil && len(l.backends) == 1 {
-		if any, ok := l.own.(driver.Named); ok {
+		if any, ok := l.backends[""].(driver.Named); ok {
 			return any.Named(name)
 		}
 	}

@@ -34,13 +34,6 @@ const (
 	dropped              // it was lost before it was kept, and can't be kept any more
 )
 
-// try makes h, which is new, a trial as t says.
-func (h *hold) try(t trial) {
-	if t != kept { // which it is: a store would cost every acquire
-		h.trial.Store(int32(t))
-	}
-}
-
 // tries reports whether h is for a call that does not wait for the key's holder. It is
 // asked before h is held.
 func (h *hold) tries() bool { return h.policy.Try || h.trial.Load() != int32(kept) }

@@ -5,21 +5,13 @@ import (
 	"runtime/trace"
 )
 
-// waitRegion is a region of runtime/trace, or none.
-type waitRegion struct{ region *trace.Region }
-
-// traceWait begins a region for a wait of the call under ctx. It must end on the same goroutine.
-func traceWait(ctx context.Context, p *Policy) (r waitRegion) {
-	if trace.IsEnabled() {
-		r.region = trace.StartRegion(ctx, "lock wait "+p.label())
+// traceWait begins a region of runtime/trace for a wait of the call under ctx. It returns what
+// ends it, on the same goroutine.
+func traceWait(ctx context.Context, p *Policy) (end func()) {
+	if !trace.IsEnabled() {
+		return func() {}
 	}
-	return r
-}
-
-func (r waitRegion) end() {
-	if r.region != nil {
-		r.region.End()
-	}
+	return trace.StartRegion(ctx, "lock wait "+p.label()).End
 }
 
 // traceHold begins a task of runtime/trace for the method that h guards, whose context it

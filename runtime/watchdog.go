@@ -295,12 +295,12 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 			// answer would come after its end.
 			after := time.Duration(float64(renewAfter(lk.length()))*jitter) - waited
 			w.schedule(lk, max(after, 0), nil)
-			lk.holder.Load().observeRenewal(Renewed, waited, nil)
+			lk.holder.Load().observe(Renewed, waited, nil)
 		case isLost(err):
 			w.locker.lose(lk, errNotOwner)
 		default:
 			if failed := w.schedule(lk, retryAfter(lk.length()), err); !failed {
-				lk.holder.Load().observeRenewal(RenewalFailed, waited, err)
+				lk.holder.Load().observe(RenewalFailed, waited, err)
 			}
 		}
 	}
