@@ -244,7 +244,7 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 		return fail(because(ErrLost, err))
 	}
 	hold.lease.downgraded.Store(true) // before it is: no other writer of this process may follow on it
-	err := d.Downgrade(ctx)
+	err := d.Downgrade(ctx, hold.token)
 	switch {
 	case isLost(err):
 		hold.locker.lose(hold.lease, errNotOwner)

@@ -124,6 +124,9 @@ func (s *Summary) Print(w io.Writer) {
 	table("writes at the fenced register", s.Writes)
 	table("faults", s.Faults)
 	fmt.Fprintf(w, "wait for a lock: p50 %.1f ms, p99 %.1f ms; latest return after its context ended: %.1f ms\n", s.WaitP50, s.WaitP99, s.WorstLate)
+	for _, v := range s.Violations {
+		fmt.Fprintf(w, "VIOLATION: %v\n", v)
+	}
 	fmt.Fprintf(w, "violations: %d, in %d episodes\nthis run again: %s\n", len(s.Violations), s.Bad, s.Command)
 }
 

@@ -53,9 +53,10 @@ type Mode struct {
 // Downgrader is implemented by a [Lease] of Kind Write that can become one of Kind Read.
 type Downgrader interface {
 	// Downgrade makes the lease one of Kind Read in one step: nobody writes between, and
-	// those that wait to read come in. It may be called again after an error. ErrLost says
+	// those that wait to read come in. last is the highest token that was used: those above
+	// are given back, as by Release. It may be called again after an error. ErrLost says
 	// that the engine answered: not yours.
-	Downgrade(ctx context.Context) error
+	Downgrade(ctx context.Context, last uint64) error
 }
 
 // Completer is implemented by a [Lease] of Kind Once.

@@ -162,12 +162,12 @@ func (l *kindLease) leave(ctx context.Context, last uint64, release func(context
 }
 
 // Downgrade implements [driver.Downgrader].
-func (l *kindLease) Downgrade(ctx context.Context) error {
+func (l *kindLease) Downgrade(ctx context.Context, last uint64) error {
 	answer, err := l.engine.gate()
 	if err != nil {
 		return err
 	}
-	err = l.leaseOfKind.Downgrade(ctx)
+	err = l.leaseOfKind.Downgrade(ctx, last)
 	if ended := answer.await(ctx); ended != nil {
 		return ended
 	}

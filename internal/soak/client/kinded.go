@@ -32,9 +32,9 @@ type sharedKindedWitness struct {
 type kindedLease struct{ *lease }
 
 // Downgrade implements [driver.Downgrader].
-func (l *kindedLease) Downgrade(ctx context.Context) error {
-	r := history.Record{Op: history.Down, Key: l.key, Lease: l.id}
-	return l.free(r, func() error { return l.Lease.(driver.Downgrader).Downgrade(ctx) })
+func (l *kindedLease) Downgrade(ctx context.Context, last uint64) error {
+	r := history.Record{Op: history.Down, Key: l.key, Lease: l.id, Token: last}
+	return l.free(r, func() error { return l.Lease.(driver.Downgrader).Downgrade(ctx, last) })
 }
 
 // Complete implements [driver.Completer].

@@ -148,11 +148,8 @@ func (s *scan) kindTokens(all []stay) {
 			}
 		}
 		reads := h.Kind == "read"
-		// A writer that leaves the write side has those that read carry its highest token, which is
-		// ahead of the server's clock: a server that has lost all then goes by its clock again.
-		forgotten := last.Kind == "read" && s.struck(DataLoss, last.Call, h.Ret)
 		// A lease with permits may be handed on after another has begun.
-		if h.Kind != "permits" && !forgotten && (h.Token < last.Token || h.Token == last.Token && !reads) {
+		if h.Kind != "permits" && (h.Token < last.Token || h.Token == last.Token && !reads) {
 			s.pair("K2", last, h, "%s has token %d, after %s with %d", h.Kind, h.Token, last.Kind, last.Token)
 		}
 		if before, ok := seen[h.Token]; ok && !reads {

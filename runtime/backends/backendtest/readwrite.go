@@ -206,6 +206,9 @@ func downgrade(c *trial) {
 		c.Fatalf("Downgrade: %v", err)
 	}
 	one := c.comes("the reader", reader)
+	if one.Token() != held.Token() {
+		c.Errorf("the reader has token %d, the writer before it %d", one.Token(), held.Token())
+	}
 	c.waits("the writer", writer)
 	c.waits("the writer of the same process", local)
 	if err := lock.Check(ctx); err != nil {

@@ -50,9 +50,9 @@ func (l *sessionLease) Renew(ctx context.Context, ttl time.Duration) error {
 
 // Downgrade implements [driver.Downgrader]: the record first, so that who then gets the
 // session's lock finds that it may read.
-func (l *sessionLease) Downgrade(ctx context.Context) error {
+func (l *sessionLease) Downgrade(ctx context.Context, last uint64) error {
 	s := l.session
-	err := l.Lease.(driver.Downgrader).Downgrade(by(ctx, s, 0))
+	err := l.Lease.(driver.Downgrader).Downgrade(by(ctx, s, 0), last)
 	if err == nil && !s.reads.Load() {
 		err = s.sessions.raw.(*advisory).downgrade(ctx, s, l.key)
 	}

@@ -177,3 +177,60 @@ func acquisitionOf(kind driver.Kind, key, id string) *driver.Acquisition {
 	a.Queue, a.Mode.Kind = true, kind
 	return a
 }
+
+// A release that finds the lease over says so, and a renewal that arrives after it does not
+// bring the lease back.
+func TestRenewalAfterTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeld(false)
+		lease, err := record.New(h).Acquire(t.Context(), acquisition("k", "a:1"))
+		require.NoError(t, err)
+		first, _ := lease.Tokens()
+		h.holds = true
+		require.Error(t, lease.Renew(t.Context(), time.Second))
+		h.holds = false
+		time.Sleep(1100 * time.Millisecond) // virtual: the lease is over
+		require.ErrorIs(t, lease.Release(t.Context(), first), driver.ErrLost)
+		h.deliver()
+		_, err = record.New(h).Acquire(t.Context(), acquisition("k", "b:1"))
+		require.NoError(t, err, "the renewal has brought the lease back")
+	})
+}
+
+// An attempt that arrives after its lease was found to be lost takes nothing, also if the
+// engine has no value any more.
+func TestAttemptAfterALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeld(false)
+		h.holds = true
+		a := acquisition("k", "a:1")
+		_, err := record.New(h).Acquire(t.Context(), a)
+		require.ErrorIs(t, err, driver.ErrIndeterminate)
+		h.holds = false
+		lease, err := record.New(h).Acquire(t.Context(), a)
+		require.NoError(t, err)
+		first, _ := lease.Tokens()
+		time.Sleep(10 * time.Second) // virtual: its value is gone
+		require.ErrorIs(t, lease.Release(t.Context(), first), driver.ErrLost)
+		h.deliver()
+		_, err = record.New(h).Acquire(t.Context(), acquisition("k", "b:1"))
+		require.NoError(t, err, "the attempt has taken the lock for nobody")
+	})
+}
+
+// Who reads after a writer left its side has the token that this used last, of all that were
+// reserved for it.
+func TestTokenOfAReaderAfterADowngrade(t *testing.T) {
+	l := record.New(newHeld(false))
+	a := acquisitionOf(driver.Write, "k", "a:1")
+	a.Tokens = 1000
+	lease, err := l.Acquire(t.Context(), a)
+	require.NoError(t, err)
+	first, n := lease.Tokens()
+	require.EqualValues(t, 1000, n)
+	require.NoError(t, lease.(driver.Downgrader).Downgrade(t.Context(), first+3))
+	reader, err := l.Acquire(t.Context(), acquisitionOf(driver.Read, "k", "b:1"))
+	require.NoError(t, err)
+	token, _ := reader.Tokens()
+	require.Equal(t, first+3, token)
+}

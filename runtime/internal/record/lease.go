@@ -67,31 +67,40 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	v, _, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
-		s.expire(now)
-		p := s.holder(l.id)
-		if p == nil {
-			return false, driver.ErrLost
-		}
+	v, _, err := l.change(ctx, func(_ *State, p *Party, now Time) bool {
 		// The state may have been seen a while ago, when more was left than is now.
 		p.Until = After(max(p.Until.from(now), ttl).Microseconds())
-		return true, nil
+		return true
 	})
-	if err = lost(err); errors.Is(err, driver.ErrLost) {
-		l.locks.letGo(l)
-	}
 	if p := v.state.holder(l.id); p != nil && err == nil {
 		l.extend(p, v)
 	}
 	return err
 }
 
-// lost says of something else that is at the key that the lock is not there.
-func lost(err error) error {
-	if errors.Is(err, driver.ErrConflict) {
-		return driver.ErrLost
+// change has do change the state while p holds the lock by l, and report whether it did.
+// It returns ErrLost if nobody does.
+func (l *lease) change(ctx context.Context, do func(s *State, p *Party, now Time) bool) (v view, mayHaveRun bool, err error) {
+	lost := false
+	v, mayHaveRun, err = l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
+		was := s.holder(l.id) != nil
+		s.expire(now)
+		p := s.holder(l.id)
+		if lost = p == nil; lost {
+			// That it is over is written, so that a renewal or an attempt that arrives late does
+			// not bring it back.
+			s.keep(l.mayHaveRun, l.ttl)
+			return was || l.mayHaveRun, nil
+		}
+		return do(s, p, now), nil
+	})
+	if errors.Is(err, driver.ErrConflict) || err == nil && lost {
+		err = driver.ErrLost // also if something else is at the key
 	}
-	return err
+	if errors.Is(err, driver.ErrLost) {
+		l.locks.letGo(l)
+	}
+	return v, mayHaveRun, err
 }
 
 // Release implements [driver.Lease].
@@ -101,24 +110,19 @@ func (l *lease) Release(ctx context.Context, last uint64) error { return l.relea
 func (l *lease) Complete(ctx context.Context, last uint64) error { return l.release(ctx, last, true) }
 
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
-	v, mayHaveRun, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
-		s.expire(now)
-		if p := s.holder(l.id); p != nil {
-			s.giveBack(p, Token(last))
-			if completed {
-				s.complete(l.tick)
-			}
+	v, mayHaveRun, err := l.change(ctx, func(s *State, p *Party, now Time) bool {
+		s.giveBack(p, Token(last))
+		if completed {
+			s.complete(l.tick)
 		}
-		if inside, _ := s.remove(l.id, now); !inside {
-			return false, driver.ErrLost
-		}
+		s.remove(l.id, now)
 		s.keep(l.mayHaveRun, l.ttl)
-		return true, nil
+		return true
 	})
 	if mayHaveRun {
 		l.freed.Store(true)
 	}
-	if err = lost(err); err == nil || errors.Is(err, driver.ErrLost) {
+	if err == nil {
 		l.locks.letGo(l)
 	}
 	if errors.Is(err, driver.ErrLost) && l.freed.Load() && (!completed || v.state.isDone(l.tick)) {
@@ -130,20 +134,16 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 }
 
 // Downgrade implements [driver.Downgrader].
-func (l *lease) Downgrade(ctx context.Context) error {
-	_, _, err := l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
-		s.expire(now)
-		p := s.holder(l.id)
-		switch {
-		case p == nil:
-			return false, driver.ErrLost
-		case p.Kind == kindRead:
-			return false, nil
+func (l *lease) Downgrade(ctx context.Context, last uint64) error {
+	_, _, err := l.change(ctx, func(s *State, p *Party, now Time) bool {
+		if p.Kind == kindRead {
+			return false
 		}
+		s.giveBack(p, Token(last)) // or readers would have a token ahead of the engine's clock
 		s.downgrade(p, now)
-		return true, nil
+		return true
 	})
-	return lost(err)
+	return err
 }
 
 func (l *Locks) letGo(n *lease) {
