@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/go/packages"
@@ -59,31 +58,6 @@ func generateShape(t testing.TB, src string) func() {
 	_, err := fuzzImports() // they are loaded once, and that takes its time
 	require.NoError(t, err)
 	return func() { generateAlone(t, path, src) }
-}
-
-// The time that a package takes grows with its types, and no faster. Times of one
-// machine are compared with each other, so its speed does not matter. A machine
-// that is busy can make one try look worse, so the best of three counts: code that
-// is quadratic or cubic takes 64 or 512 times as long in each of them.
-func TestGrowth(t *testing.T) {
-	const few, times, limit = 80, 8, 24
-	took := func(n int) time.Duration {
-		run := generateShape(t, growing[0].source(n))
-		start := time.Now()
-		run()
-		return time.Since(start)
-	}
-	best := 0.0
-	for range 3 {
-		one, many := took(few), took(few*times)
-		if ratio := float64(many) / float64(one); best == 0 || ratio < best {
-			best = ratio
-		}
-		if best < limit {
-			return
-		}
-	}
-	t.Fatalf("%d times the types take %.0f times as long", times, best)
 }
 
 // What a run allocates grows with the input, and no faster. A copy of all names for each

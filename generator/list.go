@@ -41,6 +41,26 @@ type Lock struct {
 	parts []part
 }
 
+// KindInWords returns what all locks of a key have to have in common: "read-write lock",
+// "semaphore of 3".
+func (l *Lock) KindInWords() string { return kindInWords(l.Kind, l.Permits) }
+
+func kindInWords(kind string, permits int) string {
+	switch kind {
+	case "read", "write":
+		return "read-write lock"
+	case "permits":
+		return fmt.Sprintf("semaphore of %d", permits)
+	case "fair":
+		return "fair lock"
+	case "once":
+		return "job that runs once"
+	case "leader":
+		return "leadership"
+	}
+	return "mutex"
+}
+
 // Items is what the directive asks for beside its key, ttl and backend, as it spells it, the kind
 // first: "permits=3 wait=2s".
 func (l *Lock) Items() string {

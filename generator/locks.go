@@ -2,7 +2,6 @@ package generator
 
 import (
 	"cmp"
-	"fmt"
 	"go/token"
 	"go/types"
 	"slices"
@@ -95,21 +94,7 @@ type keyKind struct {
 // noteKind reports a directive that asks for another kind of lock on a key than an earlier
 // one does: at run time each would be refused beside the other.
 func (b *builder) noteKind(m *method, d *directive) {
-	kind := d.kind()
-	switch kind {
-	case "read", "write":
-		kind = "read-write lock"
-	case "permits":
-		kind = fmt.Sprintf("semaphore of %d", d.permits)
-	case "fair":
-		kind = "fair lock"
-	case "once":
-		kind = "job that runs once"
-	case "leader":
-		kind = "leadership"
-	default:
-		kind = "mutex"
-	}
+	kind := kindInWords(d.kind(), d.permits)
 	id, ttl := keyID{d.backend, d.key.text}, cmp.Or(d.ttl.Length(), DefaultTTL)
 	first, seen := b.keyKinds[id]
 	switch {

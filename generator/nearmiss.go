@@ -34,7 +34,9 @@ var (
 	tightKey   = regexp.MustCompile(`^(?i:key)=` + quotePattern)
 	laterKey   = regexp.MustCompile(`^(?i:` + itemPattern + `)\b.*[ \t,](?i:key)[ \t]*[=＝]?[ \t]*` + quotePattern)
 	quotedItem = regexp.MustCompile(`^"[^"]*"(?:$|[ \t]+(?i:` + itemPattern + `)(?:$|[= \t]))`)
-	bareItems  = regexp.MustCompile(`^(?:(?i:` + itemPattern + `)(?:[ \t]+|$))*$`)
+	// quotedPlaceholder is in parentheses what no code has.
+	quotedPlaceholder = regexp.MustCompile(`^"[^"]*<[\pL_][^"<> ]*>[^"]*"`)
+	bareItems         = regexp.MustCompile(`^(?:(?i:` + itemPattern + `)(?:[ \t]+|$))*$`)
 )
 
 // isNearMiss reports whether one line of a comment, without its "//", was meant
@@ -49,7 +51,7 @@ func isNearMiss(line string) bool {
 	case mark == "go:":
 		return space == "" && word == "lock" // the go command has none of that name
 	case parting == "." || parting == "(" && mark == "": // lock.key = "x" and lock(key, "x") are code
-		return tightKey.MatchString(items)
+		return tightKey.MatchString(items) || parting == "(" && quotedPlaceholder.MatchString(items)
 	case quotedKey.MatchString(items):
 		return m[4][:min(1, len(m[4]))] == ":" || !isMisspelt(word)
 	case word != "lock":

@@ -59,7 +59,6 @@ func TestScripts(t *testing.T) {
 			"is-old":      isOld,
 			"env-file":    envFile,
 			"wait-for":    waitFor,
-			"sleep-for":   sleepFor,
 		},
 	})
 }
@@ -132,10 +131,4 @@ func waitFor(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s never had %q in it", args[0], args[1])
-}
-
-func sleepFor(ts *testscript.TestScript, _ bool, args []string) {
-	d, err := time.ParseDuration(args[0])
-	ts.Check(err)
-	time.Sleep(d)
 }

@@ -20,6 +20,10 @@
 // package. Between packages they are, if their placeholders name different things:
 // order:<voucherID> in one, order:<userID> in the other.
 //
+// Two locks of one key that are of different kinds, as a mutex and a read-write lock,
+// refuse each other at run time. lockgen refuses them where one package spells both
+// alike; all others are reported.
+//
 // Where the program imports a backend for which a / makes a path (etcd, ZooKeeper,
 // Consul), a template that can be the path above another is reported as well: other
 // clients of the engine take what is below a lock for its queue.

@@ -109,7 +109,7 @@ func (c *collector) annotations(file *ast.File) []generator.Annotated {
 func (c *collector) lock(fn *types.Func, d *generator.Directive) Lock {
 	l := Lock{
 		Key: d.Key, Method: Name(fn), Package: c.pass.Pkg.Path(), Backend: d.Backend, Pos: c.ix.At(d.Pos), TTL: d.TTL,
-		Reentrant: d.Reentrant, Try: d.Try, NoRenew: d.NoRenew, Read: d.Read, Write: d.Write, Kind: d.Kind,
+		Reentrant: d.Reentrant, Try: d.Try, NoRenew: d.NoRenew, Read: d.Read, Write: d.Write, Kind: d.Kind, KindInWords: d.KindInWords(),
 		Items: "ttl=" + generator.ShortDuration(d.TTL) + strings.TrimPrefix(" "+d.Items(), " exclusive"),
 	}
 	for _, p := range d.Parts {

@@ -60,6 +60,7 @@ type Lock struct {
 	TTL                                        time.Duration
 	Reentrant, Try, NoRenew, Read, Write, Hand bool
 	Kind                                       string // as [generator.Lock] names it
+	KindInWords                                string // "semaphore of 3"
 	Items                                      string // all that the directive asks for: "ttl=30s permits=3"
 }
 

@@ -75,7 +75,7 @@ func collide(a, b *facts.Lock) (Finding, bool) {
 	}
 	if a.Class() == b.Class() {
 		if a.Package == b.Package || alike(a, b) {
-			return Finding{}, false
+			return kinds(a, b)
 		}
 		return finding(a, b, "same ", fmt.Sprintf("%q of %s and %q of %s (%s) name different things and make the same keys: give one of them a prefix of its own",
 			b.Key, b.Method, a.Key, a.Method, short(a.Pos))), true
@@ -86,6 +86,18 @@ func collide(a, b *facts.Lock) (Finding, bool) {
 	}
 	return finding(a, b, "meet ", fmt.Sprintf("%q of %s and %q of %s (%s) can make one key, %q: let their literals differ before the first placeholder",
 		b.Key, b.Method, a.Key, a.Method, short(a.Pos), key)), true
+}
+
+// kinds reports two locks of one key that refuse each other at run time. Where their
+// templates are spelled alike in one package, the generator has refused them. Not known
+// are the policy of a lock that is taken by hand, and what a name and a number have in common.
+func kinds(a, b *facts.Lock) (Finding, bool) {
+	known := !a.Hand && !b.Hand && slices.EqualFunc(a.Parts, b.Parts, func(p, q facts.Part) bool { return p.Kind == q.Kind })
+	if !known || a.KindInWords == b.KindInWords || a.Package == b.Package && a.Key == b.Key {
+		return Finding{}, false
+	}
+	return finding(a, b, "kinds "+min(a.KindInWords, b.KindInWords)+max(a.KindInWords, b.KindInWords), fmt.Sprintf("%q of %s is a %s, and %q of %s (%s), which makes the same keys, is a %s: give all locks of a key the same kind",
+		b.Key, b.Method, b.KindInWords, a.Key, a.Method, short(a.Pos), a.KindInWords)), true
 }
 
 // nested reports a template whose keys can be paths above the keys of another.

@@ -102,10 +102,66 @@ func UserWithLock(ctx context.Context, locker *lock.Locker, name string) (err er
 	return User(ctx, name)
 }
 
+// priceLock is what the directive "price:<id>" asks for.
+var priceLock = lock.Policy{
+	Method:  "Price",
+	Pattern: "price:<id>",
+	Read:    true,
+}
+
+// PriceKey returns the key "price:<id>" as [Price] locks it.
+//
+//lockgen:keyof Price "price:<id>"
+func PriceKey(id int64) string {
+	return "price:" + strconv.FormatInt(id, 10)
+}
+
+// PriceWithLock calls [Price] while it holds the lock "price:<id>".
+//
+//lockgen:wraps Price "price:<id>"
+func PriceWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
+	key := PriceKey(id)
+	ctx, held, err := locker.Acquire(ctx, &priceLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return Price(ctx, id)
+}
+
+// downloadLock is what the directive "downloads" asks for.
+var downloadLock = lock.Policy{
+	Method:  "Download",
+	Pattern: "downloads",
+	Permits: 3,
+}
+
+// DownloadKey returns the key "downloads" as [Download] locks it.
+//
+//lockgen:keyof Download "downloads"
+func DownloadKey() string {
+	return "downloads"
+}
+
+// DownloadWithLock calls [Download] while it holds the lock "downloads".
+//
+//lockgen:wraps Download "downloads"
+func DownloadWithLock(ctx context.Context, locker *lock.Locker) (err error) {
+	key := DownloadKey()
+	ctx, held, err := locker.Acquire(ctx, &downloadLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return Download(ctx)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
 	_ func(context.Context, int64) error  = Voucher
 	_ func(context.Context, *Order) error = Stock
 	_ func(context.Context, string) error = User
+	_ func(context.Context, int64) error  = Price
+	_ func(context.Context) error         = Download
 )

@@ -87,10 +87,66 @@ func RootWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	return Root(ctx)
 }
 
+// setPriceLock is what the directive "price:<id>" asks for.
+var setPriceLock = lock.Policy{
+	Method:  "SetPrice",
+	Pattern: "price:<id>",
+	Write:   true,
+}
+
+// SetPriceKey returns the key "price:<id>" as [SetPrice] locks it.
+//
+//lockgen:keyof SetPrice "price:<id>"
+func SetPriceKey(id int64) string {
+	return "price:" + strconv.FormatInt(id, 10)
+}
+
+// SetPriceWithLock calls [SetPrice] while it holds the lock "price:<id>".
+//
+//lockgen:wraps SetPrice "price:<id>"
+func SetPriceWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
+	key := SetPriceKey(id)
+	ctx, held, err := locker.Acquire(ctx, &setPriceLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return SetPrice(ctx, id)
+}
+
+// downloadLock is what the directive "downloads" asks for.
+var downloadLock = lock.Policy{
+	Method:  "Download",
+	Pattern: "downloads",
+	Permits: 4,
+}
+
+// DownloadKey returns the key "downloads" as [Download] locks it.
+//
+//lockgen:keyof Download "downloads"
+func DownloadKey() string {
+	return "downloads"
+}
+
+// DownloadWithLock calls [Download] while it holds the lock "downloads".
+//
+//lockgen:wraps Download "downloads"
+func DownloadWithLock(ctx context.Context, locker *lock.Locker) (err error) {
+	key := DownloadKey()
+	ctx, held, err := locker.Acquire(ctx, &downloadLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return Download(ctx)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
 	_ func(context.Context, int64) error = User
 	_ func(context.Context, int64) error = Stock
 	_ func(context.Context) error        = Root
+	_ func(context.Context, int64) error = SetPrice
+	_ func(context.Context) error        = Download
 )

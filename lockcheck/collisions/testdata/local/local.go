@@ -69,3 +69,22 @@ func (s *Service) Jobs(ctx context.Context) error { return nil }
 
 //lock:key="jobs/<name>"
 func (s *Service) Job(ctx context.Context, name string) error { return nil }
+
+//lock:key="fee:<id>:of" read
+func Fee(ctx context.Context, id int64) error { return nil }
+
+// Of one class, and so one lock on purpose, which can't be of two kinds.
+//
+/* want `"fee:<item>:of" of local.SetFees is a mutex, and "fee:<id>:of" of local.Fee \(local.go:\d+\), which makes the same keys, is a read-write lock` */ //lock:key="fee:<item>:of"
+func SetFees(ctx context.Context, item int64) error                                                                                                        { return nil }
+
+//lock:key="fee:<other>:of" write
+func SetFee(ctx context.Context, other int64) error { return nil }
+
+//lock:key="fee:<elsewhere>:of" backend=other
+func FeeElsewhere(ctx context.Context, elsewhere int64) error { return nil }
+
+// A name need not be one of these numbers.
+//
+//lock:key="fee:<name>:of" fair
+func NamedFee(ctx context.Context, name string) error { return nil }

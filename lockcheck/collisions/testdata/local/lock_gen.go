@@ -498,6 +498,154 @@ func (w *ServiceWithLock) Job(ctx context.Context, name string) (err error) {
 	return w.serviceInner.Job(ctx, name)
 }
 
+// feeLock is what the directive "fee:<id>:of" asks for.
+var feeLock = lock.Policy{
+	Method:  "Fee",
+	Pattern: "fee:<id>:of",
+	Read:    true,
+}
+
+// FeeKey returns the key "fee:<id>:of" as [Fee] locks it.
+//
+//lockgen:keyof Fee "fee:<id>:of"
+func FeeKey(id int64) string {
+	return "fee:" + strconv.FormatInt(id, 10) + ":of"
+}
+
+// FeeWithLock calls [Fee] while it holds the lock "fee:<id>:of".
+//
+//lockgen:wraps Fee "fee:<id>:of"
+func FeeWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
+	key := FeeKey(id)
+	ctx, held, err := locker.Acquire(ctx, &feeLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return Fee(ctx, id)
+}
+
+// setFeesLock is what the directive "fee:<item>:of" asks for.
+var setFeesLock = lock.Policy{
+	Method:  "SetFees",
+	Pattern: "fee:<item>:of",
+}
+
+// SetFeesKey returns the key "fee:<item>:of" as [SetFees] locks it.
+//
+//lockgen:keyof SetFees "fee:<item>:of"
+func SetFeesKey(item int64) string {
+	return "fee:" + strconv.FormatInt(item, 10) + ":of"
+}
+
+// SetFeesWithLock calls [SetFees] while it holds the lock "fee:<item>:of".
+//
+// Of one class, and so one lock on purpose, which can't be of two kinds.
+//
+//lockgen:wraps SetFees "fee:<item>:of"
+func SetFeesWithLock(ctx context.Context, locker *lock.Locker, item int64) (err error) {
+	key := SetFeesKey(item)
+	ctx, held, err := locker.Acquire(ctx, &setFeesLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return SetFees(ctx, item)
+}
+
+// setFeeLock is what the directive "fee:<other>:of" asks for.
+var setFeeLock = lock.Policy{
+	Method:  "SetFee",
+	Pattern: "fee:<other>:of",
+	Write:   true,
+}
+
+// SetFeeKey returns the key "fee:<other>:of" as [SetFee] locks it.
+//
+//lockgen:keyof SetFee "fee:<other>:of"
+func SetFeeKey(other int64) string {
+	return "fee:" + strconv.FormatInt(other, 10) + ":of"
+}
+
+// SetFeeWithLock calls [SetFee] while it holds the lock "fee:<other>:of".
+//
+//lockgen:wraps SetFee "fee:<other>:of"
+func SetFeeWithLock(ctx context.Context, locker *lock.Locker, other int64) (err error) {
+	key := SetFeeKey(other)
+	ctx, held, err := locker.Acquire(ctx, &setFeeLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return SetFee(ctx, other)
+}
+
+// feeElsewhereLock is what the directive "fee:<elsewhere>:of" asks for.
+var feeElsewhereLock = lock.Policy{
+	Method:  "FeeElsewhere",
+	Pattern: "fee:<elsewhere>:of",
+	Backend: "other",
+}
+
+// FeeElsewhereKey returns the key "fee:<elsewhere>:of" as [FeeElsewhere] locks
+// it.
+//
+//lockgen:keyof FeeElsewhere "fee:<elsewhere>:of"
+func FeeElsewhereKey(elsewhere int64) string {
+	return "fee:" + strconv.FormatInt(elsewhere, 10) + ":of"
+}
+
+// FeeElsewhereWithLock calls [FeeElsewhere] while it holds the lock
+// "fee:<elsewhere>:of".
+//
+//lockgen:wraps FeeElsewhere "fee:<elsewhere>:of"
+func FeeElsewhereWithLock(ctx context.Context, locker *lock.Locker, elsewhere int64) (err error) {
+	key := FeeElsewhereKey(elsewhere)
+	ctx, held, err := locker.Acquire(ctx, &feeElsewhereLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return FeeElsewhere(ctx, elsewhere)
+}
+
+// namedFeeLock is what the directive "fee:<name>:of" asks for.
+var namedFeeLock = lock.Policy{
+	Method:  "NamedFee",
+	Pattern: "fee:<name>:of",
+	Fair:    true,
+}
+
+// NamedFeeKey returns the key "fee:<name>:of" as [NamedFee] locks it. A value
+// that can be no part of a key is ErrInvalid.
+//
+//lockgen:keyof NamedFee "fee:<name>:of"
+func NamedFeeKey(name string) (string, error) {
+	nameKey, err := lock.KeyString(&namedFeeLock, "<name>", name)
+	if err != nil {
+		return "", err
+	}
+	return "fee:" + nameKey + ":of", nil
+}
+
+// NamedFeeWithLock calls [NamedFee] while it holds the lock "fee:<name>:of".
+//
+// A name need not be one of these numbers.
+//
+//lockgen:wraps NamedFee "fee:<name>:of"
+func NamedFeeWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
+	key, err := NamedFeeKey(name)
+	if err != nil {
+		return err
+	}
+	ctx, held, err := locker.Acquire(ctx, &namedFeeLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return NamedFee(ctx, name)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -517,4 +665,9 @@ var (
 	_ func(*Service, context.Context, string) error   = (*Service).Any
 	_ func(*Service, context.Context) error           = (*Service).Jobs
 	_ func(*Service, context.Context, string) error   = (*Service).Job
+	_ func(context.Context, int64) error              = Fee
+	_ func(context.Context, int64) error              = SetFees
+	_ func(context.Context, int64) error              = SetFee
+	_ func(context.Context, int64) error              = FeeElsewhere
+	_ func(context.Context, string) error             = NamedFee
 )
