@@ -212,7 +212,7 @@ func inScripts(words []string) string {
 
 // shown is a cell of faults.md that needs no more: it names a test or a seed, says that it has
 // none or that the fault can't be there, or refers to another cell.
-var shown = regexp.MustCompile(`_test\.go\)|backendtest/|make sim|not tested here|^\s*(?:has no|one server has no)|^\s*as (?:etcd|above)\s*$`)
+var shown = regexp.MustCompile(`_test\.go\)|backendtest/|make sim|not tested[:,]|^\s*(?:has no|one server has no)|^\s*as (?:etcd|above)\s*$`)
 
 // TestFaultsAreLinked finds a cell of faults.md that says nothing, and a row whose claims no
 // test or seed shows.

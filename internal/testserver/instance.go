@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -59,13 +58,16 @@ func (i *Instance) Addr() string { return i.place.launch.Addr() }
 func (i *Instance) Stop() {
 	i.t.Helper()
 	p := i.current()
-	p.signal(syscall.SIGSTOP)
-	if err := awaitStop(p.cmd.Process.Pid); err != nil {
+	err := freeze(p.cmd.Process.Pid)
+	if err == nil {
+		err = awaitStop(p.cmd.Process.Pid)
+	}
+	if err != nil {
 		i.t.Errorf("testserver: stop %s: %v", p.server.Name, err)
 		return
 	}
 	for _, child := range p.children() { // it begins no more
-		if syscall.Kill(child, syscall.SIGSTOP) == nil {
+		if freeze(child) == nil {
 			_ = awaitStop(child) // else it has ended
 		}
 	}
@@ -87,9 +89,9 @@ func awaitStop(pid int) error {
 func (i *Instance) Cont() {
 	p := i.current()
 	for _, child := range p.children() {
-		_ = syscall.Kill(child, syscall.SIGCONT)
+		_ = thaw(child)
 	}
-	p.signal(syscall.SIGCONT)
+	_ = thaw(p.cmd.Process.Pid)
 }
 
 // Kill ends the server with kill -9. Its port stays reserved for Restart.

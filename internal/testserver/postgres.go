@@ -45,7 +45,7 @@ func findPostgres() (string, error) {
 	if len(found) > 0 {
 		return slices.Max(found), nil
 	}
-	for _, pattern := range []string{"/usr/libexec/postgresql*/postgres", "/opt/homebrew/opt/postgresql*/bin/postgres"} {
+	for _, pattern := range []string{"/usr/libexec/postgresql*/postgres", "/opt/homebrew/opt/postgresql*/bin/postgres", "/usr/local/opt/postgresql*/bin/postgres"} {
 		if found, _ = filepath.Glob(pattern); len(found) > 0 {
 			return slices.Max(found), nil
 		}

@@ -8,14 +8,13 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
 // asNobody makes cmd run as nobody if we are root: PostgreSQL refuses to be root.
 func asNobody(cmd *exec.Cmd) {
 	if uid, gid, ok := nobody(); ok {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+		runAs(cmd, uid, gid)
 	}
 }
 

@@ -65,7 +65,7 @@ func (p *process) spawn() error {
 	if p.cmd.SysProcAttr == nil {
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
-	p.cmd.SysProcAttr.Setpgid = true // a Ctrl-C at the terminal is for the tests first
+	ownGroup(p.cmd.SysProcAttr) // a Ctrl-C at the terminal is for the tests first
 	dieWithParent(p.cmd.SysProcAttr)
 	started := make(chan error)
 	go func() {
@@ -147,7 +147,7 @@ func (p *process) kill() {
 	children := p.children()
 	p.signal(syscall.SIGKILL)
 	for _, child := range children { // which may be stopped, and then would not hear of it
-		_ = syscall.Kill(child, syscall.SIGKILL)
+		_ = killProcess(child)
 	}
 	<-p.alive.Done()
 }

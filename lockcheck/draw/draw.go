@@ -17,7 +17,7 @@ type Graph struct {
 	Edges []Edge
 }
 
-// Node is a lock: all templates whose keys have the same literals.
+// Node is a lock: all templates whose keys have the same literals, but for the second one of a method.
 type Node struct {
 	Key     string   // "order:<id>"
 	Kind    string   // "exclusive", "read", …

@@ -10,25 +10,31 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
+// nth is a node: that of the first locks of a class that methods have, of the second ones, and so on.
+type nth struct {
+	class string
+	n     int
+}
+
 // Graph is the lock graph of the packages and of what they build on: one node for all
-// templates of one class, one edge for each method under whose lock another is taken, and
-// one between the locks of a method that has several. place says how the name of a file
-// stands in the links.
+// templates of one class, and another for the second one of a method that has two of it; one edge for
+// each method under whose lock another is taken, and one between the locks of a method that has
+// several. place says how the name of a file stands in the links.
 func (r *Result) Graph(place func(file string) string) *draw.Graph {
 	g := &draw.Graph{Title: "Locks and their order"}
-	index := map[string]int{}
-	node := func(l *facts.Lock) *draw.Node {
-		class := l.Class()
-		if _, ok := index[class]; !ok {
-			index[class] = len(g.Nodes)
+	index, later := map[nth]int{}, r.later()
+	at := func(l *facts.Lock) int {
+		id := nth{l.Class(), later[l.Pos]}
+		if _, ok := index[id]; !ok {
+			index[id] = len(g.Nodes)
 			g.Nodes = append(g.Nodes, draw.Node{Key: l.Key, Kind: "exclusive", Link: link(l, place)})
 		}
-		return &g.Nodes[index[class]]
+		return index[id]
 	}
 	locks := r.graph.Locks()
 	slices.SortStableFunc(locks, func(a, b facts.Lock) int { return cmp.Compare(a.Key, b.Key) })
 	for _, l := range locks {
-		n := node(&l)
+		n := &g.Nodes[at(&l)]
 		if l.Read || l.Write {
 			n.Kind = "read-write"
 		}
@@ -42,7 +48,7 @@ func (r *Result) Graph(place func(file string) string) *draw.Graph {
 			n.Methods = append(n.Methods, text)
 		}
 	}
-	r.together(g, index)
+	r.together(g, at)
 	bad := map[string]bool{}
 	for _, c := range r.graph.Cycles() {
 		for _, e := range c {
@@ -51,16 +57,14 @@ func (r *Result) Graph(place func(file string) string) *draw.Graph {
 	}
 	edges := map[[2]int]int{}
 	for _, e := range r.graph.Edges() {
-		node(&e.Held)
-		node(&e.To)
-		pair := [2]int{index[e.Held.Class()], index[e.To.Class()]}
-		at, known := edges[pair]
+		pair := [2]int{at(&e.Held), at(&e.To)}
+		i, known := edges[pair]
 		if !known {
-			at = len(g.Edges)
-			edges[pair] = at
+			i = len(g.Edges)
+			edges[pair] = i
 			g.Edges = append(g.Edges, draw.Edge{From: pair[0], To: pair[1], Try: true})
 		}
-		edge := &g.Edges[at]
+		edge := &g.Edges[i]
 		edge.Label = join(edge.Label, e.Root.Name)
 		edge.Try = edge.Try && e.To.Try
 		if bad[e.Held.Class()+"\x01"+e.To.Class()] {
@@ -70,26 +74,41 @@ func (r *Result) Graph(place func(file string) string) *draw.Graph {
 	return g
 }
 
+// later says of a directive how many of its method's earlier ones are of its class.
+func (r *Result) later() map[facts.Position]int {
+	out := map[facts.Position]int{}
+	for _, s := range r.graph.Summaries {
+		for _, f := range s.Funcs {
+			before := map[string]int{}
+			for _, l := range f.Guard {
+				out[l.Pos] = before[l.Class()]
+				before[l.Class()]++
+			}
+		}
+	}
+	return out
+}
+
 // together joins the locks of each method that has several. They are taken in one order
 // everywhere, so that these edges point nowhere.
-func (r *Result) together(g *draw.Graph, index map[string]int) {
+func (r *Result) together(g *draw.Graph, at func(*facts.Lock) int) {
 	edges := map[[2]int]int{}
 	for _, s := range r.graph.Summaries {
 		for _, f := range s.Funcs {
 			for i := range f.Guard {
 				for j := range f.Guard[:i] {
-					a, b := index[f.Guard[j].Class()], index[f.Guard[i].Class()]
+					a, b := at(&f.Guard[j]), at(&f.Guard[i])
 					pair := [2]int{min(a, b), max(a, b)}
 					if a == b {
 						continue
 					}
-					at, known := edges[pair]
+					edge, known := edges[pair]
 					if !known {
-						at = len(g.Edges)
-						edges[pair] = at
+						edge = len(g.Edges)
+						edges[pair] = edge
 						g.Edges = append(g.Edges, draw.Edge{From: pair[0], To: pair[1], Together: true})
 					}
-					g.Edges[at].Label = join(g.Edges[at].Label, f.Guard[i].Method)
+					g.Edges[edge].Label = join(g.Edges[edge].Label, f.Guard[i].Method)
 				}
 			}
 		}

@@ -23,7 +23,7 @@ const (
 	lineHeight = 18
 	charWidth  = 8.4
 	margin     = 16
-	longest    = 112 // characters of a line
+	longest    = 118 // characters of a line
 )
 
 const style = `<style>
@@ -39,7 +39,7 @@ text { fill: #e6edf3 } rect { fill: #0d1117; stroke: #3d444d } .bad { fill: #ff7
 var (
 	omitted = regexp.MustCompile(`^(go |\\|\s+go run|with(out)?-lock |scripts/|.*warning: |echo; go )`)
 	row     = regexp.MustCompile(`^(sold|oversold|duplicates)(\s+\S+)(\s+\S+)$`)
-	lesson  = regexp.MustCompile(`^(\S.*\s\d+\s+)(\d+)(\s+)(ever|[\d.]+ s)(\s.*)$`)
+	lesson  = regexp.MustCompile(`^(\S.*\s\d+\s+)(\d+)(\s+)(\d+)(\s+)(ever|[\d.]+ s)(\s.*)$`)
 )
 
 func main() {
@@ -89,15 +89,8 @@ func spans(line string) string {
 		return html.EscapeString(m[1]) + `<tspan class="bad">` + html.EscapeString(m[2]) + `</tspan><tspan class="good">` + html.EscapeString(m[3]) + `</tspan>`
 	}
 	if m := lesson.FindStringSubmatch(line); m != nil {
-		sold, idle := "bad", "bad"
-		if m[2] == "0" {
-			sold = "good"
-		}
-		if m[4] != "ever" {
-			idle = "good"
-		}
-		return fmt.Sprintf(`%s<tspan class="%s">%s</tspan>%s<tspan class="%s">%s</tspan>%s`,
-			html.EscapeString(m[1]), sold, m[2], m[3], idle, m[4], html.EscapeString(m[5]))
+		return html.EscapeString(m[1]) + judged(m[2], m[2] == "0") + m[3] + judged(m[4], m[4] == "0") + m[5] +
+			judged(m[6], m[6] != "ever") + html.EscapeString(m[7])
 	}
 	if strings.Contains(line, "without lock     with lock") || strings.HasSuffix(line, "what struck") {
 		return `<tspan class="head">` + html.EscapeString(line) + `</tspan>`
@@ -105,12 +98,21 @@ func spans(line string) string {
 	return html.EscapeString(line)
 }
 
+// judged is a number in green or in red.
+func judged(number string, good bool) string {
+	class := "bad"
+	if good {
+		class = "good"
+	}
+	return `<tspan class="` + class + `">` + number + `</tspan>`
+}
+
 // wrap parts line at spaces into parts of at most width characters. What is left of a row of the
 // lesson stands below its last column.
 func wrap(line string, width int) (parts []string) {
 	indent := ""
 	if m := lesson.FindStringSubmatch(line); m != nil {
-		indent = strings.Repeat(" ", utf8.RuneCountInString(line)-utf8.RuneCountInString(strings.TrimLeft(m[5], " ")))
+		indent = strings.Repeat(" ", utf8.RuneCountInString(line)-utf8.RuneCountInString(strings.TrimLeft(m[7], " ")))
 	}
 	for utf8.RuneCountInString(line) > width {
 		at := strings.LastIndex(line[:width], " ")

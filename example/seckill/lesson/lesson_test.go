@@ -38,12 +38,14 @@ func TestLesson(t *testing.T) {
 		}
 		rows[title] += line
 	}
+	require.Regexp(t, `^lock +sold +oversold +duplicates +no sale for +what struck\n`, rows[""][strings.Index(rows[""], "lock  "):])
 	require.Contains(t, rows["none"], "sold twice")
+	require.Regexp(t, `^no lock +\d+ +[1-9]\d* +[1-9]\d* `, rows["none"])
 	require.Contains(t, rows["setnx"], "killed in a sale: nobody can sell any more")
 	require.Contains(t, rows["expire"], "killed between two commands: ")
 	for _, name := range []string{"del", "getdel", "lua"} {
 		require.Contains(t, rows[name], "stopped in a sale: ", name)
 		require.Contains(t, rows[name], "a slow sale: ", name)
 	}
-	require.Regexp(t, `^lockgen +900 +0 .* nothing: `, rows["lockgen"])
+	require.Regexp(t, `^lockgen +900 +0 +0 .* nothing: `, rows["lockgen"])
 }

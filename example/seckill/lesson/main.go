@@ -64,12 +64,12 @@ func teach(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "lock\tsold\toversold\tno sale for\twhat struck")
+	fmt.Fprintln(table, "lock\tsold\toversold\tduplicates\tno sale for\twhat struck")
 	for i, r := range results {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%s\t", locks[i].title, r.sold, r.oversold, r.stuckFor())
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t", locks[i].title, r.sold, r.oversold, r.duplicates, r.stuckFor())
 		for j, words := range r.words() {
 			if j > 0 {
-				fmt.Fprint(table, "\t\t\t\t")
+				fmt.Fprint(table, "\t\t\t\t\t")
 			}
 			fmt.Fprintln(table, words)
 		}

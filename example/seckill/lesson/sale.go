@@ -50,17 +50,19 @@ var (
 
 // result is what came of a sale.
 type result struct {
-	sold, oversold int
-	struck         []struck
-	longest        time.Duration // without a sale
-	forever        bool          // the lock has no expiry and no living owner
+	sold       int
+	oversold   int // beyond the stock
+	duplicates int // of a piece that was sold before
+	struck     []struck
+	longest    time.Duration // without a sale
+	forever    bool          // the lock has no expiry and no living owner
 }
 
 // struck is what one fault did.
 type struck struct {
-	words    string
-	oversold int
-	stuck    bool
+	words      string
+	duplicates int
+	stuck      bool
 }
 
 func (r *result) stuckFor() string {
@@ -79,8 +81,8 @@ func (r *result) words() (words []string) {
 		switch {
 		case s.stuck:
 			words = append(words, s.words+": nobody can sell any more, the key has no expiry")
-		case s.oversold > 0:
-			words = append(words, fmt.Sprintf("%s: %d sold twice", s.words, s.oversold))
+		case s.duplicates > 0:
+			words = append(words, fmt.Sprintf("%s: %d sold twice", s.words, s.duplicates))
 		}
 	}
 	if len(words) == 0 {
@@ -282,16 +284,16 @@ func (s *sale) note(ctx context.Context, words string, stuck bool) {
 	for _, piece := range pieces {
 		distinct[piece] = true
 	}
-	oversold := len(pieces) - len(distinct)
+	duplicates := len(pieces) - len(distinct)
 	if stuck {
 		r.forever = s.client.PTTL(ctx, key).Val() == -1
 	}
-	if more := oversold - r.oversold; more > 0 || stuck {
+	if more := duplicates - r.duplicates; more > 0 || stuck {
 		if n := len(r.struck); n > 0 && r.struck[n-1].words == words {
-			r.struck[n-1].oversold, r.struck[n-1].stuck = r.struck[n-1].oversold+more, stuck
+			r.struck[n-1].duplicates, r.struck[n-1].stuck = r.struck[n-1].duplicates+more, stuck
 		} else {
-			r.struck = append(r.struck, struck{words: words, oversold: more, stuck: stuck})
+			r.struck = append(r.struck, struck{words: words, duplicates: more, stuck: stuck})
 		}
 	}
-	r.sold, r.oversold = len(pieces), oversold
+	r.sold, r.oversold, r.duplicates = len(pieces), max(0, len(pieces)-stock), duplicates
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package redislock
 
 import (
@@ -11,8 +13,6 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 )
-
-func sticky(d time.Duration) *lock.Policy { return &lock.Policy{Sticky: d} }
 
 // used has l lock key n times, and returns how many scripts that took the server.
 func used(t *testing.T, server *testserver.Instance, l *lock.Locker, p *lock.Policy, key string, n int) int {

@@ -12,6 +12,8 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 )
 
+func sticky(d time.Duration) *lock.Policy { return &lock.Policy{Sticky: d} }
+
 // BenchmarkSticky is the work of one process that locks 64 keys again and again.
 func BenchmarkSticky(b *testing.B) {
 	const keys = 64

@@ -7,6 +7,9 @@
 //	err = backend.Migrate(ctx)         // once; or run backend.DDL()
 //	locker := lock.New(backend, nil)
 //
+// The Example of package enginetest runs this on PostgreSQL. It is in a module of its own, because
+// this one requires no database driver.
+//
 // # Table
 //
 // A lock is a row: owner, expiry by the database's clock, and a version, the
