@@ -38,7 +38,7 @@ func (ss *sessions) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range sessionLooks {
+	for look := range sessionLooks {
 		var other int64
 		if b.db.Stats().MaxOpenConnections != 1 {
 			// Not for long: the pool may have no second one to lend just now.
@@ -48,18 +48,22 @@ func (ss *sessions) compare(ctx context.Context) error {
 			}
 			cancel()
 		}
-		after, err := b.sessionOf(ctx, one)
+		beside, err := b.sessionOf(ctx, one)
+		if err == nil && other != 0 {
+			err = b.end(ctx, two, "ROLLBACK")
+		}
 		if err != nil {
 			return err
 		}
-		if before != after || before == other {
-			return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and a pooler shares them (session %d became %d beside %d): "+
-				"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, after, other)
-		}
-		if other != 0 {
-			if err := b.end(ctx, two, "ROLLBACK"); err != nil {
+		after := beside
+		if look > 0 { // a pooler that lends the last used first lends it what the transaction had
+			if after, err = b.sessionOf(ctx, one); err != nil {
 				return err
 			}
+		}
+		if before != beside || before == other || before != after {
+			return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and a pooler shares them (session %d became %d beside %d, and then %d): "+
+				"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, beside, other, after)
 		}
 	}
 	return nil
