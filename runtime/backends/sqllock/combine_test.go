@@ -81,6 +81,11 @@ func TestWhoLeavesIsNotSent(t *testing.T) {
 		}
 	}
 	close(goOn)
+	for left := 1; left > 0; runtime.Gosched() {
+		c.mu.Lock()
+		left = c.batches
+		c.mu.Unlock()
+	}
 	if unsent != 3 || len(batches()) != batchesMost {
 		t.Errorf("%d calls were not sent, in %v", unsent, batches())
 	}
