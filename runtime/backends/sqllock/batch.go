@@ -44,6 +44,10 @@ func (s *statements) batched(file string, n int) *template {
 	if s.dialect == MySQL {
 		m["asked"] = each(n, "SELECT {key#} AS column1, {id#} AS column2", " UNION ALL ")
 	}
+	m["inorder"] = "l.name IN ({keys})" // MySQL walks by its primary key
+	if s.dialect == Postgres {
+		m["inorder"] = "l.name IN (SELECT o.name FROM {table} AS o WHERE o.name IN ({keys}) AND o.owner IN ({ids}) ORDER BY o.name FOR NO KEY UPDATE)"
+	}
 	m["apart"] = m["allapart"]
 	var t *template
 	switch file {

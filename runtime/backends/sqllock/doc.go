@@ -28,7 +28,8 @@
 //
 // An AcquireAll takes its keys that are free by one statement for each hundred (two on MySQL),
 // and its release frees as many by one; all else, and all of Advisory and RowLock, one after the
-// other. It uses one connection at a time.
+// other. It uses one connection at a time. While more than 8 acquires, or more than 8 releases, are under way in a
+// process, those that come share statements in this way, on 4 connections each.
 //
 // # Other kinds of lock
 //

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,15 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
+	// What may be over goes by itself: who is told of a batch that not all were freed can't
+	// always tell which.
+	if !l.unanswered && l.deadline.Get().Left() > 0 {
+		if l.backend.frees.goAlone() {
+			defer l.backend.frees.wentAlone()
+		} else if err := l.releaseTogether(ctx, last); !errors.Is(err, errNotSent) || ctx.Err() != nil {
+			return err
+		}
+	}
 	return l.release(ctx, l.backend.pool, last)
 }
 

@@ -37,22 +37,15 @@ type wanted struct {
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
-	var all []wanted
+	var all []*wanted
 	for i, a := range as {
 		if b.strategy == Table && check(a) == nil && a.Mode.Kind == 0 && !a.Queue {
-			all = append(all, wanted{a, &leases[i], &errs[i]})
+			all = append(all, &wanted{a, &leases[i], &errs[i]})
 		}
 	}
-	slices.SortFunc(all, func(x, y wanted) int {
-		return cmp.Or(cmp.Compare(x.TTL, y.TTL), cmp.Compare(x.Tokens, y.Tokens), strings.Compare(x.Key, y.Key))
-	})
 	b.prepareRenewals()
 	b.purgeNowAndThen()
-	inBatches(all, func(x, y wanted) bool { return x.TTL == y.TTL && x.Tokens == y.Tokens }, func(part []wanted) {
-		if len(part) > 1 {
-			b.takeRows(ctx, part)
-		}
-	})
+	b.takeFree(ctx, all)
 	refused := false
 	for i, a := range as {
 		switch {
@@ -67,8 +60,22 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 	return leases, errs
 }
 
+// takeFree takes those of all whose rows are free. One that is alone in a batch it leaves.
+func (b *Backend) takeFree(ctx context.Context, all []*wanted) {
+	slices.SortFunc(all, func(x, y *wanted) int {
+		return cmp.Or(cmp.Compare(x.TTL, y.TTL), cmp.Compare(x.Tokens, y.Tokens), strings.Compare(x.Key, y.Key))
+	})
+	// Two Lockers may ask for one key, which no statement can take twice.
+	all = slices.CompactFunc(all, func(x, y *wanted) bool { return x.TTL == y.TTL && x.Tokens == y.Tokens && x.Key == y.Key })
+	inBatches(all, func(x, y *wanted) bool { return x.TTL == y.TTL && x.Tokens == y.Tokens }, func(part []*wanted) {
+		if len(part) > 1 {
+			b.takeRows(ctx, part)
+		}
+	})
+}
+
 // takeRows takes those of part whose rows are free.
-func (b *Backend) takeRows(ctx context.Context, part []wanted) {
+func (b *Backend) takeRows(ctx context.Context, part []*wanted) {
 	n := part[0].Tokens
 	v := values{"ttl": b.dialect.term(part[0].TTL), "n": int64(n), "instant": time.Now().UnixMicro()}
 	for i, one := range part {
@@ -109,26 +116,35 @@ type freeing struct {
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
 	errs := make([]error, len(leases))
-	var all []freeing
+	var all []*freeing
 	for i, one := range leases {
 		if l, ok := one.(*lease); ok && !l.unanswered {
-			all = append(all, freeing{l, lasts[i], &errs[i]})
+			all = append(all, &freeing{l, lasts[i], &errs[i]})
 		} else {
 			errs[i] = one.Release(ctx, lasts[i])
 		}
 	}
-	inBatches(all, func(freeing, freeing) bool { return true }, func(part []freeing) {
-		if len(part) == 1 {
-			*part[0].err = part[0].Release(ctx, part[0].last)
-		} else {
-			b.freeRows(ctx, part)
-		}
-	})
+	b.free(ctx, all)
 	return errs
 }
 
+// free frees the rows of all.
+func (b *Backend) free(ctx context.Context, all []*freeing) {
+	slices.SortFunc(all, func(x, y *freeing) int { return strings.Compare(x.key, y.key) })
+	var several []*freeing
+	for i, one := range all {
+		// A statement gives each row one last token, and of two leases on a key one is lost.
+		if len(all) == 1 || i > 0 && one.key == all[i-1].key {
+			*one.err = one.release(ctx, b.pool, one.last)
+		} else {
+			several = append(several, one)
+		}
+	}
+	inBatches(several, func(_, _ *freeing) bool { return true }, func(part []*freeing) { b.freeRows(ctx, part) })
+}
+
 // freeRows frees the rows of part.
-func (b *Backend) freeRows(ctx context.Context, part []freeing) {
+func (b *Backend) freeRows(ctx context.Context, part []*freeing) {
 	v := values{}
 	for i, one := range part {
 		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
@@ -154,7 +170,7 @@ func (b *Backend) freeRows(ctx context.Context, part []freeing) {
 // tellLost tells which of part were lost before the release that v says. Each is, unless
 // its row stands as the release has left it, or it was released before. One that another
 // process has taken since then is told to be lost with those that are: they are of one call.
-func (b *Backend) tellLost(ctx context.Context, part []freeing, v values) error {
+func (b *Backend) tellLost(ctx context.Context, part []*freeing, v values) error {
 	r, _, err := b.run(ctx, b.pool, b.sql.batched("released.sql", len(part)).with(v))
 	if err != nil {
 		return err

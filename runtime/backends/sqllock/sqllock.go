@@ -87,6 +87,8 @@ type Backend struct {
 	hub      engine.Hub[string] // by address
 	pollers  pollers
 	listener *listener // or nil
+	takes    *combiner[*wanted]
+	frees    *combiner[*freeing]
 	sessions *sessions // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
@@ -96,6 +98,7 @@ type Backend struct {
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
 	dedicated []*dedicated // of these, if they have no pool
+	granted   atomic.Bool  // a row was taken by a statement of its own
 	prepared  atomic.Bool  // the connection of renewals has been asked for
 	purged    atomic.Int64 // when rows were last looked through, in ns since started
 }
@@ -123,6 +126,8 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()
+	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatch}
+	b.frees = &combiner[*freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}
@@ -259,7 +264,21 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if b.sessions != nil {
 		return b.sessions.acquire(ctx, a)
 	}
-	return b.takeRow(ctx, b.pool, a)
+	switch {
+	case !b.granted.Load(): // no batch before it is known that connections commit by themselves
+	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
+	case b.takes.goAlone():
+		defer b.takes.wentAlone()
+	default:
+		if l, err := b.takeTogether(ctx, a); l != nil || err != nil {
+			return l, err
+		}
+	}
+	l, err := b.takeRow(ctx, b.pool, a)
+	if err == nil {
+		b.granted.Store(true)
+	}
+	return l, err
 }
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still

@@ -1,0 +1,178 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+const (
+	// aloneMost is how many calls of one sort go by themselves. Batches of fewer calls cost
+	// more than they save.
+	aloneMost = 8
+	// batchesMost is how many batches of calls are under way beside these: more would make
+	// batches smaller, fewer would have callers wait for a round trip of others.
+	batchesMost = 4
+)
+
+// combiner has calls of concurrent goroutines share statements and commits, once there are
+// many. bench/README.md says what that gains.
+//
+//	alone    at most aloneMost are under way, and no batch is
+//	waits    for a batch; its caller may leave, and it is not sent then
+//	sent     with others; a caller that leaves does not know what came of it
+//	done     its caller looks what came of it
+type combiner[T any] struct {
+	life *engine.Life
+	run  func(ctx context.Context, calls []T) // sends calls together, and returns when they are done
+
+	mu      sync.Mutex // guards the rest, and sent of each call
+	alone   int        // calls under way
+	batches int        // likewise
+	waiting []*call[T]
+}
+
+type call[T any] struct {
+	value T
+	sent  bool
+	done  chan struct{}
+}
+
+// goAlone reports whether a call goes by itself. Then wentAlone is to be called.
+func (c *combiner[T]) goAlone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.alone >= aloneMost || c.batches > 0 {
+		return false
+	}
+	c.alone++
+	return true
+}
+
+func (c *combiner[T]) wentAlone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.alone--
+}
+
+// do has value sent with others. It returns nil when that is done. Else it is not to be read:
+// errNotSent says that it will not be sent, errNoAnswer that nobody waits for the answer.
+func (c *combiner[T]) do(ctx context.Context, value T) error {
+	one := &call[T]{value: value, done: make(chan struct{})}
+	c.mu.Lock()
+	c.waiting = append(c.waiting, one)
+	if c.batches < batchesMost && c.life.Go(c.work) {
+		c.batches++
+	}
+	begun := c.batches > 0
+	c.mu.Unlock()
+	if !begun {
+		return fmt.Errorf("%w: %w", errNotSent, errClosed)
+	}
+	select {
+	case <-one.done:
+		return nil
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	sent := one.sent
+	one.sent = true // never, unless it was
+	c.mu.Unlock()
+	if !sent {
+		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+	}
+	grace := time.NewTimer(answerGrace)
+	defer grace.Stop()
+	select {
+	case <-one.done:
+		return nil
+	case <-grace.C:
+		return fmt.Errorf("%w: %w: %w", driver.ErrIndeterminate, errNoAnswer, ctx.Err())
+	}
+}
+
+// work sends batches until no call waits.
+func (c *combiner[T]) work(ctx context.Context) {
+	for calls := c.next(); len(calls) > 0; calls = c.next() {
+		values := make([]T, len(calls))
+		for i, one := range calls {
+			values[i] = one.value
+		}
+		limited, cancel := context.WithTimeout(ctx, attemptLimit) // a dial may hang for minutes
+		c.run(limited, values)
+		cancel()
+		for _, one := range calls {
+			close(one.done)
+		}
+	}
+}
+
+// next returns the calls of the next batch. Their number is a power of two, so that there
+// are few statements for a driver to prepare. If there are none the batch is over.
+func (c *combiner[T]) next() []*call[T] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var live []*call[T]
+	for _, one := range c.waiting {
+		if !one.sent {
+			live = append(live, one)
+		}
+	}
+	if len(live) == 0 {
+		c.waiting = nil
+		c.batches--
+		return nil
+	}
+	n := 1 << (bits.Len(uint(min(len(live), batch))) - 1)
+	c.waiting = live[n:]
+	for _, one := range live[:n] {
+		one.sent = true
+	}
+	return live[:n:n]
+}
+
+// takeTogether asks for the lock of a with others. It returns neither a lease nor an error
+// if a is to be asked for by itself, as its row was not plainly free.
+func (b *Backend) takeTogether(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	own := *a // who leaves shares nothing with the batch
+	w := &wanted{&own, new(driver.Lease), new(error)}
+	if err := b.takes.do(ctx, w); err != nil {
+		a.MayHaveRun = a.MayHaveRun || errors.Is(err, errNoAnswer)
+		return nil, err
+	}
+	a.MayHaveRun = own.MayHaveRun
+	l, err := *w.lease, *w.err
+	var held *driver.HeldError
+	if err != nil && !own.MayHaveRun && !errors.As(err, &held) {
+		return nil, nil // the database refused all, perhaps because of another; or there was no connection yet
+	}
+	return l, err
+}
+
+// takeBatch asks for the locks of a batch.
+func (b *Backend) takeBatch(ctx context.Context, all []*wanted) {
+	if len(all) > 1 {
+		b.takeFree(ctx, all)
+	} else {
+		*all[0].lease, *all[0].err = b.takeRow(ctx, b.pool, all[0].Acquisition)
+	}
+}
+
+// releaseTogether frees l with others. errNotSent says that it may yet go by itself, unless ctx
+// has ended.
+func (l *lease) releaseTogether(ctx context.Context, last uint64) error {
+	f := &freeing{l, last, new(error)}
+	if err := l.backend.frees.do(ctx, f); err != nil {
+		if errors.Is(err, errNoAnswer) {
+			l.freed.Store(true)
+		}
+		return err
+	}
+	return *f.err
+}
