@@ -2,9 +2,11 @@ package interop
 
 import (
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,10 +25,30 @@ const settles = 20 * time.Millisecond
 // a key; ours locks by /v1/txn, which does.
 const encodedSpace = " "
 
+// newConsul returns a client whose connections end with the test. Those of an api.Lock may
+// not be idle by then: it goes on to watch its key for a moment.
 func newConsul(t *testing.T, addr string) *api.Client {
 	config := api.DefaultConfig()
 	config.Address = addr
-	t.Cleanup(config.Transport.CloseIdleConnections)
+	var mu sync.Mutex
+	var dialed []net.Conn
+	dial := config.Transport.DialContext
+	config.Transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			dialed = append(dialed, conn)
+		}
+		return conn, err
+	}
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range dialed {
+			_ = conn.Close()
+		}
+	})
 	client, err := api.NewClient(config)
 	require.NoError(t, err)
 	return client
