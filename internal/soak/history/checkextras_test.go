@@ -230,3 +230,26 @@ func TestLeaseEndsDuringItsRelease(t *testing.T) {
 		t.Run(fmt.Sprint(answered), func(t *testing.T) { expect(t, &h.h, wrong) })
 	}
 }
+
+// Of two leases by which a process reads, the one that a hold asked for is its own.
+func TestLeaseOfAReader(t *testing.T) {
+	read := func(hold uint64) *lease {
+		return &lease{grant: Record{Kind: "read", Token: 5, Hold: hold, Ret: 10}, freed: Never}
+	}
+	own, other, third := read(7), read(8), read(9)
+	h := &hold{grant: Record{Kind: "read", Token: 5, Hold: 7, Ret: 20}}
+	for _, c := range []struct {
+		of   []*lease
+		want *lease
+	}{
+		{[]*lease{other}, other},
+		{[]*lease{other, third}, nil},
+		{[]*lease{other, third, read(10)}, nil},
+		{[]*lease{other, own, third}, own},
+		{[]*lease{other, third, own}, own},
+	} {
+		if got := h.shared(c.of); got != c.want {
+			t.Errorf("of %d leases: %v", len(c.of), got)
+		}
+	}
+}

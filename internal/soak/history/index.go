@@ -299,15 +299,20 @@ func (h *hold) of(leases []*lease) *lease {
 	return nil
 }
 
-// shared returns the lease of those that read with h, if it can be no other.
+// shared returns the lease of those that read with h: the one that h asked for itself, or
+// the only one that it can be.
 func (h *hold) shared(of []*lease) (found *lease) {
+	several := false
 	for _, l := range of {
 		if l.grant.Kind == "read" && l.grant.Token == h.grant.Token && l.grant.Ret <= h.grant.Ret && l.freed >= h.grant.Ret {
-			if found != nil {
-				return nil
+			if l.grant.Hold == h.grant.Hold {
+				return l
 			}
-			found = l
+			several, found = several || found != nil, l
 		}
+	}
+	if several {
+		return nil
 	}
 	return found
 }
