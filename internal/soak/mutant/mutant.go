@@ -173,11 +173,12 @@ var OfKinds = []Mutant{
 	{
 		Name:    "revived",
 		Mistake: "a renewal that lets its holder in again",
-		Patches: []Patch{{record + "lease.go", "		if p == nil {\n			return false, driver.ErrLost\n		}\n		// The state may", `		if p == nil {
+		Patches: []Patch{{record + "lease.go", "		if lost = p == nil; lost {\n", `		if p == nil {
 			s.In = append(s.In, Party{ID: l.id, Kind: kindFair, Token: Token(l.first)})
 			p = s.holder(l.id)
 		}
-		// The state may`}},
+		if lost = p == nil; lost {
+`}},
 	},
 }
 
