@@ -34,7 +34,9 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, n := l.Tokens(); n != 1 {
+			// One that finds little left of its grant's lease asks the server, which says nothing
+			// of strangers.
+			if _, n := l.Tokens(); n != 1 && l.(driver.ProvisionalLease).Term() == grantLease {
 				t.Errorf("%d holds in a row beside a stranger", n)
 			}
 			freeLease(t, l)
