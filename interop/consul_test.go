@@ -25,26 +25,34 @@ const settles = 20 * time.Millisecond
 // a key; ours locks by /v1/txn, which does.
 const encodedSpace = " "
 
-// newConsul returns a client whose connections end with the test. Those of an api.Lock may
-// not be idle by then: it goes on to watch its key for a moment.
+// newConsul returns a client whose connections end with the test, after which it dials no
+// more. An api.Lock goes on to watch its key for a moment: its connection may not be idle by
+// then, and when that is closed package http tries again.
 func newConsul(t *testing.T, addr string) *api.Client {
 	config := api.DefaultConfig()
 	config.Address = addr
 	var mu sync.Mutex
 	var dialed []net.Conn
+	over := false
 	dial := config.Transport.DialContext
 	config.Transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			dialed = append(dialed, conn)
+		if err != nil {
+			return nil, err
 		}
-		return conn, err
+		mu.Lock()
+		defer mu.Unlock()
+		if over {
+			_ = conn.Close()
+			return nil, net.ErrClosed
+		}
+		dialed = append(dialed, conn)
+		return conn, nil
 	}
 	t.Cleanup(func() {
 		mu.Lock()
 		defer mu.Unlock()
+		over = true
 		for _, conn := range dialed {
 			_ = conn.Close()
 		}
