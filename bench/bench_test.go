@@ -63,6 +63,10 @@ func TestEveryPeerIsDriven(t *testing.T) {
 			continue // interop/ is where the Java programs are tested
 		}
 		t.Run(name, func(t *testing.T) {
+			if peers.Redis.Find(name).InProcess {
+				smoke(t, o, workloadNamed(wHot), name)
+				return
+			}
 			smoke(t, o, workloadNamed(wSolo), name)
 			if name != forgetful {
 				smoke(t, o, workloadNamed(wWakeup), name)

@@ -198,6 +198,8 @@ func (w *workload) takes(p *peers.Peer) bool {
 		return p.Laps != nil || p.Ours()
 	case p.Laps != nil:
 		return false
+	case p.InProcess:
+		return w.name == wHot8 || w.name == wHot || w.name == wHot256
 	}
 	return w.joins == nil || w.joins(p)
 }

@@ -24,6 +24,8 @@ type Peer struct {
 	// Rival says that it is a library that ours is measured against: not the
 	// raw floor, and not ours.
 	Rival bool
+	// InProcess says that it locks between the goroutines of one process alone.
+	InProcess bool
 	// Direct are the data commands that it sends by themselves. All others of
 	// its data commands are called by scripts and are no commands on the wire.
 	Direct []string
@@ -103,12 +105,13 @@ const Ours = "lockgen"
 // Ours says that the peer is this project's, of this build or of an earlier one.
 func (p *Peer) Ours() bool { return p.Name == Ours || p.Program != "" }
 
-// Names of floors: the two commands that a lock needs at least.
+// Names of floors: what a lock needs at least, which is two commands.
 const (
 	Raw        = "raw"
 	RawWide    = "raw-64"
 	RawRueidis = "raw-rueidis"
 	RawPubSub  = "raw-pubsub" // and a message
+	FIFO       = "fifo"       // none of the two: a queue inside one process
 )
 
 // All are the peers in the order of the report.
@@ -118,6 +121,7 @@ var All = []*Peer{
 	rawAuto,
 	rawRueidis,
 	rawPubSub,
+	fifo,
 	redsyncPeer(0),
 	redsyncPeer(fastRetry),
 	redislockPeer(0),

@@ -14,7 +14,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -237,7 +239,12 @@ func wakeups(p *peer, source string) (waits []float64, err error) {
 			}
 			got <- err
 		}()
-		time.Sleep(time.Duration(20+7*i) * time.Millisecond)
+		// Timers of one process fire together. Another process's ends this wait, so that each
+		// phase of a poll is as likely.
+		settle := fmt.Sprintf("%.4f", 0.020+0.007*float64(i)+0.002*rand.Float64())
+		if err := exec.Command("sleep", settle).Run(); err != nil {
+			return nil, err
+		}
 		freed := time.Now()
 		if err := unlock(); err != nil {
 			return nil, err

@@ -23,8 +23,9 @@
 // freed is kept for half a second for each process that is ahead, some of which may
 // be dead, and for two seconds at most: then whoever asks first has it. Without a [Notifier]
 // waiting is by one poller for each key and process, which looks after 1 ms, ever later, and
-// again after 1 ms when the lock has moved on: that costs a waiter about an eighth of its
-// wait, and 65 ms at most, or 125 ms with two or more ahead in the queue.
+// again after 1 ms when the lock has moved on: that costs the first in the queue about a
+// hundredth of its wait, 1 ms at least and 65 ms at most; with two or more ahead an eighth,
+// 12 ms at least and 125 ms at most.
 //
 // An AcquireAll takes its keys that are free by one statement for each hundred (two on MySQL),
 // and its release frees as many by one; all else, and all of Advisory and RowLock, one after the

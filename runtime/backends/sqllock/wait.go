@@ -10,18 +10,22 @@ import (
 )
 
 // A poller looks often at first, and again whenever the lock has moved on, and then
-// ever more seldom: at most an eighth of the wait is lost.
+// ever more seldom: a part of the wait is lost.
 const (
-	lookFirst = time.Millisecond
-	lookFar   = 10 * time.Millisecond // with others before us in the queue
+	lookFirst = 800 * time.Microsecond // and a quarter: a timer of a millisecond or more takes two on Linux
 	lookMost  = 50 * time.Millisecond
+	lookShare = 100                  // of the wait
 	lookKinds = 5 * time.Millisecond // at first, at a record: who joins the queue changes it too
-	lookShare = 8
+
+	// With others before us in the queue:
+	farFirst = 10 * time.Millisecond
+	farMost  = 100 * time.Millisecond
+	farShare = 8
 )
 
 func lookAfter(waited time.Duration, ahead int64) time.Duration {
 	if ahead > 1 {
-		return min(max(waited/lookShare, lookFar), 2*lookMost)
+		return min(max(waited/farShare, farFirst), farMost)
 	}
 	return min(max(waited/lookShare, lookFirst), lookMost)
 }
