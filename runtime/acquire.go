@@ -47,7 +47,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 // short for a renewal. Then granted gives it back and reports false, and the caller is still
 // busy with e.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
-	now := time.Now()
+	now := driver.Now()
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
@@ -68,7 +68,7 @@ func (l *Locker) tooLate(e *entry, h *hold) error {
 }
 
 // begin makes h the holder of its entry by lk, which was granted just before now.
-func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
+func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	e.giveLocked(h, lk, now)
@@ -83,7 +83,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now time.Time) error {
 	l.listenForRecall(lk)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
 		if l.lose(lk, errClosedUnder) {
-			l.release(endedContext, lk, now)
+			_ = l.release(endedContext, lk, time.Now())
 		}
 		return ErrClosed
 	}
@@ -165,7 +165,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)
-	e.competing, e.since = op.hold, time.Now()
+	e.competing, e.since = op.hold, awake()
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)

@@ -208,7 +208,7 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 		old.endLost(errNotOwner)
 		return because(ErrLost, errNotOwner)
 	}
-	old.observe(Released, old.heldFor(now), nil)
+	old.observe(Released, old.heldFor(driver.At(now)), nil)
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // DelegationKey is the key of a [Carrier] under which a delegation stands, written as
@@ -104,7 +103,7 @@ func (h *hold) delegate() delegatedHold {
 	if h.lease.downgraded.Load() {
 		kind = driver.Read
 	}
-	id := h.lease.acquisition.ID + ":" + strconv.FormatUint(h.token, 10) + ":" + strconv.FormatInt(int64(h.began), 10)
+	id := h.lease.acquisition.ID + ":" + strconv.FormatUint(h.token, 10) + ":" + strconv.FormatInt(int64(h.began.Sub(driver.Instant{})), 10)
 	if of, ok := h.lease.Lease.(*delegatedLease); ok {
 		id = of.id + "/" + of.keyring.audience
 	}
@@ -267,7 +266,7 @@ func (s *delegatedStay) enterOne(d *delegatedHold) (*Hold, error) {
 		return nil, err
 	}
 	h := &hold{
-		policy: d.policy(), token: d.Token, began: bootclock.Now(),
+		policy: d.policy(), token: d.Token, began: driver.Now(),
 		entry: &entry{id: entryID{backend: d.Backend, key: d.Key, kind: driver.Kind(d.Kind)}},
 		lease: &heldLease{Lease: &delegatedLease{s, d.ID, d.Token}},
 	}

@@ -5,27 +5,27 @@ import (
 	"math"
 	"time"
 
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // round is one look of the watchdog at what is due.
 type round struct {
 	clock time.Time // when it began
-	now   bootclock.Time
+	now   driver.Instant
 	over  []*heldLease
 	idle  []*heldLease            // that nobody uses any more, to be freed
 	renew map[string][]*heldLease // by backend
-	dues  [shards]bootclock.Time  // when the first lease of each shard is due next
+	dues  [shards]driver.Instant  // when the first lease of each shard is due next
 }
 
 // never is when nothing is due.
-const never = bootclock.Time(math.MaxInt64)
+var never = driver.Instant{}.Add(math.MaxInt64)
 
 // takeDue takes what is due in s, the i-th shard.
 func (r *round) takeDue(s *shard, i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.leases) > 0 && s.leases[0].due <= r.now {
+	for len(s.leases) > 0 && !r.now.Before(s.leases[0].due) {
 		r.takeLocked(s.leases[0])
 	}
 	r.dues[i] = s.leases.due()
@@ -35,7 +35,7 @@ func (r *round) takeDue(s *shard, i int) {
 // is looked at next.
 func (r *round) takeLocked(lk *heldLease) {
 	leases := &lk.entry.shard.leases
-	left := lk.deadline().LeftAt(r.clock)
+	left := lk.deadline().Sub(r.now)
 	if left <= 0 {
 		leases.remove(lk)
 		r.over = append(r.over, lk)
@@ -84,7 +84,7 @@ func (r *round) fillUp(l *Locker) bool {
 // first returns the shard whose first lease is due before all others.
 func (r *round) first() (first int) {
 	for i, due := range r.dues {
-		if due < r.dues[first] {
+		if due.Before(r.dues[first]) {
 			first = i
 		}
 	}
@@ -95,7 +95,7 @@ func (r *round) first() (first int) {
 type leaseHeap []*heldLease
 
 // due is when the first lease is due.
-func (h leaseHeap) due() bootclock.Time {
+func (h leaseHeap) due() driver.Instant {
 	if len(h) == 0 {
 		return never
 	}
@@ -110,7 +110,7 @@ func (h *leaseHeap) remove(lk *heldLease) {
 }
 
 func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].due < h[j].due }
+func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = int32(i), int32(j)

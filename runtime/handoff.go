@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // wantedTenure is for how long a lease is handed on inside the process once another one is
@@ -16,7 +15,7 @@ const wantedTenure = 2 * time.Millisecond
 // be handed on, else it is released at the backend, in bounded time. It
 // returns ErrLost if the engine answered that the lease was no longer h's.
 func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
-	if lease := l.part(h, now); lease != nil {
+	if lease := l.part(h, driver.At(now)); lease != nil {
 		return l.free(ctx, lease, now)
 	}
 	return nil
@@ -24,7 +23,7 @@ func (l *Locker) pass(ctx context.Context, h *hold, now time.Time) error {
 
 // part is pass as far as this process goes. It returns the lease if the engine is to free
 // it: then the caller is busy with its entry.
-func (l *Locker) part(h *hold, now time.Time) *heldLease {
+func (l *Locker) part(h *hold, now driver.Instant) *heldLease {
 	e := h.entry
 	e.shard.mu.Lock()
 	if e.holder != h && !e.sharesLocked(h) { // lost meanwhile, as h.lost says: the entry is no longer h's
@@ -98,7 +97,7 @@ func (l *Locker) leaveQueue(e *entry, id string) {
 // a command to the engine: within the tenure, with a token left, and with all of p's
 // own ttl ahead, or a renewal to it within a moment. A lease much longer than p's ttl is
 // not handed on, because a crash would then keep the key for longer than p says.
-func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
+func (lk *heldLease) canHandToLocked(p *Policy, now driver.Instant) bool {
 	if lk.sticky.time > 0 {
 		return lk.canKeepForLocked(p, now)
 	}
@@ -106,7 +105,7 @@ func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
 		return false
 	}
 	ttl, provisional := p.ttl(), lk.term() < lk.length()
-	ahead := lk.ends().LeftAt(now)
+	ahead := lk.ends().Sub(now)
 	if provisional && !p.NoRenew && ahead > 0 {
 		ahead = lk.length()
 	}
@@ -115,12 +114,12 @@ func (lk *heldLease) canHandToLocked(p *Policy, now time.Time) bool {
 }
 
 // isOursLocked reports whether another hold may begin on lk, for all that others care.
-func (lk *heldLease) isOursLocked(now time.Time) bool {
+func (lk *heldLease) isOursLocked(now driver.Instant) bool {
 	until := lk.handOnUntil
 	if lk.isWanted() {
 		until = lk.yieldAfter
 	}
-	return lk.token < lk.end && bootclock.At(now) < until
+	return lk.token < lk.end && now.Before(until)
 }
 
 // isWanted reports whether another process is known to wait for the key.

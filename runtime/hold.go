@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Why a lock is no longer held; wrapped in ErrLost.
@@ -30,7 +30,7 @@ type hold struct {
 	policy *Policy
 	lease  *heldLease
 	token  uint64
-	began  bootclock.Time
+	began  driver.Instant
 	waited bool         // in the queue, or at the engine
 	handed bool         // the lease came from the hold before
 	trial  atomic.Int32 // a trial: see together.go
@@ -83,12 +83,12 @@ func (h *hold) caller() context.Context {
 }
 
 // heldFor is how long h has been held at now.
-func (h *hold) heldFor(now time.Time) time.Duration { return bootclock.At(now).Sub(h.began) }
+func (h *hold) heldFor(now driver.Instant) time.Duration { return now.Sub(h.began) }
 
 // renews reports whether the watchdog is to go on renewing for this holder.
 func (h *hold) renews() bool {
 	p := h.policy
-	return !p.NoRenew && (p.Max == 0 || bootclock.Now().Sub(h.began) < p.Max)
+	return !p.NoRenew && (p.Max == 0 || driver.Now().Sub(h.began) < p.Max)
 }
 
 // Hold is what an acquire returns beside the context: the duty to release. Its

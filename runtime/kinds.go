@@ -3,10 +3,8 @@ package lock
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // group is the entries of one key and kind, where there may be several: the permits of a
@@ -36,7 +34,7 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	case id.kind == driver.Permits && g.used >= p.Permits:
 		return s.anyLocked(id), g // all entries have one queue
 	case id.kind == driver.Read && p.shares():
-		if e := g.readers; e != nil && (e.state == busy || e.canShareLocked(p, time.Now())) {
+		if e := g.readers; e != nil && (e.state == busy || e.canShareLocked(p, driver.Now())) {
 			return e.id.slot, g
 		}
 		g.readers = nil // entryLocked sets it to the new entry
@@ -104,21 +102,21 @@ func (s *shard) forgetLocked(e *entry) {
 // canShareLocked reports whether a newcomer under p may have the lease of e, because both
 // read: for as long as a lease is handed on, while nobody waits to write. After that it
 // asks the engine, which knows.
-func (e *entry) canShareLocked(p *Policy, now time.Time) bool {
+func (e *entry) canShareLocked(p *Policy, now driver.Instant) bool {
 	lk := e.lease
-	return e.state == held && !e.closed && e.first == nil && bootclock.At(now) < lk.handOnUntil &&
+	return e.state == held && !e.closed && e.first == nil && now.Before(lk.handOnUntil) &&
 		!lk.isWanted() && lk.fits(p, now)
 }
 
 // fits reports whether lk lasts, and is of about the length that p asks for.
-func (lk *heldLease) fits(p *Policy, now time.Time) bool {
+func (lk *heldLease) fits(p *Policy, now driver.Instant) bool {
 	ttl := p.ttl()
-	return p.shares() && lk.deadline().LeftAt(now) > lk.term()/3 && lk.length() >= ttl && lk.length() <= ttl+ttl/2
+	return p.shares() && lk.deadline().Sub(now) > lk.term()/3 && lk.length() >= ttl && lk.length() <= ttl+ttl/2
 }
 
 // shareLocked has those that wait in the queue to read share the lease of e, which was
 // granted just now.
-func (e *entry) shareLocked(now time.Time) {
+func (e *entry) shareLocked(now driver.Instant) {
 	if e.id.kind != driver.Read {
 		return
 	}
@@ -134,13 +132,13 @@ func (e *entry) shareLocked(now time.Time) {
 }
 
 // joinLocked has h share the lease of e.
-func (e *entry) joinLocked(h *hold, now time.Time) {
+func (e *entry) joinLocked(h *hold, now driver.Instant) {
 	lk := e.lease
 	if lk.also == nil {
 		lk.also = map[*hold]struct{}{}
 	}
 	lk.also[h] = struct{}{}
-	h.entry, h.lease, h.token, h.began, h.handed = e, lk, e.holder.token, bootclock.At(now), true
+	h.entry, h.lease, h.token, h.began, h.handed = e, lk, e.holder.token, now, true
 }
 
 // sharesLocked reports whether h shares e's lease with its holder.

@@ -5,21 +5,21 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // heldLease is a lease that this process holds, as the local queue and the
 // watchdog see it.
 type heldLease struct {
 	driver.Lease
-	acquisition driver.Acquisition // its address is handed on
+	provisional driver.ProvisionalLease // the same, or nil
+	acquisition driver.Acquisition      // its address is handed on
 	entry       *entry
 	holder      atomic.Pointer[hold]
 
 	delay       time.Duration // of the policy
 	sticky      stickyLease
-	handOnUntil bootclock.Time // until then it may go to the next in the queue
-	yieldAfter  bootclock.Time // and until then if another process wants it
+	handOnUntil driver.Instant // until then it may go to the next in the queue
+	yieldAfter  driver.Instant // and until then if another process wants it
 	token, end  uint64         // the next fencing token, and the end of the block
 	releasing   releaseContext // of its one release
 
@@ -29,18 +29,17 @@ type heldLease struct {
 	downgraded atomic.Bool // it was a writer's, and is a reader's now
 
 	// For the watchdog, guarded by the shard's mutex.
-	provisional bool           // it is a driver.ProvisionalLease; set once
-	wanted      bool           // it is a driver.WantedLease; set once
-	late        bool           // its first renewal was due when it came; set once
-	renewing    bool           // a renewal is under way
-	index       int32          // in the shard's heap; -1 when not in it
-	due         bootclock.Time // when it looks at this lease next
-	failure     *error         // of the last renewal, or nil
+	late     bool           // its first renewal was due when it came; set once
+	wanted   bool           // it is a driver.WantedLease; set once
+	renewing bool           // a renewal is under way
+	index    int32          // in the shard's heap; -1 when not in it
+	due      driver.Instant // when it looks at this lease next
+	failure  *error         // of the last renewal, or nil
 }
 
 // init makes lk the lease that was granted just before now. It returns how long the
 // holder has it: 0 or less if the grant took too long.
-func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p *Policy, now time.Time) (left time.Duration) {
+func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p *Policy, now driver.Instant) (left time.Duration) {
 	lk.Lease, lk.entry, lk.index = lease, e, -1
 	lk.delay = p.Delay
 	if lk.acquisition.Recall {
@@ -49,17 +48,17 @@ func (lk *heldLease) init(lease driver.Lease, e *entry, tenure time.Duration, p 
 	}
 	first, n := lease.Tokens()
 	lk.token, lk.end = first, first+n
-	_, lk.provisional = lease.(driver.ProvisionalLease)
+	lk.provisional, _ = lease.(driver.ProvisionalLease)
 	_, lk.wanted = lease.(driver.WantedLease)
 	// The deadline counts from before the acquire was sent, and so must the tenure. A
 	// lease that came late is renewed at once.
-	at, term := bootclock.At(now), lk.term()
-	ahead := lk.ends().LeftAt(now)
-	sent := at.Add(min(ahead-term, 0)) // now if it was renewed between the two
+	term := lk.term()
+	ahead := lk.ends().Sub(now)
+	sent := now.Add(min(ahead-term, 0)) // now if it was renewed between the two
 	lk.handOnUntil, lk.yieldAfter = sent.Add(tenure), sent.Add(min(tenure, wantedTenure))
 	after := max(renewalWhen(ahead, term), 0)
 	lk.late = after == 0
-	lk.due = at.Add(min(after, renewAfter(lk.length())))
+	lk.due = now.Add(min(after, renewAfter(lk.length())))
 	return ahead - margin(term)
 }
 
@@ -85,8 +84,8 @@ func (lk *heldLease) ends() driver.Instant {
 // deadline: if a renewal comes in between, the lease then looks like a short one with
 // a late deadline, and not like a long one that is over.
 func (lk *heldLease) term() time.Duration {
-	if lk.provisional {
-		return lk.Lease.(driver.ProvisionalLease).Term() - lk.delay
+	if lk.provisional != nil {
+		return lk.provisional.Term() - lk.delay
 	}
 	return lk.length()
 }
@@ -110,9 +109,9 @@ func margin(ttl time.Duration) time.Duration {
 func renewAfter(ttl time.Duration) time.Duration { return ttl / 3 }
 
 // renewalIn is how long it is from now until lk is to be renewed, by its deadline.
-func (lk *heldLease) renewalIn(now time.Time) time.Duration {
+func (lk *heldLease) renewalIn(now driver.Instant) time.Duration {
 	term := lk.term()
-	return renewalWhen(lk.ends().LeftAt(now), term)
+	return renewalWhen(lk.ends().Sub(now), term)
 }
 
 // renewalWhen is how long it is until a lease of this term is to be renewed that the

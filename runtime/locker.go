@@ -30,8 +30,9 @@ type Backend = driver.Backend
 // several.go (AcquireAll), queue.go (the local queue), acquire.go (at the engine),
 // release.go (release and loss), close.go and observer.go.
 type Locker struct {
-	id       string                    // a random UUID; with a number behind it, the ID of an acquisition
-	backends map[string]driver.Backend // "" is the Locker's own
+	id       string // a random UUID; with a number behind it, the ID of an acquisition
+	own      driver.Backend
+	backends map[string]driver.Backend // by name; "" is the own
 	handOff  time.Duration
 	name     string
 	observer Observer // or nil
@@ -75,6 +76,7 @@ func New(b Backend, opts *Options) *Locker {
 	l := &Locker{
 		id:       newUUID(),
 		seed:     maphash.MakeSeed(),
+		own:      b,
 		backends: map[string]driver.Backend{"": b},
 		handOff:  opts.HandOff,
 		name:     opts.Name,
@@ -133,7 +135,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	if err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
-	if f == nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
+	if f == nil && outer != nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, errNestedElsewhere)
 	}

@@ -144,9 +144,11 @@ func (p *Policy) validate() error {
 // validateKind is the part of validate about the kind of lock.
 func (p *Policy) validateKind() error {
 	kinds := 0
-	for _, set := range []bool{p.Read, p.Write, p.Fair, p.Permits != 0, p.Once, p.Leader} {
-		if set {
-			kinds++
+	if p.kind() != 0 {
+		for _, set := range []bool{p.Read, p.Write, p.Fair, p.Permits != 0, p.Once, p.Leader} {
+			if set {
+				kinds++
+			}
 		}
 	}
 	switch {

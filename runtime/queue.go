@@ -3,12 +3,12 @@ package lock
 import (
 	"context"
 	"hash/maphash"
+	"runtime/trace"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // entryID names what a goroutine competes for inside one Locker. Those of one mutex compete
@@ -57,13 +57,13 @@ type entry struct {
 	lease   *heldLease // while held or idle
 	holder  *hold      // while held
 
-	idleUntil bootclock.Time // while idle
+	idleUntil driver.Instant // while idle
 
 	*waitQueue
-	ownQueue  waitQueue // of an entry that shares its queue with no other
-	group     *group    // or nil
-	competing *hold     // that waits at the engine, where elsewhere is set; since when
-	since     time.Time
+	ownQueue  waitQueue     // of an entry that shares its queue with no other
+	group     *group        // or nil
+	competing *hold         // that waits at the engine, where elsewhere is set
+	since     time.Duration // of competing, by awake
 	state     entryState
 	elsewhere bool // the one that competes was told that another process holds the key
 	closed    bool // for who would share the lease of others that read: somebody will write
@@ -101,9 +101,15 @@ type waiter struct {
 	entry      *entry // that it was given
 	next, prev *waiter
 	queued     bool
-	since      time.Time
-	turn       chan turn // has room for one; receives exactly one once the waiter is dequeued
+	since      time.Duration // by awake
+	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
 }
+
+// loaded is when awake was 0.
+var loaded = time.Now()
+
+// awake reads the monotonic clock, which takes half as long as to read the wall clock too.
+func awake() time.Duration { return time.Since(loaded) }
 
 // turn is what ends a wait in the queue.
 type turn int
@@ -141,7 +147,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return l.compete(ctx, e, h, end, &fresh.lease)
 		}
 		if e.id.kind == driver.Read && e.state == held && p.shares() { // slotLocked has found it to be one to share
-			e.joinLocked(h, time.Now())
+			e.joinLocked(h, driver.Now())
 			s.mu.Unlock()
 			return h, nil
 		}
@@ -151,14 +157,14 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return h, nil
 		}
 		w := l.waiters.Get().(*waiter)
-		w.hold, w.since = h, time.Now()
+		w.hold, w.since = h, awake()
 		e.pushLocked(w)
 		s.mu.Unlock()
 		if back != nil {
-			_ = l.free(endedContext, back, w.since) // which does not wait for the engine
+			_ = l.free(endedContext, back, time.Now()) // which does not wait for the engine
 		}
 		waited = true
-		turn, given, err := l.awaitSeen(ctx, e, w, key, end)
+		turn, given, err := l.awaitTurn(ctx, outer, e, w, end)
 		switch {
 		case err != nil:
 			return nil, err
@@ -226,21 +232,30 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 	return nil
 }
 
-// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it. It
-// returns the entry that w was given, and takes w back.
-func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, key string, end time.Time) (t turn, given *entry, err error) {
-	h := w.hold
-	h.observeWaiting(ctx, key)
-	defer traceWait(ctx, h.policy)()
-	waiting, nested := h.waitNested(ctx, e.backend, key)
-	t, err = l.await(waiting, e, w, end)
-	if deadlock := nested.end(); deadlock != nil && err != nil {
-		err = deadlock
+// awaitTurn waits in the queue of e. It returns the entry that w was given, and takes w back.
+func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waiter, end time.Time) (t turn, given *entry, err error) {
+	if l.observer != nil || outer != nil || trace.IsEnabled() {
+		t, err = l.awaitSeen(ctx, e, w, end)
+	} else {
+		t, err = l.await(ctx, e, w, end)
 	}
 	given = w.entry
 	w.hold, w.entry = nil, nil
 	l.waiters.Put(w)
 	return t, given, err
+}
+
+// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
+func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
+	h := w.hold
+	h.observeWaiting(ctx, e.id.key)
+	defer traceWait(ctx, h.policy)()
+	waiting, nested := h.waitNested(ctx, e.backend, e.id.key)
+	t, err := l.await(waiting, e, w, end)
+	if deadlock := nested.end(); deadlock != nil && err != nil {
+		err = deadlock
+	}
+	return t, err
 }
 
 // await waits in the queue. A waiter that gives up has left the queue on return. If
@@ -285,8 +300,8 @@ var endedContext = func() context.Context {
 }()
 
 // giveLocked makes h the holder of e by lease, with the next token.
-func (e *entry) giveLocked(h *hold, lease *heldLease, now time.Time) {
-	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), bootclock.At(now)
+func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
+	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.competesLocked(false)
 	e.state, e.lease, e.holder, e.elsewhere, e.competing = held, lease, h, false, nil
 	lease.holder.Store(h)

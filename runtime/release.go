@@ -42,17 +42,18 @@ func (h *Hold) Unlock() error {
 func (h *Hold) releaseOne(ctx context.Context) error {
 	r := h.beginRelease()
 	if r.lease != nil {
-		r.err = r.hold.locker.free(ctx, r.lease, r.now)
+		r.err = r.hold.locker.free(ctx, r.lease, r.clock)
 	}
 	return r.end()
 }
 
 // releasing is one release: what the engine is to do lies between beginRelease and end.
 type releasing struct {
-	hold  *hold      // nil if there was nothing to release any more
-	lease *heldLease // that the engine is to free, or nil
-	now   time.Time
-	err   error // its answer; of one that is over, its result
+	hold  *hold          // nil if there was nothing to release any more
+	lease *heldLease     // that the engine is to free, or nil
+	clock time.Time      // when it began
+	now   driver.Instant // the same
+	err   error          // its answer; of one that is over, its result
 	over  bool
 }
 
@@ -105,9 +106,9 @@ func (h *Hold) beginRelease() (r releasing) {
 	// End the method's context first: goroutines that it left behind must hear of
 	// the end before another holder begins.
 	h.method.end(errReturned)
-	now := time.Now()
-	r.now = now
-	if hold.lostCause() == nil && hold.lease.deadline().LeftAt(now) <= 0 && hold.expire() {
+	r.clock = time.Now()
+	r.now = driver.At(r.clock)
+	if hold.lostCause() == nil && hold.lease.deadline().Sub(r.now) <= 0 && hold.expire() {
 		r.err = hold.fail("release", hold.lostCause())
 		return r
 	}
@@ -116,12 +117,12 @@ func (h *Hold) beginRelease() (r releasing) {
 		r.err = hold.fail("release", cause)
 		return r
 	}
-	if rest := hold.policy.AtLeast - hold.heldFor(now); rest > 0 {
+	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 {
 		hold.stay(rest)
-		hold.observe(Released, hold.heldFor(now), nil)
+		hold.observe(Released, hold.heldFor(r.now), nil)
 		return r
 	}
-	r.lease, r.over = hold.locker.part(hold, now), false
+	r.lease, r.over = hold.locker.part(hold, r.now), false
 	return r
 }
 
@@ -280,7 +281,7 @@ func (l *Locker) lose(lk *heldLease, cause error) bool {
 	}
 	l.next(e)
 	for _, h := range all {
-		h.observe(Lost, h.heldFor(time.Now()), h.fail("hold", cause))
+		h.observe(Lost, h.heldFor(driver.Now()), h.fail("hold", cause))
 	}
 	return true
 }

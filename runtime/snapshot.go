@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Snapshot is what a [Locker] holds and waits for at one moment.
@@ -63,7 +65,7 @@ func (l *Locker) Snapshot() Snapshot {
 func (all *Snapshot) addShard(s *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
+	now, clock := time.Now(), awake()
 	queues := map[*waitQueue]bool{} // the permits of a semaphore share one
 	for _, e := range s.entries {
 		switch e.state {
@@ -78,14 +80,14 @@ func (all *Snapshot) addShard(s *shard) {
 			}
 		}
 		if e.competing != nil {
-			all.addWaiter(e, e.competing.policy, e.since, true)
+			all.addWaiter(e, e.competing.policy, now.Add(e.since-clock), true)
 		}
 		if queues[e.waitQueue] {
 			continue
 		}
 		queues[e.waitQueue] = true
 		for w := e.first; w != nil; w = w.next {
-			all.addWaiter(e, w.hold.policy, w.since, false)
+			all.addWaiter(e, w.hold.policy, now.Add(w.since-clock), false)
 		}
 	}
 }
@@ -93,7 +95,7 @@ func (all *Snapshot) addShard(s *shard) {
 func (all *Snapshot) addHold(e *entry, h *hold, now time.Time) {
 	all.Holds = append(all.Holds, HeldLock{
 		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: h.policy.kindName(),
-		Token: h.token, Since: now.Add(-h.heldFor(now)), Deadline: now.Add(e.lease.deadline().LeftAt(now)), TTL: e.lease.length(),
+		Token: h.token, Since: now.Add(-h.heldFor(driver.At(now))), Deadline: now.Add(e.lease.deadline().LeftAt(now)), TTL: e.lease.length(),
 	})
 }
 

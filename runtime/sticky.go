@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/bootclock"
 )
 
 // A lease under a policy with Sticky stays with the process when its hold is released.
@@ -46,9 +45,9 @@ func (l *Locker) listenForRecall(lk *heldLease) {
 }
 
 // canKeepForLocked reports whether a hold under p may begin on lk, which is sticky.
-func (lk *heldLease) canKeepForLocked(p *Policy, now time.Time) bool {
+func (lk *heldLease) canKeepForLocked(p *Policy, now driver.Instant) bool {
 	return p.Sticky == lk.sticky.time && p.ttl() == lk.sticky.ttl && lk.isOursLocked(now) &&
-		lk.ends().LeftAt(now) >= lk.term()/2 // else renewals have no answer
+		lk.ends().Sub(now) >= lk.term()/2 // else renewals have no answer
 }
 
 // isTooShortFor reports whether h is not to begin on lk, of which so much is left when its
@@ -60,18 +59,18 @@ func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
 
 // keepLocked keeps the lease of e, whose last holder was h, for the next hold. It reports
 // false if the lease is to go back to the engine.
-func (e *entry) keepLocked(h *hold, now time.Time) bool {
+func (e *entry) keepLocked(h *hold, now driver.Instant) bool {
 	lk := e.lease
 	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() ||
-		!lk.canKeepForLocked(h.policy, now) || lk.ends().LeftAt(now) > lk.sticky.time {
+		!lk.canKeepForLocked(h.policy, now) || lk.ends().Sub(now) > lk.sticky.time {
 		return false
 	}
-	e.state, e.idleUntil = idle, bootclock.At(now).Add(lk.sticky.time)
+	e.state, e.idleUntil = idle, now.Add(lk.sticky.time)
 	return true
 }
 
 // resumeLocked makes h the holder of e, which is idle, if it may begin on its lease.
-func (e *entry) resumeLocked(h *hold, now time.Time) bool {
+func (e *entry) resumeLocked(h *hold, now driver.Instant) bool {
 	if !e.lease.canKeepForLocked(h.policy, now) {
 		return false
 	}
@@ -86,7 +85,7 @@ func (e *entry) endIdleLocked(h *hold) (resumed bool, back *heldLease) {
 	if e.state != idle {
 		return false, nil
 	}
-	if e.resumeLocked(h, time.Now()) {
+	if e.resumeLocked(h, driver.Now()) {
 		return true, nil
 	}
 	back = e.lease
@@ -99,7 +98,7 @@ func (e *entry) endIdleLocked(h *hold) (resumed bool, back *heldLease) {
 func (l *Locker) giveUp(lk *heldLease) {
 	e, now := lk.entry, time.Now()
 	e.shard.mu.Lock()
-	if e.lease != lk || !lk.idleIsOverLocked(bootclock.At(now)) {
+	if e.lease != lk || !lk.idleIsOverLocked(driver.At(now)) {
 		e.shard.mu.Unlock()
 		return
 	}
@@ -110,9 +109,9 @@ func (l *Locker) giveUp(lk *heldLease) {
 
 // idleIsOverLocked reports whether lk, which its entry has, is idle and not to be kept any
 // longer.
-func (lk *heldLease) idleIsOverLocked(now bootclock.Time) bool {
+func (lk *heldLease) idleIsOverLocked(now driver.Instant) bool {
 	e := lk.entry
-	return e.state == idle && (e.idleUntil <= now || lk.isWanted() || e.holder.locker.closed.Load())
+	return e.state == idle && (!now.Before(e.idleUntil) || lk.isWanted() || e.holder.locker.closed.Load())
 }
 
 // renewsLocked reports whether the watchdog is to go on renewing lk.
@@ -122,16 +121,16 @@ func (lk *heldLease) renewsLocked() bool {
 
 // growLocked has lk, which is about to be renewed, get the policy's whole length if its
 // hold has lasted for as long as it takes until a renewal.
-func (lk *heldLease) growLocked(now bootclock.Time) {
+func (lk *heldLease) growLocked(now driver.Instant) {
 	if lk.sticky.ttl > lk.acquisition.TTL && lk.entry.state == held && now.Sub(lk.entry.holder.began) >= renewAfter(lk.length()) {
 		lk.sticky.grown.Store(true)
 	}
 }
 
 // dueByLocked returns due, or when lk is not to be kept idle any longer if that is sooner.
-func (lk *heldLease) dueByLocked(due bootclock.Time) bootclock.Time {
-	if e := lk.entry; e.state == idle {
-		return min(due, e.idleUntil)
+func (lk *heldLease) dueByLocked(due driver.Instant) driver.Instant {
+	if e := lk.entry; e.state == idle && e.idleUntil.Before(due) {
+		return e.idleUntil
 	}
 	return due
 }

@@ -93,9 +93,12 @@ func (l *Locker) supports(p *Policy) error {
 
 // backend returns the backend of this name, or nil if there is none.
 func (l *Locker) backend(name string) driver.Backend {
+	if name == "" {
+		return l.own
+	}
 	b := l.backends[name]
 	if b == nil && len(l.backends) == 1 {
-		if any, ok := l.backends[""].(driver.Named); ok {
+		if any, ok := l.own.(driver.Named); ok {
 			return any.Named(name)
 		}
 	}

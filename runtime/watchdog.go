@@ -36,7 +36,7 @@ type watchdog struct {
 	locker *Locker
 	poke   chan struct{}
 	awake  time.Duration // within which a sleep of the machine is noticed
-	next   atomic.Int64  // the bootclock.Time when the goroutine looks again; only it moves this back
+	next   atomic.Int64  // ns after the zero Instant: when the goroutine looks again; only it moves this back
 	runs   atomic.Bool   // the goroutine was started
 
 	mu     sync.Mutex // guards halted, down and the start of the goroutine
@@ -51,7 +51,7 @@ type watchdog struct {
 func (w *watchdog) init(l *Locker) {
 	w.locker, w.awake = l, noticeSleep
 	w.poke = make(chan struct{}, 1)
-	w.next.Store(int64(never))
+	w.setNext(never)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 }
 
@@ -80,8 +80,8 @@ func (w *watchdog) listen(lk *heldLease) {
 		return
 	}
 	n.NotifyLoss(func() { w.look(lk) })
-	now := time.Now()
-	if lk.deadline().LeftAt(now) <= 0 { // lost before it could say so
+	now := driver.Now()
+	if lk.deadline().Sub(now) <= 0 { // lost before it could say so
 		w.locker.lose(lk, errLeaseOver)
 		return
 	}
@@ -93,8 +93,8 @@ func (w *watchdog) listen(lk *heldLease) {
 // look ends or renews lk if that is due by its present deadline. Otherwise it
 // schedules the next look.
 func (w *watchdog) look(lk *heldLease) {
-	now := time.Now()
-	left, after := lk.deadline().LeftAt(now), lk.renewalIn(now)
+	now := driver.Now()
+	left, after := lk.deadline().Sub(now), lk.renewalIn(now)
 	switch {
 	case left <= 0:
 		w.locker.lose(lk, errLeaseOver)
@@ -110,7 +110,7 @@ func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
 	s := lk.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if due := bootclock.Now().Add(after); lk.index >= 0 && due < lk.due {
+	if due := driver.Now().Add(after); lk.index >= 0 && due.Before(lk.due) {
 		w.moveLocked(lk, due)
 	}
 }
@@ -148,12 +148,12 @@ func (w *watchdog) schedule(lk *heldLease, after time.Duration, failure error) (
 	if failure != nil {
 		lk.failure = &failure
 	}
-	now := time.Now()
-	w.moveLocked(lk, bootclock.At(now).Add(min(after, lk.deadline().LeftAt(now))))
+	now := driver.Now()
+	w.moveLocked(lk, now.Add(min(after, lk.deadline().Sub(now))))
 	return before
 }
 
-func (w *watchdog) moveLocked(lk *heldLease, due bootclock.Time) {
+func (w *watchdog) moveLocked(lk *heldLease, due driver.Instant) {
 	lk.due = lk.dueByLocked(due)
 	heap.Fix(&lk.entry.shard.leases, int(lk.index))
 	w.wakeLocked(lk)
@@ -178,17 +178,23 @@ func (w *watchdog) wakeLocked(lk *heldLease) {
 }
 
 // lookBy sets next to due if that is sooner, by more than by, and reports whether it is.
-func (w *watchdog) lookBy(due bootclock.Time, by time.Duration) bool {
+func (w *watchdog) lookBy(due driver.Instant, by time.Duration) bool {
 	for {
 		next := w.next.Load()
-		if due.Add(by) >= bootclock.Time(next) {
+		if !due.Add(by).Before(driver.Instant{}.Add(time.Duration(next))) {
 			return false
 		}
-		if w.next.CompareAndSwap(next, int64(due)) {
+		if w.next.CompareAndSwap(next, int64(due.Sub(driver.Instant{}))) {
 			return true
 		}
 	}
 }
+
+func (w *watchdog) nextLook() driver.Instant {
+	return driver.Instant{}.Add(time.Duration(w.next.Load()))
+}
+
+func (w *watchdog) setNext(due driver.Instant) { w.next.Store(int64(due.Sub(driver.Instant{}))) }
 
 // halt stops the goroutine and the renewals under way; wait waits for them.
 func (w *watchdog) halt() {
@@ -252,13 +258,13 @@ func (w *watchdog) retire() bool {
 func (w *watchdog) collect() (r round, next time.Duration, idle bool) {
 	bootclock.Measure() // once for all deadlines of this round
 	r.clock = time.Now()
-	r.now = bootclock.At(r.clock)
+	r.now = driver.At(r.clock)
 	far := r.now.Add(time.Hour)
 	// A look that was promised takes place, also if the lease that it was for has
 	// been released: else the next lease would have to rouse the goroutine again.
 	// Once it is over, whoever adds a lease behind our back must rouse the goroutine.
-	if bootclock.Time(w.next.Load()) <= r.now {
-		w.next.Store(int64(far))
+	if !r.now.Before(w.nextLook()) {
+		w.setNext(far)
 	}
 	for i := range w.locker.shards {
 		r.takeDue(&w.locker.shards[i], i)
@@ -267,11 +273,11 @@ func (w *watchdog) collect() (r round, next time.Duration, idle bool) {
 	}
 	soonest := r.dues[r.first()]
 	w.lookBy(soonest, 0)
-	next = bootclock.Time(w.next.Load()).Sub(r.now)
-	if soonest < never {
+	next = w.nextLook().Sub(r.now)
+	if soonest.Before(never) {
 		next = min(next, w.awake)
 	}
-	return r, next, soonest == never && bootclock.Time(w.next.Load()) >= far
+	return r, next, soonest == never && !w.nextLook().Before(far)
 }
 
 // renew renews leases, which are all of backend b, and sets when each is due next.

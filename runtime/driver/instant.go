@@ -21,6 +21,9 @@ func At(now time.Time) Instant { return Instant{bootclock.At(now)} }
 // Add returns the instant d after i.
 func (i Instant) Add(d time.Duration) Instant { return Instant{i.at.Add(d)} }
 
+// Sub returns how long it is from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return i.at.Sub(j.at) }
+
 // Before reports whether i comes before j.
 func (i Instant) Before(j Instant) bool { return i.at < j.at }
 

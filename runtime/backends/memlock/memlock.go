@@ -30,7 +30,7 @@ const shards = 64
 
 // shard is a part of the table of keys.
 type shard struct {
-	mu        sync.Mutex // guards the rest, the records and the leases' deadlines
+	mu        sync.Mutex // guards the rest, and the records
 	keys      map[string]*mutex
 	values    map[string]value // of kinds
 	notes     map[string]value
@@ -129,7 +129,7 @@ func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err err
 	r.turn = nil
 	r.owner, r.expires, r.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
 	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
-	l.deadline = r.expires
+	l.deadline.Extend(r.expires)
 	return l, nil, nil
 }
 
@@ -249,14 +249,10 @@ type lease struct {
 	shard     *shard
 	key, id   string
 	tokens, n uint64
-	deadline  driver.Instant // guarded by the shard's mutex
+	deadline  engine.Deadline
 }
 
-func (l *lease) Deadline() driver.Instant {
-	l.shard.mu.Lock()
-	defer l.shard.mu.Unlock()
-	return l.deadline
-}
+func (l *lease) Deadline() driver.Instant { return l.deadline.Get() }
 
 func (l *lease) Tokens() (first, n uint64) { return l.tokens, l.n }
 
@@ -270,7 +266,8 @@ func (l *lease) Renew(_ context.Context, ttl time.Duration) error {
 		return driver.ErrLost
 	}
 	if end := now.Add(ttl); r.expires.Before(end) { // it never shortens a lease
-		r.expires, l.deadline = end, end
+		r.expires = end
+		l.deadline.Extend(end)
 	}
 	return nil
 }

@@ -1,53 +1,58 @@
 package engine
 
 import (
-	"sync"
+	"math"
+	"sync/atomic"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Deadline is the end of a lease or a session as far as it was proved. It moves
 // forward only, because answers may come out of order, until End. The zero
-// Deadline has passed.
+// Deadline has passed. Every call of the lock's holder may read it, so it takes no mutex.
 type Deadline struct {
-	mu    sync.Mutex
-	until driver.Instant
-	ended bool
+	until atomic.Int64 // ns after the zero Instant, or ended
 }
+
+const ended = math.MinInt64
 
 // Get returns the deadline: the zero Instant once it has ended.
 func (d *Deadline) Get() driver.Instant {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.until
+	until := d.until.Load()
+	if until == ended {
+		return driver.Instant{}
+	}
+	return driver.Instant{}.Add(time.Duration(until))
 }
 
 // Extend moves the deadline to until if that is later, and reports whether it is.
 func (d *Deadline) Extend(until driver.Instant) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	later := !d.ended && d.until.Before(until)
-	if later {
-		d.until = until
-	}
-	return later
+	return d.move(until, func(from, to int64) bool { return from < to })
 }
 
 // Shorten moves the deadline to until, if that is earlier.
 func (d *Deadline) Shorten(until driver.Instant) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if until.Before(d.until) {
-		d.until = until
+	d.move(until, func(from, to int64) bool { return to < from })
+}
+
+// move moves the deadline to until if it has not ended and allowed says so, and reports
+// whether it did.
+func (d *Deadline) move(until driver.Instant, allowed func(from, to int64) bool) bool {
+	to := int64(until.Sub(driver.Instant{}))
+	for {
+		from := d.until.Load()
+		if from == ended || !allowed(from, to) {
+			return false
+		}
+		if d.until.CompareAndSwap(from, to) {
+			return true
+		}
 	}
 }
 
 // End makes the deadline one that has passed, for good.
-func (d *Deadline) End() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.until, d.ended = driver.Instant{}, true
-}
+func (d *Deadline) End() { d.until.Store(ended) }
 
 // Earlier returns the earlier of two instants.
 func Earlier(a, b driver.Instant) driver.Instant {
