@@ -22,15 +22,22 @@ const (
 	batchSlots = 8
 	// batchLimit is how many calls a batch carries at most.
 	batchLimit = 128
+
+	// A call is sent by its caller's own goroutine while the server answers promptly: to give it
+	// to another and to get it back wakes two threads, which costs a third of the client's CPU.
+	// Nothing ends such a call when its caller's context does, so it is short.
+	promptly = 10 * time.Millisecond
+	ownLimit = 50 * time.Millisecond
 )
 
 // batcher sends the calls of concurrent goroutines to one server. A call that finds
-// a slot free is sent at once; those that come while all are in use go together in
-// the next batch.
+// a slot free is sent at once, by its caller if the server is prompt and has a connection free;
+// those that come while all are in use go together in the next batch.
 type batcher struct {
 	client  *redis.Client // its connections ask the server whether it is fit for locks, but for a standby's
 	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
 	warmed  atomic.Bool   // standby has had a connection, or is dialing one
+	prompt  atomic.Bool   // the last round trip was answered promptly
 
 	mu      sync.Mutex
 	waiting []*call
@@ -74,11 +81,60 @@ func (b *batcher) of(s *script) *batcher {
 	return b
 }
 
-// do runs c, whose reply is there if it returns nil. It returns when ctx ends:
-// with errNotSent if c was not sent and will not be, else with errNoAnswer.
+// do runs c, whose reply is there if it returns nil. It returns when ctx ends, or within
+// ownLimit: with errNotSent if c was not sent and will not be, else with errNoAnswer. That it
+// may return before, when the server was prompt and has fallen silent.
 func (b *batcher) do(ctx context.Context, c *call) error {
-	b.put(ctx, c)
-	return c.wait(ctx)
+	if ctx.Err() != nil || c.copies.want > 0 || !b.prompt.Load() || !b.takeSlot() {
+		b.put(ctx, c)
+		return c.wait(ctx)
+	}
+	defer b.leaveSlot()
+	c.ctx, c.done = ctx, make(chan struct{})
+	b.send(&ownContext{ctx, time.Now().Add(ownLimit)}, []*call{c})
+	if ended := ctx.Err(); ended != nil && c.err != nil {
+		return fmt.Errorf("%w: %w", c.err, ended)
+	}
+	return c.err
+}
+
+// ownContext is the context of a call that goes by its caller's own goroutine: ctx, with a
+// deadline for the answer. go-redis looks at Deadline before it reads and writes, and at Done
+// while it dials; so it needs no timer.
+type ownContext struct {
+	context.Context
+	answer time.Time
+}
+
+// Deadline implements [context.Context].
+func (c *ownContext) Deadline() (time.Time, bool) {
+	if d, ok := c.Context.Deadline(); ok && d.Before(c.answer) {
+		return d, true
+	}
+	return c.answer, true
+}
+
+// takeSlot takes a slot for a caller's own goroutine, if there is one with a connection and no
+// call waits.
+func (b *batcher) takeSlot() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.slots >= b.width || len(b.waiting) > 0 {
+		return false
+	}
+	b.slots++
+	return true
+}
+
+// leaveSlot gives the slot up, or leaves it to the calls that have come meanwhile.
+func (b *batcher) leaveSlot() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) > 0 {
+		go b.work()
+		return
+	}
+	b.slots--
 }
 
 // put queues calls that are made at the same time, to go in as few batches as there can be.
@@ -124,7 +180,11 @@ func (c *call) wait(ctx context.Context) error {
 // work sends batches until no call waits.
 func (b *batcher) work() {
 	for batch := b.next(); len(batch) > 0; batch = b.next() {
-		b.send(batch)
+		ctx := context.Background()
+		if len(batch) == 1 { // a hook's span has its parent
+			ctx = context.WithoutCancel(batch[0].ctx)
+		}
+		b.send(ctx, batch)
 		b.mu.Lock()
 		b.width = max(b.width, b.slots)
 		b.mu.Unlock()
@@ -147,13 +207,14 @@ func (b *batcher) next() []*call {
 }
 
 // send runs calls, those again of which the server did not know the script, or that it
-// refused together: then it may be only one of their keys that it denies.
-func (b *batcher) send(calls []*call) {
+// refused together: then it may be only one of their keys that it denies. Deadlines of ctx count,
+// and the client's timeouts.
+func (b *batcher) send(ctx context.Context, calls []*call) {
 	live := slices.DeleteFunc(calls, func(c *call) bool { return !c.state.CompareAndSwap(pending, taken) }) // its caller has left
 	// Four rounds at most: together by hash, together whole, by itself by hash, by itself whole.
 	for try := 0; len(live) > 0 && try < 4; try++ {
 		var ended []*call
-		ended, live = b.round(live)
+		ended, live = b.round(ctx, live)
 		if try == 3 {
 			ended = append(ended, live...)
 		}
@@ -165,7 +226,7 @@ func (b *batcher) send(calls []*call) {
 
 // round sends calls in one round trip. It returns those that have ended, and those that
 // are to be sent again.
-func (b *batcher) round(calls []*call) (ended, again []*call) {
+func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*call) {
 	if len(calls) > 1 { // else go-redis fails all for the one whose caller goes while it connects
 		calls = slices.DeleteFunc(calls, func(c *call) bool { return !c.encode() })
 	}
@@ -177,7 +238,7 @@ func (b *batcher) round(calls []*call) (ended, again []*call) {
 	for _, c := range each {
 		cmds = append(cmds, redis.NewCmd(context.Background(), c.command(b.bySlot)...))
 	}
-	b.process(cmds, each)
+	b.process(ctx, cmds, each)
 	var read []*call
 	for i, group := range groups {
 		if refused := b.readTogether(group, cmds[i]); refused {
@@ -197,7 +258,7 @@ func (b *batcher) round(calls []*call) (ended, again []*call) {
 			again = append(again, c)
 		case errors.As(c.err, &unfit) && !c.script.takes && b.standby != nil:
 			// What the server has is freed whatever it may do to locks.
-			freed, left := b.standby.round([]*call{c})
+			freed, left := b.standby.round(ctx, []*call{c})
 			ended, again = append(ended, freed...), append(again, left...)
 		default:
 			ended = append(ended, c)
@@ -207,16 +268,14 @@ func (b *batcher) round(calls []*call) (ended, again []*call) {
 }
 
 // process sends cmds in one round trip.
-func (b *batcher) process(cmds []*redis.Cmd, each []*call) {
-	ctx := context.Background()
+func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) {
+	begun := time.Now()
+	defer func() { b.prompt.Store(time.Since(begun) < promptly) }()
 	asks := false
 	for _, c := range each {
 		asks = asks || c.asking || c.copies.want > 0
 	}
 	if len(cmds) == 1 && !asks {
-		if len(each) == 1 && each[0].ctx != nil { // a hook's span has its parent
-			ctx = context.WithoutCancel(each[0].ctx)
-		}
 		_ = b.client.Process(ctx, cmds[0])
 		return
 	}

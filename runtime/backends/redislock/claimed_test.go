@@ -46,7 +46,7 @@ func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 				c.state.Store(taken)
 			}
 			calls[1].state.Store(left) // as do does, which returns errNotSent then
-			b.round(slices.Clone(calls))
+			b.round(t.Context(), slices.Clone(calls))
 			if sent.Load() {
 				t.Error("it was sent")
 			}
@@ -81,7 +81,7 @@ func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 	for _, c := range calls {
 		c.done = make(chan struct{})
 	}
-	b.send(slices.Clone(calls))
+	b.send(t.Context(), slices.Clone(calls))
 	for i, c := range calls {
 		if c.err != nil {
 			t.Errorf("call %d: %v", i, c.err)

@@ -1,6 +1,7 @@
 package redislock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,7 +32,7 @@ func do(b *batcher, calls ...*call) {
 	for _, c := range calls {
 		c.done = make(chan struct{})
 	}
-	b.send(slices.Clone(calls))
+	b.send(context.Background(), slices.Clone(calls))
 	for _, c := range calls {
 		<-c.done
 	}

@@ -1,0 +1,113 @@
+package redislock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// callers notes whose goroutine sends a command.
+type callers struct{ own, others atomic.Int64 }
+
+func (h *callers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *callers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *callers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		stack := make([]byte, 1<<16)
+		if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "(*batcher).do(") {
+			h.own.Add(1)
+		} else {
+			h.others.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A call to a prompt server goes by its caller's own goroutine.
+func TestCallsOfTheirCallers(t *testing.T) {
+	t.Parallel()
+	var slow atomic.Bool
+	b := batcherTo(t, false, func([]string) string {
+		if slow.Load() {
+			time.Sleep(2 * promptly)
+		}
+		return freed
+	})
+	var by callers
+	b.client.AddHook(&by)
+	send := func() {
+		if err := b.do(t.Context(), releaseCall(t, "a", newID(), freeing{})); err != nil {
+			t.Error(err)
+		}
+	}
+	send() // makes the connection, and asks the server about itself
+	resting(t, b)
+	for _, step := range []struct{ prompt, slow bool }{{true, false}, {true, true}, {false, false}, {false, true}} {
+		b.prompt.Store(step.prompt)
+		slow.Store(step.slow)
+		own, others := by.own.Load(), by.others.Load()
+		send()
+		resting(t, b)
+		if own, others := by.own.Load()-own, by.others.Load()-others; own+others != 1 || (own == 1) != step.prompt {
+			t.Errorf("prompt = %v: %d calls by their callers, %d by others", step.prompt, own, others)
+		}
+		if step.slow && b.prompt.Load() {
+			t.Error("a slow server is taken for a prompt one")
+		}
+	}
+}
+
+// A prompt server that falls silent keeps nobody for long: neither whose context ends, nor
+// who would ask again on another connection.
+func TestPromptServerFallsSilent(t *testing.T) {
+	t.Parallel()
+	for name, gives := range map[string]func(context.Context) (context.Context, context.CancelFunc){
+		"a caller who gives up": func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(10*time.Millisecond, cancel)
+			return ctx, cancel
+		},
+		"a patient caller": func(ctx context.Context) (context.Context, context.CancelFunc) { return ctx, func() {} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			silence := make(chan struct{})
+			var silent atomic.Bool
+			b := batcherTo(t, false, func([]string) string {
+				if silent.Load() {
+					<-silence
+				}
+				return freed
+			})
+			defer close(silence)
+			_ = b.do(t.Context(), releaseCall(t, "a", newID(), freeing{}))
+			resting(t, b)
+			b.prompt.Store(true) // also on a machine that was busy
+			silent.Store(true)
+			ctx, cancel := gives(t.Context())
+			defer cancel()
+			begin := time.Now()
+			err := b.do(ctx, releaseCall(t, "a", newID(), freeing{}))
+			if took := time.Since(begin); took > ownLimit+meter.Since(begin)+20*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			if !errors.Is(err, errNoAnswer) || ctx.Err() != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("err = %v", err)
+			}
+			if b.prompt.Load() {
+				t.Error("the server is still taken for prompt")
+			}
+			resting(t, b)
+		})
+	}
+}
