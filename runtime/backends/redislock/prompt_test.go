@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,4 +111,56 @@ func TestPromptServerFallsSilent(t *testing.T) {
 			resting(t, b)
 		})
 	}
+}
+
+// A call that came while callers had all slots is sent when one of them has its answer.
+func TestSlotOfACallerIsPassedOn(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	var held atomic.Bool
+	var arrived atomic.Int64
+	b := batcherTo(t, false, func([]string) string {
+		if held.Load() {
+			arrived.Add(1)
+			<-gate
+		}
+		return freed
+	})
+	send := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		return b.do(ctx, releaseCall(t, "a", newID(), freeing{}))
+	}
+	if err := send(); err != nil {
+		t.Fatal(err)
+	}
+	resting(t, b)
+	b.prompt.Store(true)
+	b.mu.Lock()
+	b.width = batchSlots
+	b.mu.Unlock()
+	held.Store(true)
+	var all sync.WaitGroup
+	for range batchSlots {
+		all.Go(func() { _ = send() }) // some may have no answer in time
+	}
+	eventually(t, soon, "all slots are in use", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.slots == batchSlots
+	})
+	last := make(chan error, 1)
+	go func() { last <- send() }()
+	eventually(t, soon, "the last call waits, or is at the server", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.waiting) == 1 || arrived.Load() > batchSlots
+	})
+	held.Store(false)
+	close(gate)
+	if err := <-last; err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+	resting(t, b)
 }
