@@ -82,8 +82,8 @@ func (b *batcher) of(s *script) *batcher {
 }
 
 // do runs c, whose reply is there if it returns nil. It returns when ctx ends, or within
-// ownLimit: with errNotSent if c was not sent and will not be, else with errNoAnswer. That it
-// may return before, when the server was prompt and has fallen silent.
+// ownLimit after that: with errNotSent if c was not sent and will not be, else with errNoAnswer.
+// A server that was prompt and has fallen silent is an errNoAnswer after ownLimit.
 func (b *batcher) do(ctx context.Context, c *call) error {
 	if ctx.Err() != nil || c.copies.want > 0 || !b.prompt.Load() || !b.takeSlot() {
 		b.put(ctx, c)
