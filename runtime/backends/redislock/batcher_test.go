@@ -218,6 +218,7 @@ func TestCallersFarAway(t *testing.T) {
 		callers.Wait()
 	}
 	far.Store(true)
+	b.prompt.Store(false)
 	var callers sync.WaitGroup
 	defer callers.Wait()
 	defer close(answer)
