@@ -165,7 +165,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)
-	e.competing, e.since = op.hold, awake()
+	e.competing, e.since = op.hold, monotonic()
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)

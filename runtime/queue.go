@@ -63,7 +63,7 @@ type entry struct {
 	ownQueue  waitQueue     // of an entry that shares its queue with no other
 	group     *group        // or nil
 	competing *hold         // that waits at the engine, where elsewhere is set
-	since     time.Duration // of competing, by awake
+	since     time.Duration // of competing, by monotonic
 	state     entryState
 	elsewhere bool // the one that competes was told that another process holds the key
 	closed    bool // for who would share the lease of others that read: somebody will write
@@ -101,15 +101,15 @@ type waiter struct {
 	entry      *entry // that it was given
 	next, prev *waiter
 	queued     bool
-	since      time.Duration // by awake
+	since      time.Duration // by monotonic
 	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
 }
 
-// loaded is when awake was 0.
+// loaded is when monotonic was 0.
 var loaded = time.Now()
 
-// awake reads the monotonic clock, which takes half as long as to read the wall clock too.
-func awake() time.Duration { return time.Since(loaded) }
+// monotonic reads the monotonic clock, which takes half as long as to read the wall clock too.
+func monotonic() time.Duration { return time.Since(loaded) }
 
 // turn is what ends a wait in the queue.
 type turn int
@@ -157,7 +157,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return h, nil
 		}
 		w := l.waiters.Get().(*waiter)
-		w.hold, w.since = h, awake()
+		w.hold, w.since = h, monotonic()
 		e.pushLocked(w)
 		s.mu.Unlock()
 		if back != nil {
@@ -233,6 +233,7 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 }
 
 // awaitTurn waits in the queue of e. It returns the entry that w was given, and takes w back.
+// A hand-off is so short that it shows what the others cost who might see it.
 func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waiter, end time.Time) (t turn, given *entry, err error) {
 	if l.observer != nil || outer != nil || trace.IsEnabled() {
 		t, err = l.awaitSeen(ctx, e, w, end)

@@ -65,7 +65,7 @@ func (l *Locker) Snapshot() Snapshot {
 func (all *Snapshot) addShard(s *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, clock := time.Now(), awake()
+	now, clock := time.Now(), monotonic()
 	queues := map[*waitQueue]bool{} // the permits of a semaphore share one
 	for _, e := range s.entries {
 		switch e.state {

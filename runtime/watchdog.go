@@ -190,10 +190,12 @@ func (w *watchdog) lookBy(due driver.Instant, by time.Duration) bool {
 	}
 }
 
+// nextLook returns when the goroutine looks again.
 func (w *watchdog) nextLook() driver.Instant {
 	return driver.Instant{}.Add(time.Duration(w.next.Load()))
 }
 
+// setNext sets that, whether it is sooner or later.
 func (w *watchdog) setNext(due driver.Instant) { w.next.Store(int64(due.Sub(driver.Instant{}))) }
 
 // halt stops the goroutine and the renewals under way; wait waits for them.

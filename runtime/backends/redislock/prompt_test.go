@@ -47,7 +47,8 @@ func TestCallsOfTheirCallers(t *testing.T) {
 	var by callers
 	b.client.AddHook(&by)
 	send := func() {
-		if err := b.do(t.Context(), releaseCall(t, "a", newID(), freeing{})); err != nil {
+		// A busy machine may give the answer after ownLimit.
+		if err := b.do(t.Context(), releaseCall(t, "a", newID(), freeing{})); err != nil && !errors.Is(err, errNoAnswer) {
 			t.Error(err)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 // A poller looks often at first, and again whenever the lock has moved on, and then
-// ever more seldom: a part of the wait is lost.
+// ever more seldom: about a hundredth of the wait is lost, an eighth where others are ahead.
 const (
-	lookFirst = 800 * time.Microsecond // and a quarter: a timer of a millisecond or more takes two on Linux
+	lookFirst = 800 * time.Microsecond // engine.Pause adds a quarter at most; on Linux a timer of a millisecond or more may take two
 	lookMost  = 50 * time.Millisecond
 	lookShare = 100                  // of the wait
 	lookKinds = 5 * time.Millisecond // at first, at a record: who joins the queue changes it too
