@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Processes that died while they waited are many after days of one leader: they
@@ -32,6 +33,27 @@ func TestDeadWaitersKeepAFreeLockBriefly(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		l = acquire(t, b, last)
 		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table), "the dead have gone")
+		require.NoError(t, l.Release(t.Context(), first(l)))
+	})
+}
+
+// Whoever is first in the queue leaves it as it takes the lock: else it would keep the next out.
+func TestFirstInTheQueueLeavesIt(t *testing.T) {
+	each(t, onTables, func(t *testing.T, s *site) {
+		b := s.backend()
+		l := acquire(t, b, attempt("k", time.Minute))
+		next, behind := attempt("k", time.Minute), attempt("k", time.Minute)
+		for _, a := range []*driver.Acquisition{next, behind} {
+			_, err := b.Acquire(t.Context(), a)
+			requireHeld(t, err)
+		}
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		l = acquire(t, b, next)
+		const entry = 17
+		require.EqualValues(t, entry, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		l = acquire(t, b, behind)
+		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table))
 		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }
