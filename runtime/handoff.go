@@ -39,7 +39,7 @@ func (l *Locker) part(h *hold, now driver.Instant) *heldLease {
 	if w := e.first; w != nil && lease.canHandToLocked(w.hold.policy, now) {
 		e.removeLocked(w)
 		e.giveLocked(w.hold, lease, now)
-		w.hold.handed = true
+		w.hold.handed, w.left = true, lease.deadline().Sub(now)
 		renews := w.hold.renews() && !h.renews() // it may have been due meanwhile
 		e.shard.mu.Unlock()
 		if renews {

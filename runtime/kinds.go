@@ -125,6 +125,7 @@ func (e *entry) shareLocked(now driver.Instant) {
 		if e.lease.fits(w.hold.policy, now) {
 			e.removeLocked(w)
 			e.joinLocked(w.hold, now)
+			w.left = e.lease.deadline().Sub(now)
 			w.turn <- granted
 		}
 		w = next
@@ -154,6 +155,9 @@ func (e *entry) sharesLocked(h *hold) bool {
 // still do.
 func (e *entry) leftToOthersLocked(h *hold) bool {
 	lk := e.lease
+	if len(lk.also) == 0 {
+		return false
+	}
 	if _, shares := lk.also[h]; shares {
 		delete(lk.also, h)
 		return true

@@ -102,6 +102,7 @@ type waiter struct {
 	next, prev *waiter
 	queued     bool
 	since      time.Duration // by monotonic
+	left       time.Duration // of the lease, as it was handed on
 	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
 }
 
@@ -116,6 +117,7 @@ type turn int
 
 const (
 	granted  turn = iota // the hold has been given the lease
+	stale                // granted, but so long ago that the lease may be over
 	compete              // go and compete at the backend
 	rejected             // for Try: the key is held by another
 	closing              // the Locker is closing
@@ -174,9 +176,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return nil, because(ErrNotAcquired, errHeld)
 		case turn == closing:
 			return nil, ErrClosed
-		case h.lostCause() == nil && h.lease.deadline().Left() > 0:
-			// Read the clock: after a pause of the process the watchdog may not have
-			// run yet, and the lease was handed on by an older reading.
+		case h.lostCause() == nil && (turn != stale || h.lease.deadline().Left() > 0):
 			return h, nil
 		}
 		// The lease was lost between the grant and this goroutine's waking.
@@ -239,6 +239,11 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 		t, err = l.awaitSeen(ctx, e, w, end)
 	} else {
 		t, err = l.await(ctx, e, w, end)
+	}
+	// After a pause of the process the watchdog may not have run yet. A sleep of the machine,
+	// which this clock leaves out, is found by the watchdog, as one a moment later is.
+	if err == nil && t == granted && monotonic()-w.since >= w.left {
+		t = stale
 	}
 	given = w.entry
 	w.hold, w.entry = nil, nil
