@@ -9,7 +9,7 @@ import (
 
 // wantedTenure is for how long a lease is handed on inside the process once another one is
 // known to want it: many hand-offs here for one between processes, and a short wait there.
-const wantedTenure = 2 * time.Millisecond
+const wantedTenure = 1500 * time.Microsecond
 
 // pass ends h's part in its lease: the next in the queue gets it, if the lease can
 // be handed on, else it is released at the backend, in bounded time. It

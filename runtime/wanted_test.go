@@ -21,10 +21,10 @@ type wantedLease struct {
 
 func (l wantedLease) Wanted() bool { return l.wanted.Load() }
 
-// A lease that another process wants is handed on for two milliseconds in all, and one that
+// A lease that another process wants is handed on for 1.5 ms in all, and one that
 // nobody is known to want for as long as Options.HandOff says.
 func TestWantedLeaseIsHandedOnBriefly(t *testing.T) {
-	for wanted, most := range map[bool]time.Duration{false: lock.DefaultHandOff, true: 2 * time.Millisecond} {
+	for wanted, most := range map[bool]time.Duration{false: lock.DefaultHandOff, true: 1500 * time.Microsecond} {
 		bubble(t, func(t *testing.T) {
 			b := newScripted()
 			var isWanted atomic.Bool
