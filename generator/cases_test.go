@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -143,6 +144,13 @@ func TestCases(t *testing.T) {
 	dir := t.TempDir()
 	cases := loadCases(t, dir)
 	res := generate(t, dir)
+	cases = slices.DeleteFunc(cases, func(g *golden) bool {
+		skip := strings.Contains(g.name, "cgo") && !hasCgo(t)
+		if skip {
+			t.Run(g.name, func(t *testing.T) { t.Skip("go env CGO_ENABLED is not 1: install a C compiler") })
+		}
+		return skip
+	})
 	for _, g := range cases {
 		t.Run(g.name, func(t *testing.T) {
 			got := g.got(t, res)
@@ -180,6 +188,37 @@ func TestCases(t *testing.T) {
 		apply(t, again)
 	})
 	t.Run("calls", func(t *testing.T) { runCalls(t, dir, cases) })
+}
+
+func hasCgo(t *testing.T) bool {
+	t.Helper()
+	out, err := exec.Command("go", "env", "CGO_ENABLED").Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(out)) == "1"
+}
+
+// Every host writes the files of all builds, and the same.
+func TestHosts(t *testing.T) {
+	dir := t.TempDir()
+	for _, g := range loadCases(t, dir) {
+		if g.name != "ok-builds" {
+			continue
+		}
+		for _, goos := range []string{"linux", "windows", "darwin"} {
+			res, err := generator.Generate(t.Context(), generator.Options{
+				Dir: g.dir, Patterns: []string{"."}, Env: append(offline(), "GOOS="+goos),
+			})
+			require.NoError(t, err)
+			got := g.got(t, res)
+			for _, f := range g.archive.Files {
+				if name, ok := strings.CutPrefix(f.Name, "want/"); ok {
+					require.Equal(t, string(f.Data), got[name], "on %s: %s", goos, name)
+					delete(got, name)
+				}
+			}
+			require.Empty(t, got, "on %s", goos)
+		}
+	}
 }
 
 // contents are the generated files by path.

@@ -121,14 +121,9 @@ func (n *needs) guarded(name string) {
 		if spec.TypeParams != nil {
 			n.visit(d.file, spec.TypeParams, true)
 		}
-		var list *ast.FieldList
-		switch t := ast.Unparen(spec.Type).(type) {
-		case *ast.StructType:
-			list = t.Fields
-		case *ast.InterfaceType:
-			list = t.Methods
-		default: // an alias, or type T Other
-			n.guarded(typeName(t))
+		list := members(spec)
+		if list == nil { // an alias, or type T Other
+			n.guarded(typeName(ast.Unparen(spec.Type)))
 			continue
 		}
 		for _, field := range list.List {

@@ -140,14 +140,9 @@ func (p *pkg) members(name string) *scope {
 		}
 		seen[name] = true
 		for _, decl := range p.typesNamed(name) {
-			var list *ast.FieldList
-			switch t := ast.Unparen(decl.spec.Type).(type) {
-			case *ast.StructType:
-				list = t.Fields
-			case *ast.InterfaceType:
-				list = t.Methods
-			default:
-				visit(typeName(t)) // type T Other has the fields of Other
+			list := members(decl.spec)
+			if list == nil {
+				visit(typeName(ast.Unparen(decl.spec.Type))) // type T Other has the fields of Other
 				continue
 			}
 			for _, f := range list.List {
@@ -162,6 +157,23 @@ func (p *pkg) members(name string) *scope {
 	}
 	visit(name)
 	return out
+}
+
+// members are the fields of a struct, or the elements of an interface; nil for any other type.
+func members(spec *ast.TypeSpec) *ast.FieldList {
+	switch t := ast.Unparen(spec.Type).(type) {
+	case *ast.StructType:
+		return t.Fields
+	case *ast.InterfaceType:
+		return t.Methods
+	}
+	return nil
+}
+
+// embeds reports whether a type has methods that are promoted from another.
+func embeds(spec *ast.TypeSpec) bool {
+	list := members(spec)
+	return list != nil && slices.ContainsFunc(list.List, func(f *ast.Field) bool { return len(f.Names) == 0 })
 }
 
 // embeddedName is what a field is called that embeds a type.

@@ -40,10 +40,12 @@ func (p *pkg) plan() {
 	for _, t := range p.targets {
 		files = append(files, t.file)
 	}
-	for name := range p.guardedBy {
-		for _, decl := range p.typesNamed(name) {
-			files = append(files, decl.file)
-		}
+	var guarded []typeDecl
+	for _, name := range sortedKeys(p.guardedBy) {
+		guarded = append(guarded, p.typesNamed(name)...)
+	}
+	for _, decl := range guarded {
+		files = append(files, decl.file)
 	}
 	// The build at hand and without tests first: most of the others need none.
 	slices.SortFunc(files, func(a, b *source) int {
@@ -64,6 +66,27 @@ func (p *pkg) plan() {
 	for _, f := range files {
 		if !slices.ContainsFunc(p.units, func(u *unit) bool { return u.has[f] }) {
 			p.addUnit(f)
+		}
+	}
+	for _, decl := range guarded {
+		if embeds(decl.spec) {
+			p.planPromoted(decl.file)
+		}
+	}
+}
+
+// planPromoted adds the builds in which a type of f has methods that other files declare for
+// some builds alone. Without them it would be the host's system that decides which builds
+// those are.
+func (p *pkg) planPromoted(f *source) {
+	for _, t := range p.targets {
+		when := both(f.when, t.file.when)
+		if f.when == nil || t.file.when == nil ||
+			slices.ContainsFunc(p.units, func(u *unit) bool { return u.has[f] && u.has[t.file] }) {
+			continue
+		}
+		if c := configFor(when, p.run.host); c != nil {
+			p.units = append(p.units, p.newUnit(c, f.inTest() || t.file.inTest()))
 		}
 	}
 }
