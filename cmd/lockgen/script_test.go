@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,7 +22,25 @@ import (
 var updateScripts = flag.Bool("update", false, "write what the command prints to testdata/script")
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"lockgen": main})
+	testscript.Main(m, map[string]func(){"lockgen": scripted})
+}
+
+// scripted is the command. On Windows it prints the slashes that the scripts have.
+func scripted() {
+	if runtime.GOOS != "windows" {
+		main()
+	}
+	serveVet(os.Args[1:])
+	os.Exit(run(os.Args[1:], slashes{os.Stdout}, slashes{os.Stderr}))
+}
+
+type slashes struct{ io.Writer }
+
+func (s slashes) Write(p []byte) (int, error) {
+	if _, err := s.Writer.Write(bytes.ReplaceAll(p, []byte(`\`), []byte("/"))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 func TestScripts(t *testing.T) {
