@@ -37,7 +37,7 @@ type batcher struct {
 	client  *redis.Client // its connections ask the server whether it is fit for locks, but for a standby's
 	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
 	warmed  atomic.Bool   // standby has had a connection, or is dialing one
-	prompt  atomic.Bool   // the last round trip was answered promptly
+	prompt  atomic.Bool   // the last round trip was answered, and promptly
 
 	mu      sync.Mutex
 	waiting []*call
@@ -269,8 +269,14 @@ func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*cal
 
 // process sends cmds in one round trip.
 func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) {
+	if len(cmds) == 0 { // all callers have left
+		return
+	}
 	begun := time.Now()
-	defer func() { b.prompt.Store(time.Since(begun) < promptly) }()
+	defer func() {
+		err := cmds[len(cmds)-1].Err()
+		b.prompt.Store((err == nil || isAnswer(err)) && time.Since(begun) < promptly)
+	}()
 	asks := false
 	for _, c := range each {
 		asks = asks || c.asking || c.copies.want > 0

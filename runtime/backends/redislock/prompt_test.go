@@ -165,3 +165,26 @@ func TestSlotOfACallerIsPassedOn(t *testing.T) {
 	all.Wait()
 	resting(t, b)
 }
+
+// A connection that was lost says nothing of how promptly the server answers: the next call
+// has the time that it takes to dial.
+func TestLostConnectionIsNotPrompt(t *testing.T) {
+	t.Parallel()
+	var hangsUp atomic.Bool
+	b := batcherTo(t, false, func([]string) string {
+		if hangsUp.Load() {
+			return ""
+		}
+		return freed
+	})
+	_ = b.do(t.Context(), releaseCall(t, "a", newID(), freeing{}))
+	resting(t, b)
+	b.prompt.Store(true) // also on a machine that was busy
+	hangsUp.Store(true)
+	if err := b.do(t.Context(), releaseCall(t, "a", newID(), freeing{})); !errors.Is(err, errNoAnswer) {
+		t.Errorf("err = %v", err)
+	}
+	if b.prompt.Load() {
+		t.Error("the server is taken for prompt")
+	}
+}
