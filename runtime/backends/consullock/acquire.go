@@ -151,7 +151,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 // tells; then the lock is given back.
 func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	b, a := op.backend, op.acquisition
-	s, err := b.sessions.Get(ctx, classOf(a.TTL, v.pair != nil))
+	s, err := b.sessions.Get(ctx, classOf(a.TTL))
 	if err != nil {
 		return nil, err
 	}
@@ -170,12 +170,11 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	if v.assumed {
 		t = append(t, kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}))
 	}
-	b.attempted(a, v)
 	until := driver.Now().Add(a.TTL)
 	r, err := b.write(ctx, t)
 	switch {
 	case errors.Is(err, errNoAnswer):
-		b.unanswered(a, s)
+		a.MayHaveRun = true
 		return nil, err
 	case errors.Is(err, errNoSession):
 		s.gone()
@@ -183,24 +182,29 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	case err != nil:
 		return nil, err
 	}
-	pair := r.pair(v.key)
-	if pair == nil {
-		return nil, fmt.Errorf("the token may not read %s", v.key)
+	pair, err := r.at(v.key)
+	if err != nil {
+		return nil, err
 	}
 	pair.Value = []byte(a.ID)
 	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
 		b.sawQueue(v.key, r)
 		if _, err = b.write(ctx, freeing(pair, true, nil)); err != nil { // perhaps not sent, as ctx has ended
-			b.unanswered(a, s)
+			a.MayHaveRun = true
 		}
 		return nil, cmp.Or(err, errMoved)
 	}
-	b.took(op.place)
-	return op.lease(s, pair, until), nil
+	l := op.lease(s, pair, until)
+	if v.pair != nil {
+		l.before = v.pair.Value
+	}
+	return l, nil
 }
 
+// lease returns the lease of this process, which leaves the queue.
 func (op *acquireOp) lease(s *session, pair *api.KVPair, until driver.Instant) *lease {
 	a := op.acquisition
+	op.backend.took(op.place)
 	return &lease{
 		Lease: s.NewLease(a, until), backend: op.backend, session: s, key: a.Key, id: a.ID, pair: pair,
 		made:  pair.CreateIndex == pair.ModifyIndex,
@@ -214,12 +218,11 @@ func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
 	until := driver.Now().Add(a.TTL)
 	for _, s := range b.sessions.All() {
 		if s.id == v.pair.Session && s.Alive() && s.lasts(ctx, a.TTL) == nil {
-			b.took(op.place)
 			return op.lease(s, v.pair, until), nil
 		}
 	}
 	// On a session that was given up: not to be built on.
-	if _, err := b.write(ctx, freeing(v.pair, v.made(), b.valueBefore(a.ID))); err != nil {
+	if _, err := b.write(ctx, freeing(v.pair, v.made(), nil)); err != nil {
 		return nil, err
 	}
 	return nil, errMoved
@@ -248,7 +251,7 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer error) error {
 // after its undo would stand in the others' way.
 func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	b, a := op.backend, op.acquisition
-	s, err := b.sessions.Get(ctx, classOf(a.TTL, false))
+	s, err := b.sessions.Get(ctx, classOf(a.TTL))
 	if err != nil {
 		return err
 	}
@@ -266,7 +269,7 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	case err == nil:
 		v.queue = r.queue(v.key)
 	case errors.Is(err, errNoAnswer):
-		b.unanswered(a, s)
+		a.MayHaveRun = true
 	case errors.Is(err, errNoSession):
 		s.gone()
 		return errMoved

@@ -68,6 +68,18 @@ func (r reply) pair(key string) *api.KVPair {
 	return nil
 }
 
+// at returns what was read at key, nil if there is nothing.
+func (r reply) at(key string) (*api.KVPair, error) {
+	p := r.pair(key)
+	switch {
+	case p == nil:
+		return nil, fmt.Errorf("the token may not read %s", key)
+	case p.ModifyIndex == 0:
+		return nil, nil
+	}
+	return p, nil
+}
+
 // queue returns the entries of key's queue that the transaction has read, in their order.
 func (r reply) queue(key string) (queue []*api.KVPair) {
 	for _, p := range r {
@@ -114,6 +126,15 @@ func (b *Backend) read(ctx context.Context, t ops, consistent bool) (*api.TxnRes
 		}
 	}
 	return reply, nil
+}
+
+// get returns what is at key, nil if there is nothing.
+func (b *Backend) get(ctx context.Context, key string) (*api.KVPair, error) {
+	answer, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key})}, true)
+	if err != nil {
+		return nil, err
+	}
+	return replyOf(answer).at(key)
 }
 
 // refusal is why a transaction was not done: the weightiest of its reasons.
@@ -204,20 +225,14 @@ func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, erro
 	}
 	r := replyOf(answer)
 	v := &seen{key: key, queue: r.queue(key)}
-	p := r.pair(key)
-	if p == nil {
-		return nil, fmt.Errorf("the token may not read %s", key)
+	if v.pair, err = r.at(key); err != nil || s == nil {
+		return v, err
 	}
-	if p.ModifyIndex != 0 {
-		v.pair = p
+	fence, err := r.at(fenceKey(s.id))
+	if fence != nil {
+		v.fence = fence.ModifyIndex
 	}
-	if s != nil {
-		if p = r.pair(fenceKey(s.id)); p == nil {
-			return nil, fmt.Errorf("the token may not read %s", fenceKey(s.id))
-		}
-		v.fence = p.ModifyIndex
-	}
-	return v, nil
+	return v, err
 }
 
 func (v *seen) index() uint64 {
