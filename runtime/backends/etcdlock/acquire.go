@@ -22,9 +22,6 @@ const (
 	enough = 4
 	// pollLess is for how long a watch is trusted without asking.
 	pollLess = 500 * time.Millisecond
-	// awaitKeepAlive is how long a grant waits for a keep-alive: the lease is good
-	// without it all the same.
-	awaitKeepAlive = 20 * time.Millisecond
 )
 
 // standing is how matters stand at the server, as of the revision at.
@@ -35,31 +32,26 @@ type standing struct {
 	sent   driver.Instant // before the request that has found it
 }
 
-// takeAnew makes one attempt, in a session of c.
-func (e *entry) takeAnew(ctx context.Context, c class, a *driver.Acquisition) (driver.Lease, error) {
-	s, err := e.backend.sessions.Get(ctx, c)
-	if err != nil {
-		// What we had in a session that ended meanwhile is to be given up.
-		a.MayBeGranted = a.MayBeGranted || e.serves(a)
-		return nil, err
+// take makes one attempt, in a session of c. If that ends meanwhile, at the server or by our
+// clock, whatever was taken in it is gone, and it begins again in another.
+func (e *entry) take(ctx context.Context, c class, a *driver.Acquisition) (driver.Lease, error) {
+	for {
+		s, err := e.backend.sessions.Get(ctx, c)
+		if err != nil {
+			// What we had in a session that ended meanwhile is to be given up.
+			a.MayBeGranted = a.MayBeGranted || e.serves(a)
+			return nil, err
+		}
+		lease, err := e.acquire(ctx, s, a)
+		s.Drop()
+		if !errors.Is(err, errSessionEnded) {
+			return lease, err
+		}
 	}
-	defer s.Drop()
-	return e.take(ctx, s, a, nil)
-}
-
-// take makes one attempt, in s or in one that follows it. began is the answer to the
-// request that creates our key, if that was sent.
-func (e *entry) take(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (driver.Lease, error) {
-	lease, err := e.acquire(ctx, s, a, began)
-	if errors.Is(err, errSessionEnded) {
-		// It has ended at the server or by our clock, and whatever was taken in it is gone.
-		return e.takeAnew(ctx, s.class, a)
-	}
-	return lease, err
 }
 
 // acquire makes one attempt, in s.
-func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (driver.Lease, error) {
+func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
 	if e.known() && e.session != s { // of another ttl, or of a session that has ended
 		if err := e.giveUp(ctx); err != nil {
 			return nil, err
@@ -69,15 +61,13 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition, 
 		return nil, &driver.HeldError{}
 	}
 	waits := e.known() && e.owner == a.ID
-	var fresh <-chan struct{}
 	if a.Tokens > 1 && s.Left() < a.TTL {
 		// It is to be handed on, and each hold to begin with its own ttl ahead. The
 		// keep-alive runs beside what follows.
-		fresh = s.Ask()
+		s.Ask()
 	}
 	for {
-		st, err := e.stand(ctx, s, a, began)
-		began = nil
+		st, err := e.stand(ctx, s, a)
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			s.End(errSessionEnded)
@@ -95,15 +85,6 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition, 
 		case st.before != nil:
 			return nil, e.wait(ctx, s, a, st)
 		}
-		if fresh != nil {
-			limit := time.NewTimer(awaitKeepAlive)
-			defer limit.Stop()
-			select {
-			case <-fresh:
-			case <-limit.C:
-			case <-ctx.Done():
-			}
-		}
 		return e.grant(s, a, st.sent), nil
 	}
 }
@@ -117,10 +98,10 @@ func (e *entry) stillWaits(a *driver.Acquisition) bool {
 
 // stand sees to it that we have a key, if we need one, that is ours, and finds
 // out how it stands.
-func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (standing, error) {
+func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
 	switch {
 	case !e.known():
-		return e.create(ctx, s, a, began)
+		return e.create(ctx, s, a)
 	case e.owner == a.ID && !e.suspect:
 		return e.look(ctx, s)
 	case a.Queue:
@@ -137,11 +118,10 @@ func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition, be
 // create writes our key: always, if we queue; if there is no other, if we don't.
 // What is found then is ours, from this attempt at the same acquisition or
 // another, or one that is held still, or is being given up.
-func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (standing, error) {
+func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
 	t, alone := e.creation(s, a), !a.Queue
 	for {
-		resp, sent, err := e.write(ctx, a, t, began)
-		began = nil
+		resp, sent, err := e.write(ctx, a, t)
 		if err != nil {
 			return standing{}, err
 		}
@@ -170,7 +150,7 @@ func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition, b
 
 // creation returns the transaction that creates our key.
 func (e *entry) creation(s *session, a *driver.Acquisition) *pb.TxnRequest {
-	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
+	mine, tombstone := e.keys.prefix+s.suffix, e.keys.tombstone
 	t := &pb.TxnRequest{
 		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(tombstone, 0)},
 		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, 0, enough))},
@@ -185,12 +165,12 @@ func (e *entry) creation(s *session, a *driver.Acquisition) *pb.TxnRequest {
 // adopt writes our ID over that of an acquisition before, and keeps the entry. It
 // also puts an end to what may still be under way to delete it.
 func (e *entry) adopt(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
+	mine, tombstone := e.keys.prefix+s.suffix, e.keys.tombstone
 	resp, sent, err := e.write(ctx, a, &pb.TxnRequest{
 		Compare: []*pb.Compare{ifModified(mine, e.changed), ifCreated(tombstone, 0)},
 		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, e.created, enough))},
 		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone))},
-	}, nil)
+	})
 	if err != nil {
 		return standing{}, err
 	}
@@ -212,9 +192,9 @@ func (e *entry) adopt(ctx context.Context, s *session, a *driver.Acquisition) (s
 }
 
 // write sends t, which writes our key for a, or reads the tombstone second. It returns
-// from before when t was sent. began is the answer if it was sent already.
-func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest, began *answer) (*pb.TxnResponse, driver.Instant, error) {
-	resp, r, err := e.backend.txnOnce(ctx, t, began)
+// from before when t was sent.
+func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest) (*pb.TxnResponse, driver.Instant, error) {
+	resp, r, err := e.backend.txn(ctx, t)
 	a.MayHaveRun = a.MayHaveRun || r.mayHaveRun
 	switch {
 	case err != nil && r.mayHaveRun:

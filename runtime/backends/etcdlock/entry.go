@@ -91,6 +91,7 @@ func (e *entry) enter(ctx context.Context) bool {
 		return true
 	default:
 	}
+	goAlone(ctx)
 	select {
 	case e.turn <- struct{}{}:
 		return true

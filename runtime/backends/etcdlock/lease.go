@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,11 +42,8 @@ type lease struct {
 	keys       keys
 	created    int64 // create revision of the key
 	tokens     uint64
-	mayHaveRun bool // an attempt to acquire it may still be under way
-
-	mu      sync.Mutex // guards the rest
-	freeing bool       // a request to delete the key had no answer
-	gone    bool       // the key is ours no more
+	mayHaveRun bool        // an attempt to acquire it may still be under way
+	freeing    atomic.Bool // a request to delete the key had no answer
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
@@ -138,73 +136,29 @@ func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Durati
 	return nil
 }
 
-// Release implements [driver.Lease].
-func (l *lease) Release(ctx context.Context, _ uint64) error { return l.release(ctx, nil) }
-
-// release is Release. began is the answer to the first request, if that was sent.
-func (l *lease) release(ctx context.Context, began *answer) error {
+// Release implements [driver.Lease]. It deletes the key, if it is still the one that was
+// acquired.
+func (l *lease) Release(ctx context.Context, _ uint64) error {
 	over := l.over()
-	if err := l.free(ctx, began); err != nil {
+	if l.Closed() {
+		return fmt.Errorf("%w: it is not held", driver.ErrLost)
+	}
+	mine := l.keys.prefix + l.session.suffix
+	resp, r, err := l.entry.backend.free(ctx, l.keys, l.mayHaveRun, ifCreated(mine, l.created), del(mine))
+	if r.mayHaveRun {
+		l.freeing.Store(true)
+	}
+	if err != nil {
 		return err
 	}
-	if over {
+	l.forget()
+	switch {
+	case !resp.Succeeded && !l.freeing.Load(): // else it was we who deleted it
+		return errKeyGone
+	case over:
 		return errOver
 	}
 	return nil
-}
-
-// free deletes the key, if it is still the one that was acquired.
-func (l *lease) free(ctx context.Context, began *answer) error {
-	l.mu.Lock()
-	gone, freeing := l.gone, l.freeing
-	l.mu.Unlock()
-	if gone {
-		return fmt.Errorf("%w: it is not held", driver.ErrLost)
-	}
-	b, t := l.entry.backend, l.deletion()
-	resp, r, err := b.txnOnce(ctx, t, began)
-	full := l.mayHaveRun && errors.Is(err, rpctypes.ErrNoSpace)
-	if full {
-		// There is no space for the tombstone, nor for what comes late. The session writes
-		// it once there is, and frees what came before it.
-		mayHaveRun := r.mayHaveRun
-		resp, r, err = b.txn(ctx, withoutTombstone(t))
-		r.mayHaveRun = r.mayHaveRun || mayHaveRun
-	}
-	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // and the key with it
-		l.session.End(errSessionEnded)
-		l.forget()
-		return errSessionEnded
-	case err != nil:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.freeing = l.freeing || r.mayHaveRun
-		return err
-	case full:
-		l.session.Owe(&driver.Acquisition{Key: l.keys.lock, ID: l.keys.id, MayHaveRun: true})
-	case l.mayHaveRun:
-		l.session.buried(l.keys)
-	}
-	l.forget()
-	if !resp.Succeeded && !freeing && !r.mayHaveRun { // else it was we who deleted it
-		return errKeyGone
-	}
-	return nil
-}
-
-// deletion returns the transaction that deletes the key.
-func (l *lease) deletion() *pb.TxnRequest {
-	mine := l.keys.prefix + l.session.suffix
-	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(mine, l.created)},
-		Success: []*pb.RequestOp{del(mine)},
-	}
-	if l.mayHaveRun { // an attempt that is late would take the lock again
-		l.entry.backend.remember(l.keys.id)
-		t = withTombstone(t, put(l.session.tombstone(l.keys), "", l.session.id))
-	}
-	return t
 }
 
 // disown notes that someone else has deleted the key. Nobody releases it then, and an
@@ -217,11 +171,7 @@ func (l *lease) disown() {
 
 // forget notes that the key is no longer ours, and reports whether it was until now.
 func (l *lease) forget() bool {
-	l.Close()
-	l.mu.Lock()
-	was := !l.gone
-	l.gone = true
-	l.mu.Unlock()
+	was := l.Close()
 	b := l.entry.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -77,64 +76,24 @@ func (b *Backend) await(ctx context.Context, w *watch) {
 
 // Subscribe implements [driver.Notifier]. Behind an attempt that found the key held
 // there is a watch of the one contender before ours, from the revision that the attempt
-// saw: what happened since is told too. Without one it watches all of the key's contenders.
+// saw: what happened since is told too. Without one there is a notice at once.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	k, err := b.keysOf(a)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if b.life.Closed() {
+	case b.life.Closed():
 		return nil, driver.ErrClosed
-	}
-	if a.Mode.Kind != 0 {
+	case a.Mode.Kind != 0:
 		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()
 	e := b.useLocked(entryID{k.locker, k.lock})
-	w := e.watch
-	fired := w != nil && w.fired
+	watched := e.watch != nil && !e.watch.fired
 	b.mu.Unlock()
-	life, end := context.WithCancel(b.life.Context())
-	sub, _ := b.hub.Subscribe(e.id, func() { end(); e.drop() })
-	switch {
-	case fired:
+	sub, _ := b.hub.Subscribe(e.id, e.drop)
+	if !watched {
 		sub.Notify()
-	case w == nil:
-		if err := b.watchAll(ctx, life, k.prefix, sub); err != nil {
-			sub.Close()
-			return nil, err
-		}
 	}
 	return sub, nil
-}
-
-// watchAll tells sub of every deletion below prefix until life ends. It returns once the
-// server has confirmed that it does.
-func (b *Backend) watchAll(ctx, life context.Context, prefix string, sub *engine.Subscriber[entryID]) error {
-	confirmed := make(chan bool, 1)
-	b.life.Go(func(context.Context) {
-		for resp := range b.client.Watch(clientv3.WithRequireLeader(life), prefix,
-			clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify()) {
-			if resp.Created {
-				confirmed <- true
-				continue
-			}
-			sub.Notify()
-		}
-		select {
-		case confirmed <- false:
-		default:
-		}
-	})
-	select {
-	case ok := <-confirmed:
-		if !ok {
-			return errors.New("etcd refused the watch")
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-life.Done():
-		return driver.ErrClosed
-	}
 }

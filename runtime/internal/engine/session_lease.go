@@ -90,9 +90,9 @@ func (l *Lease) lapse() {
 	}
 }
 
-// Close ends the lease: it has nothing at the server any more. A second call does
-// nothing.
-func (l *Lease) Close() {
+// Close ends the lease: it has nothing at the server any more. It reports whether it had
+// until now. A second call does nothing.
+func (l *Lease) Close() bool {
 	l.until.End()
 	l.mu.Lock()
 	was := l.closed
@@ -100,12 +100,20 @@ func (l *Lease) Close() {
 	l.timer.Stop()
 	l.mu.Unlock()
 	if was {
-		return
+		return false
 	}
 	l.on.mu.Lock()
 	delete(l.on.leases, l)
 	l.on.mu.Unlock()
 	l.on.Drop()
+	return true
+}
+
+// Closed reports whether Close was called.
+func (l *Lease) Closed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
 }
 
 // Owe has the session undo a, now and each second, until that has succeeded, Settle
