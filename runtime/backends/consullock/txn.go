@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var (
@@ -22,8 +24,9 @@ var (
 	errMoved = errors.New("changed meanwhile")
 	// errNoSession says that the session has ended.
 	errNoSession = errors.New("the session has ended")
-	// errDelayed says that the key is shut.
-	errDelayed = errors.New("shut by lock-delay")
+	// errDelayed says that the key is shut. For how long is known to the server alone.
+	errDelayed = fmt.Errorf("%w: it is shut by Consul's lock-delay: the session that held it ended without a release, "+
+		"and the key stays shut for the lock-delay of that session (15s unless set)", &driver.HeldError{})
 )
 
 // answerWithin is for how long one request waits for its answer: longer than

@@ -189,6 +189,9 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	}
 	for _, s := range b.sessionsOf(k.locker) {
 		mine := k.prefix + s.suffix
+		if !s.Alive() { // it takes all along
+			continue
+		}
 		if _, _, err := b.free(ctx, k, a.MayHaveRun, ifValue(mine, k.id), del(mine)); err != nil {
 			return err
 		}

@@ -50,13 +50,13 @@ func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) 
 	lapsed := *a
 	lapsed.Queue = false // the entry serves another by then, if any
 	l := &lease{
-		Lease: s.NewLease(&lapsed, sent.Add(a.TTL)),
 		entry: e, session: s, keys: e.keys, created: e.created,
 		tokens:     min(max(a.Tokens, 1), 1<<tokenBits),
 		mayHaveRun: a.MayHaveRun,
 	}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
+	l.Lease = s.NewLease(&lapsed, sent.Add(a.TTL), l.forget)
 	e.lease = l
 	return l
 }
@@ -151,7 +151,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	if err != nil {
 		return err
 	}
-	l.forget()
+	l.Close()
 	switch {
 	case !resp.Succeeded && !l.freeing.Load(): // else it was we who deleted it
 		return errKeyGone
@@ -164,14 +164,13 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 // disown notes that someone else has deleted the key. Nobody releases it then, and an
 // attempt that is late would take the lock again: the session sees to that.
 func (l *lease) disown() {
-	if l.forget() && l.mayHaveRun {
+	if l.Close() && l.mayHaveRun {
 		l.session.Owe(&driver.Acquisition{Key: l.keys.lock, ID: l.keys.id, MayHaveRun: true})
 	}
 }
 
-// forget notes that the key is no longer ours, and reports whether it was until now.
-func (l *lease) forget() bool {
-	was := l.Close()
+// forget notes that the key is no longer ours.
+func (l *lease) forget() {
 	b := l.entry.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,5 +178,4 @@ func (l *lease) forget() bool {
 		l.entry.lease = nil
 		b.tidyLocked(l.entry)
 	}
-	return was
 }

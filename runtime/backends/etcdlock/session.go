@@ -121,11 +121,10 @@ func (s *session) keepAlive(stream *keepAliveStream) error {
 // that. The server may know of it longer than we do, after an election.
 func (s *session) Destroy(ctx context.Context) error {
 	_, err := s.backend.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: s.id})
-	if err = rpctypes.Error(err); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		return err
+	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
 	}
-	s.backend.forgetAll(s)
-	return nil
+	return err
 }
 
 // Undo implements [engine.SessionServer].

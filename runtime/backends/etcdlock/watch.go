@@ -51,13 +51,6 @@ func (e *entry) follow(w *watch) {
 	})
 }
 
-// watched reports whether e has subscriptions, and they would be told of a change.
-func (e *entry) watched() bool {
-	e.backend.mu.Lock()
-	defer e.backend.mu.Unlock()
-	return e.watch != nil && !e.watch.fired && e.backend.hub.Waits(e.id)
-}
-
 // await returns when w's key was deleted, when the watch has failed, or ctx has ended.
 func (b *Backend) await(ctx context.Context, w *watch) {
 	began := time.Now()

@@ -15,6 +15,7 @@ import (
 type Lease struct {
 	on          *Session
 	acquisition driver.Acquisition
+	onClose     func()
 	until       Deadline
 
 	mu     sync.Mutex // guards the rest, and that until is not extended once it has passed
@@ -23,9 +24,10 @@ type Lease struct {
 	look   func()
 }
 
-// NewLease returns a lease for a that lasts until then. It uses the session until Close.
-func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant) *Lease {
-	l := &Lease{on: s, acquisition: *a}
+// NewLease returns a lease for a that lasts until then. It uses the session until Close, or
+// until the session has ended at the server. onClose, if it is not nil, is called then.
+func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose func()) *Lease {
+	l := &Lease{on: s, acquisition: *a, onClose: onClose}
 	l.until.Extend(until)
 	s.mu.Lock()
 	s.users++
@@ -106,6 +108,9 @@ func (l *Lease) Close() bool {
 	delete(l.on.leases, l)
 	l.on.mu.Unlock()
 	l.on.Drop()
+	if l.onClose != nil {
+		l.onClose()
+	}
 	return true
 }
 

@@ -171,5 +171,8 @@ func (s *Session) run(context.Context) {
 		}
 		Pause(s.life.Context(), wait)
 	}
+	for _, l := range s.all() {
+		l.Close()
+	}
 	s.forget()
 }
