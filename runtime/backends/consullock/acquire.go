@@ -66,7 +66,7 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
 	for i := range contentions {
 		var err error
 		if v == nil {
-			v, err = op.look(ctx)
+			v, err = op.backend.look(ctx, op.place.key, op.session)
 			if err != nil && i > 0 && ctx.Err() != nil && !op.acquisition.MayHaveRun {
 				return nil, &driver.HeldError{} // as it was when last heard of
 			}
@@ -84,28 +84,6 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
 		}
 	}
 	return nil, &driver.HeldError{}
-}
-
-// look looks at the lock and its queue, and has the session know its fence. If somebody
-// has deleted that, an attempt of before it could still arrive: it is written anew.
-func (op *acquireOp) look(ctx context.Context) (*seen, error) {
-	s := op.session
-	if s == nil {
-		return op.backend.look(ctx, op.place.key, nil)
-	}
-	before := s.fenceAt.Load()
-	v, err := op.backend.look(ctx, op.place.key, s)
-	switch {
-	case err != nil:
-		return nil, err
-	case v.fence >= before:
-		s.fenced(v.fence)
-		return v, nil
-	}
-	if err := s.fence(ctx, op.acquisition.ID); err != nil {
-		return nil, err
-	}
-	return nil, errMoved
 }
 
 // actOn takes the lock if that is free and it is the turn of this process; else

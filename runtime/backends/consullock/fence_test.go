@@ -34,25 +34,7 @@ func before(t *testing.T, addr, value string) (key string) {
 	return key
 }
 
-// A fence that somebody deleted is written anew: an attempt of before it could still
-// arrive on that session. The leases that the session has go on.
-func TestFenceThatIsDeleted(t *testing.T) {
-	addr := testserver.Consul(t)
-	b := newBackend(t, addr)
-	l := take(t, b, attempt(newKey(t))).(*lease)
-	fenced(t, addr, b, l.session)
-	old := l.session.unfenced()
-	unfenced(t, addr, l.session)
-	other := take(t, b, attempt(newKey(t))).(*lease)
-	_, err := b.write(t.Context(), ops{old})
-	require.ErrorIs(t, err, errMoved, "an attempt of before could still take a lock")
-	require.NotNil(t, pair(t, addr, fenceKey(l.session.id)))
-	release(t, other)
-	require.NoError(t, l.Renew(t.Context(), short))
-	release(t, l)
-}
-
-// Whoever has to wait stands in the queue all the same.
+// Where somebody has deleted a fence, locks are taken and places kept all the same.
 func TestPlaceAfterTheFenceIsDeleted(t *testing.T) {
 	addr := testserver.Consul(t)
 	b, a := newBackend(t, addr), wish(newKey(t))

@@ -22,7 +22,7 @@ type session struct {
 	backend *Backend
 	class   class
 	id      string        // set by Open
-	fenceAt atomic.Uint64 // the index of its fence, 0 if it has none, as known; it only rises
+	fenceAt atomic.Uint64 // the index of its fence as known last, 0 if it has none
 }
 
 // Open implements [engine.SessionServer]. A session whose creation has no answer
@@ -152,17 +152,17 @@ func (s *session) fence(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	// Had it been this id's already, it was written by an earlier try of this call.
-	if p := reply.pair(fenceKey(s.id)); p != nil {
-		s.fenced(p.ModifyIndex)
-	}
+	s.fenced(reply.pair(fenceKey(s.id)))
 	return nil
 }
 
-// fenced notes the index of the fence.
-func (s *session) fenced(index uint64) {
-	for old := s.fenceAt.Load(); index > old && !s.fenceAt.CompareAndSwap(old, index); old = s.fenceAt.Load() {
+// fenced notes how the fence is: nil is that there is none, or that nobody has told. What is
+// conditional on another is refused, and who sent it looks again.
+func (s *session) fenced(p *api.KVPair) {
+	if p == nil {
+		p = &api.KVPair{}
 	}
+	s.fenceAt.Store(p.ModifyIndex)
 }
 
 // unfenced is the condition that the fence is as known.

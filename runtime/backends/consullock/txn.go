@@ -208,12 +208,11 @@ type seen struct {
 	key     string
 	pair    *api.KVPair   // nil if there is none
 	queue   []*api.KVPair // its entries in their order
-	fence   uint64        // the index of the session's fence, if it was asked for
 	told    bool          // the lock was watched, and has become free
 	assumed bool          // nobody has looked: it is likely to be so
 }
 
-// look reads the lock at key and its queue and, if s is not nil, its fence.
+// look reads the lock at key and its queue and, if s is not nil, how its fence is.
 func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, error) {
 	t := ops{
 		kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}),
@@ -232,10 +231,11 @@ func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, erro
 		return v, err
 	}
 	fence, err := r.at(fenceKey(s.id))
-	if fence != nil {
-		v.fence = fence.ModifyIndex
+	if err != nil {
+		return nil, err
 	}
-	return v, err
+	s.fenced(fence)
+	return v, nil
 }
 
 func (v *seen) index() uint64 {

@@ -71,7 +71,10 @@ func (w *waiter) followLocked() {
 	}
 	ctx, cancel := context.WithCancel(w.backend.life.Context())
 	w.cancel = cancel
-	w.backend.life.Go(func(context.Context) { w.watch(ctx, t) })
+	w.backend.life.Go(func(context.Context) {
+		defer cancel()
+		w.watch(ctx, t)
+	})
 }
 
 // Subscribe implements [driver.Notifier]. The index that the attempt before it has

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -89,8 +88,8 @@ func (e *entry) enter(ctx context.Context) bool {
 	case e.turn <- struct{}{}:
 		return true
 	default:
+		goAlone(ctx) // what is sent together does not wait for a turn
 	}
-	goAlone(ctx)
 	select {
 	case e.turn <- struct{}{}:
 		return true
@@ -121,13 +120,12 @@ func (e *entry) busy(ctx context.Context) error {
 // forsake forgets that our key is in s, which has ended: whoever waited may have gone for
 // good, its undo in vain.
 func (e *entry) forsake(s *session) {
-	if !e.enter(e.backend.life.Context()) {
-		return
+	if e.enter(e.backend.life.Context()) {
+		if e.session == s {
+			e.lost()
+		}
+		<-e.turn
 	}
-	if e.session == s {
-		e.lost()
-	}
-	<-e.turn
 }
 
 // holder returns the lease that has not been released yet, or nil.
@@ -176,10 +174,7 @@ func (e *entry) giveUp(ctx context.Context) error {
 	s := e.session
 	if s.Alive() {
 		mine := e.keys.prefix + s.suffix
-		_, r, err := e.backend.txn(ctx, &pb.TxnRequest{
-			Compare: []*pb.Compare{ifModified(mine, e.changed)},
-			Success: []*pb.RequestOp{del(mine)},
-		})
+		_, r, err := e.backend.free(ctx, e.keys, false, ifModified(mine, e.changed), del(mine))
 		if err != nil {
 			e.suspect = e.suspect || r.mayHaveRun
 			return err

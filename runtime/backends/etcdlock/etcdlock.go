@@ -97,13 +97,10 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// pingTTL is how long the etcd lease of a Ping lasts if it can't be revoked.
-const pingTTL = 5 * time.Second
-
 // Ping implements [driver.Pinger]: it reads a key, which shows that the cluster has a
-// leader and knows the client's user, and grants and revokes an etcd lease, which shows
-// that it takes writes. A right to the keys of locks it does not ask for, because it
-// can't know them.
+// leader and knows the client's user, and grants an etcd lease of a second, which shows that
+// it takes writes. A right to the keys of locks it does not ask for, because it can't know
+// them.
 func (b *Backend) Ping(ctx context.Context) error {
 	if b.invalid != nil {
 		return b.invalid
@@ -111,17 +108,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if _, _, err := b.find(ctx, one("lockgen")); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return err
 	}
-	id := newLeaseID()
-	if _, err := b.grant(ctx, id, pingTTL); err != nil {
-		return fmt.Errorf("no lease granted: %w", err)
-	}
-	_, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
-		_, err := b.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id}, options...)
-		return err
-	})
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // revoked by an attempt that had no answer
-		return nil
-	}
+	_, err := b.grant(ctx, newLeaseID(), time.Second)
 	return err
 }
 
@@ -187,9 +174,9 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if known && !a.MayHaveRun {
 		return nil
 	}
-	for _, s := range b.sessionsOf(k.locker) {
+	for _, s := range b.sessions.All() {
 		mine := k.prefix + s.suffix
-		if !s.Alive() { // it takes all along
+		if s.class.locker != k.locker || !s.Alive() { // one that has ended takes all along
 			continue
 		}
 		if _, _, err := b.free(ctx, k, a.MayHaveRun, ifValue(mine, k.id), del(mine)); err != nil {
@@ -206,22 +193,12 @@ func (b *Backend) free(ctx context.Context, k keys, mayHaveRun bool, is *pb.Comp
 	if mayHaveRun {
 		id := newLeaseID()
 		if _, err := b.grant(ctx, id, straggler); err != nil {
-			return nil, request{}, fmt.Errorf("no lease granted for a tombstone: %w", err)
+			return nil, request{}, err
 		}
 		tombstone := put(k.tombstone, "", id)
 		t.Success, t.Failure = append(t.Success, tombstone), []*pb.RequestOp{tombstone}
 	}
 	return b.txn(ctx, t)
-}
-
-// sessionsOf returns the sessions of a Locker that an attempt may have used.
-func (b *Backend) sessionsOf(locker string) (all []*session) {
-	for _, s := range b.sessions.All() {
-		if s.class.locker == locker {
-			all = append(all, s)
-		}
-	}
-	return all
 }
 
 // keys are the names of what one acquisition writes.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -100,10 +99,8 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	}
 	resp, r, err := b.txn(ctx, t)
 	if half := len(leases) / 2; half > 0 && errors.Is(err, rpctypes.ErrPermissionDenied) {
-		var other sync.WaitGroup
-		other.Go(func() { b.renew(ctx, leases[:half], ttls[:half], errs[:half]) })
+		b.renew(ctx, leases[:half], ttls[:half], errs[:half])
 		b.renew(ctx, leases[half:], ttls[half:], errs[half:])
-		other.Wait()
 		return
 	}
 	for i, one := range leases {
@@ -124,9 +121,6 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 // extend renews the lease by a request that was sent at sent. The session is kept alive
 // by itself; only if that is behind, the lease waits for it.
 func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Duration) error {
-	if l.over() {
-		return errOver
-	}
 	if err := l.session.Await(ctx, ttl/2); err != nil {
 		return err
 	}

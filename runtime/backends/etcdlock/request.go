@@ -158,10 +158,10 @@ func (b *Backend) grant(ctx context.Context, id int64, ttl time.Duration) (time.
 		}
 		return err
 	})
-	if errors.Is(err, rpctypes.ErrLeaseExist) && r.mayHaveRun { // by an attempt that had no answer
-		err = nil
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseExist) && r.mayHaveRun { // by an attempt that had no answer
+		return granted, nil
 	}
-	return granted, err
+	return 0, fmt.Errorf("no lease granted: %w", err)
 }
 
 // find reads keys, as a majority has them.

@@ -57,11 +57,10 @@ func (b *Backend) newSession(c class, base *engine.Session) *session {
 func (s *session) Open(ctx context.Context) error {
 	first := driver.Now()
 	ttl, err := s.backend.grant(ctx, s.id, s.class.ttl)
-	switch {
-	case errors.Is(err, rpctypes.ErrLeaseTTLTooLarge):
+	if errors.Is(err, rpctypes.ErrLeaseTTLTooLarge) {
 		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
-	case err != nil:
-		return fmt.Errorf("no lease granted: %w", err)
+	} else if err != nil {
+		return err
 	}
 	s.Extend(first, ttl, ttl/3)
 	return nil
@@ -107,8 +106,6 @@ func (s *session) keepAlive(stream *keepAliveStream) error {
 	switch {
 	case err != nil:
 		return err
-	case resp.ID != s.id:
-		return errors.New("etcdlock: the answer to another keep-alive")
 	case resp.TTL <= 0: // the server knows no such lease
 		return errSessionEnded
 	}

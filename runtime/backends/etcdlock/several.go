@@ -74,10 +74,8 @@ type joint struct {
 	awaited int        // calls that have neither added a transaction nor gone alone
 	txns    []*pb.TxnRequest
 
-	answered chan struct{}   // closed when the rest is set
-	resp     *pb.TxnResponse // nil without an error: each is to be sent by itself
-	request
-	err error
+	answered chan struct{} // closed when whole is set
+	whole    answer
 }
 
 // part is what one call has in a joint. A context has it by partKey.
@@ -128,9 +126,9 @@ func (j *joint) send(t *pb.TxnRequest) (one answer) {
 		return one
 	}
 	<-j.answered
-	if one = (answer{request: j.request, err: j.err}); j.resp != nil {
-		one.resp = j.resp.Responses[at].GetResponseTxn()
-		one.resp.Header = j.resp.Header // its own has no revision
+	if one = j.whole; one.resp != nil {
+		one.resp = j.whole.resp.Responses[at].GetResponseTxn()
+		one.resp.Header = j.whole.resp.Header // its own has no revision
 	}
 	return one
 }
@@ -141,12 +139,13 @@ func (j *joint) sendAll() {
 	if len(j.txns) < 2 {
 		return
 	}
-	j.resp, j.request, j.err = j.backend.txn(j.ctx, joined(j.txns))
+	resp, r, err := j.backend.txn(j.ctx, joined(j.txns))
 	for _, of := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge} {
-		if errors.Is(j.err, of) {
-			j.err = nil // the whole was refused, which may be for the sake of one
+		if errors.Is(err, of) {
+			err = nil // the whole was refused, which may be for the sake of one
 		}
 	}
+	j.whole = answer{resp, r, err}
 }
 
 // joined returns a transaction that does all of txns. Servers before 3.4.42 and 3.5.28 do

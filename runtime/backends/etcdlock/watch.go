@@ -53,7 +53,6 @@ func (e *entry) follow(w *watch) {
 
 // await returns when w's key was deleted, when the watch has failed, or ctx has ended.
 func (b *Backend) await(ctx context.Context, w *watch) {
-	began := time.Now()
 	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), w.key, clientv3.WithFilterPut(), clientv3.WithRev(w.from)) {
 		if len(resp.Events) > 0 {
 			return
@@ -61,10 +60,7 @@ func (b *Backend) await(ctx context.Context, w *watch) {
 	}
 	// It has failed: compacted, or the member has no leader. The waiter asks
 	// then, and watches again; not at full speed.
-	const pause = 100 * time.Millisecond
-	if failed := time.Since(began); failed < pause {
-		engine.Pause(ctx, pause-failed)
-	}
+	engine.Pause(ctx, 100*time.Millisecond)
 }
 
 // Subscribe implements [driver.Notifier]. Behind an attempt that found the key held
