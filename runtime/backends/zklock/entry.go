@@ -249,7 +249,7 @@ func (e *entry) forgetNode() {
 // undo is Undo of a mutex.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if l := b.leaseOf(a); l != nil {
-		l.Lose()
+		l.End()
 		_, err := l.free(ctx)
 		return err
 	}

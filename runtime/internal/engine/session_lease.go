@@ -61,6 +61,9 @@ func (l *Lease) NotifyLoss(look func()) {
 	l.look = look
 }
 
+// End ends the lease, and tells nobody.
+func (l *Lease) End() { l.until.End() }
+
 // Lose ends the lease and has the Locker look at it: the server has said that it is
 // gone. The caller holds no lock that a method of the Backend takes.
 func (l *Lease) Lose() {
