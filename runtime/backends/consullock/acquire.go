@@ -53,24 +53,11 @@ func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 	switch {
 	case err == nil:
 		return l, nil
-	case errors.Is(err, errDelayed):
-		return nil, &delayed{}
 	case op.acquisition.MayHaveRun && !errors.As(err, &held):
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
 	return nil, err
 }
-
-// delayed is a [driver.HeldError] with its reason. How long it lasts is known to
-// the server alone.
-type delayed struct{ driver.HeldError }
-
-func (*delayed) Error() string {
-	return "shut by Consul's lock-delay: the session that held it ended without a release, " +
-		"and the key stays shut for the lock-delay of that session (15s unless set)"
-}
-
-func (d *delayed) Unwrap() error { return &d.HeldError }
 
 // attempt acts on the lock and its queue as they are expected to be. If that is
 // wrong, the conditions of the transaction find it out; then, or if v is nil, it
@@ -79,9 +66,9 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
 	for i := range contentions {
 		var err error
 		if v == nil {
-			v, err = op.look(ctx)
+			v, err = op.backend.look(ctx, op.place.key, op.session)
 			if err != nil && i > 0 && ctx.Err() != nil && !op.acquisition.MayHaveRun {
-				return nil, held(0) // as it was when last heard of
+				return nil, &driver.HeldError{} // as it was when last heard of
 			}
 		}
 		var l *lease
@@ -93,32 +80,10 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
 		}
 		v = nil
 		if i > 0 && !engine.Pause(ctx, rand.N(time.Millisecond)) {
-			return nil, held(0)
+			return nil, &driver.HeldError{}
 		}
 	}
-	return nil, held(0)
-}
-
-// look looks at the lock and its queue, and has the session know its fence. If somebody
-// has deleted that, an attempt of before it could still arrive: it is written anew.
-func (op *acquireOp) look(ctx context.Context) (*seen, error) {
-	s := op.session
-	if s == nil {
-		return op.backend.look(ctx, op.place.key, nil)
-	}
-	before := s.fenceAt.Load()
-	v, err := op.backend.look(ctx, op.place.key, s)
-	switch {
-	case err != nil:
-		return nil, err
-	case v.fence >= before:
-		s.fenced(v.fence)
-		return v, nil
-	}
-	if err := s.fence(ctx, op.acquisition.ID); err != nil {
-		return nil, err
-	}
-	return nil, errMoved
+	return nil, &driver.HeldError{}
 }
 
 // actOn takes the lock if that is free and it is the turn of this process; else
@@ -131,13 +96,13 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	case v.heldBy(a.ID):
 		return op.adopt(ctx, v)
 	case v.held():
-		return nil, op.wait(ctx, v, &driver.HeldError{Holder: ownerOf(v.pair)})
+		return nil, op.wait(ctx, v, driver.HeldError{Holder: ownerOf(v.pair)})
 	case v.told || len(ahead) == 0:
 		return op.take(ctx, v)
 	default:
 		left := b.turnLeft(a, v, ahead[0])
 		if left > 0 {
-			return nil, op.wait(ctx, v, held(left))
+			return nil, op.wait(ctx, v, driver.HeldError{RetryAfter: left})
 		}
 		if err := b.pass(ctx, v, ahead[0]); err != nil {
 			return nil, err
@@ -151,7 +116,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 // tells; then the lock is given back.
 func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	b, a := op.backend, op.acquisition
-	s, err := b.sessions.Get(ctx, classOf(a.TTL, v.pair != nil))
+	s, err := b.sessions.Get(ctx, classOf(a.TTL))
 	if err != nil {
 		return nil, err
 	}
@@ -170,39 +135,36 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	if v.assumed {
 		t = append(t, kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}))
 	}
-	b.attempted(a, v)
 	until := driver.Now().Add(a.TTL)
-	r, err := b.write(ctx, t)
-	switch {
-	case errors.Is(err, errNoAnswer):
-		b.unanswered(a, s)
-		return nil, err
-	case errors.Is(err, errNoSession):
-		s.gone()
-		return nil, err
-	case err != nil:
+	r, err := op.write(ctx, s, t)
+	if err != nil {
 		return nil, err
 	}
-	pair := r.pair(v.key)
-	if pair == nil {
-		return nil, fmt.Errorf("the token may not read %s", v.key)
+	pair, err := r.at(v.key)
+	if err != nil {
+		return nil, err
 	}
 	pair.Value = []byte(a.ID)
 	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
 		b.sawQueue(v.key, r)
 		if _, err = b.write(ctx, freeing(pair, true, nil)); err != nil { // perhaps not sent, as ctx has ended
-			b.unanswered(a, s)
+			a.MayHaveRun = true
 		}
 		return nil, cmp.Or(err, errMoved)
 	}
-	b.took(op.place)
-	return op.lease(s, pair, until), nil
+	l := op.lease(s, pair, until)
+	if v.pair != nil {
+		l.before = v.pair.Value
+	}
+	return l, nil
 }
 
+// lease returns the lease of this process, which leaves the queue.
 func (op *acquireOp) lease(s *session, pair *api.KVPair, until driver.Instant) *lease {
 	a := op.acquisition
+	op.backend.took(op.place)
 	return &lease{
-		Lease: s.NewLease(a, until), backend: op.backend, session: s, key: a.Key, id: a.ID, pair: pair,
+		Lease: s.NewLease(a, until, nil), backend: op.backend, session: s, key: a.Key, id: a.ID, pair: pair,
 		made:  pair.CreateIndex == pair.ModifyIndex,
 		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), mayHaveRun: a.MayHaveRun,
 	}
@@ -214,12 +176,11 @@ func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
 	until := driver.Now().Add(a.TTL)
 	for _, s := range b.sessions.All() {
 		if s.id == v.pair.Session && s.Alive() && s.lasts(ctx, a.TTL) == nil {
-			b.took(op.place)
 			return op.lease(s, v.pair, until), nil
 		}
 	}
 	// On a session that was given up: not to be built on.
-	if _, err := b.write(ctx, freeing(v.pair, v.made(), b.valueBefore(a.ID))); err != nil {
+	if _, err := b.write(ctx, freeing(v.pair, v.made(), nil)); err != nil {
 		return nil, err
 	}
 	return nil, errMoved
@@ -228,18 +189,20 @@ func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
 // wait has the process stand in the queue, if the caller will wait, and watch what
 // will make it try again. It returns answer. A place that can't be had is no error:
 // whoever waits looks again.
-func (op *acquireOp) wait(ctx context.Context, v *seen, answer error) error {
+func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError) error {
 	if !op.acquisition.Queue {
-		return answer
+		return &answer
 	}
 	w := op.backend.waiterOf(op.acquisition)
 	if at := v.at(op.place.process); at >= 0 {
 		op.backend.enlisted(w, v.queue[at].Key, nil)
-	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) {
+	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
 		return err
 	}
-	w.aim(v.target(op.place.process))
-	return answer
+	t := v.target(op.place.process)
+	w.aim(t)
+	answer.Notified = t.key != ""
+	return &answer
 }
 
 // enlist puts the process in the queue that was seen. The entry is locked by a session
@@ -248,7 +211,7 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer error) error {
 // after its undo would stand in the others' way.
 func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	b, a := op.backend, op.acquisition
-	s, err := b.sessions.Get(ctx, classOf(a.TTL, false))
+	s, err := b.sessions.Get(ctx, classOf(a.TTL))
 	if err != nil {
 		return err
 	}
@@ -256,23 +219,26 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	op.session = s
 	key := queuePrefix(v.key) + op.place.process + "." + s.id
 	b.enlisted(w, key, s)
-	r, err := b.write(ctx, ops{
+	r, err := op.write(ctx, s, ops{
 		s.unfenced(),
 		unchanged(v.key, v.index()),
 		kv(api.KVLock, api.KVTxnOp{Key: key, Session: s.id, Value: []byte(a.ID)}),
 		kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}),
 	})
-	switch {
-	case err == nil:
+	if err == nil {
 		v.queue = r.queue(v.key)
-	case errors.Is(err, errNoAnswer):
-		b.unanswered(a, s)
-	case errors.Is(err, errNoSession):
-		s.gone()
-		return errMoved
 	}
 	return err
 }
 
-// held is the answer that the lock is another's, for d at most unless that is 0.
-func held(d time.Duration) error { return &driver.HeldError{RetryAfter: d} }
+// write sends what locks a key by s.
+func (op *acquireOp) write(ctx context.Context, s *session, t ops) (reply, error) {
+	r, err := op.backend.write(ctx, t)
+	switch {
+	case errors.Is(err, errNoAnswer):
+		op.acquisition.MayHaveRun = true
+	case errors.Is(err, errNoSession):
+		s.gone()
+	}
+	return r, err
+}

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 		TTL: ttl,
 		// A session lasts a third longer than the ttl, and a step of its class; and
 		// Consul ends it after twice its length.
-		Slack:  2*classOf(ttl, false).sessionTTL() - ttl + 300*time.Millisecond,
+		Slack:  2*classOf(ttl).sessionTTL() - ttl + 300*time.Millisecond,
 		MinTTL: 500 * time.Millisecond,
 		MaxTTL: maxTTL,
 		MaxKey: maxKey,

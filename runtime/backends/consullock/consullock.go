@@ -37,30 +37,29 @@ type Backend struct {
 	hub       engine.Hub[place]
 	kinds     *record.Locks
 	methods
-	allowed   atomic.Pointer[ttlRange] // nil: not yet known
-	noted     sync.Map                 // sessions of notes, by ttl
-	verifying chan struct{}            // has room for as many as may verify leases at once
-	watches   chan struct{}            // has room for as many keys as are watched at once
+	allowed atomic.Pointer[ttlRange] // nil: not yet known
+	noted   sync.Map                 // sessions of notes, by ttl
+	watches chan struct{}            // has room for as many keys as are watched at once
 
-	mu       sync.Mutex // guards the rest
-	attempts map[string]*attempts
-	waiters  map[place]*waiter
-	crowded  map[string]time.Time // by key: when another process was last seen in its queue
+	mu      sync.Mutex // guards the rest
+	waiters map[place]*waiter
+	crowded map[string]time.Time // by key: when another process was last seen in its queue
 }
 
 // New returns a Backend that speaks through client, by its settings. It does no I/O, and never closes the client's connections.
 func New(client *api.Client, options ...Options) *Backend {
 	b := &Backend{
-		client:    client,
-		life:      engine.NewLife(),
-		verifying: make(chan struct{}, verifiers),
-		watches:   make(chan struct{}, manyWatches),
-		attempts:  map[string]*attempts{},
-		waiters:   map[place]*waiter{},
-		crowded:   map[string]time.Time{},
+		client:  client,
+		life:    engine.NewLife(),
+		watches: make(chan struct{}, manyWatches),
+		waiters: map[place]*waiter{},
+		crowded: map[string]time.Time{},
 	}
 	for _, o := range options {
 		b.lockDelay = o.LockDelay
+	}
+	if b.lockDelay > maxLockDelay {
+		b.invalid = fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
 	}
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()
@@ -97,8 +96,6 @@ func (b *Backend) Ping(ctx context.Context) error {
 	switch {
 	case b.invalid != nil:
 		return b.invalid
-	case b.lockDelay > maxLockDelay:
-		return delayTooLong(b.lockDelay)
 	case b.life.Closed():
 		return driver.ErrClosed
 	}
@@ -116,8 +113,6 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, b.invalid
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
 		return nil, outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
-	case b.lockDelay > maxLockDelay:
-		return nil, delayTooLong(b.lockDelay)
 	case b.life.Closed():
 		return nil, driver.ErrClosed
 	case a.Mode.Kind != 0:
@@ -136,8 +131,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return l, nil
 }
 
-// Undo implements [driver.Backend]. What an undo that fails leaves is undone with
-// the sessions that it is on: other holds may keep them for long.
+// Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if checkKey(a.Key) != nil || b.invalid != nil {
 		return nil // an invalid key was never sent
@@ -145,26 +139,15 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	on := b.unansweredOn(a.ID)
-	if _, s := b.entryOf(placeOf(a)); s != nil {
-		on = append(on, s)
-	}
-	if err := b.undo(ctx, a); err != nil {
-		for _, s := range on {
-			s.Owe(a)
-		}
-		return err
-	}
-	for _, s := range b.sessions.All() {
-		s.Settle(a.ID)
-	}
-	return nil
+	return b.sessions.Undone(a, b.undo(ctx, a))
 }
 
 // undo frees the lock if a has it and, if its process leaves the queue, takes that out.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
-	if err := b.fence(ctx, a.ID); err != nil {
-		return err
+	if a.MayHaveRun {
+		if err := b.fence(ctx, a.ID); err != nil {
+			return err
+		}
 	}
 	leaves := b.leaves(a)
 	for {
@@ -174,7 +157,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 		var t ops
 		if v.heldBy(a.ID) {
-			t = freeing(v.pair, v.made(), b.valueBefore(a.ID))
+			t = freeing(v.pair, v.made(), nil)
 		}
 		for _, e := range v.queue {
 			if leaves && processOf(e) == placeOf(a).process {
@@ -183,9 +166,6 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 		if len(t) > 0 {
 			_, err = b.write(ctx, t)
-		}
-		if err == nil {
-			b.forgetAttempts(a.ID)
 		}
 		if !errors.Is(err, errMoved) {
 			return err
@@ -199,10 +179,6 @@ type ttlRange struct{ min, max time.Duration }
 func outOfRange(ttl time.Duration, r ttlRange) error {
 	return fmt.Errorf("%w: a ttl of %v; Consul's sessions last from %v (session_ttl_min) to %v",
 		driver.ErrInvalid, ttl, r.min, r.max)
-}
-
-func delayTooLong(d time.Duration) error {
-	return fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, d, maxLockDelay)
 }
 
 var ttlRefused = regexp.MustCompile(`Invalid Session TTL .*between \[(\S+)=([^\]\s]+)\]`)

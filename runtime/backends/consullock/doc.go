@@ -11,7 +11,8 @@
 // service exclude each other on one key, and so does `consul lock PREFIX`, on the
 // key PREFIX/.lock. The value is the id of the acquisition. A key that a release
 // of ours finds as we made it is deleted; one that was there before, unlocked,
-// is left so, because LockIndex may be somebody's sequence.
+// is left so, because LockIndex may be somebody's sequence. It has its value again, unless
+// an answer to the acquire was lost.
 // A key that holds %20, as the generator writes a space, is beyond those two: they
 // lock by /v1/kv, which takes no such key, and this package by /v1/txn, which does.
 //
@@ -42,8 +43,8 @@
 // it hears with the next renewal, after a third of the ttl: a blocking query for each
 // key that is held would take a connection each.
 //
-// One that dies while it holds a key that was there before may leave another one, under
-// lockgen/session/: a few bytes that nobody reads again.
+// One that dies while it holds a key that was there before takes that along, and so its
+// LockIndex: whoever counts by that begins anew.
 //
 // # What it needs
 //

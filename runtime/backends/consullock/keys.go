@@ -87,16 +87,13 @@ func watchedPath(key string) (served string, prefix bool) {
 	return "", true
 }
 
-// class is what leases must have in common to be held by one session.
-type class struct {
-	reach time.Duration // every lease of the class has a ttl up to this
-	keep  bool          // the locks' keys stay when the session ends, see [session]
-}
+// class is the longest ttl of the leases that share a session.
+type class time.Duration
 
 // classOf returns the class for leases of length ttl. There are eight for every
 // doubling of the ttl; the ttls of one policy, with the time for which a lease
 // may be handed on and without it, are in one.
-func classOf(ttl time.Duration, keep bool) class {
+func classOf(ttl time.Duration) class {
 	const tolerance = 25 // a ttl may be longer than its class's step by one part in so many
 	base := max(ttl-ttl/tolerance, 1)
 	step := time.Duration(1)
@@ -104,14 +101,14 @@ func classOf(ttl time.Duration, keep bool) class {
 		step *= 2
 	}
 	top := (base + step - 1) / step * step
-	return class{reach: top + top/(tolerance-1) + 1, keep: keep}
+	return class(top + top/(tolerance-1) + 1)
 }
 
 // sessionTTL is what Consul is asked for: a third more than the leases last, so
 // that a session that is renewed as often as they are has always a whole lease
 // ahead of it, for whoever comes next. Leases of nearly a day wait for a renewal.
 func (c class) sessionTTL() time.Duration {
-	return min(c.reach+c.reach/3, maxTTL).Truncate(time.Millisecond)
+	return min(time.Duration(c+c/3), maxTTL).Truncate(time.Millisecond)
 }
 
 // lockFlag marks a key as a lock for every client of Consul.

@@ -62,15 +62,11 @@ func (b *Backend) swap(ctx context.Context, w record.Write, a *record.Answer) er
 
 // lookAt has a say what is at w's key.
 func (b *Backend) lookAt(ctx context.Context, w record.Write, a *record.Answer) error {
-	answer, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: w.Key})}, true)
-	if err != nil {
-		return err
-	}
-	p := replyOf(answer).pair(w.Key)
+	p, err := b.get(ctx, w.Key)
 	switch {
+	case err != nil:
+		return err
 	case p == nil:
-		return fmt.Errorf("the token may not read %s", w.Key)
-	case p.ModifyIndex == 0:
 		*a = record.Answer{}
 		return nil
 	case p.Flags != recordFlag:
@@ -101,13 +97,10 @@ func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tel
 	default:
 		return errManyWatches
 	}
-	q := query{client: b.client, target: target{key: key}}
-	q.path, q.prefix = watchedPath(key)
+	q := newQuery(b.client, target{key: key})
 	var p pace
 	for p.wait(ctx, false) {
-		asking, cancel := context.WithTimeout(ctx, waitWithin)
-		pair, _, err := q.ask(asking)
-		cancel()
+		pair, _, err := q.ask(ctx)
 		if err != nil {
 			return err
 		}

@@ -20,9 +20,6 @@ const (
 	tokenBits = 16
 	// checkedAtOnce is how many locks one transaction looks at, on any version.
 	checkedAtOnce = 64
-	// verifiers is how many such transactions are under way at once: holders do
-	// not wait for them, and others need the server.
-	verifiers = 2
 )
 
 // lease implements [driver.Lease].
@@ -31,7 +28,8 @@ type lease struct {
 	backend    *Backend
 	session    *session
 	key, id    string
-	made       bool // the key was made by this acquisition, and goes with it
+	made       bool   // the key was made by this acquisition, and goes with it
+	before     []byte // what it found at the key, if that is known
 	first, n   uint64
 	mayHaveRun bool // some attempt to acquire had no answer
 
@@ -80,12 +78,6 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 // That a server which is busy has not said so is no failure: the leases are
 // renewed, and looked at again next time.
 func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int, errs []error) {
-	select {
-	case b.verifying <- struct{}{}:
-		defer func() { <-b.verifying }()
-	case <-ctx.Done():
-		return
-	}
 	var t ops
 	for _, i := range some {
 		l := leases[i].(*lease)
@@ -135,7 +127,6 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	_, _, err := resends.Send(ctx, l.free)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		l.Close()
-		l.backend.forgetAttempts(l.id)
 		l.session.Settle(l.id)
 	}
 	return err
@@ -172,10 +163,8 @@ func (l *lease) free(ctx context.Context) (engine.Outcome, error) {
 func (l *lease) freeing() ops {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	untouched := string(l.pair.Value) == l.id && l.pair.Flags == lockFlag
-	value := l.pair.Value
-	if untouched && !l.made {
-		value = l.backend.valueBefore(l.id)
+	if string(l.pair.Value) != l.id || l.pair.Flags != lockFlag {
+		return freeing(l.pair, false, l.pair.Value)
 	}
-	return freeing(l.pair, untouched && l.made, value)
+	return freeing(l.pair, l.made, l.before)
 }

@@ -26,15 +26,13 @@ const (
 // Locks implements [driver.Inspector]. Consul has no pages: the names of all keys that
 // begin as the pattern does come in one answer, and their values a page after the other.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
-	return func(yield func(*driver.LockInfo, error) bool) {
+	return engine.List(func(yield func(*driver.LockInfo) bool) error {
 		if b.invalid != nil {
-			yield(nil, b.invalid)
-			return
+			return b.invalid
 		}
 		keys, _, err := b.client.KV().Keys(engine.Literal(pattern), "", (&api.QueryOptions{}).WithContext(ctx))
 		if err != nil {
-			yield(nil, advised(err))
-			return
+			return advised(err)
 		}
 		keys = slices.DeleteFunc(keys, func(key string) bool {
 			return strings.HasPrefix(key, ours) || !engine.Match(pattern, key)
@@ -46,8 +44,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 			}
 			answer, err := b.read(ctx, t, false)
 			if err != nil {
-				yield(nil, err)
-				return
+				return err
 			}
 			for _, p := range replyOf(answer) {
 				if !isLock(p) {
@@ -57,14 +54,13 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 				if errors.Is(err, driver.ErrConflict) { // by now
 					continue
 				}
-				if err != nil || info != nil {
-					if !yield(info, err) || err != nil {
-						return
-					}
+				if err != nil || info != nil && !yield(info) {
+					return err
 				}
 			}
 		}
-	}
+		return nil
+	})
 }
 
 func isLock(p *api.KVPair) bool {
@@ -73,9 +69,6 @@ func isLock(p *api.KVPair) bool {
 
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error) {
-	if b.invalid != nil {
-		return nil, b.invalid
-	}
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
@@ -140,9 +133,6 @@ func (b *Backend) semaphore(ctx context.Context, p *api.KVPair) (*driver.LockInf
 
 // Break implements [driver.Inspector].
 func (b *Backend) Break(ctx context.Context, key, id string) error {
-	if b.invalid != nil {
-		return b.invalid
-	}
 	lost := fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 	v, err := b.look(ctx, key, nil)
 	switch {

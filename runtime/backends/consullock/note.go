@@ -60,15 +60,9 @@ func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, e
 
 // Note implements [driver.Noter].
 func (b *Backend) Note(ctx context.Context, name string) (string, error) {
-	if b.invalid != nil {
-		return "", b.invalid
-	}
-	pair, _, err := b.client.KV().Get(noteKey(name), (&api.QueryOptions{}).WithContext(ctx))
-	if err != nil {
-		return "", advised(err)
-	}
-	if pair == nil {
-		return "", nil
+	pair, err := b.get(ctx, noteKey(name))
+	if err != nil || pair == nil {
+		return "", err
 	}
 	return string(pair.Value), nil
 }

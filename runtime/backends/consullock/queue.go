@@ -62,7 +62,7 @@ func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 func (b *Backend) waiterLocked(p place) *waiter {
 	w := b.waiters[p]
 	if w == nil {
-		w = &waiter{backend: b, place: p, watching: watching{changed: make(chan struct{}, 1)}}
+		w = &waiter{backend: b, place: p}
 		b.waiters[p] = w
 	}
 	return w
@@ -70,7 +70,7 @@ func (b *Backend) waiterLocked(p place) *waiter {
 
 // forgetLocked forgets w if it has no place and nobody listens.
 func (w *waiter) forgetLocked() {
-	if w.latest == "" && w.stop == nil && w.backend.waiters[w.place] == w {
+	if w.latest == "" && !w.listened && w.backend.waiters[w.place] == w {
 		delete(w.backend.waiters, w.place)
 	}
 }

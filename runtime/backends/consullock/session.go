@@ -16,14 +16,13 @@ import (
 
 // session is a session of Consul's, which the leases of a class share. When it
 // ends, Consul deletes the keys that are locked by it, so that a process that dies
-// leaves nothing. Where class.keep says so Consul leaves them, unlocked: such a
-// session holds the locks whose keys were there before.
+// leaves nothing.
 type session struct {
 	*engine.Session
 	backend *Backend
 	class   class
 	id      string        // set by Open
-	fenceAt atomic.Uint64 // the index of its fence, 0 if it has none, as known; it only rises
+	fenceAt atomic.Uint64 // the index of its fence as known last, 0 if it has none
 }
 
 // Open implements [engine.SessionServer]. A session whose creation has no answer
@@ -36,9 +35,6 @@ func (s *session) Open(ctx context.Context) error {
 		TTL:       s.class.sessionTTL().String(),
 		Behavior:  api.SessionBehaviorDelete,
 		LockDelay: s.backend.lockDelay,
-	}
-	if s.class.keep {
-		e.Behavior = api.SessionBehaviorRelease
 	}
 	if e.LockDelay < 0 {
 		e.LockDelay = time.Nanosecond // the client takes 0 for unset
@@ -58,7 +54,7 @@ func (s *session) Open(ctx context.Context) error {
 // comes before less than a whole lease is left, for whoever acquires.
 func (s *session) extend(sent driver.Instant) {
 	length := s.class.sessionTTL()
-	s.Extend(sent, length, max((length-s.class.reach)*3/4, length/16))
+	s.Extend(sent, length, max((length-time.Duration(s.class))*3/4, length/16))
 }
 
 // KeepAlive implements [engine.SessionServer].
@@ -82,13 +78,9 @@ func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return s.backend.undo(ctx, a)
 }
 
-// Destroy implements [engine.SessionServer]. It takes away the fence where that stays:
-// nothing that comes late depends on it any more.
+// Destroy implements [engine.SessionServer].
 func (s *session) Destroy(ctx context.Context) error {
 	_, err := s.backend.client.Session().Destroy(s.id, (&api.WriteOptions{}).WithContext(ctx))
-	if err == nil && s.class.keep {
-		_, err = s.backend.write(ctx, ops{kv(api.KVDelete, api.KVTxnOp{Key: fenceKey(s.id)})})
-	}
 	return err
 }
 
@@ -135,83 +127,15 @@ func (s *session) watch(ctx context.Context) {
 // arrives after it was undone finds the fence changed, and takes nothing. The
 // others under way on that session are refused as well, and sent again. The
 // fence is locked by the session, so it goes when the session does, and then no
-// attempt can succeed either. Where the keys of a session stay its fence does too, and
-// is deleted after it; a process that dies leaves it for ever.
+// attempt can succeed either.
 
-// attempts are what is to be known of an acquisition that may have run without an
-// answer, or whose key was there before.
-type attempts struct {
-	on     map[*session]bool // where an attempt has no answer
-	before []byte            // the value that the last of them found at the key
-}
-
-// attempted notes that a is about to be tried where v was seen.
-func (b *Backend) attempted(a *driver.Acquisition, v *seen) {
-	if v.pair != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.attemptsLocked(a.ID).before = v.pair.Value
-	}
-}
-
-// unanswered notes that an attempt of a on s has no answer.
-func (b *Backend) unanswered(a *driver.Acquisition, s *session) {
-	a.MayHaveRun = true
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.attemptsLocked(a.ID).on[s] = true
-}
-
-func (b *Backend) attemptsLocked(id string) *attempts {
-	at := b.attempts[id]
-	if at == nil {
-		at = &attempts{on: map[*session]bool{}}
-		b.attempts[id] = at
-	}
-	return at
-}
-
-// forgetAttempts notes that the acquisition has nothing at the server any more.
-func (b *Backend) forgetAttempts(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.attempts, id)
-}
-
-// valueBefore returns the value that the acquisition has found at its key.
-func (b *Backend) valueBefore(id string) []byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if at := b.attempts[id]; at != nil {
-		return at.before
-	}
-	return nil
-}
-
-// unansweredOn returns the sessions on which an attempt of the acquisition has no answer.
-func (b *Backend) unansweredOn(id string) (all []*session) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if at := b.attempts[id]; at != nil {
-		for s := range at.on {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-// fence sees to it that no attempt of the acquisition that is still on its way
-// takes anything.
+// fence sees to it that no attempt of the acquisition that is still on its way takes
+// anything, whichever session it is on.
 func (b *Backend) fence(ctx context.Context, id string) error {
-	for _, s := range b.unansweredOn(id) {
+	for _, s := range b.sessions.All() {
 		if err := s.fence(ctx, id); err != nil {
 			return err
 		}
-		b.mu.Lock()
-		if at := b.attempts[id]; at != nil {
-			delete(at.on, s)
-		}
-		b.mu.Unlock()
 	}
 	return nil
 }
@@ -222,23 +146,23 @@ func (s *session) fence(ctx context.Context, id string) error {
 		kv(api.KVLock, api.KVTxnOp{Key: fenceKey(s.id), Session: s.id, Value: []byte(id)}),
 	})
 	switch {
-	case errors.Is(err, errNoSession), errors.Is(err, errDelayed): // which keeps its fence after it
+	case errors.Is(err, errNoSession), errors.Is(err, errDelayed): // the session has ended, and its fence is shut
 		s.gone()
 		return nil // whatever comes late is refused for that
 	case err != nil:
 		return err
 	}
-	// Had it been this id's already, it was written by an earlier try of this call.
-	if p := reply.pair(fenceKey(s.id)); p != nil {
-		s.fenced(p.ModifyIndex)
-	}
+	s.fenced(reply.pair(fenceKey(s.id)))
 	return nil
 }
 
-// fenced notes the index of the fence.
-func (s *session) fenced(index uint64) {
-	for old := s.fenceAt.Load(); index > old && !s.fenceAt.CompareAndSwap(old, index); old = s.fenceAt.Load() {
+// fenced notes how the fence is: nil is that there is none, or that nobody has told. What is
+// conditional on another is refused, and who sent it looks again.
+func (s *session) fenced(p *api.KVPair) {
+	if p == nil {
+		p = &api.KVPair{}
 	}
+	s.fenceAt.Store(p.ModifyIndex)
 }
 
 // unfenced is the condition that the fence is as known.

@@ -287,7 +287,7 @@ func TestLeaseWithinItsSession(t *testing.T) {
 			c.HttpClient = &http.Client{Transport: renewals}
 		})
 		renewals.on.Store(true)
-		s, err := b.sessions.Get(t.Context(), classOf(d, false))
+		s, err := b.sessions.Get(t.Context(), classOf(d))
 		require.NoError(t, err)
 		s.Drop()
 		covered := func(l driver.Lease) {
@@ -317,15 +317,15 @@ func TestLeaseWithinItsSession(t *testing.T) {
 
 func TestClasses(t *testing.T) {
 	for d := 500 * time.Millisecond; d < maxTTL; d += d/7 + 1 {
-		c := classOf(d, false)
-		require.GreaterOrEqual(t, c.reach, d)
-		require.LessOrEqual(t, c.reach, d+d/5)
+		c := classOf(d)
+		require.GreaterOrEqual(t, time.Duration(c), d)
+		require.LessOrEqual(t, time.Duration(c), d+d/5)
 		if d < maxTTL/2 {
-			require.GreaterOrEqual(t, c.sessionTTL(), c.reach+c.reach/4)
+			require.GreaterOrEqual(t, c.sessionTTL(), time.Duration(c)+time.Duration(c)/4)
 		}
 	}
 	for _, d := range []time.Duration{500 * time.Millisecond, time.Second, 10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute} {
-		require.Equal(t, classOf(d, false), classOf(d+20*time.Millisecond, false), d)
+		require.Equal(t, classOf(d), classOf(d+20*time.Millisecond), d)
 	}
-	require.Equal(t, maxTTL, classOf(maxTTL, false).sessionTTL())
+	require.Equal(t, maxTTL, classOf(maxTTL).sessionTTL())
 }

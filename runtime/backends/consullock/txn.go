@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var (
@@ -22,8 +24,9 @@ var (
 	errMoved = errors.New("changed meanwhile")
 	// errNoSession says that the session has ended.
 	errNoSession = errors.New("the session has ended")
-	// errDelayed says that the key is shut.
-	errDelayed = errors.New("shut by lock-delay")
+	// errDelayed says that the key is shut. For how long is known to the server alone.
+	errDelayed = fmt.Errorf("%w: it is shut by Consul's lock-delay: the session that held it ended without a release, "+
+		"and the key stays shut for the lock-delay of that session (15s unless set)", &driver.HeldError{})
 )
 
 // answerWithin is for how long one request waits for its answer: longer than
@@ -66,6 +69,18 @@ func (r reply) pair(key string) *api.KVPair {
 		}
 	}
 	return nil
+}
+
+// at returns what was read at key, nil if there is nothing.
+func (r reply) at(key string) (*api.KVPair, error) {
+	p := r.pair(key)
+	switch {
+	case p == nil:
+		return nil, fmt.Errorf("the token may not read %s", key)
+	case p.ModifyIndex == 0:
+		return nil, nil
+	}
+	return p, nil
 }
 
 // queue returns the entries of key's queue that the transaction has read, in their order.
@@ -114,6 +129,15 @@ func (b *Backend) read(ctx context.Context, t ops, consistent bool) (*api.TxnRes
 		}
 	}
 	return reply, nil
+}
+
+// get returns what is at key, nil if there is nothing.
+func (b *Backend) get(ctx context.Context, key string) (*api.KVPair, error) {
+	answer, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key})}, true)
+	if err != nil {
+		return nil, err
+	}
+	return replyOf(answer).at(key)
 }
 
 // refusal is why a transaction was not done: the weightiest of its reasons.
@@ -184,12 +208,11 @@ type seen struct {
 	key     string
 	pair    *api.KVPair   // nil if there is none
 	queue   []*api.KVPair // its entries in their order
-	fence   uint64        // the index of the session's fence, if it was asked for
 	told    bool          // the lock was watched, and has become free
 	assumed bool          // nobody has looked: it is likely to be so
 }
 
-// look reads the lock at key and its queue and, if s is not nil, its fence.
+// look reads the lock at key and its queue and, if s is not nil, how its fence is.
 func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, error) {
 	t := ops{
 		kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}),
@@ -204,19 +227,14 @@ func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, erro
 	}
 	r := replyOf(answer)
 	v := &seen{key: key, queue: r.queue(key)}
-	p := r.pair(key)
-	if p == nil {
-		return nil, fmt.Errorf("the token may not read %s", key)
+	if v.pair, err = r.at(key); err != nil || s == nil {
+		return v, err
 	}
-	if p.ModifyIndex != 0 {
-		v.pair = p
+	fence, err := r.at(fenceKey(s.id))
+	if err != nil {
+		return nil, err
 	}
-	if s != nil {
-		if p = r.pair(fenceKey(s.id)); p == nil {
-			return nil, fmt.Errorf("the token may not read %s", fenceKey(s.id))
-		}
-		v.fence = p.ModifyIndex
-	}
+	s.fenced(fence)
 	return v, nil
 }
 

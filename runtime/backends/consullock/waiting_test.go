@@ -82,7 +82,7 @@ func TestPlaceLasts(t *testing.T) {
 	held := take(t, newBackend(t, addr), wish(a.Key))
 	mustHeld(t, b, a)
 	place := sight(t, b, a.Key).queue[0].CreateIndex
-	time.Sleep(4 * classOf(a.TTL, false).sessionTTL())
+	time.Sleep(4 * classOf(a.TTL).sessionTTL())
 	v := sight(t, b, a.Key)
 	require.Len(t, v.queue, 1)
 	require.Equal(t, place, v.queue[0].CreateIndex)

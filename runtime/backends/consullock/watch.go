@@ -38,11 +38,10 @@ type target struct {
 
 // watching is the part of a waiter that watches. The Backend's mutex guards it.
 type watching struct {
-	target  target
-	told    *seen              // the lock, which was told to be free; nil if not
-	changed chan struct{}      // has a value when target has changed
-	cancel  context.CancelFunc // of the query that is under way
-	stop    context.CancelFunc // of the goroutine; nil if nobody listens
+	target   target
+	told     *seen              // the lock, which was told to be free; nil if not
+	listened bool               // somebody has subscribed: target is watched
+	cancel   context.CancelFunc // of the queries for target; nil if there are none
 }
 
 // aim has the waiter watch t from now on.
@@ -57,13 +56,25 @@ func (w *waiter) aimLocked(t target) {
 		return
 	}
 	w.target, w.told = t, nil
+	w.followLocked()
+}
+
+// followLocked has the target watched, and nothing else, if somebody listens.
+func (w *waiter) followLocked() {
 	if w.cancel != nil {
 		w.cancel()
+		w.cancel = nil
 	}
-	select {
-	case w.changed <- struct{}{}:
-	default:
+	t := w.target
+	if !w.listened || t.key == "" {
+		return
 	}
+	ctx, cancel := context.WithCancel(w.backend.life.Context())
+	w.cancel = cancel
+	w.backend.life.Go(func(context.Context) {
+		defer cancel()
+		w.watch(ctx, t)
+	})
 }
 
 // Subscribe implements [driver.Notifier]. The index that the attempt before it has
@@ -73,26 +84,24 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if path, _ := watchedPath(a.Key); path == "" {
 		return nil, errors.New("no blocking query can ask for this key")
 	}
-	if a.Mode.Kind != 0 {
+	switch {
+	case a.Mode.Kind != 0:
 		return b.kinds.Subscribe(ctx, a)
+	case b.life.Closed():
+		return nil, driver.ErrClosed
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.waiterLocked(placeOf(a))
 	defer w.forgetLocked()
-	if w.stop == nil {
+	if !w.listened {
 		select {
 		case b.watches <- struct{}{}:
 		default:
 			return nil, errManyWatches
 		}
-		ctx, stop := context.WithCancel(b.life.Context())
-		if !b.life.Go(func(context.Context) { w.watch(ctx) }) {
-			stop()
-			<-b.watches
-			return nil, driver.ErrClosed
-		}
-		w.stop = stop
+		w.listened = true
+		w.followLocked()
 	}
 	if w.target.key == "" {
 		w.aimLocked(target{key: a.Key, lock: true})
@@ -105,49 +114,25 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 func (b *Backend) unsubscribed(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.stop != nil && !b.hub.Waits(w.place) {
-		w.stop()
-		w.stop = nil
+	if w.listened && !b.hub.Waits(w.place) {
+		w.listened = false
+		w.followLocked()
 		<-b.watches
 		w.forgetLocked()
 	}
 }
 
-// watch makes blocking queries, one after the other, until ctx ends.
-func (w *waiter) watch(ctx context.Context) {
+// watch makes blocking queries, one after the other, until t has changed or ctx ends.
+func (w *waiter) watch(ctx context.Context, t target) {
 	var p pace
-	var q query
+	q := newQuery(w.backend.client, t)
 	for failed := false; p.wait(ctx, failed); {
-		asking, t := w.next(ctx)
-		if t.key == "" {
-			select {
-			case <-w.changed:
-				continue
-			case <-ctx.Done():
-				return
-			}
-		}
-		if q.target != t {
-			q = query{client: w.backend.client, target: t, index: t.index}
-			q.path, q.prefix = watchedPath(t.key)
-		}
-		pair, changed, err := q.ask(asking)
-		failed = err != nil && asking.Err() == nil
-		if err == nil && changed {
+		pair, changed, err := q.ask(ctx)
+		if failed = err != nil; changed {
 			w.tell(ctx, t, pair)
+			return
 		}
 	}
-}
-
-// next returns what is to be watched, and the context of the query.
-func (w *waiter) next(ctx context.Context) (context.Context, target) {
-	w.backend.mu.Lock()
-	defer w.backend.mu.Unlock()
-	if w.cancel != nil {
-		w.cancel()
-	}
-	ctx, w.cancel = context.WithTimeout(ctx, waitWithin)
-	return ctx, w.target
 }
 
 // tell tells whoever listens that t has changed, unless the waiter has another target
@@ -181,8 +166,16 @@ type query struct {
 	index  uint64
 }
 
+func newQuery(client *api.Client, t target) *query {
+	q := &query{client: client, target: t, index: t.index}
+	q.path, q.prefix = watchedPath(t.key)
+	return q
+}
+
 // ask makes one blocking query, and returns what is at the key.
 func (q *query) ask(ctx context.Context) (at *api.KVPair, changed bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, waitWithin)
+	defer cancel()
 	options := (&api.QueryOptions{WaitIndex: q.index, WaitTime: waitTime}).WithContext(ctx)
 	var pairs api.KVPairs
 	var meta *api.QueryMeta

@@ -1,12 +1,11 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -16,16 +15,9 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-const (
-	// enough is how many keys an answer holds at most: our own, the one before, and a
-	// few that are no contenders.
-	enough = 4
-	// pollLess is for how long a watch is trusted without asking.
-	pollLess = 500 * time.Millisecond
-	// awaitKeepAlive is how long a grant waits for a keep-alive: the lease is good
-	// without it all the same.
-	awaitKeepAlive = 20 * time.Millisecond
-)
+// enough is how many keys an answer holds at most: our own, the one before, and a few that
+// are no contenders.
+const enough = 4
 
 // standing is how matters stand at the server, as of the revision at.
 type standing struct {
@@ -35,49 +27,39 @@ type standing struct {
 	sent   driver.Instant // before the request that has found it
 }
 
-// takeAnew makes one attempt, in a session of c.
-func (e *entry) takeAnew(ctx context.Context, c class, a *driver.Acquisition) (driver.Lease, error) {
-	s, err := e.backend.sessions.Get(ctx, c)
-	if err != nil {
-		// What we had in a session that ended meanwhile is to be given up.
-		a.MayBeGranted = a.MayBeGranted || e.serves(a)
-		return nil, err
+// take makes one attempt, in a session of c. If that ends meanwhile, at the server or by our
+// clock, whatever was taken in it is gone, and it begins again in another.
+func (e *entry) take(ctx context.Context, c class, a *driver.Acquisition) (driver.Lease, error) {
+	for {
+		s, err := e.backend.sessions.Get(ctx, c)
+		if err != nil {
+			// What we had in a session that ended meanwhile is to be given up.
+			a.MayBeGranted = a.MayBeGranted || e.serves(a)
+			return nil, err
+		}
+		lease, err := e.acquire(ctx, s, a)
+		s.Drop()
+		if !errors.Is(err, errSessionEnded) {
+			return lease, err
+		}
 	}
-	defer s.Drop()
-	return e.take(ctx, s, a, nil)
-}
-
-// take makes one attempt, in s or in one that follows it. began is the answer to the
-// request that creates our key, if that was sent.
-func (e *entry) take(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (driver.Lease, error) {
-	lease, err := e.acquire(ctx, s, a, began)
-	if errors.Is(err, errSessionEnded) {
-		// It has ended at the server or by our clock, and whatever was taken in it is gone.
-		return e.takeAnew(ctx, s.class, a)
-	}
-	return lease, err
 }
 
 // acquire makes one attempt, in s.
-func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (driver.Lease, error) {
+func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
 	if e.known() && e.session != s { // of another ttl, or of a session that has ended
 		if err := e.giveUp(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if a.Queue && e.stillWaits(a) {
-		return nil, &driver.HeldError{}
-	}
 	waits := e.known() && e.owner == a.ID
-	var fresh <-chan struct{}
 	if a.Tokens > 1 && s.Left() < a.TTL {
 		// It is to be handed on, and each hold to begin with its own ttl ahead. The
 		// keep-alive runs beside what follows.
-		fresh = s.Ask()
+		s.Ask()
 	}
 	for {
-		st, err := e.stand(ctx, s, a, began)
-		began = nil
+		st, err := e.stand(ctx, s, a)
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			s.End(errSessionEnded)
@@ -95,65 +77,61 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition, 
 		case st.before != nil:
 			return nil, e.wait(ctx, s, a, st)
 		}
-		if fresh != nil {
-			limit := time.NewTimer(awaitKeepAlive)
-			defer limit.Stop()
-			select {
-			case <-fresh:
-			case <-limit.C:
-			case <-ctx.Done():
-			}
-		}
 		return e.grant(s, a, st.sent), nil
 	}
 }
 
-// stillWaits reports whether nothing has happened since the server was last
-// asked, a moment ago, by a watch that would tell.
-func (e *entry) stillWaits(a *driver.Acquisition) bool {
-	return e.known() && e.owner == a.ID && !e.suspect && e.session.Alive() &&
-		time.Since(e.checked) < pollLess && e.watched()
-}
-
 // stand sees to it that we have a key, if we need one, that is ours, and finds
 // out how it stands.
-func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (standing, error) {
+func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
 	switch {
-	case !e.known():
-		return e.create(ctx, s, a, began)
-	case e.owner == a.ID && !e.suspect:
+	case e.known() && e.owner == a.ID && !e.suspect:
 		return e.look(ctx, s)
-	case a.Queue:
-		return e.adopt(ctx, s, a)
+	case !e.known() || a.Queue:
+		return e.claim(ctx, s, a)
 	}
 	// Who does not wait takes over an entry only where it owns the lock.
 	st, err := e.look(ctx, s)
 	if err != nil || st.own == nil || st.before != nil {
 		return st, err
 	}
-	return e.adopt(ctx, s, a)
+	return e.claim(ctx, s, a)
 }
 
-// create writes our key: always, if we queue; if there is no other, if we don't.
-// What is found then is ours, from this attempt at the same acquisition or
-// another, or one that is held still, or is being given up.
-func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition, began *answer) (standing, error) {
-	t, alone := e.creation(s, a), !a.Queue
+// claim writes our key with a's ID. A key that e has stays in the queue where it is, and what
+// may still be under way to delete it hits nothing. Where e has none a new one is written:
+// always, if a waits; if there is no other, if not. What is found then is ours, from another
+// attempt at this acquisition or another, or one that is held still, or is being given up.
+func (e *entry) claim(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
+	var created, changed int64 // 0: there must be none
+	if e.known() {
+		created, changed = e.created, e.changed
+	}
+	mine, tombstone := e.keys.prefix+s.suffix, e.keys.tombstone
+	t := &pb.TxnRequest{
+		Compare: []*pb.Compare{ifModified(mine, changed), ifCreated(tombstone, 0)},
+		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, created, enough))},
+		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(e.keys.prefix, 0, enough))},
+	}
+	alone := !e.known() && !a.Queue
+	if alone {
+		t.Compare = append(t.Compare, ifEmpty(e.keys.prefix))
+	}
 	for {
-		resp, sent, err := e.write(ctx, a, t, began)
-		began = nil
+		resp, sent, err := e.write(ctx, a, t)
 		if err != nil {
 			return standing{}, err
 		}
-		if !resp.Succeeded && len(found(resp, 0)) > 0 {
-			return e.met(ctx, s, resp, sent)
+		if !resp.Succeeded && (e.known() || len(found(resp, 0)) > 0) {
+			e.lost()
+			return e.met(ctx, s, resp)
 		}
 		others := resp.Responses[len(resp.Responses)-1].GetResponseRange()
 		st, ok := e.read(s, others.Kvs, others.More)
 		st.at, st.sent = resp.Header.Revision, sent
 		switch {
 		case resp.Succeeded:
-			e.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: st.at, ModRevision: st.at})
+			e.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: cmp.Or(created, st.at), ModRevision: st.at})
 			if !ok {
 				return e.look(ctx, s)
 			}
@@ -168,53 +146,10 @@ func (e *entry) create(ctx context.Context, s *session, a *driver.Acquisition, b
 	}
 }
 
-// creation returns the transaction that creates our key.
-func (e *entry) creation(s *session, a *driver.Acquisition) *pb.TxnRequest {
-	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
-	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(mine, 0), ifCreated(tombstone, 0)},
-		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, 0, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(e.keys.prefix, 0, enough))},
-	}
-	if !a.Queue {
-		t.Compare = append(t.Compare, ifEmpty(e.keys.prefix))
-	}
-	return t
-}
-
-// adopt writes our ID over that of an acquisition before, and keeps the entry. It
-// also puts an end to what may still be under way to delete it.
-func (e *entry) adopt(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	mine, tombstone := e.keys.prefix+s.suffix, s.tombstone(e.keys)
-	resp, sent, err := e.write(ctx, a, &pb.TxnRequest{
-		Compare: []*pb.Compare{ifModified(mine, e.changed), ifCreated(tombstone, 0)},
-		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, e.created, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone))},
-	}, nil)
-	if err != nil {
-		return standing{}, err
-	}
-	if !resp.Succeeded {
-		e.lost()
-		if len(found(resp, 0)) > 0 {
-			return e.met(ctx, s, resp, sent)
-		}
-		return standing{}, nil
-	}
-	others := resp.Responses[1].GetResponseRange()
-	st, ok := e.read(s, others.Kvs, others.More)
-	st.at, st.sent = resp.Header.Revision, sent
-	e.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: e.created, ModRevision: st.at})
-	if !ok {
-		return e.look(ctx, s)
-	}
-	return st, nil
-}
-
 // write sends t, which writes our key for a, or reads the tombstone second. It returns
-// from before when t was sent. began is the answer if it was sent already.
-func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest, began *answer) (*pb.TxnResponse, driver.Instant, error) {
-	resp, r, err := e.backend.txnOnce(ctx, t, began)
+// from before when t was sent.
+func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest) (*pb.TxnResponse, driver.Instant, error) {
+	resp, r, err := e.backend.txn(ctx, t)
 	a.MayHaveRun = a.MayHaveRun || r.mayHaveRun
 	switch {
 	case err != nil && r.mayHaveRun:
@@ -225,9 +160,12 @@ func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnReque
 	return resp, r.sent, err
 }
 
-// met is a key of ours that was there before: resp, to what was sent at sent, has it first.
-// One that is held is before us; any other we go on with.
-func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse, sent driver.Instant) (standing, error) {
+// met is a key of ours that was there before, which resp has first, if there is one. One that
+// is held is before us; any other we go on with.
+func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse) (standing, error) {
+	if len(found(resp, 0)) == 0 {
+		return standing{}, nil
+	}
 	kv := found(resp, 0)[0]
 	if l := e.holder(); l != nil && l.session == s && l.created == kv.CreateRevision {
 		if l.keys.id == e.keys.id && !l.over() { // this very acquisition, once more
@@ -237,18 +175,7 @@ func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse, sent 
 		return standing{before: kv, at: resp.Header.Revision}, nil
 	}
 	e.note(s, kv)
-	if e.owner != e.keys.id || len(resp.Responses) < 3 {
-		return standing{}, nil
-	}
-	// By an attempt that had no answer. What came later stands behind it.
-	others := resp.Responses[2].GetResponseRange()
-	earlier := slices.DeleteFunc(others.Kvs, func(kv *mvccpb.KeyValue) bool { return kv.CreateRevision > e.created })
-	st, ok := e.read(s, earlier, others.More)
-	if !ok {
-		return standing{}, nil
-	}
-	st.at, st.sent = resp.Header.Revision, sent
-	return st, nil
+	return standing{}, nil
 }
 
 // look asks how our key stands: a read, of what a majority has.
@@ -298,8 +225,8 @@ func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing
 
 // wait turns an entry behind another's into the answer to the attempt.
 func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
-	var err error = &driver.HeldError{Holder: holderOf(st.before).ID}
 	stranger := st.before.Lease == 0
+	var err error = &driver.HeldError{Holder: holderOf(st.before).ID, Notified: a.Queue}
 	switch noun := record.Noun(string(st.before.Value)); {
 	case stranger && noun != "" && string(st.before.Key) == recordOf(a.Key):
 		err = record.Beside(noun, record.Mutex)
@@ -314,7 +241,6 @@ func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st 
 		}
 	}
 	if a.Queue && !stranger {
-		e.checked = time.Now()
 		e.follow(&watch{session: s, key: string(st.before.Key), from: st.at + 1})
 	}
 	return err

@@ -65,10 +65,9 @@
 // nothing.
 //
 // Keys may have up to 1,024 bytes, of any value. An acquisition of which an attempt had no
-// answer leaves a tombstone at <key>.lockgen/undone/<id>/<lease id in hex>, on the lease of
-// each session that it may have used, so that the attempt can't come true later: for a
-// minute, and on to the session's next keep-alive, or the one after if there are hundreds;
-// or until the session ends.
+// answer leaves a tombstone at <key>.lockgen/undone/<id>/, for a minute, so that the attempt
+// can't come true later. An etcd that is out of space takes none: what such an acquisition
+// has is freed when there is space again, or its session ends.
 //
 // # Other kinds
 //

@@ -3,9 +3,7 @@ package etcdlock
 import (
 	"context"
 	"fmt"
-	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -28,12 +26,12 @@ type entry struct {
 
 	// Guarded by turn.
 	keys    keys
-	session *session // whose key it is; nil while there is none, as far as we know
-	owner   string   // the acquisition that wrote it
-	created int64    // create revision
-	changed int64    // mod revision
-	suspect bool     // a request that deletes it at this mod revision had no answer
-	checked time.Time
+	session *session    // whose key it is; nil while there is none, as far as we know
+	unhook  func() bool // keeps the session's end from calling forsake
+	owner   string      // the acquisition that wrote it
+	created int64       // create revision
+	changed int64       // mod revision
+	suspect bool        // a request that deletes it at this mod revision had no answer
 
 	// Guarded by the backend's mutex.
 	users int // in turn or waiting for it, subscriptions and the key included
@@ -90,6 +88,7 @@ func (e *entry) enter(ctx context.Context) bool {
 	case e.turn <- struct{}{}:
 		return true
 	default:
+		goAlone(ctx) // what is sent together does not wait for a turn
 	}
 	select {
 	case e.turn <- struct{}{}:
@@ -118,34 +117,14 @@ func (e *entry) busy(ctx context.Context) error {
 	return fmt.Errorf("waiting for what is under way about the key: %w", ctx.Err())
 }
 
-// forgetAll forgets the leases and the queue entries of a session that is over at the
-// server. A release of theirs that had no answer may never be tried again, and whoever
-// waited may have gone for good, its undo in vain.
-func (b *Backend) forgetAll(s *session) {
-	b.mu.Lock()
-	var all []*entry
-	var leases []*lease
-	for id, e := range b.entries {
-		if e.lease != nil && e.lease.session == s {
-			leases = append(leases, e.lease)
-		}
-		if id.locker == s.class.locker { // which of them are in s is known in their turn
-			all = append(all, b.useLocked(id))
-		}
-	}
-	b.mu.Unlock()
-	for _, l := range leases {
-		l.forget()
-	}
-	for _, e := range all {
-		if !e.enter(b.life.Context()) {
-			e.drop()
-			continue
-		}
+// forsake forgets that our key is in s, which has ended: whoever waited may have gone for
+// good, its undo in vain.
+func (e *entry) forsake(s *session) {
+	if e.enter(e.backend.life.Context()) {
 		if e.session == s {
 			e.lost()
 		}
-		e.leave()
+		<-e.turn
 	}
 }
 
@@ -173,6 +152,7 @@ func (e *entry) note(s *session, kv *mvccpb.KeyValue) {
 		e.backend.mu.Lock()
 		e.users++
 		e.backend.mu.Unlock()
+		e.unhook = context.AfterFunc(s.Context(), func() { e.forsake(s) })
 	}
 	e.session, e.owner, e.created, e.changed, e.suspect = s, string(kv.Value), kv.CreateRevision, kv.ModRevision, false
 }
@@ -182,8 +162,9 @@ func (e *entry) lost() {
 	if !e.known() {
 		return
 	}
+	e.unhook()
 	e.session.Drop()
-	e.session, e.checked = nil, time.Time{}
+	e.session = nil
 	e.follow(nil)
 	e.drop()
 }
@@ -193,10 +174,7 @@ func (e *entry) giveUp(ctx context.Context) error {
 	s := e.session
 	if s.Alive() {
 		mine := e.keys.prefix + s.suffix
-		_, r, err := e.backend.txn(ctx, &pb.TxnRequest{
-			Compare: []*pb.Compare{ifModified(mine, e.changed)},
-			Success: []*pb.RequestOp{del(mine)},
-		})
+		_, r, err := e.backend.free(ctx, e.keys, false, ifModified(mine, e.changed), del(mine))
 		if err != nil {
 			e.suspect = e.suspect || r.mayHaveRun
 			return err

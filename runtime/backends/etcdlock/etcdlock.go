@@ -44,9 +44,8 @@ type Backend struct {
 	methods
 	notes uint64 // what the IDs of the leases of notes are made of
 
-	mu      sync.Mutex // guards the maps, and the fields of entries that say so
+	mu      sync.Mutex // guards the rest, and the fields of entries that say so
 	entries map[entryID]*entry
-	undone  map[string]time.Time // when acquisitions were undone that must not succeed any more, by ID
 }
 
 // New returns a Backend on the servers of client, with the last of options. It does
@@ -59,7 +58,6 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		life:    engine.NewLife(),
 		notes:   rand.Uint64(),
 		entries: map[entryID]*entry{},
-		undone:  map[string]time.Time{},
 	}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
@@ -99,13 +97,10 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// pingTTL is how long the etcd lease of a Ping lasts if it can't be revoked, in seconds.
-const pingTTL = 5
-
 // Ping implements [driver.Pinger]: it reads a key, which shows that the cluster has a
-// leader and knows the client's user, and grants and revokes an etcd lease, which shows
-// that it takes writes. A right to the keys of locks it does not ask for, because it
-// can't know them.
+// leader and knows the client's user, and grants an etcd lease of a second, which shows that
+// it takes writes. A right to the keys of locks it does not ask for, because it can't know
+// them.
 func (b *Backend) Ping(ctx context.Context) error {
 	if b.invalid != nil {
 		return b.invalid
@@ -113,21 +108,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if _, _, err := b.find(ctx, one("lockgen")); err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return err
 	}
-	var granted *pb.LeaseGrantResponse
-	_, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) (err error) {
-		granted, err = b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: pingTTL}, options...)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("no lease granted: %w", err)
-	}
-	_, err = b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
-		_, err := b.leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: granted.ID}, options...)
-		return err
-	})
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) { // revoked by an attempt that had no answer
-		return nil
-	}
+	_, err := b.grant(ctx, newLeaseID(), time.Second)
 	return err
 }
 
@@ -142,54 +123,43 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err != nil {
 		return nil, err
 	}
-	seconds, err := secondsFor(a.TTL)
+	ttl, err := sessionTTL(a.TTL)
 	if err != nil {
 		return nil, err
 	}
 	if a.Mode.Kind != 0 {
 		return b.kinds.Acquire(ctx, a)
 	}
-	if b.isUndone(a.ID) {
-		return nil, errUndone
-	}
 	e, err := b.enter(ctx, k)
 	if err != nil {
 		return nil, err
 	}
 	defer e.leave()
-	return e.takeAnew(ctx, class{k.locker, seconds}, a)
+	return e.take(ctx, class{k.locker, ttl}, a)
 }
 
-// Undo implements [driver.Backend]. If it fails, the sessions try it again: the Locker
-// stops when the lease that was asked for is over, and a session goes on.
+// Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	k, err := b.keysOf(a)
-	if err != nil {
+	if _, err := b.keysOf(a); err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	if a.MayHaveRun {
-		b.remember(a.ID)
-	}
-	e, err := b.enter(ctx, k)
-	if err == nil {
-		defer e.leave()
-		err = e.undo(ctx, a)
-	}
-	for _, s := range b.sessionsOf(k.locker) {
-		if err != nil {
-			s.Owe(a)
-		} else {
-			s.Settle(a.ID)
-		}
-	}
-	return err
+	return b.sessions.Undone(a, b.undo(ctx, a))
 }
 
-// undo is Undo, in e's turn.
-func (e *entry) undo(ctx context.Context, a *driver.Acquisition) (err error) {
+// undo is Undo of a mutex.
+func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
+	k, err := b.keysOf(a)
+	if err != nil {
+		return err
+	}
+	e, err := b.enter(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer e.leave()
 	known := true
 	if l := e.holder(); l != nil && l.keys.id == a.ID {
 		err = l.Release(ctx, 0)
@@ -204,56 +174,40 @@ func (e *entry) undo(ctx context.Context, a *driver.Acquisition) (err error) {
 	if known && !a.MayHaveRun {
 		return nil
 	}
-	err = nil
-	for _, s := range e.backend.sessionsOf(e.keys.locker) {
-		failed := s.erase(ctx, e.keys, a.MayHaveRun)
-		switch {
-		case errors.Is(failed, rpctypes.ErrNoSpace): // but it has freed the key, and so may the others
-			err = failed
-		case failed != nil:
-			return failed
-		}
-	}
-	return err
-}
-
-// sessionsOf returns the sessions of a Locker that an attempt may have used.
-func (b *Backend) sessionsOf(locker string) (all []*session) {
 	for _, s := range b.sessions.All() {
-		if s.class.locker == locker {
-			all = append(all, s)
+		mine := k.prefix + s.suffix
+		if s.class.locker != k.locker || !s.Alive() { // one that has ended takes all along
+			continue
+		}
+		if _, _, err := b.free(ctx, k, a.MayHaveRun, ifValue(mine, k.id), del(mine)); err != nil {
+			return err
 		}
 	}
-	return all
+	return nil
 }
 
-// remember notes that the acquisition with this ID must not succeed any more.
-func (b *Backend) remember(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	for old, at := range b.undone {
-		if now.Sub(at) > straggler {
-			delete(b.undone, old)
+// free sends a transaction that frees the lock of the acquisition of k. If an attempt of
+// that may be on its way, it sees to it that this takes nothing: it leaves a tombstone.
+func (b *Backend) free(ctx context.Context, k keys, mayHaveRun bool, is *pb.Compare, frees *pb.RequestOp) (*pb.TxnResponse, request, error) {
+	t := &pb.TxnRequest{Compare: []*pb.Compare{is}, Success: []*pb.RequestOp{frees}}
+	if mayHaveRun {
+		id := newLeaseID()
+		if _, err := b.grant(ctx, id, straggler); err != nil {
+			return nil, request{}, err
 		}
+		tombstone := put(k.tombstone, "", id)
+		t.Success, t.Failure = append(t.Success, tombstone), []*pb.RequestOp{tombstone}
 	}
-	b.undone[id] = now
-}
-
-func (b *Backend) isUndone(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, undone := b.undone[id]
-	return undone
+	return b.txn(ctx, t)
 }
 
 // keys are the names of what one acquisition writes.
 type keys struct {
-	lock       string
-	prefix     string // of the contenders
-	tombstones string // what its tombstones begin with
-	id         string
-	locker     string
+	lock      string
+	prefix    string // of the contenders
+	tombstone string // is there if it was undone, and an attempt of it may be on its way
+	id        string
+	locker    string
 }
 
 // maxKey is the longest key taken, in bytes: as long as a name that a person
@@ -271,22 +225,22 @@ func (b *Backend) keysOf(a *driver.Acquisition) (keys, error) {
 		lock:   a.Key,
 		prefix: a.Key + "/",
 		// More than one slash, so that a tombstone is a contender of no lock that encloses this one.
-		tombstones: a.Key + ".lockgen/undone/" + a.ID + "/",
-		id:         a.ID,
-		locker:     engine.Process(a.ID),
+		tombstone: a.Key + ".lockgen/undone/" + a.ID + "/",
+		id:        a.ID,
+		locker:    engine.Process(a.ID),
 	}, nil
 }
 
 // maxTTL is the longest lease: etcd's own limit, less the second that is added.
 const maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
 
-// secondsFor returns the ttl of the session for leases of length ttl: the next
+// sessionTTL returns the ttl of the session for leases of length ttl: the next
 // whole second above. Above, and not the next one from ttl on: a lease that is
 // handed on inside a process must begin each hold with a whole ttl ahead, and
 // a session is not kept alive anew for each.
-func secondsFor(ttl time.Duration) (int64, error) {
+func sessionTTL(ttl time.Duration) (time.Duration, error) {
 	if ttl <= 0 || ttl > maxTTL {
 		return 0, fmt.Errorf("%w: a lease of %v; etcdlock takes from above 0 s to %v (%d s)", driver.ErrInvalid, ttl, maxTTL, int64(maxTTL/time.Second))
 	}
-	return int64(ttl/time.Second) + 1, nil
+	return ttl.Truncate(time.Second) + time.Second, nil
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -41,24 +41,21 @@ type lease struct {
 	keys       keys
 	created    int64 // create revision of the key
 	tokens     uint64
-	mayHaveRun bool // an attempt to acquire it may still be under way
-
-	mu      sync.Mutex // guards the rest
-	freeing bool       // a request to delete the key had no answer
-	gone    bool       // the key is ours no more
+	mayHaveRun bool        // an attempt to acquire it may still be under way
+	freeing    atomic.Bool // a request to delete the key had no answer
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
 	lapsed := *a
 	lapsed.Queue = false // the entry serves another by then, if any
 	l := &lease{
-		Lease: s.NewLease(&lapsed, sent.Add(a.TTL)),
 		entry: e, session: s, keys: e.keys, created: e.created,
 		tokens:     min(max(a.Tokens, 1), 1<<tokenBits),
 		mayHaveRun: a.MayHaveRun,
 	}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
+	l.Lease = s.NewLease(&lapsed, sent.Add(a.TTL), l.forget)
 	e.lease = l
 	return l
 }
@@ -102,10 +99,8 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	}
 	resp, r, err := b.txn(ctx, t)
 	if half := len(leases) / 2; half > 0 && errors.Is(err, rpctypes.ErrPermissionDenied) {
-		var other sync.WaitGroup
-		other.Go(func() { b.renew(ctx, leases[:half], ttls[:half], errs[:half]) })
+		b.renew(ctx, leases[:half], ttls[:half], errs[:half])
 		b.renew(ctx, leases[half:], ttls[half:], errs[half:])
-		other.Wait()
 		return
 	}
 	for i, one := range leases {
@@ -126,9 +121,6 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 // extend renews the lease by a request that was sent at sent. The session is kept alive
 // by itself; only if that is behind, the lease waits for it.
 func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Duration) error {
-	if l.over() {
-		return errOver
-	}
 	if err := l.session.Await(ctx, ttl/2); err != nil {
 		return err
 	}
@@ -138,90 +130,41 @@ func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Durati
 	return nil
 }
 
-// Release implements [driver.Lease].
-func (l *lease) Release(ctx context.Context, _ uint64) error { return l.release(ctx, nil) }
-
-// release is Release. began is the answer to the first request, if that was sent.
-func (l *lease) release(ctx context.Context, began *answer) error {
+// Release implements [driver.Lease]. It deletes the key, if it is still the one that was
+// acquired.
+func (l *lease) Release(ctx context.Context, _ uint64) error {
 	over := l.over()
-	if err := l.free(ctx, began); err != nil {
+	if l.Closed() {
+		return fmt.Errorf("%w: it is not held", driver.ErrLost)
+	}
+	mine := l.keys.prefix + l.session.suffix
+	resp, r, err := l.entry.backend.free(ctx, l.keys, l.mayHaveRun, ifCreated(mine, l.created), del(mine))
+	if r.mayHaveRun {
+		l.freeing.Store(true)
+	}
+	if err != nil {
 		return err
 	}
-	if over {
+	l.Close()
+	switch {
+	case !resp.Succeeded && !l.freeing.Load(): // else it was we who deleted it
+		return errKeyGone
+	case over:
 		return errOver
 	}
 	return nil
 }
 
-// free deletes the key, if it is still the one that was acquired.
-func (l *lease) free(ctx context.Context, began *answer) error {
-	l.mu.Lock()
-	gone, freeing := l.gone, l.freeing
-	l.mu.Unlock()
-	if gone {
-		return fmt.Errorf("%w: it is not held", driver.ErrLost)
-	}
-	b, t := l.entry.backend, l.deletion()
-	resp, r, err := b.txnOnce(ctx, t, began)
-	full := l.mayHaveRun && errors.Is(err, rpctypes.ErrNoSpace)
-	if full {
-		// There is no space for the tombstone, nor for what comes late. The session writes
-		// it once there is, and frees what came before it.
-		mayHaveRun := r.mayHaveRun
-		resp, r, err = b.txn(ctx, withoutTombstone(t))
-		r.mayHaveRun = r.mayHaveRun || mayHaveRun
-	}
-	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound): // and the key with it
-		l.session.End(errSessionEnded)
-		l.forget()
-		return errSessionEnded
-	case err != nil:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.freeing = l.freeing || r.mayHaveRun
-		return err
-	case full:
-		l.session.Owe(&driver.Acquisition{Key: l.keys.lock, ID: l.keys.id, MayHaveRun: true})
-	case l.mayHaveRun:
-		l.session.buried(l.keys)
-	}
-	l.forget()
-	if !resp.Succeeded && !freeing && !r.mayHaveRun { // else it was we who deleted it
-		return errKeyGone
-	}
-	return nil
-}
-
-// deletion returns the transaction that deletes the key.
-func (l *lease) deletion() *pb.TxnRequest {
-	mine := l.keys.prefix + l.session.suffix
-	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(mine, l.created)},
-		Success: []*pb.RequestOp{del(mine)},
-	}
-	if l.mayHaveRun { // an attempt that is late would take the lock again
-		l.entry.backend.remember(l.keys.id)
-		t = withTombstone(t, put(l.session.tombstone(l.keys), "", l.session.id))
-	}
-	return t
-}
-
 // disown notes that someone else has deleted the key. Nobody releases it then, and an
 // attempt that is late would take the lock again: the session sees to that.
 func (l *lease) disown() {
-	if l.forget() && l.mayHaveRun {
+	if l.Close() && l.mayHaveRun {
 		l.session.Owe(&driver.Acquisition{Key: l.keys.lock, ID: l.keys.id, MayHaveRun: true})
 	}
 }
 
-// forget notes that the key is no longer ours, and reports whether it was until now.
-func (l *lease) forget() bool {
-	l.Close()
-	l.mu.Lock()
-	was := !l.gone
-	l.gone = true
-	l.mu.Unlock()
+// forget notes that the key is no longer ours.
+func (l *lease) forget() {
 	b := l.entry.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -229,5 +172,4 @@ func (l *lease) forget() bool {
 		l.entry.lease = nil
 		b.tidyLocked(l.entry)
 	}
-	return was
 }

@@ -30,10 +30,9 @@ const (
 // Locks implements [driver.Inspector] by reading all keys that begin as the pattern does,
 // a page after the other.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
-	return func(yield func(*driver.LockInfo, error) bool) {
+	return engine.List(func(yield func(*driver.LockInfo) bool) error {
 		if b.invalid != nil {
-			yield(nil, b.invalid)
-			return
+			return b.invalid
 		}
 		start, end := engine.Literal(pattern), "\x00"
 		if start == "" {
@@ -45,8 +44,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		for more := true; more; {
 			resp, _, err := b.find(ctx, &pb.RangeRequest{Key: []byte(start), RangeEnd: []byte(end), Limit: listPage})
 			if err != nil {
-				yield(nil, err)
-				return
+				return err
 			}
 			more = resp.More && len(resp.Kvs) > 0
 			for _, kv := range resp.Kvs {
@@ -57,14 +55,13 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 				}
 				told = name
 				info, err := b.Lock(ctx, name)
-				if err != nil || info != nil {
-					if !yield(info, err) || err != nil {
-						return
-					}
+				if err != nil || info != nil && !yield(info) {
+					return err
 				}
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // lockOf returns the key of the lock whose contender or record kv is, or "".
@@ -94,11 +91,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	case recorded != nil:
 		return record.Describe(key, resolved(string(recorded.Value), recorded.ModRevision), 0)
 	case len(all) == 0:
-		resp, _, err := b.find(ctx, one(key))
-		if err == nil && len(resp.Kvs) > 0 {
-			err = fmt.Errorf("%w: there is a value at %s, and no contender of a lock below it", driver.ErrConflict, key)
-		}
-		return nil, err
+		return nil, nil
 	}
 	h := holderOf(all[0])
 	var left *pb.LeaseTimeToLiveResponse
@@ -155,10 +148,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 		return lost
 	}
 	at := string(all[0].Key)
-	resp, r, err := b.txn(ctx, &pb.TxnRequest{
-		Compare: []*pb.Compare{ifCreated(at, all[0].CreateRevision), ifValue(at, string(all[0].Value))},
-		Success: []*pb.RequestOp{del(at)},
-	})
+	resp, r, err := b.free(ctx, keys{}, false, ifModified(at, all[0].ModRevision), del(at))
 	if err == nil && !resp.Succeeded && !r.mayHaveRun {
 		return lost
 	}

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -31,13 +29,9 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	lease := clientv3.LeaseID((b.notes^uint64(ttl))>>1 | 1) // the same each time
 	_, err := b.client.KeepAliveOnce(ctx, lease)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		_, err = b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
-			_, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: int64(lease), TTL: int64(ttl / time.Second)}, options...)
-			if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist) { // by an attempt that had no answer, or for another note
-				return nil
-			}
-			return err
-		})
+		if _, err = b.grant(ctx, int64(lease), ttl); errors.Is(err, rpctypes.ErrLeaseExist) { // for another note
+			err = nil
+		}
 	}
 	if err != nil {
 		return b.explained(err)

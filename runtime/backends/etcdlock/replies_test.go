@@ -54,9 +54,9 @@ func TestNoReplyToAnAcquire(t *testing.T) {
 		require.Equal(t, []string{"A:1"}, values, "it had come true")
 		require.NoError(t, b.Undo(t.Context(), a))
 		nothingLeft(t, b.client, key)
+		f.heal()
 		_, err = b.Acquire(t.Context(), a)
 		require.ErrorIs(t, err, errUndone)
-		f.heal()
 		released(t, taken(t, b, only(attempt(key, "A:2"))))
 	}
 }

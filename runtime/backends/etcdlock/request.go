@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -42,6 +44,7 @@ type request struct {
 
 // do sends call until it is answered or ctx ends. call is idempotent.
 func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (request, error) {
+	goAlone(ctx)
 	var r request
 	outcome, mayHaveRun, err := resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		if b.life.Closed() {
@@ -120,24 +123,45 @@ func (b *Backend) explained(err error) error {
 	return err
 }
 
-// txn sends a transaction, which must be idempotent.
+// txn sends a transaction, which must be idempotent: by itself, or together with those of
+// the other calls that ctx is of.
 func (b *Backend) txn(ctx context.Context, t *pb.TxnRequest) (*pb.TxnResponse, request, error) {
+	one := sendJointly(ctx, t)
+	if one.resp != nil || one.err != nil {
+		return one.resp, one.request, one.err
+	}
 	var resp *pb.TxnResponse
 	r, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) (err error) {
 		resp, err = b.kv.Txn(ctx, t, options...)
 		return err
 	})
+	r.mayHaveRun = r.mayHaveRun || one.mayHaveRun
 	return resp, r, err
 }
 
-// txnOnce is txn, but for what began, if that is not nil, says about t already.
-func (b *Backend) txnOnce(ctx context.Context, t *pb.TxnRequest, began *answer) (*pb.TxnResponse, request, error) {
-	if began != nil && (began.resp != nil || began.err != nil) {
-		return began.resp, began.request, began.err
+// newLeaseID returns the ID of an etcd lease: ours, so that a grant may be sent twice.
+func newLeaseID() int64 { return rand.Int64N(1<<62) + 1 }
+
+// inSeconds returns a ttl as etcd tells it.
+func inSeconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
+}
+
+// grant grants an etcd lease, and returns its length, which may be more than was asked for
+// where the server has a least one.
+func (b *Backend) grant(ctx context.Context, id int64, ttl time.Duration) (time.Duration, error) {
+	granted := ttl
+	r, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
+		resp, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: int64(ttl / time.Second)}, options...)
+		if err == nil {
+			granted = inSeconds(resp.TTL)
+		}
+		return err
+	})
+	if err == nil || errors.Is(err, rpctypes.ErrLeaseExist) && r.mayHaveRun { // by an attempt that had no answer
+		return granted, nil
 	}
-	resp, r, err := b.txn(ctx, t)
-	r.mayHaveRun = r.mayHaveRun || began != nil && began.mayHaveRun
-	return resp, r, err
+	return 0, fmt.Errorf("no lease granted: %w", err)
 }
 
 // find reads keys, as a majority has them.

@@ -119,9 +119,8 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 				a.MayHaveRun = true
 				return used.Undo(ctx, a)
 			},
-			"subscribe": func(ctx context.Context) error { _, err := fresh.Subscribe(ctx, attempt(key, "F:9")); return err },
-			"renew":     func(ctx context.Context) error { return lease.Renew(ctx, time.Second) },
-			"release":   func(ctx context.Context) error { return lease.Release(ctx, 0) },
+			"renew":   func(ctx context.Context) error { return lease.Renew(ctx, time.Second) },
+			"release": func(ctx context.Context) error { return lease.Release(ctx, 0) },
 		} {
 			ctx, cancel := context.WithCancel(t.Context())
 			end := time.Now().Add(50 * time.Millisecond)

@@ -256,3 +256,13 @@ func contextFor(t testing.TB, d time.Duration) (context.Context, context.CancelF
 }
 
 func shared(t testing.TB) string { return testserver.Etcd(t) }
+
+// sessionsOf returns the sessions of a Locker.
+func (b *Backend) sessionsOf(locker string) (all []*session) {
+	for _, s := range b.sessions.All() {
+		if s.class.locker == locker {
+			all = append(all, s)
+		}
+	}
+	return all
+}

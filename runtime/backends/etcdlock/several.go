@@ -11,129 +11,44 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// What a Locker takes or frees for one call is sent in as few transactions as there can be.
-// Each lock has a transaction of its own all the same, nested in that which is sent: only
-// the first attempts are made together, and what they leave open goes on as it does for a
-// lock by itself.
-
-// answer is what came of one transaction that was sent together with others. With neither
-// resp nor err it is to be sent by itself.
-type answer struct {
-	resp *pb.TxnResponse
-	request
-	err error
-}
+// What a Locker takes or frees for one call is sent in as few transactions as there can be:
+// the first of each lock is nested in one that is sent for up to a hundred. Each lock goes
+// its own way all the same, in a goroutine of its own. It is only that its first transaction
+// waits for those of the others.
 
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
-	byClass := map[class][]int{}
-	var work sync.WaitGroup
-	for i, a := range as {
-		if c, ok := b.joins(a); ok {
-			byClass[c] = append(byClass[c], i)
-		} else {
-			work.Go(func() { leases[i], errs[i] = b.Acquire(ctx, a) })
-		}
-	}
-	for c, all := range byClass {
-		s, err := b.sessions.Get(ctx, c)
-		if err != nil {
-			for _, i := range all {
-				errs[i] = err
-			}
-			continue
-		}
-		inBatches(len(all), func(first, end int) {
-			b.acquireTogether(ctx, s, all[first:end], as, leases, errs)
-		})
-		s.Drop()
-	}
-	work.Wait()
+	b.jointly(ctx, len(as), func(ctx context.Context, i int) { leases[i], errs[i] = b.Acquire(ctx, as[i]) })
 	return leases, errs
-}
-
-// joins reports whether a can be sent together with others, and in the sessions of which
-// class.
-func (b *Backend) joins(a *driver.Acquisition) (class, bool) {
-	k, err := b.keysOf(a)
-	if err != nil || a.Mode.Kind != 0 || a.Queue || b.isUndone(a.ID) {
-		return class{}, false
-	}
-	seconds, err := secondsFor(a.TTL)
-	return class{k.locker, seconds}, err == nil
-}
-
-// acquireTogether makes the attempts which of as, in s.
-func (b *Backend) acquireTogether(ctx context.Context, s *session, which []int, as []*driver.Acquisition, leases []driver.Lease, errs []error) {
-	var entries []*entry
-	var asked []int
-	var txns []*pb.TxnRequest
-	var work sync.WaitGroup
-	for _, i := range which {
-		a := as[i]
-		k, _ := b.keysOf(a) // joins has
-		e := b.enterAtOnce(k)
-		if e == nil {
-			work.Go(func() { leases[i], errs[i] = b.Acquire(ctx, a) })
-			continue
-		}
-		if a.Tokens > 1 && s.Left() < a.TTL {
-			s.Ask() // beside the transaction: see entry.acquire
-		}
-		entries, asked, txns = append(entries, e), append(asked, i), append(txns, e.creation(s, a))
-	}
-	for n, began := range b.together(ctx, txns) {
-		work.Go(func() {
-			defer entries[n].leave()
-			i := asked[n]
-			leases[i], errs[i] = entries[n].take(ctx, s, as[i], began)
-		})
-	}
-	work.Wait()
-}
-
-// enterAtOnce is enter, but returns nil if another has the entry's turn, or if the entry
-// has a key.
-func (b *Backend) enterAtOnce(k keys) *entry {
-	b.mu.Lock()
-	e := b.useLocked(entryID{k.locker, k.lock})
-	b.mu.Unlock()
-	select {
-	case e.turn <- struct{}{}:
-	default:
-		e.drop()
-		return nil
-	}
-	if e.known() {
-		e.leave()
-		return nil
-	}
-	e.keys = k
-	return e
 }
 
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
 	errs := make([]error, len(leases))
-	inBatches(len(leases), func(first, end int) {
-		var asked []int
-		var txns []*pb.TxnRequest
-		var work sync.WaitGroup
-		for i := first; i < end; i++ {
-			if l, ok := leases[i].(*lease); ok {
-				asked, txns = append(asked, i), append(txns, l.deletion())
-			} else {
-				work.Go(func() { errs[i] = leases[i].Release(ctx, lasts[i]) })
-			}
+	b.jointly(ctx, len(leases), func(ctx context.Context, i int) {
+		if _, ok := leases[i].(*lease); !ok {
+			goAlone(ctx)
 		}
-		for n, began := range b.together(ctx, txns) {
-			i := asked[n]
-			work.Go(func() { errs[i] = leases[i].(*lease).release(ctx, began) })
-		}
-		work.Wait()
+		errs[i] = leases[i].Release(ctx, lasts[i])
 	})
 	return errs
+}
+
+// jointly makes n calls at once, and sends the first transactions of a hundred as one.
+func (b *Backend) jointly(ctx context.Context, n int, call func(ctx context.Context, i int)) {
+	inBatches(n, func(first, end int) {
+		j := &joint{backend: b, ctx: ctx, awaited: end - first, answered: make(chan struct{})}
+		var all sync.WaitGroup
+		for i := first; i < end; i++ {
+			all.Go(func() {
+				ctx := context.WithValue(ctx, partKey{}, &part{joint: j})
+				defer goAlone(ctx)
+				call(ctx, i)
+			})
+		}
+		all.Wait()
+	})
 }
 
 // inBatches calls f with the bounds of each batch of n, of several at the same time.
@@ -150,30 +65,87 @@ func inBatches(n int, f func(first, end int)) {
 	all.Wait()
 }
 
-// together sends the txns in one, which is idempotent because each of them is. The result
-// has an answer for each.
-func (b *Backend) together(ctx context.Context, txns []*pb.TxnRequest) []*answer {
-	answers := make([]*answer, len(txns))
-	for i := range answers {
-		answers[i] = &answer{}
+// joint is one transaction that is sent for several calls.
+type joint struct {
+	backend *Backend
+	ctx     context.Context // of all the calls
+
+	mu      sync.Mutex // guards awaited and txns
+	awaited int        // calls that have neither added a transaction nor gone alone
+	txns    []*pb.TxnRequest
+
+	answered chan struct{} // closed when whole is set
+	whole    answer
+}
+
+// part is what one call has in a joint. A context has it by partKey.
+type part struct {
+	joint *joint
+	once  sync.Once
+}
+
+type partKey struct{}
+
+// answer is what has come of one transaction. Without resp and err it is to be sent by
+// itself.
+type answer struct {
+	resp *pb.TxnResponse
+	request
+	err error
+}
+
+// sendJointly sends t together with those of the other calls, if ctx is of one that has sent
+// nothing yet.
+func sendJointly(ctx context.Context, t *pb.TxnRequest) (one answer) {
+	p, ok := ctx.Value(partKey{}).(*part)
+	if !ok {
+		return one
 	}
-	if len(txns) < 2 {
-		return answers
+	p.once.Do(func() { one = p.joint.send(t) })
+	return one
+}
+
+// goAlone has the other calls not wait for the one that ctx is of.
+func goAlone(ctx context.Context) { sendJointly(ctx, nil) }
+
+// send adds t, if that is not nil, sends all if it was the last to come, and waits for the
+// answer.
+func (j *joint) send(t *pb.TxnRequest) (one answer) {
+	j.mu.Lock()
+	at := len(j.txns)
+	if t != nil {
+		j.txns = append(j.txns, t)
 	}
-	resp, r, err := b.txn(ctx, joined(txns))
+	j.awaited--
+	last := j.awaited == 0
+	j.mu.Unlock()
+	if last {
+		j.sendAll()
+	}
+	if t == nil {
+		return one
+	}
+	<-j.answered
+	if one = j.whole; one.resp != nil {
+		one.resp = j.whole.resp.Responses[at].GetResponseTxn()
+		one.resp.Header = j.whole.resp.Header // its own has no revision
+	}
+	return one
+}
+
+// sendAll sends the transactions in one, which is idempotent because each of them is.
+func (j *joint) sendAll() {
+	defer close(j.answered)
+	if len(j.txns) < 2 {
+		return
+	}
+	resp, r, err := j.backend.txn(j.ctx, joined(j.txns))
 	for _, of := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge} {
 		if errors.Is(err, of) {
 			err = nil // the whole was refused, which may be for the sake of one
 		}
 	}
-	for i, one := range answers {
-		one.request, one.err = r, err
-		if resp != nil {
-			one.resp = resp.Responses[i].GetResponseTxn()
-			one.resp.Header = resp.Header // its own has no revision
-		}
-	}
-	return answers
+	j.whole = answer{resp, r, err}
 }
 
 // joined returns a transaction that does all of txns. Servers before 3.4.42 and 3.5.28 do

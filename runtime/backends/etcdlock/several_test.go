@@ -53,8 +53,8 @@ func noneIsHeld(t testing.TB, c *clientv3.Client, key string) {
 	eventually(t, "none is held", func() bool { return heldKeys(t, c, key) == 0 })
 }
 
-// joint matches a transaction for several locks of which the one at key is one.
-func joint(key string) match {
+// jointFor matches a transaction for several locks of which the one at key is one.
+func jointFor(key string) match {
 	return func(req any) bool {
 		t, ok := req.(*pb.TxnRequest)
 		for _, op := range t.GetSuccess() {
@@ -133,15 +133,15 @@ func TestLostReplyForSeveral(t *testing.T) {
 	b, f, key := torn(t)
 	b.options.AttemptTimeout = soon
 	as := attempts(key, "A", 250)
-	f.lose(1, joint(as[120].Key))
+	f.lose(1, jointFor(as[120].Key))
 	leases, errs := b.AcquireAll(t.Context(), as)
 	require.NoError(t, errors.Join(errs...))
-	require.Equal(t, 3+1, f.count("Txn")+f.count("Range"))
+	require.Equal(t, []int{3 + 1, batch}, []int{f.count("Txn"), f.count("Range")})
 	require.Equal(t, len(as), heldKeys(t, b.client, key))
 	for i, a := range as {
 		require.Equal(t, i/batch == 1, a.MayHaveRun)
 	}
-	f.lose(1, joint(as[120].Key))
+	f.lose(1, jointFor(as[120].Key))
 	require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, make([]uint64, len(leases)))...))
 	noneIsHeld(t, b.client, key)
 	for _, err := range b.ReleaseAll(t.Context(), leases, make([]uint64, len(leases))) {
@@ -180,7 +180,7 @@ func TestNoReplyForSeveral(t *testing.T) {
 	_, held := acquire(t, l, nil, newKey(t)) // a session
 	require.NoError(t, finish(held))
 	reqs := several(key, 250)
-	f.lose(100, joint(reqs[0].Key))
+	f.lose(100, jointFor(reqs[0].Key))
 	ctx, cancel := contextFor(t, 300*time.Millisecond)
 	defer cancel()
 	_, _, err := l.AcquireAll(ctx, reqs...)
@@ -198,7 +198,7 @@ func TestUndoOvertakesSeveral(t *testing.T) {
 	b, f, key := torn(t)
 	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
 	as := attempts(key, "A", 3)
-	late := f.late(joint(as[0].Key))
+	late := f.late(jointFor(as[0].Key))
 	ctx, cancel := contextFor(t, 50*time.Millisecond)
 	defer cancel()
 	_, errs := b.AcquireAll(ctx, as)

@@ -2,7 +2,6 @@ package etcdlock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -52,16 +51,8 @@ func (e *entry) follow(w *watch) {
 	})
 }
 
-// watched reports whether e has subscriptions, and they would be told of a change.
-func (e *entry) watched() bool {
-	e.backend.mu.Lock()
-	defer e.backend.mu.Unlock()
-	return e.watch != nil && !e.watch.fired && e.backend.hub.Waits(e.id)
-}
-
 // await returns when w's key was deleted, when the watch has failed, or ctx has ended.
 func (b *Backend) await(ctx context.Context, w *watch) {
-	began := time.Now()
 	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), w.key, clientv3.WithFilterPut(), clientv3.WithRev(w.from)) {
 		if len(resp.Events) > 0 {
 			return
@@ -69,72 +60,29 @@ func (b *Backend) await(ctx context.Context, w *watch) {
 	}
 	// It has failed: compacted, or the member has no leader. The waiter asks
 	// then, and watches again; not at full speed.
-	const pause = 100 * time.Millisecond
-	if failed := time.Since(began); failed < pause {
-		engine.Pause(ctx, pause-failed)
-	}
+	engine.Pause(ctx, 100*time.Millisecond)
 }
 
 // Subscribe implements [driver.Notifier]. Behind an attempt that found the key held
 // there is a watch of the one contender before ours, from the revision that the attempt
-// saw: what happened since is told too. Without one it watches all of the key's contenders.
+// saw: what happened since is told too. Without one there is a notice at once.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	k, err := b.keysOf(a)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if b.life.Closed() {
+	case b.life.Closed():
 		return nil, driver.ErrClosed
-	}
-	if a.Mode.Kind != 0 {
+	case a.Mode.Kind != 0:
 		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()
 	e := b.useLocked(entryID{k.locker, k.lock})
-	w := e.watch
-	fired := w != nil && w.fired
+	watched := e.watch != nil && !e.watch.fired
 	b.mu.Unlock()
-	life, end := context.WithCancel(b.life.Context())
-	sub, _ := b.hub.Subscribe(e.id, func() { end(); e.drop() })
-	switch {
-	case fired:
+	sub, _ := b.hub.Subscribe(e.id, e.drop)
+	if !watched {
 		sub.Notify()
-	case w == nil:
-		if err := b.watchAll(ctx, life, k.prefix, sub); err != nil {
-			sub.Close()
-			return nil, err
-		}
 	}
 	return sub, nil
-}
-
-// watchAll tells sub of every deletion below prefix until life ends. It returns once the
-// server has confirmed that it does.
-func (b *Backend) watchAll(ctx, life context.Context, prefix string, sub *engine.Subscriber[entryID]) error {
-	confirmed := make(chan bool, 1)
-	b.life.Go(func(context.Context) {
-		for resp := range b.client.Watch(clientv3.WithRequireLeader(life), prefix,
-			clientv3.WithPrefix(), clientv3.WithFilterPut(), clientv3.WithCreatedNotify()) {
-			if resp.Created {
-				confirmed <- true
-				continue
-			}
-			sub.Notify()
-		}
-		select {
-		case confirmed <- false:
-		default:
-		}
-	})
-	select {
-	case ok := <-confirmed:
-		if !ok {
-			return errors.New("etcd refused the watch")
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-life.Done():
-		return driver.ErrClosed
-	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -25,14 +23,11 @@ func keyOf(a *driver.Acquisition) queueKey { return queueKey{engine.Process(a.ID
 type entry struct {
 	backend *Backend
 	key     queueKey
-	turn    chan struct{} // holds a value while someone acquires or gives up
 
-	// Guarded by turn.
+	// For who has the turn of the key, of Backend.turns.
 	node  *node  // the one that competes or waits, or nil
 	owner string // the acquisition that competes or waits by it
 	told  string // the last acquisition that was told to wait
-
-	users int // in turn or waiting for it; Backend.mu guards it
 }
 
 // errGone says that the node is there no more, or its session.
@@ -42,36 +37,28 @@ var errGone = errors.New("the node of this acquisition is gone")
 const goneTries = 4
 
 // enter returns the entry of a key, for the caller alone until it calls leave.
-func (b *Backend) enter(ctx context.Context, key queueKey) (*entry, error) {
-	b.mu.Lock()
-	e := b.entries[key]
-	if e == nil {
-		e = &entry{backend: b, key: key, turn: make(chan struct{}, 1)}
-		b.entries[key] = e
+func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func(), err error) {
+	end, err := b.turns.Enter(ctx, key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w, something else about the key is under way: %w", errNotSent, err)
 	}
-	e.users++
-	b.mu.Unlock()
-	select {
-	case e.turn <- struct{}{}:
-		return e, nil
-	case <-ctx.Done():
-		e.drop()
-		return nil, fmt.Errorf("%w, something else about the key is under way: %w", errNotSent, ctx.Err())
-	}
-}
-
-// leave ends the caller's turn.
-func (e *entry) leave() {
-	<-e.turn
-	e.drop()
-}
-
-// drop counts one user less. An entry that is about nothing goes with its last.
-func (e *entry) drop() {
-	b := e.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.users--; e.users == 0 && e.node == nil && e.told == "" {
+	if e = b.entries[key]; e == nil {
+		e = &entry{backend: b, key: key}
+		b.entries[key] = e
+	}
+	return e, func() {
+		b.forget(e)
+		end()
+	}, nil
+}
+
+// forget forgets an entry that is about nothing. The caller has its turn.
+func (b *Backend) forget(e *entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.node == nil && e.told == "" {
 		delete(b.entries, e.key)
 	}
 }
@@ -173,10 +160,10 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 	lapsed := *a
 	lapsed.Queue = false // the entry serves another by then, if any
 	l := &lease{node: n, backend: e.backend, id: a.ID, key: a.Key, first: token, n: min(a.Tokens, tokensPerNode)}
-	l.Lease = n.session.NewLease(&lapsed, sent.Add(a.TTL))
-	n.lease.Store(l)
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
+	l.Lease = n.session.NewLease(&lapsed, sent.Add(a.TTL), l.forget)
+	n.lease.Store(l)
 	e.backend.leases[a.ID] = l
 	return l, nil
 }
@@ -262,15 +249,15 @@ func (e *entry) forgetNode() {
 // undo is Undo of a mutex.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if l := b.leaseOf(a); l != nil {
-		l.Lease.Close()
+		l.End()
 		_, err := l.free(ctx)
 		return err
 	}
-	e, err := b.enter(ctx, keyOf(a))
+	e, leave, err := b.enter(ctx, keyOf(a))
 	if err != nil {
 		return err
 	}
-	defer e.leave()
+	defer leave()
 	return e.undo(ctx, a)
 }
 
@@ -282,20 +269,6 @@ func (b *Backend) leaseOf(a *driver.Acquisition) *lease {
 		return l
 	}
 	return nil
-}
-
-// forget forgets the leases of a session that is over. Who waits by a node of it is told,
-// and begins again.
-func (b *Backend) forget(s *session) {
-	b.hub.NotifyAll()
-	b.mu.Lock()
-	leases := slices.Collect(maps.Values(b.leases))
-	b.mu.Unlock()
-	for _, l := range leases {
-		if l.node.session == s {
-			l.forget()
-		}
-	}
 }
 
 func isHeld(err error) bool {

@@ -22,7 +22,6 @@ type lease struct {
 	mu       sync.Mutex // guards the rest, and node's watch on itself
 	sent     bool       // a release was sent
 	released bool       // a release was answered
-	gone     bool       // the node is
 }
 
 // Tokens implements [driver.Lease].
@@ -55,7 +54,7 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 			continue
 		}
 		if _, err := await(ctx, watched[i]); isNoNode(err) {
-			one.(*lease).forget()
+			one.(*lease).Close()
 			errs[i] = driver.ErrLost
 		}
 	}
@@ -106,21 +105,16 @@ func (l *lease) owe() { l.node.session.Owe(&driver.Acquisition{ID: l.id, Key: l.
 // free deletes the node, and reports whether it was there, or may have been.
 func (l *lease) free(ctx context.Context) (deleted bool, err error) {
 	if deleted, err = l.node.remove(ctx); err == nil {
-		l.forget()
+		l.Close()
 	}
 	return deleted, err
 }
 
 // forget notes that the node is gone.
 func (l *lease) forget() {
-	l.Close()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.gone {
-		return
-	}
-	l.gone = true
 	l.node.forget()
+	l.mu.Unlock()
 	l.backend.mu.Lock()
 	defer l.backend.mu.Unlock()
 	if l.backend.leases[l.id] == l {

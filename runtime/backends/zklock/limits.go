@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -22,14 +23,14 @@ type span struct {
 // other share one, so that a Locker whose leases differ by its tenure has one
 // session. The timeout is longer than the leases by how old a proof may be, an
 // eighth and two ticks, because a lease is to have its whole length ahead when
-// it is taken. most is the longest timeout that the server gives, 0 if unknown.
+// it is taken. most is the longest timeout that the servers give.
 func spanOf(ttl, tick, most time.Duration) span {
 	unit := time.Millisecond
 	for unit*32 <= ttl {
 		unit *= 2
 	}
 	lease := (ttl + unit - 1) / unit * unit
-	if longest := longestLease(tick, most); most > 0 && lease > longest {
+	if longest := longestLease(tick, most); lease > longest {
 		lease = max(longest, ttl)
 	}
 	sp := span{lease: lease, tick: tick, beat: lease / 8}
@@ -50,17 +51,17 @@ func longestLease(tick, most time.Duration) time.Duration {
 // limits are what the servers make of session timeouts.
 type limits struct {
 	least time.Duration // minSessionTimeout
-	most  time.Duration // maxSessionTimeout; 0 until a session was cut to it
+	most  time.Duration // maxSessionTimeout
 	tick  time.Duration
 }
 
-// shortSession is asked for to learn what the servers give instead.
-const shortSession = 200 * time.Millisecond
-
-var (
-	errOutside = errors.New("the server grants another session timeout")
-	errKnown   = errors.New("the session has shown what the servers grant")
+// shortSession and longSession are asked for to learn what the servers give instead.
+const (
+	shortSession = 200 * time.Millisecond
+	longSession  = math.MaxInt32 * time.Millisecond
 )
+
+var errKnown = errors.New("the session has shown what the servers grant")
 
 const (
 	// recordsTTL stands for the session that records share, so that each look comes behind
@@ -80,29 +81,12 @@ func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err 
 	}
 	longest := longestLease(lim.tick, lim.most)
 	if ttl == recordsTTL {
-		if ttl = max(recordsLength, lim.least); lim.most > 0 {
-			ttl = min(ttl, longest)
-		}
-		return spanOf(ttl, lim.tick, lim.most), nil
+		ttl = min(max(recordsLength, lim.least), longest)
+	} else if ttl < lim.least || ttl > longest {
+		return sp, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %v",
+			driver.ErrInvalid, ttl, lim.least, longest)
 	}
-	if ttl >= lim.least && (lim.most == 0 || ttl <= longest) {
-		return spanOf(ttl, lim.tick, lim.most), nil
-	}
-	upper := "no known limit"
-	if lim.most > 0 {
-		upper = longest.String()
-	}
-	return sp, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %s",
-		driver.ErrInvalid, ttl, lim.least, upper)
-}
-
-// outside notes that granted is the longest timeout that the servers give.
-func (b *Backend) outside(granted time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.limits.most == 0 || granted < b.limits.most {
-		b.limits.most = granted
-	}
+	return spanOf(ttl, lim.tick, lim.most), nil
 }
 
 // learn returns the servers' limits. One caller at a time asks them, until they are
@@ -120,7 +104,10 @@ func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 	if lim.least > 0 {
 		return lim, nil
 	}
-	if lim.least, err = b.introduce(ctx); err != nil {
+	if lim.least, err = b.introduce(ctx, shortSession); err == nil {
+		lim.most, err = b.introduce(ctx, longSession)
+	}
+	if err != nil {
 		return lim, err
 	}
 	lim.tick = cmp.Or(b.options.TickTime, lim.least/2)
@@ -130,14 +117,13 @@ func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
 	return lim, nil
 }
 
-// introduce begins a session of the shortest timeout that the servers grant, which
-// it returns.
-func (b *Backend) introduce(ctx context.Context) (least time.Duration, err error) {
-	s, err := b.open(ctx, span{timeout: shortSession, beat: shortSession})
+// introduce begins a session, and returns the timeout that the servers grant for it.
+func (b *Backend) introduce(ctx context.Context, timeout time.Duration) (granted time.Duration, err error) {
+	s, err := b.open(ctx, span{timeout: timeout, beat: shortSession})
 	if err != nil {
 		return 0, err
 	}
 	defer s.Drop()
 	defer s.End(errKnown)
-	return s.least, nil
+	return s.first, nil
 }

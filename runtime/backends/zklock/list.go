@@ -32,18 +32,15 @@ func (b *Backend) looking(ctx context.Context, s *session, look func(*session) e
 // Locks implements [driver.Inspector]. ZooKeeper has no pages: the names of all keys come
 // in one answer, and what is in their directories one after the other.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
-	return func(yield func(*driver.LockInfo, error) bool) {
-		err := b.invalid
-		if err == nil {
-			err = b.looking(ctx, nil, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
+	return engine.List(func(yield func(*driver.LockInfo) bool) error {
+		if b.invalid != nil {
+			return b.invalid
 		}
-		if err != nil {
-			yield(nil, err)
-		}
-	}
+		return b.looking(ctx, nil, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
+	})
 }
 
-func (b *Backend) locks(ctx context.Context, s *session, pattern string, yield func(*driver.LockInfo, error) bool) error {
+func (b *Backend) locks(ctx context.Context, s *session, pattern string, yield func(*driver.LockInfo) bool) error {
 	a, err := s.fresh(ctx, client.Children(b.root))
 	if err != nil && !isNoNode(err) {
 		return explained(err, "list the locks", b.root)
@@ -57,7 +54,7 @@ func (b *Backend) locks(ctx context.Context, s *session, pattern string, yield f
 		case errors.Is(err, driver.ErrConflict):
 		case err != nil:
 			return err
-		case info != nil && !yield(info, nil):
+		case info != nil && !yield(info):
 			return nil
 		}
 	}

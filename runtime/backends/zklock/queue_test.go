@@ -39,11 +39,11 @@ func newWaiter(t *testing.T, b *Backend) *waiter {
 
 // nodeOf returns the node by which a waits.
 func nodeOf(b *Backend, a *driver.Acquisition) *node {
-	e, err := b.enter(context.Background(), keyOf(a))
+	e, leave, err := b.enter(context.Background(), keyOf(a))
 	if err != nil {
 		panic(err)
 	}
-	defer e.leave()
+	defer leave()
 	return e.node
 }
 

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,7 +26,7 @@ type session struct {
 	// Only the client's goroutine uses these.
 	timeout time.Duration  // as the servers have granted it, or less
 	granted driver.Instant // from before the last connection was asked for
-	least   time.Duration  // what they have granted first
+	first   time.Duration  // what they have granted first
 }
 
 const (
@@ -45,15 +44,11 @@ func (b *Backend) newSession(sp span, base *engine.Session) *session {
 // session returns the session for leases of ttl, or of records. The caller calls Drop when
 // it no longer uses it.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
-	for {
-		sp, err := b.spanFor(ctx, ttl)
-		if err != nil {
-			return nil, err
-		}
-		if s, err := b.open(ctx, sp); !errors.Is(err, errOutside) { // else the limits are known now
-			return s, err
-		}
+	sp, err := b.spanFor(ctx, ttl)
+	if err != nil {
+		return nil, err
 	}
+	return b.open(ctx, sp)
 }
 
 func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
@@ -137,15 +132,14 @@ func (s *session) prove(since driver.Instant) {
 func (s *session) grant(g client.Grant) {
 	first, cut := s.granted == driver.Instant{}, g.Timeout < s.timeout
 	if s.granted = g.Sent; first {
-		s.least = g.Timeout
+		s.first = g.Timeout
 	}
 	if cut {
-		s.backend.outside(g.Timeout)
 		s.timeout = g.Timeout
 	}
 	switch {
-	case first && cut:
-		s.End(errOutside)
+	case first && cut && s.span.lease > 0:
+		s.End(fmt.Errorf("%w: a server grants a session timeout of %v, and another has granted more: their maxSessionTimeout differ", driver.ErrInvalid, g.Timeout))
 	case first: // a majority has agreed on a new session
 		s.Extend(g.Sent, s.timeout, s.span.beat)
 	case cut: // the servers' longest timeout was lowered under us
@@ -159,9 +153,9 @@ func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
 }
 
 // Destroy implements [engine.SessionServer]. The client ends with the session's
-// context.
+// context. Who waits by a node of the session is told, and begins again.
 func (s *session) Destroy(ctx context.Context) error {
-	s.backend.forget(s)
+	s.backend.hub.NotifyAll()
 	select {
 	case <-s.closed:
 		return nil

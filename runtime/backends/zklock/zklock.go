@@ -74,7 +74,8 @@ type Backend struct {
 	life    *engine.Life
 	kinds   *record.Locks // those that are no mutexes
 	methods
-	hub engine.Hub[queueKey] // of who waits for a mutex
+	hub   engine.Hub[queueKey] // of who waits for a mutex
+	turns engine.Turns[queueKey]
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
@@ -160,7 +161,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if b.invalid != nil {
 		return b.invalid
 	}
-	_, err := b.introduce(ctx)
+	_, err := b.introduce(ctx, shortSession)
 	return explained(err, "begin a session", "all servers")
 }
 
@@ -173,9 +174,9 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if a.Mode.Kind != 0 {
 		return b.kinds.Acquire(ctx, a)
 	}
-	e, err := b.enter(ctx, keyOf(a))
+	e, leave, err := b.enter(ctx, keyOf(a))
 	if err == nil {
-		defer e.leave()
+		defer leave()
 		var l driver.Lease
 		if l, err = e.acquire(ctx, a, dir); err == nil || isHeld(err) {
 			return l, err
@@ -184,8 +185,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return nil, explained(err, "take a lock", dir)
 }
 
-// Undo implements [driver.Backend]. If it fails, the sessions try it again: the Locker
-// stops when the lease that was asked for is over, and a session goes on.
+// Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	dir, err := b.checked(a.Key)
 	if err != nil {
@@ -194,15 +194,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	err = b.undo(ctx, a)
-	for _, s := range b.sessions.All() {
-		if err != nil {
-			s.Owe(a)
-		} else {
-			s.Settle(a.ID)
-		}
-	}
-	return explained(err, "undo an acquire", dir)
+	return explained(b.sessions.Undone(a, b.undo(ctx, a)), "undo an acquire", dir)
 }
 
 // Subscribe implements [driver.Notifier]. The watch is set by each Acquire that

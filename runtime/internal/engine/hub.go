@@ -1,6 +1,10 @@
 package engine
 
-import "sync"
+import (
+	"maps"
+	"slices"
+	"sync"
+)
 
 // Hub tells subscribers by key that a lock may have become free. The zero Hub is
 // empty and ready. Its methods may be called from any number of goroutines.
@@ -54,6 +58,13 @@ func (h *Hub[K]) NotifyAll() {
 			s.Notify()
 		}
 	}
+}
+
+// Keys returns the keys that have subscribers.
+func (h *Hub[K]) Keys() []K {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Keys(h.byKey))
 }
 
 // Waits reports whether key has a subscriber.

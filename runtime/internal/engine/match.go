@@ -1,6 +1,11 @@
 package engine
 
-import "strings"
+import (
+	"iter"
+	"strings"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
 
 // Match reports whether key matches pattern, in which * stands for any text and ? for one
 // byte: see [driver.Inspector].
@@ -32,4 +37,14 @@ func Literal(pattern string) string {
 		return pattern[:at]
 	}
 	return pattern
+}
+
+// List returns what [driver.Inspector.Locks] does: each gives all locks to yield until that
+// returns false, or returns what went wrong.
+func List(each func(yield func(*driver.LockInfo) bool) error) iter.Seq2[*driver.LockInfo, error] {
+	return func(yield func(*driver.LockInfo, error) bool) {
+		if err := each(func(l *driver.LockInfo) bool { return yield(l, nil) }); err != nil {
+			yield(nil, err)
+		}
+	}
 }

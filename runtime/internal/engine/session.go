@@ -244,10 +244,13 @@ func (s *Session) idle() bool {
 
 // tell has the Locker look at all leases.
 func (s *Session) tell() {
-	s.mu.Lock()
-	leases := slices.Collect(maps.Keys(s.leases))
-	s.mu.Unlock()
-	for _, l := range leases {
+	for _, l := range s.all() {
 		l.tell()
 	}
+}
+
+func (s *Session) all() []*Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.leases))
 }

@@ -15,6 +15,7 @@ import (
 type Lease struct {
 	on          *Session
 	acquisition driver.Acquisition
+	onClose     func()
 	until       Deadline
 
 	mu     sync.Mutex // guards the rest, and that until is not extended once it has passed
@@ -23,9 +24,10 @@ type Lease struct {
 	look   func()
 }
 
-// NewLease returns a lease for a that lasts until then. It uses the session until Close.
-func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant) *Lease {
-	l := &Lease{on: s, acquisition: *a}
+// NewLease returns a lease for a that lasts until then. It uses the session until Close, or
+// until the session has ended at the server. onClose, if it is not nil, is called then.
+func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose func()) *Lease {
+	l := &Lease{on: s, acquisition: *a, onClose: onClose}
 	l.until.Extend(until)
 	s.mu.Lock()
 	s.users++
@@ -59,6 +61,9 @@ func (l *Lease) NotifyLoss(look func()) {
 	l.look = look
 }
 
+// End ends the lease, and tells nobody.
+func (l *Lease) End() { l.until.End() }
+
 // Lose ends the lease and has the Locker look at it: the server has said that it is
 // gone. The caller holds no lock that a method of the Backend takes.
 func (l *Lease) Lose() {
@@ -90,9 +95,9 @@ func (l *Lease) lapse() {
 	}
 }
 
-// Close ends the lease: it has nothing at the server any more. A second call does
-// nothing.
-func (l *Lease) Close() {
+// Close ends the lease: it has nothing at the server any more. It reports whether it had
+// until now. A second call does nothing.
+func (l *Lease) Close() bool {
 	l.until.End()
 	l.mu.Lock()
 	was := l.closed
@@ -100,12 +105,23 @@ func (l *Lease) Close() {
 	l.timer.Stop()
 	l.mu.Unlock()
 	if was {
-		return
+		return false
 	}
 	l.on.mu.Lock()
 	delete(l.on.leases, l)
 	l.on.mu.Unlock()
 	l.on.Drop()
+	if l.onClose != nil {
+		l.onClose()
+	}
+	return true
+}
+
+// Closed reports whether Close was called.
+func (l *Lease) Closed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
 }
 
 // Owe has the session undo a, now and each second, until that has succeeded, Settle

@@ -15,8 +15,8 @@ func TestLeaseLapses(t *testing.T) {
 	withServer(t, func(t *testing.T, s *server) {
 		one := s.get("a")
 		a := driver.Acquisition{Key: "k", ID: "p:1", MayHaveRun: true}
-		kept := one.NewLease(&driver.Acquisition{Key: "l", ID: "p:2"}, driver.Now().Add(2*time.Second))
-		lease := one.NewLease(&a, driver.Now().Add(2*time.Second))
+		kept := one.NewLease(&driver.Acquisition{Key: "l", ID: "p:2"}, driver.Now().Add(2*time.Second), nil)
+		lease := one.NewLease(&a, driver.Now().Add(2*time.Second), nil)
 		require.True(t, kept.Extend(driver.Now().Add(4*time.Second)))
 		require.True(t, kept.Extend(driver.Now().Add(3*time.Second)))
 		pass(2 * time.Second)
@@ -26,7 +26,7 @@ func TestLeaseLapses(t *testing.T) {
 		require.Equal(t, 2*time.Second, kept.Deadline().Left())
 		pass(2 * time.Second)
 		require.Len(t, saw(s, &s.undone), 2)
-		freed := one.NewLease(&driver.Acquisition{Key: "m", ID: "p:3"}, driver.Now().Add(time.Second))
+		freed := one.NewLease(&driver.Acquisition{Key: "m", ID: "p:3"}, driver.Now().Add(time.Second), nil)
 		freed.Close()
 		pass(time.Minute)
 		require.Len(t, saw(s, &s.undone), 2, "what was released is not undone")
@@ -37,14 +37,14 @@ func TestLeaseLapses(t *testing.T) {
 func TestLostLease(t *testing.T) {
 	withServer(t, func(t *testing.T, s *server) {
 		one := s.get("a")
-		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Second))
+		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Second), nil)
 		told := false
 		lease.NotifyLoss(func() { told = true })
 		lease.Lose()
 		require.True(t, told)
 		require.LessOrEqual(t, lease.Deadline().Left(), time.Duration(0))
 
-		cut := one.NewLease(&driver.Acquisition{ID: "p:2"}, driver.Now().Add(time.Minute))
+		cut := one.NewLease(&driver.Acquisition{ID: "p:2"}, driver.Now().Add(time.Minute), nil)
 		told = false
 		cut.NotifyLoss(func() { told = true })
 		one.Shorten(driver.Now().Add(time.Second))

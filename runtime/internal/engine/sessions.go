@@ -125,6 +125,20 @@ func (t *Sessions[C, S]) All() (open []S) {
 	return open
 }
 
+// Undone notes how an undo of a has ended. What it has left each session undoes: the Locker
+// gives up when the lease that was asked for would be over, and a session goes on. It
+// returns err.
+func (t *Sessions[C, S]) Undone(a *driver.Acquisition, err error) error {
+	for _, server := range t.All() {
+		if err != nil {
+			server.Base().Owe(a)
+		} else {
+			server.Base().Settle(a.ID)
+		}
+	}
+	return err
+}
+
 // Close ends all sessions. It is for [Life.Close], after which none is opened.
 func (t *Sessions[C, S]) Close() {
 	t.mu.Lock()
@@ -156,6 +170,9 @@ func (s *Session) run(context.Context) {
 			break
 		}
 		Pause(s.life.Context(), wait)
+	}
+	for _, l := range s.all() {
+		l.Close()
 	}
 	s.forget()
 }

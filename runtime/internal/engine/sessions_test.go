@@ -245,7 +245,7 @@ func TestLostSession(t *testing.T) {
 	withServer(t, func(t *testing.T, s *server) {
 		one := s.get("a")
 		s.set(func() { s.end = away })
-		lease := one.NewLease(&driver.Acquisition{Key: "k", ID: "p:1"}, driver.Now().Add(time.Minute))
+		lease := one.NewLease(&driver.Acquisition{Key: "k", ID: "p:1"}, driver.Now().Add(time.Minute), nil)
 		var left time.Duration
 		told := 0
 		lease.NotifyLoss(func() { told++; left = lease.Deadline().Left() })
@@ -276,7 +276,7 @@ func TestIdleSession(t *testing.T) {
 		require.Same(t, one, s.get("a"))
 		pass(10 * length)
 		require.True(t, one.Alive(), "it has a user")
-		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Hour))
+		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Hour), nil)
 		one.Drop()
 		pass(10 * length)
 		require.True(t, one.Alive(), "it has a lease")

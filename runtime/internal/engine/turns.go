@@ -6,9 +6,9 @@ import (
 )
 
 // Turns lets one goroutine at a time in, for each key. The zero Turns is ready.
-type Turns struct {
+type Turns[K comparable] struct {
 	mu   sync.Mutex
-	keys map[string]*turn
+	keys map[K]*turn
 }
 
 type turn struct {
@@ -18,10 +18,10 @@ type turn struct {
 
 // Enter waits until nobody is in for key, or ctx ends: then it returns the error of ctx.
 // Who is in must call leave once.
-func (t *Turns) Enter(ctx context.Context, key string) (leave func(), err error) {
+func (t *Turns[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 	t.mu.Lock()
 	if t.keys == nil {
-		t.keys = map[string]*turn{}
+		t.keys = map[K]*turn{}
 	}
 	one := t.keys[key]
 	if one == nil {
@@ -42,7 +42,7 @@ func (t *Turns) Enter(ctx context.Context, key string) (leave func(), err error)
 	}
 }
 
-func (t *Turns) forget(key string, one *turn) {
+func (t *Turns[K]) forget(key K, one *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if one.users--; one.users == 0 {

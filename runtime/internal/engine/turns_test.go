@@ -12,7 +12,7 @@ import (
 
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns Turns
+		var turns Turns[string]
 		leave, err := turns.Enter(t.Context(), "a")
 		require.NoError(t, err)
 		other, err := turns.Enter(t.Context(), "b") // no other key waits

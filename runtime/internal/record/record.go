@@ -73,12 +73,12 @@ type Store interface {
 type Locks struct {
 	store Store
 
-	confirms  bool         // see NewWatched
-	life      *engine.Life // likewise: of its Backend
-	watch     Watch        // likewise
-	clockless bool         // see NewClockless
-	began     time.Time    // likewise: what its clock counts from
-	coming    engine.Turns // of those of this process who come to a key
+	confirms  bool                 // see NewWatched
+	life      *engine.Life         // likewise: of its Backend
+	watch     Watch                // likewise
+	clockless bool                 // see NewClockless
+	began     time.Time            // likewise: what its clock counts from
+	coming    engine.Turns[string] // of those of this process who come to a key
 
 	mu      sync.Mutex           // guards the rest
 	beats   map[string]beats     // by key, of an engine without a clock

@@ -3,7 +3,6 @@ package record
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -18,29 +17,19 @@ import (
 // be late by as long.
 type Watch func(ctx context.Context, key string, ready func(), tell func(value string) (ahead int)) error
 
-// keyWatch is one watch, for all that wait for its key here. Locks.mu guards subscribers.
+// keyWatch is one watch, for all that wait for its key here.
 type keyWatch struct {
-	stop        context.CancelFunc
-	ready       chan struct{} // closed when it watches, or has failed
-	err         error         // why it has failed; set before ready is closed
-	subscribers map[*subscriber]struct{}
-}
-
-// subscriber is a [driver.Subscription] of one acquisition that waits.
-type subscriber struct {
-	locks *Locks
-	watch *keyWatch
-	key   string
-	id    string
-	c     chan struct{}
-	free  *time.Timer // fires when the lease that it waits for ends; nil if it is not the next
+	stop  context.CancelFunc
+	ready chan struct{}      // closed when it watches, or has failed
+	err   error              // why it has failed; set before ready is closed
+	hub   engine.Hub[string] // by the IDs of the acquisitions that wait
+	free  *time.Timer        // fires when the lease ends that the next of them waits for; Locks.mu guards it
 }
 
 // Subscribe is [driver.Notifier.Subscribe]. Whoever waits hears when it waits no longer, by
 // the value at the key, and whoever is the next to come in hears when a lease ends soon. All
 // that wait for a key share one watch.
 func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	s := &subscriber{locks: l, key: a.Key, id: a.ID, c: make(chan struct{}, 1)}
 	l.mu.Lock()
 	w := l.watches[a.Key]
 	if w == nil {
@@ -49,8 +38,7 @@ func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Su
 			return nil, driver.ErrClosed
 		}
 	}
-	s.watch = w
-	w.subscribers[s] = struct{}{}
+	s, _ := w.hub.Subscribe(a.ID, func() { l.unsubscribed(a.Key, w) })
 	l.mu.Unlock()
 	select {
 	case <-w.ready:
@@ -67,7 +55,7 @@ func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Su
 
 // watchLocked begins to watch key. It returns nil if the Backend is closed.
 func (l *Locks) watchLocked(key string) *keyWatch {
-	w := &keyWatch{ready: make(chan struct{}), subscribers: map[*subscriber]struct{}{}}
+	w := &keyWatch{ready: make(chan struct{})}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(l.life.Context())
 	begun := l.life.Go(func(context.Context) {
@@ -108,10 +96,8 @@ func (l *Locks) letIn(key string, ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w := l.watches[key]; w != nil {
-		for s := range w.subscribers {
-			if slices.Contains(ids, s.id) {
-				s.notify()
-			}
+		for _, id := range ids {
+			w.hub.Notify(id)
 		}
 	}
 }
@@ -123,9 +109,7 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil || version == "" {
-		for sub := range w.subscribers {
-			sub.notify()
-		}
+		w.hub.NotifyAll()
 		return 0
 	}
 	now := l.localTime()
@@ -135,52 +119,41 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 	for ahead < len(s.Queue) && s.Queue[ahead].Kind == kindFair {
 		ahead++
 	}
-	for sub := range w.subscribers {
-		n := find(s.Queue, sub.id)
+	for _, id := range w.hub.Keys() {
+		n := find(s.Queue, id)
 		ahead = min(ahead, max(n, 0))
 		switch {
 		case n < 0:
-			sub.notify()
+			w.hub.Notify(id)
 		case n == 0 && l.clockless:
 			if free := (view{state: s, now: now}).freeIn(); free < time.Second { // later it looks anyway
-				sub.wakeIn(free)
+				w.wakeIn(id, free)
 			}
 		}
 	}
 	return ahead
 }
 
-func (s *subscriber) wakeIn(d time.Duration) {
-	if s.free == nil {
-		s.free = time.AfterFunc(d, s.notify)
-		return
+// wakeIn has the subscribers of an ID told after d, which is the next to come in.
+func (w *keyWatch) wakeIn(id string, d time.Duration) {
+	if w.free != nil {
+		w.free.Stop()
 	}
-	s.free.Reset(d)
+	w.free = time.AfterFunc(d, func() { w.hub.Notify(id) })
 }
 
-func (s *subscriber) notify() {
-	select {
-	case s.c <- struct{}{}:
-	default:
-	}
-}
-
-// C implements [driver.Subscription].
-func (s *subscriber) C() <-chan struct{} { return s.c }
-
-// Close implements [driver.Subscription].
-func (s *subscriber) Close() {
-	l := s.locks
+// unsubscribed ends the watch if nobody waits any more.
+func (l *Locks) unsubscribed(key string, w *keyWatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s.free != nil {
-		s.free.Stop()
+	if len(w.hub.Keys()) > 0 {
+		return
 	}
-	delete(s.watch.subscribers, s)
-	if len(s.watch.subscribers) == 0 {
-		s.watch.stop()
-		if l.watches[s.key] == s.watch {
-			delete(l.watches, s.key)
-		}
+	if w.free != nil {
+		w.free.Stop()
+	}
+	w.stop()
+	if l.watches[key] == w {
+		delete(l.watches, key)
 	}
 }
