@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -25,7 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"lockgen": scripted})
 }
 
-// scripted is the command. On Windows it prints the slashes that the scripts have.
+// scripted is the command. On Windows it prints names of Go files as the scripts have them.
 func scripted() {
 	if runtime.GOOS != "windows" {
 		main()
@@ -36,8 +37,13 @@ func scripted() {
 
 type slashes struct{ io.Writer }
 
+var windowsPath = regexp.MustCompile(`([\w.-]+\\{1,2})+[\w.-]+\.go`) // JSON doubles the backslashes
+
 func (s slashes) Write(p []byte) (int, error) {
-	if _, err := s.Writer.Write(bytes.ReplaceAll(p, []byte(`\`), []byte("/"))); err != nil {
+	_, err := s.Writer.Write(windowsPath.ReplaceAllFunc(p, func(path []byte) []byte {
+		return bytes.ReplaceAll(bytes.ReplaceAll(path, []byte(`\\`), []byte("/")), []byte(`\`), []byte("/"))
+	}))
+	if err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -3,6 +3,7 @@ package module
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -120,7 +121,7 @@ func (r *Result) together(g *draw.Graph, at func(*facts.Lock) int) {
 
 // link is where the directive stands, as hosts of code link to a line.
 func link(l *facts.Lock, place func(string) string) string {
-	return fmt.Sprintf("%s#L%d", place(l.Pos.File), l.Pos.Line)
+	return fmt.Sprintf("%s#L%d", filepath.ToSlash(place(l.Pos.File)), l.Pos.Line) // part of a URL
 }
 
 // join lists names, each once.
