@@ -137,42 +137,34 @@ func (c *combiner[T]) next() []*call[T] {
 	return live[:n:n]
 }
 
-// takeTogether asks for the lock of a with others. It returns neither a lease nor an error
-// if a is to be asked for by itself, as its row was not plainly free.
+// takeTogether asks for the lock of a with others, and then by itself if its row was not plainly
+// free.
 func (b *Backend) takeTogether(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	own := *a // who leaves shares nothing with the batch
-	w := &wanted{&own, new(driver.Lease), new(error)}
-	if err := b.takes.do(ctx, w); err != nil {
+	one := &wanted{Acquisition: &own}
+	if err := b.takes.do(ctx, one); err != nil {
 		a.MayHaveRun = a.MayHaveRun || errors.Is(err, errNoAnswer)
 		return nil, err
 	}
 	a.MayHaveRun = own.MayHaveRun
-	l, err := *w.lease, *w.err
-	var held *driver.HeldError
-	if err != nil && !own.MayHaveRun && !errors.As(err, &held) {
-		return nil, nil // the database refused all, perhaps because of another; or there was no connection yet
+	switch {
+	case one.lease != nil, one.err != nil && own.MayHaveRun:
+		return one.lease, one.err
+	case one.err != nil: // the database refused all, perhaps because of another; or there was no connection yet
+		return b.takeRow(ctx, b.pool, a)
 	}
-	return l, err
-}
-
-// takeBatch asks for the locks of a batch.
-func (b *Backend) takeBatch(ctx context.Context, all []*wanted) {
-	if len(all) > 1 {
-		b.takeFree(ctx, all)
-	} else {
-		*all[0].lease, *all[0].err = b.takeRow(ctx, b.pool, all[0].Acquisition)
-	}
+	return b.takeSeen(ctx, b.pool, a)
 }
 
 // releaseTogether frees l with others. errNotSent says that it may yet go by itself, unless ctx
 // has ended.
 func (l *lease) releaseTogether(ctx context.Context, last uint64) error {
-	f := &freeing{l, last, new(error)}
+	f := &freeing{lease: l, last: last}
 	if err := l.backend.frees.do(ctx, f); err != nil {
 		if errors.Is(err, errNoAnswer) {
 			l.freed.Store(true)
 		}
 		return err
 	}
-	return *f.err
+	return f.err
 }

@@ -27,7 +27,7 @@
 // hundredth of its wait, 1 ms at least and 65 ms at most; with two or more ahead an eighth,
 // 12 ms at least and 125 ms at most.
 //
-// An AcquireAll takes its keys that are free by one statement for each hundred (two on MySQL),
+// An AcquireAll takes its keys that are free by one statement for each hundred (two on MySQL unless all were used before),
 // and its release frees as many by one; all else, and all of Advisory and RowLock, one after the
 // other. It uses one connection at a time. While more than 8 acquires, or more than 8 releases, are under way in a
 // process, those that come share statements in this way, on 4 connections each.

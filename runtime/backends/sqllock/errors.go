@@ -78,9 +78,7 @@ var kinds = map[Dialect]map[string]kind{
 		"1054": foreign, "1364": foreign, "1471": foreign, "1348": foreign, "1366": foreign, "1406": foreign,
 		"1142": denied, "1143": denied, "1044": denied,
 		"3572": taken,
-		// NULL where there must be a value, which is how acquire_mysql.sql refuses; SET
-		// TRANSACTION in a transaction.
-		"1048": manual, "1568": manual,
+		"1568": manual, // SET TRANSACTION in a transaction
 		"1290": demoted, "1792": demoted, "1836": demoted,
 		// The server ends, or has ended the connection.
 		"1053": silent, "1927": silent, "1159": silent, "1161": silent,

@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -83,11 +82,11 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": w.Value,
 		"lasts": w.Lasts.Microseconds(), "instant": time.Now().UnixMicro(), "woken": strings.Join(w.Granted, " "),
 	}
-	t := b.sql.swap
+	file := "swap.sql"
 	if w.Seen == "" {
-		t = b.sql.create
+		file = "create.sql"
 	}
-	r, unanswered, err := b.runKind(ctx, t.with(v))
+	r, unanswered, err := b.runKind(ctx, b.sql.one(file, v))
 	a.MayHaveRun = unanswered
 	if err != nil {
 		return a, err
@@ -95,7 +94,7 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 	written := int64(0)
 	switch {
 	case len(r.rows) == 1:
-		written = r.rows[0][0]
+		written = r.number(0, 0)
 	case r.affected > 0: // of MySQL, with CLIENT_FOUND_ROWS also where nothing was changed
 		written = r.insertID
 	}
@@ -111,12 +110,11 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 	if err != nil {
 		return a, err
 	}
-	row := r.rows[0]
-	a.Now, a.Value = record.Time(row[0]), record.Resolve(r.text, record.Time(row[1]))
+	a.Now, a.Value = record.Time(r.number(0, 0)), recordOf(r)
 	switch {
-	case row[3] == 0:
+	case r.number(0, 3) == 0:
 		return record.Answer{}, errManual
-	case row[2] == 1 && a.Value == "":
+	case r.number(0, 2) == 1 && a.Value == "":
 		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}
 	return a, nil
@@ -124,7 +122,12 @@ func (b store) read(ctx context.Context, key string) (a record.Answer, err error
 
 // recordAt is a look at the record of key, which is left out if it has the version seen.
 func (s *statements) recordAt(key, seen string) *statement {
-	return s.record.with(values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
+	return s.one("record.sql", values{"key": []byte(key), "seen": seen, "instant": time.Now().UnixMicro()})
+}
+
+// recordOf returns the record that record.sql has answered with, or "".
+func recordOf(said answer) string {
+	return record.Resolve(said.rows[0][4], record.Time(said.number(0, 1)))
 }
 
 // watchRecord is the [record.Watch] of a database that can tell nobody: it looks again and
@@ -133,9 +136,12 @@ func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tel
 	ready()
 	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
 		r, err := b.attempt(ctx, pool{b.db}, b.sql.recordAt(key, seen))
-		if err == nil && r.text != "" && record.Version(r.text) != seen {
-			since, seen = time.Now(), record.Version(r.text)
-			tell(record.Resolve(r.text, record.Time(r.rows[0][1])))
+		if err != nil {
+			continue
+		}
+		if value := recordOf(r); value != "" && record.Version(value) != seen {
+			since, seen = time.Now(), record.Version(value)
+			tell(value)
 		}
 	}
 	return ctx.Err()
@@ -163,18 +169,14 @@ func (b store) runKind(ctx context.Context, s *statement) (answer, bool, error) 
 	return b.run(ctx, b.pool, s)
 }
 
-// besideKind returns what is said to who asked for a mutex if err, which ended that, is of
-// another kind of lock at the key, or one that was there a moment ago: the statement then has
-// no owner for the row, which the column refuses. Else it returns err.
-func (b *Backend) besideKind(ctx context.Context, key string, err error) error {
-	switch c := code(err); {
-	case errors.Is(err, errManual):
-	case b.dialect == Postgres && c == "23502", b.dialect == SQLite && c == "19":
-	default:
+// beside is the answer to who asked for a mutex where another kind of lock is at the key.
+func (b *Backend) beside(ctx context.Context, key string) error {
+	a, err := store{b}.read(ctx, key)
+	switch {
+	case err != nil:
 		return err
+	case a.Value == "": // it has gone since
+		return errMoved
 	}
-	if a, failed := (store{b}).read(ctx, key); failed == nil && a.Value != "" {
-		return record.Beside(record.Noun(a.Value), record.Mutex)
-	}
-	return err
+	return record.Beside(record.Noun(a.Value), record.Mutex)
 }

@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -21,8 +22,10 @@ type lease struct {
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
 }
 
-func (b *Backend) newLease(a *driver.Acquisition, first uint64, sent driver.Instant) *lease {
-	l := &lease{backend: b, key: a.Key, id: a.ID, first: first, n: a.Tokens, unanswered: a.MayHaveRun}
+// newLease returns the lease of a, whose row has the highest token version since an instant after
+// sent.
+func (b *Backend) newLease(a *driver.Acquisition, version int64, sent driver.Instant) *lease {
+	l := &lease{backend: b, key: a.Key, id: a.ID, first: uint64(version) - a.Tokens + 1, n: a.Tokens, unanswered: a.MayHaveRun}
 	l.extend(sent, a.TTL)
 	return l
 }
@@ -54,38 +57,20 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.release(ctx, l.backend.pool, last)
 }
 
-// release frees the row, by a statement on a connection of from.
+// release frees the row, by a statement on a connection of from, and sees to it that no copy of
+// the acquire, still on its way, takes it.
 func (l *lease) release(ctx context.Context, from connector, last uint64) error {
-	b := l.backend
-	freedBefore := l.freed.Load()
-	v := values{"key": []byte(l.key), "id": l.id, "last": int64(last)}
-	r, unanswered, err := b.run(ctx, from, b.sql.release.with(v))
-	if unanswered && from.another() { // a session that is gone has lost its lock: a row that is not ours is a loss then
+	one := &freeing{lease: l, last: last}
+	l.backend.freeRows(ctx, from, []*freeing{one})
+	if !l.unanswered || one.err != nil && !errors.Is(one.err, driver.ErrLost) {
+		return one.err
+	}
+	_, err := l.backend.change(ctx, from, l.key, func(r *seen) error { // after the release, so that this is not what frees the row
+		r.bury(l.id, time.Duration(l.ttl.Load())+straggler)
+		return nil
+	})
+	if err != nil {
 		l.freed.Store(true)
 	}
-	if err != nil {
-		return err
-	}
-	if l.unanswered { // after the release, so that this is not what frees the row
-		if err := l.leaveTombstone(ctx, from); err != nil {
-			l.freed.Store(true)
-			return err
-		}
-	}
-	if r.freed() == 0 && !freedBefore && !unanswered {
-		return driver.ErrLost
-	}
-	// Freed, or freed before by an attempt whose answer was lost.
-	return nil
-}
-
-// leaveTombstone sees to it that no copy of the acquire, still on its way, takes the row.
-func (l *lease) leaveTombstone(ctx context.Context, from connector) error {
-	b := l.backend
-	v := values{
-		"key": []byte(l.key), "id": l.id, "n": int64(0), "leaver": nobody, "mark": mark(l.id),
-		"until": (time.Duration(l.ttl.Load()) + straggler).Microseconds(),
-	}
-	_, _, err := b.run(ctx, from, b.sql.tombstone.with(v))
-	return err
+	return cmp.Or(err, one.err)
 }

@@ -57,7 +57,7 @@ func describeRecord(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error) {
 // read, if there may be more.
 func (b *Backend) page(ctx context.Context, of listing, clause string, key []byte) (all []*driver.LockInfo, last []byte, err error) {
 	v := values{"key": key, "instant": time.Now().UnixMicro()}
-	s := b.dialect.compile(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), b.sql.now, 0).with(v)
+	s := b.dialect.compile(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), b.sql.macros).with(v)
 	n := 0
 	err = query(ctx, b.db, s, func(rows *sql.Rows) error {
 		info, err := of.describe(rows, &last)
@@ -114,10 +114,14 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 // Break implements [driver.Inspector]. Of Advisory and RowLock it frees the row alone: the
 // database's own lock goes when the holder has heard of that.
 func (b *Backend) Break(ctx context.Context, key, id string) error {
-	free := b.dialect.compile("UPDATE {table} AS l SET expires = {clock}, owner = '' "+
-		"WHERE l.name = {key} AND l.owner = {id} AND l.expires > {clock}", b.sql.now, 0)
-	r, unanswered, err := b.run(ctx, b.pool, free.with(values{"key": []byte(key), "id": id}))
-	if err != nil || r.affected > 0 || unanswered {
+	found := false
+	mayHaveRun, err := b.change(ctx, b.pool, key, func(r *seen) error {
+		if found = r.isHeld(id); found {
+			r.free()
+		}
+		return nil
+	})
+	if err != nil || found || mayHaveRun {
 		return err
 	}
 	if b.Kinds() != 0 {

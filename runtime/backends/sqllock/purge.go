@@ -62,7 +62,7 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 
 // purge removes rows of table that are unused, and returns how many.
 func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Duration) (removed int, err error) {
-	find := b.dialect.compile("SELECT l.name FROM "+table+" AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.now, 0)
+	find := b.dialect.compile("SELECT l.name FROM "+table+" AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.macros)
 	for {
 		var names [][]byte
 		err := query(ctx, b.db, find.with(values{"idle": idle.Microseconds()}), func(rows *sql.Rows) error {
@@ -86,7 +86,7 @@ func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Dur
 		if b.dialect == MySQL {
 			from = "DELETE l FROM " + table + " AS l"
 		}
-		drop := b.dialect.compile(from+" WHERE l.name IN ("+each(len(names), "{key#}", ", ")+") AND"+unused, b.sql.now, 0)
+		drop := b.dialect.compile(from+" WHERE l.name IN ("+each(len(names), "{key#}", ", ")+") AND"+unused, b.sql.macros)
 		r, _, err := b.run(ctx, b.pool, drop.with(v))
 		if err != nil {
 			return removed, err

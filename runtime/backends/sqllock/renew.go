@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -68,45 +67,33 @@ func renewalLimit(shortest time.Duration) time.Duration {
 	return max(min(shortest/3, attemptLimit), leastRenewal)
 }
 
-// renew renews those of one statement.
+// renew renews those of part, by one statement.
 func (b *Backend) renew(ctx context.Context, part []due) {
-	fail := func(err error) {
-		for _, one := range part {
-			*one.err = err
-		}
-	}
 	v := values{"ttl": b.dialect.term(part[0].to)}
 	for i, one := range part {
-		v[fmt.Sprint("key", i)] = []byte(one.key)
-		v[fmt.Sprint("id", i)] = one.id
+		v.lock(i, one.key, one.id)
 	}
-	s := b.sql.batched("renew_all.sql", len(part)).with(v)
+	s := b.sql.several("renew.sql", len(part), v)
 	s.limit = renewalLimit(part[0].to)
 	r, _, err := b.run(ctx, b.renewals, s)
-	if err != nil {
-		fail(err)
-		return
+	all, held := r.changed() == len(part), map[int64]int64{}
+	if err == nil && !all {
+		// Which of them are still ours? One that is was renewed, because an owner never comes back.
+		question := b.sql.several("owned.sql", len(part), v)
+		question.limit = s.limit
+		var told answer
+		told, _, err = b.run(ctx, b.renewals, question)
+		held = numbered(told)
 	}
-	if int(r.affected) == len(part) {
-		for _, one := range part {
+	for i, one := range part {
+		_, ours := held[int64(i)]
+		switch {
+		case err != nil:
+			*one.err = err
+		case all || ours:
 			one.extend(r.sent, one.to)
-		}
-		return
-	}
-	// Fewer rows than leases: which of them are still ours? One that is was
-	// renewed, because an owner never comes back.
-	question := b.sql.batched("owned.sql", len(part)).with(v)
-	question.limit = s.limit
-	ours, _, err := b.run(ctx, b.renewals, question)
-	if err != nil {
-		fail(err)
-		return
-	}
-	fail(driver.ErrLost)
-	for _, row := range ours.rows {
-		if i := row[0]; i >= 0 {
-			*part[i].err = nil
-			part[i].extend(r.sent, part[i].to)
+		default:
+			*one.err = driver.ErrLost
 		}
 	}
 }

@@ -27,104 +27,138 @@ import (
 // A statement locks rows in the order of their names. One that the database ends because
 // of a deadlock all the same, with a purge, has changed nothing, and is sent again.
 
-// wanted is one of several locks, and what its caller is to be told.
+// wanted is one of several locks, and what its caller is to be told: neither a lease nor an
+// error if its row was not plainly free.
 type wanted struct {
 	*driver.Acquisition
-	lease *driver.Lease
-	err   *error
+	tried bool // a statement was to take it
+	lease driver.Lease
+	err   error
 }
 
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
-	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
-	var all []*wanted
+	all := make([]*wanted, len(as))
+	var rows []*wanted
 	for i, a := range as {
+		all[i] = &wanted{Acquisition: a}
 		if b.strategy == Table && check(a) == nil && a.Mode.Kind == 0 && !a.Queue {
-			all = append(all, &wanted{a, &leases[i], &errs[i]})
+			rows = append(rows, all[i])
 		}
 	}
 	b.prepareRenewals()
 	b.purgeNowAndThen()
-	b.takeFree(ctx, all)
+	b.takeBatches(ctx, rows)
+	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
 	refused := false
-	for i, a := range as {
+	for i, one := range all {
 		switch {
-		case leases[i] != nil || errs[i] != nil:
+		case one.lease != nil || one.err != nil:
 		case refused: // the caller would give it back
-			errs[i] = &driver.HeldError{RetryAfter: time.Millisecond}
+			one.err = &driver.HeldError{RetryAfter: time.Millisecond}
+		case one.tried:
+			one.lease, one.err = b.takeSeen(ctx, b.pool, one.Acquisition)
 		default:
-			leases[i], errs[i] = b.Acquire(ctx, a)
+			one.lease, one.err = b.Acquire(ctx, one.Acquisition)
 		}
-		refused = refused || errs[i] != nil
+		leases[i], errs[i] = one.lease, one.err
+		refused = refused || one.err != nil
 	}
 	return leases, errs
 }
 
-// takeFree takes those of all whose rows are free. One that is alone in a batch it leaves.
-func (b *Backend) takeFree(ctx context.Context, all []*wanted) {
+// takeBatches takes those of all whose rows are free.
+func (b *Backend) takeBatches(ctx context.Context, all []*wanted) {
 	slices.SortFunc(all, func(x, y *wanted) int {
 		return cmp.Or(cmp.Compare(x.TTL, y.TTL), cmp.Compare(x.Tokens, y.Tokens), strings.Compare(x.Key, y.Key))
 	})
 	// Two Lockers may ask for one key, which no statement can take twice.
 	all = slices.CompactFunc(all, func(x, y *wanted) bool { return x.TTL == y.TTL && x.Tokens == y.Tokens && x.Key == y.Key })
-	inBatches(all, func(x, y *wanted) bool { return x.TTL == y.TTL && x.Tokens == y.Tokens }, func(part []*wanted) {
-		if len(part) > 1 {
-			b.takeRows(ctx, part)
-		}
-	})
+	inBatches(all, func(x, y *wanted) bool { return x.TTL == y.TTL && x.Tokens == y.Tokens },
+		func(part []*wanted) { b.takeFree(ctx, b.pool, part) })
 }
 
-// takeRows takes those of part whose rows are free.
-func (b *Backend) takeRows(ctx context.Context, part []*wanted) {
-	n := part[0].Tokens
-	v := values{"ttl": b.dialect.term(part[0].TTL), "n": int64(n), "instant": time.Now().UnixMicro()}
+// takeFree takes those of part whose rows are free and that nobody waits for, by one statement
+// on a connection of from.
+func (b *Backend) takeFree(ctx context.Context, from connector, part []*wanted) {
+	v := values{"ttl": b.dialect.term(part[0].TTL), "n": int64(part[0].Tokens), "instant": time.Now().UnixMicro()}
 	for i, one := range part {
-		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(one.Key), one.ID
+		v.lock(i, one.Key, one.ID)
 	}
-	take := map[bool]string{true: "acquire_all_mysql.sql", false: "acquire_all.sql"}[b.dialect == MySQL]
-	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched(take, len(part)).with(v))
-	took := r.rows // none of MySQL
+	r, unanswered, err := b.run(ctx, from, b.sql.several("take.sql", len(part), v))
+	took := numbered(r)
 	if err == nil && !unanswered && b.dialect == MySQL {
-		var told answer
-		if told, _, err = b.run(ctx, b.pool, b.sql.batched("owned.sql", len(part)).with(v)); err != nil {
+		if took, err = b.tookMySQL(ctx, from, r, v, len(part)); err != nil {
 			unanswered, err = true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
-		took = told.rows
 	}
 	for _, one := range part {
+		one.tried, one.err = true, err
 		one.MayHaveRun = one.MayHaveRun || unanswered
-		*one.err = err
 	}
 	if err != nil || unanswered { // then took is without what an attempt before took
 		return
 	}
-	for _, row := range took {
-		if i := row[0]; i >= 0 {
-			*part[i].lease = b.newLease(part[i].Acquisition, uint64(row[1])-n+1, r.sent)
-			b.pollers.tell(part[i].Acquisition, false)
+	for i, version := range took {
+		part[i].lease = b.newLease(part[i].Acquisition, version, r.sent)
+		b.tellPoller(part[i].Acquisition, false)
+	}
+}
+
+// numbered returns the highest tokens of locks by their numbers, as a statement on several has
+// answered.
+func numbered(said answer) map[int64]int64 {
+	all := map[int64]int64{}
+	for i := range said.rows {
+		if n := said.number(i, 0); n >= 0 {
+			all[n] = said.number(i, 1)
 		}
 	}
+	return all
+}
+
+// tookMySQL returns the numbers and the highest tokens of those of n locks that the statement
+// with answer r took.
+func (b *Backend) tookMySQL(ctx context.Context, from connector, r answer, v values, n int) (map[int64]int64, error) {
+	took := map[int64]int64{}
+	switch {
+	case r.affected == 0, n == 1 && r.insertID < leastToken:
+	case n == 1, r.insertID >= leastToken && r.affected == int64(2*n):
+		for i := range int64(n) {
+			took[i] = r.insertID
+		}
+	default:
+		told, _, err := b.run(ctx, from, b.sql.several("owned.sql", n, v))
+		return numbered(told), err
+	}
+	return took, nil
 }
 
 // freeing is one lease to be released with others, and what its caller is to be told.
 type freeing struct {
 	*lease
 	last uint64
-	err  *error
+	err  error
 }
 
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
-	errs := make([]error, len(leases))
-	var all []*freeing
+	all := make([]*freeing, len(leases))
+	var rows []*freeing
 	for i, one := range leases {
-		if l, ok := one.(*lease); ok && !l.unanswered {
-			all = append(all, &freeing{l, lasts[i], &errs[i]})
+		l, ok := one.(*lease)
+		all[i] = &freeing{lease: l, last: lasts[i]}
+		if ok && !l.unanswered {
+			rows = append(rows, all[i])
 		} else {
-			errs[i] = one.Release(ctx, lasts[i])
+			all[i].err = one.Release(ctx, lasts[i])
 		}
 	}
-	b.free(ctx, all)
+	b.free(ctx, rows)
+	errs := make([]error, len(leases))
+	for i, one := range all {
+		errs[i] = one.err
+	}
 	return errs
 }
 
@@ -134,54 +168,55 @@ func (b *Backend) free(ctx context.Context, all []*freeing) {
 	var several []*freeing
 	for i, one := range all {
 		// A statement gives each row one last token, and of two leases on a key one is lost.
-		if len(all) == 1 || i > 0 && one.key == all[i-1].key {
-			*one.err = one.release(ctx, b.pool, one.last)
+		if i > 0 && one.key == all[i-1].key {
+			b.freeRows(ctx, b.pool, []*freeing{one})
 		} else {
 			several = append(several, one)
 		}
 	}
-	inBatches(several, func(_, _ *freeing) bool { return true }, func(part []*freeing) { b.freeRows(ctx, part) })
+	inBatches(several, func(_, _ *freeing) bool { return true }, func(part []*freeing) { b.freeRows(ctx, b.pool, part) })
 }
 
-// freeRows frees the rows of part.
-func (b *Backend) freeRows(ctx context.Context, part []*freeing) {
+// freeRows frees the rows of part, by one statement on a connection of from.
+func (b *Backend) freeRows(ctx context.Context, from connector, part []*freeing) {
 	v := values{}
 	for i, one := range part {
-		v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)], v[fmt.Sprint("last", i)] = []byte(one.key), one.id, int64(one.last)
+		v.lock(i, one.key, one.id)
+		v[fmt.Sprint("last", i)] = int64(one.last)
 	}
-	r, unanswered, err := b.run(ctx, b.pool, b.sql.batched("release_all.sql", len(part)).with(v))
-	switch {
-	case unanswered: // if there is an answer, an attempt before it may have freed the rest
-	case err == nil && r.freed() == len(part):
-		return
-	case err == nil:
-		if err = b.tellLost(ctx, part, v); err == nil {
-			return
-		}
-		unanswered = true
+	r, unanswered, err := b.run(ctx, from, b.sql.several("release.sql", len(part), v))
+	if err == nil && !unanswered && r.changed() < len(part) {
+		err = b.tellLost(ctx, from, part)
+		unanswered = err != nil
 	}
 	for _, one := range part {
-		if *one.err = err; unanswered {
+		// If there is an answer nevertheless, an attempt before it may have freed the rest. A session
+		// that is gone has lost its lock: a row that is not ours is a loss then.
+		if unanswered && from.another() {
 			one.freed.Store(true)
 		}
+		one.err = cmp.Or(err, one.err)
 	}
 }
 
-// tellLost tells which of part were lost before the release that v says. Each is, unless
-// its row stands as the release has left it, or it was released before. One that another
+// tellLost tells which of part were lost before they were to be released. Each is, unless its
+// row stands as the release has left it, or it was released before. One that another
 // process has taken since then is told to be lost with those that are: they are of one call.
-func (b *Backend) tellLost(ctx context.Context, part []*freeing, v values) error {
-	r, _, err := b.run(ctx, b.pool, b.sql.batched("released.sql", len(part)).with(v))
-	if err != nil {
-		return err
-	}
+func (b *Backend) tellLost(ctx context.Context, from connector, part []*freeing) error {
 	for _, one := range part {
-		if !one.freed.Load() {
-			*one.err = driver.ErrLost
+		if one.freed.Load() {
+			continue
 		}
-	}
-	for _, row := range r.rows {
-		*part[row[0]].err = nil
+		if len(part) > 1 {
+			r, err := b.look(ctx, from, one.key)
+			if err != nil {
+				return err
+			}
+			if r.owner == "" && r.version == int64(one.last) {
+				continue
+			}
+		}
+		one.err = driver.ErrLost
 	}
 	return nil
 }

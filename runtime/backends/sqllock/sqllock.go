@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,8 +86,8 @@ type Backend struct {
 	sql      *statements
 	life     *engine.Life
 	hub      engine.Hub[string] // by address
-	pollers  pollers
-	listener *listener // or nil
+	pollers  sync.Map           // *poller by address
+	listener *listener          // or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[*freeing]
 	sessions *sessions // of Advisory and RowLock, or nil
@@ -98,7 +99,6 @@ type Backend struct {
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
 	dedicated []*dedicated // of these, if they have no pool
-	granted   atomic.Bool  // a row was taken by a statement of its own
 	prepared  atomic.Bool  // the connection of renewals has been asked for
 	purged    atomic.Int64 // when rows were last looked through, in ns since started
 }
@@ -122,11 +122,10 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if o.Server != "" {
 		b.server.Store(&o.Server)
 	}
-	b.sql = b.dialect.statements(b.table, o.Notifier != nil, b.Kinds() != 0)
-	b.pollers = pollers{life: b.life, all: map[string]*poller{}}
+	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()
-	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatch}
+	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
 	b.frees = &combiner[*freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
@@ -211,22 +210,13 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Ping implements [driver.Pinger]: it releases a lock that can't exist and looks at the record
-// of one, which shows that the tables are there and ours, that the user may write the
-// first, and that the server takes writes. With Advisory and RowLock it also looks for a pooler, once.
+// Ping implements [driver.Pinger]: it looks at a lock that can't exist and releases it, which
+// shows that the tables are there and ours, that the user may write the first, and that the server
+// takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
-	if b.dialect == MySQL {
-		r, _, err := b.run(ctx, b.pool, &statement{text: "SELECT @@autocommit", columns: 1})
-		if err != nil {
-			return err
-		}
-		if r.rows[0][0] == 0 {
-			return errManual
-		}
-	}
-	err := b.touch(ctx, b.pool)
-	if err == nil && b.Kinds() != 0 {
-		_, err = store{b}.read(ctx, "")
+	_, err := b.look(ctx, b.pool, "") // first: a connection that does not commit would keep what a write locks
+	if err == nil {
+		err = b.touch(ctx, b.pool)
 	}
 	if err != nil || b.sessions == nil {
 		return err
@@ -237,9 +227,18 @@ func (b *Backend) Ping(ctx context.Context) error {
 // touch releases a lock that can't exist, and returns an error if the table is not there,
 // not ours, or not to be written.
 func (b *Backend) touch(ctx context.Context, from connector) error {
-	v := values{"key": []byte{}, "id": nobody, "last": int64(0)}
-	_, _, err := b.run(ctx, from, b.sql.release.with(v))
+	v := values{"key0": []byte{}, "id0": "-", "last0": int64(0)}
+	_, _, err := b.run(ctx, from, b.sql.several("release.sql", 1, v))
 	return err
+}
+
+// ofTables is err, of a statement about two tables. If it is that one is missing, which of them
+// is not said, and the other may not be ours.
+func (b *Backend) ofTables(ctx context.Context, from connector, err error) error {
+	if err == nil || b.dialect.judge(err) != missing {
+		return err
+	}
+	return cmp.Or(b.touch(ctx, from), err)
 }
 
 // Acquire implements [driver.Backend].
@@ -253,7 +252,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.acquireKind(ctx, a)
 	}
 	l, err := b.acquire(ctx, a)
-	b.pollers.tell(a, err != nil && !a.MayBeGranted)
+	b.tellPoller(a, err != nil && !a.MayBeGranted)
 	if err != nil {
 		return nil, err
 	}
@@ -265,20 +264,13 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.sessions.acquire(ctx, a)
 	}
 	switch {
-	case !b.granted.Load(): // no batch before it is known that connections commit by themselves
 	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
 	case b.takes.goAlone():
 		defer b.takes.wentAlone()
 	default:
-		if l, err := b.takeTogether(ctx, a); l != nil || err != nil {
-			return l, err
-		}
+		return b.takeTogether(ctx, a)
 	}
-	l, err := b.takeRow(ctx, b.pool, a)
-	if err == nil {
-		b.granted.Store(true)
-	}
-	return l, err
+	return b.takeRow(ctx, b.pool, a)
 }
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still
@@ -298,69 +290,6 @@ func (b *Backend) prepareRenewals() {
 	})
 }
 
-// takeRow takes the lock's row. It returns a *driver.HeldError if another has it.
-func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
-	v := b.acquireValues(a)
-	var r answer
-	for _, t := range b.sql.take {
-		var unanswered bool
-		var err error
-		r, unanswered, err = b.run(ctx, from, t.with(v))
-		a.MayHaveRun = a.MayHaveRun || unanswered
-		switch {
-		case err == nil:
-		case b.dialect.judge(err) == missing: // which table it is, is not said
-			return nil, cmp.Or(b.touch(ctx, from), err)
-		case b.Kinds() != 0:
-			return nil, b.besideKind(ctx, a.Key, err)
-		default:
-			return nil, err
-		}
-		if r.affected > 0 || len(r.rows) > 0 {
-			break
-		}
-	}
-	said := r.insertID
-	if b.dialect != MySQL {
-		if len(r.rows) == 0 {
-			return nil, b.refusal(ctx, from, v)
-		}
-		said = r.rows[0][0]
-	}
-	if said < leastToken {
-		return nil, refusal(said)
-	}
-	return b.newLease(a, uint64(said), r.sent), nil
-}
-
-func (b *Backend) acquireValues(a *driver.Acquisition) values {
-	v := values{
-		"key": []byte(a.Key), "id": a.ID, "me": entry(a.ID), "mark": mark(a.ID),
-		"ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens), "queue": int64(0),
-		"instant": time.Now().UnixMicro(),
-	}
-	if a.Queue && b.sessions == nil { // else the server's queue is the only one
-		v["queue"] = int64(1)
-	}
-	return v
-}
-
-// refusal asks why the row was not to be had. That it was not is known.
-func (b *Backend) refusal(ctx context.Context, from connector, v values) error {
-	r, _, err := b.run(ctx, from, b.sql.refusal.with(v))
-	if err != nil || len(r.rows) == 0 {
-		return &driver.HeldError{RetryAfter: time.Millisecond} //nolint:nilerr // soon again, then
-	}
-	return refusal(r.rows[0][0])
-}
-
-func refusal(said int64) error {
-	if said < 2 {
-		return errors.New("the acquisition was undone already")
-	}
-	return &driver.HeldError{RetryAfter: max(time.Duration(said-2)*time.Microsecond, time.Millisecond)}
-}
-
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if check(a) != nil {
@@ -372,18 +301,5 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	v := values{"key": []byte(a.Key), "id": a.ID, "n": int64(a.Tokens), "leaver": nobody, "mark": mark(a.ID)}
-	if a.Queue {
-		v["leaver"] = entry(a.ID)
-	}
-	s := b.sql.undo
-	if a.MayHaveRun {
-		s = b.sql.tombstone
-		v["until"] = (a.TTL + straggler).Microseconds()
-	}
-	_, _, err := b.run(ctx, b.pool, s.with(v))
-	return err
+	return b.undoRow(ctx, a)
 }
-
-// nobody is in no queue.
-const nobody = "-"

@@ -1,14 +1,17 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"embed"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -22,35 +25,44 @@ type template struct {
 	literal bool     // values become literals in the text; else parameters
 	parts   []string // of the text; a value follows each but the last, if literal
 	names   []string // of those values; or of the parameters, in their order
-	columns int      // of the answer's rows, all integers; 0 for none
-	hasText bool     // a text comes after them
 }
 
 // values are what a statement is about, by name: int64, string or []byte.
 type values map[string]any
 
+// lock puts in the key and the acquisition's id of one of several locks.
+func (v values) lock(i int, key, id string) {
+	v[fmt.Sprint("key", i)], v[fmt.Sprint("id", i)] = []byte(key), id
+}
+
 // statement is a template with its values.
 type statement struct {
-	text    string
-	args    []any
-	columns int
-	hasText bool
-	limit   time.Duration // for an attempt's answer; 0 is attemptLimit
+	text  string
+	args  []any
+	limit time.Duration // for an attempt's answer; 0 is attemptLimit
 }
 
 // answer is what a statement came to.
 type answer struct {
 	sent     driver.Instant // from before the statement was sent
-	rows     [][]int64
-	text     string // of the last row, if the statement asks for one
+	rows     [][]string
 	affected int64
 	insertID int64
 }
 
-// freed returns how many locks a statement that freeing has made freed.
-func (a answer) freed() int {
+// number returns the number in a column of a row.
+func (a answer) number(row, column int) int64 {
+	n, err := strconv.ParseInt(a.rows[row][column], 10, 64)
+	if err != nil {
+		panic("sqllock: the database answered with " + strconv.Quote(a.rows[row][column]))
+	}
+	return n
+}
+
+// changed returns how many rows a statement has changed: notify.sql answers with that.
+func (a answer) changed() int {
 	if len(a.rows) == 1 {
-		return int(a.rows[0][0])
+		return int(a.number(0, 0))
 	}
 	return int(a.affected)
 }
@@ -59,7 +71,7 @@ var placeholder = regexp.MustCompile(`\{[a-z0-9]+\}`)
 
 // compile reads a statement: {name} is one of macros, which may hold others, or
 // else a value.
-func (d Dialect) compile(text string, macros map[string]string, columns int) *template {
+func (d Dialect) compile(text string, macros map[string]string) *template {
 	for range 8 { // deeper than any macro
 		text = placeholder.ReplaceAllStringFunc(text, func(name string) string {
 			if macro, ok := macros[name[1:len(name)-1]]; ok {
@@ -68,7 +80,7 @@ func (d Dialect) compile(text string, macros map[string]string, columns int) *te
 			return name
 		})
 	}
-	t := &template{literal: d == MySQL, columns: columns}
+	t := &template{literal: d == MySQL}
 	if t.literal {
 		t.parts = placeholder.Split(text, -1)
 		for _, name := range placeholder.FindAllString(text, -1) {
@@ -97,7 +109,7 @@ func (d Dialect) parameter(n int, name string) string {
 	switch strings.TrimRight(name, "0123456789") {
 	case "key":
 		kind = "::bytea"
-	case "id", "me", "leaver", "mark", "seen", "version", "value", "woken":
+	case "id", "me", "seen", "version", "value", "woken", "owner", "waiting", "undone", "seenowner", "seenwaiting", "seenundone":
 		kind = "::text"
 	}
 	return "$" + strconv.Itoa(n) + kind
@@ -107,7 +119,7 @@ func (d Dialect) parameter(n int, name string) string {
 // statement with arguments, two round trips more, unless it is told to write them into
 // the text; so we do, in a form that needs no quoting.
 func (t *template) with(v values) *statement {
-	s := &statement{columns: t.columns, hasText: t.hasText}
+	s := &statement{}
 	var text strings.Builder
 	text.WriteString(t.parts[0])
 	for i, name := range t.names {
@@ -137,24 +149,14 @@ func literal(value any) string {
 	return "X'" + text + "'"
 }
 
-// source returns the text of an .sql file without its comments.
-func source(file string) string {
-	text, err := files.ReadFile(file)
-	if err != nil {
-		panic(err)
-	}
-	var b strings.Builder
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "--") {
-			b.WriteString(line)
-		}
-	}
-	return strings.TrimSpace(b.String())
+// answers reports whether s has an answer of rows.
+func (s *statement) answers() bool {
+	return strings.HasPrefix(s.text, "SELECT ") || strings.HasPrefix(s.text, "WITH ") || strings.Contains(s.text, "RETURNING ")
 }
 
 // on runs s. It blocks for as long as the driver does.
 func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error) {
-	if s.columns == 0 {
+	if !s.answers() {
 		result, err := conn.ExecContext(ctx, s.text, s.args...)
 		if err != nil {
 			return a, err
@@ -167,16 +169,13 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		return a, nil
 	}
 	err = query(ctx, conn, s, func(rows *sql.Rows) error {
-		row := make([]int64, s.columns)
-		into := make([]any, s.columns)
+		columns, err := rows.Columns()
+		row, into := make([]string, len(columns)), make([]any, len(columns))
 		for i := range row {
 			into[i] = &row[i]
 		}
-		if s.hasText {
-			into = append(into, &a.text)
-		}
 		a.rows = append(a.rows, row)
-		return rows.Scan(into...)
+		return cmp.Or(err, rows.Scan(into...))
 	})
 	return a, err
 }
@@ -199,4 +198,132 @@ func query(ctx context.Context, on interface {
 		return err
 	}
 	return rows.Close()
+}
+
+// statements are those that a Backend needs, each compiled when it is needed first.
+type statements struct {
+	dialect  Dialect
+	notify   bool // what frees a lock, or lets others in, tells them
+	macros   map[string]string
+	compiled sync.Map // by statementID
+}
+
+// statementID names a statement: a file, and on how many locks it is; 0 for one whose values
+// have no number.
+type statementID struct {
+	file string
+	n    int
+}
+
+// one returns the statement of a file about v.
+func (s *statements) one(file string, v values) *statement { return s.of(file, 0).with(v) }
+
+// several returns the statement of a file on n locks. Their keys, ids and last tokens are the
+// values key0, id0, last0, key1 and so on.
+func (s *statements) several(file string, n int, v values) *statement { return s.of(file, n).with(v) }
+
+func (s *statements) of(file string, n int) *template {
+	id := statementID{file, n}
+	if t, ok := s.compiled.Load(id); ok {
+		return t.(*template)
+	}
+	macros := s.macros
+	if n > 0 {
+		macros = s.numbered(file, n)
+	}
+	t := s.dialect.compile(s.source(file), macros)
+	s.compiled.Store(id, t)
+	return t
+}
+
+// source returns the text of a file, or of what MySQL has in its place.
+func (s *statements) source(file string) string {
+	text := source(file)
+	if s.dialect == MySQL {
+		if _, err := files.Open(strings.Replace(file, ".", "_mysql.", 1)); err == nil {
+			text = source(strings.Replace(file, ".", "_mysql.", 1))
+		}
+	}
+	if s.notify {
+		switch file {
+		case "release.sql", "put.sql":
+			text = strings.Replace(source("notify.sql"), "{freeing}", text, 1)
+		case "swap.sql", "create.sql":
+			text = strings.Replace(source("notify_granted.sql"), "{swap}", text, 1)
+		}
+	}
+	return text
+}
+
+// source returns the text of an .sql file without its comments.
+func source(file string) string {
+	text, err := files.ReadFile(file)
+	if err != nil {
+		panic(err)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "--") {
+			b.WriteString(line)
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// numbered returns the macros of a statement on n locks.
+func (s *statements) numbered(file string, n int) map[string]string {
+	m := maps.Clone(s.macros)
+	m["keys"], m["ids"] = each(n, "{key#}", ", "), each(n, "{id#}", ", ")
+	m["number"] = "CASE owner " + each(n, "WHEN {id#} THEN #", " ") + " ELSE -1 END"
+	m["last"] = "CASE l.name " + each(n, "WHEN {key#} THEN {last#}", " ") + " END"
+	m["inorder"] = "l.name IN ({keys})" // MySQL walks by its primary key
+	if s.dialect == Postgres {
+		m["inorder"] = "l.name IN (SELECT o.name FROM {table} AS o WHERE o.name IN ({keys}) AND o.owner IN ({ids}) ORDER BY o.name FOR NO KEY UPDATE)"
+	}
+	if n == 1 {
+		m["last"], m["inorder"] = "{last0}", "l.name = {key0}"
+	}
+	if file == "take.sql" {
+		m["key"], m["id"], m["from"] = s.asked(n)
+	}
+	return m
+}
+
+// asked returns the expressions for the keys and ids of n locks, and the table that has them.
+func (s *statements) asked(n int) (key, id, from string) {
+	switch {
+	case n == 1 && s.dialect == MySQL:
+		return "{key0}", "{id0}", " FROM DUAL"
+	case n == 1:
+		return "{key0}", "{id0}", ""
+	case s.dialect == MySQL:
+		from = each(n, "SELECT {key#} AS column1, {id#} AS column2", " UNION ALL ")
+	default:
+		from = "VALUES " + each(n, "({key#}, {id#})", ", ") // columns have these names
+	}
+	return "a.column1", "a.column2", " FROM (" + from + ") AS a"
+}
+
+// each returns n copies of format, in which # is the number of the copy.
+func each(n int, format, separator string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strings.ReplaceAll(format, "#", strconv.Itoa(i))
+	}
+	return strings.Join(all, separator)
+}
+
+// batch is how many locks one statement takes, renews or frees.
+const batch = 100
+
+// inBatches calls f with parts of all whose elements are alike.
+func inBatches[T any](all []T, alike func(x, y T) bool, f func(part []T)) {
+	for len(all) > 0 {
+		n := 1
+		for n < min(len(all), batch) && alike(all[0], all[n]) {
+			n++
+		}
+		f(all[:n])
+		all = all[n:]
+	}
 }

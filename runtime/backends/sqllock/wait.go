@@ -45,15 +45,16 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		s, _ := b.hub.Subscribe(a.ID, nil)
 		return s, nil
 	}
+	if b.life.Closed() {
+		return nil, errClosed
+	}
 	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID)}
-	s, _ := b.hub.Subscribe(p.address, func() { b.pollers.remove(p) })
+	s, _ := b.hub.Subscribe(p.address, p.close)
 	if b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil {
 		return s, nil
 	}
-	if !b.pollers.add(p) {
-		s.Close()
-		return nil, errClosed
-	}
+	b.pollers.Store(p.address, p)
+	p.look(true)
 	return s, nil
 }
 
@@ -62,83 +63,64 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 type poller struct {
 	backend      *Backend
 	key, address string
-	stop         context.CancelFunc // nil while it does not look; guarded by pollers.mu
+
+	mu     sync.Mutex         // guards the rest
+	stop   context.CancelFunc // nil while it does not look
+	closed bool
+}
+
+// tellPoller has the poller at the address of a look, or not.
+func (b *Backend) tellPoller(a *driver.Acquisition, looks bool) {
+	if p, ok := b.pollers.Load(address(a.Key, a.ID)); ok {
+		p.(*poller).look(looks)
+	}
+}
+
+// look has p look, or not.
+func (p *poller) look(looks bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case looks && p.stop == nil && !p.closed:
+		ctx, cancel := context.WithCancel(p.backend.life.Context())
+		p.stop = cancel
+		p.backend.life.Go(func(context.Context) { p.run(ctx) })
+	case !looks && p.stop != nil:
+		p.stop()
+		p.stop = nil
+	}
+}
+
+// close ends p.
+func (p *poller) close() {
+	p.backend.pollers.CompareAndDelete(p.address, p)
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.look(false)
 }
 
 // run looks until ctx ends.
 func (p *poller) run(ctx context.Context) {
 	b := p.backend
-	look := b.sql.look.with(values{"key": []byte(p.key), "me": p.address[len(p.address)-entryLength:]})
+	me := p.address[len(p.address)-entryLength:]
 	since, seen, ahead := time.Now(), int64(-1), int64(0)
 	for engine.Pause(ctx, lookAfter(time.Since(since), ahead)) {
-		r, err := b.attempt(b.life.Context(), b.pool, look) // to its end: a driver closes the connection of one that is cancelled
+		look := b.sql.one("row.sql", values{"key": []byte(p.key)})
+		said, err := b.attempt(b.life.Context(), b.pool, look) // to its end: a driver closes the connection of one that is cancelled
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			continue // as seldom as after a long wait: since stays
-		case len(r.rows) == 0: // removed: free
-			b.hub.Notify(p.address)
-			continue
 		}
-		free, version := r.rows[0][0] == 1, r.rows[0][2]
-		ahead = r.rows[0][1] / entryLength
-		if version != seen {
-			since, seen = time.Now(), version
+		r := seenBy(said)
+		ahead = r.ahead(me)
+		if r.version != seen {
+			since, seen = time.Now(), r.version
 		}
-		if free {
+		if r.isTurn(me) {
 			b.hub.Notify(p.address)
 		}
 	}
-}
-
-// pollers are those of a Backend, by address.
-type pollers struct {
-	life *engine.Life
-	mu   sync.Mutex // guards all
-	all  map[string]*poller
-}
-
-// add has p look, unless the Backend is closed.
-func (ps *pollers) add(p *poller) bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.all[p.address] = p
-	return ps.lookLocked(p, true)
-}
-
-// remove ends p.
-func (ps *pollers) remove(p *poller) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ps.lookLocked(p, false)
-	if ps.all[p.address] == p {
-		delete(ps.all, p.address)
-	}
-}
-
-// tell says whether there is something to look for at the address of a.
-func (ps *pollers) tell(a *driver.Acquisition, waits bool) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	if len(ps.all) == 0 {
-		return
-	}
-	if p := ps.all[address(a.Key, a.ID)]; p != nil {
-		ps.lookLocked(p, waits)
-	}
-}
-
-// lookLocked has p look or not, and reports whether it could.
-func (ps *pollers) lookLocked(p *poller, looks bool) bool {
-	switch {
-	case looks && p.stop == nil:
-		ctx, cancel := context.WithCancel(ps.life.Context())
-		p.stop = cancel
-		return ps.life.Go(func(context.Context) { p.run(ctx) })
-	case !looks && p.stop != nil:
-		p.stop()
-		p.stop = nil
-	}
-	return true
 }

@@ -61,8 +61,9 @@ func TestNotifierWakes(t *testing.T) {
 		before := s.number("SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_tables WHERE relname = $1", s.options.Table)
 		time.Sleep(500 * time.Millisecond) // less than until the Locker itself looks
 		after := s.number("SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_tables WHERE relname = $1", s.options.Table)
-		// Who polls looks ten times and more. The two Lockers tell once who they are.
-		require.LessOrEqual(t, after-before, int64(8), "a waiter polls, though it listens")
+		// Who polls looks a hundred times and more. The two Lockers tell once who they are, and the
+		// server counts late.
+		require.LessOrEqual(t, after-before, int64(20), "a waiter polls, though it listens")
 		freed := time.Now()
 		held.Release(&err)
 		require.NoError(t, err)

@@ -1,6 +1,8 @@
 package enginetest
 
 import (
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,6 +56,49 @@ func TestFirstInTheQueueLeavesIt(t *testing.T) {
 		require.NoError(t, l.Release(t.Context(), first(l)))
 		l = acquire(t, b, behind)
 		require.Zero(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+	})
+}
+
+// A place in the queue is not taken where the lock was freed since it was looked at: nobody
+// would call the process.
+func TestLockThatIsFreedBeforeTheQueueIsJoined(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		l := acquire(t, s.backend(), attempt("k", time.Minute))
+		frees := sync.OnceValue(func() error { return l.Release(t.Context(), first(l)) })
+		w.meet(func(text string) error {
+			if strings.Contains(text, "SET owner = ") {
+				return frees()
+			}
+			return nil
+		})
+		next := acquire(t, b, attempt("k", time.Minute))
+		require.NoError(t, next.Release(t.Context(), first(next)))
+	})
+}
+
+// Nor does a process take a lock that another has taken since.
+func TestLockThatIsTakenSinceItWasLookedAt(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		dead := acquire(t, b, attempt("k", time.Minute))
+		_, err := b.Acquire(t.Context(), attempt("k", time.Minute)) // waits, and dies
+		requireHeld(t, err)
+		require.NoError(t, dead.Release(t.Context(), first(dead)))
+		time.Sleep(600 * time.Millisecond)
+		var l driver.Lease
+		takes := sync.OnceFunc(func() { l = acquire(t, s.backend(), attempt("k", time.Minute)) })
+		w.meet(func(text string) error {
+			if strings.Contains(text, "SET owner = ") {
+				takes()
+			}
+			return nil
+		})
+		_, err = b.Acquire(t.Context(), attempt("k", time.Minute))
+		requireHeld(t, err)
 		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }

@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -20,8 +19,6 @@ type place struct {
 	granted bool
 	unused  *time.Timer // until it is given up, as nobody asks
 }
-
-var errNoRow = errors.New("the row that was waited for is gone")
 
 const (
 	// placesMost is how many sessions of a Backend wait in the server's queues at once.
@@ -129,7 +126,7 @@ func (ss *sessions) giveUpLocked(p *place) {
 		}
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		_, _ = b.attempt(ctx, b.renewals, b.sql.kill.with(values{"session": p.number})) // else the grant ends it
+		_, _ = b.attempt(ctx, b.renewals, b.dialect.kill(p.number)) // else the grant ends it
 	})
 	p.cancel()
 }

@@ -70,9 +70,9 @@ func (ss *sessions) compare(ctx context.Context) error {
 }
 
 func (b *Backend) sessionOf(ctx context.Context, s *session) (int64, error) {
-	r, _, err := b.run(ctx, s, &statement{text: "SELECT " + b.dialect.session(), columns: 1})
+	r, _, err := b.run(ctx, s, &statement{text: "SELECT " + b.dialect.session()})
 	if err != nil {
 		return 0, err
 	}
-	return r.rows[0][0], nil
+	return r.number(0, 0), nil
 }

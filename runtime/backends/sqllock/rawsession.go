@@ -24,13 +24,6 @@ type session struct {
 	mu     sync.Mutex   // guards the rest
 	lease  driver.Lease // the last that was granted on it
 	expiry *time.Timer
-
-	question *question // whether it holds the lock, that is on its way
-}
-
-type question struct {
-	done chan struct{}
-	err  error // once done
 }
 
 // sessions are those of a Backend's locks.
@@ -174,12 +167,11 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 // held says for how long a raw lock is held, if it is by a user of the table. It asks
 // by s, which was refused.
 func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition) error {
-	var held *driver.HeldError
 	if a.Mode.Kind != 0 {
 		return &driver.HeldError{}
 	}
-	if err := ss.backend.refusal(ctx, s, ss.backend.acquireValues(a)); errors.As(err, &held) && held.RetryAfter > time.Millisecond {
-		return held
+	if r, err := ss.backend.look(ctx, s, a.Key); err == nil && r.owner != "" && r.expires > r.now {
+		return r.heldFor(entry(a.ID))
 	}
 	return &driver.HeldError{} // by a foreign client
 }
@@ -255,30 +247,15 @@ func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []tim
 }
 
 // holds asks the server whether the session still holds the lock. The question outlives
-// ctx, because to take it back would close the connection; all who ask meanwhile
-// wait for it.
+// ctx, because to take it back would close the connection.
 func (l *sessionLease) holds(ctx context.Context) error {
-	s := l.session
-	s.mu.Lock()
-	q := s.question
-	if q == nil {
-		q = &question{done: make(chan struct{})}
-		if !s.backend.life.Go(func(life context.Context) {
-			q.err = l.ask(life)
-			s.mu.Lock()
-			s.question = nil
-			s.mu.Unlock()
-			close(q.done)
-		}) {
-			s.mu.Unlock()
-			return errClosed
-		}
-		s.question = q
+	answered := make(chan error, 1)
+	if !l.session.backend.life.Go(func(life context.Context) { answered <- l.ask(life) }) {
+		return errClosed
 	}
-	s.mu.Unlock()
 	select {
-	case <-q.done:
-		return q.err
+	case err := <-answered:
+		return err
 	case <-ctx.Done():
 		return fmt.Errorf("the lock's connection does not answer: %w", ctx.Err())
 	}
@@ -298,8 +275,8 @@ func (l *sessionLease) ask(ctx context.Context) error {
 		return fmt.Errorf("%w: its session does not hold it any more: %w", driver.ErrLost, err)
 	case err != nil:
 		return err
-	case len(r.rows) != 1 || r.rows[0][0] != 1 || r.rows[0][1] != s.number:
-		if len(r.rows) == 1 && r.rows[0][1] != s.number {
+	case len(r.rows) != 1 || r.number(0, 0) != 1 || r.number(0, 1) != s.number:
+		if len(r.rows) == 1 && r.number(0, 1) != s.number {
 			b.sessions.checked.Store(false)
 		}
 		s.discard()

@@ -1,0 +1,114 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+var errNoRow = errors.New("the row that was waited for is gone")
+
+// rowLock is the raw lock of strategy RowLock: a row, locked by a transaction
+// that stays open.
+type rowLock struct {
+	backend                            *Backend
+	locking, waiting, making, dropping *template
+}
+
+func newRowLock(b *Backend) *rowLock {
+	d := b.dialect
+	macros := map[string]string{"rows": d.quoted(b.rowsTable()), "session": d.session()}
+	making := "INSERT INTO {rows} (name) VALUES ({key}) ON CONFLICT (name) DO NOTHING"
+	if d == MySQL {
+		making = "INSERT IGNORE INTO {rows} (name) VALUES ({key})"
+	}
+	const locking = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
+	return &rowLock{
+		backend:  b,
+		locking:  d.compile(locking+" NOWAIT", macros),
+		waiting:  d.compile(locking, macros),
+		making:   d.compile(making, macros),
+		dropping: d.compile("DELETE FROM {rows} WHERE name = {key}", macros),
+	}
+}
+
+// lock locks the row of key by s, in a transaction. It reports false if there is none.
+func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (bool, error) {
+	if err := l.backend.begin(ctx, s, waits); err != nil {
+		return false, err
+	}
+	locking := l.locking.with(values{"key": key})
+	if waits {
+		locking = standing(l.waiting.with(values{"key": key}))
+	}
+	r, err := l.backend.attempt(ctx, s, locking)
+	if err != nil || len(r.rows) != 1 {
+		return false, err
+	}
+	s.number = r.number(0, 1)
+	return true, nil
+}
+
+func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error) {
+	b := l.backend
+	for range 3 {
+		got, err := l.lock(ctx, s, []byte(key), false)
+		switch {
+		case got:
+			return true, nil
+		case err != nil && s.gone():
+			return false, b.explained(err)
+		}
+		if err := b.end(ctx, s, "ROLLBACK"); err != nil {
+			return false, err
+		}
+		if err != nil {
+			// MariaDB says that another has the row by the number for a wait that took too long.
+			if k := b.dialect.judge(err); k == taken || k == passing {
+				return false, nil
+			}
+			return false, b.explained(err)
+		}
+		// The row is not there. To insert one that is would wait for whoever
+		// has it locked.
+		if _, _, err := b.run(ctx, s, l.making.with(values{"key": []byte(key)})); err != nil {
+			return false, err
+		}
+	}
+	return false, fmt.Errorf("the row of %q in %s comes and goes", key, b.rowsTable())
+}
+
+func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
+	got, err := l.lock(ctx, s, []byte(key), true)
+	if err == nil && !got {
+		err = errNoRow
+	}
+	return err
+}
+
+// free commits, because the lease's row was released in the transaction.
+func (l *rowLock) free(ctx context.Context, s *session, _ string) error {
+	return l.backend.end(ctx, s, "COMMIT")
+}
+
+func (l *rowLock) probe(key string) *statement {
+	return l.locking.with(values{"key": []byte(key)})
+}
+
+// drop removes the row, unless somebody has it locked.
+func (l *rowLock) drop(ctx context.Context, name []byte) error {
+	b := l.backend
+	s, end := b.sessions.open(), "ROLLBACK"
+	var err error
+	if got, _ := l.lock(ctx, s, name, false); got {
+		if _, _, err = b.run(ctx, s, l.dropping.with(values{"key": name})); err == nil {
+			end = "COMMIT"
+		}
+	}
+	if ended := b.end(ctx, s, end); ended != nil {
+		s.discard() // it may be in a transaction, which the pool would not end
+		return ended
+	}
+	s.giveBack()
+	return err
+}

@@ -1,0 +1,82 @@
+package sqllock
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+const at = int64(1_700_000_000_000_000)
+
+var one, two, three = entry("one:1"), entry("two:1"), entry("three:1")
+
+// A lock that is free is kept for half a second for each process that is ahead, and for two at
+// most.
+func TestWhoseTurnItIs(t *testing.T) {
+	for _, c := range []struct {
+		says    string
+		r       row
+		me      string
+		turn    bool
+		heldFor time.Duration
+	}{
+		{"free, nobody waits", row{expires: at}, two, true, time.Millisecond},
+		{"there is none", row{}, two, true, time.Millisecond},
+		{"first in the queue", row{expires: at, waiting: two + one}, two, true, time.Millisecond},
+		{"behind one", row{expires: at - 100_000, waiting: one + two}, two, false, 400 * time.Millisecond},
+		{"not in the queue", row{expires: at, waiting: one + three}, two, false, time.Second},
+		{"who is ahead has let it go by", row{expires: at - 500_000, waiting: one + two}, two, true, time.Millisecond},
+		{"many are ahead", row{expires: at, waiting: strings.Repeat(one, 12) + two}, two, false, 2 * time.Second},
+		{"held", row{owner: "x", expires: at + 7_000_000}, two, false, 7 * time.Second},
+		{"the lease is over", row{owner: "x", expires: at - 1}, two, true, time.Millisecond},
+		{"the clock has gone back since it was freed", row{expires: at + clockBack + 1, waiting: one + two}, two, true, 0},
+		{"the clock was read before a wait for the row", row{expires: at + 1000, waiting: one + two}, two, false, 0},
+		{"likewise, and nobody waits", row{expires: at + 1000}, two, true, 0},
+	} {
+		r := seen{row: c.r, now: at}
+		if r.isTurn(c.me) != c.turn {
+			t.Errorf("%s: turn %v", c.says, !c.turn)
+		}
+		var held *driver.HeldError
+		if errors.As(r.heldFor(c.me), &held); c.heldFor > 0 && held.RetryAfter != c.heldFor {
+			t.Errorf("%s: held for %v", c.says, held.RetryAfter)
+		}
+	}
+}
+
+// Who takes a lock leaves the queue with those that were before it, and has tokens above those
+// before and not below the clock.
+func TestWhatTakingARowMakesOfIt(t *testing.T) {
+	a := &driver.Acquisition{Key: "k", ID: "two:7", Tokens: 3}
+	r := seen{row: row{expires: at - 1, version: 9, waiting: one + two + three, undone: "|x|", undoneUntil: at}, now: at}
+	r.take(a, 1000)
+	if want := (row{owner: "two:7", acquired: at, expires: at + 1000, version: 4*at + 2, waiting: three, undoneUntil: at}); r.row != want {
+		t.Errorf("%+v", r.row)
+	}
+	r = seen{row: row{version: 5 * at, undone: "|x|", undoneUntil: at + 1}, now: at}
+	r.take(a, 1000)
+	if r.version != 5*at+3 || r.undone != "|x|" {
+		t.Errorf("%+v", r.row)
+	}
+}
+
+func TestTombstones(t *testing.T) {
+	r := seen{row: row{undone: mark("old"), undoneUntil: at}, now: at}
+	r.bury("a:1", time.Second)
+	r.bury("b:1", time.Millisecond)
+	if r.undone != mark("a:1")+mark("b:1") || r.undoneUntil != at+1_000_000 || !r.isUndone("a:1") || r.isUndone("a:") || r.isUndone("old") {
+		t.Errorf("%+v", r.row)
+	}
+	for range undoneMost {
+		r.bury("c:1", time.Second)
+	}
+	if len(r.undone) != undoneMost || !r.isUndone("c:1") {
+		t.Errorf("%d bytes", len(r.undone))
+	}
+	if r.now += 1_000_000; r.isUndone("c:1") {
+		t.Error("it is over")
+	}
+}

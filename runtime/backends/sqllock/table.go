@@ -1,0 +1,190 @@
+package sqllock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
+)
+
+// A mutex of strategy Table is taken by takeRow, and freed by its lease (lease.go). DESIGN.md tells the steps.
+
+// takeRow takes the row of a mutex, by statements on connections of from. It returns a
+// *driver.HeldError if another has it.
+func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
+	l, err := b.takePlain(ctx, from, a)
+	if l != nil || err != nil {
+		return l, err
+	}
+	return b.takeSeen(ctx, from, a)
+}
+
+// takePlain takes the row, without a look at it, if it is free and its queue is empty; or, if
+// the process waits, if it is the first in the queue. It returns no lease if that is not so.
+func (b *Backend) takePlain(ctx context.Context, from connector, a *driver.Acquisition) (l driver.Lease, err error) {
+	waits := b.hub.Waits(address(a.Key, a.ID))
+	if waits || b.dialect != Postgres { // the others take up to twice as long for an INSERT that finds its row
+		l, err = b.takeOne(ctx, from, a)
+	}
+	if l == nil && err == nil && !waits {
+		one := &wanted{Acquisition: a}
+		b.takeFree(ctx, from, []*wanted{one})
+		l, err = one.lease, one.err
+	}
+	return l, b.ofTables(ctx, from, err)
+}
+
+// takeOne is takePlain for a row that is there.
+func (b *Backend) takeOne(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
+	r, unanswered, err := b.run(ctx, from, b.sql.one("take_one.sql", values{
+		"key": []byte(a.Key), "id": a.ID, "me": entry(a.ID), "ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens),
+		"instant": time.Now().UnixMicro(),
+	}))
+	a.MayHaveRun = a.MayHaveRun || unanswered
+	version := r.insertID
+	if len(r.rows) == 1 {
+		version = r.number(0, 0)
+	}
+	if err != nil || version < leastToken {
+		return nil, err
+	}
+	return b.newLease(a, version, r.sent), nil
+}
+
+// takeSeen looks at the row, and takes it, or a place in its queue.
+func (b *Backend) takeSeen(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
+	me, term := entry(a.ID), b.dialect.term(a.TTL)
+	var r *seen
+	var held error
+	mayHaveRun, err := b.change(ctx, from, a.Key, func(found *seen) error {
+		r, held = found, nil
+		switch {
+		case r.beside:
+			return b.beside(ctx, a.Key)
+		case r.isUndone(a.ID):
+			return errors.New("the acquisition was undone already")
+		case r.isHeld(a.ID): // a reply was lost
+			r.expires = max(r.expires, r.now+term)
+			return nil
+		case r.isTurn(me):
+			r.take(a, term)
+			return nil
+		}
+		held = r.heldFor(me)
+		if a.Queue && b.sessions == nil && !strings.Contains(r.waiting, me) && len(r.waiting) < queueMost {
+			r.waiting += me
+		}
+		return nil
+	})
+	a.MayHaveRun = a.MayHaveRun || mayHaveRun
+	switch {
+	case errors.Is(err, errMoved):
+		return nil, &driver.HeldError{RetryAfter: time.Millisecond}
+	case cmp.Or(err, held) != nil:
+		return nil, cmp.Or(err, held)
+	}
+	return b.newLease(a, r.version, r.sent), nil
+}
+
+// undoRow frees what acquisition a took, if it took it, and its process's place in the queue. If
+// it may yet run it leaves a tombstone: in the lock's own row, so that the two can't pass each
+// other.
+func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
+	_, err := b.change(ctx, b.pool, a.Key, func(r *seen) error {
+		if r.owner == a.ID {
+			r.free()
+			r.version -= int64(a.Tokens)
+		}
+		if a.Queue {
+			r.leave(entry(a.ID))
+		}
+		if a.MayHaveRun {
+			r.bury(a.ID, a.TTL+straggler)
+		}
+		return nil
+	})
+	return err
+}
+
+// RaiseToken implements [driver.TokenRaiser]. The row keeps the token until the clock is past it.
+func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint64) error {
+	if s, ok := held.(*sessionLease); ok {
+		held = s.Lease
+	}
+	l, ok := held.(*lease)
+	if !ok || l.backend != b {
+		return fmt.Errorf("%w: sqllock has no tokens to raise of a %T", driver.ErrInvalid, held)
+	}
+	_, err := b.change(ctx, b.renewals, l.key, func(r *seen) error {
+		if !r.isHeld(l.id) {
+			return driver.ErrLost
+		}
+		r.version = max(r.version, int64(least))
+		return nil
+	})
+	return err
+}
+
+// look returns the row of key.
+func (b *Backend) look(ctx context.Context, from connector, key string) (*seen, error) {
+	said, _, err := b.run(ctx, from, b.sql.one("row.sql", values{"key": []byte(key)}))
+	switch {
+	case err != nil:
+		return nil, b.ofTables(ctx, from, err)
+	case said.number(0, 1) == 0:
+		return nil, errManual
+	}
+	return seenBy(said), nil
+}
+
+// seenBy returns what row.sql has answered.
+func seenBy(said answer) *seen {
+	n := func(column int) int64 { return said.number(0, column) }
+	texts := said.rows[0][8:]
+	return &seen{now: n(0), beside: n(2) == 1, there: n(3) == 1, sent: said.sent, row: row{
+		acquired: n(4), expires: n(5), version: n(6), undoneUntil: n(7),
+		owner: texts[0], waiting: texts[1], undone: texts[2],
+	}}
+}
+
+// change has decide change the row of key as a look has found it, and writes what it made of it,
+// unless somebody else has changed the row since: then it begins anew.
+func (b *Backend) change(ctx context.Context, from connector, key string, decide func(r *seen) error) (mayHaveRun bool, err error) {
+	for try := range 10 {
+		if try > 1 && !engine.Pause(ctx, time.Duration(try)*time.Millisecond) {
+			break
+		}
+		r, err := b.look(ctx, from, key)
+		if err != nil {
+			return mayHaveRun, err
+		}
+		before := r.row
+		if err := decide(r); err != nil || r.row == before {
+			return mayHaveRun, err
+		}
+		v := values{
+			"key": []byte(key), "owner": r.owner, "acquired": r.acquired, "expires": r.expires, "token": r.version,
+			"waiting": r.waiting, "undone": r.undone, "until": r.undoneUntil,
+			"seenowner": before.owner, "seenexpires": before.expires, "seentoken": before.version,
+			"seenwaiting": before.waiting, "seenundone": before.undone,
+		}
+		put := "put.sql"
+		if !r.there {
+			put = "put_new.sql"
+		}
+		said, unanswered, err := b.run(ctx, from, b.sql.one(put, v))
+		mayHaveRun = mayHaveRun || unanswered
+		if err != nil || said.changed() > 0 {
+			return mayHaveRun, err
+		}
+	}
+	return mayHaveRun, cmp.Or(ctx.Err(), errMoved)
+}
+
+// errMoved says that the row is not any more what it was when it was looked at.
+var errMoved = errors.New("the lock's row changes all the time")

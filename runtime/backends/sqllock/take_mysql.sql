@@ -1,0 +1,16 @@
+-- As take.sql. MySQL has no RETURNING: the insert id is the highest token, which is one for all
+-- of them, or 1 where the last was not taken; and a row that was there counts as two of those
+-- that were affected. A lock whose tokens are not below the clock's is left, as one that is held.
+--
+-- Assignments are made from left to right, each sees those before it (unless sql_mode says
+-- SIMULTANEOUS_ASSIGNMENT: then none does). {free} needs the old version and expires.
+INSERT INTO {table} (name, owner, acquired, expires, version, waiting, undone, undone_until)
+SELECT {key}, {id}, {clock}, {clock} + {ttl}, LAST_INSERT_ID({clock} * 4 + {n} - 1), '', '', 0{from}
+WHERE @@autocommit AND {apart}
+ORDER BY 1
+ON DUPLICATE KEY UPDATE
+  acquired = IF({free}, VALUES(acquired), acquired),
+  undone = IF({free}, '', undone),
+  owner = IF({free}, VALUES(owner), owner),
+  version = IF({free}, LAST_INSERT_ID(VALUES(version)), version + 0 * LAST_INSERT_ID(1)),
+  expires = IF(owner = VALUES(owner) OR {free}, GREATEST(expires, VALUES(expires)), expires)
