@@ -124,14 +124,18 @@ type backend interface {
 type watched struct {
 	backend
 	subscriptions atomic.Int64
-	refused       atomic.Bool // while there was a subscription: now a release wakes it
+	notified      atomic.Bool // the last refusal's subscription misses nothing
+	refused       atomic.Bool // and there is a subscription: now a release wakes it
 }
 
 func (w *watched) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	lease, err := w.backend.Acquire(ctx, a)
 	var held *driver.HeldError
-	if errors.As(err, &held) && w.subscriptions.Load() > 0 {
-		w.refused.Store(true)
+	if errors.As(err, &held) {
+		w.notified.Store(held.Notified)
+		if w.subscriptions.Load() > 0 {
+			w.refused.Store(true)
+		}
 	}
 	return lease, err
 }
@@ -142,6 +146,9 @@ func (w *watched) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return nil, err
 	}
 	w.subscriptions.Add(1)
+	if w.notified.Load() {
+		w.refused.Store(true)
+	}
 	return &subscription{s, w}, nil
 }
 

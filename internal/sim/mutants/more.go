@@ -94,7 +94,7 @@ var more = []mutant.Mutant{
 		Name: "handoff-over", Mistake: "a hand-off of a lease that is over",
 		Patches: []mutant.Patch{
 			{File: locker + "handoff.go", Old: "lk.isOursLocked(now) && ahead >= ttl", New: "(ahead >= ttl || lk.isOursLocked(now) || true)"},
-			{File: locker + "queue.go", Old: "case h.lostCause() == nil && h.lease.deadline().Left() > 0:", New: "case true:"},
+			{File: locker + "queue.go", Old: "case h.lostCause() == nil && (turn != stale || h.lease.deadline().Left() > 0):", New: "case true:"},
 		},
 	},
 	{

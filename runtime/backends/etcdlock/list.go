@@ -91,7 +91,11 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	case recorded != nil:
 		return record.Describe(key, resolved(string(recorded.Value), recorded.ModRevision), 0)
 	case len(all) == 0:
-		return nil, nil
+		resp, _, err := b.find(ctx, one(key))
+		if err == nil && len(resp.Kvs) > 0 {
+			err = fmt.Errorf("%w: there is a value at %s, and no contender of a lock below it", driver.ErrConflict, key)
+		}
+		return nil, err
 	}
 	h := holderOf(all[0])
 	var left *pb.LeaseTimeToLiveResponse
