@@ -236,7 +236,8 @@ func TestLeaseOfAReader(t *testing.T) {
 	read := func(hold uint64) *lease {
 		return &lease{grant: Record{Kind: "read", Token: 5, Hold: hold, Ret: 10}, freed: Never}
 	}
-	own, other, third := read(7), read(8), read(9)
+	own, other, third, late := read(7), read(8), read(9), read(7)
+	own.grant.Call = 9 // also if both were granted at one instant
 	h := &hold{grant: Record{Kind: "read", Token: 5, Hold: 7, Ret: 20}}
 	for _, c := range []struct {
 		of   []*lease
@@ -247,6 +248,8 @@ func TestLeaseOfAReader(t *testing.T) {
 		{[]*lease{other, third, read(10)}, nil},
 		{[]*lease{other, own, third}, own},
 		{[]*lease{other, third, own}, own},
+		{[]*lease{late, own}, own},
+		{[]*lease{own, late}, own},
 	} {
 		if got := h.shared(c.of); got != c.want {
 			t.Errorf("of %d leases: %v", len(c.of), got)

@@ -300,21 +300,26 @@ func (h *hold) of(leases []*lease) *lease {
 }
 
 // shared returns the lease of those that read with h: the one that h asked for itself, or
-// the only one that it can be.
-func (h *hold) shared(of []*lease) (found *lease) {
+// the only one that it can be. Of several that h has asked for, those before the last came too late.
+func (h *hold) shared(of []*lease) *lease {
+	var own, other *lease
 	several := false
 	for _, l := range of {
-		if l.grant.Kind == "read" && l.grant.Token == h.grant.Token && l.grant.Ret <= h.grant.Ret && l.freed >= h.grant.Ret {
-			if l.grant.Hold == h.grant.Hold {
-				return l
-			}
-			several, found = several || found != nil, l
+		switch {
+		case l.grant.Kind != "read" || l.grant.Token != h.grant.Token || l.grant.Ret > h.grant.Ret || l.freed < h.grant.Ret:
+		case l.grant.Hold != h.grant.Hold:
+			several, other = several || other != nil, l
+		case own == nil || l.grant.Call > own.grant.Call:
+			own = l
 		}
 	}
-	if several {
+	switch {
+	case own != nil:
+		return own
+	case several:
 		return nil
 	}
-	return found
+	return other
 }
 
 // owner returns the process of an acquisition's id, "<uuid>:<n>".
