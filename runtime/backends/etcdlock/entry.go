@@ -27,7 +27,7 @@ type entry struct {
 	// Guarded by turn.
 	keys    keys
 	session *session    // whose key it is; nil while there is none, as far as we know
-	unhook  func() bool // keeps the session's end from calling forsake
+	unhook  func() bool // keeps the session's end from calling forgetSession
 	owner   string      // the acquisition that wrote it
 	created int64       // create revision
 	changed int64       // mod revision
@@ -117,9 +117,9 @@ func (e *entry) busy(ctx context.Context) error {
 	return fmt.Errorf("waiting for what is under way about the key: %w", ctx.Err())
 }
 
-// forsake forgets that our key is in s, which has ended: whoever waited may have gone for
+// forgetSession forgets that our key is in s, which has ended: whoever waited may have gone for
 // good, its undo in vain.
-func (e *entry) forsake(s *session) {
+func (e *entry) forgetSession(s *session) {
 	if e.enter(e.backend.life.Context()) {
 		if e.session == s {
 			e.lost()
@@ -152,7 +152,7 @@ func (e *entry) note(s *session, kv *mvccpb.KeyValue) {
 		e.backend.mu.Lock()
 		e.users++
 		e.backend.mu.Unlock()
-		e.unhook = context.AfterFunc(s.Context(), func() { e.forsake(s) })
+		e.unhook = context.AfterFunc(s.Context(), func() { e.forgetSession(s) })
 	}
 	e.session, e.owner, e.created, e.changed, e.suspect = s, string(kv.Value), kv.CreateRevision, kv.ModRevision, false
 }

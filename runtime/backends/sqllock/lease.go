@@ -65,8 +65,8 @@ func (l *lease) release(ctx context.Context, from connector, last uint64) error 
 	if !l.unanswered || one.err != nil && !errors.Is(one.err, driver.ErrLost) {
 		return one.err
 	}
-	_, err := l.backend.change(ctx, from, l.key, func(r *seen) error { // after the release, so that this is not what frees the row
-		r.bury(l.id, time.Duration(l.ttl.Load())+straggler)
+	_, err := l.backend.change(ctx, from, l.key, func(r *seen) error { // after the release, which tells whether the lock was lost
+		r.tombstone(l.id, time.Duration(l.ttl.Load())+straggler)
 		return nil
 	})
 	if err != nil {

@@ -94,9 +94,12 @@ func (r *seen) free() { r.owner, r.expires = "", min(r.expires, r.now) }
 // leave takes me out of the queue.
 func (r *seen) leave(me string) { r.waiting = strings.Replace(r.waiting, me, "", 1) }
 
-// bury leaves a tombstone: an attempt of acquisition id that is still on its way for so long takes
-// nothing.
-func (r *seen) bury(id string, lasts time.Duration) {
+// tombstone frees the lock if acquisition id has it, and leaves a tombstone: an attempt of it that
+// is still on its way for so long takes nothing.
+func (r *seen) tombstone(id string, lasts time.Duration) {
+	if r.owner == id {
+		r.free()
+	}
 	r.forget()
 	r.undone += mark(id)
 	r.undone = r.undone[max(len(r.undone)-undoneMost, 0):]

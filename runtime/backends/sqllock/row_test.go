@@ -65,18 +65,29 @@ func TestWhatTakingARowMakesOfIt(t *testing.T) {
 
 func TestTombstones(t *testing.T) {
 	r := seen{row: row{undone: mark("old"), undoneUntil: at}, now: at}
-	r.bury("a:1", time.Second)
-	r.bury("b:1", time.Millisecond)
+	r.tombstone("a:1", time.Second)
+	r.tombstone("b:1", time.Millisecond)
 	if r.undone != mark("a:1")+mark("b:1") || r.undoneUntil != at+1_000_000 || !r.isUndone("a:1") || r.isUndone("a:") || r.isUndone("old") {
 		t.Errorf("%+v", r.row)
 	}
 	for range undoneMost {
-		r.bury("c:1", time.Second)
+		r.tombstone("c:1", time.Second)
 	}
 	if len(r.undone) != undoneMost || !r.isUndone("c:1") {
 		t.Errorf("%d bytes", len(r.undone))
 	}
 	if r.now += 1_000_000; r.isUndone("c:1") {
 		t.Error("it is over")
+	}
+}
+
+// A copy of an acquire that came between the release and the tombstone holds nothing.
+func TestTombstoneFreesWhatCameLate(t *testing.T) {
+	for owner, freed := range map[string]bool{"a:1": true, "b:1": false} {
+		r := seen{row: row{owner: owner, expires: at + 1000, version: 7}, now: at}
+		r.tombstone("a:1", time.Second)
+		if free := r.owner == "" && r.expires == at; free != freed || r.version != 7 {
+			t.Errorf("%s: %+v", owner, r.row)
+		}
 	}
 }

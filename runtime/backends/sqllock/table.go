@@ -104,7 +104,7 @@ func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 			r.leave(entry(a.ID))
 		}
 		if a.MayHaveRun {
-			r.bury(a.ID, a.TTL+straggler)
+			r.tombstone(a.ID, a.TTL+straggler)
 		}
 		return nil
 	})
