@@ -2,8 +2,11 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,9 +28,44 @@ func (b *Backend) dialing(dial dialer) dialer {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errDial, err)
 		}
-		return conn, nil
+		return patient(conn), nil
 	}
 }
+
+// lastLook is how long a connection is read once more whose deadline is over.
+const lastLook = 5 * time.Millisecond
+
+// patientConn looks once more for what has come when its deadline is over. In a process that did
+// not run for a while, as in a container that has used up its share of the CPU, an answer that
+// came in time looks late, and go-redis gives up the connection.
+type patientConn struct{ net.Conn }
+
+// patientSocket is a patientConn that go-redis may ask, between two calls, whether the
+// server has closed it.
+type patientSocket struct {
+	patientConn
+	syscall.Conn
+}
+
+func patient(conn net.Conn) net.Conn {
+	if socket, ok := conn.(syscall.Conn); ok {
+		return patientSocket{patientConn{conn}, socket}
+	}
+	return patientConn{conn}
+}
+
+// Read implements [net.Conn].
+func (c patientConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, err
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(lastLook))
+	return c.Conn.Read(b)
+}
+
+// NetConn returns the connection below, as that of a tls.Conn does.
+func (c patientConn) NetConn() net.Conn { return c.Conn }
 
 // pool is the PoolSize of our clients. The batcher bounds how many connections are in
 // use. go-redis refuses all calls for up to a second after so many failures to dial in

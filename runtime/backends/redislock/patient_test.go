@@ -1,0 +1,76 @@
+package redislock
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// connected returns the two ends of a connection: ours as dialing returns it.
+func connected(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	conn, err := newBackend(nil).dialing((&net.Dialer{}).DialContext)(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err = listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = conn.Close(), theirs.Close() })
+	return conn, theirs
+}
+
+// A process that did not run until its deadline was over reads what had come in time.
+func TestAnswerBeforeThePauseIsRead(t *testing.T) {
+	t.Parallel()
+	ours, theirs := connected(t)
+	if _, err := theirs.Write([]byte("answer")); err != nil {
+		t.Fatal(err)
+	}
+	if err := ours.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 10)
+	if n, err := ours.Read(b); err != nil || string(b[:n]) != "answer" {
+		t.Errorf("read %q, %v", b[:n], err)
+	}
+}
+
+// Where nothing has come, the deadline is over a moment later.
+func TestNoAnswerIsADeadline(t *testing.T) {
+	t.Parallel()
+	ours, _ := connected(t)
+	begin := time.Now()
+	if err := ours.SetReadDeadline(begin); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := ours.Read(make([]byte, 10)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if took := time.Since(begin); took > lastLook+20*time.Millisecond+meter.Since(begin) {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// go-redis asks a socket, and only a socket, whether the server has closed it.
+func TestSocketsCanBeAsked(t *testing.T) {
+	t.Parallel()
+	ours, _ := connected(t)
+	if _, ok := ours.(syscall.Conn); !ok {
+		t.Errorf("a %T can't be asked", ours)
+	}
+	piped, other := net.Pipe()
+	t.Cleanup(func() { _, _ = piped.Close(), other.Close() })
+	if _, ok := patient(piped).(syscall.Conn); ok {
+		t.Error("a connection that is no socket can be asked")
+	}
+}
