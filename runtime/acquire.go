@@ -56,17 +56,6 @@ func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (
 	return true, l.begin(h, lk, now)
 }
 
-// tooLate ends a competition whose grants came too late, and returns its error.
-func (l *Locker) tooLate(e *entry, h *hold) error {
-	l.next(e)
-	length, item := h.policy.ttl(), "ttl"
-	if sticky := h.policy.Sticky; h.tries() && sticky > 0 && sticky < length {
-		length, item = sticky, "sticky"
-	}
-	return because(ErrNotAcquired, errors.New("the lease of "+length.String()+
-		" was over when its grant arrived; a longer "+item+" is needed"))
-}
-
 // begin makes h the holder of its entry by lk, which was granted just before now.
 func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
@@ -239,29 +228,6 @@ func (op *acquireOp) bounded() (context.Context, context.CancelFunc) {
 // timer may not have fired yet.
 func (op *acquireOp) over() bool {
 	return op.ctx.Err() != nil || !op.end.IsZero() && !time.Now().Before(op.end)
-}
-
-// stopCompeting cleans up after a competition that failed with err, and lets the
-// next in the queue compete.
-func (l *Locker) stopCompeting(op *acquireOp, err error) {
-	e, a := op.entry, op.acquisition
-	e.shard.mu.Lock()
-	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
-	e.shard.mu.Unlock()
-	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
-	e.placed = e.placed || a.Queue && unknown
-	if unknown || e.placed && alone {
-		undo, lasts := *a, a.TTL
-		undo.Queue = alone // the place in the engine's queue serves the next in the queue
-		if e.placed && alone {
-			e.placed = false
-			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
-		}
-		l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error {
-			return e.backend.Undo(ctx, &undo)
-		})
-	}
-	l.next(e)
 }
 
 // pollAfter returns when to try again without a notice: when the holder's lease

@@ -3,6 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -246,4 +247,27 @@ func (c *cleanup) pending() int {
 		n += tried
 	}
 	return n
+}
+
+// stopCompeting cleans up after a competition that failed with err, and lets the
+// next in the queue compete.
+func (l *Locker) stopCompeting(op *acquireOp, err error) {
+	e, a := op.entry, op.acquisition
+	e.shard.mu.Lock()
+	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
+	e.shard.mu.Unlock()
+	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)
+	e.placed = e.placed || a.Queue && unknown
+	if unknown || e.placed && alone {
+		undo, lasts := *a, a.TTL
+		undo.Queue = alone // the place in the engine's queue serves the next in the queue
+		if e.placed && alone {
+			e.placed = false
+			lasts = max(lasts, placeLimit) // the engine may give the lock to a place that nobody waits at
+		}
+		l.cleanup.add(e.id.backend, lasts, func(ctx context.Context) error {
+			return e.backend.Undo(ctx, &undo)
+		})
+	}
+	l.next(e)
 }

@@ -89,6 +89,20 @@ func (e *Error) Error() string {
 // Unwrap returns what the error wraps.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Why a lock is no longer held; wrapped in ErrLost.
+var (
+	errLeaseOver   = errors.New("its lease is over")
+	errNoAnswer    = errors.New("its lease is over; a renewal has had no answer yet")
+	errNotOwner    = errors.New("the engine answered that another owns it, or no one")
+	errClosedUnder = errors.New("the Locker was closed")
+	errReturned    = errors.New("the locked method has returned")
+	errOutlived    = errors.New("the method outlived the call that held the lock for it")
+
+	errNested = because(ErrDeadlock, errors.New("this call chain holds the key already; say reentrant in the inner directive, or do not nest"))
+
+	errNestedElsewhere = because(ErrDeadlock, errors.New("this call chain holds the key already, by another Locker of the same Backend; use one Locker for the process"))
+)
+
 // because joins a sentinel and its cause on one line, where errors.Join would
 // print two. A cause that already says kind is returned as it is.
 func because(kind, cause error) error {
@@ -139,6 +153,17 @@ func (op *acquireOp) explain(err error) error {
 	default:
 	}
 	return because(ErrUnavailable, op.endedBy(err))
+}
+
+// tooLate ends a competition whose grants came too late, and returns its error.
+func (l *Locker) tooLate(e *entry, h *hold) error {
+	l.next(e)
+	length, item := h.policy.ttl(), "ttl"
+	if sticky := h.policy.Sticky; h.tries() && sticky > 0 && sticky < length {
+		length, item = sticky, "sticky"
+	}
+	return because(ErrNotAcquired, errors.New("the lease of "+length.String()+
+		" was over when its grant arrived; a longer "+item+" is needed"))
 }
 
 // endedBy returns err such that it matches a context's error exactly when the

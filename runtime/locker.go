@@ -3,21 +3,14 @@ package lock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
-	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
-
-// DefaultHandOff is how long one process hands a lease from goroutine to
-// goroutine before others get their turn, unless [Options] says otherwise.
-const DefaultHandOff = 20 * time.Millisecond
 
 // Backend is an engine that locks live at, such as redislock.New returns. Its
 // author implements what package driver says.
@@ -26,9 +19,9 @@ type Backend = driver.Backend
 // Locker guards methods by locks of one or several backends. One Locker serves
 // a whole process; all its methods may be called from any number of goroutines.
 //
-// Its methods stand in locker.go (the calls), support.go (what it can do),
-// several.go (AcquireAll), queue.go (the local queue), acquire.go (at the engine),
-// release.go (release and loss), close.go and observer.go.
+// New makes it (new.go). Its methods stand in locker.go (the calls), support.go (what it can
+// do), several.go (AcquireAll), queue.go (the local queue), acquire.go (at the engine),
+// release.go (release and loss), cleanup.go, close.go and observer.go.
 type Locker struct {
 	id       string // a random UUID; with a number behind it, the ID of an acquisition
 	own      driver.Backend
@@ -58,67 +51,6 @@ type Locker struct {
 	done    chan struct{} // closed when Close has returned
 
 	unclosed runtime.Cleanup // tells the Observer of a Locker that nobody closed
-}
-
-// New returns a Locker whose locks live at b. It does no I/O; an engine that
-// can't be reached shows at the first acquire. It panics if b is nil.
-//
-// A Locker must be closed: goroutines and connections of its backends live until then. One
-// that is out of reach, holds nothing and was not closed is told to the Observer as
-// [Unclosed] when the garbage collector finds it.
-func New(b Backend, opts *Options) *Locker {
-	if b == nil {
-		panic("lock: New needs a Backend, got nil")
-	}
-	if opts == nil {
-		opts = &Options{}
-	}
-	l := &Locker{
-		id:       newUUID(),
-		seed:     maphash.MakeSeed(),
-		own:      b,
-		backends: map[string]driver.Backend{"": b},
-		handOff:  opts.HandOff,
-		name:     opts.Name,
-		observer: opts.Observer,
-		prefix:   opts.Prefix,
-		defaults: Policy{TTL: opts.TTL, Wait: opts.Wait},
-		closing:  make(chan struct{}),
-		idle:     make(chan struct{}, 1),
-		done:     make(chan struct{}),
-	}
-	l.patterns = opts.mustBeRight()
-	if l.handOff == 0 {
-		l.handOff = DefaultHandOff
-	}
-	if l.name == "" {
-		host, _ := os.Hostname() // empty where the system does not tell
-		l.name = host + ":" + strconv.Itoa(os.Getpid())
-	}
-	for name, named := range opts.Backends {
-		if name == "" || named == nil {
-			panic(fmt.Sprintf("lock: Options.Backends[%q] = %v; it needs a name and a Backend", name, named))
-		}
-		l.backends[name] = named
-	}
-	l.waiters.New = func() any { return &waiter{turn: make(chan turn, 1)} }
-	for i := range l.shards {
-		l.shards[i].entries, l.shards[i].groups = map[entryID]*entry{}, map[entryID]*group{}
-	}
-	l.watchdog.init(l)
-	l.cleanup.init()
-	l.known = newRegistrations(l)
-	l.waits = waitsOfProcess
-	l.notes.ctx, l.notes.stop = context.WithCancel(context.Background())
-	for _, b := range l.backends {
-		if s, ok := b.(driver.Shared); ok {
-			s.Attach()
-		}
-	}
-	if l.observer != nil {
-		l.unclosed = runtime.AddCleanup(l, tellUnclosed, l.observer)
-	}
-	return l
 }
 
 // Acquire takes key under p and returns the context that owns it. The caller

@@ -75,3 +75,27 @@ func (c *methodContext) Value(key any) any {
 	}
 	return c.caller.Value(key)
 }
+
+// caller returns the context of the call that made h, for its values.
+func (h *hold) caller() context.Context {
+	if m := h.method.Load(); m != nil {
+		return m.caller
+	}
+	return context.Background()
+}
+
+// endLost ends the method's context if it has begun. Otherwise begin does.
+func (h *hold) endLost(cause error) {
+	if m := h.method.Load(); m != nil {
+		m.end(h.fail("hold", cause))
+	}
+}
+
+// begin sets the method's context, which a loss ends. If the lock was lost before,
+// begin ends it.
+func (h *hold) begin(m *methodContext) {
+	h.method.Store(m)
+	if cause := h.lostCause(); cause != nil {
+		m.end(h.fail("hold", cause))
+	}
+}

@@ -88,30 +88,6 @@ const (
 	idle // the lease is kept for the next hold, and holder is the one that was released
 )
 
-// waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
-type waitQueue struct {
-	first, last *waiter
-	length      int
-	contested   bool // somebody had to wait: ask for a lease that can be handed on
-}
-
-// waiter is one goroutine in the queue of an entry.
-type waiter struct {
-	hold       *hold
-	entry      *entry // that it was given
-	next, prev *waiter
-	queued     bool
-	since      time.Duration // by monotonic
-	left       time.Duration // of the lease, as it was handed on
-	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
-}
-
-// loaded is when monotonic was 0.
-var loaded = time.Now()
-
-// monotonic reads the monotonic clock, which takes half as long as to read the wall clock too.
-func monotonic() time.Duration { return time.Since(loaded) }
-
 // turn is what ends a wait in the queue.
 type turn int
 
@@ -251,19 +227,6 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 	return t, given, err
 }
 
-// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
-func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
-	h := w.hold
-	h.observeWaiting(ctx, e.id.key)
-	defer traceWait(ctx, h.policy)()
-	waiting, nested := h.waitNested(ctx, e.backend, e.id.key)
-	t, err := l.await(waiting, e, w, end)
-	if deadlock := nested.end(); deadlock != nil && err != nil {
-		err = deadlock
-	}
-	return t, err
-}
-
 // await waits in the queue. A waiter that gives up has left the queue on return. If
 // it was given its turn at that moment, await has passed the turn on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
@@ -298,74 +261,10 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	return 0, err
 }
 
-// endedContext is a context that has ended, for work that nobody waits for.
-var endedContext = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 // giveLocked makes h the holder of e by lease, with the next token.
 func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.competesLocked(false)
 	e.state, e.lease, e.holder, e.elsewhere, e.competing = held, lease, h, false, nil
 	lease.holder.Store(h)
-}
-
-// endLocked ends the lease of e and the watch over it. A renewal that is under way
-// changes nothing any more: the engine checks the owner, and its answer is ignored.
-func (e *entry) endLocked() {
-	e.shard.leases.remove(e.lease)
-	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
-}
-
-// rejectTriesLocked answers every Try in the queue: the key is held by another.
-func (e *entry) rejectTriesLocked() {
-	for w := e.first; w != nil; {
-		next := w.next
-		if w.hold.tries() {
-			e.removeLocked(w)
-			w.turn <- rejected
-		}
-		w = next
-	}
-}
-
-// waitingLocked returns how many calls wait for e: in the queue, or at the engine.
-func (e *entry) waitingLocked() int {
-	switch g := e.group; {
-	case g != nil:
-		return e.length + g.waiting
-	case e.elsewhere:
-		return e.length + 1
-	}
-	return e.length
-}
-
-func (q *waitQueue) pushLocked(w *waiter) {
-	w.queued, q.contested = true, true
-	w.prev = q.last
-	if q.last == nil {
-		q.first = w
-	} else {
-		q.last.next = w
-	}
-	q.last = w
-	q.length++
-}
-
-func (q *waitQueue) removeLocked(w *waiter) {
-	if w.prev == nil {
-		q.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		q.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.next, w.prev, w.queued = nil, nil, false
-	q.length--
 }

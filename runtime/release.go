@@ -9,6 +9,54 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
+// Hold is what an acquire returns beside the context: the duty to release.
+type Hold struct {
+	frame  *frame
+	parent *frame         // the frame that this one re-enters; nil for an outermost one
+	rest   []*Hold        // the holds of an AcquireAll; nil for a single lock
+	method *methodContext // nil for a re-entry
+}
+
+// Context returns the context that owns the lock, as the acquire returned it.
+func (h *Hold) Context() context.Context { return h.frame.ctx }
+
+// Key returns the lock's key. It is empty for a Hold of several locks.
+func (h *Hold) Key() string {
+	if h.rest != nil {
+		return ""
+	}
+	return h.frame.hold().entry.id.key
+}
+
+// Token returns the lock's fencing token. It is 0 for a Hold of several locks: see
+// [TokenOf].
+func (h *Hold) Token() uint64 {
+	if h.rest != nil {
+		return 0
+	}
+	return h.frame.hold().token
+}
+
+// Deadline returns when the lock is lost unless it is renewed until then; of several
+// locks, the first one. It is in the past once the lock was lost.
+func (h *Hold) Deadline() time.Time {
+	now := time.Now()
+	if h.rest == nil {
+		hold := h.frame.hold()
+		if hold.lostCause() != nil {
+			return now.Add(-1)
+		}
+		return now.Add(hold.lease.deadline().LeftAt(now))
+	}
+	first := h.rest[0].Deadline()
+	for _, one := range h.rest[1:] {
+		if d := one.Deadline(); d.Before(first) {
+			first = d
+		}
+	}
+	return first
+}
+
 // Release ends the hold. It must run in a defer, with the address of the
 // method's error result (or nil): if the lease was over before the method
 // returned, or the engine answers "not the owner", *errp becomes an error that
@@ -292,4 +340,11 @@ func (lk *heldLease) Release(ctx context.Context, last uint64) error {
 		return c.Complete(ctx, last)
 	}
 	return lk.Lease.Release(ctx, last)
+}
+
+// endLocked ends the lease of e and the watch over it. A renewal that is under way
+// changes nothing any more: the engine checks the owner, and its answer is ignored.
+func (e *entry) endLocked() {
+	e.shard.leases.remove(e.lease)
+	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
 }

@@ -106,3 +106,10 @@ func (c *releaseContext) Value(key any) any {
 	}
 	return c.caller.Value(key)
 }
+
+// endedContext is a context that has ended, for work that nobody waits for.
+var endedContext = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()

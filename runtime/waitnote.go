@@ -305,3 +305,16 @@ func (w *nestedWait) errorBeyond(cycle []statement) error {
 	b.WriteString(", which this one holds")
 	return fmt.Errorf("%s; take the locks in one order, or together by AcquireAll", b.String())
 }
+
+// awaitSeen is await as the Observer, the tracer and who looks for deadlocks see it.
+func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
+	h := w.hold
+	h.observeWaiting(ctx, e.id.key)
+	defer traceWait(ctx, h.policy)()
+	waiting, nested := h.waitNested(ctx, e.backend, e.id.key)
+	t, err := l.await(waiting, e, w, end)
+	if deadlock := nested.end(); deadlock != nil && err != nil {
+		err = deadlock
+	}
+	return t, err
+}

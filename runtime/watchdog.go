@@ -380,3 +380,9 @@ func repeated(err error, n int) []error {
 	}
 	return errs
 }
+
+// renews reports whether the watchdog is to go on renewing for this holder.
+func (h *hold) renews() bool {
+	p := h.policy
+	return !p.NoRenew && (p.Max == 0 || driver.Now().Sub(h.began) < p.Max)
+}

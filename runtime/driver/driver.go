@@ -94,56 +94,6 @@ type Lease interface {
 	Release(ctx context.Context, last uint64) error
 }
 
-// BatchRenewer is implemented by a [Backend] that renews many leases of its
-// own at the cost of few commands.
-type BatchRenewer interface {
-	// RenewAll is Renew for each lease, with ttls[i] for leases[i]; the result
-	// has one error, or nil, for each.
-	RenewAll(ctx context.Context, leases []Lease, ttls []time.Duration) []error
-}
-
-// Notifier is implemented by a [Backend] whose engine tells when a key may
-// have become free. Notices are hints: one may be lost or needless.
-type Notifier interface {
-	// Subscribe returns once the engine has confirmed the subscription, so
-	// that a release after it returns is noticed.
-	Subscribe(ctx context.Context, a *Acquisition) (Subscription, error)
-}
-
-// Subscription is one waiter's interest in one key.
-type Subscription interface {
-	// C receives a value when the key may have become free, and when the
-	// subscription was restored after a gap.
-	C() <-chan struct{}
-	Close()
-}
-
-// HeldError is what Backend.Acquire returns while another owner holds the key.
-type HeldError struct {
-	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
-	RetryAfter time.Duration
-	// Notified says that the acquisition has been told of what it waits for since before
-	// this attempt was sent, so that a new Subscription needs no attempt of its own.
-	Notified bool
-	// Holder is the ID of who holds the key, where the refusal says it: an owner ID, or what
-	// another client has in its place.
-	Holder string
-	// Permits, of Kind Permits, is the number that a holder goes by, if it is not that of the
-	// acquisition: the smallest.
-	Permits int
-}
-
-// Error says who holds the key and for how long its lease lasts, if the engine told who.
-func (e *HeldError) Error() string {
-	switch {
-	case e.Holder == "":
-		return "held by another owner"
-	case e.RetryAfter > 0:
-		return "held by " + e.Holder + ", whose lease lasts " + e.RetryAfter.Round(time.Millisecond).String() + " unless it is renewed"
-	}
-	return "held by " + e.Holder
-}
-
 // TokensPerMicrosecond is by how much the floor of the fencing tokens rises
 // with the server's clock, on the engines that have no revision of their own:
 // a new lease's first token is the larger of the last one + 1 and this many

@@ -1,6 +1,9 @@
 package driver
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // What an engine answers. Package lock has these under the same names, and wraps
 // them in its Error. Match with [errors.Is].
@@ -27,3 +30,29 @@ var (
 	// ErrClosed says that the Locker or the Backend is closed.
 	ErrClosed = errors.New("locker closed")
 )
+
+// HeldError is what Backend.Acquire returns while another owner holds the key.
+type HeldError struct {
+	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
+	RetryAfter time.Duration
+	// Notified says that the acquisition has been told of what it waits for since before
+	// this attempt was sent, so that a new Subscription needs no attempt of its own.
+	Notified bool
+	// Holder is the ID of who holds the key, where the refusal says it: an owner ID, or what
+	// another client has in its place.
+	Holder string
+	// Permits, of Kind Permits, is the number that a holder goes by, if it is not that of the
+	// acquisition: the smallest.
+	Permits int
+}
+
+// Error says who holds the key and for how long its lease lasts, if the engine told who.
+func (e *HeldError) Error() string {
+	switch {
+	case e.Holder == "":
+		return "held by another owner"
+	case e.RetryAfter > 0:
+		return "held by " + e.Holder + ", whose lease lasts " + e.RetryAfter.Round(time.Millisecond).String() + " unless it is renewed"
+	}
+	return "held by " + e.Holder
+}

@@ -102,3 +102,27 @@ type Named interface {
 	// Named returns the backend of this name, which Options.Backends would have.
 	Named(name string) Backend
 }
+
+// BatchRenewer is implemented by a [Backend] that renews many leases of its
+// own at the cost of few commands.
+type BatchRenewer interface {
+	// RenewAll is Renew for each lease, with ttls[i] for leases[i]; the result
+	// has one error, or nil, for each.
+	RenewAll(ctx context.Context, leases []Lease, ttls []time.Duration) []error
+}
+
+// Notifier is implemented by a [Backend] whose engine tells when a key may
+// have become free. Notices are hints: one may be lost or needless.
+type Notifier interface {
+	// Subscribe returns once the engine has confirmed the subscription, so
+	// that a release after it returns is noticed.
+	Subscribe(ctx context.Context, a *Acquisition) (Subscription, error)
+}
+
+// Subscription is one waiter's interest in one key.
+type Subscription interface {
+	// C receives a value when the key may have become free, and when the
+	// subscription was restored after a gap.
+	C() <-chan struct{}
+	Close()
+}

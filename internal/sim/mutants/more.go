@@ -123,7 +123,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "abandoned", Mistake: "an acquire without an answer that nobody undoes",
-		Patches: []mutant.Patch{{File: locker + "acquire.go", Old: "if unknown || e.placed && alone {", New: "if false {"}},
+		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "if unknown || e.placed && alone {", New: "if false {"}},
 	},
 	{
 		Name: "once", Mistake: "a clean-up that is tried once",

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // probedSlots is how many keys find out whether a server has all slots. One that has a third
@@ -90,4 +92,12 @@ func (b *Backend) Servers() []string {
 		return []string{client.Options().Addr}
 	}
 	return b.sentinels
+}
+
+// explained says of an answer what the Locker's caller is to know of it.
+func explained(err error) error {
+	if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.HasPrefix(text, "CONFLICT ") {
+		return fmt.Errorf("%w: %w", driver.ErrConflict, err)
+	}
+	return err
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -50,27 +48,6 @@ type batcher struct {
 	used     time.Time   // when it was asked for last, in a Cluster; under the router's mutex
 	outage   outage      // likewise
 	troubled atomic.Bool // there is an outage
-}
-
-// server is what a batcher and its standby know of their server.
-type server struct {
-	bySlot bool        // it is a node of a Cluster, where a command's keys share a slot
-	asked  atomic.Bool // it was asked about itself
-	single atomic.Bool // it has all keys, by what it said last
-}
-
-// newBatcher returns a batcher to the server that o leads to. A wary one takes no
-// locks where the server may evict them.
-func newBatcher(o redis.Options, wary bool) *batcher {
-	b := &batcher{server: &server{}}
-	// Again: a client that was made has turned "no retries" into 0, which is the default,
-	// and has put a processor of its own into its options.
-	asking := *lockOptions(&o, 0)
-	asking.OnConnect = b.examine(o.OnConnect, wary)
-	asking.ConnMaxLifetime = examinedFor
-	b.client = redis.NewClient(&asking)
-	b.standby = &batcher{client: redis.NewClient(&o), server: b.server}
-	return b
 }
 
 // of returns the one of b and its standby that runs s.
@@ -304,34 +281,3 @@ func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) 
 	}
 	_, _ = pipe.Exec(ctx) // each command has its error
 }
-
-// read notes what the server answered to c.
-func (c *call) read(value any, err error) {
-	switch {
-	case err == nil:
-		c.reply, c.err = replyOf(value), nil
-	case isAnswer(err):
-		c.err = err
-	default:
-		c.err = c.mark.failed(err)
-	}
-	if answer := c.copies.answer; answer != nil {
-		c.copies.got, c.copies.err = int(answer.Val()), answer.Err()
-	}
-}
-
-// warm has the standby dial its connection, so that the first renewal does not
-// depend on what becomes of passwords and limits until then. It is called before a lock
-// is taken: a short lease is over by the time that a renewal has dialed.
-func (b *batcher) warm(life *engine.Life) {
-	if b.warmed.Load() || b.warmed.Swap(true) {
-		return
-	}
-	life.Go(func(context.Context) {
-		if b.standby.client.Ping(context.Background()).Err() != nil {
-			b.warmed.Store(false) // the next lock tries again
-		}
-	})
-}
-
-func (b *batcher) close() error { return errors.Join(b.client.Close(), b.standby.client.Close()) }

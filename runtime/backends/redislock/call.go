@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -126,49 +125,6 @@ func (c *call) command(cluster bool) []any {
 		all = append(all, a)
 	}
 	return all
-}
-
-// reply is what a server answered to a script: a number or, of any other kind, a text.
-type reply struct {
-	kind    byte // ':' number; '+' text; '*' list; 0 none
-	number  int64
-	numbers []int64 // of a list
-	value   string  // the text in a list
-	text    string
-}
-
-// senseless is the error of a reply that no script of ours gives.
-func (r reply) senseless() error {
-	return fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
-}
-
-func replyOf(value any) reply {
-	switch v := value.(type) {
-	case int64:
-		return reply{kind: ':', number: v}
-	case string:
-		return reply{kind: '+', text: v}
-	case []any:
-		r := reply{kind: '*', text: fmt.Sprint(v...)}
-		for _, one := range v {
-			switch one := one.(type) {
-			case int64:
-				r.numbers = append(r.numbers, one)
-			case string:
-				r.value = one
-			}
-		}
-		return r
-	}
-	return reply{text: fmt.Sprint(value)}
-}
-
-// String is for errors that say what the server answered.
-func (r reply) String() string {
-	if r.kind == ':' {
-		return strconv.FormatInt(r.number, 10)
-	}
-	return strconv.Quote(r.text)
 }
 
 func isUnknownScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }

@@ -3,6 +3,7 @@ package redislock
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -51,4 +52,18 @@ func tagged(name string) (string, error) {
 // undone returns the name of the tombstone of the acquisition with this ID.
 func (k keys) undone(id string) string {
 	return "lockgen:undone:" + k.token[len("lockgen:token:"):] + ":" + id
+}
+
+// maxTTL is the longest lease: far below what the server's clock can hold
+// when a tombstone's time is added.
+const maxTTL = 10 * 365 * 24 * time.Hour
+
+// vet returns the keys of a, or an error if the server would refuse it.
+func vet(a *driver.Acquisition) (keys, error) {
+	k, err := keysOf(a.Key)
+	if err == nil && (a.TTL < time.Millisecond || a.TTL > maxTTL) {
+		// The server would take the lock and drop it at once, or refuse halfway.
+		err = fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", driver.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
+	}
+	return k, err
 }

@@ -14,6 +14,10 @@ const outageLimit = 10 * time.Second
 // a third time: longer than all attempts take where it is at least refused.
 const resendLimit = 1500 * time.Millisecond
 
+// resendAfter is when a call without an answer is sent again. Each resend is
+// idempotent; after the last the outcome is unknown.
+var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
+
 // outage is a time in which a server takes no calls.
 type outage struct{ begun, seen time.Time }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,33 +14,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-const (
-	// grantLease is the lease that the next in line is granted, until it renews it. A
-	// process that hangs in the queue costs the others so long, once, or a second, after
-	// which somebody asks.
-	grantLease = 500 * time.Millisecond
-	// leftToRedisson is how long a free lock is left to Redisson's clients.
-	leftToRedisson = 10 * time.Millisecond
-	// lookAgain is how often the first in line looks meanwhile whether one of them has it.
-	lookAgain = 2 * time.Millisecond
-	// queueLimit is how long a queue outlives its last arrival. Whoever waits
-	// arrives anew once a second.
-	queueLimit = 10 * time.Second
-	// tokenLimit is how long the last fencing token of a lock is remembered: after that
-	// the server's clock is ahead of it, unless it was set back by as much. Tokens that are
-	// reserved ahead of the clock are remembered for the length of the lease beside.
-	tokenLimit = 2500 * time.Millisecond
-	// straggler is how long after its lease's length an attempt without an
-	// answer may still reach the server and must find itself undone.
-	straggler = time.Minute
-	// maxTTL is the longest lease: far below what the server's clock can hold
-	// when a tombstone's time is added.
-	maxTTL = 10 * 365 * 24 * time.Hour
-)
-
-// resendAfter is when a call without an answer is sent again. Each resend is
-// idempotent; after the last the outcome is unknown.
-var resendAfter = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond}
+// grantLease is the lease that the next in line is granted, until it renews it. A
+// process that hangs in the queue costs the others so long, once, or a second, after
+// which somebody asks.
+const grantLease = 500 * time.Millisecond
 
 // Backend keeps locks in Redis. Make it with [New] or [Open]; its methods may
 // be called from any number of goroutines.
@@ -103,16 +79,6 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	return b.subscriber.hold(l), nil
-}
-
-// vet returns the keys of a, or an error if the server would refuse it.
-func vet(a *driver.Acquisition) (keys, error) {
-	k, err := keysOf(a.Key)
-	if err == nil && (a.TTL < time.Millisecond || a.TTL > maxTTL) {
-		// The server would take the lock and drop it at once, or refuse halfway.
-		err = fmt.Errorf("%w: a lease of %v; redislock takes from %v to %v", driver.ErrInvalid, a.TTL, time.Millisecond, maxTTL)
-	}
-	return k, err
 }
 
 // attemptAcquire asks the server, which began may have been first. It returns one of the
@@ -207,12 +173,4 @@ func (b *Backend) attempt(ctx context.Context, l *batcher, c *call, n int) error
 		l.warm(b.life)
 	}
 	return l.of(c.script).do(ctx, c)
-}
-
-// explained says of an answer what the Locker's caller is to know of it.
-func explained(err error) error {
-	if text := err.Error(); strings.Contains(text, "WRONGTYPE") || strings.HasPrefix(text, "CONFLICT ") {
-		return fmt.Errorf("%w: %w", driver.ErrConflict, err)
-	}
-	return err
 }

@@ -68,6 +68,10 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return err
 }
 
+// straggler is how long after its lease's length an attempt without an
+// answer may still reach the server and must find itself undone.
+const straggler = time.Minute
+
 func tombstone(unanswered bool, ttl time.Duration) time.Duration {
 	if !unanswered {
 		return 0

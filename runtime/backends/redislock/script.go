@@ -1,11 +1,8 @@
 package redislock
 
 import (
-	"crypto/sha1"
 	_ "embed"
-	"encoding/hex"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -17,8 +14,6 @@ type script struct {
 	takes     bool // a lock
 	letter    byte // that together.lua knows it by, or 0
 }
-
-type text struct{ source, hash string }
 
 var (
 	//go:embed single.lua
@@ -54,33 +49,6 @@ func taking(letter byte, sources ...string) *script {
 	s := newScript(letter, sources...)
 	s.takes = true
 	return s
-}
-
-// textOf puts the constants of this package into sources: baked in, they
-// cost nothing at the server, which makes a Lua string of every argument.
-func textOf(sources []string) text {
-	source := strings.NewReplacer(
-		"FORGET", ms(tokenLimit),
-		"LOOK", ms(lookAgain),
-		"AWAY", ms(leftToRedisson),
-		"QUEUE", ms(queueLimit),
-	).Replace(strings.Join(sources, ""))
-	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
-	return text{source, hex.EncodeToString(sum[:])}
-}
-
-// function returns the Lua function of this name that does what a script does.
-func function(name, source string) string {
-	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
-}
-
-// command appends the beginning of a command that runs t on so many keys: by its hash,
-// or whole.
-func (t text) command(all []any, whole bool, nkeys int) []any {
-	if whole {
-		return append(all, "eval", t.source, nkeys)
-	}
-	return append(all, "evalsha", t.hash, nkeys)
 }
 
 // at returns the text of s for a node of a Cluster or for a server by itself.

@@ -1,0 +1,52 @@
+package redislock
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"strings"
+	"time"
+)
+
+// What scripts have as constants: see textOf.
+const (
+	// leftToRedisson is how long a free lock is left to Redisson's clients.
+	leftToRedisson = 10 * time.Millisecond
+	// lookAgain is how often the first in line looks meanwhile whether one of them has it.
+	lookAgain = 2 * time.Millisecond
+	// queueLimit is how long a queue outlives its last arrival. Whoever waits
+	// arrives anew once a second.
+	queueLimit = 10 * time.Second
+	// tokenLimit is how long the last fencing token of a lock is remembered: after that
+	// the server's clock is ahead of it, unless it was set back by as much. Tokens that are
+	// reserved ahead of the clock are remembered for the length of the lease beside.
+	tokenLimit = 2500 * time.Millisecond
+)
+
+type text struct{ source, hash string }
+
+// textOf puts the constants of this package into sources: baked in, they
+// cost nothing at the server, which makes a Lua string of every argument.
+func textOf(sources []string) text {
+	source := strings.NewReplacer(
+		"FORGET", ms(tokenLimit),
+		"LOOK", ms(lookAgain),
+		"AWAY", ms(leftToRedisson),
+		"QUEUE", ms(queueLimit),
+	).Replace(strings.Join(sources, ""))
+	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
+	return text{source, hex.EncodeToString(sum[:])}
+}
+
+// function returns the Lua function of this name that does what a script does.
+func function(name, source string) string {
+	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
+}
+
+// command appends the beginning of a command that runs t on so many keys: by its hash,
+// or whole.
+func (t text) command(all []any, whole bool, nkeys int) []any {
+	if whole {
+		return append(all, "eval", t.source, nkeys)
+	}
+	return append(all, "evalsha", t.hash, nkeys)
+}

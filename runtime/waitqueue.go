@@ -1,0 +1,77 @@
+package lock
+
+import "time"
+
+// waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
+type waitQueue struct {
+	first, last *waiter
+	length      int
+	contested   bool // somebody had to wait: ask for a lease that can be handed on
+}
+
+// waiter is one goroutine in the queue of an entry.
+type waiter struct {
+	hold       *hold
+	entry      *entry // that it was given
+	next, prev *waiter
+	queued     bool
+	since      time.Duration // by monotonic
+	left       time.Duration // of the lease, as it was handed on
+	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
+}
+
+// rejectTriesLocked answers every Try in the queue: the key is held by another.
+func (e *entry) rejectTriesLocked() {
+	for w := e.first; w != nil; {
+		next := w.next
+		if w.hold.tries() {
+			e.removeLocked(w)
+			w.turn <- rejected
+		}
+		w = next
+	}
+}
+
+// waitingLocked returns how many calls wait for e: in the queue, or at the engine.
+func (e *entry) waitingLocked() int {
+	switch g := e.group; {
+	case g != nil:
+		return e.length + g.waiting
+	case e.elsewhere:
+		return e.length + 1
+	}
+	return e.length
+}
+
+func (q *waitQueue) pushLocked(w *waiter) {
+	w.queued, q.contested = true, true
+	w.prev = q.last
+	if q.last == nil {
+		q.first = w
+	} else {
+		q.last.next = w
+	}
+	q.last = w
+	q.length++
+}
+
+func (q *waitQueue) removeLocked(w *waiter) {
+	if w.prev == nil {
+		q.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		q.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.next, w.prev, w.queued = nil, nil, false
+	q.length--
+}
+
+// loaded is when monotonic was 0.
+var loaded = time.Now()
+
+// monotonic reads the monotonic clock, which takes half as long as to read the wall clock too.
+func monotonic() time.Duration { return time.Since(loaded) }
