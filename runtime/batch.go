@@ -57,7 +57,10 @@ func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []
 // reserve makes this goroutine the one that is busy with r's key, unless another call of
 // this process holds or wants the key. Its acquisition is ready to be sent.
 func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquireOp, error) {
-	s, err := l.admit(ctx, r.Policy, r.Key, nil)
+	if err := l.vet(r.Policy, r.Key); err != nil {
+		return nil, err
+	}
+	s, err := l.admit(ctx, r.Key)
 	if err != nil {
 		return nil, err
 	}

@@ -62,22 +62,24 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 	p = l.complete(p)
 	called := l.observedSince()
 	outer := owned(ctx)
-	f := outer.find(l, p.Backend, key)
-	s, err := l.admit(ctx, p, key, f)
-	if err != nil {
+	if err := l.vet(p, key); err != nil {
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
-	if f == nil && outer != nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
-		l.leave(s)
-		return ctx, nil, l.reject(ctx, p, key, called, errNestedElsewhere)
-	}
-	if f != nil {
-		held, err := l.reenter(ctx, s, f, outer, p, l.waitEnd(p))
+	if f := outer.find(l, p.Backend, key); f != nil {
+		held, err := f.reenter(ctx, outer, p, l.waitEnd(p))
 		if err != nil {
 			return ctx, nil, l.reject(ctx, p, key, called, err)
 		}
 		l.observeReentry(ctx, held, p, called)
 		return held.frame.ctx, held, nil
+	}
+	s, err := l.admit(ctx, key)
+	if err == nil && outer.heldElsewhere(l, l.backend(p.Backend), key) {
+		l.leave(s)
+		err = errNestedElsewhere
+	}
+	if err != nil {
+		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	l.noteOrders(ctx, outer, p, key)
 	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p), kept)
@@ -105,19 +107,16 @@ func (l *Locker) Do(ctx context.Context, p *Policy, key string, fn func(ctx cont
 	return fn(ctx)
 }
 
-// admit lets an acquire in: it is right in itself, and the Locker is open, or
-// it re-enters reentered (nil if it does not), which Close waits for. Each
-// admitted one must call leave once, when it failed or was released.
-func (l *Locker) admit(ctx context.Context, p *Policy, key string, reentered *frame) (*shard, error) {
-	if err := l.vet(p, key); err != nil {
-		return nil, err
-	}
+// admit counts an acquire in, which Close waits for, unless the Locker is closed or ctx has
+// ended. Each admitted one must call leave once, when it failed or was released. A re-entry
+// is not counted: the hold that it enters is.
+func (l *Locker) admit(ctx context.Context, key string) (*shard, error) {
 	if ctx.Err() != nil {
 		return nil, ctxEnded(ctx)
 	}
 	s := l.shard(key)
 	s.active.Add(1)
-	if l.closed.Load() && reentered == nil {
+	if l.closed.Load() {
 		l.leave(s)
 		return nil, ErrClosed
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"reflect"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,20 +72,13 @@ func sameBackend(a, b driver.Backend) bool {
 	return t == reflect.TypeOf(b) && t.Comparable() && a == b
 }
 
-// reenter is f.reenter for a call that was admitted to s. Of a delegated hold it counts the
-// call out at once: the hold is none of l's, whose Close does not wait for it.
-func (l *Locker) reenter(ctx context.Context, s *shard, f, outer *frame, p *Policy, end time.Time) (*Hold, error) {
-	held, err := f.reenter(ctx, outer, p, end)
-	if err != nil || f.hold().locker == nil {
-		l.leave(s)
-	}
-	return held, err
-}
-
 // reenter enters the hold of f once more, for a nested call under ctx, which
 // owns outer. It sends nothing. While another re-entry of the same frame runs
 // (a sibling goroutine on the same context), it waits as for a mutex.
 func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.Time) (*Hold, error) {
+	if ctx.Err() != nil {
+		return nil, ctxEnded(ctx)
+	}
 	if err := f.hold().admits(p); err != nil {
 		return nil, err
 	}
@@ -107,12 +99,12 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 }
 
 // slot returns the reentrySlot of f: at most one re-entry of a frame runs at a time.
-func (f *frame) slot() *reentrySlot {
-	if s := f.inner.Load(); s != nil {
-		return s
+func (f *frame) slot() reentrySlot {
+	if f.inner.Load() == nil {
+		slot := make(reentrySlot, 1)
+		f.inner.CompareAndSwap(nil, &slot)
 	}
-	f.inner.CompareAndSwap(nil, &reentrySlot{})
-	return f.inner.Load()
+	return *f.inner.Load()
 }
 
 // returned reports whether the call of f, or one around it that entered the
@@ -141,63 +133,33 @@ func (f *frame) alive() error {
 }
 
 // reentrySlot admits one re-entry at a time, first come first served, for goroutines
-// that share one frame. It is a mutex that a context can end the wait for.
-type reentrySlot struct {
-	mu      sync.Mutex
-	taken   bool
-	waiting []chan struct{}
-}
+// that share one frame. It has room for one.
+type reentrySlot chan struct{}
 
 // enter takes the reentrySlot. The zero end waits until ctx ends.
-func (s *reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error {
-	s.mu.Lock()
-	if !s.taken {
-		s.taken = true
-		s.mu.Unlock()
+func (s reentrySlot) enter(ctx context.Context, p *Policy, end time.Time) error {
+	select {
+	case s <- struct{}{}:
 		return nil
+	default:
 	}
 	if p.Try {
-		s.mu.Unlock()
 		return because(ErrNotAcquired, errHeld)
 	}
-	turn := make(chan struct{})
-	s.waiting = append(s.waiting, turn)
-	s.mu.Unlock()
-
 	var timer <-chan time.Time
 	if !end.IsZero() {
 		t := time.NewTimer(time.Until(end))
 		defer t.Stop()
 		timer = t.C
 	}
-	var err error
 	select {
-	case <-turn:
+	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		err = ctxEnded(ctx)
+		return ctxEnded(ctx)
 	case <-timer:
-		err = waitOver(p)
+		return waitOver(p)
 	}
-	s.mu.Lock()
-	i := slices.Index(s.waiting, turn)
-	if i >= 0 {
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-	}
-	s.mu.Unlock()
-	if i < 0 { // the turn came at that very moment: pass it on
-		s.leave()
-	}
-	return err
 }
 
-func (s *reentrySlot) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.waiting) == 0 {
-		s.taken = false
-		return
-	}
-	close(s.waiting[0])
-	s.waiting = slices.Delete(s.waiting, 0, 1)
-}
+func (s reentrySlot) leave() { <-s }

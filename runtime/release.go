@@ -97,7 +97,7 @@ func (h *Hold) releaseOne(ctx context.Context) error {
 
 // releasing is one release: what the engine is to do lies between beginRelease and end.
 type releasing struct {
-	hold  *hold          // nil if there was nothing to release any more
+	hold  *hold          // nil of a re-entry, and if there was nothing to release any more
 	lease *heldLease     // that the engine is to free, or nil
 	clock time.Time      // when it began
 	now   driver.Instant // the same
@@ -142,15 +142,13 @@ func (h *Hold) beginRelease() (r releasing) {
 		return r
 	}
 	hold := h.frame.hold()
-	r.hold, r.over = hold, true
 	if hold.locker == nil {
-		r.err = h.leaveDelegated(hold)
-		return r
+		return releasing{err: h.leaveDelegated(hold)}
 	}
 	if h.parent != nil {
-		r.err = h.leaveReentry()
-		return r
+		return releasing{err: h.leaveReentry()}
 	}
+	r.hold, r.over = hold, true
 	// End the method's context first: goroutines that it left behind must hear of
 	// the end before another holder begins.
 	h.method.end(errReturned)
@@ -177,7 +175,7 @@ func (h *Hold) beginRelease() (r releasing) {
 // end does what comes after, and returns the error that the method's caller is told.
 func (r *releasing) end() error {
 	hold := r.hold
-	if hold == nil || hold.locker == nil {
+	if hold == nil {
 		return r.err
 	}
 	defer hold.locker.leave(hold.entry.shard)

@@ -217,13 +217,15 @@ func earliest(ends []time.Time) (first time.Time) {
 // takeOne takes or re-enters one lock, and makes no context for it. chain is outer and what
 // the call has taken so far.
 func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time, t trial) (*Hold, error) {
-	f := outer.find(l, r.Policy.Backend, r.Key)
-	s, err := l.admit(ctx, r.Policy, r.Key, f)
-	if err != nil {
+	if err := l.vet(r.Policy, r.Key); err != nil {
 		return nil, err
 	}
-	if f != nil {
-		return l.reenter(ctx, s, f, outer, r.Policy, end)
+	if f := outer.find(l, r.Policy.Backend, r.Key); f != nil {
+		return f.reenter(ctx, outer, r.Policy, end)
+	}
+	s, err := l.admit(ctx, r.Key)
+	if err != nil {
+		return nil, err
 	}
 	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end, t)
 	if err != nil {

@@ -74,8 +74,10 @@ func (l *Locker) supports(p *Policy) error {
 	if b == nil {
 		return invalidf("no backend is named %q in Options.Backends; there are %s", p.Backend, l.backendNames())
 	}
-	if _, ok := b.(driver.Recaller); !ok && p.Sticky > 0 {
-		return invalidf("the backend %T does not tell when another process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", b)
+	if p.Sticky > 0 {
+		if _, ok := b.(driver.Recaller); !ok {
+			return invalidf("the backend %T does not tell when another process waits for a lock that is kept idle, so Sticky can't be kept there; leave it out", b)
+		}
 	}
 	kind := p.kind()
 	if kind == 0 {
