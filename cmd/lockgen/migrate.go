@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rogpeppe/go-internal/diff"
-
 	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/migrate"
 )
@@ -52,7 +50,7 @@ func (c *command) migrate(ctx context.Context) int {
 	for _, f := range res.Files {
 		name := c.relative(f.Path)
 		if !c.write {
-			c.stdout.Write(diff.Diff(name, f.Old, name, f.New))
+			c.printDiff(name, f.Old, f.New)
 			continue
 		}
 		if err := write(generator.File{Path: f.Path, New: f.New}); err != nil {

@@ -10,6 +10,12 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
+// printDiff prints what becomes of a file. Its name has slashes, as what applies a diff wants.
+func (c *command) printDiff(name string, before, after []byte) {
+	name = filepath.ToSlash(name)
+	c.stdout.Write(diff.Diff(name, before, name, after))
+}
+
 // printText reports to a person. Of the files that should have changed, failed could
 // not be written.
 func (c *command) printText(res *generator.Result, changed []generator.File, failed int) {
@@ -21,7 +27,7 @@ func (c *command) printText(res *generator.Result, changed []generator.File, fai
 		name := c.relative(f.Path)
 		switch {
 		case c.diff:
-			c.stdout.Write(diff.Diff(name, f.Old, name, f.New))
+			c.printDiff(name, f.Old, f.New)
 		case c.check:
 			fmt.Fprintf(c.stderr, "%s: stale (%s)\n", name, staleness(f))
 		case c.dry:

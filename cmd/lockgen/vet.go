@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/tools/go/analysis/unitchecker"
 
 	"github.com/lockgen/lockgen/lockcheck"
@@ -151,7 +150,7 @@ func (c *command) applyFixes(res *module.Result) error {
 	for _, f := range fixed.Files {
 		name := c.relative(f.Path)
 		if c.diff {
-			c.stdout.Write(diff.Diff(name, f.Old, name, f.New))
+			c.printDiff(name, f.Old, f.New)
 			continue
 		}
 		info, err := os.Stat(f.Path)

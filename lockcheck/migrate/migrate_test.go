@@ -60,6 +60,7 @@ func check(t *testing.T, path string) {
 	for _, f := range res.Files {
 		name, err := filepath.Rel(dir, f.Path)
 		require.NoError(t, err)
+		name = filepath.ToSlash(name)
 		got["want/diff"] += string(diff.Diff(name, f.Old, name, f.New))
 		require.NoError(t, os.WriteFile(f.Path, f.New, 0o644))
 	}
