@@ -83,6 +83,16 @@ func (k *court) lead(ctx context.Context, name string, begun chan<- *term) error
 	}
 }
 
+// queues returns when l, which campaigns while another leads, stands in the engine's queue.
+func (k *court) queues(l *lock.Locker) {
+	k.Helper()
+	for ctx := k.bounded(); len(l.Snapshot().Waiters) == 0; time.Sleep(5 * time.Millisecond) { // it has no answer yet
+		if ctx.Err() != nil {
+			k.Fatalf("a campaign waits for nobody while another leads")
+		}
+	}
+}
+
 // leads requires that the engine has t for the term.
 func (k *court) leads(t *term) {
 	k.Helper()
@@ -147,9 +157,7 @@ func (k *court) giveUp() {
 			defer cancel()
 			go func() {
 				defer cancel()
-				for ctx.Err() == nil && len(l.Snapshot().Waiters) == 0 { // it has no answer yet
-					time.Sleep(10 * time.Millisecond)
-				}
+				k.queues(l)
 			}()
 			err := l.Lead(ctx, k.policy, k.key, func(context.Context) error {
 				k.Error("one that gave up leads")
@@ -182,8 +190,9 @@ func leaderCrashed(c *trial) {
 	k.giveUp()
 	for i := range 3 {
 		name := fmt.Sprint("next ", i)
-		next := k.campaign(name, c.named(name))
-		time.Sleep(100 * time.Millisecond) // most often it stands in the queue by then
+		l := c.named(name)
+		next := k.campaign(name, l)
+		k.queues(l)
 		begin := time.Now()
 		close(t.resign)
 		t = receive(c, "the one after a leader that resigned", next)
@@ -206,8 +215,9 @@ func leaderCutOff(c *trial) {
 	l, faults := c.namedFaulty("first")
 	first := k.campaign("first", l)
 	old := receive(c, "the first leader", first)
-	second := k.campaign("second", c.named("second"))
-	time.Sleep(100 * time.Millisecond)
+	other := c.named("second")
+	second := k.campaign("second", other)
+	k.queues(other)
 	begin := time.Now()
 	faults.Silence()
 	t := receive(c, "the one after a leader that was cut off", second)
@@ -231,9 +241,10 @@ func campaignCutOff(c *trial) {
 	t := receive(c, "the first leader", k.campaign("first", c.named("first")))
 	l, faults := c.namedFaulty("second")
 	second := k.campaign("second", l)
-	time.Sleep(200 * time.Millisecond)
-	third := k.campaign("third", c.named("third"))
-	time.Sleep(100 * time.Millisecond)
+	k.queues(l)
+	behind := c.named("third")
+	third := k.campaign("third", behind)
+	k.queues(behind)
 	faults.Silence()
 	begin := time.Now()
 	close(t.resign)
