@@ -118,11 +118,12 @@ func (e *entry) busy(ctx context.Context) error {
 }
 
 // forgetSession forgets that our key is in s, which has ended: whoever waited may have gone for
-// good, its undo in vain.
+// good, its undo in vain. Else it is told.
 func (e *entry) forgetSession(s *session) {
 	if e.enter(e.backend.life.Context()) {
 		if e.session == s {
 			e.lost()
+			e.backend.hub.Notify(e.id)
 		}
 		<-e.turn
 	}

@@ -87,14 +87,15 @@ func (b *Backend) Attach() { b.life.Attach() }
 // that already for one that has ended. What the server does not take by then ends by
 // itself.
 func (b *Backend) Close() error {
-	var err error
+	last := false
 	b.life.Close(func() {
+		last = true
 		b.sessions.Close()
-		if b.owned != nil {
-			err = b.owned.Close()
-		}
 	})
-	return err
+	if last && b.owned != nil {
+		return b.owned.Close()
+	}
+	return nil
 }
 
 // Ping implements [driver.Pinger]: it reads a key, which shows that the cluster has a

@@ -355,3 +355,15 @@ func TestClose(t *testing.T) {
 	require.Empty(t, b.entries)
 	require.Empty(t, b.sessions.All())
 }
+
+// The client that Open has made stays open until its sessions were given back.
+func TestCloseOfAnOpenedBackend(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		b, key := Open("etcd://"+shared(t)), newKey(t)
+		taken(t, b, attempt(key, "A:1"))
+		require.NoError(t, b.Close())
+		keys, _ := below(t, admin(t, shared(t)), key+"/")
+		require.Empty(t, keys)
+	}
+}

@@ -276,3 +276,55 @@ func TestManyHolds(t *testing.T) {
 	takers.Wait()
 	require.NoError(t, finish(extra))
 }
+
+// S64: the end of its session is told to who waits in it: its place is gone.
+func TestEndOfTheSessionIsTold(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	taken(t, b, attempt(key, "A:1"))
+	for range 20 {
+		a := attempt(key, newID("B"))
+		requireHeld(t, b, a)
+		sub, err := b.Subscribe(t.Context(), a)
+		require.NoError(t, err)
+		require.Empty(t, sub.C())
+		b.sessionsOf("B")[0].End(errSessionEnded)
+		receive(t, "a notice", sub.C())
+		sub.Close()
+	}
+}
+
+// G9: a notice is missed by no subscription that begins just then.
+func TestSubscribeBesideANotice(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	taken(t, b, attempt(key, "A:1"))
+	for range 200 {
+		a := attempt(key, newID("B"))
+		requireHeld(t, b, a)
+		b.mu.Lock()
+		w := b.entries[entryID{"B", key}].watch
+		b.mu.Unlock()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for last := false; !last; {
+					b.mu.Lock()
+					last = w.fired
+					b.mu.Unlock()
+					sub, err := b.Subscribe(t.Context(), a)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					all.Go(func() {
+						receive(t, "a notice", sub.C())
+						sub.Close()
+					})
+				}
+			})
+		}
+		w.cancel()
+		all.Wait()
+	}
+}

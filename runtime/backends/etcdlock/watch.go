@@ -77,11 +77,10 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	e := b.useLocked(entryID{k.locker, k.lock})
-	watched := e.watch != nil && !e.watch.fired
-	b.mu.Unlock()
 	sub, _ := b.hub.Subscribe(e.id, e.drop)
-	if !watched {
+	if e.watch == nil || e.watch.fired {
 		sub.Notify()
 	}
 	return sub, nil
