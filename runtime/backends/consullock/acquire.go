@@ -1,7 +1,6 @@
 package consullock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,10 +146,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	pair.Value = []byte(a.ID)
 	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
 		b.sawQueue(v.key, r)
-		if _, err = b.write(ctx, freeing(pair, true, nil)); err != nil { // perhaps not sent, as ctx has ended
-			a.MayHaveRun = true
-		}
-		return nil, cmp.Or(err, errMoved)
+		return nil, op.giveBack(ctx, pair)
 	}
 	l := op.lease(s, pair, until)
 	if v.pair != nil {
@@ -165,7 +161,7 @@ func (op *acquireOp) lease(s *session, pair *api.KVPair, until driver.Instant) *
 	op.backend.took(op.place)
 	return &lease{
 		Lease: s.NewLease(a, until, nil), backend: op.backend, session: s, key: a.Key, id: a.ID, pair: pair,
-		made:  pair.CreateIndex == pair.ModifyIndex,
+		made:  made(pair),
 		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), mayHaveRun: a.MayHaveRun,
 	}
 }
@@ -179,11 +175,19 @@ func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
 			return op.lease(s, v.pair, until), nil
 		}
 	}
-	// On a session that was given up: not to be built on.
-	if _, err := b.write(ctx, freeing(v.pair, v.made(), nil)); err != nil {
-		return nil, err
+	return nil, op.giveBack(ctx, v.pair) // on a session that was given up: not to be built on
+}
+
+// giveBack frees the lock that an attempt has taken as p, and returns errMoved. Where the request
+// may yet arrive there is no other attempt, which would find itself the holder: so the error is
+// not errNoAnswer.
+func (op *acquireOp) giveBack(ctx context.Context, p *api.KVPair) error {
+	_, err := op.backend.write(ctx, freeing(p, made(p), nil))
+	if err == nil || errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
+		return errMoved
 	}
-	return nil, errMoved
+	op.acquisition.MayHaveRun = true
+	return fmt.Errorf("a lock could not be given back: %v", err)
 }
 
 // wait has the process stand in the queue, if the caller will wait, and watch what

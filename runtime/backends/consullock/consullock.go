@@ -157,7 +157,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 		var t ops
 		if v.heldBy(a.ID) {
-			t = freeing(v.pair, v.made(), nil)
+			t = freeing(v.pair, made(v.pair), nil)
 		}
 		for _, e := range v.queue {
 			if leaves && processOf(e) == placeOf(a).process {

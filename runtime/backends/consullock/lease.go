@@ -64,6 +64,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 		}
 		if !l.Extend(now.Add(ttl)) {
 			errs[i] = driver.ErrLost
+			l.Disown()
 			continue
 		}
 		renewed = append(renewed, i)
@@ -91,8 +92,10 @@ func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int,
 	}
 	for _, e := range answer.Errors {
 		i := some[e.OpIndex]
-		if err := leases[i].(*lease).own(ctx); errors.Is(err, driver.ErrLost) {
+		l := leases[i].(*lease)
+		if err := l.own(ctx); errors.Is(err, driver.ErrLost) {
 			errs[i] = err
+			l.Disown()
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 		return lost
 	}
 	ours := isID(string(v.pair.Value))
-	_, err = b.write(ctx, freeing(v.pair, ours && v.made(), v.pair.Value))
+	_, err = b.write(ctx, freeing(v.pair, ours && made(v.pair), v.pair.Value))
 	if errors.Is(err, errMoved) {
 		return lost
 	}

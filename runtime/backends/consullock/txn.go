@@ -254,8 +254,8 @@ func (v *seen) heldBy(id string) bool {
 	return v.held() && v.pair.Flags == lockFlag && string(v.pair.Value) == id
 }
 
-// made reports whether the acquisition that holds the lock has made the key.
-func (v *seen) made() bool { return v.pair.CreateIndex == v.pair.ModifyIndex }
+// made reports whether the acquisition that holds the lock p has made the key.
+func made(p *api.KVPair) bool { return p.CreateIndex == p.ModifyIndex }
 
 // at returns where the process stands in the queue, -1 if nowhere.
 func (v *seen) at(process string) int {
@@ -276,7 +276,7 @@ func (v *seen) target(process string) target {
 	ahead := v.ahead(process)
 	if v.held() {
 		ours := isID(string(v.pair.Value))
-		if len(ahead) == 0 || !ours || !v.made() {
+		if len(ahead) == 0 || !ours || !made(v.pair) {
 			return target{key: v.key, index: v.pair.ModifyIndex, lock: true, ours: ours}
 		}
 	}

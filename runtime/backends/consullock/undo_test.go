@@ -289,3 +289,55 @@ func TestWaitEndsBeforeALockIsGivenBack(t *testing.T) {
 	require.NoError(t, b.Undo(t.Context(), a))
 	require.Nil(t, pair(t, addr, a.Key))
 }
+
+// straggler keeps the last of n transactions back, whose sender gets no answer.
+type straggler struct {
+	http.RoundTripper
+	n       atomic.Int64
+	deliver func() error
+}
+
+func (s *straggler) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path != "/v1/txn" || s.n.Add(-1) != 0 {
+		return s.RoundTripper.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	late := r.Clone(context.Background())
+	late.Body = io.NopCloser(bytes.NewReader(body))
+	s.deliver = func() error {
+		answer, err := s.RoundTripper.RoundTrip(late)
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		return err
+	}
+	return nil, io.ErrUnexpectedEOF
+}
+
+// G1, S15: a request that gives a lock back, because it is another's turn, and that arrives late
+// frees no lock that is held.
+func TestLockIsGivenBackLate(t *testing.T) {
+	addr, a := testserver.Consul(t), attempt(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	waits(t, newBackend(t, addr), wish(a.Key))
+	release(t, held)
+	late := &straggler{}
+	late.n.Store(2) // the first takes the lock
+	b := newBackend(t, addr, func(config *api.Config) {
+		late.RoundTripper = config.Transport
+		config.HttpClient = &http.Client{Transport: late}
+	})
+	l, err := b.Acquire(t.Context(), a)
+	require.NoError(t, late.deliver())
+	if err == nil {
+		require.NoError(t, l.Renew(t.Context(), a.TTL), "it is held")
+		return
+	}
+	require.ErrorIs(t, err, lock.ErrIndeterminate)
+	require.True(t, a.MayHaveRun)
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.Nil(t, pair(t, addr, a.Key))
+}

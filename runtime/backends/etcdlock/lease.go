@@ -46,8 +46,6 @@ type lease struct {
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
-	lapsed := *a
-	lapsed.Queue = false // the entry serves another by then, if any
 	l := &lease{
 		entry: e, session: s, keys: e.keys, created: e.created,
 		tokens:     min(max(a.Tokens, 1), 1<<tokenBits),
@@ -55,7 +53,7 @@ func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) 
 	}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
-	l.Lease = s.NewLease(&lapsed, sent.Add(a.TTL), l.forget)
+	l.Lease = s.NewLease(a, sent.Add(a.TTL), l.forget)
 	e.lease = l
 	return l
 }
@@ -111,7 +109,7 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 			errs[i] = err
 		case !resp.Succeeded && !slices.ContainsFunc(found(resp, i), isOurs):
 			errs[i] = errKeyGone
-			l.disown()
+			l.Disown()
 		default:
 			errs[i] = l.extend(ctx, r.sent, ttls[i])
 		}
@@ -153,14 +151,6 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 		return errOver
 	}
 	return nil
-}
-
-// disown notes that someone else has deleted the key. Nobody releases it then, and an
-// attempt that is late would take the lock again: the session sees to that.
-func (l *lease) disown() {
-	if l.Close() && l.mayHaveRun {
-		l.session.Owe(&driver.Acquisition{Key: l.keys.lock, ID: l.keys.id, MayHaveRun: true})
-	}
 }
 
 // forget notes that the key is no longer ours.

@@ -28,6 +28,7 @@ type Lease struct {
 // until the session has ended at the server. onClose, if it is not nil, is called then.
 func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose func()) *Lease {
 	l := &Lease{on: s, acquisition: *a, onClose: onClose}
+	l.acquisition.Queue = false // the place in the queue serves another by then, if any
 	l.until.Extend(until)
 	s.mu.Lock()
 	s.users++
@@ -115,6 +116,14 @@ func (l *Lease) Close() bool {
 		l.onClose()
 	}
 	return true
+}
+
+// Disown closes the lease, which the server or the clock has ended: nobody releases it. The
+// session undoes what is left of it, or is yet to come by an attempt that is late.
+func (l *Lease) Disown() {
+	if l.Close() {
+		l.on.Owe(&l.acquisition)
+	}
 }
 
 // Closed reports whether Close was called.
