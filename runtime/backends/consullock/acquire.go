@@ -21,15 +21,19 @@ var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 
 // contentions is how often others may overtake one attempt.
 const contentions = 20
 
-// outcomeOf says how far an attempt came that ended with err.
-func outcomeOf(err error) (engine.Outcome, error) {
-	switch {
-	case err == nil:
-		return engine.Done, nil
-	case errors.Is(err, errNoAnswer):
-		return engine.NoAnswer, err
-	}
-	return engine.Refused, err
+// resend calls attempt until it was answered. It reports whether any attempt was not.
+func resend(ctx context.Context, attempt func(context.Context) error) (mayHaveRun bool, err error) {
+	_, mayHaveRun, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+		err := attempt(ctx)
+		switch {
+		case err == nil:
+			return engine.Done, nil
+		case errors.Is(err, errNoAnswer):
+			return engine.NoAnswer, err
+		}
+		return engine.Refused, err
+	})
+	return mayHaveRun, err
 }
 
 // acquireOp is one call of Acquire.
@@ -43,19 +47,16 @@ type acquireOp struct {
 // run returns the lease, or why there is none.
 func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 	v := op.backend.expected(op.place)
-	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+	_, err = resend(ctx, func(ctx context.Context) (err error) {
 		l, err = op.attempt(ctx, v)
 		v = nil
-		return outcomeOf(err)
+		return err
 	})
 	var held *driver.HeldError
-	switch {
-	case err == nil:
-		return l, nil
-	case op.acquisition.MayHaveRun && !errors.As(err, &held):
-		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	if err != nil && op.acquisition.MayHaveRun && !errors.As(err, &held) {
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
-	return nil, err
+	return l, err
 }
 
 // attempt acts on the lock and its queue as they are expected to be. If that is
@@ -128,7 +129,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	op.session = s
 	t := ops{s.unfenced(), unchanged(v.key, v.index())}
 	t = append(t, kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
-	if key, _ := b.entryOf(op.place); key != "" {
+	if key := b.entryOf(op.place); key != "" {
 		t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: key}))
 	}
 	if v.assumed {
@@ -160,9 +161,8 @@ func (op *acquireOp) lease(s *session, pair *api.KVPair, until driver.Instant) *
 	a := op.acquisition
 	op.backend.took(op.place)
 	return &lease{
-		Lease: s.NewLease(a, until, nil), backend: op.backend, session: s, key: a.Key, id: a.ID, pair: pair,
-		made:  made(pair),
-		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), mayHaveRun: a.MayHaveRun,
+		Lease: s.NewLease(a, until, nil), backend: op.backend, session: s, pair: pair, made: made(pair),
+		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits),
 	}
 }
 

@@ -47,7 +47,11 @@ type waiter struct {
 	entry   string   // the key of its entry in the queue, "" if it has none
 	session *session // that holds the entry, if it is known
 	turn    turn
-	watching
+
+	target   target
+	told     *seen              // the lock, which was told to be free; nil if not
+	listened bool               // somebody has subscribed: target is watched
+	cancel   context.CancelFunc // of the queries for target; nil if there are none
 }
 
 // waiterOf returns the waiter for a, which is the latest to wait.
@@ -128,15 +132,14 @@ func (b *Backend) leaves(a *driver.Acquisition) bool {
 	return true
 }
 
-// entryOf returns the key of the entry that the process may have in the queue, or "",
-// and the session that holds it.
-func (b *Backend) entryOf(p place) (key string, s *session) {
+// entryOf returns the key of the entry that the process may have in the queue, or "".
+func (b *Backend) entryOf(p place) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
-		return w.entry, w.session
+		return w.entry
 	}
-	return "", nil
+	return ""
 }
 
 // expected returns how the lock is, if the process was told that it is free, or how

@@ -335,7 +335,7 @@ func TestLostLeaseLeavesItsSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	b := newBackend(t, addr)
 	l := take(t, b, attempt(newKey(t))).(*lease)
-	_, err := newClient(t, addr).KV().Delete(l.key, nil)
+	_, err := newClient(t, addr).KV().Delete(l.Acquisition.Key, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
 	receive(t, l.session.Context().Done()) // once it was idle
@@ -349,7 +349,7 @@ func TestLateRenewalLeavesTheSession(t *testing.T) {
 	l := take(t, b, attempt(newKey(t))).(*lease)
 	l.End()
 	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
-	eventually(t, soon, "it is undone", func() bool { return pair(t, addr, l.key) == nil })
+	eventually(t, soon, "it is undone", func() bool { return pair(t, addr, l.Acquisition.Key) == nil })
 	require.True(t, l.Closed())
 	require.NoError(t, l.session.Context().Err())
 }

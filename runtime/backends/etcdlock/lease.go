@@ -36,20 +36,18 @@ var (
 // lease implements [driver.Lease] by a key of ours that owns the lock.
 type lease struct {
 	*engine.Lease
-	entry      *entry
-	session    *session
-	keys       keys
-	created    int64 // create revision of the key
-	tokens     uint64
-	mayHaveRun bool        // an attempt to acquire it may still be under way
-	freeing    atomic.Bool // a request to delete the key had no answer
+	entry   *entry
+	session *session
+	key     string
+	created int64 // its create revision
+	tokens  uint64
+	freeing atomic.Bool // a request to delete the key had no answer
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
 	l := &lease{
-		entry: e, session: s, keys: e.keys, created: e.created,
-		tokens:     min(max(a.Tokens, 1), 1<<tokenBits),
-		mayHaveRun: a.MayHaveRun,
+		entry: e, session: s, key: e.keyIn(s), created: e.created,
+		tokens: min(max(a.Tokens, 1), 1<<tokenBits),
 	}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
@@ -91,9 +89,8 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	t := &pb.TxnRequest{}
 	for _, one := range leases {
 		l := one.(*lease)
-		key := l.keys.prefix + l.session.suffix
-		t.Compare = append(t.Compare, ifCreated(key, l.created))
-		t.Failure = append(t.Failure, get(&pb.RangeRequest{Key: []byte(key), KeysOnly: true}))
+		t.Compare = append(t.Compare, ifCreated(l.key, l.created))
+		t.Failure = append(t.Failure, get(&pb.RangeRequest{Key: []byte(l.key), KeysOnly: true}))
 	}
 	resp, r, err := b.txn(ctx, t)
 	if half := len(leases) / 2; half > 0 && errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -135,8 +132,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	if l.Closed() {
 		return fmt.Errorf("%w: it is not held", driver.ErrLost)
 	}
-	mine := l.keys.prefix + l.session.suffix
-	resp, r, err := l.entry.backend.free(ctx, l.keys, l.mayHaveRun, ifCreated(mine, l.created), del(mine))
+	resp, r, err := l.entry.backend.free(ctx, &l.Acquisition, ifCreated(l.key, l.created), del(l.key))
 	if r.mayHaveRun {
 		l.freeing.Store(true)
 	}

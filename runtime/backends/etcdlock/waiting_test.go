@@ -178,9 +178,7 @@ func TestCompactionWhileWaiting(t *testing.T) {
 	require.NoError(t, err)
 	compact()
 	compact()
-	k, err := b.keysOf(attempt("key", "B:1"))
-	require.NoError(t, err)
-	e, err := b.enter(t.Context(), k)
+	e, err := b.enter(t.Context(), attempt("key", "B:1"))
 	require.NoError(t, err)
 	before := e.watch.key
 	e.follow(nil)
@@ -281,8 +279,10 @@ func TestManyHolds(t *testing.T) {
 func TestEndOfTheSessionIsTold(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
-	taken(t, b, attempt(key, "A:1"))
-	for range 20 {
+	holder := attempt(key, "A:1")
+	holder.TTL = time.Minute
+	taken(t, b, holder)
+	for range 5 {
 		a := attempt(key, newID("B"))
 		requireHeld(t, b, a)
 		sub, err := b.Subscribe(t.Context(), a)
@@ -298,7 +298,9 @@ func TestEndOfTheSessionIsTold(t *testing.T) {
 func TestSubscribeBesideANotice(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
-	taken(t, b, attempt(key, "A:1"))
+	holder := attempt(key, "A:1")
+	holder.TTL = time.Minute
+	taken(t, b, holder)
 	for range 200 {
 		a := attempt(key, newID("B"))
 		requireHeld(t, b, a)

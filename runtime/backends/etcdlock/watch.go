@@ -67,10 +67,10 @@ func (b *Backend) await(ctx context.Context, w *watch) {
 // there is a watch of the one contender before ours, from the revision that the attempt
 // saw: what happened since is told too. Without one there is a notice at once.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	k, err := b.keysOf(a)
-	switch {
-	case err != nil:
+	if err := b.check(a.Key); err != nil {
 		return nil, err
+	}
+	switch {
 	case b.life.Closed():
 		return nil, driver.ErrClosed
 	case a.Mode.Kind != 0:
@@ -78,7 +78,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.useLocked(entryID{k.locker, k.lock})
+	e := b.useLocked(a)
 	sub, _ := b.hub.Subscribe(e.id, e.drop)
 	if e.watch == nil || e.watch.fired {
 		sub.Notify()
