@@ -25,6 +25,8 @@ const (
 	defaultMinTTL = 10 * time.Second
 	// maxLockDelay is the longest lock-delay that Consul honours.
 	maxLockDelay = time.Minute
+	// noLockDelay is none: the client takes 0 for unset, and what is positive for 1 ms at least.
+	noLockDelay = time.Duration(-1)
 )
 
 // queuePrefix is where the entries of those that wait for key are: nothing but these,

@@ -34,10 +34,7 @@ func (s *session) Open(ctx context.Context) error {
 		Name:      "lockgen",
 		TTL:       s.class.sessionTTL().String(),
 		Behavior:  api.SessionBehaviorDelete,
-		LockDelay: s.backend.lockDelay,
-	}
-	if e.LockDelay < 0 {
-		e.LockDelay = time.Nanosecond // the client takes 0 for unset
+		LockDelay: max(s.backend.lockDelay, noLockDelay),
 	}
 	sent := driver.Now()
 	id, _, err := s.backend.client.Session().CreateNoChecks(e, (&api.WriteOptions{}).WithContext(ctx))
