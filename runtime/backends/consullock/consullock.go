@@ -58,6 +58,9 @@ func New(client *api.Client, options ...Options) *Backend {
 	for _, o := range options {
 		b.lockDelay = o.LockDelay
 	}
+	if client == nil {
+		b.invalid = fmt.Errorf("%w: consullock.New needs a client that api.NewClient returned without an error, not nil", driver.ErrInvalid)
+	}
 	if b.lockDelay > maxLockDelay {
 		b.invalid = fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
 	}
@@ -93,10 +96,7 @@ func (b *Backend) AtOnce() int { return 16 }
 // which shows that there is a leader and that the token may write sessions, and makes
 // none. A right to the keys of locks it does not ask for, because it can't know them.
 func (b *Backend) Ping(ctx context.Context) error {
-	switch {
-	case b.invalid != nil:
-		return b.invalid
-	case b.life.Closed():
+	if b.life.Closed() {
 		return driver.ErrClosed
 	}
 	_, err := b.askTTLs(ctx)
@@ -109,8 +109,6 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	switch {
-	case b.invalid != nil:
-		return nil, b.invalid
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
 		return nil, outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
 	case b.life.Closed():
@@ -200,6 +198,9 @@ func (b *Backend) ttls(ctx context.Context) (ttlRange, error) {
 func (b *Backend) askTTLs(ctx context.Context) (ttlRange, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
+	if b.invalid != nil {
+		return ttlRange{}, b.invalid
+	}
 	o := (&api.WriteOptions{}).WithContext(ctx)
 	id, _, err := b.client.Session().CreateNoChecks(&api.SessionEntry{Name: "lockgen", TTL: "1ms"}, o)
 	r := ttlRange{time.Millisecond, maxTTL}
