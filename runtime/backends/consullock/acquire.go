@@ -1,6 +1,7 @@
 package consullock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,8 +94,8 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	switch ahead := v.ahead(op.place.process); {
 	case v.pair != nil && v.pair.Flags != lockFlag:
 		return nil, record.Beside(looksLike(v.pair), record.Mutex)
-	case v.heldBy(a.ID):
-		return op.adopt(ctx, v)
+	case v.heldBy(a.ID): // by an attempt that had no answer
+		return nil, op.giveBack(ctx, v.pair)
 	case v.held():
 		return nil, op.wait(ctx, v, driver.HeldError{Holder: ownerOf(v.pair)})
 	case v.told || len(ahead) == 0:
@@ -149,45 +150,26 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 		b.sawQueue(v.key, r)
 		return nil, op.giveBack(ctx, pair)
 	}
-	l := op.lease(s, pair, until)
-	if v.pair != nil {
+	b.took(op.place)
+	l := &lease{
+		Lease: s.NewLease(a, until, nil), backend: b, session: s, made: made(pair),
+		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits),
+	}
+	if l.pair.Store(pair); v.pair != nil {
 		l.before = v.pair.Value
 	}
 	return l, nil
 }
 
-// lease returns the lease of this process, which leaves the queue.
-func (op *acquireOp) lease(s *session, pair *api.KVPair, until driver.Instant) *lease {
-	a := op.acquisition
-	op.backend.took(op.place)
-	return &lease{
-		Lease: s.NewLease(a, until, nil), backend: op.backend, session: s, pair: pair, made: made(pair),
-		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits),
-	}
-}
-
-// adopt makes a lease of what an attempt without an answer has taken.
-func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
-	b, a := op.backend, op.acquisition
-	until := driver.Now().Add(a.TTL)
-	for _, s := range b.sessions.All() {
-		if s.id == v.pair.Session && s.Alive() && s.lasts(ctx, a.TTL) == nil {
-			return op.lease(s, v.pair, until), nil
-		}
-	}
-	return nil, op.giveBack(ctx, v.pair) // on a session that was given up: not to be built on
-}
-
-// giveBack frees the lock that an attempt has taken as p, and returns errMoved. Where the request
-// may yet arrive there is no other attempt, which would find itself the holder: so the error is
-// not errNoAnswer.
+// giveBack frees the lock that an attempt has taken as p, and returns errMoved. A request to do so
+// that arrives late frees none that is taken anew: so what an attempt without an answer has taken
+// is given back as well, and never kept.
 func (op *acquireOp) giveBack(ctx context.Context, p *api.KVPair) error {
 	_, err := op.backend.write(ctx, freeing(p, made(p), nil))
-	if err == nil || errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
-		return errMoved
+	if err != nil { // perhaps not sent, as ctx has ended
+		op.acquisition.MayHaveRun = true
 	}
-	op.acquisition.MayHaveRun = true
-	return fmt.Errorf("a lock could not be given back: %v", err)
+	return cmp.Or(err, errMoved)
 }
 
 // wait has the process stand in the queue, if the caller will wait, and watch what

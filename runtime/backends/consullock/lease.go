@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -30,10 +30,8 @@ type lease struct {
 	made     bool   // the key was made by this acquisition, and goes with it
 	before   []byte // what it found at the key, if that is known
 	first, n uint64
-
-	mu    sync.Mutex  // guards the rest
-	pair  *api.KVPair // as it is at the server, as far as we know
-	freed bool        // perhaps: some attempt to release had no answer
+	pair     atomic.Pointer[api.KVPair] // as it is at the server, as far as we know
+	freed    atomic.Bool                // perhaps: some attempt to release had no answer
 }
 
 // Tokens implements [driver.Lease].
@@ -79,16 +77,14 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int, errs []error) {
 	var t ops
 	for _, i := range some {
-		l := leases[i].(*lease)
-		l.mu.Lock()
-		t = append(t, unchanged(l.pair.Key, l.pair.ModifyIndex))
-		l.mu.Unlock()
+		p := leases[i].(*lease).pair.Load()
+		t = append(t, unchanged(p.Key, p.ModifyIndex))
 	}
-	answer, err := b.read(ctx, t, false)
+	_, moved, err := b.read(ctx, t, false)
 	if err != nil {
 		return
 	}
-	for _, e := range answer.Errors {
+	for _, e := range moved {
 		i := some[e.OpIndex]
 		l := leases[i].(*lease)
 		if err := l.own(ctx); errors.Is(err, driver.ErrLost) {
@@ -105,16 +101,14 @@ func (l *lease) own(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := v.pair
+	p, was := v.pair, l.pair.Load()
 	// Whoever takes a lock writes an id of its own; a plain write leaves the lock
 	// to its session, and LockIndex 0.
-	if p == nil || p.Session != l.pair.Session || p.CreateIndex != l.pair.CreateIndex ||
+	if p == nil || p.Session != was.Session || p.CreateIndex != was.CreateIndex ||
 		p.LockIndex != 0 && string(p.Value) != l.Acquisition.ID {
 		return driver.ErrLost
 	}
-	l.pair = p
+	l.pair.Store(p)
 	return nil
 }
 
@@ -146,10 +140,9 @@ func (l *lease) free(ctx context.Context) error {
 				continue
 			}
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.freed = l.freed || errors.Is(err, errNoAnswer)
-		if l.freed && errors.Is(err, driver.ErrLost) { // by an attempt whose answer was lost
+		if errors.Is(err, errNoAnswer) {
+			l.freed.Store(true)
+		} else if errors.Is(err, driver.ErrLost) && l.freed.Load() { // by an attempt whose answer was lost
 			return nil
 		}
 		return err
@@ -158,10 +151,9 @@ func (l *lease) free(ctx context.Context) error {
 
 // freeing returns what frees the lock. What somebody wrote into it stays.
 func (l *lease) freeing() ops {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if string(l.pair.Value) != l.Acquisition.ID || l.pair.Flags != lockFlag {
-		return freeing(l.pair, false, l.pair.Value)
+	p := l.pair.Load()
+	if string(p.Value) != l.Acquisition.ID || p.Flags != lockFlag {
+		return freeing(p, false, p.Value)
 	}
-	return freeing(l.pair, l.made, l.before)
+	return freeing(p, l.made, l.before)
 }

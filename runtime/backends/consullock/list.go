@@ -42,11 +42,11 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 			for _, key := range page {
 				t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}))
 			}
-			answer, err := b.read(ctx, t, false)
+			r, _, err := b.read(ctx, t, false)
 			if err != nil {
 				return err
 			}
-			for _, p := range replyOf(answer) {
+			for _, p := range r {
 				if !isLock(p) {
 					continue
 				}
