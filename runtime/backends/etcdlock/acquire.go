@@ -47,7 +47,8 @@ func (e *entry) take(ctx context.Context, c class, a *driver.Acquisition) (drive
 
 // acquire makes one attempt, in s.
 func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
-	if e.known() && e.session != s { // of another ttl, or of a session that has ended
+	// Of another ttl, of a session that has ended, or what a waiter has left to one that does not wait.
+	if e.known() && (e.session != s || !a.Queue && e.owner != a.ID) {
 		if err := e.giveUp(ctx); err != nil {
 			return nil, err
 		}
@@ -84,16 +85,8 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 // stand sees to it that we have a key, if we need one, that is ours, and finds
 // out how it stands.
 func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	switch {
-	case e.known() && e.owner == a.ID && !e.suspect:
+	if e.known() && e.owner == a.ID && !e.suspect {
 		return e.look(ctx, s, a)
-	case !e.known() || a.Queue:
-		return e.claim(ctx, s, a)
-	}
-	// Who does not wait takes over an entry only where it owns the lock.
-	st, err := e.look(ctx, s, a)
-	if err != nil || st.own == nil || st.before != nil {
-		return st, err
 	}
 	return e.claim(ctx, s, a)
 }

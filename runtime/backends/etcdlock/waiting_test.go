@@ -21,7 +21,7 @@ import (
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	f, key := &faults{}, newKey(t)
-	l := lockerOn(t, New(newClient(t, []string{shared(t)}, withFaults(f))))
+	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{shared(t)}, withFaults(f)))})
 	_, held := acquire(t, l, nil, key)
 	require.NoError(t, finish(held))
 	require.Equal(t, 1, f.count("LeaseGrant"))
