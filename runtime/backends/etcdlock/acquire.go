@@ -78,6 +78,16 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 		case st.before != nil:
 			return nil, e.wait(ctx, s, a, st)
 		}
+		if a.NoRenewal { // it has its whole length, whenever the session was proved to live
+			err := s.Await(ctx, a.TTL)
+			if errors.Is(err, driver.ErrLost) {
+				return nil, errSessionEnded
+			} else if err != nil {
+				a.MayBeGranted = true
+				return nil, err
+			}
+			st.sent = driver.Now()
+		}
 		return e.grant(s, a, st.sent), nil
 	}
 }

@@ -123,7 +123,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := b.check(a.Key); err != nil {
 		return nil, err
 	}
-	ttl, err := sessionTTL(a.TTL)
+	ttl, err := sessionTTL(a)
 	if err != nil {
 		return nil, err
 	}
@@ -213,16 +213,24 @@ func (b *Backend) check(key string) error {
 	return b.invalid
 }
 
-// maxTTL is the longest lease: etcd's own limit, less the second that is added.
-const maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
+const (
+	// maxTTL is the longest lease: etcd's own limit, less the second that is added.
+	maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
+	// answerWithin is how much longer a session is that is kept alive for a lease that needs its
+	// whole length ahead, so that the answer may take a while.
+	answerWithin = 500 * time.Millisecond
+)
 
-// sessionTTL returns the ttl of the session for leases of length ttl: the next
-// whole second above. Above, and not the next one from ttl on: a lease that is
-// handed on inside a process must begin each hold with a whole ttl ahead, and
-// a session is not kept alive anew for each.
-func sessionTTL(ttl time.Duration) (time.Duration, error) {
+// sessionTTL returns the ttl of the session for the lease of a: the next whole second
+// above. Above, and not the next one from ttl on: a lease that is handed on inside a process
+// must begin each hold with a whole ttl ahead, and a session is not kept alive anew for each.
+func sessionTTL(a *driver.Acquisition) (time.Duration, error) {
+	ttl := a.TTL
 	if ttl <= 0 || ttl > maxTTL {
 		return 0, fmt.Errorf("%w: a lease of %v; etcdlock takes from above 0 s to %v (%d s)", driver.ErrInvalid, ttl, maxTTL, int64(maxTTL/time.Second))
+	}
+	if a.NoRenewal {
+		ttl += answerWithin
 	}
 	return ttl.Truncate(time.Second) + time.Second, nil
 }

@@ -116,7 +116,11 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 // extend renews the lease by a request that was sent at sent. The session is kept alive
 // by itself; only if that is behind, the lease waits for it.
 func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Duration) error {
-	if err := l.session.Await(ctx, ttl/2); err != nil {
+	lasts := ttl / 2
+	if l.Acquisition.NoRenewal { // so much of it is kept closed after its loss that the rest is short
+		lasts = ttl
+	}
+	if err := l.session.Await(ctx, lasts); err != nil {
 		return err
 	}
 	if !l.Extend(sent.Add(ttl)) {
