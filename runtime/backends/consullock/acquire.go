@@ -105,10 +105,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 		if left > 0 {
 			return nil, op.wait(ctx, v, driver.HeldError{RetryAfter: left})
 		}
-		if err := b.pass(ctx, v, ahead[0]); err != nil {
-			return nil, err
-		}
-		return nil, errMoved
+		return nil, cmp.Or(b.pass(ctx, v, ahead[0]), errMoved)
 	}
 }
 

@@ -159,7 +159,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 		for _, e := range v.queue {
 			if leaves && processOf(e) == placeOf(a).process {
-				t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: e.Key}))
+				t = append(t, kv(api.KVDeleteCAS, api.KVTxnOp{Key: e.Key, Index: e.ModifyIndex}))
 			}
 		}
 		if len(t) > 0 {

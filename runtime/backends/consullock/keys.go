@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"fmt"
+	"math/bits"
 	"net/url"
 	"path"
 	"strings"
@@ -98,10 +99,7 @@ type class time.Duration
 func classOf(ttl time.Duration) class {
 	const tolerance = 25 // a ttl may be longer than its class's step by one part in so many
 	base := max(ttl-ttl/tolerance, 1)
-	step := time.Duration(1)
-	for step*16 <= base {
-		step *= 2
-	}
+	step := time.Duration(1) << max(bits.Len64(uint64(base))-4, 0)
 	top := (base + step - 1) / step * step
 	return class(top + top/(tolerance-1) + 1)
 }

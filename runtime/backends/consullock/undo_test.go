@@ -342,3 +342,25 @@ func TestLockIsGivenBackLate(t *testing.T) {
 	require.NoError(t, b.Undo(t.Context(), a))
 	require.Nil(t, pair(t, addr, a.Key))
 }
+
+// G10, S15: an undo that arrives late leaves the place that a later acquisition has taken since.
+func TestLateUndoLeavesTheNextPlace(t *testing.T) {
+	addr, late := testserver.Consul(t), &straggler{}
+	b := newBackend(t, addr, func(config *api.Config) {
+		late.RoundTripper = config.Transport
+		config.HttpClient = &http.Client{Transport: late}
+	})
+	a := wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	mustHeld(t, b, a)
+	late.n.Store(2) // the first looks
+	require.ErrorIs(t, b.Undo(t.Context(), a), errNoAnswer)
+	require.NoError(t, b.Undo(t.Context(), a))
+	queued(t, addr, a.Key, 0)
+	later := next(a)
+	mustHeld(t, b, later)
+	require.NoError(t, late.deliver())
+	queued(t, addr, a.Key, 1)
+	require.NoError(t, b.Undo(t.Context(), later))
+	release(t, held)
+}
