@@ -142,12 +142,12 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // undo frees the lock if a has it and, if its process leaves the queue, takes that out.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
+	leaves := b.leaves(a)
 	if a.MayHaveRun {
 		if err := b.fence(ctx, a.ID); err != nil {
 			return err
 		}
 	}
-	leaves := b.leaves(a)
 	for {
 		v, err := b.look(ctx, a.Key, nil)
 		if err != nil {

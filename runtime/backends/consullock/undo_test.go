@@ -364,3 +364,21 @@ func TestLateUndoLeavesTheNextPlace(t *testing.T) {
 	require.NoError(t, b.Undo(t.Context(), later))
 	release(t, held)
 }
+
+// Whoever waited is forgotten with the first try, though nobody tries again once the session has ended.
+func TestUndoThatFailedForgetsTheWaiter(t *testing.T) {
+	addr, n := testserver.Consul(t), backendtest.NewNetwork(t)
+	b, a := newBackend(t, n.Addr(addr)), wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	mustHeld(t, b, a)
+	a.MayHaveRun = true
+	n.Refuse()
+	require.Error(t, b.Undo(within(t, soon), a))
+	b.mu.Lock()
+	require.Empty(t, b.waiters)
+	b.mu.Unlock()
+	n.Heal()
+	require.NoError(t, b.Undo(t.Context(), a))
+	queued(t, addr, a.Key, 0)
+	release(t, held)
+}
