@@ -36,7 +36,7 @@ type entry struct {
 	// Guarded by the backend's mutex.
 	users int // in turn or waiting for it, subscriptions and the key included
 	lease *lease
-	watch *watch
+	watch *watch // nil while there is none, and when it has told
 }
 
 // prefix is that of the contenders for the key.
@@ -117,7 +117,7 @@ func (e *entry) busy(ctx context.Context) error {
 	b := e.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.lease != nil || e.watch != nil && !e.watch.fired || b.hub.Waits(e.id) {
+	if e.lease != nil || e.watch != nil || b.hub.Waits(e.id) {
 		return &driver.HeldError{} // as it was when we last looked
 	}
 	return fmt.Errorf("waiting for what is under way about the key: %w", ctx.Err())

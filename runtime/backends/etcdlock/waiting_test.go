@@ -305,14 +305,15 @@ func TestSubscribeBesideANotice(t *testing.T) {
 		a := attempt(key, newID("B"))
 		requireHeld(t, b, a)
 		b.mu.Lock()
-		w := b.entries[entryID{"B", key}].watch
+		e := b.entries[entryID{"B", key}]
+		w := e.watch
 		b.mu.Unlock()
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
 				for last := false; !last; {
 					b.mu.Lock()
-					last = w.fired
+					last = e.watch == nil
 					b.mu.Unlock()
 					sub, err := b.Subscribe(t.Context(), a)
 					if err != nil {
