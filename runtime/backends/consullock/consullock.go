@@ -35,6 +35,7 @@ type Backend struct {
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
 	hub       engine.Hub[place]
+	turns     engine.Turns[place] // of attempts and undos: one that gives a place up is not beside one that goes on with it
 	kinds     *record.Locks
 	methods
 	allowed atomic.Pointer[ttlRange] // nil: not yet known
@@ -122,6 +123,11 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, outOfRange(a.TTL, r)
 	}
 	op := &acquireOp{backend: b, acquisition: a, place: placeOf(a)}
+	leave, err := b.turns.Enter(ctx, op.place)
+	if err != nil {
+		return nil, b.busy(a, err)
+	}
+	defer leave()
 	l, err := op.run(ctx)
 	if err != nil {
 		return nil, err // not a nil *lease in an interface
@@ -142,6 +148,11 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // undo frees the lock if a has it and, if its process leaves the queue, takes that out.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
+	leave, err := b.turns.Enter(ctx, placeOf(a))
+	if err != nil {
+		return err
+	}
+	defer leave()
 	leaves := b.leaves(a)
 	if a.MayHaveRun {
 		if err := b.fence(ctx, a.ID); err != nil {

@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -97,6 +98,16 @@ func (w *waiter) dropLocked() {
 		w.session.Drop()
 	}
 	w.session = nil
+}
+
+// busy is the answer to who could not ask before ctx ended, because an undo was under way.
+func (b *Backend) busy(a *driver.Acquisition, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.waiters[placeOf(a)]; w != nil && w.latest == a.ID {
+		return &driver.HeldError{} // as it was when last heard of
+	}
+	return fmt.Errorf("waiting for an undo that is under way: %w", err)
 }
 
 // took notes that the process has the lock, and no place in the queue.
