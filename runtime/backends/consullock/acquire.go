@@ -22,15 +22,19 @@ var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 
 // contentions is how often others may overtake one attempt.
 const contentions = 20
 
-// outcomeOf says how far an attempt came that ended with err.
-func outcomeOf(err error) (engine.Outcome, error) {
-	switch {
-	case err == nil:
-		return engine.Done, nil
-	case errors.Is(err, errNoAnswer):
-		return engine.NoAnswer, err
-	}
-	return engine.Refused, err
+// resend calls attempt until it was answered. It reports whether any attempt was not.
+func resend(ctx context.Context, attempt func(context.Context) error) (mayHaveRun bool, err error) {
+	_, mayHaveRun, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+		err := attempt(ctx)
+		switch {
+		case err == nil:
+			return engine.Done, nil
+		case errors.Is(err, errNoAnswer):
+			return engine.NoAnswer, err
+		}
+		return engine.Refused, err
+	})
+	return mayHaveRun, err
 }
 
 // acquireOp is one call of Acquire.
@@ -44,19 +48,16 @@ type acquireOp struct {
 // run returns the lease, or why there is none.
 func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 	v := op.backend.expected(op.place)
-	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
+	_, err = resend(ctx, func(ctx context.Context) (err error) {
 		l, err = op.attempt(ctx, v)
 		v = nil
-		return outcomeOf(err)
+		return err
 	})
 	var held *driver.HeldError
-	switch {
-	case err == nil:
-		return l, nil
-	case op.acquisition.MayHaveRun && !errors.As(err, &held):
-		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	if err != nil && op.acquisition.MayHaveRun && !errors.As(err, &held) {
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
-	return nil, err
+	return l, err
 }
 
 // attempt acts on the lock and its queue as they are expected to be. If that is
@@ -93,8 +94,8 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	switch ahead := v.ahead(op.place.process); {
 	case v.pair != nil && v.pair.Flags != lockFlag:
 		return nil, record.Beside(looksLike(v.pair), record.Mutex)
-	case v.heldBy(a.ID):
-		return op.adopt(ctx, v)
+	case v.heldBy(a.ID): // by an attempt that had no answer
+		return nil, op.giveBack(ctx, v.pair)
 	case v.held():
 		return nil, op.wait(ctx, v, driver.HeldError{Holder: ownerOf(v.pair)})
 	case v.told || len(ahead) == 0:
@@ -104,10 +105,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 		if left > 0 {
 			return nil, op.wait(ctx, v, driver.HeldError{RetryAfter: left})
 		}
-		if err := b.pass(ctx, v, ahead[0]); err != nil {
-			return nil, err
-		}
-		return nil, errMoved
+		return nil, cmp.Or(b.pass(ctx, v, ahead[0]), errMoved)
 	}
 }
 
@@ -129,7 +127,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	op.session = s
 	t := ops{s.unfenced(), unchanged(v.key, v.index())}
 	t = append(t, kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
-	if key, _ := b.entryOf(op.place); key != "" {
+	if key := b.entryOf(op.place); key != "" {
 		t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: key}))
 	}
 	if v.assumed {
@@ -147,43 +145,28 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	pair.Value = []byte(a.ID)
 	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
 		b.sawQueue(v.key, r)
-		if _, err = b.write(ctx, freeing(pair, true, nil)); err != nil { // perhaps not sent, as ctx has ended
-			a.MayHaveRun = true
-		}
-		return nil, cmp.Or(err, errMoved)
+		return nil, op.giveBack(ctx, pair)
 	}
-	l := op.lease(s, pair, until)
-	if v.pair != nil {
+	b.took(op.place)
+	l := &lease{
+		Lease: s.NewLease(a, until, nil), backend: b, session: s, made: made(pair),
+		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits),
+	}
+	if l.pair.Store(pair); v.pair != nil {
 		l.before = v.pair.Value
 	}
 	return l, nil
 }
 
-// lease returns the lease of this process, which leaves the queue.
-func (op *acquireOp) lease(s *session, pair *api.KVPair, until driver.Instant) *lease {
-	a := op.acquisition
-	op.backend.took(op.place)
-	return &lease{
-		Lease: s.NewLease(a, until, nil), backend: op.backend, session: s, key: a.Key, id: a.ID, pair: pair,
-		made:  pair.CreateIndex == pair.ModifyIndex,
-		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits), mayHaveRun: a.MayHaveRun,
+// giveBack frees the lock that an attempt has taken as p, and returns errMoved. A request to do so
+// that arrives late frees none that is taken anew: so what an attempt without an answer has taken
+// is given back as well, and never kept.
+func (op *acquireOp) giveBack(ctx context.Context, p *api.KVPair) error {
+	_, err := op.backend.write(ctx, freeing(p, made(p), nil))
+	if err != nil { // perhaps not sent, as ctx has ended
+		op.acquisition.MayHaveRun = true
 	}
-}
-
-// adopt makes a lease of what an attempt without an answer has taken.
-func (op *acquireOp) adopt(ctx context.Context, v *seen) (*lease, error) {
-	b, a := op.backend, op.acquisition
-	until := driver.Now().Add(a.TTL)
-	for _, s := range b.sessions.All() {
-		if s.id == v.pair.Session && s.Alive() && s.lasts(ctx, a.TTL) == nil {
-			return op.lease(s, v.pair, until), nil
-		}
-	}
-	// On a session that was given up: not to be built on.
-	if _, err := b.write(ctx, freeing(v.pair, v.made(), nil)); err != nil {
-		return nil, err
-	}
-	return nil, errMoved
+	return cmp.Or(err, errMoved)
 }
 
 // wait has the process stand in the queue, if the caller will wait, and watch what

@@ -35,6 +35,7 @@ type Backend struct {
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
 	hub       engine.Hub[place]
+	turns     engine.Turns[place] // of attempts and undos: one that gives a place up is not beside one that goes on with it
 	kinds     *record.Locks
 	methods
 	allowed atomic.Pointer[ttlRange] // nil: not yet known
@@ -57,6 +58,9 @@ func New(client *api.Client, options ...Options) *Backend {
 	}
 	for _, o := range options {
 		b.lockDelay = o.LockDelay
+	}
+	if client == nil {
+		b.invalid = fmt.Errorf("%w: consullock.New needs a client that api.NewClient returned without an error, not nil", driver.ErrInvalid)
 	}
 	if b.lockDelay > maxLockDelay {
 		b.invalid = fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
@@ -93,10 +97,7 @@ func (b *Backend) AtOnce() int { return 16 }
 // which shows that there is a leader and that the token may write sessions, and makes
 // none. A right to the keys of locks it does not ask for, because it can't know them.
 func (b *Backend) Ping(ctx context.Context) error {
-	switch {
-	case b.invalid != nil:
-		return b.invalid
-	case b.life.Closed():
+	if b.life.Closed() {
 		return driver.ErrClosed
 	}
 	_, err := b.askTTLs(ctx)
@@ -109,8 +110,6 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	switch {
-	case b.invalid != nil:
-		return nil, b.invalid
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
 		return nil, outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
 	case b.life.Closed():
@@ -124,6 +123,11 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, outOfRange(a.TTL, r)
 	}
 	op := &acquireOp{backend: b, acquisition: a, place: placeOf(a)}
+	leave, err := b.turns.Enter(ctx, op.place)
+	if err != nil {
+		return nil, b.busy(a, err)
+	}
+	defer leave()
 	l, err := op.run(ctx)
 	if err != nil {
 		return nil, err // not a nil *lease in an interface
@@ -144,12 +148,17 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // undo frees the lock if a has it and, if its process leaves the queue, takes that out.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
+	leave, err := b.turns.Enter(ctx, placeOf(a))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	leaves := b.leaves(a)
 	if a.MayHaveRun {
 		if err := b.fence(ctx, a.ID); err != nil {
 			return err
 		}
 	}
-	leaves := b.leaves(a)
 	for {
 		v, err := b.look(ctx, a.Key, nil)
 		if err != nil {
@@ -157,11 +166,11 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 		var t ops
 		if v.heldBy(a.ID) {
-			t = freeing(v.pair, v.made(), nil)
+			t = freeing(v.pair, made(v.pair), nil)
 		}
 		for _, e := range v.queue {
 			if leaves && processOf(e) == placeOf(a).process {
-				t = append(t, kv(api.KVDelete, api.KVTxnOp{Key: e.Key}))
+				t = append(t, kv(api.KVDeleteCAS, api.KVTxnOp{Key: e.Key, Index: e.ModifyIndex}))
 			}
 		}
 		if len(t) > 0 {
@@ -200,6 +209,9 @@ func (b *Backend) ttls(ctx context.Context) (ttlRange, error) {
 func (b *Backend) askTTLs(ctx context.Context) (ttlRange, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
+	if b.invalid != nil {
+		return ttlRange{}, b.invalid
+	}
 	o := (&api.WriteOptions{}).WithContext(ctx)
 	id, _, err := b.client.Session().CreateNoChecks(&api.SessionEntry{Name: "lockgen", TTL: "1ms"}, o)
 	r := ttlRange{time.Millisecond, maxTTL}

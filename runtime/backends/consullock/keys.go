@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"fmt"
+	"math/bits"
 	"net/url"
 	"path"
 	"strings"
@@ -25,6 +26,8 @@ const (
 	defaultMinTTL = 10 * time.Second
 	// maxLockDelay is the longest lock-delay that Consul honours.
 	maxLockDelay = time.Minute
+	// noLockDelay is none: the client takes 0 for unset, and what is positive for 1 ms at least.
+	noLockDelay = time.Duration(-1)
 )
 
 // queuePrefix is where the entries of those that wait for key are: nothing but these,
@@ -96,10 +99,7 @@ type class time.Duration
 func classOf(ttl time.Duration) class {
 	const tolerance = 25 // a ttl may be longer than its class's step by one part in so many
 	base := max(ttl-ttl/tolerance, 1)
-	step := time.Duration(1)
-	for step*16 <= base {
-		step *= 2
-	}
+	step := time.Duration(1) << max(bits.Len64(uint64(base))-4, 0)
 	top := (base + step - 1) / step * step
 	return class(top + top/(tolerance-1) + 1)
 }

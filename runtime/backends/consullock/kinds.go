@@ -1,6 +1,7 @@
 package consullock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -29,10 +29,8 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	if err := checkKey(w.Key); err != nil {
 		return a, err
 	}
-	_, unanswered, err := resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
-		return outcomeOf(b.swap(ctx, w, &a))
-	})
-	a.MayHaveRun = unanswered && !w.Look
+	mayHaveRun, err := resend(ctx, func(ctx context.Context) error { return b.swap(ctx, w, &a) })
+	a.MayHaveRun = mayHaveRun && !w.Look
 	return a, err
 }
 
@@ -89,7 +87,7 @@ func looksLike(p *api.KVPair) string {
 	return fmt.Sprintf("a pair with flags %#x, which is no lock,", p.Flags)
 }
 
-// watchRecord is the [record.Watch] of Consul: blocking queries, one after the other.
+// watchRecord is the [record.Watch] of Consul.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	select {
 	case b.watches <- struct{}{}:
@@ -97,20 +95,21 @@ func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tel
 	default:
 		return errManyWatches
 	}
-	q := newQuery(b.client, target{key: key})
-	var p pace
-	for p.wait(ctx, false) {
-		pair, _, err := q.ask(ctx)
-		if err != nil {
-			return err
+	var at uint64
+	var failed error
+	follow(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+		pair, meta, err := b.query(key, o)
+		if failed = err; err != nil {
+			return nil, true, err
 		}
 		ready()
 		if pair == nil || pair.Flags != recordFlag {
 			tell("")
-		} else if pair.ModifyIndex != q.target.index {
-			q.target.index = pair.ModifyIndex
-			tell(record.ResolveRevision(string(pair.Value), pair.ModifyIndex))
+		} else if pair.ModifyIndex != at {
+			at = pair.ModifyIndex
+			tell(record.ResolveRevision(string(pair.Value), at))
 		}
-	}
-	return ctx.Err()
+		return meta, false, nil
+	})
+	return cmp.Or(failed, ctx.Err())
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -25,17 +25,13 @@ const (
 // lease implements [driver.Lease].
 type lease struct {
 	*engine.Lease
-	backend    *Backend
-	session    *session
-	key, id    string
-	made       bool   // the key was made by this acquisition, and goes with it
-	before     []byte // what it found at the key, if that is known
-	first, n   uint64
-	mayHaveRun bool // some attempt to acquire had no answer
-
-	mu    sync.Mutex  // guards the rest
-	pair  *api.KVPair // as it is at the server, as far as we know
-	freed bool        // perhaps: some attempt to release had no answer
+	backend  *Backend
+	session  *session
+	made     bool   // the key was made by this acquisition, and goes with it
+	before   []byte // what it found at the key, if that is known
+	first, n uint64
+	pair     atomic.Pointer[api.KVPair] // as it is at the server, as far as we know
+	freed    atomic.Bool                // perhaps: some attempt to release had no answer
 }
 
 // Tokens implements [driver.Lease].
@@ -64,6 +60,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 		}
 		if !l.Extend(now.Add(ttl)) {
 			errs[i] = driver.ErrLost
+			l.Disown()
 			continue
 		}
 		renewed = append(renewed, i)
@@ -80,19 +77,19 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int, errs []error) {
 	var t ops
 	for _, i := range some {
-		l := leases[i].(*lease)
-		l.mu.Lock()
-		t = append(t, unchanged(l.pair.Key, l.pair.ModifyIndex))
-		l.mu.Unlock()
+		p := leases[i].(*lease).pair.Load()
+		t = append(t, unchanged(p.Key, p.ModifyIndex))
 	}
-	answer, err := b.read(ctx, t, false)
+	_, moved, err := b.read(ctx, t, false)
 	if err != nil {
 		return
 	}
-	for _, e := range answer.Errors {
+	for _, e := range moved {
 		i := some[e.OpIndex]
-		if err := leases[i].(*lease).own(ctx); errors.Is(err, driver.ErrLost) {
+		l := leases[i].(*lease)
+		if err := l.own(ctx); errors.Is(err, driver.ErrLost) {
 			errs[i] = err
+			l.Disown()
 		}
 	}
 }
@@ -100,71 +97,63 @@ func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int,
 // own looks at the lock, and notes how it is if it is still this lease's, though
 // somebody may have written to it: else ErrLost.
 func (l *lease) own(ctx context.Context) error {
-	v, err := l.backend.look(ctx, l.key, nil)
+	v, err := l.backend.look(ctx, l.Acquisition.Key, nil)
 	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := v.pair
+	p, was := v.pair, l.pair.Load()
 	// Whoever takes a lock writes an id of its own; a plain write leaves the lock
 	// to its session, and LockIndex 0.
-	if p == nil || p.Session != l.pair.Session || p.CreateIndex != l.pair.CreateIndex ||
-		p.LockIndex != 0 && string(p.Value) != l.id {
+	if p == nil || p.Session != was.Session || p.CreateIndex != was.CreateIndex ||
+		p.LockIndex != 0 && string(p.Value) != l.Acquisition.ID {
 		return driver.ErrLost
 	}
-	l.pair = p
+	l.pair.Store(p)
 	return nil
 }
 
 // Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, _ uint64) error {
-	if l.mayHaveRun {
-		if err := l.backend.fence(ctx, l.id); err != nil {
+	if l.Acquisition.MayHaveRun {
+		if err := l.backend.fence(ctx, l.Acquisition.ID); err != nil {
 			return err
 		}
 	}
-	_, _, err := resends.Send(ctx, l.free)
+	_, err := resend(ctx, l.free)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		l.Close()
-		l.session.Settle(l.id)
+		l.session.Settle(l.Acquisition.ID)
 	}
 	return err
 }
 
 // free frees the lock, and learns who waits for it.
-func (l *lease) free(ctx context.Context) (engine.Outcome, error) {
+func (l *lease) free(ctx context.Context) error {
 	for {
-		r, err := l.backend.write(ctx, append(l.freeing(), kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(l.key)})))
-		switch {
-		case err == nil:
-			l.backend.sawQueue(l.key, r)
-			return engine.Done, nil
-		case errors.Is(err, errNoAnswer):
-			l.mu.Lock()
-			l.freed = true
-			l.mu.Unlock()
-			return engine.NoAnswer, err
-		case errors.Is(err, errMoved):
+		r, err := l.backend.write(ctx, append(l.freeing(), kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(l.Acquisition.Key)})))
+		if err == nil {
+			l.backend.sawQueue(l.Acquisition.Key, r)
+			return nil
+		}
+		if errors.Is(err, errMoved) {
 			if err = l.own(ctx); err == nil {
 				continue
 			}
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.freed && errors.Is(err, driver.ErrLost) { // by an attempt whose answer was lost
-			return engine.Done, nil
+		if errors.Is(err, errNoAnswer) {
+			l.freed.Store(true)
+		} else if errors.Is(err, driver.ErrLost) && l.freed.Load() { // by an attempt whose answer was lost
+			return nil
 		}
-		return engine.Refused, err
+		return err
 	}
 }
 
 // freeing returns what frees the lock. What somebody wrote into it stays.
 func (l *lease) freeing() ops {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if string(l.pair.Value) != l.id || l.pair.Flags != lockFlag {
-		return freeing(l.pair, false, l.pair.Value)
+	p := l.pair.Load()
+	if string(p.Value) != l.Acquisition.ID || p.Flags != lockFlag {
+		return freeing(p, false, p.Value)
 	}
-	return freeing(l.pair, l.made, l.before)
+	return freeing(p, l.made, l.before)
 }

@@ -42,11 +42,11 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 			for _, key := range page {
 				t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}))
 			}
-			answer, err := b.read(ctx, t, false)
+			r, _, err := b.read(ctx, t, false)
 			if err != nil {
 				return err
 			}
-			for _, p := range replyOf(answer) {
+			for _, p := range r {
 				if !isLock(p) {
 					continue
 				}
@@ -150,7 +150,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 		return lost
 	}
 	ours := isID(string(v.pair.Value))
-	_, err = b.write(ctx, freeing(v.pair, ours && v.made(), v.pair.Value))
+	_, err = b.write(ctx, freeing(v.pair, ours && made(v.pair), v.pair.Value))
 	if errors.Is(err, errMoved) {
 		return lost
 	}

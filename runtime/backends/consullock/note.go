@@ -49,7 +49,7 @@ func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, e
 	}
 	session, _, err := b.client.Session().CreateNoChecks(&api.SessionEntry{
 		Name: "lockgen notes", TTL: min(max(ttl, allowed.min), allowed.max).String(),
-		Behavior: api.SessionBehaviorDelete, LockDelay: time.Nanosecond, // the client takes 0 for unset
+		Behavior: api.SessionBehaviorDelete, LockDelay: noLockDelay,
 	}, o)
 	if err != nil {
 		return "", advised(err)

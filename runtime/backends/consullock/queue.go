@@ -2,6 +2,7 @@ package consullock
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -47,7 +48,11 @@ type waiter struct {
 	entry   string   // the key of its entry in the queue, "" if it has none
 	session *session // that holds the entry, if it is known
 	turn    turn
-	watching
+
+	target   target
+	told     *seen              // the lock, which was told to be free; nil if not
+	listened bool               // somebody has subscribed: target is watched
+	cancel   context.CancelFunc // of the queries for target; nil if there are none
 }
 
 // waiterOf returns the waiter for a, which is the latest to wait.
@@ -95,6 +100,16 @@ func (w *waiter) dropLocked() {
 	w.session = nil
 }
 
+// busy is the answer to who could not ask before ctx ended, because an undo was under way.
+func (b *Backend) busy(a *driver.Acquisition, err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.waiters[placeOf(a)]; w != nil && w.latest == a.ID {
+		return &driver.HeldError{} // as it was when last heard of
+	}
+	return fmt.Errorf("waiting for an undo that is under way: %w", err)
+}
+
 // took notes that the process has the lock, and no place in the queue.
 func (b *Backend) took(p place) {
 	b.mu.Lock()
@@ -128,15 +143,14 @@ func (b *Backend) leaves(a *driver.Acquisition) bool {
 	return true
 }
 
-// entryOf returns the key of the entry that the process may have in the queue, or "",
-// and the session that holds it.
-func (b *Backend) entryOf(p place) (key string, s *session) {
+// entryOf returns the key of the entry that the process may have in the queue, or "".
+func (b *Backend) entryOf(p place) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
-		return w.entry, w.session
+		return w.entry
 	}
-	return "", nil
+	return ""
 }
 
 // expected returns how the lock is, if the process was told that it is free, or how

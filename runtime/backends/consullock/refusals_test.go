@@ -45,6 +45,20 @@ func TestAbsentServer(t *testing.T) {
 	wantIs(t, err, lock.ErrUnavailable)
 }
 
+// A nil client is said so in words, by each call.
+func TestNilClient(t *testing.T) {
+	b := New(nil)
+	mutex, fair := attempt(newKey(t)), attempt(newKey(t))
+	fair.Mode.Kind = driver.Fair
+	for _, a := range []*driver.Acquisition{mutex, fair} {
+		refuses(t, b, a, lock.ErrInvalid, "api.NewClient", "nil")
+		require.NoError(t, b.Undo(t.Context(), a))
+	}
+	require.ErrorIs(t, b.Ping(t.Context()), lock.ErrInvalid)
+	require.ErrorIs(t, b.PutNote(t.Context(), "process/x", "text", time.Minute), lock.ErrInvalid)
+	require.NoError(t, b.Close())
+}
+
 // A ttl outside the server's range is refused by an error that names the range,
 // also where a session, which is longer, would fit in it.
 func TestRangeOfTTLs(t *testing.T) {

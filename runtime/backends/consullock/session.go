@@ -34,10 +34,7 @@ func (s *session) Open(ctx context.Context) error {
 		Name:      "lockgen",
 		TTL:       s.class.sessionTTL().String(),
 		Behavior:  api.SessionBehaviorDelete,
-		LockDelay: s.backend.lockDelay,
-	}
-	if e.LockDelay < 0 {
-		e.LockDelay = time.Nanosecond // the client takes 0 for unset
+		LockDelay: max(s.backend.lockDelay, noLockDelay),
 	}
 	sent := driver.Now()
 	id, _, err := s.backend.client.Session().CreateNoChecks(e, (&api.WriteOptions{}).WithContext(ctx))
@@ -95,30 +92,16 @@ func (s *session) lasts(ctx context.Context, ttl time.Duration) error {
 func (s *session) gone() { s.End(fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)) }
 
 // watch hears at once when an operator ends the session, or its node leaves the catalog.
+// Where the token may not read sessions keep-alives tell as well, later.
 func (s *session) watch(ctx context.Context) {
-	p := pace{}
-	for index := uint64(0); ; {
-		asking, cancel := context.WithTimeout(ctx, waitWithin)
-		q := (&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(asking)
-		entry, meta, err := s.backend.client.Session().Info(s.id, q)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil && strings.Contains(err.Error(), "Permission denied"):
-			return // keep-alives tell as well, later
-		case err != nil:
-			index = 0
-		case entry == nil:
+	follow(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+		entry, meta, err := s.backend.client.Session().Info(s.id, o)
+		gone := err == nil && entry == nil
+		if gone {
 			s.gone()
-			return
-		default:
-			index = following(index, meta.LastIndex)
 		}
-		if !p.wait(ctx, err != nil) {
-			return
-		}
-	}
+		return meta, gone || err != nil && strings.Contains(err.Error(), "Permission denied"), err
+	})
 }
 
 // A transaction that acquires is conditional on the fence of its session: a key

@@ -329,3 +329,27 @@ func TestClasses(t *testing.T) {
 	}
 	require.Equal(t, maxTTL, classOf(maxTTL).sessionTTL())
 }
+
+// A lease that is lost keeps its session no longer: nobody releases it.
+func TestLostLeaseLeavesItsSession(t *testing.T) {
+	addr := testserver.Consul(t)
+	b := newBackend(t, addr)
+	l := take(t, b, attempt(newKey(t))).(*lease)
+	_, err := newClient(t, addr).KV().Delete(l.Acquisition.Key, nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
+	receive(t, l.session.Context().Done()) // once it was idle
+	require.NotErrorIs(t, context.Cause(l.session.Context()), lock.ErrLost)
+}
+
+// The same where its own time is over before the renewal. What is at the server goes as well.
+func TestLateRenewalLeavesTheSession(t *testing.T) {
+	addr := testserver.Consul(t)
+	b := newBackend(t, addr)
+	l := take(t, b, attempt(newKey(t))).(*lease)
+	l.End()
+	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
+	eventually(t, soon, "it is undone", func() bool { return pair(t, addr, l.Acquisition.Key) == nil })
+	require.True(t, l.Closed())
+	require.NoError(t, l.session.Context().Err())
+}

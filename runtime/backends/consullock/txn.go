@@ -49,7 +49,7 @@ func unchanged(key string, index uint64) *api.TxnOp {
 	return kv(api.KVCheckIndex, api.KVTxnOp{Key: key, Index: index})
 }
 
-// reply is what a transaction has answered.
+// reply is what a transaction has read and written.
 type reply []*api.KVPair
 
 func replyOf(answer *api.TxnResponse) (r reply) {
@@ -111,33 +111,33 @@ func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
 	return replyOf(answer), nil
 }
 
-// read sends a transaction that only looks.
-func (b *Backend) read(ctx context.Context, t ops, consistent bool) (*api.TxnResponse, error) {
+// read sends a transaction that only looks. It returns as well what of it was not so.
+func (b *Backend) read(ctx context.Context, t ops, consistent bool) (reply, api.TxnErrors, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	if b.invalid != nil {
-		return nil, b.invalid
+		return nil, nil, b.invalid
 	}
 	q := &api.QueryOptions{RequireConsistent: consistent}
-	_, reply, _, err := b.client.Txn().Txn(t, q.WithContext(ctx))
+	_, answer, _, err := b.client.Txn().Txn(t, q.WithContext(ctx))
 	if err != nil {
-		return nil, advised(err)
+		return nil, nil, advised(err)
 	}
-	for _, e := range reply.Errors {
+	for _, e := range answer.Errors {
 		if strings.Contains(e.What, "Permission denied") {
-			return nil, advised(errors.New(e.What))
+			return nil, nil, advised(errors.New(e.What))
 		}
 	}
-	return reply, nil
+	return replyOf(answer), answer.Errors, nil
 }
 
 // get returns what is at key, nil if there is nothing.
 func (b *Backend) get(ctx context.Context, key string) (*api.KVPair, error) {
-	answer, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key})}, true)
+	r, _, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key})}, true)
 	if err != nil {
 		return nil, err
 	}
-	return replyOf(answer).at(key)
+	return r.at(key)
 }
 
 // refusal is why a transaction was not done: the weightiest of its reasons.
@@ -221,11 +221,10 @@ func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, erro
 	if s != nil {
 		t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: fenceKey(s.id)}))
 	}
-	answer, err := b.read(ctx, t, true)
+	r, _, err := b.read(ctx, t, true)
 	if err != nil {
 		return nil, err
 	}
-	r := replyOf(answer)
 	v := &seen{key: key, queue: r.queue(key)}
 	if v.pair, err = r.at(key); err != nil || s == nil {
 		return v, err
@@ -254,8 +253,8 @@ func (v *seen) heldBy(id string) bool {
 	return v.held() && v.pair.Flags == lockFlag && string(v.pair.Value) == id
 }
 
-// made reports whether the acquisition that holds the lock has made the key.
-func (v *seen) made() bool { return v.pair.CreateIndex == v.pair.ModifyIndex }
+// made reports whether the acquisition that holds the lock p has made the key.
+func made(p *api.KVPair) bool { return p.CreateIndex == p.ModifyIndex }
 
 // at returns where the process stands in the queue, -1 if nowhere.
 func (v *seen) at(process string) int {
@@ -276,7 +275,7 @@ func (v *seen) target(process string) target {
 	ahead := v.ahead(process)
 	if v.held() {
 		ours := isID(string(v.pair.Value))
-		if len(ahead) == 0 || !ours || !v.made() {
+		if len(ahead) == 0 || !ours || !made(v.pair) {
 			return target{key: v.key, index: v.pair.ModifyIndex, lock: true, ours: ours}
 		}
 	}

@@ -150,10 +150,6 @@ func (b backwards) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // An index that is reset is begun anew, without turning at full speed.
 func TestIndexResetsDoNotSpin(t *testing.T) {
-	require.Equal(t, uint64(0), following(10, 9))
-	require.Equal(t, uint64(10), following(10, 10))
-	require.Equal(t, uint64(1), following(0, 0))
-
 	addr := testserver.Consul(t)
 	c, config := counting()
 	key := newKey(t)
@@ -169,21 +165,37 @@ func TestIndexResetsDoNotSpin(t *testing.T) {
 	release(t, holder)
 }
 
+// Queries that are answered at once, or fail, do not follow each other at full speed.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, n := pace{}, 0
-		for begin := time.Now(); time.Since(begin) < 10*time.Second; n++ {
-			require.True(t, p.wait(t.Context(), false))
+		for least, err := range map[time.Duration]error{paceLeast: nil, paceFailed: errNoAnswer} {
+			begin, n := time.Now(), 0
+			follow(t.Context(), 0, func(*api.QueryOptions) (*api.QueryMeta, bool, error) {
+				n++
+				return &api.QueryMeta{LastIndex: uint64(n)}, time.Since(begin) > 10*time.Second, err
+			})
+			require.LessOrEqual(t, n, int(13*time.Second/least))
 		}
-		require.LessOrEqual(t, n, 7000)
-		n = 0
-		for begin := time.Now(); time.Since(begin) < 10*time.Second; n++ {
-			require.True(t, p.wait(t.Context(), true))
-		}
-		require.Less(t, n, 40)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.False(t, p.wait(ctx, false))
+		follow(ctx, 0, func(*api.QueryOptions) (*api.QueryMeta, bool, error) {
+			t.Error("it asks")
+			return nil, true, nil
+		})
+	})
+}
+
+// What each query waits for is what the one before has told: an index that is 0, or goes back,
+// is begun anew.
+func TestFollowedIndex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told, asked := []uint64{10, 10, 9, 0, 7}, []uint64(nil)
+		follow(t.Context(), 5, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+			asked = append(asked, o.WaitIndex)
+			n := len(asked)
+			return &api.QueryMeta{LastIndex: told[n-1]}, n == len(told), nil
+		})
+		require.Equal(t, []uint64{5, 10, 10, 0, 1}, asked)
 	})
 }
 

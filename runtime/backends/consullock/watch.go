@@ -23,6 +23,10 @@ const (
 	// the clients of api.Lock, where these have used it. One of them that tries just
 	// before we free it again pauses for five seconds.
 	precedence = 4 * time.Millisecond
+	// paceLeast is the least time from one blocking query to the next, about, and paceFailed
+	// the pause after one that failed.
+	paceLeast  = 2 * time.Millisecond
+	paceFailed = 300 * time.Millisecond
 )
 
 var errManyWatches = errors.New("too many keys are watched already")
@@ -34,14 +38,6 @@ type target struct {
 	index uint64
 	lock  bool // it is the lock itself, to be taken when it is free
 	ours  bool // which a process of ours holds
-}
-
-// watching is the part of a waiter that watches. The Backend's mutex guards it.
-type watching struct {
-	target   target
-	told     *seen              // the lock, which was told to be free; nil if not
-	listened bool               // somebody has subscribed: target is watched
-	cancel   context.CancelFunc // of the queries for target; nil if there are none
 }
 
 // aim has the waiter watch t from now on.
@@ -122,17 +118,16 @@ func (b *Backend) unsubscribed(w *waiter) {
 	}
 }
 
-// watch makes blocking queries, one after the other, until t has changed or ctx ends.
+// watch tells when t has changed.
 func (w *waiter) watch(ctx context.Context, t target) {
-	var p pace
-	q := newQuery(w.backend.client, t)
-	for failed := false; p.wait(ctx, failed); {
-		pair, changed, err := q.ask(ctx)
-		if failed = err != nil; changed {
+	follow(ctx, t.index, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
+		pair, meta, err := w.backend.query(t.key, o)
+		changed := err == nil && (pair == nil || pair.ModifyIndex != t.index)
+		if changed {
 			w.tell(ctx, t, pair)
-			return
 		}
-	}
+		return meta, changed, err
+	})
 }
 
 // tell tells whoever listens that t has changed, unless the waiter has another target
@@ -157,70 +152,41 @@ func (w *waiter) tell(ctx context.Context, t target, pair *api.KVPair) {
 	}
 }
 
-// query asks whether a target has changed. It has the index that the next one waits for.
-type query struct {
-	client *api.Client
-	target target
-	path   string
-	prefix bool
-	index  uint64
-}
-
-func newQuery(client *api.Client, t target) *query {
-	q := &query{client: client, target: t, index: t.index}
-	q.path, q.prefix = watchedPath(t.key)
-	return q
-}
-
-// ask makes one blocking query, and returns what is at the key.
-func (q *query) ask(ctx context.Context) (at *api.KVPair, changed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, waitWithin)
-	defer cancel()
-	options := (&api.QueryOptions{WaitIndex: q.index, WaitTime: waitTime}).WithContext(ctx)
-	var pairs api.KVPairs
-	var meta *api.QueryMeta
-	if q.prefix {
-		pairs, meta, err = q.client.KV().List(q.path, options)
-	} else {
-		at, meta, err = q.client.KV().Get(q.path, options)
+// query makes one blocking query for what is at key, nil if there is nothing.
+func (b *Backend) query(key string, o *api.QueryOptions) (at *api.KVPair, meta *api.QueryMeta, err error) {
+	path, prefix := watchedPath(key)
+	if !prefix {
+		return b.client.KV().Get(path, o)
 	}
-	if err != nil {
-		return nil, false, err
-	}
+	pairs, meta, err := b.client.KV().List(path, o)
 	for _, p := range pairs {
-		if p.Key == q.target.key {
+		if p.Key == key {
 			at = p
 		}
 	}
-	q.index = following(q.index, meta.LastIndex)
-	return at, at == nil || at.ModifyIndex != q.target.index, nil
+	return at, meta, err
 }
 
-// following returns the index to wait for after next was told, as Consul's
-// documentation has it: an index that goes back is begun anew.
-func following(index, next uint64) uint64 {
-	if next < index {
-		return 0
+// follow has ask make blocking queries, one after the other, the first for what comes after
+// index, until it says that it is done, or ctx ends. They do not follow each other at full
+// speed, whatever comes back.
+func follow(ctx context.Context, index uint64, ask func(*api.QueryOptions) (meta *api.QueryMeta, done bool, err error)) {
+	for pause := time.Duration(0); engine.Pause(ctx, pause); {
+		begin := time.Now()
+		asking, cancel := context.WithTimeout(ctx, waitWithin)
+		meta, done, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: waitTime}).WithContext(asking))
+		cancel()
+		switch {
+		case done:
+			return
+		case err != nil:
+			index, pause = 0, paceFailed
+			continue
+		case meta.LastIndex < index: // it is begun anew, as Consul's documentation has it
+			index = 0
+		default:
+			index = max(meta.LastIndex, 1) // 0 would not block
+		}
+		pause = paceLeast - time.Since(begin)
 	}
-	return max(next, 1) // 0 would not block
-}
-
-// pace keeps a loop of queries from turning at full speed, whatever comes back.
-type pace struct{ last time.Time }
-
-const (
-	paceLeast  = 2 * time.Millisecond
-	paceFailed = 300 * time.Millisecond
-)
-
-// wait returns when the next query may be sent: about paceLeast after the one before was;
-// after a failure a while later. It reports whether ctx lives.
-func (p *pace) wait(ctx context.Context, failed bool) bool {
-	pause := paceLeast - time.Since(p.last)
-	if failed {
-		pause = paceFailed
-	}
-	alive := engine.Pause(ctx, pause)
-	p.last = time.Now()
-	return alive
 }

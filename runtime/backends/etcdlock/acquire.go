@@ -47,7 +47,8 @@ func (e *entry) take(ctx context.Context, c class, a *driver.Acquisition) (drive
 
 // acquire makes one attempt, in s.
 func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) (driver.Lease, error) {
-	if e.known() && e.session != s { // of another ttl, or of a session that has ended
+	// Of another ttl, of a session that has ended, or what a waiter has left to one that does not wait.
+	if e.known() && (e.session != s || !a.Queue && e.owner != a.ID) {
 		if err := e.giveUp(ctx); err != nil {
 			return nil, err
 		}
@@ -77,6 +78,16 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 		case st.before != nil:
 			return nil, e.wait(ctx, s, a, st)
 		}
+		if a.NoRenewal { // it has its whole length, whenever the session was proved to live
+			err := s.Await(ctx, a.TTL)
+			if errors.Is(err, driver.ErrLost) {
+				return nil, errSessionEnded
+			} else if err != nil {
+				a.MayBeGranted = true
+				return nil, err
+			}
+			st.sent = driver.Now()
+		}
 		return e.grant(s, a, st.sent), nil
 	}
 }
@@ -84,16 +95,8 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 // stand sees to it that we have a key, if we need one, that is ours, and finds
 // out how it stands.
 func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	switch {
-	case e.known() && e.owner == a.ID && !e.suspect:
-		return e.look(ctx, s)
-	case !e.known() || a.Queue:
-		return e.claim(ctx, s, a)
-	}
-	// Who does not wait takes over an entry only where it owns the lock.
-	st, err := e.look(ctx, s)
-	if err != nil || st.own == nil || st.before != nil {
-		return st, err
+	if e.known() && e.owner == a.ID && !e.suspect {
+		return e.look(ctx, s, a)
 	}
 	return e.claim(ctx, s, a)
 }
@@ -107,15 +110,15 @@ func (e *entry) claim(ctx context.Context, s *session, a *driver.Acquisition) (s
 	if e.known() {
 		created, changed = e.created, e.changed
 	}
-	mine, tombstone := e.keys.prefix+s.suffix, e.keys.tombstone
+	mine, prefix, tombstone := e.keyIn(s), e.id.prefix(), tombstoneOf(a)
 	t := &pb.TxnRequest{
 		Compare: []*pb.Compare{ifModified(mine, changed), ifCreated(tombstone, 0)},
-		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(e.keys.prefix, created, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(e.keys.prefix, 0, enough))},
+		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(prefix, created, enough))},
+		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(prefix, 0, enough))},
 	}
 	alone := !e.known() && !a.Queue
 	if alone {
-		t.Compare = append(t.Compare, ifEmpty(e.keys.prefix))
+		t.Compare = append(t.Compare, ifEmpty(prefix))
 	}
 	for {
 		resp, sent, err := e.write(ctx, a, t)
@@ -124,7 +127,7 @@ func (e *entry) claim(ctx context.Context, s *session, a *driver.Acquisition) (s
 		}
 		if !resp.Succeeded && (e.known() || len(found(resp, 0)) > 0) {
 			e.lost()
-			return e.met(ctx, s, resp)
+			return e.met(ctx, s, a, resp)
 		}
 		others := resp.Responses[len(resp.Responses)-1].GetResponseRange()
 		st, ok := e.read(s, others.Kvs, others.More)
@@ -133,7 +136,7 @@ func (e *entry) claim(ctx context.Context, s *session, a *driver.Acquisition) (s
 		case resp.Succeeded:
 			e.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: cmp.Or(created, st.at), ModRevision: st.at})
 			if !ok {
-				return e.look(ctx, s)
+				return e.look(ctx, s, a)
 			}
 			return st, nil
 		case st.before != nil:
@@ -162,15 +165,15 @@ func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnReque
 
 // met is a key of ours that was there before, which resp has first, if there is one. One that
 // is held is before us; any other we go on with.
-func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse) (standing, error) {
+func (e *entry) met(ctx context.Context, s *session, a *driver.Acquisition, resp *pb.TxnResponse) (standing, error) {
 	if len(found(resp, 0)) == 0 {
 		return standing{}, nil
 	}
 	kv := found(resp, 0)[0]
 	if l := e.holder(); l != nil && l.session == s && l.created == kv.CreateRevision {
-		if l.keys.id == e.keys.id && !l.over() { // this very acquisition, once more
+		if l.Acquisition.ID == a.ID && !l.over() { // this very acquisition, once more
 			e.note(s, kv)
-			return e.look(ctx, s)
+			return e.look(ctx, s, a)
 		}
 		return standing{before: kv, at: resp.Header.Revision}, nil
 	}
@@ -179,9 +182,9 @@ func (e *entry) met(ctx context.Context, s *session, resp *pb.TxnResponse) (stan
 }
 
 // look asks how our key stands: a read, of what a majority has.
-func (e *entry) look(ctx context.Context, s *session) (standing, error) {
+func (e *entry) look(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
 	for n := int64(enough); ; n = 0 {
-		resp, r, err := e.backend.find(ctx, newest(e.keys.prefix, e.created, n))
+		resp, r, err := e.backend.find(ctx, newest(e.id.prefix(), e.created, n))
 		if err != nil {
 			return standing{}, err
 		}
@@ -196,7 +199,7 @@ func (e *entry) look(ctx context.Context, s *session) (standing, error) {
 			return standing{}, nil
 		case st.own.ModRevision != e.changed: // by a resend of ours
 			e.note(s, st.own)
-			if e.owner != e.keys.id {
+			if e.owner != a.ID {
 				return standing{}, nil
 			}
 		}
@@ -207,9 +210,9 @@ func (e *entry) look(ctx context.Context, s *session) (standing, error) {
 // read makes out how matters stand from what was found, newest first. ok is false
 // if that was not enough to say.
 func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing, ok bool) {
-	mine := e.keys.prefix + s.suffix
+	mine, prefix := e.keyIn(s), e.id.prefix()
 	for _, kv := range kvs {
-		switch rest := string(kv.Key[len(e.keys.prefix):]); {
+		switch rest := string(kv.Key[len(prefix):]); {
 		case string(kv.Key) == mine:
 			st.own = kv
 		case strings.Contains(rest, "/"): // of a lock below this one

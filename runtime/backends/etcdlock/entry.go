@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // entryID names what one Locker has to do with one key.
@@ -25,7 +26,6 @@ type entry struct {
 	turn    chan struct{} // holds a value while someone acquires or gives up
 
 	// Guarded by turn.
-	keys    keys
 	session *session    // whose key it is; nil while there is none, as far as we know
 	unhook  func() bool // keeps the session's end from calling forgetSession
 	owner   string      // the acquisition that wrote it
@@ -36,25 +36,31 @@ type entry struct {
 	// Guarded by the backend's mutex.
 	users int // in turn or waiting for it, subscriptions and the key included
 	lease *lease
-	watch *watch
+	watch *watch // nil while there is none, and when it has told
 }
 
-// enter returns the entry of k, for the caller alone until it calls leave.
-func (b *Backend) enter(ctx context.Context, k keys) (*entry, error) {
+// prefix is that of the contenders for the key.
+func (id entryID) prefix() string { return id.key + "/" }
+
+// keyIn is our key if that is in s.
+func (e *entry) keyIn(s *session) string { return e.id.prefix() + s.suffix }
+
+// enter returns the entry that a is about, for the caller alone until it calls leave.
+func (b *Backend) enter(ctx context.Context, a *driver.Acquisition) (*entry, error) {
 	b.mu.Lock()
-	e := b.useLocked(entryID{k.locker, k.lock})
+	e := b.useLocked(a)
 	b.mu.Unlock()
 	if !e.enter(ctx) {
 		err := e.busy(ctx)
 		e.drop()
 		return nil, err
 	}
-	e.keys = k
 	return e, nil
 }
 
-// useLocked returns the entry with this ID, which stays until drop was called as often.
-func (b *Backend) useLocked(id entryID) *entry {
+// useLocked returns the entry that a is about, which stays until drop was called as often.
+func (b *Backend) useLocked(a *driver.Acquisition) *entry {
+	id := entryID{engine.Process(a.ID), a.Key}
 	e := b.entries[id]
 	if e == nil {
 		e = &entry{backend: b, id: id, turn: make(chan struct{}, 1)}
@@ -111,18 +117,19 @@ func (e *entry) busy(ctx context.Context) error {
 	b := e.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.lease != nil || e.watch != nil && !e.watch.fired || b.hub.Waits(e.id) {
+	if e.lease != nil || e.watch != nil || b.hub.Waits(e.id) {
 		return &driver.HeldError{} // as it was when we last looked
 	}
 	return fmt.Errorf("waiting for what is under way about the key: %w", ctx.Err())
 }
 
 // forgetSession forgets that our key is in s, which has ended: whoever waited may have gone for
-// good, its undo in vain.
+// good, its undo in vain. Else it is told.
 func (e *entry) forgetSession(s *session) {
 	if e.enter(e.backend.life.Context()) {
 		if e.session == s {
 			e.lost()
+			e.backend.hub.Notify(e.id)
 		}
 		<-e.turn
 	}
@@ -171,10 +178,9 @@ func (e *entry) lost() {
 
 // giveUp deletes our key, unless it has changed.
 func (e *entry) giveUp(ctx context.Context) error {
-	s := e.session
-	if s.Alive() {
-		mine := e.keys.prefix + s.suffix
-		_, r, err := e.backend.free(ctx, e.keys, false, ifModified(mine, e.changed), del(mine))
+	if e.session.Alive() {
+		mine := e.keyIn(e.session)
+		_, r, err := e.backend.free(ctx, nil, ifModified(mine, e.changed), del(mine))
 		if err != nil {
 			e.suspect = e.suspect || r.mayHaveRun
 			return err

@@ -87,14 +87,15 @@ func (b *Backend) Attach() { b.life.Attach() }
 // that already for one that has ended. What the server does not take by then ends by
 // itself.
 func (b *Backend) Close() error {
-	var err error
+	last := false
 	b.life.Close(func() {
+		last = true
 		b.sessions.Close()
-		if b.owned != nil {
-			err = b.owned.Close()
-		}
 	})
-	return err
+	if last && b.owned != nil {
+		return b.owned.Close()
+	}
+	return nil
 }
 
 // Ping implements [driver.Pinger]: it reads a key, which shows that the cluster has a
@@ -119,29 +120,28 @@ var (
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	k, err := b.keysOf(a)
-	if err != nil {
+	if err := b.check(a.Key); err != nil {
 		return nil, err
 	}
-	ttl, err := sessionTTL(a.TTL)
+	ttl, err := sessionTTL(a)
 	if err != nil {
 		return nil, err
 	}
 	if a.Mode.Kind != 0 {
 		return b.kinds.Acquire(ctx, a)
 	}
-	e, err := b.enter(ctx, k)
+	e, err := b.enter(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	defer e.leave()
-	return e.take(ctx, class{k.locker, ttl}, a)
+	return e.take(ctx, class{e.id.locker, ttl}, a)
 }
 
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	if _, err := b.keysOf(a); err != nil {
-		return nil //nolint:nilerr // an invalid key was never sent
+	if b.check(a.Key) != nil {
+		return nil // an invalid key was never sent
 	}
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
@@ -151,17 +151,13 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // undo is Undo of a mutex.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
-	k, err := b.keysOf(a)
-	if err != nil {
-		return err
-	}
-	e, err := b.enter(ctx, k)
+	e, err := b.enter(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer e.leave()
 	known := true
-	if l := e.holder(); l != nil && l.keys.id == a.ID {
+	if l := e.holder(); l != nil && l.Acquisition.ID == a.ID {
 		err = l.Release(ctx, 0)
 	} else if e.serves(a) {
 		err = e.giveUp(ctx)
@@ -175,72 +171,66 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		return nil
 	}
 	for _, s := range b.sessions.All() {
-		mine := k.prefix + s.suffix
-		if s.class.locker != k.locker || !s.Alive() { // one that has ended takes all along
+		if s.class.locker != e.id.locker || !s.Alive() { // one that has ended takes all along
 			continue
 		}
-		if _, _, err := b.free(ctx, k, a.MayHaveRun, ifValue(mine, k.id), del(mine)); err != nil {
+		mine := e.keyIn(s)
+		if _, _, err := b.free(ctx, a, ifValue(mine, a.ID), del(mine)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// free sends a transaction that frees the lock of the acquisition of k. If an attempt of
-// that may be on its way, it sees to it that this takes nothing: it leaves a tombstone.
-func (b *Backend) free(ctx context.Context, k keys, mayHaveRun bool, is *pb.Compare, frees *pb.RequestOp) (*pb.TxnResponse, request, error) {
+// free sends a transaction that frees the lock of a. If an attempt of that may be on its way,
+// it sees to it that this takes nothing: it leaves a tombstone. A nil a has no attempts.
+func (b *Backend) free(ctx context.Context, a *driver.Acquisition, is *pb.Compare, frees *pb.RequestOp) (*pb.TxnResponse, request, error) {
 	t := &pb.TxnRequest{Compare: []*pb.Compare{is}, Success: []*pb.RequestOp{frees}}
-	if mayHaveRun {
+	if a != nil && a.MayHaveRun {
 		id := newLeaseID()
 		if _, err := b.grant(ctx, id, straggler); err != nil {
 			return nil, request{}, err
 		}
-		tombstone := put(k.tombstone, "", id)
+		tombstone := put(tombstoneOf(a), "", id)
 		t.Success, t.Failure = append(t.Success, tombstone), []*pb.RequestOp{tombstone}
 	}
 	return b.txn(ctx, t)
 }
 
-// keys are the names of what one acquisition writes.
-type keys struct {
-	lock      string
-	prefix    string // of the contenders
-	tombstone string // is there if it was undone, and an attempt of it may be on its way
-	id        string
-	locker    string
-}
+// tombstoneOf is there if a was undone, and an attempt of it may be on its way. It has more than
+// one slash, so that it is a contender of no lock that encloses this one.
+func tombstoneOf(a *driver.Acquisition) string { return a.Key + ".lockgen/undone/" + a.ID + "/" }
 
 // maxKey is the longest key taken, in bytes: as long as a name that a person
 // can still read, and a small part of what a request carries.
 const maxKey = 1024
 
-func (b *Backend) keysOf(a *driver.Acquisition) (keys, error) {
-	if b.invalid != nil {
-		return keys{}, b.invalid
+// check returns why nothing can be done with key.
+func (b *Backend) check(key string) error {
+	if n := len(key); b.invalid == nil && (n == 0 || n > maxKey) {
+		return fmt.Errorf("%w: the key has %d bytes; etcdlock takes 1 to %d (hash what is longer)", driver.ErrInvalid, n, maxKey)
 	}
-	if n := len(a.Key); n == 0 || n > maxKey {
-		return keys{}, fmt.Errorf("%w: the key has %d bytes; etcdlock takes 1 to %d (hash what is longer)", driver.ErrInvalid, n, maxKey)
-	}
-	return keys{
-		lock:   a.Key,
-		prefix: a.Key + "/",
-		// More than one slash, so that a tombstone is a contender of no lock that encloses this one.
-		tombstone: a.Key + ".lockgen/undone/" + a.ID + "/",
-		id:        a.ID,
-		locker:    engine.Process(a.ID),
-	}, nil
+	return b.invalid
 }
 
-// maxTTL is the longest lease: etcd's own limit, less the second that is added.
-const maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
+const (
+	// maxTTL is the longest lease: etcd's own limit, less the second that is added.
+	maxTTL = (clientv3.MaxLeaseTTL - 1) * time.Second
+	// answerWithin is how much longer a session is that is kept alive for a lease that needs its
+	// whole length ahead, so that the answer may take a while.
+	answerWithin = 500 * time.Millisecond
+)
 
-// sessionTTL returns the ttl of the session for leases of length ttl: the next
-// whole second above. Above, and not the next one from ttl on: a lease that is
-// handed on inside a process must begin each hold with a whole ttl ahead, and
-// a session is not kept alive anew for each.
-func sessionTTL(ttl time.Duration) (time.Duration, error) {
+// sessionTTL returns the ttl of the session for the lease of a: the next whole second
+// above. Above, and not the next one from ttl on: a lease that is handed on inside a process
+// must begin each hold with a whole ttl ahead, and a session is not kept alive anew for each.
+func sessionTTL(a *driver.Acquisition) (time.Duration, error) {
+	ttl := a.TTL
 	if ttl <= 0 || ttl > maxTTL {
 		return 0, fmt.Errorf("%w: a lease of %v; etcdlock takes from above 0 s to %v (%d s)", driver.ErrInvalid, ttl, maxTTL, int64(maxTTL/time.Second))
+	}
+	if a.NoRenewal {
+		ttl += answerWithin
 	}
 	return ttl.Truncate(time.Second) + time.Second, nil
 }

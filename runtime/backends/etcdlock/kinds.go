@@ -33,7 +33,7 @@ type store struct{ *Backend }
 
 // Swap implements [record.Store].
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
-	if _, err := b.keysOf(&driver.Acquisition{Key: w.Key}); err != nil {
+	if err := b.check(w.Key); err != nil {
 		return a, err
 	}
 	at := recordOf(w.Key)

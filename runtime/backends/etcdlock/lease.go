@@ -36,26 +36,22 @@ var (
 // lease implements [driver.Lease] by a key of ours that owns the lock.
 type lease struct {
 	*engine.Lease
-	entry      *entry
-	session    *session
-	keys       keys
-	created    int64 // create revision of the key
-	tokens     uint64
-	mayHaveRun bool        // an attempt to acquire it may still be under way
-	freeing    atomic.Bool // a request to delete the key had no answer
+	entry   *entry
+	session *session
+	key     string
+	created int64 // its create revision
+	tokens  uint64
+	freeing atomic.Bool // a request to delete the key had no answer
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
-	lapsed := *a
-	lapsed.Queue = false // the entry serves another by then, if any
 	l := &lease{
-		entry: e, session: s, keys: e.keys, created: e.created,
-		tokens:     min(max(a.Tokens, 1), 1<<tokenBits),
-		mayHaveRun: a.MayHaveRun,
+		entry: e, session: s, key: e.keyIn(s), created: e.created,
+		tokens: min(max(a.Tokens, 1), 1<<tokenBits),
 	}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
-	l.Lease = s.NewLease(&lapsed, sent.Add(a.TTL), l.forget)
+	l.Lease = s.NewLease(a, sent.Add(a.TTL), l.forget)
 	e.lease = l
 	return l
 }
@@ -93,9 +89,8 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	t := &pb.TxnRequest{}
 	for _, one := range leases {
 		l := one.(*lease)
-		key := l.keys.prefix + l.session.suffix
-		t.Compare = append(t.Compare, ifCreated(key, l.created))
-		t.Failure = append(t.Failure, get(&pb.RangeRequest{Key: []byte(key), KeysOnly: true}))
+		t.Compare = append(t.Compare, ifCreated(l.key, l.created))
+		t.Failure = append(t.Failure, get(&pb.RangeRequest{Key: []byte(l.key), KeysOnly: true}))
 	}
 	resp, r, err := b.txn(ctx, t)
 	if half := len(leases) / 2; half > 0 && errors.Is(err, rpctypes.ErrPermissionDenied) {
@@ -111,7 +106,7 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 			errs[i] = err
 		case !resp.Succeeded && !slices.ContainsFunc(found(resp, i), isOurs):
 			errs[i] = errKeyGone
-			l.disown()
+			l.Disown()
 		default:
 			errs[i] = l.extend(ctx, r.sent, ttls[i])
 		}
@@ -121,7 +116,11 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 // extend renews the lease by a request that was sent at sent. The session is kept alive
 // by itself; only if that is behind, the lease waits for it.
 func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Duration) error {
-	if err := l.session.Await(ctx, ttl/2); err != nil {
+	lasts := ttl / 2
+	if l.Acquisition.NoRenewal { // so much of it is kept closed after its loss that the rest is short
+		lasts = ttl
+	}
+	if err := l.session.Await(ctx, lasts); err != nil {
 		return err
 	}
 	if !l.Extend(sent.Add(ttl)) {
@@ -137,8 +136,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	if l.Closed() {
 		return fmt.Errorf("%w: it is not held", driver.ErrLost)
 	}
-	mine := l.keys.prefix + l.session.suffix
-	resp, r, err := l.entry.backend.free(ctx, l.keys, l.mayHaveRun, ifCreated(mine, l.created), del(mine))
+	resp, r, err := l.entry.backend.free(ctx, &l.Acquisition, ifCreated(l.key, l.created), del(l.key))
 	if r.mayHaveRun {
 		l.freeing.Store(true)
 	}
@@ -153,14 +151,6 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 		return errOver
 	}
 	return nil
-}
-
-// disown notes that someone else has deleted the key. Nobody releases it then, and an
-// attempt that is late would take the lock again: the session sees to that.
-func (l *lease) disown() {
-	if l.Close() && l.mayHaveRun {
-		l.session.Owe(&driver.Acquisition{Key: l.keys.lock, ID: l.keys.id, MayHaveRun: true})
-	}
 }
 
 // forget notes that the key is no longer ours.

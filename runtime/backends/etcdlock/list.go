@@ -111,7 +111,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 
 // contenders returns those of the mutex at key, the holder first, or the record at key.
 func (b *Backend) contenders(ctx context.Context, key string) (all []*mvccpb.KeyValue, recorded *mvccpb.KeyValue, err error) {
-	if _, err := b.keysOf(&driver.Acquisition{Key: key}); err != nil {
+	if err := b.check(key); err != nil {
 		return nil, nil, err
 	}
 	resp, _, err := b.find(ctx, newest(key+"/", 0, 0))
@@ -152,7 +152,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 		return lost
 	}
 	at := string(all[0].Key)
-	resp, r, err := b.free(ctx, keys{}, false, ifModified(at, all[0].ModRevision), del(at))
+	resp, r, err := b.free(ctx, nil, ifModified(at, all[0].ModRevision), del(at))
 	if err == nil && !resp.Succeeded && !r.mayHaveRun {
 		return lost
 	}

@@ -93,9 +93,7 @@ func TestPendingUndoWithoutTheTurn(t *testing.T) {
 	b, key := newBackend(t, shared(t)), newKey(t)
 	lease := taken(t, b, attempt(key, "B:1"))
 	inVain := func(a *driver.Acquisition) {
-		k, err := b.keysOf(a)
-		require.NoError(t, err)
-		e, err := b.enter(t.Context(), k)
+		e, err := b.enter(t.Context(), a)
 		require.NoError(t, err)
 		defer e.leave()
 		ctx, cancel := contextFor(t, 20*time.Millisecond)

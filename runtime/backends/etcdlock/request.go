@@ -177,10 +177,7 @@ func (b *Backend) find(ctx context.Context, what *pb.RangeRequest) (*pb.RangeRes
 // The parts of a transaction.
 
 func ifCreated(key string, rev int64) *pb.Compare {
-	return &pb.Compare{
-		Result: pb.Compare_EQUAL, Target: pb.Compare_CREATE, Key: []byte(key),
-		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev},
-	}
+	return &pb.Compare{Key: []byte(key), Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev}}
 }
 
 // ifEmpty is true if there is no key below prefix.
@@ -191,17 +188,11 @@ func ifEmpty(prefix string) *pb.Compare {
 }
 
 func ifModified(key string, rev int64) *pb.Compare {
-	return &pb.Compare{
-		Result: pb.Compare_EQUAL, Target: pb.Compare_MOD, Key: []byte(key),
-		TargetUnion: &pb.Compare_ModRevision{ModRevision: rev},
-	}
+	return &pb.Compare{Key: []byte(key), Target: pb.Compare_MOD, TargetUnion: &pb.Compare_ModRevision{ModRevision: rev}}
 }
 
 func ifValue(key, value string) *pb.Compare {
-	return &pb.Compare{
-		Result: pb.Compare_EQUAL, Target: pb.Compare_VALUE, Key: []byte(key),
-		TargetUnion: &pb.Compare_Value{Value: []byte(value)},
-	}
+	return &pb.Compare{Key: []byte(key), Target: pb.Compare_VALUE, TargetUnion: &pb.Compare_Value{Value: []byte(value)}}
 }
 
 func put(key, value string, lease int64) *pb.RequestOp {

@@ -185,9 +185,7 @@ func TestAcquireWithoutTheTurn(t *testing.T) {
 	t.Parallel()
 	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
 	without := func() error {
-		k, err := b.keysOf(attempt(key, "A:9"))
-		require.NoError(t, err)
-		e, err := b.enter(t.Context(), k)
+		e, err := b.enter(t.Context(), attempt(key, "A:9"))
 		require.NoError(t, err)
 		defer e.leave()
 		ctx, cancel := contextFor(t, 20*time.Millisecond)

@@ -38,7 +38,8 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 // jointly makes n calls at once, and sends the first transactions of a hundred as one.
 func (b *Backend) jointly(ctx context.Context, n int, call func(ctx context.Context, i int)) {
 	inBatches(n, func(first, end int) {
-		j := &joint{backend: b, ctx: ctx, awaited: end - first, answered: make(chan struct{})}
+		j := &joint{answered: make(chan struct{})}
+		j.awaited.Add(end - first)
 		var all sync.WaitGroup
 		for i := first; i < end; i++ {
 			all.Go(func() {
@@ -47,6 +48,9 @@ func (b *Backend) jointly(ctx context.Context, n int, call func(ctx context.Cont
 				call(ctx, i)
 			})
 		}
+		j.awaited.Wait()
+		j.whole = b.sendAll(ctx, j.txns)
+		close(j.answered)
 		all.Wait()
 	})
 }
@@ -67,12 +71,10 @@ func inBatches(n int, f func(first, end int)) {
 
 // joint is one transaction that is sent for several calls.
 type joint struct {
-	backend *Backend
-	ctx     context.Context // of all the calls
+	awaited sync.WaitGroup // calls that have neither added a transaction nor gone alone
 
-	mu      sync.Mutex // guards awaited and txns
-	awaited int        // calls that have neither added a transaction nor gone alone
-	txns    []*pb.TxnRequest
+	mu   sync.Mutex // guards txns while any is awaited
+	txns []*pb.TxnRequest
 
 	answered chan struct{} // closed when whole is set
 	whole    answer
@@ -108,23 +110,17 @@ func sendJointly(ctx context.Context, t *pb.TxnRequest) (one answer) {
 // goAlone has the other calls not wait for the one that ctx is of.
 func goAlone(ctx context.Context) { sendJointly(ctx, nil) }
 
-// send adds t, if that is not nil, sends all if it was the last to come, and waits for the
-// answer.
+// send adds t, if that is not nil, and waits for the answer.
 func (j *joint) send(t *pb.TxnRequest) (one answer) {
-	j.mu.Lock()
-	at := len(j.txns)
-	if t != nil {
-		j.txns = append(j.txns, t)
-	}
-	j.awaited--
-	last := j.awaited == 0
-	j.mu.Unlock()
-	if last {
-		j.sendAll()
-	}
 	if t == nil {
+		j.awaited.Done()
 		return one
 	}
+	j.mu.Lock()
+	at := len(j.txns)
+	j.txns = append(j.txns, t)
+	j.mu.Unlock()
+	j.awaited.Done()
 	<-j.answered
 	if one = j.whole; one.resp != nil {
 		one.resp = j.whole.resp.Responses[at].GetResponseTxn()
@@ -134,18 +130,17 @@ func (j *joint) send(t *pb.TxnRequest) (one answer) {
 }
 
 // sendAll sends the transactions in one, which is idempotent because each of them is.
-func (j *joint) sendAll() {
-	defer close(j.answered)
-	if len(j.txns) < 2 {
-		return
+func (b *Backend) sendAll(ctx context.Context, txns []*pb.TxnRequest) answer {
+	if len(txns) < 2 {
+		return answer{}
 	}
-	resp, r, err := j.backend.txn(j.ctx, joined(j.txns))
+	resp, r, err := b.txn(ctx, joined(txns))
 	for _, of := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrLeaseNotFound, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge} {
 		if errors.Is(err, of) {
 			err = nil // the whole was refused, which may be for the sake of one
 		}
 	}
-	j.whole = answer{resp, r, err}
+	return answer{resp, r, err}
 }
 
 // joined returns a transaction that does all of txns. Servers before 3.4.42 and 3.5.28 do

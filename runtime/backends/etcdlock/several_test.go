@@ -243,7 +243,7 @@ func TestSeveralInASessionThatEnded(t *testing.T) {
 	other := taken(t, b, attempt(newKey(t), "B:1")).(*lease)
 	_, err = b.client.Revoke(t.Context(), clientv3.LeaseID(other.session.id))
 	require.NoError(t, err)
-	other.mayHaveRun = true // so that its release needs the session
+	other.Acquisition.MayHaveRun = true // so that its release needs the session
 	errs = b.ReleaseAll(t.Context(), append(leases, other), make([]uint64, 4))
 	require.NoError(t, errors.Join(errs[:3]...))
 	require.ErrorIs(t, errs[3], lock.ErrLost)

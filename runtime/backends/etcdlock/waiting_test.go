@@ -21,7 +21,7 @@ import (
 func TestRequests(t *testing.T) {
 	t.Parallel()
 	f, key := &faults{}, newKey(t)
-	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{shared(t)}, withFaults(f)))}) // a note would come after a second
+	l := lockerOn(t, anonymous{Backend: New(newClient(t, []string{shared(t)}, withFaults(f)))})
 	_, held := acquire(t, l, nil, key)
 	require.NoError(t, finish(held))
 	require.Equal(t, 1, f.count("LeaseGrant"))
@@ -178,9 +178,7 @@ func TestCompactionWhileWaiting(t *testing.T) {
 	require.NoError(t, err)
 	compact()
 	compact()
-	k, err := b.keysOf(attempt("key", "B:1"))
-	require.NoError(t, err)
-	e, err := b.enter(t.Context(), k)
+	e, err := b.enter(t.Context(), attempt("key", "B:1"))
 	require.NoError(t, err)
 	before := e.watch.key
 	e.follow(nil)
@@ -275,4 +273,61 @@ func TestManyHolds(t *testing.T) {
 	}
 	takers.Wait()
 	require.NoError(t, finish(extra))
+}
+
+// S64: the end of its session is told to who waits in it: its place is gone.
+func TestEndOfTheSessionIsTold(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	holder := attempt(key, "A:1")
+	holder.TTL = time.Minute
+	taken(t, b, holder)
+	for range 5 {
+		a := attempt(key, newID("B"))
+		requireHeld(t, b, a)
+		sub, err := b.Subscribe(t.Context(), a)
+		require.NoError(t, err)
+		require.Empty(t, sub.C())
+		b.sessionsOf("B")[0].End(errSessionEnded)
+		receive(t, "a notice", sub.C())
+		sub.Close()
+	}
+}
+
+// G9: a notice is missed by no subscription that begins just then.
+func TestSubscribeBesideANotice(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	holder := attempt(key, "A:1")
+	holder.TTL = time.Minute
+	taken(t, b, holder)
+	for range 200 {
+		a := attempt(key, newID("B"))
+		requireHeld(t, b, a)
+		b.mu.Lock()
+		e := b.entries[entryID{"B", key}]
+		w := e.watch
+		b.mu.Unlock()
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for last := false; !last; {
+					b.mu.Lock()
+					last = e.watch == nil
+					b.mu.Unlock()
+					sub, err := b.Subscribe(t.Context(), a)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					all.Go(func() {
+						receive(t, "a notice", sub.C())
+						sub.Close()
+					})
+				}
+			})
+		}
+		w.cancel()
+		all.Wait()
+	}
 }

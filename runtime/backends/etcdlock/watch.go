@@ -16,7 +16,6 @@ type watch struct {
 	key     string
 	from    int64 // the revision to begin with, so that nothing is missed
 	cancel  context.CancelFunc
-	fired   bool // guarded by the backend's mutex
 }
 
 // follow has e's subscriptions told when w sees its key deleted, when it fails, and when
@@ -27,7 +26,7 @@ func (e *entry) follow(w *watch) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old := e.watch; old != nil {
-		if w != nil && !old.fired && old.session == w.session && old.key == w.key {
+		if w != nil && old.session == w.session && old.key == w.key {
 			return
 		}
 		old.cancel()
@@ -42,10 +41,9 @@ func (e *entry) follow(w *watch) {
 		defer cancel()
 		b.await(ctx, w)
 		b.mu.Lock()
-		w.fired = true
-		current := e.watch == w
-		b.mu.Unlock()
-		if current {
+		defer b.mu.Unlock()
+		if e.watch == w {
+			e.watch = nil
 			b.hub.Notify(e.id)
 		}
 	})
@@ -67,21 +65,20 @@ func (b *Backend) await(ctx context.Context, w *watch) {
 // there is a watch of the one contender before ours, from the revision that the attempt
 // saw: what happened since is told too. Without one there is a notice at once.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	k, err := b.keysOf(a)
-	switch {
-	case err != nil:
+	if err := b.check(a.Key); err != nil {
 		return nil, err
+	}
+	switch {
 	case b.life.Closed():
 		return nil, driver.ErrClosed
 	case a.Mode.Kind != 0:
 		return b.kinds.Subscribe(ctx, a)
 	}
 	b.mu.Lock()
-	e := b.useLocked(entryID{k.locker, k.lock})
-	watched := e.watch != nil && !e.watch.fired
-	b.mu.Unlock()
+	defer b.mu.Unlock()
+	e := b.useLocked(a)
 	sub, _ := b.hub.Subscribe(e.id, e.drop)
-	if !watched {
+	if e.watch == nil {
 		sub.Notify()
 	}
 	return sub, nil

@@ -13,10 +13,12 @@ import (
 // its own has passed the session owes its undo: nobody else frees it as long as the
 // session lives on for others.
 type Lease struct {
-	on          *Session
-	acquisition driver.Acquisition
-	onClose     func()
-	until       Deadline
+	// Acquisition is what it was granted for. Its place in the queue serves another by now, if any.
+	Acquisition driver.Acquisition
+
+	on      *Session
+	onClose func()
+	until   Deadline
 
 	mu     sync.Mutex // guards the rest, and that until is not extended once it has passed
 	timer  *time.Timer
@@ -27,7 +29,8 @@ type Lease struct {
 // NewLease returns a lease for a that lasts until then. It uses the session until Close, or
 // until the session has ended at the server. onClose, if it is not nil, is called then.
 func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose func()) *Lease {
-	l := &Lease{on: s, acquisition: *a, onClose: onClose}
+	l := &Lease{Acquisition: *a, on: s, onClose: onClose}
+	l.Acquisition.Queue = false
 	l.until.Extend(until)
 	s.mu.Lock()
 	s.users++
@@ -91,7 +94,7 @@ func (l *Lease) lapse() {
 		l.timer.Reset(left)
 	default:
 		l.until.End()
-		l.on.Owe(&l.acquisition)
+		l.on.Owe(&l.Acquisition)
 	}
 }
 
@@ -115,6 +118,14 @@ func (l *Lease) Close() bool {
 		l.onClose()
 	}
 	return true
+}
+
+// Disown closes the lease, which the server or the clock has ended: nobody releases it. The
+// session undoes what is left of it, or is yet to come by an attempt that is late.
+func (l *Lease) Disown() {
+	if l.Close() {
+		l.on.Owe(&l.Acquisition)
+	}
 }
 
 // Closed reports whether Close was called.

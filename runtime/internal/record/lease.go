@@ -12,21 +12,18 @@ import (
 
 // lease implements [driver.Lease].
 type lease struct {
-	locks      *Locks
-	key, id    string
-	tick       Text          // of Kind Once
-	ttl        time.Duration // that the acquisition asked for
-	first, n   uint64        // tokens
-	mayHaveRun bool          // some attempt to acquire had no answer
-	deadline   engine.Deadline
-	term       atomic.Int64 // the length that the deadline was computed with, ns
-	wanted     atomic.Bool
-	freed      atomic.Bool // perhaps: some attempt to release had no answer
+	locks    *Locks
+	of       driver.Acquisition
+	first, n uint64 // tokens
+	deadline engine.Deadline
+	term     atomic.Int64 // the length that the deadline was computed with, ns
+	wanted   atomic.Bool
+	freed    atomic.Bool // perhaps: some attempt to release had no answer
 }
 
 // newLease returns the lease of a, which is p's in v.
 func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
-	n := &lease{locks: l, key: a.Key, id: a.ID, tick: Text(a.Mode.Tick), ttl: a.TTL, first: uint64(p.Token), n: max(p.Tokens, 1), mayHaveRun: a.MayHaveRun}
+	n := &lease{locks: l, of: *a, first: uint64(p.Token), n: max(p.Tokens, 1)}
 	n.wanted.Store(len(v.state.Queue) > 0)
 	n.extend(p, v)
 	// If it was let in while it waited, or its answer was lost, it began longer ago.
@@ -41,7 +38,7 @@ func (l *Locks) newLease(a *driver.Acquisition, p *Party, v view) *lease {
 func (l *lease) extend(p *Party, v view) {
 	left := p.Until.from(v.now)
 	l.deadline.Extend(v.at.Add(left))
-	l.term.Store(int64(min(left, l.ttl)))
+	l.term.Store(int64(min(left, l.of.TTL)))
 }
 
 // Wanted notes that others have begun to wait for the lock that this ID holds.
@@ -72,7 +69,7 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 		p.Until = After(max(p.Until.from(now), ttl).Microseconds())
 		return true
 	})
-	if p := v.state.holder(l.id); p != nil && err == nil {
+	if p := v.state.holder(l.of.ID); p != nil && err == nil {
 		l.extend(p, v)
 	}
 	return err
@@ -82,15 +79,15 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 // It returns ErrLost if nobody does.
 func (l *lease) change(ctx context.Context, do func(s *State, p *Party, now Time) bool) (v view, mayHaveRun bool, err error) {
 	lost := false
-	v, mayHaveRun, err = l.locks.update(ctx, l.key, false, func(s *State, now Time) (bool, error) {
-		was := s.holder(l.id) != nil
+	v, mayHaveRun, err = l.locks.update(ctx, l.of.Key, false, func(s *State, now Time) (bool, error) {
+		was := s.holder(l.of.ID) != nil
 		s.expire(now)
-		p := s.holder(l.id)
+		p := s.holder(l.of.ID)
 		if lost = p == nil; lost {
 			// That it is over is written, so that a renewal or an attempt that arrives late does
 			// not bring it back.
-			s.keep(l.mayHaveRun, l.ttl)
-			return was || l.mayHaveRun, nil
+			s.keep(l.of.MayHaveRun, l.of.TTL)
+			return was || l.of.MayHaveRun, nil
 		}
 		return do(s, p, now), nil
 	})
@@ -110,13 +107,14 @@ func (l *lease) Release(ctx context.Context, last uint64) error { return l.relea
 func (l *lease) Complete(ctx context.Context, last uint64) error { return l.release(ctx, last, true) }
 
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
+	tick := Text(l.of.Mode.Tick)
 	v, mayHaveRun, err := l.change(ctx, func(s *State, p *Party, now Time) bool {
 		s.giveBack(p, Token(last))
 		if completed {
-			s.complete(l.tick)
+			s.complete(tick)
 		}
-		s.remove(l.id, now)
-		s.keep(l.mayHaveRun, l.ttl)
+		s.remove(l.of.ID, now)
+		s.keep(l.of.MayHaveRun, l.of.TTL)
 		return true
 	})
 	if mayHaveRun {
@@ -125,7 +123,7 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 	if err == nil {
 		l.locks.letGo(l)
 	}
-	if errors.Is(err, driver.ErrLost) && l.freed.Load() && (!completed || v.state.isDone(l.tick)) {
+	if errors.Is(err, driver.ErrLost) && l.freed.Load() && (!completed || v.state.isDone(tick)) {
 		// It was freed by an attempt whose answer was lost. If not by that, it has ended all
 		// the same; but a tick that is not recorded may be run again.
 		return nil
@@ -149,5 +147,5 @@ func (l *lease) Downgrade(ctx context.Context, last uint64) error {
 func (l *Locks) letGo(n *lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.leases, n.id)
+	delete(l.leases, n.of.ID)
 }

@@ -58,37 +58,44 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 	w := &keyWatch{ready: make(chan struct{})}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(l.life.Context())
-	begun := l.life.Go(func(context.Context) {
-		defer w.stop()
-		var once sync.Once
-		failed := false
-		for gap := false; ctx.Err() == nil && !failed; gap = true {
-			ready := sync.OnceFunc(func() {
-				once.Do(func() { close(w.ready) })
-				if gap { // what happened in it went unseen
-					l.tell(w, key, "")
-				}
-			})
-			err := l.watch(ctx, key, ready, func(value string) int { return l.tell(w, key, value) })
-			once.Do(func() {
-				failed = true
-				w.err = cmp.Or(err, driver.ErrClosed)
-				close(w.ready)
-			})
-			engine.Pause(ctx, 100*time.Millisecond)
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.watches[key] == w {
-			delete(l.watches, key) // the next that waits begins another
-		}
-	})
-	if !begun {
+	if !l.life.Go(func(context.Context) { l.follow(ctx, key, w) }) {
 		w.stop()
 		return nil
 	}
 	l.watches[key] = w
 	return w
+}
+
+// follow watches key until ctx ends, or the first watch fails before it is ready.
+func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.endWatchLocked(key, w) // the next that waits begins another
+	}()
+	ready := sync.OnceFunc(func() { close(w.ready) })
+	tell := func(value string) int { return l.tell(w, key, value) }
+	err := l.watch(ctx, key, ready, tell)
+	select {
+	case <-w.ready:
+	default:
+		w.err = cmp.Or(err, driver.ErrClosed)
+		ready()
+		return
+	}
+	for engine.Pause(ctx, 100*time.Millisecond) {
+		_ = l.watch(ctx, key, sync.OnceFunc(func() { tell("") }), tell) // what happened in the gap went unseen
+	}
+}
+
+func (l *Locks) endWatchLocked(key string, w *keyWatch) {
+	w.stop()
+	if w.free != nil {
+		w.free.Stop()
+	}
+	if l.watches[key] == w {
+		delete(l.watches, key)
+	}
 }
 
 // letIn has those of this process hear that were let in by a write of this process.
@@ -146,14 +153,7 @@ func (w *keyWatch) wakeIn(id string, d time.Duration) {
 func (l *Locks) unsubscribed(key string, w *keyWatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(w.hub.Keys()) > 0 {
-		return
-	}
-	if w.free != nil {
-		w.free.Stop()
-	}
-	w.stop()
-	if l.watches[key] == w {
-		delete(l.watches, key)
+	if len(w.hub.Keys()) == 0 {
+		l.endWatchLocked(key, w)
 	}
 }

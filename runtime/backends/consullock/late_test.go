@@ -1,0 +1,141 @@
+package consullock
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// straggler keeps the last of n transactions back, whose sender gets no answer.
+type straggler struct {
+	http.RoundTripper
+	n       atomic.Int64
+	deliver func() error
+}
+
+func (s *straggler) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path != "/v1/txn" || s.n.Add(-1) != 0 {
+		return s.RoundTripper.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	late := r.Clone(context.Background())
+	late.Body = io.NopCloser(bytes.NewReader(body))
+	s.deliver = func() error {
+		answer, err := s.RoundTripper.RoundTrip(late)
+		if err == nil {
+			err = answer.Body.Close()
+		}
+		return err
+	}
+	return nil, io.ErrUnexpectedEOF
+}
+
+// G1, S15: a request that gives a lock back, because it is another's turn, and that arrives late
+// frees no lock that is held.
+func TestLockIsGivenBackLate(t *testing.T) {
+	addr, a := testserver.Consul(t), attempt(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	waits(t, newBackend(t, addr), wish(a.Key))
+	release(t, held)
+	late := &straggler{}
+	late.n.Store(2) // the first takes the lock
+	b := newBackend(t, addr, func(config *api.Config) {
+		late.RoundTripper = config.Transport
+		config.HttpClient = &http.Client{Transport: late}
+	})
+	l, err := b.Acquire(t.Context(), a)
+	require.NoError(t, late.deliver())
+	if err == nil {
+		require.NoError(t, l.Renew(t.Context(), a.TTL), "it is held")
+		return
+	}
+	var other *driver.HeldError
+	require.ErrorAs(t, err, &other)
+	require.True(t, a.MayHaveRun)
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// G10, S15: an undo that arrives late leaves the place that a later acquisition has taken since.
+func TestLateUndoLeavesTheNextPlace(t *testing.T) {
+	addr, late := testserver.Consul(t), &straggler{}
+	b := newBackend(t, addr, func(config *api.Config) {
+		late.RoundTripper = config.Transport
+		config.HttpClient = &http.Client{Transport: late}
+	})
+	a := wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	mustHeld(t, b, a)
+	late.n.Store(2) // the first looks
+	require.ErrorIs(t, b.Undo(t.Context(), a), errNoAnswer)
+	require.NoError(t, b.Undo(t.Context(), a))
+	queued(t, addr, a.Key, 0)
+	later := next(a)
+	mustHeld(t, b, later)
+	require.NoError(t, late.deliver())
+	queued(t, addr, a.Key, 1)
+	require.NoError(t, b.Undo(t.Context(), later))
+	release(t, held)
+}
+
+// Whoever waited is forgotten with the first try, though nobody tries again once the session has ended.
+func TestUndoThatFailedForgetsTheWaiter(t *testing.T) {
+	addr, n := testserver.Consul(t), backendtest.NewNetwork(t)
+	b, a := newBackend(t, n.Addr(addr)), wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	mustHeld(t, b, a)
+	a.MayHaveRun = true
+	n.Refuse()
+	require.Error(t, b.Undo(within(t, soon), a))
+	b.mu.Lock()
+	require.Empty(t, b.waiters)
+	b.mu.Unlock()
+	n.Heal()
+	require.NoError(t, b.Undo(t.Context(), a))
+	queued(t, addr, a.Key, 0)
+	release(t, held)
+}
+
+// G10: an undo takes no place away that a later acquisition of the process has gone on with
+// meanwhile.
+func TestUndoBesideOneThatComes(t *testing.T) {
+	addr, between := testserver.Consul(t), &intruder{}
+	b := newBackend(t, addr, func(c *api.Config) {
+		between.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: between}
+	})
+	old := wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(old.Key))
+	mustHeld(t, b, old)
+	later, came := next(old), make(chan struct{})
+	between.do = func() {
+		go func() {
+			defer close(came)
+			mustHeld(t, b, later)
+		}()
+		select {
+		case <-came:
+		case <-time.After(100 * time.Millisecond): // it waits for the undo
+		}
+	}
+	between.n.Store(2) // the first looks
+	require.NoError(t, b.Undo(t.Context(), old))
+	receive(t, came)
+	queued(t, addr, old.Key, 1)
+	require.NoError(t, b.Undo(t.Context(), later))
+	release(t, held)
+}
