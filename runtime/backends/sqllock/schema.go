@@ -78,15 +78,16 @@ func (b *Backend) DDL() string {
 func (b *Backend) Migrate(ctx context.Context) error {
 	for statementText := range strings.SplitSeq(strings.TrimSpace(b.DDL()), ";\n") {
 		s := &statement{text: strings.TrimSuffix(statementText, ";")}
-		for {
-			_, _, err := b.run(ctx, b.pool, s)
-			if err == nil {
+		_, _, err := b.run(ctx, b.pool, s)
+		// IF NOT EXISTS of two sessions at once: one finds the name taken, until the other has committed.
+		for range 10 {
+			if c := code(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
 				break
 			}
-			// IF NOT EXISTS of two sessions at once: one finds the name taken.
-			if c := code(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
-				return fmt.Errorf("sqllock: migrate: %w\n\n%s", err, b.DDL())
-			}
+			_, _, err = b.run(ctx, b.pool, s)
+		}
+		if err != nil {
+			return fmt.Errorf("sqllock: migrate: %w\n\n%s", err, b.DDL())
 		}
 	}
 	return nil
