@@ -91,8 +91,8 @@ func (b *Backend) takeSeen(ctx context.Context, from connector, a *driver.Acquis
 	return b.newLease(a, r.version, r.sent), nil
 }
 
-// undoRow frees what acquisition a took, if it took it, and its process's place in the queue. If
-// it may yet run it leaves a tombstone: in the lock's own row, so that the two can't pass each
+// undoRow frees what acquisition a took, if it took it, and its process's place in the queue, unless
+// a later acquisition of the process waits there. If a may yet run it leaves a tombstone: in the lock's own row, so that the two can't pass each
 // other.
 func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 	_, err := b.change(ctx, b.pool, a.Key, func(r *seen) error {
@@ -100,7 +100,7 @@ func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 			r.free()
 			r.version -= int64(a.Tokens)
 		}
-		if a.Queue {
+		if a.Queue && !b.laterWaits(a) {
 			r.leave(entry(a.ID))
 		}
 		if a.MayHaveRun {

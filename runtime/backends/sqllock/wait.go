@@ -48,11 +48,9 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if b.life.Closed() {
 		return nil, errClosed
 	}
-	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID)}
+	p := &poller{backend: b, key: a.Key, id: a.ID, address: address(a.Key, a.ID)}
 	s, _ := b.hub.Subscribe(p.address, p.close)
-	if b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil {
-		return s, nil
-	}
+	p.hears = b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil
 	b.pollers.Store(p.address, p)
 	p.look(true)
 	return s, nil
@@ -63,6 +61,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 type poller struct {
 	backend      *Backend
 	key, address string
+	id           string // of the acquisition that subscribed
+	hears        bool   // of its turn by the listener: it never looks
 
 	mu     sync.Mutex         // guards the rest
 	stop   context.CancelFunc // nil while it does not look
@@ -76,12 +76,18 @@ func (b *Backend) tellPoller(a *driver.Acquisition, looks bool) {
 	}
 }
 
+// laterWaits reports whether a later acquisition of the process of a waits for its key.
+func (b *Backend) laterWaits(a *driver.Acquisition) bool {
+	p, ok := b.pollers.Load(address(a.Key, a.ID))
+	return ok && a.BegunBefore(p.(*poller).id)
+}
+
 // look has p look, or not.
 func (p *poller) look(looks bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case looks && p.stop == nil && !p.closed:
+	case looks && p.stop == nil && !p.closed && !p.hears:
 		ctx, cancel := context.WithCancel(p.backend.life.Context())
 		p.stop = cancel
 		p.backend.life.Go(func(context.Context) { p.run(ctx) })
