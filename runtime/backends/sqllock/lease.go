@@ -44,10 +44,12 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
+// isPlain reports whether l may be released with others. What may be over is not: who is told of
+// a batch that not all were freed can't always tell which.
+func (l *lease) isPlain() bool { return !l.unanswered && l.deadline.Get().Left() > 0 }
+
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	// What may be over goes by itself: who is told of a batch that not all were freed can't
-	// always tell which.
-	if !l.unanswered && l.deadline.Get().Left() > 0 {
+	if l.isPlain() {
 		if l.backend.frees.goAlone() {
 			defer l.backend.frees.wentAlone()
 		} else if err := l.releaseTogether(ctx, last); !errors.Is(err, errNotSent) || ctx.Err() != nil {

@@ -148,7 +148,7 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 	for i, one := range leases {
 		l, ok := one.(*lease)
 		all[i] = &freeing{lease: l, last: lasts[i]}
-		if ok && !l.unanswered {
+		if ok && l.isPlain() {
 			rows = append(rows, all[i])
 		} else {
 			all[i].err = one.Release(ctx, lasts[i])
