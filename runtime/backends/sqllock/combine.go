@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,25 +23,19 @@ const (
 )
 
 // combiner has calls of concurrent goroutines share statements and commits, once there are
-// many. bench/README.md says what that gains.
-//
-//	alone    at most aloneMost are under way, and no batch is
-//	waits    for a batch; its caller may leave, and it is not sent then
-//	sent     with others; a caller that leaves does not know what came of it
-//	done     its caller looks what came of it
+// many: DESIGN.md has the states of a call. bench/README.md says what that gains.
 type combiner[T any] struct {
 	life *engine.Life
 	run  func(ctx context.Context, calls []T) // sends calls together, and returns when they are done
 
-	mu      sync.Mutex // guards the rest, and sent of each call
+	mu      sync.Mutex // guards the rest
 	alone   int        // calls under way
 	batches int        // likewise
-	waiting []*call[T]
+	waiting []*call[T] // for a batch
 }
 
 type call[T any] struct {
 	value T
-	sent  bool
 	done  chan struct{}
 }
 
@@ -81,10 +76,12 @@ func (c *combiner[T]) do(ctx context.Context, value T) error {
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
-	sent := one.sent
-	one.sent = true // never, unless it was
+	waits := slices.Index(c.waiting, one)
+	if waits >= 0 {
+		c.waiting = slices.Delete(c.waiting, waits, waits+1)
+	}
 	c.mu.Unlock()
-	if !sent {
+	if waits >= 0 {
 		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
 	grace := time.NewTimer(answerGrace)
@@ -118,23 +115,15 @@ func (c *combiner[T]) work(ctx context.Context) {
 func (c *combiner[T]) next() []*call[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var live []*call[T]
-	for _, one := range c.waiting {
-		if !one.sent {
-			live = append(live, one)
-		}
-	}
-	if len(live) == 0 {
+	if len(c.waiting) == 0 {
 		c.waiting = nil
 		c.batches--
 		return nil
 	}
-	n := 1 << (bits.Len(uint(min(len(live), batch))) - 1)
-	c.waiting = live[n:]
-	for _, one := range live[:n] {
-		one.sent = true
-	}
-	return live[:n:n]
+	n := 1 << (bits.Len(uint(min(len(c.waiting), batch))) - 1)
+	calls := c.waiting[:n:n]
+	c.waiting = c.waiting[n:]
+	return calls
 }
 
 // takeTogether asks for the lock of a with others, and then by itself if its row was not plainly
@@ -151,20 +140,21 @@ func (b *Backend) takeTogether(ctx context.Context, a *driver.Acquisition) (driv
 	case one.lease != nil, one.err != nil && own.MayHaveRun:
 		return one.lease, one.err
 	case one.err != nil: // the database refused all, perhaps because of another; or there was no connection yet
-		return b.takeRow(ctx, b.pool, a)
+		return b.takeRow(ctx, a)
 	}
-	return b.takeSeen(ctx, b.pool, a)
+	return b.takeSeen(ctx, a)
 }
 
 // releaseTogether frees l with others. errNotSent says that it may yet go by itself, unless ctx
 // has ended.
 func (l *lease) releaseTogether(ctx context.Context, last uint64) error {
-	f := &freeing{lease: l, last: last}
-	if err := l.backend.frees.do(ctx, f); err != nil {
-		if errors.Is(err, errNoAnswer) {
-			l.freed.Store(true)
-		}
-		return err
+	var answer error
+	err := l.backend.frees.do(ctx, freeing{l, last, &answer})
+	switch {
+	case err == nil:
+		return answer
+	case errors.Is(err, errNoAnswer):
+		l.freed.Store(true)
 	}
-	return f.err
+	return err
 }

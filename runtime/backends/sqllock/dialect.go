@@ -19,15 +19,7 @@ const (
 
 // String returns the name of the database.
 func (d Dialect) String() string {
-	switch d {
-	case MySQL:
-		return "MySQL"
-	case Postgres:
-		return "PostgreSQL"
-	case SQLite:
-		return "SQLite"
-	}
-	return "unknown"
+	return [...]string{"unknown", "MySQL", "PostgreSQL", "SQLite"}[d]
 }
 
 // drivers are the types of well-known drivers. One that is wrapped, to trace it,
@@ -98,8 +90,8 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 		"fresh":   "{greatest}(version + 1, {clock} * 4) + {n} - 1", "tells": " RETURNING version",
 		// No other kind of lock is at the key.
 		"apart": "1 = 1",
-		// A row is made unless there is one.
-		"insert": "INSERT", "unlessthere": " ON CONFLICT (name) DO NOTHING",
+		// A row is made unless there is one; and of a SELECT without a table the FROM.
+		"insert": "INSERT", "unlessthere": " ON CONFLICT (name) DO NOTHING", "fromnone": "",
 
 		// Of a record. {instant} is the clock for the times in it.
 		"instant": "{clock}", "stamp": "{instant}", "returning": " RETURNING written",
@@ -112,7 +104,7 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 		m["commits"], m["committed"] = "@@autocommit", " AND @@autocommit" // else nothing is taken or renewed
 		m["fresh"], m["tells"] = "LAST_INSERT_ID(GREATEST(version + 1, {clock} * 4) + {n} - 1)", ""
 		m["free"] = "(expires <= VALUES(acquired) AND waiting = '' AND undone_until <= VALUES(acquired) AND version <= VALUES(version) - {n})"
-		m["insert"], m["unlessthere"] = "INSERT IGNORE", ""
+		m["insert"], m["unlessthere"], m["fromnone"] = "INSERT IGNORE", "", " FROM DUAL"
 		m["stamp"], m["returning"] = "LAST_INSERT_ID({instant})", ""
 	case SQLite:
 		m["greatest"] = "max"

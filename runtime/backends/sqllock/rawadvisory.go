@@ -63,7 +63,7 @@ func (l *advisory) values(key string) values {
 }
 
 func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error) {
-	r, _, err := l.backend.run(ctx, s, l.of(s).trying.with(l.values(key)))
+	r, _, err := s.run(ctx, l.of(s).trying.with(l.values(key)))
 	if err != nil {
 		return false, err
 	}
@@ -72,7 +72,7 @@ func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error
 }
 
 func (l *advisory) wait(ctx context.Context, s *session, key string) error {
-	r, err := l.backend.attempt(ctx, s, standing(l.of(s).waiting.with(l.values(key))))
+	r, err := l.backend.attempt(standing(ctx, s), l.of(s).waiting.with(l.values(key)))
 	if err == nil && r.number(0, 0) != 1 {
 		err = errSlow
 	}
@@ -95,7 +95,7 @@ func (l *advisory) free(ctx context.Context, s *session, key string) error {
 
 // unlock runs t, which answers with 1 if it has unlocked something.
 func (l *advisory) unlock(ctx context.Context, s *session, t *template, key string) error {
-	r, _, err := l.backend.run(ctx, s, t.with(l.values(key)))
+	r, _, err := s.run(ctx, t.with(l.values(key)))
 	if err == nil && r.number(0, 0) != 1 {
 		l.backend.sessions.checked.Store(false) // the session may be another
 		return driver.ErrLost

@@ -37,11 +37,11 @@ func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) 
 	if err := l.backend.begin(ctx, s, waits); err != nil {
 		return false, err
 	}
-	locking := l.locking.with(values{"key": key})
+	ctx, locking := by(ctx, s, 0), l.locking
 	if waits {
-		locking = standing(l.waiting.with(values{"key": key}))
+		ctx, locking = standing(ctx, s), l.waiting
 	}
-	r, err := l.backend.attempt(ctx, s, locking)
+	r, err := l.backend.attempt(ctx, locking.with(values{"key": key}))
 	if err != nil || len(r.rows) != 1 {
 		return false, err
 	}
@@ -59,7 +59,7 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 		case err != nil && s.gone():
 			return false, b.explained(err)
 		}
-		if err := b.end(ctx, s, "ROLLBACK"); err != nil {
+		if err := s.end(ctx, "ROLLBACK"); err != nil {
 			return false, err
 		}
 		if err != nil {
@@ -71,7 +71,7 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 		}
 		// The row is not there. To insert one that is would wait for whoever
 		// has it locked.
-		if _, _, err := b.run(ctx, s, l.making.with(values{"key": []byte(key)})); err != nil {
+		if _, _, err := s.run(ctx, l.making.with(values{"key": []byte(key)})); err != nil {
 			return false, err
 		}
 	}
@@ -88,7 +88,7 @@ func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
 
 // free commits, because the lease's row was released in the transaction.
 func (l *rowLock) free(ctx context.Context, s *session, _ string) error {
-	return l.backend.end(ctx, s, "COMMIT")
+	return s.end(ctx, "COMMIT")
 }
 
 func (l *rowLock) probe(key string) *statement {
@@ -101,14 +101,33 @@ func (l *rowLock) drop(ctx context.Context, name []byte) error {
 	s, end := b.sessions.open(), "ROLLBACK"
 	var err error
 	if got, _ := l.lock(ctx, s, name, false); got {
-		if _, _, err = b.run(ctx, s, l.dropping.with(values{"key": name})); err == nil {
+		if _, _, err = s.run(ctx, l.dropping.with(values{"key": name})); err == nil {
 			end = "COMMIT"
 		}
 	}
-	if ended := b.end(ctx, s, end); ended != nil {
+	if ended := s.end(ctx, end); ended != nil {
 		s.discard() // it may be in a transaction, which the pool would not end
 		return ended
 	}
 	s.giveBack()
 	return err
+}
+
+// begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
+// REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
+// a row then; and the release of a row must see what was committed since.
+func (b *Backend) begin(ctx context.Context, s *session, waits bool) error {
+	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
+	if b.dialect == Postgres {
+		texts = []string{"START TRANSACTION ISOLATION LEVEL READ COMMITTED"}
+		if waits {
+			texts = append(texts, fmt.Sprintf("SET LOCAL lock_timeout = %d", standFor.Milliseconds()))
+		}
+	}
+	for _, text := range texts {
+		if err := s.end(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -47,17 +47,38 @@ func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ct
 func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
 func (p pool) another() bool                               { return true }
 
-// run sends s on connections of from, and again as schedule says. unanswered says
+// way is how the statements of a call go that do not go by the pool: on what connections, and how
+// long an attempt waits for its answer. A context holds it.
+type way struct {
+	connector
+	limit time.Duration // 0 is attemptLimit
+}
+
+type wayKey struct{}
+
+func by(ctx context.Context, from connector, limit time.Duration) context.Context {
+	return context.WithValue(ctx, wayKey{}, way{from, limit})
+}
+
+// way returns that of ctx.
+func (b *Backend) way(ctx context.Context) way {
+	if w, ok := ctx.Value(wayKey{}).(way); ok {
+		return w
+	}
+	return way{connector: b.pool}
+}
+
+// run sends s by the way of ctx, and again as schedule says. unanswered says
 // that some attempt had no answer, so that it may have run, or may yet run, beside
 // the one that was answered.
-func (b *Backend) run(ctx context.Context, from connector, s *statement) (r answer, unanswered bool, err error) {
+func (b *Backend) run(ctx context.Context, s *statement) (r answer, unanswered bool, err error) {
 	_, unanswered, err = schedule.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		var err error
-		r, err = b.attempt(ctx, from, s)
+		r, err = b.attempt(ctx, s)
 		if err != nil {
 			catchUp(ctx)
 		}
-		return b.outcome(err, from), err
+		return b.outcome(err, b.way(ctx).another()), err
 	})
 	if err == nil {
 		return r, unanswered, nil
@@ -72,19 +93,20 @@ func (b *Backend) run(ctx context.Context, from connector, s *statement) (r answ
 	return r, unanswered, err
 }
 
-// outcome is what err, which ended an attempt on a connection of from, leaves open.
-func (b *Backend) outcome(err error, from connector) engine.Outcome {
+// outcome is what err, which ended an attempt, leaves open. another says that the next goes on
+// another connection if this one is broken.
+func (b *Backend) outcome(err error, another bool) engine.Outcome {
 	switch {
 	case err == nil:
 		return engine.Done
 	case errors.Is(err, errNoAnswer):
 		return engine.NoAnswer
 	case errors.Is(err, errNotSent):
-		if isUnsent(err) && from.another() { // a connection that had died in the pool
+		if isUnsent(err) && another { // a connection that had died in the pool
 			return engine.NotSent
 		}
 		return engine.Refused
-	case b.dialect.judge(err) == demoted && from.another(): // which may lead to the primary
+	case b.dialect.judge(err) == demoted && another: // which may lead to the primary
 		return engine.NotSent
 	case b.dialect.judge(err) == passing:
 		return engine.Later
@@ -102,9 +124,9 @@ func catchUp(ctx context.Context) {
 
 var errSlow = fmt.Errorf("it took too long: %w", context.DeadlineExceeded)
 
-// attempt sends s once. It returns as soon as ctx ends, though the driver may
+// attempt sends s once, by the way of ctx. It returns as soon as ctx ends, though the driver may
 // not: with errNotSent if s was not sent and will not be, else with errNoAnswer.
-func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (answer, error) {
+func (b *Backend) attempt(ctx context.Context, s *statement) (answer, error) {
 	if ctx.Err() != nil {
 		return answer{}, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
@@ -118,7 +140,7 @@ func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (an
 	defer cancel(nil)
 	defer context.AfterFunc(b.life.Context(), func() { cancel(errClosed) })()
 	if !b.life.Go(func(context.Context) {
-		a, err := b.send(sending, cancel, from, s, &claimed)
+		a, err := b.send(sending, cancel, s, &claimed)
 		done <- outcome{a, err}
 	}) {
 		return answer{}, fmt.Errorf("%w: %w", errNotSent, errClosed)
@@ -145,8 +167,9 @@ func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (an
 	return answer{}, fmt.Errorf("%w: %w", errNoAnswer, cmp.Or(ctx.Err(), context.Cause(sending)))
 }
 
-// send sends s on a connection of from, unless its caller has left by then.
-func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, from connector, s *statement, claimed *atomic.Bool) (a answer, err error) {
+// send sends s, unless its caller has left by then.
+func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *statement, claimed *atomic.Bool) (a answer, err error) {
+	from := b.way(ctx)
 	conn, err := from.conn(ctx)
 	if err != nil {
 		return a, unreached(err)
@@ -155,7 +178,7 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, from
 		from.done(conn, false)
 		return a, nil
 	}
-	defer time.AfterFunc(cmp.Or(s.limit, attemptLimit), func() { cancel(errSlow) }).Stop()
+	defer time.AfterFunc(cmp.Or(from.limit, attemptLimit), func() { cancel(errSlow) }).Stop()
 	sent := driver.Now()
 	a, err = s.on(ctx, conn)
 	a.sent = sent
