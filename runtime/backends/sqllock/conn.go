@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"fmt"
 	"sync"
 )
 
@@ -41,7 +42,7 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	}
 	err := sql.ErrConnDone
 	if dials {
-		conn, err = d.backend.db.Conn(ctx)
+		conn, err = d.dial(ctx)
 	}
 	if err != nil {
 		<-d.inUse
@@ -56,6 +57,21 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	}
 	d.open, d.taken = conn, true
 	return conn, nil
+}
+
+// dial takes a connection out of the pool. Others wait for one that many statements are to have, so
+// a dial for it that takes too long is given up: it counts as a connection that was lost.
+func (d *dedicated) dial(ctx context.Context) (*sql.Conn, error) {
+	if !d.again {
+		return d.backend.db.Conn(ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, attemptLimit)
+	defer cancel()
+	conn, err := d.backend.db.Conn(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = fmt.Errorf("%w: %w", sql.ErrConnDone, err)
+	}
+	return conn, err
 }
 
 func (d *dedicated) done(_ *sql.Conn, broken bool) {

@@ -264,3 +264,47 @@ func TestBadConnectionMayHaveSent(t *testing.T) {
 	acquire(t, b, a)
 	require.True(t, a.MayHaveRun)
 }
+
+// stuckDial is a watched driver of which one dial hangs until its context ends: that for a caller
+// whose context does not ask for a connection by patient.
+type stuckDial struct {
+	*watched
+	patient any
+	once    sync.Once
+	hangs   chan struct{} // closed when it does
+}
+
+func (d *stuckDial) Connect(ctx context.Context) (conn driver.Conn, err error) {
+	if ctx.Value(d.patient) == nil {
+		d.once.Do(func() {
+			close(d.hangs)
+			<-ctx.Done()
+			err = ctx.Err()
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.watched.Connect(ctx)
+}
+
+// A dial for the renewals' connection that hangs is given up, so that a renewal can have another:
+// a network may lose what a dial sent, and a dialer wait for minutes.
+func TestStuckDialKeepsNoRenewalWaiting(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
+		w, _ := s.watched()
+		type patient struct{}
+		d := &stuckDial{watched: w, patient: patient{}, hangs: make(chan struct{})}
+		db := sql.OpenDB(d)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		b := s.backendOn(db)
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), patient{}, true), 10*time.Second)
+		defer cancel()
+		l, err := b.Acquire(ctx, attempt("k", time.Minute))
+		require.NoError(t, err)
+		<-d.hangs
+		require.NoError(t, l.Renew(ctx, time.Minute))
+		require.NoError(t, l.Release(ctx, first(l)))
+	})
+}
