@@ -83,14 +83,7 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 	if err != nil {
 		return a, err
 	}
-	written := int64(0)
-	switch {
-	case len(r.rows) == 1:
-		written = r.number(0, 0)
-	case r.affected > 0: // of MySQL, with CLIENT_FOUND_ROWS also where nothing was changed
-		written = r.insertID
-	}
-	if written >= leastToken {
+	if written := r.told(); written >= leastToken {
 		a.Done, a.Now, a.Value = true, record.Time(written), record.Resolve(w.Value, record.Time(written))
 	}
 	return a, nil

@@ -64,8 +64,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	return l.release(ctx, last)
 }
 
-// release frees the row, and sees to it that no copy of
-// the acquire, still on its way, takes it.
+// release frees the row, and sees to it that no copy of the acquire, still on its way, takes it.
 func (l *lease) release(ctx context.Context, last uint64) error {
 	var lost error
 	l.backend.freeRows(ctx, []freeing{{l, last, &lost}})

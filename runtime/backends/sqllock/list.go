@@ -57,7 +57,7 @@ func describeRecord(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error) {
 // read, if there may be more.
 func (b *Backend) page(ctx context.Context, of listing, clause string, key []byte) (all []*driver.LockInfo, last []byte, err error) {
 	v := values{"key": key, "instant": time.Now().UnixMicro()}
-	s := b.dialect.compile(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), b.sql.macros).with(v)
+	s := b.sql.compile(of.query + clause + fmt.Sprintf(" LIMIT %d", listPage)).with(v)
 	n := 0
 	err = query(ctx, b.db, s, func(rows *sql.Rows) error {
 		info, err := of.describe(rows, &last)

@@ -62,22 +62,11 @@ func (b *Backend) ask(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var name sql.NullString
-	err := conn.QueryRowContext(ctx, b.dialect.address()).Scan(&name)
+	err := conn.QueryRowContext(ctx, b.sql.compile("SELECT {address}").with(nil).text).Scan(&name)
 	if err == nil && name.String != "" {
 		b.server.CompareAndSwap(nil, &name.String)
 	}
 	return err
-}
-
-// address is the query of the server's address, or the file's path.
-func (d Dialect) address() string {
-	switch d {
-	case MySQL:
-		return "SELECT CONCAT(@@hostname, ':', @@port)"
-	case Postgres: // NULL on a Unix socket
-		return "SELECT host(inet_server_addr()) || ':' || inet_server_port()"
-	}
-	return "SELECT file FROM pragma_database_list WHERE name = 'main'"
 }
 
 // Servers implements [driver.Located].

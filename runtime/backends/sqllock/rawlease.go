@@ -72,12 +72,7 @@ func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 		return driver.ErrLost // to whoever waited in the server's queue
 	}
 	err := l.Lease.Release(by(ctx, s, 0), last)
-	lost := s.sessions.raw.free(ctx, s, l.key)
-	if lost == nil {
-		s.giveBack()
-	} else {
-		s.discard() // which frees it as well
-	}
+	lost := s.free(ctx, l.key)
 	switch {
 	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:
 		return err

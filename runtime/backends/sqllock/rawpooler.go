@@ -69,7 +69,7 @@ func (ss *sessions) compare(ctx context.Context) error {
 
 // serverNumber asks for the number of the session that a statement by s is in.
 func (s *session) serverNumber(ctx context.Context) (int64, error) {
-	r, _, err := s.run(ctx, &statement{text: "SELECT " + s.backend.dialect.session()})
+	r, _, err := s.run(ctx, s.backend.sql.compile("SELECT {session}").with(nil))
 	if err != nil {
 		return 0, err
 	}

@@ -11,37 +11,30 @@ var errNoRow = errors.New("the row that was waited for is gone")
 // rowLock is the raw lock of strategy RowLock: a row, locked by a transaction
 // that stays open.
 type rowLock struct {
-	backend                            *Backend
 	locking, waiting, making, dropping *template
 }
 
 func newRowLock(b *Backend) *rowLock {
-	d := b.dialect
-	macros := map[string]string{"rows": d.quoted(b.rowsTable()), "session": d.session()}
-	making := "INSERT INTO {rows} (name) VALUES ({key}) ON CONFLICT (name) DO NOTHING"
-	if d == MySQL {
-		making = "INSERT IGNORE INTO {rows} (name) VALUES ({key})"
-	}
+	compile := b.sql.compile
 	const locking = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
 	return &rowLock{
-		backend:  b,
-		locking:  d.compile(locking+" NOWAIT", macros),
-		waiting:  d.compile(locking, macros),
-		making:   d.compile(making, macros),
-		dropping: d.compile("DELETE FROM {rows} WHERE name = {key}", macros),
+		locking:  compile(locking + " NOWAIT"),
+		waiting:  compile(locking),
+		making:   compile("{insert} INTO {rows} (name) VALUES ({key}){unlessthere}"),
+		dropping: compile("DELETE FROM {rows} WHERE name = {key}"),
 	}
 }
 
 // lock locks the row of key by s, in a transaction. It reports false if there is none.
 func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (bool, error) {
-	if err := l.backend.begin(ctx, s, waits); err != nil {
+	if err := s.begin(ctx, waits); err != nil {
 		return false, err
 	}
 	ctx, locking := by(ctx, s, 0), l.locking
 	if waits {
 		ctx, locking = standing(ctx, s), l.waiting
 	}
-	r, err := l.backend.attempt(ctx, locking.with(values{"key": key}))
+	r, err := s.backend.attempt(ctx, locking.with(values{"key": key}))
 	if err != nil || len(r.rows) != 1 {
 		return false, err
 	}
@@ -50,7 +43,7 @@ func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) 
 }
 
 func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error) {
-	b := l.backend
+	b := s.backend
 	for range 3 {
 		got, err := l.lock(ctx, s, []byte(key), false)
 		switch {
@@ -75,7 +68,7 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 			return false, err
 		}
 	}
-	return false, fmt.Errorf("the row of %q in %s comes and goes", key, b.rowsTable())
+	return false, fmt.Errorf("the row of %q in %s comes and goes", key, rowsTable(b.table))
 }
 
 func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
@@ -95,10 +88,9 @@ func (l *rowLock) probe(key string) *statement {
 	return l.locking.with(values{"key": []byte(key)})
 }
 
-// drop removes the row, unless somebody has it locked.
-func (l *rowLock) drop(ctx context.Context, name []byte) error {
-	b := l.backend
-	s, end := b.sessions.open(), "ROLLBACK"
+// drop removes the row by s, which it closes, unless somebody has it locked.
+func (l *rowLock) drop(ctx context.Context, s *session, name []byte) error {
+	end := "ROLLBACK"
 	var err error
 	if got, _ := l.lock(ctx, s, name, false); got {
 		if _, _, err = s.run(ctx, l.dropping.with(values{"key": name})); err == nil {
@@ -116,9 +108,9 @@ func (l *rowLock) drop(ctx context.Context, name []byte) error {
 // begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
 // REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
 // a row then; and the release of a row must see what was committed since.
-func (b *Backend) begin(ctx context.Context, s *session, waits bool) error {
+func (s *session) begin(ctx context.Context, waits bool) error {
 	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
-	if b.dialect == Postgres {
+	if s.backend.dialect == Postgres {
 		texts = []string{"START TRANSACTION ISOLATION LEVEL READ COMMITTED"}
 		if waits {
 			texts = append(texts, fmt.Sprintf("SET LOCAL lock_timeout = %d", standFor.Milliseconds()))

@@ -154,16 +154,23 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 		}
 	}
 	l, err = s.takeRow(ctx, a)
-	if err == nil {
-		return l, false, nil
+	if err != nil {
+		dead = s.gone()
+		_ = s.free(ctx, a.Key)
 	}
-	dead = s.gone()
-	if ss.raw.free(ctx, s, a.Key) == nil {
+	return l, dead, err
+}
+
+// free frees the raw lock of key, and gives the connection back; or ends the session, which frees
+// the lock as well. It returns an error if the session was not known to hold it.
+func (s *session) free(ctx context.Context, key string) error {
+	err := s.sessions.raw.free(ctx, s, key)
+	if err == nil {
 		s.giveBack()
 	} else {
 		s.discard()
 	}
-	return nil, dead, err
+	return err
 }
 
 // held says for how long a raw lock is held, if it is by a user of the table. It asks
@@ -311,20 +318,4 @@ const standFor = 50 * time.Second
 // standing is the way of a statement that waits in the server's queue.
 func standing(ctx context.Context, s *session) context.Context {
 	return by(ctx, s, standFor+attemptLimit)
-}
-
-// session is the expression for the server's number of a session.
-func (d Dialect) session() string {
-	if d == MySQL {
-		return "CONNECTION_ID()"
-	}
-	return "pg_backend_pid()"
-}
-
-// kill returns the statement that ends another session.
-func (d Dialect) kill(session int64) *statement {
-	if d == MySQL {
-		return &statement{text: fmt.Sprint("KILL ", session)}
-	}
-	return &statement{text: fmt.Sprintf("SELECT pg_terminate_backend(%d)::int", session)}
 }

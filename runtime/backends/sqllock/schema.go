@@ -12,7 +12,7 @@ import (
 )
 
 // rowsTable is the table whose rows strategy RowLock locks.
-func (b *Backend) rowsTable() string { return b.table + "_rows" }
+func rowsTable(table string) string { return table + "_rows" }
 
 // kindsTable is the table of the locks that are no mutexes.
 func kindsTable(table string) string { return table + "_kinds" }
@@ -22,7 +22,7 @@ func (b *Backend) tables(and string) string {
 	all := "table " + b.table
 	switch {
 	case b.strategy == RowLock:
-		all += " " + and + " table " + b.rowsTable()
+		all += " " + and + " table " + rowsTable(b.table)
 	case b.Kinds() != 0:
 		all += " " + and + " table " + kindsTable(b.table)
 	}
@@ -72,7 +72,7 @@ func (b *Backend) DDL() string {
 		"waiting", types[3], "undone", types[4], "undone_until", types[2]) +
 		create(kindsTable(b.table), "version", types[1], "value", types[6], "written", types[2], "expires", types[2])
 	if b.strategy == RowLock {
-		ddl += create(b.rowsTable())
+		ddl += create(rowsTable(b.table))
 	}
 	return ddl
 }
@@ -150,31 +150,27 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 
 // purge removes rows of table that are unused, and returns how many.
 func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Duration) (removed int, err error) {
-	find := b.dialect.compile("SELECT l.name FROM "+table+" AS l WHERE"+unused+fmt.Sprintf(" LIMIT %d", purgeBatch), b.sql.macros)
+	find := b.sql.compile("SELECT l.name FROM " + table + " AS l WHERE" + unused + fmt.Sprintf(" LIMIT %d", purgeBatch))
 	for {
 		var names [][]byte
-		err := query(ctx, b.db, find.with(values{"idle": idle.Microseconds()}), func(rows *sql.Rows) error {
+		v := values{"idle": idle.Microseconds()}
+		err := query(ctx, b.db, find.with(v), func(rows *sql.Rows) error {
 			names = append(names, nil)
 			return rows.Scan(&names[len(names)-1])
 		})
 		if err != nil || len(names) == 0 {
 			return removed, b.explained(err)
 		}
-		v := values{"idle": idle.Microseconds()}
 		for i, name := range names {
 			if b.strategy == RowLock {
-				if err := b.sessions.raw.(*rowLock).drop(ctx, name); err != nil {
+				if err := b.sessions.raw.(*rowLock).drop(ctx, b.sessions.open(), name); err != nil {
 					return removed, err
 				}
 			}
 			v[fmt.Sprint("key", i)] = name
 		}
 		// By key, so that no row is locked that stays; and they may be in use by now.
-		from := "DELETE FROM " + table + " AS l"
-		if b.dialect == MySQL {
-			from = "DELETE l FROM " + table + " AS l"
-		}
-		drop := b.dialect.compile(from+" WHERE l.name IN ("+each(len(names), "{key#}", ", ")+") AND"+unused, b.sql.macros)
+		drop := b.sql.compile("{delete} FROM " + table + " AS l WHERE l.name IN (" + each(len(names), "{key#}", ", ") + ") AND" + unused)
 		r, _, err := b.run(ctx, drop.with(v))
 		if err != nil {
 			return removed, err

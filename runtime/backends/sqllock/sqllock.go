@@ -115,7 +115,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if db == nil {
 		return nil, errors.New("sqllock: New needs a *sql.DB, got nil; open one with sql.Open")
 	}
-	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table, life: engine.NewLife()}
+	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: cmp.Or(o.Table, DefaultTable), life: engine.NewLife()}
 	if err := b.vet(o); err != nil {
 		return nil, err
 	}
@@ -155,9 +155,6 @@ var besides = map[Strategy]int{Advisory: 1, RowLock: 2}
 
 // vet completes b and reports what can't be right.
 func (b *Backend) vet(o Options) (err error) {
-	if b.table == "" {
-		b.table = DefaultTable
-	}
 	most := b.db.Stats().MaxOpenConnections
 	if b.dialect == Detect {
 		if b.dialect, err = detect(b.db); err != nil {

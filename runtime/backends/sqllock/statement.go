@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,10 +24,23 @@ type template struct {
 	dialect Dialect
 	parts   []string // of the text; a value follows each but the last
 	names   []string // of those values
+
+	// Unless values are written into the text:
+	once   sync.Once // makes what follows
+	text   string
+	params []string // the names of the parameters, in their order
 }
 
 // values are what a statement is about, by name: int64, string or []byte.
 type values map[string]any
+
+func (v values) get(name string) any {
+	value, ok := v[name]
+	if !ok {
+		panic("sqllock: a statement needs a value for " + name)
+	}
+	return value
+}
 
 // lock puts in the key and the acquisition's id of one of several locks.
 func (v values) lock(i int, key, id string) {
@@ -54,6 +68,18 @@ func (a answer) number(row, column int) int64 {
 		panic("sqllock: the database answered with " + strconv.Quote(a.rows[row][column]))
 	}
 	return n
+}
+
+// told returns the number that a statement answers with: by RETURNING, or of MySQL as the insert
+// id. It is 0 if the statement has changed nothing.
+func (a answer) told() int64 {
+	switch {
+	case len(a.rows) == 1:
+		return a.number(0, 0)
+	case a.affected > 0: // of MySQL, with CLIENT_FOUND_ROWS also where nothing was changed
+		return a.insertID
+	}
+	return 0
 }
 
 // changed returns how many rows a statement has changed: notify.sql answers with that.
@@ -84,48 +110,60 @@ func (d Dialect) compile(text string, macros map[string]string) *template {
 	return t
 }
 
-// with returns t as a statement about v.
+// with returns t as a statement about v. The driver of MySQL would prepare and drop a
+// statement with arguments, two round trips more, unless it is told to write them into
+// the text; so we do, in a form that needs no quoting.
 func (t *template) with(v values) *statement {
-	s := &statement{}
-	var text strings.Builder
-	text.WriteString(t.parts[0])
-	written := make(map[string]string, len(v))
-	for i, name := range t.names {
-		if written[name] == "" {
-			written[name] = s.write(t.dialect, name, v[name])
-		}
-		text.WriteString(written[name])
-		text.WriteString(t.parts[i+1])
+	if t.dialect == MySQL {
+		return &statement{text: t.write(func(name string) string { return literal(v.get(name)) })}
 	}
-	s.text = text.String()
+	t.once.Do(func() {
+		t.text = t.write(func(name string) string {
+			n := slices.Index(t.params, name)
+			if n < 0 {
+				n = len(t.params)
+				t.params = append(t.params, name)
+			}
+			return t.dialect.parameter(n+1, v.get(name))
+		})
+	})
+	s := &statement{text: t.text}
+	for _, name := range t.params {
+		s.args = append(s.args, v.get(name))
+	}
 	return s
 }
 
-// write returns how a value stands in the text of s. The driver of MySQL would prepare and drop
-// a statement with arguments, two round trips more, unless it is told to write them into the
-// text; so we do, in a form that needs no quoting. PostgreSQL is told the type of an argument.
-func (s *statement) write(d Dialect, name string, value any) string {
-	number, isNumber := value.(int64)
-	switch {
-	case value == nil:
-		panic("sqllock: a statement needs a value for " + name)
-	case d == MySQL && isNumber:
-		return strconv.FormatInt(number, 10)
-	case d == MySQL:
-		return fmt.Sprintf("X'%x'", value) // of a string or bytes
+// write returns the text of t, with what value returns for each name.
+func (t *template) write(value func(name string) string) string {
+	var text strings.Builder
+	text.WriteString(t.parts[0])
+	for i, name := range t.names {
+		text.WriteString(value(name))
+		text.WriteString(t.parts[i+1])
 	}
-	s.args = append(s.args, value)
-	n := strconv.Itoa(len(s.args))
+	return text.String()
+}
+
+func literal(value any) string {
+	if n, ok := value.(int64); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("X'%x'", value) // of a string or bytes
+}
+
+// parameter is how the n-th one stands in a text. PostgreSQL is told its type.
+func (d Dialect) parameter(n int, value any) string {
 	if d == SQLite {
-		return "?" + n
+		return "?" + strconv.Itoa(n)
 	}
 	switch value.(type) {
 	case string:
-		return "$" + n + "::text"
+		return fmt.Sprintf("$%d::text", n)
 	case []byte:
-		return "$" + n + "::bytea"
+		return fmt.Sprintf("$%d::bytea", n)
 	}
-	return "$" + n + "::bigint"
+	return fmt.Sprintf("$%d::bigint", n)
 }
 
 // answers reports whether s has an answer of rows.
@@ -248,7 +286,7 @@ func (s *statements) numbered(n int) map[string]string {
 	m := maps.Clone(s.macros)
 	m["keys"], m["ids"] = each(n, "{key#}", ", "), each(n, "{id#}", ", ")
 	m["number"] = "CASE owner " + each(n, "WHEN {id#} THEN #", " ") + " ELSE -1 END"
-	m["last"] = "CASE l.name " + each(n, "WHEN {key#} THEN {last#}", " ") + " END"
+	m["last"] = "CASE l.owner " + each(n, "WHEN {id#} THEN {last#}", " ") + " END"
 	m["inorder"] = "l.name IN ({keys})" // MySQL walks by its primary key
 	if s.dialect == Postgres {
 		m["inorder"] = "l.name IN (SELECT o.name FROM {table} AS o WHERE o.name IN ({keys}) AND o.owner IN ({ids}) ORDER BY o.name FOR NO KEY UPDATE)"
@@ -265,6 +303,8 @@ func (s *statements) numbered(n int) map[string]string {
 	}
 	return m
 }
+
+func (s *statements) compile(text string) *template { return s.dialect.compile(text, s.macros) }
 
 // each returns n copies of format, in which # is the number of the copy.
 func each(n int, format, separator string) string {

@@ -38,11 +38,7 @@ func (b *Backend) takeOne(ctx context.Context, one *wanted) {
 		"instant": time.Now().UnixMicro(),
 	}))
 	one.MayHaveRun, one.err = one.MayHaveRun || unanswered, err
-	version := r.insertID
-	if len(r.rows) == 1 {
-		version = r.number(0, 0)
-	}
-	if err == nil && version >= leastToken {
+	if version := r.told(); err == nil && version >= leastToken {
 		one.lease = b.newLease(one.Acquisition, version, r.sent)
 	}
 }
@@ -83,8 +79,8 @@ func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.L
 }
 
 // undoRow frees what acquisition a took, if it took it, and its process's place in the queue, unless
-// a later acquisition of the process waits there. If a may yet run it leaves a tombstone: in the lock's own row, so that the two can't pass each
-// other.
+// a later acquisition of the process waits there. If a may yet run it leaves a tombstone: in the
+// lock's own row, so that the two can't pass each other.
 func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 	_, err := b.change(ctx, a.Key, func(r *seen) error {
 		if r.owner == a.ID {
