@@ -7,11 +7,13 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
@@ -307,4 +309,27 @@ func TestStuckDialKeepsNoRenewalWaiting(t *testing.T) {
 		require.NoError(t, l.Renew(ctx, time.Minute))
 		require.NoError(t, l.Release(ctx, first(l)))
 	})
+}
+
+// MySQL says of a connection that was idle for wait_timeout why it has closed it, in place of an
+// answer. The renewals' connection may have been: the renewal goes by another one.
+func TestRenewalOnAConnectionThatWasIdle(t *testing.T) {
+	t.Parallel()
+	s := variant{"mariadb", sqllock.Table}.site(t, "") // which closes it without a word
+	w, db := s.watched()
+	b := s.backendOn(db)
+	l := acquire(t, b, attempt("k", time.Minute))
+	require.NoError(t, l.Renew(t.Context(), time.Minute))
+	idle := &mysql.MySQLError{Number: 4031, Message: "The client was disconnected by the server because of inactivity."}
+	told := false
+	w.meet(func(text string) error {
+		if told || !strings.HasPrefix(text, "UPDATE ") {
+			return nil
+		}
+		told = true
+		return idle
+	})
+	require.NoError(t, l.Renew(t.Context(), time.Minute))
+	require.True(t, told)
+	require.NoError(t, l.Release(t.Context(), first(l)))
 }
