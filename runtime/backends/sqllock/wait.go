@@ -35,10 +35,10 @@ func lookAfter(waited time.Duration, ahead int64) time.Duration {
 // address names one process's wait for one key, and is the payload of notices to it.
 func address(key, id string) string { return digest(key) + entry(id) }
 
-// Subscribe implements [driver.Notifier]. With a Notifier it returns when the
-// channel is listened to, or after a second. If it is not, and without a Notifier, a
-// poller looks at the row for as long as the subscription lives. So it does with
-// Advisory and RowLock while the process does not stand in the server's queue.
+// Subscribe implements [driver.Notifier]. With strategy Table and a Notifier it returns when the
+// channel is listened to, or after a second. Without, and if it is not, a poller looks at the row
+// for as long as the subscription lives; with Advisory and RowLock while the process does not
+// stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if a.Mode.Kind != 0 {
 		if b.sessions == nil && (b.listener == nil || !b.listener.listens(ctx, b.life)) {
@@ -56,7 +56,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		stop()
 		b.pollers.CompareAndDelete(p.address, p)
 	})
-	hears := b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil
+	hears := b.sessions == nil && b.listener != nil && b.listener.listens(ctx, b.life)
 	b.pollers.Store(p.address, p)
 	if !hears {
 		p.look(true)
