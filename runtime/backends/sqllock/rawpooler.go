@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// sessionLooks is how many looks there are.
-const sessionLooks = 3
-
 // check looks, once, whether a session of ours is one of the server's, and not one
 // that a pooler (PgBouncer in transaction mode) gives to each transaction anew. Two sessions
 // must differ while one is in a transaction, and stay what they are. Others who use the pooler
@@ -36,7 +33,7 @@ func (ss *sessions) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for look := range sessionLooks {
+	for look := range 3 {
 		var other int64
 		if b.db.Stats().MaxOpenConnections != 1 {
 			// Not for long: the pool may have no second one to lend just now.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 )
 
-var errNoRow = errors.New("the row that was waited for is gone")
-
 // rowLock is the raw lock of strategy RowLock: a row, locked by a transaction
 // that stays open.
 type rowLock struct {
@@ -74,7 +72,7 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
 	got, err := l.lock(ctx, s, []byte(key), true)
 	if err == nil && !got {
-		err = errNoRow
+		err = errors.New("the row that was waited for is gone")
 	}
 	return err
 }
