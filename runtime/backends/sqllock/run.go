@@ -251,8 +251,8 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// dial takes a connection out of the pool. Others wait for one that many statements are to have, so
-// a dial for it that takes too long is given up: it counts as a connection that was lost.
+// dial takes a connection out of the pool. If others wait for it too, a dial that takes too long is
+// given up, and counts as a connection that was lost.
 func (d *dedicated) dial(ctx context.Context) (*sql.Conn, error) {
 	if !d.again {
 		return d.backend.db.Conn(ctx)

@@ -267,8 +267,8 @@ func TestBadConnectionMayHaveSent(t *testing.T) {
 	require.True(t, a.MayHaveRun)
 }
 
-// stuckDial is a watched driver of which one dial hangs until its context ends: that for a caller
-// whose context does not ask for a connection by patient.
+// stuckDial is a watched driver. Its first dial in a context that has no value for the key patient
+// hangs until that context ends.
 type stuckDial struct {
 	*watched
 	patient any
