@@ -19,15 +19,7 @@ const (
 
 // String returns the name of the database.
 func (d Dialect) String() string {
-	switch d {
-	case MySQL:
-		return "MySQL"
-	case Postgres:
-		return "PostgreSQL"
-	case SQLite:
-		return "SQLite"
-	}
-	return "unknown"
+	return [...]string{"unknown", "MySQL", "PostgreSQL", "SQLite"}[d]
 }
 
 // drivers are the types of well-known drivers. One that is wrapped, to trace it,
@@ -47,20 +39,6 @@ func detect(db *sql.DB) (Dialect, error) {
 		return d, fmt.Errorf("sqllock: New does not know the database of driver %s; set Options.Dialect", name)
 	}
 	return d, nil
-}
-
-// clock is the database's own, in µs since 1970 in UTC. In MySQL it is that of the statement's
-// begin; UNIX_TIMESTAMP(NOW()) would pass through local time, of which an hour comes twice a
-// year. SQLite's has whole milliseconds, rounded down.
-func (d Dialect) clock() string {
-	switch d {
-	case MySQL:
-		return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
-	case Postgres:
-		return "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-	default:
-		return "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"
-	}
 }
 
 // term is how long a row says that a lease lasts, in µs: a clock that was rounded
@@ -87,8 +65,14 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 	m := map[string]string{
 		"table":   d.quoted(table),
 		"kinds":   d.quoted(kindsTable(table)),
-		"clock":   d.clock(),
+		"rows":    d.quoted(rowsTable(table)),
 		"channel": "'" + channel(table) + "'",
+		// The server's number of a session, how long that waits in its queue, and what ends it.
+		"session": "pg_backend_pid()", "seconds": fmt.Sprint(standFor.Seconds()), "kill": "SELECT pg_terminate_backend({number}::int)::int",
+		// Where the database is: NULL on a Unix socket.
+		"address": "host(inet_server_addr()) || ':' || inet_server_port()",
+		// The database's own clock, in µs since 1970 in UTC.
+		"clock": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
 
 		"greatest": "greatest", "commits": "1", "committed": "",
 		// The clock of take.sql, the first token of a new row, and the highest token of one that
@@ -98,8 +82,9 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 		"fresh":   "{greatest}(version + 1, {clock} * 4) + {n} - 1", "tells": " RETURNING version",
 		// No other kind of lock is at the key.
 		"apart": "1 = 1",
-		// A row is made unless there is one.
-		"insert": "INSERT", "unlessthere": " ON CONFLICT (name) DO NOTHING",
+		// A row is made unless there is one. Then what a SELECT of no table needs, and what a DELETE
+		// from a table with an alias begins with.
+		"insert": "INSERT", "unlessthere": " ON CONFLICT (name) DO NOTHING", "fromnone": "", "delete": "DELETE",
 
 		// Of a record. {instant} is the clock for the times in it.
 		"instant": "{clock}", "stamp": "{instant}", "returning": " RETURNING written",
@@ -109,13 +94,18 @@ func (d Dialect) macros(table string, apart bool) map[string]string {
 	}
 	switch d {
 	case MySQL:
+		m["session"], m["kill"], m["address"], m["delete"] = "CONNECTION_ID()", "KILL {number}", "CONCAT(@@hostname, ':', @@port)", "DELETE l"
+		// That of the statement's begin. UNIX_TIMESTAMP(NOW()) would pass through local time, of which
+		// an hour comes twice a year.
+		m["clock"] = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 		m["commits"], m["committed"] = "@@autocommit", " AND @@autocommit" // else nothing is taken or renewed
 		m["fresh"], m["tells"] = "LAST_INSERT_ID(GREATEST(version + 1, {clock} * 4) + {n} - 1)", ""
 		m["free"] = "(expires <= VALUES(acquired) AND waiting = '' AND undone_until <= VALUES(acquired) AND version <= VALUES(version) - {n})"
-		m["insert"], m["unlessthere"] = "INSERT IGNORE", ""
+		m["insert"], m["unlessthere"], m["fromnone"] = "INSERT IGNORE", "", " FROM DUAL"
 		m["stamp"], m["returning"] = "LAST_INSERT_ID({instant})", ""
 	case SQLite:
-		m["greatest"] = "max"
+		m["greatest"], m["address"] = "max", "(SELECT file FROM pragma_database_list WHERE name = 'main')"
+		m["clock"] = "(CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)" // whole ms, rounded down
 		// A value: this machine's clock in µs, from before the statement was sent. It is
 		// the database's own, whose expression rounds it down, so that a lease that is read
 		// from a record would be reckoned too long.

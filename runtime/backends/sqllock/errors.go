@@ -81,7 +81,7 @@ var kinds = map[Dialect]map[string]kind{
 		"1568": manual, // SET TRANSACTION in a transaction
 		"1290": demoted, "1792": demoted, "1836": demoted,
 		// The server ends, or has ended the connection.
-		"1053": silent, "1927": silent, "1159": silent, "1161": silent,
+		"1053": silent, "1927": silent, "1159": silent, "1161": silent, "4031": silent,
 	},
 	Postgres: {
 		"40001": passing, "40P01": passing,

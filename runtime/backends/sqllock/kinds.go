@@ -2,6 +2,10 @@ package sqllock
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,18 +32,6 @@ func (b *Backend) Kinds() driver.Kind {
 		return 0
 	}
 	return record.AllKinds
-}
-
-// acquireKind is Acquire of what is no mutex.
-func (b *Backend) acquireKind(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if b.Kinds()&a.Mode.Kind == 0 {
-		return nil, fmt.Errorf("%w: sqllock has no %v locks with strategy %v on %v; strategy Table has them",
-			driver.ErrInvalid, a.Mode.Kind, b.strategy, b.dialect)
-	}
-	if b.sessions != nil {
-		return b.sessions.acquire(ctx, a)
-	}
-	return b.kinds.Acquire(ctx, a)
 }
 
 // CompareAndSwap implements [driver.Agreement], for strategy Table.
@@ -86,19 +78,12 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 	if w.Seen == "" {
 		file = "create.sql"
 	}
-	r, unanswered, err := b.runKind(ctx, b.sql.one(file, v))
+	r, unanswered, err := b.run(ctx, b.sql.one(file, v))
 	a.MayHaveRun = unanswered
 	if err != nil {
 		return a, err
 	}
-	written := int64(0)
-	switch {
-	case len(r.rows) == 1:
-		written = r.number(0, 0)
-	case r.affected > 0: // of MySQL, with CLIENT_FOUND_ROWS also where nothing was changed
-		written = r.insertID
-	}
-	if written >= leastToken {
+	if written := r.told(); written >= leastToken {
 		a.Done, a.Now, a.Value = true, record.Time(written), record.Resolve(w.Value, record.Time(written))
 	}
 	return a, nil
@@ -106,7 +91,7 @@ func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err 
 
 // read returns what is at key.
 func (b store) read(ctx context.Context, key string) (a record.Answer, err error) {
-	r, _, err := b.runKind(ctx, b.sql.recordAt(key, ""))
+	r, _, err := b.run(ctx, b.sql.recordAt(key, ""))
 	if err != nil {
 		return a, err
 	}
@@ -135,7 +120,7 @@ func recordOf(said answer) string {
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
 	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
-		r, err := b.attempt(ctx, pool{b.db}, b.sql.recordAt(key, seen))
+		r, err := b.attempt(by(ctx, pool{b.db}, 0), b.sql.recordAt(key, seen))
 		if err != nil {
 			continue
 		}
@@ -145,28 +130,6 @@ func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tel
 		}
 	}
 	return ctx.Err()
-}
-
-// way is on what connection statements about a record go that do not go by the pool, and
-// how long an attempt waits for its answer. A context holds it.
-type way struct {
-	connector
-	limit time.Duration
-}
-
-type wayKey struct{}
-
-func by(ctx context.Context, from connector, limit time.Duration) context.Context {
-	return context.WithValue(ctx, wayKey{}, way{from, limit})
-}
-
-// runKind runs s, on the connection that ctx holds or one of the pool.
-func (b store) runKind(ctx context.Context, s *statement) (answer, bool, error) {
-	if w, ok := ctx.Value(wayKey{}).(way); ok {
-		s.limit = w.limit
-		return b.run(ctx, w.connector, s)
-	}
-	return b.run(ctx, b.pool, s)
 }
 
 // beside is the answer to who asked for a mutex where another kind of lock is at the key.
@@ -179,4 +142,38 @@ func (b *Backend) beside(ctx context.Context, key string) error {
 		return errMoved
 	}
 	return record.Beside(record.Noun(a.Value), record.Mutex)
+}
+
+// noteKey is the name of the row, in the table of kinds, where the note of this name is: a
+// version, which is always the same, and its text in base64, which is no record of a lock.
+func noteKey(name string) string { return "lockgen:" + strings.Replace(name, "/", ":", 1) }
+
+// PutNote implements [driver.Noter]. Without strategy Table there is no table for it.
+func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
+	if b.strategy != Table {
+		return errors.ErrUnsupported
+	}
+	sum := sha256.Sum256([]byte(name))
+	version := hex.EncodeToString(sum[:8])
+	w := record.Write{Key: noteKey(name), Seen: version, Value: version + " " + base64.StdEncoding.EncodeToString([]byte(text)), Lasts: max(ttl, 0)}
+	a, err := store{b}.write(ctx, w)
+	if err == nil && !a.Done && ttl > 0 {
+		w.Seen = "" // there is none
+		_, err = store{b}.write(ctx, w)
+	}
+	return err
+}
+
+// Note implements [driver.Noter].
+func (b *Backend) Note(ctx context.Context, name string) (string, error) {
+	if b.strategy != Table {
+		return "", nil
+	}
+	a, err := store{b}.read(ctx, noteKey(name))
+	if err != nil {
+		return "", err
+	}
+	_, encoded, _ := strings.Cut(a.Value, " ")
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	return string(text), err
 }

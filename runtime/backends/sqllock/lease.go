@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,33 +47,122 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
+// isPlain reports whether l may be released with others. What may be over is not: who is told of
+// a batch that not all were freed can't always tell which.
+func (l *lease) isPlain() bool {
+	return !l.unanswered && l.backend.sessions == nil && l.deadline.Get().Left() > 0
+}
+
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	// What may be over goes by itself: who is told of a batch that not all were freed can't
-	// always tell which.
-	if !l.unanswered && l.deadline.Get().Left() > 0 {
+	if l.isPlain() {
 		if l.backend.frees.goAlone() {
 			defer l.backend.frees.wentAlone()
 		} else if err := l.releaseTogether(ctx, last); !errors.Is(err, errNotSent) || ctx.Err() != nil {
 			return err
 		}
 	}
-	return l.release(ctx, l.backend.pool, last)
+	return l.release(ctx, last)
 }
 
-// release frees the row, by a statement on a connection of from, and sees to it that no copy of
-// the acquire, still on its way, takes it.
-func (l *lease) release(ctx context.Context, from connector, last uint64) error {
-	one := &freeing{lease: l, last: last}
-	l.backend.freeRows(ctx, from, []*freeing{one})
-	if !l.unanswered || one.err != nil && !errors.Is(one.err, driver.ErrLost) {
-		return one.err
+// release frees the row, and sees to it that no copy of the acquire, still on its way, takes it.
+func (l *lease) release(ctx context.Context, last uint64) error {
+	var lost error
+	l.backend.freeRows(ctx, []freeing{{l, last, &lost}})
+	if !l.unanswered || lost != nil && !errors.Is(lost, driver.ErrLost) {
+		return lost
 	}
-	_, err := l.backend.change(ctx, from, l.key, func(r *seen) error { // after the release, which tells whether the lock was lost
+	_, err := l.backend.change(ctx, l.key, func(r *seen) error { // after the release, which tells whether the lock was lost
 		r.tombstone(l.id, time.Duration(l.ttl.Load())+straggler)
 		return nil
 	})
 	if err != nil {
 		l.freed.Store(true)
 	}
-	return cmp.Or(err, one.err)
+	return cmp.Or(err, lost)
+}
+
+// leastRenewal is the least time that a renewal waits for its answer.
+const leastRenewal = 100 * time.Millisecond
+
+// due is one lease that a caller wants renewed, and what it is to be told.
+type due struct {
+	*lease
+	to  time.Duration
+	err *error
+}
+
+// RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases of one length, on
+// a connection that acquires and releases do not wait for. Advisory and RowLock
+// also ask each lock's own connection whether it still holds the lock. Locks that are no
+// mutexes have a statement each.
+func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
+	errs := make([]error, len(leases))
+	if b.sessions != nil && len(leases) > 0 {
+		b.sessions.probe(ctx, leases, ttls, errs)
+	}
+	var rows []due
+	var records sync.WaitGroup
+	for i, l := range leases {
+		if s, ok := l.(*sessionLease); ok {
+			l = s.Lease
+		}
+		row, ok := l.(*lease)
+		switch {
+		case errs[i] != nil:
+		case ok:
+			rows = append(rows, due{row, ttls[i], &errs[i]})
+		default:
+			records.Go(func() { errs[i] = l.Renew(by(ctx, b.renewals, renewalLimit(ttls[i])), ttls[i]) })
+		}
+	}
+	// Those of one length together; and in one order everywhere, so that two statements
+	// can't wait for each other.
+	slices.SortFunc(rows, func(x, y due) int { return cmp.Or(cmp.Compare(x.to, y.to), strings.Compare(x.key, y.key)) })
+	inBatches(rows, func(x, y due) bool { return x.to == y.to }, func(part []due) { b.renew(ctx, part) })
+	records.Wait()
+	for i, l := range leases {
+		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) {
+			s.session.discard() // nobody will release it
+		}
+	}
+	return errs
+}
+
+// renewalLimit is how long one attempt to renew leases, of which the shortest has
+// that length, waits for its answer: so that another has as long, on a connection
+// that is not stuck, and that long leases keep no short one waiting that is asked
+// for meanwhile.
+func renewalLimit(shortest time.Duration) time.Duration {
+	return max(min(shortest/3, attemptLimit), leastRenewal)
+}
+
+// renew renews those of part, by one statement.
+func (b *Backend) renew(ctx context.Context, part []due) {
+	v := values{"ttl": b.dialect.term(part[0].to)}
+	for i, one := range part {
+		v.lock(i, one.key, one.id)
+	}
+	ask := func(file string) (answer, error) {
+		said, _, err := b.run(by(ctx, b.renewals, renewalLimit(part[0].to)), b.sql.several(file, len(part), v))
+		return said, err
+	}
+	r, err := ask("renew.sql")
+	all, held := r.changed() == len(part), map[int64]int64{}
+	if err == nil && !all {
+		// Which of them are still ours? One that is was renewed, because an owner never comes back.
+		var told answer
+		told, err = ask("owned.sql")
+		held = numbered(told)
+	}
+	for i, one := range part {
+		_, ours := held[int64(i)]
+		switch {
+		case err != nil:
+			*one.err = err
+		case all || ours:
+			one.extend(r.sent, one.to)
+		default:
+			*one.err = driver.ErrLost
+		}
+	}
 }

@@ -57,7 +57,7 @@ func describeRecord(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error) {
 // read, if there may be more.
 func (b *Backend) page(ctx context.Context, of listing, clause string, key []byte) (all []*driver.LockInfo, last []byte, err error) {
 	v := values{"key": key, "instant": time.Now().UnixMicro()}
-	s := b.dialect.compile(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), b.sql.macros).with(v)
+	s := b.sql.compile(of.query + clause + fmt.Sprintf(" LIMIT %d", listPage)).with(v)
 	n := 0
 	err = query(ctx, b.db, s, func(rows *sql.Rows) error {
 		info, err := of.describe(rows, &last)
@@ -76,25 +76,24 @@ func (b *Backend) page(ctx context.Context, of listing, clause string, key []byt
 // Locks implements [driver.Inspector], in the order of the keys, first the mutexes and then
 // all others.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
-	return func(yield func(*driver.LockInfo, error) bool) {
+	return engine.List(func(yield func(*driver.LockInfo) bool) error {
 		start := []byte(engine.Literal(pattern))
 		for _, of := range b.listings() {
-			compare, last := ">=", start
-			for last != nil && bytes.HasPrefix(last, start) {
+			for compare, last := ">=", start; last != nil && bytes.HasPrefix(last, start); compare = ">" {
 				all, next, err := b.page(ctx, of, " AND l.name "+compare+" {key} ORDER BY l.name", last)
 				if err != nil {
-					yield(nil, err)
-					return
+					return err
 				}
 				for _, info := range all {
-					if engine.Match(pattern, info.Key) && !yield(info, nil) {
-						return
+					if engine.Match(pattern, info.Key) && !yield(info) {
+						return nil
 					}
 				}
-				compare, last = ">", next
+				last = next
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // Lock implements [driver.Inspector].
@@ -115,7 +114,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 // database's own lock goes when the holder has heard of that.
 func (b *Backend) Break(ctx context.Context, key, id string) error {
 	found := false
-	mayHaveRun, err := b.change(ctx, b.pool, key, func(r *seen) error {
+	mayHaveRun, err := b.change(ctx, key, func(r *seen) error {
 		if found = r.isHeld(id); found {
 			r.free()
 		}

@@ -33,9 +33,8 @@ const hashedPrefix = "lockgen:"
 //
 //	CONCAT('lockgen:', LEFT(SHA2('<key>', 256), 40))
 func MySQLName(key string) string {
-	plain := func(r rune) bool { return r > ' ' && r <= '~' && (r < 'A' || r > 'Z') }
-	unlike := func(r rune) bool { return !plain(r) }
-	if len(key) <= 64 && !strings.ContainsFunc(key, unlike) && !strings.HasPrefix(key, hashedPrefix) {
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || r >= 'A' && r <= 'Z' }
+	if len(key) <= 64 && !strings.ContainsFunc(key, odd) && !strings.HasPrefix(key, hashedPrefix) {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))

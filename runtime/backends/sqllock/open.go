@@ -1,8 +1,12 @@
 package sqllock
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
+	"net/url"
+	"strings"
+	"time"
 )
 
 // Open is [New] for a database that it opens by the name of a driver, which the program
@@ -23,4 +27,52 @@ func Open(driverName, source string, options ...Options) (*Backend, error) {
 		b.server.CompareAndSwap(nil, &server)
 	}
 	return b, nil
+}
+
+// serverOf returns what errors call the database of a driver's source, whose other parts may
+// be secret: an address, or a file. It is empty if that can't be told.
+func serverOf(d Dialect, source string) string {
+	switch {
+	case d == SQLite:
+		file, _, _ := strings.Cut(strings.TrimPrefix(source, "file:"), "?")
+		return file
+	case d == Postgres && strings.Contains(source, "://"):
+		if u, err := url.Parse(source); err == nil {
+			return u.Host
+		}
+	case d == Postgres:
+		_, rest, _ := strings.Cut(" "+source, " host=")
+		host, _, _ := strings.Cut(rest, " ")
+		return host
+	case d == MySQL: // user:password@tcp(host:port)/database
+		at := source[strings.LastIndexByte(source, '@')+1:]
+		_, rest, _ := strings.Cut(at, "(")
+		address, _, _ := strings.Cut(rest, ")")
+		return address
+	}
+	return ""
+}
+
+// ask has errors name the database as it calls itself, unless there is a name: a *sql.DB does
+// not tell where it leads. What can't be told stays unnamed.
+func (b *Backend) ask(ctx context.Context, conn *sql.Conn) error {
+	if b.server.Load() != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	var name sql.NullString
+	err := conn.QueryRowContext(ctx, b.sql.compile("SELECT {address}").with(nil).text).Scan(&name)
+	if err == nil && name.String != "" {
+		b.server.CompareAndSwap(nil, &name.String)
+	}
+	return err
+}
+
+// Servers implements [driver.Located].
+func (b *Backend) Servers() []string {
+	if server := b.server.Load(); server != nil {
+		return []string{*server}
+	}
+	return nil
 }

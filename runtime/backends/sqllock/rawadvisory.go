@@ -2,14 +2,12 @@ package sqllock
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // advisory is the raw lock of strategy Advisory.
 type advisory struct {
-	backend   *Backend
 	exclusive advisoryLock
 	shared    advisoryLock // on PostgreSQL alone
 	leaving   *template    // has the shared lock in place of the exclusive one, likewise
@@ -20,12 +18,9 @@ type advisory struct {
 type advisoryLock struct{ trying, waiting, freeing *template }
 
 func newAdvisory(b *Backend) *advisory {
-	d := b.dialect
-	compile := func(text string) *template {
-		return d.compile(text, map[string]string{"session": d.session(), "seconds": fmt.Sprint(standFor.Seconds())})
-	}
-	if d == MySQL {
-		return &advisory{backend: b,
+	compile := b.sql.compile
+	if b.dialect == MySQL {
+		return &advisory{
 			exclusive: advisoryLock{
 				compile("SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}"),
 				compile("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)"),
@@ -43,7 +38,7 @@ func newAdvisory(b *Backend) *advisory {
 			compile("SELECT pg_advisory_unlock" + shared + "({number})::int"),
 		}
 	}
-	return &advisory{backend: b, exclusive: of(""), shared: of("_shared"),
+	return &advisory{exclusive: of(""), shared: of("_shared"),
 		// The server grants a session at once what is less than it holds, whoever waits.
 		leaving: compile("SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken"),
 		// The session is known by its number; nobody else uses it to unlock.
@@ -63,7 +58,7 @@ func (l *advisory) values(key string) values {
 }
 
 func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error) {
-	r, _, err := l.backend.run(ctx, s, l.of(s).trying.with(l.values(key)))
+	r, _, err := s.run(ctx, l.of(s).trying.with(l.values(key)))
 	if err != nil {
 		return false, err
 	}
@@ -72,7 +67,7 @@ func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error
 }
 
 func (l *advisory) wait(ctx context.Context, s *session, key string) error {
-	r, err := l.backend.attempt(ctx, s, standing(l.of(s).waiting.with(l.values(key))))
+	r, err := s.backend.attempt(standing(ctx, s), l.of(s).waiting.with(l.values(key)))
 	if err == nil && r.number(0, 0) != 1 {
 		err = errSlow
 	}
@@ -95,9 +90,9 @@ func (l *advisory) free(ctx context.Context, s *session, key string) error {
 
 // unlock runs t, which answers with 1 if it has unlocked something.
 func (l *advisory) unlock(ctx context.Context, s *session, t *template, key string) error {
-	r, _, err := l.backend.run(ctx, s, t.with(l.values(key)))
+	r, _, err := s.run(ctx, t.with(l.values(key)))
 	if err == nil && r.number(0, 0) != 1 {
-		l.backend.sessions.checked.Store(false) // the session may be another
+		s.sessions.checked.Store(false) // the session may be another
 		return driver.ErrLost
 	}
 	return err

@@ -22,23 +22,21 @@ type sessionLease struct {
 // takeRow takes the row of a lock that s holds, or the record.
 func (s *session) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	b := s.backend
-	l := &sessionLease{key: a.Key, session: s}
-	var err error
-	if a.Mode.Kind == 0 {
-		var from connector = s
-		if b.strategy == RowLock { // it is in a transaction
-			from = b.rows
-		}
-		l.Lease, err = b.takeRow(ctx, from, a)
-	} else {
-		alone := *a
-		alone.Queue = false // the server's queue is the only one
-		l.Lease, err = b.kinds.Acquire(by(ctx, s, 0), &alone)
-		a.MayHaveRun = alone.MayHaveRun
+	from, take := connector(s), b.takeRow
+	if b.strategy == RowLock { // whose session is in a transaction
+		from = b.rows
 	}
+	if a.Mode.Kind != 0 {
+		take = b.kinds.Acquire
+	}
+	alone := *a
+	alone.Queue = false // the server's queue is the only one
+	row, err := take(by(ctx, from, 0), &alone)
+	a.MayHaveRun = alone.MayHaveRun
 	if err != nil {
 		return nil, err
 	}
+	l := &sessionLease{Lease: row, key: a.Key, session: s}
 	s.sessions.own(s, a.ID, l)
 	return l, nil
 }
@@ -73,18 +71,8 @@ func (l *sessionLease) Release(ctx context.Context, last uint64) error {
 		}
 		return driver.ErrLost // to whoever waited in the server's queue
 	}
-	var err error
-	if isRow {
-		err = row.release(ctx, s, last)
-	} else {
-		err = l.Lease.Release(by(ctx, s, 0), last)
-	}
-	lost := s.sessions.raw.free(ctx, s, l.key)
-	if lost == nil {
-		s.giveBack()
-	} else {
-		s.discard() // which frees it as well
-	}
+	err := l.Lease.Release(by(ctx, s, 0), last)
+	lost := s.free(ctx, l.key)
 	switch {
 	case errors.Is(err, driver.ErrLost), err == nil && lost == nil:
 		return err

@@ -38,7 +38,7 @@ func (ss *sessions) roomLocked() bool {
 // stand has s wait in the server's queue for a, beside, and reports whether it does.
 func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition) bool {
 	if s.number == 0 {
-		number, err := ss.backend.sessionOf(ctx, s)
+		number, err := s.serverNumber(ctx)
 		if err != nil {
 			return false
 		}
@@ -126,7 +126,7 @@ func (ss *sessions) giveUpLocked(p *place) {
 		}
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		_, _ = b.attempt(ctx, b.renewals, b.dialect.kill(p.number)) // else the grant ends it
+		_, _ = b.attempt(by(ctx, b.renewals, 0), b.sql.compile("{kill}").with(values{"number": p.number})) // else the grant ends it
 	})
 	p.cancel()
 }

@@ -6,26 +6,21 @@ import (
 	"time"
 )
 
-// sessionLooks is how many looks there are.
-const sessionLooks = 3
-
 // check looks, once, whether a session of ours is one of the server's, and not one
 // that a pooler (PgBouncer in transaction mode) gives to each transaction anew. Two sessions
 // must differ while one is in a transaction, and stay what they are. Others who use the pooler
 // may have it look so by chance: hence looks are several, and there
 // are more once a lock is found in another session than it was taken in.
 func (ss *sessions) check(ctx context.Context) error {
-	select {
-	case ss.checking <- struct{}{}:
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+	leave, err := ss.checking.Enter(ctx, struct{}{})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	defer func() { <-ss.checking }()
-	if ss.checked.Load() {
-		return nil
+	defer leave()
+	if !ss.checked.Load() {
+		err = ss.compare(ctx)
+		ss.checked.Store(err == nil)
 	}
-	err := ss.compare(ctx)
-	ss.checked.Store(err == nil)
 	return err
 }
 
@@ -34,30 +29,30 @@ func (ss *sessions) compare(ctx context.Context) error {
 	one, two := ss.open(), ss.open()
 	defer one.giveBack()
 	defer two.discard() // whatever state it is in
-	before, err := b.sessionOf(ctx, one)
+	before, err := one.serverNumber(ctx)
 	if err != nil {
 		return err
 	}
-	for look := range sessionLooks {
+	for look := range 3 {
 		var other int64
 		if b.db.Stats().MaxOpenConnections != 1 {
 			// Not for long: the pool may have no second one to lend just now.
 			soon, cancel := context.WithTimeout(ctx, time.Second)
-			if b.end(soon, two, "START TRANSACTION") == nil {
-				other, _ = b.sessionOf(soon, two)
+			if two.end(soon, "START TRANSACTION") == nil {
+				other, _ = two.serverNumber(soon)
 			}
 			cancel()
 		}
-		beside, err := b.sessionOf(ctx, one)
+		beside, err := one.serverNumber(ctx)
 		if err == nil && other != 0 {
-			err = b.end(ctx, two, "ROLLBACK")
+			err = two.end(ctx, "ROLLBACK")
 		}
 		if err != nil {
 			return err
 		}
 		after := beside
 		if look > 0 { // a pooler that lends the last used first lends it what the transaction had
-			if after, err = b.sessionOf(ctx, one); err != nil {
+			if after, err = one.serverNumber(ctx); err != nil {
 				return err
 			}
 		}
@@ -69,8 +64,9 @@ func (ss *sessions) compare(ctx context.Context) error {
 	return nil
 }
 
-func (b *Backend) sessionOf(ctx context.Context, s *session) (int64, error) {
-	r, _, err := b.run(ctx, s, &statement{text: "SELECT " + b.dialect.session()})
+// serverNumber asks for the number of the session that a statement by s is in.
+func (s *session) serverNumber(ctx context.Context) (int64, error) {
+	r, _, err := s.run(ctx, s.backend.sql.compile("SELECT {session}").with(nil))
 	if err != nil {
 		return 0, err
 	}

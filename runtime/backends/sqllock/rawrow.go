@@ -6,42 +6,33 @@ import (
 	"fmt"
 )
 
-var errNoRow = errors.New("the row that was waited for is gone")
-
 // rowLock is the raw lock of strategy RowLock: a row, locked by a transaction
 // that stays open.
 type rowLock struct {
-	backend                            *Backend
 	locking, waiting, making, dropping *template
 }
 
 func newRowLock(b *Backend) *rowLock {
-	d := b.dialect
-	macros := map[string]string{"rows": d.quoted(b.rowsTable()), "session": d.session()}
-	making := "INSERT INTO {rows} (name) VALUES ({key}) ON CONFLICT (name) DO NOTHING"
-	if d == MySQL {
-		making = "INSERT IGNORE INTO {rows} (name) VALUES ({key})"
-	}
+	compile := b.sql.compile
 	const locking = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
 	return &rowLock{
-		backend:  b,
-		locking:  d.compile(locking+" NOWAIT", macros),
-		waiting:  d.compile(locking, macros),
-		making:   d.compile(making, macros),
-		dropping: d.compile("DELETE FROM {rows} WHERE name = {key}", macros),
+		locking:  compile(locking + " NOWAIT"),
+		waiting:  compile(locking),
+		making:   compile("{insert} INTO {rows} (name) VALUES ({key}){unlessthere}"),
+		dropping: compile("DELETE FROM {rows} WHERE name = {key}"),
 	}
 }
 
 // lock locks the row of key by s, in a transaction. It reports false if there is none.
 func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (bool, error) {
-	if err := l.backend.begin(ctx, s, waits); err != nil {
+	if err := s.begin(ctx, waits); err != nil {
 		return false, err
 	}
-	locking := l.locking.with(values{"key": key})
+	ctx, locking := by(ctx, s, 0), l.locking
 	if waits {
-		locking = standing(l.waiting.with(values{"key": key}))
+		ctx, locking = standing(ctx, s), l.waiting
 	}
-	r, err := l.backend.attempt(ctx, s, locking)
+	r, err := s.backend.attempt(ctx, locking.with(values{"key": key}))
 	if err != nil || len(r.rows) != 1 {
 		return false, err
 	}
@@ -50,7 +41,7 @@ func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) 
 }
 
 func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error) {
-	b := l.backend
+	b := s.backend
 	for range 3 {
 		got, err := l.lock(ctx, s, []byte(key), false)
 		switch {
@@ -59,7 +50,7 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 		case err != nil && s.gone():
 			return false, b.explained(err)
 		}
-		if err := b.end(ctx, s, "ROLLBACK"); err != nil {
+		if err := s.end(ctx, "ROLLBACK"); err != nil {
 			return false, err
 		}
 		if err != nil {
@@ -71,44 +62,62 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 		}
 		// The row is not there. To insert one that is would wait for whoever
 		// has it locked.
-		if _, _, err := b.run(ctx, s, l.making.with(values{"key": []byte(key)})); err != nil {
+		if _, _, err := s.run(ctx, l.making.with(values{"key": []byte(key)})); err != nil {
 			return false, err
 		}
 	}
-	return false, fmt.Errorf("the row of %q in %s comes and goes", key, b.rowsTable())
+	return false, fmt.Errorf("the row of %q in %s comes and goes", key, rowsTable(b.table))
 }
 
 func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
 	got, err := l.lock(ctx, s, []byte(key), true)
 	if err == nil && !got {
-		err = errNoRow
+		err = errors.New("the row that was waited for is gone")
 	}
 	return err
 }
 
 // free commits, because the lease's row was released in the transaction.
 func (l *rowLock) free(ctx context.Context, s *session, _ string) error {
-	return l.backend.end(ctx, s, "COMMIT")
+	return s.end(ctx, "COMMIT")
 }
 
 func (l *rowLock) probe(key string) *statement {
 	return l.locking.with(values{"key": []byte(key)})
 }
 
-// drop removes the row, unless somebody has it locked.
-func (l *rowLock) drop(ctx context.Context, name []byte) error {
-	b := l.backend
-	s, end := b.sessions.open(), "ROLLBACK"
+// drop removes the row by s, which it closes, unless somebody has it locked.
+func (l *rowLock) drop(ctx context.Context, s *session, name []byte) error {
+	end := "ROLLBACK"
 	var err error
 	if got, _ := l.lock(ctx, s, name, false); got {
-		if _, _, err = b.run(ctx, s, l.dropping.with(values{"key": name})); err == nil {
+		if _, _, err = s.run(ctx, l.dropping.with(values{"key": name})); err == nil {
 			end = "COMMIT"
 		}
 	}
-	if ended := b.end(ctx, s, end); ended != nil {
+	if ended := s.end(ctx, end); ended != nil {
 		s.discard() // it may be in a transaction, which the pool would not end
 		return ended
 	}
 	s.giveBack()
 	return err
+}
+
+// begin starts a transaction, which on PostgreSQL waits for standFor if it waits. Under MySQL's
+// REPEATABLE READ a lock on a row can become one on the gap beside it, where nobody could make
+// a row then; and the release of a row must see what was committed since.
+func (s *session) begin(ctx context.Context, waits bool) error {
+	texts := []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
+	if s.backend.dialect == Postgres {
+		texts = []string{"START TRANSACTION ISOLATION LEVEL READ COMMITTED"}
+		if waits {
+			texts = append(texts, fmt.Sprintf("SET LOCAL lock_timeout = %d", standFor.Milliseconds()))
+		}
+	}
+	for _, text := range texts {
+		if err := s.end(ctx, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // session is the dedicated connection of one lock of strategy Advisory or RowLock:
@@ -21,7 +22,8 @@ type session struct {
 	number   int64       // the server's, once known
 	reads    atomic.Bool // it shares its lock with others: see rawLock
 
-	mu     sync.Mutex   // guards the rest
+	// The mutex of sessions guards the rest.
+	owner  string       // the acquisition that holds a lock by it
 	lease  driver.Lease // the last that was granted on it
 	expiry *time.Timer
 }
@@ -31,19 +33,16 @@ type sessions struct {
 	backend *Backend
 	raw     rawLock
 
-	mu     sync.Mutex          // guards the maps, and the places
-	all    map[*session]string // the acquisitions that hold locks by them
-	places map[string]*place   // by address
+	mu     sync.Mutex // guards the maps, and what is in them
+	all    map[*session]bool
+	places map[string]*place // by address
 
-	checking chan struct{} // a semaphore of one check
-	checked  atomic.Bool   // that sessions are the server's own
+	checking engine.Turns[struct{}] // one check at a time
+	checked  atomic.Bool            // that sessions are the server's own
 }
 
 func newSessions(b *Backend) *sessions {
-	ss := &sessions{
-		backend: b, checking: make(chan struct{}, 1),
-		all: map[*session]string{}, places: map[string]*place{},
-	}
+	ss := &sessions{backend: b, all: map[*session]bool{}, places: map[string]*place{}}
 	if b.strategy == Advisory {
 		ss.raw = newAdvisory(b)
 	} else {
@@ -59,19 +58,28 @@ func (ss *sessions) open() *session {
 	s.dedicated = ss.backend.newDedicated(false, s.forget)
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	ss.all[s] = ""
+	ss.all[s] = true
 	return s
+}
+
+// run is that of the Backend, by s.
+func (s *session) run(ctx context.Context, one *statement) (answer, bool, error) {
+	return s.backend.run(by(ctx, s, 0), one)
+}
+
+// end runs a statement that begins or ends a transaction.
+func (s *session) end(ctx context.Context, how string) error {
+	_, _, err := s.run(ctx, &statement{text: how})
+	return err
 }
 
 // forget is called when the connection of s is gone.
 func (s *session) forget() {
-	s.mu.Lock()
+	s.sessions.mu.Lock()
+	defer s.sessions.mu.Unlock()
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
-	s.mu.Unlock()
-	s.sessions.mu.Lock()
-	defer s.sessions.mu.Unlock()
 	delete(s.sessions.all, s)
 }
 
@@ -79,8 +87,8 @@ func (s *session) forget() {
 func (ss *sessions) of(id string) *session {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	for s, owner := range ss.all {
-		if owner == id {
+	for s := range ss.all {
+		if s.owner == id {
 			return s
 		}
 	}
@@ -111,21 +119,15 @@ func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (driver.
 	if s := ss.of(a.ID); s != nil { // once more
 		return s.takeRow(ctx, a)
 	}
-	for try := 1; ; try++ {
-		l, dead, err := ss.attempt(ctx, a)
-		var held *driver.HeldError
-		switch {
-		case err == nil:
-			return l, nil
-		case errors.As(err, &held):
-			return nil, err
-		case dead && ctx.Err() == nil && try < sessionTries:
-		case a.MayHaveRun && !errors.Is(err, driver.ErrIndeterminate):
-			return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
-		default:
-			return nil, err
-		}
+	l, dead, err := ss.attempt(ctx, a)
+	for try := 1; dead && ctx.Err() == nil && try < sessionTries; try++ {
+		l, dead, err = ss.attempt(ctx, a)
 	}
+	var held *driver.HeldError
+	if err != nil && a.MayHaveRun && !errors.As(err, &held) && !errors.Is(err, driver.ErrIndeterminate) {
+		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	}
+	return l, err
 }
 
 // attempt is one try of acquire, on one session. dead says that its connection was
@@ -152,16 +154,23 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 		}
 	}
 	l, err = s.takeRow(ctx, a)
-	if err == nil {
-		return l, false, nil
+	if err != nil {
+		dead = s.gone()
+		_ = s.free(ctx, a.Key)
 	}
-	dead = s.gone()
-	if ss.raw.free(ctx, s, a.Key) == nil {
+	return l, dead, err
+}
+
+// free frees the raw lock of key, and gives the connection back; or ends the session, which frees
+// the lock as well. It returns an error if the session was not known to hold it.
+func (s *session) free(ctx context.Context, key string) error {
+	err := s.sessions.raw.free(ctx, s, key)
+	if err == nil {
 		s.giveBack()
 	} else {
 		s.discard()
 	}
-	return nil, dead, err
+	return err
 }
 
 // held says for how long a raw lock is held, if it is by a user of the table. It asks
@@ -170,7 +179,7 @@ func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition)
 	if a.Mode.Kind != 0 {
 		return &driver.HeldError{}
 	}
-	if r, err := ss.backend.look(ctx, s, a.Key); err == nil && r.owner != "" && r.expires > r.now {
+	if r, err := ss.backend.look(by(ctx, s, 0), a.Key); err == nil && r.owner != "" && r.expires > r.now {
 		return r.heldFor(entry(a.ID))
 	}
 	return &driver.HeldError{} // by a foreign client
@@ -179,13 +188,8 @@ func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition)
 // own notes that acquisition id holds its lock by s, for as long as l lasts.
 func (ss *sessions) own(s *session, id string, l *sessionLease) {
 	ss.mu.Lock()
-	if _, open := ss.all[s]; open {
-		ss.all[s] = id
-	}
-	ss.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lease = l
+	defer ss.mu.Unlock()
+	s.owner, s.lease = id, l
 	if s.expiry == nil && !s.gone() {
 		s.expiry = time.AfterFunc(l.Deadline().Left(), s.expire)
 	}
@@ -193,12 +197,12 @@ func (ss *sessions) own(s *session, id string, l *sessionLease) {
 
 // expire ends the raw lock with the lease: whoever lost that does not release it.
 func (s *session) expire() {
-	s.mu.Lock()
+	s.sessions.mu.Lock()
 	left := s.lease.Deadline().Left()
 	if left > 0 && !s.gone() {
 		s.expiry.Reset(left)
 	}
-	s.mu.Unlock()
+	s.sessions.mu.Unlock()
 	if left <= 0 {
 		s.discard()
 	}
@@ -264,9 +268,8 @@ func (l *sessionLease) holds(ctx context.Context) error {
 // ask returns driver.ErrLost if the session does not hold the lock any more.
 func (l *sessionLease) ask(ctx context.Context) error {
 	s, b := l.session, l.session.backend
-	probe := b.sessions.raw.probe(l.key)
-	probe.limit = max(l.Deadline().Left(), time.Millisecond)
-	r, err := b.attempt(ctx, s, probe)
+	ctx = by(ctx, s, max(l.Deadline().Left(), time.Millisecond))
+	r, err := b.attempt(ctx, b.sessions.raw.probe(l.key))
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
@@ -292,4 +295,27 @@ func (l *sessionLease) ask(ctx context.Context) error {
 func (b *Backend) endedBy(err error) bool {
 	k := b.dialect.judge(err)
 	return k == taken || b.strategy == RowLock && (b.dialect == Postgres || k == passing)
+}
+
+// rawLock is a lock of the database's own, which a session holds, and which foreign
+// clients know: shared with others, of a session that reads.
+type rawLock interface {
+	// try takes key for s if it is free, and does not wait.
+	try(ctx context.Context, s *session, key string) (bool, error)
+	// wait takes key for s, in the server's queue. It returns an error after standFor.
+	wait(ctx context.Context, s *session, key string) error
+	// free ends that. It returns driver.ErrLost if the session did not hold it.
+	free(ctx context.Context, s *session, key string) error
+	// probe returns the statement that answers with 1, and the number of the
+	// session, if that still holds key.
+	probe(key string) *statement
+}
+
+// standFor is how long the server keeps a session in its queue. InnoDB goes by
+// innodb_lock_wait_timeout, which is 50 s unless it was set.
+const standFor = 50 * time.Second
+
+// standing is the way of a statement that waits in the server's queue.
+func standing(ctx context.Context, s *session) context.Context {
+	return by(ctx, s, standFor+attemptLimit)
 }

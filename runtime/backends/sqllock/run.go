@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,17 +49,38 @@ func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ct
 func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
 func (p pool) another() bool                               { return true }
 
-// run sends s on connections of from, and again as schedule says. unanswered says
+// way is how the statements of a call go that do not go by the pool: on what connections, and how
+// long an attempt waits for its answer. A context holds it.
+type way struct {
+	connector
+	limit time.Duration // 0 is attemptLimit
+}
+
+type wayKey struct{}
+
+func by(ctx context.Context, from connector, limit time.Duration) context.Context {
+	return context.WithValue(ctx, wayKey{}, way{from, limit})
+}
+
+// way returns that of ctx.
+func (b *Backend) way(ctx context.Context) way {
+	if w, ok := ctx.Value(wayKey{}).(way); ok {
+		return w
+	}
+	return way{connector: b.pool}
+}
+
+// run sends s by the way of ctx, and again as schedule says. unanswered says
 // that some attempt had no answer, so that it may have run, or may yet run, beside
 // the one that was answered.
-func (b *Backend) run(ctx context.Context, from connector, s *statement) (r answer, unanswered bool, err error) {
+func (b *Backend) run(ctx context.Context, s *statement) (r answer, unanswered bool, err error) {
 	_, unanswered, err = schedule.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		var err error
-		r, err = b.attempt(ctx, from, s)
+		r, err = b.attempt(ctx, s)
 		if err != nil {
 			catchUp(ctx)
 		}
-		return b.outcome(err, from), err
+		return b.outcome(err, b.way(ctx).another()), err
 	})
 	if err == nil {
 		return r, unanswered, nil
@@ -72,19 +95,20 @@ func (b *Backend) run(ctx context.Context, from connector, s *statement) (r answ
 	return r, unanswered, err
 }
 
-// outcome is what err, which ended an attempt on a connection of from, leaves open.
-func (b *Backend) outcome(err error, from connector) engine.Outcome {
+// outcome is what err, which ended an attempt, leaves open. another says that the next goes on
+// another connection if this one is broken.
+func (b *Backend) outcome(err error, another bool) engine.Outcome {
 	switch {
 	case err == nil:
 		return engine.Done
 	case errors.Is(err, errNoAnswer):
 		return engine.NoAnswer
 	case errors.Is(err, errNotSent):
-		if isUnsent(err) && from.another() { // a connection that had died in the pool
+		if isUnsent(err) && another { // a connection that had died in the pool
 			return engine.NotSent
 		}
 		return engine.Refused
-	case b.dialect.judge(err) == demoted && from.another(): // which may lead to the primary
+	case b.dialect.judge(err) == demoted && another: // which may lead to the primary
 		return engine.NotSent
 	case b.dialect.judge(err) == passing:
 		return engine.Later
@@ -102,9 +126,9 @@ func catchUp(ctx context.Context) {
 
 var errSlow = fmt.Errorf("it took too long: %w", context.DeadlineExceeded)
 
-// attempt sends s once. It returns as soon as ctx ends, though the driver may
+// attempt sends s once, by the way of ctx. It returns as soon as ctx ends, though the driver may
 // not: with errNotSent if s was not sent and will not be, else with errNoAnswer.
-func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (answer, error) {
+func (b *Backend) attempt(ctx context.Context, s *statement) (answer, error) {
 	if ctx.Err() != nil {
 		return answer{}, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 	}
@@ -118,7 +142,7 @@ func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (an
 	defer cancel(nil)
 	defer context.AfterFunc(b.life.Context(), func() { cancel(errClosed) })()
 	if !b.life.Go(func(context.Context) {
-		a, err := b.send(sending, cancel, from, s, &claimed)
+		a, err := b.send(sending, cancel, s, &claimed)
 		done <- outcome{a, err}
 	}) {
 		return answer{}, fmt.Errorf("%w: %w", errNotSent, errClosed)
@@ -145,8 +169,9 @@ func (b *Backend) attempt(ctx context.Context, from connector, s *statement) (an
 	return answer{}, fmt.Errorf("%w: %w", errNoAnswer, cmp.Or(ctx.Err(), context.Cause(sending)))
 }
 
-// send sends s on a connection of from, unless its caller has left by then.
-func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, from connector, s *statement, claimed *atomic.Bool) (a answer, err error) {
+// send sends s, unless its caller has left by then.
+func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *statement, claimed *atomic.Bool) (a answer, err error) {
+	from := b.way(ctx)
 	conn, err := from.conn(ctx)
 	if err != nil {
 		return a, unreached(err)
@@ -155,7 +180,7 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, from
 		from.done(conn, false)
 		return a, nil
 	}
-	defer time.AfterFunc(cmp.Or(s.limit, attemptLimit), func() { cancel(errSlow) }).Stop()
+	defer time.AfterFunc(cmp.Or(from.limit, attemptLimit), func() { cancel(errSlow) }).Stop()
 	sent := driver.Now()
 	a, err = s.on(ctx, conn)
 	a.sent = sent
@@ -173,4 +198,138 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, from
 	}
 	from.done(conn, broken)
 	return a, err
+}
+
+// dedicated is a connection of the pool for one purpose: the renewals, or one lock
+// of strategy Advisory or RowLock. Its first statement takes it out of the pool. It
+// lends the connection to one statement at a time.
+type dedicated struct {
+	backend *Backend
+	again   bool          // it takes another connection when this one is lost
+	lost    func()        // unless nil, called without mu when the connection is gone
+	inUse   chan struct{} // a semaphore of one statement
+
+	mu    sync.Mutex // guards the rest
+	taken bool       // out of the pool
+	open  *sql.Conn  // nil if there is none
+}
+
+func (b *Backend) newDedicated(again bool, lost func()) *dedicated {
+	return &dedicated{backend: b, again: again, lost: lost, inUse: make(chan struct{}, 1)}
+}
+
+func (d *dedicated) another() bool { return d.again }
+
+func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
+	select {
+	case d.inUse <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	d.mu.Lock()
+	conn, dials := d.open, d.again || !d.taken
+	d.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	err := sql.ErrConnDone
+	if dials {
+		conn, err = d.dial(ctx)
+	}
+	if err != nil {
+		<-d.inUse
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.taken && !d.again { // it was discarded meanwhile
+		_ = conn.Close()
+		<-d.inUse
+		return nil, sql.ErrConnDone
+	}
+	d.open, d.taken = conn, true
+	return conn, nil
+}
+
+// dial takes a connection out of the pool. If others wait for it too, a dial that takes too long is
+// given up, and counts as a connection that was lost.
+func (d *dedicated) dial(ctx context.Context) (*sql.Conn, error) {
+	if !d.again {
+		return d.backend.db.Conn(ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, attemptLimit)
+	defer cancel()
+	conn, err := d.backend.db.Conn(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = fmt.Errorf("%w: %w", sql.ErrConnDone, err)
+	}
+	return conn, err
+}
+
+func (d *dedicated) done(_ *sql.Conn, broken bool) {
+	if broken {
+		if conn := d.take(); conn != nil {
+			discard(conn)
+		}
+	}
+	<-d.inUse
+}
+
+// gone reports whether the connection was lost or given back.
+func (d *dedicated) gone() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.taken && d.open == nil
+}
+
+// take removes the connection from d.
+func (d *dedicated) take() *sql.Conn {
+	d.mu.Lock()
+	conn := d.open
+	d.open, d.taken = nil, true
+	d.mu.Unlock()
+	if d.lost != nil {
+		d.lost()
+	}
+	return conn
+}
+
+// discard closes the connection, and with it frees what its session holds. A
+// statement that is under way is waited for, beside: a *sql.Conn that is closed just
+// as a statement begins on it panics.
+func (d *dedicated) discard() {
+	conn := d.take()
+	if conn == nil {
+		return
+	}
+	end := func(context.Context) {
+		d.inUse <- struct{}{}
+		defer func() { <-d.inUse }()
+		discard(conn)
+	}
+	if !d.backend.life.Go(end) {
+		end(nil)
+	}
+}
+
+// giveBack returns the connection, whose session holds nothing, to the pool; or
+// discards it if a statement is under way on it still, for which Close would wait.
+func (d *dedicated) giveBack() {
+	select {
+	case d.inUse <- struct{}{}:
+		defer func() { <-d.inUse }()
+	default:
+		d.discard()
+		return
+	}
+	if conn := d.take(); conn != nil {
+		_ = conn.Close() // no I/O: the pool looks at it when it lends it again
+	}
+}
+
+// discard closes the connection itself, so that the server frees what is bound
+// to its session: a pool would keep it.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
+	_ = conn.Close()
 }

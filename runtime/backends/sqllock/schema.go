@@ -2,12 +2,17 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // rowsTable is the table whose rows strategy RowLock locks.
-func (b *Backend) rowsTable() string { return b.table + "_rows" }
+func rowsTable(table string) string { return table + "_rows" }
 
 // kindsTable is the table of the locks that are no mutexes.
 func kindsTable(table string) string { return table + "_kinds" }
@@ -17,7 +22,7 @@ func (b *Backend) tables(and string) string {
 	all := "table " + b.table
 	switch {
 	case b.strategy == RowLock:
-		all += " " + and + " table " + b.rowsTable()
+		all += " " + and + " table " + rowsTable(b.table)
 	case b.Kinds() != 0:
 		all += " " + and + " table " + kindsTable(b.table)
 	}
@@ -67,7 +72,7 @@ func (b *Backend) DDL() string {
 		"waiting", types[3], "undone", types[4], "undone_until", types[2]) +
 		create(kindsTable(b.table), "version", types[1], "value", types[6], "written", types[2], "expires", types[2])
 	if b.strategy == RowLock {
-		ddl += create(b.rowsTable())
+		ddl += create(rowsTable(b.table))
 	}
 	return ddl
 }
@@ -78,16 +83,101 @@ func (b *Backend) DDL() string {
 func (b *Backend) Migrate(ctx context.Context) error {
 	for statementText := range strings.SplitSeq(strings.TrimSpace(b.DDL()), ";\n") {
 		s := &statement{text: strings.TrimSuffix(statementText, ";")}
-		for {
-			_, _, err := b.run(ctx, b.pool, s)
-			if err == nil {
+		_, _, err := b.run(ctx, s)
+		// IF NOT EXISTS of two sessions at once: one finds the name taken, until the other has committed.
+		for range 10 {
+			if c := code(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
 				break
 			}
-			// IF NOT EXISTS of two sessions at once: one finds the name taken.
-			if c := code(err); b.dialect != Postgres || c != "23505" && c != "42P07" && c != "42710" {
-				return fmt.Errorf("sqllock: migrate: %w\n\n%s", err, b.DDL())
-			}
+			_, _, err = b.run(ctx, s)
+		}
+		if err != nil {
+			return fmt.Errorf("sqllock: migrate: %w\n\n%s", err, b.DDL())
 		}
 	}
 	return nil
+}
+
+const (
+	// purgeEvery is how often a process that takes locks looks for rows that
+	// nobody needs any more.
+	purgeEvery = time.Minute
+	// purgeIdle is how long such a row has not been used: longer than any
+	// statement that read the clock before could still wait for the row, so that
+	// the clock has passed its tokens for everybody.
+	purgeIdle = 10 * time.Minute
+	// leastIdle is the least that Purge takes: that of statements that are answered.
+	// After one that is not, a tombstone keeps the row while it may yet arrive.
+	leastIdle = attemptLimit + time.Second
+	// purgeBatch is how many are removed at a time.
+	purgeBatch = 500
+)
+
+// purgeNowAndThen purges beside, once a minute or so.
+func (b *Backend) purgeNowAndThen() {
+	now, last := int64(time.Since(started)), b.purged.Load()
+	if last == 0 { // not at once: processes that start together part
+		b.purged.CompareAndSwap(0, now-int64(rand.N(purgeEvery)))
+		return
+	}
+	if now-last < int64(purgeEvery) || !b.purged.CompareAndSwap(last, now) {
+		return
+	}
+	b.life.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, purgeEvery) // a server that is silent keeps no goroutine
+		defer cancel()
+		_, _ = b.Purge(ctx, purgeIdle) // again in a minute
+	})
+}
+
+// Purge removes the rows of locks that were not held for idle (four seconds at
+// least), as the Backend does by itself for those of ten minutes. A row stays for
+// as long as its tokens are not below what the clock would yield. It returns how
+// many rows of locks it removed, of all kinds.
+func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
+	if idle < leastIdle {
+		return 0, fmt.Errorf("%w: Purge of rows idle for %v; it takes %v at least", driver.ErrInvalid, idle, leastIdle)
+	}
+	const unused = " l.expires < {clock} - {idle} AND l.undone_until < {clock} AND l.version < ({clock} - {idle}) * 4"
+	removed, err = b.purge(ctx, "{table}", unused, idle)
+	if err == nil && b.Kinds() != 0 {
+		more := 0
+		more, err = b.purge(ctx, "{kinds}", " l.expires < {clock} - {idle}", idle)
+		removed += more
+	}
+	return removed, err
+}
+
+// purge removes rows of table that are unused, and returns how many.
+func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Duration) (removed int, err error) {
+	find := b.sql.compile("SELECT l.name FROM " + table + " AS l WHERE" + unused + fmt.Sprintf(" LIMIT %d", purgeBatch))
+	for {
+		var names [][]byte
+		v := values{"idle": idle.Microseconds()}
+		err := query(ctx, b.db, find.with(v), func(rows *sql.Rows) error {
+			names = append(names, nil)
+			return rows.Scan(&names[len(names)-1])
+		})
+		if err != nil || len(names) == 0 {
+			return removed, b.explained(err)
+		}
+		for i, name := range names {
+			if b.strategy == RowLock {
+				if err := b.sessions.raw.(*rowLock).drop(ctx, b.sessions.open(), name); err != nil {
+					return removed, err
+				}
+			}
+			v[fmt.Sprint("key", i)] = name
+		}
+		// By key, so that no row is locked that stays; and they may be in use by now.
+		drop := b.sql.compile("{delete} FROM " + table + " AS l WHERE l.name IN (" + each(len(names), "{key#}", ", ") + ") AND" + unused)
+		r, _, err := b.run(ctx, drop.with(v))
+		if err != nil {
+			return removed, err
+		}
+		removed += int(r.affected)
+		if len(names) < purgeBatch || r.affected == 0 {
+			return removed, nil
+		}
+	}
 }

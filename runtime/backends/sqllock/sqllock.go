@@ -89,7 +89,7 @@ type Backend struct {
 	pollers  sync.Map           // *poller by address
 	listener *listener          // or nil
 	takes    *combiner[*wanted]
-	frees    *combiner[*freeing]
+	frees    *combiner[freeing]
 	sessions *sessions // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
@@ -115,7 +115,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if db == nil {
 		return nil, errors.New("sqllock: New needs a *sql.DB, got nil; open one with sql.Open")
 	}
-	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: o.Table, life: engine.NewLife()}
+	b := &Backend{db: db, dialect: o.Dialect, strategy: o.Strategy, table: cmp.Or(o.Table, DefaultTable), life: engine.NewLife()}
 	if err := b.vet(o); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
-	b.frees = &combiner[*freeing]{life: b.life, run: b.free}
+	b.frees = &combiner[freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
 	}
@@ -155,9 +155,6 @@ var besides = map[Strategy]int{Advisory: 1, RowLock: 2}
 
 // vet completes b and reports what can't be right.
 func (b *Backend) vet(o Options) (err error) {
-	if b.table == "" {
-		b.table = DefaultTable
-	}
 	most := b.db.Stats().MaxOpenConnections
 	if b.dialect == Detect {
 		if b.dialect, err = detect(b.db); err != nil {
@@ -171,10 +168,8 @@ func (b *Backend) vet(o Options) (err error) {
 		return fmt.Errorf("sqllock: there is no Strategy %d", b.strategy)
 	case !identifier.MatchString(b.table):
 		return fmt.Errorf("sqllock: Options.Table %q is no plain name: letters, digits and _, at most 48, optionally after a schema and a dot", b.table)
-	case b.dialect == SQLite && b.strategy == RowLock:
-		return errors.New("sqllock: SQLite has no strategy RowLock: it locks the whole file, not rows; use Table")
-	case b.dialect == SQLite && b.strategy == Advisory:
-		return errors.New("sqllock: SQLite has no strategy Advisory: it has no advisory locks; use Table")
+	case b.dialect == SQLite && b.strategy != Table:
+		return fmt.Errorf("sqllock: SQLite has no strategy %v: it locks the whole file; use Table", b.strategy)
 	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides[b.strategy]:
 		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: the locks would have them all, and their "+
 			"renewals none; allow one for each lock and two beside by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
@@ -214,9 +209,9 @@ func (b *Backend) Close() error {
 // shows that the tables are there and ours, that the user may write the first, and that the server
 // takes writes. With Advisory and RowLock it also looks for a pooler, once.
 func (b *Backend) Ping(ctx context.Context) error {
-	_, err := b.look(ctx, b.pool, "") // first: a connection that does not commit would keep what a write locks
+	_, err := b.look(ctx, "") // first: a connection that does not commit would keep what a write locks
 	if err == nil {
-		err = b.touch(ctx, b.pool)
+		err = b.touch(ctx)
 	}
 	if err != nil || b.sessions == nil {
 		return err
@@ -226,19 +221,19 @@ func (b *Backend) Ping(ctx context.Context) error {
 
 // touch releases a lock that can't exist, and returns an error if the table is not there,
 // not ours, or not to be written.
-func (b *Backend) touch(ctx context.Context, from connector) error {
+func (b *Backend) touch(ctx context.Context) error {
 	v := values{"key0": []byte{}, "id0": "-", "last0": int64(0)}
-	_, _, err := b.run(ctx, from, b.sql.several("release.sql", 1, v))
+	_, _, err := b.run(ctx, b.sql.several("release.sql", 1, v))
 	return err
 }
 
 // ofTables is err, of a statement about two tables. If it is that one is missing, which of them
 // is not said, and the other may not be ours.
-func (b *Backend) ofTables(ctx context.Context, from connector, err error) error {
+func (b *Backend) ofTables(ctx context.Context, err error) error {
 	if err == nil || b.dialect.judge(err) != missing {
 		return err
 	}
-	return cmp.Or(b.touch(ctx, from), err)
+	return cmp.Or(b.touch(ctx), err)
 }
 
 // Acquire implements [driver.Backend].
@@ -246,31 +241,30 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := check(a); err != nil {
 		return nil, err
 	}
+	if kind := a.Mode.Kind; kind&^b.Kinds() != 0 {
+		return nil, fmt.Errorf("%w: sqllock has no %v locks with strategy %v on %v; strategy Table has them",
+			driver.ErrInvalid, kind, b.strategy, b.dialect)
+	}
 	b.prepareRenewals()
 	b.purgeNowAndThen()
-	if a.Mode.Kind != 0 {
-		return b.acquireKind(ctx, a)
-	}
 	l, err := b.acquire(ctx, a)
 	b.tellPoller(a, err != nil && !a.MayBeGranted)
-	if err != nil {
-		return nil, err
-	}
-	return l, nil
+	return l, err
 }
 
 func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	if b.sessions != nil {
-		return b.sessions.acquire(ctx, a)
-	}
 	switch {
+	case b.sessions != nil:
+		return b.sessions.acquire(ctx, a)
+	case a.Mode.Kind != 0:
+		return b.kinds.Acquire(ctx, a)
 	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
 	case b.takes.goAlone():
 		defer b.takes.wentAlone()
 	default:
 		return b.takeTogether(ctx, a)
 	}
-	return b.takeRow(ctx, b.pool, a)
+	return b.takeRow(ctx, a)
 }
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still

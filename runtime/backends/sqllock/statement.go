@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -22,13 +21,26 @@ var files embed.FS
 
 // template is a statement for one database, but for its values.
 type template struct {
-	literal bool     // values become literals in the text; else parameters
-	parts   []string // of the text; a value follows each but the last, if literal
-	names   []string // of those values; or of the parameters, in their order
+	dialect Dialect
+	parts   []string // of the text; a value follows each but the last
+	names   []string // of those values
+
+	// Unless values are written into the text:
+	once   sync.Once // makes what follows
+	text   string
+	params []string // the names of the parameters, in their order
 }
 
 // values are what a statement is about, by name: int64, string or []byte.
 type values map[string]any
+
+func (v values) get(name string) any {
+	value, ok := v[name]
+	if !ok {
+		panic("sqllock: a statement needs a value for " + name)
+	}
+	return value
+}
 
 // lock puts in the key and the acquisition's id of one of several locks.
 func (v values) lock(i int, key, id string) {
@@ -37,9 +49,8 @@ func (v values) lock(i int, key, id string) {
 
 // statement is a template with its values.
 type statement struct {
-	text  string
-	args  []any
-	limit time.Duration // for an attempt's answer; 0 is attemptLimit
+	text string
+	args []any
 }
 
 // answer is what a statement came to.
@@ -57,6 +68,18 @@ func (a answer) number(row, column int) int64 {
 		panic("sqllock: the database answered with " + strconv.Quote(a.rows[row][column]))
 	}
 	return n
+}
+
+// told returns the number that a statement answers with: by RETURNING, or of MySQL as the insert
+// id. It is 0 if the statement has changed nothing.
+func (a answer) told() int64 {
+	switch {
+	case len(a.rows) == 1:
+		return a.number(0, 0)
+	case a.affected > 0: // of MySQL, with CLIENT_FOUND_ROWS also where nothing was changed
+		return a.insertID
+	}
+	return 0
 }
 
 // changed returns how many rows a statement has changed: notify.sql answers with that.
@@ -80,73 +103,67 @@ func (d Dialect) compile(text string, macros map[string]string) *template {
 			return name
 		})
 	}
-	t := &template{literal: d == MySQL}
-	if t.literal {
-		t.parts = placeholder.Split(text, -1)
-		for _, name := range placeholder.FindAllString(text, -1) {
-			t.names = append(t.names, name[1:len(name)-1])
-		}
-		return t
+	t := &template{dialect: d, parts: placeholder.Split(text, -1)}
+	for _, name := range placeholder.FindAllString(text, -1) {
+		t.names = append(t.names, name[1:len(name)-1])
 	}
-	t.parts = []string{placeholder.ReplaceAllStringFunc(text, func(name string) string {
-		name = name[1 : len(name)-1]
-		n := slices.Index(t.names, name)
-		if n < 0 {
-			n = len(t.names)
-			t.names = append(t.names, name)
-		}
-		return d.parameter(n+1, name)
-	})}
 	return t
-}
-
-// parameter is how a value stands in a text. PostgreSQL is told its type.
-func (d Dialect) parameter(n int, name string) string {
-	if d == SQLite {
-		return "?" + strconv.Itoa(n)
-	}
-	kind := "::bigint"
-	switch strings.TrimRight(name, "0123456789") {
-	case "key":
-		kind = "::bytea"
-	case "id", "me", "seen", "version", "value", "woken", "owner", "waiting", "undone", "seenowner", "seenwaiting", "seenundone":
-		kind = "::text"
-	}
-	return "$" + strconv.Itoa(n) + kind
 }
 
 // with returns t as a statement about v. The driver of MySQL would prepare and drop a
 // statement with arguments, two round trips more, unless it is told to write them into
 // the text; so we do, in a form that needs no quoting.
 func (t *template) with(v values) *statement {
-	s := &statement{}
+	if t.dialect == MySQL {
+		return &statement{text: t.write(func(name string) string { return literal(v.get(name)) })}
+	}
+	t.once.Do(func() {
+		t.text = t.write(func(name string) string {
+			n := slices.Index(t.params, name)
+			if n < 0 {
+				n = len(t.params)
+				t.params = append(t.params, name)
+			}
+			return t.dialect.parameter(n+1, v.get(name))
+		})
+	})
+	s := &statement{text: t.text}
+	for _, name := range t.params {
+		s.args = append(s.args, v.get(name))
+	}
+	return s
+}
+
+// write returns the text of t, with what value returns for each name.
+func (t *template) write(value func(name string) string) string {
 	var text strings.Builder
 	text.WriteString(t.parts[0])
 	for i, name := range t.names {
-		value, ok := v[name]
-		if !ok {
-			panic("sqllock: a statement needs a value for " + name)
-		}
-		if !t.literal {
-			s.args = append(s.args, value)
-			continue
-		}
-		text.WriteString(literal(value))
+		text.WriteString(value(name))
 		text.WriteString(t.parts[i+1])
 	}
-	s.text = text.String()
-	return s
+	return text.String()
 }
 
 func literal(value any) string {
 	if n, ok := value.(int64); ok {
 		return strconv.FormatInt(n, 10)
 	}
-	text := fmt.Sprintf("%x", value) // of a string or bytes
-	if text == "" {
-		return "''"
+	return fmt.Sprintf("X'%x'", value) // of a string or bytes
+}
+
+// parameter is how the n-th one stands in a text. PostgreSQL is told its type.
+func (d Dialect) parameter(n int, value any) string {
+	if d == SQLite {
+		return "?" + strconv.Itoa(n)
 	}
-	return "X'" + text + "'"
+	switch value.(type) {
+	case string:
+		return fmt.Sprintf("$%d::text", n)
+	case []byte:
+		return fmt.Sprintf("$%d::bytea", n)
+	}
+	return fmt.Sprintf("$%d::bigint", n)
 }
 
 // answers reports whether s has an answer of rows.
@@ -205,7 +222,7 @@ type statements struct {
 	dialect  Dialect
 	notify   bool // what frees a lock, or lets others in, tells them
 	macros   map[string]string
-	compiled sync.Map // by statementID
+	compiled sync.Map // *template by statementID
 }
 
 // statementID names a statement: a file, and on how many locks it is; 0 for one whose values
@@ -216,51 +233,45 @@ type statementID struct {
 }
 
 // one returns the statement of a file about v.
-func (s *statements) one(file string, v values) *statement { return s.of(file, 0).with(v) }
+func (s *statements) one(file string, v values) *statement { return s.several(file, 0, v) }
 
 // several returns the statement of a file on n locks. Their keys, ids and last tokens are the
 // values key0, id0, last0, key1 and so on.
-func (s *statements) several(file string, n int, v values) *statement { return s.of(file, n).with(v) }
-
-func (s *statements) of(file string, n int) *template {
+func (s *statements) several(file string, n int, v values) *statement {
 	id := statementID{file, n}
 	if t, ok := s.compiled.Load(id); ok {
-		return t.(*template)
+		return t.(*template).with(v)
 	}
 	macros := s.macros
 	if n > 0 {
-		macros = s.numbered(file, n)
+		macros = s.numbered(n)
 	}
 	t := s.dialect.compile(s.source(file), macros)
 	s.compiled.Store(id, t)
-	return t
+	return t.with(v)
 }
 
-// source returns the text of a file, or of what MySQL has in its place.
+// notifying are the statements that have others around them which tell who waits.
+var notifying = map[string]string{
+	"release.sql": "notify.sql", "put.sql": "notify.sql",
+	"swap.sql": "notify_granted.sql", "create.sql": "notify_granted.sql",
+}
+
+// source returns the text of a file, or of what the database has in its place.
 func (s *statements) source(file string) string {
-	text := source(file)
+	text := read(file)
 	if s.dialect == MySQL {
-		if _, err := files.Open(strings.Replace(file, ".", "_mysql.", 1)); err == nil {
-			text = source(strings.Replace(file, ".", "_mysql.", 1))
-		}
+		text = cmp.Or(read(strings.Replace(file, ".", "_mysql.", 1)), text)
 	}
-	if s.notify {
-		switch file {
-		case "release.sql", "put.sql":
-			text = strings.Replace(source("notify.sql"), "{freeing}", text, 1)
-		case "swap.sql", "create.sql":
-			text = strings.Replace(source("notify_granted.sql"), "{swap}", text, 1)
-		}
+	if around := notifying[file]; s.notify && around != "" {
+		text = strings.Replace(read(around), "{statement}", text, 1)
 	}
 	return text
 }
 
-// source returns the text of an .sql file without its comments.
-func source(file string) string {
-	text, err := files.ReadFile(file)
-	if err != nil {
-		panic(err)
-	}
+// read returns the text of an .sql file without its comments, or "" if there is none.
+func read(file string) string {
+	text, _ := files.ReadFile(file)
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasPrefix(line, "--") {
@@ -271,38 +282,29 @@ func source(file string) string {
 }
 
 // numbered returns the macros of a statement on n locks.
-func (s *statements) numbered(file string, n int) map[string]string {
+func (s *statements) numbered(n int) map[string]string {
 	m := maps.Clone(s.macros)
 	m["keys"], m["ids"] = each(n, "{key#}", ", "), each(n, "{id#}", ", ")
 	m["number"] = "CASE owner " + each(n, "WHEN {id#} THEN #", " ") + " ELSE -1 END"
-	m["last"] = "CASE l.name " + each(n, "WHEN {key#} THEN {last#}", " ") + " END"
+	m["last"] = "CASE l.owner " + each(n, "WHEN {id#} THEN {last#}", " ") + " END"
 	m["inorder"] = "l.name IN ({keys})" // MySQL walks by its primary key
 	if s.dialect == Postgres {
 		m["inorder"] = "l.name IN (SELECT o.name FROM {table} AS o WHERE o.name IN ({keys}) AND o.owner IN ({ids}) ORDER BY o.name FOR NO KEY UPDATE)"
 	}
+	// The locks that take.sql asks for: a table, unless there is one.
+	m["key"], m["id"] = "a.column1", "a.column2"
+	m["from"] = " FROM (VALUES " + each(n, "({key#}, {id#})", ", ") + ") AS a" // columns have these names
+	if s.dialect == MySQL {
+		m["from"] = " FROM (" + each(n, "SELECT {key#} AS column1, {id#} AS column2", " UNION ALL ") + ") AS a"
+	}
 	if n == 1 {
 		m["last"], m["inorder"] = "{last0}", "l.name = {key0}"
-	}
-	if file == "take.sql" {
-		m["key"], m["id"], m["from"] = s.asked(n)
+		m["key"], m["id"], m["from"] = "{key0}", "{id0}", s.macros["fromnone"]
 	}
 	return m
 }
 
-// asked returns the expressions for the keys and ids of n locks, and the table that has them.
-func (s *statements) asked(n int) (key, id, from string) {
-	switch {
-	case n == 1 && s.dialect == MySQL:
-		return "{key0}", "{id0}", " FROM DUAL"
-	case n == 1:
-		return "{key0}", "{id0}", ""
-	case s.dialect == MySQL:
-		from = each(n, "SELECT {key#} AS column1, {id#} AS column2", " UNION ALL ")
-	default:
-		from = "VALUES " + each(n, "({key#}, {id#})", ", ") // columns have these names
-	}
-	return "a.column1", "a.column2", " FROM (" + from + ") AS a"
-}
+func (s *statements) compile(text string) *template { return s.dialect.compile(text, s.macros) }
 
 // each returns n copies of format, in which # is the number of the copy.
 func each(n int, format, separator string) string {

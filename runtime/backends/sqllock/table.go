@@ -14,54 +14,41 @@ import (
 
 // A mutex of strategy Table is taken by takeRow, and freed by its lease (lease.go). DESIGN.md tells the steps.
 
-// takeRow takes the row of a mutex, by statements on connections of from. It returns a
-// *driver.HeldError if another has it.
-func (b *Backend) takeRow(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
-	l, err := b.takePlain(ctx, from, a)
-	if l != nil || err != nil {
-		return l, err
-	}
-	return b.takeSeen(ctx, from, a)
-}
-
-// takePlain takes the row, without a look at it, if it is free and its queue is empty; or, if
-// the process waits, if it is the first in the queue. It returns no lease if that is not so.
-func (b *Backend) takePlain(ctx context.Context, from connector, a *driver.Acquisition) (l driver.Lease, err error) {
+// takeRow takes the row of a mutex. It returns a *driver.HeldError if another has it.
+func (b *Backend) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	one := &wanted{Acquisition: a}
 	waits := b.hub.Waits(address(a.Key, a.ID))
 	if waits || b.dialect != Postgres { // the others take up to twice as long for an INSERT that finds its row
-		l, err = b.takeOne(ctx, from, a)
+		b.takeOne(ctx, one)
 	}
-	if l == nil && err == nil && !waits {
-		one := &wanted{Acquisition: a}
-		b.takeFree(ctx, from, []*wanted{one})
-		l, err = one.lease, one.err
+	if one.lease == nil && one.err == nil && !waits {
+		b.takeFree(ctx, []*wanted{one})
 	}
-	return l, b.ofTables(ctx, from, err)
+	if one.lease != nil || one.err != nil {
+		return one.lease, b.ofTables(ctx, one.err)
+	}
+	return b.takeSeen(ctx, a)
 }
 
-// takeOne is takePlain for a row that is there.
-func (b *Backend) takeOne(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
-	r, unanswered, err := b.run(ctx, from, b.sql.one("take_one.sql", values{
-		"key": []byte(a.Key), "id": a.ID, "me": entry(a.ID), "ttl": b.dialect.term(a.TTL), "n": int64(a.Tokens),
+// takeOne takes a row that is there, without a look at it, if it is free and its queue is empty or
+// has the process first.
+func (b *Backend) takeOne(ctx context.Context, one *wanted) {
+	r, unanswered, err := b.run(ctx, b.sql.one("take_one.sql", values{
+		"key": []byte(one.Key), "id": one.ID, "me": entry(one.ID), "ttl": b.dialect.term(one.TTL), "n": int64(one.Tokens),
 		"instant": time.Now().UnixMicro(),
 	}))
-	a.MayHaveRun = a.MayHaveRun || unanswered
-	version := r.insertID
-	if len(r.rows) == 1 {
-		version = r.number(0, 0)
+	one.MayHaveRun, one.err = one.MayHaveRun || unanswered, err
+	if version := r.told(); err == nil && version >= leastToken {
+		one.lease = b.newLease(one.Acquisition, version, r.sent)
 	}
-	if err != nil || version < leastToken {
-		return nil, err
-	}
-	return b.newLease(a, version, r.sent), nil
 }
 
 // takeSeen looks at the row, and takes it, or a place in its queue.
-func (b *Backend) takeSeen(ctx context.Context, from connector, a *driver.Acquisition) (driver.Lease, error) {
+func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
 	me, term := entry(a.ID), b.dialect.term(a.TTL)
 	var r *seen
 	var held error
-	mayHaveRun, err := b.change(ctx, from, a.Key, func(found *seen) error {
+	mayHaveRun, err := b.change(ctx, a.Key, func(found *seen) error {
 		r, held = found, nil
 		switch {
 		case r.beside:
@@ -76,7 +63,7 @@ func (b *Backend) takeSeen(ctx context.Context, from connector, a *driver.Acquis
 			return nil
 		}
 		held = r.heldFor(me)
-		if a.Queue && b.sessions == nil && !strings.Contains(r.waiting, me) && len(r.waiting) < queueMost {
+		if a.Queue && !strings.Contains(r.waiting, me) && len(r.waiting) < queueMost {
 			r.waiting += me
 		}
 		return nil
@@ -91,16 +78,16 @@ func (b *Backend) takeSeen(ctx context.Context, from connector, a *driver.Acquis
 	return b.newLease(a, r.version, r.sent), nil
 }
 
-// undoRow frees what acquisition a took, if it took it, and its process's place in the queue. If
-// it may yet run it leaves a tombstone: in the lock's own row, so that the two can't pass each
-// other.
+// undoRow frees what acquisition a took, if it took it, and its process's place in the queue, unless
+// a later acquisition of the process waits there. If a may yet run it leaves a tombstone: in the
+// lock's own row, so that the two can't pass each other.
 func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
-	_, err := b.change(ctx, b.pool, a.Key, func(r *seen) error {
+	_, err := b.change(ctx, a.Key, func(r *seen) error {
 		if r.owner == a.ID {
 			r.free()
 			r.version -= int64(a.Tokens)
 		}
-		if a.Queue {
+		if a.Queue && !b.laterWaits(a) {
 			r.leave(entry(a.ID))
 		}
 		if a.MayHaveRun {
@@ -120,7 +107,7 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: sqllock has no tokens to raise of a %T", driver.ErrInvalid, held)
 	}
-	_, err := b.change(ctx, b.renewals, l.key, func(r *seen) error {
+	_, err := b.change(by(ctx, b.renewals, 0), l.key, func(r *seen) error {
 		if !r.isHeld(l.id) {
 			return driver.ErrLost
 		}
@@ -131,11 +118,11 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 }
 
 // look returns the row of key.
-func (b *Backend) look(ctx context.Context, from connector, key string) (*seen, error) {
-	said, _, err := b.run(ctx, from, b.sql.one("row.sql", values{"key": []byte(key)}))
+func (b *Backend) look(ctx context.Context, key string) (*seen, error) {
+	said, _, err := b.run(ctx, b.sql.one("row.sql", values{"key": []byte(key)}))
 	switch {
 	case err != nil:
-		return nil, b.ofTables(ctx, from, err)
+		return nil, b.ofTables(ctx, err)
 	case said.number(0, 1) == 0:
 		return nil, errManual
 	}
@@ -154,12 +141,12 @@ func seenBy(said answer) *seen {
 
 // change has decide change the row of key as a look has found it, and writes what it made of it,
 // unless somebody else has changed the row since: then it begins anew.
-func (b *Backend) change(ctx context.Context, from connector, key string, decide func(r *seen) error) (mayHaveRun bool, err error) {
+func (b *Backend) change(ctx context.Context, key string, decide func(r *seen) error) (mayHaveRun bool, err error) {
 	for try := range 10 {
 		if try > 1 && !engine.Pause(ctx, time.Duration(try)*time.Millisecond) {
 			break
 		}
-		r, err := b.look(ctx, from, key)
+		r, err := b.look(ctx, key)
 		if err != nil {
 			return mayHaveRun, err
 		}
@@ -177,7 +164,7 @@ func (b *Backend) change(ctx context.Context, from connector, key string, decide
 		if !r.there {
 			put = "put_new.sql"
 		}
-		said, unanswered, err := b.run(ctx, from, b.sql.one(put, v))
+		said, unanswered, err := b.run(ctx, b.sql.one(put, v))
 		mayHaveRun = mayHaveRun || unanswered
 		if err != nil || said.changed() > 0 {
 			return mayHaveRun, err

@@ -2,7 +2,9 @@ package sqllock
 
 import (
 	"context"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -33,10 +35,10 @@ func lookAfter(waited time.Duration, ahead int64) time.Duration {
 // address names one process's wait for one key, and is the payload of notices to it.
 func address(key, id string) string { return digest(key) + entry(id) }
 
-// Subscribe implements [driver.Notifier]. With a Notifier it returns when the
-// channel is listened to, or after a second. If it is not, and without a Notifier, a
-// poller looks at the row for as long as the subscription lives. So it does with
-// Advisory and RowLock while the process does not stand in the server's queue.
+// Subscribe implements [driver.Notifier]. With strategy Table and a Notifier it returns when the
+// channel is listened to, or after a second. Without, and if it is not, a poller looks at the row
+// for as long as the subscription lives; with Advisory and RowLock while the process does not
+// stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if a.Mode.Kind != 0 {
 		if b.sessions == nil && (b.listener == nil || !b.listener.listens(ctx, b.life)) {
@@ -48,25 +50,38 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if b.life.Closed() {
 		return nil, errClosed
 	}
-	p := &poller{backend: b, key: a.Key, address: address(a.Key, a.ID)}
-	s, _ := b.hub.Subscribe(p.address, p.close)
-	if b.listener != nil && b.listener.listens(ctx, b.life) && b.sessions == nil {
-		return s, nil
-	}
+	looking, stop := context.WithCancel(b.life.Context())
+	p := &poller{key: a.Key, address: address(a.Key, a.ID), id: a.ID, poke: make(chan struct{}, 1)}
+	s, _ := b.hub.Subscribe(p.address, func() {
+		stop()
+		b.pollers.CompareAndDelete(p.address, p)
+	})
+	hears := b.sessions == nil && b.listener != nil && b.listener.listens(ctx, b.life)
 	b.pollers.Store(p.address, p)
-	p.look(true)
+	if !hears {
+		p.look(true)
+		b.life.Go(func(context.Context) { b.poll(looking, p) })
+	}
 	return s, nil
 }
 
 // poller looks at one row for the subscriber of one address, while its process waits: not
 // while it has the lock, or stands in the server's queue.
 type poller struct {
-	backend      *Backend
 	key, address string
+	id           string // of the acquisition that subscribed
+	looks        atomic.Bool
+	poke         chan struct{} // full when looks has changed
+}
 
-	mu     sync.Mutex         // guards the rest
-	stop   context.CancelFunc // nil while it does not look
-	closed bool
+// look has p look, or not.
+func (p *poller) look(looks bool) {
+	if p.looks.Swap(looks) != looks {
+		select {
+		case p.poke <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // tellPoller has the poller at the address of a look, or not.
@@ -76,42 +91,28 @@ func (b *Backend) tellPoller(a *driver.Acquisition, looks bool) {
 	}
 }
 
-// look has p look, or not.
-func (p *poller) look(looks bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case looks && p.stop == nil && !p.closed:
-		ctx, cancel := context.WithCancel(p.backend.life.Context())
-		p.stop = cancel
-		p.backend.life.Go(func(context.Context) { p.run(ctx) })
-	case !looks && p.stop != nil:
-		p.stop()
-		p.stop = nil
-	}
+// laterWaits reports whether a later acquisition of the process of a waits for its key.
+func (b *Backend) laterWaits(a *driver.Acquisition) bool {
+	p, ok := b.pollers.Load(address(a.Key, a.ID))
+	return ok && a.BegunBefore(p.(*poller).id)
 }
 
-// close ends p.
-func (p *poller) close() {
-	p.backend.pollers.CompareAndDelete(p.address, p)
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.look(false)
-}
-
-// run looks until ctx ends.
-func (p *poller) run(ctx context.Context) {
-	b := p.backend
+// poll has p look until ctx ends.
+func (b *Backend) poll(ctx context.Context, p *poller) {
 	me := p.address[len(p.address)-entryLength:]
 	since, seen, ahead := time.Now(), int64(-1), int64(0)
 	for engine.Pause(ctx, lookAfter(time.Since(since), ahead)) {
+		if !p.looks.Load() {
+			select {
+			case <-p.poke:
+			case <-ctx.Done():
+			}
+			since, seen, ahead = time.Now(), -1, 0
+			continue
+		}
 		look := b.sql.one("row.sql", values{"key": []byte(p.key)})
-		said, err := b.attempt(b.life.Context(), b.pool, look) // to its end: a driver closes the connection of one that is cancelled
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
+		said, err := b.attempt(b.life.Context(), look) // to its end: a driver closes the connection of one that is cancelled
+		if err != nil {
 			continue // as seldom as after a long wait: since stays
 		}
 		r := seenBy(said)
@@ -119,8 +120,106 @@ func (p *poller) run(ctx context.Context) {
 		if r.version != seen {
 			since, seen = time.Now(), r.version
 		}
-		if r.isTurn(me) {
+		if r.isTurn(me) && p.looks.Load() {
 			b.hub.Notify(p.address)
 		}
+	}
+}
+
+// Notifier hears what PostgreSQL's NOTIFY sends, which database/sql cannot. The
+// package comment shows one on pgx.
+type Notifier interface {
+	// Listen opens a connection of its own and listens to channel, an identifier
+	// to be quoted. It calls ready once the server has confirmed that, and notice
+	// with the payload of each notification; both return at once. It returns when
+	// ctx ends or the connection is lost, and is then called again.
+	Listen(ctx context.Context, channel string, ready func(), notice func(payload string)) error
+}
+
+const (
+	// listenWithin is how long a waiter waits to be listened for before it polls.
+	listenWithin = time.Second
+	relistenMost = time.Second
+)
+
+// listener has one connection for all subscriptions of a Backend, from the first
+// on.
+type listener struct {
+	notifier Notifier
+	channel  string
+	hub      *engine.Hub[string] // by address
+
+	mu    sync.Mutex // guards the rest
+	begun bool
+	ready chan struct{} // closed while the channel is listened to
+}
+
+// maxChannel is the longest name of a channel that PostgreSQL takes, in bytes.
+const maxChannel = 63
+
+// channel is the one of a table. A name that is too long, of a schema and a table,
+// ends in its digest.
+func channel(table string) string {
+	name := strings.ReplaceAll(table, ".", "_")
+	if len(name) <= maxChannel {
+		return name
+	}
+	end := "_" + digest(name)
+	return name[:maxChannel-len(end)] + end
+}
+
+// listens waits until the channel is listened to, for a second at most, and
+// reports whether it is.
+func (l *listener) listens(ctx context.Context, life *engine.Life) bool {
+	l.mu.Lock()
+	if !l.begun {
+		l.begun = life.Go(l.run)
+	}
+	ready := l.ready
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, listenWithin)
+	defer cancel()
+	select {
+	case <-ready:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// run listens, and again after each loss, until the Backend closes.
+func (l *listener) run(ctx context.Context) {
+	backoff := 10 * time.Millisecond
+	for ctx.Err() == nil {
+		begin := time.Now()
+		_ = l.notifier.Listen(ctx, l.channel, l.confirmed, l.hub.Notify) // why it ended does not matter: waiters poll
+		l.lost()
+		if time.Since(begin) > relistenMost {
+			backoff = 10 * time.Millisecond
+		}
+		engine.Pause(ctx, backoff)
+		backoff = min(2*backoff, relistenMost)
+	}
+}
+
+// confirmed wakes all: a notice may have gone by before.
+func (l *listener) confirmed() {
+	l.mu.Lock()
+	select {
+	case <-l.ready:
+	default:
+		close(l.ready)
+	}
+	l.mu.Unlock()
+	l.hub.NotifyAll()
+}
+
+func (l *listener) lost() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.ready:
+		l.ready = make(chan struct{})
+	default:
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
@@ -263,4 +265,71 @@ func TestBadConnectionMayHaveSent(t *testing.T) {
 	a := attempt("k", time.Minute)
 	acquire(t, b, a)
 	require.True(t, a.MayHaveRun)
+}
+
+// stuckDial is a watched driver. Its first dial in a context that has no value for the key patient
+// hangs until that context ends.
+type stuckDial struct {
+	*watched
+	patient any
+	once    sync.Once
+	hangs   chan struct{} // closed when it does
+}
+
+func (d *stuckDial) Connect(ctx context.Context) (conn driver.Conn, err error) {
+	if ctx.Value(d.patient) == nil {
+		d.once.Do(func() {
+			close(d.hangs)
+			<-ctx.Done()
+			err = ctx.Err()
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.watched.Connect(ctx)
+}
+
+// A dial for the renewals' connection that hangs is given up, so that a renewal can have another:
+// a network may lose what a dial sent, and a dialer wait for minutes.
+func TestStuckDialKeepsNoRenewalWaiting(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
+		w, _ := s.watched()
+		type patient struct{}
+		d := &stuckDial{watched: w, patient: patient{}, hangs: make(chan struct{})}
+		db := sql.OpenDB(d)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		b := s.backendOn(db)
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), patient{}, true), 10*time.Second)
+		defer cancel()
+		l, err := b.Acquire(ctx, attempt("k", time.Minute))
+		require.NoError(t, err)
+		<-d.hangs
+		require.NoError(t, l.Renew(ctx, time.Minute))
+		require.NoError(t, l.Release(ctx, first(l)))
+	})
+}
+
+// MySQL says of a connection that was idle for wait_timeout why it has closed it, in place of an
+// answer. The renewals' connection may have been: the renewal goes by another one.
+func TestRenewalOnAConnectionThatWasIdle(t *testing.T) {
+	t.Parallel()
+	s := variant{"mariadb", sqllock.Table}.site(t, "") // which closes it without a word
+	w, db := s.watched()
+	b := s.backendOn(db)
+	l := acquire(t, b, attempt("k", time.Minute))
+	require.NoError(t, l.Renew(t.Context(), time.Minute))
+	idle := &mysql.MySQLError{Number: 4031, Message: "The client was disconnected by the server because of inactivity."}
+	told := false
+	w.meet(func(text string) error {
+		if told || !strings.HasPrefix(text, "UPDATE ") {
+			return nil
+		}
+		told = true
+		return idle
+	})
+	require.NoError(t, l.Renew(t.Context(), time.Minute))
+	require.True(t, told)
+	require.NoError(t, l.Release(t.Context(), first(l)))
 }

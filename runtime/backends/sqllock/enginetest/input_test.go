@@ -253,3 +253,13 @@ func TestPing(t *testing.T) {
 		}
 	})
 }
+
+// A name that something else has, and that no second try can give to a table, is an error.
+func TestMigrateOfANameThatIsTaken(t *testing.T) {
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	s.options.Table = newTable()
+	s.exec("CREATE TYPE " + s.options.Table + " AS ENUM ('a')")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	require.ErrorContains(t, s.backend().Migrate(ctx), "already exists")
+}

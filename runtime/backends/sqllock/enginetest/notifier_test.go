@@ -131,3 +131,27 @@ func TestLongNameOfATableIsHeard(t *testing.T) {
 	require.NoError(t, <-got)
 	require.Less(t, time.Since(freed), 10*time.Second, "it is not the lease that ended")
 }
+
+// listened is a Notifier that is never ready, and tells that it was asked to listen.
+type listened chan struct{}
+
+func (l listened) Listen(ctx context.Context, _ string, _ func(), _ func(string)) error {
+	select {
+	case l <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Who stands in the server's queue has no use for notices: it neither listens nor waits for that.
+func TestSessionsDoNotListen(t *testing.T) {
+	each(t, func(v variant) bool { return inSessions(v) && v.engine == "postgres" }, func(t *testing.T, s *site) {
+		l := make(listened, 1)
+		s.options.Notifier = l
+		sub, err := s.backend().Subscribe(t.Context(), attempt("k", time.Minute))
+		require.NoError(t, err)
+		defer sub.Close()
+		require.Empty(t, l)
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/lagmeter"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -100,5 +101,36 @@ func TestLockThatIsTakenSinceItWasLookedAt(t *testing.T) {
 		_, err = b.Acquire(t.Context(), attempt("k", time.Minute))
 		requireHeld(t, err)
 		require.NoError(t, l.Release(t.Context(), first(l)))
+	})
+}
+
+// Undo of one that gave up leaves the place to a later acquisition of its process that waits
+// there by now: without it nobody would call the process.
+func TestUndoLeavesThePlaceToALaterWaiter(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		for _, notifier := range []sqllock.Notifier{nil, pgNotifier(s.source(s.addr))} {
+			if s.options.Notifier = notifier; notifier != nil && s.driver != "pgx" {
+				continue
+			}
+			b := s.backend()
+			l := acquire(t, b, attempt("k", time.Minute))
+			one := attempt("k", time.Minute)
+			two := *one
+			two.ID += "0"
+			for _, a := range []*driver.Acquisition{one, &two} {
+				_, err := b.Acquire(t.Context(), a)
+				requireHeld(t, err)
+			}
+			sub, err := b.Subscribe(t.Context(), &two)
+			require.NoError(t, err)
+			waiting := "SELECT LENGTH(waiting) FROM " + s.options.Table
+			require.NoError(t, b.Undo(t.Context(), one))
+			require.Positive(t, s.number(waiting))
+			sub.Close()
+			require.NoError(t, b.Undo(t.Context(), &two))
+			require.Zero(t, s.number(waiting))
+			require.NoError(t, l.Release(t.Context(), first(l)))
+		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -319,4 +320,30 @@ func TestNotifierWakesFromSeveral(t *testing.T) {
 	held.Release(&err)
 	require.NoError(t, err)
 	require.Less(t, (<-got).Sub(freed), 300*time.Millisecond+meter.Since(freed))
+}
+
+// A lease that is over is released by itself: of a batch that frees less than it should, a key
+// that another process takes at once can't be told from one that was lost.
+func TestOneOfSeveralIsOver(t *testing.T) {
+	t.Parallel()
+	each(t, onTables, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		as := together(2)
+		as[0].TTL = 100 * time.Millisecond
+		leases, errs := b.AcquireAll(t.Context(), as)
+		require.NoError(t, errors.Join(errs...))
+		over := time.NewTimer(leases[0].Deadline().Left() + 10*time.Millisecond)
+		<-over.C
+		other := s.backend()
+		takes := sync.OnceFunc(func() { acquire(t, other, attempt(as[1].Key, time.Minute)) })
+		w.meet(func(text string) error {
+			if strings.Contains(text, "LEFT JOIN") {
+				takes()
+			}
+			return nil
+		})
+		errs = b.ReleaseAll(t.Context(), leases, lasts(leases))
+		require.ErrorIs(t, errs[0], driver.ErrLost)
+		require.NoError(t, errs[1])
+	})
 }
