@@ -83,8 +83,7 @@ func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) 
 				return l, nil
 			}
 		}
-		gone := errors.Is(err, errGone) || errors.Is(err, errNotSent) && errors.Is(err, driver.ErrLost)
-		if !gone || try >= goneTries || ctx.Err() != nil {
+		if gone := errors.Is(err, errGone) || errors.Is(err, errEnded); !gone || try >= goneTries || ctx.Err() != nil {
 			return nil, e.settle(ctx, a, err)
 		}
 	}

@@ -94,7 +94,7 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 		return nil, explained(err, "look at a lock", dir)
 	case at != "":
 		return record.Describe(key, record.ResolveRevision(string(value.Value), uint64(value.Czxid)), 0)
-	case len(queue) == 0 && (a.Data > 0 || len(a.Children) > 0):
+	case len(queue) == 0 && (a.DataLength > 0 || len(a.Children) > 0):
 		return nil, fmt.Errorf("%w: %s is a node with data or other children", driver.ErrConflict, dir)
 	case len(queue) == 0:
 		return nil, nil

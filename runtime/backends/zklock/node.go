@@ -53,28 +53,31 @@ func (n *node) stands(at string, czxid int64) {
 }
 
 // find looks for the node after there was no answer to its creation, and leaves its path
-// as it is where there is none. The write makes that conclusive: see DESIGN.md.
+// as it is where there is none. The write makes that conclusive: see DESIGN.md. A node of
+// the same name may be left of a session that has ended here, and not yet at the servers.
 func (n *node) find(ctx context.Context) error {
-	if _, err := n.session.do(ctx, client.Delete(n.session.backend.probe, client.AnyVersion)); !committed(err) {
+	s := n.session
+	if _, err := s.do(ctx, client.Delete(s.backend.probe, client.AnyVersion)); !committed(err) {
 		return err
 	}
-	all, err := n.session.do(ctx, client.Children(n.dir))
-	if isNoNode(err) {
-		return nil
+	all, err := s.do(ctx, client.Children(n.dir))
+	if err != nil && !isNoNode(err) {
+		return err
 	}
+	id, _ := s.client.Session()
 	for _, name := range all.Children {
-		if err != nil || !strings.HasPrefix(name, n.prefix) {
+		if !strings.HasPrefix(name, n.prefix) {
 			continue
 		}
 		at := path.Join(n.dir, name)
-		var a client.Answer
-		if a, err = n.session.do(ctx, client.Exists(at)); err == nil {
+		switch a, err := s.do(ctx, client.Exists(at)); {
+		case err == nil && a.EphemeralOwner == id:
 			n.stands(at, a.Czxid)
-		} else if isNoNode(err) {
-			err = nil
+		case err != nil && !isNoNode(err):
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // remove deletes the node, and reports whether it was there, or may have been.
@@ -161,8 +164,8 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 		return "", errGone
 	case err != nil:
 		return "", err
-	case a.Data > 0:
-		return "", errHoldsData(n.dir, a.Data)
+	case a.DataLength > 0:
+		return "", errHoldsData(n.dir, a.DataLength)
 	case rec != "" && before(seq, n.seq):
 		return "", n.session.besideRecord(ctx, rec)
 	}

@@ -63,7 +63,7 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 			return engine.Done, nil
 		case unanswered(err):
 			return engine.NoAnswer, err
-		case errors.Is(err, errNotSent) && s.over() != nil: // another session may do
+		case errors.Is(err, errEnded): // another session may do
 			return engine.NotSent, err
 		default:
 			return engine.Refused, err
@@ -129,8 +129,8 @@ func (rs *records) look(ctx context.Context, s *session, dir, at string, w recor
 		switch {
 		case err != nil && !isNoNode(err):
 			return err
-		case listed.Data > 0:
-			return errHoldsData(dir, listed.Data)
+		case listed.DataLength > 0:
+			return errHoldsData(dir, listed.DataLength)
 		}
 		name, seq := recordIn(dir, listed.Children)
 		if w.Takes {

@@ -19,6 +19,9 @@ func (s *session) over() error { return context.Cause(s.Context()) }
 // errNotSent says that a request never left.
 var errNotSent = errors.New("not sent")
 
+// errEnded is errNotSent because the session had ended: another one may do.
+var errEnded = fmt.Errorf("%w, the session has ended", errNotSent)
+
 // do makes one request and returns its answer. The error is errNotSent where
 // nothing was sent, client.ErrNoAnswer where the request may have run or may yet run,
 // and else the server's.
@@ -69,7 +72,7 @@ func (s *session) await(ctx context.Context) error {
 	case <-up:
 		return nil
 	case <-s.Context().Done():
-		return fmt.Errorf("%w: %w", errNotSent, s.over())
+		return fmt.Errorf("%w: %w", errEnded, s.over())
 	case <-ctx.Done():
 		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, errors.Join(ctx.Err(), s.client.Why()))
 	case <-timer.C:
