@@ -49,18 +49,13 @@ func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func
 		b.entries[key] = e
 	}
 	return e, func() {
-		b.forget(e)
+		b.mu.Lock()
+		if e.node == nil && e.told == "" { // it is about nothing
+			delete(b.entries, key)
+		}
+		b.mu.Unlock()
 		end()
 	}, nil
-}
-
-// forget forgets an entry that is about nothing. The caller has its turn.
-func (b *Backend) forget(e *entry) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if e.node == nil && e.told == "" {
-		delete(b.entries, e.key)
-	}
 }
 
 // acquire makes one attempt. A node that is gone, as one is whose session has expired,
@@ -197,39 +192,6 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	return err
 }
 
-// undo gives up the node that is a's, or with a.Queue what an earlier one left. A later
-// one that waits there is not a's concern, nor is a lease that one has by a's node.
-func (e *entry) undo(ctx context.Context, a *driver.Acquisition) error {
-	if a.Queue && !a.BegunBefore(e.told) {
-		e.told = ""
-	}
-	if e.node != nil && (e.owner == a.ID || a.Queue && !a.BegunBefore(e.owner)) {
-		return e.giveUp(ctx)
-	}
-	s, name := e.backend.lockSession(), protection(a.ID)
-	if s != nil && !e.serves(name) { // a may be another Backend's
-		dir, _ := e.backend.directory(a.Key) // it was checked
-		stranger := &node{session: s, dir: dir, prefix: name}
-		_, err := stranger.remove(ctx)
-		return err
-	}
-	return nil
-}
-
-// serves reports whether the node with this name, which an acquisition that is over has
-// made, is used by a later one.
-func (e *entry) serves(name string) bool {
-	b := e.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.leases {
-		if l.node.prefix == name {
-			return true
-		}
-	}
-	return e.node != nil && e.node.prefix == name
-}
-
 // giveUp deletes the node, which was made for one that does not wait any more.
 func (e *entry) giveUp(ctx context.Context) error {
 	if _, err := e.node.remove(ctx); err != nil {
@@ -245,7 +207,9 @@ func (e *entry) forgetNode() {
 	e.node, e.owner = nil, ""
 }
 
-// undo is Undo of a mutex.
+// undo is Undo of a mutex. It gives up the node that is a's, or with a.Queue what an
+// earlier acquisition of the Locker left. A later one that waits there is not a's concern,
+// nor is a lease that one has by a's node.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if l := b.leaseOf(a); l != nil {
 		l.End()
@@ -257,7 +221,13 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		return err
 	}
 	defer leave()
-	return e.undo(ctx, a)
+	if a.Queue && !a.BegunBefore(e.told) {
+		e.told = ""
+	}
+	if e.node == nil || e.owner != a.ID && !(a.Queue && !a.BegunBefore(e.owner)) {
+		return nil
+	}
+	return e.giveUp(ctx)
 }
 
 // leaseOf returns the lease of a, whose node may still be there, or nil.

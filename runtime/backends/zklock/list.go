@@ -63,7 +63,7 @@ func (b *Backend) locks(ctx context.Context, s *session, pattern string, yield f
 
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, err error) {
-	dir, err := b.checked(key)
+	dir, err := b.directory(key)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func holderOf(ctx context.Context, s *session, dir string, c contender) (driver.
 
 // Break implements [driver.Inspector]: it deletes the holder's node.
 func (b *Backend) Break(ctx context.Context, key, id string) error {
-	dir, err := b.checked(key)
+	dir, err := b.directory(key)
 	if err != nil {
 		return err
 	}

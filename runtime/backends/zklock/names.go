@@ -24,16 +24,11 @@ const (
 	probeName = "%probe"
 )
 
-// checked returns the path of key's directory, if it can be used.
-func (b *Backend) checked(key string) (dir string, err error) {
+// directory returns the path of key's directory.
+func (b *Backend) directory(key string) (string, error) {
 	if b.invalid != nil {
 		return "", b.invalid
 	}
-	return b.directory(key)
-}
-
-// directory returns the path of key's directory.
-func (b *Backend) directory(key string) (string, error) {
 	name := encodeName(key)
 	if b.root == "/" && key == "zookeeper" { // the server's own
 		name = "%7Aookeeper"

@@ -31,9 +31,9 @@ type node struct {
 	seq   int32
 	czxid int64
 
-	before *client.Watch // on the node before this one
-	ahead  int           // how many were before this one when they were listed
-	own    *client.Watch // on this one
+	before *client.Watch                // on the node before this one
+	ahead  int                          // how many were before this one when they were listed
+	own    atomic.Pointer[client.Watch] // on this one
 }
 
 // create asks for the node, and for who is in the directory then.
@@ -100,7 +100,7 @@ func (n *node) remove(ctx context.Context) (removed bool, err error) {
 // forget notes that the node is not there, nor will be.
 func (n *node) forget() {
 	n.session.client.Unwatch(n.before)
-	n.session.client.Unwatch(n.own)
+	n.session.client.Unwatch(n.own.Load())
 	n.session.Drop()
 }
 
@@ -113,18 +113,14 @@ func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits b
 			return true, nil
 		}
 		at := ""
-		if n.before.Is(client.Standing) && listed == nil {
-			if !waits {
-				return false, nil
-			}
+		if waits && n.before.Is(client.Standing) {
 			at = n.before.Path // asked again, in case we are not told
 		} else {
 			var err error
-			at, err = n.predecessor(ctx, listed)
-			listed = nil
-			if !waits || err != nil || at == "" {
+			if at, err = n.predecessor(ctx, listed); !waits || err != nil || at == "" {
 				return err == nil && at == "", err
 			}
+			listed = nil
 		}
 		switch err := n.watch(ctx, at); {
 		case isNoNode(err): // it has just left
@@ -143,7 +139,7 @@ func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits b
 // The last of the three is so as long as the watch on the node has told nothing: a server
 // tells of changes in their order, and both watches end with their connection.
 func (n *node) inherits() bool {
-	return n.ahead == 1 && n.before.Is(client.Deleted) && n.own.Is(client.Standing)
+	return n.ahead == 1 && n.before.Is(client.Deleted) && n.own.Load().Is(client.Standing)
 }
 
 // predecessor returns the path of the node before ours, "" if ours is the first.
@@ -200,10 +196,10 @@ func (n *node) watch(ctx context.Context, at string) error {
 // watchOwn has the server tell if somebody deletes the node or writes to it, unless it
 // will already: the channel is nil then.
 func (n *node) watchOwn() <-chan client.Answer {
-	if n.own.Is(client.Standing) {
+	old, own := n.own.Load(), &client.Watch{Path: n.path}
+	if old.Is(client.Standing) || !n.own.CompareAndSwap(old, own) {
 		return nil
 	}
-	own := &client.Watch{Path: n.path}
 	own.Told = func() {
 		if l := n.lease.Load(); l == nil {
 			n.notify()
@@ -211,6 +207,5 @@ func (n *node) watchOwn() <-chan client.Answer {
 			l.deleted()
 		}
 	}
-	n.own = own
 	return n.session.ask(client.Observe(own))
 }

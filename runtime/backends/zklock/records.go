@@ -45,7 +45,7 @@ type place struct {
 
 // Swap implements [record.Store].
 func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
-	dir, err := rs.checked(w.Key)
+	dir, err := rs.directory(w.Key)
 	if err != nil {
 		return a, err
 	}

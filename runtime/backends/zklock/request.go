@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -22,19 +21,18 @@ var errNotSent = errors.New("not sent")
 // errEnded is errNotSent because the session had ended: another one may do.
 var errEnded = fmt.Errorf("%w, the session has ended", errNotSent)
 
-// do makes one request and returns its answer. The error is errNotSent where
-// nothing was sent, client.ErrNoAnswer where the request may have run or may yet run,
-// and else the server's.
-func (s *session) do(ctx context.Context, r client.Request) (client.Answer, error) {
-	if err := s.await(ctx); err != nil {
-		return client.Answer{}, err
+// do makes requests, one behind the other, and returns the answer to the last. The error
+// is errNotSent where that was not sent, client.ErrNoAnswer where it may have run or may
+// yet run, and else the server's.
+func (s *session) do(ctx context.Context, requests ...client.Request) (a client.Answer, err error) {
+	if err = s.await(ctx); err != nil {
+		return a, err
 	}
-	return s.now(ctx, r)
-}
-
-// now is do without the wait for a connection.
-func (s *session) now(ctx context.Context, r client.Request) (client.Answer, error) {
-	return await(ctx, s.ask(r))
+	var answer <-chan client.Answer
+	for _, r := range requests {
+		answer = s.ask(r)
+	}
+	return await(ctx, answer)
 }
 
 // ask sends r behind what was sent before. That it could not be sent is an answer too.
@@ -66,27 +64,21 @@ func (s *session) await(ctx context.Context) error {
 		}
 	default:
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	select {
 	case <-up:
 		return nil
 	case <-s.Context().Done():
 		return fmt.Errorf("%w: %w", errEnded, s.over())
-	case <-ctx.Done():
+	case <-limited.Done():
 		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, errors.Join(ctx.Err(), s.client.Why()))
-	case <-timer.C:
-		return fmt.Errorf("%w, there has been no connection to ZooKeeper for %v: %w", errNotSent, patience, s.client.Why())
 	}
 }
 
 // fresh is do for a read, and has the server catch up first.
 func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, error) {
-	if err := s.await(ctx); err != nil {
-		return client.Answer{}, err
-	}
-	s.ask(client.Sync("/"))
-	return s.now(ctx, r)
+	return s.do(ctx, client.Sync("/"), r)
 }
 
 // createAndList makes a node in dir, which is made if it is missing, and asks behind it for

@@ -29,13 +29,9 @@ type session struct {
 	first   time.Duration  // what they have granted first
 }
 
-const (
-	// patience is how long a request waits for a connection that was lost: an ensemble
-	// elects a leader within a second or two.
-	patience = 3 * time.Second
-	// askFor is how long the servers may take over the first handshake.
-	askFor = 5 * time.Second
-)
+// patience is how long a request waits for a connection that was lost: an ensemble
+// elects a leader within a second or two.
+const patience = 3 * time.Second
 
 func (b *Backend) newSession(sp span, base *engine.Session) *session {
 	return &session{Session: base, backend: b, span: sp, closed: make(chan struct{}), timeout: sp.timeout}
@@ -63,13 +59,11 @@ func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
 func (s *session) Open(ctx context.Context) (err error) {
 	o, tried := &s.backend.options, make(chan error, 1)
 	config := client.Config{
-		Servers:  s.backend.servers,
-		Timeout:  s.span.timeout,
-		Silence:  max(s.span.timeout/3, 250*time.Millisecond),
-		Patience: askFor,
-		Dial:     o.Dialer,
-		Granted:  s.grant,
-		Logf:     func(string, ...any) {},
+		Servers: s.backend.servers,
+		Timeout: s.span.timeout,
+		Dial:    o.Dialer,
+		Logger:  o.Logger,
+		Granted: s.grant,
 		Tried: func(err error) {
 			if err == nil { // the leader was asked for the session, but only a majority can confirm who that is
 				s.prove(s.granted)
@@ -82,9 +76,6 @@ func (s *session) Open(ctx context.Context) (err error) {
 	}
 	for _, auth := range o.Auth {
 		config.Identities = append(config.Identities, client.Identity(auth))
-	}
-	if o.Logger != nil {
-		config.Logf = o.Logger.Printf
 	}
 	s.client = client.New(config)
 	if !s.backend.life.Go(func(context.Context) {
@@ -111,7 +102,7 @@ func (s *session) Open(ctx context.Context) (err error) {
 // DESIGN.md.
 func (s *session) KeepAlive(ctx context.Context) error {
 	sent := driver.Now()
-	if _, err := s.now(ctx, client.Exists("/")); err != nil {
+	if _, err := await(ctx, s.ask(client.Exists("/"))); err != nil {
 		return err
 	}
 	time.AfterFunc(s.span.tick+time.Millisecond, func() { s.prove(sent) })
@@ -129,21 +120,19 @@ func (s *session) prove(since driver.Instant) {
 }
 
 // grant is called when a server has confirmed the session.
-func (s *session) grant(g client.Grant) {
-	first, cut := s.granted == driver.Instant{}, g.Timeout < s.timeout
-	if s.granted = g.Sent; first {
-		s.first = g.Timeout
-	}
-	if cut {
-		s.timeout = g.Timeout
+func (s *session) grant(timeout time.Duration, sent driver.Instant) {
+	first, cut := s.first == 0, timeout < s.timeout
+	s.granted, s.timeout = sent, min(timeout, s.timeout)
+	if first {
+		s.first = timeout
 	}
 	switch {
 	case first && cut && s.span.lease > 0:
-		s.End(fmt.Errorf("%w: a server grants a session timeout of %v, and another has granted more: their maxSessionTimeout differ", driver.ErrInvalid, g.Timeout))
+		s.End(fmt.Errorf("%w: a server grants a session timeout of %v, and another has granted more: their maxSessionTimeout differ", driver.ErrInvalid, timeout))
 	case first: // a majority has agreed on a new session
-		s.Extend(g.Sent, s.timeout, s.span.beat)
+		s.Extend(sent, s.timeout, s.span.beat)
 	case cut: // the servers' longest timeout was lowered under us
-		s.Shorten(g.Sent.Add(g.Timeout))
+		s.Shorten(sent.Add(timeout))
 	}
 }
 

@@ -167,7 +167,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	dir, err := b.checked(a.Key)
+	dir, err := b.directory(a.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	dir, err := b.checked(a.Key)
+	dir, err := b.directory(a.Key)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}
