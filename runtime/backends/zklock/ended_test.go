@@ -3,10 +3,12 @@ package zklock
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -59,26 +61,78 @@ func TestExpiryBeforeTheRequestIsSent(t *testing.T) {
 	p.Reset()
 	eventually(t, soon, "it is cut off", func() bool { return s.client.Up() != up })
 	takeAway(t, s, addr)
-	type answer struct {
-		l   driver.Lease
-		err error
-	}
+	got := begin(c, a)
+	p.Accept()
+	is := receive(t, "the lock", got)
+	require.NoError(t, is.err)
+	free(t, is.l)
+}
+
+type answer struct {
+	l   driver.Lease
+	err error
+}
+
+// begin has c acquire, and returns when that has the turn of the key.
+func begin(c *peer, a *driver.Acquisition) <-chan answer {
 	got := make(chan answer, 1)
 	go func() {
-		l, err := c.Acquire(context.WithoutCancel(t.Context()), a)
+		l, err := c.Acquire(context.WithoutCancel(c.t.Context()), a)
 		got <- answer{l, err}
 	}()
-	eventually(t, soon, "it has the turn", func() bool {
-		done, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, leave, err := c.enter(done, keyOf(a))
+	eventually(c.t, soon, "it has the turn", func() bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Millisecond)
+		defer cancel()
+		_, leave, err := c.enter(ctx, keyOf(a))
 		if err == nil {
 			leave()
 		}
 		return err != nil
 	})
-	p.Accept()
+	return got
+}
+
+// One that may not be renewed waits until its session is sure to last. If that ends instead,
+// it begins again.
+func TestFixedLeaseWhoseSessionEnds(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	p := faultproxy.NewZooKeeper(t, addr)
+	holder, c, a := nextInQueue(t, root, addr, p)
+	a.NoRenewal = true
+	n := nodeOf(c.Backend, a)
+	free(t, holder)
+	eventually(t, soon, "it is the first", n.inherits)
+	p.Hole(faultproxy.Requests)
+	eventually(t, soon, "its session may end too soon", func() bool { return n.session.Left() < long })
+	got := begin(c, a)
+	p.Heal()
+	p.Reset()
+	takeAway(t, n.session, addr)
+	n.session.End(driver.ErrLost)
 	is := receive(t, "the lock", got)
 	require.NoError(t, is.err)
+	require.NotSame(t, n, is.l.(*lease).node)
 	free(t, is.l)
+}
+
+// A session that ends between the grant and the lease leaves nothing of it.
+func TestNoLeaseOnAnEndedSession(t *testing.T) {
+	t.Parallel()
+	addr, _, _, c := proxied(t)
+	a := c.attempt("k", long)
+	dir, err := c.directory("k")
+	require.NoError(t, err)
+	e, leave, err := c.enter(t.Context(), keyOf(a))
+	require.NoError(t, err)
+	first, err := e.attempt(t.Context(), a, dir)
+	require.NoError(t, err)
+	require.True(t, first)
+	expire(t, c.Backend, addr)
+	eventually(t, soon, "the session has ended", func() bool { return len(sessionsOf(c.Backend)) == 0 })
+	_, err = e.grant(t.Context(), a, driver.Now())
+	require.ErrorIs(t, err, errGone)
+	leave()
+	require.NoError(t, c.Undo(t.Context(), a))
+	require.Zero(t, remembered(c.Backend))
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
@@ -33,8 +31,9 @@ type entry struct {
 // errGone says that the node is there no more, or its session.
 var errGone = errors.New("the node of this acquisition is gone")
 
-// goneTries is how often an acquire begins anew because of that.
-const goneTries = 4
+// tries bounds how often an acquire begins anew because a request had no answer, or its
+// node or the directory has vanished.
+const tries = 16
 
 // enter returns the entry of a key, for the caller alone until it calls leave.
 func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func(), err error) {
@@ -58,8 +57,8 @@ func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func
 	}, nil
 }
 
-// acquire makes one attempt. A node that is gone, as one is whose session has expired,
-// or that somebody has deleted, is made anew.
+// acquire makes one attempt. A node whose creation had no answer is looked for. One that is
+// gone, as one is whose session has expired, or that somebody has deleted, is made anew.
 func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) (driver.Lease, error) {
 	if l := e.backend.leaseOf(a); l != nil { // the same acquisition, once more
 		if l.Deadline().Left() > 0 {
@@ -78,7 +77,8 @@ func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) 
 				return l, nil
 			}
 		}
-		if gone := errors.Is(err, errGone) || errors.Is(err, errEnded); !gone || try >= goneTries || ctx.Err() != nil {
+		again := unanswered(err) || errors.Is(err, errGone) || errors.Is(err, errEnded)
+		if !again || try == tries || ctx.Err() != nil {
 			return nil, e.settle(ctx, a, err)
 		}
 	}
@@ -100,7 +100,19 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 	if a.Queue {
 		e.owner = a.ID
 	}
-	listed, err := e.stand(ctx, s, a.ID, dir)
+	var listed <-chan client.Answer // who is in the directory, if that was asked
+	switch n := e.node; {
+	case n == nil:
+		s.Use()
+		e.owner, e.node = a.ID, &node{session: s, dir: dir, prefix: protection(a.ID), notify: func() { e.backend.hub.Notify(e.key) }}
+		if listed, err = e.node.create(ctx, a.ID); err != nil && !unanswered(err) {
+			e.forgetNode() // there is none of what was refused, or not sent
+		}
+	case n.path == "":
+		if err = n.find(ctx); err == nil && n.path == "" {
+			err = errGone
+		}
+	}
 	if err == nil {
 		first, err = e.node.isFirst(ctx, listed, a.Queue)
 	}
@@ -111,33 +123,6 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 	return first, err
 }
 
-// stand makes the node if there is none. It returns the answer to who is in the directory
-// if that was asked.
-func (e *entry) stand(ctx context.Context, s *session, id, dir string) (listed <-chan client.Answer, err error) {
-	for range looks {
-		switch {
-		case e.node == nil:
-			s.Use()
-			e.owner, e.node = id, &node{session: s, dir: dir, prefix: protection(id), notify: func() { e.backend.hub.Notify(e.key) }}
-			if listed, err = e.node.create(ctx, id); err != nil && !unanswered(err) {
-				e.forgetNode() // there is none of what was refused, or not sent
-			}
-		case e.node.path == "":
-			listed = nil
-			if err = e.node.find(ctx); err == nil && e.node.path == "" {
-				e.forgetNode()
-			}
-		}
-		switch {
-		case err == nil && e.node != nil && e.node.path != "":
-			return listed, nil
-		case err != nil && (!unanswered(err) || ctx.Err() != nil):
-			return nil, err
-		}
-	}
-	return nil, zk.ErrNoNode
-}
-
 // grant makes the lease for a, whose node is the first.
 func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.Instant) (*lease, error) {
 	n := e.node
@@ -146,7 +131,10 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 		err = n.session.Await(ctx, a.TTL)
 		sent = driver.Now()
 	}
-	if err != nil {
+	switch {
+	case !n.session.Alive(): // nobody would close a lease on it
+		return nil, errGone
+	case err != nil:
 		return nil, err
 	}
 	n.session.client.Unwatch(n.before)

@@ -91,30 +91,24 @@ func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err 
 
 // learn returns the servers' limits. One caller at a time asks them, until they are
 // known.
-func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
-	select {
-	case b.learning <- struct{}{}:
-		defer func() { <-b.learning }()
-	case <-ctx.Done():
-		return lim, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
-	}
-	b.mu.Lock()
-	lim = b.limits
-	b.mu.Unlock()
-	if lim.least > 0 {
-		return lim, nil
-	}
-	if lim.least, err = b.introduce(ctx, shortSession); err == nil {
-		lim.most, err = b.introduce(ctx, longSession)
-	}
+func (b *Backend) learn(ctx context.Context) (limits, error) {
+	leave, err := b.learning.Enter(ctx, struct{}{})
 	if err != nil {
-		return lim, err
+		return limits{}, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
 	}
-	lim.tick = cmp.Or(b.options.TickTime, lim.least/2)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.limits = lim
-	return lim, nil
+	defer leave()
+	if b.limits.least > 0 {
+		return b.limits, nil
+	}
+	least, err := b.introduce(ctx, shortSession)
+	if err != nil {
+		return limits{}, err
+	}
+	most, err := b.introduce(ctx, longSession)
+	if err == nil {
+		b.limits = limits{least, most, cmp.Or(b.options.TickTime, least/2)}
+	}
+	return b.limits, err
 }
 
 // introduce begins a session, and returns the timeout that the servers grant for it.

@@ -81,13 +81,12 @@ func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*dri
 		return nil, nil
 	}
 	var value client.Answer
-	at, _ := recordIn(dir, a.Children)
+	at, queue := recordIn(dir, a.Children)
 	if err == nil && at != "" {
 		if value, err = s.do(ctx, client.Get(at)); isNoNode(err) {
 			return nil, nil
 		}
 	}
-	queue := contendersIn(a.Children)
 	inside := insideOf(queue)
 	switch {
 	case err != nil:
@@ -152,10 +151,11 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	}
 	return b.looking(ctx, nil, func(s *session) error {
 		a, err := s.fresh(ctx, client.Children(dir))
-		if at, _ := recordIn(dir, a.Children); err == nil && at != "" {
+		at, queue := recordIn(dir, a.Children)
+		if err == nil && at != "" {
 			return b.kinds.Break(ctx, key, id)
 		}
-		inside := insideOf(contendersIn(a.Children))
+		inside := insideOf(queue)
 		i := slices.IndexFunc(inside, func(c contender) bool { return c.name == id || strings.HasPrefix(c.name, protection(id)) })
 		if err == nil && i >= 0 {
 			_, err = s.do(ctx, client.Delete(path.Join(dir, inside[i].name), client.AnyVersion))

@@ -114,7 +114,12 @@ var marks = []mark{
 	{"__READ__", "Curator", driver.Read, "Curator's read-write lock"},
 	{"__lock__", "kazoo", 0, record.Mutex},
 	{"__rlock__", "kazoo", driver.Read, "kazoo's read lock"},
+	recordMark,
 }
+
+// recordMark is that of records, which have numbers of the same count. Their version stands
+// before the number: see recordPrefix.
+var recordMark = mark{text: recordPrefix, client: record.Client}
 
 // contender is a node that competes, and the number that the server gave it.
 type contender struct {
@@ -123,14 +128,15 @@ type contender struct {
 	seq int32
 }
 
-// contendersIn returns those of the names that compete, in their order.
+// contendersIn returns those of the names that compete, in their order. Numbers go on from
+// 2^31-1 to -2^31, so that only their distance tells.
 func contendersIn(names []string) (queue []contender) {
 	for _, name := range names {
 		if c := contenderOf(name); c.name != "" {
 			queue = append(queue, c)
 		}
 	}
-	slices.SortFunc(queue, func(a, b contender) int { return int(a.seq - b.seq) }) // see before
+	slices.SortFunc(queue, func(a, b contender) int { return int(a.seq - b.seq) })
 	return queue
 }
 
@@ -142,6 +148,9 @@ func contenderOf(name string) contender {
 			continue
 		}
 		digits := name[at+len(m.text):]
+		if m == recordMark {
+			_, digits, _ = strings.Cut(digits, "-")
+		}
 		if len(digits) < 10 { // the server writes 10 at least, and a minus after 2^31 nodes
 			continue
 		}
@@ -153,9 +162,16 @@ func contenderOf(name string) contender {
 	return contender{}
 }
 
-// before reports whether sequence number a was given out before b. Numbers go
-// on from 2^31-1 to -2^31, so that only their distance tells.
-func before(a, b int32) bool { return a-b < 0 }
+// recordIn returns the path of the record among the nodes in dir, "" if there is none, and
+// those that compete and were there before it, or all.
+func recordIn(dir string, children []string) (at string, ahead []contender) {
+	queue := contendersIn(children)
+	i := slices.IndexFunc(queue, func(c contender) bool { return c.mark == recordMark })
+	if i < 0 {
+		return "", queue
+	}
+	return path.Join(dir, queue[i].name), queue[:i]
+}
 
 // obstacle says which lock among the children of a directory, of which these compete and
 // come first, a mutex or a record of ours does not exclude: "" or record.Mutex if none.

@@ -14,10 +14,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// looks bounds how often those before us may leave while we look, and how often our node
-// or its directory may vanish, as an empty container does.
-const looks = 16
-
 // node is a node in the queue of a key, from before it is asked for until it is surely
 // gone. An entry has it in its turn, then a lease.
 type node struct {
@@ -28,7 +24,6 @@ type node struct {
 	lease   atomic.Pointer[lease]
 
 	path  string // "" is that it may be there or not
-	seq   int32
 	czxid int64
 
 	before *client.Watch                // on the node before this one
@@ -38,7 +33,7 @@ type node struct {
 
 // create asks for the node, and for who is in the directory then.
 func (n *node) create(ctx context.Context, data string) (listed <-chan client.Answer, err error) {
-	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.acl, zk.FlagEphemeralSequential)
+	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.options.ACL, zk.FlagEphemeralSequential)
 	a, listed, err := n.session.createAndList(ctx, r, n.dir)
 	if err == nil {
 		n.stands(a.Path, a.Czxid)
@@ -49,7 +44,6 @@ func (n *node) create(ctx context.Context, data string) (listed <-chan client.An
 // stands notes that the node is there.
 func (n *node) stands(at string, czxid int64) {
 	n.path, n.czxid = at, czxid
-	n.seq = contenderOf(path.Base(at)).seq
 }
 
 // find looks for the node after there was no answer to its creation, and leaves its path
@@ -108,29 +102,26 @@ func (n *node) forget() {
 // the end of the node before it will be told. listed is the answer to who is in the
 // directory, if that was asked.
 func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits bool) (bool, error) {
-	for range looks {
-		if n.inherits() {
-			return true, nil
-		}
-		at := ""
-		if waits && n.before.Is(client.Standing) {
-			at = n.before.Path // asked again, in case we are not told
-		} else {
-			var err error
-			if at, err = n.predecessor(ctx, listed); !waits || err != nil || at == "" {
-				return err == nil && at == "", err
-			}
-			listed = nil
-		}
-		switch err := n.watch(ctx, at); {
-		case isNoNode(err): // it has just left
-		case err == nil, errors.Is(err, zk.ErrNoAuth): // one that may not be read: we list once a second
-			return false, nil
-		case !unanswered(err) || ctx.Err() != nil || n.session.over() != nil:
-			return false, err
+	if n.inherits() {
+		return true, nil
+	}
+	at := ""
+	if waits && n.before.Is(client.Standing) {
+		at = n.before.Path // asked again, in case we are not told
+	} else {
+		var err error
+		if at, err = n.predecessor(ctx, listed); !waits || err != nil || at == "" {
+			return err == nil && at == "", err
 		}
 	}
-	return false, nil // held, by one after the other
+	err := n.watch(ctx, at)
+	switch {
+	case isNoNode(err): // it has just left
+		return n.isFirst(ctx, nil, waits)
+	case errors.Is(err, zk.ErrNoAuth): // one that may not be read: we list once a second
+		return false, nil
+	}
+	return false, err
 }
 
 // inherits reports whether the node is known to be first without a question: only one was
@@ -152,17 +143,17 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 	if listed == nil || unanswered(err) || errors.Is(err, errNotSent) {
 		a, err = n.session.do(ctx, client.Children(n.dir))
 	}
-	queue := contendersIn(a.Children)
-	ahead := slices.IndexFunc(queue, func(c contender) bool { return c.name == path.Base(n.path) })
-	rec, seq := recordIn(n.dir, a.Children)
+	name := path.Base(n.path)
+	rec, queue := recordIn(n.dir, a.Children)
+	ahead := slices.IndexFunc(queue, func(c contender) bool { return c.name == name })
 	switch {
-	case isNoNode(err), err == nil && ahead < 0:
+	case isNoNode(err), err == nil && !slices.Contains(a.Children, name):
 		return "", errGone
 	case err != nil:
 		return "", err
 	case a.DataLength > 0:
 		return "", errHoldsData(n.dir, a.DataLength)
-	case rec != "" && before(seq, n.seq):
+	case ahead < 0:
 		return "", n.session.besideRecord(ctx, rec)
 	}
 	if other := obstacle(a.Children, queue[:ahead]); other != "" && other != record.Mutex {

@@ -58,7 +58,7 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	}
 	if err == nil && ttl > 0 {
 		var made client.Answer
-		made, _, err = s.createAndList(ctx, client.Create(at, []byte(text), b.acl, mode), path.Dir(at))
+		made, _, err = s.createAndList(ctx, client.Create(at, []byte(text), b.options.ACL, mode), path.Dir(at))
 		if err == nil && mode == zk.FlagPersistent {
 			err = s.clearNotes(ctx, path.Dir(at), made.Ctime-ttl.Milliseconds())
 		}

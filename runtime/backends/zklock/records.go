@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -53,21 +52,16 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 		return a, fmt.Errorf("zookeeper: so many wait for %s that their record has %d bytes; zklock takes %d", dir, len(w.Value), maxRecord)
 	}
 	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
-		s, err := rs.session(ctx, recordsTTL)
-		if err != nil {
-			return engine.Refused, err
-		}
-		defer s.Drop()
-		switch err := rs.swap(ctx, s, dir, w, &a); {
+		err := rs.swap(ctx, dir, w, &a)
+		switch {
 		case err == nil:
 			return engine.Done, nil
 		case unanswered(err):
 			return engine.NoAnswer, err
 		case errors.Is(err, errEnded): // another session may do
 			return engine.NotSent, err
-		default:
-			return engine.Refused, err
 		}
+		return engine.Refused, err
 	})
 	if unanswered(err) && !a.MayHaveRun {
 		return a, fmt.Errorf("zookeeper: read the record of a lock at %s: %w", dir, err)
@@ -76,7 +70,12 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 }
 
 // swap is one attempt of Swap. It notes in a that a write had no answer.
-func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) (err error) {
+func (rs *records) swap(ctx context.Context, dir string, w record.Write, a *record.Answer) error {
+	s, err := rs.session(ctx, recordsTTL)
+	if err != nil {
+		return err
+	}
+	defer s.Drop()
 	a.Done = false
 	at, _ := w.Place.(place)
 	if w.Look {
@@ -132,19 +131,17 @@ func (rs *records) look(ctx context.Context, s *session, dir, at string, w recor
 		case listed.DataLength > 0:
 			return errHoldsData(dir, listed.DataLength)
 		}
-		name, seq := recordIn(dir, listed.Children)
-		if w.Takes {
-			if is := obstacleTo(name, seq, listed.Children); is != "" {
-				return record.InsteadOf(is)
-			}
+		first, ahead := recordIn(dir, listed.Children)
+		if is := obstacle(listed.Children, ahead); is != "" && w.Takes {
+			return record.InsteadOf(is)
 		}
-		if a.Value, a.Place = "", nil; name == "" {
+		if a.Value, a.Place = "", nil; first == "" {
 			return nil
 		}
-		if err := s.deleteOthers(ctx, w, name, listed.Children); err != nil {
+		if err := s.deleteOthers(ctx, w, first, listed.Children); err != nil {
 			return err
 		}
-		if err := s.recordAt(ctx, name, a); !isNoNode(err) { // else it has just gone
+		if err := s.recordAt(ctx, first, a); !isNoNode(err) { // else it has just gone
 			return err
 		}
 	}
@@ -181,7 +178,7 @@ func (s *session) deleteOthers(ctx context.Context, w record.Write, at string, c
 // same time, so that it looks afterwards.
 func (rs *records) create(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) error {
 	at := path.Join(dir, recordPrefix+record.Version(w.Value)+"-")
-	made, listed, err := s.createAndList(ctx, client.Create(at, []byte(w.Value), rs.acl, zk.FlagSequence), dir)
+	made, listed, err := s.createAndList(ctx, client.Create(at, []byte(w.Value), rs.options.ACL, zk.FlagSequence), dir)
 	if err != nil {
 		a.MayHaveRun = a.MayHaveRun || unanswered(err)
 		return err
@@ -191,9 +188,9 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		a.MayHaveRun = true
 		return fmt.Errorf("%w: %w", client.ErrNoAnswer, err)
 	}
-	first, seq := recordIn(dir, all.Children)
+	first, ahead := recordIn(dir, all.Children)
 	_, err = firstToken(made.Czxid)
-	if err == nil && first == made.Path && !(w.Takes && obstacleTo(first, seq, all.Children) != "") {
+	if err == nil && first == made.Path && !(w.Takes && obstacle(all.Children, ahead) != "") {
 		wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
@@ -208,33 +205,6 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		a.MayHaveRun = true
 	}
 	return err
-}
-
-// recordIn returns the path of the record among the nodes in dir, and the number that the
-// server gave it; "" is none.
-func recordIn(dir string, children []string) (at string, seq int32) {
-	for _, name := range children {
-		rest, ok := strings.CutPrefix(name, recordPrefix)
-		_, digits, _ := strings.Cut(rest, "-")
-		n, err := strconv.ParseInt(digits, 10, 32)
-		if ok && err == nil && (at == "" || before(int32(n), seq)) {
-			at, seq = path.Join(dir, name), int32(n)
-		}
-	}
-	return at, seq
-}
-
-// obstacleTo says which lock was made before the record at a path with this number, or at
-// all if there is no record. It is "" if there is none.
-func obstacleTo(at string, seq int32, children []string) string {
-	queue := contendersIn(children)
-	for i, c := range queue {
-		if at != "" && !before(c.seq, seq) {
-			queue = queue[:i]
-			break
-		}
-	}
-	return obstacle(children, queue)
 }
 
 // besideRecord is what a mutex is told beside the record at a path: of which kind that is.

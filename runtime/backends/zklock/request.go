@@ -84,39 +84,33 @@ func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, e
 // createAndList makes a node in dir, which is made if it is missing, and asks behind it for
 // who is there then. That saves a round trip: the server deals with the two in their order.
 func (s *session) createAndList(ctx context.Context, create client.Request, dir string) (made client.Answer, listed <-chan client.Answer, err error) {
-	for range looks {
+	for try := 1; ; try++ {
 		if err = s.await(ctx); err != nil {
 			return made, nil, err
 		}
 		created := s.ask(create)
 		listed = s.ask(client.Children(dir))
-		if made, err = await(ctx, created); !isNoNode(err) {
+		if made, err = await(ctx, created); !isNoNode(err) || try == tries {
 			return made, listed, err
 		}
 		if err = s.makeDirectory(ctx, dir); err != nil {
 			return made, nil, err
 		}
 	}
-	return made, nil, zk.ErrNoNode
 }
 
-// makeDirectory makes dir and what is missing above it. They are containers: the
-// server deletes one some time after its last child went, so that directories of
-// keys that are no longer used vanish, and their sequence numbers begin anew.
+// makeDirectory makes dir, or what is missing above it: then it is to be called again. They
+// are containers: the server deletes one some time after its last child went, so that
+// directories of keys that are no longer used vanish, and their sequence numbers begin anew.
 func (s *session) makeDirectory(ctx context.Context, dir string) error {
-	for range looks {
-		_, err := s.do(ctx, client.Create(dir, nil, s.backend.acl, zk.FlagContainer))
-		switch {
-		case err == nil || errors.Is(err, zk.ErrNodeExists):
-			return nil
-		case !isNoNode(err):
-			return err
-		}
-		if err := s.makeDirectory(ctx, path.Dir(dir)); err != nil {
-			return err
-		}
+	_, err := s.do(ctx, client.Create(dir, nil, s.backend.options.ACL, zk.FlagContainer))
+	switch {
+	case isNoNode(err):
+		return s.makeDirectory(ctx, path.Dir(dir))
+	case errors.Is(err, zk.ErrNodeExists):
+		return nil
 	}
-	return zk.ErrNoNode
+	return err
 }
 
 func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
@@ -142,8 +136,8 @@ func final(err error) bool {
 // explained says of a server's refusal what the Locker's caller is to know of it.
 func explained(err error, what, path string) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, isHeld(err):
+		return err
 	case errors.Is(err, zk.ErrNoAuth):
 		return fmt.Errorf("zookeeper refuses to %s at %s; give Options.Auth whose ACL there allows create, delete and read, and write for what is no mutex: %w", what, path, err)
 	case errors.Is(err, client.ErrAuth):

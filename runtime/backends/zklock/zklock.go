@@ -70,7 +70,6 @@ type Backend struct {
 	root    string
 	probe   string // the path of a node that never is
 	options Options
-	acl     []zk.ACL
 	life    *engine.Life
 	kinds   *record.Locks // those that are no mutexes
 	methods
@@ -79,11 +78,12 @@ type Backend struct {
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
-	learning chan struct{} // has room for who asks for the limits
-	mu       sync.Mutex    // guards the rest
-	limits   limits        // least is 0 until the servers were asked
-	entries  map[queueKey]*entry
-	leases   map[string]*lease // by the ID of the acquisition, as long as the node may be there
+	learning engine.Turns[struct{}] // of who asks for the limits, or reads them
+	limits   limits                 // least is 0 until the servers were asked
+
+	mu      sync.Mutex // guards the rest
+	entries map[queueKey]*entry
+	leases  map[string]*lease // by the ID of the acquisition, as long as the node may be there
 }
 
 // New returns a Backend for the ensemble of servers, "host:port" each, port 2181
@@ -101,7 +101,7 @@ func New(servers []string, options ...Options) *Backend {
 	for _, o := range options {
 		opts = o
 	}
-	b := &Backend{root: opts.Root, options: opts, acl: opts.ACL, life: engine.NewLife(), learning: make(chan struct{}, 1)}
+	b := &Backend{root: opts.Root, options: opts, life: engine.NewLife()}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
 	b.entries, b.leases = map[queueKey]*entry{}, map[string]*lease{}
 	rs := &records{b}
@@ -115,8 +115,8 @@ func New(servers []string, options ...Options) *Backend {
 	}
 	b.servers, b.invalid = addresses(servers, b.root)
 	b.probe = path.Join(b.root, probeName)
-	if b.acl == nil {
-		b.acl = zk.WorldACL(zk.PermAll)
+	if b.options.ACL == nil {
+		b.options.ACL = zk.WorldACL(zk.PermAll)
 	}
 	if b.options.Dialer == nil {
 		b.options.Dialer = net.DialTimeout
@@ -175,14 +175,12 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.kinds.Acquire(ctx, a)
 	}
 	e, leave, err := b.enter(ctx, keyOf(a))
-	if err == nil {
-		defer leave()
-		var l driver.Lease
-		if l, err = e.acquire(ctx, a, dir); err == nil || isHeld(err) {
-			return l, err
-		}
+	if err != nil {
+		return nil, explained(err, "take a lock", dir)
 	}
-	return nil, explained(err, "take a lock", dir)
+	defer leave()
+	l, err := e.acquire(ctx, a, dir)
+	return l, explained(err, "take a lock", dir)
 }
 
 // Undo implements [driver.Backend].
