@@ -141,7 +141,7 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 	e.node, e.owner, e.told = nil, "", ""
 	lapsed := *a
 	lapsed.Queue = false // the entry serves another by then, if any
-	l := &lease{node: n, backend: e.backend, id: a.ID, key: a.Key, first: token, n: min(a.Tokens, tokensPerNode)}
+	l := &lease{node: n, id: a.ID, key: a.Key, first: token, n: min(a.Tokens, tokensPerNode)}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
 	l.Lease = n.session.NewLease(&lapsed, sent.Add(a.TTL), l.forget)

@@ -14,7 +14,6 @@ import (
 // to, and no longer than its own deadline, which renewals move.
 type lease struct {
 	*engine.Lease
-	backend  *Backend
 	node     *node
 	id, key  string
 	first, n uint64
@@ -28,7 +27,7 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease]; see Backend.RenewAll.
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.backend.renew(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
+	return l.node.session.backend.renew(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 // renew needs no request: the session's proof moves the deadlines of all its leases.
@@ -61,7 +60,7 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 // deleted is told by the watch on the node. It must not block.
 func (l *lease) deleted() {
 	if !l.releasing.Load() {
-		l.backend.life.Go(func(context.Context) { l.Lose() })
+		l.node.session.backend.life.Go(func(context.Context) { l.Lose() })
 	}
 }
 
@@ -104,9 +103,10 @@ func (l *lease) free(ctx context.Context) (deleted bool, err error) {
 // forget notes that the node is gone.
 func (l *lease) forget() {
 	l.node.forget()
-	l.backend.mu.Lock()
-	defer l.backend.mu.Unlock()
-	if l.backend.leases[l.id] == l {
-		delete(l.backend.leases, l.id)
+	b := l.node.session.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leases[l.id] == l {
+		delete(b.leases, l.id)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // span is how long the leases of one session are, and what follows from it.
@@ -72,22 +70,6 @@ const (
 	// that is silent is given up sooner the shorter it is.
 	recordsLength = 2 * time.Second
 )
-
-// spanFor returns the span for leases of ttl, if the servers allow it.
-func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err error) {
-	lim, err := b.learn(ctx)
-	if err != nil {
-		return sp, err
-	}
-	longest := longestLease(lim.tick, lim.most)
-	if ttl == recordsTTL {
-		ttl = min(max(recordsLength, lim.least), longest)
-	} else if ttl < lim.least || ttl > longest {
-		return sp, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %v",
-			driver.ErrInvalid, ttl, lim.least, longest)
-	}
-	return spanOf(ttl, lim.tick, lim.most), nil
-}
 
 // learn returns the servers' limits. One caller at a time asks them, until they are
 // known.

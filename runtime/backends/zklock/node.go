@@ -125,9 +125,7 @@ func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits b
 }
 
 // inherits reports whether the node is known to be first without a question: only one was
-// before it, that one has gone, and the node itself is there. None comes before it.
-//
-// The last of the three is so as long as the watch on the node has told nothing: a server
+// before it, that one has gone, and the watch on the node itself has told nothing. A server
 // tells of changes in their order, and both watches end with their connection.
 func (n *node) inherits() bool {
 	return n.ahead == 1 && n.before.Is(client.Deleted) && n.own.Load().Is(client.Standing)

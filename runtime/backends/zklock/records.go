@@ -78,11 +78,8 @@ func (rs *records) swap(ctx context.Context, dir string, w record.Write, a *reco
 	defer s.Drop()
 	a.Done = false
 	at, _ := w.Place.(place)
-	if w.Look {
-		return rs.look(ctx, s, dir, at.path, w, a)
-	}
-	if at.path == "" {
-		if err := rs.look(ctx, s, dir, "", w, a); err != nil || record.Version(a.Value) != w.Seen {
+	if w.Look || at.path == "" {
+		if err := rs.look(ctx, s, dir, at.path, w, a); err != nil || w.Look || record.Version(a.Value) != w.Seen {
 			return err
 		}
 		at, _ = a.Place.(place)

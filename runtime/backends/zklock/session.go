@@ -13,9 +13,8 @@ import (
 // session is one session of ZooKeeper, which all leases of one length share. The
 // methods that make requests are in request.go.
 //
-// It ends by our own clock, too, when nothing has proved in time that it lives: a
-// server that hears us, while its answers are lost, takes each connection for a sign
-// of life, and would keep the locks of holders that have lost them.
+// It ends by our own clock, too: a server that hears us, while its answers are lost, would
+// keep the locks of holders that have lost them.
 type session struct {
 	*engine.Session
 	backend *Backend
@@ -40,11 +39,18 @@ func (b *Backend) newSession(sp span, base *engine.Session) *session {
 // session returns the session for leases of ttl, or of records. The caller calls Drop when
 // it no longer uses it.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
-	sp, err := b.spanFor(ctx, ttl)
+	lim, err := b.learn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return b.open(ctx, sp)
+	longest := longestLease(lim.tick, lim.most)
+	if ttl == recordsTTL {
+		ttl = min(max(recordsLength, lim.least), longest)
+	} else if ttl < lim.least || ttl > longest {
+		return nil, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %v",
+			driver.ErrInvalid, ttl, lim.least, longest)
+	}
+	return b.open(ctx, spanOf(ttl, lim.tick, lim.most))
 }
 
 func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
