@@ -62,7 +62,7 @@ func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
 }
 
 // Open implements [engine.SessionServer].
-func (s *session) Open(ctx context.Context) (err error) {
+func (s *session) Open(ctx context.Context) error {
 	o, tried := &s.backend.options, make(chan error, 1)
 	config := client.Config{
 		Servers: s.backend.servers,
@@ -91,16 +91,14 @@ func (s *session) Open(ctx context.Context) (err error) {
 		return driver.ErrClosed
 	}
 	select {
-	case err = <-tried:
+	case err := <-tried:
+		if err != nil {
+			return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
+		}
+		return nil
 	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
-	}
-	return nil
 }
 
 // KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart. The
