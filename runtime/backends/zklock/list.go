@@ -33,9 +33,6 @@ func (b *Backend) looking(ctx context.Context, s *session, look func(*session) e
 // in one answer, and what is in their directories one after the other.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
-		if b.invalid != nil {
-			return b.invalid
-		}
 		return b.looking(ctx, nil, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
 	})
 }

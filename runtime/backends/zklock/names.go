@@ -26,9 +26,6 @@ const (
 
 // directory returns the path of key's directory.
 func (b *Backend) directory(key string) (string, error) {
-	if b.invalid != nil {
-		return "", b.invalid
-	}
 	name := encodeName(key)
 	if b.root == "/" && key == "zookeeper" { // the server's own
 		name = "%7Aookeeper"
@@ -46,13 +43,9 @@ func errHoldsData(dir string, n int32) error {
 		"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, dir, n)
 }
 
-// encodeName makes one node's name of any key, and of no two keys the same.
-// What ZooKeeper allows in a name stays as it is. Each byte of what it does not
-// (a slash, control characters, what is outside Unicode's basic plane or in its
-// private or special areas, what is no UTF-8, "." and ".." alone) becomes a
-// percent sign and two capital hex digits. So does a percent sign that would
-// otherwise be read as the beginning of such a three: "%2F" becomes "%252F",
-// while "%3A", which encodeName never makes, stays.
+// encodeName makes one node's name of any key, and of no two keys the same, as the package
+// doc says. A percent sign is encoded where it would be read as the beginning of what
+// encodeName makes: "%2F" becomes "%252F", while "%3A" stays.
 func encodeName(key string) string {
 	if key == "." || key == ".." || key == probeName || key == notesName {
 		return fmt.Sprintf("%%%02X", key[0]) + encodeName(key[1:])

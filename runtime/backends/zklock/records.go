@@ -27,12 +27,8 @@ const (
 // resends is how a write of a record without an answer is tried again.
 var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}}
 
-// records are the engine of the locks that are no mutexes. The record of a key is a
-// sequential node in the key's directory. Where several are begun at once the lower one is
-// the record, and whoever made another deletes it.
-//
-// The numbers of a directory go to mutexes and records alike. Of a mutex and a record that
-// were begun at once the lower one stands, and the other is refused.
+// records are the engine of the locks that are no mutexes: see DESIGN.md. Of two records,
+// or a mutex and a record, that were begun at once the lower one stands.
 type records struct{ *Backend }
 
 // place is where a record was seen.

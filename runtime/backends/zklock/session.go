@@ -54,6 +54,9 @@ func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, err
 }
 
 func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
+	if b.invalid != nil {
+		return nil, b.invalid
+	}
 	s, err := b.sessions.Get(ctx, sp)
 	if err != nil && ctx.Err() != nil {
 		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)

@@ -158,9 +158,6 @@ func (b *Backend) Close() error {
 
 // Ping implements [driver.Pinger]: it connects, and shows the Options' Auth.
 func (b *Backend) Ping(ctx context.Context) error {
-	if b.invalid != nil {
-		return b.invalid
-	}
 	_, err := b.introduce(ctx, shortSession)
 	return explained(err, "begin a session", "all servers")
 }
