@@ -39,7 +39,7 @@ const tries = 16
 func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func(), err error) {
 	end, err := b.turns.Enter(ctx, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w, something else about the key is under way: %w", errNotSent, err)
+		return nil, nil, fmt.Errorf("%w, something else about the key is under way: %w", client.ErrNotSent, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +156,7 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	held := err == nil
 	if e.told == a.ID && !held {
 		// It goes on waiting while the servers are away, or have ended the session.
-		held = unanswered(err) || errors.Is(err, errNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired)
+		held = unanswered(err) || errors.Is(err, client.ErrNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired)
 	}
 	if a.Queue {
 		e.told = ""

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 )
 
 // span is how long the leases of one session are, and what follows from it.
@@ -59,8 +61,6 @@ const (
 	longSession  = math.MaxInt32 * time.Millisecond
 )
 
-var errKnown = errors.New("the session has shown what the servers grant")
-
 const (
 	// recordsTTL stands for the session that records share, so that each look comes behind
 	// the writes that were answered. A server that begins the next session has caught up with
@@ -76,7 +76,7 @@ const (
 func (b *Backend) learn(ctx context.Context) (limits, error) {
 	leave, err := b.learning.Enter(ctx, struct{}{})
 	if err != nil {
-		return limits{}, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
+		return limits{}, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
 	}
 	defer leave()
 	if b.limits.least > 0 {
@@ -100,6 +100,6 @@ func (b *Backend) introduce(ctx context.Context, timeout time.Duration) (granted
 		return 0, err
 	}
 	defer s.Drop()
-	defer s.End(errKnown)
+	defer s.End(errors.New("the session has shown what the servers grant"))
 	return s.first, nil
 }

@@ -74,22 +74,19 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 // lockIn returns the lock that a directory is, or nil if nobody is in it.
 func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*driver.LockInfo, error) {
 	a, err := s.fresh(ctx, client.Children(dir))
-	if isNoNode(err) {
-		return nil, nil
-	}
-	var value client.Answer
 	at, queue := recordIn(dir, a.Children)
 	if err == nil && at != "" {
-		if value, err = s.do(ctx, client.Get(at)); isNoNode(err) {
-			return nil, nil
+		var kept record.Answer
+		if err = s.recordAt(ctx, at, &kept); err == nil {
+			return record.Describe(key, kept.Value, 0)
 		}
 	}
 	inside := insideOf(queue)
 	switch {
+	case isNoNode(err):
+		return nil, nil
 	case err != nil:
 		return nil, explained(err, "look at a lock", dir)
-	case at != "":
-		return record.Describe(key, record.ResolveRevision(string(value.Value), uint64(value.Czxid)), 0)
 	case len(queue) == 0 && (a.DataLength > 0 || len(a.Children) > 0):
 		return nil, fmt.Errorf("%w: %s is a node with data or other children", driver.ErrConflict, dir)
 	case len(queue) == 0:

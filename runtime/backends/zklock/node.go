@@ -35,15 +35,8 @@ type node struct {
 func (n *node) create(ctx context.Context, data string) (listed <-chan client.Answer, err error) {
 	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.options.ACL, zk.FlagEphemeralSequential)
 	a, listed, err := n.session.createAndList(ctx, r, n.dir)
-	if err == nil {
-		n.stands(a.Path, a.Czxid)
-	}
+	n.path, n.czxid = a.Path, a.Czxid // none without an answer
 	return listed, err
-}
-
-// stands notes that the node is there.
-func (n *node) stands(at string, czxid int64) {
-	n.path, n.czxid = at, czxid
 }
 
 // find looks for the node after there was no answer to its creation, and leaves its path
@@ -66,7 +59,7 @@ func (n *node) find(ctx context.Context) error {
 		at := path.Join(n.dir, name)
 		switch a, err := s.do(ctx, client.Exists(at)); {
 		case err == nil && a.EphemeralOwner == id:
-			n.stands(at, a.Czxid)
+			n.path, n.czxid = at, a.Czxid
 		case err != nil && !isNoNode(err):
 			return err
 		}
@@ -138,7 +131,7 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 	if listed != nil {
 		a, err = await(ctx, listed)
 	}
-	if listed == nil || unanswered(err) || errors.Is(err, errNotSent) {
+	if listed == nil || unanswered(err) || errors.Is(err, client.ErrNotSent) {
 		a, err = n.session.do(ctx, client.Children(n.dir))
 	}
 	name := path.Base(n.path)

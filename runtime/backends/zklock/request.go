@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -15,15 +16,12 @@ import (
 // over returns why the session has ended, or nil.
 func (s *session) over() error { return context.Cause(s.Context()) }
 
-// errNotSent says that a request never left.
-var errNotSent = errors.New("not sent")
-
-// errEnded is errNotSent because the session had ended: another one may do.
-var errEnded = fmt.Errorf("%w, the session has ended", errNotSent)
+// errEnded is client.ErrNotSent because the session had ended: another one may do.
+var errEnded = fmt.Errorf("%w, the session has ended", client.ErrNotSent)
 
 // do makes requests, one behind the other, and returns the answer to the last. The error
-// is errNotSent where that was not sent, client.ErrNoAnswer where it may have run or may
-// yet run, and else the server's.
+// is client.ErrNotSent where that was not sent, client.ErrNoAnswer where it may have run or
+// may yet run, and else the server's.
 func (s *session) do(ctx context.Context, requests ...client.Request) (a client.Answer, err error) {
 	if err = s.await(ctx); err != nil {
 		return a, err
@@ -38,9 +36,7 @@ func (s *session) do(ctx context.Context, requests ...client.Request) (a client.
 // ask sends r behind what was sent before. That it could not be sent is an answer too.
 func (s *session) ask(r client.Request) <-chan client.Answer {
 	answer := make(chan client.Answer, 1)
-	if !s.client.Send(r, func(a client.Answer) { answer <- a }) {
-		answer <- client.Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())}
-	}
+	s.client.Send(r, func(a client.Answer) { answer <- a })
 	return answer
 }
 
@@ -72,7 +68,7 @@ func (s *session) await(ctx context.Context) error {
 	case <-s.Context().Done():
 		return fmt.Errorf("%w: %w", errEnded, s.over())
 	case <-limited.Done():
-		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, errors.Join(ctx.Err(), s.client.Why()))
+		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", client.ErrNotSent, errors.Join(ctx.Err(), s.client.Why()))
 	}
 }
 
@@ -118,12 +114,8 @@ func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
 // committed reports whether err is what a write ends with that a majority has
 // taken. The leader has the refusals of these agreed as well.
 func committed(err error) bool {
-	for _, yes := range []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion} {
-		if errors.Is(err, yes) {
-			return true
-		}
-	}
-	return false
+	answers := []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion}
+	return slices.ContainsFunc(answers, func(answer error) bool { return errors.Is(err, answer) })
 }
 
 func unanswered(err error) bool { return errors.Is(err, client.ErrNoAnswer) }

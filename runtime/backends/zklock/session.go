@@ -59,7 +59,7 @@ func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
 	}
 	s, err := b.sessions.Get(ctx, sp)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
+		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
 	}
 	return s, err
 }
@@ -96,7 +96,7 @@ func (s *session) Open(ctx context.Context) error {
 	select {
 	case err := <-tried:
 		if err != nil {
-			return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
+			return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", client.ErrNotSent, err)
 		}
 		return nil
 	case <-ctx.Done():
@@ -119,7 +119,7 @@ func (s *session) KeepAlive(ctx context.Context) error {
 // prove makes a write that changes nothing, the deletion of what is not there. With its
 // answer it is proved that the leader has heard of the session later than since.
 func (s *session) prove(since driver.Instant) {
-	_ = s.client.Send(client.Delete(s.backend.probe, client.AnyVersion), func(a client.Answer) {
+	s.client.Send(client.Delete(s.backend.probe, client.AnyVersion), func(a client.Answer) {
 		if committed(a.Err) {
 			s.Extend(since, s.timeout, s.span.beat)
 		}

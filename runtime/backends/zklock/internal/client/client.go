@@ -32,6 +32,8 @@ import (
 )
 
 var (
+	// ErrNotSent says that a request never left.
+	ErrNotSent = errors.New("not sent")
 	// ErrNoAnswer says that the connection ended first: the request may have been
 	// done, or may yet be.
 	ErrNoAnswer = errors.New("no answer")
@@ -176,13 +178,13 @@ func (c *Client) Session() (id int64, password []byte) {
 
 // Send sends r. Requests are sent, dealt with by the server and answered in one
 // order. The answer is given to done once, by the goroutine that all answers come
-// from; done must not block. If there is no connection Send returns false, and done is
-// not called.
-func (c *Client) Send(r Request, done func(Answer)) bool {
+// from, or at once if there is no connection; done must not block.
+func (c *Client) Send(r Request, done func(Answer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {
-		return false
+		done(Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", ErrNotSent, c.why)})
+		return
 	}
 	if c.xid++; c.xid < 0 { // those have meanings of their own
 		c.xid = 1
@@ -199,7 +201,6 @@ func (c *Client) Send(r Request, done func(Answer)) bool {
 	case c.wake <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // connect has the session confirmed by the server at address, and deals with

@@ -117,7 +117,7 @@ func (c *Client) begin(conn net.Conn) {
 func (c *Client) end(err error) {
 	c.mu.Lock()
 	all, watches := c.pending, c.watches
-	c.pending, c.out, c.conn, c.watches = nil, nil, nil, map[string][]*Watch{}
+	c.pending, c.out, c.conn, c.why, c.watches = nil, nil, nil, err, map[string][]*Watch{}
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	for _, one := range all {
