@@ -73,24 +73,28 @@ const (
 
 // learn returns the servers' limits. One caller at a time asks them, until they are
 // known.
-func (b *Backend) learn(ctx context.Context) (limits, error) {
+func (b *Backend) learn(ctx context.Context) (*limits, error) {
+	if lim := b.limits.Load(); lim != nil {
+		return lim, nil
+	}
 	leave, err := b.learning.Enter(ctx, struct{}{})
 	if err != nil {
-		return limits{}, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
+		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
 	}
 	defer leave()
-	if b.limits.least > 0 {
-		return b.limits, nil
+	if lim := b.limits.Load(); lim != nil {
+		return lim, nil
 	}
 	least, err := b.introduce(ctx, shortSession)
 	if err != nil {
-		return limits{}, err
+		return nil, err
 	}
 	most, err := b.introduce(ctx, longSession)
-	if err == nil {
-		b.limits = limits{least, most, cmp.Or(b.options.TickTime, least/2)}
+	if err != nil {
+		return nil, err
 	}
-	return b.limits, err
+	b.limits.Store(&limits{least, most, cmp.Or(b.options.TickTime, least/2)})
+	return b.limits.Load(), nil
 }
 
 // introduce begins a session, and returns the timeout that the servers grant for it.

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -78,8 +79,8 @@ type Backend struct {
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
-	learning engine.Turns[struct{}] // of who asks for the limits, or reads them
-	limits   limits                 // least is 0 until the servers were asked
+	learning engine.Turns[struct{}] // of who asks for the limits
+	limits   atomic.Pointer[limits] // nil until the servers were asked
 
 	mu      sync.Mutex // guards the rest
 	entries map[queueKey]*entry
