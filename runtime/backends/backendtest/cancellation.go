@@ -63,7 +63,6 @@ func hungEngine(c *trial) {
 	calls := map[string]func(ctx context.Context) error{
 		"Acquire": func(ctx context.Context) error { _, acquired = a.Acquire(ctx, attempt); return acquired },
 		"Renew":   func(ctx context.Context) error { return lease.Renew(ctx, c.long()) },
-		"Undo":    func(ctx context.Context) error { return a.Undo(ctx, a.attempt(keys[1])) },
 	}
 	if n, ok := a.Backend.(driver.Notifier); ok {
 		calls["Subscribe"] = func(ctx context.Context) error {
@@ -79,12 +78,16 @@ func hungEngine(c *trial) {
 		c.endsWith(name, call)
 	}
 	c.endsWith("Release", func(ctx context.Context) error { return lease.Release(ctx, last(lease)) })
+	mayHaveRun := errors.Is(acquired, lock.ErrIndeterminate) || attempt.MayHaveRun
+	if mayHaveRun {
+		c.endsWith("Undo", func(ctx context.Context) error { return a.Undo(ctx, attempt) })
+	}
 	if _, held := errors.AsType[*driver.HeldError](acquired); held || errors.Is(acquired, lock.ErrInvalid) || errors.Is(acquired, lock.ErrConflict) {
 		c.Errorf("Acquire on a hung engine: %v, which nobody can know", acquired)
 	}
 	faults.Heal()
 	c.released(lease)
-	if errors.Is(acquired, lock.ErrIndeterminate) || attempt.MayHaveRun {
+	if mayHaveRun {
 		a.undone(attempt)
 	}
 	for _, key := range []string{keys[0], keys[2]} {

@@ -125,8 +125,9 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 			delete(b.former, m)
 		}
 	}
-	if at := (waiter{engine.Process(a.ID), a.Key}); a.Queue {
-		if p, waits := b.waiting[at]; waits && asked[p.member] == nil {
+	at := waiter{engine.Process(a.ID), a.Key}
+	if p, waits := b.waiting[at]; a.Queue && waits && !a.BegunBefore(p.asked.ID) {
+		if asked[p.member] == nil {
 			asked[p.member] = &p.asked
 		}
 		delete(b.waiting, at)

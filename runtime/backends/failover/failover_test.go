@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -340,6 +341,52 @@ func TestWaitsAtAHungEngine(t *testing.T) {
 		}
 		h.Release(nil)
 		w.primary.set(func() { w.primary.hung = false })
+		w.end()
+	})
+}
+
+// An undo that comes late leaves the place that a later acquisition of the Locker has, which a
+// switch gives up.
+func TestLateUndoBeforeASwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 2)
+		_, h, err := w.processes[0].Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second}, "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := w.processes[1]
+		var attempts []*driver.Acquisition
+		for n := range 2 {
+			a := &driver.Acquisition{Key: "key", ID: fmt.Sprintf("00000000-0000-8000-8000-000000000001:%d", n), TTL: 3 * time.Second, Tokens: 1, Queue: true}
+			var held *driver.HeldError
+			if _, err := p.backend.Acquire(t.Context(), a); !errors.As(err, &held) {
+				t.Fatalf("want a HeldError, got %v", err)
+			}
+			attempts = append(attempts, a)
+		}
+		if err := p.backend.Undo(t.Context(), attempts[0]); err != nil {
+			t.Fatal(err)
+		}
+		w.primary.set(func() { w.primary.undone = nil })
+		if err := p.backend.Switch(t.Context(), "standby"); err != nil {
+			t.Fatal(err)
+		}
+		w.granting(p, "standby", 2*drain)
+		l, err := p.backend.Acquire(t.Context(), attempts[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		w.primary.set(func() {
+			if len(w.primary.undone) != 1 {
+				t.Errorf("one has waited at the primary, and places were given up of: %q", w.primary.undone)
+			}
+		})
+		first, _ := l.Tokens()
+		if err := l.Release(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+		h.Release(nil)
 		w.end()
 	})
 }

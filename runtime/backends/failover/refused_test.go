@@ -71,3 +71,16 @@ func TestOneServerTwice(t *testing.T) {
 		})
 	}
 }
+
+// A note may be the first that a process asks for: it looks at the record for that.
+func TestFirstCallIsANote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := w.processes[1].backend.Note(ctx, "process/1"); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("want ErrUnsupported, as the engine keeps no notes, got %v", err)
+		}
+		w.end()
+	})
+}

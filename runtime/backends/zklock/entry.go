@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
@@ -33,14 +31,15 @@ type entry struct {
 // errGone says that the node is there no more, or its session.
 var errGone = errors.New("the node of this acquisition is gone")
 
-// goneTries is how often an acquire begins anew because of that.
-const goneTries = 4
+// tries bounds how often an acquire begins anew because a request had no answer, or its
+// node or the directory has vanished.
+const tries = 16
 
 // enter returns the entry of a key, for the caller alone until it calls leave.
 func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func(), err error) {
 	end, err := b.turns.Enter(ctx, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w, something else about the key is under way: %w", errNotSent, err)
+		return nil, nil, fmt.Errorf("%w, something else about the key is under way: %w", client.ErrNotSent, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -49,22 +48,17 @@ func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func
 		b.entries[key] = e
 	}
 	return e, func() {
-		b.forget(e)
+		b.mu.Lock()
+		if e.node == nil && e.told == "" { // it is about nothing
+			delete(b.entries, key)
+		}
+		b.mu.Unlock()
 		end()
 	}, nil
 }
 
-// forget forgets an entry that is about nothing. The caller has its turn.
-func (b *Backend) forget(e *entry) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if e.node == nil && e.told == "" {
-		delete(b.entries, e.key)
-	}
-}
-
-// acquire makes one attempt. A node that is gone, as one is whose session has expired,
-// or that somebody has deleted, is made anew.
+// acquire makes one attempt. A node whose creation had no answer is looked for. One that is
+// gone, as one is whose session has expired, or that somebody has deleted, is made anew.
 func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) (driver.Lease, error) {
 	if l := e.backend.leaseOf(a); l != nil { // the same acquisition, once more
 		if l.Deadline().Left() > 0 {
@@ -83,8 +77,8 @@ func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) 
 				return l, nil
 			}
 		}
-		gone := errors.Is(err, errGone) || errors.Is(err, errNotSent) && errors.Is(err, driver.ErrLost)
-		if !gone || try >= goneTries || ctx.Err() != nil {
+		again := unanswered(err) || errors.Is(err, errGone) || errors.Is(err, errEnded)
+		if !again || try == tries || ctx.Err() != nil {
 			return nil, e.settle(ctx, a, err)
 		}
 	}
@@ -106,7 +100,19 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 	if a.Queue {
 		e.owner = a.ID
 	}
-	listed, err := e.stand(ctx, s, a.ID, dir)
+	var listed <-chan client.Answer // who is in the directory, if that was asked
+	switch n := e.node; {
+	case n == nil:
+		s.Use()
+		e.owner, e.node = a.ID, &node{session: s, dir: dir, prefix: protection(a.ID), notify: func() { e.backend.hub.Notify(e.key) }}
+		if listed, err = e.node.create(ctx, a.ID); err != nil && !unanswered(err) {
+			e.forgetNode() // there is none of what was refused, or not sent
+		}
+	case n.path == "":
+		if err = n.find(ctx); err == nil && n.path == "" {
+			err = errGone
+		}
+	}
 	if err == nil {
 		first, err = e.node.isFirst(ctx, listed, a.Queue)
 	}
@@ -117,33 +123,6 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 	return first, err
 }
 
-// stand makes the node if there is none. It returns the answer to who is in the directory
-// if that was asked.
-func (e *entry) stand(ctx context.Context, s *session, id, dir string) (listed <-chan client.Answer, err error) {
-	for range looks {
-		switch {
-		case e.node == nil:
-			s.Use()
-			e.owner, e.node = id, &node{session: s, dir: dir, prefix: protection(id), notify: func() { e.backend.hub.Notify(e.key) }}
-			if listed, err = e.node.create(ctx, id); err != nil && !unanswered(err) {
-				e.forgetNode() // there is none of what was refused, or not sent
-			}
-		case e.node.path == "":
-			listed = nil
-			if err = e.node.find(ctx); err == nil && e.node.path == "" {
-				e.forgetNode()
-			}
-		}
-		switch {
-		case err == nil && e.node != nil && e.node.path != "":
-			return listed, nil
-		case err != nil && (!unanswered(err) || ctx.Err() != nil):
-			return nil, err
-		}
-	}
-	return nil, zk.ErrNoNode
-}
-
 // grant makes the lease for a, whose node is the first.
 func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.Instant) (*lease, error) {
 	n := e.node
@@ -152,14 +131,17 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 		err = n.session.Await(ctx, a.TTL)
 		sent = driver.Now()
 	}
-	if err != nil {
+	switch {
+	case !n.session.Alive(): // nobody would close a lease on it
+		return nil, errGone
+	case err != nil:
 		return nil, err
 	}
 	n.session.client.Unwatch(n.before)
 	e.node, e.owner, e.told = nil, "", ""
 	lapsed := *a
 	lapsed.Queue = false // the entry serves another by then, if any
-	l := &lease{node: n, backend: e.backend, id: a.ID, key: a.Key, first: token, n: min(a.Tokens, tokensPerNode)}
+	l := &lease{node: n, id: a.ID, key: a.Key, first: token, n: min(a.Tokens, tokensPerNode)}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
 	l.Lease = n.session.NewLease(&lapsed, sent.Add(a.TTL), l.forget)
@@ -174,7 +156,7 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	held := err == nil
 	if e.told == a.ID && !held {
 		// It goes on waiting while the servers are away, or have ended the session.
-		held = unanswered(err) || errors.Is(err, errNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired)
+		held = unanswered(err) || errors.Is(err, client.ErrNotSent) || errors.Is(err, errGone) || errors.Is(err, client.ErrExpired)
 	}
 	if a.Queue {
 		e.told = ""
@@ -198,39 +180,6 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	return err
 }
 
-// undo gives up the node that is a's, or with a.Queue what an earlier one left. A later
-// one that waits there is not a's concern, nor is a lease that one has by a's node.
-func (e *entry) undo(ctx context.Context, a *driver.Acquisition) error {
-	if a.Queue && !a.BegunBefore(e.told) {
-		e.told = ""
-	}
-	if e.node != nil && (e.owner == a.ID || a.Queue && !a.BegunBefore(e.owner)) {
-		return e.giveUp(ctx)
-	}
-	s, name := e.backend.lockSession(), protection(a.ID)
-	if s != nil && !e.serves(name) { // a may be another Backend's
-		dir, _ := e.backend.directory(a.Key) // it was checked
-		stranger := &node{session: s, dir: dir, prefix: name}
-		_, err := stranger.remove(ctx)
-		return err
-	}
-	return nil
-}
-
-// serves reports whether the node with this name, which an acquisition that is over has
-// made, is used by a later one.
-func (e *entry) serves(name string) bool {
-	b := e.backend
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.leases {
-		if l.node.prefix == name {
-			return true
-		}
-	}
-	return e.node != nil && e.node.prefix == name
-}
-
 // giveUp deletes the node, which was made for one that does not wait any more.
 func (e *entry) giveUp(ctx context.Context) error {
 	if _, err := e.node.remove(ctx); err != nil {
@@ -246,7 +195,9 @@ func (e *entry) forgetNode() {
 	e.node, e.owner = nil, ""
 }
 
-// undo is Undo of a mutex.
+// undo is Undo of a mutex. It gives up the node that is a's, or with a.Queue what an
+// earlier acquisition of the Locker left. A later one that waits there is not a's concern,
+// nor is a lease that one has by a's node.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if l := b.leaseOf(a); l != nil {
 		l.End()
@@ -258,7 +209,13 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		return err
 	}
 	defer leave()
-	return e.undo(ctx, a)
+	if a.Queue && !a.BegunBefore(e.told) {
+		e.told = ""
+	}
+	if e.node == nil || e.owner != a.ID && !(a.Queue && !a.BegunBefore(e.owner)) {
+		return nil
+	}
+	return e.giveUp(ctx)
 }
 
 // leaseOf returns the lease of a, whose node may still be there, or nil.

@@ -2,7 +2,7 @@ package zklock
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
@@ -14,14 +14,12 @@ import (
 // to, and no longer than its own deadline, which renewals move.
 type lease struct {
 	*engine.Lease
-	backend  *Backend
 	node     *node
 	id, key  string
 	first, n uint64
 
-	mu       sync.Mutex // guards the rest, and node's watch on itself
-	sent     bool       // a release was sent
-	released bool       // a release was answered
+	// releasing says that a release was sent, and none was answered yet.
+	releasing atomic.Bool
 }
 
 // Tokens implements [driver.Lease].
@@ -29,7 +27,7 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease]; see Backend.RenewAll.
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.backend.renew(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
+	return l.node.session.backend.renew(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 // renew needs no request: the session's proof moves the deadlines of all its leases.
@@ -41,13 +39,11 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	errs := make([]error, len(leases))
 	for i, one := range leases {
 		l := one.(*lease)
-		l.mu.Lock()
-		if l.sent || !l.Extend(asked.Add(ttls[i])) {
+		if l.releasing.Load() || !l.Extend(asked.Add(ttls[i])) {
 			errs[i] = driver.ErrLost
 		} else {
 			watched[i] = l.node.watchOwn()
 		}
-		l.mu.Unlock()
 	}
 	for i, one := range leases {
 		if watched[i] == nil {
@@ -63,11 +59,8 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 
 // deleted is told by the watch on the node. It must not block.
 func (l *lease) deleted() {
-	l.mu.Lock()
-	sent := l.sent
-	l.mu.Unlock()
-	if !sent {
-		l.backend.life.Go(func(context.Context) { l.Lose() })
+	if !l.releasing.Load() {
+		l.node.session.backend.life.Go(func(context.Context) { l.Lose() })
 	}
 }
 
@@ -75,14 +68,13 @@ func (l *lease) deleted() {
 // whether Release is called again or not: the session may outlast the Locker's
 // patience, and with it the node.
 func (l *lease) Release(ctx context.Context, _ uint64) error {
-	l.mu.Lock()
-	over, again, released := l.Deadline().Left() <= 0, l.sent, l.released
-	l.sent = true
-	l.mu.Unlock()
+	over, again := l.Deadline().Left() <= 0, l.releasing.Swap(true)
 	switch {
-	case released:
+	case again:
+	case l.Closed():
+		l.releasing.Store(false)
 		return driver.ErrLost
-	case over && !again:
+	case over:
 		l.owe()
 		return driver.ErrLost
 	}
@@ -91,9 +83,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 		l.owe()
 		return explained(err, "release a lock", l.node.path)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.released = true
+	l.releasing.Store(false)
 	if !deleted && !again { // else by an attempt that had no answer
 		return driver.ErrLost
 	}
@@ -112,12 +102,11 @@ func (l *lease) free(ctx context.Context) (deleted bool, err error) {
 
 // forget notes that the node is gone.
 func (l *lease) forget() {
-	l.mu.Lock()
 	l.node.forget()
-	l.mu.Unlock()
-	l.backend.mu.Lock()
-	defer l.backend.mu.Unlock()
-	if l.backend.leases[l.id] == l {
-		delete(l.backend.leases, l.id)
+	b := l.node.session.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leases[l.id] == l {
+		delete(b.leases, l.id)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 )
 
 // span is how long the leases of one session are, and what follows from it.
@@ -61,8 +61,6 @@ const (
 	longSession  = math.MaxInt32 * time.Millisecond
 )
 
-var errKnown = errors.New("the session has shown what the servers grant")
-
 const (
 	// recordsTTL stands for the session that records share, so that each look comes behind
 	// the writes that were answered. A server that begins the next session has caught up with
@@ -73,48 +71,30 @@ const (
 	recordsLength = 2 * time.Second
 )
 
-// spanFor returns the span for leases of ttl, if the servers allow it.
-func (b *Backend) spanFor(ctx context.Context, ttl time.Duration) (sp span, err error) {
-	lim, err := b.learn(ctx)
-	if err != nil {
-		return sp, err
-	}
-	longest := longestLease(lim.tick, lim.most)
-	if ttl == recordsTTL {
-		ttl = min(max(recordsLength, lim.least), longest)
-	} else if ttl < lim.least || ttl > longest {
-		return sp, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %v",
-			driver.ErrInvalid, ttl, lim.least, longest)
-	}
-	return spanOf(ttl, lim.tick, lim.most), nil
-}
-
 // learn returns the servers' limits. One caller at a time asks them, until they are
 // known.
-func (b *Backend) learn(ctx context.Context) (lim limits, err error) {
-	select {
-	case b.learning <- struct{}{}:
-		defer func() { <-b.learning }()
-	case <-ctx.Done():
-		return lim, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, ctx.Err())
-	}
-	b.mu.Lock()
-	lim = b.limits
-	b.mu.Unlock()
-	if lim.least > 0 {
+func (b *Backend) learn(ctx context.Context) (*limits, error) {
+	if lim := b.limits.Load(); lim != nil {
 		return lim, nil
 	}
-	if lim.least, err = b.introduce(ctx, shortSession); err == nil {
-		lim.most, err = b.introduce(ctx, longSession)
-	}
+	leave, err := b.learning.Enter(ctx, struct{}{})
 	if err != nil {
-		return lim, err
+		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
 	}
-	lim.tick = cmp.Or(b.options.TickTime, lim.least/2)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.limits = lim
-	return lim, nil
+	defer leave()
+	if lim := b.limits.Load(); lim != nil {
+		return lim, nil
+	}
+	least, err := b.introduce(ctx, shortSession)
+	if err != nil {
+		return nil, err
+	}
+	most, err := b.introduce(ctx, longSession)
+	if err != nil {
+		return nil, err
+	}
+	b.limits.Store(&limits{least, most, cmp.Or(b.options.TickTime, least/2)})
+	return b.limits.Load(), nil
 }
 
 // introduce begins a session, and returns the timeout that the servers grant for it.
@@ -124,6 +104,6 @@ func (b *Backend) introduce(ctx context.Context, timeout time.Duration) (granted
 		return 0, err
 	}
 	defer s.Drop()
-	defer s.End(errKnown)
+	defer s.End(errors.New("the session has shown what the servers grant"))
 	return s.first, nil
 }

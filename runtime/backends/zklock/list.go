@@ -33,9 +33,6 @@ func (b *Backend) looking(ctx context.Context, s *session, look func(*session) e
 // in one answer, and what is in their directories one after the other.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
-		if b.invalid != nil {
-			return b.invalid
-		}
 		return b.looking(ctx, nil, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
 	})
 }
@@ -63,7 +60,7 @@ func (b *Backend) locks(ctx context.Context, s *session, pattern string, yield f
 
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, err error) {
-	dir, err := b.checked(key)
+	dir, err := b.directory(key)
 	if err != nil {
 		return nil, err
 	}
@@ -77,24 +74,20 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 // lockIn returns the lock that a directory is, or nil if nobody is in it.
 func (b *Backend) lockIn(ctx context.Context, s *session, key, dir string) (*driver.LockInfo, error) {
 	a, err := s.fresh(ctx, client.Children(dir))
-	if isNoNode(err) {
-		return nil, nil
-	}
-	var value client.Answer
-	at, _ := recordIn(dir, a.Children)
+	at, queue := recordIn(dir, a.Children)
 	if err == nil && at != "" {
-		if value, err = s.do(ctx, client.Get(at)); isNoNode(err) {
-			return nil, nil
+		var kept record.Answer
+		if err = s.recordAt(ctx, at, &kept); err == nil {
+			return record.Describe(key, kept.Value, 0)
 		}
 	}
-	queue := contendersIn(a.Children)
 	inside := insideOf(queue)
 	switch {
+	case isNoNode(err):
+		return nil, nil
 	case err != nil:
 		return nil, explained(err, "look at a lock", dir)
-	case at != "":
-		return record.Describe(key, record.ResolveRevision(string(value.Value), uint64(value.Czxid)), 0)
-	case len(queue) == 0 && (a.Data > 0 || len(a.Children) > 0):
+	case len(queue) == 0 && (a.DataLength > 0 || len(a.Children) > 0):
 		return nil, fmt.Errorf("%w: %s is a node with data or other children", driver.ErrConflict, dir)
 	case len(queue) == 0:
 		return nil, nil
@@ -146,16 +139,17 @@ func holderOf(ctx context.Context, s *session, dir string, c contender) (driver.
 
 // Break implements [driver.Inspector]: it deletes the holder's node.
 func (b *Backend) Break(ctx context.Context, key, id string) error {
-	dir, err := b.checked(key)
+	dir, err := b.directory(key)
 	if err != nil {
 		return err
 	}
 	return b.looking(ctx, nil, func(s *session) error {
 		a, err := s.fresh(ctx, client.Children(dir))
-		if at, _ := recordIn(dir, a.Children); err == nil && at != "" {
+		at, queue := recordIn(dir, a.Children)
+		if err == nil && at != "" {
 			return b.kinds.Break(ctx, key, id)
 		}
-		inside := insideOf(contendersIn(a.Children))
+		inside := insideOf(queue)
 		i := slices.IndexFunc(inside, func(c contender) bool { return c.name == id || strings.HasPrefix(c.name, protection(id)) })
 		if err == nil && i >= 0 {
 			_, err = s.do(ctx, client.Delete(path.Join(dir, inside[i].name), client.AnyVersion))

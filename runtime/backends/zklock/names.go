@@ -24,14 +24,6 @@ const (
 	probeName = "%probe"
 )
 
-// checked returns the path of key's directory, if it can be used.
-func (b *Backend) checked(key string) (dir string, err error) {
-	if b.invalid != nil {
-		return "", b.invalid
-	}
-	return b.directory(key)
-}
-
 // directory returns the path of key's directory.
 func (b *Backend) directory(key string) (string, error) {
 	name := encodeName(key)
@@ -51,13 +43,9 @@ func errHoldsData(dir string, n int32) error {
 		"use another key or Options.Root, or empty that node if it is for locks", driver.ErrConflict, dir, n)
 }
 
-// encodeName makes one node's name of any key, and of no two keys the same.
-// What ZooKeeper allows in a name stays as it is. Each byte of what it does not
-// (a slash, control characters, what is outside Unicode's basic plane or in its
-// private or special areas, what is no UTF-8, "." and ".." alone) becomes a
-// percent sign and two capital hex digits. So does a percent sign that would
-// otherwise be read as the beginning of such a three: "%2F" becomes "%252F",
-// while "%3A", which encodeName never makes, stays.
+// encodeName makes one node's name of any key, and of no two keys the same, as the package
+// doc says. A percent sign is encoded where it would be read as the beginning of what
+// encodeName makes: "%2F" becomes "%252F", while "%3A" stays.
 func encodeName(key string) string {
 	if key == "." || key == ".." || key == probeName || key == notesName {
 		return fmt.Sprintf("%%%02X", key[0]) + encodeName(key[1:])
@@ -119,7 +107,12 @@ var marks = []mark{
 	{"__READ__", "Curator", driver.Read, "Curator's read-write lock"},
 	{"__lock__", "kazoo", 0, record.Mutex},
 	{"__rlock__", "kazoo", driver.Read, "kazoo's read lock"},
+	recordMark,
 }
+
+// recordMark is that of records, which have numbers of the same count. Their version stands
+// before the number: see recordPrefix.
+var recordMark = mark{text: recordPrefix, client: record.Client}
 
 // contender is a node that competes, and the number that the server gave it.
 type contender struct {
@@ -128,14 +121,15 @@ type contender struct {
 	seq int32
 }
 
-// contendersIn returns those of the names that compete, in their order.
+// contendersIn returns those of the names that compete, in their order. Numbers go on from
+// 2^31-1 to -2^31, so that only their distance tells.
 func contendersIn(names []string) (queue []contender) {
 	for _, name := range names {
 		if c := contenderOf(name); c.name != "" {
 			queue = append(queue, c)
 		}
 	}
-	slices.SortFunc(queue, func(a, b contender) int { return int(a.seq - b.seq) }) // see before
+	slices.SortFunc(queue, func(a, b contender) int { return int(a.seq - b.seq) })
 	return queue
 }
 
@@ -147,6 +141,9 @@ func contenderOf(name string) contender {
 			continue
 		}
 		digits := name[at+len(m.text):]
+		if m == recordMark {
+			_, digits, _ = strings.Cut(digits, "-")
+		}
 		if len(digits) < 10 { // the server writes 10 at least, and a minus after 2^31 nodes
 			continue
 		}
@@ -158,9 +155,16 @@ func contenderOf(name string) contender {
 	return contender{}
 }
 
-// before reports whether sequence number a was given out before b. Numbers go
-// on from 2^31-1 to -2^31, so that only their distance tells.
-func before(a, b int32) bool { return a-b < 0 }
+// recordIn returns the path of the record among the nodes in dir, "" if there is none, and
+// those that compete and were there before it, or all.
+func recordIn(dir string, children []string) (at string, ahead []contender) {
+	queue := contendersIn(children)
+	i := slices.IndexFunc(queue, func(c contender) bool { return c.mark == recordMark })
+	if i < 0 {
+		return "", queue
+	}
+	return path.Join(dir, queue[i].name), queue[:i]
+}
 
 // obstacle says which lock among the children of a directory, of which these compete and
 // come first, a mutex or a record of ours does not exclude: "" or record.Mutex if none.

@@ -14,10 +14,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// looks bounds how often those before us may leave while we look, and how often our node
-// or its directory may vanish, as an empty container does.
-const looks = 16
-
 // node is a node in the queue of a key, from before it is asked for until it is surely
 // gone. An entry has it in its turn, then a lease.
 type node struct {
@@ -28,53 +24,47 @@ type node struct {
 	lease   atomic.Pointer[lease]
 
 	path  string // "" is that it may be there or not
-	seq   int32
 	czxid int64
 
-	before *client.Watch // on the node before this one
-	ahead  int           // how many were before this one when they were listed
-	own    *client.Watch // on this one
+	before *client.Watch                // on the node before this one
+	ahead  int                          // how many were before this one when they were listed
+	own    atomic.Pointer[client.Watch] // on this one
 }
 
 // create asks for the node, and for who is in the directory then.
 func (n *node) create(ctx context.Context, data string) (listed <-chan client.Answer, err error) {
-	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.acl, zk.FlagEphemeralSequential)
+	r := client.Create(n.dir+"/"+n.prefix, []byte(data), n.session.backend.options.ACL, zk.FlagEphemeralSequential)
 	a, listed, err := n.session.createAndList(ctx, r, n.dir)
-	if err == nil {
-		n.stands(a.Path, a.Czxid)
-	}
+	n.path, n.czxid = a.Path, a.Czxid // none without an answer
 	return listed, err
 }
 
-// stands notes that the node is there.
-func (n *node) stands(at string, czxid int64) {
-	n.path, n.czxid = at, czxid
-	n.seq = contenderOf(path.Base(at)).seq
-}
-
 // find looks for the node after there was no answer to its creation, and leaves its path
-// as it is where there is none. The write makes that conclusive: see DESIGN.md.
+// as it is where there is none. The write makes that conclusive: see DESIGN.md. A node of
+// the same name may be left of a session that has ended here, and not yet at the servers.
 func (n *node) find(ctx context.Context) error {
-	if _, err := n.session.do(ctx, client.Delete(n.session.backend.probe, client.AnyVersion)); !committed(err) {
+	s := n.session
+	if _, err := s.do(ctx, client.Delete(s.backend.probe, client.AnyVersion)); !committed(err) {
 		return err
 	}
-	all, err := n.session.do(ctx, client.Children(n.dir))
-	if isNoNode(err) {
-		return nil
+	all, err := s.do(ctx, client.Children(n.dir))
+	if err != nil && !isNoNode(err) {
+		return err
 	}
+	id, _ := s.client.Session()
 	for _, name := range all.Children {
-		if err != nil || !strings.HasPrefix(name, n.prefix) {
+		if !strings.HasPrefix(name, n.prefix) {
 			continue
 		}
 		at := path.Join(n.dir, name)
-		var a client.Answer
-		if a, err = n.session.do(ctx, client.Exists(at)); err == nil {
-			n.stands(at, a.Czxid)
-		} else if isNoNode(err) {
-			err = nil
+		switch a, err := s.do(ctx, client.Exists(at)); {
+		case err == nil && a.EphemeralOwner == id:
+			n.path, n.czxid = at, a.Czxid
+		case err != nil && !isNoNode(err):
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // remove deletes the node, and reports whether it was there, or may have been.
@@ -97,7 +87,7 @@ func (n *node) remove(ctx context.Context) (removed bool, err error) {
 // forget notes that the node is not there, nor will be.
 func (n *node) forget() {
 	n.session.client.Unwatch(n.before)
-	n.session.client.Unwatch(n.own)
+	n.session.client.Unwatch(n.own.Load())
 	n.session.Drop()
 }
 
@@ -105,42 +95,33 @@ func (n *node) forget() {
 // the end of the node before it will be told. listed is the answer to who is in the
 // directory, if that was asked.
 func (n *node) isFirst(ctx context.Context, listed <-chan client.Answer, waits bool) (bool, error) {
-	for range looks {
-		if n.inherits() {
-			return true, nil
-		}
-		at := ""
-		if n.before.Is(client.Standing) && listed == nil {
-			if !waits {
-				return false, nil
-			}
-			at = n.before.Path // asked again, in case we are not told
-		} else {
-			var err error
-			at, err = n.predecessor(ctx, listed)
-			listed = nil
-			if !waits || err != nil || at == "" {
-				return err == nil && at == "", err
-			}
-		}
-		switch err := n.watch(ctx, at); {
-		case isNoNode(err): // it has just left
-		case err == nil, errors.Is(err, zk.ErrNoAuth): // one that may not be read: we list once a second
-			return false, nil
-		case !unanswered(err) || ctx.Err() != nil || n.session.over() != nil:
-			return false, err
+	if n.inherits() {
+		return true, nil
+	}
+	at := ""
+	if waits && n.before.Is(client.Standing) {
+		at = n.before.Path // asked again, in case we are not told
+	} else {
+		var err error
+		if at, err = n.predecessor(ctx, listed); !waits || err != nil || at == "" {
+			return err == nil && at == "", err
 		}
 	}
-	return false, nil // held, by one after the other
+	err := n.watch(ctx, at)
+	switch {
+	case isNoNode(err): // it has just left
+		return n.isFirst(ctx, nil, waits)
+	case errors.Is(err, zk.ErrNoAuth): // one that may not be read: we list once a second
+		return false, nil
+	}
+	return false, err
 }
 
 // inherits reports whether the node is known to be first without a question: only one was
-// before it, that one has gone, and the node itself is there. None comes before it.
-//
-// The last of the three is so as long as the watch on the node has told nothing: a server
+// before it, that one has gone, and the watch on the node itself has told nothing. A server
 // tells of changes in their order, and both watches end with their connection.
 func (n *node) inherits() bool {
-	return n.ahead == 1 && n.before.Is(client.Deleted) && n.own.Is(client.Standing)
+	return n.ahead == 1 && n.before.Is(client.Deleted) && n.own.Load().Is(client.Standing)
 }
 
 // predecessor returns the path of the node before ours, "" if ours is the first.
@@ -150,20 +131,20 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 	if listed != nil {
 		a, err = await(ctx, listed)
 	}
-	if listed == nil || unanswered(err) || errors.Is(err, errNotSent) {
+	if listed == nil || unanswered(err) || errors.Is(err, client.ErrNotSent) {
 		a, err = n.session.do(ctx, client.Children(n.dir))
 	}
-	queue := contendersIn(a.Children)
-	ahead := slices.IndexFunc(queue, func(c contender) bool { return c.name == path.Base(n.path) })
-	rec, seq := recordIn(n.dir, a.Children)
+	name := path.Base(n.path)
+	rec, queue := recordIn(n.dir, a.Children)
+	ahead := slices.IndexFunc(queue, func(c contender) bool { return c.name == name })
 	switch {
-	case isNoNode(err), err == nil && ahead < 0:
+	case isNoNode(err), err == nil && !slices.Contains(a.Children, name):
 		return "", errGone
 	case err != nil:
 		return "", err
-	case a.Data > 0:
-		return "", errHoldsData(n.dir, a.Data)
-	case rec != "" && before(seq, n.seq):
+	case a.DataLength > 0:
+		return "", errHoldsData(n.dir, a.DataLength)
+	case ahead < 0:
 		return "", n.session.besideRecord(ctx, rec)
 	}
 	if other := obstacle(a.Children, queue[:ahead]); other != "" && other != record.Mutex {
@@ -197,10 +178,10 @@ func (n *node) watch(ctx context.Context, at string) error {
 // watchOwn has the server tell if somebody deletes the node or writes to it, unless it
 // will already: the channel is nil then.
 func (n *node) watchOwn() <-chan client.Answer {
-	if n.own.Is(client.Standing) {
+	old, own := n.own.Load(), &client.Watch{Path: n.path}
+	if old.Is(client.Standing) || !n.own.CompareAndSwap(old, own) {
 		return nil
 	}
-	own := &client.Watch{Path: n.path}
 	own.Told = func() {
 		if l := n.lease.Load(); l == nil {
 			n.notify()
@@ -208,6 +189,5 @@ func (n *node) watchOwn() <-chan client.Answer {
 			l.deleted()
 		}
 	}
-	n.own = own
 	return n.session.ask(client.Observe(own))
 }

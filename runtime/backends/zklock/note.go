@@ -52,15 +52,17 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	if ttl > sessionNote {
 		mode = zk.FlagPersistent
 	}
-	_, err = s.do(ctx, client.Delete(at, client.AnyVersion)) // to replace the data would take a right more
-	if isNoNode(err) {
-		err = nil
-	}
-	if err == nil && ttl > 0 {
-		var made client.Answer
-		made, _, err = s.createAndList(ctx, client.Create(at, []byte(text), b.acl, mode), path.Dir(at))
-		if err == nil && mode == zk.FlagPersistent {
-			err = s.clearNotes(ctx, path.Dir(at), made.Ctime-ttl.Milliseconds())
+	for again := true; again; again = errors.Is(err, zk.ErrNodeExists) { // another has put it meanwhile
+		_, err = s.do(ctx, client.Delete(at, client.AnyVersion)) // to replace the data would take a right more
+		if isNoNode(err) {
+			err = nil
+		}
+		if err == nil && ttl > 0 {
+			var made client.Answer
+			made, _, err = s.createAndList(ctx, client.Create(at, []byte(text), b.options.ACL, mode), path.Dir(at))
+			if err == nil && mode == zk.FlagPersistent {
+				err = s.clearNotes(ctx, path.Dir(at), made.Ctime-ttl.Milliseconds())
+			}
 		}
 	}
 	return explained(err, "keep a note", at)
@@ -82,8 +84,9 @@ func (s *session) clearNotes(ctx context.Context, dir string, then int64) error 
 	for _, name := range listed.Children {
 		at := path.Join(dir, name)
 		if note, failed := s.do(ctx, client.Exists(at)); failed == nil && note.Ctime < then {
-			_, failed = s.do(ctx, client.Delete(at, client.AnyVersion))
-			err = errors.Join(err, failed)
+			if _, failed = s.do(ctx, client.Delete(at, client.AnyVersion)); !isNoNode(failed) {
+				err = errors.Join(err, failed)
+			}
 		}
 	}
 	return err

@@ -1,11 +1,16 @@
 package zklock
 
 import (
+	"context"
+	"math"
+	"path"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
@@ -78,4 +83,30 @@ func TestNoteForDays(t *testing.T) {
 	require.Contains(t, left(), "a > b", "its time is not over")
 	require.NoError(t, s.clearNotes(t.Context(), root+"/%note/order", stat.Ctime+week.Milliseconds()))
 	require.Empty(t, left())
+}
+
+// Two processes put the same note at once, and clear the same old one: neither is an error.
+func TestNotesAtOnce(t *testing.T) {
+	t.Parallel()
+	addr, _, p, c := proxied(t)
+	conn, name := admin(t, addr), "order/a > b"
+	require.NoError(t, c.PutNote(t.Context(), name, "first", 2*sessionNote)) // the directories stand
+	at, err := c.noteNode(name)
+	require.NoError(t, err)
+	put := make(chan error, 1)
+	late := p.Late(faultproxy.Op("create", at))
+	go func() { put <- c.PutNote(context.WithoutCancel(t.Context()), name, "ours", 2*sessionNote) }()
+	receive(t, "the create", late.Arrived())
+	_, err = conn.Create(at, []byte("theirs"), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	require.NoError(t, late.Deliver(t.Context()))
+	require.NoError(t, receive(t, "the put", put))
+
+	s := c.lockSession()
+	late = p.Late(faultproxy.Op("delete", at))
+	go func() { put <- s.clearNotes(context.WithoutCancel(t.Context()), path.Dir(at), math.MaxInt64) }()
+	receive(t, "the delete", late.Arrived())
+	require.NoError(t, conn.Delete(at, -1))
+	require.NoError(t, late.Deliver(t.Context()))
+	require.NoError(t, receive(t, "the clearing", put))
 }

@@ -332,7 +332,7 @@ func TestNextInLineLooksAgainElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	receive(t, "the notice", called.C())
 	c.held(a)
-	require.True(t, n.own.Is(client.Standing))
+	require.True(t, n.own.Load().Is(client.Standing))
 	free(t, holder)
 	receive(t, "the call", called.C())
 	require.True(t, n.inherits())

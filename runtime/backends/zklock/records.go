@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,12 +27,8 @@ const (
 // resends is how a write of a record without an answer is tried again.
 var resends = engine.Schedule{Pauses: []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond}}
 
-// records are the engine of the locks that are no mutexes. The record of a key is a
-// sequential node in the key's directory. Where several are begun at once the lower one is
-// the record, and whoever made another deletes it.
-//
-// The numbers of a directory go to mutexes and records alike. Of a mutex and a record that
-// were begun at once the lower one stands, and the other is refused.
+// records are the engine of the locks that are no mutexes: see DESIGN.md. Of two records,
+// or a mutex and a record, that were begun at once the lower one stands.
 type records struct{ *Backend }
 
 // place is where a record was seen.
@@ -45,7 +40,7 @@ type place struct {
 
 // Swap implements [record.Store].
 func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
-	dir, err := rs.checked(w.Key)
+	dir, err := rs.directory(w.Key)
 	if err != nil {
 		return a, err
 	}
@@ -53,21 +48,16 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 		return a, fmt.Errorf("zookeeper: so many wait for %s that their record has %d bytes; zklock takes %d", dir, len(w.Value), maxRecord)
 	}
 	_, _, err = resends.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
-		s, err := rs.session(ctx, recordsTTL)
-		if err != nil {
-			return engine.Refused, err
-		}
-		defer s.Drop()
-		switch err := rs.swap(ctx, s, dir, w, &a); {
+		err := rs.swap(ctx, dir, w, &a)
+		switch {
 		case err == nil:
 			return engine.Done, nil
 		case unanswered(err):
 			return engine.NoAnswer, err
-		case errors.Is(err, errNotSent) && s.over() != nil: // another session may do
+		case errors.Is(err, errEnded): // another session may do
 			return engine.NotSent, err
-		default:
-			return engine.Refused, err
 		}
+		return engine.Refused, err
 	})
 	if unanswered(err) && !a.MayHaveRun {
 		return a, fmt.Errorf("zookeeper: read the record of a lock at %s: %w", dir, err)
@@ -76,14 +66,16 @@ func (rs *records) Swap(ctx context.Context, w record.Write) (a record.Answer, e
 }
 
 // swap is one attempt of Swap. It notes in a that a write had no answer.
-func (rs *records) swap(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) (err error) {
+func (rs *records) swap(ctx context.Context, dir string, w record.Write, a *record.Answer) error {
+	s, err := rs.session(ctx, recordsTTL)
+	if err != nil {
+		return err
+	}
+	defer s.Drop()
 	a.Done = false
 	at, _ := w.Place.(place)
-	if w.Look {
-		return rs.look(ctx, s, dir, at.path, w, a)
-	}
-	if at.path == "" {
-		if err := rs.look(ctx, s, dir, "", w, a); err != nil || record.Version(a.Value) != w.Seen {
+	if w.Look || at.path == "" {
+		if err := rs.look(ctx, s, dir, at.path, w, a); err != nil || w.Look || record.Version(a.Value) != w.Seen {
 			return err
 		}
 		at, _ = a.Place.(place)
@@ -129,22 +121,20 @@ func (rs *records) look(ctx context.Context, s *session, dir, at string, w recor
 		switch {
 		case err != nil && !isNoNode(err):
 			return err
-		case listed.Data > 0:
-			return errHoldsData(dir, listed.Data)
+		case listed.DataLength > 0:
+			return errHoldsData(dir, listed.DataLength)
 		}
-		name, seq := recordIn(dir, listed.Children)
-		if w.Takes {
-			if is := obstacleTo(name, seq, listed.Children); is != "" {
-				return record.InsteadOf(is)
-			}
+		first, ahead := recordIn(dir, listed.Children)
+		if is := obstacle(listed.Children, ahead); is != "" && w.Takes {
+			return record.InsteadOf(is)
 		}
-		if a.Value, a.Place = "", nil; name == "" {
+		if a.Value, a.Place = "", nil; first == "" {
 			return nil
 		}
-		if err := s.deleteOthers(ctx, w, name, listed.Children); err != nil {
+		if err := s.deleteOthers(ctx, w, first, listed.Children); err != nil {
 			return err
 		}
-		if err := s.recordAt(ctx, name, a); !isNoNode(err) { // else it has just gone
+		if err := s.recordAt(ctx, first, a); !isNoNode(err) { // else it has just gone
 			return err
 		}
 	}
@@ -181,7 +171,7 @@ func (s *session) deleteOthers(ctx context.Context, w record.Write, at string, c
 // same time, so that it looks afterwards.
 func (rs *records) create(ctx context.Context, s *session, dir string, w record.Write, a *record.Answer) error {
 	at := path.Join(dir, recordPrefix+record.Version(w.Value)+"-")
-	made, listed, err := s.createAndList(ctx, client.Create(at, []byte(w.Value), rs.acl, zk.FlagSequence), dir)
+	made, listed, err := s.createAndList(ctx, client.Create(at, []byte(w.Value), rs.options.ACL, zk.FlagSequence), dir)
 	if err != nil {
 		a.MayHaveRun = a.MayHaveRun || unanswered(err)
 		return err
@@ -191,9 +181,9 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		a.MayHaveRun = true
 		return fmt.Errorf("%w: %w", client.ErrNoAnswer, err)
 	}
-	first, seq := recordIn(dir, all.Children)
+	first, ahead := recordIn(dir, all.Children)
 	_, err = firstToken(made.Czxid)
-	if err == nil && first == made.Path && !(w.Takes && obstacleTo(first, seq, all.Children) != "") {
+	if err == nil && first == made.Path && !(w.Takes && obstacle(all.Children, ahead) != "") {
 		wrote(w, place{path: made.Path, czxid: made.Czxid}, a)
 		return nil
 	}
@@ -208,33 +198,6 @@ func (rs *records) create(ctx context.Context, s *session, dir string, w record.
 		a.MayHaveRun = true
 	}
 	return err
-}
-
-// recordIn returns the path of the record among the nodes in dir, and the number that the
-// server gave it; "" is none.
-func recordIn(dir string, children []string) (at string, seq int32) {
-	for _, name := range children {
-		rest, ok := strings.CutPrefix(name, recordPrefix)
-		_, digits, _ := strings.Cut(rest, "-")
-		n, err := strconv.ParseInt(digits, 10, 32)
-		if ok && err == nil && (at == "" || before(int32(n), seq)) {
-			at, seq = path.Join(dir, name), int32(n)
-		}
-	}
-	return at, seq
-}
-
-// obstacleTo says which lock was made before the record at a path with this number, or at
-// all if there is no record. It is "" if there is none.
-func obstacleTo(at string, seq int32, children []string) string {
-	queue := contendersIn(children)
-	for i, c := range queue {
-		if at != "" && !before(c.seq, seq) {
-			queue = queue[:i]
-			break
-		}
-	}
-	return obstacle(children, queue)
 }
 
 // besideRecord is what a mutex is told beside the record at a path: of which kind that is.

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"math"
 	"path"
 	"testing"
 
@@ -19,18 +18,23 @@ import (
 
 func TestNamesOfRecords(t *testing.T) {
 	const name = recordPrefix + "00-"
-	require.Empty(t, contenderOf(name+"0000000001"), "it is no mutex's")
+	require.Equal(t, recordMark, contenderOf(name+"0000000001").mark, "it is no mutex's")
 	for _, other := range []string{"x", recordPrefix, recordPrefix + "0000000001", protection("id") + "0000000001"} {
 		at, _ := recordIn("/d", []string{other})
 		require.Empty(t, at, other)
 	}
 	mutex := protection("id")
-	at, seq := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", name + "2147483649", name + "-2147483648", recordPrefix + "ff-2147483647"})
+	at, _ := recordIn("/d", []string{"f-0000000001-0", mutex + "0000000001", name + "2147483649", name + "-2147483648", recordPrefix + "ff-2147483647"})
 	require.Equal(t, "/d/"+recordPrefix+"ff-2147483647", at, "the numbers have gone round")
-	require.EqualValues(t, math.MaxInt32, seq)
-	require.Equal(t, "a mutex", obstacleTo("", 0, []string{mutex + "0000000001"}))
-	require.Equal(t, "a mutex", obstacleTo("r", 2, []string{mutex + "0000000001"}))
-	require.Empty(t, obstacleTo("r", 2, []string{mutex + "0000000003", "x"}))
+	for is, children := range map[string][]string{
+		"a mutex": {mutex + "0000000001", name + "0000000002"},
+		"":        {mutex + "0000000003", name + "0000000002", "x"},
+	} {
+		_, ahead := recordIn("/d", children)
+		require.Equal(t, is, obstacle(children, ahead))
+	}
+	_, ahead := recordIn("/d", []string{mutex + "0000000001"})
+	require.Equal(t, "a mutex", obstacle(nil, ahead))
 }
 
 // engineOf returns the records of a Backend, and a session for them.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"time"
+	"slices"
 
 	"github.com/go-zookeeper/zk"
 
@@ -16,30 +16,27 @@ import (
 // over returns why the session has ended, or nil.
 func (s *session) over() error { return context.Cause(s.Context()) }
 
-// errNotSent says that a request never left.
-var errNotSent = errors.New("not sent")
+// errEnded is client.ErrNotSent because the session had ended: another one may do.
+var errEnded = fmt.Errorf("%w, the session has ended", client.ErrNotSent)
 
-// do makes one request and returns its answer. The error is errNotSent where
-// nothing was sent, client.ErrNoAnswer where the request may have run or may yet run,
-// and else the server's.
-func (s *session) do(ctx context.Context, r client.Request) (client.Answer, error) {
-	if err := s.await(ctx); err != nil {
-		return client.Answer{}, err
+// do makes requests, one behind the other, and returns the answer to the last. The error
+// is client.ErrNotSent where that was not sent, client.ErrNoAnswer where it may have run or
+// may yet run, and else the server's.
+func (s *session) do(ctx context.Context, requests ...client.Request) (a client.Answer, err error) {
+	if err = s.await(ctx); err != nil {
+		return a, err
 	}
-	return s.now(ctx, r)
-}
-
-// now is do without the wait for a connection.
-func (s *session) now(ctx context.Context, r client.Request) (client.Answer, error) {
-	return await(ctx, s.ask(r))
+	var answer <-chan client.Answer
+	for _, r := range requests {
+		answer = s.ask(r)
+	}
+	return await(ctx, answer)
 }
 
 // ask sends r behind what was sent before. That it could not be sent is an answer too.
 func (s *session) ask(r client.Request) <-chan client.Answer {
 	answer := make(chan client.Answer, 1)
-	if !s.client.Send(r, func(a client.Answer) { answer <- a }) {
-		answer <- client.Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, s.client.Why())}
-	}
+	s.client.Send(r, func(a client.Answer) { answer <- a })
 	return answer
 }
 
@@ -63,65 +60,53 @@ func (s *session) await(ctx context.Context) error {
 		}
 	default:
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	select {
 	case <-up:
 		return nil
 	case <-s.Context().Done():
-		return fmt.Errorf("%w: %w", errNotSent, s.over())
-	case <-ctx.Done():
-		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, errors.Join(ctx.Err(), s.client.Why()))
-	case <-timer.C:
-		return fmt.Errorf("%w, there has been no connection to ZooKeeper for %v: %w", errNotSent, patience, s.client.Why())
+		return fmt.Errorf("%w: %w", errEnded, s.over())
+	case <-limited.Done():
+		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", client.ErrNotSent, errors.Join(ctx.Err(), s.client.Why()))
 	}
 }
 
 // fresh is do for a read, and has the server catch up first.
 func (s *session) fresh(ctx context.Context, r client.Request) (client.Answer, error) {
-	if err := s.await(ctx); err != nil {
-		return client.Answer{}, err
-	}
-	s.ask(client.Sync("/"))
-	return s.now(ctx, r)
+	return s.do(ctx, client.Sync("/"), r)
 }
 
 // createAndList makes a node in dir, which is made if it is missing, and asks behind it for
 // who is there then. That saves a round trip: the server deals with the two in their order.
 func (s *session) createAndList(ctx context.Context, create client.Request, dir string) (made client.Answer, listed <-chan client.Answer, err error) {
-	for range looks {
+	for try := 1; ; try++ {
 		if err = s.await(ctx); err != nil {
 			return made, nil, err
 		}
 		created := s.ask(create)
 		listed = s.ask(client.Children(dir))
-		if made, err = await(ctx, created); !isNoNode(err) {
+		if made, err = await(ctx, created); !isNoNode(err) || try == tries {
 			return made, listed, err
 		}
 		if err = s.makeDirectory(ctx, dir); err != nil {
 			return made, nil, err
 		}
 	}
-	return made, nil, zk.ErrNoNode
 }
 
-// makeDirectory makes dir and what is missing above it. They are containers: the
-// server deletes one some time after its last child went, so that directories of
-// keys that are no longer used vanish, and their sequence numbers begin anew.
+// makeDirectory makes dir, or what is missing above it: then it is to be called again. They
+// are containers: the server deletes one some time after its last child went, so that
+// directories of keys that are no longer used vanish, and their sequence numbers begin anew.
 func (s *session) makeDirectory(ctx context.Context, dir string) error {
-	for range looks {
-		_, err := s.do(ctx, client.Create(dir, nil, s.backend.acl, zk.FlagContainer))
-		switch {
-		case err == nil || errors.Is(err, zk.ErrNodeExists):
-			return nil
-		case !isNoNode(err):
-			return err
-		}
-		if err := s.makeDirectory(ctx, path.Dir(dir)); err != nil {
-			return err
-		}
+	_, err := s.do(ctx, client.Create(dir, nil, s.backend.options.ACL, zk.FlagContainer))
+	switch {
+	case isNoNode(err):
+		return s.makeDirectory(ctx, path.Dir(dir))
+	case errors.Is(err, zk.ErrNodeExists):
+		return nil
 	}
-	return zk.ErrNoNode
+	return err
 }
 
 func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
@@ -129,12 +114,8 @@ func isNoNode(err error) bool { return errors.Is(err, zk.ErrNoNode) }
 // committed reports whether err is what a write ends with that a majority has
 // taken. The leader has the refusals of these agreed as well.
 func committed(err error) bool {
-	for _, yes := range []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion} {
-		if errors.Is(err, yes) {
-			return true
-		}
-	}
-	return false
+	answers := []error{nil, zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion}
+	return slices.ContainsFunc(answers, func(answer error) bool { return errors.Is(err, answer) })
 }
 
 func unanswered(err error) bool { return errors.Is(err, client.ErrNoAnswer) }
@@ -147,8 +128,8 @@ func final(err error) bool {
 // explained says of a server's refusal what the Locker's caller is to know of it.
 func explained(err error, what, path string) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, isHeld(err):
+		return err
 	case errors.Is(err, zk.ErrNoAuth):
 		return fmt.Errorf("zookeeper refuses to %s at %s; give Options.Auth whose ACL there allows create, delete and read, and write for what is no mutex: %w", what, path, err)
 	case errors.Is(err, client.ErrAuth):

@@ -13,9 +13,8 @@ import (
 // session is one session of ZooKeeper, which all leases of one length share. The
 // methods that make requests are in request.go.
 //
-// It ends by our own clock, too, when nothing has proved in time that it lives: a
-// server that hears us, while its answers are lost, takes each connection for a sign
-// of life, and would keep the locks of holders that have lost them.
+// It ends by our own clock, too: a server that hears us, while its answers are lost, would
+// keep the locks of holders that have lost them.
 type session struct {
 	*engine.Session
 	backend *Backend
@@ -29,13 +28,9 @@ type session struct {
 	first   time.Duration  // what they have granted first
 }
 
-const (
-	// patience is how long a request waits for a connection that was lost: an ensemble
-	// elects a leader within a second or two.
-	patience = 3 * time.Second
-	// askFor is how long the servers may take over the first handshake.
-	askFor = 5 * time.Second
-)
+// patience is how long a request waits for a connection that was lost: an ensemble
+// elects a leader within a second or two.
+const patience = 3 * time.Second
 
 func (b *Backend) newSession(sp span, base *engine.Session) *session {
 	return &session{Session: base, backend: b, span: sp, closed: make(chan struct{}), timeout: sp.timeout}
@@ -44,32 +39,40 @@ func (b *Backend) newSession(sp span, base *engine.Session) *session {
 // session returns the session for leases of ttl, or of records. The caller calls Drop when
 // it no longer uses it.
 func (b *Backend) session(ctx context.Context, ttl time.Duration) (*session, error) {
-	sp, err := b.spanFor(ctx, ttl)
+	lim, err := b.learn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return b.open(ctx, sp)
+	longest := longestLease(lim.tick, lim.most)
+	if ttl == recordsTTL {
+		ttl = min(max(recordsLength, lim.least), longest)
+	} else if ttl < lim.least || ttl > longest {
+		return nil, fmt.Errorf("%w: a lease of %v; with the session timeouts of this ZooKeeper (minSessionTimeout, maxSessionTimeout) zklock takes from %v to %v",
+			driver.ErrInvalid, ttl, lim.least, longest)
+	}
+	return b.open(ctx, spanOf(ttl, lim.tick, lim.most))
 }
 
 func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
+	if b.invalid != nil {
+		return nil, b.invalid
+	}
 	s, err := b.sessions.Get(ctx, sp)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", errNotSent, err)
+		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
 	}
 	return s, err
 }
 
 // Open implements [engine.SessionServer].
-func (s *session) Open(ctx context.Context) (err error) {
+func (s *session) Open(ctx context.Context) error {
 	o, tried := &s.backend.options, make(chan error, 1)
 	config := client.Config{
-		Servers:  s.backend.servers,
-		Timeout:  s.span.timeout,
-		Silence:  max(s.span.timeout/3, 250*time.Millisecond),
-		Patience: askFor,
-		Dial:     o.Dialer,
-		Granted:  s.grant,
-		Logf:     func(string, ...any) {},
+		Servers: s.backend.servers,
+		Timeout: s.span.timeout,
+		Dial:    o.Dialer,
+		Logger:  o.Logger,
+		Granted: s.grant,
 		Tried: func(err error) {
 			if err == nil { // the leader was asked for the session, but only a majority can confirm who that is
 				s.prove(s.granted)
@@ -83,9 +86,6 @@ func (s *session) Open(ctx context.Context) (err error) {
 	for _, auth := range o.Auth {
 		config.Identities = append(config.Identities, client.Identity(auth))
 	}
-	if o.Logger != nil {
-		config.Logf = o.Logger.Printf
-	}
 	s.client = client.New(config)
 	if !s.backend.life.Go(func(context.Context) {
 		s.End(s.client.Run(ctx))
@@ -94,16 +94,14 @@ func (s *session) Open(ctx context.Context) (err error) {
 		return driver.ErrClosed
 	}
 	select {
-	case err = <-tried:
+	case err := <-tried:
+		if err != nil {
+			return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", client.ErrNotSent, err)
+		}
+		return nil
 	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", errNotSent, err)
-	}
-	return nil
 }
 
 // KeepAlive implements [engine.SessionServer]: it makes two requests a tick apart. The
@@ -111,7 +109,7 @@ func (s *session) Open(ctx context.Context) (err error) {
 // DESIGN.md.
 func (s *session) KeepAlive(ctx context.Context) error {
 	sent := driver.Now()
-	if _, err := s.now(ctx, client.Exists("/")); err != nil {
+	if _, err := await(ctx, s.ask(client.Exists("/"))); err != nil {
 		return err
 	}
 	time.AfterFunc(s.span.tick+time.Millisecond, func() { s.prove(sent) })
@@ -121,7 +119,7 @@ func (s *session) KeepAlive(ctx context.Context) error {
 // prove makes a write that changes nothing, the deletion of what is not there. With its
 // answer it is proved that the leader has heard of the session later than since.
 func (s *session) prove(since driver.Instant) {
-	_ = s.client.Send(client.Delete(s.backend.probe, client.AnyVersion), func(a client.Answer) {
+	s.client.Send(client.Delete(s.backend.probe, client.AnyVersion), func(a client.Answer) {
 		if committed(a.Err) {
 			s.Extend(since, s.timeout, s.span.beat)
 		}
@@ -129,21 +127,19 @@ func (s *session) prove(since driver.Instant) {
 }
 
 // grant is called when a server has confirmed the session.
-func (s *session) grant(g client.Grant) {
-	first, cut := s.granted == driver.Instant{}, g.Timeout < s.timeout
-	if s.granted = g.Sent; first {
-		s.first = g.Timeout
-	}
-	if cut {
-		s.timeout = g.Timeout
+func (s *session) grant(timeout time.Duration, sent driver.Instant) {
+	first, cut := s.first == 0, timeout < s.timeout
+	s.granted, s.timeout = sent, min(timeout, s.timeout)
+	if first {
+		s.first = timeout
 	}
 	switch {
 	case first && cut && s.span.lease > 0:
-		s.End(fmt.Errorf("%w: a server grants a session timeout of %v, and another has granted more: their maxSessionTimeout differ", driver.ErrInvalid, g.Timeout))
+		s.End(fmt.Errorf("%w: a server grants a session timeout of %v, and another has granted more: their maxSessionTimeout differ", driver.ErrInvalid, timeout))
 	case first: // a majority has agreed on a new session
-		s.Extend(g.Sent, s.timeout, s.span.beat)
+		s.Extend(sent, s.timeout, s.span.beat)
 	case cut: // the servers' longest timeout was lowered under us
-		s.Shorten(g.Sent.Add(g.Timeout))
+		s.Shorten(sent.Add(timeout))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -70,7 +71,6 @@ type Backend struct {
 	root    string
 	probe   string // the path of a node that never is
 	options Options
-	acl     []zk.ACL
 	life    *engine.Life
 	kinds   *record.Locks // those that are no mutexes
 	methods
@@ -79,11 +79,12 @@ type Backend struct {
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
-	learning chan struct{} // has room for who asks for the limits
-	mu       sync.Mutex    // guards the rest
-	limits   limits        // least is 0 until the servers were asked
-	entries  map[queueKey]*entry
-	leases   map[string]*lease // by the ID of the acquisition, as long as the node may be there
+	learning engine.Turns[struct{}] // of who asks for the limits
+	limits   atomic.Pointer[limits] // nil until the servers were asked
+
+	mu      sync.Mutex // guards the rest
+	entries map[queueKey]*entry
+	leases  map[string]*lease // by the ID of the acquisition, as long as the node may be there
 }
 
 // New returns a Backend for the ensemble of servers, "host:port" each, port 2181
@@ -101,7 +102,7 @@ func New(servers []string, options ...Options) *Backend {
 	for _, o := range options {
 		opts = o
 	}
-	b := &Backend{root: opts.Root, options: opts, acl: opts.ACL, life: engine.NewLife(), learning: make(chan struct{}, 1)}
+	b := &Backend{root: opts.Root, options: opts, life: engine.NewLife()}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
 	b.entries, b.leases = map[queueKey]*entry{}, map[string]*lease{}
 	rs := &records{b}
@@ -115,8 +116,8 @@ func New(servers []string, options ...Options) *Backend {
 	}
 	b.servers, b.invalid = addresses(servers, b.root)
 	b.probe = path.Join(b.root, probeName)
-	if b.acl == nil {
-		b.acl = zk.WorldACL(zk.PermAll)
+	if b.options.ACL == nil {
+		b.options.ACL = zk.WorldACL(zk.PermAll)
 	}
 	if b.options.Dialer == nil {
 		b.options.Dialer = net.DialTimeout
@@ -158,16 +159,13 @@ func (b *Backend) Close() error {
 
 // Ping implements [driver.Pinger]: it connects, and shows the Options' Auth.
 func (b *Backend) Ping(ctx context.Context) error {
-	if b.invalid != nil {
-		return b.invalid
-	}
 	_, err := b.introduce(ctx, shortSession)
 	return explained(err, "begin a session", "all servers")
 }
 
 // Acquire implements [driver.Backend].
 func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	dir, err := b.checked(a.Key)
+	dir, err := b.directory(a.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -175,19 +173,17 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return b.kinds.Acquire(ctx, a)
 	}
 	e, leave, err := b.enter(ctx, keyOf(a))
-	if err == nil {
-		defer leave()
-		var l driver.Lease
-		if l, err = e.acquire(ctx, a, dir); err == nil || isHeld(err) {
-			return l, err
-		}
+	if err != nil {
+		return nil, explained(err, "take a lock", dir)
 	}
-	return nil, explained(err, "take a lock", dir)
+	defer leave()
+	l, err := e.acquire(ctx, a, dir)
+	return l, explained(err, "take a lock", dir)
 }
 
 // Undo implements [driver.Backend].
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
-	dir, err := b.checked(a.Key)
+	dir, err := b.directory(a.Key)
 	if err != nil {
 		return nil //nolint:nilerr // an invalid key was never sent
 	}

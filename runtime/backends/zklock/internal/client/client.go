@@ -25,11 +25,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 var (
+	// ErrNotSent says that a request never left.
+	ErrNotSent = errors.New("not sent")
 	// ErrNoAnswer says that the connection ended first: the request may have been
 	// done, or may yet be.
 	ErrNoAnswer = errors.New("no answer")
@@ -45,16 +49,12 @@ type Config struct {
 	Servers    []string      // host:port
 	Timeout    time.Duration // of the session, as it is asked for
 	Identities []Identity    // shown on each connection
-	Dial       func(network, address string, timeout time.Duration) (net.Conn, error)
-	// Silence is how long a server may take over an answer before its connection is
-	// given up for another, and over the handshake on that.
-	Silence time.Duration
-	// Patience is how long all servers together may take over the first handshake.
-	Patience time.Duration
-
-	Granted func(Grant)     // a server has confirmed the session
+	Dial       zk.Dialer
+	Logger     zk.Logger // is told why a connection ended; may be nil
+	// Granted is called when a server has confirmed the session, of this timeout. It was
+	// not dialed before sent.
+	Granted func(timeout time.Duration, sent driver.Instant)
 	Tried   func(err error) // nil: requests can be sent; else all servers were tried in vain, and will be again
-	Logf    func(format string, args ...any)
 }
 
 // Identity is what a client says of itself.
@@ -63,17 +63,14 @@ type Identity struct {
 	Auth   []byte
 }
 
-// Grant is a server's answer to the handshake.
-type Grant struct {
-	Timeout time.Duration
-	Sent    driver.Instant // from before the server was dialed
-}
-
 // Client keeps one session over one connection at a time. Make it with New. Run
 // does the work; Send may be called from any number of goroutines. The methods are
 // here and in link.go.
 type Client struct {
 	config Config
+	// silence is how long a server may take over an answer before its connection is
+	// given up for another, and over the handshake on that.
+	silence time.Duration
 
 	// Only Run's goroutine uses these.
 	servers  []string
@@ -106,6 +103,7 @@ type call struct {
 func New(config Config) *Client {
 	c := &Client{
 		config:   config,
+		silence:  max(config.Timeout/3, 250*time.Millisecond),
 		servers:  slices.Clone(config.Servers),
 		password: make([]byte, 16),
 		watches:  map[string][]*Watch{},
@@ -119,6 +117,8 @@ func New(config Config) *Client {
 const (
 	// dialTimeout bounds the dialing of one server.
 	dialTimeout = time.Second
+	// firstHandshakes is how long all servers together may take over the first handshake.
+	firstHandshakes = 5 * time.Second
 	// farewell is how long a server may take over the end of a session.
 	farewell = 100 * time.Millisecond
 	// roundsAtLeast is how often all servers are tried before Tried is called
@@ -148,7 +148,9 @@ func (c *Client) Run(ctx context.Context) error {
 		c.mu.Lock()
 		c.why = err
 		c.mu.Unlock()
-		c.config.Logf("zookeeper: %v", err)
+		if c.config.Logger != nil {
+			c.config.Logger.Printf("zookeeper: %v", err)
+		}
 	}
 }
 
@@ -176,16 +178,15 @@ func (c *Client) Session() (id int64, password []byte) {
 
 // Send sends r. Requests are sent, dealt with by the server and answered in one
 // order. The answer is given to done once, by the goroutine that all answers come
-// from; done must not block. If there is no connection Send returns false, and done is
-// not called.
-func (c *Client) Send(r Request, done func(Answer)) bool {
+// from, or at once if there is no connection; done must not block.
+func (c *Client) Send(r Request, done func(Answer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {
-		return false
+		done(Answer{Err: fmt.Errorf("%w, there is no connection to ZooKeeper: %w", ErrNotSent, c.why)})
+		return
 	}
-	c.xid = c.xid&0x7fffffff + 1
-	if c.xid < 0 { // those have meanings of their own
+	if c.xid++; c.xid < 0 { // those have meanings of their own
 		c.xid = 1
 	}
 	c.out = append(c.out, framed(c.xid, r.op, r.body)...)
@@ -200,7 +201,6 @@ func (c *Client) Send(r Request, done func(Answer)) bool {
 	case c.wake <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // connect has the session confirmed by the server at address, and deals with
@@ -223,12 +223,12 @@ func (c *Client) connect(ctx context.Context, address string) error {
 			<-left
 		}
 	}()
-	patience := c.config.Patience / time.Duration(len(c.servers))
+	patience := firstHandshakes / time.Duration(len(c.servers))
 	if id, _ := c.Session(); id != 0 { // it runs out meanwhile
-		patience = c.config.Silence
+		patience = c.silence
 	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	grant, err := c.shakeHands(conn, r, sent)
+	timeout, err := c.shakeHands(conn, r)
 	if err == ErrExpired {
 		return err
 	}
@@ -236,7 +236,7 @@ func (c *Client) connect(ctx context.Context, address string) error {
 		c.taken = c.taken || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("%s gave no session, as a server does that has no quorum, speaks TLS or is no ZooKeeper: %w", address, err)
 	}
-	c.config.Granted(grant)
+	c.config.Granted(timeout, sent)
 	for _, one := range c.config.Identities {
 		if err := c.identify(conn, r, one); err != nil {
 			return err

@@ -6,9 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
-
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 const (
@@ -18,7 +17,7 @@ const (
 )
 
 // shakeHands begins the session, or goes on with it over conn.
-func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant) (g Grant, err error) {
+func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader) (timeout time.Duration, err error) {
 	old, password := c.Session()
 	var e encoder
 	e.int32(0) // the protocol
@@ -28,30 +27,30 @@ func (c *Client) shakeHands(conn net.Conn, r *bufio.Reader, sent driver.Instant)
 	e.bytes(password)
 	e = append(e, 0) // not for reading only
 	if _, err := conn.Write(frame(e)); err != nil {
-		return g, err
+		return 0, err
 	}
 	answer, err := readFrame(r, maxHandshake)
 	if err != nil {
-		return g, err
+		return 0, err
 	}
 	d := decoder{rest: answer}
 	d.int32()
-	g.Timeout, g.Sent = time.Duration(d.int32())*time.Millisecond, sent
+	timeout = time.Duration(d.int32()) * time.Millisecond
 	id, password := d.int64(), d.bytes()
 	switch {
 	case d.short:
-		return g, errShort
+		return 0, errShort
 	case old != 0 && id != old:
-		return g, ErrExpired
+		return 0, ErrExpired
 	case id == 0:
-		return g, errors.New("refused")
-	case g.Timeout <= 0: // by a server that is overtaken by the session's end
-		return g, errors.New("a session of no length")
+		return 0, errors.New("refused")
+	case timeout <= 0: // by a server that is overtaken by the session's end
+		return 0, errors.New("a session of no length")
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.id, c.password = id, password
-	return g, nil
+	return timeout, nil
 }
 
 // identify shows one identity to the server.
@@ -79,22 +78,18 @@ func (c *Client) identify(conn net.Conn, r *bufio.Reader, one Identity) error {
 // done so, or soon. It also does so where the server's answers are lost on the way,
 // even that to the handshake: the server deals with what comes behind it.
 func (c *Client) leave(conn net.Conn) {
-	_ = conn.SetWriteDeadline(time.Now().Add(farewell))
-	_, _ = conn.Write(framed(1<<30, opClose, nil))
 	time.AfterFunc(farewell, func() { _ = conn.Close() })
+	_, _ = conn.Write(framed(1<<30, opClose, nil))
 }
 
 // serve deals with requests over conn until it ends, and returns why it did.
 func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) error {
-	written := make(chan struct{})
 	over, stop := context.WithCancel(ctx)
 	c.begin(conn)
 	c.config.Tried(nil)
 	c.stood = true
-	go func() {
-		defer close(written)
-		c.write(over, conn)
-	}()
+	var writer sync.WaitGroup
+	writer.Go(func() { c.write(over, conn) })
 	var err error
 	for err == nil {
 		var body []byte
@@ -104,7 +99,7 @@ func (c *Client) serve(ctx context.Context, conn net.Conn, r *bufio.Reader) erro
 	}
 	stop()
 	conn.Close()
-	<-written
+	writer.Wait()
 	c.end(err)
 	return err
 }
@@ -122,7 +117,7 @@ func (c *Client) begin(conn net.Conn) {
 func (c *Client) end(err error) {
 	c.mu.Lock()
 	all, watches := c.pending, c.watches
-	c.pending, c.out, c.conn, c.watches = nil, nil, nil, map[string][]*Watch{}
+	c.pending, c.out, c.conn, c.why, c.watches = nil, nil, nil, err, map[string][]*Watch{}
 	c.up = make(chan struct{})
 	c.mu.Unlock()
 	for _, one := range all {
@@ -145,7 +140,7 @@ func (c *Client) write(over context.Context, conn net.Conn) {
 		out := c.out
 		c.out = nil
 		c.mu.Unlock()
-		_ = conn.SetWriteDeadline(time.Now().Add(c.config.Silence))
+		_ = conn.SetWriteDeadline(time.Now().Add(c.silence))
 		if _, err := conn.Write(out); err != nil {
 			_ = conn.Close() // the reader notices
 			return
@@ -210,7 +205,7 @@ func (c *Client) answered(xid int32) (one call, err error) {
 func (c *Client) expectLocked() {
 	var end time.Time
 	if len(c.pending) > 0 {
-		end = time.Now().Add(c.config.Silence)
+		end = time.Now().Add(c.silence)
 	}
 	_ = c.conn.SetReadDeadline(end)
 }

@@ -34,10 +34,7 @@ type Answer struct {
 	// ErrNoAnswer.
 	Err      error
 	Path     string   // of a node that was created, with its sequence number
-	Czxid    int64    // the transaction that created the node
-	Ctime    int64    // when it was created, in ms since 1970 by the servers' clock
-	Version  int32    // how often the data of the node was replaced
-	Data     int32    // how many bytes of data the node or directory holds
+	zk.Stat           // of the node
 	Value    []byte   // the data of a node, if that was asked for
 	Children []string // names
 }
@@ -123,16 +120,11 @@ func (r Request) decode(d *decoder) (a Answer) {
 			a.Children = append(a.Children, string(d.bytes()))
 		}
 	}
-	// The node's Stat: czxid, mzxid, ctime, mtime, version, cversion, aversion,
-	// ephemeralOwner, dataLength, numChildren, pzxid.
-	a.Czxid = d.int64()
-	d.take(8)
-	a.Ctime = d.int64()
-	d.take(8)
-	a.Version = d.int32()
-	d.take(4 + 4 + 8)
-	a.Data = d.int32()
-	d.take(4 + 8)
+	a.Stat = zk.Stat{
+		Czxid: d.int64(), Mzxid: d.int64(), Ctime: d.int64(), Mtime: d.int64(),
+		Version: d.int32(), Cversion: d.int32(), Aversion: d.int32(), EphemeralOwner: d.int64(),
+		DataLength: d.int32(), NumChildren: d.int32(), Pzxid: d.int64(),
+	}
 	return a
 }
 

@@ -1,0 +1,138 @@
+package zklock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// A node of a session that has ended here, and not yet at the servers, has the same name as
+// the one that its acquisition asks for on the next session. It is not taken for that one:
+// the lock would end with the old session.
+func TestNodeOfAnEndedSession(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	conn, other := admin(t, addr), newClient(t, newBackend(t, root, addr))
+	holder := other.take(other.attempt("k", long))
+	a := c.waiting("k", long)
+	c.held(a)
+	old := nodeOf(c.Backend, a)
+	p.Hole(faultproxy.Requests)
+	old.session.End(driver.ErrLost) // as it does when its deadline has passed
+	receive(t, "the end of its client", old.session.closed)
+	p.Heal()
+	lost := p.Late(faultproxy.Op("create", root+"/k"))
+	answer := make(chan error, 1)
+	go func() {
+		_, err := c.Acquire(context.WithoutCancel(t.Context()), a)
+		answer <- err
+	}()
+	receive(t, "the create", lost.Arrived())
+	p.Reset()
+	require.True(t, isHeld(receive(t, "the answer", answer)))
+	require.NotEqual(t, old.path, nodeOf(c.Backend, a).path)
+	require.Len(t, contenders(t, conn, root+"/k"), 3)
+
+	free(t, holder)
+	takeAway(t, old.session, addr)
+	l := c.take(a)
+	other.held(other.attempt("k", long))
+	free(t, l)
+	free(t, other.take(other.attempt("k", long)))
+}
+
+// An acquire that waits for a connection goes on with another session if the servers have
+// ended the one that it has.
+func TestExpiryBeforeTheRequestIsSent(t *testing.T) {
+	t.Parallel()
+	addr, _, p, c := proxied(t)
+	a := c.attempt("k", long)
+	s, err := c.session(t.Context(), long)
+	require.NoError(t, err)
+	defer s.Drop()
+	up := s.client.Up()
+	p.Refuse()
+	p.Reset()
+	eventually(t, soon, "it is cut off", func() bool { return s.client.Up() != up })
+	takeAway(t, s, addr)
+	got := begin(c, a)
+	p.Accept()
+	is := receive(t, "the lock", got)
+	require.NoError(t, is.err)
+	free(t, is.l)
+}
+
+type answer struct {
+	l   driver.Lease
+	err error
+}
+
+// begin has c acquire, and returns when that has the turn of the key.
+func begin(c *peer, a *driver.Acquisition) <-chan answer {
+	got := make(chan answer, 1)
+	go func() {
+		l, err := c.Acquire(context.WithoutCancel(c.t.Context()), a)
+		got <- answer{l, err}
+	}()
+	eventually(c.t, soon, "it has the turn", func() bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Millisecond)
+		defer cancel()
+		_, leave, err := c.enter(ctx, keyOf(a))
+		if err == nil {
+			leave()
+		}
+		return err != nil
+	})
+	return got
+}
+
+// One that may not be renewed waits until its session is sure to last. If that ends instead,
+// it begins again.
+func TestFixedLeaseWhoseSessionEnds(t *testing.T) {
+	t.Parallel()
+	addr, root := testserver.ZooKeeper(t), newRoot(t)
+	p := faultproxy.NewZooKeeper(t, addr)
+	holder, c, a := nextInQueue(t, root, addr, p)
+	a.NoRenewal = true
+	n := nodeOf(c.Backend, a)
+	free(t, holder)
+	eventually(t, soon, "it is the first", n.inherits)
+	p.Hole(faultproxy.Requests)
+	eventually(t, soon, "its session may end too soon", func() bool { return n.session.Left() < long })
+	got := begin(c, a)
+	p.Heal()
+	p.Reset()
+	takeAway(t, n.session, addr)
+	n.session.End(driver.ErrLost)
+	is := receive(t, "the lock", got)
+	require.NoError(t, is.err)
+	require.NotSame(t, n, is.l.(*lease).node)
+	free(t, is.l)
+}
+
+// A session that ends between the grant and the lease leaves nothing of it.
+func TestNoLeaseOnAnEndedSession(t *testing.T) {
+	t.Parallel()
+	addr, _, _, c := proxied(t)
+	a := c.attempt("k", long)
+	dir, err := c.directory("k")
+	require.NoError(t, err)
+	e, leave, err := c.enter(t.Context(), keyOf(a))
+	require.NoError(t, err)
+	first, err := e.attempt(t.Context(), a, dir)
+	require.NoError(t, err)
+	require.True(t, first)
+	expire(t, c.Backend, addr)
+	eventually(t, soon, "the session has ended", func() bool { return len(sessionsOf(c.Backend)) == 0 })
+	_, err = e.grant(t.Context(), a, driver.Now())
+	require.ErrorIs(t, err, errGone)
+	leave()
+	require.NoError(t, c.Undo(t.Context(), a))
+	require.Zero(t, remembered(c.Backend))
+}
