@@ -89,8 +89,10 @@ func TestCloseInsideABeat(t *testing.T) {
 	c.take(c.attempt("k", long))
 	late := p.Late(faultproxy.Op("exists", "/"))
 	receive(t, "the beat", late.Arrived())
-	time.AfterFunc(5*time.Millisecond, func() { _ = late.Deliver(context.Background()) })
+	delivered := make(chan error, 1)
+	time.AfterFunc(5*time.Millisecond, func() { delivered <- late.Deliver(t.Context()) })
 	require.NoError(t, b.Close())
+	_ = receive(t, "the end of the beat", delivered) // which may find the connection gone
 	eventually(t, time.Second, "the node goes with its session", func() bool {
 		return len(contenders(t, conn, root+"/k")) == 0
 	})
