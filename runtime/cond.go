@@ -95,7 +95,7 @@ func (c *Cond) call(ctx context.Context, op string, n int) error {
 	if _, err := c.owner(ctx); err != nil {
 		return c.fail(op, err)
 	}
-	b := c.locker.backends[c.backend]
+	b := c.locker.backend(c.backend)
 	err := b.(driver.Caller).Call(ctx, c.acquisition(), n)
 	if err != nil {
 		return c.fail(op, because(ErrUnavailable, driver.Locate(b, err)))
@@ -195,9 +195,12 @@ func (w *condWaiter) leave() {
 	})
 }
 
-// giveUp releases the lease of old. The method's context lives on.
+// giveUp releases the lease of old. The method's context lives on. Of two calls that would
+// give it up, one does: each would take it again.
 func (c *Cond) giveUp(ctx context.Context, old *hold) error {
-	old.lost.CompareAndSwap(nil, &errGivenUp)
+	if !old.lost.CompareAndSwap(nil, &errGivenUp) {
+		return because(ErrLost, old.lostCause())
+	}
 	now := time.Now()
 	err := c.locker.pass(ctx, old, now)
 	if cause := old.lostCause(); cause != errGivenUp {
@@ -224,7 +227,13 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 		again = bounded
 	}
 	l, called := c.locker, c.locker.observedSince()
-	h, err := l.take(again, f.outer, l.shard(c.key), &p, c.key, time.Time{}, kept)
+	s, first := l.shard(c.key), f.outermost()
+	s.active.Add(1) // Close waits for this call also if the method returns meanwhile
+	defer l.leave(s)
+	if first.closed.Load() {
+		return errReturned
+	}
+	h, err := l.take(again, f.outer, s, &p, c.key, time.Time{}, kept)
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)
@@ -235,5 +244,9 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 	}
 	h.begin(method)
 	l.observeHold(again, h, called)
+	if first.closed.Load() { // the release may have found old: nobody else gives h back
+		_ = c.giveUp(endedContext, h)
+		return errReturned
+	}
 	return nil
 }

@@ -118,6 +118,16 @@ func (f *frame) returned() bool {
 	return false
 }
 
+// outermost returns the frame by which f's hold was acquired, and is released.
+func (f *frame) outermost() (first *frame) {
+	for g := f; g != nil; g = g.outer {
+		if g.hold() == f.hold() {
+			first = g
+		}
+	}
+	return first
+}
+
 // alive returns why f can't be re-entered, or nil.
 func (f *frame) alive() error {
 	if f.returned() {
