@@ -67,9 +67,9 @@ func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	return false
 }
 
+// sameBackend reports whether a and b are one. Of a type that can't be compared none is known to be.
 func sameBackend(a, b driver.Backend) bool {
-	t := reflect.TypeOf(a)
-	return t == reflect.TypeOf(b) && t.Comparable() && a == b
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // reenter enters the hold of f once more, for a nested call under ctx, which
