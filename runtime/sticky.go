@@ -102,9 +102,22 @@ func (l *Locker) giveUp(lk *heldLease) {
 		e.shard.mu.Unlock()
 		return
 	}
-	e.endLocked()
+	e.retireLocked()
 	e.shard.mu.Unlock()
+	l.freeIdle(lk, now)
+}
+
+// retireLocked ends the lease of e, which is idle. Close waits until freeIdle has begun to give
+// it back.
+func (e *entry) retireLocked() {
+	e.shard.active.Add(1)
+	e.endLocked()
+}
+
+// freeIdle gives lk back, which retireLocked has ended. It does not wait for the engine.
+func (l *Locker) freeIdle(lk *heldLease, now time.Time) {
 	_ = l.free(endedContext, lk, now)
+	l.leave(lk.entry.shard)
 }
 
 // idleIsOverLocked reports whether lk, which its entry has, is idle and not to be kept any

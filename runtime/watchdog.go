@@ -217,7 +217,7 @@ func (w *watchdog) run() {
 			w.locker.lose(lk, errLeaseOver)
 		}
 		for _, lk := range r.idle {
-			_ = w.locker.free(endedContext, lk, r.clock)
+			w.locker.freeIdle(lk, r.clock)
 		}
 		for _, leases := range r.renew {
 			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
