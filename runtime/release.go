@@ -165,7 +165,6 @@ func (h *Hold) beginRelease() (r releasing) {
 	}
 	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 {
 		hold.stay(rest)
-		hold.observe(Released, hold.heldFor(r.now), nil)
 		return r
 	}
 	r.lease, r.over = hold.locker.part(hold, r.now), false
