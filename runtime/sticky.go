@@ -30,9 +30,16 @@ type stickyLease struct {
 
 	// A lease that may be kept is short, because the engine can't shorten it when nobody
 	// uses it any more. For a long hold it grows, and is not kept after that.
-	grown    atomic.Bool
-	recalled atomic.Bool // another process waits for the key
+	growth   atomic.Int32 // short, grows or grown
+	recalled atomic.Bool  // another process waits for the key
 }
+
+// How far the growth of a sticky lease is.
+const (
+	short int32 = iota
+	grows       // the engine is asked for ttl, and the lease has its old margin and retries
+	grown       // the engine has granted it
+)
 
 // listenForRecall has the engine tell when another process wants lk, if it may be kept.
 func (l *Locker) listenForRecall(lk *heldLease) {
@@ -136,7 +143,7 @@ func (lk *heldLease) renewsLocked() bool {
 // hold has lasted for as long as it takes until a renewal.
 func (lk *heldLease) growLocked(now driver.Instant) {
 	if lk.sticky.ttl > lk.acquisition.TTL && lk.entry.state == held && now.Sub(lk.entry.holder.began) >= renewAfter(lk.length()) {
-		lk.sticky.grown.Store(true)
+		lk.sticky.growth.CompareAndSwap(short, grows)
 	}
 }
 

@@ -299,6 +299,9 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 	for i, lk := range leases {
 		switch err := errs[i]; {
 		case err == nil:
+			if ttls[i] == lk.sticky.ttl {
+				lk.sticky.growth.Store(grown)
+			}
 			// From when it was sent, as the lease: else a slow engine's next
 			// answer would come after its end.
 			after := time.Duration(float64(renewAfter(lk.length()))*jitter) - waited

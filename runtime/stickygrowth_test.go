@@ -1,0 +1,53 @@
+package lock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// A lease that Sticky made short has its own margin and its own retries until the engine has
+// granted the policy's ttl: those of the ttl may be longer than all of it.
+func TestShortStickyLeaseGrows(t *testing.T) {
+	short := &lock.Policy{TTL: 30 * time.Second, Sticky: 200 * time.Millisecond}
+	for name, answers := range map[string]func(ctx context.Context, n int64, do func() error) error{
+		"late": func(ctx context.Context, _ int64, do func() error) error {
+			if err := wait(ctx, 5*time.Millisecond); err != nil {
+				return err
+			}
+			return do()
+		},
+		"first refused": func(_ context.Context, n int64, do func() error) error {
+			if n == 1 {
+				return driver.ErrUnavailable
+			}
+			return do()
+		},
+		"first silent": func(ctx context.Context, n int64, do func() error) error {
+			if n == 1 {
+				return hang(ctx, do)
+			}
+			return do()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				b.onRenew = func(ctx context.Context, do func() error) error { return answers(ctx, b.renewals.Load(), do) }
+				l := newLocker(t, b, nil)
+				ctx, held := acquire(t, t.Context(), l, short, "k")
+				for range 400 {
+					time.Sleep(time.Millisecond)
+					require.NoError(t, lock.Check(ctx))
+				}
+				require.Greater(t, time.Until(held.Deadline()), short.TTL/2)
+				require.NoError(t, release(held))
+			})
+		})
+	}
+}
