@@ -68,7 +68,7 @@ func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
 // false if the lease is to go back to the engine.
 func (e *entry) keepLocked(h *hold, now driver.Instant) bool {
 	lk := e.lease
-	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() ||
+	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() || lk.sticky.growth.Load() != short ||
 		!lk.canKeepForLocked(h.policy, now) || lk.ends().Sub(now) > lk.sticky.time {
 		return false
 	}

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -50,4 +51,30 @@ func TestShortStickyLeaseGrows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A lease that the engine was asked to make long is not kept idle, also before the answer: whoever
+// dies with it would cost others the whole ttl.
+func TestGrowingLeaseIsNotKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRenew = func(ctx context.Context, do func() error) error {
+			err := do()
+			return errors.Join(err, wait(ctx, 100*time.Millisecond))
+		}
+		l, other := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
+		_, held := acquire(t, t.Context(), l, sticky, "k")
+		for b.renewals.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, release(held))
+		require.Zero(t, l.Snapshot().Idle)
+		cycle(t, other, &lock.Policy{Try: true}, "k")
+
+		equal := &lock.Policy{TTL: stickyFor, Sticky: stickyFor} // which never grows
+		_, held = acquire(t, t.Context(), l, equal, "k")
+		time.Sleep(stickyFor)
+		require.NoError(t, release(held))
+		require.Equal(t, 1, l.Snapshot().Idle)
+	})
 }

@@ -300,7 +300,7 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 		switch err := errs[i]; {
 		case err == nil:
 			if ttls[i] == lk.sticky.ttl {
-				lk.sticky.growth.Store(grown)
+				lk.sticky.growth.CompareAndSwap(grows, grown)
 			}
 			// From when it was sent, as the lease: else a slow engine's next
 			// answer would come after its end.
