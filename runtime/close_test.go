@@ -76,6 +76,8 @@ func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
 		require.EqualValues(t, 1, b.releases.Load())
 		requireOnly(t, lock.ErrLost, release(held))
 		require.Zero(t, l.Entries())
+		synctest.Wait()
+		require.EqualValues(t, 1, b.releases.Load(), "nothing is asked of a Backend that is closed")
 
 		other := newLocker(t, b.Backend, nil)
 		_, held = acquire(t, t.Context(), other, &lock.Policy{Try: true}, "k")

@@ -209,7 +209,7 @@ func (h *hold) expire() (done bool) {
 // closed.
 func (h *hold) giveBack() {
 	switch h.lostCause() {
-	case errNotOwner, errGivenUp, errNotBack: // it has no lease any more
+	case errNotOwner, errGivenUp, errNotBack, errClosedUnder: // it has no lease any more, or Close gives it back
 		return
 	}
 	if h.policy.Delay == 0 {
