@@ -116,7 +116,7 @@ func (op *acquireOp) prepare() {
 	case contested:
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
-		op.acquisition.Tokens = tokensFor(tenure) / uint64(max(p.Permits, 1)) // they share the clock
+		op.acquisition.Tokens = max(tokensFor(tenure)/uint64(max(p.Permits, 1)), 1) // they share the clock
 	}
 }
 
