@@ -73,6 +73,9 @@ func (e *entry) keepLocked(h *hold, now driver.Instant) bool {
 		return false
 	}
 	e.state, e.idleUntil = idle, now.Add(lk.sticky.time)
+	if !h.renews() { // it may have been due meanwhile
+		h.locker.watchdog.lookWithinLocked(lk, now, max(lk.renewalIn(now), 0))
+	}
 	return true
 }
 

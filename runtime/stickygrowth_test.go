@@ -78,3 +78,22 @@ func TestGrowingLeaseIsNotKept(t *testing.T) {
 		require.Equal(t, 1, l.Snapshot().Idle)
 	})
 }
+
+// A lease that was not renewed any more, because its hold had lasted for Max, is renewed for
+// those that follow on it.
+func TestStickyLeaseAfterMax(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, newScripted(), nil)
+		p := &lock.Policy{TTL: 3 * time.Second, Sticky: 3 * time.Second, Max: 900 * time.Millisecond}
+		_, held := acquire(t, t.Context(), l, p, "k")
+		time.Sleep(1100 * time.Millisecond) // past the look at which it would have been renewed
+		require.NoError(t, release(held))
+		require.Equal(t, 1, l.Snapshot().Idle)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, l.Snapshot().Idle, "it is kept for as long as Sticky says")
+		ctx, held := acquire(t, t.Context(), l, p, "k")
+		time.Sleep(800 * time.Millisecond)
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+	})
+}

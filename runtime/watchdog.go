@@ -110,7 +110,11 @@ func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
 	s := lk.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if due := driver.Now().Add(after); lk.index >= 0 && due.Before(lk.due) {
+	w.lookWithinLocked(lk, driver.Now(), after)
+}
+
+func (w *watchdog) lookWithinLocked(lk *heldLease, now driver.Instant, after time.Duration) {
+	if due := now.Add(after); lk.index >= 0 && due.Before(lk.due) {
 		w.moveLocked(lk, due)
 	}
 }
