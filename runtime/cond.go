@@ -36,8 +36,11 @@ var (
 
 // NewCond returns the condition of the lock on key. backend is the name of the backend that
 // the lock is at, the Locker's own unless given. All processes that wait and signal share
-// the condition of a key. It panics with an [*Error] if the backend has no conditions.
+// the condition of a key. It panics with an [*Error] if l is nil or the backend has no conditions.
 func NewCond(l *Locker, key string, backend ...string) *Cond {
+	if l == nil {
+		panic(&Error{Op: "cond", Key: key, Err: invalidf("the Locker is nil; make one with lock.New")})
+	}
 	c := &Cond{locker: l, key: key}
 	for _, name := range backend {
 		c.backend = name
