@@ -61,9 +61,9 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	e.giveLocked(h, lk, now)
-	e.placed = false // taking the lock gave it up
+	e.placed = false   // taking the lock gave it up
+	e.shareLocked(now) // also with those that try
 	e.rejectTriesLocked()
-	e.shareLocked(now)
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
 	l.known[e.id.backend].begin()

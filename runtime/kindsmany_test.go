@@ -124,3 +124,23 @@ func TestTokensOfManyPermits(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 }
+
+// A call that tries to read while another one asks the engine shares what that is granted.
+func TestTryToReadBesideAReader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if err := wait(ctx, time.Second); err != nil {
+				return nil, err
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		together(2, func(i int) {
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+			p := &lock.Policy{Read: true, Try: i == 1}
+			require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Second); return nil }))
+		})
+		require.EqualValues(t, 1, b.acquires.Load())
+	})
+}
