@@ -61,9 +61,9 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	e.giveLocked(h, lk, now)
-	e.placed = false // taking the lock gave it up
+	e.placed = false   // taking the lock gave it up
+	e.shareLocked(now) // also with those that try
 	e.rejectTriesLocked()
-	e.shareLocked(now)
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
 	l.known[e.id.backend].begin()
@@ -116,7 +116,7 @@ func (op *acquireOp) prepare() {
 	case contested:
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
-		op.acquisition.Tokens = tokensFor(tenure) / uint64(max(p.Permits, 1)) // they share the clock
+		op.acquisition.Tokens = max(tokensFor(tenure)/uint64(max(p.Permits, 1)), 1) // they share the clock
 	}
 }
 

@@ -109,21 +109,22 @@ func (h *Hold) joins() bool {
 // freeTogether has the backends free the leases of rs, where there is one, and lets the
 // next in the queues of their entries compete. All of rs have joined.
 func freeTogether(ctx context.Context, rs []releasing) {
-	groups := map[driver.Backend][]*releasing{}
+	groups := map[string][]*releasing{} // by the backend's name
 	for i := range rs {
 		if r := &rs[i]; r.lease != nil {
-			b := r.lease.entry.backend
-			groups[b] = append(groups[b], r)
+			name := r.lease.entry.id.backend
+			groups[name] = append(groups[name], r)
 		}
 	}
 	var work sync.WaitGroup
-	for b, group := range groups {
+	for _, group := range groups {
 		work.Go(func() {
+			b := group[0].lease.entry.backend.(driver.BatchReleaser)
 			leases, lasts := make([]driver.Lease, len(group)), make([]uint64, len(group))
 			for i, r := range group {
 				leases[i], lasts[i] = r.lease.Lease, r.lease.token-1
 			}
-			errs := b.(driver.BatchReleaser).ReleaseAll(ctx, leases, lasts)
+			errs := b.ReleaseAll(ctx, leases, lasts)
 			if len(errs) != len(leases) {
 				errs = repeated(errors.New("ReleaseAll broke its contract: one result for each lease"), len(leases))
 			}

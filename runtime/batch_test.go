@@ -230,3 +230,29 @@ func TestSeveralOfAClosedLocker(t *testing.T) {
 		require.Zero(t, b.calls.Load())
 	})
 }
+
+// unhashable is an engine that is no key of a map.
+type unhashable struct {
+	*joint
+	servers []string
+}
+
+// A Backend may be of any type.
+func TestBatchOfAnyBackend(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := unhashable{newJoint(), nil}
+		l, other := newLocker(t, b, nil), newLocker(t, decorated{b}, nil)
+		ctx, held, err := l.AcquireAll(t.Context(), numbered(3, nil)...)
+		require.NoError(t, err)
+		second := newLocker(t, decorated{b}, nil)
+		nested, inner := acquire(t, ctx, second, nil, "k")
+		_, _, err = other.Acquire(nested, &lock.Policy{Try: true}, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.NoError(t, release(inner))
+		require.NoError(t, release(held))
+		require.Equal(t, []int{3}, b.freedAtOnce)
+	})
+}
+
+// decorated is a Backend around another one.
+type decorated struct{ driver.Backend }

@@ -76,6 +76,8 @@ func TestCloseTakesAwayWhatIsLeft(t *testing.T) {
 		require.EqualValues(t, 1, b.releases.Load())
 		requireOnly(t, lock.ErrLost, release(held))
 		require.Zero(t, l.Entries())
+		synctest.Wait()
+		require.EqualValues(t, 1, b.releases.Load(), "nothing is asked of a Backend that is closed")
 
 		other := newLocker(t, b.Backend, nil)
 		_, held = acquire(t, t.Context(), other, &lock.Policy{Try: true}, "k")
@@ -351,5 +353,42 @@ func TestCloseWaitsForNoSecondTry(t *testing.T) {
 		began := time.Now()
 		require.ErrorContains(t, l.Close(expired()), "1 locks could not be given back")
 		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// silent is an Observer that returns late when a lock is lost.
+type silent struct{ heard, goOn chan struct{} }
+
+func (s silent) Observe(_ context.Context, e lock.Event) {
+	if e.Kind == lock.Lost {
+		close(s.heard)
+		<-s.goOn
+	}
+}
+
+// G12: an idle lease whose time is over as Close begins is given back before the backend is
+// closed.
+func TestCloseAsAnIdleLeaseGoesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
+			if err := wait(ctx, time.Millisecond); err != nil {
+				return err
+			}
+			return do()
+		}
+		watched := silent{make(chan struct{}), make(chan struct{})}
+		l, other := newLocker(t, b, &lock.Options{Observer: watched}), newLocker(t, b.Backend, nil)
+		cycle(t, l, sticky, "idle")
+		time.Sleep(lock.Margin(stickyFor)) // so that both are over at once
+		_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: stickyFor, NoRenew: true}, "lost")
+		<-watched.heard
+		require.ErrorIs(t, release(held), lock.ErrLost)
+		closed := make(chan error)
+		go func() { closed <- l.Close(t.Context()) }()
+		time.Sleep(time.Second) // nothing else is to be given back
+		close(watched.goOn)
+		require.NoError(t, <-closed)
+		cycle(t, other, &lock.Policy{Try: true}, "idle")
 	})
 }

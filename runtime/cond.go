@@ -36,8 +36,11 @@ var (
 
 // NewCond returns the condition of the lock on key. backend is the name of the backend that
 // the lock is at, the Locker's own unless given. All processes that wait and signal share
-// the condition of a key. It panics with an [*Error] if the backend has no conditions.
+// the condition of a key. It panics with an [*Error] if l is nil or the backend has no conditions.
 func NewCond(l *Locker, key string, backend ...string) *Cond {
+	if l == nil {
+		panic(&Error{Op: "cond", Key: key, Err: invalidf("the Locker is nil; make one with lock.New")})
+	}
 	c := &Cond{locker: l, key: key}
 	for _, name := range backend {
 		c.backend = name
@@ -95,7 +98,7 @@ func (c *Cond) call(ctx context.Context, op string, n int) error {
 	if _, err := c.owner(ctx); err != nil {
 		return c.fail(op, err)
 	}
-	b := c.locker.backends[c.backend]
+	b := c.locker.backend(c.backend)
 	err := b.(driver.Caller).Call(ctx, c.acquisition(), n)
 	if err != nil {
 		return c.fail(op, because(ErrUnavailable, driver.Locate(b, err)))
@@ -195,9 +198,12 @@ func (w *condWaiter) leave() {
 	})
 }
 
-// giveUp releases the lease of old. The method's context lives on.
+// giveUp releases the lease of old. The method's context lives on. Of two calls that would
+// give it up, one does: each would take it again.
 func (c *Cond) giveUp(ctx context.Context, old *hold) error {
-	old.lost.CompareAndSwap(nil, &errGivenUp)
+	if !old.lost.CompareAndSwap(nil, &errGivenUp) {
+		return because(ErrLost, old.lostCause())
+	}
 	now := time.Now()
 	err := c.locker.pass(ctx, old, now)
 	if cause := old.lostCause(); cause != errGivenUp {
@@ -224,7 +230,13 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 		again = bounded
 	}
 	l, called := c.locker, c.locker.observedSince()
-	h, err := l.take(again, f.outer, l.shard(c.key), &p, c.key, time.Time{}, kept)
+	s, first := l.shard(c.key), f.outermost()
+	s.active.Add(1) // Close waits for this call also if the method returns meanwhile
+	defer l.leave(s)
+	if first.closed.Load() {
+		return errReturned
+	}
+	h, err := l.take(again, f.outer, s, &p, c.key, time.Time{}, kept)
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)
@@ -235,5 +247,9 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 	}
 	h.begin(method)
 	l.observeHold(again, h, called)
+	if first.closed.Load() { // the release may have found old: nobody else gives h back
+		_ = c.giveUp(endedContext, h)
+		return errReturned
+	}
 	return nil
 }

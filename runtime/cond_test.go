@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
 // A bounded buffer between processes: nothing is lost, nothing taken twice.
@@ -176,6 +179,7 @@ func TestCondNeedsItsLock(t *testing.T) {
 			require.ErrorIs(t, f(ctx), lock.ErrInvalid)
 		}
 		require.Panics(t, func() { lock.NewCond(newLocker(t, mutexesOnly{memlock.New()}, nil), "k") })
+		require.PanicsWithError(t, "lock: cond k: invalid: the Locker is nil; make one with lock.New", func() { lock.NewCond(nil, "k") })
 		require.NoError(t, l.Do(t.Context(), nil, "k", cond.Signal), "nobody waits")
 	})
 }
@@ -243,5 +247,122 @@ func TestCondDoesNotPoll(t *testing.T) {
 		require.ErrorIs(t, lock.NewCond(l, "k").Wait(limited), context.DeadlineExceeded)
 		require.LessOrEqual(t, b.acquires.Load()-before, int64(27))
 		require.NoError(t, release(held))
+	})
+}
+
+// A method that returns while a goroutine of its own waits holds nothing after that: the lock
+// that the Wait takes again has nobody who would release it.
+func TestCondWaitThatOutlivesItsMethod(t *testing.T) {
+	for name, p := range map[string]*lock.Policy{"mutex": {}, "write": {Write: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				engine := memlock.New()
+				l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+				ctx, held := acquire(t, t.Context(), l, p, "k")
+				waited := make(chan error)
+				go func() { waited <- lock.NewCond(l, "k").Wait(ctx) }()
+				synctest.Wait()
+				require.ErrorIs(t, release(held), lock.ErrLost, "it was given up")
+				require.ErrorIs(t, <-waited, lock.ErrLost)
+				_, _, err := l.Acquire(ctx, nil, "k")
+				require.Error(t, err)
+				time.Sleep(time.Second)
+				require.Zero(t, l.Watched())
+				_, theirs := acquire(t, t.Context(), other, &lock.Policy{Try: true, Write: p.Write}, "k")
+				require.NoError(t, release(theirs))
+			})
+		})
+	}
+}
+
+// A re-entered call that returns while a goroutine of its own waits: the lock is the outer
+// call's again when the Wait ends.
+func TestCondWaitThatOutlivesAReentry(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+		outer, held := acquire(t, t.Context(), l, nil, "k")
+		inner, nested := acquire(t, outer, l, reentrant, "k")
+		waited := make(chan error)
+		go func() { waited <- lock.NewCond(l, "k").Wait(inner) }()
+		synctest.Wait()
+		require.ErrorIs(t, release(nested), lock.ErrLost)
+		require.NoError(t, other.Do(t.Context(), nil, "k", lock.NewCond(other, "k").Signal))
+		require.NoError(t, <-waited)
+		require.NoError(t, lock.Check(outer))
+		require.NoError(t, release(held))
+	})
+}
+
+// Of two that wait under one context at once, one gives the lock up. Else each would take it
+// again, and only one be released.
+func TestCondWaitsUnderOneContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		var enlisted sync.WaitGroup
+		enlisted.Add(2)
+		var first sync.Map
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			lease, err := do()
+			if _, again := first.LoadOrStore(a.ID, true); a.Mode.Kind == driver.Condition && !again {
+				enlisted.Done()
+				enlisted.Wait() // neither has given the lock up
+			}
+			return lease, err
+		}
+		l, other := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		cond, errs := lock.NewCond(l, "k"), make([]error, 2)
+		go func() {
+			time.Sleep(time.Second)
+			require.NoError(t, other.Do(t.Context(), nil, "k", lock.NewCond(other, "k").Broadcast))
+		}()
+		together(2, func(i int) { errs[i] = cond.Wait(ctx) })
+		require.Condition(t, func() bool { return (errs[0] == nil) != (errs[1] == nil) }, "%v", errs)
+		require.ErrorIs(t, errors.Join(errs...), lock.ErrLost)
+		require.NoError(t, lock.Check(ctx))
+		require.NoError(t, release(held))
+	})
+}
+
+// A condition of a backend that the Locker knows by its name alone.
+func TestCondOfANamedEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locktest.New(t).Locker(nil)
+		require.NoError(t, l.Do(t.Context(), &lock.Policy{Backend: "audit"}, "k", lock.NewCond(l, "k", "audit").Signal))
+	})
+}
+
+// The method returns, and Close is called, while the Wait asks the engine for the lock: Close
+// waits until the lock is free again.
+func TestCondWaitIsGrantedAsItsMethodReturns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		asked, answer := make(chan struct{}), make(chan struct{})
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if a.Mode.Kind == 0 && b.acquires.Load() > 1 {
+				close(asked)
+				<-answer
+			}
+			return do()
+		}
+		heard := &events{kinds: map[lock.EventKind]int{}}
+		l, other := newLocker(t, b, &lock.Options{Observer: heard}), newLocker(t, b.Backend, nil)
+		ctx, held := acquire(t, t.Context(), l, nil, "k")
+		waited, closed := make(chan error, 1), make(chan error, 1)
+		go func() { waited <- lock.NewCond(l, "k").Wait(ctx) }()
+		synctest.Wait()
+		require.NoError(t, other.Do(t.Context(), nil, "k", lock.NewCond(other, "k").Signal))
+		<-asked
+		require.ErrorIs(t, release(held), lock.ErrLost)
+		go func() { closed <- l.Close(t.Context()) }()
+		synctest.Wait()
+		require.Empty(t, closed)
+		close(answer)
+		require.ErrorIs(t, <-waited, lock.ErrLost)
+		require.NoError(t, <-closed)
+		_, theirs := acquire(t, t.Context(), other, &lock.Policy{Try: true}, "k")
+		require.NoError(t, release(theirs))
+		require.Equal(t, map[lock.EventKind]int{lock.Acquired: 2, lock.Released: 2}, heard.kinds)
 	})
 }

@@ -42,7 +42,7 @@ func (r *round) takeLocked(lk *heldLease) {
 		return
 	}
 	if lk.idleIsOverLocked(r.now) {
-		lk.entry.endLocked()
+		lk.entry.retireLocked()
 		r.idle = append(r.idle, lk)
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/locktest"
 )
 
@@ -134,6 +135,45 @@ func TestLead(t *testing.T) {
 		err = l.Lead(t.Context(), p, "k", func(ctx context.Context) error { return failed })
 		require.ErrorIs(t, err, lock.ErrClosed)
 		require.ErrorIs(t, err, failed)
+	})
+}
+
+// An engine that is slow for a time ends no campaign.
+func TestLeadBesideASlowEngine(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			lease, err := do()
+			if b.acquires.Load() < 20 {
+				time.Sleep(ttl)
+			}
+			return lease, err
+		}
+		l, led := newLocker(t, b, nil), false
+		p := &lock.Policy{Leader: true, TTL: ttl}
+		require.NoError(t, l.Lead(t.Context(), p, "k", func(context.Context) error { led = true; return nil }))
+		require.True(t, led)
+	})
+}
+
+// A lock that is lost while AtLeast keeps it is lost, and not released as well.
+func TestAtLeastIsObserved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, heard := newScripted(), &events{kinds: map[lock.EventKind]int{}}
+		l := newLocker(t, b, &lock.Options{Observer: heard})
+		p := &lock.Policy{TTL: ttl, AtLeast: 10 * ttl}
+		require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { return nil }))
+		time.Sleep(20 * ttl)
+		heard.mu.Lock()
+		require.Equal(t, 1, heard.kinds[lock.Released])
+		heard.mu.Unlock()
+		b.onRenew = func(context.Context, func() error) error { return lock.ErrLost }
+		require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { return nil }))
+		time.Sleep(20 * ttl)
+		heard.mu.Lock()
+		defer heard.mu.Unlock()
+		require.Equal(t, 1, heard.kinds[lock.Released])
+		require.Equal(t, 1, heard.kinds[lock.Lost])
 	})
 }
 

@@ -65,6 +65,7 @@ func TestPoliciesOfKinds(t *testing.T) {
 		require.PanicsWithError(t, `lock: policy: invalid: no backend is named "none" in Options.Backends; there are "all"`,
 			func() { only.MustSupport(&p) })
 	}
+	require.NotPanics(t, func() { l.MustSupport(nil) }, "nil is a mutex with the defaults")
 	var none *lock.Locker
 	require.NotPanics(t, func() { none.MustSupport(&lock.Policy{Read: true}) }, "the first call says that the Locker is nil")
 }

@@ -12,6 +12,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 var downgrades = flag.Int("downgrades", 1000, "how many TestDowngradesLetNoWriterIn makes")
@@ -99,5 +100,47 @@ func TestReenteredReaderIsNotRenewed(t *testing.T) {
 		before := b.renewals.Load()
 		time.Sleep(time.Minute)
 		require.Equal(t, before, b.renewals.Load())
+	})
+}
+
+// A lease reserves a token at least, of however many permits.
+func TestTokensOfManyPermits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			require.Positive(t, a.Tokens)
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		_, held := acquire(t, t.Context(), l, &lock.Policy{Permits: 1}, "k")
+		done := make(chan error)
+		go func() {
+			done <- l.Do(t.Context(), &lock.Policy{Permits: 1}, "k", func(context.Context) error { return nil })
+		}()
+		synctest.Wait()
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{Permits: 1_000_000, Try: true}, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		require.NoError(t, release(held))
+		require.NoError(t, <-done)
+	})
+}
+
+// A call that tries to read while another one asks the engine shares what that is granted.
+func TestTryToReadBesideAReader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if err := wait(ctx, time.Second); err != nil {
+				return nil, err
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		together(2, func(i int) {
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+			p := &lock.Policy{Read: true, Try: i == 1}
+			require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Second); return nil }))
+		})
+		require.EqualValues(t, 1, b.acquires.Load())
 	})
 }

@@ -44,6 +44,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 	if named.name = ""; l != nil {
 		named.name = l.name
 	}
+	bounded := p.Try || p.Wait > 0 || p.Queue > 0 // else ErrNotAcquired says that grants came too late
 	pause := campaignFirst
 	for {
 		began := time.Now()
@@ -53,7 +54,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 			return nil
 		case ctx.Err() != nil:
 			return err
-		case !led && (errors.Is(err, ErrNotAcquired) || permanent(err)):
+		case !led && (permanent(err) || errors.Is(err, ErrNotAcquired) && bounded):
 			return err
 		}
 		if time.Since(began) > pause {

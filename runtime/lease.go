@@ -91,11 +91,16 @@ func (lk *heldLease) term() time.Duration {
 }
 
 // length is the length of the lease for its holder, once it is not provisional.
-func (lk *heldLease) length() time.Duration { return lk.ttl() - lk.delay }
+func (lk *heldLease) length() time.Duration {
+	if lk.sticky.growth.Load() == grown {
+		return lk.sticky.ttl
+	}
+	return lk.acquisition.TTL - lk.delay
+}
 
 // ttl is what the engine is asked for.
 func (lk *heldLease) ttl() time.Duration {
-	if lk.sticky.grown.Load() {
+	if lk.sticky.growth.Load() != short {
 		return lk.sticky.ttl
 	}
 	return lk.acquisition.TTL

@@ -67,9 +67,9 @@ func (f *frame) heldElsewhere(l *Locker, b driver.Backend, key string) bool {
 	return false
 }
 
+// sameBackend reports whether a and b are one. Of a type that can't be compared none is known to be.
 func sameBackend(a, b driver.Backend) bool {
-	t := reflect.TypeOf(a)
-	return t == reflect.TypeOf(b) && t.Comparable() && a == b
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // reenter enters the hold of f once more, for a nested call under ctx, which
@@ -116,6 +116,16 @@ func (f *frame) returned() bool {
 		}
 	}
 	return false
+}
+
+// outermost returns the frame by which f's hold was acquired, and is released.
+func (f *frame) outermost() (first *frame) {
+	for g := f; g != nil; g = g.outer {
+		if g.hold() == f.hold() {
+			first = g
+		}
+	}
+	return first
 }
 
 // alive returns why f can't be re-entered, or nil.

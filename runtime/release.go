@@ -165,7 +165,6 @@ func (h *Hold) beginRelease() (r releasing) {
 	}
 	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 {
 		hold.stay(rest)
-		hold.observe(Released, hold.heldFor(r.now), nil)
 		return r
 	}
 	r.lease, r.over = hold.locker.part(hold, r.now), false
@@ -210,7 +209,7 @@ func (h *hold) expire() (done bool) {
 // closed.
 func (h *hold) giveBack() {
 	switch h.lostCause() {
-	case errNotOwner, errGivenUp, errNotBack: // it has no lease any more
+	case errNotOwner, errGivenUp, errNotBack, errClosedUnder: // it has no lease any more, or Close gives it back
 		return
 	}
 	if h.policy.Delay == 0 {

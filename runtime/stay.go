@@ -1,6 +1,10 @@
 package lock
 
-import "time"
+import (
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
 
 // stay keeps the lock of h, whose method has returned, for so long, and releases it then.
 // The watchdog renews it meanwhile. A Close waits for it as for a hold.
@@ -15,6 +19,10 @@ func (h *hold) stay(rest time.Duration) {
 		case <-timer.C:
 		case <-l.done: // Close has given it up
 		}
-		_ = l.pass(endedContext, h, time.Now()) // which does not wait for the engine
+		now := time.Now()
+		_ = l.pass(endedContext, h, now) // which does not wait for the engine
+		if h.lostCause() == nil {
+			h.observe(Released, h.heldFor(driver.At(now)), nil)
+		}
 	}()
 }

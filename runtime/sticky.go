@@ -30,9 +30,16 @@ type stickyLease struct {
 
 	// A lease that may be kept is short, because the engine can't shorten it when nobody
 	// uses it any more. For a long hold it grows, and is not kept after that.
-	grown    atomic.Bool
-	recalled atomic.Bool // another process waits for the key
+	growth   atomic.Int32 // short, grows or grown
+	recalled atomic.Bool  // another process waits for the key
 }
+
+// How far the growth of a sticky lease is.
+const (
+	short int32 = iota
+	grows       // the engine is asked for ttl, and the lease has its old margin and retries
+	grown       // the engine has granted it
+)
 
 // listenForRecall has the engine tell when another process wants lk, if it may be kept.
 func (l *Locker) listenForRecall(lk *heldLease) {
@@ -61,11 +68,14 @@ func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
 // false if the lease is to go back to the engine.
 func (e *entry) keepLocked(h *hold, now driver.Instant) bool {
 	lk := e.lease
-	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() ||
+	if lk.sticky.time == 0 || e.first != nil || h.locker.closed.Load() || lk.isWanted() || lk.sticky.growth.Load() != short ||
 		!lk.canKeepForLocked(h.policy, now) || lk.ends().Sub(now) > lk.sticky.time {
 		return false
 	}
 	e.state, e.idleUntil = idle, now.Add(lk.sticky.time)
+	if !h.renews() { // it may have been due meanwhile
+		h.locker.watchdog.lookWithinLocked(lk, now, max(lk.renewalIn(now), 0))
+	}
 	return true
 }
 
@@ -102,9 +112,22 @@ func (l *Locker) giveUp(lk *heldLease) {
 		e.shard.mu.Unlock()
 		return
 	}
-	e.endLocked()
+	e.retireLocked()
 	e.shard.mu.Unlock()
+	l.freeIdle(lk, now)
+}
+
+// retireLocked ends the lease of e, which is idle. Close waits until freeIdle has begun to give
+// it back.
+func (e *entry) retireLocked() {
+	e.shard.active.Add(1)
+	e.endLocked()
+}
+
+// freeIdle gives lk back, which retireLocked has ended. It does not wait for the engine.
+func (l *Locker) freeIdle(lk *heldLease, now time.Time) {
 	_ = l.free(endedContext, lk, now)
+	l.leave(lk.entry.shard)
 }
 
 // idleIsOverLocked reports whether lk, which its entry has, is idle and not to be kept any
@@ -123,7 +146,7 @@ func (lk *heldLease) renewsLocked() bool {
 // hold has lasted for as long as it takes until a renewal.
 func (lk *heldLease) growLocked(now driver.Instant) {
 	if lk.sticky.ttl > lk.acquisition.TTL && lk.entry.state == held && now.Sub(lk.entry.holder.began) >= renewAfter(lk.length()) {
-		lk.sticky.grown.Store(true)
+		lk.sticky.growth.CompareAndSwap(short, grows)
 	}
 }
 

@@ -58,7 +58,8 @@ func (l *Locker) vet(p *Policy, key string) error {
 // generated constructor calls it, so that a mistake shows when the service starts.
 func (l *Locker) MustSupport(policies ...*Policy) {
 	for _, p := range policies {
-		err := l.complete(p).validate()
+		p = l.complete(p)
+		err := p.validate()
 		if err == nil && l != nil {
 			err = l.supports(p)
 		}

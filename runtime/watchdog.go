@@ -110,7 +110,11 @@ func (w *watchdog) lookWithin(lk *heldLease, after time.Duration) {
 	s := lk.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if due := driver.Now().Add(after); lk.index >= 0 && due.Before(lk.due) {
+	w.lookWithinLocked(lk, driver.Now(), after)
+}
+
+func (w *watchdog) lookWithinLocked(lk *heldLease, now driver.Instant, after time.Duration) {
+	if due := now.Add(after); lk.index >= 0 && due.Before(lk.due) {
 		w.moveLocked(lk, due)
 	}
 }
@@ -217,7 +221,7 @@ func (w *watchdog) run() {
 			w.locker.lose(lk, errLeaseOver)
 		}
 		for _, lk := range r.idle {
-			_ = w.locker.free(endedContext, lk, r.clock)
+			w.locker.freeIdle(lk, r.clock)
 		}
 		for _, leases := range r.renew {
 			w.work.Go(func() { w.renew(leases[0].entry.backend, leases) })
@@ -299,6 +303,9 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 	for i, lk := range leases {
 		switch err := errs[i]; {
 		case err == nil:
+			if ttls[i] == lk.sticky.ttl {
+				lk.sticky.growth.CompareAndSwap(grows, grown)
+			}
 			// From when it was sent, as the lease: else a slow engine's next
 			// answer would come after its end.
 			after := time.Duration(float64(renewAfter(lk.length()))*jitter) - waited

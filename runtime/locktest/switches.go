@@ -69,19 +69,25 @@ func (e *Engine) Lose(key string) {
 // its next renewal, as after [Engine.Lose]: until then both are inside, and
 // what they write differs only by the fencing token.
 func (e *Engine) HeldByOther(key string) *Other {
+	e.helper()
 	for {
-		if l := e.seize(key); l != nil {
+		l, err := e.seize(key)
+		if err == nil {
 			token, _ := l.Tokens()
 			return &Other{Key: key, Token: token, lease: l}
+		}
+		if errors.Is(err, driver.ErrConflict) {
+			e.mistake("HeldByOther(%q): the key has a lock that is no mutex; have a second Locker of the Engine take it", key)
+			return &Other{Key: key}
 		}
 		// Free, but kept for a Locker whose turn it is: for 100 ms at most.
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// seize takes key for a holder of its own, or returns nil if it is kept for one
+// seize takes key for a holder of its own. A *driver.HeldError says that it is kept for one
 // that waits.
-func (e *Engine) seize(key string) *lease {
+func (e *Engine) seize(key string) (*lease, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.settle(key)
@@ -93,10 +99,10 @@ func (e *Engine) seize(key string) *lease {
 	}
 	l, err := e.take(context.Background(), a)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	l.id = id
-	return l
+	return l, nil
 }
 
 // Other is a lock that another process holds.
@@ -104,13 +110,16 @@ type Other struct {
 	Key   string // byte for byte
 	Token uint64 // the fencing token, higher than any before it
 
-	lease *lease
+	lease *lease // nil if the key could not be taken
 }
 
 // Release frees the key and wakes who waits for it, also while no call of the
 // Locker's gets through. A second call does nothing, and so does a call after
 // the lock was expired or lost.
 func (o *Other) Release() {
+	if o.lease == nil {
+		return
+	}
 	e := o.lease.engine
 	e.mu.Lock()
 	defer e.mu.Unlock()

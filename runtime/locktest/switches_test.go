@@ -265,6 +265,16 @@ locktest: Lose("shop:3"): nobody holds this lock; what is held: ["shop:1"]`, r.S
 		locktest.New(nil).Expire("k")
 	})
 	other.Release()
+
+	e = locktest.New(nil)
+	l := e.Locker(nil)
+	_, held, err := l.Acquire(t.Context(), &lock.Policy{Fair: true}, "k")
+	require.NoError(t, err)
+	require.PanicsWithValue(t, `locktest: HeldByOther("k"): the key has a lock that is no mutex; have a second Locker of the Engine take it`, func() {
+		e.HeldByOther("k")
+	})
+	require.NoError(t, held.Unlock())
+	require.NoError(t, l.Close(t.Context()))
 }
 
 // The end of a test heals the engine and closes its Lockers; what a method
