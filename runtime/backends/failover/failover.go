@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +77,9 @@ func (o *Options) complete(members int) {
 	}
 }
 
-func set[T comparable](option *T, value T) {
+func set[T cmp.Ordered](option *T, value T) {
 	var zero T
-	if *option == zero {
+	if *option <= zero {
 		*option = value
 	}
 }
