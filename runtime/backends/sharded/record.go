@@ -118,7 +118,7 @@ func (m *member) learn(s state, text string, sent driver.Instant) {
 	case text == "" || e != nil && (s.Version < e.Version || s.Version == e.Version && e.Open && !s.Open):
 		m.now = nil // the engine has lost the record, and perhaps its locks
 		return
-	case e == nil || s.Version > e.Version:
+	case e == nil || s.Version > e.Version || !s.Open && !slices.Equal(s.Before, e.Before): // the last: lost, and made anew
 		e = &epoch{first: driver.Now()}
 		if m.now != nil {
 			m.now.next = e
