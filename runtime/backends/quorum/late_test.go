@@ -142,6 +142,20 @@ func TestWhoWaitsStandsInTheQueueOfALateGate(t *testing.T) {
 	})
 }
 
+// The ID of a later attempt is that of no other acquisition: what is undone late of one would free the other.
+func TestIDOfALaterAttempt(t *testing.T) {
+	b := New(nil)
+	const process = "8f0bdbd2-0000-8000-8000-000000000001:"
+	seen := map[string]string{}
+	for _, n := range []string{"1", "10", "11", "101", "10001", "110001", "1010001"} {
+		for generation := range 12 {
+			id := b.attempt(&driver.Acquisition{ID: process + n}, &slot{generation: generation}, false).ID
+			require.Empty(t, seen[id], "%s, attempt %d has the ID %s too", n, generation, id)
+			seen[id] = fmt.Sprintf("%s, attempt %d", n, generation)
+		}
+	}
+}
+
 // lossy is a member that answers no first release. It arrives all the same, when it is delivered.
 type lossy struct {
 	*memlock.Backend
