@@ -14,13 +14,19 @@ import (
 )
 
 // OutgoingFence returns a context whose calls carry the key and the token of the lock on key
-// that ctx owns, as [fence.SetHeader] does for HTTP. Its errors are those of [fence.Token].
+// that ctx owns, as [fence.SetHeader] does for HTTP, and no other key. Its errors are those of [fence.Token].
 func OutgoingFence(ctx context.Context, key string) (context.Context, error) {
 	token, err := fence.Token(ctx, key)
 	if err != nil {
 		return ctx, err
 	}
-	return metadata.AppendToOutgoingContext(ctx, fence.HeaderKey, key, fence.HeaderToken, strconv.FormatInt(token, 10)), nil
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	if md == nil {
+		md = metadata.MD{}
+	}
+	md.Set(fence.HeaderKey, key)
+	md.Set(fence.HeaderToken, strconv.FormatInt(token, 10))
+	return metadata.NewOutgoingContext(ctx, md), nil
 }
 
 // UnaryFenceInterceptor returns what refuses a call with an older token than one before it, or with no

@@ -64,6 +64,31 @@ func TestFence(t *testing.T) {
 	require.Equal(t, codes.Unavailable, call(late))
 }
 
+// The context of a call carries a fence already: of an outer lock, or of the same lock before. The server
+// compares the last.
+func TestFenceInsideAnother(t *testing.T) {
+	locker := newLocker(t, memlock.New())
+	var store fence.Memory
+	intercept := grpclock.UnaryFenceInterceptor(&store)
+	require.NoError(t, locker.Do(t.Context(), nil, "order:1", func(ctx context.Context) error {
+		ctx, err := grpclock.OutgoingFence(ctx, "order:1")
+		require.NoError(t, err)
+		return locker.Do(ctx, nil, "item:1", func(ctx context.Context) error {
+			out, err := grpclock.OutgoingFence(metadata.AppendToOutgoingContext(ctx, "trace", "7"), "item:1")
+			require.NoError(t, err)
+			call := received(t, out)
+			md, _ := metadata.FromIncomingContext(call)
+			require.Equal(t, []string{"7"}, md.Get("trace"))
+			token, err := fence.Token(ctx, "item:1")
+			require.NoError(t, err)
+			require.NoError(t, store.Advance(ctx, "item:1", token+1))
+			_, err = intercept(call, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, nil })
+			require.Equal(t, codes.FailedPrecondition, status.Code(err), "a later holder of item:1 was seen")
+			return nil
+		})
+	}))
+}
+
 type failing struct{}
 
 func (failing) Advance(context.Context, string, int64) error { return errors.New("the disk is full") }
