@@ -3,11 +3,14 @@ package grpclock_test
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -87,6 +90,43 @@ func TestFenceInsideAnother(t *testing.T) {
 			return nil
 		})
 	}))
+}
+
+// advances is a fence.Store that tells for which keys it was asked.
+type advances chan string
+
+func (a advances) Advance(_ context.Context, key string, _ int64) error {
+	a <- key
+	return nil
+}
+
+// A key of any bytes is carried: gRPC itself sends printable ASCII alone.
+func TestFenceOfAnyKey(t *testing.T) {
+	asked := make(advances, 1)
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryFenceInterceptor(asked)))
+	health.RegisterHealthServer(server, &service{do: func(context.Context) error { return nil }})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	locker := newLocker(t, memlock.New())
+	ctx := t.Context()
+	for _, key := range []string{"item:1", "订单:1", "item 1", " item:1 ", "line\nbreak", "item%201", "\xff"} {
+		require.NoError(t, locker.Do(t.Context(), nil, key, func(inside context.Context) error {
+			md, _ := metadata.FromOutgoingContext(ctx) // that of the last key
+			ctx, err = grpclock.OutgoingFence(metadata.NewOutgoingContext(inside, md), key)
+			require.NoError(t, err)
+			_, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{})
+			require.NoError(t, err, "%q", key)
+			require.Equal(t, key, <-asked)
+			return nil
+		}))
+	}
+	require.NoError(t, conn.Close())
+	server.Stop()
+	require.NoError(t, <-served)
 }
 
 type failing struct{}
