@@ -123,40 +123,34 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
-	asked := map[*member]*driver.Acquisition{}
+	asked := map[*member]bool{}
 	b.mu.Lock()
 	if b.now != nil && b.now.member != nil {
-		asked[b.now.member] = a
+		asked[b.now.member] = true
 	}
 	for m, until := range b.former {
 		if until.Left() > 0 {
-			asked[m] = a
+			asked[m] = true
 		} else {
 			delete(b.former, m)
 		}
 	}
 	at := waiter{engine.Process(a.ID), a.Key}
-	p, waits := b.waiting[at]
-	waits = waits && a.Queue && !a.BegunBefore(p.asked.ID)
-	if waits && asked[p.member] == nil {
-		asked[p.member] = &p.asked
+	if p, waits := b.waiting[at]; a.Queue && waits && !a.BegunBefore(p.asked.ID) {
+		delete(b.waiting, at)
+		if !asked[p.member] { // nor is it by the next call
+			b.insist(func(ctx context.Context) error { return p.member.Undo(ctx, &p.asked) })
+		}
 	}
 	b.mu.Unlock()
 	errs := make(chan error, len(asked))
-	for m, a := range asked {
+	for m := range asked {
 		copied := *a
 		go func() { errs <- m.Undo(ctx, &copied) }()
 	}
 	var err error
 	for range asked {
 		err = errors.Join(err, <-errs)
-	}
-	if waits && err == nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.waiting[at] == p { // no later acquisition has it
-			delete(b.waiting, at)
-		}
 	}
 	return err
 }
