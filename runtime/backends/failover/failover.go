@@ -104,6 +104,7 @@ type Backend struct {
 	found   string     // its text then
 	failed  error      // of the last look; nil: it was answered
 	looked  chan struct{}
+	raising bool                       // a call asks for a higher ceiling
 	former  map[*member]driver.Instant // until when an undo goes to these too
 	waiting map[waiter]place
 }
