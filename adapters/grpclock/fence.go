@@ -1,9 +1,11 @@
 package grpclock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -13,14 +15,30 @@ import (
 	"github.com/lockgen/lockgen/runtime/fence"
 )
 
+// binaryKey is the metadata of a key that is no printable ASCII, or has a space at an end: gRPC encodes what
+// has this suffix, and sends no other such value.
+const binaryKey = fence.HeaderKey + "-Bin"
+
 // OutgoingFence returns a context whose calls carry the key and the token of the lock on key
-// that ctx owns, as [fence.SetHeader] does for HTTP. Its errors are those of [fence.Token].
+// that ctx owns, as [fence.SetHeader] does for HTTP, and no other key. Its errors are those of [fence.Token].
 func OutgoingFence(ctx context.Context, key string) (context.Context, error) {
 	token, err := fence.Token(ctx, key)
 	if err != nil {
 		return ctx, err
 	}
-	return metadata.AppendToOutgoingContext(ctx, fence.HeaderKey, key, fence.HeaderToken, strconv.FormatInt(token, 10)), nil
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	if md == nil {
+		md = metadata.MD{}
+	}
+	md.Delete(fence.HeaderKey)
+	md.Delete(binaryKey)
+	if strings.TrimSpace(key) != key || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		md.Set(binaryKey, key)
+	} else {
+		md.Set(fence.HeaderKey, key)
+	}
+	md.Set(fence.HeaderToken, strconv.FormatInt(token, 10))
+	return metadata.NewOutgoingContext(ctx, md), nil
 }
 
 // UnaryFenceInterceptor returns what refuses a call with an older token than one before it, or with no
@@ -31,7 +49,7 @@ func UnaryFenceInterceptor(store fence.Store) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		md, _ := metadata.FromIncomingContext(ctx)
 		carried := MetadataCarrier(md)
-		key, text := carried.Get(fence.HeaderKey), carried.Get(fence.HeaderToken)
+		key, text := cmp.Or(carried.Get(fence.HeaderKey), carried.Get(binaryKey)), carried.Get(fence.HeaderToken)
 		token, err := strconv.ParseInt(text, 10, 64)
 		if key == "" || err != nil || token <= 0 {
 			return nil, status.Errorf(codes.InvalidArgument, "the metadata must have %s and %s, a number above 0: the caller must hold the lock; got %q and %q",

@@ -3,11 +3,14 @@ package grpclock_test
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -62,6 +65,68 @@ func TestFence(t *testing.T) {
 
 	intercept = grpclock.UnaryFenceInterceptor(failing{})
 	require.Equal(t, codes.Unavailable, call(late))
+}
+
+// The context of a call carries a fence already: of an outer lock, or of the same lock before. The server
+// compares the last.
+func TestFenceInsideAnother(t *testing.T) {
+	locker := newLocker(t, memlock.New())
+	var store fence.Memory
+	intercept := grpclock.UnaryFenceInterceptor(&store)
+	require.NoError(t, locker.Do(t.Context(), nil, "order:1", func(ctx context.Context) error {
+		ctx, err := grpclock.OutgoingFence(ctx, "order:1")
+		require.NoError(t, err)
+		return locker.Do(ctx, nil, "item:1", func(ctx context.Context) error {
+			out, err := grpclock.OutgoingFence(metadata.AppendToOutgoingContext(ctx, "trace", "7"), "item:1")
+			require.NoError(t, err)
+			call := received(t, out)
+			md, _ := metadata.FromIncomingContext(call)
+			require.Equal(t, []string{"7"}, md.Get("trace"))
+			token, err := fence.Token(ctx, "item:1")
+			require.NoError(t, err)
+			require.NoError(t, store.Advance(ctx, "item:1", token+1))
+			_, err = intercept(call, nil, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) { return nil, nil })
+			require.Equal(t, codes.FailedPrecondition, status.Code(err), "a later holder of item:1 was seen")
+			return nil
+		})
+	}))
+}
+
+// advances is a fence.Store that tells for which keys it was asked.
+type advances chan string
+
+func (a advances) Advance(_ context.Context, key string, _ int64) error {
+	a <- key
+	return nil
+}
+
+// A key of any bytes is carried: gRPC itself sends printable ASCII alone.
+func TestFenceOfAnyKey(t *testing.T) {
+	asked := make(advances, 1)
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryFenceInterceptor(asked)))
+	health.RegisterHealthServer(server, &service{do: func(context.Context) error { return nil }})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	locker := newLocker(t, memlock.New())
+	ctx := t.Context()
+	for _, key := range []string{"item:1", "订单:1", "item 1", " item:1 ", "line\nbreak", "item%201", "\xff"} {
+		require.NoError(t, locker.Do(t.Context(), nil, key, func(inside context.Context) error {
+			md, _ := metadata.FromOutgoingContext(ctx) // that of the last key
+			ctx, err = grpclock.OutgoingFence(metadata.NewOutgoingContext(inside, md), key)
+			require.NoError(t, err)
+			_, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{})
+			require.NoError(t, err, "%q", key)
+			require.Equal(t, key, <-asked)
+			return nil
+		}))
+	}
+	require.NoError(t, conn.Close())
+	server.Stop()
+	require.NoError(t, <-served)
 }
 
 type failing struct{}

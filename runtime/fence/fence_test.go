@@ -119,6 +119,29 @@ func TestHandler(t *testing.T) {
 	require.Equal(t, 1, served, "a refused request was served")
 }
 
+// A key arrives as it is, or is not sent: " item:1" that arrived as "item:1" would fence another lock.
+func TestHeaderOfAnyKey(t *testing.T) {
+	var got string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get(fence.HeaderKey) }))
+	defer server.Close()
+	for key, carried := range map[string]bool{"item:1": true, "item 1": true, "订单:1": true, "\xff": true, " item:1": false, "item:1 ": false, "a\nb": false, "a\tb": false, "\x7f": false} {
+		locked(t, key, func(ctx context.Context) {
+			r, err := http.NewRequest(http.MethodGet, server.URL, nil)
+			require.NoError(t, err)
+			err = fence.SetHeader(ctx, r.Header, key)
+			if !carried {
+				require.ErrorIs(t, err, lock.ErrInvalid, "%q", key)
+				return
+			}
+			require.NoError(t, err, "%q", key)
+			resp, err := server.Client().Do(r)
+			require.NoError(t, err, "%q", key)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, key, got)
+		})
+	}
+}
+
 type failing struct{}
 
 func (failing) Advance(context.Context, string, int64) error { return errors.New("the disk is full") }

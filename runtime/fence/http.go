@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -19,11 +20,15 @@ const (
 )
 
 // SetHeader writes the key and the token of the lock on key that ctx owns into the headers of a request. Its
-// errors are those of [Token].
+// errors are those of [Token], and one that wraps [lock.ErrInvalid] for a key that a header can't carry as it is: one
+// with a control character, or with a space at an end.
 func SetHeader(ctx context.Context, h http.Header, key string) error {
 	token, err := Token(ctx, key)
 	if err != nil {
 		return err
+	}
+	if strings.Trim(key, " ") != key || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return fmt.Errorf("fence: %w: the header %s can't carry the key %q", lock.ErrInvalid, HeaderKey, key)
 	}
 	h.Set(HeaderKey, key)
 	h.Set(HeaderToken, strconv.FormatInt(token, 10))

@@ -54,7 +54,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		first, _ := granted.Tokens()
 		b.insist(func(ctx context.Context) error { return granted.Release(ctx, first-1) })
 		if errors.Is(err, errSwitched) {
-			err = &driver.HeldError{RetryAfter: b.options.Probe}
+			err = b.switched(e)
 		}
 		return nil, err
 	}
@@ -80,6 +80,16 @@ func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquis
 	a.MayHaveRun = true
 	asked := *a
 	b.insist(func(ctx context.Context) error { return e.member.Undo(ctx, &asked) })
+	return b.switched(e)
+}
+
+// switched returns what makes the caller, whose attempt by e is given back in the background, wait for the
+// next engine. If that is e's again the caller must not: its next attempt has the same ID there, and would be
+// given back with this one.
+func (b *Backend) switched(e *epoch) error {
+	if b.granting() == e.member {
+		return fmt.Errorf("engine %q: it was left while it was asked, and grants again, or the record was lost", e.member.name)
+	}
 	return &driver.HeldError{RetryAfter: b.options.Probe}
 }
 
@@ -113,28 +123,28 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.usable(); err != nil {
 		return err
 	}
-	asked := map[*member]*driver.Acquisition{}
+	asked := map[*member]bool{}
 	b.mu.Lock()
 	if b.now != nil && b.now.member != nil {
-		asked[b.now.member] = a
+		asked[b.now.member] = true
 	}
 	for m, until := range b.former {
 		if until.Left() > 0 {
-			asked[m] = a
+			asked[m] = true
 		} else {
 			delete(b.former, m)
 		}
 	}
 	at := waiter{engine.Process(a.ID), a.Key}
 	if p, waits := b.waiting[at]; a.Queue && waits && !a.BegunBefore(p.asked.ID) {
-		if asked[p.member] == nil {
-			asked[p.member] = &p.asked
-		}
 		delete(b.waiting, at)
+		if !asked[p.member] { // nor is it by the next call
+			b.insist(func(ctx context.Context) error { return p.member.Undo(ctx, &p.asked) })
+		}
 	}
 	b.mu.Unlock()
 	errs := make(chan error, len(asked))
-	for m, a := range asked {
+	for m := range asked {
 		copied := *a
 		go func() { errs <- m.Undo(ctx, &copied) }()
 	}

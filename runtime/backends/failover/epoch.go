@@ -157,20 +157,24 @@ func (b *Backend) current(ctx context.Context) (*epoch, error) {
 			return e, err
 		}
 		b.lookSoon()
-		select {
-		case <-looked:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-b.group.Life.Context().Done():
-			return nil, fmt.Errorf("%w: failover", driver.ErrClosed)
-		}
-		b.mu.Lock()
-		err = b.failed
-		b.mu.Unlock()
-		if err != nil {
+		if err := b.await(ctx, looked); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// await waits for the look whose end closes looked. It returns why there is no answer, or nil.
+func (b *Backend) await(ctx context.Context, looked <-chan struct{}) error {
+	select {
+	case <-looked:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-b.group.Life.Context().Done():
+		return fmt.Errorf("%w: failover", driver.ErrClosed)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
 }
 
 // known is current without a look: all nil if one is needed, whose end closes looked.
@@ -203,20 +207,33 @@ func (b *Backend) lookSoon() {
 	}
 }
 
-// cover sees to it that the record's ceiling is at or above last, a token of e.
+// cover sees to it that the record's ceiling is at or above last, a token of e. One call at a time asks for that,
+// and the others wait for what it hears: a record that does not answer holds none of them up for all.
 func (b *Backend) cover(ctx context.Context, e *epoch, last uint64) error {
 	for {
 		b.mu.Lock()
-		now, text, next := b.now == e && !b.fallen, e.text, e.state
+		now, text, next, looked, raising := b.now == e && !b.fallen, e.text, e.state, b.looked, b.raising
+		if now && last > next.Ceiling {
+			b.raising = true
+		}
 		b.mu.Unlock()
 		switch {
 		case !now:
 			return errSwitched
 		case last <= next.Ceiling:
 			return nil
+		case raising:
+			if err := b.await(ctx, looked); err != nil {
+				return err
+			}
+			continue
 		}
 		next.Ceiling = last + b.step()
-		if err := b.ask(ctx, text, next.text()); err != nil {
+		err := b.ask(ctx, text, next.text())
+		b.mu.Lock()
+		b.raising = false
+		b.mu.Unlock()
+		if err != nil {
 			return err
 		}
 	}

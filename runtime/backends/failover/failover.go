@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +77,9 @@ func (o *Options) complete(members int) {
 	}
 }
 
-func set[T comparable](option *T, value T) {
+func set[T cmp.Ordered](option *T, value T) {
 	var zero T
-	if *option == zero {
+	if *option <= zero {
 		*option = value
 	}
 }
@@ -103,6 +104,7 @@ type Backend struct {
 	found   string     // its text then
 	failed  error      // of the last look; nil: it was answered
 	looked  chan struct{}
+	raising bool                       // a call asks for a higher ceiling
 	former  map[*member]driver.Instant // until when an undo goes to these too
 	waiting map[waiter]place
 }

@@ -46,6 +46,25 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Options below zero are the defaults, as in the other packages: no engine counts as away by no probe at all.
+func TestOptionsBelowZero(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := failover.Options{Record: memlock.New(), LongestTTL: -1, Silence: -1, Probe: -1, Timeout: -1, Failures: -1}
+		b := failover.New(memlock.New(), []driver.Backend{memlock.New()}, o)
+		if err := b.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if s, err := b.Status(t.Context()); err != nil || s.Epoch != 1 {
+			t.Errorf("want the first epoch, got %+v, %v", s, err)
+		}
+		_ = b.Close()
+	})
+}
+
 // known is a server that tells which it is.
 type known struct{ *link }
 

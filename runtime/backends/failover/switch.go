@@ -68,11 +68,11 @@ func (s state) next(engine, why string) state {
 	return state{Epoch: s.Epoch + 1, Engine: engine, Why: why, Floor: s.Ceiling, Ceiling: s.Ceiling}
 }
 
-// decide ends e, and begins the next epoch.
+// decide ends e, and begins the next epoch, unless that has begun or the record is lost.
 func (b *Backend) decide(ctx context.Context, e *epoch, engine, why string) error {
 	for {
 		b.mu.Lock()
-		text, s, now := e.text, e.state, b.now == e
+		text, s, now := e.text, e.state, b.now == e && !b.fallen
 		b.mu.Unlock()
 		if !now {
 			return nil
@@ -146,7 +146,13 @@ func (b *Backend) Switch(ctx context.Context, name string) error {
 		if e.member == m {
 			return nil
 		}
-		return b.decide(ctx, e, name, "it was switched by hand")
+		if err := b.decide(ctx, e, name, "it was switched by hand"); err != nil {
+			return err
+		}
+		if b.granting() != m {
+			return errors.New("failover: something else was decided meanwhile, or the record was lost; see Status, and switch again")
+		}
+		return nil
 	}
 	return fmt.Errorf("%w: failover: no engine is named %q; there are %q", driver.ErrInvalid, name, b.options.Names)
 }

@@ -54,7 +54,6 @@ type vote struct {
 	mu    sync.Mutex
 	order []*ballot // that were granted, as they came
 	won   *lease
-	over  bool
 }
 
 // Acquire implements [driver.Backend].
@@ -211,7 +210,6 @@ func (v *vote) count(ctx context.Context) (*lease, error) {
 			done, err = true, v.failure(ctx.Err())
 		}
 		if done {
-			v.over = true
 			close(v.decided)
 			v.mu.Unlock()
 			return v.won, err

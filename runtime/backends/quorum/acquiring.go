@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -84,7 +85,8 @@ func (b *Backend) attempt(a *driver.Acquisition, s *slot, gate bool) *driver.Acq
 	asked.MayHaveRun, asked.MayBeGranted = false, false
 	asked.Queue = a.Queue && gate && s.generation == 0
 	if s.generation > 0 {
-		asked.ID = fmt.Sprintf("%s%04d", a.ID, s.generation)
+		process, n, _ := strings.Cut(a.ID, ":")
+		asked.ID = fmt.Sprintf("%s:0%04d%s", process, s.generation, n) // no number of a Locker's begins with 0
 	}
 	return &asked
 }

@@ -141,3 +141,89 @@ func TestWhoWaitsStandsInTheQueueOfALateGate(t *testing.T) {
 		require.NoError(t, held.Release(t.Context(), 0))
 	})
 }
+
+// The ID of a later attempt is that of no other acquisition: what is undone late of one would free the other.
+func TestIDOfALaterAttempt(t *testing.T) {
+	b := New(nil)
+	const process = "8f0bdbd2-0000-8000-8000-000000000001:"
+	seen := map[string]string{}
+	for _, n := range []string{"1", "10", "11", "101", "10001", "110001", "1010001"} {
+		for generation := range 12 {
+			id := b.attempt(&driver.Acquisition{ID: process + n}, &slot{generation: generation}, false).ID
+			require.Empty(t, seen[id], "%s, attempt %d has the ID %s too", n, generation, id)
+			seen[id] = fmt.Sprintf("%s, attempt %d", n, generation)
+		}
+	}
+}
+
+// lossy is a member that answers no first release. It arrives all the same, when it is delivered.
+type lossy struct {
+	*memlock.Backend
+	delivered chan struct{}
+	released  bool
+}
+
+func (m *lossy) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	l, err := m.Backend.Acquire(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return &lossyLease{l, m}, nil
+}
+
+func (m *lossy) RaiseToken(ctx context.Context, l driver.Lease, least uint64) error {
+	return m.Backend.RaiseToken(ctx, l.(*lossyLease).Lease, least)
+}
+
+type lossyLease struct {
+	driver.Lease
+	member *lossy
+}
+
+func (l *lossyLease) Release(ctx context.Context, last uint64) error {
+	if l.member.released {
+		return l.Lease.Release(ctx, last)
+	}
+	l.member.released = true
+	go func() {
+		<-l.member.delivered
+		_ = l.Lease.Release(context.Background(), last)
+	}()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A release by which an attempt that lost the vote gives a grant back has no answer, and arrives when
+// the next attempt of the acquisition has been granted: it frees nothing of that.
+func TestLateReleaseOfARefusedAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := map[string]driver.Backend{"a": &lossy{Backend: memlock.New(), delivered: make(chan struct{})}, "b": memlock.New(), "c": memlock.New()}
+		b := New(members, Options{LongestTTL: time.Minute})
+		b.Attach()
+		defer func() { require.NoError(t, b.Close()) }()
+		acquisition := func(process int) *driver.Acquisition {
+			return &driver.Acquisition{Key: "key", ID: fmt.Sprintf("8f0bdbd2-0000-8000-8000-%012d:1", process), TTL: time.Minute, Tokens: 1, Queue: true}
+		}
+		var others []driver.Lease
+		for _, m := range []string{"b", "c"} {
+			l, err := members[m].Acquire(t.Context(), acquisition(2))
+			require.NoError(t, err)
+			others = append(others, l)
+		}
+		one := acquisition(1)
+		_, err := b.Acquire(t.Context(), one)
+		require.NotNil(t, heldBy(err), "%v", err)
+		time.Sleep(2 * time.Second) // by then the second release was answered
+		for _, l := range others {
+			require.NoError(t, l.Release(t.Context(), 0))
+		}
+		_, err = b.Acquire(t.Context(), one)
+		require.NoError(t, err)
+		time.Sleep(time.Second) // all have answered
+		m := members["a"].(*lossy)
+		close(m.delivered)
+		synctest.Wait()
+		_, err = m.Acquire(t.Context(), acquisition(3))
+		require.NotNil(t, heldBy(err), "a member of the lock grants it to another: %v", err)
+	})
+}

@@ -15,17 +15,23 @@ const (
 )
 
 // takeBack frees at one member what an attempt took, or may have taken, and returns when
-// that is done or the lease is over. It reports whether the member may refuse the ID for ever.
+// that is done or the lease is over. It reports whether the next attempt needs another ID: the
+// member may refuse this one for ever, or a release that had no answer may yet free what is
+// granted to it.
 func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (spent bool) {
 	switch {
 	case x.lease != nil:
 		first, _ := x.lease.Tokens()
-		b.insist(ctx, ttl, func(ctx context.Context) error { return x.lease.Release(ctx, first-1) })
+		b.insist(ctx, ttl, func(ctx context.Context) error {
+			err := x.lease.Release(ctx, first-1)
+			spent = spent || err != nil && !errors.Is(err, driver.ErrLost)
+			return err
+		})
 	case x.asked.MayHaveRun || errors.Is(x.err, driver.ErrIndeterminate):
 		x.asked.MayHaveRun = true
 		b.insist(ctx, ttl, func(ctx context.Context) error { return x.member.Undo(ctx, x.asked) })
 	}
-	return x.asked.MayHaveRun
+	return spent || x.asked.MayHaveRun
 }
 
 // insist calls free until it is answered, ttl has passed or b is closed. Not the owner is an

@@ -196,6 +196,38 @@ func TestMemberForgets(t *testing.T) {
 	})
 }
 
+// A member is away while a change waits, and comes back without its record and its locks. One process
+// makes the record anew before the other has seen that it was lost: that does not open it at once.
+func TestMemberForgetsDuringAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "abc")
+		old := w.begun(w.join(1, "ab", ""))
+		sees, blind := w.join(2, "abc", ""), w.join(2, "abc", "")
+		_, _ = sees.backend.Ping(t.Context()), blind.backend.Ping(t.Context())
+		time.Sleep(drain - time.Second)
+		key, a := keyOf(old, sees, "a", "a"), w.servers["a"]
+		ctx, h, err := sees.Acquire(t.Context(), &lock.Policy{TTL: 3 * time.Second, NoRenew: true}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.set(func() { a.dead = true })
+		time.Sleep(quick.Silence + 50*time.Millisecond)
+		a.set(func() { a.dead, a.memory, a.blind[blind.number] = false, memlock.New(), true })
+		time.Sleep(quick.Probe + 50*time.Millisecond)
+		a.set(func() { a.blind[blind.number] = false })
+		_, again, err := blind.Acquire(t.Context(), short, key)
+		if err != nil || lock.Check(ctx) == nil {
+			t.Errorf("%v, and the hold from before the loss: %v", err, lock.Check(ctx))
+		}
+		again.Release(nil)
+		h.Release(nil)
+		for _, p := range []*process{old, sees, blind} {
+			p.end()
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 // A member that is gone for good waits, and then its keys have others.
 func TestGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

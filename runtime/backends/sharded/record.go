@@ -58,6 +58,13 @@ type member struct {
 	mu   sync.Mutex // guards the rest
 	now  *epoch     // the last that was learned of; nil: none, or it was lost
 	text string     // what the last look found
+	look *look      // under way, for calls; nil: none
+}
+
+// look is one look at a member's record, for all calls that need one until it has ended.
+type look struct {
+	done chan struct{}
+	err  error
 }
 
 // bound is how long a lease may last from the last look that found its key at the member.
@@ -118,7 +125,7 @@ func (m *member) learn(s state, text string, sent driver.Instant) {
 	case text == "" || e != nil && (s.Version < e.Version || s.Version == e.Version && e.Open && !s.Open):
 		m.now = nil // the engine has lost the record, and perhaps its locks
 		return
-	case e == nil || s.Version > e.Version:
+	case e == nil || s.Version > e.Version || !s.Open && !slices.Equal(s.Before, e.Before): // the last: lost, and made anew
 		e = &epoch{first: driver.Now()}
 		if m.now != nil {
 			m.now.next = e
@@ -202,12 +209,40 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 		if fresh {
 			return e, nil
 		}
-		if err := m.ask(ctx, "", ""); err != nil {
+		if err := m.lookAt(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("the member %q has no record of which keys it has; a first start waits for %v, and so does a member that has lost it",
 		m.name, m.backend.drain())
+}
+
+// lookAt waits for a look at m's record, which all calls share: a record that does not answer holds none of
+// them up for longer than two looks last.
+func (m *member) lookAt(ctx context.Context) error {
+	m.mu.Lock()
+	l := m.look
+	if l == nil {
+		l = &look{done: make(chan struct{})}
+		if !m.backend.group.Life.Go(func(ctx context.Context) {
+			l.err = m.ask(ctx, "", "")
+			m.mu.Lock()
+			m.look = nil
+			m.mu.Unlock()
+			close(l.done)
+		}) {
+			m.mu.Unlock()
+			return fmt.Errorf("%w: sharded", driver.ErrClosed)
+		}
+		m.look = l
+	}
+	m.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Begin opens shards that have never been in use: it makes the record of each member that has

@@ -1,8 +1,12 @@
 package sharded_test
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/backends/sharded"
@@ -34,4 +38,56 @@ func TestShareThatMoves(t *testing.T) {
 			t.Errorf("of %d members and one, %.3f of the keys move; at most %.3f is right", n, share, most)
 		}
 	}
+}
+
+// hung is a way to a member whose record does not answer while silent is set.
+type hung struct {
+	link
+	silent *atomic.Bool
+}
+
+func (h hung) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	if h.silent.Load() {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	return h.link.CompareAndSwap(ctx, key, old, next)
+}
+
+// Many calls need a look at a record that does not answer: none waits for the looks of all others.
+func TestManyCallsLookAtARecordThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, silent := newWorld(t, "a"), &atomic.Bool{}
+		b := sharded.New(map[string]driver.Backend{"a": hung{link{w.servers["a"], 1}, silent}}, quick)
+		defer b.Close()
+		if err := b.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Ping(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		silent.Store(true)
+		time.Sleep(2 * quick.Silence)
+		begun, errs := time.Now(), make(chan error)
+		const calls = 50
+		for i := range calls {
+			go func() {
+				a := &driver.Acquisition{Key: fmt.Sprint("key ", i), ID: fmt.Sprint("00000000-0000-8000-8000-000000000001:", i), TTL: time.Second, Tokens: 1}
+				_, err := b.Acquire(t.Context(), a)
+				errs <- err
+			}()
+		}
+		for range calls {
+			if err := <-errs; err == nil {
+				t.Error("a member whose record can't be read has granted a lock")
+			}
+		}
+		if took := time.Since(begun); took > 2*quick.Timeout {
+			t.Errorf("the last of %d calls failed after %v; want %v, for the look under way and one of their own", calls, took, 2*quick.Timeout)
+		}
+		silent.Store(false)
+		if err := b.Ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

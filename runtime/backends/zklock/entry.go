@@ -132,7 +132,7 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 		sent = driver.Now()
 	}
 	switch {
-	case !n.session.Alive(): // nobody would close a lease on it
+	case !n.session.Alive(): // a lease on it would be over
 		return nil, errGone
 	case err != nil:
 		return nil, err

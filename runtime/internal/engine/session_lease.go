@@ -27,7 +27,8 @@ type Lease struct {
 }
 
 // NewLease returns a lease for a that lasts until then. It uses the session until Close, or
-// until the session has ended at the server. onClose, if it is not nil, is called then.
+// until the session has ended at the server, which may be before the call. onClose, if it is not nil,
+// is called then.
 func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose func()) *Lease {
 	l := &Lease{Acquisition: *a, on: s, onClose: onClose}
 	l.Acquisition.Queue = false
@@ -35,10 +36,14 @@ func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose 
 	s.mu.Lock()
 	s.users++
 	s.leases[l] = struct{}{}
+	gone := s.gone
 	s.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.timer = time.AfterFunc(until.Left(), l.lapse)
+	if gone { // the caller may hold a mutex that onClose takes
+		s.life.Go(func(context.Context) { l.Close() })
+	}
 	return l
 }
 

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,5 +92,26 @@ func TestPendingUndo(t *testing.T) {
 		s.undos()
 		pass(time.Minute)
 		require.LessOrEqual(t, s.undos(), 1, "it goes with the session")
+	})
+}
+
+func TestLeaseOnASessionThatHasGone(t *testing.T) {
+	withServer(t, func(t *testing.T, s *server) {
+		one := s.get("a")
+		one.End(errors.New("over"))
+		pass(time.Minute)
+		var mu sync.Mutex // as an engine has one, which what it does at the end takes
+		closed := false
+		mu.Lock()
+		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Minute), func() {
+			mu.Lock()
+			defer mu.Unlock()
+			closed = true
+		})
+		mu.Unlock()
+		synctest.Wait()
+		require.True(t, closed, "nobody else closes it")
+		require.True(t, lease.Closed())
+		require.False(t, lease.Extend(driver.Now().Add(time.Hour)))
 	})
 }

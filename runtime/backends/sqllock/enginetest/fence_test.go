@@ -73,6 +73,30 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// Two processes make the table at once: both find it made.
+func TestGateIsMadeTwiceAtOnce(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	e := engines["postgres"]
+	db := e.open(t, e.shared(t))
+	gate, err := fence.NewGate(fence.PostgreSQL, "gate_made_twice")
+	require.NoError(t, err)
+	defer db.Exec("DROP TABLE gate_made_twice")
+	first, err := db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	_, err = first.ExecContext(ctx, gate.Schema())
+	require.NoError(t, err)
+	second := make(chan error, 1)
+	go func() { second <- gate.Migrate(ctx, db) }()
+	require.Eventually(t, func() bool {
+		var waits int
+		err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%gate_made_twice%'").Scan(&waits)
+		return err == nil && waits > 0
+	}, 30*time.Second, 10*time.Millisecond)
+	require.NoError(t, first.Commit())
+	require.NoError(t, <-second)
+}
+
 func passAlone(ctx context.Context, db *sql.DB, gate *fence.Gate, key string, token int64) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

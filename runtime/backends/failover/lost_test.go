@@ -1,0 +1,107 @@
+package failover_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/backends/failover"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// losing is a way to a record, which loses all that it has just before it is to say that the standby grants.
+type losing struct {
+	*link
+	lost bool
+}
+
+func (l *losing) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	if !l.lost && old != next && strings.Contains(next, `"engine":"standby"`) {
+		l.lost = true
+		l.restart()
+	}
+	return l.link.CompareAndSwap(ctx, key, old, next)
+}
+
+// withLosing has test use a failover whose record is lost as it is switched.
+func withLosing(t *testing.T, test func(t *testing.T, w *world, b *failover.Backend)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		o := quick
+		o.Record = &losing{link: &link{server: w.third}}
+		b := failover.New(&link{server: w.primary}, []driver.Backend{&link{server: w.standby}}, o)
+		defer b.Close()
+		if err := b.Begin(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		test(t, w, b)
+	})
+}
+
+// The record is lost while the loss of the primary is decided: it is made anew, and the switch comes after that.
+func TestRecordLostDuringASwitch(t *testing.T) {
+	withLosing(t, func(t *testing.T, w *world, b *failover.Backend) {
+		w.primary.set(func() { w.primary.dead = true })
+		w.granting(&process{backend: b}, "standby", 4*drain)
+	})
+}
+
+// Who switches by hand hears that it was not decided.
+func TestRecordLostDuringASwitchByHand(t *testing.T) {
+	withLosing(t, func(t *testing.T, w *world, b *failover.Backend) {
+		if s, err := b.Status(t.Context()); err != nil {
+			t.Fatal(s, err)
+		}
+		if err := b.Switch(t.Context(), "standby"); err == nil {
+			t.Error("want an error of Switch, since the record was lost, got none")
+		}
+		w.granting(&process{backend: b}, "primary", 2*drain)
+	})
+}
+
+// The record does not answer when many grants need a higher ceiling: none waits for the questions of all others.
+func TestManyGrantsWhileTheRecordHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 1)
+		b := w.processes[0].backend
+		if _, err := b.Status(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		const hour = uint64(time.Hour/time.Microsecond) * driver.TokensPerMicrosecond
+		w.primary.set(func() { w.primary.less -= hour }) // its tokens are above the ceiling
+		w.third.set(func() { w.third.hung = true })
+		begun, errs := time.Now(), make(chan error)
+		const calls = 50
+		for i := range calls {
+			go func() {
+				a := acquisition(i)
+				a.Key = fmt.Sprint("key ", i)
+				_, err := b.Acquire(t.Context(), a)
+				errs <- err
+			}()
+		}
+		for range calls {
+			if err := <-errs; err == nil {
+				t.Error("want an error while the record can't be written, got none")
+			}
+		}
+		if took := time.Since(begun); took > 3*quick.Timeout {
+			t.Errorf("the last of %d calls failed after %v; one question takes %v", calls, took, quick.Timeout)
+		}
+		w.third.set(func() { w.third.hung = false })
+		time.Sleep(time.Second) // a question that is under way fails
+		l, err := b.Acquire(t.Context(), acquisition(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _ := l.Tokens()
+		if err := l.Release(t.Context(), first); err != nil {
+			t.Error(err)
+		}
+		w.end()
+	})
+}
