@@ -47,6 +47,12 @@ func (c *checker) fixFunction(id *ast.Ident, recv types.Object, call *ast.CallEx
 	if call == nil || len(call.Args) == 0 {
 		return nil
 	}
+	if _, several := c.pass.TypesInfo.TypeOf(call.Args[0]).(*types.Tuple); several {
+		return nil // the results of a call, which no argument can join
+	}
+	if _, seen := c.pass.Pkg.Scope().Innermost(id.Pos()).LookupParent(recv.Name(), id.Pos()); seen != recv {
+		return nil // it is blank, or something hides it
+	}
 	field := c.only(recv.Type(), func(f *types.Var) bool { return isLockerPointer(f.Type()) })
 	if field == "" {
 		return nil

@@ -65,3 +65,20 @@ func (d *Direct) Do(ctx context.Context) error { return nil }
 func (d *Direct) All(ctx context.Context) error {
 	return d.Do(ctx) // want `is called without its lock`
 }
+
+// What is written into these calls would not compile: they stay.
+func both() (context.Context, int) { return context.Background(), 1 }
+
+func (s *Service) Spread() error {
+	return Report(both()) // want `is called without its lock`
+}
+
+func (s *Service) Hiding(ctx context.Context, days []int) {
+	for _, s := range days {
+		Report(ctx, s) // want `is called without its lock`
+	}
+}
+
+func (_ *Service) Nameless(ctx context.Context) error {
+	return Report(ctx, 1) // want `is called without its lock`
+}
