@@ -45,6 +45,8 @@ func (m *migration) start(n *node) {
 		m.why[n] = n.fixed
 	case n.owner.IsValid() && m.valued[n.owner]:
 		m.why[n] = "belongs to a function that is used as a value"
+	case m.dynamic[n.method]:
+		m.why[n] = "belongs to a method of an interface that a value is tested for"
 	}
 }
 

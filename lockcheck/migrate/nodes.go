@@ -19,6 +19,7 @@ type migration struct {
 	uses    []*use
 	makers  []*maker
 	valued  map[token.Pos]bool // functions that are used as values, by where they are declared
+	dynamic map[string]bool    // methods of interfaces that are asserted
 	ignores map[*ast.File][]facts.Ignore
 	seen    map[seenKey]bool
 	why     map[*node]string // why a node is left as it is
@@ -46,6 +47,7 @@ type node struct {
 	siblings []*node    // declared with the same text
 	isNil    bool       // it is compared with nil
 	owner    token.Pos  // the function whose parameter or result it is
+	method   string     // its name, if that is a method
 	chosen   bool       // it becomes a *TWithLock
 	group    *node      // of what must be rewritten together; nil is itself
 }
@@ -66,10 +68,13 @@ func (m *migration) declare(u *source.Unit, file *ast.File) {
 		case *ast.FuncDecl:
 			owned[n.Type] = true
 			d.owner = n.Name.Pos()
+			if n.Recv != nil {
+				d.method = n.Name.Name
+			}
 			d.receiver(n)
 			d.list(n.Type.Params, "")
 			d.results(n)
-			d.owner = token.NoPos
+			d.owner, d.method = token.NoPos, ""
 		case *ast.FuncType:
 			if !owned[n] {
 				d.list(n.Params, "is a parameter of a function whose callers aren't known")
@@ -98,9 +103,10 @@ func (m *migration) declare(u *source.Unit, file *ast.File) {
 
 type declarer struct {
 	*migration
-	unit  *source.Unit
-	fixed string    // all of the file
-	owner token.Pos // the function that is declared
+	unit   *source.Unit
+	fixed  string    // all of the file
+	owner  token.Pos // the function that is declared
+	method string    // and its name, if it is a method
 }
 
 func (d *declarer) receiver(decl *ast.FuncDecl) {
@@ -174,7 +180,7 @@ func (d *declarer) node(id nodeID, name string, t types.Type, text ast.Expr, fix
 	if n := d.nodes[id]; n != nil {
 		return n
 	}
-	n := &node{id: id, name: name, t: of, value: !pointer, fixed: fixed, owner: d.owner}
+	n := &node{id: id, name: name, t: of, value: !pointer, fixed: fixed, owner: d.owner, method: d.method}
 	switch {
 	case n.fixed != "":
 	case text != nil && !pointer:
