@@ -115,11 +115,19 @@ func (s *source) importsNamedIn(node ast.Node) []ast.Node {
 }
 
 // invalid reports whether a type that can't be made out is written in t.
-func invalid(t types.Type) bool {
-	return written(t, func(t types.Type) bool {
-		b, ok := t.(*types.Basic)
-		return ok && b.Kind() == types.Invalid
-	})
+func invalid(t types.Type) bool { return written(t, isInvalid) }
+
+// unknown reports whether it can't be made out what t, or what t points to, is made of.
+func unknown(t types.Type) bool {
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		t = ptr.Elem()
+	}
+	return invalid(t) || isInvalid(t.Underlying())
+}
+
+func isInvalid(t types.Type) bool {
+	b, ok := t.(*types.Basic)
+	return ok && b.Kind() == types.Invalid
 }
 
 // written reports whether a type that is written in t fits. It looks through
