@@ -6,6 +6,7 @@ import (
 	"go/types"
 	"strings"
 
+	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
 )
@@ -18,8 +19,9 @@ type migration struct {
 	nodes   map[nodeID]*node
 	uses    []*use
 	makers  []*maker
-	valued  map[token.Pos]bool // functions that are used as values, by where they are declared
-	dynamic map[string]bool    // methods of interfaces that are asserted
+	valued  map[token.Pos]bool                  // functions that are used as values, by where they are declared
+	dynamic map[string]bool                     // methods of interfaces that are asserted
+	guards  map[token.Pos][]generator.Directive // of what is annotated, by where it is declared
 	ignores map[*ast.File][]facts.Ignore
 	seen    map[seenKey]bool
 	why     map[*node]string // why a node is left as it is
@@ -60,6 +62,10 @@ func (m *migration) declare(u *source.Unit, file *ast.File) {
 		fixed = "belongs to generated code"
 	case !m.Asked[path]:
 		fixed = "is outside of the packages that are migrated"
+	}
+	annotated, _ := generator.ReadDirectives(m.Fset, file)
+	for _, a := range annotated {
+		m.guards[a.Name.Pos()] = a.Directives
 	}
 	d := &declarer{migration: m, unit: u, fixed: fixed}
 	owned := map[*ast.FuncType]bool{}

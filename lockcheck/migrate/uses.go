@@ -43,6 +43,7 @@ type target struct {
 	to   *node
 	why  string
 	at   *ast.Ident // the method
+	in   *ast.Ident // the function around it, if that holds the lock already
 }
 
 // flow finds what the units declare and use. It reports whether anything has a wrapper.
