@@ -129,7 +129,7 @@ func (c *command) show(ctx context.Context) error {
 	if c.json {
 		return objects(c.stdout, []*lockRow{r})
 	}
-	fmt.Fprintf(c.stdout, "%s, a %s\n", r.Key, r.Kind)
+	fmt.Fprintf(c.stdout, "%s, a %s\n", printable(r.Key), r.Kind)
 	for _, h := range r.Holders {
 		side := "held"
 		if h.Side != "" {

@@ -51,3 +51,9 @@ func TestCollectWaitsForThePager(t *testing.T) {
 		require.Len(t, rows, 1)
 	})
 }
+
+// What others write at an engine does not reach the terminal as it is.
+func TestSentenceIsPrintable(t *testing.T) {
+	h := holderRow{ID: "a\x1b[2J", Client: "lockgen", Host: "h\a", PID: 1, Service: "shop\n", Version: "v1"}
+	require.Equal(t, `"shop\n" v1 on "h\a", process 1 ("a\x1b[2J")`, h.sentence())
+}
