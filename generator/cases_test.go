@@ -194,12 +194,12 @@ func hasCgo(t *testing.T) bool {
 func TestHosts(t *testing.T) {
 	dir := t.TempDir()
 	for _, g := range loadCases(t, dir) {
-		if g.name != "ok-builds" {
+		if g.name != "ok-builds" && g.name != "ok-promoted-builds" {
 			continue
 		}
 		for _, goos := range []string{"linux", "windows", "darwin"} {
 			res, err := generator.Generate(t.Context(), generator.Options{
-				Dir: g.dir, Patterns: []string{"."}, Env: append(offline(), "GOOS="+goos),
+				Dir: g.dir, Patterns: []string{"./..."}, Env: append(offline(), "GOOS="+goos),
 			})
 			require.NoError(t, err)
 			got := g.got(t, res)

@@ -22,6 +22,7 @@
 //	          kinds.go       which types a key can hold
 //	          build.go       the models that templates render, one for each file
 //	          promoted.go    methods of embedded types, other packages' too
+//	          foreign.go     what those have annotated, and in which builds
 //	          typeparams.go  type parameters: blank ones named, and none that hides
 //	          locks.go       policies and keys
 //	          fallback.go    what runs where another holds the lock

@@ -83,7 +83,7 @@ func (e *exports) load(fset *token.FileSet, paths []string) (*importer, error) {
 	im := newImporter()
 	compiled := gc.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(e.file(path)) })
 	for _, path := range paths {
-		im.files[path] = e.sources[path]
+		im.files[path] = goFiles{e.sources[path], len(e.sources[path])}
 		file := e.file(path)
 		if file == "" {
 			im.failed[path] = fmt.Sprintf("%s names no export data of %s", e.path, path)

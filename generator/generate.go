@@ -103,11 +103,14 @@ func (r *run) generate(ctx context.Context, pkgs []*pkg, units [][]*unit, import
 func (r *run) round(ctx context.Context, units [][]*unit, imports *importer, making map[string]bool) (waiting [][]*unit) {
 	left := make([][]*unit, len(units))
 	parallel(len(units), func(i int) {
-		for at, u := range units[i] { // what a test needs of the package that it tests is there first
+		planned := slices.Clone(units[i]) // what a test needs of the package that it tests is there first
+		for at := 0; at < len(planned); at++ {
+			u := planned[at]
 			if !u.generate(ctx, imports, making) {
-				left[i] = units[i][at:]
+				left[i] = planned[at:]
 				return
 			}
+			planned = append(planned, u.planForeign()...)
 		}
 	})
 	return slices.DeleteFunc(left, func(of []*unit) bool { return len(of) == 0 })
@@ -144,7 +147,8 @@ func (r *run) made(pkgs []*pkg) map[string][]byte {
 // an annotated signature can't be made out and an import is in the making.
 func (u *unit) generate(ctx context.Context, imports *importer, making map[string]bool) (done bool) {
 	u.load(imports)
-	if u.config != nil && u.incomplete() {
+	u.others = u.foreignBuilds()
+	if u.config != nil && (u.incomplete() || slices.ContainsFunc(u.others, u.config.satisfies)) {
 		if im, err := u.pkg.run.loadImports(ctx, [][]*unit{{u}}, u.config, nil); err == nil {
 			u.load(im)
 		}

@@ -180,10 +180,10 @@ func (l Lock) Match(key string) (values []Value, ok bool) {
 			names = append(names, strings.Trim(p.text, "<>"))
 			expr.WriteString(`((?:[A-Za-z0-9_.-]|%[0-9A-F]{2})+)`)
 		} else {
-			expr.WriteString(regexp.QuoteMeta(p.literal))
+			expr.WriteString(regexp.QuoteMeta(bytewise(p.literal)))
 		}
 	}
-	found := regexp.MustCompile(expr.String() + `$`).FindStringSubmatch(key)
+	found := regexp.MustCompile(expr.String() + `$`).FindStringSubmatch(bytewise(key))
 	if found == nil {
 		return nil, false
 	}
@@ -195,4 +195,14 @@ func (l Lock) Match(key string) (values []Value, ok bool) {
 		values = append(values, Value{name, text})
 	}
 	return values, true
+}
+
+// bytewise is s with each byte as a character: a literal may hold bytes that are no UTF-8,
+// which no regular expression takes. What is ASCII stays.
+func bytewise(s string) string {
+	out := make([]rune, len(s))
+	for i := range len(s) {
+		out[i] = rune(s[i])
+	}
+	return string(out)
 }

@@ -6,9 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-
-	"golang.org/x/tools/go/packages"
 )
 
 // promotedMethods are the annotated methods of embedded types: through the
@@ -68,10 +65,12 @@ func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *
 	if b.pkg.run.exports != nil && b.unknown(g, fn) {
 		return nil
 	}
-	t := b.foreignTargets(fn.Pkg().Path())[name]
-	if t == nil {
+	targets := b.unit.foreignTargets(fn.Pkg().Path())[name]
+	i := slices.IndexFunc(targets, func(t *target) bool { return b.unit.selects(t.file) })
+	if i < 0 {
 		return nil
 	}
+	t := targets[i]
 	m := &method{target: t, unit: b.unit, fn: fn, recv: g.recv, embedder: g.file}
 	if why := b.unreachable(m, named, path); why != "" {
 		hint := "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own"
@@ -184,92 +183,4 @@ func importable(path, from string) bool {
 	}
 	parent := path[:max(i-1, 0)]
 	return strings.HasPrefix(from+"/", parent+"/")
-}
-
-// foreignFiles remembers what was read of other packages.
-type foreignFiles struct {
-	mu       sync.Mutex
-	packages map[string]foreignPackage // by import path
-}
-
-// foreignPackage is what another package has annotated.
-type foreignPackage struct {
-	targets map[string]*target // "Type.Method"
-	unread  []Diagnostic       // one for each file that can't be read
-}
-
-// foreignTargets are the annotated methods of another package, by type and name.
-func (b *builder) foreignTargets(path string) map[string]*target {
-	if b.pkg.external && path == b.pkg.tested.path {
-		return b.pkg.tested.byName()
-	}
-	r := b.pkg.run
-	r.foreign.mu.Lock()
-	defer r.foreign.mu.Unlock()
-	found, known := r.foreign.packages[path]
-	if !known {
-		files, listed := b.unit.imports.files[path]
-		var err error
-		if r.exports != nil {
-			files = r.exports.sources[path]
-		} else if !listed { // embedded by a type that this package imports
-			files, err = r.goFilesOf(path)
-		}
-		found = r.readForeign(path, files)
-		if err != nil {
-			found.unread = append(found.unread, notRead(path, err))
-		}
-		if r.foreign.packages == nil {
-			r.foreign.packages = map[string]foreignPackage{}
-		}
-		r.foreign.packages[path] = found
-	}
-	b.pkg.diagnostics = append(b.pkg.diagnostics, found.unread...)
-	return found.targets
-}
-
-// goFilesOf lists the files of a package that nothing here imports by itself.
-func (r *run) goFilesOf(path string) (files []string, err error) {
-	listed, err := packages.Load(r.config(r.ctx, packages.NeedName|packages.NeedFiles), path)
-	for _, p := range listed {
-		files = append(files, p.GoFiles...)
-	}
-	return files, err
-}
-
-func (r *run) readForeign(path string, files []string) foreignPackage {
-	p := &pkg{run: r, path: path, outputs: map[string]*output{}}
-	var unread []Diagnostic
-	for _, file := range files {
-		f, err := r.readFile(file)
-		if err != nil {
-			unread = append(unread, notRead(file, err))
-			continue
-		}
-		if f.mention != directiveMention {
-			continue
-		}
-		if err := p.parseFile(f); err != nil {
-			unread = append(unread, notRead(file, err))
-			continue
-		}
-		f.listed = true
-		p.files = append(p.files, f)
-	}
-	p.scan()
-	return foreignPackage{targets: p.byName(), unread: unread}
-}
-
-// byName are the annotated methods of the package, by type and name.
-func (p *pkg) byName() map[string]*target {
-	if p.index.targets != nil {
-		return p.index.targets
-	}
-	p.index.targets = map[string]*target{}
-	for _, t := range p.targets {
-		if owner := t.owner(); owner != "" {
-			p.index.targets[p.aliased(owner)+"."+t.id.Name] = t
-		}
-	}
-	return p.index.targets
 }

@@ -296,12 +296,12 @@ func isTypeParam(t types.Type) bool {
 
 // text makes the value a part of the key, by the rule in the package comment.
 func (r *resolver) text(p part, v value) {
-	if invalid(v.typ) { // go/types lets such a type implement anything
-		r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
-		return
-	}
 	whole := v.typ
 	for {
+		if unknown(v.typ) { // go/types lets such a type implement anything
+			r.report(p, "", "%s: the type of %s can't be made out", p.text, v.path)
+			return
+		}
 		if r.tick && isTime(v.typ) {
 			r.encode(p, v, "TickTime", v.text)
 			return

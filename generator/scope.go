@@ -84,8 +84,8 @@ func typeDecls(files []*source) map[string][]typeDecl {
 // asked for: to search the files for each of thousands of types takes minutes.
 type index struct {
 	types   map[string][]typeDecl
-	methods map[string][]string // by type, aliases followed
-	targets map[string]*target  // what is annotated: "Type.Method"
+	methods map[string][]string  // by type, aliases followed
+	targets map[string][]*target // what is annotated: "Type.Method"
 }
 
 // typesNamed are the declarations of a type, one for each build that has its own.

@@ -15,18 +15,28 @@ import (
 // an error, which go/types turns into a package without contents.
 type importer struct {
 	packages map[string]*types.Package
-	failed   map[string]string   // path: what the go command said
-	files    map[string][]string // path: its Go files
+	failed   map[string]string  // path: what the go command said
+	files    map[string]goFiles // by path
 
 	withoutRuntime bool // it was asked for, and could not be loaded
 }
 
+// goFiles are the Go files of a package, those of this build first.
+type goFiles struct {
+	all    []string
+	listed int
+}
+
+func filesOf(p *packages.Package) goFiles {
+	return goFiles{slices.Concat(p.GoFiles, p.IgnoredFiles), len(p.GoFiles)}
+}
+
 func newImporter() *importer {
-	return &importer{packages: map[string]*types.Package{}, failed: map[string]string{}, files: map[string][]string{}}
+	return &importer{packages: map[string]*types.Package{}, failed: map[string]string{}, files: map[string]goFiles{}}
 }
 
 func (im *importer) add(p *packages.Package) {
-	im.files[p.PkgPath] = p.GoFiles
+	im.files[p.PkgPath] = filesOf(p)
 	if p.Types != nil && p.Types.Complete() && p.Types.Scope().Len() > 0 {
 		im.packages[p.PkgPath] = p.Types
 		return
@@ -115,11 +125,19 @@ func (s *source) importsNamedIn(node ast.Node) []ast.Node {
 }
 
 // invalid reports whether a type that can't be made out is written in t.
-func invalid(t types.Type) bool {
-	return written(t, func(t types.Type) bool {
-		b, ok := t.(*types.Basic)
-		return ok && b.Kind() == types.Invalid
-	})
+func invalid(t types.Type) bool { return written(t, isInvalid) }
+
+// unknown reports whether it can't be made out what t, or what t points to, is made of.
+func unknown(t types.Type) bool {
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		t = ptr.Elem()
+	}
+	return invalid(t) || isInvalid(t.Underlying())
+}
+
+func isInvalid(t types.Type) bool {
+	b, ok := t.(*types.Basic)
+	return ok && b.Kind() == types.Invalid
 }
 
 // written reports whether a type that is written in t fits. It looks through

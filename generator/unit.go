@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
+	"go/build/constraint"
 	"go/parser"
 	"go/types"
 	"slices"
@@ -21,6 +22,7 @@ type unit struct {
 	has     map[*source]bool // the same files
 	methods []*method        // what is annotated in these files, in source order
 	found   map[methodName]bool
+	others  []constraint.Expr // builds in which types of other packages have more methods
 
 	imports    *importer
 	types      *types.Package

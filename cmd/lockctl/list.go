@@ -80,11 +80,13 @@ func (b *backend) collect(ctx context.Context, pattern string, page int, timeout
 			continue // told already, or only remembered
 		}
 		if len(rows) == page {
+			late.Stop() // what next waits for is not the engine
 			if err := next(rows); errors.Is(err, errEnough) {
 				return rows, true, nil
 			} else if err != nil {
 				return nil, false, err
 			}
+			late.Reset(timeout)
 			rows = nil
 			clear(seen)
 		}
@@ -127,7 +129,7 @@ func (c *command) show(ctx context.Context) error {
 	if c.json {
 		return objects(c.stdout, []*lockRow{r})
 	}
-	fmt.Fprintf(c.stdout, "%s, a %s\n", r.Key, r.Kind)
+	fmt.Fprintf(c.stdout, "%s, a %s\n", printable(r.Key), r.Kind)
 	for _, h := range r.Holders {
 		side := "held"
 		if h.Side != "" {

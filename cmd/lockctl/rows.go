@@ -127,15 +127,18 @@ func (h *holderRow) sentence() string {
 	case h.Host == "":
 		b.WriteString("a process that is not registered ")
 	case h.Service != "":
-		b.WriteString(strings.TrimSuffix(h.Service+" "+h.Version, " ") + " ")
+		b.WriteString(printable(h.Service) + " ")
+		if h.Version != "" {
+			b.WriteString(printable(h.Version) + " ")
+		}
 	}
 	if h.Name != "" {
 		fmt.Fprintf(&b, "%q ", h.Name)
 	}
 	if h.Host != "" {
-		fmt.Fprintf(&b, "on %s, process %d ", h.Host, h.PID)
+		fmt.Fprintf(&b, "on %s, process %d ", printable(h.Host), h.PID)
 	}
-	fmt.Fprintf(&b, "(%s)", h.ID)
+	fmt.Fprintf(&b, "(%s)", printable(h.ID))
 	if h.Since != nil {
 		b.WriteString(" since " + h.since())
 	}

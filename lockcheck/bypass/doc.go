@@ -28,7 +28,8 @@
 // whose type is asserted in the same function or, as a parameter, in one of this package.
 //
 // A call from a method that has the same key is reported as well: it is right only as
-// long as both directives and all callers stay as they are.
+// long as both directives and all callers stay as they are. There is no fix for it unless
+// the method called is reentrant: its wrapper would return ErrDeadlock.
 //
 // A method calls others of its type through a field that holds the wrapper, which
 // the constructor sets; where the type has one, the suggested fix uses it. Calls in

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/types"
+	"slices"
 
 	"golang.org/x/tools/go/analysis"
 
@@ -18,7 +19,7 @@ func (c *checker) fix(id *ast.Ident, fn *types.Func, decl *ast.FuncDecl, root as
 		return nil
 	}
 	recv := c.pass.TypesInfo.Defs[decl.Recv.List[0].Names[0]]
-	if recv == nil {
+	if recv == nil || c.deadlocks(decl, fn) {
 		return nil
 	}
 	if fn.Signature().Recv() == nil {
@@ -42,10 +43,26 @@ func (c *checker) fix(id *ast.Ident, fn *types.Func, decl *ast.FuncDecl, root as
 	}}
 }
 
+// deadlocks reports whether decl may run under a lock that the wrapper of fn takes, and does
+// not enter again.
+func (c *checker) deadlocks(decl *ast.FuncDecl, fn *types.Func) bool {
+	self, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
+	outer, inner := c.guarded(self), c.guarded(fn)
+	return outer != nil && slices.ContainsFunc(inner.Guard, func(l facts.Lock) bool {
+		return !l.Reentrant && slices.ContainsFunc(outer.Guard, func(o facts.Lock) bool { return o.Class() == l.Class() })
+	})
+}
+
 // fixFunction calls F's wrapper with the Locker that the receiver has.
 func (c *checker) fixFunction(id *ast.Ident, recv types.Object, call *ast.CallExpr) []analysis.SuggestedFix {
 	if call == nil || len(call.Args) == 0 {
 		return nil
+	}
+	if _, several := c.pass.TypesInfo.TypeOf(call.Args[0]).(*types.Tuple); several {
+		return nil // the results of a call, which no argument can join
+	}
+	if _, seen := c.pass.Pkg.Scope().Innermost(id.Pos()).LookupParent(recv.Name(), id.Pos()); seen != recv {
+		return nil // it is blank, or something hides it
 	}
 	field := c.only(recv.Type(), func(f *types.Var) bool { return isLockerPointer(f.Type()) })
 	if field == "" {

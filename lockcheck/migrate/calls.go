@@ -60,7 +60,10 @@ func (m *migration) function(u *source.Unit, file *ast.File, id *ast.Ident, stac
 		}
 	}
 	l := m.locker(u, file, id.Pos())
+	in := m.holder(stack, fn)
 	switch {
+	case in != nil:
+		m.leave(id.Pos(), what+held(in))
 	case len(call.Args) == 0 || len(call.Args) == 1 && fn.Signature().Params().Len() > 1 && !fn.Signature().Variadic():
 		m.leave(id.Pos(), what+", with the results of another call as arguments: write them out")
 	case l.why != "":

@@ -45,6 +45,8 @@ func (m *migration) start(n *node) {
 		m.why[n] = n.fixed
 	case n.owner.IsValid() && m.valued[n.owner]:
 		m.why[n] = "belongs to a function that is used as a value"
+	case m.dynamic[n.method]:
+		m.why[n] = "belongs to a method of an interface that a value is tested for"
 	}
 }
 
@@ -94,6 +96,8 @@ func (m *migration) hinders(use *use) string {
 	switch {
 	case to.goal == elsewhere:
 		return to.why + where
+	case to.in != nil:
+		return fmt.Sprintf("is used in %s, which holds the lock%s", to.in.Name, where)
 	case use.value && to.goal != nothing && to.goal != guarded:
 		return "is copied" + where
 	case (to.goal == converted || to.goal == iface) && use.t.asserted != nil:
@@ -222,7 +226,10 @@ func (m *migration) rewrite(use *use) {
 			return
 		}
 		m.raw++
-		if !from {
+		switch {
+		case use.to.in != nil:
+			m.leave(use.to.at.Pos(), fmt.Sprintf("%s.%s is called without its lock%s", use.t.name.Name(), use.to.at.Name, held(use.to.in)))
+		case !from:
 			m.wrapHere(use)
 		}
 	}

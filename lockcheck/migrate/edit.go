@@ -63,7 +63,7 @@ func (m *migration) wrapAfter(mk *maker) {
 	group := mk.to.root()
 	l := m.locker(mk.unit, mk.file, mk.check.End())
 	m.importing(group, mk.file, l.imports)
-	inner := mk.name.Name + "Inner"
+	inner := unused(mk.file, mk.name.Name+"Inner")
 	m.replace(group, mk.name.Pos(), mk.name.End(), inner)
 	from, at := m.Fset.PositionFor(mk.check.Pos(), false), m.Fset.PositionFor(mk.check.End(), false)
 	text := m.Texts[at.Filename]
@@ -75,6 +75,22 @@ func (m *migration) wrapAfter(mk *maker) {
 	}
 	m.changes = append(m.changes, &change{group: group, file: at.Filename, start: end, end: end,
 		text: fmt.Sprintf("\n%s%s := %s(%s, %s)", indent, mk.name.Name, m.constructor(mk.unit, mk.file, mk.to.t, group), inner, l.text)})
+}
+
+// unused is a name that a file does not mention: name, or name with a number.
+func unused(file *ast.File, name string) string {
+	taken := map[string]bool{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok {
+			taken[id.Name] = true
+		}
+		return true
+	})
+	free := name
+	for i := 2; taken[free]; i++ {
+		free = name + strconv.Itoa(i)
+	}
+	return free
 }
 
 // constructor is the name of the wrapper's constructor in a file.

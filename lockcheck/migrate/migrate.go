@@ -6,6 +6,7 @@
 //	flow      nodes.go    the variables, fields, parameters and results that hold a *T
 //	          uses.go     every value of type *T, and where it goes
 //	          makers.go   calls with several results, of which one is a *T
+//	          held.go     calls inside of a function that holds the lock already
 //	decide    decide.go   which of them become a *TWithLock, and where a value is wrapped
 //	rewrite   calls.go    calls of annotated functions
 //	          locker.go   the Locker that each wrap is given
@@ -22,8 +23,10 @@ import (
 	"context"
 	"errors"
 	"go/ast"
+	"go/token"
 	"slices"
 
+	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
 )
@@ -72,7 +75,7 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	if err := checkLocker(w, opts.Locker); err != nil {
 		return nil, err
 	}
-	m := &migration{World: w, opts: opts, wraps: map[string]*wrapped{}, nodes: map[nodeID]*node{}, seen: map[seenKey]bool{}, ignores: map[*ast.File][]facts.Ignore{}}
+	m := &migration{World: w, opts: opts, wraps: map[string]*wrapped{}, nodes: map[nodeID]*node{}, guards: map[token.Pos][]generator.Directive{}, seen: map[seenKey]bool{}, ignores: map[*ast.File][]facts.Ignore{}}
 	if !m.flow() {
 		return nil, errors.New("no package calls code that has a wrapper: annotate a method, run lockgen, then migrate")
 	}

@@ -6,6 +6,7 @@ import (
 	"go/types"
 	"strings"
 
+	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
 )
@@ -18,7 +19,9 @@ type migration struct {
 	nodes   map[nodeID]*node
 	uses    []*use
 	makers  []*maker
-	valued  map[token.Pos]bool // functions that are used as values, by where they are declared
+	valued  map[token.Pos]bool                  // functions that are used as values, by where they are declared
+	dynamic map[string]bool                     // methods of interfaces that are asserted
+	guards  map[token.Pos][]generator.Directive // of what is annotated, by where it is declared
 	ignores map[*ast.File][]facts.Ignore
 	seen    map[seenKey]bool
 	why     map[*node]string // why a node is left as it is
@@ -46,6 +49,7 @@ type node struct {
 	siblings []*node    // declared with the same text
 	isNil    bool       // it is compared with nil
 	owner    token.Pos  // the function whose parameter or result it is
+	method   string     // its name, if that is a method
 	chosen   bool       // it becomes a *TWithLock
 	group    *node      // of what must be rewritten together; nil is itself
 }
@@ -59,6 +63,10 @@ func (m *migration) declare(u *source.Unit, file *ast.File) {
 	case !m.Asked[path]:
 		fixed = "is outside of the packages that are migrated"
 	}
+	annotated, _ := generator.ReadDirectives(m.Fset, file)
+	for _, a := range annotated {
+		m.guards[a.Name.Pos()] = a.Directives
+	}
 	d := &declarer{migration: m, unit: u, fixed: fixed}
 	owned := map[*ast.FuncType]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -66,10 +74,13 @@ func (m *migration) declare(u *source.Unit, file *ast.File) {
 		case *ast.FuncDecl:
 			owned[n.Type] = true
 			d.owner = n.Name.Pos()
+			if n.Recv != nil {
+				d.method = n.Name.Name
+			}
 			d.receiver(n)
 			d.list(n.Type.Params, "")
 			d.results(n)
-			d.owner = token.NoPos
+			d.owner, d.method = token.NoPos, ""
 		case *ast.FuncType:
 			if !owned[n] {
 				d.list(n.Params, "is a parameter of a function whose callers aren't known")
@@ -98,9 +109,10 @@ func (m *migration) declare(u *source.Unit, file *ast.File) {
 
 type declarer struct {
 	*migration
-	unit  *source.Unit
-	fixed string    // all of the file
-	owner token.Pos // the function that is declared
+	unit   *source.Unit
+	fixed  string    // all of the file
+	owner  token.Pos // the function that is declared
+	method string    // and its name, if it is a method
 }
 
 func (d *declarer) receiver(decl *ast.FuncDecl) {
@@ -174,7 +186,7 @@ func (d *declarer) node(id nodeID, name string, t types.Type, text ast.Expr, fix
 	if n := d.nodes[id]; n != nil {
 		return n
 	}
-	n := &node{id: id, name: name, t: of, value: !pointer, fixed: fixed, owner: d.owner}
+	n := &node{id: id, name: name, t: of, value: !pointer, fixed: fixed, owner: d.owner, method: d.method}
 	switch {
 	case n.fixed != "":
 	case text != nil && !pointer:

@@ -20,7 +20,7 @@ func (m *migration) target(use *use) target {
 	case *ast.SelectorExpr:
 		fn, ok := info.Uses[p.Sel].(*types.Func)
 		if ok && use.t.methods[fn.Name()] {
-			return target{goal: guarded, at: p.Sel}
+			return target{goal: guarded, at: p.Sel, in: m.holder(use.stack, fn)}
 		}
 		return target{}
 	case *ast.AssignStmt:

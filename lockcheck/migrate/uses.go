@@ -43,11 +43,12 @@ type target struct {
 	to   *node
 	why  string
 	at   *ast.Ident // the method
+	in   *ast.Ident // the function around it, if that holds the lock already
 }
 
 // flow finds what the units declare and use. It reports whether anything has a wrapper.
 func (m *migration) flow() bool {
-	m.valued = map[token.Pos]bool{}
+	m.valued, m.dynamic = map[token.Pos]bool{}, map[string]bool{}
 	for _, u := range m.Units {
 		for _, file := range u.Files {
 			m.declare(u, file)
@@ -161,13 +162,22 @@ func isCallee(id *ast.Ident, stack []ast.Node) bool {
 	return false
 }
 
+// assert notes a type that a value is tested for. The compiler does not see it if a method
+// of an interface there has another signature than that of the value.
 func (m *migration) assert(u *source.Unit, e ast.Expr) {
 	if e == nil {
 		return
 	}
-	if tv := u.Info.Types[e]; tv.IsType() {
-		if t, _ := m.of(tv.Type); t != nil && t.asserted == nil {
-			t.asserted = e
+	tv := u.Info.Types[e]
+	if !tv.IsType() {
+		return
+	}
+	if t, _ := m.of(tv.Type); t != nil && t.asserted == nil {
+		t.asserted = e
+	}
+	if i, ok := tv.Type.Underlying().(*types.Interface); ok {
+		for method := range i.Methods() {
+			m.dynamic[method.Name()] = true
 		}
 	}
 }

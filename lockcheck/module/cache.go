@@ -96,7 +96,7 @@ func (c *cache) key(p *packages.Package) string {
 	fmt.Fprintln(&all, c.base, p.PkgPath)
 	known := true
 	switch m := p.Module; {
-	case isStandard(p): // a new Go has another version
+	case c.isStandard(p): // a new Go has another version
 		c.keys[p] = digestOf([]byte(all.String()))
 		return c.keys[p]
 	case isFixed(p):
@@ -129,15 +129,17 @@ func (c *cache) key(p *packages.Package) string {
 }
 
 // isStandard reports whether a package comes with Go. It has no module, as have files that
-// are named on the command line.
-func isStandard(p *packages.Package) bool {
-	return p.Module == nil && p.PkgPath != "command-line-arguments"
+// are named on the command line, and all code where there are no modules. A kept listing
+// has no files of it.
+func (c *cache) isStandard(p *packages.Package) bool {
+	return p.Module == nil && (len(p.GoFiles) == 0 || strings.HasPrefix(p.GoFiles[0], filepath.Join(c.env["GOROOT"], "src")+string(filepath.Separator)))
 }
 
-// isFixed reports whether a package is of a version of a module, whose files never change.
+// isFixed reports whether a package is of a version of a module in the module cache, whose
+// files never change. A vendored module has no folder.
 func isFixed(p *packages.Package) bool {
 	m := p.Module
-	return m != nil && m.Version != "" && (m.Replace == nil || m.Replace.Version != "")
+	return m != nil && m.Version != "" && m.Dir != "" && (m.Replace == nil || m.Replace.Version != "")
 }
 
 func (c *cache) path(key string) string { return filepath.Join(c.dir, key[:2], key[2:]) }

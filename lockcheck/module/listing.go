@@ -124,16 +124,16 @@ func (c *cache) keep(key, dir string, patterns []string, roots []*packages.Packa
 	packages.Visit(roots, nil, func(p *packages.Package) {
 		complete = complete && len(p.Errors) == 0
 		entry := listed{Path: p.PkgPath, Imports: map[string]string{}}
-		if !isStandard(p) {
+		if !c.isStandard(p) {
 			entry = listed{p.PkgPath, p.Name, p.Dir, p.GoFiles, p.OtherFiles, p.IgnoredFiles, entry.Imports, p.Module}
 		}
 		for path, imp := range p.Imports {
-			if !isStandard(p) {
+			if !c.isStandard(p) {
 				entry.Imports[path] = imp.PkgPath
 			}
 		}
 		l.Packages = append(l.Packages, entry)
-		if !isStandard(p) && !isFixed(p) {
+		if !c.isStandard(p) && !isFixed(p) {
 			folders[p.Dir] = true
 			c.note(&l, p.Module, slices.Concat(p.OtherFiles, p.IgnoredFiles))
 		}

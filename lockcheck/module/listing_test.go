@@ -134,7 +134,7 @@ type outline struct {
 func outlines(roots []*packages.Package) map[string]outline {
 	out := map[string]outline{}
 	packages.Visit(roots, nil, func(p *packages.Package) {
-		if !isStandard(p) {
+		if p.Module != nil {
 			out[p.PkgPath] = outline{
 				p.Name, p.Dir, p.Module.Path + p.Module.GoVersion, append([]string{}, p.GoFiles...), append([]string{}, p.OtherFiles...), append([]string{}, p.IgnoredFiles...),
 				slices.Sorted(maps.Keys(p.Imports)),

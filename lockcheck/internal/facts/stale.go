@@ -5,18 +5,40 @@ import (
 	"go/ast"
 	"go/constant"
 	"go/types"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/lockgen/lockgen/generator"
 )
 
-// policy is what a generated file asks for, as far as the checks rely on it.
-type policy struct {
-	pattern                                    string
-	ttl                                        time.Duration
-	reentrant, try, noRenew, read, write, wait bool
+// policy is what a lock.Policy asks for: its fields that are not zero, as Go writes constants.
+type policy map[string]string
+
+// policyOf is the policy that is generated from a directive.
+func policyOf(d generator.Directive) policy {
+	p := policy{"Pattern": strconv.Quote(d.Key)}
+	if d.Backend != "" {
+		p["Backend"] = strconv.Quote(d.Backend)
+	}
+	for field, n := range map[string]int64{
+		"TTL": int64(d.TTL), "Wait": int64(d.Wait), "Max": int64(d.Max), "Delay": int64(d.Delay), "AtLeast": int64(d.AtLeast),
+		"Sticky": int64(d.Sticky), "Permits": int64(d.Permits), "Weight": int64(d.Weight), "Queue": int64(d.Queue),
+	} {
+		if n != 0 {
+			p[field] = strconv.FormatInt(n, 10)
+		}
+	}
+	for field, on := range map[string]bool{
+		"Try": d.Try, "Reentrant": d.Reentrant, "NoRenew": d.NoRenew, "Skip": d.Skip, "Read": d.Read, "Write": d.Write,
+		"Fair": d.Kind == "fair", "Once": d.Kind == "once", "Leader": d.Kind == "leader",
+	} {
+		if on {
+			p[field] = "true"
+		}
+	}
+	return p
 }
 
 // stale reports directives that were changed, or added, after the code was generated.
@@ -41,13 +63,13 @@ func (c *collector) stale(annotated []generator.Annotated, generated []*ast.File
 		}
 		var want []policy
 		for _, d := range a.Directives {
-			want = append(want, policy{d.Key, d.TTL, d.Reentrant, d.Try, d.NoRenew, d.Read, d.Write, d.Wait > 0})
+			want = append(want, policyOf(d))
 		}
 		have := made[method]
 		if !c.marked[method] {
 			have = nil // written by a lockgen that did not mark wrappers yet, or spoilt
 		}
-		if !slices.Equal(have, want) {
+		if !slices.EqualFunc(have, want, maps.Equal) {
 			c.ix.Mistakes = append(c.ix.Mistakes, generator.Mistake{
 				Pos: a.Directives[0].Pos, Message: fmt.Sprintf("lock_gen.go is stale: %s", difference(method, have, want)), Hint: "run go generate, or go tool lockgen",
 			})
@@ -61,8 +83,8 @@ func difference(method string, have, want []policy) string {
 		return method + " has no wrapper there"
 	case len(have) == len(want):
 		for i := range have {
-			if have[i].pattern != want[i].pattern {
-				return fmt.Sprintf("%s locks %q there", method, have[i].pattern)
+			if pattern := have[i]["Pattern"]; pattern != want[i]["Pattern"] {
+				return fmt.Sprintf("%s locks %s there", method, pattern)
 			}
 		}
 	}
@@ -90,37 +112,19 @@ func (c *collector) policies(file *ast.File, into map[string][]policy) {
 }
 
 func (c *collector) policy(lit *ast.CompositeLit) (method string, p policy) {
-	p.ttl = generator.DefaultTTL
+	p = policy{"TTL": strconv.FormatInt(int64(generator.DefaultTTL), 10)}
 	for _, elem := range lit.Elts {
 		kv, ok := elem.(*ast.KeyValueExpr)
 		if !ok {
 			continue
 		}
 		value := c.pass.TypesInfo.Types[kv.Value].Value
-		if value == nil {
-			continue
-		}
-		on := value.Kind() == constant.Bool && constant.BoolVal(value)
-		switch types.ExprString(kv.Key) {
-		case "Method":
+		switch field := types.ExprString(kv.Key); {
+		case value == nil:
+		case field == "Method":
 			method = constant.StringVal(value)
-		case "Pattern":
-			p.pattern = constant.StringVal(value)
-		case "TTL":
-			ns, _ := constant.Int64Val(value)
-			p.ttl = time.Duration(ns)
-		case "Reentrant":
-			p.reentrant = on
-		case "Try":
-			p.try = on
-		case "NoRenew":
-			p.noRenew = on
-		case "Read":
-			p.read = on
-		case "Write":
-			p.write = on
-		case "Wait":
-			p.wait = true
+		default:
+			p[field] = value.ExactString()
 		}
 	}
 	return method, p

@@ -9,6 +9,7 @@ import (
 type nested interface {
 	Pay(ctx context.Context, id int64) error
 	Book(ctx context.Context, id int64) error
+	Check(ctx context.Context, id int64) error
 }
 
 type Service struct {
@@ -64,4 +65,44 @@ func (d *Direct) Do(ctx context.Context) error { return nil }
 
 func (d *Direct) All(ctx context.Context) error {
 	return d.Do(ctx) // want `is called without its lock`
+}
+
+// What is written into these calls would not compile: they stay.
+func both() (context.Context, int) { return context.Background(), 1 }
+
+func (s *Service) Spread() error {
+	return Report(both()) // want `is called without its lock`
+}
+
+func (s *Service) Hiding(ctx context.Context, days []int) {
+	for _, s := range days {
+		Report(ctx, s) // want `is called without its lock`
+	}
+}
+
+func (_ *Service) Nameless(ctx context.Context) error {
+	return Report(ctx, 1) // want `is called without its lock`
+}
+
+// Their wrappers would find the lock held.
+//
+//lock:key="order:<id>"
+func (s *Service) Refund(ctx context.Context, id int64) error {
+	return s.Pay(ctx, id) // want `is called without its lock`
+}
+
+//lock:key="book:<id>"
+func (s *Service) Rebook(ctx context.Context, id int64) error {
+	if id == 0 {
+		return nil
+	}
+	return s.Rebook(ctx, id-1) // want `is called without its lock`
+}
+
+//lock:key="order:<id>" reentrant
+func (s *Service) Check(ctx context.Context, id int64) error { return nil }
+
+//lock:key="order:<id>"
+func (s *Service) Checked(ctx context.Context, id int64) error {
+	return s.Check(ctx, id) // want `is called without its lock`
 }

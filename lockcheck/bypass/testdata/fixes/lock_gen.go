@@ -77,6 +77,113 @@ func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	return w.serviceInner.Book(ctx, id)
 }
 
+// serviceRefundLock is what the directive "order:<id>" asks for.
+var serviceRefundLock = lock.Policy{
+	Method:  "Service.Refund",
+	Pattern: "order:<id>",
+}
+
+// ServiceRefundKey returns the key "order:<id>" as [Service.Refund] locks it.
+//
+//lockgen:keyof Service.Refund "order:<id>"
+func ServiceRefundKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Refund calls [Service.Refund] while it holds the lock "order:<id>".
+//
+// Their wrappers would find the lock held.
+//
+//lockgen:wraps Service.Refund "order:<id>"
+func (w *ServiceWithLock) Refund(ctx context.Context, id int64) (err error) {
+	key := ServiceRefundKey(id)
+	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceRefundLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Refund(ctx, id)
+}
+
+// serviceRebookLock is what the directive "book:<id>" asks for.
+var serviceRebookLock = lock.Policy{
+	Method:  "Service.Rebook",
+	Pattern: "book:<id>",
+}
+
+// ServiceRebookKey returns the key "book:<id>" as [Service.Rebook] locks it.
+//
+//lockgen:keyof Service.Rebook "book:<id>"
+func ServiceRebookKey(id int64) string {
+	return "book:" + strconv.FormatInt(id, 10)
+}
+
+// Rebook calls [Service.Rebook] while it holds the lock "book:<id>".
+//
+//lockgen:wraps Service.Rebook "book:<id>"
+func (w *ServiceWithLock) Rebook(ctx context.Context, id int64) (err error) {
+	key := ServiceRebookKey(id)
+	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceRebookLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Rebook(ctx, id)
+}
+
+// serviceCheckLock is what the directive "order:<id>" asks for.
+var serviceCheckLock = lock.Policy{
+	Method:    "Service.Check",
+	Pattern:   "order:<id>",
+	Reentrant: true,
+}
+
+// ServiceCheckKey returns the key "order:<id>" as [Service.Check] locks it.
+//
+//lockgen:keyof Service.Check "order:<id>"
+func ServiceCheckKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Check calls [Service.Check] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Check "order:<id>"
+func (w *ServiceWithLock) Check(ctx context.Context, id int64) (err error) {
+	key := ServiceCheckKey(id)
+	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceCheckLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Check(ctx, id)
+}
+
+// serviceCheckedLock is what the directive "order:<id>" asks for.
+var serviceCheckedLock = lock.Policy{
+	Method:  "Service.Checked",
+	Pattern: "order:<id>",
+}
+
+// ServiceCheckedKey returns the key "order:<id>" as [Service.Checked] locks it.
+//
+//lockgen:keyof Service.Checked "order:<id>"
+func ServiceCheckedKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// Checked calls [Service.Checked] while it holds the lock "order:<id>".
+//
+//lockgen:wraps Service.Checked "order:<id>"
+func (w *ServiceWithLock) Checked(ctx context.Context, id int64) (err error) {
+	key := ServiceCheckedKey(id)
+	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceCheckedLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Checked(ctx, id)
+}
+
 // twiceInner is Twice under a name that no other package can use to reach past
 // the locks.
 type twiceInner = Twice
@@ -192,6 +299,10 @@ func ReportWithLock(ctx context.Context, locker *lock.Locker, day int) (err erro
 var (
 	_ func(*Service, context.Context, int64) error = (*Service).Pay
 	_ func(*Service, context.Context, int64) error = (*Service).Book
+	_ func(*Service, context.Context, int64) error = (*Service).Refund
+	_ func(*Service, context.Context, int64) error = (*Service).Rebook
+	_ func(*Service, context.Context, int64) error = (*Service).Check
+	_ func(*Service, context.Context, int64) error = (*Service).Checked
 	_ func(*Twice, context.Context) error          = (*Twice).Do
 	_ func(*Direct, context.Context) error         = (*Direct).Do
 	_ func(context.Context, int) error             = Report

@@ -1,0 +1,191 @@
+package generator
+
+import (
+	"go/build/constraint"
+	"go/types"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// foreignFiles remembers what was read of other packages.
+type foreignFiles struct {
+	mu       sync.Mutex
+	packages map[string]foreignPackage // by import path
+}
+
+// foreignPackage is what another package has annotated.
+type foreignPackage struct {
+	targets map[string][]*target // "Type.Method": one for each build that has its own
+	unread  []Diagnostic         // one for each file that can't be read
+}
+
+// foreignTargets are the annotated methods of another package in all builds, by type and name.
+func (u *unit) foreignTargets(path string) map[string][]*target {
+	if u.pkg.external && path == u.pkg.tested.path {
+		return u.pkg.tested.byName()
+	}
+	r := u.pkg.run
+	r.foreign.mu.Lock()
+	defer r.foreign.mu.Unlock()
+	found, known := r.foreign.packages[path]
+	if !known {
+		files, listed := u.imports.files[path]
+		var err error
+		if r.exports != nil {
+			files = goFiles{r.exports.sources[path], len(r.exports.sources[path])}
+		} else if !listed { // embedded by a type that this package imports
+			files, err = r.goFilesOf(path)
+		}
+		found = r.readForeign(path, files)
+		if err != nil {
+			found.unread = append(found.unread, notRead(path, err))
+		}
+		if r.foreign.packages == nil {
+			r.foreign.packages = map[string]foreignPackage{}
+		}
+		r.foreign.packages[path] = found
+	}
+	u.pkg.diagnostics = append(u.pkg.diagnostics, found.unread...)
+	return found.targets
+}
+
+// goFilesOf lists the files of a package that nothing here imports by itself.
+func (r *run) goFilesOf(path string) (files goFiles, err error) {
+	listed, err := packages.Load(r.config(r.ctx, packages.NeedName|packages.NeedFiles), path)
+	for _, p := range listed {
+		files = filesOf(p)
+	}
+	return files, err
+}
+
+func (r *run) readForeign(path string, files goFiles) foreignPackage {
+	p := &pkg{run: r, path: path, outputs: map[string]*output{}}
+	var unread []Diagnostic
+	for i, file := range files.all {
+		if filepath.Ext(file) != ".go" {
+			continue
+		}
+		f, err := r.readFile(file)
+		if err != nil {
+			unread = append(unread, notRead(file, err))
+			continue
+		}
+		if f.mention != directiveMention {
+			continue
+		}
+		if err := p.parseFile(f); err != nil {
+			unread = append(unread, notRead(file, err))
+			continue
+		}
+		f.listed = i < files.listed
+		if !f.listed && ignoresItself(f) {
+			continue
+		}
+		p.files = append(p.files, f)
+	}
+	p.scan()
+	return foreignPackage{targets: p.byName(), unread: unread}
+}
+
+// byName are the annotated methods of the package, by type and name.
+func (p *pkg) byName() map[string][]*target {
+	if p.index.targets != nil {
+		return p.index.targets
+	}
+	p.index.targets = map[string][]*target{}
+	for _, t := range p.targets {
+		if owner := t.owner(); owner != "" {
+			name := p.aliased(owner) + "." + t.id.Name
+			p.index.targets[name] = append(p.index.targets[name], t)
+		}
+	}
+	return p.index.targets
+}
+
+// foreignBuilds are the builds in which types of other packages, embedded in a guarded type,
+// have annotated methods that the build at hand does not have.
+func (u *unit) foreignBuilds() (out []constraint.Expr) {
+	if u.pkg.external || u.pkg.run.exports != nil {
+		return nil
+	}
+	for _, name := range sortedKeys(u.pkg.guardedBy) {
+		recv, ok := u.types.Scope().Lookup(name).(*types.TypeName)
+		if !ok {
+			continue
+		}
+		at := slices.IndexFunc(u.files, func(f *source) bool { return f.path == u.pkg.run.fset.File(recv.Pos()).Name() })
+		for _, t := range u.promotable(recv.Type()) {
+			if at >= 0 && t.file.when != nil && !t.file.listed {
+				out = append(out, both(u.files[at].when, t.file.when))
+			}
+		}
+	}
+	return out
+}
+
+// promotable are the annotated methods, in all builds, of the types of other packages that t
+// embeds.
+func (u *unit) promotable(t types.Type) (out []*target) {
+	for _, other := range embeddedTypes(t) {
+		if other.Obj().Pkg() == nil || other.Obj().Pkg() == u.types {
+			continue
+		}
+		targets := u.foreignTargets(other.Obj().Pkg().Path())
+		for _, method := range sortedKeys(targets) {
+			if strings.HasPrefix(method, other.Obj().Name()+".") {
+				out = append(out, targets[method]...)
+			}
+		}
+	}
+	return out
+}
+
+// embeddedTypes are the named types that t is, or embeds at any depth.
+func embeddedTypes(t types.Type) (out []*types.Named) {
+	var visit func(t types.Type)
+	visit = func(t types.Type) {
+		if ptr, ok := t.Underlying().(*types.Pointer); ok {
+			t = ptr.Elem()
+		}
+		if named, ok := types.Unalias(t).(*types.Named); ok {
+			if slices.Contains(out, named) {
+				return
+			}
+			out = append(out, named)
+		}
+		switch t := t.Underlying().(type) {
+		case *types.Struct:
+			for f := range t.Fields() {
+				if f.Embedded() {
+					visit(f.Type())
+				}
+			}
+		case *types.Interface:
+			for e := range t.EmbeddedTypes() {
+				visit(e)
+			}
+		}
+	}
+	visit(t)
+	return out
+}
+
+// planForeign adds the builds that the package has to be generated for since types that it
+// embeds have other methods there.
+func (u *unit) planForeign() (added []*unit) {
+	p := u.pkg
+	for _, when := range u.others {
+		if slices.ContainsFunc(p.units, func(o *unit) bool { return o.config != nil && o.config.satisfies(when) && (o.tests || !u.tests) }) {
+			continue
+		}
+		if c := configFor(when, p.run.host); c != nil {
+			added = append(added, p.newUnit(c, u.tests))
+			p.units = append(p.units, added[len(added)-1])
+		}
+	}
+	return added
+}

@@ -1,0 +1,46 @@
+package migrate
+
+import (
+	"fmt"
+	"go/ast"
+	"go/types"
+	"slices"
+	"strings"
+
+	"github.com/lockgen/lockgen/generator"
+)
+
+// holder is the function around a call of fn that runs under a lock which the wrapper of fn
+// takes and does not enter again, or nil.
+func (m *migration) holder(stack []ast.Node, fn *types.Func) *ast.Ident {
+	inner := slices.DeleteFunc(slices.Clone(m.guards[fn.Origin().Pos()]), func(d generator.Directive) bool { return d.Reentrant })
+	for _, n := range stack {
+		decl, ok := n.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		for _, outer := range m.guards[decl.Name.Pos()] {
+			if slices.ContainsFunc(inner, func(d generator.Directive) bool { return d.Backend == outer.Backend && class(d) == class(outer) }) {
+				return decl.Name
+			}
+		}
+	}
+	return nil
+}
+
+// class is the key without the names of its placeholders.
+func class(d generator.Directive) string {
+	var b strings.Builder
+	for _, p := range d.Parts {
+		if p.Path == nil {
+			b.WriteString(p.Literal)
+		} else {
+			b.WriteString("<>")
+		}
+	}
+	return b.String()
+}
+
+func held(in *ast.Ident) string {
+	return fmt.Sprintf(", in %s, which holds the lock: a wrapper returns ErrDeadlock there, unless its directive is reentrant", in.Name)
+}
