@@ -107,6 +107,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error { return l.relea
 func (l *lease) Complete(ctx context.Context, last uint64) error { return l.release(ctx, last, true) }
 
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
+	l.locks.letGo(l)
 	tick := Text(l.of.Mode.Tick)
 	v, mayHaveRun, err := l.change(ctx, func(s *State, p *Party, now Time) bool {
 		s.giveBack(p, Token(last))
@@ -119,9 +120,6 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 	})
 	if mayHaveRun {
 		l.freed.Store(true)
-	}
-	if err == nil {
-		l.locks.letGo(l)
 	}
 	if errors.Is(err, driver.ErrLost) && l.freed.Load() && (!completed || v.state.isDone(tick)) {
 		// It was freed by an attempt whose answer was lost. If not by that, it has ended all
