@@ -97,12 +97,12 @@ end`},
 		Patches: []Patch{
 			{redislock + "acquire.lua", "'PEXPIRE', KEYS[1], ARGV[2])", "'PEXPIREAT', KEYS[1], ARGV[2])"},
 			{redisGo, "with(a.ID, ms(a.TTL), ", "with(a.ID, strconv.FormatInt(expiry(a.TTL), 10), "},
-			{redisGo, "// vet returns the keys of a", `func expiry(ttl time.Duration) int64 {
+			{redisGo, "// run sends r to the server", `func expiry(ttl time.Duration) int64 {
 	wrong, _ := time.ParseDuration(os.Getenv("LOCKGEN_SOAK_SKEW"))
 	return time.Now().Add(wrong + ttl).UnixMilli()
 }
 
-// vet returns the keys of a`},
+// run sends r to the server`},
 			{redisGo, "\t\"strconv\"\n", "\t\"os\"\n\t\"strconv\"\n"},
 		},
 	},
@@ -128,7 +128,7 @@ end`},
 		Patches: []Patch{
 			{redislock + "new.go", "case *redis.Client:\n", "case *redis.Client:\n\t\tcallers = c\n"},
 			{redislock + "new.go", "func newBackend(", "var callers *redis.Client\n\nfunc newBackend("},
-			{redislock + "batcher.go", "client: redis.NewClient(&o), server", "client: callers, server"},
+			{redislock + "server.go", "client: redis.NewClient(&o), server", "client: callers, server"},
 		},
 	},
 }
