@@ -47,7 +47,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	case w.Renews:
 		r.script = swapRenewScript
 	case w.Takes:
-		r.script, r.copies, r.patient = swapTakeScript, b.copies(), true
+		r.script, r.copies, r.patient = swapTakeScript, b.copies(), w.Waits
 	}
 	c, unanswered, err := b.run(ctx, r, nil)
 	a := record.Answer{MayHaveRun: unanswered}

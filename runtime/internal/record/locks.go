@@ -22,7 +22,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		}
 		defer leave()
 	}
-	v, mayHaveRun, err := l.update(ctx, Write{Key: a.Key, Takes: true}, func(s *State, now Time) (bool, error) {
+	v, mayHaveRun, err := l.update(ctx, Write{Key: a.Key, Takes: true, Waits: a.Queue}, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(p); err != nil {
 			return false, err
 		}

@@ -46,6 +46,7 @@ type Write struct {
 	Place   any           // Answer.Place of the value that was seen
 	Look    bool          // only look
 	Takes   bool          // it is to take a lock
+	Waits   bool          // its caller would rather wait for another server than be refused
 	Renews  bool          // it is to renew a lease, and waits for nothing else
 	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that; 0 is at once

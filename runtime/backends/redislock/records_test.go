@@ -62,3 +62,20 @@ func TestRenewalsPassAcquires(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever only tries is refused within a moment while a server's place is being taken, whatever
+// the kind of lock.
+func TestTriesDoNotBearAnOutage(t *testing.T) {
+	t.Parallel()
+	refuse := always("-LOADING Redis is loading the dataset in memory\r\n")
+	b := newTestBackend(t, stub(t, scripted(refuse, refuse, refuse)))
+	b.router.roams = true
+	for _, kind := range []driver.Kind{0, driver.Fair} {
+		ctx, cancel := context.WithTimeout(t.Context(), outageLimit/2)
+		defer cancel()
+		_, err := b.Acquire(ctx, &driver.Acquisition{Key: "key", ID: newID(), TTL: time.Minute, Tokens: 1, Mode: driver.Mode{Kind: kind}})
+		if err == nil || ctx.Err() != nil {
+			t.Errorf("%v: %v", kind, err)
+		}
+	}
+}
