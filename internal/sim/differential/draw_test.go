@@ -29,7 +29,7 @@ func namesOf(lock string) names {
 	if !strings.Contains(lock, "{") {
 		tag = "{" + lock + "}"
 	}
-	return names{lock, "lockgen:queue:" + tag, "lockgen:token:" + tag, "lockgen:queue:" + tag + ":strangers", "lockgen:undone:" + tag + ":", "redisson_lock__channel:" + tag}
+	return names{lock, "lockgen:queue:" + tag, "lockgen:token:" + tag, "lockgen:strangers:" + tag, "lockgen:undone:" + tag + ":", "redisson_lock__channel:" + tag}
 }
 
 // processChannel is where the process with this index hears of its locks.

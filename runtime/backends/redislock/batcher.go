@@ -52,7 +52,7 @@ type batcher struct {
 
 // of returns the one of b and its standby that runs s.
 func (b *batcher) of(s *script) *batcher {
-	if s == renewScript {
+	if s.renews {
 		return b.standby
 	}
 	return b

@@ -296,3 +296,33 @@ func TestClusterClient(t *testing.T) {
 	}
 	mustRelease(t, next.held)
 }
+
+// lateCall makes a call when the connections are being closed, as one that Close did not wait for.
+type lateCall struct {
+	redis.UniversalClient
+	call func()
+}
+
+func (c lateCall) Close() error {
+	c.call()
+	return c.UniversalClient.Close()
+}
+
+// A call beside Close makes no connection that nobody would close.
+func TestCallBesideClose(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t)
+	b := New(newClient(t, server.Addr()))
+	b.own = lateCall{b.own, func() {
+		_, err := b.Acquire(context.Background(), &driver.Acquisition{Key: "key", ID: newID(), TTL: time.Minute, Tokens: 1})
+		if err == nil {
+			t.Error("a lock was taken")
+		}
+	}}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := connections(t, server.Addr()); n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,7 +19,7 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // dialing returns dial until the last Locker has closed. Its errors wrap errDial.
 func (b *Backend) dialing(dial dialer) dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if b.life.Context().Err() != nil { // a dial may be faster than the end of its context
+		if b.life.Closed() { // a client that a call makes beside Close would keep its connection
 			return nil, fmt.Errorf("%w: %w", errDial, redis.ErrClosed)
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -38,34 +39,50 @@ const lastLook = 5 * time.Millisecond
 // patientConn looks once more for what has come when its deadline is over. In a process that did
 // not run for a while, as in a container that has used up its share of the CPU, an answer that
 // came in time looks late, and go-redis gives up the connection.
-type patientConn struct{ net.Conn }
+type patientConn struct {
+	net.Conn
+	looked atomic.Bool // once more, since the deadline was set
+}
 
 // patientSocket is a patientConn that go-redis may ask, between two calls, whether the
 // server has closed it.
 type patientSocket struct {
-	patientConn
+	*patientConn
 	syscall.Conn
 }
 
 func patient(conn net.Conn) net.Conn {
+	c := &patientConn{Conn: conn}
 	if socket, ok := conn.(syscall.Conn); ok {
-		return patientSocket{patientConn{conn}, socket}
+		return patientSocket{c, socket}
 	}
-	return patientConn{conn}
+	return c
 }
 
 // Read implements [net.Conn].
-func (c patientConn) Read(b []byte) (int, error) {
+func (c *patientConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+	if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.looked.Swap(true) {
 		return n, err
 	}
 	_ = c.Conn.SetReadDeadline(time.Now().Add(lastLook))
 	return c.Conn.Read(b)
 }
 
+// SetReadDeadline implements [net.Conn].
+func (c *patientConn) SetReadDeadline(t time.Time) error {
+	c.looked.Store(false)
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetDeadline implements [net.Conn].
+func (c *patientConn) SetDeadline(t time.Time) error {
+	c.looked.Store(false)
+	return c.Conn.SetDeadline(t)
+}
+
 // NetConn returns the connection below, as that of a tls.Conn does.
-func (c patientConn) NetConn() net.Conn { return c.Conn }
+func (c *patientConn) NetConn() net.Conn { return c.Conn }
 
 // pool is the PoolSize of our clients. The batcher bounds how many connections are in
 // use. go-redis refuses all calls for up to a second after so many failures to dial in
@@ -73,7 +90,7 @@ func (c patientConn) NetConn() net.Conn { return c.Conn }
 const pool = 1024
 
 // lockOptions changes the caller's options to what a lock needs: nothing is repeated by
-// the library, contexts are obeyed and timeouts are bounded. All else is kept:
+// the library, contexts are obeyed, nothing is cached and timeouts are bounded. All else is kept:
 // credentials, TLS, dialer, limiter, protocol.
 func lockOptions(o *redis.Options, extra time.Duration) *redis.Options {
 	o.MaxRetries, o.DialerRetries = -1, 1
@@ -81,6 +98,7 @@ func lockOptions(o *redis.Options, extra time.Duration) *redis.Options {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
 	o.PipelinePoolSize = -1
 	o.PushNotificationProcessor = nil // belongs to the caller's client; ours makes one
+	o.ClientSideCacheConfig, o.ClientSideCache = nil, nil
 	o.MaintNotificationsConfig = noMaintenance()
 	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+extra, bounded(o.WriteTimeout)
 	return o

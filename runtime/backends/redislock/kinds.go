@@ -14,11 +14,12 @@ import (
 //go:embed swap.lua
 var swapSource string
 
-// Both are one script: what takes a lock is refused by a server that is unfit for locks,
-// and what gives one back is not.
+// All are one script: what takes a lock is refused by a server that is unfit for locks,
+// and what gives one back is not; what renews one does not wait for either.
 var (
-	swapScript     = newScript(0, swapSource)
-	swapTakeScript = taking(0, swapSource)
+	swapScript      = newScript(0, swapSource)
+	swapTakeScript  = taking(0, swapSource)
+	swapRenewScript = renewing(0, swapSource)
 )
 
 // methods has a Backend call those that wait for a condition, and tell who leads.
@@ -42,8 +43,11 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 		value = "-"
 	}
 	r := swapScript.on(w.Key).with(seen, value, ms(w.Lasts), tidings(w))
-	if w.Takes {
-		r.script, r.copies, r.patient = swapTakeScript, b.copies(), true
+	switch {
+	case w.Renews:
+		r.script = swapRenewScript
+	case w.Takes:
+		r.script, r.copies, r.patient = swapTakeScript, b.copies(), w.Waits
 	}
 	c, unanswered, err := b.run(ctx, r, nil)
 	a := record.Answer{MayHaveRun: unanswered}

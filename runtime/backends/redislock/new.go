@@ -19,8 +19,8 @@ import (
 // a renewal must not wait behind business traffic, and because a command that the
 // library repeats by itself could not be told from one that was sent once. The hooks
 // that a *redis.Client has by then, as of redisotel, see the lock's commands as well;
-// see [Options].Hooks for a *redis.ClusterClient. Maintenance notifications are
-// off on its connections. It does no I/O, and never closes client. A client of Sentinel is asked where the primary is for as long as the
+// see [Options].Hooks for a *redis.ClusterClient. Maintenance notifications and the client-side
+// cache are off on its connections. It does no I/O, and never closes client. A client of Sentinel is asked where the primary is for as long as the
 // Backend lives: close it later, or use [Open].
 func New(client redis.UniversalClient, options ...Options) *Backend {
 	b := newBackend(options)

@@ -69,7 +69,7 @@ func (r *router) suspecting(ctx context.Context, s *script, limit time.Duration)
 	}
 	reload := time.AfterFunc(suspicious/2, r.reload)
 	cancel := func() {}
-	if s != renewScript {
+	if !s.renews {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
 	return ctx, func() {

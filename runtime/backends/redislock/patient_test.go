@@ -61,6 +61,39 @@ func TestNoAnswerIsADeadline(t *testing.T) {
 	}
 }
 
+// trickle is a connection on which a byte comes a moment after each deadline.
+type trickle struct {
+	net.Conn
+	late bool
+}
+
+func (c *trickle) SetReadDeadline(time.Time) error { c.late = false; return nil }
+
+func (c *trickle) Read(b []byte) (int, error) {
+	if c.late = !c.late; !c.late {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return copy(b, "x"), nil
+}
+
+// A server that answers byte by byte is not waited for beyond the last look.
+func TestLastLookIsTheLast(t *testing.T) {
+	t.Parallel()
+	ours := patient(&trickle{})
+	for range 2 { // a deadline of its own for each answer
+		if err := ours.SetReadDeadline(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		read, err := 0, error(nil)
+		for n := 0; err == nil && read < 100; read += n {
+			n, err = ours.Read(make([]byte, 1))
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || read == 0 {
+			t.Errorf("read %d bytes, then %v", read, err)
+		}
+	}
+}
+
 // go-redis asks a socket, and only a socket, whether the server has closed it.
 func TestSocketsCanBeAsked(t *testing.T) {
 	t.Parallel()

@@ -51,6 +51,8 @@ func (r reply) String() string {
 // read notes what the server answered to c.
 func (c *call) read(value any, err error) {
 	switch {
+	case err == nil && c.mark.at.Load() == nil:
+		c.err = fmt.Errorf("%w: a hook has answered in the server's place", errNotSent)
 	case err == nil:
 		c.reply, c.err = replyOf(value), nil
 	case isAnswer(err):

@@ -12,6 +12,7 @@ type script struct {
 	text
 	clustered text // for a Cluster
 	takes     bool // a lock
+	renews    bool // a lease, by the standby
 	letter    byte // that together.lua knows it by, or 0
 }
 
@@ -31,7 +32,7 @@ var (
 
 	acquireScript = taking('a', grantSource, acquireSource)
 	releaseScript = newScript('r', grantSource, releaseSource)
-	renewScript   = newScript('n', renewSource)
+	renewScript   = renewing('n', renewSource)
 )
 
 // newScript returns the script of sources, before which it puts what both kinds of server
@@ -48,6 +49,13 @@ func newScript(letter byte, sources ...string) *script {
 func taking(letter byte, sources ...string) *script {
 	s := newScript(letter, sources...)
 	s.takes = true
+	return s
+}
+
+// renewing is newScript for one that renews a lease.
+func renewing(letter byte, sources ...string) *script {
+	s := newScript(letter, sources...)
+	s.renews = true
 	return s
 }
 

@@ -280,6 +280,7 @@ func tombstoneOf(a *driver.Acquisition) string {
 }
 
 func queueOf(key string) string   { return "lockgen:queue:{" + key + "}" }
+func asideOf(key string) string   { return "lockgen:strangers:{" + key + "}" }
 func tokenOf(key string) string   { return "lockgen:token:{" + key + "}" }
 func channelOf(key string) string { return "redisson_lock__channel:{" + key + "}" }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -40,7 +41,7 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 				t.Errorf("%d holds in a row beside a stranger", n)
 			}
 			freeLease(t, l)
-			command(t, addr, "DEL", queueOf(key)+":strangers")
+			command(t, addr, "DEL", asideOf(key))
 			continue
 		}
 		left++
@@ -51,7 +52,7 @@ func TestStrangersHaveTheirShare(t *testing.T) {
 		if err := b.Undo(t.Context(), a); err != nil {
 			t.Error(err)
 		}
-		command(t, addr, "DEL", key, queueOf(key), queueOf(key)+":strangers")
+		command(t, addr, "DEL", key, queueOf(key), asideOf(key))
 	}
 	if left < 20 || given < 20 {
 		t.Errorf("left to the stranger %d times, given to ours %d times", left, given)
@@ -67,7 +68,7 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 	stranger := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
 	defer stranger.Close()
 	eventually(t, soon, "the stranger listens", func() bool { return subscribers(t, addr, channelOf(key)) == 1 })
-	aside := queueOf(key) + ":strangers"
+	aside := asideOf(key)
 	b := newTestBackend(t, addr)
 	left := 0
 	for range 100 {
@@ -119,6 +120,25 @@ func TestStrangerBesideOneOfOurs(t *testing.T) {
 		t.Errorf("%d holds in a row after a stranger", n)
 	}
 	freeLease(t, l)
+}
+
+// Whoever waits for a lock keeps nobody from another one, whatever their names.
+func TestNamesLikeKeysOfOurs(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	one, two := newLocker(t, addr), newLocker(t, addr)
+	other := "{" + key + "}:strangers"
+	_, held := acquire(t, one, nil, other)
+	waiting := start(t.Context(), two, nil, other)
+	eventually(t, soon, "one waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other) == int64(1) })
+	_, free, err := one.Acquire(t.Context(), &lock.Policy{Wait: 300 * time.Millisecond}, key)
+	if err != nil {
+		t.Errorf("a lock that nobody has: %v", err)
+	} else {
+		mustRelease(t, free)
+	}
+	mustRelease(t, held)
+	mustRelease(t, receive(t, "the lock", waiting).held)
 }
 
 // Those of ours that wait for a release of Redisson's are no strangers, whatever the name.

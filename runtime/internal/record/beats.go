@@ -99,7 +99,7 @@ func (l *Locks) sweep(key, version string, after time.Duration) {
 		if !unchanged {
 			return
 		}
-		_, _, _ = l.update(ctx, key, false, func(s *State, now Time) (bool, error) { // whoever uses it next does so too
+		_, _, _ = l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) { // whoever uses it next does so too
 			return s.idle() && s.Keep.from(now) <= 0, nil
 		})
 	})

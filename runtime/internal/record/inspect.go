@@ -82,7 +82,7 @@ func kindOf(name string) driver.Kind {
 // for: see [driver.Inspector].
 func (l *Locks) Break(ctx context.Context, key, id string) error {
 	held := false
-	_, _, err := l.update(ctx, key, false, func(s *State, now Time) (bool, error) {
+	_, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
 		if held = s.holder(id) != nil; !held {
 			return false, fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 		}

@@ -64,7 +64,7 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	v, _, err := l.change(ctx, func(_ *State, p *Party, now Time) bool {
+	v, _, err := l.change(ctx, Write{Key: l.of.Key, Renews: true}, func(_ *State, p *Party, now Time) bool {
 		// The state may have been seen a while ago, when more was left than is now.
 		p.Until = After(max(p.Until.from(now), ttl).Microseconds())
 		return true
@@ -77,9 +77,9 @@ func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 
 // change has do change the state while p holds the lock by l, and report whether it did.
 // It returns ErrLost if nobody does.
-func (l *lease) change(ctx context.Context, do func(s *State, p *Party, now Time) bool) (v view, mayHaveRun bool, err error) {
+func (l *lease) change(ctx context.Context, purpose Write, do func(s *State, p *Party, now Time) bool) (v view, mayHaveRun bool, err error) {
 	lost := false
-	v, mayHaveRun, err = l.locks.update(ctx, l.of.Key, false, func(s *State, now Time) (bool, error) {
+	v, mayHaveRun, err = l.locks.update(ctx, purpose, func(s *State, now Time) (bool, error) {
 		was := s.holder(l.of.ID) != nil
 		s.expire(now)
 		p := s.holder(l.of.ID)
@@ -107,8 +107,9 @@ func (l *lease) Release(ctx context.Context, last uint64) error { return l.relea
 func (l *lease) Complete(ctx context.Context, last uint64) error { return l.release(ctx, last, true) }
 
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
+	l.locks.letGo(l)
 	tick := Text(l.of.Mode.Tick)
-	v, mayHaveRun, err := l.change(ctx, func(s *State, p *Party, now Time) bool {
+	v, mayHaveRun, err := l.change(ctx, Write{Key: l.of.Key}, func(s *State, p *Party, now Time) bool {
 		s.giveBack(p, Token(last))
 		if completed {
 			s.complete(tick)
@@ -120,9 +121,6 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 	if mayHaveRun {
 		l.freed.Store(true)
 	}
-	if err == nil {
-		l.locks.letGo(l)
-	}
 	if errors.Is(err, driver.ErrLost) && l.freed.Load() && (!completed || v.state.isDone(tick)) {
 		// It was freed by an attempt whose answer was lost. If not by that, it has ended all
 		// the same; but a tick that is not recorded may be run again.
@@ -133,7 +131,7 @@ func (l *lease) release(ctx context.Context, last uint64, completed bool) error 
 
 // Downgrade implements [driver.Downgrader].
 func (l *lease) Downgrade(ctx context.Context, last uint64) error {
-	_, _, err := l.change(ctx, func(s *State, p *Party, now Time) bool {
+	_, _, err := l.change(ctx, Write{Key: l.of.Key}, func(s *State, p *Party, now Time) bool {
 		if p.Kind == kindRead {
 			return false
 		}

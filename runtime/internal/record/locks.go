@@ -22,7 +22,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		}
 		defer leave()
 	}
-	v, mayHaveRun, err := l.update(ctx, a.Key, true, func(s *State, now Time) (bool, error) {
+	v, mayHaveRun, err := l.update(ctx, Write{Key: a.Key, Takes: true, Waits: a.Queue}, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(p); err != nil {
 			return false, err
 		}
@@ -107,7 +107,7 @@ func (v view) held(p Party) *driver.HeldError {
 
 // Undo is [driver.Backend.Undo].
 func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
-	_, _, err := l.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
+	_, _, err := l.update(ctx, Write{Key: a.Key}, func(s *State, now Time) (bool, error) {
 		inside, anywhere := s.remove(a.ID, now)
 		if inside {
 			s.passOn(1, now) // it was called, and gives up
@@ -132,7 +132,7 @@ func (l *Locks) Methods() Methods { return Methods{l} }
 
 // View implements [driver.Viewer].
 func (m Methods) View(ctx context.Context, a *driver.Acquisition) (holder *driver.Holder, err error) {
-	v, _, err := m.locks.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) { return false, s.conflict(partyOf(a)) })
+	v, _, err := m.locks.update(ctx, Write{Key: a.Key}, func(s *State, now Time) (bool, error) { return false, s.conflict(partyOf(a)) })
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (m Methods) View(ctx context.Context, a *driver.Acquisition) (holder *drive
 
 // Call implements [driver.Caller].
 func (m Methods) Call(ctx context.Context, a *driver.Acquisition, n int) error {
-	_, _, err := m.locks.update(ctx, a.Key, false, func(s *State, now Time) (bool, error) {
+	_, _, err := m.locks.update(ctx, Write{Key: a.Key}, func(s *State, now Time) (bool, error) {
 		if err := s.conflict(partyOf(a)); err != nil {
 			return false, err
 		}

@@ -46,6 +46,8 @@ type Write struct {
 	Place   any           // Answer.Place of the value that was seen
 	Look    bool          // only look
 	Takes   bool          // it is to take a lock
+	Waits   bool          // its caller would rather wait for another server than be refused
+	Renews  bool          // it is to renew a lease, and waits for nothing else
 	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that; 0 is at once
 	Granted []string      // the IDs that wait no longer by it: their processes are to be told
@@ -119,11 +121,12 @@ func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 	return l
 }
 
-// update replaces the state of key by what change makes of it, until nobody else has
-// changed it meanwhile. change gets a copy. It returns false if there is nothing to
+// update replaces the state of purpose.Key by what change makes of it, until nobody else has
+// changed it meanwhile. purpose says what for; the rest is filled in. change gets a copy. It returns false if there is nothing to
 // change; that counts if it was asked about a state that this call has seen. mayHaveRun
 // says that some attempt had no answer.
-func (l *Locks) update(ctx context.Context, key string, takes bool, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
+func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
+	key := purpose.Key
 	v = l.last(key)
 	for i := 0; ; i++ {
 		at := driver.Now()
@@ -136,7 +139,8 @@ func (l *Locks) update(ctx context.Context, key string, takes bool, change func(
 		if (err != nil || !changed) && v.fresh {
 			return v, mayHaveRun, err
 		}
-		w := Write{Key: key, Seen: v.version, Place: v.place, Look: err != nil || !changed, Takes: takes}
+		w := purpose
+		w.Seen, w.Place, w.Look = v.version, v.place, err != nil || !changed
 		if !w.Look {
 			l.fill(&w, &v.state, &s, v.now)
 		}

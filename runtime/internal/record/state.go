@@ -293,4 +293,5 @@ func (s *State) downgrade(p *Party, now Time) {
 	s.left(*p)
 	p.Kind = kindRead
 	s.admit(now)
+	s.Last = kindRead // whoever comes to read from here on did not wait for this writer
 }

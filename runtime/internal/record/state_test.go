@@ -114,6 +114,24 @@ func TestPhases(t *testing.T) {
 	require.Equal(t, []string{"r5", "r6"}, inside(&s))
 }
 
+// A writer that has become a reader has ended its phase: who comes to read then does not
+// overtake the writer that waits.
+func TestPhaseAfterADowngrade(t *testing.T) {
+	s := State{Token: 1}
+	arrives := func(id, kind string) {
+		s.arrive(party(id, kind), 1000, 9000, true)
+		s = written(t, s, 1000)
+	}
+	arrives("w1", kindWrite)
+	arrives("w2", kindWrite)
+	s.downgrade(s.holder("w1"), 1000)
+	arrives("r", kindRead)
+	s.remove("w1", 1000)
+	require.Equal(t, []string{"w2"}, inside(&s))
+	s.remove("w2", 1000)
+	require.Equal(t, []string{"r"}, inside(&s))
+}
+
 func TestAttemptsThatMayArriveKeepTheRecord(t *testing.T) {
 	s := State{Token: 1}
 	s.arrive(party("a", kindFair), 1000, 50, true)
