@@ -241,9 +241,3 @@ func pollAfter(err error) time.Duration {
 	}
 	return d
 }
-
-// notified reports whether nothing was missed before the attempt that ended with err.
-func notified(err error) bool {
-	h := heldError(err)
-	return h != nil && h.Notified
-}

@@ -299,3 +299,9 @@ func saysLost(err error, key string) bool {
 	}
 	return false
 }
+
+// notified reports whether nothing was missed before the attempt that ended with err.
+func notified(err error) bool {
+	h := heldError(err)
+	return h != nil && h.Notified
+}

@@ -133,12 +133,3 @@ func (l *Locker) leave(s *shard) {
 		}
 	}
 }
-
-// waitEnd returns when a wait under p ends that begins now: the zero time if
-// the context alone ends it.
-func (l *Locker) waitEnd(p *Policy) time.Time {
-	if p.Wait == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(p.Wait)
-}

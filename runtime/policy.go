@@ -222,3 +222,12 @@ func (p *Policy) mode() driver.Mode {
 func invalidf(format string, args ...any) error {
 	return because(ErrInvalid, fmt.Errorf(format, args...))
 }
+
+// waitEnd returns when a wait under p ends that begins now: the zero time if
+// the context alone ends it.
+func (l *Locker) waitEnd(p *Policy) time.Time {
+	if p.Wait == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(p.Wait)
+}
