@@ -15,7 +15,7 @@
 
 local micros = now()
 local again = false
-local aside = 'lockgen:strangers:' .. string.sub(KEYS[2], 15) -- while a free lock is left to Redisson's clients
+local aside = asideOf(KEYS[2])
 if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
   if call('EXISTS', KEYS[4]) == 1 then
     return redis.status_reply('undone')

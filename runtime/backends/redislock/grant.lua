@@ -5,6 +5,12 @@ local function kept(last, least)
   return math.max(least, math.min(math.ceil((last / 4 - now()) / 1000) + FORGET, 60000))
 end
 
+-- asideOf returns the key that is there while a free lock is left to Redisson's clients. It is made of
+-- the queue's, so that it is no key of another lock, whatever that is named.
+local function asideOf(queue)
+  return 'lockgen:strangers:' .. string.sub(queue, #'lockgen:queue:' + 1)
+end
+
 -- reserve returns the first of n tokens for a grant, or false if the server denies that. The
 -- last token comes with SET, as in acquire.lua: a user who may not GET would see tokens fall.
 local function reserve(token, n, micros, least)

@@ -49,7 +49,7 @@ if free then
   -- the one that frees it, which is likely to come back.
   local leave = others > 0 and now() % (call('ZCARD', KEYS[2]) + 1 + others) < others
   if leave then
-    redis.pcall('SET', 'lockgen:strangers:' .. string.sub(KEYS[2], 15), '', 'PX', AWAY)
+    redis.pcall('SET', asideOf(KEYS[2]), '', 'PX', AWAY)
   end
   if inLine and (leave or not grant(KEYS[1], KEYS[2], KEYS[3], '', others)) then
     announce(ARGV[2])
