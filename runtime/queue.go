@@ -110,7 +110,9 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		h.first.frame.outer = outer
-		h.trial.Store(int32(t))
+		if t != kept { // an atomic store costs even where nobody else sees it
+			h.trial.Store(int32(t))
+		}
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
 		if err := e.refusesLocked(h, fresh != nil); err != nil {
