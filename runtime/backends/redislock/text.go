@@ -17,9 +17,10 @@ const (
 	// arrives anew once a second.
 	queueLimit = 10 * time.Second
 	// tokenLimit is how long the last fencing token of a lock is remembered: after that
-	// the server's clock is ahead of it, unless it was set back by as much. Tokens that are
-	// reserved ahead of the clock are remembered for the length of the lease beside.
-	tokenLimit = 2500 * time.Millisecond
+	// the server's clock is ahead of it, unless it was set back by as much. A leap second
+	// sets it back by one. Tokens that are reserved ahead of the clock are remembered for
+	// the length of the lease beside.
+	tokenLimit = 1500 * time.Millisecond
 )
 
 type text struct{ source, hash string }
