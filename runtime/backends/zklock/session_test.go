@@ -22,6 +22,15 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
+// A TickTime that can't be counts as none: a session proved by too short a tick may be over.
+func TestNegativeTickTime(t *testing.T) {
+	t.Parallel()
+	b := backendWith(t, Options{Root: newRoot(t), TickTime: -time.Hour}, testserver.ZooKeeper(t))
+	lim, err := b.learn(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, lim.least/2, lim.tick)
+}
+
 // S70, S71: a holder that is cut off hears that its lock is lost before another
 // has it, from its own clock; and when the way is free again it holds nothing,
 // while a new acquire has a new session and a higher token.
