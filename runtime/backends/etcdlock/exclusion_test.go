@@ -15,6 +15,25 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
+// A record is refused where a mutex is, however many locks there are below the key.
+func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	leases := []driver.Lease{taken(t, b, attempt(key, "A:1"))}
+	for i := range enough {
+		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
+	}
+	fair := attempt(key, "B:1")
+	fair.Mode.Kind = driver.Fair
+	_, err := b.Acquire(t.Context(), fair)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	released(t, leases[0])
+	leases[0] = taken(t, b, fair)
+	for _, l := range leases {
+		released(t, l)
+	}
+}
+
 // The layout is that of concurrency.Mutex; the value is ours.
 func TestLayout(t *testing.T) {
 	t.Parallel()

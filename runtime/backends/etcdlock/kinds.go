@@ -74,6 +74,10 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 			if is := contender(w.Key+"/", found(resp, 1)); is != "" {
 				return a, record.InsteadOf(is)
 			}
+			if resp.Responses[1].GetResponseRange().More { // look again, at all of them
+				t.Failure[1] = get(newest(w.Key+"/", 0, 0))
+				continue
+			}
 		}
 		if len(t.Compare) < 2 {
 			return a, nil
