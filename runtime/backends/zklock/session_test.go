@@ -257,7 +257,7 @@ func TestFixedLease(t *testing.T) {
 	begin := time.Now()
 	ctx, finish := enter(t, l, &lock.Policy{TTL: second, NoRenew: true}, "k")
 	_, other := enter(t, newLocker(t, root, addr), ttl(second), "k")
-	require.Error(t, ctx.Err())
+	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
 	require.Greater(t, time.Since(begin), 900*time.Millisecond)
 	require.ErrorIs(t, finish(), lock.ErrLost)
 	require.NoError(t, other())
