@@ -112,7 +112,7 @@ func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (s
 			t.Success = t.Success[1:]
 		}
 		if alone {
-			t.Compare = append(t.Compare, ifEmpty(prefix))
+			t.Compare = append(t.Compare, ifNoneSince(prefix, 0))
 		}
 		resp, sent, err := e.send(ctx, a, t)
 		if err != nil {
