@@ -147,7 +147,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 		b.sawQueue(v.key, r)
 		return nil, op.giveBack(ctx, pair)
 	}
-	b.took(op.place)
+	b.placeless(op.place)
 	l := &lease{
 		Lease: s.NewLease(a, until, nil), backend: b, session: s, made: made(pair),
 		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits),
@@ -180,6 +180,7 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 	if at := v.at(op.place.process); at >= 0 {
 		op.backend.enlisted(w, v.queue[at].Key, nil)
 	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
+		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits
 		return err
 	}
 	t := v.target(op.place.process)

@@ -110,6 +110,30 @@ func TestUndoThatFailedForgetsTheWaiter(t *testing.T) {
 	release(t, held)
 }
 
+// Nobody undoes an attempt that fails before it waits: it leaves nothing here.
+func TestFailureBeforeTheWait(t *testing.T) {
+	addr, n, between := testserver.Consul(t), backendtest.NewNetwork(t), &intruder{}
+	b := newBackend(t, n.Addr(addr), func(c *api.Config) {
+		between.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: between}
+	})
+	a := wish(newKey(t))
+	held := take(t, newBackend(t, addr), attempt(a.Key))
+	between.do = func() {
+		release(t, held) // so that a place in its queue is refused
+		between.do = n.Refuse
+		between.n.Store(1)
+	}
+	between.n.Store(3) // it tries, looks, and would wait
+	_, err := b.Acquire(t.Context(), a)
+	require.Error(t, err)
+	require.False(t, a.MayHaveRun || a.MayBeGranted)
+	b.mu.Lock()
+	require.Empty(t, b.waiters)
+	b.mu.Unlock()
+	n.Heal()
+}
+
 // G10: an undo takes no place away that a later acquisition of the process has gone on with
 // meanwhile.
 func TestUndoBesideOneThatComes(t *testing.T) {

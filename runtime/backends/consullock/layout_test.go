@@ -33,6 +33,25 @@ func TestLayout(t *testing.T) {
 	require.Nil(t, pair(t, addr, a.Key))
 }
 
+// A lock whose key we can't have keeps none behind it from being listed.
+func TestListBesideAStrangeKey(t *testing.T) {
+	addr := testserver.Consul(t)
+	b, c, key := newBackend(t, addr), newClient(t, addr), newKey(t)
+	s, _, err := c.Session().CreateNoChecks(&api.SessionEntry{}, nil)
+	require.NoError(t, err)
+	done, _, _, err := c.Txn().Txn(ops{kv(api.KVLock, api.KVTxnOp{Key: key + "//a", Session: s, Flags: lockFlag})}, nil)
+	require.NoError(t, err)
+	require.True(t, done)
+	l := take(t, b, attempt(key+"/b"))
+	var listed []string
+	for info, err := range b.Locks(t.Context(), key+"*") {
+		require.NoError(t, err)
+		listed = append(listed, info.Key)
+	}
+	require.Equal(t, []string{key + "/b"}, listed)
+	release(t, l)
+}
+
 // A key that was there before, unlocked, stays: its LockIndex goes on, and its
 // value is what it was.
 func TestKeyOfAnotherClientStays(t *testing.T) {

@@ -51,7 +51,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 					continue
 				}
 				info, err := b.Lock(ctx, p.Key)
-				if errors.Is(err, driver.ErrConflict) { // by now
+				if errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) { // no lock any more, or none of ours
 					continue
 				}
 				if err != nil || info != nil && !yield(info) {

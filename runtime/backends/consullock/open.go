@@ -55,8 +55,11 @@ func configOf(rawURL string) (*api.Config, error) {
 	if u.Path != "" && u.Path != "/" {
 		return nil, fmt.Errorf("there is a path in it: %s", u.Path)
 	}
-	if c.Address = u.Host; u.Port() == "" {
-		c.Address += ":8500"
+	if u.Host != "" {
+		c.Address = u.Host
+		if u.Port() == "" {
+			c.Address += ":8500"
+		}
 	}
 	if token, ok := u.User.Password(); ok {
 		c.Token = token

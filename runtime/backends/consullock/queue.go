@@ -110,8 +110,8 @@ func (b *Backend) busy(a *driver.Acquisition, err error) error {
 	return fmt.Errorf("waiting for an undo that is under way: %w", err)
 }
 
-// took notes that the process has the lock, and no place in the queue.
-func (b *Backend) took(p place) {
+// placeless notes that the process has no place in the queue.
+func (b *Backend) placeless(p place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {

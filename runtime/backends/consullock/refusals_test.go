@@ -52,6 +52,8 @@ func TestNilClient(t *testing.T) {
 	fair.Mode.Kind = driver.Fair
 	for _, a := range []*driver.Acquisition{mutex, fair} {
 		refuses(t, b, a, lock.ErrInvalid, "api.NewClient", "nil")
+		_, err := b.Subscribe(t.Context(), a)
+		require.ErrorIs(t, err, lock.ErrInvalid)
 		require.NoError(t, b.Undo(t.Context(), a))
 	}
 	require.ErrorIs(t, b.Ping(t.Context()), lock.ErrInvalid)
@@ -202,6 +204,16 @@ func (b broken) RoundTrip(r *http.Request) (*http.Response, error) {
 type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
+
+// A URL without a host means the agent that the environment names.
+func TestURLWithoutAHost(t *testing.T) {
+	t.Setenv("CONSUL_HTTP_ADDR", "agent:99")
+	for url, address := range map[string]string{"consul://?dc=paris": "agent:99", "consul://host": "host:8500", "consul://[::1]:98": "[::1]:98"} {
+		c, err := configOf(url)
+		require.NoError(t, err)
+		require.Equal(t, address, c.Address, url)
+	}
+}
 
 // What a server answers without having done anything is no unknown outcome; what
 // it answers when it lost its leader half-way is one.

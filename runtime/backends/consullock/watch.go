@@ -81,6 +81,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return nil, errors.New("no blocking query can ask for this key")
 	}
 	switch {
+	case b.invalid != nil:
+		return nil, b.invalid
 	case a.Mode.Kind != 0:
 		return b.kinds.Subscribe(ctx, a)
 	case b.life.Closed():

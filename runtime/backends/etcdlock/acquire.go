@@ -23,6 +23,7 @@ const enough = 4
 type standing struct {
 	own    *mvccpb.KeyValue // nil: we have no key
 	before *mvccpb.KeyValue // the contender just before it; nil: it owns the lock
+	first  *mvccpb.KeyValue // the one that owns the lock, if that was found
 	at     int64
 	sent   driver.Instant // before the request that has found it
 }
@@ -92,70 +93,61 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 	}
 }
 
-// stand sees to it that we have a key, if we need one, that is ours, and finds
-// out how it stands.
-func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	if e.known() && e.owner == a.ID && !e.suspect {
-		return e.look(ctx, s, a)
-	}
-	return e.claim(ctx, s, a)
-}
-
-// claim writes our key with a's ID. A key that e has stays in the queue where it is, and what
+// stand sees to it that we have a key, if we need one, with a's ID in it, and finds out how
+// it stands, as a majority has it. A key that e has stays in the queue where it is, and what
 // may still be under way to delete it hits nothing. Where e has none a new one is written:
 // always, if a waits; if there is no other, if not. What is found then is ours, from another
 // attempt at this acquisition or another, or one that is held still, or is being given up.
-func (e *entry) claim(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	var created, changed int64 // 0: there must be none
-	if e.known() {
-		created, changed = e.created, e.changed
-	}
-	mine, prefix, tombstone := e.keyIn(s), e.id.prefix(), tombstoneOf(a)
-	t := &pb.TxnRequest{
-		Compare: []*pb.Compare{ifModified(mine, changed), ifCreated(tombstone, 0)},
-		Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(prefix, created, enough))},
-		Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(prefix, 0, enough))},
-	}
+func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
 	alone := !e.known() && !a.Queue
-	if alone {
-		t.Compare = append(t.Compare, ifEmpty(prefix))
-	}
-	for {
-		resp, sent, err := e.write(ctx, a, t)
+	for n := int64(enough); ; {
+		mine, prefix, tombstone := e.keyIn(s), e.id.prefix(), tombstoneOf(a)
+		t := &pb.TxnRequest{
+			Compare: []*pb.Compare{ifModified(mine, e.changed), ifCreated(tombstone, 0)},
+			Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(prefix, e.created, n))},
+			Failure: []*pb.RequestOp{get(one(mine)), get(one(tombstone)), get(newest(prefix, 0, enough))},
+		}
+		written := e.known() && e.owner == a.ID && !e.suspect
+		if written { // only look
+			t.Success = t.Success[1:]
+		}
+		if alone {
+			t.Compare = append(t.Compare, ifNoneSince(prefix, 0))
+		}
+		resp, sent, err := e.send(ctx, a, t)
 		if err != nil {
 			return standing{}, err
 		}
 		if !resp.Succeeded && (e.known() || len(found(resp, 0)) > 0) {
 			e.lost()
-			return e.met(ctx, s, a, resp)
+			return e.met(s, a, resp), nil
+		}
+		if resp.Succeeded && !written {
+			e.note(s, a.ID, cmp.Or(e.created, resp.Header.Revision), resp.Header.Revision)
 		}
 		others := resp.Responses[len(resp.Responses)-1].GetResponseRange()
 		st, ok := e.read(s, others.Kvs, others.More)
 		st.at, st.sent = resp.Header.Revision, sent
 		switch {
-		case resp.Succeeded:
-			e.note(s, &mvccpb.KeyValue{Value: []byte(a.ID), CreateRevision: cmp.Or(created, st.at), ModRevision: st.at})
-			if !ok {
-				return e.look(ctx, s, a)
-			}
-			return st, nil
-		case st.before != nil:
+		case resp.Succeeded && !ok:
+			n = 0 // look again, at all of them
+		case resp.Succeeded || st.before != nil:
 			return st, nil
 		case !alone:
 			return standing{}, nil // taken and gone meanwhile
 		}
-		// Only keys of locks below this one, as far as we see: create it, then look.
-		t.Compare, alone = t.Compare[:2], false
+		alone = false // only keys of locks below this one, as far as we see: create it, then look
 	}
 }
 
-// write sends t, which writes our key for a, or reads the tombstone second. It returns
-// from before when t was sent.
-func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest) (*pb.TxnResponse, driver.Instant, error) {
+// send sends t, which writes our key for a first, or only looks, and which reads the
+// tombstone second if it fails. It returns from before when t was sent.
+func (e *entry) send(ctx context.Context, a *driver.Acquisition, t *pb.TxnRequest) (*pb.TxnResponse, driver.Instant, error) {
 	resp, r, err := e.backend.txn(ctx, t)
-	a.MayHaveRun = a.MayHaveRun || r.mayHaveRun
+	mayHaveRun := r.mayHaveRun && t.Success[0].GetRequestPut() != nil
+	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
-	case err != nil && r.mayHaveRun:
+	case err != nil && mayHaveRun:
 		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	case err == nil && !resp.Succeeded && len(found(resp, 1)) > 0:
 		err = errUndone
@@ -163,73 +155,50 @@ func (e *entry) write(ctx context.Context, a *driver.Acquisition, t *pb.TxnReque
 	return resp, r.sent, err
 }
 
-// met is a key of ours that was there before, which resp has first, if there is one. One that
-// is held is before us; any other we go on with.
-func (e *entry) met(ctx context.Context, s *session, a *driver.Acquisition, resp *pb.TxnResponse) (standing, error) {
+// met notes the key of ours that was there before, which resp has first, if there is one, and
+// has matters looked at again. But one that is held is before us.
+func (e *entry) met(s *session, a *driver.Acquisition, resp *pb.TxnResponse) standing {
 	if len(found(resp, 0)) == 0 {
-		return standing{}, nil
+		return standing{}
 	}
 	kv := found(resp, 0)[0]
-	if l := e.holder(); l != nil && l.session == s && l.created == kv.CreateRevision {
-		if l.Acquisition.ID == a.ID && !l.over() { // this very acquisition, once more
-			e.note(s, kv)
-			return e.look(ctx, s, a)
-		}
-		return standing{before: kv, at: resp.Header.Revision}, nil
+	l := e.holder()
+	if l != nil && l.session == s && l.created == kv.CreateRevision && (l.Acquisition.ID != a.ID || l.over()) {
+		l.wanted.Store(true)
+		return standing{before: kv, first: kv, at: resp.Header.Revision}
 	}
-	e.note(s, kv)
-	return standing{}, nil
-}
-
-// look asks how our key stands: a read, of what a majority has.
-func (e *entry) look(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
-	for n := int64(enough); ; n = 0 {
-		resp, r, err := e.backend.find(ctx, newest(e.id.prefix(), e.created, n))
-		if err != nil {
-			return standing{}, err
-		}
-		st, ok := e.read(s, resp.Kvs, resp.More)
-		if !ok {
-			continue // again, all of them
-		}
-		st.at, st.sent = resp.Header.Revision, r.sent
-		switch {
-		case st.own == nil || st.own.CreateRevision != e.created: // deleted by someone
-			e.lost()
-			return standing{}, nil
-		case st.own.ModRevision != e.changed: // by a resend of ours
-			e.note(s, st.own)
-			if e.owner != a.ID {
-				return standing{}, nil
-			}
-		}
-		return st, nil
-	}
+	e.note(s, string(kv.Value), kv.CreateRevision, kv.ModRevision)
+	return standing{}
 }
 
 // read makes out how matters stand from what was found, newest first. ok is false
 // if that was not enough to say.
 func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing, ok bool) {
 	mine, prefix := e.keyIn(s), e.id.prefix()
+	var oldest *mvccpb.KeyValue
 	for _, kv := range kvs {
-		switch rest := string(kv.Key[len(prefix):]); {
+		switch {
 		case string(kv.Key) == mine:
 			st.own = kv
-		case strings.Contains(rest, "/"): // of a lock below this one
-		case st.before == nil:
-			st.before = kv
-		}
-		if st.before != nil && (st.own != nil || st.before.CreateRevision < e.created) {
-			return st, true
+		case strings.Contains(string(kv.Key[len(prefix):]), "/"): // of a lock below this one
+		default:
+			st.before, oldest = cmp.Or(st.before, kv), kv
 		}
 	}
-	return st, !more
+	if !more {
+		st.first = oldest
+	}
+	return st, !more || st.before != nil && (st.own != nil || st.before.CreateRevision < e.created)
 }
 
 // wait turns an entry behind another's into the answer to the attempt.
 func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st standing) error {
 	stranger := st.before.Lease == 0
-	var err error = &driver.HeldError{Holder: holderOf(st.before).ID, Notified: a.Queue}
+	held := &driver.HeldError{Notified: st.own != nil && a.Queue}
+	if st.first != nil {
+		held.Holder = holderOf(st.first).ID
+	}
+	var err error = held
 	switch noun := record.Noun(string(st.before.Value)); {
 	case stranger && noun != "" && string(st.before.Key) == recordOf(a.Key):
 		err = record.Beside(noun, record.Mutex)
@@ -237,14 +206,14 @@ func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st 
 		err = fmt.Errorf("%w: the key %q has no lease, so is no lock of anyone's, and would block this one for ever; delete it, or lock another key",
 			driver.ErrConflict, st.before.Key)
 	}
-	if st.own != nil && e.owner == a.ID && (stranger || !a.Queue) {
-		if gone := e.giveUp(ctx); gone != nil {
-			a.MayHaveRun = true
-			return fmt.Errorf("%w: an entry in the queue could not be given up: %w", driver.ErrIndeterminate, gone)
-		}
+	if st.own == nil {
+		return err
 	}
 	if a.Queue && !stranger {
 		e.follow(&watch{session: s, key: string(st.before.Key), from: st.at + 1})
+	} else if gone := e.giveUp(ctx); gone != nil {
+		a.MayHaveRun = true
+		return fmt.Errorf("%w: an entry in the queue could not be given up: %w", driver.ErrIndeterminate, gone)
 	}
 	return err
 }

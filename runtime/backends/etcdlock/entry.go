@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
-
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
@@ -13,30 +11,28 @@ import (
 // entryID names what one Locker has to do with one key.
 type entryID struct{ locker, key string }
 
+func idOf(a *driver.Acquisition) entryID { return entryID{engine.Process(a.ID), a.Key} }
+
 // entry is one Locker's queue entry for one key. The Locker has one goroutine
 // compete for a key at a time, so one key of etcd serves them all, in turn: when
 // one gives up, the next takes the entry over by writing its own ID over the other's,
-// which leaves the create revision as it is. turn keeps two acquisitions that come at
-// once all the same from both finding themselves the owner.
+// which leaves the create revision as it is. The key's turn, of Backend.turns, keeps two
+// acquisitions that come at once all the same from both finding themselves the owner.
 //
 // Its methods are here and in acquire.go.
 type entry struct {
 	backend *Backend
 	id      entryID
-	turn    chan struct{} // holds a value while someone acquires or gives up
 
-	// Guarded by turn.
-	session *session    // whose key it is; nil while there is none, as far as we know
-	unhook  func() bool // keeps the session's end from calling forgetSession
-	owner   string      // the acquisition that wrote it
-	created int64       // create revision
-	changed int64       // mod revision
-	suspect bool        // a request that deletes it at this mod revision had no answer
+	// For who has the turn.
+	endTurn func()
+	session *session // whose key it is; nil while there is none, as far as we know
+	owner   string   // the acquisition that wrote it
+	created int64    // create revision; 0 while there is none
+	changed int64    // mod revision; likewise
+	suspect bool     // a request that deletes it at this mod revision had no answer
 
-	// Guarded by the backend's mutex.
-	users int // in turn or waiting for it, subscriptions and the key included
-	lease *lease
-	watch *watch // nil while there is none, and when it has told
+	watch *watch // nil while there is none, and when it has told; the backend's mutex guards it
 }
 
 // prefix is that of the contenders for the key.
@@ -45,101 +41,45 @@ func (id entryID) prefix() string { return id.key + "/" }
 // keyIn is our key if that is in s.
 func (e *entry) keyIn(s *session) string { return e.id.prefix() + s.suffix }
 
-// enter returns the entry that a is about, for the caller alone until it calls leave.
+// enter returns the entry that a is about, for the caller alone until it calls leave. What
+// has the turn meanwhile is mostly an undo, which lasts as long as etcd does not answer: that
+// alone does not say that anyone holds the key.
 func (b *Backend) enter(ctx context.Context, a *driver.Acquisition) (*entry, error) {
+	id := idOf(a)
+	endTurn, err := b.turns.Enter(ctx, id)
 	b.mu.Lock()
-	e := b.useLocked(a)
-	b.mu.Unlock()
-	if !e.enter(ctx) {
-		err := e.busy(ctx)
-		e.drop()
-		return nil, err
-	}
-	return e, nil
-}
-
-// useLocked returns the entry that a is about, which stays until drop was called as often.
-func (b *Backend) useLocked(a *driver.Acquisition) *entry {
-	id := entryID{engine.Process(a.ID), a.Key}
+	defer b.mu.Unlock()
 	e := b.entries[id]
+	if err != nil {
+		if b.held[id] != nil || e != nil && e.watch != nil || b.hub.Waits(id) {
+			return nil, &driver.HeldError{} // as it was when we last looked
+		}
+		return nil, fmt.Errorf("waiting for what is under way about the key: %w", err)
+	}
 	if e == nil {
-		e = &entry{backend: b, id: id, turn: make(chan struct{}, 1)}
+		e = &entry{backend: b, id: id}
 		b.entries[id] = e
 	}
-	e.users++
-	return e
-}
-
-func (e *entry) drop() {
-	e.backend.mu.Lock()
-	defer e.backend.mu.Unlock()
-	e.users--
-	e.backend.tidyLocked(e)
-}
-
-// tidyLocked drops e from the table if it is about nothing any more.
-func (b *Backend) tidyLocked(e *entry) {
-	if e.users == 0 && e.lease == nil {
-		delete(b.entries, e.id)
-		if e.watch != nil {
-			e.watch.cancel()
-			e.watch = nil
-		}
-	}
-}
-
-// enter waits for e's turn, which the caller then has, or until ctx ends.
-func (e *entry) enter(ctx context.Context) bool {
-	select {
-	case e.turn <- struct{}{}:
-		return true
-	default:
-		goAlone(ctx) // what is sent together does not wait for a turn
-	}
-	select {
-	case e.turn <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	e.endTurn = endTurn
+	return e, nil
 }
 
 // leave ends the caller's turn.
 func (e *entry) leave() {
-	<-e.turn
-	e.drop()
-}
-
-// busy is the answer to who did not get e's turn before ctx ended. What has the turn is
-// mostly an undo, which lasts as long as etcd does not answer: that alone does not say
-// that anyone holds the key.
-func (e *entry) busy(ctx context.Context) error {
 	b := e.backend
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if e.lease != nil || e.watch != nil || b.hub.Waits(e.id) {
-		return &driver.HeldError{} // as it was when we last looked
+	if !e.known() { // it is about nothing any more
+		delete(b.entries, e.id)
 	}
-	return fmt.Errorf("waiting for what is under way about the key: %w", ctx.Err())
-}
-
-// forgetSession forgets that our key is in s, which has ended: whoever waited may have gone for
-// good, its undo in vain. Else it is told.
-func (e *entry) forgetSession(s *session) {
-	if e.enter(e.backend.life.Context()) {
-		if e.session == s {
-			e.lost()
-			e.backend.hub.Notify(e.id)
-		}
-		<-e.turn
-	}
+	b.mu.Unlock()
+	e.endTurn()
 }
 
 // holder returns the lease that has not been released yet, or nil.
 func (e *entry) holder() *lease {
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
-	return e.lease
+	return e.backend.held[e.id]
 }
 
 // known says whether we have a key at the server, as far as we know, that is not
@@ -153,15 +93,11 @@ func (e *entry) serves(a *driver.Acquisition) bool {
 }
 
 // note takes down what the server has at our key.
-func (e *entry) note(s *session, kv *mvccpb.KeyValue) {
+func (e *entry) note(s *session, owner string, created, changed int64) {
 	if !e.known() {
 		s.Use()
-		e.backend.mu.Lock()
-		e.users++
-		e.backend.mu.Unlock()
-		e.unhook = context.AfterFunc(s.Context(), func() { e.forgetSession(s) })
 	}
-	e.session, e.owner, e.created, e.changed, e.suspect = s, string(kv.Value), kv.CreateRevision, kv.ModRevision, false
+	e.session, e.owner, e.created, e.changed, e.suspect = s, owner, created, changed, false
 }
 
 // lost takes down that there is no key of ours, or that a lease stands for it.
@@ -169,11 +105,9 @@ func (e *entry) lost() {
 	if !e.known() {
 		return
 	}
-	e.unhook()
 	e.session.Drop()
-	e.session = nil
+	e.session, e.created, e.changed = nil, 0, 0
 	e.follow(nil)
-	e.drop()
 }
 
 // giveUp deletes our key, unless it has changed.

@@ -40,12 +40,14 @@ type Backend struct {
 	life     *engine.Life
 	sessions *engine.Sessions[class, *session]
 	hub      engine.Hub[entryID]
+	turns    engine.Turns[entryID]
 	kinds    *record.Locks
 	methods
 	notes uint64 // what the IDs of the leases of notes are made of
 
-	mu      sync.Mutex // guards the rest, and the fields of entries that say so
+	mu      sync.Mutex // guards the rest, and the watches of entries
 	entries map[entryID]*entry
+	held    map[entryID]*lease // those that have not been released yet
 }
 
 // New returns a Backend on the servers of client, with the last of options. It does
@@ -57,7 +59,9 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		client:  client,
 		life:    engine.NewLife(),
 		notes:   rand.Uint64(),
+		turns:   engine.Turns[entryID]{OnWait: goAlone}, // what is sent together does not wait for a turn
 		entries: map[entryID]*entry{},
+		held:    map[entryID]*lease{},
 	}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)

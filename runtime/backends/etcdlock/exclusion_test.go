@@ -10,10 +10,56 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"google.golang.org/grpc"
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
+
+// A record is refused where a mutex is, however many locks there are below the key.
+func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	leases := []driver.Lease{taken(t, b, attempt(key, "A:1"))}
+	for i := range enough {
+		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
+	}
+	fair := attempt(key, "B:1")
+	fair.Mode.Kind = driver.Fair
+	_, err := b.Acquire(t.Context(), fair)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	released(t, leases[0])
+	leases[0] = taken(t, b, fair)
+	for _, l := range leases {
+		released(t, l)
+	}
+}
+
+// It is also refused where the mutex comes just before it is written.
+func TestRecordBesideAMutexThatComes(t *testing.T) {
+	t.Parallel()
+	other, key := newBackend(t, shared(t)), newKey(t)
+	leases := []driver.Lease{taken(t, other, attempt(key+"/0", "A:1"))}
+	looked := false
+	between := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, options...)
+		if !looked && writes(key)(req) {
+			looked = true
+			leases = append(leases, taken(t, other, attempt(key, "A:2")))
+		}
+		return err
+	}
+	b := newBackend(t, shared(t), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
+	})
+	fair := attempt(key, "B:1")
+	fair.Mode.Kind = driver.Fair
+	_, err := b.Acquire(t.Context(), fair)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	for _, l := range leases {
+		released(t, l)
+	}
+}
 
 // The layout is that of concurrency.Mutex; the value is ours.
 func TestLayout(t *testing.T) {

@@ -51,7 +51,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 		t.Success = []*pb.RequestOp{put(at, w.Value, 0)}
 	}
 	if rev == 0 && !w.Look {
-		t.Compare = append(t.Compare, ifEmpty(w.Key+"/"))
+		t.Compare = append(t.Compare, ifNoneSince(w.Key+"/", 0))
 	}
 	for {
 		resp, r, err := b.txn(ctx, t)
@@ -74,11 +74,16 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 			if is := contender(w.Key+"/", found(resp, 1)); is != "" {
 				return a, record.InsteadOf(is)
 			}
+			if resp.Responses[1].GetResponseRange().More { // look again, at all of them
+				t.Failure[1] = get(newest(w.Key+"/", 0, 0))
+				continue
+			}
 		}
 		if len(t.Compare) < 2 {
 			return a, nil
 		}
-		t.Compare = t.Compare[:1] // there are only keys of locks below this one
+		// There are only keys of locks below this one: it is written unless others have come since.
+		t.Compare[1] = ifNoneSince(w.Key+"/", resp.Header.Revision)
 	}
 }
 

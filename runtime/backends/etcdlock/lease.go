@@ -36,23 +36,23 @@ var (
 // lease implements [driver.Lease] by a key of ours that owns the lock.
 type lease struct {
 	*engine.Lease
-	entry   *entry
 	session *session
 	key     string
 	created int64 // its create revision
 	tokens  uint64
 	freeing atomic.Bool // a request to delete the key had no answer
+	wanted  atomic.Bool // another acquisition of its Locker waits behind it
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
 	l := &lease{
-		entry: e, session: s, key: e.keyIn(s), created: e.created,
+		session: s, key: e.keyIn(s), created: e.created,
 		tokens: min(max(a.Tokens, 1), 1<<tokenBits),
 	}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
 	l.Lease = s.NewLease(a, sent.Add(a.TTL), l.forget)
-	e.lease = l
+	e.backend.held[e.id] = l
 	return l
 }
 
@@ -64,7 +64,7 @@ func (l *lease) over() bool { return l.Deadline().Left() <= 0 }
 
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
-	return l.entry.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
+	return l.session.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]
 }
 
 // RenewAll implements [driver.BatchRenewer]. That the session is kept alive does
@@ -136,7 +136,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	if l.Closed() {
 		return fmt.Errorf("%w: it is not held", driver.ErrLost)
 	}
-	resp, r, err := l.entry.backend.free(ctx, &l.Acquisition, ifCreated(l.key, l.created), del(l.key))
+	resp, r, err := l.session.backend.free(ctx, &l.Acquisition, ifCreated(l.key, l.created), del(l.key))
 	if r.mayHaveRun {
 		l.freeing.Store(true)
 	}
@@ -155,11 +155,13 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 
 // forget notes that the key is no longer ours.
 func (l *lease) forget() {
-	b := l.entry.backend
+	b, id := l.session.backend, idOf(&l.Acquisition)
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if l.entry.lease == l {
-		l.entry.lease = nil
-		b.tidyLocked(l.entry)
+	if b.held[id] == l {
+		delete(b.held, id)
+	}
+	b.mu.Unlock()
+	if l.wanted.Load() {
+		b.hub.Notify(id)
 	}
 }

@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -55,6 +56,9 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 				}
 				told = name
 				info, err := b.Lock(ctx, name)
+				if errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) { // no lock any more, or none of ours
+					continue
+				}
 				if err != nil || info != nil && !yield(info) {
 					return err
 				}

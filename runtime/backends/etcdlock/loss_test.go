@@ -167,11 +167,7 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Greater(t, got.at.Sub(begin), lease)
 	require.Less(t, got.at.Sub(begin), lease+200*time.Millisecond+meter.Since(begin))
-	eventually(t, "it is forgotten", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.entries) == 1 // the other lock's
-	})
+	eventually(t, "it is forgotten", func() bool { return b.remembered() == 1 }) // the other lock
 	require.ErrorIs(t, finish(held), lock.ErrLost)
 	require.NoError(t, finish(got.held))
 	time.Sleep(lease)
@@ -287,11 +283,7 @@ func TestSessionIsForgotten(t *testing.T) {
 	require.Error(t, lease.Release(ctx, 0))
 	receive(t, "the end of the session", lease.(*lease_).session.Context().Done())
 	proxy.Accept()
-	eventually(t, "all is forgotten", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.entries)+len(b.sessions.All()) == 0
-	})
+	eventually(t, "all is forgotten", func() bool { return b.remembered()+len(b.sessions.All()) == 0 })
 	require.ErrorIs(t, lease.Release(t.Context(), 0), lock.ErrLost)
 }
 
@@ -352,6 +344,6 @@ func TestClose(t *testing.T) {
 	_, err = b.Subscribe(t.Context(), attempt("key", "A:1"))
 	require.ErrorIs(t, err, driver.ErrClosed)
 	closeLocker(t, late)
-	require.Empty(t, b.entries)
+	require.Zero(t, b.remembered())
 	require.Empty(t, b.sessions.All())
 }

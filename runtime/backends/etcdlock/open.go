@@ -3,6 +3,7 @@ package etcdlock
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -71,8 +72,8 @@ func configOf(rawURL string) (*clientv3.Config, error) {
 		if host == "" {
 			return nil, fmt.Errorf("a host is missing")
 		}
-		if !strings.Contains(host, ":") {
-			host += ":2379"
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host = net.JoinHostPort(strings.Trim(host, "[]"), "2379")
 		}
 		c.Endpoints = append(c.Endpoints, host)
 	}

@@ -133,11 +133,7 @@ func TestEntryIsForgotten(t *testing.T) {
 	require.Error(t, b.Undo(ctx, a))
 	receive(t, "the end of the session", s.Context().Done())
 	proxy.Accept()
-	eventually(t, "all is forgotten", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.entries)+len(b.sessions.All()) == 0
-	})
+	eventually(t, "all is forgotten", func() bool { return b.remembered()+len(b.sessions.All()) == 0 })
 }
 
 // A queue entry in a session that ended as it was taken is to be undone where there is no new
@@ -166,10 +162,7 @@ func TestEntryWithoutANewSession(t *testing.T) {
 	require.ErrorContains(t, err, "away")
 	require.True(t, a.MayBeGranted)
 	require.NoError(t, b.Undo(t.Context(), a))
-	b.mu.Lock()
-	entries := len(b.entries)
-	b.mu.Unlock()
-	require.Zero(t, entries)
+	require.Zero(t, b.remembered())
 	away.Store(false)
 	nothingLeft(t, admin(t, shared(t)), key)
 }

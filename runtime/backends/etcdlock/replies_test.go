@@ -124,8 +124,8 @@ func TestNoReplyToTheLook(t *testing.T) {
 	}
 	for _, p := range []*lock.Policy{nil, try()} {
 		late := f.late(func(req any) bool {
-			r, ok := req.(*pb.RangeRequest)
-			return ok && string(r.Key) == key+"/"
+			r, ok := req.(*pb.TxnRequest)
+			return ok && len(r.Success) == 1 && string(r.Success[0].GetRequestRange().GetKey()) == key+"/"
 		})
 		ctx, cancel := contextFor(t, 200*time.Millisecond)
 		defer cancel()

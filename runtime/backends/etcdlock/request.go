@@ -180,10 +180,10 @@ func ifCreated(key string, rev int64) *pb.Compare {
 	return &pb.Compare{Key: []byte(key), Target: pb.Compare_CREATE, TargetUnion: &pb.Compare_CreateRevision{CreateRevision: rev}}
 }
 
-// ifEmpty is true if there is no key below prefix.
-func ifEmpty(prefix string) *pb.Compare {
-	c := ifCreated(prefix, 0)
-	c.RangeEnd = []byte(clientv3.GetPrefixRangeEnd(prefix))
+// ifNoneSince is true if no key below prefix was created after rev: with 0, if there is none.
+func ifNoneSince(prefix string, rev int64) *pb.Compare {
+	c := ifCreated(prefix, rev+1)
+	c.RangeEnd, c.Result = []byte(clientv3.GetPrefixRangeEnd(prefix)), pb.Compare_LESS
 	return c
 }
 

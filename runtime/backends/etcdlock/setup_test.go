@@ -257,6 +257,13 @@ func contextFor(t testing.TB, d time.Duration) (context.Context, context.CancelF
 
 func shared(t testing.TB) string { return testserver.Etcd(t) }
 
+// remembered returns how many queue entries and leases b knows of.
+func (b *Backend) remembered() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.entries) + len(b.held)
+}
+
 // sessionsOf returns the sessions of a Locker.
 func (b *Backend) sessionsOf(locker string) (all []*session) {
 	for _, s := range b.sessions.All() {

@@ -57,8 +57,8 @@ func TestRequests(t *testing.T) {
 	got := receive(t, "the lock", waiting)
 	require.NoError(t, got.err)
 	require.NoError(t, finish(got.held))
-	require.Equal(t, 2, f.count("Txn"))
-	require.Equal(t, 1, f.count("Range"))
+	require.Equal(t, 3, f.count("Txn"))
+	require.Zero(t, f.count("Range"))
 	require.Equal(t, 1, f.count("watched"))
 }
 

@@ -76,9 +76,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	e := b.useLocked(a)
-	sub, _ := b.hub.Subscribe(e.id, e.drop)
-	if e.watch == nil {
+	sub, _ := b.hub.Subscribe(idOf(a), nil)
+	if e := b.entries[idOf(a)]; e == nil || e.watch == nil {
 		sub.Notify()
 	}
 	return sub, nil

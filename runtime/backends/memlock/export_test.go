@@ -26,6 +26,17 @@ func (b *Backend) Records() (n int) {
 	return n
 }
 
+// Values returns how many records of other kinds b keeps.
+func (b *Backend) Values() (n int) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		n += len(s.values)
+		s.mu.Unlock()
+	}
+	return n
+}
+
 // Remove forgets who holds key, as a server that lost its data would.
 func (b *Backend) Remove(key string) {
 	s := b.shard(key)

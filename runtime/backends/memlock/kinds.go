@@ -34,6 +34,7 @@ func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clock := time.Now()
+	s.expireLocked(clock, driver.At(clock))
 	if r := s.keys[w.Key]; r != nil && r.owner != "" && r.expires.LeftAt(clock) > 0 {
 		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}

@@ -200,6 +200,21 @@ func TestRecordsAreForgotten(t *testing.T) {
 	})
 }
 
+// The records of other kinds of lock are forgotten as well, also where nobody takes a mutex.
+func TestOtherKindsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memlock.New()
+		for i := range 10_000 {
+			a := attempt(fmt.Sprint("k", i), fmt.Sprint("A:", i))
+			a.Mode.Kind = driver.Fair
+			lease := taken(t, b, a)
+			require.NoError(t, lease.Release(t.Context(), firstToken(lease)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.Less(t, b.Values(), 3000)
+	})
+}
+
 // Many Lockers on one Backend exclude each other, in real time.
 func TestManyLockers(t *testing.T) {
 	b := memlock.New()

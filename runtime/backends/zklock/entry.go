@@ -139,12 +139,10 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 	}
 	n.session.client.Unwatch(n.before)
 	e.node, e.owner, e.told = nil, "", ""
-	lapsed := *a
-	lapsed.Queue = false // the entry serves another by then, if any
-	l := &lease{node: n, id: a.ID, key: a.Key, first: token, n: min(a.Tokens, tokensPerNode)}
+	l := &lease{node: n, first: token, n: min(a.Tokens, tokensPerNode)}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
-	l.Lease = n.session.NewLease(&lapsed, sent.Add(a.TTL), l.forget)
+	l.Lease = n.session.NewLease(a, sent.Add(a.TTL), l.forget)
 	n.lease.Store(l)
 	e.backend.leases[a.ID] = l
 	return l, nil
@@ -222,7 +220,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 func (b *Backend) leaseOf(a *driver.Acquisition) *lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if l := b.leases[a.ID]; l != nil && l.key == a.Key {
+	if l := b.leases[a.ID]; l != nil && l.Acquisition.Key == a.Key {
 		return l
 	}
 	return nil

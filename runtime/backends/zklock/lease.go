@@ -15,7 +15,6 @@ import (
 type lease struct {
 	*engine.Lease
 	node     *node
-	id, key  string
 	first, n uint64
 
 	// releasing says that a release was sent, and none was answered yet.
@@ -75,12 +74,12 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 		l.releasing.Store(false)
 		return driver.ErrLost
 	case over:
-		l.owe()
+		l.node.session.Owe(&l.Acquisition)
 		return driver.ErrLost
 	}
 	deleted, err := l.free(ctx)
 	if err != nil {
-		l.owe()
+		l.node.session.Owe(&l.Acquisition)
 		return explained(err, "release a lock", l.node.path)
 	}
 	l.releasing.Store(false)
@@ -89,8 +88,6 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 	}
 	return nil
 }
-
-func (l *lease) owe() { l.node.session.Owe(&driver.Acquisition{ID: l.id, Key: l.key}) }
 
 // free deletes the node, and reports whether it was there, or may have been.
 func (l *lease) free(ctx context.Context) (deleted bool, err error) {
@@ -106,7 +103,7 @@ func (l *lease) forget() {
 	b := l.node.session.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.leases[l.id] == l {
-		delete(b.leases, l.id)
+	if b.leases[l.Acquisition.ID] == l {
+		delete(b.leases, l.Acquisition.ID)
 	}
 }

@@ -93,7 +93,7 @@ func (b *Backend) learn(ctx context.Context) (*limits, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.limits.Store(&limits{least, most, cmp.Or(b.options.TickTime, least/2)})
+	b.limits.Store(&limits{least, most, cmp.Or(max(b.options.TickTime, 0), least/2)})
 	return b.limits.Load(), nil
 }
 

@@ -69,6 +69,14 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
+// A URL with a path that can be no root is an error of every call, and no panic.
+func TestRootOfAURL(t *testing.T) {
+	for _, url := range []string{"zk://localhost/a/../b", "zk://localhost/./a", "zk://localhost/a//b"} {
+		require.ErrorIs(t, Open(url).Ping(t.Context()), lock.ErrInvalid, url)
+	}
+	require.Equal(t, "/a/b", Open("zk://localhost/a/b/").root)
+}
+
 // S73: who is in the line, in which order, also when the numbers have gone round.
 func TestOrder(t *testing.T) {
 	for name, want := range map[string]int32{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path"
 	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -48,7 +49,7 @@ func (o *Options) from(rawURL string) (servers []string, err error) {
 	if root = strings.TrimSuffix(root, "/"); root != "" {
 		o.Root = "/" + root
 	}
-	if strings.ContainsAny(rest, "?#") || strings.Contains(root, "//") {
+	if strings.ContainsAny(rest, "?#") || root != "" && path.Clean(o.Root) != o.Root {
 		return nil, fmt.Errorf("only host:port, parted by commas, and a path may follow, not %q", rest)
 	}
 	for host := range strings.SplitSeq(hosts, ",") {

@@ -78,6 +78,25 @@ func TestUndoneUnderATry(t *testing.T) {
 	free(t, holder)
 }
 
+// A place in the queue whose undoing fails until its session has ended is forgotten with that.
+func TestPlaceInAnEndedSessionIsForgotten(t *testing.T) {
+	t.Parallel()
+	addr, root, p, c := proxied(t)
+	other := newClient(t, newBackend(t, root, addr))
+	holder, a := other.take(other.attempt("k", long)), c.waiting("k", long)
+	c.held(a)
+	s := nodeOf(c.Backend, a).session
+	p.Refuse()
+	p.Reset()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.Error(t, c.Undo(ctx, a))
+	s.End(driver.ErrLost)
+	eventually(t, soon, "it is forgotten", func() bool { return remembered(c.Backend) == 0 })
+	p.Accept()
+	free(t, holder)
+}
+
 // A Close that comes while the session proves itself alive ends it at the server.
 func TestCloseInsideABeat(t *testing.T) {
 	t.Parallel()

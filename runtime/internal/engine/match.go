@@ -10,25 +10,22 @@ import (
 // Match reports whether key matches pattern, in which * stands for any text and ? for one
 // byte: see [driver.Inspector].
 func Match(pattern, key string) bool {
-	for pattern != "" {
-		switch c := pattern[0]; {
-		case c == '*':
-			rest := strings.TrimLeft(pattern, "*")
-			if rest == "" {
-				return true
-			}
-			for ; key != ""; key = key[1:] {
-				if Match(rest, key) {
-					return true
-				}
-			}
-			return Match(rest, "")
-		case key == "" || c != '?' && c != key[0]:
+	var rest, from string // behind the last *, and what of key that is tried against
+	for pattern != "" || key != "" {
+		switch {
+		case pattern != "" && pattern[0] == '*':
+			pattern = pattern[1:]
+			rest, from = pattern, key
+		case pattern != "" && key != "" && (pattern[0] == '?' || pattern[0] == key[0]):
+			pattern, key = pattern[1:], key[1:]
+		case from != "": // the * stands for a byte more
+			from = from[1:]
+			pattern, key = rest, from
+		default:
 			return false
 		}
-		pattern, key = pattern[1:], key[1:]
 	}
-	return key == ""
+	return true
 }
 
 // Literal returns the text that every key begins with that matches pattern.

@@ -140,8 +140,8 @@ func (l *Lease) Closed() bool {
 	return l.closed
 }
 
-// Owe has the session undo a, now and each second, until that has succeeded, Settle
-// was called or the session has ended. What calls for one ID say by MayHaveRun and
+// Owe has the session undo a, now and each second, until that has succeeded or Settle
+// was called, and for the last time when the session has ended. What calls for one ID say by MayHaveRun and
 // Queue adds up. It is for an undo that has failed: the Locker gives up when the lease
 // would be over by itself, and the session lives on for others.
 func (s *Session) Owe(a *driver.Acquisition) {
@@ -172,18 +172,20 @@ func (s *Session) Owes() bool {
 	return len(s.pending) > 0
 }
 
-// undoPending undoes what is owed until nothing is or the session has ended.
-func (s *Session) undoPending(context.Context) {
-	for wait := time.Duration(0); Pause(s.ctx, wait); {
+// undoPending undoes what is owed until nothing is. Each is tried once more when the session
+// has ended: what the server had is gone with that, and what the engine knows of it is to go.
+func (s *Session) undoPending(ctx context.Context) {
+	for wait := time.Duration(0); ; {
+		ended := !Pause(s.ctx, wait)
 		a := s.nextUndo()
 		if a == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, undoWithin)
+		ctx, cancel := context.WithTimeout(ctx, undoWithin)
 		err := s.server.Undo(ctx, a)
 		cancel()
 		wait = retryUndo
-		if err == nil {
+		if err == nil || ended {
 			wait = 0
 			s.undone(a)
 		}

@@ -20,7 +20,8 @@ type SessionServer interface {
 	// session. Calls overlap where an answer is slow.
 	KeepAlive(ctx context.Context) error
 
-	// Undo undoes what the acquisition took, or may yet take, in this session.
+	// Undo undoes what the acquisition took, or may yet take, in this session. Once that has
+	// ended it forgets what it knows of it.
 	Undo(ctx context.Context, a *driver.Acquisition) error
 
 	// Destroy ends the session at the server, when it has ended here. It is called

@@ -7,7 +7,9 @@ import (
 
 // Turns lets one goroutine at a time in, for each key. The zero Turns is ready.
 type Turns[K comparable] struct {
-	mu   sync.Mutex
+	OnWait func(ctx context.Context) // is called before Enter waits, if it is not nil
+
+	mu   sync.Mutex // guards keys
 	keys map[K]*turn
 }
 
@@ -29,7 +31,11 @@ func (t *Turns[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 		t.keys[key] = one
 	}
 	one.users++
+	waits := one.users > 1
 	t.mu.Unlock()
+	if waits && t.OnWait != nil {
+		t.OnWait(ctx)
+	}
 	select {
 	case one.inside <- struct{}{}:
 		return func() {

@@ -52,6 +52,26 @@ func TestManyComeAtOnce(t *testing.T) {
 	})
 }
 
+// Whose time is over before its turn to come has waited for the lock: the engine was there.
+func TestManyComeAndFewInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := record.New(&distant{server: newHeld(false).server})
+		_, err := l.Acquire(t.Context(), waiting("a:0"))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		errs := make([]error, 32)
+		var all sync.WaitGroup
+		for i := range errs {
+			all.Go(func() { _, errs[i] = l.Acquire(ctx, waiting(fmt.Sprintf("a:%d", i+1))) })
+		}
+		all.Wait()
+		for _, err := range errs {
+			require.ErrorAs(t, err, new(*driver.HeldError))
+		}
+	})
+}
+
 // A call that has no answer holds up those that come after it until they give up, and nobody
 // who is in the queue.
 func TestOneComesAndHasNoAnswer(t *testing.T) {
