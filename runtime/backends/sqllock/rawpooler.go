@@ -66,7 +66,7 @@ func (ss *sessions) compare(ctx context.Context) error {
 
 // serverNumber asks for the number of the session that a statement by s is in.
 func (s *session) serverNumber(ctx context.Context) (int64, error) {
-	r, _, err := s.run(ctx, s.backend.sql.compile("SELECT {session}").with(nil))
+	r, _, err := s.run(ctx, s.backend.sql.one("SELECT {session}", nil))
 	if err != nil {
 		return 0, err
 	}

@@ -42,11 +42,9 @@ type sessions struct {
 }
 
 func newSessions(b *Backend) *sessions {
-	ss := &sessions{backend: b, all: map[*session]bool{}, places: map[string]*place{}}
+	ss := &sessions{backend: b, raw: rowLock{b}, all: map[*session]bool{}, places: map[string]*place{}}
 	if b.strategy == Advisory {
-		ss.raw = newAdvisory(b)
-	} else {
-		ss.raw = newRowLock(b)
+		ss.raw = advisory{b}
 	}
 	return ss
 }
@@ -269,7 +267,7 @@ func (l *sessionLease) holds(ctx context.Context) error {
 func (l *sessionLease) ask(ctx context.Context) error {
 	s, b := l.session, l.session.backend
 	ctx = by(ctx, s, max(l.Deadline().Left(), time.Millisecond))
-	r, err := b.attempt(ctx, b.sessions.raw.probe(l.key))
+	r, err := b.attempt(ctx, b.sessions.raw.probe(s, l.key))
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
@@ -307,8 +305,8 @@ type rawLock interface {
 	// free ends that. It returns driver.ErrLost if the session did not hold it.
 	free(ctx context.Context, s *session, key string) error
 	// probe returns the statement that answers with 1, and the number of the
-	// session, if that still holds key.
-	probe(key string) *statement
+	// session, if s still holds key.
+	probe(s *session, key string) *statement
 }
 
 // standFor is how long the server keeps a session in its queue. InnoDB goes by
