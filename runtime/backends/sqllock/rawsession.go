@@ -144,11 +144,11 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 			dead = s.gone()
 			s.discard()
 			return nil, dead, err
-		case !got && a.Queue && ss.stand(ctx, s, a):
-			return nil, false, &driver.HeldError{} // nobody knows for how long
 		case !got:
-			defer s.giveBack()
-			return nil, false, ss.held(ctx, s, a)
+			if !a.Queue || !ss.stand(ctx, s, a) {
+				s.giveBack()
+			}
+			return nil, false, &driver.HeldError{} // the database does not tell for how long
 		}
 	}
 	l, err = s.takeRow(ctx, a)
@@ -169,18 +169,6 @@ func (s *session) free(ctx context.Context, key string) error {
 		s.discard()
 	}
 	return err
-}
-
-// held says for how long a raw lock is held, if it is by a user of the table. It asks
-// by s, which was refused.
-func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition) error {
-	if a.Mode.Kind != 0 {
-		return &driver.HeldError{}
-	}
-	if r, err := ss.backend.look(by(ctx, s, 0), a.Key); err == nil && r.owner != "" && r.expires > r.now {
-		return r.heldFor(entry(a.ID))
-	}
-	return &driver.HeldError{} // by a foreign client
 }
 
 // own notes that acquisition id holds its lock by s, for as long as l lasts.
