@@ -18,7 +18,9 @@ func (ss *sessions) check(ctx context.Context) error {
 	}
 	defer leave()
 	if !ss.checked.Load() {
-		err = ss.compare(ctx)
+		if err = ss.compare(ctx); err == nil && ss.backend.strategy == RowLock {
+			err = ss.backend.touch(by(ctx, ss.backend.rows, 0)) // has its connection before locks have them all
+		}
 		ss.checked.Store(err == nil)
 	}
 	return err

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,31 @@ func TestPurgeLeavesNoTransaction(t *testing.T) {
 			require.EqualValues(t, 1, s.number("SELECT count(*) FROM "+rows+" WHERE name = "+s.param(1), name), last)
 			s.requireFree("k")
 		}
+	})
+}
+
+// Locks that a program takes at once as it starts have all connections of a small pool, but not the
+// one by which their rows are taken.
+func TestFirstLocksOfASmallPool(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
+		db := s.open(t, s.addr)
+		db.SetMaxOpenConns(4)
+		b := s.backendOn(db)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		errs := make([]error, 8)
+		for i := range errs {
+			all.Go(func() {
+				l, err := b.Acquire(ctx, attempt(fmt.Sprint("k", i), time.Minute))
+				if err == nil {
+					err = l.Release(t.Context(), first(l))
+				}
+				errs[i] = err
+			})
+		}
+		all.Wait()
+		require.NoError(t, errors.Join(errs...))
 	})
 }
 
