@@ -16,7 +16,7 @@ type sessionLease struct {
 	driver.Lease
 	key     string
 	session *session
-	ended   atomic.Bool // a release has given the session's lock up
+	ended   atomic.Bool // a release has begun, which gives the session's lock up
 }
 
 // takeRow takes the row of a lock that s holds, or the record.
