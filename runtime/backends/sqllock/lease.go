@@ -121,7 +121,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	inBatches(rows, func(x, y due) bool { return x.to == y.to }, func(part []due) { b.renew(ctx, part) })
 	records.Wait()
 	for i, l := range leases {
-		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) {
+		if s, ok := l.(*sessionLease); ok && errors.Is(errs[i], driver.ErrLost) && !s.ended.Load() {
 			s.session.discard() // nobody will release it
 		}
 	}

@@ -1,12 +1,11 @@
 package sqllock
 
 import (
-	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -21,7 +20,7 @@ const listPage = 500
 // where describe returns nil.
 type listing struct {
 	query    string
-	describe func(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error)
+	describe func(said answer, row int) (*driver.LockInfo, error)
 }
 
 // listings returns those of the mutexes and of all other locks.
@@ -34,52 +33,58 @@ func (b *Backend) listings() []listing {
 	return all
 }
 
-func describeRow(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error) {
-	var acquired, left, version, waiting int64
-	h := driver.Holder{Client: record.Client}
-	if err := rows.Scan(name, &h.ID, &acquired, &left, &version, &waiting); err != nil {
-		return nil, err
+func describeRow(said answer, row int) (*driver.LockInfo, error) {
+	h := driver.Holder{
+		Client: record.Client, ID: said.rows[row][1], Since: time.UnixMicro(said.number(row, 2)),
+		Left: time.Duration(said.number(row, 3)) * time.Microsecond, Token: uint64(said.number(row, 4)),
 	}
-	h.Since, h.Left, h.Token = time.UnixMicro(acquired), time.Duration(left)*time.Microsecond, uint64(version)
-	return &driver.LockInfo{Key: string(*name), Holders: []driver.Holder{h}, Waiters: int(waiting / entryLength)}, nil
+	return &driver.LockInfo{Key: said.rows[row][0], Holders: []driver.Holder{h}, Waiters: int(said.number(row, 5) / entryLength)}, nil
 }
 
-func describeRecord(rows *sql.Rows, name *[]byte) (*driver.LockInfo, error) {
-	var value string
-	var written, now record.Time
-	if err := rows.Scan(name, &value, &written, &now); err != nil || !record.IsRecord(value) {
-		return nil, err
+func describeRecord(said answer, row int) (*driver.LockInfo, error) {
+	name, value := said.rows[row][0], said.rows[row][1]
+	if !record.IsRecord(value) {
+		return nil, nil
 	}
-	return record.Describe(string(*name), record.Resolve(value, written), now)
+	return record.Describe(name, record.Resolve(value, record.Time(said.number(row, 2))), record.Time(said.number(row, 3)))
 }
 
 // page returns locks of a listing, which clause chooses by a key; and the last name that was
 // read, if there may be more.
-func (b *Backend) page(ctx context.Context, of listing, clause string, key []byte) (all []*driver.LockInfo, last []byte, err error) {
-	v := values{"key": key, "instant": time.Now().UnixMicro()}
-	s := b.sql.compile(of.query + clause + fmt.Sprintf(" LIMIT %d", listPage)).with(v)
-	n := 0
-	err = query(ctx, b.db, s, func(rows *sql.Rows) error {
-		info, err := of.describe(rows, &last)
-		if info != nil {
+func (b *Backend) page(ctx context.Context, of listing, clause, key string) (all []*driver.LockInfo, last string, err error) {
+	v := values{"key": []byte(key), "instant": time.Now().UnixMicro()}
+	said, err := b.scan(ctx, b.sql.one(of.query+clause+fmt.Sprintf(" LIMIT %d", listPage), v))
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range said.rows {
+		info, err := of.describe(said, i)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case info != nil:
 			all = append(all, info)
 		}
-		n++
-		return err
-	})
-	if n < listPage {
-		last = nil
 	}
-	return all, last, b.explained(err)
+	if len(said.rows) == listPage {
+		last = said.rows[listPage-1][0]
+	}
+	return all, last, nil
+}
+
+// scan runs s, which may read a whole table, beside the statements of locks.
+func (b *Backend) scan(ctx context.Context, s *statement) (answer, error) {
+	said, _, err := b.run(by(ctx, pool{b.db}, time.Minute), s)
+	return said, err
 }
 
 // Locks implements [driver.Inspector], in the order of the keys, first the mutexes and then
 // all others.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
-		start := []byte(engine.Literal(pattern))
+		start := engine.Literal(pattern)
 		for _, of := range b.listings() {
-			for compare, last := ">=", start; last != nil && bytes.HasPrefix(last, start); compare = ">" {
+			for compare, last, more := ">=", start, true; more; compare = ">" {
 				all, next, err := b.page(ctx, of, " AND l.name "+compare+" {key} ORDER BY l.name", last)
 				if err != nil {
 					return err
@@ -89,7 +94,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 						return nil
 					}
 				}
-				last = next
+				last, more = next, next != "" && strings.HasPrefix(next, start)
 			}
 		}
 		return nil
@@ -99,7 +104,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 // Lock implements [driver.Inspector].
 func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, err error) {
 	for _, of := range b.listings() {
-		all, _, err := b.page(ctx, of, " AND l.name = {key}", []byte(key))
+		all, _, err := b.page(ctx, of, " AND l.name = {key}", key)
 		switch {
 		case err != nil:
 			return nil, err

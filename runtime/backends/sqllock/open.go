@@ -1,12 +1,10 @@
 package sqllock
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 )
 
 // Open is [New] for a database that it opens by the name of a driver, which the program
@@ -51,22 +49,6 @@ func serverOf(d Dialect, source string) string {
 		return address
 	}
 	return ""
-}
-
-// ask has errors name the database as it calls itself, unless there is a name: a *sql.DB does
-// not tell where it leads. What can't be told stays unnamed.
-func (b *Backend) ask(ctx context.Context, conn *sql.Conn) error {
-	if b.server.Load() != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var name sql.NullString
-	err := conn.QueryRowContext(ctx, b.sql.compile("SELECT {address}").with(nil).text).Scan(&name)
-	if err == nil && name.String != "" {
-		b.server.CompareAndSwap(nil, &name.String)
-	}
-	return err
 }
 
 // Servers implements [driver.Located].

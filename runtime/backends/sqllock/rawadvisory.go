@@ -2,63 +2,31 @@ package sqllock
 
 import (
 	"context"
+	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// advisory is the raw lock of strategy Advisory.
-type advisory struct {
-	exclusive advisoryLock
-	shared    advisoryLock // on PostgreSQL alone
-	leaving   *template    // has the shared lock in place of the exclusive one, likewise
-	probing   *template
-}
+// advisory is the raw lock of strategy Advisory: on PostgreSQL also shared.
+type advisory struct{ backend *Backend }
 
-// advisoryLock are the statements about an advisory lock.
-type advisoryLock struct{ trying, waiting, freeing *template }
-
-func newAdvisory(b *Backend) *advisory {
-	compile := b.sql.compile
-	if b.dialect == MySQL {
-		return &advisory{
-			exclusive: advisoryLock{
-				compile("SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}"),
-				compile("SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)"),
-				compile("SELECT COALESCE(RELEASE_LOCK({name}), 0)"),
-			},
-			probing: compile("SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}"),
-		}
-	}
-	of := func(shared string) advisoryLock {
-		return advisoryLock{
-			compile("SELECT pg_try_advisory_lock" + shared + "({number})::int, {session}"),
-			// What set_config sets holds for the statement alone.
-			compile("SELECT CASE WHEN set_config('lock_timeout', '{seconds}s', true) <> '' THEN" +
-				" (SELECT 1 FROM (SELECT pg_advisory_lock" + shared + "({number})) AS taken) END"),
-			compile("SELECT pg_advisory_unlock" + shared + "({number})::int"),
-		}
-	}
-	return &advisory{exclusive: of(""), shared: of("_shared"),
-		// The server grants a session at once what is less than it holds, whoever waits.
-		leaving: compile("SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken"),
-		// The session is known by its number; nobody else uses it to unlock.
-		probing: compile("SELECT 1, {session}")}
-}
-
-// of returns the lock that s is for.
-func (l *advisory) of(s *session) *advisoryLock {
+// statement returns the one about key that the database has. {shared} stands for what the names of
+// PostgreSQL's functions end in if s reads.
+func (l advisory) statement(s *session, key, mysql, postgres string) *statement {
+	text, shared := mysql, ""
 	if s.reads.Load() {
-		return &l.shared
+		shared = "_shared"
 	}
-	return &l.exclusive
+	if l.backend.dialect == Postgres {
+		text = strings.ReplaceAll(postgres, "{shared}", shared)
+	}
+	return l.backend.sql.one(text, values{"name": MySQLName(key), "number": PostgresKey(key)})
 }
 
-func (l *advisory) values(key string) values {
-	return values{"name": MySQLName(key), "number": PostgresKey(key)}
-}
-
-func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error) {
-	r, _, err := s.run(ctx, l.of(s).trying.with(l.values(key)))
+func (l advisory) try(ctx context.Context, s *session, key string) (bool, error) {
+	r, _, err := s.run(ctx, l.statement(s, key,
+		"SELECT COALESCE(GET_LOCK({name}, 0), 0), {session}",
+		"SELECT pg_try_advisory_lock{shared}({number})::int, {session}"))
 	if err != nil {
 		return false, err
 	}
@@ -66,8 +34,12 @@ func (l *advisory) try(ctx context.Context, s *session, key string) (bool, error
 	return r.number(0, 0) == 1, nil
 }
 
-func (l *advisory) wait(ctx context.Context, s *session, key string) error {
-	r, err := s.backend.attempt(standing(ctx, s), l.of(s).waiting.with(l.values(key)))
+func (l advisory) wait(ctx context.Context, s *session, key string) error {
+	r, err := l.backend.attempt(standing(ctx, s), l.statement(s, key,
+		"SELECT COALESCE(GET_LOCK({name}, {seconds}), 0)",
+		// What set_config sets holds for the statement alone.
+		"SELECT CASE WHEN set_config('lock_timeout', '{seconds}s', true) <> '' THEN"+
+			" (SELECT 1 FROM (SELECT pg_advisory_lock{shared}({number})) AS taken) END"))
 	if err == nil && r.number(0, 0) != 1 {
 		err = errSlow
 	}
@@ -75,22 +47,25 @@ func (l *advisory) wait(ctx context.Context, s *session, key string) error {
 }
 
 // downgrade has s hold the lock shared, which it held alone. No other session gets it
-// between.
-func (l *advisory) downgrade(ctx context.Context, s *session, key string) error {
-	err := l.unlock(ctx, s, l.leaving, key)
+// between: the server grants a session at once what is less than it holds, whoever waits.
+func (l advisory) downgrade(ctx context.Context, s *session, key string) error {
+	err := l.unlock(ctx, s, key, "",
+		"SELECT pg_advisory_unlock({number})::int FROM (SELECT pg_advisory_lock_shared({number}) OFFSET 0) AS taken")
 	if err == nil {
 		s.reads.Store(true)
 	}
 	return err
 }
 
-func (l *advisory) free(ctx context.Context, s *session, key string) error {
-	return l.unlock(ctx, s, l.of(s).freeing, key)
+func (l advisory) free(ctx context.Context, s *session, key string) error {
+	return l.unlock(ctx, s, key,
+		"SELECT COALESCE(RELEASE_LOCK({name}), 0)",
+		"SELECT pg_advisory_unlock{shared}({number})::int")
 }
 
-// unlock runs t, which answers with 1 if it has unlocked something.
-func (l *advisory) unlock(ctx context.Context, s *session, t *template, key string) error {
-	r, _, err := s.run(ctx, t.with(l.values(key)))
+// unlock runs a statement that answers with 1 if it has unlocked something.
+func (l advisory) unlock(ctx context.Context, s *session, key, mysql, postgres string) error {
+	r, _, err := s.run(ctx, l.statement(s, key, mysql, postgres))
 	if err == nil && r.number(0, 0) != 1 {
 		s.sessions.checked.Store(false) // the session may be another
 		return driver.ErrLost
@@ -98,4 +73,8 @@ func (l *advisory) unlock(ctx context.Context, s *session, t *template, key stri
 	return err
 }
 
-func (l *advisory) probe(key string) *statement { return l.probing.with(l.values(key)) }
+func (l advisory) probe(s *session, key string) *statement {
+	return l.statement(s, key,
+		"SELECT COALESCE(IS_USED_LOCK({name}) = {session}, 0), {session}",
+		"SELECT 1, {session}") // the session is known by its number; nobody else uses it to unlock
+}

@@ -16,7 +16,7 @@ type sessionLease struct {
 	driver.Lease
 	key     string
 	session *session
-	ended   atomic.Bool // a release has given the session's lock up
+	ended   atomic.Bool // a release has begun, which gives the session's lock up
 }
 
 // takeRow takes the row of a lock that s holds, or the record.
@@ -52,7 +52,7 @@ func (l *sessionLease) Downgrade(ctx context.Context, last uint64) error {
 	s := l.session
 	err := l.Lease.(driver.Downgrader).Downgrade(by(ctx, s, 0), last)
 	if err == nil && !s.reads.Load() {
-		err = s.sessions.raw.(*advisory).downgrade(ctx, s, l.key)
+		err = advisory{s.backend}.downgrade(ctx, s, l.key)
 	}
 	if err != nil && s.gone() {
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)

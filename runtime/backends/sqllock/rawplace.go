@@ -126,7 +126,7 @@ func (ss *sessions) giveUpLocked(p *place) {
 		}
 		ctx, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		_, _ = b.attempt(by(ctx, b.renewals, 0), b.sql.compile("{kill}").with(values{"number": p.number})) // else the grant ends it
+		_, _ = b.attempt(by(ctx, b.renewals, 0), b.sql.one("{kill}", values{"number": p.number})) // else the grant ends it
 	})
 	p.cancel()
 }

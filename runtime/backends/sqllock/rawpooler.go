@@ -18,7 +18,9 @@ func (ss *sessions) check(ctx context.Context) error {
 	}
 	defer leave()
 	if !ss.checked.Load() {
-		err = ss.compare(ctx)
+		if err = ss.compare(ctx); err == nil && ss.backend.strategy == RowLock {
+			err = ss.backend.touch(by(ctx, ss.backend.rows, 0)) // has its connection before locks have them all
+		}
 		ss.checked.Store(err == nil)
 	}
 	return err
@@ -66,7 +68,7 @@ func (ss *sessions) compare(ctx context.Context) error {
 
 // serverNumber asks for the number of the session that a statement by s is in.
 func (s *session) serverNumber(ctx context.Context) (int64, error) {
-	r, _, err := s.run(ctx, s.backend.sql.compile("SELECT {session}").with(nil))
+	r, _, err := s.run(ctx, s.backend.sql.one("SELECT {session}", nil))
 	if err != nil {
 		return 0, err
 	}

@@ -8,31 +8,25 @@ import (
 
 // rowLock is the raw lock of strategy RowLock: a row, locked by a transaction
 // that stays open.
-type rowLock struct {
-	locking, waiting, making, dropping *template
-}
+type rowLock struct{ backend *Backend }
 
-func newRowLock(b *Backend) *rowLock {
-	compile := b.sql.compile
-	const locking = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
-	return &rowLock{
-		locking:  compile(locking + " NOWAIT"),
-		waiting:  compile(locking),
-		making:   compile("{insert} INTO {rows} (name) VALUES ({key}){unlessthere}"),
-		dropping: compile("DELETE FROM {rows} WHERE name = {key}"),
-	}
+const lockRow = "SELECT 1, {session} FROM {rows} WHERE name = {key} FOR UPDATE"
+
+// statement returns the one of text about the row of key.
+func (l rowLock) statement(text string, key []byte) *statement {
+	return l.backend.sql.one(text, values{"key": key})
 }
 
 // lock locks the row of key by s, in a transaction. It reports false if there is none.
-func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (bool, error) {
+func (l rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) (bool, error) {
 	if err := s.begin(ctx, waits); err != nil {
 		return false, err
 	}
-	ctx, locking := by(ctx, s, 0), l.locking
+	ctx, text := by(ctx, s, 0), lockRow+" NOWAIT"
 	if waits {
-		ctx, locking = standing(ctx, s), l.waiting
+		ctx, text = standing(ctx, s), lockRow
 	}
-	r, err := s.backend.attempt(ctx, locking.with(values{"key": key}))
+	r, err := l.backend.attempt(ctx, l.statement(text, key))
 	if err != nil || len(r.rows) != 1 {
 		return false, err
 	}
@@ -40,8 +34,8 @@ func (l *rowLock) lock(ctx context.Context, s *session, key []byte, waits bool) 
 	return true, nil
 }
 
-func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error) {
-	b := s.backend
+func (l rowLock) try(ctx context.Context, s *session, key string) (bool, error) {
+	b := l.backend
 	for range 3 {
 		got, err := l.lock(ctx, s, []byte(key), false)
 		switch {
@@ -62,14 +56,14 @@ func (l *rowLock) try(ctx context.Context, s *session, key string) (bool, error)
 		}
 		// The row is not there. To insert one that is would wait for whoever
 		// has it locked.
-		if _, _, err := s.run(ctx, l.making.with(values{"key": []byte(key)})); err != nil {
+		if _, _, err := s.run(ctx, l.statement("{insert} INTO {rows} (name) VALUES ({key}){unlessthere}", []byte(key))); err != nil {
 			return false, err
 		}
 	}
 	return false, fmt.Errorf("the row of %q in %s comes and goes", key, rowsTable(b.table))
 }
 
-func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
+func (l rowLock) wait(ctx context.Context, s *session, key string) error {
 	got, err := l.lock(ctx, s, []byte(key), true)
 	if err == nil && !got {
 		err = errors.New("the row that was waited for is gone")
@@ -78,20 +72,20 @@ func (l *rowLock) wait(ctx context.Context, s *session, key string) error {
 }
 
 // free commits, because the lease's row was released in the transaction.
-func (l *rowLock) free(ctx context.Context, s *session, _ string) error {
+func (l rowLock) free(ctx context.Context, s *session, _ string) error {
 	return s.end(ctx, "COMMIT")
 }
 
-func (l *rowLock) probe(key string) *statement {
-	return l.locking.with(values{"key": []byte(key)})
+func (l rowLock) probe(_ *session, key string) *statement {
+	return l.statement(lockRow+" NOWAIT", []byte(key))
 }
 
 // drop removes the row by s, which it closes, unless somebody has it locked.
-func (l *rowLock) drop(ctx context.Context, s *session, name []byte) error {
+func (l rowLock) drop(ctx context.Context, s *session, name []byte) error {
 	end := "ROLLBACK"
 	var err error
 	if got, _ := l.lock(ctx, s, name, false); got {
-		if _, _, err = s.run(ctx, l.dropping.with(values{"key": name})); err == nil {
+		if _, _, err = s.run(ctx, l.statement("DELETE FROM {rows} WHERE name = {key}", name)); err == nil {
 			end = "COMMIT"
 		}
 	}

@@ -42,11 +42,9 @@ type sessions struct {
 }
 
 func newSessions(b *Backend) *sessions {
-	ss := &sessions{backend: b, all: map[*session]bool{}, places: map[string]*place{}}
+	ss := &sessions{backend: b, raw: rowLock{b}, all: map[*session]bool{}, places: map[string]*place{}}
 	if b.strategy == Advisory {
-		ss.raw = newAdvisory(b)
-	} else {
-		ss.raw = newRowLock(b)
+		ss.raw = advisory{b}
 	}
 	return ss
 }
@@ -146,11 +144,11 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 			dead = s.gone()
 			s.discard()
 			return nil, dead, err
-		case !got && a.Queue && ss.stand(ctx, s, a):
-			return nil, false, &driver.HeldError{} // nobody knows for how long
 		case !got:
-			defer s.giveBack()
-			return nil, false, ss.held(ctx, s, a)
+			if !a.Queue || !ss.stand(ctx, s, a) {
+				s.giveBack()
+			}
+			return nil, false, &driver.HeldError{} // the database does not tell for how long
 		}
 	}
 	l, err = s.takeRow(ctx, a)
@@ -171,18 +169,6 @@ func (s *session) free(ctx context.Context, key string) error {
 		s.discard()
 	}
 	return err
-}
-
-// held says for how long a raw lock is held, if it is by a user of the table. It asks
-// by s, which was refused.
-func (ss *sessions) held(ctx context.Context, s *session, a *driver.Acquisition) error {
-	if a.Mode.Kind != 0 {
-		return &driver.HeldError{}
-	}
-	if r, err := ss.backend.look(by(ctx, s, 0), a.Key); err == nil && r.owner != "" && r.expires > r.now {
-		return r.heldFor(entry(a.ID))
-	}
-	return &driver.HeldError{} // by a foreign client
 }
 
 // own notes that acquisition id holds its lock by s, for as long as l lasts.
@@ -269,7 +255,7 @@ func (l *sessionLease) holds(ctx context.Context) error {
 func (l *sessionLease) ask(ctx context.Context) error {
 	s, b := l.session, l.session.backend
 	ctx = by(ctx, s, max(l.Deadline().Left(), time.Millisecond))
-	r, err := b.attempt(ctx, b.sessions.raw.probe(l.key))
+	r, err := b.attempt(ctx, b.sessions.raw.probe(s, l.key))
 	switch {
 	case errors.Is(err, errNotSent), errors.Is(err, errNoAnswer):
 		return fmt.Errorf("%w: its connection has ended: %w", driver.ErrLost, err)
@@ -307,8 +293,8 @@ type rawLock interface {
 	// free ends that. It returns driver.ErrLost if the session did not hold it.
 	free(ctx context.Context, s *session, key string) error
 	// probe returns the statement that answers with 1, and the number of the
-	// session, if that still holds key.
-	probe(key string) *statement
+	// session, if s still holds key.
+	probe(s *session, key string) *statement
 }
 
 // standFor is how long the server keeps a session in its queue. InnoDB goes by

@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -150,33 +149,31 @@ func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, e
 
 // purge removes rows of table that are unused, and returns how many.
 func (b *Backend) purge(ctx context.Context, table, unused string, idle time.Duration) (removed int, err error) {
-	find := b.sql.compile("SELECT l.name FROM " + table + " AS l WHERE" + unused + fmt.Sprintf(" LIMIT %d", purgeBatch))
+	find := "SELECT l.name FROM " + table + " AS l WHERE" + unused + fmt.Sprintf(" LIMIT %d", purgeBatch)
 	for {
-		var names [][]byte
 		v := values{"idle": idle.Microseconds()}
-		err := query(ctx, b.db, find.with(v), func(rows *sql.Rows) error {
-			names = append(names, nil)
-			return rows.Scan(&names[len(names)-1])
-		})
-		if err != nil || len(names) == 0 {
-			return removed, b.explained(err)
+		found, err := b.scan(ctx, b.sql.one(find, v))
+		n := len(found.rows)
+		if err != nil || n == 0 {
+			return removed, err
 		}
-		for i, name := range names {
+		for i, row := range found.rows {
+			name := []byte(row[0])
 			if b.strategy == RowLock {
-				if err := b.sessions.raw.(*rowLock).drop(ctx, b.sessions.open(), name); err != nil {
+				if err := (rowLock{b}).drop(ctx, b.sessions.open(), name); err != nil {
 					return removed, err
 				}
 			}
 			v[fmt.Sprint("key", i)] = name
 		}
 		// By key, so that no row is locked that stays; and they may be in use by now.
-		drop := b.sql.compile("{delete} FROM " + table + " AS l WHERE l.name IN (" + each(len(names), "{key#}", ", ") + ") AND" + unused)
+		drop := b.dialect.compile("{delete} FROM "+table+" AS l WHERE l.name IN ({keys}) AND"+unused, b.sql.numbered(n))
 		r, _, err := b.run(ctx, drop.with(v))
 		if err != nil {
 			return removed, err
 		}
 		removed += int(r.affected)
-		if len(names) < purgeBatch || r.affected == 0 {
+		if n < purgeBatch || r.affected == 0 {
 			return removed, nil
 		}
 	}

@@ -269,18 +269,19 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 
 // prepareRenewals has the connection for renewals taken, beside, while the pool still
 // has one: database/sql can't dial one more than its pool may have. On it the database is
-// asked for its address.
+// asked for its address, which a *sql.DB does not tell, for errors to say.
 func (b *Backend) prepareRenewals() {
 	if b.prepared.Load() || b.prepared.Swap(true) {
 		return
 	}
 	b.life.Go(func(ctx context.Context) {
-		conn, err := b.renewals.conn(ctx)
-		if err != nil {
+		r, err := b.attempt(by(ctx, b.renewals, time.Second), b.sql.one("SELECT COALESCE({address}, '')", nil))
+		switch {
+		case errors.Is(err, errNotSent):
 			b.prepared.Store(false)
-			return
+		case err == nil && r.rows[0][0] != "":
+			b.server.CompareAndSwap(nil, &r.rows[0][0])
 		}
-		b.renewals.done(conn, b.ask(ctx, conn) != nil)
 	})
 }
 

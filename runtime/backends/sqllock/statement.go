@@ -185,36 +185,21 @@ func (s *statement) on(ctx context.Context, conn *sql.Conn) (a answer, err error
 		a.insertID, _ = result.LastInsertId() // PostgreSQL's drivers have none
 		return a, nil
 	}
-	err = query(ctx, conn, s, func(rows *sql.Rows) error {
-		columns, err := rows.Columns()
+	rows, err := conn.QueryContext(ctx, s.text, s.args...)
+	if err != nil {
+		return a, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	for err == nil && rows.Next() {
 		row, into := make([]string, len(columns)), make([]any, len(columns))
 		for i := range row {
 			into[i] = &row[i]
 		}
 		a.rows = append(a.rows, row)
-		return cmp.Or(err, rows.Scan(into...))
-	})
-	return a, err
-}
-
-// query runs s on a database or a connection of it, and calls scan for each row.
-func query(ctx context.Context, on interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, s *statement, scan func(*sql.Rows) error) error {
-	rows, err := on.QueryContext(ctx, s.text, s.args...)
-	if err != nil {
-		return err
+		err = rows.Scan(into...)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	return rows.Close()
+	return a, cmp.Or(err, rows.Err(), rows.Close())
 }
 
 // statements are those that a Backend needs, each compiled when it is needed first.
@@ -222,23 +207,23 @@ type statements struct {
 	dialect  Dialect
 	notify   bool // what frees a lock, or lets others in, tells them
 	macros   map[string]string
-	compiled sync.Map // *template by statementID
+	compiled sync.Map // *template by statementID: texts are few
 }
 
-// statementID names a statement: a file, and on how many locks it is; 0 for one whose values
-// have no number.
+// statementID names a statement: an .sql file or a text, and on how many locks it is; 0 for one
+// whose values have no number.
 type statementID struct {
-	file string
-	n    int
+	source string
+	n      int
 }
 
-// one returns the statement of a file about v.
-func (s *statements) one(file string, v values) *statement { return s.several(file, 0, v) }
+// one returns the statement of an .sql file, or of a text, about v.
+func (s *statements) one(source string, v values) *statement { return s.several(source, 0, v) }
 
-// several returns the statement of a file on n locks. Their keys, ids and last tokens are the
-// values key0, id0, last0, key1 and so on.
-func (s *statements) several(file string, n int, v values) *statement {
-	id := statementID{file, n}
+// several returns the statement of an .sql file, or of a text, on n locks. Their keys, ids and
+// last tokens are the values key0, id0, last0, key1 and so on.
+func (s *statements) several(source string, n int, v values) *statement {
+	id := statementID{source, n}
 	if t, ok := s.compiled.Load(id); ok {
 		return t.(*template).with(v)
 	}
@@ -246,7 +231,7 @@ func (s *statements) several(file string, n int, v values) *statement {
 	if n > 0 {
 		macros = s.numbered(n)
 	}
-	t := s.dialect.compile(s.source(file), macros)
+	t := s.dialect.compile(s.text(source), macros)
 	s.compiled.Store(id, t)
 	return t.with(v)
 }
@@ -257,13 +242,17 @@ var notifying = map[string]string{
 	"swap.sql": "notify_granted.sql", "create.sql": "notify_granted.sql",
 }
 
-// source returns the text of a file, or of what the database has in its place.
-func (s *statements) source(file string) string {
-	text := read(file)
-	if s.dialect == MySQL {
-		text = cmp.Or(read(strings.Replace(file, ".", "_mysql.", 1)), text)
+// text returns source, or the text of the file that has this name, or of what the database has in
+// its place.
+func (s *statements) text(source string) string {
+	if !strings.HasSuffix(source, ".sql") {
+		return source
 	}
-	if around := notifying[file]; s.notify && around != "" {
+	text := read(source)
+	if s.dialect == MySQL {
+		text = cmp.Or(read(strings.Replace(source, ".", "_mysql.", 1)), text)
+	}
+	if around := notifying[source]; s.notify && around != "" {
 		text = strings.Replace(read(around), "{statement}", text, 1)
 	}
 	return text
@@ -303,8 +292,6 @@ func (s *statements) numbered(n int) map[string]string {
 	}
 	return m
 }
-
-func (s *statements) compile(text string) *template { return s.dialect.compile(text, s.macros) }
 
 // each returns n copies of format, in which # is the number of the copy.
 func each(n int, format, separator string) string {

@@ -17,10 +17,13 @@ func TestOneOwnerAtATime(t *testing.T) {
 		require.Greater(t, l.Deadline().Left(), 50*time.Second)
 
 		b := attempt("seckill:1", time.Minute)
-		b.Queue = onTables(variant{s.name, s.options.Strategy}) // who stands in the server's queue is told nothing
+		isRow := onTables(variant{s.name, s.options.Strategy})
+		b.Queue = isRow // else it would stand in the server's queue
 		_, err := other.Acquire(t.Context(), b)
 		left := requireHeld(t, err).RetryAfter
-		require.InDelta(t, time.Minute.Seconds(), left.Seconds(), 5)
+		if isRow { // the database does not tell about its own locks
+			require.InDelta(t, time.Minute.Seconds(), left.Seconds(), 5)
+		}
 
 		// G5: sent again, it is the same acquisition.
 		again := acquire(t, one, a)

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,31 @@ func TestPurgeLeavesNoTransaction(t *testing.T) {
 			require.EqualValues(t, 1, s.number("SELECT count(*) FROM "+rows+" WHERE name = "+s.param(1), name), last)
 			s.requireFree("k")
 		}
+	})
+}
+
+// Locks that a program takes at once as it starts have all connections of a small pool, but not the
+// one by which their rows are taken.
+func TestFirstLocksOfASmallPool(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.RowLock }, func(t *testing.T, s *site) {
+		db := s.open(t, s.addr)
+		db.SetMaxOpenConns(4)
+		b := s.backendOn(db)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		errs := make([]error, 8)
+		for i := range errs {
+			all.Go(func() {
+				l, err := b.Acquire(ctx, attempt(fmt.Sprint("k", i), time.Minute))
+				if err == nil {
+					err = l.Release(t.Context(), first(l))
+				}
+				errs[i] = err
+			})
+		}
+		all.Wait()
+		require.NoError(t, errors.Join(errs...))
 	})
 }
 
@@ -108,6 +134,50 @@ func TestReleaseThatIsRolledBack(t *testing.T) {
 			s.requireUnheld()
 			s.requireFree("k")
 		}
+	})
+}
+
+// A renewal that is under way as the lock is released, and finds the row free, leaves the session to
+// the release: if it ended that, the server would free its lock some time after the release is done.
+func TestRenewalBesideARelease(t *testing.T) {
+	each(t, inSessions, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		r, renewals := s.watched()
+		s.options.Renewals = renewals
+		b := s.backendOn(db)
+		a := attempt("k", time.Minute)
+		l := acquire(t, b, a)
+		opened := len(w.opened())
+		// holdUp has the first statement with a part wait, and tells that it does.
+		holdUp := func(w *watched, part string) (waits chan struct{}, goOn func()) {
+			waits, on := make(chan struct{}), make(chan struct{})
+			var once sync.Once
+			w.meet(func(text string) error {
+				if strings.Contains(text, part) {
+					once.Do(func() { close(waits); <-on })
+				}
+				return nil
+			})
+			return waits, func() { close(on) }
+		}
+		setOwner := func(id string) { s.exec("UPDATE " + s.options.Table + " SET owner = '" + id + "'") }
+
+		renewing, renew := holdUp(r, "SET expires = ")
+		renewed, released := make(chan error, 1), make(chan error, 1)
+		go func() { renewed <- l.Renew(t.Context(), time.Minute) }()
+		<-renewing
+		releasing, release := holdUp(w, "SET version = ")
+		go func() { released <- l.Release(t.Context(), first(l)) }()
+		<-releasing
+		setOwner("") // for the renewal it has been released
+		renew()
+		require.ErrorIs(t, <-renewed, lock.ErrLost)
+		setOwner(a.ID)
+		release()
+		require.NoError(t, <-released)
+		require.True(t, s.others().try("k"))
+		require.Equal(t, 1, db.Stats().OpenConnections)
+		require.Len(t, w.opened(), opened, "the session's connection is the pool's again")
 	})
 }
 
