@@ -5,7 +5,7 @@
 //
 // solo is one goroutine on one key; many is 64 goroutines on 64 keys; hot is 64
 // goroutines on one key, with nothing in the section but a check that nobody else
-// is; wakeup is from before a release to the lock in another client that waits for
+// is; wakeup is from before a release to the lock in another process that waits for
 // it. The peers take turns; cells are medians over the runs.
 package main
 
@@ -14,9 +14,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -36,6 +34,7 @@ var (
 	runs    = flag.Int("runs", 3, "`number` of runs of each measurement")
 	rtt     = flag.Duration("rtt", 0, "`time` that a round trip to the server takes longer")
 	asJSON  = flag.Bool("json", false, "report as JSON")
+	holding = flag.String("holding", "", "`number` of the peer and source of the database that this process holds locks at, for another (see wakeup.go)")
 )
 
 func main() {
@@ -44,6 +43,12 @@ func main() {
 	if !ok || *runs < 1 || *seconds <= 0 {
 		flag.Usage()
 		os.Exit(2)
+	}
+	if *holding != "" {
+		if err := hold(e, *holding); err != nil {
+			fail(err)
+		}
+		return
 	}
 	if e.server != "" && os.Getenv(e.env) == "" {
 		program, err := os.Executable()
@@ -96,7 +101,7 @@ func measure(e *sqlEngine, source string) error {
 	for range *runs {
 		for i, p := range e.peers {
 			all[i].Peer = p.name
-			if err := all[i].add(p, source); err != nil {
+			if err := all[i].add(i, p, source); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
@@ -113,8 +118,8 @@ func measure(e *sqlEngine, source string) error {
 	return table.Flush()
 }
 
-// add makes one run of every measurement.
-func (r *result) add(p *peer, source string) error {
+// add makes one run of every measurement. p has this number.
+func (r *result) add(number int, p *peer, source string) error {
 	solo, _, cycles, err := contend(p, source, 1, 1)
 	if err != nil {
 		return err
@@ -127,7 +132,7 @@ func (r *result) add(p *peer, source string) error {
 	if err != nil {
 		return err
 	}
-	waits, err := wakeups(p, source)
+	waits, err := wakeups(number, p, source)
 	if err != nil {
 		return err
 	}
@@ -207,54 +212,4 @@ func cycle(ctx context.Context, c client, key string, inside *atomic.Int64) (tim
 	}
 	inside.Add(-1)
 	return time.Since(begin), unlock()
-}
-
-// wakeups returns how long another client took to have a lock that was released.
-func wakeups(p *peer, source string) (waits []float64, err error) {
-	one, err := p.open(source)
-	if err != nil {
-		return nil, err
-	}
-	defer one.close()
-	other, err := p.open(source)
-	if err != nil {
-		return nil, err
-	}
-	defer other.close()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for i := range 12 {
-		key := newKey()
-		unlock, err := one.lock(ctx, key)
-		if err != nil {
-			return nil, err
-		}
-		got := make(chan error, 1)
-		var at time.Time
-		go func() {
-			free, err := other.lock(ctx, key)
-			at = time.Now()
-			if err == nil {
-				err = free()
-			}
-			got <- err
-		}()
-		// Timers of one process fire together. Another process's ends this wait, so that each
-		// phase of a poll is as likely.
-		settle := fmt.Sprintf("%.4f", 0.020+0.007*float64(i)+0.002*rand.Float64())
-		if err := exec.Command("sleep", settle).Run(); err != nil {
-			return nil, err
-		}
-		freed := time.Now()
-		if err := unlock(); err != nil {
-			return nil, err
-		}
-		if err := <-got; err != nil {
-			return nil, err
-		}
-		if i > 1 { // the first make connections
-			waits = append(waits, float64(at.Sub(freed)))
-		}
-	}
-	return waits, nil
 }
