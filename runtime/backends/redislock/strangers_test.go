@@ -130,7 +130,7 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 	other := "{" + key + "}:strangers"
 	_, held := acquire(t, one, nil, other)
 	waiting := start(t.Context(), two, nil, other)
-	eventually(t, soon, "one waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other) == int64(1) })
+	eventually(t, soon, "one waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other+":") == int64(1) })
 	_, free, err := one.Acquire(t.Context(), &lock.Policy{Wait: 300 * time.Millisecond}, key)
 	if err != nil {
 		t.Errorf("a lock that nobody has: %v", err)
@@ -139,6 +139,24 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 	}
 	mustRelease(t, held)
 	mustRelease(t, receive(t, "the lock", waiting).held)
+}
+
+// A lock and the one that is named like its hash tag share nothing.
+func TestNameOfAHashTagIsAnotherLock(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish("{"+key+"}", 1)
+	other, _ := holding(t, addr, a.Key)
+	waits(t, b, a)
+	freeLease(t, held)
+	if exists(t, addr, key) {
+		t.Error("who waits for the other was granted this one")
+	}
+	freeLease(t, other)
+	if !isOwner(t, addr, a) {
+		t.Error("who waits was not granted the lock")
+	}
 }
 
 // Those of ours that wait for a release of Redisson's are no strangers, whatever the name.
