@@ -17,10 +17,8 @@ type script struct {
 }
 
 var (
-	//go:embed single.lua
-	singleSource string
-	//go:embed cluster.lua
-	clusterSource string
+	//go:embed server.lua
+	serverSource string
 	//go:embed grant.lua
 	grantSource string
 	//go:embed acquire.lua
@@ -35,14 +33,8 @@ var (
 	renewScript   = renewing('n', renewSource)
 )
 
-// newScript returns the script of sources, before which it puts what both kinds of server
-// have by their own ways.
 func newScript(letter byte, sources ...string) *script {
-	return &script{
-		text:      textOf(append([]string{singleSource}, sources...)),
-		clustered: textOf(append([]string{clusterSource}, sources...)),
-		letter:    letter,
-	}
+	return &script{text: textOf(false, sources), clustered: textOf(true, sources), letter: letter}
 }
 
 // taking is newScript for one that takes a lock.
