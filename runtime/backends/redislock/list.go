@@ -35,7 +35,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		}
 		masters, err := b.masters(ctx)
 		if err != nil {
-			yield(nil, b.advisedOwn(err))
+			yield(nil, b.advised(nil, err))
 			return
 		}
 		for _, m := range masters {
@@ -72,11 +72,11 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 	for cursor := uint64(0); ; {
 		names, next, err := c.ScanType(ctx, cursor, pattern, scanPage, kind).Result()
 		if err != nil {
-			return yield(nil, b.advisedOwn(err)) && false
+			return yield(nil, b.advised(nil, err)) && false
 		}
 		infos, err := describe(ctx, c, names)
 		if err != nil {
-			return yield(nil, b.advisedOwn(err)) && false
+			return yield(nil, b.advised(nil, err)) && false
 		}
 		for _, info := range infos {
 			if info.lock != nil && !yield(info.lock, nil) {
@@ -97,7 +97,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	infos, err := describe(ctx, b.own, []string{key})
 	switch {
 	case err != nil:
-		return nil, b.advisedOwn(err)
+		return nil, b.advised(nil, err)
 	case infos[0].lock == nil && infos[0].kind != "none":
 		return nil, fmt.Errorf("%w: %s is a %s", driver.ErrConflict, key, infos[0].kind)
 	}

@@ -26,7 +26,9 @@ type Backend struct {
 	life       *engine.Life
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
-	sentinels  []string              // the addresses of those that name the server, if any do
+	opened     *redis.Client         // by Open, that asks Sentinels for the server, or nil
+	sentinels  []string              // their addresses
+	tls        bool                  // own speaks TLS
 	router     router
 	subscriber *subscriber
 	kinds      *record.Locks // that are no mutexes
@@ -158,7 +160,7 @@ func (b *Backend) run(ctx context.Context, r request, began *call) (c *call, una
 				continue
 			}
 		}
-		if err = b.advised(l, explained(err)); unanswered {
+		if err = b.advised(l, err); unanswered {
 			return nil, true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		return nil, false, err
