@@ -87,7 +87,7 @@ end`},
 		Name:    "tokens",
 		Mistake: "tokens counted by each process",
 		Patches: []Patch{
-			{redisGo, "newLease(b, k, a, uint64(c.reply.number))", "newLease(b, k, a, ownTokens.Add(1<<20))"},
+			{redisGo, "newLease(b, k, a, uint64(c.reply.number()))", "newLease(b, k, a, ownTokens.Add(1<<20))"},
 			{redislock + "lease.go", "func newLease(", "var ownTokens atomic.Uint64\n\nfunc newLease("},
 		},
 	},

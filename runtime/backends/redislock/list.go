@@ -129,8 +129,8 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
-	c, unanswered, err := b.free(ctx, k, id, freeing{}, nil)
-	if err == nil && c.reply.number == 0 && !unanswered {
+	c, unanswered, err := b.free(ctx, freeing{}.call(k, id))
+	if err == nil && c.reply.number() == 0 && !unanswered {
 		err = fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 	}
 	return err

@@ -59,20 +59,5 @@ func (s *script) at(cluster bool) text {
 	return s.text
 }
 
-// on returns a request that runs s on keys.
-func (s *script) on(keys ...string) request {
-	r := request{script: s}
-	r.nkeys = copy(r.keys[:], keys)
-	return r
-}
-
-// with returns r with these arguments, but for empty ones behind the last that is not.
-func (r request) with(args ...string) request {
-	copy(r.args[:], args)
-	for r.nargs = len(args); r.nargs > 1 && args[r.nargs-1] == ""; r.nargs-- {
-	}
-	return r
-}
-
 // ms returns d as scripts are told it.
 func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
