@@ -30,9 +30,13 @@ func keysOf(name string) (keys, error) {
 	if err != nil {
 		return keys{}, err
 	}
+	own := tag
+	if tag == name { // or the locks x and {x} would share what is ours
+		own += ":"
+	}
 	const queue, token, channel = "lockgen:queue:", "lockgen:token:", "redisson_lock__channel:"
-	all := queue + tag + token + tag + channel + tag // one allocation
-	q, t := len(queue)+len(tag), len(token)+len(tag)
+	all := queue + own + token + own + channel + tag // one allocation
+	q, t := len(queue)+len(own), len(token)+len(own)
 	return keys{lock: name, queue: all[:q], token: all[q : q+t], channel: all[q+t:]}, nil
 }
 

@@ -68,9 +68,12 @@ func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.own, b.router.own = own, own
 	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
 	b.methods, b.subscriber.wanted = b.kinds.Methods(), b.kinds.Wanted
-	b.router.moving = b.subscriber.suspect
-	single, ok := own.(*redis.Client)
-	b.router.roams = !ok || single.Options().Addr == sentinelAddr
+	switch c := own.(type) {
+	case *redis.Client:
+		b.tls, b.router.roams = c.Options().TLSConfig != nil, c.Options().Addr == sentinelAddr
+	case *redis.ClusterClient:
+		b.tls, b.router.roams = c.Options().TLSConfig != nil, true
+	}
 	return b
 }
 
@@ -85,7 +88,12 @@ func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close closes the connections.
 func (b *Backend) Close() (err error) {
-	b.life.Close(func() { err = errors.Join(b.router.close(), b.own.Close()) })
+	b.life.Close(func() {
+		err = errors.Join(b.router.close(), b.own.Close())
+		if b.opened != nil {
+			err = errors.Join(err, b.opened.Close())
+		}
+	})
 	return err
 }
 

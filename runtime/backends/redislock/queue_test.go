@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -157,4 +158,24 @@ func TestReleaseTakesALateAttemptOutOfTheQueue(t *testing.T) {
 	if err := next.Release(t.Context(), token); err != nil {
 		t.Error(err)
 	}
+}
+
+// A grant that one hears of after the server has said that another has the lock is over.
+func TestGrantThatIsOver(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish(key, 1)
+	s := waits(t, b, a)
+	now := command(t, addr, "TIME").([]any)
+	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
+		t.Fatalf("err = %v", err)
+	}
+	command(t, addr, "PUBLISH", channelOfProcess(processOf(a.ID)),
+		fmt.Sprintf("granted %s 1 %d 0 %s", a.ID, number(now[0].(string))*1_000_000+number(now[1].(string)), key))
+	receive(t, "the notice", s.C())
+	if l := claimOf(t, b, a); l != nil {
+		t.Errorf("claimed a lease of %v while another has the lock", l.Deadline().Left())
+	}
+	freeLease(t, held)
 }

@@ -32,7 +32,7 @@ func anyLeft(t *testing.T, addr string, reqs []lock.Request) bool {
 	t.Helper()
 	args := []string{"EXISTS"}
 	for _, r := range reqs {
-		args = append(args, r.Key, "lockgen:queue:"+r.Key)
+		args = append(args, r.Key, "lockgen:queue:"+r.Key+":")
 	}
 	return command(t, addr, args...).(int64) > 0
 }
@@ -206,7 +206,7 @@ func TestOneOfAThousandIsHeld(t *testing.T) {
 		_, _, err := l.AcquireAll(ctx, reqs...)
 		done <- err
 	}()
-	queue := "lockgen:queue:" + reqs[500].Key
+	queue := "lockgen:queue:" + reqs[500].Key + ":"
 	eventually(t, soon, "it waits for the one, and holds what is before it", func() bool {
 		return exists(t, addr, queue) && exists(t, addr, reqs[499].Key) && !exists(t, addr, reqs[501].Key) && !exists(t, addr, reqs[999].Key)
 	})

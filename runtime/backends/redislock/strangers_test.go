@@ -130,7 +130,7 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 	other := "{" + key + "}:strangers"
 	_, held := acquire(t, one, nil, other)
 	waiting := start(t.Context(), two, nil, other)
-	eventually(t, soon, "one waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other) == int64(1) })
+	eventually(t, soon, "one waits", func() bool { return command(t, addr, "ZCARD", "lockgen:queue:"+other+":") == int64(1) })
 	_, free, err := one.Acquire(t.Context(), &lock.Policy{Wait: 300 * time.Millisecond}, key)
 	if err != nil {
 		t.Errorf("a lock that nobody has: %v", err)
@@ -139,6 +139,24 @@ func TestNamesLikeKeysOfOurs(t *testing.T) {
 	}
 	mustRelease(t, held)
 	mustRelease(t, receive(t, "the lock", waiting).held)
+}
+
+// A lock and the one that is named like its hash tag share nothing.
+func TestNameOfAHashTagIsAnotherLock(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	held, _ := holding(t, addr, key)
+	b, a := newTestBackend(t, addr), wish("{"+key+"}", 1)
+	other, _ := holding(t, addr, a.Key)
+	waits(t, b, a)
+	freeLease(t, held)
+	if exists(t, addr, key) {
+		t.Error("who waits for the other was granted this one")
+	}
+	freeLease(t, other)
+	if !isOwner(t, addr, a) {
+		t.Error("who waits was not granted the lock")
+	}
 }
 
 // Those of ours that wait for a release of Redisson's are no strangers, whatever the name.
@@ -177,7 +195,9 @@ func TestReleaseByTheLocksOwnKeyIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ := grantOf(t, newTestBackend(t, addr), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
-	if err := l.(*lease).release(t.Context(), freeing{}, &call{failed: errors.New("TRYAGAIN its slot is on its way")}); err != nil {
+	first := l.(*lease).freeing(0)
+	first.failed = errors.New("TRYAGAIN its slot is on its way")
+	if err := l.(*lease).release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	if exists(t, addr, key) {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
-	"strconv"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,8 +21,9 @@ const (
 	confirmLimit = time.Second
 	// linger is how long a subscription outlives its last waiter.
 	linger = 3 * time.Second
-	// quiet is how long a connection may say nothing before it is pinged.
-	quiet = 5 * time.Second
+	// quiet is how long a connection may say nothing before it is pinged, and then until it
+	// counts as lost.
+	quiet = 2 * time.Second
 	// A connection that was lost is dialed again after firstRetry, which doubles up to
 	// lastRetry.
 	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
@@ -34,7 +33,7 @@ const (
 // each of its Lockers, and by a pattern for each lock whose release by a client of Redisson
 // is waited for. It is made for the first waiter. When it is lost, everything is subscribed
 // to anew, and every waiter is told then, as a message may have been missed. In a Cluster
-// it leads to any master, because they pass on to each other what is published.
+// it leads to some master, because they pass on to each other what is published.
 //
 // Its mutex guards all fields below it, and those of waiters, topics and the session.
 type subscriber struct {
@@ -55,13 +54,11 @@ type subscriber struct {
 
 // session is one connection. The goroutine run writes to it, read reads.
 type session struct {
-	pubsub  *redis.PubSub
-	limit   time.Duration // for an answer
-	pending []string      // the channels asked for, and "" for a ping, until answered
-	since   time.Time     // when the first of these was asked, or the one before it was answered
-	heard   time.Time
-	alive   context.Context // ends when the connection is of no use any more
-	end     context.CancelFunc
+	pubsub *redis.PubSub
+	alive  context.Context // ends when the connection is of no use any more
+	end    context.CancelFunc
+	stood  bool     // the server was reached; run's own
+	asked  []*topic // subscribed to and not answered yet, in order
 }
 
 func newSubscriber(r *router) *subscriber {
@@ -122,21 +119,9 @@ func (s *subscriber) confirm(ctx context.Context, t *topic) error {
 	}
 }
 
-// suspect has the connection tested: another server may have taken the place of its own.
-func (s *subscriber) suspect() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.session; c != nil {
-		c.heard = time.Time{}
-		c.limit = min(c.limit, confirmLimit)
-		s.rouse()
-	}
-}
-
 // run keeps a connection as long as there are topics.
 func (s *subscriber) run(ctx context.Context) {
-	retry := firstRetry
-	for ctx.Err() == nil {
+	for retry := firstRetry; ctx.Err() == nil; retry = min(2*retry, lastRetry) {
 		if s.active.Load() == 0 {
 			select {
 			case <-s.wake:
@@ -144,36 +129,33 @@ func (s *subscriber) run(ctx context.Context) {
 				return
 			}
 		}
-		if stood := s.connect(ctx); stood {
+		if s.connect(ctx) {
 			retry = firstRetry
+		} else {
+			s.router.refresh() // the map of a Cluster may name a node that is gone
 		}
 		engine.Pause(ctx, retry)
-		retry = min(2*retry, lastRetry)
 	}
 }
 
-// connect keeps one connection until it is lost, or nobody needs it. It reports
-// whether the server has said anything on it.
-func (s *subscriber) connect(life context.Context) (stood bool) {
-	ctx, cancel := context.WithTimeout(life, confirmLimit)
-	like, addr, err := s.router.home(ctx, strconv.FormatUint(rand.Uint64(), 36)) // in a Cluster some master
+// noDial is for calls that only write or read: in place of a connection that is lost go-redis
+// would make another, and not tell that messages may have been missed.
+var noDial = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err != nil {
-		return false
-	}
-	o := s.router.optionsAt(like, addr)
-	c := &session{limit: o.ReadTimeout, heard: time.Now()}
+	return ctx
+}()
+
+// connect keeps one connection until it is lost, or nobody needs it. It reports
+// whether the server was reached.
+func (s *subscriber) connect(life context.Context) (stood bool) {
+	c := &session{pubsub: s.router.own.Subscribe(life)}
 	c.alive, c.end = context.WithCancel(life)
-	o.Dialer = once(c.alive, o.Dialer)
-	client := redis.NewClient(&o)
-	c.pubsub = client.Subscribe(context.Background())
 	s.begin(c)
-	stood = s.write(c)
+	engine.Every(c.alive, linger/10, s.wake, func(context.Context) { s.update(c) })
 	s.begin(nil)
-	c.end()
 	_ = c.pubsub.Close()
-	_ = client.Close()
-	return stood
+	return c.stood
 }
 
 // begin makes c the present session, which is to subscribe to all topics. With nil, the one
@@ -190,83 +172,61 @@ func (s *subscriber) begin(c *session) {
 	}
 }
 
-// write sends what is to be subscribed to. It alone writes, because go-redis holds a
-// mutex while it dials and greets. Reading begins after that.
-func (s *subscriber) write(c *session) (stood bool) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for reading := false; ; {
-		orders, next, over := s.orders(c)
-		if over {
-			return reading
+// update subscribes to what is new and leaves what nobody needs any more. Only run calls
+// it, without the mutex while it writes, because go-redis dials for the first of these. Then
+// reading begins.
+func (s *subscriber) update(c *session) {
+	enter, leave := s.changes(c)
+	for _, t := range enter {
+		if c.stood {
+			_ = t.enter(noDial, c.pubsub) // reading tells if it failed
+		} else if c.stood = t.enter(c.alive, c.pubsub) == nil; !c.stood || !s.life.Go(func(context.Context) { s.read(c) }) {
+			c.end()
+			return
 		}
-		for _, order := range orders {
-			if order(c.pubsub) != nil {
-				return reading
-			}
-			if !reading {
-				reading = true
-				s.life.Go(func(context.Context) { s.read(c) })
-			}
-		}
-		timer.Reset(next)
-		select {
-		case <-s.wake:
-		case <-timer.C:
-		case <-c.alive.Done():
-			return reading
-		}
+	}
+	for _, t := range leave {
+		_ = t.leave(noDial, c.pubsub)
 	}
 }
 
-// orders returns what is to be sent now, and when to look again. over says that the
-// connection is lost, or not needed any more.
-func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, next time.Duration, over bool) {
+// changes returns the topics to subscribe to and those to leave. Without topics the session ends.
+func (s *subscriber) changes(c *session) (enter, leave []*topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
 	for channel, t := range s.topics {
 		switch {
 		case t.state == unasked:
 			t.state = asked
-			c.askLocked(channel, now)
-			orders = append(orders, t.enter)
-		case t.users == 0 && now.Sub(t.idle) >= linger && t.state != asked:
+			c.asked = append(c.asked, t)
+			enter = append(enter, t)
+		case t.users == 0 && time.Since(t.idle) >= linger:
 			delete(s.topics, channel)
-			orders = append(orders, t.leave)
+			leave = append(leave, t)
 		}
 	}
 	s.active.Store(int64(len(s.topics)))
-	if len(c.pending) == 0 && now.Sub(c.heard) >= quiet {
-		c.askLocked("", now)
-		orders = append(orders, func(p *redis.PubSub) error { return p.Ping(context.Background()) })
+	if len(s.topics) == 0 {
+		c.end()
 	}
-	next = linger / 10
-	if len(c.pending) > 0 {
-		next = min(next, c.limit-now.Sub(c.since))
-	}
-	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0
-}
-
-// askLocked notes that channel is being subscribed to, or with "" a ping.
-func (c *session) askLocked(channel string, now time.Time) {
-	if len(c.pending) == 0 {
-		c.since = now
-	}
-	c.pending = append(c.pending, channel)
+	return enter, leave
 }
 
 // read hands on what the server says, until the connection is lost.
 func (s *subscriber) read(c *session) {
-	for {
-		message, err := c.pubsub.ReceiveTimeout(context.Background(), 0)
-		s.mu.Lock()
-		if err != nil && !isAnswer(err) {
-			s.mu.Unlock()
-			c.end()
+	defer c.end()
+	for pinged := false; ; {
+		message, err := c.pubsub.ReceiveTimeout(noDial, quiet)
+		switch {
+		case err == nil || isAnswer(err):
+			pinged = false
+		case pinged || !errors.Is(err, os.ErrDeadlineExceeded) || c.pubsub.Ping(noDial) != nil:
 			return
+		default:
+			pinged = true
+			continue
 		}
-		c.heard = time.Now()
+		s.mu.Lock()
 		switch m := message.(type) {
 		case *redis.Message:
 			s.heardLocked(m)
@@ -275,7 +235,6 @@ func (s *subscriber) read(c *session) {
 				s.answeredLocked(c, standing, nil)
 			}
 		case *redis.Pong:
-			s.answeredLocked(c, standing, nil)
 		default:
 			s.answeredLocked(c, denied, err)
 		}
@@ -285,14 +244,11 @@ func (s *subscriber) read(c *session) {
 
 // answeredLocked notes the answer to the first of what was asked.
 func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
-	if s.session != c || len(c.pending) == 0 {
+	if s.session != c || len(c.asked) == 0 {
 		return
 	}
-	t := s.topics[c.pending[0]]
-	c.pending, c.since = c.pending[1:], time.Now()
-	if t == nil || t.state != asked {
-		return
-	}
+	t := c.asked[0]
+	c.asked = c.asked[1:]
 	if state == denied && t.pattern { // ACLs take the pattern literally; the channel may do
 		t.pattern, t.state = false, unasked
 		s.rouse()
@@ -311,20 +267,4 @@ func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
 		}
 	}
 	s.notifyLocked(t)
-}
-
-// once returns dial for the first call, whose connection closes when alive ends, also while
-// go-redis waits for an answer on it. It fails all others: of a connection that is lost,
-// go-redis would make another by itself.
-func once(alive context.Context, dial dialer) dialer {
-	var first sync.Once
-	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-		err = errors.New("the connection was lost")
-		first.Do(func() {
-			if conn, err = dial(ctx, network, addr); err == nil {
-				context.AfterFunc(alive, func() { _ = conn.Close() })
-			}
-		})
-		return conn, err
-	}
 }

@@ -91,7 +91,9 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		}
 		check("a renewal")
 		// As while the lock's slot is on its way, by its own key.
-		if err := l.(*lease).renew(t.Context(), brief, &call{failed: errors.New("TRYAGAIN its slot is on its way")}); err != nil {
+		began := l.(*lease).renewal(brief)
+		began.failed = errors.New("TRYAGAIN its slot is on its way")
+		if err := l.(*lease).renew(t.Context(), brief, began); err != nil {
 			t.Fatal(err)
 		}
 		check("a renewal by its own key")

@@ -106,8 +106,8 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
 	g := w.granted
-	if w.granted = nil; g == nil || w.micros == 0 {
-		return nil
+	if w.granted = nil; g == nil || w.micros == 0 || g.micros < w.micros {
+		return nil // or the server has said since that another has the lock
 	}
 	l := newLease(b, k, a, g.first)
 	// The server's clock may have been set forward in between.
