@@ -114,7 +114,7 @@ func run(pass *analysis.Pass) (any, error) {
 	if isStandard(pass) {
 		return ix, nil
 	}
-	c := &collector{pass: pass, ix: ix, own: map[string]*Func{}, marked: map[string]bool{}}
+	c := &collector{pass: pass, ix: ix, own: map[string]*Func{}, marked: map[string]mark{}}
 	c.collect()
 	ix.Own.Funcs = slices.SortedFunc(maps.Values(c.own), func(a, b *Func) int { return strings.Compare(a.ID, b.ID) })
 	for _, f := range ix.Own.Funcs {
