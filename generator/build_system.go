@@ -51,8 +51,12 @@ func (r *run) generateBuild(ctx context.Context) (*Result, error) {
 // each configuration has an output of its own.
 func (r *run) handedOver(b *Build) *pkg {
 	p := &pkg{run: r, path: b.ImportPath, outputs: map[string]*output{}}
+	var paths []string
 	for _, path := range b.Files {
-		path = absolute(r.opts.Dir, path)
+		paths = append(paths, absolute(r.opts.Dir, path))
+	}
+	slices.Sort(paths) // their order decides about names and declarations, and the go command's is this one
+	for _, path := range slices.Compact(paths) {
 		if p.dir == "" {
 			p.dir = filepath.Dir(path)
 			r.dirs = []string{p.dir}

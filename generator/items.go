@@ -2,6 +2,7 @@ package generator
 
 import (
 	"cmp"
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -288,6 +289,9 @@ func readRenew(s *settings, it *item) *problem {
 
 func readCount(it *item, into *int) *problem {
 	n, err := strconv.ParseInt(it.value, 10, 32)
+	if errors.Is(err, strconv.ErrRange) && n > 0 {
+		return &problem{it.valueAt, it.name + "=" + it.value + ": too many", "the most is 2147483647"}
+	}
 	if err != nil || n < 1 {
 		return &problem{it.valueAt, it.name + "=" + it.value + ": not a number above 0", "write " + it.name + "=3"}
 	}

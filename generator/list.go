@@ -189,7 +189,7 @@ func (l Lock) Match(key string) (values []Value, ok bool) {
 	}
 	for i, name := range names {
 		text, err := url.PathUnescape(found[i+1])
-		if err != nil {
+		if err != nil || slices.ContainsFunc(values, func(v Value) bool { return v.Placeholder == name && v.Text != text }) {
 			return nil, false
 		}
 		values = append(values, Value{name, text})

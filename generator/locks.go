@@ -13,15 +13,15 @@ import (
 
 // locks resolves the directives of a method and names what each of them yields.
 func (b *builder) locks(m *method) {
-	patterns := map[string]bool{}
+	keys := map[keyID]bool{}
 	f := b.in(m.homes()...)
 	b.checkClosure(m, m.fn.Signature())
 	for i, d := range m.directives {
-		if key := d.items["key"]; key != nil && key.value != "" && patterns[key.value] {
-			b.pkg.report(d.posOf(key.valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
-		} else if key != nil {
-			patterns[key.value] = true
+		id := keyID{d.backend, d.key.text}
+		if d.key.text != "" && keys[id] {
+			b.pkg.report(d.posOf(d.items["key"].valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
 		}
+		keys[id] = true
 		b.checkFallback(m, d)
 		b.checkLeader(m, d)
 		b.checkSkip(m, d)

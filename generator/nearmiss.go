@@ -85,16 +85,23 @@ func (p *pkg) scanNearMiss(c *ast.Comment) {
 		}
 		return
 	}
-	offset := 0
-	for line := range strings.Lines(c.Text) {
-		text := strings.TrimSuffix(strings.TrimRight(line, "\r\n"), "*/")
+	for i, line := range strings.Split(c.Text, "\n") {
+		text := strings.TrimSuffix(line, "*/")
 		text = strings.TrimLeft(text, " \t*/")
 		if isNearMiss(text) {
-			at := offset + strings.Index(line, text)
-			p.report(c.Slash+token.Pos(at), "write "+corrected(text), "a block comment is no directive, so the method would not be locked")
+			p.report(p.inComment(c, i, strings.Index(line, text)), "write "+corrected(text), "a block comment is no directive, so the method would not be locked")
 		}
-		offset += len(line)
 	}
+}
+
+// inComment is a place in a line of a comment. Its text lacks the carriage returns that the
+// file may have.
+func (p *pkg) inComment(c *ast.Comment, line, column int) token.Pos {
+	if line == 0 {
+		return c.Slash + token.Pos(column)
+	}
+	file := p.run.fset.File(c.Slash)
+	return file.LineStart(file.PositionFor(c.Slash, false).Line+line) + token.Pos(column)
 }
 
 var itemParts = regexp.MustCompile(`"[^"]*"|` + "`[^`]*`" + `|[ \t]*,[ \t]*|[ \t]+[=:][ \t]*|[=:][ \t]+`)

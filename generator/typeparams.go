@@ -4,6 +4,7 @@ import (
 	"go/token"
 	"go/types"
 	"slices"
+	"strings"
 
 	"github.com/lockgen/lockgen/templates"
 )
@@ -83,6 +84,11 @@ func (b *builder) checkReceiver(m *method) {
 	beside.add(m.recv.Name())
 	for p := range m.typeParams().TypeParams() {
 		beside.addAll(b.bareNames(p.Constraint()))
+		blank := func(t types.Type) bool { q, ok := t.(*types.TypeParam); return ok && q.Obj().Name() == "_" }
+		if written(p.Constraint(), blank) {
+			b.pkg.report(m.id.Pos(), "write "+m.recv.Name()+"["+strings.Join(m.typeNames, ", ")+"]",
+				"the receiver of %s has _ for a type parameter that the constraint of another one names", m.name())
+		}
 	}
 	for _, name := range m.typeNames {
 		if beside.has(name) {
@@ -107,6 +113,12 @@ func (b *builder) checkKeyTypeParams(m *method, k templates.KeyFunc) {
 	for _, p := range k.TypeParams {
 		if beside.has(p.Name) {
 			b.reportHiding(m.id.Pos(), m.name(), p.Name, "its key function")
+		}
+	}
+	beside.add("nil", "true") // and so do the wrapper and the policy
+	for _, name := range sortedKeys(beside.own) {
+		if at := b.known[name].declared; at != "" {
+			b.pkg.report(m.id.Pos(), "rename that one", "%s is declared at %s, and the generated code of %s needs Go's own", name, at, m.name())
 		}
 	}
 }

@@ -82,12 +82,10 @@ func (p *pkg) plan() {
 // those are.
 func (p *pkg) planPromoted(f *source) {
 	for _, t := range p.targets {
-		when := both(f.when, t.file.when)
-		if f.when == nil || t.file.when == nil ||
-			slices.ContainsFunc(p.units, func(u *unit) bool { return u.has[f] && u.has[t.file] }) {
+		if slices.ContainsFunc(p.units, func(u *unit) bool { return u.has[f] && u.has[t.file] }) {
 			continue
 		}
-		if c := configFor(when, p.run.host); c != nil {
+		if c := configFor(both(f.when, t.file.when), p.run.host); c != nil {
 			p.units = append(p.units, p.newUnit(c, f.inTest() || t.file.inTest()))
 		}
 	}

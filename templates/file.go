@@ -2,6 +2,7 @@ package templates
 
 import (
 	"bytes"
+	"go/format"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
@@ -39,11 +40,11 @@ func (f *File) Render() ([]byte, error) {
 	if err := out.Render(&b); err != nil {
 		return nil, err
 	}
-	if f.Constraint == "" {
-		return b.Bytes(), nil
+	text := b.Bytes()
+	if f.Constraint != "" { // jennifer would make two paragraphs of header a block comment
+		text = bytes.Replace(text, []byte(Header+"\n"), []byte(Header+"\n\n//go:build "+f.Constraint+"\n"), 1)
 	}
-	// jennifer would make two paragraphs of header a block comment.
-	return bytes.Replace(b.Bytes(), []byte(Header+"\n"), []byte(Header+"\n\n//go:build "+f.Constraint+"\n"), 1), nil
+	return format.Source(text) // the users' doc comments too, which jennifer has apart from the declarations at first
 }
 
 // guard renders the locks of a method and the method.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -14,12 +15,15 @@ import (
 	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
-// serveVet answers go vet, if it is what calls: go vet -vettool=$(go tool -n lockgen).
+// serveVet answers go vet, if it is what calls: go vet -vettool=$(go tool -n lockgen). It asks
+// for the version and the flags, and then has each package checked that a vet.cfg describes.
 func serveVet(args []string) {
-	for _, arg := range args {
-		if arg == "-V=full" || arg == "-flags" || strings.HasSuffix(arg, ".cfg") {
-			unitchecker.Main(lockcheck.Analyzers()...)
-		}
+	if len(args) == 0 {
+		return
+	}
+	last := args[len(args)-1]
+	if last == "-V=full" || last == "-flags" || filepath.Base(last) == "vet.cfg" {
+		unitchecker.Main(lockcheck.Analyzers()...)
 	}
 }
 

@@ -64,6 +64,7 @@ func booksCloseDayTick(day time.Time) (string, error) {
 // begins it anew.
 //
 //lockgen:wraps Books.CloseDay "books:close"
+//lockgen:once "<day>"
 func (w *BooksWithLock) CloseDay(ctx context.Context, day time.Time) (err error) {
 	key := BooksCloseDayKey()
 	tick, err := booksCloseDayTick(day)

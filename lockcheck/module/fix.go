@@ -1,6 +1,7 @@
 package module
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"go/format"
@@ -59,7 +60,10 @@ func overlaps(known map[string][]Edit, edits []Edit) bool {
 	return false
 }
 
-func apply(text []byte, edits []Edit) ([]byte, error) {
+// apply makes the edits. What gofmt has laid out stays so, and so does what it has not, as in a
+// file with other line ends.
+func apply(old []byte, edits []Edit) ([]byte, error) {
+	text := old
 	slices.SortFunc(edits, func(a, b Edit) int { return cmp.Compare(b.Start, a.Start) })
 	for _, e := range edits { // the last first, so that offsets stay right
 		if e.Start > e.End || e.End > len(text) {
@@ -67,5 +71,9 @@ func apply(text []byte, edits []Edit) ([]byte, error) {
 		}
 		text = slices.Concat(text[:e.Start], []byte(e.New), text[e.End:])
 	}
-	return format.Source(text)
+	clean, err := format.Source(text)
+	if laidOut, _ := format.Source(old); err != nil || bytes.Equal(laidOut, old) {
+		return clean, err
+	}
+	return text, nil
 }

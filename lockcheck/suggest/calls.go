@@ -236,7 +236,7 @@ func (b *body) call(id *ast.Ident, fn *types.Func, stack []ast.Node) {
 	if recv := fn.Signature().Recv(); recv != nil && types.IsInterface(recv.Type()) {
 		fn = b.implementation(fn)
 	}
-	if !strings.HasPrefix(fn.Pkg().Path(), b.unit.Listed.Module.Path) {
+	if fn.Pkg() == nil || !strings.HasPrefix(fn.Pkg().Path(), b.unit.Listed.Module.Path) { // of an embedded error, or of others
 		return
 	}
 	c := &call{from: b.f, to: b.function(fn), pos: id.Pos(), apart: true}

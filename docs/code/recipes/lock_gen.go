@@ -191,6 +191,7 @@ func reportsNightlyTick(day time.Time) (string, error) {
 // Nightly runs once for each day, in whatever process comes first.
 //
 //lockgen:wraps Reports.Nightly "reports:nightly"
+//lockgen:once "<day>"
 func (w *ReportsWithLock) Nightly(ctx context.Context, day time.Time) (err error) {
 	key := ReportsNightlyKey()
 	tick, err := reportsNightlyTick(day)

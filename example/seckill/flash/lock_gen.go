@@ -80,6 +80,7 @@ func ShopBuyKey(item int64) string {
 // it is in the database afterwards, or nothing. The wrapper's BuyOne is what a buyer calls.
 //
 //lockgen:wraps Shop.Buy "flash:<item>"
+//lockgen:merge 64
 func (w *ShopWithLock) Buy(ctx context.Context, item int64, buyers []int64) (result []bool, err error) {
 	key := ShopBuyKey(item)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)
@@ -94,6 +95,7 @@ func (w *ShopWithLock) Buy(ctx context.Context, item int64, buyers []int64) (res
 // 64 at most, while it holds the lock "flash:<item>".
 //
 //lockgen:wraps Shop.Buy "flash:<item>"
+//lockgen:merge 64
 func (w *ShopWithLock) BuyOne(ctx context.Context, item, req int64) (result bool, err error) {
 	key := ShopBuyKey(item)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, buyers []int64) ([]bool, error) {

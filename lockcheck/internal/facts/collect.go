@@ -19,7 +19,7 @@ type collector struct {
 	ix   *Index
 	own  map[string]*Func
 
-	marked map[string]bool // methods that some generated function wraps, by their names in marks
+	marked map[string]mark // of what wraps a method, by the method's name in it
 }
 
 // Engines that take a / in a key for a path, by the last element of the import

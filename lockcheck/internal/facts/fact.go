@@ -7,6 +7,7 @@ package facts
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -64,18 +65,17 @@ type Lock struct {
 	Items                                      string // all that the directive asks for: "ttl=30s permits=3"
 }
 
-// Class is what all keys of a template have in common: its literals. Locks of one
-// class may be one lock.
+// Class is what all keys of a template have in common: its literals, and the backend. Locks
+// of one class may be one lock, and have a placeholder at the same places.
 func (l *Lock) Class() string {
 	var b strings.Builder
-	if l.Backend != "" {
-		b.WriteString(l.Backend + "|")
-	}
+	b.WriteString(l.Backend + "|")
 	for _, p := range l.Parts {
 		if p.Literal == "" {
 			b.WriteByte(0)
+			continue
 		}
-		b.WriteString(p.Literal)
+		b.WriteString(strconv.Quote(p.Literal))
 	}
 	return b.String()
 }

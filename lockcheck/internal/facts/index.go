@@ -54,8 +54,7 @@ func (ix *Index) ByID(id string) *Func {
 	if f := ix.own[id]; f != nil {
 		return f
 	}
-	home := home(id)
-	if home == "" { // of an interface without a name
+	if strings.HasPrefix(id, "(interface).") { // of one without a name, in whatever package
 		for _, s := range ix.Summaries {
 			if f := s.Func(id); f != nil {
 				return f
@@ -63,28 +62,22 @@ func (ix *Index) ByID(id string) *Func {
 		}
 		return nil
 	}
-	if at, ok := ix.summary(home); ok {
-		return ix.Summaries[at].Func(id)
+	name := strings.TrimPrefix(strings.TrimPrefix(id, "("), "*")
+	for end := strings.LastIndexByte(name, '/') + 1; end < len(name); end++ {
+		if name[end] != '.' { // the import path may have dots at its end: gopkg.in/yaml.v3
+			continue
+		}
+		if at, ok := ix.summary(name[:end]); ok {
+			if f := ix.Summaries[at].Func(id); f != nil {
+				return f
+			}
+		}
 	}
 	return nil
 }
 
 func (ix *Index) summary(path string) (at int, found bool) {
 	return slices.BinarySearchFunc(ix.Summaries, path, func(s *Summary, path string) int { return strings.Compare(s.Path, path) })
-}
-
-// home is the import path in an ID: that of "(*example.com/shop.Service).Pay".
-func home(id string) string {
-	id = strings.TrimPrefix(strings.TrimPrefix(id, "("), "*")
-	if strings.HasPrefix(id, "interface).") {
-		return ""
-	}
-	last := strings.LastIndexByte(id, '/') + 1
-	dot := strings.IndexByte(id[last:], '.')
-	if dot < 0 {
-		return ""
-	}
-	return id[:last+dot]
 }
 
 // Func returns what is known of fn, or nil. fn itself may be nil.
@@ -121,7 +114,7 @@ func run(pass *analysis.Pass) (any, error) {
 	if isStandard(pass) {
 		return ix, nil
 	}
-	c := &collector{pass: pass, ix: ix, own: map[string]*Func{}, marked: map[string]bool{}}
+	c := &collector{pass: pass, ix: ix, own: map[string]*Func{}, marked: map[string]mark{}}
 	c.collect()
 	ix.Own.Funcs = slices.SortedFunc(maps.Values(c.own), func(a, b *Func) int { return strings.Compare(a.ID, b.ID) })
 	for _, f := range ix.Own.Funcs {

@@ -17,6 +17,9 @@ type mark struct {
 	patterns []string
 	keyOf    bool
 	fallback string // "Service.Refuse"; empty without one
+	tick     string // of once, quoted; empty without it
+	merge    string // how many requests share the lock; empty if none do
+	wrapper  *types.Func
 }
 
 // readMark reads the marks in a doc comment; ok is false if there are none.
@@ -25,8 +28,13 @@ func readMark(doc *ast.CommentGroup) (m mark, ok bool) {
 		return m, false
 	}
 	for _, c := range doc.List {
-		if name, found := strings.CutPrefix(c.Text, templates.MarkFallback); found {
-			m.fallback = name
+		other := false
+		for prefix, into := range map[string]*string{templates.MarkFallback: &m.fallback, templates.MarkOnce: &m.tick, templates.MarkMerge: &m.merge} {
+			if text, found := strings.CutPrefix(c.Text, prefix); found {
+				*into, other = text, true
+			}
+		}
+		if other {
 			continue
 		}
 		rest, wraps := strings.CutPrefix(c.Text, templates.MarkWraps)
@@ -67,7 +75,9 @@ func (c *collector) wrappers(file *ast.File) {
 			c.makesKey(fn, guarded, m.patterns[0])
 			continue
 		}
-		c.marked[m.method] = true
+		if m.wrapper = fn; c.marked[m.method].wrapper == nil { // else it is that for one request
+			c.marked[m.method] = m
+		}
 		f := c.fn(fn)
 		f.Wraps = ID(raw, c.pass.Fset)
 		if other := c.named(m.fallback); other != nil {

@@ -13,8 +13,18 @@ import (
 	"github.com/lockgen/lockgen/generator"
 )
 
-// policy is what a lock.Policy asks for: its fields that are not zero, as Go writes constants.
+// policy is what a lock.Policy asks for: its fields that are not zero, as Go writes constants,
+// and what of a directive is in the wrapper itself.
 type policy map[string]string
+
+// add adds what is in the wrapper itself.
+func (p policy) add(fallback, tick, merge string) {
+	for name, value := range map[string]string{"fallback": fallback, "tick": tick, "merge": merge} {
+		if value != "" {
+			p[name] = value
+		}
+	}
+}
 
 // policyOf is the policy that is generated from a directive.
 func policyOf(d generator.Directive) policy {
@@ -22,6 +32,14 @@ func policyOf(d generator.Directive) policy {
 	if d.Backend != "" {
 		p["Backend"] = strconv.Quote(d.Backend)
 	}
+	tick, merge := "", ""
+	if d.Tick != "" {
+		tick = strconv.Quote(d.Tick)
+	}
+	if d.Merge > 0 {
+		merge = strconv.Itoa(d.Merge)
+	}
+	p.add(d.Fallback, tick, merge)
 	for field, n := range map[string]int64{
 		"TTL": int64(d.TTL), "Wait": int64(d.Wait), "Max": int64(d.Max), "Delay": int64(d.Delay), "AtLeast": int64(d.AtLeast),
 		"Sticky": int64(d.Sticky), "Permits": int64(d.Permits), "Weight": int64(d.Weight), "Queue": int64(d.Queue),
@@ -66,15 +84,41 @@ func (c *collector) stale(annotated []generator.Annotated, generated []*ast.File
 			want = append(want, policyOf(d))
 		}
 		have := made[method]
-		if !c.marked[method] {
+		m, marked := c.marked[method]
+		if !marked {
 			have = nil // written by a lockgen that did not mark wrappers yet, or spoilt
 		}
-		if !slices.EqualFunc(have, want, maps.Equal) {
-			c.ix.Mistakes = append(c.ix.Mistakes, generator.Mistake{
-				Pos: a.Directives[0].Pos, Message: fmt.Sprintf("lock_gen.go is stale: %s", difference(method, have, want)), Hint: "run go generate, or go tool lockgen",
-			})
+		for _, p := range have {
+			p.add(m.fallback[strings.LastIndexByte(m.fallback, '.')+1:], m.tick, m.merge)
+		}
+		why := ""
+		switch {
+		case !slices.EqualFunc(have, want, maps.Equal):
+			why = difference(method, have, want)
+		case moved(fn, m.wrapper):
+			why = "the parameters of " + method + " have another order there"
+		default:
+			continue
+		}
+		c.ix.Mistakes = append(c.ix.Mistakes, generator.Mistake{
+			Pos: a.Directives[0].Pos, Message: "lock_gen.go is stale: " + why, Hint: "run go generate, or go tool lockgen",
+		})
+	}
+}
+
+// moved reports whether a parameter has the name that another one has in the wrapper: its key
+// would be made of that one. Where they have one type the compiler sees nothing.
+func moved(fn, wrapper *types.Func) bool {
+	params, there := fn.Signature().Params(), wrapper.Signature().Params()
+	for i := range params.Len() {
+		for j := range there.Len() {
+			same := i == j && i == 0 || j == i+there.Len()-params.Len() // FWithLock(ctx, locker, …)
+			if name := params.At(i).Name(); !same && name != "" && name != "_" && name == there.At(j).Name() {
+				return true
+			}
 		}
 	}
+	return false
 }
 
 func difference(method string, have, want []policy) string {

@@ -100,6 +100,7 @@ func reportsWriteOnceTick(day time.Time) (string, error) {
 // WriteOnce writes the report of a day once, in whatever process comes first.
 //
 //lockgen:wraps Reports.WriteOnce "report:once"
+//lockgen:once "<day>"
 func (w *ReportsWithLock) WriteOnce(ctx context.Context, day time.Time) (err error) {
 	key := ReportsWriteOnceKey()
 	tick, err := reportsWriteOnceTick(day)

@@ -87,6 +87,7 @@ func serviceCloseTick(day string) (string, error) {
 // and the error is nil.
 //
 //lockgen:wraps Service.Close "close"
+//lockgen:once "<day>"
 func (w *ServiceWithLock) Close(ctx context.Context, day string) (result int, err error) {
 	key := ServiceCloseKey()
 	tick, err := serviceCloseTick(day)
@@ -124,6 +125,7 @@ func ServiceBuyKey(id int64) string {
 // Buy calls [Service.Buy] while it holds the lock "buy:<id>".
 //
 //lockgen:wraps Service.Buy "buy:<id>"
+//lockgen:merge 64
 func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ServiceBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBuyLock, key)
@@ -138,6 +140,7 @@ func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (res
 // key, 64 at most, while it holds the lock "buy:<id>".
 //
 //lockgen:wraps Service.Buy "buy:<id>"
+//lockgen:merge 64
 func (w *ServiceWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ServiceBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {

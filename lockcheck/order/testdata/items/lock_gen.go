@@ -48,6 +48,7 @@ func ShopBuyKey(id int64) string {
 // Buy calls [Shop.Buy] while it holds the lock "shop:<id>".
 //
 //lockgen:wraps Shop.Buy "shop:<id>"
+//lockgen:merge 8
 func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)
@@ -62,6 +63,7 @@ func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result
 // 8 at most, while it holds the lock "shop:<id>".
 //
 //lockgen:wraps Shop.Buy "shop:<id>"
+//lockgen:merge 8
 func (w *ShopWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ShopBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {
@@ -114,6 +116,7 @@ func jobsCloseTick(day string) (string, error) {
 // "close".
 //
 //lockgen:wraps Jobs.Close "close"
+//lockgen:once "<day>"
 func (w *JobsWithLock) Close(ctx context.Context, day string) (result string, err error) {
 	key := JobsCloseKey()
 	tick, err := jobsCloseTick(day)
