@@ -133,7 +133,11 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		}
 	}()
 	for conflicts := 0; len(all.rest) < len(reqs); {
-		if run := l.runOf(outer, reqs[len(all.rest):]); run > 0 && conflicts < maxConflicts {
+		run := 0
+		if conflicts < maxConflicts {
+			run = l.runOf(outer, reqs[len(all.rest):])
+		}
+		if run > 0 {
 			done, err := l.takeTogether(ctx, all, reqs, ends, run)
 			if err != nil {
 				return nil, err
@@ -145,7 +149,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		}
 		i, called := len(all.rest), l.observedSince()
 		r := reqs[i]
-		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i], kept)
+		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i])
 		if err != nil {
 			return nil, l.reject(ctx, r.Policy, r.Key, called, err)
 		}
@@ -216,10 +220,7 @@ func earliest(ends []time.Time) (first time.Time) {
 
 // takeOne takes or re-enters one lock, and makes no context for it. chain is outer and what
 // the call has taken so far.
-func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time, t trial) (*Hold, error) {
-	if err := l.vet(r.Policy, r.Key); err != nil {
-		return nil, err
-	}
+func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time) (*Hold, error) {
 	if f := outer.find(l, r.Policy.Backend, r.Key); f != nil {
 		return f.reenter(ctx, outer, r.Policy, end)
 	}
@@ -227,7 +228,7 @@ func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, en
 	if err != nil {
 		return nil, err
 	}
-	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end, t)
+	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end)
 	if err != nil {
 		l.leave(s)
 		return nil, err

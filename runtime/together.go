@@ -34,22 +34,9 @@ const (
 	dropped              // it was lost before it was kept, and can't be kept any more
 )
 
-// tries reports whether h is for a call that does not wait for the key's holder. It is
-// asked before h is held.
-func (h *hold) tries() bool { return h.policy.Try || h.trial.Load() != int32(kept) }
-
 // keep ends the trial of h, which the Observer may hear of from now on. It reports false if
 // h was lost before.
-func (h *hold) keep(ctx context.Context) bool {
-	if !h.trial.CompareAndSwap(int32(trying), int32(kept)) {
-		return false
-	}
-	if h.waited { // for the answer to another goroutine
-		h.waited = false
-		h.observeWaiting(ctx, h.entry.id.key)
-	}
-	return true
-}
+func (h *hold) keep() bool { return h.trial.CompareAndSwap(int32(trying), int32(kept)) }
 
 // hides reports whether the Observer must not hear what has become of h.
 func (h *hold) hides(kind EventKind) bool {
@@ -77,13 +64,13 @@ func (l *Locker) runOf(outer *frame, reqs []Request) int {
 }
 
 // canTry reports whether r can be tried beside others. A re-entry sends nothing. A lock
-// with a Delay or AtLeast may stay closed when it is given back. One with Sticky may be
-// here already. Queue limits who waits,
-// and a trial does not. Of two calls with Try that cross, each could be refused what the
-// other is about to give back; one after the other, the first of them gets all.
+// with a Delay may stay closed when it is given back. One with Sticky may be here already.
+// Queue limits who waits, and a trial does not. Of two calls with Try that cross, each
+// could be refused what the other is about to give back; one after the other, the first of
+// them gets all.
 func (l *Locker) canTry(outer *frame, r Request) bool {
 	p := r.Policy
-	return p.kind() == 0 && !p.Try && p.Queue == 0 && p.Delay == 0 && p.AtLeast == 0 && p.Sticky == 0 &&
+	return p.kind() == 0 && !p.Try && p.Queue == 0 && p.Delay == 0 && p.Sticky == 0 &&
 		(batches(l.backend(p.Backend)) || atOnce(l.backend(p.Backend)) > 1) && outer.find(l, p.Backend, r.Key) == nil
 }
 
@@ -111,7 +98,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	n := 0
 	for ; n < run && tried[n].err == nil; n++ {
 		one := tried[n].held
-		if !one.frame.hold().keep(ctx) {
+		if !one.frame.hold().keep() {
 			break
 		}
 		l.observeHold(ctx, one.frame.hold(), called)
@@ -136,64 +123,39 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	return false, nil
 }
 
-// try tries all of reqs at once. What comes after one that failed may be left out.
-func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
-	backend := l.backend(reqs[0].Policy.Backend)
-	if b, ok := backend.(driver.BatchAcquirer); ok {
-		return l.tryInBatch(ctx, b, reqs, ends)
-	}
-	tried := make([]attempt, len(reqs))
-	var failed atomic.Int64 // the first that did
-	failed.Store(int64(len(reqs)))
-	inParallel(len(reqs), atOnce(backend), func(i int) {
-		if failed.Load() < int64(i) {
-			return
-		}
-		one := &tried[i]
-		if one.held, one.err = l.takeOne(ctx, nil, nil, reqs[i], ends[i], trying); one.err == nil {
-			return
-		}
-		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {
-		}
-	})
-	return tried
-}
-
-// releaseAll releases the last one first, or all at once. What it adds to *errp has the
-// same order either way.
+// releaseAll releases the last one first as far as this process goes, and has the engines free
+// what is left to them at once. What it adds to *errp has the same order.
 func releaseAll(ctx context.Context, rest []*Hold, errp *error) {
 	rest = slices.Clone(rest)
 	slices.Reverse(rest)
-	errs, together := make([]error, len(rest)), make([]releasing, len(rest))
-	var each []int
-	most := mostAtOnce
+	all := make([]releasing, len(rest))
+	var groups [][]*releasing // of one backend and kind
 	for i, one := range rest {
-		if ctx != endedContext && one.joins() {
-			together[i] = one.beginRelease()
-		} else {
-			each = append(each, i)
-			most = min(most, atOnce(one.frame.hold().entry.backend))
+		r := &all[i]
+		if *r = one.beginRelease(); r.lease == nil {
+			continue
 		}
+		at := slices.IndexFunc(groups, func(g []*releasing) bool { return g[0].joins(r) })
+		if at < 0 {
+			at, groups = len(groups), append(groups, make([]*releasing, 0, len(rest)-i))
+		}
+		groups[at] = append(groups[at], r)
 	}
-	freeTogether(ctx, together)
-	for i := range together {
-		errs[i] = together[i].end()
-	}
-	if len(each) <= handful || ctx == endedContext { // that one waits for nothing
-		most = 1
-	}
-	inParallel(len(each), most, func(n int) {
-		i := each[n]
-		errs[i] = rest[i].releaseOne(ctx)
-	})
+	inParallel(len(groups), len(groups), func(i int) { freeAll(ctx, groups[i]) })
 	for i, one := range rest {
-		one.addTo(errp, errs[i])
+		one.addTo(errp, all[i].end())
 	}
 }
 
 // inParallel calls f with 0 to n-1, begun in this order, on most goroutines at most. This
 // one is one of them.
 func inParallel(n, most int, f func(i int)) {
+	if min(n, most) <= 1 { // without an allocation
+		for i := range n {
+			f(i)
+		}
+		return
+	}
 	var next atomic.Int64
 	work := func() {
 		for i := next.Add(1); i <= int64(n); i = next.Add(1) {
