@@ -156,6 +156,21 @@ func TestLeadBesideASlowEngine(t *testing.T) {
 	})
 }
 
+// AtLeast keeps no lock of a method that did not run, because another of its locks could not be had.
+func TestAtLeastOfAMethodThatDidNotRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "b")
+		_, _, err := l.AcquireAll(t.Context(),
+			lock.Request{Policy: &lock.Policy{AtLeast: time.Hour}, Key: "a"}, lock.Request{Policy: &lock.Policy{Try: true}, Key: "b"})
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, "a")
+		require.NoError(t, release(held))
+		require.NoError(t, release(theirs))
+	})
+}
+
 // A lock that is lost while AtLeast keeps it is lost, and not released as well.
 func TestAtLeastIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {

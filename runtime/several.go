@@ -161,6 +161,12 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 		all.add(one)
 	}
 	for _, one := range all.rest {
+		// By the clock: a process that was paused may be ahead of its watchdog.
+		if one.parent == nil && one.frame.hold().check() != nil {
+			return nil, errLostEarly
+		}
+	}
+	for _, one := range all.rest {
 		if one.parent == nil {
 			method.caller = method.traceHold(l.methodCaller(method.caller, one.frame.hold()), one.frame.hold())
 		}
@@ -168,12 +174,6 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	for _, one := range all.rest {
 		if one.parent == nil {
 			one.frame.hold().begin(method)
-		}
-	}
-	for _, one := range all.rest {
-		// By the clock: a process that was paused may be ahead of its watchdog.
-		if one.parent == nil && one.frame.hold().check() != nil {
-			return nil, errLostEarly
 		}
 	}
 	all.frame.several = true
