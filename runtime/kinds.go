@@ -104,8 +104,7 @@ func (s *shard) forgetLocked(e *entry) {
 // asks the engine, which knows.
 func (e *entry) canShareLocked(p *Policy, now driver.Instant) bool {
 	lk := e.lease
-	return e.state == held && !e.closed && e.first == nil && now.Before(lk.handOnUntil) &&
-		!lk.isWanted() && lk.fits(p, now)
+	return e.state == held && !e.closed && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.fits(p, now)
 }
 
 // fits reports whether lk lasts, and is of about the length that p asks for.
@@ -120,15 +119,15 @@ func (e *entry) shareLocked(now driver.Instant) {
 	if e.id.kind != driver.Read {
 		return
 	}
-	for w := e.first; w != nil; {
-		next := w.next
-		if e.lease.fits(w.hold.policy, now) {
-			e.removeLocked(w)
-			e.joinLocked(w.hold, now)
-			w.left = e.lease.deadline().Sub(now)
-			w.turn <- granted
+	for w := e.first; w != nil; w = e.first {
+		e.removeLocked(w)
+		if !e.lease.fits(w.hold.policy, now) {
+			w.turn <- again
+			continue
 		}
-		w = next
+		e.joinLocked(w.hold, now)
+		w.left = e.lease.deadline().Sub(now)
+		w.turn <- granted
 	}
 }
 
