@@ -93,18 +93,17 @@ type Backend struct {
 
 	group  *engine.Group // with the Record
 	begin  sync.Once
-	poke   chan struct{} // has room for one: look at the record now
 	room   chan struct{} // full while the record is asked, by one at a time
 	probes atomic.Uint64 // locks taken as a probe
 	uuid   string        // of their IDs
+	looks  engine.Shared // at the record
+	raises engine.Shared // of its ceiling
 
-	mu      sync.Mutex // guards the rest, and epochs
-	now     *epoch     // the last that was learned of; nil: none yet
-	fallen  bool       // the record is gone, or says less than this process knows
-	found   string     // its text then
-	failed  error      // of the last look; nil: it was answered
-	looked  chan struct{}
-	raising bool                       // a call asks for a higher ceiling
+	mu      sync.Mutex                 // guards the rest, and epochs
+	now     *epoch                     // the last that was learned of; nil: none yet
+	fallen  bool                       // the record is gone, or says less than this process knows
+	found   string                     // its text then
+	failed  bool                       // the last look has told nothing
 	former  map[*member]driver.Instant // until when an undo goes to these too
 	waiting map[waiter]place
 }
@@ -117,8 +116,8 @@ type Backend struct {
 // every call, and of Ping.
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
-		group: engine.NewGroup("failover"), poke: make(chan struct{}, 1), room: make(chan struct{}, 1), uuid: newUUID(),
-		looked: make(chan struct{}), former: map[*member]driver.Instant{}, waiting: map[waiter]place{},
+		group: engine.NewGroup("failover"), room: make(chan struct{}, 1), uuid: newUUID(),
+		former: map[*member]driver.Instant{}, waiting: map[waiter]place{},
 	}
 	for _, o := range options {
 		b.options = o
