@@ -56,7 +56,7 @@ func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.option
 
 // drain is how long an epoch waits before it opens: longer than bound by a fiftieth, because
 // clocks do not run equally fast.
-func (b *Backend) drain() time.Duration { return b.bound() * 51 / 50 }
+func (b *Backend) drain() time.Duration { return b.bound() + b.bound()/50 }
 
 // ask replaces the record's text if it is old, one process-wide at a time, and learns what
 // it is then. next is old for a look.

@@ -40,8 +40,8 @@ type Options struct {
 	// one engine for ever.
 	Names []string
 
-	// LongestTTL is the longest lease that any process takes: a minute unless set. A switch
-	// waits for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
+	// LongestTTL is the longest lease that any process takes: a minute unless set, and ten years
+	// at most. A switch waits for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
 	LongestTTL time.Duration
 	// Silence is for how long the record may stay unread before this process grants no
 	// more: 10 s unless set. A switch waits for it as well.
@@ -63,24 +63,19 @@ type Options struct {
 }
 
 func (o *Options) complete(members int) {
-	set(&o.Key, defaultKey)
-	set(&o.LongestTTL, defaultLongest)
-	set(&o.Silence, defaultSilence)
-	set(&o.Probe, defaultProbe)
-	set(&o.Timeout, defaultTimeout)
-	set(&o.Failures, defaultFailures)
+	o.Key = cmp.Or(o.Key, defaultKey)
+	o.LongestTTL = engine.Length(o.LongestTTL, defaultLongest)
+	o.Silence = engine.Length(o.Silence, defaultSilence)
+	o.Probe = engine.Length(o.Probe, defaultProbe)
+	o.Timeout = engine.Length(o.Timeout, defaultTimeout)
+	if o.Failures <= 0 {
+		o.Failures = defaultFailures
+	}
 	if o.Names == nil {
 		o.Names = []string{"primary", "standby"}
 		for i := 2; i < members; i++ {
 			o.Names = append(o.Names, fmt.Sprintf("standby %d", i))
 		}
-	}
-}
-
-func set[T cmp.Ordered](option *T, value T) {
-	var zero T
-	if *option <= zero {
-		*option = value
 	}
 }
 

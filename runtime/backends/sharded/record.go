@@ -66,7 +66,7 @@ func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.option
 
 // drain is how long a key that moves waits: longer than bound by a fiftieth, because clocks
 // do not run equally fast.
-func (b *Backend) drain() time.Duration { return b.bound() * 51 / 50 }
+func (b *Backend) drain() time.Duration { return b.bound() + b.bound()/50 }
 
 // watch looks at m's record again and again, and does what is due by it.
 func (m *member) watch(ctx context.Context) {
