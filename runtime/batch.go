@@ -32,7 +32,7 @@ func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []at
 	for i, r := range reqs {
 		op, err := l.reserve(ctx, r, end)
 		if err != nil {
-			tried[i].err = err
+			tried[i] = attempt{err: err, here: true}
 			break
 		}
 		ops, as = append(ops, op), append(as, op.acquisition)

@@ -138,14 +138,16 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 			run = l.runOf(outer, reqs[len(all.rest):])
 		}
 		if run > 0 {
-			done, err := l.takeTogether(ctx, all, reqs, ends, run)
+			done, conflict, err := l.takeTogether(ctx, all, reqs, ends, run)
 			if err != nil {
 				return nil, err
 			}
 			if done {
 				continue
 			}
-			conflicts++
+			if conflict {
+				conflicts++
+			}
 		}
 		i, called := len(all.rest), l.observedSince()
 		r := reqs[i]

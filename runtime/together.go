@@ -19,8 +19,8 @@ const (
 	// mostAtOnce is how many goroutines take or release the locks of one call.
 	mostAtOnce = 256
 
-	// maxConflicts is how often a call tries the locks that it lacks all at once, and has to
-	// give some back. It takes the others one after the other, so that what it repeats
+	// maxConflicts is how often a call tries the locks that it lacks all at once, and is
+	// refused one. It takes the others one after the other, so that what it repeats
 	// has a bound.
 	maxConflicts = 3
 )
@@ -86,13 +86,14 @@ func atOnce(b driver.Backend) int {
 type attempt struct {
 	held *Hold
 	err  error
+	here bool // it was not asked for: another call of this process holds or wants it
 }
 
 // takeTogether tries the next run of reqs that all lacks, all at once. It adds those before
 // the first that was refused to all, gives the others back, and reports whether none was
-// refused. So a call that then waits for the one that was refused holds none that comes
-// after it. An error is final: it is that of the first that failed.
-func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, run int) (done bool, err error) {
+// refused, or one by the engine. So a call that then waits for the one that was refused
+// holds none that comes after it. An error is final: it is that of the first that failed.
+func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, run int) (done, conflict bool, err error) {
 	began, called := len(all.rest), l.observedSince()
 	tried := l.try(ctx, reqs[began:began+run], ends[began:began+run])
 	n := 0
@@ -105,7 +106,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 		all.add(one)
 	}
 	if n == run {
-		return true, nil
+		return true, false, nil
 	}
 	var back []*Hold
 	method := &methodContext{caller: ctx} // for those that no method will run under
@@ -117,10 +118,10 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	}
 	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) {
 		all.rest = append(all.rest, back...) // which are released with the others, in the time of one release
-		return false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
+		return false, false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
 	}
 	releasePart(ctx, back, ends)
-	return false, nil
+	return false, !tried[n].here, nil
 }
 
 // releaseAll releases the last one first as far as this process goes, and has the engines free
