@@ -23,33 +23,32 @@ func batches(b driver.Backend) bool {
 	return ok
 }
 
-// try tries reqs, which are of one backend, at once: those before the first that another call
-// of this process holds or wants. Nobody waits for it while it waits for somebody here.
-func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
-	tried, end := make([]attempt, len(reqs)), earliest(ends)
-	var ops []*acquireOp
-	var as []*driver.Acquisition
-	for i, r := range reqs {
+// reserveAll reserves reqs, which are of one backend: those before the first that another call
+// of this process holds or wants, for which err is why. Nobody waits for this call while it
+// waits for somebody here.
+func (l *Locker) reserveAll(ctx context.Context, reqs []Request, end time.Time) (ops []*acquireOp, err error) {
+	for _, r := range reqs {
 		op, err := l.reserve(ctx, r, end)
 		if err != nil {
-			tried[i] = attempt{err: err, here: true}
-			break
+			return ops, err
 		}
-		ops, as = append(ops, op), append(as, op.acquisition)
+		ops = append(ops, op)
 	}
-	if len(ops) == 0 {
-		return tried
+	return ops, nil
+}
+
+// askAll asks the backend of ops for all of them at once.
+func askAll(ops []*acquireOp) ([]driver.Lease, []error) {
+	if len(ops) == 0 || ops[0].over() { // nothing needs to be sent
+		return make([]driver.Lease, len(ops)), repeated(errHeld, len(ops))
 	}
-	askCtx, cancel := ops[0].bounded()
-	defer cancel()
-	leases, errs := make([]driver.Lease, len(as)), repeated(errHeld, len(as))
-	if !ops[0].over() { // else nothing needs to be sent
-		leases, errs = acquireAll(askCtx, ops[0].entry.backend, as)
-	}
+	as := make([]*driver.Acquisition, len(ops))
 	for i, op := range ops {
-		tried[i] = l.conclude(op, leases[i], errs[i])
+		as[i] = op.acquisition
 	}
-	return tried
+	ctx, cancel := ops[0].bounded()
+	defer cancel()
+	return acquireAll(ctx, ops[0].entry.backend, as)
 }
 
 // acquireAll is driver.BatchAcquirer for any Backend. Of one that is none, goroutines ask for
@@ -87,7 +86,6 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 		return nil, err
 	}
 	h := &hold{locker: l, policy: r.Policy}
-	h.trial.Store(int32(trying))
 	s.mu.Lock()
 	e, fresh := s.entryLocked(entryID{backend: r.Policy.Backend, key: r.Key}, r.Policy, l)
 	s.mu.Unlock()
@@ -100,8 +98,8 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 	return op, nil
 }
 
-// conclude does with the answer to op what compete and takeOne do.
-func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
+// conclude does with the answer to op what compete does.
+func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) error {
 	e, h := op.entry, op.hold
 	if err != nil {
 		l.stopCompeting(op, err)
@@ -114,11 +112,15 @@ func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt 
 	}
 	if err != nil {
 		l.leave(e.shard)
-		return attempt{err: err}
 	}
-	one := &Hold{frame: &frame{}}
-	one.frame.current.Store(h)
-	return attempt{held: one}
+	return err
+}
+
+// unused returns what gives lease, which op was granted, back: no hold begins on it.
+func (op *acquireOp) unused(lease driver.Lease) *releasing {
+	now := time.Now()
+	op.reserved.init(lease, op.entry, 0, op.hold.policy, driver.At(now))
+	return &releasing{hold: op.hold, lease: op.reserved, clock: now}
 }
 
 // joins reports whether the engine can free the leases of r and other together.

@@ -294,9 +294,6 @@ func (h *hold) observePermits(ctx context.Context, key string, err error) {
 
 // observe says what came of h; d is what the kind counts.
 func (h *hold) observe(kind EventKind, d time.Duration, err error) {
-	if h.hides(kind) {
-		return
-	}
 	if o := h.locker.observer; o != nil {
 		o.Observe(h.caller(), Event{Kind: kind, Policy: h.policy, Key: h.entry.id.key, Token: h.token, Duration: d, Err: err})
 	}

@@ -129,7 +129,7 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	defer func() {
 		if err != nil {
 			method.end(err)
-			releasePart(ctx, all.rest, ends)
+			inTimeOfRelease(ctx, ends, func(ctx context.Context) { releaseAll(ctx, all.rest, nil) })
 		}
 	}()
 	for conflicts := 0; len(all.rest) < len(reqs); {
@@ -190,24 +190,22 @@ func (h *Hold) add(one *Hold) {
 	h.rest = append(h.rest, one)
 }
 
-// releasePart releases what a call has taken that did not get the rest. It blocks as
-// long as a release may, and no longer than 100 ms after ctx or the first of ends.
-func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
-	if len(rest) == 0 {
-		return
-	}
+// inTimeOfRelease calls free, which gives back what a call has taken that did not get the rest,
+// with a context that lasts as long as a release may block, and no longer than 100 ms after ctx
+// or the first of ends.
+func inTimeOfRelease(ctx context.Context, ends []time.Time, free func(ctx context.Context)) {
 	if end := earliest(ends); !end.IsZero() {
 		bounded, cancel := context.WithDeadline(ctx, end)
 		defer cancel()
 		ctx = bounded
 	}
 	if ctx.Err() != nil {
-		releaseAll(endedContext, rest, nil)
+		free(endedContext)
 		return
 	}
 	bounded := newReleaseContext(ctx, time.Now())
 	defer bounded.finish()
-	releaseAll(bounded, rest, nil)
+	free(bounded)
 }
 
 // earliest returns the first of ends. A zero time never comes.
@@ -235,7 +233,12 @@ func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, en
 		l.leave(s)
 		return nil, err
 	}
+	return h.inSeveral(), nil
+}
+
+// inSeveral returns h as one of the locks of an AcquireAll.
+func (h *hold) inSeveral() *Hold {
 	one := &Hold{frame: &frame{}}
 	one.frame.current.Store(h)
-	return one, nil
+	return one
 }

@@ -25,27 +25,6 @@ const (
 	maxConflicts = 3
 )
 
-// trial says what becomes of a lock that takeTogether asks for.
-type trial int32
-
-const (
-	kept    trial = iota // it is the call's, or was never a trial
-	trying               // it may be given back, so no Observer hears of it
-	dropped              // it was lost before it was kept, and can't be kept any more
-)
-
-// keep ends the trial of h, which the Observer may hear of from now on. It reports false if
-// h was lost before.
-func (h *hold) keep() bool { return h.trial.CompareAndSwap(int32(trying), int32(kept)) }
-
-// hides reports whether the Observer must not hear what has become of h.
-func (h *hold) hides(kind EventKind) bool {
-	if kind == Lost && h.trial.CompareAndSwap(int32(trying), int32(dropped)) {
-		return true
-	}
-	return h.trial.Load() != int32(kept)
-}
-
 // runOf returns how many of the first of reqs can be tried all at once, or 0 if that is not
 // worth it. They are of one backend.
 func (l *Locker) runOf(outer *frame, reqs []Request) int {
@@ -82,46 +61,43 @@ func atOnce(b driver.Backend) int {
 	return mostAtOnce
 }
 
-// attempt is what came of one lock that was tried.
-type attempt struct {
-	held *Hold
-	err  error
-	here bool // it was not asked for: another call of this process holds or wants it
-}
-
-// takeTogether tries the next run of reqs that all lacks, all at once. It adds those before
+// takeTogether asks for the next run of reqs that all lacks, all at once. It adds those before
 // the first that was refused to all, gives the others back, and reports whether none was
 // refused, or one by the engine. So a call that then waits for the one that was refused
 // holds none that comes after it. An error is final: it is that of the first that failed.
 func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, ends []time.Time, run int) (done, conflict bool, err error) {
 	began, called := len(all.rest), l.observedSince()
-	tried := l.try(ctx, reqs[began:began+run], ends[began:began+run])
-	n := 0
-	for ; n < run && tried[n].err == nil; n++ {
-		one := tried[n].held
-		if !one.frame.hold().keep() {
-			break
-		}
-		l.observeHold(ctx, one.frame.hold(), called)
-		all.add(one)
-	}
-	if n == run {
-		return true, false, nil
-	}
-	var back []*Hold
-	method := &methodContext{caller: ctx} // for those that no method will run under
-	for _, one := range tried[n:] {
-		if one.held != nil {
-			one.held.method = method
-			back = append(back, one.held)
+	ops, refused := l.reserveAll(ctx, reqs[began:began+run], earliest(ends[began:began+run]))
+	leases, errs := askAll(ops)
+	var back []*releasing
+	for i, op := range ops {
+		switch {
+		case err == nil:
+			if err = l.conclude(op, leases[i], errs[i]); err == nil {
+				l.observeHold(ctx, op.hold, called)
+				all.add(op.hold.inSeveral())
+			}
+		case errs[i] == nil:
+			back = append(back, op.unused(leases[i]))
+		default:
+			_ = l.conclude(op, nil, errs[i])
 		}
 	}
-	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) {
-		all.rest = append(all.rest, back...) // which are released with the others, in the time of one release
-		return false, false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
+	if len(back) > 0 {
+		inTimeOfRelease(ctx, ends, func(ctx context.Context) { freeAll(ctx, back) })
 	}
-	releasePart(ctx, back, ends)
-	return false, !tried[n].here, nil
+	for _, r := range back {
+		l.leave(r.lease.entry.shard)
+	}
+	conflict = err != nil
+	if err == nil {
+		err = refused
+	}
+	if err != nil && !errors.Is(err, ErrNotAcquired) {
+		r := reqs[len(all.rest)]
+		return false, false, l.reject(ctx, r.Policy, r.Key, called, err)
+	}
+	return err == nil, conflict, nil
 }
 
 // releaseAll releases the last one first as far as this process goes, and has the engines free
