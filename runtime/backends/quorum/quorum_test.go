@@ -271,7 +271,7 @@ type plain struct{ driver.Backend }
 // listed can't be compared.
 type listed struct {
 	driver.Backend
-	servers []string
+	_ []string
 }
 
 func TestRefusedMembers(t *testing.T) {
