@@ -256,3 +256,32 @@ func TestBatchOfAnyBackend(t *testing.T) {
 
 // decorated is a Backend around another one.
 type decorated struct{ driver.Backend }
+
+// Who waits for one until the wait for the others is over has waited for them: that is no matter
+// of the engine's.
+func TestSeveralAfterTheirWait(t *testing.T) {
+	for name, open := range map[string]func() (driver.Backend, *scripted){
+		"joint": func() (driver.Backend, *scripted) { b := newJoint(); return b, b.scripted },
+		"each":  func() (driver.Backend, *scripted) { b := newBatching(); return b, b.scripted },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b, script := open()
+				script.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+					if ctx.Err() != nil {
+						return nil, ctx.Err()
+					}
+					return do()
+				}
+				l, other := newLocker(t, b, nil), newLocker(t, b, nil)
+				_, theirs := acquire(t, t.Context(), other, nil, "k000")
+				time.AfterFunc(2*time.Second, func() { theirs.Release(nil) })
+				reqs := numbered(5, &lock.Policy{Wait: time.Second})
+				reqs[0].Policy = nil
+				_, _, err := l.AcquireAll(t.Context(), reqs...)
+				requireOnly(t, lock.ErrNotAcquired, err)
+				require.ErrorContains(t, err, "waited 1s")
+			})
+		})
+	}
+}

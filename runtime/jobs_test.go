@@ -156,6 +156,38 @@ func TestLeadBesideASlowEngine(t *testing.T) {
 	})
 }
 
+// An engine that is away is asked less and less often, however long an attempt takes.
+func TestLeadBesideAnEngineThatIsAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, begin := newScripted(), time.Now()
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if time.Since(begin) < time.Minute {
+				time.Sleep(500 * time.Millisecond)
+				return nil, driver.ErrUnavailable
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		require.NoError(t, l.Lead(t.Context(), &lock.Policy{Leader: true}, "k", func(context.Context) error { return nil }))
+		require.LessOrEqual(t, b.acquires.Load(), int64(15))
+	})
+}
+
+// AtLeast keeps no lock of a method that did not run, because another of its locks could not be had.
+func TestAtLeastOfAMethodThatDidNotRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "b")
+		_, _, err := l.AcquireAll(t.Context(),
+			lock.Request{Policy: &lock.Policy{AtLeast: time.Hour}, Key: "a"}, lock.Request{Policy: &lock.Policy{Try: true}, Key: "b"})
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		_, held := acquire(t, t.Context(), other, &lock.Policy{Try: true}, "a")
+		require.NoError(t, release(held))
+		require.NoError(t, release(theirs))
+	})
+}
+
 // A lock that is lost while AtLeast keeps it is lost, and not released as well.
 func TestAtLeastIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {

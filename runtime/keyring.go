@@ -153,6 +153,8 @@ func NewKeyring(audience string, opts *KeyringOptions, verifiers ...*Verifier) (
 		return fail("the audience is empty; name this service, as its callers do in Inject")
 	case k.skew < 0:
 		return fail("Skew is %v; it must not be negative", k.skew)
+	case k.skew > maxTTL:
+		return fail("Skew is %v; the longest lease is %v", k.skew, maxTTL)
 	case len(verifiers) == 0:
 		return fail("there is no Verifier, so that nothing would be accepted")
 	}

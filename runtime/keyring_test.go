@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"crypto/ed25519"
+	"math"
 	"net/http"
 	"testing"
 	"time"
@@ -53,4 +54,5 @@ func TestKeyringRefusesMistakes(t *testing.T) {
 	invalid(lock.NewKeyring("stock", nil, nil))
 	invalid(lock.NewKeyring("stock", nil, v, v))
 	invalid(lock.NewKeyring("stock", &lock.KeyringOptions{Skew: -1}, v))
+	invalid(lock.NewKeyring("stock", &lock.KeyringOptions{Skew: math.MaxInt64}, v))
 }

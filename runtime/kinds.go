@@ -104,8 +104,7 @@ func (s *shard) forgetLocked(e *entry) {
 // asks the engine, which knows.
 func (e *entry) canShareLocked(p *Policy, now driver.Instant) bool {
 	lk := e.lease
-	return e.state == held && !e.closed && e.first == nil && now.Before(lk.handOnUntil) &&
-		!lk.isWanted() && lk.fits(p, now)
+	return e.state == held && !e.closed && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.fits(p, now)
 }
 
 // fits reports whether lk lasts, and is of about the length that p asks for.
@@ -115,20 +114,21 @@ func (lk *heldLease) fits(p *Policy, now driver.Instant) bool {
 }
 
 // shareLocked has those that wait in the queue to read share the lease of e, which was
-// granted just now.
+// granted just now. One that it is too long or too short for asks the engine: it must not
+// wait for others that read.
 func (e *entry) shareLocked(now driver.Instant) {
 	if e.id.kind != driver.Read {
 		return
 	}
-	for w := e.first; w != nil; {
-		next := w.next
-		if e.lease.fits(w.hold.policy, now) {
-			e.removeLocked(w)
-			e.joinLocked(w.hold, now)
-			w.left = e.lease.deadline().Sub(now)
-			w.turn <- granted
+	for w := e.first; w != nil; w = e.first {
+		e.removeLocked(w)
+		if !e.lease.fits(w.hold.policy, now) {
+			w.turn <- again
+			continue
 		}
-		w = next
+		e.joinLocked(w.hold, now)
+		w.left = e.lease.deadline().Sub(now)
+		w.turn <- granted
 	}
 }
 
@@ -219,6 +219,19 @@ func (h *hold) admits(p *Policy) error {
 	return nil
 }
 
+// leaveWriteSide sees to it that no other writer of this process follows on the lease of h. It
+// reports false if h has it no more: it may be another's.
+func (h *hold) leaveWriteSide() bool {
+	s := h.entry.shard
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h.entry.holder != h {
+		return false
+	}
+	h.lease.downgraded.Store(true)
+	return true
+}
+
 // Downgrade makes a hold of the write side one of the read side, in one step: nobody writes
 // between, and those that wait to read come in. The context, the token and the duty to
 // release stay. It returns nil if the hold reads already, an error that wraps [ErrInvalid]
@@ -239,13 +252,13 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 		return nil
 	case !hold.policy.Write || !can:
 		return fail(invalidf("the lock has no write side to leave"))
-	case h.frame.closed.Load():
-		return fail(because(ErrLost, errReturned))
 	}
 	if err := hold.check(); err != nil {
 		return fail(because(ErrLost, err))
 	}
-	hold.lease.downgraded.Store(true) // before it is: no other writer of this process may follow on it
+	if !hold.leaveWriteSide() {
+		return fail(because(ErrLost, errReturned))
+	}
 	err := d.Downgrade(ctx, hold.token)
 	switch {
 	case isLost(err):

@@ -41,14 +41,19 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		return l.reject(ctx, &Policy{}, key, l.observedSince(), invalidf("Lead needs a Policy with Leader"))
 	}
 	named := *p
+	named.Skip = false // with it Do has no error
 	if named.name = ""; l != nil {
 		named.name = l.name
 	}
 	bounded := p.Try || p.Wait > 0 || p.Queue > 0 // else ErrNotAcquired says that grants came too late
 	pause := campaignFirst
 	for {
-		began := time.Now()
-		led, err := l.leadOnce(ctx, &named, key, lead)
+		var began time.Time // of the term; zero where it was not elected
+		err := l.Do(ctx, &named, key, func(ctx context.Context) error {
+			began = time.Now()
+			return lead(ctx)
+		})
+		led := !began.IsZero()
 		switch {
 		case led && err == nil:
 			return nil
@@ -57,7 +62,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		case !led && (permanent(err) || errors.Is(err, ErrNotAcquired) && bounded):
 			return err
 		}
-		if time.Since(began) > pause {
+		if led && time.Since(began) > pause {
 			pause = campaignFirst
 		}
 		timer := time.NewTimer(pause)
@@ -82,16 +87,6 @@ func permanent(err error) bool {
 		}
 	}
 	return false
-}
-
-// leadOnce is one campaign and, if it was won, one term.
-func (l *Locker) leadOnce(ctx context.Context, p *Policy, key string, lead func(ctx context.Context) error) (led bool, err error) {
-	ctx, held, err := l.Acquire(ctx, p, key)
-	if err != nil {
-		return false, err
-	}
-	defer held.Release(&err)
-	return true, lead(ctx)
 }
 
 // Leader returns who leads under key, of the locks that p names, or nil if nobody does. It

@@ -23,7 +23,8 @@ type Options struct {
 
 	// TTL and Wait are for policies that say nothing of their own: how long a lease is, and
 	// how long a call queues before it gets ErrNotAcquired. 0 means DefaultTTL, and until
-	// the context ends. Wait counts for none that has Try, Leader or a Merger.
+	// the context ends. Wait counts for none that has Try or Leader, and of a Merger for its
+	// callers.
 	TTL, Wait time.Duration
 
 	// Patterns overrides what directives say, by Policy.Pattern, for what differs between the
@@ -44,7 +45,7 @@ type Options struct {
 // Override is what [Options] say of a pattern instead of its directive. 0 leaves it as it is.
 type Override struct {
 	TTL  time.Duration // never shorter than the method may be paused for
-	Wait time.Duration // not of a policy with Try or Leader, nor of a Merger's
+	Wait time.Duration // not of a policy with Try or Leader; of a Merger's, that of its callers
 	Max  time.Duration // not of a policy with NoRenew
 }
 

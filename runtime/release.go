@@ -163,7 +163,7 @@ func (h *Hold) beginRelease() (r releasing) {
 		r.err = hold.fail("release", cause)
 		return r
 	}
-	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 {
+	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 && hold.method.Load() != nil { // else it has not run
 		hold.stay(rest)
 		return r
 	}

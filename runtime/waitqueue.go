@@ -24,7 +24,7 @@ type waiter struct {
 func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
 		next := w.next
-		if w.hold.tries() {
+		if w.hold.policy.Try {
 			e.removeLocked(w)
 			w.turn <- rejected
 		}

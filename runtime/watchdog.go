@@ -137,24 +137,23 @@ func (w *watchdog) watches(lk *heldLease) bool {
 	return lk.index >= 0 && w.ctx.Err() == nil
 }
 
-// schedule sets when lk is looked at next, at the latest when its deadline comes,
-// unless the watch over it has ended. It reports whether the renewal before has
-// failed as well.
-func (w *watchdog) schedule(lk *heldLease, after time.Duration, failure error) (before bool) {
+// schedule sets when lk is looked at next, at the latest when its deadline comes. It reports
+// whether a failure is no news: the renewal before has failed as well, or lk was released.
+func (w *watchdog) schedule(lk *heldLease, after time.Duration, failure error) (known bool) {
 	s := lk.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before = lk.failure != nil
 	if lk.index < 0 {
-		return before
+		return lk.holder.Load().lostCause() == nil
 	}
+	known = lk.failure != nil
 	lk.renewing, lk.failure = false, nil
 	if failure != nil {
 		lk.failure = &failure
 	}
 	now := driver.Now()
 	w.moveLocked(lk, now.Add(min(after, lk.deadline().Sub(now))))
-	return before
+	return known
 }
 
 func (w *watchdog) moveLocked(lk *heldLease, due driver.Instant) {
@@ -314,7 +313,7 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 		case isLost(err):
 			w.locker.lose(lk, errNotOwner)
 		default:
-			if failed := w.schedule(lk, retryAfter(lk.length()), err); !failed {
+			if known := w.schedule(lk, retryAfter(lk.length()), err); !known {
 				lk.holder.Load().observe(RenewalFailed, waited, err)
 			}
 		}

@@ -222,3 +222,18 @@ func TestWatchdogIsNotRousedForEachLock(t *testing.T) {
 		}
 	})
 }
+
+// A renewal that fails when its lock has been released is not tried again, and nobody hears of it.
+func TestRenewalOfAReleasedLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, heard := newScripted(), &heard{}
+		b.onRenew = hang
+		l := newLocker(t, b, &lock.Options{Observer: heard})
+		_, held := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl}, "k")
+		time.Sleep(ttl / 2)
+		require.NotZero(t, b.renewals.Load())
+		require.NoError(t, release(held))
+		time.Sleep(10 * ttl)
+		require.NotContains(t, heard.kinds(), lock.RenewalFailed)
+	})
+}

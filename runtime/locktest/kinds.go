@@ -46,13 +46,13 @@ type leaseOfKind interface {
 }
 
 // kindLease is a lease of a lock that is no mutex. Several may be of one key. The engine's
-// mutex guards over and look.
+// mutex guards deadline and look.
 type kindLease struct {
 	leaseOfKind
 	engine      *Engine
 	acquisition driver.Acquisition
-	over        bool   // for its holder
-	look        func() // has the Locker look at the deadline
+	deadline    driver.Instant // by the answers that the holder has
+	look        func()         // has the Locker look at deadline
 }
 
 // acquireKind is Acquire for a lock that is no mutex.
@@ -64,7 +64,7 @@ func (e *Engine) acquireKind(ctx context.Context, a *driver.Acquisition) (driver
 	if err != nil {
 		return nil, err
 	}
-	l := &kindLease{leaseOfKind: inner.(leaseOfKind), engine: e, acquisition: *a}
+	l := &kindLease{leaseOfKind: inner.(leaseOfKind), engine: e, acquisition: *a, deadline: inner.Deadline()}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.kinds[l] = struct{}{}
@@ -111,10 +111,7 @@ func (e *Engine) undoKind(ctx context.Context, a *driver.Acquisition) error {
 func (l *kindLease) Deadline() driver.Instant {
 	l.engine.mu.Lock()
 	defer l.engine.mu.Unlock()
-	if l.over {
-		return driver.Instant{}
-	}
-	return l.leaseOfKind.Deadline()
+	return l.deadline
 }
 
 // NotifyLoss implements [driver.LossNotifier].
@@ -127,11 +124,18 @@ func (l *kindLease) NotifyLoss(look func()) {
 // Renew implements [driver.Lease].
 func (l *kindLease) Renew(ctx context.Context, ttl time.Duration) error {
 	answer, err := l.engine.gate()
-	if err == nil {
-		err = l.leaseOfKind.Renew(ctx, ttl)
-		if ended := answer.await(ctx); ended != nil {
-			return ended
-		}
+	if err != nil {
+		return err
+	}
+	err = l.leaseOfKind.Renew(ctx, ttl)
+	end := l.leaseOfKind.Deadline()
+	if ended := answer.await(ctx); ended != nil {
+		return ended
+	}
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	if _, held := l.engine.kinds[l]; held && err == nil && l.deadline.Before(end) {
+		l.deadline = end
 	}
 	return err
 }
@@ -182,7 +186,9 @@ func (e *Engine) endKinds(key string, tell bool) bool {
 	for l := range e.kinds {
 		if l.acquisition.Key == key {
 			delete(e.kinds, l)
-			l.over = tell
+			if tell {
+				l.deadline = driver.Instant{}
+			}
 			ended = append(ended, l)
 		}
 	}

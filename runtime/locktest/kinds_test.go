@@ -3,6 +3,7 @@ package locktest_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -41,5 +42,38 @@ func TestSwitchesOfKinds(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, lock.Check(ctx))
 		require.NoError(t, held.Unlock())
+	}
+}
+
+// Answers that are slow are so whatever the kind of lock: a renewal may come too late.
+func TestSlowRenewals(t *testing.T) {
+	for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			p.TTL = 3 * time.Second
+			e := locktest.New(t)
+			ctx, held, err := e.Locker(nil).Acquire(t.Context(), &p, "k")
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			require.NoError(t, lock.Check(ctx))
+			e.Delay(5 * time.Second)
+			time.Sleep(4 * time.Second)
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost, "%+v", p)
+			e.Heal()
+			require.ErrorIs(t, held.Unlock(), lock.ErrLost)
+		})
+	}
+}
+
+// Held tells of locks of all kinds.
+func TestHeldOfKinds(t *testing.T) {
+	for _, p := range []lock.Policy{{}, {Read: true}, {Write: true}, {Fair: true}, {Permits: 2}} {
+		e := locktest.New(t)
+		require.False(t, e.Held("k"))
+		_, held, err := e.Locker(nil).Acquire(t.Context(), &p, "k")
+		require.NoError(t, err)
+		require.True(t, e.Held("k"), "%+v", p)
+		require.False(t, e.Held("other"))
+		require.NoError(t, held.Unlock())
+		require.False(t, e.Held("k"))
 	}
 }

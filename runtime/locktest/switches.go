@@ -177,6 +177,11 @@ func (e *Engine) Held(key string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.settle(key)
+	for l := range e.kinds {
+		if l.acquisition.Key == key && l.leaseOfKind.Deadline().Left() > 0 {
+			return true
+		}
+	}
 	return e.holders[key] != nil
 }
 

@@ -56,7 +56,7 @@ func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.option
 
 // drain is how long an epoch waits before it opens: longer than bound by a fiftieth, because
 // clocks do not run equally fast.
-func (b *Backend) drain() time.Duration { return b.bound() * 51 / 50 }
+func (b *Backend) drain() time.Duration { return b.bound() + b.bound()/50 }
 
 // ask replaces the record's text if it is old, one process-wide at a time, and learns what
 // it is then. next is old for a look.
@@ -72,20 +72,17 @@ func (b *Backend) ask(ctx context.Context, old, next string) error {
 	sent := driver.Now()
 	text, err := b.record.CompareAndSwap(ctx, b.options.Key, old, next)
 	if err != nil {
-		err = fmt.Errorf("the record of which engine grants can't be read: %v", err) // of no acquire: nothing is indeterminate
-		b.note(func() { b.failed = err })
-		return err
+		return b.fail(fmt.Errorf("the record of which engine grants can't be read: %v", err)) // of no acquire: nothing is indeterminate
 	}
 	return b.learn(text, sent)
 }
 
-// note changes what is known of the record, and tells who waits for a look.
-func (b *Backend) note(change func()) {
+// fail notes that the record has not told anything, because of err, which it returns.
+func (b *Backend) fail(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	change()
-	close(b.looked)
-	b.looked = make(chan struct{})
+	b.failed = true
+	return err
 }
 
 // learn notes what a look found that was sent at this instant.
@@ -93,31 +90,32 @@ func (b *Backend) learn(text string, sent driver.Instant) error {
 	var s state
 	if text != "" {
 		if err := json.Unmarshal([]byte(text), &s); err != nil || s.Epoch == 0 {
-			err = fmt.Errorf("%w: a value is at %q that is no record of a failover: %.40q; set Options.Key", driver.ErrConflict, b.options.Key, text)
-			b.note(func() { b.failed = err })
-			return err
+			return b.fail(fmt.Errorf("%w: a value is at %q that is no record of a failover: %.40q; set Options.Key", driver.ErrConflict, b.options.Key, text))
 		}
 	}
-	var told *Status
-	b.note(func() {
-		b.failed, b.found = nil, text
-		e := b.now
-		b.fallen = text == "" || e != nil && s.isBefore(e.state)
-		if b.fallen {
-			return
-		}
-		if e == nil || s.Epoch > e.Epoch || s.Open != e.Open {
-			told = &Status{s.Engine, s.Epoch, s.Open, s.Why}
-		}
-		if e == nil || s.Epoch > e.Epoch {
-			e = b.enterLocked(s)
-		}
-		e.state, e.text, e.looked = s, text, sent
-	})
-	if told != nil && b.options.OnSwitch != nil {
-		b.options.OnSwitch(*told)
+	if b.noteState(s, text, sent) && b.options.OnSwitch != nil {
+		b.options.OnSwitch(Status{s.Engine, s.Epoch, s.Open, s.Why})
 	}
 	return nil
+}
+
+// noteState notes that a look which was sent at this instant has found s. It reports whether that is
+// a switch, or the end of one.
+func (b *Backend) noteState(s state, text string, sent driver.Instant) (news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.now
+	b.failed, b.found = false, text
+	b.fallen = text == "" || e != nil && s.isBefore(e.state)
+	if b.fallen {
+		return false
+	}
+	news = e == nil || s.Epoch > e.Epoch || s.Open != e.Open
+	if e == nil || s.Epoch > e.Epoch {
+		e = b.enterLocked(s)
+	}
+	e.state, e.text, e.looked = s, text, sent
+	return news
 }
 
 // isBefore reports whether s was the record before known was: the Record has lost a write.
@@ -152,88 +150,53 @@ func (b *Backend) enterLocked(s state) *epoch {
 // HeldError.
 func (b *Backend) current(ctx context.Context) (*epoch, error) {
 	for {
-		e, looked, err := b.known()
+		e, err := b.known()
 		if e != nil || err != nil {
 			return e, err
 		}
-		b.lookSoon()
-		if err := b.await(ctx, looked); err != nil {
+		if err := b.looks.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.ask(ctx, "", "") }); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// await waits for the look whose end closes looked. It returns why there is no answer, or nil.
-func (b *Backend) await(ctx context.Context, looked <-chan struct{}) error {
-	select {
-	case <-looked:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-b.group.Life.Context().Done():
-		return fmt.Errorf("%w: failover", driver.ErrClosed)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.failed
-}
-
-// known is current without a look: all nil if one is needed, whose end closes looked.
-func (b *Backend) known() (e *epoch, looked chan struct{}, err error) {
+// known is current without a look: both nil if one is needed.
+func (b *Backend) known() (e *epoch, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e = b.now
 	switch {
-	case b.fallen && e == nil && b.failed == nil: // a first start: the record is about to be written
+	case b.fallen && e == nil && !b.failed: // a first start: the record is about to be written
 		err = &driver.HeldError{RetryAfter: b.options.Probe}
 	case b.fallen:
 		err = fmt.Errorf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, and so does one that has lost its record",
 			b.options.Key, b.drain())
 	case e == nil || e.looked.Add(b.options.Silence).Left() <= 0:
-		return nil, b.looked, nil
+		return nil, nil
 	case e.member == nil:
 		err = fmt.Errorf("%w: failover: the engine %q grants, which this process was not given; give all processes the same", driver.ErrInvalid, e.Engine)
 	case !e.Open:
 		err = &driver.HeldError{RetryAfter: max(e.first.Add(b.drain()).Left(), 0) + b.options.Probe}
 	default:
-		return e, nil, nil
+		return e, nil
 	}
-	return nil, nil, err
+	return nil, err
 }
 
-func (b *Backend) lookSoon() {
-	select {
-	case b.poke <- struct{}{}:
-	default:
-	}
-}
-
-// cover sees to it that the record's ceiling is at or above last, a token of e. One call at a time asks for that,
-// and the others wait for what it hears: a record that does not answer holds none of them up for all.
+// cover sees to it that the record's ceiling is at or above last, a token of e.
 func (b *Backend) cover(ctx context.Context, e *epoch, last uint64) error {
 	for {
 		b.mu.Lock()
-		now, text, next, looked, raising := b.now == e && !b.fallen, e.text, e.state, b.looked, b.raising
-		if now && last > next.Ceiling {
-			b.raising = true
-		}
+		now, text, next := b.now == e && !b.fallen, e.text, e.state
 		b.mu.Unlock()
 		switch {
 		case !now:
 			return errSwitched
 		case last <= next.Ceiling:
 			return nil
-		case raising:
-			if err := b.await(ctx, looked); err != nil {
-				return err
-			}
-			continue
 		}
 		next.Ceiling = last + b.step()
-		err := b.ask(ctx, text, next.text())
-		b.mu.Lock()
-		b.raising = false
-		b.mu.Unlock()
-		if err != nil {
+		if err := b.raises.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.ask(ctx, text, next.text()) }); err != nil {
 			return err
 		}
 	}

@@ -40,8 +40,8 @@ type Options struct {
 	// one engine for ever.
 	Names []string
 
-	// LongestTTL is the longest lease that any process takes: a minute unless set. A switch
-	// waits for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
+	// LongestTTL is the longest lease that any process takes: a minute unless set, and ten years
+	// at most. A switch waits for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
 	LongestTTL time.Duration
 	// Silence is for how long the record may stay unread before this process grants no
 	// more: 10 s unless set. A switch waits for it as well.
@@ -63,24 +63,19 @@ type Options struct {
 }
 
 func (o *Options) complete(members int) {
-	set(&o.Key, defaultKey)
-	set(&o.LongestTTL, defaultLongest)
-	set(&o.Silence, defaultSilence)
-	set(&o.Probe, defaultProbe)
-	set(&o.Timeout, defaultTimeout)
-	set(&o.Failures, defaultFailures)
+	o.Key = cmp.Or(o.Key, defaultKey)
+	o.LongestTTL = engine.Length(o.LongestTTL, defaultLongest)
+	o.Silence = engine.Length(o.Silence, defaultSilence)
+	o.Probe = engine.Length(o.Probe, defaultProbe)
+	o.Timeout = engine.Length(o.Timeout, defaultTimeout)
+	if o.Failures <= 0 {
+		o.Failures = defaultFailures
+	}
 	if o.Names == nil {
 		o.Names = []string{"primary", "standby"}
 		for i := 2; i < members; i++ {
 			o.Names = append(o.Names, fmt.Sprintf("standby %d", i))
 		}
-	}
-}
-
-func set[T cmp.Ordered](option *T, value T) {
-	var zero T
-	if *option <= zero {
-		*option = value
 	}
 }
 
@@ -93,18 +88,17 @@ type Backend struct {
 
 	group  *engine.Group // with the Record
 	begin  sync.Once
-	poke   chan struct{} // has room for one: look at the record now
 	room   chan struct{} // full while the record is asked, by one at a time
 	probes atomic.Uint64 // locks taken as a probe
 	uuid   string        // of their IDs
+	looks  engine.Shared // at the record
+	raises engine.Shared // of its ceiling
 
-	mu      sync.Mutex // guards the rest, and epochs
-	now     *epoch     // the last that was learned of; nil: none yet
-	fallen  bool       // the record is gone, or says less than this process knows
-	found   string     // its text then
-	failed  error      // of the last look; nil: it was answered
-	looked  chan struct{}
-	raising bool                       // a call asks for a higher ceiling
+	mu      sync.Mutex                 // guards the rest, and epochs
+	now     *epoch                     // the last that was learned of; nil: none yet
+	fallen  bool                       // the record is gone, or says less than this process knows
+	found   string                     // its text then
+	failed  bool                       // the last look has told nothing
 	former  map[*member]driver.Instant // until when an undo goes to these too
 	waiting map[waiter]place
 }
@@ -117,8 +111,8 @@ type Backend struct {
 // every call, and of Ping.
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
-		group: engine.NewGroup("failover"), poke: make(chan struct{}, 1), room: make(chan struct{}, 1), uuid: newUUID(),
-		looked: make(chan struct{}), former: map[*member]driver.Instant{}, waiting: map[waiter]place{},
+		group: engine.NewGroup("failover"), room: make(chan struct{}, 1), uuid: newUUID(),
+		former: map[*member]driver.Instant{}, waiting: map[waiter]place{},
 	}
 	for _, o := range options {
 		b.options = o

@@ -30,7 +30,7 @@ type Options struct {
 	// counts as away. It should be several times the round trip to the farthest member.
 	Timeout time.Duration
 
-	// LongestTTL is the longest lease that any process takes: a minute unless set. A member
+	// LongestTTL is the longest lease that any process takes: a minute unless set, and ten years at most. A member
 	// that has forgotten its locks, because it restarted, votes again when so much time has
 	// passed. All processes must be given the same. A ttl above it is ErrInvalid; leave room
 	// for lock.Options.HandOff, by which a Locker makes a lease longer where it may.
@@ -63,9 +63,7 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 	for _, o := range options {
 		b.options = o
 	}
-	if b.options.LongestTTL <= 0 {
-		b.options.LongestTTL = defaultLongest
-	}
+	b.options.LongestTTL = engine.Length(b.options.LongestTTL, defaultLongest)
 	b.alive, b.end = context.WithCancel(context.Background())
 	if len(members) < 3 {
 		b.group.Refuse("New got %d members; give it three or more, because with fewer the lock is gone as soon as one of them is away", len(members))

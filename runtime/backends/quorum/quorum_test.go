@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -183,6 +184,24 @@ func TestMemberRestartedEmpty(t *testing.T) {
 	})
 }
 
+// A member that has restarted since it was asked does not vote, however long leases may be.
+func TestMemberRestartsBesideTheLongestLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(3)
+		b := quorum.New(map[string]driver.Backend{"a": all[0], "b": all[1], "c": all[2]}, quorum.Options{LongestTTL: math.MaxInt64})
+		b.Attach()
+		defer b.Close()
+		time.AfterFunc(away+away/2, func() { // the grants have come, and the question is under way
+			for _, s := range all {
+				s.restart()
+			}
+		})
+		if _, err := b.Acquire(t.Context(), wish("key", "1:1")); err == nil {
+			t.Error("members that had forgotten it granted a lock")
+		}
+	})
+}
+
 // The members that hang cost the others' callers nothing.
 func TestTwoOfFiveHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -249,13 +268,20 @@ func TestTokensRiseOverMajorities(t *testing.T) {
 // plain has no RaiseToken.
 type plain struct{ driver.Backend }
 
+// listed can't be compared.
+type listed struct {
+	driver.Backend
+	_ []string
+}
+
 func TestRefusedMembers(t *testing.T) {
 	m := memlock.New()
 	for mend, members := range map[string]map[string]driver.Backend{
-		"three or more":      {"a": memlock.New(), "b": memlock.New()},
-		"is nil":             {"a": memlock.New(), "b": memlock.New(), "c": nil},
-		"are one Backend":    {"a": m, "b": m, "c": memlock.New()},
-		"driver.TokenRaiser": {"a": memlock.New(), "b": memlock.New(), "c": plain{memlock.New()}},
+		"three or more":            {"a": memlock.New(), "b": memlock.New()},
+		"is nil":                   {"a": memlock.New(), "b": memlock.New(), "c": nil},
+		"are one Backend":          {"a": m, "b": m, "c": memlock.New()},
+		"driver.TokenRaiser":       {"a": memlock.New(), "b": memlock.New(), "c": plain{memlock.New()}},
+		`"a", a quorum_test.plain`: {"a": plain{listed{}}, "b": plain{listed{}}, "c": plain{listed{}}},
 	} {
 		b := quorum.New(members)
 		_, err := b.Acquire(t.Context(), wish("key", "1:1"))

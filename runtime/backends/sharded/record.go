@@ -54,17 +54,11 @@ type member struct {
 	backend  *Backend
 	register driver.Agreement
 	room     chan struct{} // full while the record is asked, by one at a time
+	looks    engine.Shared // for calls
 
 	mu   sync.Mutex // guards the rest
 	now  *epoch     // the last that was learned of; nil: none, or it was lost
 	text string     // what the last look found
-	look *look      // under way, for calls; nil: none
-}
-
-// look is one look at a member's record, for all calls that need one until it has ended.
-type look struct {
-	done chan struct{}
-	err  error
 }
 
 // bound is how long a lease may last from the last look that found its key at the member.
@@ -72,7 +66,7 @@ func (b *Backend) bound() time.Duration { return b.options.LongestTTL + b.option
 
 // drain is how long a key that moves waits: longer than bound by a fiftieth, because clocks
 // do not run equally fast.
-func (b *Backend) drain() time.Duration { return b.bound() * 51 / 50 }
+func (b *Backend) drain() time.Duration { return b.bound() + b.bound()/50 }
 
 // watch looks at m's record again and again, and does what is due by it.
 func (m *member) watch(ctx context.Context) {
@@ -209,40 +203,12 @@ func (m *member) current(ctx context.Context) (*epoch, error) {
 		if fresh {
 			return e, nil
 		}
-		if err := m.lookAt(ctx); err != nil {
+		if err := m.looks.Do(ctx, m.backend.group.Life, func(ctx context.Context) error { return m.ask(ctx, "", "") }); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("the member %q has no record of which keys it has; a first start waits for %v, and so does a member that has lost it",
 		m.name, m.backend.drain())
-}
-
-// lookAt waits for a look at m's record, which all calls share: a record that does not answer holds none of
-// them up for longer than two looks last.
-func (m *member) lookAt(ctx context.Context) error {
-	m.mu.Lock()
-	l := m.look
-	if l == nil {
-		l = &look{done: make(chan struct{})}
-		if !m.backend.group.Life.Go(func(ctx context.Context) {
-			l.err = m.ask(ctx, "", "")
-			m.mu.Lock()
-			m.look = nil
-			m.mu.Unlock()
-			close(l.done)
-		}) {
-			m.mu.Unlock()
-			return fmt.Errorf("%w: sharded", driver.ErrClosed)
-		}
-		m.look = l
-	}
-	m.mu.Unlock()
-	select {
-	case <-l.done:
-		return l.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Begin opens shards that have never been in use: it makes the record of each member that has

@@ -35,8 +35,8 @@ type Options struct {
 	// Key is where each member keeps its record: "lockgen.sharded" unless set.
 	Key string
 
-	// LongestTTL is the longest lease that any process takes: a minute unless set. Keys that
-	// move wait for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
+	// LongestTTL is the longest lease that any process takes: a minute unless set, and ten years
+	// at most. Keys that move wait for it. A ttl above it is ErrInvalid; leave room for lock.Options.HandOff.
 	LongestTTL time.Duration
 	// Silence is for how long the record of a member may stay unread before this process
 	// grants nothing there: 10 s unless set. Keys that move wait for it as well.
@@ -104,9 +104,7 @@ func (o *Options) complete() {
 	for option, value := range map[*time.Duration]time.Duration{
 		&o.LongestTTL: defaultLongest, &o.Silence: defaultSilence, &o.Probe: defaultProbe, &o.Timeout: defaultTimeout,
 	} {
-		if *option <= 0 {
-			*option = value
-		}
+		*option = engine.Length(*option, value)
 	}
 }
 

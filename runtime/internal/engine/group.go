@@ -79,9 +79,18 @@ func (g *Group) find(b driver.Backend) int {
 	return slices.IndexFunc(g.all, func(m driver.Backend) bool { return Same(m, b) })
 }
 
-// Same reports whether a and b are one Backend.
+// Same reports whether a and b are one Backend. Of a type that can't be compared none is known to be.
 func Same(a, b driver.Backend) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// Length returns d, an option that says how long something lasts, or unset if d is not positive. It
+// is ten years at most, so that sums of such lengths don't overflow.
+func Length(d, unset time.Duration) time.Duration {
+	if d <= 0 {
+		d = unset
+	}
+	return min(d, 10*365*24*time.Hour)
 }
 
 // serverKey is where a server that tells no ID keeps one.
