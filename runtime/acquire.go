@@ -35,7 +35,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 		} else if inTime {
 			return h, nil
 		}
-		if late > lateGrants || h.policy.Try || op.over() {
+		if late > lateGrants || h.tries() || op.over() {
 			return nil, l.tooLate(e, h)
 		}
 		lk = &heldLease{}
@@ -88,7 +88,7 @@ type acquireOp struct {
 	end         time.Time           // of the policy's wait
 	acquisition *driver.Acquisition // of the lease that it makes
 	late        bool                // a grant of it came too late: with Sticky, it asks for the whole ttl
-	reserved    *heldLease          // of one that is tried beside others, which asks once; else nil
+	reserved    *heldLease          // of an op of tryInBatch
 	held        error               // the answer to an attempt, once another holds the key: the last that says who
 	deadlock    error               // that its wait has found
 }
@@ -102,7 +102,7 @@ func (op *acquireOp) prepare() {
 		ID:        op.locker.newID(number),
 		TTL:       p.ttl() + p.Delay,
 		Tokens:    1,
-		Queue:     !op.tries(),
+		Queue:     !op.hold.tries(),
 		NoRenewal: p.NoRenew || p.Delay > 0, // a lease that began short would end before the Delay
 		Mode:      p.mode(),
 	}
@@ -113,7 +113,7 @@ func (op *acquireOp) prepare() {
 		// No more tokens than the server's clock yields until the lease is over.
 		op.acquisition.TTL = min(p.ttl(), p.Sticky)
 		op.acquisition.Tokens, op.acquisition.Recall = tokensFor(min(op.acquisition.TTL, mostTokens)), true
-	case contested && op.reserved == nil:
+	case contested:
 		// A hold that gets the lease handed on needs its own ttl ahead.
 		op.acquisition.TTL += tenure
 		op.acquisition.Tokens = max(tokensFor(tenure)/uint64(max(p.Permits, 1)), 1) // they share the clock
@@ -140,7 +140,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		return lease, err
 	}
 	op.hold.observePermits(op.ctx, op.entry.id.key, err)
-	if op.tries() {
+	if op.hold.tries() {
 		return nil, err
 	}
 	return op.wait(ctx, err)
@@ -215,9 +215,6 @@ func (op *acquireOp) subscribe(ctx context.Context, due time.Time) (fresh bool) 
 	op.entry.subscription = s
 	return true
 }
-
-// tries reports whether op asks once, and waits for no holder.
-func (op *acquireOp) tries() bool { return op.hold.policy.Try || op.reserved != nil }
 
 // bounded returns the caller's context, ending when the policy's wait does.
 func (op *acquireOp) bounded() (context.Context, context.CancelFunc) {

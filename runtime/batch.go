@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// How several locks of one call are tried, and freed, at once. Only the commands are joint: each
-// lock has its own entry, acquisition and lease, and whatever undoes one of them alone undoes it
-// here.
+// What several locks of one call need of an engine that takes, and frees, many keys in few
+// commands. Only the commands are joint: each lock has its own entry, acquisition and lease,
+// and whatever undoes one of them alone undoes it here.
 //
-//	free in this process -> busy with the key -> asked for with the others -> as compete leaves it
+//	free in this process -> busy with the key -> asked for in one call -> as compete leaves it
 //	released -> its lease waits for those of the others -> freed in one call -> as before
 
 // batches reports whether b takes many keys in few commands.
@@ -23,69 +23,52 @@ func batches(b driver.Backend) bool {
 	return ok
 }
 
-// reserveAll reserves reqs, which are of one backend: those before the first that another call
-// of this process holds or wants, for which err is why. Nobody waits for this call while it
-// waits for somebody here.
-func (l *Locker) reserveAll(ctx context.Context, reqs []Request, end time.Time) (ops []*acquireOp, err error) {
-	for _, r := range reqs {
-		op, err := l.reserve(ctx, r, end)
+// tryInBatch is try for reqs of one backend, which b is. It asks for those before the first
+// that another call of this process holds or wants: nobody waits for it while it waits for
+// somebody here.
+func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []Request, ends []time.Time) []attempt {
+	tried := make([]attempt, len(reqs))
+	var ops []*acquireOp
+	var as []*driver.Acquisition
+	for i, r := range reqs {
+		op, err := l.reserve(ctx, r, earliest(ends))
 		if err != nil {
-			return ops, err
+			tried[i].err = err
+			break
 		}
-		ops = append(ops, op)
+		ops, as = append(ops, op), append(as, op.acquisition)
 	}
-	return ops, nil
-}
-
-// askAll asks the backend of ops for all of them at once.
-func askAll(ops []*acquireOp) ([]driver.Lease, []error) {
-	if len(ops) == 0 || ops[0].over() { // nothing needs to be sent
-		return make([]driver.Lease, len(ops)), repeated(errHeld, len(ops))
+	if len(ops) == 0 {
+		return tried
 	}
-	as := make([]*driver.Acquisition, len(ops))
-	for i, op := range ops {
-		as[i] = op.acquisition
-	}
-	ctx, cancel := ops[0].bounded()
+	askCtx, cancel := ops[0].bounded()
 	defer cancel()
-	return acquireAll(ctx, ops[0].entry.backend, as)
-}
-
-// acquireAll is driver.BatchAcquirer for any Backend. Of one that is none, goroutines ask for
-// each of as, and those that come after one that failed may be left out.
-func acquireAll(ctx context.Context, b driver.Backend, as []*driver.Acquisition) ([]driver.Lease, []error) {
-	n := len(as)
-	if together, ok := b.(driver.BatchAcquirer); ok {
-		leases, errs := together.AcquireAll(ctx, as)
-		if len(leases) == n && len(errs) == n {
-			return leases, errs
-		}
-		return make([]driver.Lease, n), repeated(fmt.Errorf("%w: AcquireAll broke its contract: a lease or an error for each", ErrIndeterminate), n)
+	leases, errs := make([]driver.Lease, len(as)), repeated(errHeld, len(as))
+	if !ops[0].over() { // else nothing needs to be sent
+		leases, errs = b.AcquireAll(askCtx, as)
 	}
-	leases, errs := make([]driver.Lease, n), repeated(errHeld, n)
-	var failed atomic.Int64 // the first that did
-	failed.Store(int64(n))
-	inParallel(n, atOnce(b), func(i int) {
-		if failed.Load() < int64(i) {
-			return
-		}
-		if leases[i], errs[i] = b.Acquire(ctx, as[i]); errs[i] == nil {
-			return
-		}
-		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {
-		}
-	})
-	return leases, errs
+	if len(leases) != len(as) || len(errs) != len(as) {
+		leases = make([]driver.Lease, len(as))
+		errs = repeated(fmt.Errorf("%w: AcquireAll broke its contract: a lease or an error for each", ErrIndeterminate), len(as))
+	}
+	for i, op := range ops {
+		tried[i] = l.conclude(op, leases[i], errs[i])
+	}
+	return tried
 }
 
 // reserve makes this goroutine the one that is busy with r's key, unless another call of
 // this process holds or wants the key. Its acquisition is ready to be sent.
 func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquireOp, error) {
+	if err := l.vet(r.Policy, r.Key); err != nil {
+		return nil, err
+	}
 	s, err := l.admit(ctx, r.Key)
 	if err != nil {
 		return nil, err
 	}
 	h := &hold{locker: l, policy: r.Policy}
+	h.trial.Store(int32(trying))
 	s.mu.Lock()
 	e, fresh := s.entryLocked(entryID{backend: r.Policy.Backend, key: r.Key}, r.Policy, l)
 	s.mu.Unlock()
@@ -98,8 +81,8 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 	return op, nil
 }
 
-// conclude does with the answer to op what compete does.
-func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) error {
+// conclude does with the answer to op what compete and takeOne do.
+func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
 	e, h := op.entry, op.hold
 	if err != nil {
 		l.stopCompeting(op, err)
@@ -112,47 +95,48 @@ func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) error {
 	}
 	if err != nil {
 		l.leave(e.shard)
+		return attempt{err: err}
 	}
-	return err
+	one := &Hold{frame: &frame{}}
+	one.frame.current.Store(h)
+	return attempt{held: one}
 }
 
-// unused returns what gives lease, which op was granted, back: no hold begins on it.
-func (op *acquireOp) unused(lease driver.Lease) *releasing {
-	now := time.Now()
-	op.reserved.init(lease, op.entry, 0, op.hold.policy, driver.At(now))
-	return &releasing{hold: op.hold, lease: op.reserved, clock: now}
+// joins reports whether the lease of h can be freed together with others.
+func (h *Hold) joins() bool {
+	e := h.frame.hold().entry
+	_, ok := e.backend.(driver.BatchReleaser)
+	return ok && h.parent == nil && e.id.kind == 0
 }
 
-// joins reports whether the engine can free the leases of r and other together.
-func (r *releasing) joins(other *releasing) bool {
-	a, b := r.lease.entry.id, other.lease.entry.id
-	return a.backend == b.backend && a.kind == b.kind
-}
-
-// freeAll has the engine free the leases of rs, which are of one backend and kind, and lets the
-// next in the queues of their entries compete. Of a backend that is no driver.BatchReleaser,
-// goroutines free them.
-func freeAll(ctx context.Context, rs []*releasing) {
-	l, e := rs[0].hold.locker, rs[0].lease.entry
-	together, ok := e.backend.(driver.BatchReleaser)
-	if !ok || e.id.kind != 0 || ctx == endedContext {
-		most := atOnce(e.backend)
-		if len(rs) <= handful || ctx == endedContext { // that one waits for nothing
-			most = 1
+// freeTogether has the backends free the leases of rs, where there is one, and lets the
+// next in the queues of their entries compete. All of rs have joined.
+func freeTogether(ctx context.Context, rs []releasing) {
+	groups := map[string][]*releasing{} // by the backend's name
+	for i := range rs {
+		if r := &rs[i]; r.lease != nil {
+			name := r.lease.entry.id.backend
+			groups[name] = append(groups[name], r)
 		}
-		inParallel(len(rs), most, func(i int) { rs[i].err = l.free(ctx, rs[i].lease, rs[i].clock) })
-		return
 	}
-	leases, lasts := make([]driver.Lease, len(rs)), make([]uint64, len(rs))
-	for i, r := range rs {
-		leases[i], lasts[i] = r.lease.Lease, r.lease.token-1
+	var work sync.WaitGroup
+	for _, group := range groups {
+		work.Go(func() {
+			b := group[0].lease.entry.backend.(driver.BatchReleaser)
+			leases, lasts := make([]driver.Lease, len(group)), make([]uint64, len(group))
+			for i, r := range group {
+				leases[i], lasts[i] = r.lease.Lease, r.lease.token-1
+			}
+			errs := b.ReleaseAll(ctx, leases, lasts)
+			if len(errs) != len(leases) {
+				errs = repeated(errors.New("ReleaseAll broke its contract: one result for each lease"), len(leases))
+			}
+			for i, r := range group {
+				l := r.hold.locker
+				r.err = l.released(r.lease, errs[i])
+				l.next(r.lease.entry)
+			}
+		})
 	}
-	errs := together.ReleaseAll(ctx, leases, lasts)
-	if len(errs) != len(leases) {
-		errs = repeated(errors.New("ReleaseAll broke its contract: one result for each lease"), len(leases))
-	}
-	for i, r := range rs {
-		r.err = l.released(r.lease, errs[i])
-		l.next(r.lease.entry)
-	}
+	work.Wait()
 }

@@ -134,7 +134,7 @@ func (op *acquireOp) explain(err error) error {
 	switch {
 	case isHeld(err) && ended != nil:
 		return naming(ctxEnded(op.ctx), err, op.held)
-	case isHeld(err) && !op.tries():
+	case isHeld(err) && !op.hold.tries():
 		return naming(waitOver(op.hold.policy), err, op.held)
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
@@ -159,7 +159,7 @@ func (op *acquireOp) explain(err error) error {
 func (l *Locker) tooLate(e *entry, h *hold) error {
 	l.next(e)
 	length, item := h.policy.ttl(), "ttl"
-	if sticky := h.policy.Sticky; h.policy.Try && sticky > 0 && sticky < length {
+	if sticky := h.policy.Sticky; h.tries() && sticky > 0 && sticky < length {
 		length, item = sticky, "sticky"
 	}
 	return because(ErrNotAcquired, errors.New("the lease of "+length.String()+

@@ -16,8 +16,9 @@ type hold struct {
 	lease  *heldLease
 	token  uint64
 	began  driver.Instant
-	waited bool // in the queue, or at the engine
-	handed bool // the lease came from the hold before
+	waited bool         // in the queue, or at the engine
+	handed bool         // the lease came from the hold before
+	trial  atomic.Int32 // a trial: see together.go
 
 	method atomic.Pointer[methodContext] // nil before the method's call began
 	lost   atomic.Pointer[error]         // set once, with the entry's end

@@ -269,12 +269,14 @@ func (l *Locker) observeOutage(kind EventKind, backend string, d time.Duration, 
 }
 
 // observeWaiting notes that the call under ctx, which h is for, queues for key.
-// The Observer hears it once.
+// The Observer hears it once, and of a trial once that is kept.
 func (h *hold) observeWaiting(ctx context.Context, key string) {
 	if h.waited {
 		return
 	}
-	h.waited = true
+	if h.waited = true; h.trial.Load() != int32(kept) {
+		return
+	}
 	if o := h.locker.observer; o != nil {
 		o.Observe(ctx, Event{Kind: Waiting, Policy: h.policy, Key: key})
 	}
@@ -294,6 +296,9 @@ func (h *hold) observePermits(ctx context.Context, key string, err error) {
 
 // observe says what came of h; d is what the kind counts.
 func (h *hold) observe(kind EventKind, d time.Duration, err error) {
+	if h.hides(kind) {
+		return
+	}
 	if o := h.locker.observer; o != nil {
 		o.Observe(h.caller(), Event{Kind: kind, Policy: h.policy, Key: h.entry.id.key, Token: h.token, Duration: d, Err: err})
 	}

@@ -129,29 +129,23 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	defer func() {
 		if err != nil {
 			method.end(err)
-			inTimeOfRelease(ctx, ends, func(ctx context.Context) { releaseAll(ctx, all.rest, nil) })
+			releasePart(ctx, all.rest, ends)
 		}
 	}()
 	for conflicts := 0; len(all.rest) < len(reqs); {
-		run := 0
-		if conflicts < maxConflicts {
-			run = l.runOf(outer, reqs[len(all.rest):])
-		}
-		if run > 0 {
-			done, conflict, err := l.takeTogether(ctx, all, reqs, ends, run)
+		if run := l.runOf(outer, reqs[len(all.rest):]); run > 0 && conflicts < maxConflicts {
+			done, err := l.takeTogether(ctx, all, reqs, ends, run)
 			if err != nil {
 				return nil, err
 			}
 			if done {
 				continue
 			}
-			if conflict {
-				conflicts++
-			}
+			conflicts++
 		}
 		i, called := len(all.rest), l.observedSince()
 		r := reqs[i]
-		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i])
+		one, err := l.takeOne(ctx, outer, all.frame, r, ends[i], kept)
 		if err != nil {
 			return nil, l.reject(ctx, r.Policy, r.Key, called, err)
 		}
@@ -190,22 +184,24 @@ func (h *Hold) add(one *Hold) {
 	h.rest = append(h.rest, one)
 }
 
-// inTimeOfRelease calls free, which gives back what a call has taken that did not get the rest,
-// with a context that lasts as long as a release may block, and no longer than 100 ms after ctx
-// or the first of ends.
-func inTimeOfRelease(ctx context.Context, ends []time.Time, free func(ctx context.Context)) {
+// releasePart releases what a call has taken that did not get the rest. It blocks as
+// long as a release may, and no longer than 100 ms after ctx or the first of ends.
+func releasePart(ctx context.Context, rest []*Hold, ends []time.Time) {
+	if len(rest) == 0 {
+		return
+	}
 	if end := earliest(ends); !end.IsZero() {
 		bounded, cancel := context.WithDeadline(ctx, end)
 		defer cancel()
 		ctx = bounded
 	}
 	if ctx.Err() != nil {
-		free(endedContext)
+		releaseAll(endedContext, rest, nil)
 		return
 	}
 	bounded := newReleaseContext(ctx, time.Now())
 	defer bounded.finish()
-	free(bounded)
+	releaseAll(bounded, rest, nil)
 }
 
 // earliest returns the first of ends. A zero time never comes.
@@ -220,7 +216,10 @@ func earliest(ends []time.Time) (first time.Time) {
 
 // takeOne takes or re-enters one lock, and makes no context for it. chain is outer and what
 // the call has taken so far.
-func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time) (*Hold, error) {
+func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, end time.Time, t trial) (*Hold, error) {
+	if err := l.vet(r.Policy, r.Key); err != nil {
+		return nil, err
+	}
 	if f := outer.find(l, r.Policy.Backend, r.Key); f != nil {
 		return f.reenter(ctx, outer, r.Policy, end)
 	}
@@ -228,17 +227,12 @@ func (l *Locker) takeOne(ctx context.Context, outer, chain *frame, r Request, en
 	if err != nil {
 		return nil, err
 	}
-	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end)
+	h, err := l.take(ctx, chain, s, r.Policy, r.Key, end, t)
 	if err != nil {
 		l.leave(s)
 		return nil, err
 	}
-	return h.inSeveral(), nil
-}
-
-// inSeveral returns h as one of the locks of an AcquireAll.
-func (h *hold) inSeveral() *Hold {
 	one := &Hold{frame: &frame{}}
 	one.frame.current.Store(h)
-	return one
+	return one, nil
 }

@@ -61,7 +61,7 @@ func (lk *heldLease) canKeepForLocked(p *Policy, now driver.Instant) bool {
 // grant arrives: Sticky is short beside a round trip to the engine, so that the lease might be
 // over before a renewal has an answer. Who tries can't ask again.
 func (lk *heldLease) isTooShortFor(h *hold, left time.Duration) bool {
-	return lk.length() < lk.sticky.ttl && left < lk.term()/2 && !h.policy.Try
+	return lk.length() < lk.sticky.ttl && left < lk.term()/2 && !h.tries()
 }
 
 // keepLocked keeps the lease of e, whose last holder was h, for the next hold. It reports

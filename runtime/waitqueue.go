@@ -24,7 +24,7 @@ type waiter struct {
 func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
 		next := w.next
-		if w.hold.policy.Try {
+		if w.hold.tries() {
 			e.removeLocked(w)
 			w.turn <- rejected
 		}
