@@ -238,3 +238,27 @@ func TestWatchLeader(t *testing.T) {
 		require.Equal(t, []string{"nobody", "a", "nobody", "a", "nobody"}, names)
 	})
 }
+
+// A campaign that has lasted long, because another led, does not lengthen the pause after it.
+func TestPauseOfAFollower(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		var failed time.Time
+		var longest time.Duration
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if !failed.IsZero() {
+				longest = max(longest, time.Since(failed))
+			}
+			if b.acquires.Load() > 10 {
+				return do()
+			}
+			time.Sleep(time.Minute)
+			failed = time.Now()
+			return nil, driver.ErrUnavailable
+		}
+		l := newLocker(t, b, nil)
+		require.NoError(t, l.Lead(t.Context(), &lock.Policy{Leader: true}, "k", func(context.Context) error { return nil }))
+		require.EqualValues(t, 11, b.acquires.Load())
+		require.LessOrEqual(t, longest, time.Second)
+	})
+}

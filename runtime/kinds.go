@@ -220,15 +220,16 @@ func (h *hold) admits(p *Policy) error {
 }
 
 // leaveWriteSide sees to it that no other writer of this process follows on the lease of h. It
-// reports false if h has it no more: it may be another's.
-func (h *hold) leaveWriteSide() bool {
-	s := h.entry.shard
+// reports false if h was released or lost: the lease may be another's.
+func (h *Hold) leaveWriteSide() bool {
+	hold := h.frame.hold()
+	s := hold.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h.entry.holder != h {
+	if hold.entry.holder != hold || h.frame.closed.Load() { // released and kept by AtLeast
 		return false
 	}
-	h.lease.downgraded.Store(true)
+	hold.lease.downgraded.Store(true)
 	return true
 }
 
@@ -256,7 +257,7 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 	if err := hold.check(); err != nil {
 		return fail(because(ErrLost, err))
 	}
-	if !hold.leaveWriteSide() {
+	if !h.leaveWriteSide() {
 		return fail(because(ErrLost, errReturned))
 	}
 	err := d.Downgrade(ctx, hold.token)

@@ -376,3 +376,17 @@ func TestBusyIsToldAtOnce(t *testing.T) {
 		require.NoError(t, <-waits)
 	}
 }
+
+// A hold that was released is not downgraded, also while AtLeast keeps its lock.
+func TestDowngradeAfterTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		engine := memlock.New()
+		l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
+		_, held := acquire(t, t.Context(), l, &lock.Policy{Write: true, AtLeast: time.Minute}, "k")
+		require.NoError(t, release(held))
+		require.ErrorIs(t, held.Downgrade(t.Context()), lock.ErrLost)
+		_, _, err := other.Acquire(t.Context(), &lock.Policy{Read: true, Try: true}, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		time.Sleep(2 * time.Minute)
+	})
+}

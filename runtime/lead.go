@@ -31,7 +31,8 @@ type Leadership struct {
 //   - returns nil if lead returned nil while it led;
 //   - campaigns again if lead returned an error or the leadership was lost, after a pause
 //     of 100 ms, twice as long after each such term, 10 s at most. A term that has lasted
-//     for longer than the pause begins again with the shortest;
+//     for longer than the pause begins again with the shortest, and so does a campaign of
+//     more than 10 s;
 //   - returns an error once ctx ends, the Locker is closed, or the policy can't be right.
 //
 // An engine that can't be reached is asked again likewise. lead must return when its
@@ -48,6 +49,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 	bounded := p.Try || p.Wait > 0 || p.Queue > 0 // else ErrNotAcquired says that grants came too late
 	pause := campaignFirst
 	for {
+		asked := time.Now()
 		var began time.Time // of the term; zero where it was not elected
 		err := l.Do(ctx, &named, key, func(ctx context.Context) error {
 			began = time.Now()
@@ -62,7 +64,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		case !led && (permanent(err) || errors.Is(err, ErrNotAcquired) && bounded):
 			return err
 		}
-		if led && time.Since(began) > pause {
+		if led && time.Since(began) > pause || time.Since(asked) > campaignMost {
 			pause = campaignFirst
 		}
 		timer := time.NewTimer(pause)

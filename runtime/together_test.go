@@ -303,3 +303,66 @@ func TestManyLostAtTheRelease(t *testing.T) {
 		require.Equal(t, want, err.Error()+"\n")
 	})
 }
+
+// Locks of an AcquireAll that have been granted are renewed while the others are asked for.
+func TestSeveralAreRenewedWhileOthersAreAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBatching()
+		b.most = 16
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			time.Sleep(20 * time.Millisecond)
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		_, held, err := l.AcquireAll(t.Context(), numbered(1000, &lock.Policy{TTL: time.Second, Wait: 10 * time.Second})...)
+		require.NoError(t, err)
+		require.EqualValues(t, 1000, b.acquires.Load())
+		require.NoError(t, release(held))
+	})
+}
+
+// An engine that bounds what a call does at once bounds it over all kinds of locks.
+func TestBoundOfReleasesOfAllKinds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBatching()
+		b.most = 1
+		var now, peak atomic.Int64
+		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
+			peak.Store(max(peak.Load(), now.Add(1)))
+			time.Sleep(time.Millisecond)
+			now.Add(-1)
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		_, held, err := l.AcquireAll(t.Context(), lock.Request{Key: "a"},
+			lock.Request{Policy: &lock.Policy{Read: true}, Key: "b"}, lock.Request{Policy: &lock.Policy{Write: true}, Key: "c"},
+			lock.Request{Policy: &lock.Policy{Fair: true}, Key: "d"}, lock.Request{Policy: &lock.Policy{Permits: 2}, Key: "e"})
+		require.NoError(t, err)
+		require.NoError(t, release(held))
+		require.EqualValues(t, 1, peak.Load())
+	})
+}
+
+// An AcquireAll that fails releases all that it has in the time of one release.
+func TestSeveralFailInTheTimeOfOneRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBatching()
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if a.Key == "k002" {
+				time.Sleep(10 * time.Millisecond)
+				return nil, errors.New("refused")
+			}
+			return do()
+		}
+		b.onRelease = func(ctx context.Context, _ uint64, _ func() error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		l := newLocker(t, b, nil)
+		begin := time.Now()
+		_, _, err := l.AcquireAll(t.Context(), numbered(6, nil)...)
+		require.ErrorIs(t, err, lock.ErrUnavailable)
+		require.LessOrEqual(t, time.Since(begin), 1100*time.Millisecond)
+		b.onRelease = nil
+	})
+}

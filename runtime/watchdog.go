@@ -138,13 +138,13 @@ func (w *watchdog) watches(lk *heldLease) bool {
 }
 
 // schedule sets when lk is looked at next, at the latest when its deadline comes. It reports
-// whether a failure is no news: the renewal before has failed as well, or lk was released.
+// whether a failure is no news: a renewal before it has failed as well, or lk was released.
 func (w *watchdog) schedule(lk *heldLease, after time.Duration, failure error) (known bool) {
 	s := lk.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lk.index < 0 {
-		return lk.holder.Load().lostCause() == nil
+		return lk.failure != nil || lk.holder.Load().lostCause() == nil
 	}
 	known = lk.failure != nil
 	lk.renewing, lk.failure = false, nil

@@ -2,7 +2,9 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -235,5 +237,27 @@ func TestRenewalOfAReleasedLock(t *testing.T) {
 		require.NoError(t, release(held))
 		time.Sleep(10 * ttl)
 		require.NotContains(t, heard.kinds(), lock.RenewalFailed)
+	})
+}
+
+// That renewals fail is told once, also if a renewal was under way as the lock was lost.
+func TestRenewalOfALostLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, heard := newScripted(), &heard{}
+		renewals := 0
+		b.onRenew = func(ctx context.Context, _ func() error) error {
+			if renewals++; renewals == 1 {
+				return errors.New("refused")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		l := newLocker(t, b, &lock.Options{Observer: heard})
+		ctx, held := acquire(t, t.Context(), l, &lock.Policy{TTL: ttl}, "k")
+		<-ctx.Done()
+		time.Sleep(10 * ttl)
+		failures := slices.DeleteFunc(heard.kinds(), func(k lock.EventKind) bool { return k != lock.RenewalFailed })
+		require.Len(t, failures, 1)
+		require.ErrorIs(t, release(held), lock.ErrLost)
 	})
 }

@@ -46,12 +46,13 @@ type leaseOfKind interface {
 }
 
 // kindLease is a lease of a lock that is no mutex. Several may be of one key. The engine's
-// mutex guards deadline and look.
+// mutex guards deadline, term and look.
 type kindLease struct {
 	leaseOfKind
 	engine      *Engine
 	acquisition driver.Acquisition
 	deadline    driver.Instant // by the answers that the holder has
+	term        time.Duration  // likewise
 	look        func()         // has the Locker look at deadline
 }
 
@@ -64,7 +65,8 @@ func (e *Engine) acquireKind(ctx context.Context, a *driver.Acquisition) (driver
 	if err != nil {
 		return nil, err
 	}
-	l := &kindLease{leaseOfKind: inner.(leaseOfKind), engine: e, acquisition: *a, deadline: inner.Deadline()}
+	l := &kindLease{leaseOfKind: inner.(leaseOfKind), engine: e, acquisition: *a}
+	l.deadline, l.term = l.leaseOfKind.Deadline(), l.leaseOfKind.Term()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.kinds[l] = struct{}{}
@@ -114,6 +116,13 @@ func (l *kindLease) Deadline() driver.Instant {
 	return l.deadline
 }
 
+// Term implements [driver.ProvisionalLease].
+func (l *kindLease) Term() time.Duration {
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	return l.term
+}
+
 // NotifyLoss implements [driver.LossNotifier].
 func (l *kindLease) NotifyLoss(look func()) {
 	l.engine.mu.Lock()
@@ -128,14 +137,14 @@ func (l *kindLease) Renew(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	err = l.leaseOfKind.Renew(ctx, ttl)
-	end := l.leaseOfKind.Deadline()
+	end, term := l.leaseOfKind.Deadline(), l.leaseOfKind.Term()
 	if ended := answer.await(ctx); ended != nil {
 		return ended
 	}
 	l.engine.mu.Lock()
 	defer l.engine.mu.Unlock()
 	if _, held := l.engine.kinds[l]; held && err == nil && l.deadline.Before(end) {
-		l.deadline = end
+		l.deadline, l.term = end, term
 	}
 	return err
 }

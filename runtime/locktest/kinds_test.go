@@ -77,3 +77,30 @@ func TestHeldOfKinds(t *testing.T) {
 		require.False(t, e.Held("k"))
 	}
 }
+
+// A lock that was granted with a short lease is not over for its holder while the first renewal is
+// on its way.
+func TestFirstRenewalThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &lock.Policy{Write: true, TTL: 30 * time.Second}
+		e := locktest.New(t)
+		_, held, err := e.Locker(nil).Acquire(t.Context(), p, "k")
+		require.NoError(t, err)
+		other, done := e.Locker(nil), make(chan error)
+		go func() {
+			done <- other.Do(t.Context(), p, "k", func(ctx context.Context) error {
+				for range 1000 {
+					if err := lock.Check(ctx); err != nil {
+						return err
+					}
+					time.Sleep(time.Millisecond)
+				}
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		e.Delay(100 * time.Millisecond)
+		held.Release(nil)
+		require.NoError(t, <-done)
+	})
+}

@@ -154,10 +154,15 @@ func (b *Backend) current(ctx context.Context) (*epoch, error) {
 		if e != nil || err != nil {
 			return e, err
 		}
-		if err := b.looks.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.ask(ctx, "", "") }); err != nil {
+		if err := b.look(ctx); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// look asks for the record, together with all who look at the same time.
+func (b *Backend) look(ctx context.Context) error {
+	return b.looks.Do(ctx, b.group.Life, func(ctx context.Context) error { return b.ask(ctx, "", "") })
 }
 
 // known is current without a look: both nil if one is needed.

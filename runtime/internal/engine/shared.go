@@ -29,10 +29,13 @@ func (s *Shared) Do(ctx context.Context, life *Life, ask func(ctx context.Contex
 	}
 	select {
 	case <-call.done:
-		return call.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if call.err != nil && life.Context().Err() != nil { // which cut it
+		return driver.ErrClosed
+	}
+	return call.err
 }
 
 // begin returns the call that is under way from now on, or nil if life has ended.
