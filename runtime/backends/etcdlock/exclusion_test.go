@@ -61,6 +61,45 @@ func TestRecordBesideAMutexThatComes(t *testing.T) {
 	}
 }
 
+// It waits for no lock below it, however often these come and go.
+func TestRecordBesideLocksBelowThatCome(t *testing.T) {
+	t.Parallel()
+	other, key := newBackend(t, shared(t)), newKey(t)
+	leases := []driver.Lease{taken(t, other, attempt(key+"/0", newID("A")))}
+	between := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, options...)
+		if writes(key)(req) && len(leases) < 20 {
+			leases = append(leases, taken(t, other, attempt(key+"/"+strconv.Itoa(len(leases)), newID("A"))))
+		}
+		return err
+	}
+	b := newBackend(t, shared(t), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
+	})
+	fair := attempt(key, "B:1")
+	fair.Mode.Kind = driver.Fair
+	l := taken(t, b, fair)
+	require.LessOrEqual(t, len(leases), 4)
+	for _, l := range append(leases, l) {
+		released(t, l)
+	}
+}
+
+// A session that has ended gives up a lease that is being made by it.
+func TestLeaseInASessionThatHasEnded(t *testing.T) {
+	t.Parallel()
+	b, key := newBackend(t, shared(t)), newKey(t)
+	taken(t, b, attempt(key, "A:1"))
+	s := b.sessionsOf("A")[0]
+	s.End(driver.ErrLost)
+	eventually(t, "the session is gone", func() bool { return len(b.sessions.All()) == 0 && b.remembered() == 0 })
+	for i := range 1000 {
+		a := attempt(key+strconv.Itoa(i), "A:2")
+		newLease(&entry{backend: b, id: idOf(a), created: 1}, s, a, driver.Now())
+	}
+	eventually(t, "all leases are closed", func() bool { return b.remembered() == 0 })
+}
+
 // The layout is that of concurrency.Mutex; the value is ours.
 func TestLayout(t *testing.T) {
 	t.Parallel()

@@ -60,6 +60,12 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 			return a, err
 		}
 		if resp.Succeeded {
+			if len(t.Success) > 1 {
+				if is := contender(w.Key+"/", found(resp, 1)); is != "" {
+					a.MayHaveRun = !b.takeBack(ctx, at, resp.Header.Revision) || a.MayHaveRun
+					return a, record.InsteadOf(is)
+				}
+			}
 			if a.Done = true; w.Value != "" {
 				a.Value, a.Place = resolved(w.Value, resp.Header.Revision), resp.Header.Revision
 			}
@@ -74,28 +80,33 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 			if is := contender(w.Key+"/", found(resp, 1)); is != "" {
 				return a, record.InsteadOf(is)
 			}
-			if resp.Responses[1].GetResponseRange().More { // look again, at all of them
-				t.Failure[1] = get(newest(w.Key+"/", 0, 0))
-				continue
-			}
 		}
 		if len(t.Compare) < 2 {
 			return a, nil
 		}
-		// There are only keys of locks below this one: it is written unless others have come since.
-		t.Compare[1] = ifNoneSince(w.Key+"/", resp.Header.Revision)
+		// There are only keys of locks below this one, as far as we see: write it, then look at all.
+		if t.Compare = t.Compare[:1]; w.Takes {
+			t.Success = append(t.Success, get(newest(w.Key+"/", 0, 0)))
+		}
 	}
+}
+
+// takeBack deletes the record that was written with this revision, and reports whether it did.
+func (b *Backend) takeBack(ctx context.Context, at string, revision int64) bool {
+	resp, _, err := b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, revision)}, Success: []*pb.RequestOp{del(at)}})
+	return err == nil && resp.Succeeded
 }
 
 func resolved(value string, revision int64) string {
 	return record.ResolveRevision(value, uint64(revision))
 }
 
-// contender says what of kvs is in the way of a mutex with this prefix, "" if nothing is.
+// contender says what of kvs is in the way of a record with this prefix, "" if nothing is.
 func contender(prefix string, kvs []*mvccpb.KeyValue) string {
 	for _, kv := range kvs {
 		switch {
 		case strings.Contains(string(kv.Key[len(prefix):]), "/"):
+		case string(kv.Key) == recordOf(strings.TrimSuffix(prefix, "/")): // it is the record
 		case kv.Lease == 0:
 			return fmt.Sprintf("%q, which has no lease and so is no lock,", kv.Key)
 		default:

@@ -155,8 +155,9 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 
 // forget notes that the key is no longer ours.
 func (l *lease) forget() {
-	b, id := l.session.backend, idOf(&l.Acquisition)
-	b.mu.Lock()
+	b := l.session.backend
+	b.mu.Lock() // a session that has ended calls this before newLease has set all
+	id := idOf(&l.Acquisition)
 	if b.held[id] == l {
 		delete(b.held, id)
 	}

@@ -18,8 +18,8 @@ type turn struct {
 	users  int           // in it, or waiting; the mutex of Turns guards it
 }
 
-// Enter waits until nobody is in for key, or ctx ends: then it returns the error of ctx.
-// Who is in must call leave once.
+// Enter waits until nobody is in for key, or ctx ends: then it returns the error of ctx. If
+// nobody is in, the end of ctx does not count. Who is in must call leave once.
 func (t *Turns[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 	t.mu.Lock()
 	if t.keys == nil {
@@ -31,17 +31,22 @@ func (t *Turns[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 		t.keys[key] = one
 	}
 	one.users++
-	waits := one.users > 1
 	t.mu.Unlock()
-	if waits && t.OnWait != nil {
+	leave = func() {
+		<-one.inside
+		t.forget(key, one)
+	}
+	select {
+	case one.inside <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	if t.OnWait != nil {
 		t.OnWait(ctx)
 	}
 	select {
 	case one.inside <- struct{}{}:
-		return func() {
-			<-one.inside
-			t.forget(key, one)
-		}, nil
+		return leave, nil
 	case <-ctx.Done():
 		t.forget(key, one)
 		return nil, ctx.Err()

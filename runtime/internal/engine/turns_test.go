@@ -24,6 +24,12 @@ func TestTurns(t *testing.T) {
 		_, err = turns.Enter(soon, "a")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
+		for range 20 { // who is alone enters, also after its context has ended
+			leave, err := turns.Enter(soon, "b")
+			require.NoError(t, err)
+			leave()
+		}
+
 		inside, most := 0, 0
 		var all sync.WaitGroup
 		for range 5 {

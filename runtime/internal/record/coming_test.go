@@ -100,3 +100,31 @@ func TestOneComesAndHasNoAnswer(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// But not where there is room for it: then nobody excludes it.
+func TestManyComeWhereThereIsRoom(t *testing.T) {
+	for _, mode := range []driver.Mode{{Kind: driver.Permits, Weight: 1, Permits: 100}, {Kind: driver.Read}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := record.New(&distant{server: newHeld(false).server})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			errs := make([]error, 32)
+			var all sync.WaitGroup
+			for i := range errs {
+				a := waiting(fmt.Sprintf("a:%d", i+1))
+				a.Mode = mode
+				all.Go(func() { _, errs[i] = l.Acquire(ctx, a) })
+			}
+			all.Wait()
+			late := 0
+			for _, err := range errs {
+				if err != nil {
+					late++
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.NotErrorAs(t, err, new(*driver.HeldError))
+				}
+			}
+			require.NotZero(t, late)
+		})
+	}
+}

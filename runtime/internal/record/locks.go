@@ -18,7 +18,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	if a.Queue && !a.MayBeGranted { // not in the queue yet: of writes at once one succeeds, and each other costs a look
 		began := driver.Now()
 		leave, err := l.coming.Enter(ctx, a.Key)
-		if v := l.last(a.Key); err != nil && began.Before(v.at) && len(v.state.In) > 0 {
+		if v := l.last(a.Key); err != nil && began.Before(v.at) && v.state.excludes(p) {
 			return nil, v.held(p) // the engine is there: those before it were answered
 		}
 		if err != nil {

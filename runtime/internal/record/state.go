@@ -269,7 +269,7 @@ func (s *State) arrive(p Party, now Time, lease int64, waits bool) (changed bool
 		s.Queue[i].Until = After(waitLimit.Microseconds())
 		return true
 	}
-	if s.fits(p) && !s.isPassed(p) {
+	if !s.excludes(p) {
 		s.enter(p, now, lease)
 		return true
 	}
@@ -279,6 +279,9 @@ func (s *State) arrive(p Party, now Time, lease int64, waits bool) (changed bool
 	}
 	return changed || waits
 }
+
+// excludes reports whether p, who comes now, may not come in.
+func (s *State) excludes(p Party) bool { return !s.fits(p) || s.isPassed(p) }
 
 // isPassed reports whether p would come in before somebody who waits and goes first.
 func (s *State) isPassed(p Party) bool {
