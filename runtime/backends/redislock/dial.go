@@ -22,9 +22,6 @@ func (b *Backend) dialing(dial dialer) dialer {
 		if b.life.Closed() { // a client that a call makes beside Close would keep its connection
 			return nil, fmt.Errorf("%w: %w", errDial, redis.ErrClosed)
 		}
-		if err := ctx.Err(); err != nil { // which go-redis's dialer for TLS does not look at
-			return nil, fmt.Errorf("%w: %w", errDial, err)
-		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(b.life.Context(), cancel)()
@@ -32,8 +29,7 @@ func (b *Backend) dialing(dial dialer) dialer {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errDial, err)
 		}
-		// go-redis greets a server without looking at a context.
-		return patient(conn, context.AfterFunc(b.life.Context(), func() { _ = conn.Close() })), nil
+		return patient(conn), nil
 	}
 }
 
@@ -45,8 +41,7 @@ const lastLook = 5 * time.Millisecond
 // came in time looks late, and go-redis gives up the connection.
 type patientConn struct {
 	net.Conn
-	looked  atomic.Bool // once more, since the deadline was set
-	onClose func() bool
+	looked atomic.Bool // once more, since the deadline was set
 }
 
 // patientSocket is a patientConn that go-redis may ask, between two calls, whether the
@@ -56,8 +51,8 @@ type patientSocket struct {
 	syscall.Conn
 }
 
-func patient(conn net.Conn, onClose func() bool) net.Conn {
-	c := &patientConn{Conn: conn, onClose: onClose}
+func patient(conn net.Conn) net.Conn {
+	c := &patientConn{Conn: conn}
 	if socket, ok := conn.(syscall.Conn); ok {
 		return patientSocket{c, socket}
 	}
@@ -84,12 +79,6 @@ func (c *patientConn) SetReadDeadline(t time.Time) error {
 func (c *patientConn) SetDeadline(t time.Time) error {
 	c.looked.Store(false)
 	return c.Conn.SetDeadline(t)
-}
-
-// Close implements [net.Conn].
-func (c *patientConn) Close() error {
-	c.onClose()
-	return c.Conn.Close()
 }
 
 // NetConn returns the connection below, as that of a tls.Conn does.
@@ -121,6 +110,30 @@ func lockOptions(o *redis.Options, extra time.Duration) *redis.Options {
 // its options while other connections read them.
 func noMaintenance() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+// openSentinel dials the Sentinels as well: a client that [New] could copy
+// takes those that it asks with it when it closes.
+func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
+	o.RouteByLatency, o.RouteRandomly = false, false
+	dial := o.Dialer
+	if dial == nil {
+		timeout := o.DialTimeout
+		if timeout == 0 {
+			timeout = 5 * time.Second // go-redis's
+		}
+		dial = redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
+	}
+	b := newBackend(options)
+	b.sentinels = o.SentinelAddrs
+	o.Dialer = b.dialing(dial)
+	o.MaxRetries, o.DialerRetries = -1, 1
+	o.ContextTimeoutEnabled = true
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = pool, 0, 0, 0
+	o.PipelinePoolSize = -1
+	o.PushNotificationProcessor = nil
+	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout)+b.copies().within, bounded(o.WriteTimeout)
+	return b.use(redis.NewFailoverClient(o))
 }
 
 func clusterOptions(o redis.ClusterOptions, extra time.Duration) redis.ClusterOptions {

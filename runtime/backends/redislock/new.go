@@ -68,6 +68,7 @@ func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.own, b.router.own = own, own
 	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
 	b.methods, b.subscriber.wanted = b.kinds.Methods(), b.kinds.Wanted
+	b.router.moving = b.subscriber.suspect
 	switch c := own.(type) {
 	case *redis.Client:
 		b.tls, b.router.roams = c.Options().TLSConfig != nil, c.Options().Addr == sentinelAddr
@@ -88,12 +89,7 @@ func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close closes the connections.
 func (b *Backend) Close() (err error) {
-	b.life.Close(func() {
-		err = errors.Join(b.router.close(), b.own.Close())
-		if b.opened != nil {
-			err = errors.Join(err, b.opened.Close())
-		}
-	})
+	b.life.Close(func() { err = errors.Join(b.router.close(), b.own.Close()) })
 	return err
 }
 

@@ -1,11 +1,9 @@
 package redislock
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -38,7 +36,9 @@ func openUniversal(universal *redis.UniversalOptions, options []Options) *Backen
 		return newBackend(options).refuse("Open got nil *redis.UniversalOptions")
 	}
 	if universal.MasterName != "" {
-		return openSentinel(universal.Failover(), options)
+		u := *universal
+		u.ReadOnly = false // would be: replicas only
+		return openSentinel(u.Failover(), options)
 	}
 	client := redis.NewUniversalClient(universal)
 	defer client.Close() // it never dialed
@@ -65,6 +65,7 @@ func openURL(text string, options []Options) *Backend {
 		if err != nil {
 			return refuse(err)
 		}
+		o.ReplicaOnly = false
 		return openSentinel(o, options)
 	}
 	var client redis.UniversalClient
@@ -83,20 +84,6 @@ func openURL(text string, options []Options) *Backend {
 	}
 	defer client.Close() // it never dialed
 	return New(client, options...)
-}
-
-// openSentinel calls New with a client that it closes when the last Locker does: the copies that
-// New makes ask the Sentinels by that client. It repeats nothing, and its timeouts are bounded.
-func openSentinel(o *redis.FailoverOptions, options []Options) *Backend {
-	o.ReplicaOnly, o.RouteByLatency, o.RouteRandomly = false, false, false
-	o.MaxRetries, o.DialerRetries, o.MinIdleConns = -1, 1, 0
-	o.ContextTimeoutEnabled = true
-	o.DialTimeout = cmp.Or(o.DialTimeout, 5*time.Second) // go-redis's, but not of this kind of client
-	o.ReadTimeout, o.WriteTimeout = bounded(o.ReadTimeout), bounded(o.WriteTimeout)
-	client := redis.NewFailoverClient(o)
-	b := New(client, options...)
-	b.sentinels, b.opened = o.SentinelAddrs, client
-	return b
 }
 
 // withoutURL returns err without the URL that is in it: that may hold a password.

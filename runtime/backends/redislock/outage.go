@@ -67,7 +67,7 @@ func (r *router) suspecting(ctx context.Context, s *script, limit time.Duration)
 	if !r.roams {
 		return ctx, func() {}
 	}
-	reload := time.AfterFunc(suspicious/2, r.refresh)
+	reload := time.AfterFunc(suspicious/2, r.reload)
 	cancel := func() {}
 	if !s.renews {
 		ctx, cancel = context.WithTimeout(ctx, limit)

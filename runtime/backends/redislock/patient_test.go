@@ -79,7 +79,7 @@ func (c *trickle) Read(b []byte) (int, error) {
 // A server that answers byte by byte is not waited for beyond the last look.
 func TestLastLookIsTheLast(t *testing.T) {
 	t.Parallel()
-	ours := patient(&trickle{}, nil)
+	ours := patient(&trickle{})
 	for range 2 { // a deadline of its own for each answer
 		if err := ours.SetReadDeadline(time.Now()); err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestSocketsCanBeAsked(t *testing.T) {
 	}
 	piped, other := net.Pipe()
 	t.Cleanup(func() { _, _ = piped.Close(), other.Close() })
-	if _, ok := patient(piped, nil).(syscall.Conn); ok {
+	if _, ok := patient(piped).(syscall.Conn); ok {
 		t.Error("a connection that is no socket can be asked")
 	}
 }

@@ -26,8 +26,7 @@ type Backend struct {
 	life       *engine.Life
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
-	opened     *redis.Client         // by Open, that asks Sentinels for the server, or nil
-	sentinels  []string              // their addresses
+	sentinels  []string              // the addresses of those that name the server, if any do
 	tls        bool                  // own speaks TLS
 	router     router
 	subscriber *subscriber
@@ -136,7 +135,7 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
 	var to route
 	begun := time.Now()
-	c = first
+	c, again := first, first.request // of which an attempt that was given up may still change its own
 	for attempt := 0; ; attempt++ {
 		var l *batcher
 		l, err = b.attempt(ctx, c, to, attempt)
@@ -151,7 +150,7 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.patient && b.router.bears(l, begun)):
 			var passing bool
 			if to, passing = b.router.passing(err, l); passing && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
-				c = &call{request: first.request, asking: to.asking}
+				c = &call{request: again, asking: to.asking}
 				continue
 			}
 		}

@@ -24,6 +24,7 @@ type router struct {
 
 	hooks    []redis.Hook // of the caller's client
 	evicting bool         // servers that may evict locks will do
+	moving   func()       // is told when servers may have changed places
 
 	mu      sync.Mutex
 	all     map[place]*batcher
@@ -89,12 +90,7 @@ func (r *router) of(ctx context.Context, key string, to route, copied bool) (*ba
 		if r.all == nil {
 			r.all = map[place]*batcher{}
 		}
-		o := *client.Options()
-		if addr != "" { // perhaps not client's own
-			o.Addr, o.NodeAddress = addr, ""
-			o.DialTimeout, o.ReadTimeout = r.node.DialTimeout, r.node.ReadTimeout
-		}
-		l = newBatcher(*lockOptions(&o, 0), !r.evicting)
+		l = newBatcher(r.optionsAt(client, addr), !r.evicting)
 		l.bySlot = addr != ""
 		l.hook(r.hooks)
 		r.all[at] = l
@@ -131,6 +127,17 @@ func (r *router) home(ctx context.Context, key string) (client *redis.Client, ad
 		return nil, "", err
 	}
 	return client, client.Options().Addr, nil
+}
+
+// optionsAt returns the options of a client of ours for the Cluster's node at addr,
+// made of those of go-redis's client of another node; without a Cluster, its own.
+func (r *router) optionsAt(like *redis.Client, addr string) redis.Options {
+	o := *like.Options()
+	if addr != "" {
+		o.Addr, o.NodeAddress = addr, ""
+		o.DialTimeout, o.ReadTimeout = r.node.DialTimeout, r.node.ReadTimeout
+	}
+	return *lockOptions(&o, 0)
 }
 
 // master returns go-redis's client of the master of key's slot. It does I/O
@@ -199,13 +206,13 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 		if !errors.Is(err, errNotSent) && !errors.Is(err, errNoAnswer) {
 			return route{}, false // the server is unfit
 		}
-		r.refresh()
+		r.reload()
 		gone := errors.Is(err, errNotSent) && r.roams && !errors.Is(err, redis.ErrClosed)
 		return route{}, gone || errors.Is(err, errNoAnswer) || errors.Is(err, errNoHandshake)
 	}
 	text := err.Error()
 	if moved, ok := strings.CutPrefix(text, "MOVED "); ok {
-		r.refresh()
+		r.reload()
 		return route{addr: target(moved)}, true
 	}
 	if ask, ok := strings.CutPrefix(text, "ASK "); ok {
@@ -214,7 +221,7 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 	}
 	for _, state := range []string{"TRYAGAIN ", "CLUSTERDOWN ", "READONLY ", "MASTERDOWN ", "LOADING "} {
 		if strings.Contains(text, state) {
-			r.refresh()
+			r.reload()
 			if state == "READONLY " {
 				r.replace(l)
 			}
@@ -236,7 +243,13 @@ func (r *router) replace(l *batcher) {
 	}
 }
 
-// refresh has the map of slots read anew. It does not wait.
+// reload has what is known of the servers asked for anew, and told to those
+// whom it concerns. It does not wait.
+func (r *router) reload() {
+	r.refresh()
+	r.moving()
+}
+
 func (r *router) refresh() {
 	if cluster := r.cluster(); cluster != nil {
 		cluster.ReloadState(context.Background())

@@ -80,11 +80,9 @@ func (b *Backend) each(ctx context.Context, began []*call, f func(i int)) {
 	work.Wait()
 }
 
-// begin makes first attempts.
+// begin makes first attempts: those for one server together, and those for several at the
+// same time.
 func (b *Backend) begin(ctx context.Context, calls []*call) {
-	script := calls[0].script
-	ctx, stop := b.router.suspecting(ctx, script, suspicious*time.Duration(1+len(calls)/mostTogether))
-	defer stop()
 	servers := map[*batcher][]*call{}
 	var err error
 	for _, c := range calls {
@@ -95,22 +93,30 @@ func (b *Backend) begin(ctx context.Context, calls []*call) {
 			servers[c.batcher] = append(servers[c.batcher], c)
 		}
 	}
+	var work sync.WaitGroup
 	for l, some := range servers {
-		if l.bySlot { // so that those of a slot stand in the same batches
-			slices.SortStableFunc(some, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
-		}
-		if script.takes {
-			l.warm(b.life)
-		}
-		if script.takes && !l.asked.Load() { // the first finds out whether the others may go together
-			some[0].failed = l.do(ctx, some[0])
-			some = some[1:]
-		}
-		l.of(script).put(ctx, some...)
+		work.Go(func() { b.beginAt(ctx, l, some) })
 	}
+	work.Wait()
+}
+
+// beginAt makes first attempts at one server.
+func (b *Backend) beginAt(ctx context.Context, l *batcher, calls []*call) {
+	script := calls[0].script
+	ctx, stop := b.router.suspecting(ctx, script, suspicious*time.Duration(1+len(calls)/mostTogether))
+	defer stop()
+	if l.bySlot { // so that those of a slot stand in the same batches
+		slices.SortStableFunc(calls, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
+	}
+	if script.takes {
+		l.warm(b.life)
+	}
+	if script.takes && !l.asked.Load() { // the first finds out whether the others may go together
+		calls[0].failed = l.do(ctx, calls[0])
+		calls = calls[1:]
+	}
+	l.of(script).put(ctx, calls...)
 	for _, c := range calls {
-		if c.failed == nil {
-			c.failed = c.wait(ctx)
-		}
+		c.failed = c.wait(ctx)
 	}
 }

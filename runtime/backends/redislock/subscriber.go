@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"math/rand/v2"
+	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +23,8 @@ const (
 	confirmLimit = time.Second
 	// linger is how long a subscription outlives its last waiter.
 	linger = 3 * time.Second
-	// quiet is how long a connection may say nothing before it is pinged, and then until it
-	// counts as lost.
-	quiet = 2 * time.Second
+	// quiet is how long a connection may say nothing before it is pinged.
+	quiet = 5 * time.Second
 	// A connection that was lost is dialed again after firstRetry, which doubles up to
 	// lastRetry.
 	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
@@ -33,7 +34,7 @@ const (
 // each of its Lockers, and by a pattern for each lock whose release by a client of Redisson
 // is waited for. It is made for the first waiter. When it is lost, everything is subscribed
 // to anew, and every waiter is told then, as a message may have been missed. In a Cluster
-// it leads to some master, because they pass on to each other what is published.
+// it leads to any master, because they pass on to each other what is published.
 //
 // Its mutex guards all fields below it, and those of waiters, topics and the session.
 type subscriber struct {
@@ -54,11 +55,13 @@ type subscriber struct {
 
 // session is one connection. The goroutine run writes to it, read reads.
 type session struct {
-	pubsub *redis.PubSub
-	alive  context.Context // ends when the connection is of no use any more
-	end    context.CancelFunc
-	stood  bool     // the server was reached; run's own
-	asked  []*topic // subscribed to and not answered yet, in order
+	pubsub  *redis.PubSub
+	limit   time.Duration // for an answer
+	pending []string      // the channels asked for, and "" for a ping, until answered
+	since   time.Time     // when the first of these was asked, or the one before it was answered
+	heard   time.Time
+	alive   context.Context // ends when the connection is of no use any more
+	end     context.CancelFunc
 }
 
 func newSubscriber(r *router) *subscriber {
@@ -119,9 +122,21 @@ func (s *subscriber) confirm(ctx context.Context, t *topic) error {
 	}
 }
 
+// suspect has the connection tested: another server may have taken the place of its own.
+func (s *subscriber) suspect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.session; c != nil {
+		c.heard = time.Time{}
+		c.limit = min(c.limit, confirmLimit)
+		s.rouse()
+	}
+}
+
 // run keeps a connection as long as there are topics.
 func (s *subscriber) run(ctx context.Context) {
-	for retry := firstRetry; ctx.Err() == nil; retry = min(2*retry, lastRetry) {
+	retry := firstRetry
+	for ctx.Err() == nil {
 		if s.active.Load() == 0 {
 			select {
 			case <-s.wake:
@@ -129,33 +144,36 @@ func (s *subscriber) run(ctx context.Context) {
 				return
 			}
 		}
-		if s.connect(ctx) {
+		if stood := s.connect(ctx); stood {
 			retry = firstRetry
-		} else {
-			s.router.refresh() // the map of a Cluster may name a node that is gone
 		}
 		engine.Pause(ctx, retry)
+		retry = min(2*retry, lastRetry)
 	}
 }
 
-// noDial is for calls that only write or read: in place of a connection that is lost go-redis
-// would make another, and not tell that messages may have been missed.
-var noDial = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 // connect keeps one connection until it is lost, or nobody needs it. It reports
-// whether the server was reached.
+// whether the server has said anything on it.
 func (s *subscriber) connect(life context.Context) (stood bool) {
-	c := &session{pubsub: s.router.own.Subscribe(life)}
+	ctx, cancel := context.WithTimeout(life, confirmLimit)
+	like, addr, err := s.router.home(ctx, strconv.FormatUint(rand.Uint64(), 36)) // in a Cluster some master
+	cancel()
+	if err != nil {
+		return false
+	}
+	o := s.router.optionsAt(like, addr)
+	c := &session{limit: o.ReadTimeout, heard: time.Now()}
 	c.alive, c.end = context.WithCancel(life)
+	o.Dialer = once(c.alive, o.Dialer)
+	client := redis.NewClient(&o)
+	c.pubsub = client.Subscribe(context.Background())
 	s.begin(c)
-	engine.Every(c.alive, linger/10, s.wake, func(context.Context) { s.update(c) })
+	stood = s.write(c)
 	s.begin(nil)
+	c.end()
 	_ = c.pubsub.Close()
-	return c.stood
+	_ = client.Close()
+	return stood
 }
 
 // begin makes c the present session, which is to subscribe to all topics. With nil, the one
@@ -172,61 +190,83 @@ func (s *subscriber) begin(c *session) {
 	}
 }
 
-// update subscribes to what is new and leaves what nobody needs any more. Only run calls
-// it, without the mutex while it writes, because go-redis dials for the first of these. Then
-// reading begins.
-func (s *subscriber) update(c *session) {
-	enter, leave := s.changes(c)
-	for _, t := range enter {
-		if c.stood {
-			_ = t.enter(noDial, c.pubsub) // reading tells if it failed
-		} else if c.stood = t.enter(c.alive, c.pubsub) == nil; !c.stood || !s.life.Go(func(context.Context) { s.read(c) }) {
-			c.end()
-			return
+// write sends what is to be subscribed to. It alone writes, because go-redis holds a
+// mutex while it dials and greets. Reading begins after that.
+func (s *subscriber) write(c *session) (stood bool) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for reading := false; ; {
+		orders, next, over := s.orders(c)
+		if over {
+			return reading
 		}
-	}
-	for _, t := range leave {
-		_ = t.leave(noDial, c.pubsub)
+		for _, order := range orders {
+			if order(c.pubsub) != nil {
+				return reading
+			}
+			if !reading {
+				reading = true
+				s.life.Go(func(context.Context) { s.read(c) })
+			}
+		}
+		timer.Reset(next)
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		case <-c.alive.Done():
+			return reading
+		}
 	}
 }
 
-// changes returns the topics to subscribe to and those to leave. Without topics the session ends.
-func (s *subscriber) changes(c *session) (enter, leave []*topic) {
+// orders returns what is to be sent now, and when to look again. over says that the
+// connection is lost, or not needed any more.
+func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, next time.Duration, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	for channel, t := range s.topics {
 		switch {
 		case t.state == unasked:
 			t.state = asked
-			c.asked = append(c.asked, t)
-			enter = append(enter, t)
-		case t.users == 0 && time.Since(t.idle) >= linger:
+			c.askLocked(channel, now)
+			orders = append(orders, t.enter)
+		case t.users == 0 && now.Sub(t.idle) >= linger && t.state != asked:
 			delete(s.topics, channel)
-			leave = append(leave, t)
+			orders = append(orders, t.leave)
 		}
 	}
 	s.active.Store(int64(len(s.topics)))
-	if len(s.topics) == 0 {
-		c.end()
+	if len(c.pending) == 0 && now.Sub(c.heard) >= quiet {
+		c.askLocked("", now)
+		orders = append(orders, func(p *redis.PubSub) error { return p.Ping(context.Background()) })
 	}
-	return enter, leave
+	next = linger / 10
+	if len(c.pending) > 0 {
+		next = min(next, c.limit-now.Sub(c.since))
+	}
+	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0
+}
+
+// askLocked notes that channel is being subscribed to, or with "" a ping.
+func (c *session) askLocked(channel string, now time.Time) {
+	if len(c.pending) == 0 {
+		c.since = now
+	}
+	c.pending = append(c.pending, channel)
 }
 
 // read hands on what the server says, until the connection is lost.
 func (s *subscriber) read(c *session) {
-	defer c.end()
-	for pinged := false; ; {
-		message, err := c.pubsub.ReceiveTimeout(noDial, quiet)
-		switch {
-		case err == nil || isAnswer(err):
-			pinged = false
-		case pinged || !errors.Is(err, os.ErrDeadlineExceeded) || c.pubsub.Ping(noDial) != nil:
-			return
-		default:
-			pinged = true
-			continue
-		}
+	for {
+		message, err := c.pubsub.ReceiveTimeout(context.Background(), 0)
 		s.mu.Lock()
+		if err != nil && !isAnswer(err) {
+			s.mu.Unlock()
+			c.end()
+			return
+		}
+		c.heard = time.Now()
 		switch m := message.(type) {
 		case *redis.Message:
 			s.heardLocked(m)
@@ -235,6 +275,7 @@ func (s *subscriber) read(c *session) {
 				s.answeredLocked(c, standing, nil)
 			}
 		case *redis.Pong:
+			s.answeredLocked(c, standing, nil)
 		default:
 			s.answeredLocked(c, denied, err)
 		}
@@ -244,11 +285,14 @@ func (s *subscriber) read(c *session) {
 
 // answeredLocked notes the answer to the first of what was asked.
 func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
-	if s.session != c || len(c.asked) == 0 {
+	if s.session != c || len(c.pending) == 0 {
 		return
 	}
-	t := c.asked[0]
-	c.asked = c.asked[1:]
+	t := s.topics[c.pending[0]]
+	c.pending, c.since = c.pending[1:], time.Now()
+	if t == nil || t.state != asked {
+		return
+	}
 	if state == denied && t.pattern { // ACLs take the pattern literally; the channel may do
 		t.pattern, t.state = false, unasked
 		s.rouse()
@@ -267,4 +311,20 @@ func (s *subscriber) answeredLocked(c *session, state subscription, err error) {
 		}
 	}
 	s.notifyLocked(t)
+}
+
+// once returns dial for the first call, whose connection closes when alive ends, also while
+// go-redis waits for an answer on it. It fails all others: of a connection that is lost,
+// go-redis would make another by itself.
+func once(alive context.Context, dial dialer) dialer {
+	var first sync.Once
+	return func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		err = errors.New("the connection was lost")
+		first.Do(func() {
+			if conn, err = dial(ctx, network, addr); err == nil {
+				context.AfterFunc(alive, func() { _ = conn.Close() })
+			}
+		})
+		return conn, err
+	}
 }

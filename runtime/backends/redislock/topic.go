@@ -34,16 +34,16 @@ func patternOf(channel string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(channel)
 }
 
-func (t *topic) enter(ctx context.Context, p *redis.PubSub) error {
+func (t *topic) enter(p *redis.PubSub) error {
 	if t.pattern {
-		return p.PSubscribe(ctx, patternOf(t.channel))
+		return p.PSubscribe(context.Background(), patternOf(t.channel))
 	}
-	return p.Subscribe(ctx, t.channel)
+	return p.Subscribe(context.Background(), t.channel)
 }
 
-func (t *topic) leave(ctx context.Context, p *redis.PubSub) error {
+func (t *topic) leave(p *redis.PubSub) error {
 	if t.pattern {
-		return p.PUnsubscribe(ctx, patternOf(t.channel))
+		return p.PUnsubscribe(context.Background(), patternOf(t.channel))
 	}
-	return p.Unsubscribe(ctx, t.channel)
+	return p.Unsubscribe(context.Background(), t.channel)
 }

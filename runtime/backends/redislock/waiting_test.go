@@ -212,28 +212,6 @@ func TestHalfOpenSubscription(t *testing.T) {
 	p.Reset()
 }
 
-// S45: a connection that says nothing is pinged. If it answers it stays, else another takes its
-// place, and who waits tries again.
-func TestSilentSubscriptionIsReplaced(t *testing.T) {
-	t.Parallel()
-	_, p := proxied(t)
-	b := newTestBackend(t, p.Addr(), readTimeout(200*time.Millisecond))
-	s, err := b.Subscribe(t.Context(), &driver.Acquisition{Key: newKey(t), ID: newID()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	eventually(t, 3*quiet, "it is pinged, and again", func() bool { return p.Count("PING") == 2 })
-	if n := p.Count("SUBSCRIBE"); n != 1 {
-		t.Errorf("subscribed %d times", n)
-	}
-	p.ResetCounts()
-	p.Hole(faultproxy.Replies)
-	eventually(t, 3*quiet, "another is made", func() bool { return p.Count("HELLO") > 0 })
-	p.Heal()
-	receive(t, "the notice", s.C())
-}
-
 // S48: no subscription is to be had. Waiters poll.
 func TestNoSubscriptionToBeHad(t *testing.T) {
 	t.Parallel()
