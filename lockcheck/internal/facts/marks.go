@@ -56,6 +56,7 @@ func readMark(doc *ast.CommentGroup) (m mark, ok bool) {
 // wrappers reads from a generated file who takes the locks of which function, and what
 // makes their keys.
 func (c *collector) wrappers(file *ast.File) {
+	keys := map[*Func]map[string]int{} // how many functions make keys of this pattern, of those before
 	for _, d := range file.Decls {
 		decl, ok := d.(*ast.FuncDecl)
 		if !ok {
@@ -72,7 +73,10 @@ func (c *collector) wrappers(file *ast.File) {
 			guarded = c.own[ID(raw, c.pass.Fset)]
 		}
 		if m.keyOf {
-			c.makesKey(fn, guarded, m.patterns[0])
+			if guarded != nil && keys[guarded] == nil {
+				keys[guarded] = map[string]int{}
+			}
+			c.makesKey(fn, guarded, m.patterns[0], keys[guarded])
 			continue
 		}
 		if m.wrapper = fn; c.marked[m.method].wrapper == nil { // else it is that for one request
@@ -90,14 +94,22 @@ func (c *collector) wrappers(file *ast.File) {
 	}
 }
 
-// makesKey notes that fn makes the keys of one of the locks that guarded runs under.
-func (c *collector) makesKey(fn *types.Func, guarded *Func, pattern string) {
+// makesKey notes that fn makes the keys of one of the locks that guarded runs under. Of those
+// with one pattern, at several backends, each has a function, in their order.
+func (c *collector) makesKey(fn *types.Func, guarded *Func, pattern string, before map[string]int) {
 	if guarded == nil {
 		return
 	}
-	if i := slices.IndexFunc(guarded.Guard, func(l Lock) bool { return l.Key == pattern }); i >= 0 {
-		key := guarded.Guard[i]
-		c.fn(fn).KeyOf = &key
+	nth := before[pattern]
+	before[pattern]++
+	for _, key := range guarded.Guard {
+		if key.Key != pattern {
+			continue
+		}
+		if nth--; nth < 0 {
+			c.fn(fn).KeyOf = &key
+			return
+		}
 	}
 }
 
