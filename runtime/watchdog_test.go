@@ -244,9 +244,9 @@ func TestRenewalOfAReleasedLock(t *testing.T) {
 func TestRenewalOfALostLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, heard := newScripted(), &heard{}
-		renewals := 0
+		var renewals atomic.Int64
 		b.onRenew = func(ctx context.Context, _ func() error) error {
-			if renewals++; renewals == 1 {
+			if renewals.Add(1) == 1 {
 				return errors.New("refused")
 			}
 			<-ctx.Done()
