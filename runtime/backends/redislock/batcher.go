@@ -147,7 +147,7 @@ func (c *call) wait(ctx context.Context) error {
 			return c.err
 		default:
 		}
-		if c.state.CompareAndSwap(pending, left) {
+		if c.state.CompareAndSwap(pending, left) || c.state.CompareAndSwap(taken, left) {
 			return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 		}
 		return fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
@@ -187,7 +187,7 @@ func (b *batcher) next() []*call {
 // refused together: then it may be only one of their keys that it denies. Deadlines of ctx count,
 // and the client's timeouts.
 func (b *batcher) send(ctx context.Context, calls []*call) {
-	live := slices.DeleteFunc(calls, func(c *call) bool { return c.state.Load() == left })
+	live := slices.DeleteFunc(calls, func(c *call) bool { return !c.state.CompareAndSwap(pending, taken) }) // its caller has left
 	// Four rounds at most: together by hash, together whole, by itself by hash, by itself whole.
 	for try := 0; len(live) > 0 && try < 4; try++ {
 		var ended []*call

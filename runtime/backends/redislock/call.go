@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,19 +22,18 @@ type request struct {
 	nargs  int
 	copies copies
 
-	tombstone time.Duration // that it leaves
-	splits    bool          // its caller knows another way where keys are in two places
-	patient   bool          // its caller would rather wait for another server than be refused
+	splits  bool // its caller knows another way where keys are in two places
+	patient bool // its caller would rather wait for another server than be refused
 }
 
-// call is one attempt to have a server do a request.
+// call is one request on its way to one server.
 type call struct {
 	request
 	asking bool // the server was named by an ASK
 	whole  bool // with its script, which the server does not know
 	alone  bool // not in one command with others: the server refused them together
 
-	state atomic.Int32 // pending, encoded or left
+	state atomic.Int32 // pending, taken, sent or left
 	mark  *sentMark    // of the command that it is sent with
 	reply reply
 	err   error
@@ -46,23 +44,9 @@ type call struct {
 	failed  error    // why that did not
 }
 
-// on returns a call that runs s on keys.
-func (s *script) on(keys ...string) *call {
-	c := &call{request: request{script: s}}
-	c.nkeys = copy(c.keys[:], keys)
-	return c
-}
-
-// with gives c these arguments, but for empty ones behind the last that is not.
-func (c *call) with(args ...string) *call {
-	copy(c.args[:], args)
-	for c.nargs = len(args); c.nargs > 1 && args[c.nargs-1] == ""; c.nargs-- {
-	}
-	return c
-}
-
 const (
 	pending int32 = iota
+	taken         // by a batch
 	encoded       // it may have been sent
 	left          // its caller has gone, and it is not sent
 )
@@ -125,7 +109,7 @@ func (m *sentMark) failed(err error) error {
 
 // encode notes that c may be sent from here on. It returns false if its caller has gone.
 func (c *call) encode() bool {
-	return c.state.CompareAndSwap(pending, encoded) || c.state.Load() == encoded
+	return c.state.CompareAndSwap(taken, encoded) || c.state.Load() == encoded
 }
 
 // command returns c as a command to a node of a Cluster, or a server by itself.

@@ -30,9 +30,9 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 		return nil, err
 	}
 	waits := b.options.WaitForStrings && a.Mode.Kind == 0
-	look := foreignScript.on(a.Key).with("")
-	look.patient = a.Queue
-	c, _, failed := b.run(ctx, look)
+	r := foreignScript.on(a.Key).with("")
+	r.patient = a.Queue
+	c, _, failed := b.run(ctx, r, nil)
 	switch {
 	case failed != nil && !waits:
 		return nil, err
@@ -42,15 +42,14 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 		return nil, failed
 	}
 	held := &driver.HeldError{RetryAfter: time.Millisecond}
-	if _, gone := c.reply.value.(int64); gone && waits {
+	if c.reply.kind == ':' && waits { // it has gone
 		return held, nil
 	}
-	numbers, text := c.reply.list()
-	kind, more, ok := strings.Cut(text, "=")
-	if !ok || len(numbers) != 1 {
+	kind, more, ok := strings.Cut(c.reply.value, "=")
+	if !ok || len(c.reply.numbers) != 1 {
 		return nil, err
 	}
-	left := numbers[0]
+	left := c.reply.numbers[0]
 	if !waits || kind != "string" || left < 0 || record.IsRecord(more) {
 		return nil, conflict(a, kind, more, left)
 	}

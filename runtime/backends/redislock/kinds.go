@@ -38,27 +38,26 @@ type store struct{ *Backend }
 
 // Swap implements [record.Store].
 func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
-	next := w.Value
+	seen, value := cmp.Or(w.Seen, "-"), w.Value
 	if w.Look {
-		next = "-"
+		value = "-"
 	}
-	swap := swapScript.on(w.Key).with(cmp.Or(w.Seen, "-"), next, ms(w.Lasts), tidings(w))
+	r := swapScript.on(w.Key).with(seen, value, ms(w.Lasts), tidings(w))
 	switch {
 	case w.Renews:
-		swap.script = swapRenewScript
+		r.script = swapRenewScript
 	case w.Takes:
-		swap.script, swap.copies, swap.patient = swapTakeScript, b.copies(), w.Waits
+		r.script, r.copies, r.patient = swapTakeScript, b.copies(), w.Waits
 	}
-	c, unanswered, err := b.run(ctx, swap)
+	c, unanswered, err := b.run(ctx, r, nil)
 	a := record.Answer{MayHaveRun: unanswered}
-	if err != nil {
+	switch {
+	case err != nil:
 		return a, err
-	}
-	numbers, value := c.reply.list()
-	if len(numbers) != 2 {
+	case c.reply.kind != '*' || len(c.reply.numbers) != 2:
 		return a, c.reply.senseless()
 	}
-	a.Done, a.Now, a.Value = numbers[0] == 1, record.Time(numbers[1]), value
+	a.Done, a.Now, a.Value = c.reply.numbers[0] == 1, record.Time(c.reply.numbers[1]), c.reply.value
 	if a.Done && c.copies.got < c.copies.want {
 		a.MayHaveRun = true
 		return a, fmt.Errorf("%d of the %d replicas that redislock.Options.Replicas asks for took the lock within %v", c.copies.got, c.copies.want, c.copies.within)
