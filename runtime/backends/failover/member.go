@@ -27,7 +27,7 @@ type member struct {
 func (m *member) watch(ctx context.Context) {
 	o := &m.backend.options
 	met := false
-	engine.Every(ctx, o.Probe, nil, func(ctx context.Context) {
+	engine.Every(ctx, o.Probe, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 		err := m.ping(ctx)

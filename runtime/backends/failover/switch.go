@@ -15,7 +15,7 @@ var errSwitched = errors.New("another engine grants now; the lease is not renewe
 
 // watch looks at the record again and again, and does what is due by it.
 func (b *Backend) watch(ctx context.Context) {
-	engine.Every(ctx, b.options.Probe, nil, func(ctx context.Context) {
+	engine.Every(ctx, b.options.Probe, func(ctx context.Context) {
 		if b.look(ctx) == nil {
 			b.act(ctx)
 		}

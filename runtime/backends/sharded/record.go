@@ -70,7 +70,7 @@ func (b *Backend) drain() time.Duration { return b.bound() + b.bound()/50 }
 
 // watch looks at m's record again and again, and does what is due by it.
 func (m *member) watch(ctx context.Context) {
-	engine.Every(ctx, m.backend.options.Probe, nil, func(ctx context.Context) {
+	engine.Every(ctx, m.backend.options.Probe, func(ctx context.Context) {
 		if m.ask(ctx, "", "") == nil {
 			m.act(ctx)
 		}

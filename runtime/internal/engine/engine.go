@@ -96,11 +96,11 @@ func Pause(ctx context.Context, d time.Duration) bool {
 }
 
 // Every calls f at once and again, each call begun d after the one before or when that has
-// ended, until ctx ends. A value from poke begins the next call early; poke may be nil.
+// ended, until ctx ends.
 //
 // It is no time.Ticker: tickers that are due when two goroutines of a synctest bubble look at
 // them at once crash the race detector (golang/go#78156).
-func Every(ctx context.Context, d time.Duration, poke <-chan struct{}, f func(ctx context.Context)) {
+func Every(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
 	for ctx.Err() == nil {
 		begin := time.Now()
 		f(ctx)
@@ -111,7 +111,6 @@ func Every(ctx context.Context, d time.Duration, poke <-chan struct{}, f func(ct
 		timer := time.NewTimer(rest)
 		select {
 		case <-timer.C:
-		case <-poke:
 		case <-ctx.Done():
 		}
 		timer.Stop()
