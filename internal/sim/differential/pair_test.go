@@ -208,7 +208,7 @@ func (p *pair) atReal(s step, aging [][]string) (h heard, after state, err error
 		}
 	}
 	if s.on == 0 && len(s.args) > 0 {
-		h.reply = replies[len(aging)+1]
+		h.reply = replies[len(aging)+1].withErrors()
 	}
 	if after, err = stateOf(replies[len(replies)-2]); err != nil {
 		return heard{}, nil, err
@@ -257,7 +257,7 @@ func (p *pair) atMini(s step) (h heard, err error) {
 		return heard{}, err
 	}
 	if s.on == 0 && len(s.args) > 0 {
-		h.reply = replies[1]
+		h.reply = replies[1].withErrors()
 	}
 	h.messages, err = p.mini.listen(p.number)
 	return h, err

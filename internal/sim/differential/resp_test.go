@@ -44,6 +44,16 @@ func (v value) number() (int64, bool) {
 	return n, v.kind == ':' && err == nil
 }
 
+// withErrors returns v with the errors in it that together.lua has as lists of their text.
+func (v value) withErrors() value {
+	for i, part := range v.list {
+		if len(part.list) == 1 && part.list[0].kind == '$' {
+			v.list[i] = value{kind: '-', text: part.list[0].text}
+		}
+	}
+	return v
+}
+
 // wire is a connection to a server, on which commands are collected and sent together.
 type wire struct {
 	conn net.Conn

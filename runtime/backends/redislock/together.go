@@ -83,6 +83,24 @@ func (b *batcher) togetherCommand(calls []*call) *redis.Cmd {
 	return redis.NewCmd(context.Background(), all...)
 }
 
+// scriptError is why one script of several failed, as the server said it.
+type scriptError string
+
+func (e scriptError) Error() string { return string(e) }
+
+// RedisError implements [redis.Error].
+func (scriptError) RedisError() {}
+
+// oneOfTogether returns what one of several calls was answered: see together.lua.
+func oneOfTogether(answer any) (any, error) {
+	if list, ok := answer.([]any); ok && len(list) == 1 {
+		if text, ok := list[0].(string); ok {
+			return nil, scriptError(text)
+		}
+	}
+	return answer, nil
+}
+
 // readTogether reads the answers of calls that were one command. It reports whether
 // the server has refused it, and so done none of them: that may be for one of their
 // keys, or for their number, so each is to go by itself.
@@ -110,11 +128,7 @@ func (b *batcher) readTogether(calls []*call, cmd *redis.Cmd) (refused bool) {
 		case err != nil:
 			c.read(nil, err)
 		default:
-			if failed, ok := answers[i].(error); ok {
-				c.read(nil, failed)
-			} else {
-				c.read(answers[i], nil)
-			}
+			c.read(oneOfTogether(answers[i]))
 		}
 	}
 	return false

@@ -8,8 +8,10 @@
 -- ARGV[1] three bytes for each: 'a', 'r' or 'n', how many keys, how many arguments
 -- ARGV[2] and on: of all, one after the other
 --
--- Returns a list of what each returns. One that fails is answered by its error,
--- and the others run all the same.
+-- Returns a list of what each returns. One that fails is answered by a list of its error's
+-- text, and the others run all the same. An error reply in a list has go-redis (v9.23)
+-- leave the rest of the list unread if it knows the error (OOM, NOPERM): the next command on
+-- the connection would have the answer of this one.
 
 local scripts = {a = acquire, r = release, n = renew}
 local key, arg = 0, 1
@@ -25,7 +27,9 @@ for i = 1, #ARGV[1], 3 do
   key, arg = key + keys, arg + args
   local done, answer = pcall(scripts[string.sub(ARGV[1], i, i)], its, arguments)
   if not done and type(answer) ~= 'table' then -- of an error of Lua itself, or before Redis 7
-    answer = {err = tostring(answer)}
+    answer = {tostring(answer)}
+  elseif type(answer) == 'table' and answer.err then
+    answer = {answer.err}
   end
   answers[#answers + 1] = answer
 end
