@@ -36,8 +36,9 @@ type Backend interface {
 	// Later ones may be under way beside it, and may have the place or the lock.
 	Undo(ctx context.Context, a *Acquisition) error
 
-	// Close frees what the backend holds open. A Locker calls it once, when it
-	// closes; a backend that Lockers share counts them with Shared.
+	// Close frees what the backend holds open, and ends the calls that are under
+	// way, soon. A Locker calls it once, when it closes; a backend that Lockers
+	// share counts them with Shared.
 	Close() error
 }
 

@@ -13,6 +13,7 @@ var closing = []check{
 	{name: "Backend", run: closedBackend},
 	{name: "FreesHolds", run: closeFreesHolds},
 	{name: "EndsWaits", run: closeEndsWaits},
+	{name: "EndsCalls", needs: []Ability{NetworkFaults}, run: closeEndsCalls},
 	{name: "Shared", run: closeOfShared},
 	{name: "Hung", needs: []Ability{NetworkFaults}, run: closeOnHungEngine},
 	{name: "Goroutines", alone: true, run: closeEndsGoroutines},
@@ -72,6 +73,28 @@ func closeEndsWaits(c *trial) {
 	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
 	c.leave(held)
 	c.passesBy(other, key, pollLimit, "after a waiter was closed")
+}
+
+// A call that waits for a hung engine ends with its Backend, also if its context does not.
+func closeEndsCalls(c *trial) {
+	a, faults := c.openFaulty()
+	lease := a.take(c.newKey())
+	attempt, other := a.attempt(c.newKey()), a.attempt(c.newKey())
+	faults.Silence()
+	answers := make(chan error, 3)
+	go func() {
+		_, err := a.Acquire(context.Background(), attempt)
+		answers <- err
+	}()
+	go func() { answers <- lease.Renew(context.Background(), c.long()) }()
+	go func() { answers <- a.Undo(context.Background(), other) }()
+	time.Sleep(100 * time.Millisecond) // they are under way
+	begin := time.Now()
+	go func() { _ = a.Close() }() // what it says is asked by others
+	for range cap(answers) {
+		_ = receive(c, "a call under way to end after Close", answers) // whatever it says
+	}
+	c.within("a call under way, after Close,", begin, 2*time.Second+slackOfClose)
 }
 
 // A Backend that Lockers share lives as long as the last of them, if it says

@@ -56,6 +56,7 @@ const (
 	takesAnyTTL         mutant = "any ttl is taken"
 	closeLeaks          mutant = "close leaves a goroutine"
 	closeHangs          mutant = "close waits for the engine"
+	closeKeepsCalls     mutant = "calls under way outlast close"
 	leaksWaiters        mutant = "each wait leaves a goroutine"
 	staysSubscribed     mutant = "subscriptions stay"
 	recallsNobody       mutant = "an idle owner is told of nobody who waits"
@@ -111,6 +112,7 @@ var caughtBy = map[mutant][]string{
 	takesAnyTTL:         {"Kinds/TTL"},
 	closeLeaks:          {"Close/Goroutines"},
 	closeHangs:          {"Close/Hung"},
+	closeKeepsCalls:     {"Close/EndsCalls"},
 	leaksWaiters:        {"Close/Goroutines", "Leaks/Goroutines"},
 	staysSubscribed:     {"Leaks/Engine"},
 	recallsNobody:       {"Kinds/Sticky"},

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +56,9 @@ func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
 	select {
 	case <-done:
 	case <-time.After(3 * st.soon()):
-		t.Fatalf("seed %d: not all came back within %v after the storm", seed, 3*st.soon())
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		t.Fatalf("seed %d: not all came back within %v after the storm; the goroutines:\n%s", seed, 3*st.soon(), stacks)
 	}
 	st.verify()
 	st.calm()

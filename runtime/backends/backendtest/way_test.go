@@ -24,6 +24,7 @@ var (
 type way struct {
 	*engine
 	closed atomic.Bool
+	ended  chan struct{} // closed by Close
 
 	mu     sync.Mutex
 	silent bool
@@ -33,7 +34,9 @@ type way struct {
 	held   *held
 }
 
-func newWay(e *engine) *way { return &way{engine: e, cut: make(chan struct{})} }
+func newWay(e *engine) *way {
+	return &way{engine: e, cut: make(chan struct{}), ended: make(chan struct{})}
+}
 
 // call has the engine do f. An error says that there was no answer, so that f
 // may have been done, or may yet be.
@@ -62,6 +65,8 @@ func (w *way) call(ctx context.Context, f func()) error {
 	}
 	select {
 	case <-cut:
+		return errCut
+	case <-w.ended:
 		return errCut
 	case <-ctx.Done():
 		return ctx.Err()
@@ -207,7 +212,9 @@ func (w *way) Close() error {
 	if w.is(closeHangs) {
 		_ = w.call(context.Background(), func() {})
 	}
-	w.closed.Store(true)
+	if !w.closed.Swap(true) && !w.is(closeKeepsCalls) {
+		close(w.ended)
+	}
 	return nil
 }
 

@@ -207,7 +207,7 @@ func (b *Backend) ttls(ctx context.Context) (ttlRange, error) {
 // askTTLs asks for the range that the server allows, which it tells whoever wants a
 // session that is too short.
 func (b *Backend) askTTLs(ctx context.Context) (ttlRange, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	if b.invalid != nil {
 		return ttlRange{}, b.invalid

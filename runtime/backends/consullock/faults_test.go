@@ -2,6 +2,9 @@ package consullock
 
 import (
 	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +97,45 @@ func TestRestartedServer(t *testing.T) {
 	after, _ := lock.Token(o.ctx)
 	require.Greater(t, after, before)
 	mustRelease(t, o.held)
+}
+
+// forgetful is a server that has become the leader and not read its log: it knows no session,
+// unless it is asked for consistency.
+type forgetful struct {
+	http.RoundTripper
+	forgets atomic.Bool
+	asked   atomic.Int64 // while it forgets
+}
+
+func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
+	path := r.URL.Path
+	if _, consistent := r.URL.Query()["consistent"]; consistent || !f.forgets.Load() {
+		return f.RoundTripper.RoundTrip(r)
+	}
+	switch {
+	case strings.HasPrefix(path, "/v1/session/renew/"):
+		f.asked.Add(1)
+		return broken{http.StatusNotFound, "Session id not found"}.RoundTrip(r)
+	case strings.HasPrefix(path, "/v1/session/info/"):
+		return broken{http.StatusOK, "[]"}.RoundTrip(r)
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// S67: a new leader that has not caught up yet ends no session by that.
+func TestLeaderBehindItsLog(t *testing.T) {
+	f := &forgetful{}
+	l := newLocker(t, testserver.Consul(t), func(config *api.Config) {
+		f.RoundTripper = config.Transport
+		config.HttpClient = &http.Client{Transport: f}
+	})
+	f.forgets.Store(true)
+	ctx, held := acquire(t, l, ttl(short), newKey(t))
+	eventually(t, soon, "the session was renewed in vain", func() bool { return f.asked.Load() > 1 })
+	f.forgets.Store(false)
+	time.Sleep(short)
+	require.NoError(t, lock.Check(ctx))
+	mustRelease(t, held)
 }
 
 // S29: a server that comes back empty knows neither session nor lock. The holder

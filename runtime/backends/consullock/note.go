@@ -35,6 +35,8 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 
 // noteSession returns a session that lasts for ttl, or as near as the server allows.
 func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, error) {
+	ctx, cancel := b.asking(ctx)
+	defer cancel()
 	o := (&api.WriteOptions{}).WithContext(ctx)
 	if session, ok := b.noted.Load(ttl); ok {
 		if entry, _, err := b.client.Session().Renew(session.(string), o); entry != nil {

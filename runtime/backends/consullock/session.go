@@ -64,10 +64,24 @@ func (s *session) KeepAlive(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("renew the session: %w", advised(err))
 	case entry == nil:
-		return fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)
+		return s.isGone(ctx)
 	}
 	s.extend(sent)
 	return nil
+}
+
+// isGone asks again for s, of which an answer knew nothing. Its error wraps driver.ErrLost if
+// there is no session. A server that has just become the leader does not know yet all that
+// its log says, and refuses only reads that ask for consistency (hashicorp/consul#2644).
+func (s *session) isGone(ctx context.Context) error {
+	entry, _, err := s.backend.client.Session().Info(s.id, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the session: %w", advised(err))
+	case entry == nil:
+		return fmt.Errorf("%w: %w", driver.ErrLost, errNoSession)
+	}
+	return errors.New("the server has not caught up with its log yet")
 }
 
 // Undo implements [engine.SessionServer].
@@ -96,7 +110,10 @@ func (s *session) gone() { s.End(fmt.Errorf("%w: %w", driver.ErrLost, errNoSessi
 func (s *session) watch(ctx context.Context) {
 	follow(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {
 		entry, meta, err := s.backend.client.Session().Info(s.id, o)
-		gone := err == nil && entry == nil
+		if err == nil && entry == nil {
+			err = s.isGone(o.Context())
+		}
+		gone := errors.Is(err, driver.ErrLost)
 		if gone {
 			s.gone()
 		}

@@ -33,6 +33,17 @@ var (
 // the 7 s for which a server keeps it while there is no leader.
 const answerWithin = 8 * time.Second
 
+// asking returns a context for one request of a call with ctx: it ends as well when the
+// answer has taken too long, and when the Backend closes.
+func (b *Backend) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	stop := context.AfterFunc(b.life.Context(), cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
 type ops = api.TxnOps
 
 func kv(verb api.KVOp, pair api.KVTxnOp) *api.TxnOp {
@@ -96,7 +107,7 @@ func (r reply) queue(key string) (queue []*api.KVPair) {
 
 // write sends a transaction that changes something.
 func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	if err := ctx.Err(); err != nil || b.invalid != nil {
 		return nil, cmp.Or(b.invalid, err)
@@ -113,7 +124,7 @@ func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
 
 // read sends a transaction that only looks. It returns as well what of it was not so.
 func (b *Backend) read(ctx context.Context, t ops, consistent bool) (reply, api.TxnErrors, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	if b.invalid != nil {
 		return nil, nil, b.invalid
