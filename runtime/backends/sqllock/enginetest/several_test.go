@@ -159,13 +159,13 @@ func TestOneOfSeveralIsHeld(t *testing.T) {
 		}()
 		require.Eventually(t, func() bool {
 			return s.held() == 151 && s.number("SELECT count(*) FROM "+s.options.Table+" WHERE waiting <> ''") == 1
-		}, 5*time.Second, 5*time.Millisecond)
+		}, 30*time.Second, 5*time.Millisecond)
 		cancel()
 		err := <-done
 		require.ErrorIs(t, err, lock.ErrNotAcquired)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NoError(t, theirs.Release(t.Context(), first(theirs)))
-		require.Eventually(t, func() bool { return s.held() == 0 }, 5*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return s.held() == 0 }, 30*time.Second, 5*time.Millisecond)
 	})
 }
 
