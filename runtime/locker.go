@@ -39,6 +39,7 @@ type Locker struct {
 	numbers  atomic.Uint64 // drawn for IDs
 	waiters  sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
 	watchdog watchdog
+	outages  outages
 	cleanup  cleanup
 	known    registrations // at the engines that keep who their Lockers are
 	waits    *nestedWaits  // of the process
