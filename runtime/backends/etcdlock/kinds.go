@@ -119,7 +119,7 @@ func contender(prefix string, kvs []*mvccpb.KeyValue) string {
 // watchRecord is the [record.Watch] of etcd.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	var failed error
-	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), recordOf(key), clientv3.WithCreatedNotify()) {
+	for resp := range b.watcher.Watch(clientv3.WithRequireLeader(ctx), recordOf(key), clientv3.WithCreatedNotify()) {
 		failed = resp.Err()
 		if resp.Created && failed == nil {
 			ready()

@@ -51,7 +51,7 @@ func (e *entry) follow(w *watch) {
 
 // await returns when w's key was deleted, when the watch has failed, or ctx has ended.
 func (b *Backend) await(ctx context.Context, w *watch) {
-	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), w.key, clientv3.WithFilterPut(), clientv3.WithRev(w.from)) {
+	for resp := range b.watcher.Watch(clientv3.WithRequireLeader(ctx), w.key, clientv3.WithFilterPut(), clientv3.WithRev(w.from)) {
 		if len(resp.Events) > 0 {
 			return
 		}
