@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"google.golang.org/grpc"
@@ -33,6 +34,26 @@ func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
 	for _, l := range leases {
 		released(t, l)
 	}
+}
+
+// Nor does it stay where the answer is lost that says so.
+func TestRecordBesideAMutexAndALostReply(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	leases := []driver.Lease{taken(t, b, attempt(key, "A:1"))}
+	for i := range enough {
+		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
+	}
+	f.lose(1, func(req any) bool { return writes(key)(req) && len(req.(*pb.TxnRequest).Compare) == 1 })
+	fair := attempt(key, "B:1")
+	fair.Mode.Kind = driver.Fair
+	_, err := b.Acquire(t.Context(), fair)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	require.True(t, fair.MayHaveRun)
+	for _, l := range leases {
+		released(t, l)
+	}
+	nothingLeft(t, b.client, key)
 }
 
 // It is also refused where the mutex comes just before it is written.
