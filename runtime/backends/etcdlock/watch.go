@@ -76,7 +76,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sub, _ := b.hub.Subscribe(idOf(a), nil)
+	sub := b.hub.Subscribe(idOf(a), nil)
 	if e := b.entries[idOf(a)]; e == nil || e.watch == nil {
 		sub.Notify()
 	}
