@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -155,11 +154,8 @@ func TestAttemptAgainBeforeAnother(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
 	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
-	f.lose(100, writes(key))
 	a := attempt(key, "A:1")
-	ctx, cancel := contextFor(t, 300*time.Millisecond)
-	defer cancel()
-	_, err := b.Acquire(ctx, a)
+	_, err := b.Acquire(until(t, f.lose(100, writes(key))), a)
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
 	other, later := newBackend(t, shared(t)), attempt(key, "B:1")
 	requireHeld(t, other, later)
@@ -180,10 +176,7 @@ func TestNoReplyForSeveral(t *testing.T) {
 	_, held := acquire(t, l, nil, newKey(t)) // a session
 	require.NoError(t, finish(held))
 	reqs := several(key, 250)
-	f.lose(100, jointFor(reqs[0].Key))
-	ctx, cancel := contextFor(t, 300*time.Millisecond)
-	defer cancel()
-	_, _, err := l.AcquireAll(ctx, reqs...)
+	_, _, err := l.AcquireAll(until(t, f.lose(100, jointFor(reqs[0].Key))), reqs...)
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
 	noneIsHeld(t, c, key)
 	f.heal()
@@ -199,9 +192,7 @@ func TestUndoOvertakesSeveral(t *testing.T) {
 	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
 	as := attempts(key, "A", 3)
 	late := f.late(jointFor(as[0].Key))
-	ctx, cancel := contextFor(t, 50*time.Millisecond)
-	defer cancel()
-	_, errs := b.AcquireAll(ctx, as)
+	_, errs := b.AcquireAll(until(t, late.arrived), as)
 	for i, a := range as {
 		require.ErrorIs(t, errs[i], lock.ErrIndeterminate)
 		require.NoError(t, b.Undo(t.Context(), a))
