@@ -28,12 +28,9 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	other := take(t, b, attempt(newKey(t)))
 	a := attempt(newKey(t))
 	late := n.Hold()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := b.Acquire(ctx, a)
+	_, err := b.Acquire(until(t, late.Arrived()), a)
 	wantIs(t, err, lock.ErrIndeterminate)
 	require.True(t, a.MayHaveRun)
-	receive(t, late.Arrived())
 	late.Overtake()
 	require.NoError(t, b.Undo(t.Context(), a))
 	session := other.(*lease).session.id
