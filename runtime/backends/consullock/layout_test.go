@@ -206,3 +206,19 @@ func endSession(t testing.TB, addr, id string) {
 	_, err := newClient(t, addr).Session().Destroy(id, nil)
 	require.NoError(t, err)
 }
+
+// A lock is listed by a pattern for which /v1/kv would refuse to look: it decodes it twice.
+func TestListByAPatternThatIsRefused(t *testing.T) {
+	b := newBackend(t, testserver.Consul(t))
+	for _, part := range []string{"%20", "%2E%2E/", "x"} {
+		key := newKey(t) + ":a" + part + "b"
+		l := take(t, b, attempt(key))
+		var listed []string
+		for info, err := range b.Locks(t.Context(), key+"*") {
+			require.NoError(t, err)
+			listed = append(listed, info.Key)
+		}
+		require.Equal(t, []string{key}, listed)
+		release(t, l)
+	}
+}
