@@ -56,6 +56,40 @@ func TestRecordBesideAMutexAndALostReply(t *testing.T) {
 	nothingLeft(t, b.client, key)
 }
 
+// Nor is it left to who has come to it meanwhile.
+func TestRecordBesideAMutexAndOneThatComes(t *testing.T) {
+	t.Parallel()
+	other, key := newBackend(t, shared(t)), newKey(t)
+	leases := []driver.Lease{taken(t, other, attempt(key, "A:1"))}
+	for i := range enough {
+		leases = append(leases, taken(t, other, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
+	}
+	one, two := attempt(key, "B:1"), attempt(key, "C:1")
+	one.Mode.Kind, two.Mode.Kind = driver.Fair, driver.Fair
+	came := false
+	between := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, options...)
+		if !came && writes(key)(req) && len(req.(*pb.TxnRequest).Compare) == 1 {
+			came = true
+			requireHeld(t, other, two)
+		}
+		return err
+	}
+	b := newBackend(t, shared(t), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
+	})
+	_, err := b.Acquire(t.Context(), one)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	require.NoError(t, b.Undo(t.Context(), one))
+	_, err = other.Acquire(t.Context(), two)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	for _, l := range leases {
+		released(t, l)
+	}
+	require.NoError(t, other.Undo(t.Context(), two))
+	nothingLeft(t, other.client, key)
+}
+
 // It is also refused where the mutex comes just before it is written.
 func TestRecordBesideAMutexThatComes(t *testing.T) {
 	t.Parallel()

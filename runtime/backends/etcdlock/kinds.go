@@ -60,18 +60,17 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 			return a, err
 		}
 		a.Done, a.Value, a.Place = resp.Succeeded, "", nil
+		made := int64(0) // the revision at which the record was, that is there now
 		if kvs := found(resp, 0); resp.Succeeded && w.Value != "" {
-			a.Value, a.Place = resolved(w.Value, resp.Header.Revision), resp.Header.Revision
+			made = resp.Header.Revision
+			a.Value, a.Place = resolved(w.Value, made), made
 		} else if !resp.Succeeded && len(kvs) > 0 {
+			made = kvs[0].CreateRevision
 			a.Value, a.Place = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
 		}
-		written, _ := a.Place.(int64)
-		if record.Version(a.Value) != record.Version(w.Value) { // not by an attempt that had no answer either
-			written = 0
-		}
-		if w.Takes && len(resp.Responses) > 1 && (a.Value == "" || written > 0) {
-			if is := contender(w.Key+"/", found(resp, 1), written); is != "" {
-				a.MayHaveRun = written > 0 && !b.takeBack(ctx, at, written) || a.MayHaveRun
+		if w.Takes && len(resp.Responses) > 1 {
+			if is := contender(w.Key+"/", found(resp, 1), made); is != "" {
+				a.MayHaveRun = made > 0 && !b.takeBack(ctx, at, made) || a.MayHaveRun
 				return a, record.InsteadOf(is)
 			}
 		}
@@ -84,9 +83,10 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	}
 }
 
-// takeBack deletes the record that was written with this revision, and reports whether it did.
+// takeBack deletes the record that was made at this revision, with all that have come to it since,
+// and reports whether it did.
 func (b *Backend) takeBack(ctx context.Context, at string, revision int64) bool {
-	resp, _, err := b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, revision)}, Success: []*pb.RequestOp{del(at)}})
+	resp, _, err := b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{ifCreated(at, revision)}, Success: []*pb.RequestOp{del(at)}})
 	return err == nil && resp.Succeeded
 }
 
@@ -94,12 +94,12 @@ func resolved(value string, revision int64) string {
 	return record.ResolveRevision(value, uint64(revision))
 }
 
-// contender says what of kvs is in the way of a record with this prefix, which was made at a
-// revision, or is to be made if that is 0. It is "" if nothing is.
+// contender says what of kvs is in the way of a record with this prefix that was made at a
+// revision, or is to be made, if that is 0. It is "" if nothing is.
 func contender(prefix string, kvs []*mvccpb.KeyValue, made int64) string {
 	for _, kv := range kvs {
 		switch {
-		case made > 0 && kv.CreateRevision > made: // it sees the record, and goes
+		case made > 0 && kv.CreateRevision > made: // it sees the record, and gives way
 		case strings.Contains(string(kv.Key[len(prefix):]), "/"):
 		case string(kv.Key) == recordOf(strings.TrimSuffix(prefix, "/")): // it is the record
 		case kv.Lease == 0:
