@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -271,4 +273,17 @@ func TestSeveralWithoutARight(t *testing.T) {
 	require.NoError(t, errs[2])
 	released(t, leases[0])
 	released(t, leases[2])
+}
+
+// A server that takes few operations in a transaction has them sent in smaller ones.
+func TestServerThatTakesFewOperations(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t, "--max-txn-ops=16")
+	b := newBackend(t, server.Addr())
+	leases, errs := b.AcquireAll(t.Context(), attempts("key", "A", 40))
+	require.NoError(t, errors.Join(errs...))
+	ttls := slices.Repeat([]time.Duration{10 * time.Second}, len(leases))
+	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...))
+	require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, make([]uint64, len(leases)))...))
+	require.Zero(t, heldKeys(t, b.client, "key"))
 }
