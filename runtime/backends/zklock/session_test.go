@@ -44,12 +44,9 @@ func TestHolderCutOff(t *testing.T) {
 	p.Hole(faultproxy.Requests | faultproxy.Replies)
 
 	next, leave := enter(t, other, ttl(2*second), "k")
-	select {
-	case <-ctx.Done():
-		require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-	default:
-		t.Fatal("another has the lock, and the holder's context goes on")
-	}
+	require.ErrorIs(t, lock.Check(ctx), lock.ErrLost, "another has the lock")
+	receive(t, "the end of the holder's context", ctx.Done())
+	require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 	token, _ := lock.Token(next)
 	require.Greater(t, token, old)
 	p.Heal()
