@@ -142,6 +142,16 @@ func (b *Backend) explained(err error) error {
 	return err
 }
 
+// indeterminate is err, by which asking for a ended. If an attempt may have run that is what counts,
+// unless the lock is another's.
+func indeterminate(a *driver.Acquisition, err error) error {
+	var held *driver.HeldError
+	if err == nil || !a.MayHaveRun || errors.As(err, &held) || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrIndeterminate) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+}
+
 // unreached says why there was no connection.
 func unreached(err error) error {
 	switch code(err) {

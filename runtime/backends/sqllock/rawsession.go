@@ -121,10 +121,6 @@ func (ss *sessions) acquire(ctx context.Context, a *driver.Acquisition) (driver.
 	for try := 1; dead && ctx.Err() == nil && try < sessionTries; try++ {
 		l, dead, err = ss.attempt(ctx, a)
 	}
-	var held *driver.HeldError
-	if err != nil && a.MayHaveRun && !errors.As(err, &held) && !errors.Is(err, driver.ErrIndeterminate) {
-		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
-	}
 	return l, err
 }
 

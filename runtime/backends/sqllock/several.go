@@ -53,6 +53,7 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 			one.err = &driver.HeldError{RetryAfter: time.Millisecond}
 		case one.tried:
 			one.lease, one.err = b.takeSeen(ctx, one.Acquisition)
+			one.err = indeterminate(one.Acquisition, one.err)
 		default:
 			one.lease, one.err = b.Acquire(ctx, one.Acquisition)
 		}
@@ -80,9 +81,9 @@ func (b *Backend) takeFree(ctx context.Context, part []*wanted) {
 	r, unanswered, err := b.run(ctx, b.sql.several("take.sql", len(part), v))
 	took := numbered(r)
 	if err == nil && !unanswered && b.dialect == MySQL {
-		if took, err = b.tookMySQL(ctx, r, v, len(part)); err != nil {
-			unanswered, err = true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
-		}
+		var asked error
+		took, asked = b.tookMySQL(ctx, r, v, len(part))
+		unanswered = asked != nil // then a look at each tells
 	}
 	for i, one := range part {
 		one.tried, one.err = true, err
@@ -319,9 +320,9 @@ func (b *Backend) takeTogether(ctx context.Context, a *driver.Acquisition) (driv
 	}
 	a.MayHaveRun = own.MayHaveRun
 	switch {
-	case one.lease != nil, one.err != nil && own.MayHaveRun:
-		return one.lease, one.err
-	case one.err != nil: // the database refused all, perhaps because of another; or there was no connection yet
+	case one.lease != nil:
+		return one.lease, nil
+	case one.err != nil && !a.MayHaveRun: // the database refused all, perhaps because of another; or there was no connection yet
 		return b.takeRow(ctx, a)
 	}
 	return b.takeSeen(ctx, a)

@@ -249,7 +249,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	b.purgeNowAndThen()
 	l, err := b.acquire(ctx, a)
 	b.tellPoller(a, err != nil && !a.MayBeGranted)
-	return l, err
+	return l, indeterminate(a, err)
 }
 
 func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
