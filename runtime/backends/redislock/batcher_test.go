@@ -78,8 +78,8 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 				switch {
 				case errors.Is(ctx.Err(), context.DeadlineExceeded):
 					t.Errorf("call %d was forgotten: %v", want, err)
-				case err == nil && c.reply.number != want:
-					t.Errorf("a call for %d was answered %d", want, c.reply.number)
+				case err == nil && c.reply.number() != want:
+					t.Errorf("a call for %d was answered %d", want, c.reply.number())
 				case err == nil:
 					answered.Add(1)
 				case !errors.Is(err, errNoAnswer) && !errors.Is(err, errNotSent):

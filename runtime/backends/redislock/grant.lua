@@ -11,19 +11,31 @@ local function asideOf(queue)
   return 'lockgen:strangers:' .. string.sub(queue, #'lockgen:queue:' + 1)
 end
 
--- reserve returns the first of n tokens for a grant, or false if the server denies that. The
--- last token comes with SET, as in acquire.lua: a user who may not GET would see tokens fall.
-local function reserve(token, n, micros, least)
+-- reserve returns the first of n tokens, or the server's error. again says that the last n are
+-- the same acquisition's, and unused. The last token comes with SET: a user who may not GET
+-- would see tokens fall.
+local function reserve(token, n, micros, least, again)
   local first = micros * 4
-  local last = redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', least, 'GET')
+  local last = redis.pcall('SET', token, first + n - 1, 'PX', least, 'GET')
   if type(last) == 'table' then
-    return false
+    return last
   end
   if (tonumber(last or 0) or 0) >= first then -- the clock went back, or tokens are reserved ahead of it
-    first = last + 1
-    call('SET', token, string.format('%.0f', first + n - 1), 'PX', kept(first + n - 1, least))
+    first = last + 1 - (again and n or 0)
+    call('SET', token, first + n - 1, 'PX', kept(first + n - 1, least))
   end
   return first
+end
+
+-- own makes a lock an id's for so many ms, and returns 1, or why that is denied: scripts do not
+-- roll back, and a lock without an expiry would stay.
+local function own(lock, id, lease)
+  call('HSET', lock, id, '1')
+  local expires = redis.pcall('PEXPIRE', lock, lease)
+  if expires ~= 1 and redis.pcall('HDEL', lock, id) ~= 1 then
+    call('SET', lock, '', 'PX', 1) -- as for the token: of all that ends a key it is allowed
+  end
+  return expires
 end
 
 -- grant gives a free lock to the first in line whose process is connected. It reports
@@ -44,16 +56,14 @@ local function grant(lock, queue, token, me, others)
     if id then
       local micros = now()
       local hold = others > 0 and 2 or call('EXISTS', queue)
-      call('HSET', lock, id, '1')
-      -- A server that denies any of this must not leave a lock without an expiry or an owner.
-      local first = redis.pcall('PEXPIRE', lock, lease) == 1 and reserve(token, n, micros, lease + FORGET)
-      if first then
+      local first = own(lock, id, lease) == 1 and reserve(token, n, micros, lease + FORGET)
+      if type(first) == 'number' then
         if tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
           return true
         end
         redis.pcall('INCRBY', token, -n) -- nobody has them
       end
-      call('HDEL', lock, id)
+      call('HDEL', lock, id) -- also where the server denies some of this
     end
     head = call('ZRANGE', queue, 0, 0)[1]
   end

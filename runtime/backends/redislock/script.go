@@ -17,10 +17,8 @@ type script struct {
 }
 
 var (
-	//go:embed single.lua
-	singleSource string
-	//go:embed cluster.lua
-	clusterSource string
+	//go:embed server.lua
+	serverSource string
 	//go:embed grant.lua
 	grantSource string
 	//go:embed acquire.lua
@@ -35,14 +33,8 @@ var (
 	renewScript   = renewing('n', renewSource)
 )
 
-// newScript returns the script of sources, before which it puts what both kinds of server
-// have by their own ways.
 func newScript(letter byte, sources ...string) *script {
-	return &script{
-		text:      textOf(append([]string{singleSource}, sources...)),
-		clustered: textOf(append([]string{clusterSource}, sources...)),
-		letter:    letter,
-	}
+	return &script{text: textOf(false, sources), clustered: textOf(true, sources), letter: letter}
 }
 
 // taking is newScript for one that takes a lock.
@@ -65,21 +57,6 @@ func (s *script) at(cluster bool) text {
 		return s.clustered
 	}
 	return s.text
-}
-
-// on returns a request that runs s on keys.
-func (s *script) on(keys ...string) request {
-	r := request{script: s}
-	r.nkeys = copy(r.keys[:], keys)
-	return r
-}
-
-// with returns r with these arguments, but for empty ones behind the last that is not.
-func (r request) with(args ...string) request {
-	copy(r.args[:], args)
-	for r.nargs = len(args); r.nargs > 1 && args[r.nargs-1] == ""; r.nargs-- {
-	}
-	return r
 }
 
 // ms returns d as scripts are told it.

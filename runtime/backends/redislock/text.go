@@ -3,6 +3,7 @@ package redislock
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -25,15 +26,16 @@ const (
 
 type text struct{ source, hash string }
 
-// textOf puts the constants of this package into sources: baked in, they
-// cost nothing at the server, which makes a Lua string of every argument.
-func textOf(sources []string) text {
+// textOf puts server.lua before sources, and the constants of this package into them: baked
+// in, they cost nothing at the server, which makes a Lua string of every argument.
+func textOf(cluster bool, sources []string) text {
 	source := strings.NewReplacer(
 		"FORGET", ms(tokenLimit),
 		"LOOK", ms(lookAgain),
 		"AWAY", ms(leftToRedisson),
 		"QUEUE", ms(queueLimit),
-	).Replace(strings.Join(sources, ""))
+		"CLUSTER", strconv.FormatBool(cluster),
+	).Replace(serverSource + strings.Join(sources, ""))
 	sum := sha1.Sum([]byte(source)) // what EVALSHA asks for
 	return text{source, hex.EncodeToString(sum[:])}
 }
