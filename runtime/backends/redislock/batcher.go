@@ -50,9 +50,9 @@ type batcher struct {
 	troubled atomic.Bool // there is an outage
 }
 
-// of returns the one of b and its standby that runs s.
-func (b *batcher) of(s *script) *batcher {
-	if s.renews {
+// of returns the one of b and its standby that does c.
+func (b *batcher) of(c *call) *batcher {
+	if c.renews {
 		return b.standby
 	}
 	return b
@@ -233,7 +233,7 @@ func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*cal
 		case isUnknownScript(c.err) && !c.whole:
 			c.whole = true
 			again = append(again, c)
-		case errors.As(c.err, &unfit) && !c.script.takes && b.standby != nil:
+		case errors.As(c.err, &unfit) && !c.takes && b.standby != nil:
 			// What the server has is freed whatever it may do to locks.
 			freed, left := b.standby.round(ctx, []*call{c})
 			ended, again = append(ended, freed...), append(again, left...)

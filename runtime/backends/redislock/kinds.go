@@ -13,13 +13,7 @@ import (
 //go:embed swap.lua
 var swapSource string
 
-// All are one script: what takes a lock is refused by a server that is unfit for locks,
-// and what gives one back is not; what renews one does not wait for either.
-var (
-	swapScript      = newScript(0, swapSource)
-	swapTakeScript  = taking(0, swapSource)
-	swapRenewScript = renewing(0, swapSource)
-)
+var swapScript = newScript(0, swapSource)
 
 // methods has a Backend call those that wait for a condition, and tell who leads.
 type methods = record.Methods
@@ -42,11 +36,8 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 		next = "-"
 	}
 	swap := swapScript.on(w.Key).with(cmp.Or(w.Seen, "-"), next, ms(w.Lasts), tidings(w))
-	switch {
-	case w.Renews:
-		swap.script = swapRenewScript
-	case w.Takes:
-		swap.script, swap.copies, swap.patient = swapTakeScript, b.copies(), w.Waits
+	if swap.renews, swap.takes = w.Renews, w.Takes; w.Takes {
+		swap.copies, swap.patient = b.copies(), w.Waits
 	}
 	c, unanswered, err := b.run(ctx, swap)
 	a := record.Answer{MayHaveRun: unanswered}

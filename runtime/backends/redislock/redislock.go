@@ -125,7 +125,7 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 		tokens = strconv.FormatUint(a.Tokens, 10)
 	}
 	c := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry)
-	c.copies, c.patient = b.copies(), a.Queue
+	c.takes, c.copies, c.patient = true, b.copies(), a.Queue
 	return c
 }
 
@@ -171,10 +171,10 @@ func (b *Backend) attempt(ctx context.Context, c *call, to route, n int) (*batch
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := b.router.suspecting(ctx, c.script, suspicious<<min(n, 1)+c.copies.within)
+	ctx, stop := b.router.suspecting(ctx, c, suspicious<<min(n, 1)+c.copies.within)
 	defer stop()
-	if c.script.takes {
+	if c.takes {
 		l.warm(b.life)
 	}
-	return l, l.of(c.script).do(ctx, c)
+	return l, l.of(c).do(ctx, c)
 }

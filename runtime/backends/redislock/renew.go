@@ -27,7 +27,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 // renewal returns the call that renews l.
 func (l *lease) renewal(ttl time.Duration) *call {
 	c := renewScript.on(l.keys.lock, l.keys.token).with(l.id, ms(ttl))
-	c.splits = true
+	c.renews, c.splits = true, true
 	return c
 }
 

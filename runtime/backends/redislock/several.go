@@ -102,20 +102,20 @@ func (b *Backend) begin(ctx context.Context, calls []*call) {
 
 // beginAt makes first attempts at one server.
 func (b *Backend) beginAt(ctx context.Context, l *batcher, calls []*call) {
-	script := calls[0].script
-	ctx, stop := b.router.suspecting(ctx, script, suspicious*time.Duration(1+len(calls)/mostTogether))
-	defer stop()
 	if l.bySlot { // so that those of a slot stand in the same batches
 		slices.SortStableFunc(calls, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
 	}
-	if script.takes {
+	first := calls[0]
+	ctx, stop := b.router.suspecting(ctx, first, suspicious*time.Duration(1+len(calls)/mostTogether))
+	defer stop()
+	if first.takes {
 		l.warm(b.life)
 	}
-	if script.takes && !l.asked.Load() { // the first finds out whether the others may go together
-		calls[0].failed = l.do(ctx, calls[0])
+	if first.takes && !l.asked.Load() { // it finds out whether the others may go together
+		first.failed = l.do(ctx, first)
 		calls = calls[1:]
 	}
-	l.of(script).put(ctx, calls...)
+	l.of(first).put(ctx, calls...)
 	for _, c := range calls {
 		c.failed = c.wait(ctx)
 	}
