@@ -50,6 +50,16 @@ func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
 	}
 }
 
+// clusterOf returns the client of a Cluster whose slots are known, which no node needs to tell.
+func clusterOf(t *testing.T, slots ...redis.ClusterSlot) *redis.ClusterClient {
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ReadTimeout:  2 * soon,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return slots, nil },
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // The servers of several locks are asked at the same time: each answers once all have been asked.
 func TestServersAreAskedTogether(t *testing.T) {
 	t.Parallel()
@@ -72,17 +82,9 @@ func TestServersAreAskedTogether(t *testing.T) {
 		})
 	}
 	a, b := node(first, second), node(second, first)
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		ReadTimeout: 2 * soon,
-		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-			return []redis.ClusterSlot{
-				{Start: 0, End: 8191, Nodes: []redis.ClusterNode{{Addr: a}}},
-				{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: b}}},
-			}, nil
-		},
-	})
-	t.Cleanup(func() { _ = client.Close() })
-	backend := New(client)
+	backend := New(clusterOf(t,
+		redis.ClusterSlot{End: 8191, Nodes: []redis.ClusterNode{{Addr: a}}},
+		redis.ClusterSlot{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: b}}}))
 	t.Cleanup(func() { _ = backend.Close() })
 	var leases []driver.Lease
 	for _, key := range []string{"foo", "bar"} { // slots 12182 and 5061

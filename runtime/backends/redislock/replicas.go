@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // replicaTimeout is what Redisson waits for its replicas.
@@ -49,9 +50,6 @@ func (b *Backend) copies() copies {
 	if b.options.Replicas <= 0 {
 		return copies{} // nor is there anything to wait longer for
 	}
-	within := b.options.ReplicaTimeout
-	if within <= 0 {
-		within = replicaTimeout
-	}
+	within := engine.Length(b.options.ReplicaTimeout, replicaTimeout)
 	return copies{want: b.options.Replicas, within: max(within, time.Millisecond)} // 0 would be: for ever
 }
