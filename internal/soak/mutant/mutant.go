@@ -95,7 +95,7 @@ end`},
 		Name:    "wallclock",
 		Mistake: "an expiry by the client's wall clock (PEXPIREAT)",
 		Patches: []Patch{
-			{redislock + "acquire.lua", "own(KEYS[1], ARGV[1], ARGV[2])", "own(KEYS[1], ARGV[1], string.format('%.0f', ARGV[2] - now() / 1000))"},
+			{redislock + "acquire.lua", "ARGV[1], ARGV[2], tonumber", "ARGV[1], string.format('%.0f', ARGV[2] - now() / 1000), tonumber"},
 			{redisGo, "with(a.ID, ms(a.TTL), ", "with(a.ID, strconv.FormatInt(expiry(a.TTL), 10), "},
 			{redisGo, "// Acquire implements [driver.Backend].", `func expiry(ttl time.Duration) int64 {
 	wrong, _ := time.ParseDuration(os.Getenv("LOCKGEN_SOAK_SKEW"))

@@ -239,11 +239,13 @@ func TestWithoutPexpireOrDelNothingIsLeft(t *testing.T) {
 // stands in line.
 func TestWithoutPexpireOrDelNothingIsGranted(t *testing.T) {
 	t.Parallel()
-	server, login := alice(t, append(documented(t), "-pexpire", "-del", "-hdel")...)
-	addr, key := server.Addr(), "seckill:lock"
-	command(t, addr, "ZADD", queueOf(key), "1", queueEntry(wish(key, 1)))
-	wantIs(t, refused(t, newLocker(t, addr, login), try(), key), lock.ErrUnavailable)
-	eventually(t, soon, "nothing is left", func() bool { return !exists(t, addr, key) })
+	for _, less := range [][]string{nil, {"-set"}} {
+		server, login := alice(t, append(append(documented(t), "-pexpire", "-del", "-hdel"), less...)...)
+		addr, key := server.Addr(), "seckill:lock"
+		command(t, addr, "ZADD", queueOf(key), "1", queueEntry(wish(key, 1)))
+		wantIs(t, refused(t, newLocker(t, addr, login), try(), key), lock.ErrUnavailable)
+		eventually(t, soon, "nothing is left", func() bool { return !exists(t, addr, key) })
+	}
 }
 
 // Nor a tombstone without an expiry: it is set with it.

@@ -67,11 +67,4 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
   end
 end
 
--- Whatever refuses from here on (ACL, memory) leaves no lock behind.
-local n = tonumber(ARGV[3] or 1)
-local first = reserve(KEYS[3], n, micros, n == 1 and FORGET or ARGV[2] + FORGET, again)
-if type(first) == 'table' then
-  return first
-end
-local expires = own(KEYS[1], ARGV[1], ARGV[2])
-return expires == 1 and first or expires
+return take(KEYS[1], KEYS[3], ARGV[1], ARGV[2], tonumber(ARGV[3] or 1), micros, again)
