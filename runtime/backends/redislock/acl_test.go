@@ -63,6 +63,9 @@ func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
 	t.Helper()
 	const lease = time.Second
 	ctx, held := acquire(t, one, ttl(lease), key)
+	if err := two.Ping(t.Context()); err != nil { // the wait is for the lock, and not for a connection
+		t.Error(err)
+	}
 	err := refused(t, two, &lock.Policy{Wait: 300 * time.Millisecond}, key)
 	wantIs(t, err, lock.ErrNotAcquired)
 	eventually(t, soon, "whoever gave up has left the queue", func() bool { return places(t, server, key) == 0 })

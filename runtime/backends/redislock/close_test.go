@@ -286,10 +286,10 @@ func TestClusterClient(t *testing.T) {
 	l, other := lockerOn(t, New(client)), lockerOn(t, New(client))
 	var all []*lock.Hold
 	for i := range 20 {
-		ctx, held := acquire(t, l, ttl(900*time.Millisecond), fmt.Sprint("key", i))
+		ctx, held := acquire(t, l, ttl(2*time.Second), fmt.Sprint("key", i))
 		all = append(all, held)
 		if i == 19 {
-			stillHeld(t, ctx, 1200*time.Millisecond)
+			stillHeld(t, ctx, 2500*time.Millisecond)
 		}
 	}
 	waiting := start(t.Context(), other, nil, "key0")
