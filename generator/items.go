@@ -147,6 +147,7 @@ var otherNames = map[string]string{
 	"expire": "ttl=60s", "expires": "ttl=60s", "expiry": "ttl=60s", "expiration": "ttl=60s", "lease": "ttl=60s",
 	"leasetime": "ttl=60s", "duration": "ttl=60s", "timeout": "wait=2s, how long to wait for the lock", "waittime": "wait=2s",
 	"watchdog": "renew=off? A lease is renewed without it", "autorenew": "renew=off? A lease is renewed without it",
+	"retry": "wait=2s, how long to wait for the lock", "retries": "wait=2s, how long to wait for the lock",
 	"nowait": "try", "trylock": "try", "shared": "read", "semaphore": "permits=3", "name": "key=\"…\"", "resource": "key=\"…\"",
 }
 
