@@ -28,7 +28,8 @@ func (b *builder) locks(m *method) {
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
 		b.pkg.reportIn(d, k.problems)
-		l := templates.Lock{Key: b.keyFunc(f, m, k, params, taken)}
+		said := b.pkg.lock(m.target, d)
+		l := templates.Lock{Directive: said.Text(), Key: b.keyFunc(f, m, k, params, taken)}
 		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)
 		l.Policy = templates.Policy{
 			Var:     b.pkg.naming.pick(thing{policyVar, m.name(), i}, m.joined(lowerFirst)+"Lock"+ordinal(i)),
