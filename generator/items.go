@@ -152,6 +152,9 @@ var otherNames = map[string]string{
 }
 
 func unknownItem(it *item) problem {
+	if it.name == "+" {
+		return problem{it.at, "+ joins nothing here", `a key has its values in it: key="order:<id>"`}
+	}
 	if other := otherNames[strings.ToLower(it.name)]; other != "" {
 		if !strings.Contains(other, "?") {
 			other += "?"
@@ -231,6 +234,8 @@ func readDuration(it *item, into *templates.Duration) *problem {
 	}
 	d, err := time.ParseDuration(it.value)
 	switch {
+	case strings.HasSuffix(it.value, ","):
+		return fail("a comma", "items are parted by spaces")
 	case err != nil && numberShape.MatchString(it.value):
 		return fail("a unit is missing", "write "+it.name+"="+it.value+"s or "+it.value+"ms")
 	case (it.name == "ttl" || it.name == "delay") && (d > maxTTL || err != nil && isOverflow(it.value)):
