@@ -70,8 +70,8 @@ func (d *directive) lacking() (out []problem) {
 	case weight == nil:
 	case permits == nil:
 		out = append(out, problem{weight.at, "weight needs permits", "it is how many of the permits a hold takes: permits=3 weight=2"})
-	case d.permits > 0 && d.weight > d.permits:
-		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.weight, d.permits), "such a hold would never begin"})
+	case d.Permits > 0 && d.Weight > d.Permits:
+		out = append(out, problem{weight.at, fmt.Sprintf("weight=%d is more than there are: permits=%d", d.Weight, d.Permits), "such a hold would never begin"})
 	}
 	if delay := d.items["delay"]; delay != nil && d.items["ttl"] == nil {
 		out = append(out, problem{delay.at, "delay needs a ttl", "it begins when the lease is over: ttl=30s delay=5s"})
@@ -81,14 +81,14 @@ func (d *directive) lacking() (out []problem) {
 
 // tooLong reports an atleast that is longer than the lease can last.
 func (d *directive) tooLong() []problem {
-	it, atLeast := d.items["atleast"], d.atLeast.Length()
+	it, atLeast := d.items["atleast"], d.AtLeast.Length()
 	if it == nil {
 		return nil
 	}
-	if ttl := cmp.Or(d.ttl.Length(), DefaultTTL); d.noRenew && atLeast > ttl {
+	if ttl := cmp.Or(d.TTL.Length(), DefaultTTL); d.NoRenew && atLeast > ttl {
 		return []problem{{it.at, fmt.Sprintf("atleast=%s is longer than the lease, which ends after %v", it.value, ttl), "leave out renew=off, or give it a longer ttl"}}
 	}
-	if most := d.max.Length(); most > 0 && atLeast > most {
+	if most := d.Max.Length(); most > 0 && atLeast > most {
 		return []problem{{it.at, fmt.Sprintf("atleast=%s is longer than max=%s", it.value, d.items["max"].value), "the lease is renewed no longer than max"}}
 	}
 	return nil
@@ -97,7 +97,7 @@ func (d *directive) tooLong() []problem {
 // ttlBeyondMax reports a lease that is never renewed, as it lasts longer than it may be.
 func (d *directive) ttlBeyondMax() []problem {
 	ttl, most := d.items["ttl"], d.items["max"]
-	if ttl == nil || most == nil || d.max.Length() == 0 || d.ttl.Length() <= d.max.Length() {
+	if ttl == nil || most == nil || d.Max.Length() == 0 || d.TTL.Length() <= d.Max.Length() {
 		return nil
 	}
 	return []problem{{ttl.at, fmt.Sprintf("ttl=%s is longer than max=%s", ttl.value, most.value),

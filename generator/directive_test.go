@@ -89,17 +89,17 @@ func TestItemsInAnyOrder(t *testing.T) {
 	} {
 		d, problems := parseDirective(text)
 		require.Empty(t, problems, text)
-		assert.Equal(t, settings{
-			ttl: templates.Duration{Count: 1, Unit: time.Second}, wait: templates.Duration{Count: 2, Unit: time.Second},
-			max: templates.Duration{Count: 3, Unit: time.Second}, reentrant: true,
-		}, d.settings, text)
+		assert.Equal(t, templates.Policy{
+			TTL: templates.Duration{Count: 1, Unit: time.Second}, Wait: templates.Duration{Count: 2, Unit: time.Second},
+			Max: templates.Duration{Count: 3, Unit: time.Second}, Reentrant: true,
+		}, d.Policy, text)
 	}
 	d, problems := parseDirective(`merge=64 key="a" atleast=1500ms`)
 	require.Empty(t, problems)
-	assert.Equal(t, settings{merge: 64, atLeast: templates.Duration{Count: 1500, Unit: time.Millisecond}}, d.settings)
+	assert.Equal(t, settings{merge: 64, Policy: templates.Policy{AtLeast: templates.Duration{Count: 1500, Unit: time.Millisecond}}}, d.settings)
 	d, problems = parseDirective(`once "<day>:<n>" skip key "a"`)
 	require.Empty(t, problems)
-	assert.Equal(t, settings{once: true, skip: true}, d.settings)
+	assert.Equal(t, settings{Policy: templates.Policy{Once: true, Skip: true}}, d.settings)
 	assert.Len(t, d.tick.parts, 3)
 	for _, spec := range itemSpecs {
 		assert.Contains(t, "|"+itemPattern+"|", "|"+spec.name+"|")

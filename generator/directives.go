@@ -66,7 +66,7 @@ func ReadDirectives(fset *token.FileSet, file *ast.File) ([]Annotated, []Mistake
 func (p *pkg) directive(t *target, d *directive) Directive {
 	out := Directive{
 		Lock: p.lock(t, d), Pos: d.pos,
-		Read: d.read, Write: d.write,
+		Read: d.Read, Write: d.Write,
 	}
 	for _, part := range d.key.parts {
 		out.Parts = append(out.Parts, Part{Literal: part.literal, Path: part.path, Each: part.each})

@@ -11,31 +11,28 @@ import (
 	"github.com/lockgen/lockgen/templates"
 )
 
-// settings is what the items of a directive ask for, the key apart.
+// settings is what the items of a directive ask for, the key apart: of the Locker, and of
+// the wrapper.
 type settings struct {
-	ttl, wait, max, delay         templates.Duration
-	atLeast, sticky               templates.Duration
-	reentrant, try, noRenew, skip bool
-	read, write, fair             bool
-	permits, weight, queue, merge int
-	once, leader                  bool
-	backend, fallback             string
+	templates.Policy // without names and the key yet
+	merge            int
+	fallback         string
 }
 
 // kind names the kind of lock.
 func (s *settings) kind() string {
 	switch {
-	case s.read:
+	case s.Read:
 		return "read"
-	case s.write:
+	case s.Write:
 		return "write"
-	case s.fair:
+	case s.Fair:
 		return "fair"
-	case s.permits > 0:
+	case s.Permits > 0:
 		return "permits"
-	case s.once:
+	case s.Once:
 		return "once"
-	case s.leader:
+	case s.Leader:
 		return "leader"
 	}
 	return "exclusive"
@@ -54,25 +51,25 @@ type itemSpec struct {
 // read by its own parser, in pattern.go.
 var itemSpecs = []itemSpec{
 	{name: "key", example: `key="seckill:voucher:<id>"`, read: func(*settings, *item) *problem { return nil }},
-	{name: "ttl", example: "ttl=60s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.ttl) }},
-	{name: "reentrant", set: func(s *settings) { s.reentrant = true }},
-	{name: "wait", example: "wait=2s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.wait) }},
-	{name: "try", set: func(s *settings) { s.try = true }},
+	{name: "ttl", example: "ttl=60s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.TTL) }},
+	{name: "reentrant", set: func(s *settings) { s.Reentrant = true }},
+	{name: "wait", example: "wait=2s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.Wait) }},
+	{name: "try", set: func(s *settings) { s.Try = true }},
 	{name: "renew", example: "renew=off", read: readRenew},
-	{name: "max", example: "max=10m", read: func(s *settings, it *item) *problem { return readDuration(it, &s.max) }},
-	{name: "read", set: func(s *settings) { s.read = true }},
-	{name: "write", set: func(s *settings) { s.write = true }},
-	{name: "fair", set: func(s *settings) { s.fair = true }},
-	{name: "permits", example: "permits=3", read: func(s *settings, it *item) *problem { return readCount(it, &s.permits) }},
-	{name: "weight", example: "weight=2", read: func(s *settings, it *item) *problem { return readCount(it, &s.weight) }},
-	{name: "queue", example: "queue=100", read: func(s *settings, it *item) *problem { return readCount(it, &s.queue) }},
-	{name: "delay", example: "delay=5s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.delay) }},
+	{name: "max", example: "max=10m", read: func(s *settings, it *item) *problem { return readDuration(it, &s.Max) }},
+	{name: "read", set: func(s *settings) { s.Read = true }},
+	{name: "write", set: func(s *settings) { s.Write = true }},
+	{name: "fair", set: func(s *settings) { s.Fair = true }},
+	{name: "permits", example: "permits=3", read: func(s *settings, it *item) *problem { return readCount(it, &s.Permits) }},
+	{name: "weight", example: "weight=2", read: func(s *settings, it *item) *problem { return readCount(it, &s.Weight) }},
+	{name: "queue", example: "queue=100", read: func(s *settings, it *item) *problem { return readCount(it, &s.Queue) }},
+	{name: "delay", example: "delay=5s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.Delay) }},
 	{name: "fallback", example: "fallback=Method", read: readFallback},
-	{name: "skip", set: func(s *settings) { s.skip = true }},
-	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.atLeast) }},
-	{name: "sticky", example: "sticky=2s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.sticky) }},
-	{name: "once", example: `once="<day>"`, read: func(s *settings, _ *item) *problem { s.once = true; return nil }},
-	{name: "leader", set: func(s *settings) { s.leader = true }},
+	{name: "skip", set: func(s *settings) { s.Skip = true }},
+	{name: "atleast", example: "atleast=10s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.AtLeast) }},
+	{name: "sticky", example: "sticky=2s", read: func(s *settings, it *item) *problem { return readDuration(it, &s.Sticky) }},
+	{name: "once", example: `once="<day>"`, read: func(s *settings, _ *item) *problem { s.Once = true; return nil }},
+	{name: "leader", set: func(s *settings) { s.Leader = true }},
 	{name: "merge", example: "merge=64", read: readMerge},
 	{name: "backend", example: "backend=name", read: readBackend},
 }
@@ -147,10 +144,14 @@ var otherNames = map[string]string{
 	"expire": "ttl=60s", "expires": "ttl=60s", "expiry": "ttl=60s", "expiration": "ttl=60s", "lease": "ttl=60s",
 	"leasetime": "ttl=60s", "duration": "ttl=60s", "timeout": "wait=2s, how long to wait for the lock", "waittime": "wait=2s",
 	"watchdog": "renew=off? A lease is renewed without it", "autorenew": "renew=off? A lease is renewed without it",
+	"retry": "wait=2s, how long to wait for the lock", "retries": "wait=2s, how long to wait for the lock",
 	"nowait": "try", "trylock": "try", "shared": "read", "semaphore": "permits=3", "name": "key=\"…\"", "resource": "key=\"…\"",
 }
 
 func unknownItem(it *item) problem {
+	if it.name == "+" {
+		return problem{it.at, "+ joins nothing here", `a key has its values in it: key="order:<id>"`}
+	}
 	if other := otherNames[strings.ToLower(it.name)]; other != "" {
 		if !strings.Contains(other, "?") {
 			other += "?"
@@ -230,6 +231,8 @@ func readDuration(it *item, into *templates.Duration) *problem {
 	}
 	d, err := time.ParseDuration(it.value)
 	switch {
+	case strings.HasSuffix(it.value, ","):
+		return fail("a comma", "items are parted by spaces")
 	case err != nil && numberShape.MatchString(it.value):
 		return fail("a unit is missing", "write "+it.name+"="+it.value+"s or "+it.value+"ms")
 	case (it.name == "ttl" || it.name == "delay") && (d > maxTTL || err != nil && isOverflow(it.value)):
@@ -283,7 +286,7 @@ func readRenew(s *settings, it *item) *problem {
 	if it.value != "off" {
 		return &problem{it.valueAt, "renew=" + it.value + ": the only value is off", "without it the lease is renewed until the method returns"}
 	}
-	s.noRenew = true
+	s.NoRenew = true
 	return nil
 }
 
@@ -302,7 +305,7 @@ func readCount(it *item, into *int) *problem {
 var identifierShape = regexp.MustCompile(`^[\pL_][\pL\p{Nd}_-]*$`)
 
 func readBackend(s *settings, it *item) *problem {
-	s.backend = it.value
+	s.Backend = it.value
 	if !identifierShape.MatchString(it.value) {
 		return &problem{it.valueAt, "backend=" + it.value + ": not a name", ""}
 	}

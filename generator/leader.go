@@ -7,7 +7,7 @@ import (
 
 // checkLeader reports a method that can't be called again and again.
 func (b *builder) checkLeader(m *method, d *directive) {
-	if d.leader && m.embedder == nil && m.fn.Signature().Results().Len() > 1 {
+	if d.Leader && m.embedder == nil && m.fn.Signature().Results().Len() > 1 {
 		b.pkg.report(d.posOf(d.items["leader"].at), "return the error alone", "%s has results, and a leader is called again after an error", m.name())
 	}
 }

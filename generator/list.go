@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -38,7 +39,8 @@ type Lock struct {
 	Fallback  string // what is called there instead; empty is nothing
 	Backend   string // empty is the Locker's own
 
-	parts []part
+	parts  []part
+	ownTTL bool // the directive has one
 }
 
 // KindInWords returns what all locks of a key have to have in common: "read-write lock",
@@ -101,6 +103,19 @@ func (l *Lock) Items() string {
 	return strings.Join(words, " ")
 }
 
+// Text is what the directive asks for, the same however it is spelt: "a:<id>" ttl=5s try. A
+// fallback stands at its end.
+func (l *Lock) Text() string {
+	text := strconv.Quote(l.Key)
+	if l.Backend != "" {
+		text += " backend=" + l.Backend
+	}
+	if l.ownTTL {
+		text += " ttl=" + ShortDuration(l.TTL)
+	}
+	return text + strings.TrimPrefix(" "+l.Items(), " exclusive")
+}
+
 // ShortDuration writes d as a directive does: 1m, not 1m0s.
 func ShortDuration(d time.Duration) string {
 	s := d.String()
@@ -148,16 +163,16 @@ func (p *pkg) lock(t *target, d *directive) Lock {
 	at := p.run.fset.Position(d.pos)
 	l := Lock{
 		Key: d.key.text, Method: t.id.Name, Package: p.path, File: at.Filename, Line: at.Line, Column: at.Column,
-		TTL: DefaultTTL, Kind: d.kind(), Permits: d.permits, Weight: d.weight, Queue: d.queue, Reentrant: d.reentrant, Backend: d.backend, parts: d.key.parts,
+		TTL: DefaultTTL, Kind: d.kind(), Permits: d.Permits, Weight: d.Weight, Queue: d.Queue, Reentrant: d.Reentrant, Backend: d.Backend, parts: d.key.parts,
 	}
 	if owner := t.owner(); owner != "" {
 		l.Method = p.aliased(owner) + "." + t.id.Name
 	}
-	if d.ttl.Unit != 0 {
-		l.TTL = d.ttl.Length()
+	if d.TTL.Unit != 0 {
+		l.TTL, l.ownTTL = d.TTL.Length(), true
 	}
-	l.Wait, l.Max, l.Try, l.NoRenew = d.wait.Length(), d.max.Length(), d.try, d.noRenew
-	l.Delay, l.AtLeast, l.Skip, l.Sticky = d.delay.Length(), d.atLeast.Length(), d.skip, d.sticky.Length()
+	l.Wait, l.Max, l.Try, l.NoRenew = d.Wait.Length(), d.Max.Length(), d.Try, d.NoRenew
+	l.Delay, l.AtLeast, l.Skip, l.Sticky = d.Delay.Length(), d.AtLeast.Length(), d.Skip, d.Sticky.Length()
 	l.Fallback, l.Tick, l.Merge = d.fallback, d.tick.text, d.merge
 	return l
 }

@@ -17,7 +17,7 @@ func (b *builder) locks(m *method) {
 	f := b.in(m.homes()...)
 	b.checkClosure(m, m.fn.Signature())
 	for i, d := range m.directives {
-		id := keyID{d.backend, d.key.text}
+		id := keyID{d.Backend, d.key.text}
 		if d.key.text != "" && keys[id] {
 			b.pkg.report(d.posOf(d.items["key"].valueAt), "one lock of a key is enough", "the key is given twice on %s", m.name())
 		}
@@ -28,20 +28,12 @@ func (b *builder) locks(m *method) {
 		taken, params := b.keyScope(m)
 		k := m.resolveKey(d, params, taken)
 		b.pkg.reportIn(d, k.problems)
-		l := templates.Lock{Key: b.keyFunc(f, m, k, params, taken)}
+		said := b.pkg.lock(m.target, d)
+		l := templates.Lock{Directive: said.Text(), Key: b.keyFunc(f, m, k, params, taken)}
 		l.Key.Pattern, l.Key.Name = d.key.text, b.claimKey(m, i)
-		l.Policy = templates.Policy{
-			Var:     b.pkg.naming.pick(thing{policyVar, m.name(), i}, m.joined(lowerFirst)+"Lock"+ordinal(i)),
-			Method:  m.name(),
-			Pattern: d.key.text,
-			TTL:     d.ttl, Wait: d.wait, Max: d.max,
-			AtLeast: d.atLeast,
-			Sticky:  d.sticky,
-			Try:     d.try, Reentrant: d.reentrant, NoRenew: d.noRenew, Skip: d.skip, Backend: d.backend,
-			Read: d.read, Write: d.write, Fair: d.fair, Permits: d.permits, Weight: d.weight, Queue: d.queue, Delay: d.delay,
-			Once: d.once, Leader: d.leader,
-		}
-		if d.once {
+		l.Policy, l.Policy.Method, l.Policy.Pattern = d.Policy, m.name(), d.key.text
+		l.Policy.Var = b.pkg.naming.pick(thing{policyVar, m.name(), i}, m.joined(lowerFirst)+"Lock"+ordinal(i))
+		if d.Once {
 			taken, params := b.keyScope(m)
 			m.tick = m.resolveTick(d, params, taken)
 			b.pkg.reportIn(d, m.tick.problems)
@@ -94,8 +86,8 @@ type keyKind struct {
 // noteKind reports a directive that asks for another kind of lock on a key than an earlier
 // one does: at run time each would be refused beside the other.
 func (b *builder) noteKind(m *method, d *directive) {
-	kind := kindInWords(d.kind(), d.permits)
-	id, ttl := keyID{d.backend, d.key.text}, cmp.Or(d.ttl.Length(), DefaultTTL)
+	kind := kindInWords(d.kind(), d.Permits)
+	id, ttl := keyID{d.Backend, d.key.text}, cmp.Or(d.TTL.Length(), DefaultTTL)
 	first, seen := b.keyKinds[id]
 	switch {
 	case d.key.text == "":

@@ -97,7 +97,7 @@ func (b *builder) has(recv *types.TypeName, name string) bool {
 // inClosures are the types that the closures in a method's wrapper are written with.
 func (m *method) inClosures(sig *types.Signature) []types.Type {
 	d := m.directives[0]
-	if !d.leader && d.merge == 0 || sig.Params().Len() == 0 {
+	if !d.Leader && d.merge == 0 || sig.Params().Len() == 0 {
 		return nil
 	}
 	out := []types.Type{sig.Params().At(0).Type(), types.Universe.Lookup("error").Type()}

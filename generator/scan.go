@@ -98,6 +98,9 @@ func (p *pkg) readDirective(c *ast.Comment) *directive {
 	d.pos, d.start = c.Slash, c.Slash+token.Pos(len(directiveText))
 	d.wrong = len(problems) > 0
 	p.reportIn(d, problems)
+	if it := d.items["max"]; it != nil && d.items["ttl"] == nil && !d.wrong && d.Max.Length() < DefaultTTL {
+		p.warn(d.posOf(it.at), "give it a ttl below max, such as a third of it", "max=%s is shorter than the lease, which lasts %v unless lock.Options has another ttl", it.value, DefaultTTL)
+	}
 	return d
 }
 

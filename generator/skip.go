@@ -5,7 +5,7 @@ import "go/types"
 // checkSkip warns of a result that a caller of a skipped method may not be able to use: it is
 // nil, and so is the error. The zero values of other types can be used.
 func (b *builder) checkSkip(m *method, d *directive) {
-	if !d.skip || m.embedder != nil || d != m.directives[0] {
+	if !d.Skip || m.embedder != nil || d != m.directives[0] {
 		return
 	}
 	results := m.fn.Signature().Results()

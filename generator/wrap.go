@@ -214,7 +214,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken *scope, file *f
 		}
 		m.Locks = append(m.Locks, l)
 	}
-	m.Skip = gm.directives[0].skip
+	m.Skip = gm.directives[0].Skip
 	if m.Skip || gm.directives[0].fallback != "" {
 		file.use("errors", RuntimePath)
 	}

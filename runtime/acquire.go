@@ -67,6 +67,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
 	l.known[e.id.backend].begin()
+	l.endOutage(e.id.backend)
 	l.watchdog.start()
 	l.watchdog.listen(lk)
 	l.listenForRecall(lk)

@@ -39,6 +39,7 @@ type Locker struct {
 	numbers  atomic.Uint64 // drawn for IDs
 	waiters  sync.Pool     // of *waiter: each takes its turn, or leaves the queue, before it goes back
 	watchdog watchdog
+	outages  outages
 	cleanup  cleanup
 	known    registrations // at the engines that keep who their Lockers are
 	waits    *nestedWaits  // of the process
@@ -82,7 +83,7 @@ func (l *Locker) Acquire(ctx context.Context, p *Policy, key string) (context.Co
 		return ctx, nil, l.reject(ctx, p, key, called, err)
 	}
 	l.noteOrders(ctx, outer, p, key)
-	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p), kept)
+	h, err := l.take(ctx, outer, s, p, key, l.waitEnd(p))
 	if err != nil {
 		l.leave(s)
 		return ctx, nil, l.reject(ctx, p, key, called, err)

@@ -87,8 +87,8 @@ const (
 	// OutageBegan: no lease at the backend that Policy.Backend names could be
 	// renewed, as Err says. It is told once. Only Policy.Backend and Err are set.
 	OutageBegan
-	// OutageEnded: a lease at that backend was renewed again, or it answered that
-	// it is lost. Duration is how long the outage lasted.
+	// OutageEnded: a lease at that backend was renewed or granted again, it answered that
+	// one is lost, or the Locker was closed. Duration is how long the outage lasted.
 	OutageEnded
 	// Unclosed: the garbage collector has found a Locker that nobody closed, which leaves
 	// goroutines and connections of its backends behind. Only Err is set.
@@ -269,14 +269,12 @@ func (l *Locker) observeOutage(kind EventKind, backend string, d time.Duration, 
 }
 
 // observeWaiting notes that the call under ctx, which h is for, queues for key.
-// The Observer hears it once, and of a trial once that is kept.
+// The Observer hears it once.
 func (h *hold) observeWaiting(ctx context.Context, key string) {
 	if h.waited {
 		return
 	}
-	if h.waited = true; h.trial.Load() != int32(kept) {
-		return
-	}
+	h.waited = true
 	if o := h.locker.observer; o != nil {
 		o.Observe(ctx, Event{Kind: Waiting, Policy: h.policy, Key: key})
 	}

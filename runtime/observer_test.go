@@ -171,6 +171,26 @@ func TestObserverHearsAnOutageOnce(t *testing.T) {
 	})
 }
 
+// An outage ends with the next grant, also where no lease is left to be renewed, or with Close.
+func TestOutageEndsWithoutARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, b := &heard{}, newScripted()
+		b.onRenew = func(context.Context, func() error) error { return errors.New("connection reset") }
+		l := lock.New(b, &lock.Options{Observer: h})
+		edges := func() []lock.EventKind {
+			return slices.DeleteFunc(h.kinds(), func(k lock.EventKind) bool { return k != lock.OutageBegan && k != lock.OutageEnded })
+		}
+		for range 2 {
+			_, held := acquire(t, t.Context(), l, renewed, "a")
+			time.Sleep(2 * ttl)
+			require.ErrorIs(t, release(held), lock.ErrLost)
+		}
+		require.Equal(t, []lock.EventKind{lock.OutageBegan, lock.OutageEnded, lock.OutageBegan}, edges())
+		require.NoError(t, l.Close(t.Context()))
+		require.Equal(t, []lock.EventKind{lock.OutageEnded}, edges())
+	})
+}
+
 // expired returns a context that has ended.
 func expired() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -35,7 +35,7 @@ func TokenOf(ctx context.Context, key string, backend ...string) (token uint64, 
 // for [TokenOf].
 func Owns(ctx context.Context, key string, backend ...string) bool {
 	f := owned(ctx).findAt(key, backend)
-	return f != nil && !f.returned() && f.hold().check() == nil
+	return f != nil && f.alive() == nil
 }
 
 // Check returns nil while every lock of the chain that ctx is inside of is
@@ -79,13 +79,10 @@ func Require(ctx context.Context, keys ...string) error {
 	}
 	for _, key := range keys {
 		f := innermost.findAt(key, nil)
-		switch {
-		case f == nil:
+		if f == nil {
 			return &Error{Op: "require", Key: key, Err: ErrNotHeld}
-		case f.returned():
-			return f.hold().fail("require", errReturned)
 		}
-		if err := f.hold().check(); err != nil {
+		if err := f.alive(); err != nil {
 			return f.hold().fail("require", err)
 		}
 	}

@@ -128,18 +128,12 @@ func (f *frame) outermost() (first *frame) {
 	return first
 }
 
-// alive returns why f can't be re-entered, or nil.
+// alive returns why a call under f is inside no lock, or nil.
 func (f *frame) alive() error {
 	if f.returned() {
 		return errReturned
 	}
-	if cause := f.hold().lostCause(); cause != nil {
-		return cause
-	}
-	if f.hold().lease.deadline().Left() <= 0 {
-		return errLeaseOver
-	}
-	return nil
+	return f.hold().check()
 }
 
 // reentrySlot admits one re-entry at a time, first come first served, for goroutines

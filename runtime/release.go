@@ -127,11 +127,8 @@ func (h *Hold) leaveReentry() error {
 	if h.parent.returned() {
 		return hold.fail("release", errOutlived)
 	}
-	if cause := hold.lostCause(); cause != nil {
-		return hold.fail("release", cause)
-	}
-	if hold.lease.deadline().Left() <= 0 { // whether or not a timer has fired
-		return hold.fail("release", errLeaseOver)
+	if err := hold.check(); err != nil { // whether or not a timer has fired
+		return hold.fail("release", err)
 	}
 	return nil
 }

@@ -177,6 +177,29 @@ func TestWaitingForOneOfAThousand(t *testing.T) {
 	})
 }
 
+// What this process holds already is waited for in its turn: meanwhile nothing behind it is asked
+// for.
+func TestManyBesideAHolderHere(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBatching()
+		l := newLocker(t, b, nil)
+		_, theirs := acquire(t, t.Context(), l, nil, "k005")
+		done := make(chan *lock.Hold)
+		go func() {
+			_, held, err := l.AcquireAll(t.Context(), numbered(20, nil)...)
+			assert.NoError(t, err)
+			done <- held
+		}()
+		synctest.Wait()
+		require.EqualValues(t, 1+5, b.acquires.Load())
+		free(t, l, numbered(20, nil)[6:])
+		require.NoError(t, release(theirs))
+		require.NoError(t, release(<-done))
+		synctest.Wait()
+		require.Zero(t, l.Entries())
+	})
+}
+
 // A wait that ends leaves nothing behind, and its error names the key.
 func TestWaitForOneOfManyEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {

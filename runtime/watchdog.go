@@ -39,9 +39,8 @@ type watchdog struct {
 	next   atomic.Int64  // ns after the zero Instant: when the goroutine looks again; only it moves this back
 	runs   atomic.Bool   // the goroutine was started
 
-	mu     sync.Mutex // guards halted, down and the start of the goroutine
+	mu     sync.Mutex // guards halted and the start of the goroutine
 	halted bool
-	down   map[string]time.Time // since when no renewal at the backend of this name has succeeded
 
 	ctx    context.Context // of renewals
 	cancel context.CancelFunc
@@ -297,7 +296,9 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 	sent := time.Now()
 	errs := w.call(ctx, b, leases, ttls)
 	waited := time.Since(sent)
-	w.noteOutage(leases[0].entry.id.backend, errs)
+	if w.ctx.Err() == nil { // else Close has ended them
+		w.locker.noteRenewals(leases[0].entry.id.backend, errs)
+	}
 	jitter := 1 - rand.Float64()/10 // one for all, so that they stay together
 	for i, lk := range leases {
 		switch err := errs[i]; {
@@ -317,40 +318,6 @@ func (w *watchdog) renew(b driver.Backend, leases []*heldLease) {
 				lk.holder.Load().observe(RenewalFailed, waited, err)
 			}
 		}
-	}
-}
-
-// noteOutage tells the Observer when renewals at the backend of this name begin to
-// fail, and when one succeeds again; errs are the results of one round of them.
-func (w *watchdog) noteOutage(backend string, errs []error) {
-	if w.ctx.Err() != nil { // by Close, which ends the renewals under way
-		return
-	}
-	var failure error
-	for _, err := range errs {
-		if err == nil || isLost(err) { // answered
-			failure = nil
-			break
-		}
-		failure = err
-	}
-	w.mu.Lock()
-	since, down := w.down[backend]
-	switch {
-	case failure != nil && !down:
-		if w.down == nil {
-			w.down = map[string]time.Time{}
-		}
-		w.down[backend] = time.Now()
-	case failure == nil && down:
-		delete(w.down, backend)
-	}
-	w.mu.Unlock()
-	switch {
-	case failure != nil && !down:
-		w.locker.observeOutage(OutageBegan, backend, 0, failure)
-	case failure == nil && down:
-		w.locker.observeOutage(OutageEnded, backend, time.Since(since), nil)
 	}
 }
 

@@ -103,10 +103,11 @@ type Method struct {
 
 // Lock is one directive at work in one method.
 type Lock struct {
-	Policy   Policy
-	Key      KeyFunc
-	Tick     KeyFunc // of Policy.Once; without a name where there is none
-	Promoted bool    // declared with the wrapper of the embedded type
+	Directive string // `"seckill:voucher:<id>" ttl=60s reentrant`: its text, as the mark has it
+	Policy    Policy
+	Key       KeyFunc
+	Tick      KeyFunc // of Policy.Once; without a name where there is none
+	Promoted  bool    // declared with the wrapper of the embedded type
 }
 
 // Policy is what one directive asks for: a package-level lock.Policy.

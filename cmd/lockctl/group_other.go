@@ -13,6 +13,8 @@ import (
 // of processes. An interrupt reaches it by the console.
 var forwarded = []os.Signal{os.Interrupt}
 
+func isFatal(os.Signal) bool { return true }
+
 // group is the command alone.
 type group struct{ process *os.Process }
 

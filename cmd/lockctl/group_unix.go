@@ -19,6 +19,9 @@ var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
+// isFatal reports whether a signal ends a process that has not asked for it.
+func isFatal(s os.Signal) bool { return s != syscall.SIGWINCH }
+
 // group is the process group of a command: the command, and all that it starts which does
 // not leave the group.
 type group struct {

@@ -67,13 +67,15 @@ func (c *command) open() (*backend, error) {
 	return nil, usage("no engine has the scheme %q; lockctl help lists those there are", scheme)
 }
 
-// redacted is a URL without its password.
+// redacted is a URL without its password, and without its options, which may have one.
 func redacted(text string) string {
 	if u, err := url.Parse(text); err == nil {
+		u.RawQuery = ""
 		return u.Redacted()
 	}
 	scheme, rest, _ := strings.Cut(text, "://") // of several hosts
-	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+	hosts, _, _ := strings.Cut(rest[strings.LastIndexByte(rest, '@')+1:], "?")
+	return scheme + "://" + hosts
 }
 
 func openRedis(url string) (driver.Backend, error) {

@@ -55,16 +55,23 @@ func (c *command) runProgram(ctx context.Context) error {
 // acquire takes the lock, unless a signal ends that.
 func (c *command) acquire(ctx context.Context, l *lock.Locker, p *lock.Policy, key string, signals <-chan os.Signal) (context.Context, *lock.Hold, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	got := make(chan struct{})
-	defer close(got)
+	got, heard := make(chan struct{}), make(chan struct{})
 	go func() {
-		select {
-		case s := <-signals:
-			cancel(exitStatus(codeSignal + int(s.(syscall.Signal))))
-		case <-got:
+		defer close(heard)
+		for {
+			select {
+			case s := <-signals:
+				if isFatal(s) {
+					cancel(exitStatus(codeSignal + int(s.(syscall.Signal))))
+				}
+			case <-got:
+				return
+			}
 		}
 	}()
 	under, held, err := l.Acquire(ctx, p, key)
+	close(got)
+	<-heard // from here on signals are for the command
 	if cause, ok := errors.AsType[exitStatus](context.Cause(ctx)); ok {
 		if err == nil {
 			held.Release(nil)

@@ -63,8 +63,7 @@ func booksCloseDayTick(day time.Time) (string, error) {
 // are minutes behind. Where the work fails, or the process dies in it, whoever calls next
 // begins it anew.
 //
-//lockgen:wraps Books.CloseDay "books:close"
-//lockgen:once "<day>"
+//lockgen:wraps Books.CloseDay "books:close" ttl=1m once="<day>" skip
 func (w *BooksWithLock) CloseDay(ctx context.Context, day time.Time) (err error) {
 	key := BooksCloseDayKey()
 	tick, err := booksCloseDayTick(day)
@@ -106,7 +105,7 @@ func BooksReportsKey() string {
 //
 // Reports writes a report every hour while this process leads.
 //
-//lockgen:wraps Books.Reports "books:reports"
+//lockgen:wraps Books.Reports "books:reports" ttl=15s leader
 func (w *BooksWithLock) Reports(ctx context.Context) (err error) {
 	key := BooksReportsKey()
 	return w.locker.Lead(ctx, &booksReportsLock, key, func(ctx context.Context) error {

@@ -45,7 +45,7 @@ func ListTotalKey() string {
 //
 // Total returns what the articles cost together. No price changes meanwhile.
 //
-//lockgen:wraps List.Total "prices"
+//lockgen:wraps List.Total "prices" ttl=10s read
 func (w *ListWithLock) Total(ctx context.Context, articles ...int64) (total int64, err error) {
 	key := ListTotalKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listTotalLock, key)
@@ -75,7 +75,7 @@ func ListRaiseKey() string {
 //
 // Raise raises all prices by so many percent. Nobody reads them half raised.
 //
-//lockgen:wraps List.Raise "prices"
+//lockgen:wraps List.Raise "prices" ttl=10s write
 func (w *ListWithLock) Raise(ctx context.Context, percent int64) (err error) {
 	key := ListRaiseKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listRaiseLock, key)
@@ -108,7 +108,7 @@ func ListFetchKey() string {
 // machines. Of those that wait the hundred first are served; the others are told at once
 // to come back later.
 //
-//lockgen:wraps List.Fetch "prices:fetch"
+//lockgen:wraps List.Fetch "prices:fetch" permits=3 queue=100 wait=30s
 func (w *ListWithLock) Fetch(ctx context.Context, download func(context.Context) error) (err error) {
 	key := ListFetchKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listFetchLock, key)

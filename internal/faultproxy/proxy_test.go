@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/internal/testserver"
 )
 
@@ -159,14 +160,15 @@ func TestCountsCommandsAlsoInPipelines(t *testing.T) {
 func TestDelayAddsToTheLatencyOfEachDirection(t *testing.T) {
 	server, p := setUp(t)
 	const d = 200 * time.Millisecond
+	meter := lagmeter.Start()
+	defer meter.Stop()
 	for _, c := range []struct {
-		dir  Direction
-		want time.Duration
-		ran  any // what the server knows when the client has waited for half of d
+		dir       Direction
+		ran, want time.Duration // when the server has run the command, and the client its answer
 	}{
-		{Requests, d, nil},
-		{Replies, d, "v"},
-		{Requests | Replies, 2 * d, nil},
+		{Requests, d, d},
+		{Replies, 0, d},
+		{Requests | Replies, d, 2 * d},
 	} {
 		conn := dial(t, p.Addr())
 		p.Delay(c.dir, d)
@@ -176,14 +178,16 @@ func TestDelayAddsToTheLatencyOfEachDirection(t *testing.T) {
 			_, err := conn.Do(t.Context(), "SET", "k", "v")
 			ended <- err
 		}()
-		<-time.After(d / 2)
-		if got := get(t, server, "k"); got != c.ran {
-			t.Errorf("direction %b: after half of the delay k = %v, want %v", c.dir, got, c.ran)
+		for get(t, server, "k") == nil {
+			time.Sleep(time.Millisecond)
+		}
+		if ran := time.Since(begin); ran < c.ran || ran > c.ran+d*9/10+meter.Since(begin) {
+			t.Errorf("direction %b: it ran after %v, want %v", c.dir, ran, c.ran)
 		}
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begin); took < c.want || took > c.want+d*9/10 {
+		if took := time.Since(begin); took < c.want || took > c.want+d*9/10+meter.Since(begin) {
 			t.Errorf("direction %b: took %v, want %v", c.dir, took, c.want)
 		}
 		p.Heal()

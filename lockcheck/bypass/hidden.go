@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/tools/go/types/typeutil"
-
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
@@ -102,7 +100,7 @@ func isAny(t types.Type) bool {
 // passed reports an argument that a function of this package takes as an any, and then
 // for an interface.
 func (c *checker) passed(call *ast.CallExpr, decls map[*types.Func]*ast.FuncDecl) {
-	fn, _ := typeutil.Callee(c.pass.TypesInfo, call).(*types.Func)
+	fn := facts.Callee(c.pass.TypesInfo, call)
 	decl := decls[fn]
 	if decl == nil || fn.Signature().Variadic() {
 		return

@@ -6,8 +6,6 @@ import (
 	"go/types"
 	"strings"
 
-	"golang.org/x/tools/go/types/typeutil"
-
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
@@ -137,7 +135,7 @@ func isPlain(t types.Type) bool {
 // inside looks into the body of a function of this package that is called, with its
 // receiver and parameters replaced by what the call gives.
 func (c *checker) inside(call *ast.CallExpr, look func(body ast.Node) []path) ([]path, bool) {
-	fn, _ := typeutil.Callee(c.pass.TypesInfo, call).(*types.Func)
+	fn := facts.Callee(c.pass.TypesInfo, call)
 	decl := c.decls[fn]
 	if decl == nil || c.entered[decl] {
 		return nil, false

@@ -78,6 +78,15 @@ func TestAdvanceTellsTheHolderFirst(t *testing.T) {
 	}
 }
 
+// renewals is an Observer that has a value for each of them.
+type renewals chan struct{}
+
+func (r renewals) Observe(_ context.Context, e lock.Event) {
+	if e.Kind == lock.Renewed {
+		r <- struct{}{}
+	}
+}
+
 // The real clock goes on between two moves of the virtual one.
 func TestRealTimeGoesOnToo(t *testing.T) {
 	e := locktest.New(t)
@@ -89,8 +98,9 @@ func TestRealTimeGoesOnToo(t *testing.T) {
 	require.Less(t, time.Since(began), ttl/20)
 	requireLost(t, ctx, held)
 
-	ctx, held = acquire(t, e.Locker(nil), &lock.Policy{TTL: 200 * time.Millisecond}, "k2")
-	time.Sleep(500 * time.Millisecond)
+	renewed := make(renewals, 10)
+	ctx, held = acquire(t, e.Locker(&lock.Options{Observer: renewed}), &lock.Policy{TTL: 2 * time.Second}, "k2")
+	<-renewed
 	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, release(held))
 }

@@ -25,7 +25,7 @@ import (
 const sources = "../../../runtime/backends/redislock"
 
 // constants are those names: see newScript in redislock.
-var constants = regexp.MustCompile(`\b(FORGET|LOOK|AWAY|QUEUE)\b`)
+var constants = regexp.MustCompile(`\b(FORGET|LOOK|AWAY|QUEUE|CLUSTER)\b`)
 
 // scripts returns the text of each script, by its file's name without ".lua". They
 // read the time from the clock that the tests set.
@@ -60,7 +60,7 @@ func scripts(t *testing.T) map[string]string {
 		}
 	}
 	for _, name := range names {
-		if name == "single" || name == "cluster" || name == "grant" { // parts of others
+		if name == "server" || name == "grant" { // parts of others
 			continue
 		}
 		if name == "swap" || name == "foreign" { // of locks that are no mutexes or not ours, which the simulation does not play

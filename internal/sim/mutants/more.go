@@ -15,7 +15,7 @@ const (
 var more = []mutant.Mutant{
 	{
 		Name: "token-forgot", Mistake: "a token that does not look at the last one",
-		Patches: []mutant.Patch{{File: redislock + "acquire.lua", Old: "if last and tonumber(last) >= first then", New: "if false then"}},
+		Patches: []mutant.Patch{{File: redislock + "grant.lua", Old: "if (tonumber(last or 0) or 0) >= first then", New: "if false then"}},
 	},
 	{
 		Name: "token-late", Mistake: "a late release that writes back its token",
@@ -36,7 +36,7 @@ var more = []mutant.Mutant{
 	{
 		Name: "no-expiry", Mistake: "an acquire that leaves the lock when it may not expire",
 		Patches: []mutant.Patch{
-			{File: redislock + "acquire.lua", Old: "if redis.pcall('HDEL', KEYS[1], ARGV[1]) ~= 1 then", New: "if false then"},
+			{File: redislock + "grant.lua", Old: "if expires ~= 1 and redis.pcall('HDEL', lock, id) ~= 1 then", New: "if false then"},
 		},
 	},
 	{
@@ -127,7 +127,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "once", Mistake: "a clean-up that is tried once",
-		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "again := t.do(ctx) != nil && !time.Now().After(t.end)", New: "again := t.do(ctx) != nil && false"}},
+		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "return t.do(ctx) != nil && !time.Now().After(t.end)", New: "return t.do(ctx) != nil && false"}},
 	},
 	{
 		Name: "missed", Mistake: "a waiter that subscribes and does not look again",

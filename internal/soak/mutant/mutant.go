@@ -37,7 +37,7 @@ var All = []Mutant{
 		Name:    "counted",
 		Mistake: "a count at the server (HINCRBY) instead of acquisition ids",
 		Patches: []Patch{
-			{redislock + "acquire.lua", "'HSET', KEYS[1], ARGV[1], '1')", "'HINCRBY', KEYS[1], ARGV[1], '1')"},
+			{redislock + "grant.lua", "'HSET', lock, id, '1')", "'HINCRBY', lock, id, '1')"},
 			{redislock + "release.lua", "local freed = redis.pcall('HDEL', KEYS[1], ARGV[1])", `local freed = 0
 if call('HEXISTS', KEYS[1], ARGV[1]) == 1 and call('HINCRBY', KEYS[1], ARGV[1], -1) <= 0 then
   freed = call('HDEL', KEYS[1], ARGV[1])
@@ -87,7 +87,7 @@ end`},
 		Name:    "tokens",
 		Mistake: "tokens counted by each process",
 		Patches: []Patch{
-			{redisGo, "newLease(b, k, a, uint64(c.reply.number))", "newLease(b, k, a, ownTokens.Add(1<<20))"},
+			{redisGo, "newLease(b, k, a, uint64(c.reply.number()))", "newLease(b, k, a, ownTokens.Add(1<<20))"},
 			{redislock + "lease.go", "func newLease(", "var ownTokens atomic.Uint64\n\nfunc newLease("},
 		},
 	},
@@ -95,7 +95,7 @@ end`},
 		Name:    "wallclock",
 		Mistake: "an expiry by the client's wall clock (PEXPIREAT)",
 		Patches: []Patch{
-			{redislock + "acquire.lua", "'PEXPIRE', KEYS[1], ARGV[2])", "'PEXPIREAT', KEYS[1], ARGV[2])"},
+			{redislock + "acquire.lua", "ARGV[1], ARGV[2], tonumber", "ARGV[1], string.format('%.0f', ARGV[2] - now() / 1000), tonumber"},
 			{redisGo, "with(a.ID, ms(a.TTL), ", "with(a.ID, strconv.FormatInt(expiry(a.TTL), 10), "},
 			{redisGo, "// Acquire implements [driver.Backend].", `func expiry(ttl time.Duration) int64 {
 	wrong, _ := time.ParseDuration(os.Getenv("LOCKGEN_SOAK_SKEW"))

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"golang.org/x/tools/go/types/typeutil"
 )
 
 // body collects the calls of one function.
@@ -65,7 +63,7 @@ func (b *body) collect(node ast.Node) {
 // add notes a call. Of the methods of interfaces only those count that take a
 // context: no wrapper lacks one.
 func (b *body) add(fn *types.Func, call Call) {
-	if call.Dynamic && (fn.Signature().Params().Len() == 0 || !isContext(fn.Signature().Params().At(0).Type())) {
+	if call.Dynamic && (fn.Signature().Params().Len() == 0 || !IsContext(fn.Signature().Params().At(0).Type())) {
 		return
 	}
 	b.fn.Calls = append(b.fn.Calls, call)
@@ -73,14 +71,14 @@ func (b *body) add(fn *types.Func, call Call) {
 
 // call notes one call, and returns whether to look into its arguments.
 func (b *body) call(n *ast.CallExpr) bool {
-	fn, _ := typeutil.Callee(b.pass.TypesInfo, n).(*types.Func)
+	fn := Callee(b.pass.TypesInfo, n)
 	if fn == nil {
 		return true
 	}
 	if IsRuntime(fn, "Token", "TokenOf") {
 		b.fn.Tokens = true
 	}
-	if isLocker(fn, "Do") && len(n.Args) == 4 {
+	if IsLocker(fn, "Do") && len(n.Args) == 4 {
 		if b.byHand(n) {
 			return false
 		}
@@ -141,7 +139,7 @@ func (b *body) handLock(n *ast.CallExpr) (Lock, bool) {
 	if !ok {
 		return l, false
 	}
-	fn, _ := typeutil.Callee(b.pass.TypesInfo, call).(*types.Func)
+	fn := Callee(b.pass.TypesInfo, call)
 	f := b.ix.Func(fn)
 	if f == nil && fn != nil {
 		f = b.own[ID(fn, b.pass.Fset)]

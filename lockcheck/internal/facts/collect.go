@@ -253,8 +253,8 @@ func (c *collector) engines(file *ast.File) {
 	}
 }
 
-// isLocker reports whether fn is one of these methods of lock.Locker.
-func isLocker(fn *types.Func, names ...string) bool {
+// IsLocker reports whether fn is one of these methods of lock.Locker.
+func IsLocker(fn *types.Func, names ...string) bool {
 	return IsRuntime(fn, names...) && strings.HasSuffix(fn.FullName(), ".Locker)."+fn.Name())
 }
 

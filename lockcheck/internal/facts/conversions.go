@@ -177,7 +177,7 @@ func isMethodInterface(t types.Type) bool {
 func (conv *Conversion) Methods(yield func(method, impl *types.Func) bool) {
 	for method := range conv.To.Underlying().(*types.Interface).Methods() {
 		params := method.Signature().Params()
-		if params.Len() == 0 || !isContext(params.At(0).Type()) {
+		if params.Len() == 0 || !IsContext(params.At(0).Type()) {
 			continue
 		}
 		obj, _, _ := types.LookupFieldOrMethod(conv.From, true, method.Pkg(), method.Name())

@@ -35,7 +35,7 @@ func (ix *Index) Locked(info *types.Info) []Locked {
 			}
 			ast.Inspect(decl.Body, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if !ok || len(call.Args) != 4 || !isLocker(orNone(Callee(info, call)), "Do") {
+				if !ok || len(call.Args) != 4 || !IsLocker(Callee(info, call), "Do") {
 					return true
 				}
 				if lit, ok := ast.Unparen(call.Args[3]).(*ast.FuncLit); ok {
@@ -62,21 +62,6 @@ func (ix *Index) Decls(info *types.Info) map[*types.Func]*ast.FuncDecl {
 	}
 	return out
 }
-
-var none = types.NewFunc(token.NoPos, nil, "", types.NewSignatureType(nil, nil, nil, nil, nil, false))
-
-func orNone(fn *types.Func) *types.Func {
-	if fn == nil {
-		return none
-	}
-	return fn
-}
-
-// IsLocker reports whether fn is one of these methods of lock.Locker.
-func IsLocker(fn *types.Func, names ...string) bool { return isLocker(orNone(fn), names...) }
-
-// IsContext reports whether t is context.Context.
-func IsContext(t types.Type) bool { return isContext(t) }
 
 // TakenBy are the locks that a call of fn takes: those of a wrapper, or of the
 // wrappers that stand behind a method of an interface.

@@ -11,15 +11,12 @@ import (
 )
 
 // mark is what a generated function says of itself: which method it wraps, or makes a key
-// of, and with which keys.
+// of, and with which directives, or keys.
 type mark struct {
-	method   string // "Service.Pay"
-	patterns []string
-	keyOf    bool
-	fallback string // "Service.Refuse"; empty without one
-	tick     string // of once, quoted; empty without it
-	merge    string // how many requests share the lock; empty if none do
-	wrapper  *types.Func
+	method  string   // "Service.Pay"
+	texts   []string // [generator.Lock.Text], or a quoted key
+	keyOf   bool
+	wrapper *types.Func
 }
 
 // readMark reads the marks in a doc comment; ok is false if there are none.
@@ -28,29 +25,37 @@ func readMark(doc *ast.CommentGroup) (m mark, ok bool) {
 		return m, false
 	}
 	for _, c := range doc.List {
-		other := false
-		for prefix, into := range map[string]*string{templates.MarkFallback: &m.fallback, templates.MarkOnce: &m.tick, templates.MarkMerge: &m.merge} {
-			if text, found := strings.CutPrefix(c.Text, prefix); found {
-				*into, other = text, true
-			}
-		}
-		if other {
-			continue
-		}
 		rest, wraps := strings.CutPrefix(c.Text, templates.MarkWraps)
 		if !wraps {
 			if rest, m.keyOf = strings.CutPrefix(c.Text, templates.MarkKeyOf); !m.keyOf {
 				continue
 			}
 		}
-		method, quoted, _ := strings.Cut(rest, " ")
-		pattern, err := strconv.Unquote(quoted)
-		if err != nil {
-			continue
-		}
-		m.method, m.patterns = method, append(m.patterns, pattern)
+		method, text, _ := strings.Cut(rest, " ")
+		m.method, m.texts = method, append(m.texts, text)
 	}
 	return m, m.method != ""
+}
+
+// key is the key in the text of a mark; empty if the text was spoilt.
+func key(text string) string {
+	quoted, _ := strconv.QuotedPrefix(text)
+	unquoted, _ := strconv.Unquote(quoted)
+	return unquoted
+}
+
+// fallback names what is called where another holds the lock: "Service.Refuse", or nothing.
+func (m *mark) fallback() string {
+	const item = " fallback="
+	at := strings.LastIndex(m.texts[0], item)
+	if at < 0 {
+		return ""
+	}
+	name := m.texts[0][at+len(item):]
+	if owner, _, isMethod := strings.Cut(m.method, "."); isMethod {
+		return owner + "." + name
+	}
+	return name
 }
 
 // wrappers reads from a generated file who takes the locks of which function, and what
@@ -76,7 +81,7 @@ func (c *collector) wrappers(file *ast.File) {
 			if guarded != nil && keys[guarded] == nil {
 				keys[guarded] = map[string]int{}
 			}
-			c.makesKey(fn, guarded, m.patterns[0], keys[guarded])
+			c.makesKey(fn, guarded, key(m.texts[0]), keys[guarded])
 			continue
 		}
 		if m.wrapper = fn; c.marked[m.method].wrapper == nil { // else it is that for one request
@@ -84,7 +89,7 @@ func (c *collector) wrappers(file *ast.File) {
 		}
 		f := c.fn(fn)
 		f.Wraps = ID(raw, c.pass.Fset)
-		if other := c.named(m.fallback); other != nil {
+		if other := c.named(m.fallback()); other != nil {
 			f.Calls = append(f.Calls, c.callOf(other, decl.Pos()))
 		}
 		f.Calls = append(f.Calls, c.callOf(raw, decl.Pos()))

@@ -5,8 +5,6 @@ import (
 	"go/token"
 	"go/types"
 	"strconv"
-
-	"golang.org/x/tools/go/types/typeutil"
 )
 
 // Scope says of expressions in one function where their values come from, as far
@@ -78,7 +76,7 @@ func (s *Scope) note(n ast.Node) {
 		s.assign(n.X, nil)
 	case *ast.UnaryExpr:
 		if n.Op == token.AND {
-			if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && !isContext(s.info.TypeOf(id)) {
+			if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && !IsContext(s.info.TypeOf(id)) {
 				s.assign(id, nil) // whoever has its address may write to it
 			}
 		}
@@ -191,7 +189,7 @@ func (s *Scope) LostArgument(call *ast.CallExpr) string {
 
 func contextArgument(info *types.Info, call *ast.CallExpr) ast.Expr {
 	for _, arg := range call.Args {
-		if isContext(info.TypeOf(arg)) {
+		if IsContext(info.TypeOf(arg)) {
 			return arg
 		}
 	}
@@ -218,7 +216,7 @@ func (s *Scope) lost(e ast.Expr, depth int) (lost string, owned bool) {
 			return "the variable " + types.ExprString(e), false
 		}
 	case *ast.CallExpr:
-		fn, _ := typeutil.Callee(s.info, e).(*types.Func)
+		fn := Callee(s.info, e)
 		if fn != nil && fn.Pkg() != nil && fn.Pkg().Path() == "context" {
 			switch fn.Name() {
 			case "Background", "TODO", "WithoutCancel":
@@ -243,7 +241,7 @@ func (s *Scope) Request(e ast.Expr) string {
 		if !ok {
 			return ""
 		}
-		fn, _ := typeutil.Callee(s.info, call).(*types.Func)
+		fn := Callee(s.info, call)
 		if fn == nil {
 			return ""
 		}
@@ -310,7 +308,8 @@ func isPackageVar(obj types.Object) bool {
 	return ok && v.Pkg() != nil && v.Parent() == v.Pkg().Scope()
 }
 
-func isContext(t types.Type) bool {
+// IsContext reports whether t is context.Context.
+func IsContext(t types.Type) bool {
 	if t == nil {
 		return false
 	}

@@ -100,9 +100,7 @@ func (x *crossing) call(ctx context.Context, l *lock.Locker) {
 	for _, k := range some {
 		x.inside[k].Store(false)
 	}
-	if err := finish(held); err != nil {
-		x.Errorf("release: %v", err)
-	}
+	x.leave(held)
 }
 
 // inVain reports whether err may end a call whose wait is over: it waited for a holder, or

@@ -81,6 +81,7 @@ func jobsTicks(c *trial) {
 		all.Go(func() {
 			for tick := range ticks {
 				for n := 0; ; n++ {
+					succeeded := false
 					if c.job(c.bounded(), l, p, key, fmt.Sprint(tick), func() error {
 						if inside.Add(1) > 1 {
 							c.Errorf("two run under %s", key)
@@ -89,9 +90,12 @@ func jobsTicks(c *trial) {
 						if (tick+i+n)%3 == 0 {
 							return errors.New("the job failed")
 						}
-						completed[tick].Add(1)
+						succeeded = true
 						return nil
 					}) {
+						if succeeded { // and the engine knows
+							completed[tick].Add(1)
+						}
 						break
 					}
 				}

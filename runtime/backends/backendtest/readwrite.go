@@ -131,9 +131,9 @@ func deadReader(c *trial) {
 	c.free(w.get(w.attempt(c.newKey()))) // what it does first takes the time of a connection more
 	begin := time.Now()
 	dead.get(dead.kindOf(key, c.h.TTL, mode)) // and never renewed
-	lease := live.get(live.kindOf(key, c.h.TTL, mode))
+	lease := live.get(live.kindOf(key, c.steady(), mode))
 	for time.Since(begin) < c.over()+c.h.TTL/2 {
-		if err := lease.Renew(c.bounded(), c.h.TTL); err != nil {
+		if err := lease.Renew(c.bounded(), c.steady()); err != nil {
 			c.Fatalf("Renew of a reader: %v", err)
 		}
 		time.Sleep(c.h.TTL / 5)

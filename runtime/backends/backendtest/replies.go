@@ -215,8 +215,8 @@ func lockerReleasesLater(c *trial) {
 	c.allFree([]string{key}, "a release without an answer")
 }
 
-// late opens a client whose requests can be held up, with connections that stand.
-func (c *trial) late() (*client, LateFaults) {
+// delayed opens a client whose requests can be held up, with connections that stand.
+func (c *trial) delayed() (*client, LateFaults) {
 	c.Helper()
 	a, faults := c.openFaulty()
 	late, ok := faults.(LateFaults)
@@ -253,7 +253,7 @@ func (c *trial) overtaken(held Held, call func(ctx context.Context)) {
 
 // An attempt that arrives after its acquisition has ended takes nothing.
 func lateAcquire(c *trial) {
-	a, faults := c.late()
+	a, faults := c.delayed()
 	b, key := c.open(), c.newKey()
 	attempt := a.attempt(key)
 	var lease driver.Lease
@@ -274,7 +274,7 @@ func lateAcquire(c *trial) {
 
 // A release that arrives late frees no successor.
 func lateRelease(c *trial) {
-	a, faults := c.late()
+	a, faults := c.delayed()
 	b, key := c.open(), c.newKey()
 	lease := a.get(a.attempt(key))
 	held := faults.Hold()
@@ -294,7 +294,7 @@ func lateRelease(c *trial) {
 
 // A renewal that arrives after the release makes no lock.
 func lateRenewal(c *trial) {
-	a, faults := c.late()
+	a, faults := c.delayed()
 	b, key := c.open(), c.newKey()
 	lease := a.get(a.attempt(key))
 	held := faults.Hold()

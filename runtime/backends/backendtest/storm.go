@@ -277,7 +277,7 @@ func (st *storm) calm() {
 	l := lock.New(st.h.Open(st.T), nil)
 	for _, key := range st.keys {
 		p := key.policies[len(key.policies)-1] // the one that needs most room
-		p.TTL = st.h.TTL
+		p.TTL = st.long()
 		if err := l.Do(st.bounded(), &p, key.name, func(context.Context) error { return nil }); err != nil {
 			st.Errorf("seed %d: %s can't be had after all have gone: %v", st.seed, key.name, err)
 		}

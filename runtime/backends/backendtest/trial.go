@@ -188,13 +188,18 @@ func (c *trial) within(what string, begin time.Time, limit time.Duration) {
 	}
 }
 
-// done reports what a call of Do that began then has returned, unless it lost the lock on a
-// machine that was late: whoever is let in while it waits has a brief lease at first.
+// done reports what a call of Do that began then has returned.
 func (c *trial) done(begin time.Time, err error) {
 	c.Helper()
-	if err != nil && (!errors.Is(err, lock.ErrLost) || c.meter.Since(begin) < overrun) {
+	if err != nil && !c.late(begin, err) {
 		c.Errorf("Do: %v", err)
 	}
+}
+
+// late reports whether err says that a lock was lost on a machine that has been late since begin:
+// whoever is let in while it waits has a brief lease at first.
+func (c *trial) late(begin time.Time, err error) bool {
+	return errors.Is(err, lock.ErrLost) && c.meter.Since(begin) >= overrun
 }
 
 // eventually takes key when its holder's lease has ended by itself, which must

@@ -1,8 +1,11 @@
 package consullock
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,12 +28,9 @@ func TestUndoOvertakesTheAcquire(t *testing.T) {
 	other := take(t, b, attempt(newKey(t)))
 	a := attempt(newKey(t))
 	late := n.Hold()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err := b.Acquire(ctx, a)
+	_, err := b.Acquire(until(t, late.Arrived()), a)
 	wantIs(t, err, lock.ErrIndeterminate)
 	require.True(t, a.MayHaveRun)
-	receive(t, late.Arrived())
 	late.Overtake()
 	require.NoError(t, b.Undo(t.Context(), a))
 	session := other.(*lease).session.id
@@ -99,8 +99,8 @@ func TestRestartedServer(t *testing.T) {
 	mustRelease(t, o.held)
 }
 
-// forgetful is a server that has become the leader and not read its log: it knows no session,
-// unless it is asked for consistency.
+// forgetful is a server that has become the leader and not read its log: it knows no session and
+// no key, nor that one has changed, unless it is asked for consistency.
 type forgetful struct {
 	http.RoundTripper
 	forgets atomic.Bool
@@ -118,17 +118,51 @@ func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
 		return broken{http.StatusNotFound, "Session id not found"}.RoundTrip(r)
 	case strings.HasPrefix(path, "/v1/session/info/"):
 		return broken{http.StatusOK, "[]"}.RoundTrip(r)
+	case strings.HasPrefix(path, "/v1/kv/"):
+		return broken{http.StatusNotFound, ""}.RoundTrip(r)
+	case path == "/v1/txn":
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !changes.Match(body) { // all is as it was seen last
+			return broken{http.StatusOK, `{"Results": [], "Errors": null}`}.RoundTrip(r)
+		}
 	}
 	return f.RoundTripper.RoundTrip(r)
+}
+
+var changes = regexp.MustCompile(`"Verb":"(set|cas|lock|unlock|delete.*)"`)
+
+// forgetfulClient is a client of a forgetful server.
+func forgetfulClient(config *api.Config, f *forgetful) {
+	f.RoundTripper = config.Transport
+	config.HttpClient = &http.Client{Transport: f}
+}
+
+// Such a leader keeps no lock from a list, nor from its holder that it is gone.
+func TestReadsFromLeaderBehindItsLog(t *testing.T) {
+	f := &forgetful{}
+	b, key := newBackend(t, testserver.Consul(t), func(config *api.Config) { forgetfulClient(config, f) }), newKey(t)
+	l := take(t, b, attempt(key))
+	f.forgets.Store(true)
+	var keys []string
+	for info, err := range b.Locks(t.Context(), key) {
+		require.NoError(t, err)
+		keys = append(keys, info.Key)
+	}
+	require.Equal(t, []string{key}, keys)
+
+	_, err := newClient(t, testserver.Consul(t)).KV().Delete(key, nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Renew(t.Context(), short), lock.ErrLost)
 }
 
 // S67: a new leader that has not caught up yet ends no session by that.
 func TestLeaderBehindItsLog(t *testing.T) {
 	f := &forgetful{}
-	l := newLocker(t, testserver.Consul(t), func(config *api.Config) {
-		f.RoundTripper = config.Transport
-		config.HttpClient = &http.Client{Transport: f}
-	})
+	l := newLocker(t, testserver.Consul(t), func(config *api.Config) { forgetfulClient(config, f) })
 	f.forgets.Store(true)
 	ctx, held := acquire(t, l, ttl(short), newKey(t))
 	eventually(t, soon, "the session was renewed in vain", func() bool { return f.asked.Load() > 1 })

@@ -80,7 +80,7 @@ func (b *Backend) verify(ctx context.Context, leases []driver.Lease, some []int,
 		p := leases[i].(*lease).pair.Load()
 		t = append(t, unchanged(p.Key, p.ModifyIndex))
 	}
-	_, moved, err := b.read(ctx, t, false)
+	_, moved, err := b.read(ctx, t)
 	if err != nil {
 		return
 	}

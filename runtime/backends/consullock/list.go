@@ -30,7 +30,8 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		if b.invalid != nil {
 			return b.invalid
 		}
-		keys, _, err := b.client.KV().Keys(engine.Literal(pattern), "", (&api.QueryOptions{}).WithContext(ctx))
+		prefix, _ := watchedPath(engine.Literal(pattern)) // some of it, where /v1/kv refuses the whole
+		keys, _, err := b.client.KV().Keys(prefix, "", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 		if err != nil {
 			return advised(err)
 		}
@@ -42,7 +43,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 			for _, key := range page {
 				t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key}))
 			}
-			r, _, err := b.read(ctx, t, false)
+			r, _, err := b.read(ctx, t)
 			if err != nil {
 				return err
 			}

@@ -13,11 +13,18 @@ import (
 	"github.com/hashicorp/consul/api"
 	"go.uber.org/goleak"
 
+	"github.com/lockgen/lockgen/internal/lagmeter"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	meter = lagmeter.Start()
+	goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter})
+}
+
+// meter says by how much a time that was measured may be too long.
+var meter *lagmeter.Meter
 
 // soon is how long a test waits for what must happen, before it fails.
 const soon = 5 * time.Second
@@ -196,6 +203,19 @@ func startUnder(ctx context.Context, l *lock.Locker, p *lock.Policy, key string)
 		done <- outcome{inner, held, err}
 	}()
 	return done
+}
+
+// until returns a context that ends when something has happened.
+func until(t testing.TB, happened <-chan struct{}) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-happened:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx
 }
 
 func receive[T any](t testing.TB, from <-chan T) (v T) {

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -135,8 +134,6 @@ func TestManyDeadlinesAtOnce(t *testing.T) {
 		_, held := acquire(t, holder, p, key)
 		holds = append(holds, held)
 	}
-	meter := lagmeter.Start()
-	defer meter.Stop()
 	end := time.Now().Add(4 * time.Second)
 	ctx, cancel := context.WithDeadline(t.Context(), end)
 	defer cancel()

@@ -122,15 +122,15 @@ func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
 	return replyOf(answer), nil
 }
 
-// read sends a transaction that only looks. It returns as well what of it was not so.
-func (b *Backend) read(ctx context.Context, t ops, consistent bool) (reply, api.TxnErrors, error) {
+// read sends a transaction that only looks. It returns as well what of it was not so. Without
+// consistency a server that has just become the leader would answer by a part of its log.
+func (b *Backend) read(ctx context.Context, t ops) (reply, api.TxnErrors, error) {
 	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	if b.invalid != nil {
 		return nil, nil, b.invalid
 	}
-	q := &api.QueryOptions{RequireConsistent: consistent}
-	_, answer, _, err := b.client.Txn().Txn(t, q.WithContext(ctx))
+	_, answer, _, err := b.client.Txn().Txn(t, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
 		return nil, nil, advised(err)
 	}
@@ -144,7 +144,7 @@ func (b *Backend) read(ctx context.Context, t ops, consistent bool) (reply, api.
 
 // get returns what is at key, nil if there is nothing.
 func (b *Backend) get(ctx context.Context, key string) (*api.KVPair, error) {
-	r, _, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key})}, true)
+	r, _, err := b.read(ctx, ops{kv(api.KVGetOrEmpty, api.KVTxnOp{Key: key})})
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (b *Backend) look(ctx context.Context, key string, s *session) (*seen, erro
 	if s != nil {
 		t = append(t, kv(api.KVGetOrEmpty, api.KVTxnOp{Key: fenceKey(s.id)}))
 	}
-	r, _, err := b.read(ctx, t, true)
+	r, _, err := b.read(ctx, t)
 	if err != nil {
 		return nil, err
 	}

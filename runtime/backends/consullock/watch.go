@@ -104,7 +104,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if w.target.key == "" {
 		w.aimLocked(target{key: a.Key, lock: true})
 	}
-	s, _ := b.hub.Subscribe(w.place, func() { b.unsubscribed(w) })
+	s := b.hub.Subscribe(w.place, func() { b.unsubscribed(w) })
 	return s, nil
 }
 

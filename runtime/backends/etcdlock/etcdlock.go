@@ -35,6 +35,7 @@ type Backend struct {
 	conn    *grpc.ClientConn
 	kv      pb.KVClient
 	leases  pb.LeaseClient
+	watcher clientv3.Watcher
 	options Options
 
 	life     *engine.Life
@@ -76,10 +77,10 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		b.invalid = fmt.Errorf("%w: etcdlock.New needs a client that clientv3.New returned without an error, not nil", driver.ErrInvalid)
 		return b
 	}
-	// Not the client's own KV and Lease: they wait for a server that is absent
-	// until the context ends, and repeat some requests behind our back.
+	// Not the client's own: KV and Lease wait for a server that is absent until the context
+	// ends, and repeat some requests behind our back, and all may be those of a namespace.
 	b.conn = client.ActiveConnection()
-	b.kv, b.leases = pb.NewKVClient(b.conn), pb.NewLeaseClient(b.conn)
+	b.kv, b.leases, b.watcher = pb.NewKVClient(b.conn), pb.NewLeaseClient(b.conn), clientv3.NewWatcher(client)
 	return b
 }
 
@@ -96,6 +97,9 @@ func (b *Backend) Close() error {
 		last = true
 		b.sessions.Close()
 	})
+	if last && b.watcher != nil {
+		_ = b.watcher.Close()
+	}
 	if last && b.owned != nil {
 		return b.owned.Close()
 	}

@@ -2,7 +2,9 @@ package etcdlock
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,79 +12,28 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"google.golang.org/grpc"
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A record is refused where a mutex is, however many locks there are below the key.
-func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
+// What others keep below a key is no matter of its lock, however large it is.
+func TestMuchBelowTheKey(t *testing.T) {
 	t.Parallel()
-	b, key := newBackend(t, shared(t)), newKey(t)
-	leases := []driver.Lease{taken(t, b, attempt(key, "A:1"))}
-	for i := range enough {
-		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
+	b, key, c := newBackend(t, shared(t)), newKey(t), admin(t, shared(t))
+	for i := range 2 * enough {
+		_, err := c.Put(t.Context(), fmt.Sprintf("%s/data/%d", key, i), strings.Repeat("x", 1_000_000))
+		require.NoError(t, err)
 	}
-	fair := attempt(key, "B:1")
-	fair.Mode.Kind = driver.Fair
-	_, err := b.Acquire(t.Context(), fair)
-	require.ErrorIs(t, err, driver.ErrConflict)
-	released(t, leases[0])
-	leases[0] = taken(t, b, fair)
-	for _, l := range leases {
-		released(t, l)
-	}
-}
-
-// It is also refused where the mutex comes just before it is written.
-func TestRecordBesideAMutexThatComes(t *testing.T) {
-	t.Parallel()
-	other, key := newBackend(t, shared(t)), newKey(t)
-	leases := []driver.Lease{taken(t, other, attempt(key+"/0", "A:1"))}
-	looked := false
-	between := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-		err := invoke(ctx, method, req, reply, cc, options...)
-		if !looked && writes(key)(req) {
-			looked = true
-			leases = append(leases, taken(t, other, attempt(key, "A:2")))
-		}
-		return err
-	}
-	b := newBackend(t, shared(t), func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
-	})
-	fair := attempt(key, "B:1")
-	fair.Mode.Kind = driver.Fair
-	_, err := b.Acquire(t.Context(), fair)
-	require.ErrorIs(t, err, driver.ErrConflict)
-	for _, l := range leases {
-		released(t, l)
-	}
-}
-
-// It waits for no lock below it, however often these come and go.
-func TestRecordBesideLocksBelowThatCome(t *testing.T) {
-	t.Parallel()
-	other, key := newBackend(t, shared(t)), newKey(t)
-	leases := []driver.Lease{taken(t, other, attempt(key+"/0", newID("A")))}
-	between := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-		err := invoke(ctx, method, req, reply, cc, options...)
-		if writes(key)(req) && len(leases) < 20 {
-			leases = append(leases, taken(t, other, attempt(key+"/"+strconv.Itoa(len(leases)), newID("A"))))
-		}
-		return err
-	}
-	b := newBackend(t, shared(t), func(c *clientv3.Config) {
-		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
-	})
-	fair := attempt(key, "B:1")
-	fair.Mode.Kind = driver.Fair
-	l := taken(t, b, fair)
-	require.LessOrEqual(t, len(leases), 4)
-	for _, l := range append(leases, l) {
-		released(t, l)
-	}
+	lease := taken(t, b, attempt(key, "A:1"))
+	requireHeld(t, b, attempt(key, "B:1"))
+	info, err := b.Lock(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, 1, info.Waiters)
+	released(t, lease)
+	require.NoError(t, b.Undo(t.Context(), attempt(key, "B:1")))
+	_, err = c.Delete(t.Context(), key+"/", clientv3.WithPrefix())
+	require.NoError(t, err)
 }
 
 // A session that has ended gives up a lease that is being made by it.

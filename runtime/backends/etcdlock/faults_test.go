@@ -30,6 +30,8 @@ type match func(req any) bool
 type loss struct {
 	match match
 	left  int
+	first sync.Once
+	lost  chan struct{} // closed when the first was
 }
 
 // heldBack is a request that arrives when the test says so.
@@ -48,11 +50,14 @@ func withFaults(f *faults) func(*clientv3.Config) {
 	}
 }
 
-// lose has the replies to the next n requests that match lost; the requests run.
-func (f *faults) lose(n int, m match) {
+// lose has the replies to the next n requests that match lost; the requests run. What it
+// returns is closed when the first reply was.
+func (f *faults) lose(n int, m match) <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.losses = append(f.losses, &loss{m, n})
+	l := &loss{match: m, left: n, lost: make(chan struct{})}
+	f.losses = append(f.losses, l)
+	return l.lost
 }
 
 // heal ends all losses.
@@ -83,10 +88,11 @@ func (f *faults) unary(ctx context.Context, method string, req, reply any, cc *g
 		}()
 		<-ctx.Done()
 		return status.FromContextError(ctx.Err()).Err()
-	case lost:
+	case lost != nil:
 		if err := invoke(ctx, method, req, reply, cc, options...); err != nil {
 			return err
 		}
+		lost.first.Do(func() { close(lost.lost) })
 		return status.Error(codes.Unavailable, "error reading from server: EOF")
 	}
 	return invoke(ctx, method, req, reply, cc, options...)
@@ -116,23 +122,23 @@ func (c counted) SendMsg(m any) error {
 	return c.ClientStream.SendMsg(m)
 }
 
-func (f *faults) admit(method string, req any) (lost bool, late *heldBack) {
+func (f *faults) admit(method string, req any) (lost *loss, late *heldBack) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.counts[path.Base(method)]++
 	for i, h := range f.held {
 		if h.match(req) {
 			f.held = append(f.held[:i], f.held[i+1:]...)
-			return false, h
+			return nil, h
 		}
 	}
 	for _, l := range f.losses {
 		if l.left > 0 && l.match(req) {
 			l.left--
-			return true, nil
+			return l, nil
 		}
 	}
-	return false, nil
+	return nil, nil
 }
 
 func (f *faults) count(name string) int {

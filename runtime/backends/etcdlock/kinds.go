@@ -59,41 +59,34 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 		if err != nil {
 			return a, err
 		}
-		if resp.Succeeded {
-			if len(t.Success) > 1 {
-				if is := contender(w.Key+"/", found(resp, 1)); is != "" {
-					a.MayHaveRun = !b.takeBack(ctx, at, resp.Header.Revision) || a.MayHaveRun
-					return a, record.InsteadOf(is)
-				}
-			}
-			if a.Done = true; w.Value != "" {
-				a.Value, a.Place = resolved(w.Value, resp.Header.Revision), resp.Header.Revision
-			}
-			return a, nil
-		}
-		a.Value, a.Place = "", nil
-		if kvs := found(resp, 0); len(kvs) > 0 {
+		a.Done, a.Value, a.Place = resp.Succeeded, "", nil
+		made := int64(0) // the revision at which the record was, that is there now
+		if kvs := found(resp, 0); resp.Succeeded && w.Value != "" {
+			made = resp.Header.Revision
+			a.Value, a.Place = resolved(w.Value, made), made
+		} else if !resp.Succeeded && len(kvs) > 0 {
+			made = kvs[0].CreateRevision
 			a.Value, a.Place = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
-			return a, nil
 		}
-		if w.Takes && rev == 0 {
-			if is := contender(w.Key+"/", found(resp, 1)); is != "" {
+		if w.Takes && len(resp.Responses) > 1 {
+			if is := contender(w.Key+"/", found(resp, 1), made); is != "" {
+				a.MayHaveRun = made > 0 && !b.takeBack(ctx, at, made) || a.MayHaveRun
 				return a, record.InsteadOf(is)
 			}
 		}
-		if len(t.Compare) < 2 {
+		if a.Done || a.Value != "" || len(t.Compare) < 2 {
 			return a, nil
 		}
 		// There are only keys of locks below this one, as far as we see: write it, then look at all.
-		if t.Compare = t.Compare[:1]; w.Takes {
-			t.Success = append(t.Success, get(newest(w.Key+"/", 0, 0)))
-		}
+		all := get(newest(w.Key+"/", 0, 0))
+		t.Compare, t.Success, t.Failure[1] = t.Compare[:1], append(t.Success, all), all
 	}
 }
 
-// takeBack deletes the record that was written with this revision, and reports whether it did.
+// takeBack deletes the record that was made at this revision, with all that have come to it since,
+// and reports whether it did.
 func (b *Backend) takeBack(ctx context.Context, at string, revision int64) bool {
-	resp, _, err := b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, revision)}, Success: []*pb.RequestOp{del(at)}})
+	resp, _, err := b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{ifCreated(at, revision)}, Success: []*pb.RequestOp{del(at)}})
 	return err == nil && resp.Succeeded
 }
 
@@ -101,10 +94,12 @@ func resolved(value string, revision int64) string {
 	return record.ResolveRevision(value, uint64(revision))
 }
 
-// contender says what of kvs is in the way of a record with this prefix, "" if nothing is.
-func contender(prefix string, kvs []*mvccpb.KeyValue) string {
+// contender says what of kvs is in the way of a record with this prefix that was made at a
+// revision, or is to be made, if that is 0. It is "" if nothing is.
+func contender(prefix string, kvs []*mvccpb.KeyValue, made int64) string {
 	for _, kv := range kvs {
 		switch {
+		case made > 0 && kv.CreateRevision > made: // it sees the record, and gives way
 		case strings.Contains(string(kv.Key[len(prefix):]), "/"):
 		case string(kv.Key) == recordOf(strings.TrimSuffix(prefix, "/")): // it is the record
 		case kv.Lease == 0:
@@ -119,7 +114,7 @@ func contender(prefix string, kvs []*mvccpb.KeyValue) string {
 // watchRecord is the [record.Watch] of etcd.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	var failed error
-	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), recordOf(key), clientv3.WithCreatedNotify()) {
+	for resp := range b.watcher.Watch(clientv3.WithRequireLeader(ctx), recordOf(key), clientv3.WithCreatedNotify()) {
 		failed = resp.Err()
 		if resp.Created && failed == nil {
 			ready()

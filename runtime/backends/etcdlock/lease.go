@@ -84,7 +84,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 
 // renew renews a batch. Of one that is refused it renews each half by itself: a single
 // key on which a right has ended has the whole refused, and the others are to be
-// renewed all the same.
+// renewed all the same. A server may also take fewer operations than a batch has.
 func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.Duration, errs []error) {
 	t := &pb.TxnRequest{}
 	for _, one := range leases {
@@ -93,7 +93,7 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 		t.Failure = append(t.Failure, get(&pb.RangeRequest{Key: []byte(l.key), KeysOnly: true}))
 	}
 	resp, r, err := b.txn(ctx, t)
-	if half := len(leases) / 2; half > 0 && errors.Is(err, rpctypes.ErrPermissionDenied) {
+	if half := len(leases) / 2; half > 0 && (errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrTooManyOps)) {
 		b.renew(ctx, leases[:half], ttls[:half], errs[:half])
 		b.renew(ctx, leases[half:], ttls[half:], errs[half:])
 		return

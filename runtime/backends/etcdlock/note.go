@@ -5,10 +5,9 @@ import (
 	"errors"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // noteKey is where the note of this name is.
@@ -17,27 +16,25 @@ func noteKey(name string) string { return "lockgen." + name }
 // PutNote implements [driver.Noter] by a key on an etcd lease, one for all notes of b that
 // have this ttl, which each of them keeps alive.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
-	switch {
-	case b.invalid != nil:
+	if b.invalid != nil {
 		return b.invalid
-	case b.life.Closed():
-		return driver.ErrClosed
-	case ttl <= 0:
-		_, err := b.client.Delete(ctx, noteKey(name))
-		return b.explained(err)
 	}
-	lease := clientv3.LeaseID((b.notes^uint64(ttl))>>1 | 1) // the same each time
-	_, err := b.client.KeepAliveOnce(ctx, lease)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		if _, err = b.grant(ctx, int64(lease), ttl); errors.Is(err, rpctypes.ErrLeaseExist) { // for another note
-			err = nil
+	t := &pb.TxnRequest{Success: []*pb.RequestOp{del(noteKey(name))}}
+	if ttl > 0 {
+		lease := (b.notes^uint64(ttl))>>1 | 1 // the same each time
+		_, err := b.client.KeepAliveOnce(ctx, clientv3.LeaseID(lease))
+		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			if _, err = b.grant(ctx, int64(lease), ttl); errors.Is(err, rpctypes.ErrLeaseExist) { // for another note
+				err = nil
+			}
 		}
+		if err != nil {
+			return b.explained(err)
+		}
+		t.Success[0] = put(noteKey(name), text, int64(lease))
 	}
-	if err != nil {
-		return b.explained(err)
-	}
-	_, err = b.client.Put(ctx, noteKey(name), text, clientv3.WithLease(lease))
-	return b.explained(err)
+	_, _, err := b.txn(ctx, t)
+	return err
 }
 
 // Note implements [driver.Noter].

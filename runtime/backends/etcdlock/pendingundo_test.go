@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
@@ -26,6 +27,12 @@ func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *driver.
 	defer cancel()
 	require.Error(t, b.Undo(ctx, a))
 	proxy.Accept()
+	back, cancel := contextFor(t, soon)
+	defer cancel()
+	for state := b.conn.GetState(); state != connectivity.Ready; state = b.conn.GetState() {
+		b.conn.ResetConnectBackoff()
+		require.True(t, b.conn.WaitForStateChange(back, state), "there is a connection again")
+	}
 }
 
 // nothingPending waits until the sessions of locker have no undo pending.

@@ -58,7 +58,7 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 		// A member that has lost its leader says so at once, instead of waiting for one.
 		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), b.options.AttemptTimeout)
 		defer cancel()
-		err := rpctypes.Error(call(ctx, grpc.Peer(&to)))
+		err := rpctypes.Error(call(ctx, grpc.Peer(&to), grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 		outcome := judge(err, to.Addr != nil)
 		if outcome == engine.NotSent {
 			b.conn.ResetConnectBackoff() // which may be two minutes by now

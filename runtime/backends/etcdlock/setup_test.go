@@ -255,6 +255,19 @@ func contextFor(t testing.TB, d time.Duration) (context.Context, context.CancelF
 	return context.WithTimeout(t.Context(), d)
 }
 
+// until returns a context that ends when something has happened.
+func until(t testing.TB, happened <-chan struct{}) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-happened:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx
+}
+
 func shared(t testing.TB) string { return testserver.Etcd(t) }
 
 // remembered returns how many queue entries and leases b knows of.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,11 +156,8 @@ func TestAttemptAgainBeforeAnother(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
 	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
-	f.lose(100, writes(key))
 	a := attempt(key, "A:1")
-	ctx, cancel := contextFor(t, 300*time.Millisecond)
-	defer cancel()
-	_, err := b.Acquire(ctx, a)
+	_, err := b.Acquire(until(t, f.lose(100, writes(key))), a)
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
 	other, later := newBackend(t, shared(t)), attempt(key, "B:1")
 	requireHeld(t, other, later)
@@ -180,10 +178,7 @@ func TestNoReplyForSeveral(t *testing.T) {
 	_, held := acquire(t, l, nil, newKey(t)) // a session
 	require.NoError(t, finish(held))
 	reqs := several(key, 250)
-	f.lose(100, jointFor(reqs[0].Key))
-	ctx, cancel := contextFor(t, 300*time.Millisecond)
-	defer cancel()
-	_, _, err := l.AcquireAll(ctx, reqs...)
+	_, _, err := l.AcquireAll(until(t, f.lose(100, jointFor(reqs[0].Key))), reqs...)
 	require.ErrorIs(t, err, lock.ErrIndeterminate)
 	noneIsHeld(t, c, key)
 	f.heal()
@@ -199,9 +194,7 @@ func TestUndoOvertakesSeveral(t *testing.T) {
 	released(t, taken(t, b, attempt(newKey(t), "A:0"))) // a session
 	as := attempts(key, "A", 3)
 	late := f.late(jointFor(as[0].Key))
-	ctx, cancel := contextFor(t, 50*time.Millisecond)
-	defer cancel()
-	_, errs := b.AcquireAll(ctx, as)
+	_, errs := b.AcquireAll(until(t, late.arrived), as)
 	for i, a := range as {
 		require.ErrorIs(t, errs[i], lock.ErrIndeterminate)
 		require.NoError(t, b.Undo(t.Context(), a))
@@ -280,4 +273,17 @@ func TestSeveralWithoutARight(t *testing.T) {
 	require.NoError(t, errs[2])
 	released(t, leases[0])
 	released(t, leases[2])
+}
+
+// A server that takes few operations in a transaction has them sent in smaller ones.
+func TestServerThatTakesFewOperations(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartEtcd(t, "--max-txn-ops=16")
+	b := newBackend(t, server.Addr())
+	leases, errs := b.AcquireAll(t.Context(), attempts("key", "A", 40))
+	require.NoError(t, errors.Join(errs...))
+	ttls := slices.Repeat([]time.Duration{10 * time.Second}, len(leases))
+	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...))
+	require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, make([]uint64, len(leases)))...))
+	require.Zero(t, heldKeys(t, b.client, "key"))
 }

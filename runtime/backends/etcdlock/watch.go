@@ -51,7 +51,7 @@ func (e *entry) follow(w *watch) {
 
 // await returns when w's key was deleted, when the watch has failed, or ctx has ended.
 func (b *Backend) await(ctx context.Context, w *watch) {
-	for resp := range b.client.Watch(clientv3.WithRequireLeader(ctx), w.key, clientv3.WithFilterPut(), clientv3.WithRev(w.from)) {
+	for resp := range b.watcher.Watch(clientv3.WithRequireLeader(ctx), w.key, clientv3.WithFilterPut(), clientv3.WithRev(w.from)) {
 		if len(resp.Events) > 0 {
 			return
 		}
@@ -76,7 +76,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sub, _ := b.hub.Subscribe(idOf(a), nil)
+	sub := b.hub.Subscribe(idOf(a), nil)
 	if e := b.entries[idOf(a)]; e == nil || e.watch == nil {
 		sub.Notify()
 	}

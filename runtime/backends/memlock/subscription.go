@@ -21,7 +21,7 @@ type subscription struct {
 // Subscribe implements [driver.Notifier].
 func (b *Backend) Subscribe(_ context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if a.Mode.Kind != 0 {
-		sub, _ := b.hub.Subscribe(a.ID, nil)
+		sub := b.hub.Subscribe(a.ID, nil)
 		return sub, nil
 	}
 	s := b.shard(a.Key)

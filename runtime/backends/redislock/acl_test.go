@@ -63,6 +63,9 @@ func exercise(t *testing.T, server string, one, two *lock.Locker, key string) {
 	t.Helper()
 	const lease = time.Second
 	ctx, held := acquire(t, one, ttl(lease), key)
+	if err := two.Ping(t.Context()); err != nil { // the wait is for the lock, and not for a connection
+		t.Error(err)
+	}
 	err := refused(t, two, &lock.Policy{Wait: 300 * time.Millisecond}, key)
 	wantIs(t, err, lock.ErrNotAcquired)
 	eventually(t, soon, "whoever gave up has left the queue", func() bool { return places(t, server, key) == 0 })
@@ -231,6 +234,19 @@ func TestWithoutPexpireOrDelNothingIsLeft(t *testing.T) {
 			t.Errorf("answered after %v", took)
 		}
 		// What took the place of the lock ends after a millisecond.
+		eventually(t, soon, "nothing is left", func() bool { return !exists(t, addr, key) })
+	}
+}
+
+// Nor is a lock without an expiry, or without an end, that such a user's attempt grants to who
+// stands in line.
+func TestWithoutPexpireOrDelNothingIsGranted(t *testing.T) {
+	t.Parallel()
+	for _, less := range [][]string{nil, {"-set"}} {
+		server, login := alice(t, append(append(documented(t), "-pexpire", "-del", "-hdel"), less...)...)
+		addr, key := server.Addr(), "seckill:lock"
+		command(t, addr, "ZADD", queueOf(key), "1", queueEntry(wish(key, 1)))
+		wantIs(t, refused(t, newLocker(t, addr, login), try(), key), lock.ErrUnavailable)
 		eventually(t, soon, "nothing is left", func() bool { return !exists(t, addr, key) })
 	}
 }

@@ -67,24 +67,4 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
   end
 end
 
--- Whatever refuses from here on (ACL, memory) leaves no lock behind.
-local first = micros * 4
-local n = tonumber(ARGV[3] or 1)
-local least = n == 1 and FORGET or ARGV[2] + FORGET
-local last = call('SET', KEYS[3], first + n - 1, 'PX', least, 'GET')
-if last and tonumber(last) >= first then -- the clock went back, or tokens are reserved ahead of it
-  first = last + 1
-  if again then -- the block at its end is this acquisition's own, and unused
-    first = first - n
-  end
-  call('SET', KEYS[3], first + n - 1, 'PX', kept(first + n - 1, least))
-end
-call('HSET', KEYS[1], ARGV[1], '1')
-local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-if expires ~= 1 then -- scripts do not roll back, and a lock without an expiry would stay
-  if redis.pcall('HDEL', KEYS[1], ARGV[1]) ~= 1 then
-    call('SET', KEYS[1], '', 'PX', 1) -- as above, for the token: of all that ends a key it is allowed
-  end
-  return expires
-end
-return first
+return take(KEYS[1], KEYS[3], ARGV[1], ARGV[2], tonumber(ARGV[3] or 1), micros, again)

@@ -38,35 +38,16 @@ func hasSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner })
 	return nil
 }
 
-// advised says of which server err is, and what a person can do about it.
+// advised says of which server err is, and what a person can do about it. l is nil for an
+// error of the caller's own client, by which locks are listed.
 func (b *Backend) advised(l *batcher, err error) error {
+	err = explained(err)
 	text := err.Error()
 	if l != nil && l.client.Options().Addr != sentinelAddr && !strings.Contains(text, l.client.Options().Addr) {
 		err = fmt.Errorf("redis at %s: %w", l.client.Options().Addr, err)
 	}
-	speaksTLS := l != nil && l.client.Options().TLSConfig != nil && errors.Is(err, errNotSent)
-	return b.hinted(err, speaksTLS)
-}
-
-// advisedOwn is advised for an error of the caller's own client, by which locks are listed.
-func (b *Backend) advisedOwn(err error) error {
 	var unfit *unfitError
-	if err = explained(err); isAnswer(err) || errors.As(err, &unfit) {
-		return b.hinted(err, false)
-	}
-	switch c := b.own.(type) {
-	case *redis.Client:
-		return b.hinted(err, c.Options().TLSConfig != nil)
-	case *redis.ClusterClient:
-		return b.hinted(err, c.Options().TLSConfig != nil)
-	}
-	return err
-}
-
-// hinted adds what a person can do about err. A client that speaks TLS may have met a server
-// that does not.
-func (b *Backend) hinted(err error, speaksTLS bool) error {
-	text := err.Error()
+	reached := isAnswer(err) || errors.Is(err, errNoAnswer) || errors.As(err, &unfit)
 	switch {
 	case b.router.cluster() == nil && strings.HasPrefix(text, "MOVED "):
 		return fmt.Errorf("%w; %s", err, useClusterClient)
@@ -74,7 +55,7 @@ func (b *Backend) hinted(err error, speaksTLS bool) error {
 		return fmt.Errorf("%w; the server wants a password (NOAUTH): set Username and Password of the client, or write them into the URL", err)
 	case strings.Contains(text, "WRONGPASS "):
 		return fmt.Errorf("%w; check Username and Password of the client, or those of the URL", err)
-	case speaksTLS && !strings.Contains(text, "certificate"):
+	case b.tls && !reached && !strings.Contains(text, "certificate"):
 		return fmt.Errorf("%w; the client speaks TLS: if the port is not one for that, use another, or no TLSConfig (redis:// and not rediss://)", err)
 	case errors.Is(err, io.EOF), strings.Contains(text, "connection reset"), strings.Contains(text, "invalid reply"), strings.Contains(text, "can't parse"):
 		return fmt.Errorf("%w; if the port is one for TLS, set TLSConfig of the client (rediss:// and not redis://)", err)
@@ -88,7 +69,7 @@ func (b *Backend) Servers() []string {
 	if cluster := b.router.cluster(); cluster != nil {
 		return cluster.Options().Addrs
 	}
-	if client, ok := b.own.(*redis.Client); ok && b.sentinels == nil && b.unusable == nil {
+	if client, ok := b.own.(*redis.Client); ok && !b.router.roams && b.unusable == nil {
 		return []string{client.Options().Addr}
 	}
 	return b.sentinels

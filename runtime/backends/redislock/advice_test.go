@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"crypto/tls"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,34 @@ func testClusterPlainClient(t *testing.T, c *testserver.Cluster) {
 			}
 		}
 	}
+}
+
+// The name that go-redis has for whatever a Sentinel names is no address.
+func TestServersBehindSentinels(t *testing.T) {
+	t.Parallel()
+	o := &redis.FailoverOptions{MasterName: "shop", SentinelAddrs: []string{"127.0.0.1:1"}}
+	client := redis.NewFailoverClient(o)
+	defer client.Close()
+	made, opened := New(client), Open("redis://127.0.0.1:1?master_name=shop")
+	if all := made.Servers(); len(all) != 0 {
+		t.Errorf("New: %v", all)
+	}
+	if all := opened.Servers(); !slices.Equal(all, o.SentinelAddrs) {
+		t.Errorf("Open: %v", all)
+	}
+	for _, b := range []*Backend{made, opened} {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A user without the right to INFO is told so by the first key that another node has.
+func TestAKeyOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	refuse := always("-MOVED 7 127.0.0.1:1\r\n")
+	addr := stub(t, scripted(refuse, refuse, refuse))
+	told(t, newLocker(t, addr), addr, "redis.NewClusterClient")
 }
 
 // Nor does one list the locks of a node alone.

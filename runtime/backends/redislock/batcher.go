@@ -50,9 +50,9 @@ type batcher struct {
 	troubled atomic.Bool // there is an outage
 }
 
-// of returns the one of b and its standby that runs s.
-func (b *batcher) of(s *script) *batcher {
-	if s.renews {
+// of returns the one of b and its standby that does c.
+func (b *batcher) of(c *call) *batcher {
+	if c.renews {
 		return b.standby
 	}
 	return b
@@ -147,7 +147,7 @@ func (c *call) wait(ctx context.Context) error {
 			return c.err
 		default:
 		}
-		if c.state.CompareAndSwap(pending, left) || c.state.CompareAndSwap(taken, left) {
+		if c.state.CompareAndSwap(pending, left) {
 			return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
 		}
 		return fmt.Errorf("%w: %w", errNoAnswer, ctx.Err())
@@ -187,7 +187,7 @@ func (b *batcher) next() []*call {
 // refused together: then it may be only one of their keys that it denies. Deadlines of ctx count,
 // and the client's timeouts.
 func (b *batcher) send(ctx context.Context, calls []*call) {
-	live := slices.DeleteFunc(calls, func(c *call) bool { return !c.state.CompareAndSwap(pending, taken) }) // its caller has left
+	live := slices.DeleteFunc(calls, func(c *call) bool { return c.state.Load() == left })
 	// Four rounds at most: together by hash, together whole, by itself by hash, by itself whole.
 	for try := 0; len(live) > 0 && try < 4; try++ {
 		var ended []*call
@@ -233,7 +233,7 @@ func (b *batcher) round(ctx context.Context, calls []*call) (ended, again []*cal
 		case isUnknownScript(c.err) && !c.whole:
 			c.whole = true
 			again = append(again, c)
-		case errors.As(c.err, &unfit) && !c.script.takes && b.standby != nil:
+		case errors.As(c.err, &unfit) && !c.takes && b.standby != nil:
 			// What the server has is freed whatever it may do to locks.
 			freed, left := b.standby.round(ctx, []*call{c})
 			ended, again = append(ended, freed...), append(again, left...)
@@ -275,8 +275,8 @@ func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) 
 		}
 		_ = pipe.Process(ctx, cmd)
 		if c.copies.want > 0 { // about what its own connection wrote
-			c.copies.answer = redis.NewIntCmd(ctx, "wait", c.copies.want, c.copies.within.Milliseconds())
-			_ = pipe.Process(ctx, c.copies.answer)
+			c.waited = redis.NewIntCmd(ctx, "wait", c.copies.want, c.copies.within.Milliseconds())
+			_ = pipe.Process(ctx, c.waited)
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its error

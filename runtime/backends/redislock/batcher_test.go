@@ -78,8 +78,8 @@ func TestAnswersFindTheirCalls(t *testing.T) {
 				switch {
 				case errors.Is(ctx.Err(), context.DeadlineExceeded):
 					t.Errorf("call %d was forgotten: %v", want, err)
-				case err == nil && c.reply.number != want:
-					t.Errorf("a call for %d was answered %d", want, c.reply.number)
+				case err == nil && c.reply.number() != want:
+					t.Errorf("a call for %d was answered %d", want, c.reply.number())
 				case err == nil:
 					answered.Add(1)
 				case !errors.Is(err, errNoAnswer) && !errors.Is(err, errNotSent):
@@ -197,7 +197,7 @@ func TestCallersFarAway(t *testing.T) {
 	var arrived atomic.Int64
 	var far atomic.Bool
 	answer := make(chan struct{})
-	b := batcherTo(t, false, func(args []string) string {
+	addr := stub(t, func(args []string) string {
 		if args[0] == "info" {
 			return answerOf(wholeServer)
 		}
@@ -207,6 +207,9 @@ func TestCallersFarAway(t *testing.T) {
 		}
 		return freed
 	})
+	// The first call waits for its answer until the last is at the server.
+	b := newBatcher(*lockOptions(&redis.Options{Addr: addr, ReadTimeout: batchSlots * soon}, 0), false)
+	t.Cleanup(func() { _ = b.close() })
 	for begin := time.Now(); b.connections() < batchSlots; {
 		if time.Since(begin) > soon {
 			t.Fatalf("callers have made %d connections", b.connections())

@@ -7,13 +7,15 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// request is one script with its arguments.
+// request is one script with its arguments. It does not change once it is sent: the next
+// attempt is made of it while one that was given up may still read it.
 type request struct {
 	script *script
 	keys   [4]string
@@ -22,31 +24,49 @@ type request struct {
 	nargs  int
 	copies copies
 
-	splits  bool // its caller knows another way where keys are in two places
-	patient bool // its caller would rather wait for another server than be refused
+	takes     bool          // a lock: a server that is unfit for locks refuses it
+	renews    bool          // a lease, by the standby
+	tombstone time.Duration // that it leaves
+	splits    bool          // its caller knows another way where keys are in two places
+	patient   bool          // its caller would rather wait for another server than be refused
 }
 
-// call is one request on its way to one server.
+// call is one attempt to have a server do a request.
 type call struct {
 	request
 	asking bool // the server was named by an ASK
 	whole  bool // with its script, which the server does not know
 	alone  bool // not in one command with others: the server refused them together
 
-	state atomic.Int32 // pending, taken, sent or left
-	mark  *sentMark    // of the command that it is sent with
-	reply reply
-	err   error
-	ctx   context.Context // the caller's
-	done  chan struct{}
+	state  atomic.Int32 // pending, encoded or left
+	mark   *sentMark    // of the command that it is sent with
+	reply  reply
+	err    error
+	waited *redis.IntCmd   // what WAIT was answered
+	ctx    context.Context // the caller's
+	done   chan struct{}
 
 	batcher *batcher // that was to do it as one of several: see several.go
 	failed  error    // why that did not
 }
 
+// on returns a call that runs s on keys.
+func (s *script) on(keys ...string) *call {
+	c := &call{request: request{script: s}}
+	c.nkeys = copy(c.keys[:], keys)
+	return c
+}
+
+// with gives c these arguments, but for empty ones behind the last that is not.
+func (c *call) with(args ...string) *call {
+	copy(c.args[:], args)
+	for c.nargs = len(args); c.nargs > 1 && args[c.nargs-1] == ""; c.nargs-- {
+	}
+	return c
+}
+
 const (
 	pending int32 = iota
-	taken         // by a batch
 	encoded       // it may have been sent
 	left          // its caller has gone, and it is not sent
 )
@@ -109,7 +129,7 @@ func (m *sentMark) failed(err error) error {
 
 // encode notes that c may be sent from here on. It returns false if its caller has gone.
 func (c *call) encode() bool {
-	return c.state.CompareAndSwap(taken, encoded) || c.state.Load() == encoded
+	return c.state.CompareAndSwap(pending, encoded) || c.state.Load() == encoded
 }
 
 // command returns c as a command to a node of a Cluster, or a server by itself.

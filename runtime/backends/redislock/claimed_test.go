@@ -43,7 +43,6 @@ func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 			calls := []*call{releaseCall(t, "a", newID(), freeing{}), releaseCall(t, "b", gone, freeing{}), releaseCall(t, "c", newID(), freeing{})}
 			for _, c := range calls {
 				c.done = make(chan struct{})
-				c.state.Store(taken)
 			}
 			calls[1].state.Store(left) // as do does, which returns errNotSent then
 			b.round(t.Context(), slices.Clone(calls))

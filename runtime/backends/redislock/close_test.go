@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -104,12 +105,18 @@ func TestCloseWithAHungServer(t *testing.T) {
 // Close does not wait for a server that says nothing to the subscriber.
 func TestCloseWhileTheSubscriberConnects(t *testing.T) {
 	t.Parallel()
+	t.Run("plain", func(t *testing.T) { closeWhileTheSubscriberConnects(t, nil) })
+	// With a TLSConfig go-redis's dialer looks at no context.
+	t.Run("TLS", func(t *testing.T) { closeWhileTheSubscriberConnects(t, &tls.Config{InsecureSkipVerify: true}) })
+}
+
+func closeWhileTheSubscriberConnects(t *testing.T, config *tls.Config) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	b := New(newClient(t, silent.Addr().String()))
+	b := New(newClient(t, silent.Addr().String(), func(o *redis.Options) { o.TLSConfig = config }))
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	waiting.Go(func() { _, _ = b.Subscribe(t.Context(), &driver.Acquisition{Key: "key", ID: newID()}) })
@@ -279,10 +286,10 @@ func TestClusterClient(t *testing.T) {
 	l, other := lockerOn(t, New(client)), lockerOn(t, New(client))
 	var all []*lock.Hold
 	for i := range 20 {
-		ctx, held := acquire(t, l, ttl(900*time.Millisecond), fmt.Sprint("key", i))
+		ctx, held := acquire(t, l, ttl(2*time.Second), fmt.Sprint("key", i))
 		all = append(all, held)
 		if i == 19 {
-			stillHeld(t, ctx, 1200*time.Millisecond)
+			stillHeld(t, ctx, 2500*time.Millisecond)
 		}
 	}
 	waiting := start(t.Context(), other, nil, "key0")

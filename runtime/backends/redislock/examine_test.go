@@ -51,7 +51,7 @@ func TestTogetherOnlyAtOneServer(t *testing.T) {
 		calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
 		do(s, calls...)
 		for _, c := range calls {
-			if c.err != nil || c.reply.number != 1 {
+			if c.err != nil || c.reply.number() != 1 {
 				t.Errorf("%s: %v, %v", name, c.reply, c.err)
 			}
 		}
@@ -90,7 +90,7 @@ func TestTogetherRefused(t *testing.T) {
 			calls := []*call{acquireCall(t, "a", newID()), releaseCall(t, "b", newID(), freeing{})}
 			do(s, calls...)
 			for _, c := range calls {
-				if c.err != nil || c.reply.number != 1 {
+				if c.err != nil || c.reply.number() != 1 {
 					t.Errorf("%v, %v", c.reply, c.err)
 				}
 			}

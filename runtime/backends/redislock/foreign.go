@@ -30,9 +30,9 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 		return nil, err
 	}
 	waits := b.options.WaitForStrings && a.Mode.Kind == 0
-	r := foreignScript.on(a.Key).with("")
-	r.patient = a.Queue
-	c, _, failed := b.run(ctx, r, nil)
+	look := foreignScript.on(a.Key).with("")
+	look.patient = a.Queue
+	c, _, failed := b.run(ctx, look)
 	switch {
 	case failed != nil && !waits:
 		return nil, err
@@ -42,14 +42,15 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 		return nil, failed
 	}
 	held := &driver.HeldError{RetryAfter: time.Millisecond}
-	if c.reply.kind == ':' && waits { // it has gone
+	if _, gone := c.reply.value.(int64); gone && waits {
 		return held, nil
 	}
-	kind, more, ok := strings.Cut(c.reply.value, "=")
-	if !ok || len(c.reply.numbers) != 1 {
+	numbers, text := c.reply.list()
+	kind, more, ok := strings.Cut(text, "=")
+	if !ok || len(numbers) != 1 {
 		return nil, err
 	}
-	left := c.reply.numbers[0]
+	left := numbers[0]
 	if !waits || kind != "string" || left < 0 || record.IsRecord(more) {
 		return nil, conflict(a, kind, more, left)
 	}

@@ -11,19 +11,27 @@ local function asideOf(queue)
   return 'lockgen:strangers:' .. string.sub(queue, #'lockgen:queue:' + 1)
 end
 
--- reserve returns the first of n tokens for a grant, or false if the server denies that. The
--- last token comes with SET, as in acquire.lua: a user who may not GET would see tokens fall.
-local function reserve(token, n, micros, least)
+-- take makes a free lock an id's for so many ms and returns the first of its n tokens, or the
+-- server's error: scripts do not roll back, and a lock without an expiry would stay, so none is
+-- left behind. again says that the last n tokens are the same acquisition's, and unused.
+local function take(lock, token, id, lease, n, micros, again)
   local first = micros * 4
-  local last = redis.pcall('SET', token, string.format('%.0f', first + n - 1), 'PX', least, 'GET')
+  local least = n == 1 and FORGET or lease + FORGET
+  -- The last token comes with SET: a user who may not GET would see tokens fall.
+  local last = redis.pcall('SET', token, first + n - 1, 'PX', least, 'GET')
   if type(last) == 'table' then
-    return false
+    return last
   end
   if (tonumber(last or 0) or 0) >= first then -- the clock went back, or tokens are reserved ahead of it
-    first = last + 1
-    call('SET', token, string.format('%.0f', first + n - 1), 'PX', kept(first + n - 1, least))
+    first = last + 1 - (again and n or 0)
+    call('SET', token, first + n - 1, 'PX', kept(first + n - 1, least))
   end
-  return first
+  call('HSET', lock, id, '1')
+  local expires = redis.pcall('PEXPIRE', lock, lease)
+  if expires ~= 1 and redis.pcall('HDEL', lock, id) ~= 1 then
+    call('SET', lock, '', 'PX', 1) -- as for the token: of all that ends a key it is allowed
+  end
+  return expires == 1 and first or expires
 end
 
 -- grant gives a free lock to the first in line whose process is connected. It reports
@@ -44,16 +52,17 @@ local function grant(lock, queue, token, me, others)
     if id then
       local micros = now()
       local hold = others > 0 and 2 or call('EXISTS', queue)
-      call('HSET', lock, id, '1')
-      -- A server that denies any of this must not leave a lock without an expiry or an owner.
-      local first = redis.pcall('PEXPIRE', lock, lease) == 1 and reserve(token, n, micros, lease + FORGET)
-      if first then
-        if tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
-          return true
-        end
-        redis.pcall('INCRBY', token, -n) -- nobody has them
+      n = tonumber(n)
+      local first = take(lock, token, id, lease, n, micros)
+      local given = type(first) == 'number'
+      if given and tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
+        return true
       end
       call('HDEL', lock, id)
+      if not given then
+        return false -- the server would deny it to the others as well
+      end
+      redis.pcall('INCRBY', token, -n) -- nobody has them
     end
     head = call('ZRANGE', queue, 0, 0)[1]
   end

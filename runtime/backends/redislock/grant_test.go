@@ -24,7 +24,10 @@ func waits(t *testing.T, b *Backend, a *driver.Acquisition) driver.Subscription 
 	if _, err := b.Acquire(t.Context(), a); !isHeldError(err) {
 		t.Fatalf("err = %v", err)
 	}
+	w := b.subscriber.waiter(a, true)
+	receive(t, "the subscription", w.own.settled) // which Subscribe waits for, as long as confirmLimit
 	s, err := b.Subscribe(t.Context(), a)
+	(&notices{waiter: w}).Close()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"fmt"
 	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -14,13 +13,7 @@ import (
 //go:embed swap.lua
 var swapSource string
 
-// All are one script: what takes a lock is refused by a server that is unfit for locks,
-// and what gives one back is not; what renews one does not wait for either.
-var (
-	swapScript      = newScript(0, swapSource)
-	swapTakeScript  = taking(0, swapSource)
-	swapRenewScript = renewing(0, swapSource)
-)
+var swapScript = newScript(0, swapSource)
 
 // methods has a Backend call those that wait for a condition, and tell who leads.
 type methods = record.Methods
@@ -38,31 +31,29 @@ type store struct{ *Backend }
 
 // Swap implements [record.Store].
 func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
-	seen, value := cmp.Or(w.Seen, "-"), w.Value
+	next := w.Value
 	if w.Look {
-		value = "-"
+		next = "-"
 	}
-	r := swapScript.on(w.Key).with(seen, value, ms(w.Lasts), tidings(w))
-	switch {
-	case w.Renews:
-		r.script = swapRenewScript
-	case w.Takes:
-		r.script, r.copies, r.patient = swapTakeScript, b.copies(), w.Waits
+	swap := swapScript.on(w.Key).with(cmp.Or(w.Seen, "-"), next, ms(w.Lasts), tidings(w))
+	if swap.renews, swap.takes = w.Renews, w.Takes; w.Takes {
+		swap.copies, swap.patient = b.copies(), w.Waits
 	}
-	c, unanswered, err := b.run(ctx, r, nil)
+	c, unanswered, err := b.run(ctx, swap)
 	a := record.Answer{MayHaveRun: unanswered}
-	switch {
-	case err != nil:
+	if err != nil {
 		return a, err
-	case c.reply.kind != '*' || len(c.reply.numbers) != 2:
+	}
+	numbers, value := c.reply.list()
+	if len(numbers) != 2 {
 		return a, c.reply.senseless()
 	}
-	a.Done, a.Now, a.Value = c.reply.numbers[0] == 1, record.Time(c.reply.numbers[1]), c.reply.value
-	if a.Done && c.copies.got < c.copies.want {
-		a.MayHaveRun = true
-		return a, fmt.Errorf("%d of the %d replicas that redislock.Options.Replicas asks for took the lock within %v", c.copies.got, c.copies.want, c.copies.within)
+	a.Done, a.Now, a.Value = numbers[0] == 1, record.Time(numbers[1]), value
+	if a.Done {
+		err = c.copied()
+		a.MayHaveRun = a.MayHaveRun || err != nil
 	}
-	return a, nil
+	return a, err
 }
 
 // tidings says whom a write concerns.

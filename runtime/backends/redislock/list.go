@@ -35,7 +35,7 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		}
 		masters, err := b.masters(ctx)
 		if err != nil {
-			yield(nil, b.advisedOwn(err))
+			yield(nil, b.advised(nil, err))
 			return
 		}
 		for _, m := range masters {
@@ -72,11 +72,11 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 	for cursor := uint64(0); ; {
 		names, next, err := c.ScanType(ctx, cursor, pattern, scanPage, kind).Result()
 		if err != nil {
-			return yield(nil, b.advisedOwn(err)) && false
+			return yield(nil, b.advised(nil, err)) && false
 		}
 		infos, err := describe(ctx, c, names)
 		if err != nil {
-			return yield(nil, b.advisedOwn(err)) && false
+			return yield(nil, b.advised(nil, err)) && false
 		}
 		for _, info := range infos {
 			if info.lock != nil && !yield(info.lock, nil) {
@@ -97,7 +97,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	infos, err := describe(ctx, b.own, []string{key})
 	switch {
 	case err != nil:
-		return nil, b.advisedOwn(err)
+		return nil, b.advised(nil, err)
 	case infos[0].lock == nil && infos[0].kind != "none":
 		return nil, fmt.Errorf("%w: %s is a %s", driver.ErrConflict, key, infos[0].kind)
 	}
@@ -129,8 +129,8 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
-	c, unanswered, err := b.free(ctx, k, id, freeing{}, nil)
-	if err == nil && c.reply.number == 0 && !unanswered {
+	c, unanswered, err := b.free(ctx, freeing{}.call(k, id))
+	if err == nil && c.reply.number() == 0 && !unanswered {
 		err = fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 	}
 	return err

@@ -69,8 +69,12 @@ func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
 	b.methods, b.subscriber.wanted = b.kinds.Methods(), b.kinds.Wanted
 	b.router.moving = b.subscriber.suspect
-	single, ok := own.(*redis.Client)
-	b.router.roams = !ok || single.Options().Addr == sentinelAddr
+	switch c := own.(type) {
+	case *redis.Client:
+		b.tls, b.router.roams = c.Options().TLSConfig != nil, c.Options().Addr == sentinelAddr
+	case *redis.ClusterClient:
+		b.tls, b.router.roams = c.Options().TLSConfig != nil, true
+	}
 	return b
 }
 

@@ -60,16 +60,16 @@ func (r *router) recovered(l *batcher) {
 	l.outage, r.outage = outage{}, outage{}
 }
 
-// suspecting returns a context for an attempt to run s. Where another server may take the
+// suspecting returns a context for an attempt to do c. Where another server may take the
 // place of one that has fallen silent it ends after limit, but for a renewal, whose late
 // answer counts too; and what is known of the servers is asked for anew before.
-func (r *router) suspecting(ctx context.Context, s *script, limit time.Duration) (_ context.Context, stop func()) {
+func (r *router) suspecting(ctx context.Context, c *call, limit time.Duration) (_ context.Context, stop func()) {
 	if !r.roams {
 		return ctx, func() {}
 	}
 	reload := time.AfterFunc(suspicious/2, r.reload)
 	cancel := func() {}
-	if !s.renews {
+	if !c.renews {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
 	return ctx, func() {

@@ -24,16 +24,11 @@ func (b *Backend) RaiseToken(ctx context.Context, held driver.Lease, least uint6
 	if !ok || l.backend != b {
 		return fmt.Errorf("%w: redislock has no tokens to raise of a %T", driver.ErrInvalid, held)
 	}
-	c, _, err := b.run(ctx, raiseScript.on(l.keys.lock, l.keys.token).with(l.id, strconv.FormatUint(least, 10)), nil)
-	switch {
-	case err != nil:
+	c, _, err := b.run(ctx, raiseScript.on(l.keys.lock, l.keys.token).with(l.id, strconv.FormatUint(least, 10)))
+	if err != nil {
 		return err
-	case c.reply.kind != ':':
-		return c.reply.senseless()
-	case c.reply.number == 0:
-		return driver.ErrLost
 	}
-	return nil
+	return c.reply.owned()
 }
 
 // errReplaced is why a Backend that another server may answer for has no incarnation.

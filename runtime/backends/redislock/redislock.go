@@ -27,6 +27,7 @@ type Backend struct {
 	own        redis.UniversalClient // dialed by us, from the caller's options
 	unusable   error                 // why there is none
 	sentinels  []string              // the addresses of those that name the server, if any do
+	tls        bool                  // own speaks TLS
 	router     router
 	subscriber *subscriber
 	kinds      *record.Locks // that are no mutexes
@@ -63,7 +64,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 			stood = w.state() == standing
 		}
 	}
-	l, held, err := b.attemptAcquire(ctx, k, a, w, nil)
+	l, held, err := b.attemptAcquire(ctx, k, a, w, b.acquire(k, a, w))
 	switch {
 	case held != nil:
 		held.Notified = stood
@@ -81,32 +82,31 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	return b.subscriber.hold(l), nil
 }
 
-// attemptAcquire asks the server, which began may have been first. It returns one of the
-// three.
-func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, began *call) (*lease, *driver.HeldError, error) {
-	c, unanswered, err := b.run(ctx, b.acquire(k, a, w), began)
+// attemptAcquire asks the server by first. It returns one of the three.
+func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisition, w *waiter, first *call) (*lease, *driver.HeldError, error) {
+	c, unanswered, err := b.run(ctx, first)
 	a.MayHaveRun = a.MayHaveRun || unanswered
 	if err != nil {
 		held, err := b.besideForeign(ctx, a, w, err)
 		return nil, held, err
 	}
-	switch r := c.reply; {
-	case r.kind == ':' && r.number > 0:
-	case r.kind == '*' && len(r.numbers) == 3:
+	switch numbers, holder := c.reply.list(); {
+	case c.reply.number() > 0:
+	case len(numbers) == 3:
 		a.MayBeGranted = a.MayBeGranted || a.Queue
 		if w != nil {
-			w.held(c.sent(), r.numbers[1], r.numbers[2] == 1, k.channel)
+			w.held(c.sent(), numbers[1], numbers[2] == 1, k.channel)
 		}
-		return nil, &driver.HeldError{RetryAfter: time.Duration(r.numbers[0]) * time.Millisecond, Holder: r.value}, nil
-	case r.kind == '+' && r.text == "undone":
+		return nil, &driver.HeldError{RetryAfter: time.Duration(numbers[0]) * time.Millisecond, Holder: holder}, nil
+	case c.reply.value == "undone":
 		return nil, nil, errors.New("the acquisition was undone already")
 	default:
-		return nil, nil, r.senseless()
+		return nil, nil, c.reply.senseless()
 	}
-	if err := b.confirm(ctx, a, c.copies); err != nil {
+	if err := b.confirm(ctx, a, c); err != nil {
 		return nil, nil, err
 	}
-	l := newLease(b, k, a, uint64(c.reply.number))
+	l := newLease(b, k, a, uint64(c.reply.number()))
 	if w != nil && w.afterRedisson() {
 		l.n = 1 // as holdOnce
 	}
@@ -114,9 +114,9 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 	return l, nil, nil
 }
 
-// acquire returns the request that takes k for a. It passes no argument that
+// acquire returns the call that takes k for a. It passes no argument that
 // goes without saying.
-func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) request {
+func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
 	tokens, entry := "", ""
 	if a.Queue && (w == nil || w.state() != denied) { // who can't be told polls
 		entry = queueEntry(a)
@@ -124,26 +124,21 @@ func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) request {
 	if a.Tokens > 1 || entry != "" {
 		tokens = strconv.FormatUint(a.Tokens, 10)
 	}
-	r := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry)
-	r.copies, r.patient = b.copies(), a.Queue
-	return r
+	c := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry)
+	c.takes, c.copies, c.patient = true, b.copies(), a.Queue
+	return c
 }
 
-// run sends r to the server of its first key, again where an attempt had no answer or
-// was refused for the moment, and returns the attempt that was answered. began, if it is not
-// nil, was the first. unanswered says that some attempt had none, so that it may have run, or
-// may yet run, beside the one that was answered.
-func (b *Backend) run(ctx context.Context, r request, began *call) (c *call, unanswered bool, err error) {
+// run sends first to the server of its first key, and the like again where an attempt had no
+// answer or was refused for the moment. It returns the attempt that was answered. unanswered
+// says that some attempt was not, so that it may have run, or may yet run, beside that one.
+func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
 	var to route
-	first := time.Now()
+	begun := time.Now()
+	c = first
 	for attempt := 0; ; attempt++ {
-		c = &call{request: r, asking: to.asking}
 		var l *batcher
-		if attempt == 0 && began != nil {
-			c, l, err = began, began.batcher, began.failed
-		} else if l, err = b.router.of(ctx, r.keys[0], to, r.copies.want > 0); err == nil {
-			err = b.attempt(ctx, l, c, attempt)
-		}
+		l, err = b.attempt(ctx, c, to, attempt)
 		unanswered = unanswered || errors.Is(err, errNoAnswer)
 		switch {
 		case err == nil:
@@ -151,26 +146,35 @@ func (b *Backend) run(ctx context.Context, r request, began *call) (c *call, una
 				b.router.recovered(l)
 			}
 			return c, unanswered, nil
-		case r.splits && isApart(err):
-		case ctx.Err() == nil && (b.router.resends(attempt, first) || r.patient && b.router.bears(l, first)):
+		case c.splits && isApart(err):
+		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.patient && b.router.bears(l, begun)):
 			var passing bool
 			if to, passing = b.router.passing(err, l); passing && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {
+				c = &call{request: first.request, asking: to.asking}
 				continue
 			}
 		}
-		if err = b.advised(l, explained(err)); unanswered {
+		if err = b.advised(l, err); unanswered {
 			return nil, true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		return nil, false, err
 	}
 }
 
-// attempt has l do c for the nth time.
-func (b *Backend) attempt(ctx context.Context, l *batcher, c *call, n int) error {
-	ctx, stop := b.router.suspecting(ctx, c.script, suspicious<<min(n, 1)+c.copies.within)
+// attempt does c, unless it was done as one of several, by the batcher that it returns. It is
+// the nth time.
+func (b *Backend) attempt(ctx context.Context, c *call, to route, n int) (*batcher, error) {
+	if c.batcher != nil || c.failed != nil {
+		return c.batcher, c.failed
+	}
+	l, err := b.router.of(ctx, c.keys[0], to, c.copies.want > 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := b.router.suspecting(ctx, c, suspicious<<min(n, 1)+c.copies.within)
 	defer stop()
-	if c.script.takes {
+	if c.takes {
 		l.warm(b.life)
 	}
-	return l.of(c.script).do(ctx, c)
+	return l, l.of(c).do(ctx, c)
 }

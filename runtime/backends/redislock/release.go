@@ -11,39 +11,35 @@ import (
 )
 
 func (l *lease) Release(ctx context.Context, last uint64) error {
-	return l.release(ctx, l.freeing(last), nil)
+	return l.release(ctx, l.freeing(last))
 }
 
-// freeing returns what a release of l says.
-func (l *lease) freeing(last uint64) freeing {
+// freeing returns the call that frees l.
+func (l *lease) freeing(last uint64) *call {
 	f := freeing{entry: l.entry, tombstone: tombstone(l.unanswered, l.asked)}
 	if l.reserved > 1 { // a lone token is the one that was reserved
 		f.last = strconv.FormatUint(last, 10)
 	}
-	return f
+	return f.call(l.keys, l.id)
 }
 
-func (l *lease) release(ctx context.Context, f freeing, began *call) error {
+func (l *lease) release(ctx context.Context, first *call) error {
 	freedBefore := l.freed.Load()
 	l.backend.subscriber.letGo(l)
-	freed, unanswered, err := l.backend.free(ctx, l.keys, l.id, f, began)
+	c, unanswered, err := l.backend.free(ctx, first)
 	if unanswered {
 		l.freed.Store(true)
 	}
-	if err != nil {
-		if errors.Is(err, driver.ErrConflict) {
-			return driver.ErrLost // something else lives at the key
-		}
-		return err
+	if err == nil {
+		err = c.reply.owned()
 	}
 	switch {
-	case freed.reply.kind != ':':
-		return freed.reply.senseless()
-	case freed.reply.number == 0 && !freedBefore && !unanswered:
-		return driver.ErrLost
+	case errors.Is(err, driver.ErrConflict):
+		return driver.ErrLost // something else lives at the key
+	case errors.Is(err, driver.ErrLost) && (freedBefore || unanswered):
+		return nil // freed by an attempt whose answer was lost
 	}
-	// Freed, or freed before by an attempt whose answer was lost.
-	return nil
+	return err
 }
 
 // Undo implements [driver.Backend].
@@ -61,7 +57,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		entry:     queueEntry(a),
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
 	}
-	_, _, err = b.free(ctx, k, a.ID, f, nil)
+	_, _, err = b.free(ctx, f.call(k, a.ID))
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
 	}
@@ -86,14 +82,14 @@ type freeing struct {
 	tombstone time.Duration // 0: none
 }
 
-// request returns the request that frees k of id.
-func (f freeing) request(k keys, id string) request {
-	r, tombstone := releaseScript.on(k.lock, k.queue, k.token), ""
+// call returns the call that frees k of id.
+func (f freeing) call(k keys, id string) *call {
+	c, tombstone := releaseScript.on(k.lock, k.queue, k.token), ""
 	if f.tombstone > 0 {
-		r, tombstone = releaseScript.on(k.lock, k.queue, k.token, k.undone(id)), ms(f.tombstone)
+		c, tombstone = releaseScript.on(k.lock, k.queue, k.token, k.undone(id)), ms(f.tombstone)
 	}
-	r.splits = true
-	return r.with(id, k.channel, f.last, f.entry, tombstone)
+	c.splits, c.tombstone = true, f.tombstone
+	return c.with(id, k.channel, f.last, f.entry, tombstone)
 }
 
 // While a slot of a Cluster is on its way, the keys of a lock are in two places,
@@ -105,20 +101,20 @@ func (f freeing) request(k keys, id string) request {
 // isApart reports whether err says that some keys of a call are elsewhere.
 func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// free frees k of id, which began may have begun, and by the lock's own key if it must: then
-// unused tokens are not given back and nobody in the queue is told. Both are over within a second by themselves.
-func (b *Backend) free(ctx context.Context, k keys, id string, f freeing, began *call) (c *call, unanswered bool, err error) {
-	r := f.request(k, id)
-	c, unanswered, err = b.run(ctx, r, began)
+// free frees a lock by first, and by the lock's own key if it must: then unused tokens are not
+// given back and nobody in the queue is told. Both are over within a second by themselves.
+func (b *Backend) free(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
+	c, unanswered, err = b.run(ctx, first)
 	if !isApart(err) {
 		return c, unanswered, err
 	}
-	if f.tombstone > 0 { // first, so that no late acquire comes between
-		if err := b.put(ctx, k.undone(id), "", f.tombstone); err != nil {
+	if first.tombstone > 0 { // first, so that no late acquire comes between
+		if err := b.put(ctx, first.keys[3], "", first.tombstone); err != nil {
 			return nil, unanswered, err
 		}
 	}
-	r.nkeys, r.nargs = 1, 2
-	c, again, err := b.run(ctx, r, nil)
+	alone := &call{request: first.request}
+	alone.nkeys, alone.nargs = 1, 2
+	c, again, err := b.run(ctx, alone)
 	return c, unanswered || again, err
 }

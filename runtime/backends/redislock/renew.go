@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -17,37 +18,36 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs, began := make([]error, len(leases)), make([]*call, len(leases))
 	for i, l := range leases {
-		began[i] = &call{request: l.(*lease).renewal(ttls[i])}
+		began[i] = l.(*lease).renewal(ttls[i])
 	}
-	b.begin(ctx, began)
-	each(began, func(i int) { errs[i] = leases[i].(*lease).renew(ctx, ttls[i], began[i]) })
+	b.each(ctx, began, func(i int) { errs[i] = leases[i].(*lease).renew(ctx, ttls[i], began[i]) })
 	return errs
 }
 
-// renewal returns the request that renews l.
-func (l *lease) renewal(ttl time.Duration) request {
-	r := renewScript.on(l.keys.lock, l.keys.token).with(l.id, ms(ttl))
-	r.splits = true
-	return r
+// renewal returns the call that renews l.
+func (l *lease) renewal(ttl time.Duration) *call {
+	c := renewScript.on(l.keys.lock, l.keys.token).with(l.id, ms(ttl))
+	c.renews, c.splits = true, true
+	return c
 }
 
-// renew renews l, which began may have begun, and by the lock's own key if it must.
-func (l *lease) renew(ctx context.Context, ttl time.Duration, began *call) error {
-	r := l.renewal(ttl)
-	c, _, err := l.backend.run(ctx, r, began)
+// renew renews l by first, and by the lock's own key if it must.
+func (l *lease) renew(ctx context.Context, ttl time.Duration, first *call) error {
+	c, _, err := l.backend.run(ctx, first)
 	apart := isApart(err)
 	if apart {
-		r.nkeys = 1
-		c, _, err = l.backend.run(ctx, r, nil)
+		alone := &call{request: first.request}
+		alone.nkeys = 1
+		c, _, err = l.backend.run(ctx, alone)
 	}
-	switch {
-	case err != nil:
-		return err
-	case c.reply.kind != ':':
-		return c.reply.senseless()
-	case c.reply.number == 0:
+	if err == nil {
+		err = c.reply.owned()
+	}
+	if errors.Is(err, driver.ErrLost) {
 		l.backend.subscriber.letGo(l)
-		return driver.ErrLost
+	}
+	if err != nil {
+		return err
 	}
 	l.extend(c.sent(), ttl)
 	if apart { // where that fails the clock will have to do

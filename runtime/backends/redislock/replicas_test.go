@@ -3,16 +3,30 @@ package redislock
 import (
 	"context"
 	"io"
+	"math"
 	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
+
+// The longest timeout is no short one, by an overflow, where it is added to what else is waited for.
+func TestLongestReplicaTimeout(t *testing.T) {
+	t.Parallel()
+	primary, replica := testserver.StartRedis(t), replicaOf(t)
+	follow(t, replica, primary)
+	client := clusterOf(t, redis.ClusterSlot{End: 16383, Nodes: []redis.ClusterNode{{Addr: primary.Addr()}}})
+	l := lockerOn(t, New(client, Options{Replicas: 1, ReplicaTimeout: math.MaxInt64}))
+	_, held := acquire(t, l, nil, "key")
+	mustRelease(t, held)
+}
 
 // S30: an acquire that fewer replicas took than asked for is undone and fails.
 func TestReplicas(t *testing.T) {

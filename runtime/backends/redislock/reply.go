@@ -2,50 +2,47 @@ package redislock
 
 import (
 	"fmt"
-	"strconv"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// reply is what a server answered to a script: a number or, of any other kind, a text.
-type reply struct {
-	kind    byte // ':' number; '+' text; '*' list; 0 none
-	number  int64
-	numbers []int64 // of a list
-	value   string  // the text in a list
-	text    string
+// reply is what a server answered to a script: an int64, a string, or a list of these.
+type reply struct{ value any }
+
+// number returns the number, or 0 if it is none.
+func (r reply) number() int64 {
+	n, _ := r.value.(int64)
+	return n
+}
+
+// list returns the numbers of a list, and the text in it.
+func (r reply) list() (numbers []int64, text string) {
+	all, _ := r.value.([]any)
+	for _, one := range all {
+		switch one := one.(type) {
+		case int64:
+			numbers = append(numbers, one)
+		case string:
+			text = one
+		}
+	}
+	return numbers, text
+}
+
+// owned returns ErrLost if the script says that the lock is not this owner's.
+func (r reply) owned() error {
+	if _, ok := r.value.(int64); !ok {
+		return r.senseless()
+	}
+	if r.number() == 0 {
+		return driver.ErrLost
+	}
+	return nil
 }
 
 // senseless is the error of a reply that no script of ours gives.
 func (r reply) senseless() error {
-	return fmt.Errorf("the server's answer to a lock script makes no sense: %v", r)
-}
-
-func replyOf(value any) reply {
-	switch v := value.(type) {
-	case int64:
-		return reply{kind: ':', number: v}
-	case string:
-		return reply{kind: '+', text: v}
-	case []any:
-		r := reply{kind: '*', text: fmt.Sprint(v...)}
-		for _, one := range v {
-			switch one := one.(type) {
-			case int64:
-				r.numbers = append(r.numbers, one)
-			case string:
-				r.value = one
-			}
-		}
-		return r
-	}
-	return reply{text: fmt.Sprint(value)}
-}
-
-// String is for errors that say what the server answered.
-func (r reply) String() string {
-	if r.kind == ':' {
-		return strconv.FormatInt(r.number, 10)
-	}
-	return strconv.Quote(r.text)
+	return fmt.Errorf("the server's answer to a lock script makes no sense: %q", fmt.Sprint(r.value))
 }
 
 // read notes what the server answered to c.
@@ -54,13 +51,10 @@ func (c *call) read(value any, err error) {
 	case err == nil && c.mark.at.Load() == nil:
 		c.err = fmt.Errorf("%w: a hook has answered in the server's place", errNotSent)
 	case err == nil:
-		c.reply, c.err = replyOf(value), nil
+		c.reply, c.err = reply{value}, nil
 	case isAnswer(err):
 		c.err = err
 	default:
 		c.err = c.mark.failed(err)
-	}
-	if answer := c.copies.answer; answer != nil {
-		c.copies.got, c.copies.err = int(answer.Val()), answer.Err()
 	}
 }

@@ -61,8 +61,8 @@ func TestScriptsAreIdempotent(t *testing.T) {
 	}
 	for want := int64(1); want >= 0; want-- {
 		k, _ := keysOf(key)
-		c, _, err := b.run(t.Context(), freeing{last: "1"}.request(k, a.ID), nil)
-		if err != nil || c.reply.number != want {
+		c, _, err := b.run(t.Context(), freeing{last: "1"}.call(k, a.ID))
+		if err != nil || c.reply.number() != want {
 			t.Errorf("release: %v, %v, want %d", c, err, want)
 		}
 	}

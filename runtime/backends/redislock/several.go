@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -12,24 +13,20 @@ import (
 // lock has a call of its own all the same (see together.lua): only the first attempts are
 // made together, and what they leave open goes on as it does for a lock by itself.
 
-// mostTogether is how many calls are waited for together: what that takes a server is
-// little beside suspicious.
+// mostTogether is how many calls take a server little beside suspicious.
 const mostTogether = 8 * batchLimit
 
 // AcquireAll implements [driver.BatchAcquirer].
 func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]driver.Lease, []error) {
 	leases, errs := make([]driver.Lease, len(as)), make([]error, len(as))
 	ks, began := make([]keys, len(as)), make([]*call, len(as))
-	var first []*call
 	for i, a := range as {
 		if ks[i], errs[i] = vet(a); errs[i] != nil || b.unusable != nil || b.options.Replicas > 0 || a.Mode.Kind != 0 || a.Queue {
 			continue // alone
 		}
-		began[i] = &call{request: b.acquire(ks[i], a, nil)}
-		first = append(first, began[i])
+		began[i] = b.acquire(ks[i], a, nil)
 	}
-	b.begin(ctx, first)
-	each(began, func(i int) {
+	b.each(ctx, began, func(i int) {
 		if began[i] == nil {
 			leases[i], errs[i] = b.Acquire(ctx, as[i])
 			return
@@ -47,22 +44,18 @@ func (b *Backend) AcquireAll(ctx context.Context, as []*driver.Acquisition) ([]d
 
 // ReleaseAll implements [driver.BatchReleaser].
 func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts []uint64) []error {
-	errs, freeings, began := make([]error, len(leases)), make([]freeing, len(leases)), make([]*call, len(leases))
-	var first []*call
+	errs, began := make([]error, len(leases)), make([]*call, len(leases))
 	for i, one := range leases {
 		l, ok := one.(*lease)
 		if !ok {
 			continue // of another kind
 		}
 		b.subscriber.letGo(l)
-		freeings[i] = l.freeing(lasts[i])
-		began[i] = &call{request: freeings[i].request(l.keys, l.id)}
-		first = append(first, began[i])
+		began[i] = l.freeing(lasts[i])
 	}
-	b.begin(ctx, first)
-	each(began, func(i int) {
+	b.each(ctx, began, func(i int) {
 		if l, ok := leases[i].(*lease); ok {
-			errs[i] = l.release(ctx, freeings[i], began[i])
+			errs[i] = l.release(ctx, began[i])
 		} else {
 			errs[i] = leases[i].Release(ctx, lasts[i])
 		}
@@ -70,53 +63,12 @@ func (b *Backend) ReleaseAll(ctx context.Context, leases []driver.Lease, lasts [
 	return errs
 }
 
-// begin makes first attempts: those for one server together, and those for several at the
-// same time.
-func (b *Backend) begin(ctx context.Context, all []*call) {
-	servers := map[*batcher][]*call{}
-	var err error
-	for _, c := range all {
-		if err == nil { // else each would ask for the way in vain, one after the other
-			c.batcher, err = b.router.of(ctx, c.keys[0], route{}, false)
-		}
-		if c.failed = err; err == nil {
-			servers[c.batcher] = append(servers[c.batcher], c)
-		}
+// each makes the first attempts of began, those for one server together, and calls f with each
+// index: at the same time where there is more to ask, or there is no call.
+func (b *Backend) each(ctx context.Context, began []*call, f func(i int)) {
+	if calls := slices.DeleteFunc(slices.Clone(began), func(c *call) bool { return c == nil }); len(calls) > 0 {
+		b.begin(ctx, calls)
 	}
-	var work sync.WaitGroup
-	for l, some := range servers {
-		work.Go(func() {
-			if l.bySlot { // so that those of a slot stand in the same batches
-				slices.SortStableFunc(some, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
-			}
-			for part := range slices.Chunk(some, mostTogether) {
-				b.beginAt(ctx, l, part)
-			}
-		})
-	}
-	work.Wait()
-}
-
-// beginAt makes first attempts at one server.
-func (b *Backend) beginAt(ctx context.Context, l *batcher, calls []*call) {
-	script := calls[0].script
-	ctx, stop := b.router.suspecting(ctx, script, suspicious)
-	defer stop()
-	if script.takes {
-		l.warm(b.life)
-	}
-	if script.takes && !l.asked.Load() { // the first finds out whether the others may go together
-		calls[0].failed = l.do(ctx, calls[0])
-		calls = calls[1:]
-	}
-	l.of(script).put(ctx, calls...)
-	for _, c := range calls {
-		c.failed = c.wait(ctx)
-	}
-}
-
-// each calls f with each index of began, at the same time where there is more to ask.
-func each(began []*call, f func(i int)) {
 	var work sync.WaitGroup
 	for i, one := range began {
 		if one != nil && one.failed == nil {
@@ -126,4 +78,45 @@ func each(began []*call, f func(i int)) {
 		}
 	}
 	work.Wait()
+}
+
+// begin makes first attempts: those for one server together, and those for several at the
+// same time.
+func (b *Backend) begin(ctx context.Context, calls []*call) {
+	servers := map[*batcher][]*call{}
+	var err error
+	for _, c := range calls {
+		if err == nil { // else each would ask for the way in vain, one after the other
+			c.batcher, err = b.router.of(ctx, c.keys[0], route{}, false)
+		}
+		if c.failed = err; err == nil {
+			servers[c.batcher] = append(servers[c.batcher], c)
+		}
+	}
+	var work sync.WaitGroup
+	for l, some := range servers {
+		work.Go(func() { b.beginAt(ctx, l, some) })
+	}
+	work.Wait()
+}
+
+// beginAt makes first attempts at one server.
+func (b *Backend) beginAt(ctx context.Context, l *batcher, calls []*call) {
+	if l.bySlot { // so that those of a slot stand in the same batches
+		slices.SortStableFunc(calls, func(x, y *call) int { return slot(x.keys[0]) - slot(y.keys[0]) })
+	}
+	first := calls[0]
+	ctx, stop := b.router.suspecting(ctx, first, suspicious*time.Duration(1+len(calls)/mostTogether))
+	defer stop()
+	if first.takes {
+		l.warm(b.life)
+	}
+	if first.takes && !l.asked.Load() { // it finds out whether the others may go together
+		first.failed = l.do(ctx, first)
+		calls = calls[1:]
+	}
+	l.of(first).put(ctx, calls...)
+	for _, c := range calls {
+		c.failed = c.wait(ctx)
+	}
 }

@@ -37,12 +37,11 @@ func anyLeft(t *testing.T, addr string, reqs []lock.Request) bool {
 	return command(t, addr, args...).(int64) > 0
 }
 
-// nothingIsLeft fails the test unless none of reqs is held any more, or stood for.
+// nothingIsLeft waits until none of reqs is held any more, or stood for: a release may go on
+// without its caller.
 func nothingIsLeft(t *testing.T, addr string, reqs []lock.Request) {
 	t.Helper()
-	if anyLeft(t, addr, reqs) {
-		t.Fatal("some are left behind")
-	}
+	eventually(t, soon, "none is left behind", func() bool { return !anyLeft(t, addr, reqs) })
 }
 
 // A server that was never asked for a lock before does as few commands for a thousand as
@@ -80,14 +79,16 @@ func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 		reqs = append(reqs, of[node]...)
 	}
 	did := map[*testserver.Instance]int{}
+	begin := time.Now()
 	sent := func(what string) {
 		for node := range masters {
 			n := scriptCalls(t, node)
-			if t.Logf("%s: %d commands", what, n-did[node]); n-did[node] > 2*mostCommands || n == did[node] {
+			if t.Logf("%s: %d commands", what, n-did[node]); tooMany(n-did[node], 2*mostCommands, begin) {
 				t.Errorf("%s: %d commands at one master, want %d at most", what, n-did[node], 2*mostCommands)
 			}
 			did[node] = n
 		}
+		begin = time.Now()
 	}
 	for node := range masters {
 		did[node] = scriptCalls(t, node)
@@ -104,13 +105,17 @@ func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 	}
 	mustRelease(t, held)
 	sent("free")
-	for node := range masters {
+	for node := range masters { // the release may have gone on without its caller
 		for _, r := range of[node] {
-			if exists(t, node.Addr(), r.Key) {
-				t.Fatalf("%s is left behind", r.Key)
-			}
+			eventually(t, soon, "none is left behind", func() bool { return !exists(t, node.Addr(), r.Key) })
 		}
 	}
+}
+
+// tooMany reports whether n commands, or round trips, since begin are none or more than most. Those
+// that a machine is so late with that they are given up are sent again, and don't count.
+func tooMany(n, most int, begin time.Time) bool {
+	return n == 0 || n > most && meter.Since(begin) < suspicious
 }
 
 // testClusterSpread takes a thousand keys without a tag, which are spread over the slots of
@@ -140,6 +145,7 @@ func testClusterSpread(t *testing.T, c *testserver.Cluster) {
 	}
 	did := map[*testserver.Instance]int{}
 	count := func(what string, do func()) {
+		begin := time.Now()
 		for node := range slots {
 			did[node] = scriptCalls(t, node)
 		}
@@ -149,11 +155,11 @@ func testClusterSpread(t *testing.T, c *testserver.Cluster) {
 		for node, of := range slots {
 			n := scriptCalls(t, node) - did[node]
 			t.Logf("%s: %d commands for %d slots of a master", what, n, len(of))
-			if n == 0 || n > len(of)+mostCommands { // a script that is new to a server is sent twice
+			if tooMany(n, len(of)+mostCommands, begin) { // a script that is new to a server is sent twice
 				t.Errorf("%s: %d commands at a master, want one for each of its %d slots", what, n, len(of))
 			}
 		}
-		if t.Logf("%s: %d round trips to 3 masters", what, trips); trips == 0 || trips > 3*mostCommands {
+		if t.Logf("%s: %d round trips to 3 masters", what, trips); tooMany(int(trips), 3*mostCommands, begin) {
 			t.Errorf("%s: %d round trips, want %d at most", what, trips, 3*mostCommands)
 		}
 	}
@@ -171,9 +177,8 @@ func testClusterSpread(t *testing.T, c *testserver.Cluster) {
 	}
 	count("free", func() { mustRelease(t, held) })
 	for i := 0; i < len(reqs); i += 20 {
-		if key := reqs[i].Key; exists(t, c.NodeFor(key).Addr(), key) {
-			t.Fatalf("%s is left behind", key)
-		}
+		key := reqs[i].Key
+		eventually(t, soon, "none is left behind", func() bool { return !exists(t, c.NodeFor(key).Addr(), key) })
 	}
 }
 

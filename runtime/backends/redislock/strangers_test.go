@@ -195,7 +195,9 @@ func TestReleaseByTheLocksOwnKeyIsAnnounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ := grantOf(t, newTestBackend(t, addr), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
-	if err := l.(*lease).release(t.Context(), freeing{}, &call{failed: errors.New("TRYAGAIN its slot is on its way")}); err != nil {
+	first := l.(*lease).freeing(0)
+	first.failed = errors.New("TRYAGAIN its slot is on its way")
+	if err := l.(*lease).release(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	if exists(t, addr, key) {

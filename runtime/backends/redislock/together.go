@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -31,30 +30,25 @@ func (b *batcher) together(calls []*call) (groups [][]*call, each []*call) {
 	if len(calls) < 2 || !b.bySlot && !b.single.Load() {
 		return nil, calls
 	}
-	bySlot := map[int]int{} // the group of a slot
+	bySlot := map[int][]*call{}
 	for _, c := range calls {
-		if !c.joins() {
+		switch {
+		case !c.joins():
 			each = append(each, c)
-			continue
+		case b.bySlot:
+			of := slot(c.keys[0])
+			bySlot[of] = append(bySlot[of], c)
+		default:
+			bySlot[0] = append(bySlot[0], c)
 		}
-		of := 0
-		if b.bySlot {
-			of = slot(c.keys[0])
-		}
-		g, ok := bySlot[of]
-		if !ok {
-			g = len(groups)
-			bySlot[of] = g
-			groups = append(groups, nil)
-		}
-		groups[g] = append(groups[g], c)
 	}
-	groups = slices.DeleteFunc(groups, func(group []*call) bool {
+	for _, group := range bySlot {
 		if len(group) < 2 {
 			each = append(each, group...)
+		} else {
+			groups = append(groups, group)
 		}
-		return len(group) < 2
-	})
+	}
 	return groups, each
 }
 

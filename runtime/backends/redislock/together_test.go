@@ -49,7 +49,7 @@ func acquireCallOf(t *testing.T, a *driver.Acquisition) *call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &call{request: (&Backend{}).acquire(k, a, nil)}
+	return (&Backend{}).acquire(k, a, nil)
 }
 
 func releaseCall(t *testing.T, key, id string, f freeing) *call {
@@ -58,7 +58,7 @@ func releaseCall(t *testing.T, key, id string, f freeing) *call {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &call{request: f.request(k, id)}
+	return f.call(k, id)
 }
 
 // Locks that are taken and freed in one command are as those of a command each,
@@ -95,12 +95,12 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	}
 
 	for what, c := range map[string]*call{"taken": taken, "block": block} {
-		if first := c.reply.number; c.err != nil || first < 4*(before-int64(time.Hour/time.Microsecond)) {
+		if first := c.reply.number(); c.err != nil || first < 4*(before-int64(time.Hour/time.Microsecond)) {
 			t.Errorf("%s: token %d, %v", what, first, c.err)
 		}
 	}
 	for what, c := range map[string]*call{"refused": refused, "tried": tried} {
-		if n := c.reply.numbers; c.err != nil || len(n) != 3 || n[0] <= 0 || n[0] > time.Minute.Milliseconds() || n[2] != 0 {
+		if n, _ := c.reply.list(); c.err != nil || len(n) != 3 || n[0] <= 0 || n[0] > time.Minute.Milliseconds() || n[2] != 0 {
 			t.Errorf("%s: held for %v ms, %v", what, n, c.err)
 		}
 	}
@@ -109,10 +109,10 @@ func TestTogetherAsEachAlone(t *testing.T) {
 			t.Errorf("%s: %v, %v", what, c.reply, c.err)
 		}
 	}
-	if late.err != nil || late.reply.text != "undone" {
+	if late.err != nil || late.reply.value != "undone" {
 		t.Errorf("late: %v, %v", late.reply, late.err)
 	}
-	if released.err != nil || released.reply.number != 1 || notHeld.err != nil || notHeld.reply.number != 0 {
+	if released.err != nil || released.reply.number() != 1 || notHeld.err != nil || notHeld.reply.number() != 0 {
 		t.Errorf("released: %v, %v; not held: %v, %v", released.reply, released.err, notHeld.reply, notHeld.err)
 	}
 	if got := hash(t, addr, free); len(got) != 1 || got[other] != "1" || pttl(t, addr, free) <= 0 {
@@ -124,8 +124,8 @@ func TestTogetherAsEachAlone(t *testing.T) {
 	if places(t, addr, held) != 1 {
 		t.Error("only the one that queues stands in the queue")
 	}
-	if last := command(t, addr, "GET", tokenOf(reserved)); last != strconv.FormatInt(block.reply.number+99, 10) {
-		t.Errorf("the last token reserved is %v, the first %d", last, block.reply.number)
+	if last := command(t, addr, "GET", tokenOf(reserved)); last != strconv.FormatInt(block.reply.number()+99, 10) {
+		t.Errorf("the last token reserved is %v, the first %d", last, block.reply.number())
 	}
 	command(t, addr, "DEL", foreign, free, held, reserved)
 }
@@ -142,7 +142,7 @@ func TestTogetherScriptFlushed(t *testing.T) {
 		id, a, b := newID(), newKey(t), newKey(t)
 		calls := []*call{acquireCall(t, a, id), acquireCall(t, b, id), releaseCall(t, b, id, freeing{})}
 		do(s, calls...)
-		if calls[0].reply.number <= 0 || calls[1].reply.number <= 0 || calls[2].reply.number != 1 {
+		if calls[0].reply.number() <= 0 || calls[1].reply.number() <= 0 || calls[2].reply.number() != 1 {
 			t.Errorf("answers: %v, %v, %v", calls[0].reply, calls[1].reply, calls[2].reply)
 		}
 	}
@@ -163,7 +163,7 @@ func TestTogetherWithADeniedKey(t *testing.T) {
 	}
 	do(b, calls...)
 	for _, c := range calls {
-		if denied := c.keys[0] == "forbidden"; (c.err != nil && strings.HasPrefix(c.err.Error(), "NOPERM")) != denied || !denied && c.reply.number <= 0 {
+		if denied := c.keys[0] == "forbidden"; (c.err != nil && strings.HasPrefix(c.err.Error(), "NOPERM")) != denied || !denied && c.reply.number() <= 0 {
 			t.Errorf("%s: %v, %v", c.keys[0], c.reply, c.err)
 		}
 	}

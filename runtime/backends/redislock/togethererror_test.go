@@ -27,7 +27,9 @@ func TestRefusedTogetherAnswersAreRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &driver.Acquisition{Key: name, ID: newID(), TTL: long, Tokens: 1}
-		calls = append(calls, &call{request: b.acquire(k, a, nil), whole: true})
+		c := b.acquire(k, a, nil)
+		c.whole = true
+		calls = append(calls, c)
 	}
 	command(t, addr, "CONFIG", "SET", "maxmemory", "1")
 	client := newClient(t, addr)

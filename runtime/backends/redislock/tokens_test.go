@@ -74,16 +74,16 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 	const brief = 3 * time.Second
 	for _, tokens := range []uint64{1, block} {
 		key := newKey(t)
-		var began time.Time // the last call that says how long
+		var since time.Time // before the last call that says how long
 		check := func(after string) {
 			t.Helper()
 			left := pttl(t, addr, tokenOf(key)) + time.Millisecond // which the server leaves out
-			if least := tokenLimit - time.Since(began); left < least {
+			if least := tokenLimit - time.Since(since); left < least {
 				t.Errorf("%d tokens: remembered for %v after %s, not for %v", tokens, left, after, least)
 			}
 		}
 		a := &driver.Acquisition{Key: key, ID: newID(), TTL: brief, Tokens: tokens}
-		began = time.Now()
+		since = time.Now()
 		l, first := grantOf(t, b, a)
 		check("the acquire")
 		if err := l.Renew(t.Context(), brief); err != nil {
@@ -91,11 +91,13 @@ func TestTokensAreRememberedLongEnough(t *testing.T) {
 		}
 		check("a renewal")
 		// As while the lock's slot is on its way, by its own key.
-		if err := l.(*lease).renew(t.Context(), brief, &call{failed: errors.New("TRYAGAIN its slot is on its way")}); err != nil {
+		began := l.(*lease).renewal(brief)
+		began.failed = errors.New("TRYAGAIN its slot is on its way")
+		if err := l.(*lease).renew(t.Context(), brief, began); err != nil {
 			t.Fatal(err)
 		}
 		check("a renewal by its own key")
-		began = time.Now()
+		since = time.Now()
 		if err := l.Release(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}

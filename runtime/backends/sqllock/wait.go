@@ -44,7 +44,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		if b.sessions == nil && (b.listener == nil || !b.listener.listens(ctx, b.life)) {
 			return b.kinds.Subscribe(ctx, a)
 		}
-		s, _ := b.hub.Subscribe(a.ID, nil)
+		s := b.hub.Subscribe(a.ID, nil)
 		return s, nil
 	}
 	if b.life.Closed() {
@@ -52,7 +52,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	looking, stop := context.WithCancel(b.life.Context())
 	p := &poller{key: a.Key, address: address(a.Key, a.ID), id: a.ID, poke: make(chan struct{}, 1)}
-	s, _ := b.hub.Subscribe(p.address, func() {
+	s := b.hub.Subscribe(p.address, func() {
 		stop()
 		b.pollers.CompareAndDelete(p.address, p)
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/lockgen/lockgen/internal/lagmeter"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -25,8 +26,12 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	meter = lagmeter.Start()
+	goleak.VerifyTestMain(lagmeter.M{M: m, Meter: meter})
 }
+
+// meter says by how much a time that was measured may be too long.
+var meter *lagmeter.Meter
 
 // soon is how long a test waits for what must happen, before it fails.
 const soon = 10 * time.Second
@@ -182,6 +187,19 @@ func eventually(t testing.TB, within time.Duration, what string, is func() bool)
 			t.Fatalf("not within %v: %s", within, what)
 		}
 	}
+}
+
+// until returns a context that ends when something has happened.
+func until(t testing.TB, happened <-chan struct{}) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		select {
+		case <-happened:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx
 }
 
 func receive[T any](t testing.TB, what string, from <-chan T) (v T) {

@@ -199,7 +199,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if a.Mode.Kind != 0 {
 		return b.kinds.Subscribe(ctx, a)
 	}
-	s, _ := b.hub.Subscribe(keyOf(a), nil)
+	s := b.hub.Subscribe(keyOf(a), nil)
 	return s, nil
 }
 

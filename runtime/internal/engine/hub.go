@@ -22,9 +22,9 @@ type Subscriber[K comparable] struct {
 }
 
 // Subscribe adds a subscriber of key. onClose, if it is not nil, is called once,
-// when the subscriber was closed; first says that key had none before.
-func (h *Hub[K]) Subscribe(key K, onClose func()) (s *Subscriber[K], first bool) {
-	s = &Subscriber[K]{hub: h, key: key, c: make(chan struct{}, 1), onClose: onClose}
+// when the subscriber was closed.
+func (h *Hub[K]) Subscribe(key K, onClose func()) *Subscriber[K] {
+	s := &Subscriber[K]{hub: h, key: key, c: make(chan struct{}, 1), onClose: onClose}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.byKey == nil {
@@ -36,7 +36,7 @@ func (h *Hub[K]) Subscribe(key K, onClose func()) (s *Subscriber[K], first bool)
 		h.byKey[key] = all
 	}
 	all[s] = struct{}{}
-	return s, len(all) == 1
+	return s
 }
 
 // Notify tells the subscribers of key. It does not block: one that has a notice

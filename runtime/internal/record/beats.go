@@ -86,21 +86,30 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 	l.beats[key] = after
 }
 
-// sweep removes the record of key, which is to be kept for so long, and that nobody has
-// used since.
-func (l *Locks) sweep(key, version string, after time.Duration) {
+// sweep removes the record of key, which nobody uses and which is to be kept for so long. Of
+// several calls for one key the first counts.
+func (l *Locks) sweep(key string, after time.Duration) {
+	l.mu.Lock()
+	under := l.sweeps[key]
+	l.sweeps[key] = true
+	l.mu.Unlock()
+	if under {
+		return
+	}
 	l.life.Go(func(ctx context.Context) {
-		if !engine.Pause(ctx, after) {
+		if !engine.Pause(ctx, after+after/2) { // a fourth less at most, which is late enough
 			return
 		}
 		l.mu.Lock()
-		unchanged := l.seen[key].version == version
+		delete(l.sweeps, key) // before it looks: who leaves the record from then on calls anew
 		l.mu.Unlock()
-		if !unchanged {
-			return
-		}
-		_, _, _ = l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) { // whoever uses it next does so too
+		v, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
 			return s.idle() && s.Keep.from(now) <= 0, nil
 		})
+		if left := v.state.Keep.from(v.now); err == nil && v.state.idle() && left > 0 {
+			l.sweep(key, left)
+		} else if err != nil {
+			l.sweep(key, after)
+		}
 	})
 }

@@ -3,6 +3,9 @@ package record_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +22,13 @@ type held struct {
 	*server
 	holds bool
 	late  []record.Write
+	away  atomic.Bool // it refuses all
 }
 
 func (h *held) Swap(_ context.Context, w record.Write) (record.Answer, error) {
+	if h.away.Load() {
+		return record.Answer{}, errors.New("away")
+	}
 	if h.holds {
 		h.late = append(h.late, w)
 		return record.Answer{MayHaveRun: true}, errNoAnswer
@@ -233,4 +240,52 @@ func TestTokenOfAReaderAfterADowngrade(t *testing.T) {
 	require.NoError(t, err)
 	token, _ := reader.Tokens()
 	require.Equal(t, first+3, token)
+}
+
+// A record that is kept for late attempts is removed by the process that left it: also one of
+// more keys than that remembers, and where the engine was away meanwhile. However often its key
+// is used by then, that takes one goroutine.
+func TestKeptRecordsAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, life := newHeld(true), engine.NewLife()
+		life.Attach()
+		defer life.Close(nil)
+		l := record.NewClockless(h, life, nil)
+		leave := func(n int) {
+			for i := range n {
+				a := acquisition(fmt.Sprint("k", i), "a:1")
+				a.MayHaveRun = true
+				require.NoError(t, l.Undo(t.Context(), a))
+			}
+		}
+		left := func() int {
+			synctest.Wait()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.values)
+		}
+		const many = 1100
+		leave(many)
+		before := runtime.NumGoroutine()
+		for i := range 100 {
+			lease, err := l.Acquire(t.Context(), acquisition("k0", fmt.Sprint("b:", i)))
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context(), 0))
+		}
+		require.Less(t, runtime.NumGoroutine(), before+10)
+		time.Sleep(time.Minute)
+		require.Equal(t, many, left(), "a late attempt may still come")
+		leave(many / 2)
+		time.Sleep(time.Minute)
+		require.Equal(t, many/2, left(), "another one may")
+		time.Sleep(5 * time.Minute)
+		require.Zero(t, left())
+
+		leave(many)
+		h.away.Store(true)
+		time.Sleep(5 * time.Minute)
+		h.away.Store(false)
+		time.Sleep(5 * time.Minute)
+		require.Zero(t, left())
+	})
 }

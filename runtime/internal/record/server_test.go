@@ -236,6 +236,6 @@ func (c *client) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.S
 	if c.clockless {
 		return c.locks.Subscribe(ctx, a)
 	}
-	s, _ := c.hub.Subscribe(a.ID, nil)
+	s := c.hub.Subscribe(a.ID, nil)
 	return s, nil
 }

@@ -38,7 +38,7 @@ func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Su
 			return nil, driver.ErrClosed
 		}
 	}
-	s, _ := w.hub.Subscribe(a.ID, func() { l.unsubscribed(a.Key, w) })
+	s := w.hub.Subscribe(a.ID, func() { l.unsubscribed(a.Key, w) })
 	l.mu.Unlock()
 	select {
 	case <-w.ready:

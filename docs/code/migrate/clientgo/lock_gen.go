@@ -46,7 +46,7 @@ func AfterRunKey() string {
 //
 // Run has one process of all sync until ctx ends.
 //
-//lockgen:wraps After.Run "shop:sync"
+//lockgen:wraps After.Run "shop:sync" ttl=15s leader
 func (w *AfterWithLock) Run(ctx context.Context) (err error) {
 	key := AfterRunKey()
 	return w.locker.Lead(ctx, &afterRunLock, key, func(ctx context.Context) error {

@@ -50,7 +50,7 @@ func ReportsWriteKey() string {
 //
 // Write writes the report of a day, at most once at a time.
 //
-//lockgen:wraps Reports.Write "report"
+//lockgen:wraps Reports.Write "report" ttl=30s max=10m atleast=30s try skip
 func (w *ReportsWithLock) Write(ctx context.Context, day time.Time) (err error) {
 	key := ReportsWriteKey()
 	ctx, held, err := w.locker.Acquire(ctx, &reportsWriteLock, key)
@@ -99,8 +99,7 @@ func reportsWriteOnceTick(day time.Time) (string, error) {
 //
 // WriteOnce writes the report of a day once, in whatever process comes first.
 //
-//lockgen:wraps Reports.WriteOnce "report:once"
-//lockgen:once "<day>"
+//lockgen:wraps Reports.WriteOnce "report:once" ttl=30s once="<day>" max=10m skip
 func (w *ReportsWithLock) WriteOnce(ctx context.Context, day time.Time) (err error) {
 	key := ReportsWriteOnceKey()
 	tick, err := reportsWriteOnceTick(day)

@@ -147,7 +147,7 @@ func ServiceCheckKey(id int64) string {
 
 // Check calls [Service.Check] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Check "order:<id>"
+//lockgen:wraps Service.Check "order:<id>" reentrant
 func (w *ServiceWithLock) Check(ctx context.Context, id int64) (err error) {
 	key := ServiceCheckKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceCheckLock, key)

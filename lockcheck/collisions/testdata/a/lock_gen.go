@@ -118,7 +118,7 @@ func PriceKey(id int64) string {
 
 // PriceWithLock calls [Price] while it holds the lock "price:<id>".
 //
-//lockgen:wraps Price "price:<id>"
+//lockgen:wraps Price "price:<id>" read
 func PriceWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
 	key := PriceKey(id)
 	ctx, held, err := locker.Acquire(ctx, &priceLock, key)
@@ -145,7 +145,7 @@ func DownloadKey() string {
 
 // DownloadWithLock calls [Download] while it holds the lock "downloads".
 //
-//lockgen:wraps Download "downloads"
+//lockgen:wraps Download "downloads" permits=3
 func DownloadWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := DownloadKey()
 	ctx, held, err := locker.Acquire(ctx, &downloadLock, key)

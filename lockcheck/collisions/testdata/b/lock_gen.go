@@ -103,7 +103,7 @@ func SetPriceKey(id int64) string {
 
 // SetPriceWithLock calls [SetPrice] while it holds the lock "price:<id>".
 //
-//lockgen:wraps SetPrice "price:<id>"
+//lockgen:wraps SetPrice "price:<id>" write
 func SetPriceWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
 	key := SetPriceKey(id)
 	ctx, held, err := locker.Acquire(ctx, &setPriceLock, key)
@@ -130,7 +130,7 @@ func DownloadKey() string {
 
 // DownloadWithLock calls [Download] while it holds the lock "downloads".
 //
-//lockgen:wraps Download "downloads"
+//lockgen:wraps Download "downloads" permits=4
 func DownloadWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := DownloadKey()
 	ctx, held, err := locker.Acquire(ctx, &downloadLock, key)

@@ -391,7 +391,7 @@ func ServiceElsewhereKey() string {
 //
 // On another engine.
 //
-//lockgen:wraps Service.Elsewhere "order:all"
+//lockgen:wraps Service.Elsewhere "order:all" backend=other
 func (w *ServiceWithLock) Elsewhere(ctx context.Context) (err error) {
 	key := ServiceElsewhereKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceElsewhereLock, key)
@@ -514,7 +514,7 @@ func FeeKey(id int64) string {
 
 // FeeWithLock calls [Fee] while it holds the lock "fee:<id>:of".
 //
-//lockgen:wraps Fee "fee:<id>:of"
+//lockgen:wraps Fee "fee:<id>:of" read
 func FeeWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
 	key := FeeKey(id)
 	ctx, held, err := locker.Acquire(ctx, &feeLock, key)
@@ -569,7 +569,7 @@ func SetFeeKey(other int64) string {
 
 // SetFeeWithLock calls [SetFee] while it holds the lock "fee:<other>:of".
 //
-//lockgen:wraps SetFee "fee:<other>:of"
+//lockgen:wraps SetFee "fee:<other>:of" write
 func SetFeeWithLock(ctx context.Context, locker *lock.Locker, other int64) (err error) {
 	key := SetFeeKey(other)
 	ctx, held, err := locker.Acquire(ctx, &setFeeLock, key)
@@ -598,7 +598,7 @@ func FeeElsewhereKey(elsewhere int64) string {
 // FeeElsewhereWithLock calls [FeeElsewhere] while it holds the lock
 // "fee:<elsewhere>:of".
 //
-//lockgen:wraps FeeElsewhere "fee:<elsewhere>:of"
+//lockgen:wraps FeeElsewhere "fee:<elsewhere>:of" backend=other
 func FeeElsewhereWithLock(ctx context.Context, locker *lock.Locker, elsewhere int64) (err error) {
 	key := FeeElsewhereKey(elsewhere)
 	ctx, held, err := locker.Acquire(ctx, &feeElsewhereLock, key)
@@ -632,7 +632,7 @@ func NamedFeeKey(name string) (string, error) {
 //
 // A name need not be one of these numbers.
 //
-//lockgen:wraps NamedFee "fee:<name>:of"
+//lockgen:wraps NamedFee "fee:<name>:of" fair
 func NamedFeeWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := NamedFeeKey(name)
 	if err != nil {

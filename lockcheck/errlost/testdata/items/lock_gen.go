@@ -49,7 +49,7 @@ func ServiceLeadKey() string {
 // Lead campaigns for the lock "lead" and calls [Service.Lead] whenever this
 // process leads, until that returns nil.
 //
-//lockgen:wraps Service.Lead "lead"
+//lockgen:wraps Service.Lead "lead" leader
 func (w *ServiceWithLock) Lead(ctx context.Context) (err error) {
 	key := ServiceLeadKey()
 	return w.locker.Lead(ctx, &serviceLeadLock, key, func(ctx context.Context) error {
@@ -86,8 +86,7 @@ func serviceCloseTick(day string) (string, error) {
 // lock "close". Where another has it, or the tick is done, nothing is called,
 // and the error is nil.
 //
-//lockgen:wraps Service.Close "close"
-//lockgen:once "<day>"
+//lockgen:wraps Service.Close "close" once="<day>" skip
 func (w *ServiceWithLock) Close(ctx context.Context, day string) (result int, err error) {
 	key := ServiceCloseKey()
 	tick, err := serviceCloseTick(day)
@@ -124,8 +123,7 @@ func ServiceBuyKey(id int64) string {
 
 // Buy calls [Service.Buy] while it holds the lock "buy:<id>".
 //
-//lockgen:wraps Service.Buy "buy:<id>"
-//lockgen:merge 64
+//lockgen:wraps Service.Buy "buy:<id>" merge=64
 func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ServiceBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBuyLock, key)
@@ -139,8 +137,7 @@ func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (res
 // BuyOne has [Service.Buy] take req along with others that wait for the same
 // key, 64 at most, while it holds the lock "buy:<id>".
 //
-//lockgen:wraps Service.Buy "buy:<id>"
-//lockgen:merge 64
+//lockgen:wraps Service.Buy "buy:<id>" merge=64
 func (w *ServiceWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ServiceBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {
@@ -165,8 +162,7 @@ func ServiceFreshKey() string {
 // Fresh calls [Service.Fresh] while it holds the lock "fresh". Where another
 // has it, [Service.stale] is called instead, without a lock.
 //
-//lockgen:wraps Service.Fresh "fresh"
-//lockgen:fallback Service.stale
+//lockgen:wraps Service.Fresh "fresh" try fallback=stale
 func (w *ServiceWithLock) Fresh(ctx context.Context) (err error) {
 	key := ServiceFreshKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFreshLock, key)

@@ -68,7 +68,7 @@ func ServiceAgainKey(id int64) string {
 
 // Again calls [Service.Again] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Again "order:<id>"
+//lockgen:wraps Service.Again "order:<id>" reentrant
 func (w *ServiceWithLock) Again(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ServiceAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAgainLock, key)

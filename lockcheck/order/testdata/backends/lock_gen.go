@@ -42,7 +42,7 @@ func StoreSaveKey(id int) string {
 
 // Save calls [Store.Save] while it holds the lock "<id>".
 //
-//lockgen:wraps Store.Save "<id>"
+//lockgen:wraps Store.Save "<id>" backend=a
 func (w *StoreWithLock) Save(ctx context.Context, id int) (err error) {
 	key := StoreSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &storeSaveLock, key)

@@ -212,7 +212,7 @@ func SDKey(id int64) string {
 
 // D calls [S.D] while it holds the lock "d:<id>".
 //
-//lockgen:wraps S.D "d:<id>"
+//lockgen:wraps S.D "d:<id>" try
 func (w *SWithLock) D(ctx context.Context, id int64) (err error) {
 	key := SDKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sDLock, key)
@@ -347,7 +347,7 @@ func SOtherGKey() string {
 
 // OtherG calls [S.OtherG] while it holds the lock "g".
 //
-//lockgen:wraps S.OtherG "g"
+//lockgen:wraps S.OtherG "g" backend=other
 func (w *SWithLock) OtherG(ctx context.Context) (err error) {
 	key := SOtherGKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sOtherGLock, key)

@@ -47,8 +47,7 @@ func ShopBuyKey(id int64) string {
 
 // Buy calls [Shop.Buy] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Buy "shop:<id>"
-//lockgen:merge 8
+//lockgen:wraps Shop.Buy "shop:<id>" merge=8
 func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)
@@ -62,8 +61,7 @@ func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result
 // BuyOne has [Shop.Buy] take req along with others that wait for the same key,
 // 8 at most, while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Buy "shop:<id>"
-//lockgen:merge 8
+//lockgen:wraps Shop.Buy "shop:<id>" merge=8
 func (w *ShopWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ShopBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {
@@ -115,8 +113,7 @@ func jobsCloseTick(day string) (string, error) {
 // Close calls [Jobs.Close] once for each tick "<day>", while it holds the lock
 // "close".
 //
-//lockgen:wraps Jobs.Close "close"
-//lockgen:once "<day>"
+//lockgen:wraps Jobs.Close "close" once="<day>"
 func (w *JobsWithLock) Close(ctx context.Context, day string) (result string, err error) {
 	key := JobsCloseKey()
 	tick, err := jobsCloseTick(day)
@@ -169,7 +166,7 @@ func FeedRunKey() string {
 // Run campaigns for the lock "feed" and calls [Feed.Run] whenever this process
 // leads, until that returns nil.
 //
-//lockgen:wraps Feed.Run "feed"
+//lockgen:wraps Feed.Run "feed" leader
 func (w *FeedWithLock) Run(ctx context.Context) (err error) {
 	key := FeedRunKey()
 	return w.locker.Lead(ctx, &feedRunLock, key, func(ctx context.Context) error {
@@ -210,8 +207,7 @@ func PricesSetKey() string {
 // Set calls [Prices.Set] while it holds the lock "prices". Where another has
 // it, [Prices.later] is called instead, without a lock.
 //
-//lockgen:wraps Prices.Set "prices"
-//lockgen:fallback Prices.later
+//lockgen:wraps Prices.Set "prices" wait=1s fallback=later
 func (w *PricesWithLock) Set(ctx context.Context) (err error) {
 	key := PricesSetKey()
 	ctx, held, err := w.locker.Acquire(ctx, &pricesSetLock, key)

@@ -111,7 +111,7 @@ func ShopWrapKey(ids []int64) []string {
 // Wrap calls [Shop.Wrap] while it holds the locks "stock:<ids...>", taken in
 // one global order: all or none.
 //
-//lockgen:wraps Shop.Wrap "stock:<ids...>"
+//lockgen:wraps Shop.Wrap "stock:<ids...>" reentrant
 func (w *ShopWithLock) Wrap(ctx context.Context, ids []int64) (err error) {
 	keys := ShopWrapKey(ids)
 	ctx, held, err := w.locker.AcquireAll(ctx, lock.Requests(&shopWrapLock, keys)...)

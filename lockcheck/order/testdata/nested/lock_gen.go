@@ -126,7 +126,7 @@ func SAgainKey(id int64) string {
 
 // Again calls [S.Again] while it holds the lock "account:<id>".
 //
-//lockgen:wraps S.Again "account:<id>"
+//lockgen:wraps S.Again "account:<id>" reentrant
 func (w *SWithLock) Again(ctx context.Context, id int64) (err error) {
 	key := SAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sAgainLock, key)

@@ -41,7 +41,7 @@ func ADoKey(id int64) string {
 
 // Do calls [A.Do] while it holds the lock "a:<id>".
 //
-//lockgen:wraps A.Do "a:<id>"
+//lockgen:wraps A.Do "a:<id>" reentrant
 func (w *AWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := ADoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &aDoLock, key)

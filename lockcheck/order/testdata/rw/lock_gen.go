@@ -42,7 +42,7 @@ func SReadKey(id int64) string {
 
 // Read calls [S.Read] while it holds the lock "doc:<id>".
 //
-//lockgen:wraps S.Read "doc:<id>"
+//lockgen:wraps S.Read "doc:<id>" read
 func (w *SWithLock) Read(ctx context.Context, id int64) (err error) {
 	key := SReadKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sReadLock, key)
@@ -69,7 +69,7 @@ func SReadAgainKey(id int64) string {
 
 // ReadAgain calls [S.ReadAgain] while it holds the lock "doc:<id>".
 //
-//lockgen:wraps S.ReadAgain "doc:<id>"
+//lockgen:wraps S.ReadAgain "doc:<id>" read
 func (w *SWithLock) ReadAgain(ctx context.Context, id int64) (err error) {
 	key := SReadAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sReadAgainLock, key)
@@ -96,7 +96,7 @@ func SWriteKey(id int64) string {
 
 // Write calls [S.Write] while it holds the lock "doc:<id>".
 //
-//lockgen:wraps S.Write "doc:<id>"
+//lockgen:wraps S.Write "doc:<id>" write
 func (w *SWithLock) Write(ctx context.Context, id int64) (err error) {
 	key := SWriteKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sWriteLock, key)
@@ -125,7 +125,7 @@ func SWriteThenReadKey(id int64) string {
 //
 // Whoever writes may read what it holds whole.
 //
-//lockgen:wraps S.WriteThenRead "doc:<id>"
+//lockgen:wraps S.WriteThenRead "doc:<id>" write
 func (w *SWithLock) WriteThenRead(ctx context.Context, id int64) (err error) {
 	key := SWriteThenReadKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sWriteThenReadLock, key)
@@ -154,7 +154,7 @@ func SAKey(id int64) string {
 //
 // Readers block no readers.
 //
-//lockgen:wraps S.A "a:<id>"
+//lockgen:wraps S.A "a:<id>" read
 func (w *SWithLock) A(ctx context.Context, id int64) (err error) {
 	key := SAKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sALock, key)
@@ -181,7 +181,7 @@ func SBKey(id int64) string {
 
 // B calls [S.B] while it holds the lock "b:<id>".
 //
-//lockgen:wraps S.B "b:<id>"
+//lockgen:wraps S.B "b:<id>" read
 func (w *SWithLock) B(ctx context.Context, id int64) (err error) {
 	key := SBKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sBLock, key)

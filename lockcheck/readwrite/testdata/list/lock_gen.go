@@ -42,7 +42,7 @@ func ListTotalKey() string {
 
 // Total calls [List.Total] while it holds the lock "prices".
 //
-//lockgen:wraps List.Total "prices"
+//lockgen:wraps List.Total "prices" read
 func (w *ListWithLock) Total(ctx context.Context, id int64) (total int64, err error) {
 	key := ListTotalKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listTotalLock, key)
@@ -69,7 +69,7 @@ func ListOwnKey() string {
 
 // Own calls [List.Own] while it holds the lock "prices".
 //
-//lockgen:wraps List.Own "prices"
+//lockgen:wraps List.Own "prices" read
 func (w *ListWithLock) Own(ctx context.Context) (err error) {
 	key := ListOwnKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listOwnLock, key)
@@ -96,7 +96,7 @@ func ListElsewhereKey() string {
 
 // Elsewhere calls [List.Elsewhere] while it holds the lock "prices".
 //
-//lockgen:wraps List.Elsewhere "prices"
+//lockgen:wraps List.Elsewhere "prices" read
 func (w *ListWithLock) Elsewhere(ctx context.Context, under func(func())) (err error) {
 	key := ListElsewhereKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listElsewhereLock, key)
@@ -123,7 +123,7 @@ func ListChannelKey() string {
 
 // Channel calls [List.Channel] while it holds the lock "prices".
 //
-//lockgen:wraps List.Channel "prices"
+//lockgen:wraps List.Channel "prices" read
 func (w *ListWithLock) Channel(ctx context.Context) (err error) {
 	key := ListChannelKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listChannelLock, key)
@@ -150,7 +150,7 @@ func ListByValueKey() string {
 
 // ByValue calls [List.ByValue] while it holds the lock "prices".
 //
-//lockgen:wraps List.ByValue "prices"
+//lockgen:wraps List.ByValue "prices" read
 func (w *ListWithLock) ByValue(ctx context.Context, id int64) (err error) {
 	key := ListByValueKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listByValueLock, key)
@@ -179,7 +179,7 @@ func ListCachedKey() string {
 //
 // Cached guards its cache by a mutex of its own.
 //
-//lockgen:wraps List.Cached "prices"
+//lockgen:wraps List.Cached "prices" read
 func (w *ListWithLock) Cached(ctx context.Context, id int64) (err error) {
 	key := ListCachedKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listCachedLock, key)
@@ -206,7 +206,7 @@ func ListSetKey() string {
 
 // Set calls [List.Set] while it holds the lock "prices".
 //
-//lockgen:wraps List.Set "prices"
+//lockgen:wraps List.Set "prices" write
 func (w *ListWithLock) Set(ctx context.Context, id, price int64) (err error) {
 	key := ListSetKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listSetLock, key)
@@ -247,7 +247,7 @@ func ListBothKey2(id int64) string {
 // Both calls [List.Both] while it holds the locks "prices" and "list:<id>",
 // taken in one global order: all or none.
 //
-//lockgen:wraps List.Both "prices"
+//lockgen:wraps List.Both "prices" read
 //lockgen:wraps List.Both "list:<id>"
 func (w *ListWithLock) Both(ctx context.Context, id int64) (err error) {
 	key := ListBothKey()
@@ -279,7 +279,7 @@ func ListNamelessKey() string {
 
 // Nameless calls [List.Nameless] while it holds the lock "other".
 //
-//lockgen:wraps List.Nameless "other"
+//lockgen:wraps List.Nameless "other" read
 func (w *ListWithLock) Nameless(ctx context.Context) (err error) {
 	key := ListNamelessKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listNamelessLock, key)
@@ -306,7 +306,7 @@ func ListIgnoredKey() string {
 
 // Ignored calls [List.Ignored] while it holds the lock "ignored".
 //
-//lockgen:wraps List.Ignored "ignored"
+//lockgen:wraps List.Ignored "ignored" read
 func (w *ListWithLock) Ignored(ctx context.Context) (err error) {
 	key := ListIgnoredKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listIgnoredLock, key)

@@ -317,7 +317,7 @@ func ElsewhereKey() string {
 //
 // right: on another engine
 //
-//lockgen:wraps Elsewhere "order:all"
+//lockgen:wraps Elsewhere "order:all" backend=other
 func ElsewhereWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := ElsewhereKey()
 	ctx, held, err := locker.Acquire(ctx, &elsewhereLock, key)

@@ -95,7 +95,7 @@ func ServiceSweepKey() string {
 // Sweep campaigns for the lock "sweep" and calls [Service.Sweep] whenever this
 // process leads, until that returns nil.
 //
-//lockgen:wraps Service.Sweep "sweep"
+//lockgen:wraps Service.Sweep "sweep" leader
 func (w *ServiceWithLock) Sweep(ctx context.Context) (err error) {
 	key := ServiceSweepKey()
 	return w.locker.Lead(ctx, &serviceSweepLock, key, func(ctx context.Context) error {

@@ -42,7 +42,7 @@ func ShopBookKey(id int64) string {
 
 // Book calls [Shop.Book] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Book "shop:<id>"
+//lockgen:wraps Shop.Book "shop:<id>" reentrant
 func (w *ShopWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ShopBookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBookLock, key)
@@ -70,7 +70,7 @@ func ShopTryKey(id int64) string {
 
 // Try calls [Shop.Try] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Try "shop:<id>"
+//lockgen:wraps Shop.Try "shop:<id>" try reentrant
 func (w *ShopWithLock) Try(ctx context.Context, id int64) (err error) {
 	key := ShopTryKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopTryLock, key)
@@ -123,7 +123,7 @@ func ShopAgainKey(id int64) string {
 
 // Again calls [Shop.Again] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Again "shop:<id>"
+//lockgen:wraps Shop.Again "shop:<id>" reentrant
 func (w *ShopWithLock) Again(ctx context.Context, r *http.Request, id, other int64) (err error) {
 	key := ShopAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopAgainLock, key)

@@ -251,7 +251,7 @@ func FDoKey(id int64) string {
 
 // Do calls [F.Do] while it holds the lock "f:<id>".
 //
-//lockgen:wraps F.Do "f:<id>"
+//lockgen:wraps F.Do "f:<id>" try
 func (w *FWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := FDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fDoLock, key)
@@ -446,7 +446,7 @@ func BankTransferKey(from int64) string {
 
 // Transfer calls [Bank.Transfer] while it holds the lock "account:<from>".
 //
-//lockgen:wraps Bank.Transfer "account:<from>"
+//lockgen:wraps Bank.Transfer "account:<from>" reentrant
 func (w *BankWithLock) Transfer(ctx context.Context, from, to int64) (err error) {
 	key := BankTransferKey(from)
 	ctx, held, err := w.locker.Acquire(ctx, &bankTransferLock, key)
@@ -473,7 +473,7 @@ func BankAddTwiceKey(id int64) string {
 
 // AddTwice calls [Bank.AddTwice] while it holds the lock "account:<id>".
 //
-//lockgen:wraps Bank.AddTwice "account:<id>"
+//lockgen:wraps Bank.AddTwice "account:<id>" reentrant
 func (w *BankWithLock) AddTwice(ctx context.Context, id int64) (err error) {
 	key := BankAddTwiceKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bankAddTwiceLock, key)
@@ -500,7 +500,7 @@ func BankAddAgainKey(id int64) string {
 
 // AddAgain calls [Bank.AddAgain] while it holds the lock "account:<id>".
 //
-//lockgen:wraps Bank.AddAgain "account:<id>"
+//lockgen:wraps Bank.AddAgain "account:<id>" reentrant
 func (w *BankWithLock) AddAgain(ctx context.Context, id int64) (err error) {
 	key := BankAddAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bankAddAgainLock, key)
@@ -544,7 +544,7 @@ func DocReadKey(id int64) string {
 
 // Read calls [Doc.Read] while it holds the lock "doc:<id>".
 //
-//lockgen:wraps Doc.Read "doc:<id>"
+//lockgen:wraps Doc.Read "doc:<id>" read
 func (w *DocWithLock) Read(ctx context.Context, id int64) (err error) {
 	key := DocReadKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &docReadLock, key)
@@ -571,7 +571,7 @@ func DocWriteKey(id int64) string {
 
 // Write calls [Doc.Write] while it holds the lock "doc:<id>".
 //
-//lockgen:wraps Doc.Write "doc:<id>"
+//lockgen:wraps Doc.Write "doc:<id>" write
 func (w *DocWithLock) Write(ctx context.Context, id int64) (err error) {
 	key := DocWriteKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &docWriteLock, key)
@@ -599,7 +599,7 @@ func DocWriteThenReadKey(id int64) string {
 
 // WriteThenRead calls [Doc.WriteThenRead] while it holds the lock "doc:<id>".
 //
-//lockgen:wraps Doc.WriteThenRead "doc:<id>"
+//lockgen:wraps Doc.WriteThenRead "doc:<id>" write
 func (w *DocWithLock) WriteThenRead(ctx context.Context, id int64) (err error) {
 	key := DocWriteThenReadKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &docWriteThenReadLock, key)
@@ -626,7 +626,7 @@ func DocLookKey(id int64) string {
 
 // Look calls [Doc.Look] while it holds the lock "doc:<id>".
 //
-//lockgen:wraps Doc.Look "doc:<id>"
+//lockgen:wraps Doc.Look "doc:<id>" read
 func (w *DocWithLock) Look(ctx context.Context, id int64) (err error) {
 	key := DocLookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &docLookLock, key)
@@ -653,7 +653,7 @@ func DocPKey(id int64) string {
 
 // P calls [Doc.P] while it holds the lock "p:<id>".
 //
-//lockgen:wraps Doc.P "p:<id>"
+//lockgen:wraps Doc.P "p:<id>" read
 func (w *DocWithLock) P(ctx context.Context, id int64) (err error) {
 	key := DocPKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &docPLock, key)
@@ -680,7 +680,7 @@ func DocQKey(id int64) string {
 
 // Q calls [Doc.Q] while it holds the lock "q:<id>".
 //
-//lockgen:wraps Doc.Q "q:<id>"
+//lockgen:wraps Doc.Q "q:<id>" read
 func (w *DocWithLock) Q(ctx context.Context, id int64) (err error) {
 	key := DocQKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &docQLock, key)

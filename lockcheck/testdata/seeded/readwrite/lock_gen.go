@@ -42,7 +42,7 @@ func ListTotalKey() string {
 
 // Total calls [List.Total] while it holds the lock "prices".
 //
-//lockgen:wraps List.Total "prices"
+//lockgen:wraps List.Total "prices" read
 func (w *ListWithLock) Total(ctx context.Context, id int64) (total int64, err error) {
 	key := ListTotalKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listTotalLock, key)
@@ -69,7 +69,7 @@ func ListCachedKey() string {
 
 // Cached calls [List.Cached] while it holds the lock "prices".
 //
-//lockgen:wraps List.Cached "prices"
+//lockgen:wraps List.Cached "prices" read
 func (w *ListWithLock) Cached(ctx context.Context, id int64) (err error) {
 	key := ListCachedKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listCachedLock, key)
@@ -96,7 +96,7 @@ func ListSetKey() string {
 
 // Set calls [List.Set] while it holds the lock "prices".
 //
-//lockgen:wraps List.Set "prices"
+//lockgen:wraps List.Set "prices" write
 func (w *ListWithLock) Set(ctx context.Context, id int64) (err error) {
 	key := ListSetKey()
 	ctx, held, err := w.locker.Acquire(ctx, &listSetLock, key)
@@ -137,7 +137,7 @@ func ListBothKey2(id int64) string {
 // Both calls [List.Both] while it holds the locks "prices" and "list:<id>",
 // taken in one global order: all or none.
 //
-//lockgen:wraps List.Both "prices"
+//lockgen:wraps List.Both "prices" read
 //lockgen:wraps List.Both "list:<id>"
 func (w *ListWithLock) Both(ctx context.Context, id int64) (err error) {
 	key := ListBothKey()

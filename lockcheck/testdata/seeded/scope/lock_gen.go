@@ -45,7 +45,7 @@ func FixedSleepsKey(id int64) string {
 
 // Sleeps calls [Fixed.Sleeps] while it holds the lock "sleep:<id>".
 //
-//lockgen:wraps Fixed.Sleeps "sleep:<id>"
+//lockgen:wraps Fixed.Sleeps "sleep:<id>" ttl=2s renew=off
 func (w *FixedWithLock) Sleeps(ctx context.Context, id int64) (err error) {
 	key := FixedSleepsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedSleepsLock, key)
@@ -73,7 +73,7 @@ func FixedTimersKey(id int64) string {
 
 // Timers calls [Fixed.Timers] while it holds the lock "timer:<id>".
 //
-//lockgen:wraps Fixed.Timers "timer:<id>"
+//lockgen:wraps Fixed.Timers "timer:<id>" ttl=2s renew=off
 func (w *FixedWithLock) Timers(ctx context.Context, id int64) (err error) {
 	key := FixedTimersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedTimersLock, key)
@@ -101,7 +101,7 @@ func FixedWaitsKey(id int64) string {
 
 // Waits calls [Fixed.Waits] while it holds the lock "wait:<id>".
 //
-//lockgen:wraps Fixed.Waits "wait:<id>"
+//lockgen:wraps Fixed.Waits "wait:<id>" ttl=2s renew=off
 func (w *FixedWithLock) Waits(ctx context.Context, id int64, other <-chan int) (err error) {
 	key := FixedWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedWaitsLock, key)
@@ -129,7 +129,7 @@ func FixedCallsKey(id int64) string {
 
 // Calls calls [Fixed.Calls] while it holds the lock "call:<id>".
 //
-//lockgen:wraps Fixed.Calls "call:<id>"
+//lockgen:wraps Fixed.Calls "call:<id>" ttl=2s renew=off
 func (w *FixedWithLock) Calls(ctx context.Context, id int64, conn net.Conn) (err error) {
 	key := FixedCallsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedCallsLock, key)
@@ -158,7 +158,7 @@ func FixedRenewedKey(id int64) string {
 //
 // Renewed is renewed as long as it lasts.
 //
-//lockgen:wraps Fixed.Renewed "renewed:<id>"
+//lockgen:wraps Fixed.Renewed "renewed:<id>" ttl=2s
 func (w *FixedWithLock) Renewed(ctx context.Context, id int64) (err error) {
 	key := FixedRenewedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedRenewedLock, key)

@@ -1,0 +1,103 @@
+package redislock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// An attempt that was given up may have its answer read while the next is made: what it was
+// answered, also about replicas, is its own. The race detector sees it.
+func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
+	t.Parallel()
+	b := New(newClient(t, testserver.Redis(t)), Options{Replicas: 1, ReplicaTimeout: time.Millisecond})
+	t.Cleanup(func() { _ = b.Close() })
+	a := &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: time.Minute, Tokens: 1}
+	k, err := keysOf(a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := b.acquire(k, a, nil)
+	if first.batcher, err = b.router.of(t.Context(), k.lock, route{}, true); err != nil {
+		t.Fatal(err)
+	}
+	first.failed = errNoAnswer
+	_ = first.command(false) // as its batch does, which knows when it was sent
+	if _, err := first.mark.MarshalBinary(); err != nil {
+		t.Fatal(err)
+	}
+	first.waited = redis.NewIntResult(1, nil)
+	late := make(chan struct{})
+	go func() {
+		first.read(int64(1), nil)
+		close(late)
+	}()
+	c, unanswered, err := b.run(t.Context(), first)
+	if err != nil || !unanswered {
+		t.Fatalf("unanswered: %v, %v", unanswered, err)
+	}
+	<-late
+	if first.copied() != nil || c == first || c.copied() == nil {
+		t.Errorf("replicas: %v, then %v", first.copied(), c.copied())
+	}
+	if err := b.Undo(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+}
+
+// clusterOf returns the client of a Cluster whose slots are known, which no node needs to tell.
+func clusterOf(t *testing.T, slots ...redis.ClusterSlot) *redis.ClusterClient {
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		ReadTimeout:  2 * soon,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { return slots, nil },
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// The servers of several locks are asked at the same time: each answers once all have been asked.
+func TestServersAreAskedTogether(t *testing.T) {
+	t.Parallel()
+	first, second := make(chan struct{}, 1), make(chan struct{}, 1)
+	node := func(mine chan<- struct{}, other <-chan struct{}) string {
+		return stub(t, func(args []string) string {
+			switch {
+			case args[0] != "eval" && args[0] != "evalsha":
+				return unknownCommand
+			case args[1] != renewScript.clustered.hash:
+				return granting
+			}
+			mine <- struct{}{}
+			select {
+			case <-other:
+			case <-time.After(soon):
+				t.Error("one was asked after the other")
+			}
+			return renewed
+		})
+	}
+	a, b := node(first, second), node(second, first)
+	backend := New(clusterOf(t,
+		redis.ClusterSlot{End: 8191, Nodes: []redis.ClusterNode{{Addr: a}}},
+		redis.ClusterSlot{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: b}}}))
+	t.Cleanup(func() { _ = backend.Close() })
+	var leases []driver.Lease
+	for _, key := range []string{"foo", "bar"} { // slots 12182 and 5061
+		a := &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1}
+		l, err := backend.Acquire(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leases = append(leases, l)
+	}
+	for _, err := range backend.RenewAll(t.Context(), leases, []time.Duration{time.Minute, time.Minute}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
