@@ -2,7 +2,6 @@ package memlock
 
 import (
 	"context"
-	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/record"
@@ -33,21 +32,21 @@ func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 	s := b.shard(w.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clock := time.Now()
-	s.expireLocked(clock, driver.At(clock))
-	if r := s.keys[w.Key]; r != nil && r.owner != "" && r.expires.LeftAt(clock) > 0 {
+	now := driver.Now()
+	s.expireLocked(now)
+	if r := s.keys[w.Key]; r != nil && r.owner != "" && now.Before(r.expires) {
 		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}
 	v := s.values[w.Key]
-	if v.until.LeftAt(clock) <= 0 {
+	if !now.Before(v.until) {
 		v.text = ""
 	}
-	a := record.Answer{Value: v.text, Now: record.Time(clock.UnixMicro())}
+	a := record.Answer{Value: v.text, Now: record.Time(s.micros(now))}
 	if w.Look || record.Version(v.text) != w.Seen {
 		return a, nil
 	}
 	a.Done, a.Value = true, record.Resolve(w.Value, a.Now)
-	s.values[w.Key] = value{a.Value, driver.At(clock).Add(w.Lasts)}
+	s.values[w.Key] = value{a.Value, now.Add(w.Lasts)}
 	for _, id := range w.Granted {
 		b.hub.Notify(id)
 	}

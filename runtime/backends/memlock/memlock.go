@@ -30,6 +30,8 @@ const shards = 64
 
 // shard is a part of the table of keys.
 type shard struct {
+	epoch driver.Instant // 1970, by the wall clock as it was when the Backend was made
+
 	mu        sync.Mutex // guards the rest, and the records
 	keys      map[string]*mutex
 	values    map[string]value // of kinds
@@ -58,9 +60,11 @@ const turnLimit = 100 * time.Millisecond
 
 // New returns an empty Backend. It starts no goroutine.
 func New() *Backend {
-	b := &Backend{}
+	b, now := &Backend{}, time.Now()
+	epoch := driver.At(now).Add(-time.Duration(now.UnixNano()))
 	for i := range b.shards {
-		b.shards[i].keys, b.shards[i].values, b.shards[i].notes = map[string]*mutex{}, map[string]value{}, map[string]value{}
+		s := &b.shards[i]
+		s.epoch, s.keys, s.values, s.notes = epoch, map[string]*mutex{}, map[string]value{}, map[string]value{}
 	}
 	b.kinds = record.New(store{b})
 	b.methods = b.kinds.Methods()
@@ -96,12 +100,11 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
-	now := driver.At(clock)
-	if v, ok := s.values[a.Key]; ok && v.until.LeftAt(clock) > 0 && !record.Idle(v.text) {
+	now := driver.Now() // under the mutex: tokens rise with the clock while a record is forgotten
+	if v, ok := s.values[a.Key]; ok && now.Before(v.until) && !record.Idle(v.text) {
 		return nil, nil, record.Beside(record.Noun(v.text), record.Mutex)
 	}
-	s.expireLocked(clock, now)
+	s.expireLocked(now)
 	r := s.keys[a.Key]
 	if r == nil {
 		r = &mutex{}
@@ -110,7 +113,7 @@ func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err err
 		l = &lease{}
 	}
 	if r.owner != "" && r.owner != a.ID {
-		if left := r.expires.LeftAt(clock); left > 0 {
+		if left := r.expires.Sub(now); left > 0 {
 			if a.Queue {
 				r.wanted, recall = true, r.recall
 			}
@@ -118,14 +121,14 @@ func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err err
 		}
 	}
 	if r.turn != nil && r.turn.locker != engine.Process(a.ID) {
-		if left := r.turnEnds.LeftAt(clock); left > 0 {
+		if left := r.turnEnds.Sub(now); left > 0 {
 			return nil, nil, &driver.HeldError{RetryAfter: left}
 		}
 	}
 	if r.owner != a.ID {
 		r.wanted, r.recall = r.isWantedBeside(a), nil
 	}
-	first := max(r.last+1, floor(clock))
+	first := max(r.last+1, s.floor(now))
 	r.turn = nil
 	r.owner, r.expires, r.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
 	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
@@ -152,10 +155,14 @@ func (b *Backend) NotifyWanted(a *driver.Acquisition, look func()) {
 	}
 }
 
+// micros returns now in µs since 1970. It goes on from the wall clock as it was when the Backend
+// was made, so that setting that ends no lease and takes no token back.
+func (s *shard) micros(now driver.Instant) int64 { return now.Sub(s.epoch).Microseconds() }
+
 // floor is the lowest first token at a time: it keeps tokens rising after a
 // record was forgotten.
-func floor(now time.Time) uint64 {
-	return uint64(now.UnixMicro()) * driver.TokensPerMicrosecond
+func (s *shard) floor(now driver.Instant) uint64 {
+	return uint64(s.micros(now)) * driver.TokensPerMicrosecond
 }
 
 // Undo implements [driver.Backend]. Acquire is never indeterminate in memory, but
@@ -169,7 +176,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	defer s.mu.Unlock()
 	if r := s.keys[a.Key]; r != nil && r.owner == a.ID {
 		r.owner, r.expires = "", driver.Instant{}
-		s.passLocked(a.Key, r, time.Now())
+		s.passLocked(a.Key, r, driver.Now())
 	}
 	return nil
 }
@@ -210,33 +217,34 @@ func (b *Backend) RaiseToken(_ context.Context, held driver.Lease, least uint64)
 }
 
 // passLocked gives a key that is free to the one that waits longest, or forgets it.
-func (s *shard) passLocked(key string, r *mutex, clock time.Time) {
+func (s *shard) passLocked(key string, r *mutex, now driver.Instant) {
 	switch {
 	case len(r.waiting) > 0:
-		r.turn, r.turnEnds = r.waiting[0], driver.At(clock).Add(turnLimit)
+		r.turn, r.turnEnds = r.waiting[0], now.Add(turnLimit)
 		r.waiting = append(r.waiting[1:], r.turn)
 		select {
 		case r.turn.c <- struct{}{}:
 		default:
 		}
-	case r.last < floor(clock):
+	case r.last < s.floor(now):
 		delete(s.keys, key)
 	}
 }
 
 // expireLocked forgets, now and then, what ended without a release.
-func (s *shard) expireLocked(clock time.Time, now driver.Instant) {
+func (s *shard) expireLocked(now driver.Instant) {
 	if s.untilLook--; s.untilLook > 0 {
 		return
 	}
+	floor := s.floor(now)
 	for key, r := range s.keys {
-		if !now.Before(r.expires) && len(r.waiting) == 0 && r.last < floor(clock) {
+		if !now.Before(r.expires) && len(r.waiting) == 0 && r.last < floor {
 			delete(s.keys, key)
 		}
 	}
 	for _, values := range []map[string]value{s.values, s.notes} {
 		for key, v := range values {
-			if v.until.LeftAt(clock) <= 0 {
+			if !now.Before(v.until) {
 				delete(values, key)
 			}
 		}
@@ -280,10 +288,10 @@ func (l *lease) Release(_ context.Context, last uint64) error {
 	if r == nil || r.owner != l.id {
 		return driver.ErrLost
 	}
-	clock := time.Now()
-	expired := r.expires.LeftAt(clock) <= 0
+	now := driver.Now()
+	expired := !now.Before(r.expires)
 	r.owner, r.expires, r.last = "", driver.Instant{}, last
-	s.passLocked(l.key, r, clock)
+	s.passLocked(l.key, r, now)
 	if expired {
 		return driver.ErrLost
 	}

@@ -143,10 +143,11 @@ func (b *Backend) explained(err error) error {
 }
 
 // indeterminate is err, by which asking for a ended. If an attempt may have run that is what counts,
-// unless the lock is another's.
+// unless the answer to a later one tells that a has nothing.
 func indeterminate(a *driver.Acquisition, err error) error {
 	var held *driver.HeldError
-	if err == nil || !a.MayHaveRun || errors.As(err, &held) || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrIndeterminate) {
+	answered := errors.As(err, &held) || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrDone)
+	if err == nil || !a.MayHaveRun || answered || errors.Is(err, driver.ErrIndeterminate) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)

@@ -35,9 +35,12 @@ func (ss *sessions) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	most := b.db.Stats().MaxOpenConnections
+	_, apart := b.renewals.(pool)
+	lends := most == 0 || most > 2 || most == 2 && apart // a second one, beside that of renewals
 	for look := range 3 {
 		var other int64
-		if b.db.Stats().MaxOpenConnections != 1 {
+		if lends {
 			// Not for long: the pool may have no second one to lend just now.
 			soon, cancel := context.WithTimeout(ctx, time.Second)
 			if two.end(soon, "START TRANSACTION") == nil {

@@ -95,6 +95,9 @@ func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 		}
 		return nil
 	})
+	if a.Queue {
+		b.hub.Notify(address(a.Key, a.ID)) // a waiter that came after the look may have found the place, and needs another
+	}
 	return err
 }
 

@@ -1,8 +1,10 @@
 package enginetest
 
 import (
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
@@ -74,5 +77,118 @@ func TestTwoLeasesOnAKeyAreFreed(t *testing.T) {
 		require.ErrorIs(t, errs[0], driver.ErrLost)
 		require.NoError(t, errs[1])
 		require.EqualValues(t, first(held), s.number("SELECT version FROM "+s.options.Table))
+	})
+}
+
+// interrupted is a database's answer that a statement has not run.
+type interrupted struct{}
+
+func (interrupted) Error() string    { return "the statement was interrupted" }
+func (interrupted) SQLState() string { return "57014" }
+
+// Calls that shared a statement without an answer look each at its own row, as one by itself does.
+func TestBatchWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
+		w, db := s.watched()
+		b := s.backendOn(db)
+		const alone = 8 // that wait for their rows, so that one more shares a statement
+		keys := make([]any, alone)
+		for i := range keys {
+			keys[i] = []byte(fmt.Sprint("alone", i))
+			l := acquire(t, b, attempt(string(keys[i].([]byte)), time.Minute))
+			require.NoError(t, l.Release(t.Context(), first(l)))
+		}
+		tx, err := s.db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		for _, key := range keys {
+			_, err = tx.ExecContext(t.Context(), "UPDATE "+s.options.Table+" SET acquired = 1 WHERE name = "+s.param(1), key)
+			require.NoError(t, err)
+		}
+		waiting := make(chan struct{}, alone)
+		w.meet(func(text string) error {
+			if !strings.HasPrefix(text, "SELECT ") && text != "connect" {
+				waiting <- struct{}{}
+			}
+			return nil
+		})
+		errs := make(chan error, alone)
+		for _, key := range keys {
+			go func() {
+				_, err := b.Acquire(t.Context(), attempt(string(key.([]byte)), time.Minute))
+				errs <- err
+			}()
+		}
+		for range keys {
+			<-waiting
+		}
+		answers := []error{errCut, interrupted{}}
+		w.meet(func(text string) error {
+			if !strings.HasPrefix(text, "INSERT ") || len(answers) == 0 {
+				return nil
+			}
+			next := answers[0]
+			answers = answers[1:]
+			return next
+		})
+		a := attempt("k", time.Minute)
+		l := acquire(t, b, a)
+		require.Empty(t, answers)
+		require.True(t, a.MayHaveRun)
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		require.NoError(t, tx.Rollback())
+		for range keys {
+			require.NoError(t, <-errs)
+		}
+	})
+}
+
+// MySQL tells by a second statement what the first one took. If that is not answered, a look at
+// each row tells.
+func TestBatchThatIsNotTold(t *testing.T) {
+	t.Parallel()
+	s := variant{"mariadb", sqllock.Table}.site(t, "")
+	w, db := s.watched()
+	b := s.backendOn(db)
+	l := acquire(t, b, attempt("there", time.Minute))
+	require.NoError(t, l.Release(t.Context(), first(l)))
+	asked := false
+	w.meet(func(text string) error {
+		if asked || !strings.HasPrefix(text, "SELECT CASE owner") {
+			return nil
+		}
+		asked = true
+		return interrupted{}
+	})
+	as := []*driver.Acquisition{attempt("there", time.Minute), attempt("new", time.Minute)}
+	for _, a := range as {
+		a.Queue = false
+	}
+	leases, errs := b.AcquireAll(t.Context(), as)
+	require.True(t, asked)
+	require.NoError(t, errors.Join(errs...))
+	require.NoError(t, errors.Join(b.ReleaseAll(t.Context(), leases, lasts(leases))...))
+	require.Zero(t, s.held())
+}
+
+// An acquire that may have run says so, though a look afterwards could not be sent.
+func TestLookThatIsNotSent(t *testing.T) {
+	t.Parallel()
+	each(t, func(v variant) bool { return onTables(v) && served(v) }, func(t *testing.T, s *site) {
+		w, b := s.ready()
+		sent := false
+		w.meet(func(text string) error {
+			switch {
+			case strings.HasPrefix(text, "SELECT "):
+				return sqldriver.ErrBadConn
+			case sent || !strings.HasPrefix(text, "INSERT "):
+				return nil
+			}
+			sent = true
+			return errCut
+		})
+		_, err := b.Acquire(t.Context(), attempt("other", time.Minute))
+		require.ErrorIs(t, err, driver.ErrIndeterminate)
+		w.meet(nil)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockgen/lockgen/internal/lagmeter"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
@@ -18,6 +19,8 @@ import (
 // S24, S33: with a server that has stopped, calls end with their contexts, a
 // holder hears of the end of its lease from its own clock, and nothing stays.
 func TestFrozenServer(t *testing.T) {
+	meter := lagmeter.Start()
+	defer meter.Stop()
 	servers := map[string]func(testing.TB, ...string) *testserver.Instance{
 		"mariadb": testserver.StartMySQL, "postgres": testserver.StartPostgres,
 	}
@@ -40,10 +43,10 @@ func TestFrozenServer(t *testing.T) {
 			defer cancel()
 			_, _, err = l.Acquire(soon, nil, "other")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.Less(t, time.Since(frozen), 300*time.Millisecond)
+			require.Less(t, time.Since(frozen), 300*time.Millisecond+meter.Since(frozen))
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-			require.Less(t, time.Since(frozen), ttl+100*time.Millisecond)
+			require.Less(t, time.Since(frozen), ttl+100*time.Millisecond+meter.Since(frozen))
 			held.Release(&err)
 			i.Cont()
 			require.Eventually(t, func() bool {
@@ -71,17 +74,27 @@ func TestServerRestart(t *testing.T) {
 		i := start[v.engine](t)
 		s := v.site(t, i.Addr())
 		l := s.locker(nil)
-		ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: 6 * time.Second}, "k")
+		const ttl = 15 * time.Second // a server may take half of it to start
+		ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: ttl}, "k")
 		require.NoError(t, err)
 		before, _ := lock.Token(ctx)
+		expires := "SELECT expires FROM " + s.options.Table
+		granted := s.number(expires)
 		i.Restart()
-		time.Sleep(2500 * time.Millisecond) // a renewal has gone by
 		if onTables(v) {
+			require.Eventually(t, func() bool { // it is renewed
+				var n int64
+				return s.db.QueryRowContext(t.Context(), expires).Scan(&n) == nil && n > granted
+			}, ttl, 10*time.Millisecond)
 			require.NoError(t, lock.Check(ctx))
 			held.Release(&err)
 			require.NoError(t, err)
 		} else {
-			require.ErrorIs(t, lock.Check(ctx), lock.ErrLost)
+			select {
+			case <-ctx.Done():
+			case <-time.After(ttl):
+			}
+			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
 			held.Release(&err)
 		}
 		ctx, next, err := s.locker(nil).Acquire(t.Context(), nil, "k")
@@ -177,10 +190,10 @@ func TestBusyFileIsRetried(t *testing.T) {
 	defer conn.Close()
 	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
 	require.NoError(t, err)
-	time.AfterFunc(300*time.Millisecond, func() { _, _ = conn.ExecContext(context.Background(), "ROLLBACK") })
 	begin := time.Now()
+	time.AfterFunc(300*time.Millisecond, func() { _, _ = conn.ExecContext(context.Background(), "ROLLBACK") })
 	l := acquire(t, b, attempt("k", time.Minute))
-	require.Greater(t, time.Since(begin), 250*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(begin), 300*time.Millisecond)
 	require.NoError(t, l.Release(t.Context(), first(l)))
 
 	_, err = conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
@@ -216,7 +229,7 @@ func TestRenewalsGoInBatches(t *testing.T) {
 	}
 	time.Sleep(2 * ttl / 3)
 	before := updates()
-	time.Sleep(2 * ttl / 3) // two periods
-	require.LessOrEqual(t, updates()-before, int64(2*(n/100)+4))
+	time.Sleep(2 * ttl / 3)                               // two periods
+	require.LessOrEqual(t, updates()-before, int64(n/10)) // some are sent again where answers are late
 	require.GreaterOrEqual(t, updates()-before, int64(n/100))
 }

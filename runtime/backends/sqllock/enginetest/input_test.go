@@ -203,6 +203,19 @@ func TestOneConnectionIsTooFewForSessions(t *testing.T) {
 	})
 }
 
+// Beside that of renewals a pool of two has one for a lock: the first does not wait for another to
+// compare sessions by.
+func TestTwoConnectionsAreEnough(t *testing.T) {
+	each(t, func(v variant) bool { return v.strategy == sqllock.Advisory }, func(t *testing.T, s *site) {
+		db := s.open(t, s.addr)
+		db.SetMaxOpenConns(2)
+		l := acquire(t, s.backendOn(db), attempt("k", time.Minute))
+		require.NoError(t, l.Renew(t.Context(), time.Minute))
+		require.NoError(t, l.Release(t.Context(), first(l)))
+		require.Zero(t, db.Stats().WaitCount)
+	})
+}
+
 // preparedTwice is what PostgreSQL says through PgBouncer in transaction mode.
 type preparedTwice struct{}
 

@@ -28,9 +28,8 @@ func TestDeadWaitersKeepAFreeLockBriefly(t *testing.T) {
 		last := attempt("k", time.Minute)
 		_, err := b.Acquire(t.Context(), last)
 		requireHeld(t, err)
-		require.NoError(t, l.Release(t.Context(), first(l)))
-
 		begin := time.Now()
+		require.NoError(t, l.Release(t.Context(), first(l)))
 		_, err = b.Acquire(t.Context(), last)
 		require.InDelta(t, 2, requireHeld(t, err).RetryAfter.Seconds(), 0.2+meter.Since(begin).Seconds())
 		time.Sleep(2 * time.Second)
@@ -133,4 +132,49 @@ func TestUndoLeavesThePlaceToALaterWaiter(t *testing.T) {
 			require.NoError(t, l.Release(t.Context(), first(l)))
 		}
 	})
+}
+
+// An undo that takes the process's place away just after a later acquisition has found it there has that
+// one ask again, and so take another.
+func TestUndoBesideALaterWaiter(t *testing.T) {
+	t.Parallel()
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	s.options.Notifier = pgNotifier(s.source(s.addr)) // without it a poller would find out
+	b := s.backend()
+	l := acquire(t, b, attempt("k", time.Minute))
+	one := attempt("k", time.Minute)
+	later := *one
+	later.ID += "0"
+	_, err := b.Acquire(t.Context(), one)
+	requireHeld(t, err)
+
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = tx.ExecContext(t.Context(), "SELECT 1 FROM "+s.options.Table+" FOR UPDATE")
+	require.NoError(t, err)
+	undone := make(chan error, 1)
+	go func() { undone <- b.Undo(t.Context(), one) }()
+	require.Eventually(t, func() bool {
+		return s.number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", "%"+s.options.Table+"%SET owner = %") == 1
+	}, 10*time.Second, time.Millisecond)
+	sub, err := b.Subscribe(t.Context(), &later)
+	require.NoError(t, err)
+	defer sub.Close()
+	select {
+	case <-sub.C(): // it listens
+	default:
+	}
+	_, err = b.Acquire(t.Context(), &later)
+	requireHeld(t, err)
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, <-undone)
+	select {
+	case <-sub.C():
+	default:
+		require.Fail(t, "nobody tells it that its place is gone")
+	}
+	_, err = b.Acquire(t.Context(), &later)
+	requireHeld(t, err)
+	require.Positive(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table))
+	require.NoError(t, l.Release(t.Context(), first(l)))
 }
