@@ -109,7 +109,11 @@ func (b *Backend) Ping(ctx context.Context) error {
 	}
 	answers := make(chan error, len(b.members))
 	for _, m := range b.members {
-		b.work.begin(func() { answers <- m.ping(ctx) })
+		b.work.begin(func() {
+			limited, cancel := b.limited(ctx, b.options.LongestTTL)
+			defer cancel()
+			answers <- m.ping(limited)
+		})
 	}
 	var failed []error
 	for answered := 1; ; answered++ {
