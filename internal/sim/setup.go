@@ -15,10 +15,12 @@ type setup struct {
 	servers int             // of a quorum, and of a failover with the record's
 	etcd    int             // members of a quorum beside the servers, which are models of etcd
 	ahead   []time.Duration // by how much each server's clock is
+	away    []int           // servers that are away from the first, which is no fault: locks can be taken without them
+	hang    bool            // these hang, and do not refuse connections
 }
 
 // vary draws a setup for half of the plans that have several servers: with two keys, so that calls hold
-// more than one lock, and clocks that are set back a little. It is called with a source of its own: a plan
+// more than one lock, with clocks that are set back a little, and with a Close in the middle more often. It is called with a source of its own: a plan
 // without it is what it is for the same seed.
 func (p *Plan) vary(rng *rand.Rand) {
 	if rng.IntN(2) == 1 {
@@ -40,15 +42,22 @@ func (p *Plan) vary(rng *rand.Rand) {
 	for range s.servers {
 		s.ahead = append(s.ahead, time.Duration(rng.Int64N(int64(apart))))
 	}
+	switch {
+	case isQuorum(p.Engine) && rng.IntN(3) == 0:
+		s.away = rng.Perm(s.servers)[:1+rng.IntN((s.servers+s.etcd-1)/2)]
+	case isFailover(p.Engine) && s.servers > theRecord+1 && rng.IntN(2) == 0:
+		s.away = []int{1}
+	}
+	s.hang = rng.IntN(2) == 0
 	p.setup = s
 	if len(p.Keys) == 1 {
 		p.Keys = append(p.Keys, "sim:two")
 	}
 	p.Extras.Queue = rng.IntN(4) == 0
-	if len(p.Faults) > 0 && rng.IntN(2) == 0 {
-		for range 1 + rng.IntN(2) {
+	for _, kind := range []string{"set-back", "set-back", "close-client"} {
+		if len(p.Faults) > 0 && rng.IntN(3) == 0 {
 			f := p.Faults[rng.IntN(len(p.Faults))]
-			f.Kind, f.For = "set-back", 0
+			f.Kind, f.For = kind, time.Duration(rng.Int64N(int64(p.TTL/2)))
 			p.Faults = append(p.Faults, f)
 		}
 	}
@@ -59,7 +68,7 @@ func (s *setup) String() string {
 	if s == nil {
 		return "as usual"
 	}
-	return fmt.Sprintf("%d servers, %d of etcd, clocks ahead by %v", s.servers, s.etcd, s.ahead)
+	return fmt.Sprintf("%d servers, %d of etcd, clocks ahead by %v, away %v, which hang: %t", s.servers, s.etcd, s.ahead, s.away, s.hang)
 }
 
 // setUp makes s what the plan's setup says.
@@ -79,6 +88,13 @@ func (s *several) setUp(p *setup) {
 	}
 	for i, d := range p.ahead {
 		s.servers[i].Jump(d)
+	}
+	for _, i := range p.away {
+		if p.hang {
+			s.servers[i].Pause()
+		} else {
+			s.servers[i].Stop()
+		}
 	}
 }
 
