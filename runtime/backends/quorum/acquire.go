@@ -79,7 +79,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	asked := *a // which count changes
 	for _, x := range v.ballots {
 		b.change(func() { v.q.users++ })
-		b.work.begin(func() {
+		b.begin(func() {
 			defer b.leave(asked.ID, v.q)
 			v.ask(ctx, x, asked)
 		})
@@ -164,7 +164,7 @@ func (v *vote) confirmAll(ctx context.Context, x *ballot, ttl time.Duration) {
 // limited returns ctx with the time that one member has.
 func (b *Backend) limited(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout(ttl))
-	stop := context.AfterFunc(b.alive, cancel)
+	stop := context.AfterFunc(b.group.Life.Context(), cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -186,7 +186,7 @@ func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, lea
 	defer cancel()
 	raised := make(chan error, 1)
 	if x.raised < least {
-		b.work.begin(func() { raised <- x.member.raiser.RaiseToken(ctx, x.lease, least) })
+		b.begin(func() { raised <- x.member.raiser.RaiseToken(ctx, x.lease, least) })
 	} else {
 		raised <- nil
 	}

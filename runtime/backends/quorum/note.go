@@ -56,7 +56,7 @@ func (b *Backend) note(ctx context.Context, of func(*member) asking) (string, er
 	for _, m := range b.members {
 		ask := of(m)
 		limited, cancel := b.limited(context.WithoutCancel(ctx), b.options.LongestTTL)
-		b.work.begin(func() {
+		b.begin(func() {
 			defer cancel()
 			a := answer{err: errors.ErrUnsupported}
 			if n, ok := m.Backend.(driver.Noter); ok {

@@ -48,7 +48,7 @@ func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(conte
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
-		case <-b.alive.Done():
+		case <-b.group.Life.Context().Done():
 			t.Stop()
 			return err
 		}
@@ -68,7 +68,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	for i, m := range b.members {
 		b.change(func() { q.users++ })
 		asked := *a
-		b.work.begin(func() {
+		b.begin(func() {
 			defer b.leave(a.ID, q)
 			answers <- b.undoAt(ctx, m, &q.slots[i], &asked)
 		})
