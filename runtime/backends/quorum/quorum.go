@@ -103,26 +103,29 @@ func (b *Backend) begin(f func()) {
 	}
 }
 
-// Ping implements [driver.Pinger]: a majority answers, and may vote.
+// Ping implements [driver.Pinger]: a majority answers, and may vote. The others have a Timeout then to say
+// which servers they are.
 func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.group.Usable(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.group.Life.Context(), cancel)()
 	answers := make(chan error, len(b.members))
 	for _, m := range b.members {
-		b.begin(func() {
-			limited, cancel := b.limited(ctx, b.options.LongestTTL)
-			defer cancel()
-			answers <- m.ping(limited)
-		})
+		b.begin(func() { answers <- m.ping(ctx) })
 	}
 	var failed []error
+	var late <-chan time.Time // from when a majority has answered
 	for answered := 1; ; answered++ {
 		select {
 		case err := <-answers:
 			if err != nil {
 				failed = append(failed, err)
 			}
+		case <-late:
+			return nil
 		case <-ctx.Done():
 			return errors.Join(append(failed, ctx.Err())...)
 		}
@@ -132,6 +135,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 			return b.group.Refused()
 		case answered-len(failed) >= b.majority && acquainted:
 			return nil
+		case answered-len(failed) >= b.majority && late == nil:
+			late = time.After(b.timeout(b.options.LongestTTL))
 		case len(failed) > len(b.members)-b.majority:
 			return fmt.Errorf("no majority of the %d members: %w", len(b.members), errors.Join(failed...))
 		}
