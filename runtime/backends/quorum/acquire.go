@@ -136,8 +136,12 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 		v.admit()
 	}
 	v.confirmAll(ctx, x, a.TTL)
+	v.b.change(func() { x.slot.placed = l == nil && (x.slot.placed || asked.Queue && heldBy(err) != nil) })
 	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
 		return
+	}
+	if v.won != nil && x.slot.placed {
+		v.b.leaveQueue(ctx, x, &a)
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
 		v.b.change(func() { x.slot.generation++ })

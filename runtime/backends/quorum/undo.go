@@ -34,6 +34,14 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (s
 	return spent || x.asked.MayHaveRun
 }
 
+// leaveQueue gives up the place of an acquisition, which has the lock without it, in the queue of one member.
+func (b *Backend) leaveQueue(ctx context.Context, x *ballot, a *driver.Acquisition) {
+	place := *a
+	place.Queue = true
+	b.insist(ctx, b.options.LongestTTL, func(ctx context.Context) error { return x.member.Undo(ctx, &place) })
+	b.change(func() { x.slot.placed = false })
+}
+
 // insist calls free until it is answered, ttl has passed or b is closed. Not the owner is an
 // answer, and the result.
 func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(context.Context) error) (err error) {
