@@ -80,7 +80,11 @@ func hasKinds(engine string) bool {
 func (e *episode) newEngine() engine {
 	for _, one := range engines {
 		if one.name == e.plan.Engine {
-			return one.start()
+			started := one.start()
+			if s, ok := started.(*several); ok {
+				s.setUp(e.plan.setup)
+			}
+			return started
 		}
 	}
 	panic("no engine " + e.plan.Engine)

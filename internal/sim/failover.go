@@ -23,7 +23,8 @@ const (
 	drain     = (longestTTL + silence) * 51 / 50
 	rests     = drain + 4*probe
 	standby   = "standby"
-	theRecord = 2 // among the servers
+	standby2  = "standby 2"
+	theRecord = 2 // among the servers; behind it is the second standby, if there is one
 
 	// resumes is how long after the engine that grants has gone the other grants, at most, if the
 	// switch before was that long ago that its epoch has rested: three probes, the look that
@@ -38,7 +39,7 @@ func newFailover() engine {
 	s := newSeveral(3)
 	s.servers[1].Jump(-2 * time.Second)
 	s.made = func(all []driver.Backend) whole {
-		return failover.New(all[0], all[1:2], failover.Options{
+		return failover.New(all[0], slices.Delete(slices.Clone(all[1:]), theRecord-1, theRecord), failover.Options{
 			Record: all[theRecord], Key: agreed, LongestTTL: longestTTL, Silence: silence, Probe: probe, Timeout: probe, OnSwitch: s.switched,
 		})
 	}
@@ -78,6 +79,8 @@ func (s *several) granting() *Redis {
 			time.Sleep(probe)
 		case is.Engine == standby:
 			return s.servers[1]
+		case is.Engine == standby2:
+			return s.servers[theRecord+1]
 		default:
 			return s.servers[0]
 		}
@@ -147,6 +150,9 @@ func switchByHand(e *episode, f Fault, r *history.Fault) {
 	s.mu.Lock()
 	r.Detail = map[bool]string{true: "primary", false: standby}[s.grants.Engine == standby]
 	s.mu.Unlock()
+	if f.Both && len(s.servers) > theRecord+1 {
+		r.Detail = standby2
+	}
 	_ = b.whole.(*failover.Backend).Switch(ctx, r.Detail)
 	_ = b.Close()
 	time.Sleep(drain)

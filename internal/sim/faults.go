@@ -70,6 +70,7 @@ func init() {
 		{"blind", history.Plain, 15, 0, 0, isFailover, blind},
 		{"new-version", history.Plain, 60, 0, 0, isSharded, newVersion},
 		{"empty-member", history.Plain, 30, 0, 2, isSharded, emptyMember},
+		{"set-back", history.Plain, 0, 0, 0, onlyVaried, setBack},
 		{"clock-forward", history.DataLoss, 4, 0, 0, wallClocked, jump(1)},
 		{"clock-back", history.ClockBack, 4, 0, 0, wallClocked, jump(-1)},
 		{"force-unlock", history.ForceFree, 5, 0, 0, one(served), forceUnlock},

@@ -33,6 +33,7 @@ type Plan struct {
 	Longest   int           // a long section lasts so many TTL at most; 0 is 2
 	Faults    []Fault
 	Heal      time.Duration // when all must be well again
+	setup     *setup        // nil: the servers are as usual
 }
 
 // ProcessPlan is how one process is set up.
@@ -108,6 +109,9 @@ func NewPlan(seed uint64, c Choice) *Plan {
 	}
 	if isFailover(p.Engine) || isSharded(p.Engine) {
 		p.long()
+	}
+	if hasSeveral(p.Engine) {
+		p.vary(rand.New(rand.NewPCG(seed, 5)))
 	}
 	// From a source of its own: a plan without them is what it is for the mutex alone.
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {
@@ -230,7 +234,7 @@ func pick(rng *rand.Rand, of ...time.Duration) time.Duration { return of[rng.Int
 // String tells the plan to a person, a fault a line.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, sticky %v, extras %+v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.Sticky, p.Extras, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
+	fmt.Fprintf(&b, "seed %d: %s, keys %v, lock kinds %v, sticky %v, extras %+v, servers %v, ttl %v, latency %v, grain %v, %d workers in each of %+v", p.Seed, p.Engine, p.Keys, p.LockKinds, p.Sticky, p.Extras, p.setup, p.TTL, p.Latency, p.Grain, p.Workers, p.Processes)
 	for i, f := range p.Faults {
 		fmt.Fprintf(&b, "\n    fault %d: %v", i, f)
 	}

@@ -25,6 +25,7 @@ const longestTTL = 1200 * time.Millisecond
 // several are Redis servers that one Backend is made of. A fault strikes the one that it names.
 type several struct {
 	servers []*Redis
+	etcd    []modelled                       // that a quorum has beside them
 	made    func(all []driver.Backend) whole // of one Backend for each server
 	turn    chan struct{}                    // full while a fault is to be the only one of its sort
 
@@ -82,6 +83,9 @@ func (s *several) Connect(path *vnet.Path, timeout time.Duration) client.Backend
 		c.clients = append(c.clients, one)
 		all = append(all, redislock.New(one))
 	}
+	for _, m := range s.etcd {
+		all = append(all, m.Connect(path, timeout))
+	}
 	c.whole = s.made(all)
 	return c
 }
@@ -101,24 +105,35 @@ func (c *closingAll) Close() error {
 	return errors.Join(errs...)
 }
 
-func (s *several) each(f func(*Redis)) {
+// all returns the servers, and those of etcd.
+func (s *several) all() (all []engine) {
 	for _, r := range s.servers {
-		f(r)
+		all = append(all, r)
+	}
+	for _, m := range s.etcd {
+		all = append(all, m)
+	}
+	return all
+}
+
+func (s *several) each(f func(engine)) {
+	for _, one := range s.all() {
+		f(one)
 	}
 }
 
-func (s *several) Pause()                       { s.each((*Redis).Pause) }
-func (s *several) Resume()                      { s.each((*Redis).Resume) }
-func (s *several) Stop()                        { s.each((*Redis).Stop) }
-func (s *several) Start(empty bool)             { s.each(func(r *Redis) { r.Start(empty) }) }
-func (s *several) Jump(d time.Duration)         { s.each(func(r *Redis) { r.Jump(d) }) }
-func (s *several) Free(key string)              { s.each(func(r *Redis) { r.Free(key) }) }
-func (s *several) Close()                       { s.each((*Redis).Close) }
+func (s *several) Pause()                       { s.each(engine.Pause) }
+func (s *several) Resume()                      { s.each(engine.Resume) }
+func (s *several) Stop()                        { s.each(engine.Stop) }
+func (s *several) Start(empty bool)             { s.each(func(one engine) { one.Start(empty) }) }
+func (s *several) Jump(d time.Duration)         { s.each(func(one engine) { one.Jump(d) }) }
+func (s *several) Free(key string)              { s.each(func(one engine) { one.Free(key) }) }
+func (s *several) Close()                       { s.each(engine.Close) }
 func (s *several) Snapshot() []history.KeyState { return nil } // what one server has says nothing
 
 // Remains says what is left at some server.
 func (s *several) Remains(locks []string) string {
-	for i, r := range s.servers {
+	for i, r := range s.all() {
 		if left := r.Remains(locks); left != "" {
 			return fmt.Sprintf("server %d: %s", i, left)
 		}
@@ -143,8 +158,8 @@ func (e *episode) servers(f Fault, n int) (some []*Redis) {
 
 // struck returns what happens to servers happens to: the engine, or one of its servers.
 func (e *episode) struck(f Fault) engine {
-	if hasSeveral(e.plan.Engine) {
-		return e.server(f)
+	if s, ok := e.engine.(*several); ok {
+		return s.all()[f.N%len(s.all())]
 	}
 	return e.engine
 }

@@ -135,6 +135,16 @@ func (c *Client) alive() (ids []uint64) {
 	return ids
 }
 
+// CompareAndSwap implements [driver.Agreement].
+func (c *Client) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	return ask(ctx, c, c.anySlot(), c.timeout, func(*link) (string, error) {
+		if c.server.values[key] == old {
+			c.server.values[key] = next
+		}
+		return c.server.values[key], nil
+	})
+}
+
 // RenewAll implements [driver.BatchRenewer], by one request.
 func (c *Client) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))

@@ -46,6 +46,7 @@ type Server struct {
 	sessions []*session
 	known    map[uint64]bool // ids of all sessions that ever were
 	records  map[string]*record
+	values   map[string]string    // on which clients agree
 	undone   map[string]time.Time // tombstones of Row, until when by the database's clock
 	links    []*link
 	newest   map[*Client]uint64 // of ZooKeeper: the number of its newest link
@@ -55,7 +56,7 @@ type Server struct {
 
 // NewServer starts an empty server of kind.
 func NewServer(kind Kind) *Server {
-	s := &Server{kind: kind, known: map[uint64]bool{}, records: map[string]*record{},
+	s := &Server{kind: kind, known: map[uint64]bool{}, records: map[string]*record{}, values: map[string]string{},
 		undone: map[string]time.Time{}, newest: map[*Client]uint64{}}
 	s.timer = time.AfterFunc(time.Hour, s.tick)
 	s.timer.Stop()
@@ -191,6 +192,7 @@ func (s *Server) Start(empty bool) {
 	if empty {
 		s.sessions = nil
 		clear(s.records)
+		clear(s.values)
 		clear(s.undone)
 	}
 	for _, one := range s.sessions {

@@ -49,6 +49,15 @@ var more = []mutant.Mutant{
 		Faults:  []string{"empty-members"},
 	},
 	{
+		Name: "gives-up-early", Mistake: "an attempt at a quorum that fails before a majority has answered",
+		Patches: []mutant.Patch{{File: quorum + "acquire.go", Old: "yes+refused < v.b.majority && ", New: "refused < 0 && "}},
+	},
+	{
+		Name: "base-as-it-was", Mistake: "a quorum that does not raise the tokens of a member which counts by revisions",
+		Patches: []mutant.Patch{{File: quorum + "base.go", Old: "if least <= own {", New: "if true {"}},
+		Faults:  []string{"cut-members", "stop-server"},
+	},
+	{
 		Name: "switch-now", Mistake: "a switch that does not wait for the leases of before",
 		Patches: []mutant.Patch{{File: failover + "switch.go", Old: "!s.Open && e.first.Add(b.drain()).Left() <= 0", New: "!s.Open"}},
 		Faults:  []string{"switch-by-hand", "leave-engine", "cut-members"},

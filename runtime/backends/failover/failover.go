@@ -183,7 +183,7 @@ func (b *Backend) Attach() { b.group.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close ends what runs in the
 // background, and closes the engines and the Record.
-func (b *Backend) Close() (err error) { return b.group.Close(nil) }
+func (b *Backend) Close() (err error) { return b.group.Close(0) }
 
 // Ping implements [driver.Pinger]: the record can be read, the engine that it names grants,
 // and answers.

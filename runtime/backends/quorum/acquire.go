@@ -79,7 +79,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	asked := *a // which count changes
 	for _, x := range v.ballots {
 		b.change(func() { v.q.users++ })
-		b.work.begin(func() {
+		b.begin(func() {
 			defer b.leave(asked.ID, v.q)
 			v.ask(ctx, x, asked)
 		})
@@ -136,8 +136,12 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 		v.admit()
 	}
 	v.confirmAll(ctx, x, a.TTL)
+	v.b.change(func() { x.slot.placed = l == nil && (x.slot.placed || asked.Queue && heldBy(err) != nil) })
 	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
 		return
+	}
+	if v.won != nil && x.slot.placed {
+		v.b.leaveQueue(ctx, x, &a)
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
 		v.b.change(func() { x.slot.generation++ })
@@ -164,7 +168,7 @@ func (v *vote) confirmAll(ctx context.Context, x *ballot, ttl time.Duration) {
 // limited returns ctx with the time that one member has.
 func (b *Backend) limited(ctx context.Context, ttl time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout(ttl))
-	stop := context.AfterFunc(b.alive, cancel)
+	stop := context.AfterFunc(b.group.Life.Context(), cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
@@ -186,7 +190,7 @@ func (b *Backend) confirm(ctx context.Context, x *ballot, ttl time.Duration, lea
 	defer cancel()
 	raised := make(chan error, 1)
 	if x.raised < least {
-		b.work.begin(func() { raised <- x.member.raiser.RaiseToken(ctx, x.lease, least) })
+		b.begin(func() { raised <- x.member.raiser.RaiseToken(ctx, x.lease, least) })
 	} else {
 		raised <- nil
 	}
@@ -225,28 +229,16 @@ func (v *vote) count(ctx context.Context) (*lease, error) {
 // look decides the vote if it can be, and else has those confirmed that are to decide it: the
 // first majority that granted, whose highest token is that of the lease.
 func (v *vote) look(took time.Duration) (done bool, err error) {
-	yes, pending := 0, 0
-	var gate *ballot
-	for _, x := range v.ballots {
-		if x.gate && v.a.Queue {
-			gate = x
-		}
-		if !x.answered {
-			pending++
-		}
-		if x.answered && x.asked != nil {
-			v.a.MayBeGranted = v.a.MayBeGranted || x.asked.MayBeGranted
-		}
-	}
+	refused, pending, gate := v.tally()
 	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.alone() {
 		v.b.change(func() { v.q.gated++ })
 		v.b.contend(v.a.Key)
 		return true, gate.err
 	}
 	voters := slices.DeleteFunc(slices.Clone(v.order), func(x *ballot) bool { return x.err != nil })
-	switch yes = len(voters); {
-	case yes+pending >= v.b.majority && yes < v.b.majority:
-		return false, nil
+	switch yes := len(voters); {
+	case yes < v.b.majority && (yes+pending >= v.b.majority || yes+refused < v.b.majority && yes+refused+pending >= v.b.majority):
+		return false, nil // it may be won yet, or it is not known whether a majority answers
 	case yes < v.b.majority && gate != nil && !gate.answered:
 		// Who is to wait stands in the gate's queue first: else the lock may be free by the time
 		// that the gate is asked, and nobody would tell the caller.
@@ -256,7 +248,7 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 	}
 	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.q.near < overrule {
 		v.b.contend(v.a.Key)
-		return true, v.refusal(yes, took)
+		return true, v.refusal(len(voters), took)
 	}
 	voters = voters[:v.b.majority]
 	var token uint64
@@ -284,15 +276,41 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 	return ready, nil
 }
 
+// tally counts the members that refuse and those that have not answered, and returns the ballot of the
+// gate, if the caller will wait. The acquisition may be granted by itself where a member's may.
+func (v *vote) tally() (refused, pending int, gate *ballot) {
+	for _, x := range v.ballots {
+		if x.gate && v.a.Queue {
+			gate = x
+		}
+		if !x.answered {
+			pending++
+		}
+		if _, no := x.refused(); no {
+			refused++
+		}
+		if x.answered && x.asked != nil {
+			v.a.MayBeGranted = v.a.MayBeGranted || x.asked.MayBeGranted
+		}
+	}
+	return refused, pending, gate
+}
+
+// refused reports whether the member has answered that it does not grant the key, and after what time it may.
+func (x *ballot) refused() (after time.Duration, no bool) {
+	if held := heldBy(x.err); held != nil {
+		return held.RetryAfter, true
+	}
+	return 0, errors.Is(x.err, driver.ErrLost) // granted, and over before it was confirmed
+}
+
 // refusal returns why the attempt failed, of which so many members had granted it.
 func (v *vote) refusal(yes int, took time.Duration) error {
 	var left []time.Duration // of those that hold it
 	near := yes > 0
 	for _, x := range v.ballots {
-		if held := heldBy(x.err); held != nil {
-			left = append(left, held.RetryAfter)
-		} else if errors.Is(x.err, driver.ErrLost) { // granted, and over before it was confirmed
-			left = append(left, 0)
+		if after, no := x.refused(); no {
+			left = append(left, after)
 		}
 		near = near || x.lease != nil
 	}

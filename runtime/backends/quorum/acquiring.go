@@ -23,6 +23,7 @@ type acquiring struct {
 type slot struct {
 	room       chan struct{} // full while somebody is in
 	generation int           // of the ID: a new one where the member may refuse the one before for ever
+	placed     bool          // the member keeps a place in its queue, by the first ID
 }
 
 // enter returns the state of the acquisition with this ID.
@@ -49,7 +50,7 @@ func (b *Backend) leave(id string, q *acquiring) (kept bool) {
 	q.users--
 	kept = !q.ended && (q.near > 0 || q.gated > 0)
 	for i := range q.slots {
-		kept = kept || !q.ended && q.slots[i].generation > 0
+		kept = kept || !q.ended && (q.slots[i].generation > 0 || q.slots[i].placed)
 	}
 	if q.users == 0 && !kept && b.under[id] == q {
 		delete(b.under, id)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,6 +107,36 @@ func TestManyCallsWaitForALateMajority(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 	})
+}
+
+// A member is away, or there are four, and the key is held at the first that answer. Whether it is held at a
+// majority is known when the others have answered: the attempt is refused, and not failed.
+func TestHeldBesideAMemberThatIsAway(t *testing.T) {
+	for name, first := range map[string]map[string]driver.Backend{
+		"away": {"a": away{memlock.New()}, "b": memlock.New()},
+		"four": {"a": memlock.New(), "b": memlock.New(), "y": distant{memlock.New()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				members := maps.Clone(first)
+				members["z"] = distant{memlock.New()}
+				b := New(members, Options{LongestTTL: time.Minute})
+				b.Attach()
+				defer func() { require.NoError(t, b.Close()) }()
+				acquisition := func(process int) *driver.Acquisition {
+					return &driver.Acquisition{Key: "key", ID: fmt.Sprintf("8f0bdbd2-0000-8000-8000-%012d:1", process), TTL: time.Minute, Tokens: 1}
+				}
+				for _, m := range members {
+					_, _ = m.Acquire(t.Context(), acquisition(1))
+				}
+				a := acquisition(2)
+				_, err := b.Acquire(t.Context(), a)
+				require.NotNil(t, heldBy(err), "%v", err)
+				require.NotErrorIs(t, err, driver.ErrIndeterminate)
+				require.False(t, a.MayHaveRun)
+			})
+		})
+	}
 }
 
 // distant is a member whose answers to an acquire take a while.

@@ -137,7 +137,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 	l.mu.Lock()
 	if !l.freeing {
 		l.freeing = true
-		l.backend.work.begin(func() { l.free(context.WithoutCancel(ctx), last) })
+		l.backend.begin(func() { l.free(context.WithoutCancel(ctx), last) })
 	}
 	for {
 		done, err := l.outcomeLocked()
@@ -181,6 +181,8 @@ func (l *lease) outcomeLocked() (done bool, err error) {
 // free releases all parts, the gate's when the others have been by as many members as its
 // next holder needs beside it, or have had their time: else that finds the others still held.
 func (l *lease) free(ctx context.Context, last uint64) {
+	var all sync.WaitGroup
+	defer all.Wait()
 	others := make(chan struct{}, len(l.parts)) // no part joins any more
 	freed := func(p *part) {
 		err := l.backend.insist(ctx, l.ttl, func(ctx context.Context) error { return p.release(ctx, last) })
@@ -196,7 +198,7 @@ func (l *lease) free(ctx context.Context, last uint64) {
 			gate = p
 			continue
 		}
-		l.backend.work.begin(func() {
+		all.Go(func() {
 			freed(p)
 			others <- struct{}{}
 		})
@@ -211,7 +213,7 @@ func (l *lease) free(ctx context.Context, last uint64) {
 		case <-others:
 			continue
 		case <-limit.C:
-		case <-l.backend.alive.Done():
+		case <-l.backend.group.Life.Context().Done():
 		}
 		break
 	}

@@ -105,7 +105,7 @@ func (m *member) incarnation(ctx context.Context) (driver.Incarnation, error) {
 	}
 	if !m.asking {
 		m.asking = true
-		m.backend.work.begin(m.look)
+		m.backend.begin(m.look)
 	}
 	m.mu.Unlock()
 	select {
@@ -126,7 +126,7 @@ func (m *member) look() {
 		if l == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(m.backend.alive, m.backend.timeout(m.backend.options.LongestTTL))
+		ctx, cancel := context.WithTimeout(m.backend.group.Life.Context(), m.backend.timeout(m.backend.options.LongestTTL))
 		l.is, l.err = m.incarnated.Incarnation(ctx)
 		cancel()
 		if l.err == nil {

@@ -11,11 +11,11 @@ import (
 // PutNote implements [driver.Noter], at a majority of the members. Each of them gets notes in the
 // order of the calls, also those that it is late with.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
-	_, err := b.note(ctx, func(m *member) func(driver.Noter) (string, error) {
+	_, err := b.note(ctx, func(m *member) asking {
 		before, put := m.nextNote()
-		return func(n driver.Noter) (string, error) {
+		return func(ctx context.Context, n driver.Noter) (string, error) {
 			defer close(put)
-			<-before
+			<-before // whose time is over before that of ctx is
 			return "", n.PutNote(ctx, name, text, ttl)
 		}
 	})
@@ -34,13 +34,17 @@ func (m *member) nextNote() (before, put chan struct{}) {
 
 // Note implements [driver.Noter]. Nothing is returned while a majority does not agree.
 func (b *Backend) Note(ctx context.Context, name string) (string, error) {
-	return b.note(ctx, func(*member) func(driver.Noter) (string, error) {
-		return func(n driver.Noter) (string, error) { return n.Note(ctx, name) }
+	return b.note(ctx, func(*member) asking {
+		return func(ctx context.Context, n driver.Noter) (string, error) { return n.Note(ctx, name) }
 	})
 }
 
-// note asks all members by what of returns for each, and returns what a majority of them answers.
-func (b *Backend) note(ctx context.Context, of func(*member) func(driver.Noter) (string, error)) (string, error) {
+// asking puts or reads a note at one member.
+type asking func(context.Context, driver.Noter) (string, error)
+
+// note asks all members by what of returns for each, and returns what a majority of them answers. The
+// others have their time when the caller has gone.
+func (b *Backend) note(ctx context.Context, of func(*member) asking) (string, error) {
 	if err := b.group.Usable(); err != nil {
 		return "", err
 	}
@@ -51,10 +55,12 @@ func (b *Backend) note(ctx context.Context, of func(*member) func(driver.Noter) 
 	answers := make(chan answer, len(b.members))
 	for _, m := range b.members {
 		ask := of(m)
-		b.work.begin(func() {
+		limited, cancel := b.limited(context.WithoutCancel(ctx), b.options.LongestTTL)
+		b.begin(func() {
+			defer cancel()
 			a := answer{err: errors.ErrUnsupported}
 			if n, ok := m.Backend.(driver.Noter); ok {
-				a.text, a.err = ask(n)
+				a.text, a.err = ask(limited, n)
 			}
 			answers <- a
 		})

@@ -45,9 +45,6 @@ type Backend struct {
 	majority int
 
 	group *engine.Group
-	alive context.Context // ends what goes on in the background
-	end   context.CancelFunc
-	work  background
 
 	mu     sync.Mutex                // guards the rest, and the id of each member
 	under  map[string]*acquiring     // acquisitions under way, by ID
@@ -64,7 +61,6 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		b.options = o
 	}
 	b.options.LongestTTL = engine.Length(b.options.LongestTTL, defaultLongest)
-	b.alive, b.end = context.WithCancel(context.Background())
 	if len(members) < 3 {
 		b.group.Refuse("New got %d members; give it three or more, because with fewer the lock is gone as soon as one of them is away", len(members))
 	}
@@ -93,31 +89,43 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 // Attach implements [driver.Shared].
 func (b *Backend) Attach() { b.group.Attach() }
 
-// Close implements [driver.Backend]: the last Locker to close closes the members.
+// Close implements [driver.Backend]: the last Locker to close has what is under way end, and closes
+// the members.
 func (b *Backend) Close() (err error) {
-	return b.group.Close(func() {
-		defer b.end()
-		defer time.AfterFunc(min(closeLimit, 2*b.timeout(b.options.LongestTTL)), b.end).Stop()
-		b.work.wait()
-	})
+	return b.group.Close(min(closeLimit, 2*b.timeout(b.options.LongestTTL)))
 }
 
-// Ping implements [driver.Pinger]: a majority answers, and may vote.
+// begin runs f in a goroutine, which Close waits for unless it has been called: a holder may release
+// its lock beside it.
+func (b *Backend) begin(f func()) {
+	if !b.group.Life.Go(func(context.Context) { f() }) {
+		go f()
+	}
+}
+
+// Ping implements [driver.Pinger]: a majority answers, and may vote. The others have a Timeout then to say
+// which servers they are.
 func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.group.Usable(); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.group.Life.Context(), cancel)()
 	answers := make(chan error, len(b.members))
 	for _, m := range b.members {
-		b.work.begin(func() { answers <- m.ping(ctx) })
+		b.begin(func() { answers <- m.ping(ctx) })
 	}
 	var failed []error
+	var late <-chan time.Time // from when a majority has answered
 	for answered := 1; ; answered++ {
 		select {
 		case err := <-answers:
 			if err != nil {
 				failed = append(failed, err)
 			}
+		case <-late:
+			return nil
 		case <-ctx.Done():
 			return errors.Join(append(failed, ctx.Err())...)
 		}
@@ -127,6 +135,8 @@ func (b *Backend) Ping(ctx context.Context) error {
 			return b.group.Refused()
 		case answered-len(failed) >= b.majority && acquainted:
 			return nil
+		case answered-len(failed) >= b.majority && late == nil:
+			late = time.After(b.timeout(b.options.LongestTTL))
 		case len(failed) > len(b.members)-b.majority:
 			return fmt.Errorf("no majority of the %d members: %w", len(b.members), errors.Join(failed...))
 		}

@@ -56,7 +56,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 		l.mu.Unlock()
 	}
 	for m, to := range batches {
-		b.work.begin(func() { r.renewAt(context.WithoutCancel(ctx), b, m, to) })
+		b.begin(func() { r.renewAt(context.WithoutCancel(ctx), b, m, to) })
 	}
 	for {
 		if errs := r.results(b.majority, ctx.Err()); errs != nil {

@@ -34,6 +34,14 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (s
 	return spent || x.asked.MayHaveRun
 }
 
+// leaveQueue gives up the place of an acquisition, which has the lock without it, in the queue of one member.
+func (b *Backend) leaveQueue(ctx context.Context, x *ballot, a *driver.Acquisition) {
+	place := *a
+	place.Queue = true
+	b.insist(ctx, b.options.LongestTTL, func(ctx context.Context) error { return x.member.Undo(ctx, &place) })
+	b.change(func() { x.slot.placed = false })
+}
+
 // insist calls free until it is answered, ttl has passed or b is closed. Not the owner is an
 // answer, and the result.
 func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(context.Context) error) (err error) {
@@ -48,7 +56,7 @@ func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(conte
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
-		case <-b.alive.Done():
+		case <-b.group.Life.Context().Done():
 			t.Stop()
 			return err
 		}
@@ -56,7 +64,8 @@ func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(conte
 }
 
 // Undo implements [driver.Backend]. It returns once so few members are left that they can't
-// be a majority; at those it goes on in the background for one timeout.
+// be a majority; at those it goes on in the background for one timeout, and longer where a has a place in
+// the queue.
 func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if err := b.group.Usable(); err != nil {
 		return err
@@ -64,13 +73,23 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	q := b.enter(a.ID)
 	b.change(func() { q.ended = true })
 	defer b.leave(a.ID, q)
+	result, done := make(chan struct{}), false
+	defer close(result)
 	answers := make(chan error, len(b.members))
 	for i, m := range b.members {
 		b.change(func() { q.users++ })
 		asked := *a
-		b.work.begin(func() {
-			defer b.leave(a.ID, q)
-			answers <- b.undoAt(ctx, m, &q.slots[i], &asked)
+		b.begin(func() {
+			defer b.leave(asked.ID, q)
+			undo := func(ctx context.Context) error { return b.undoAt(ctx, m, &q.slots[i], &asked) }
+			err := undo(ctx)
+			answers <- err
+			<-result
+			placed := false
+			b.change(func() { placed = q.slots[i].placed })
+			if err != nil && done && placed {
+				b.insist(context.WithoutCancel(ctx), b.options.LongestTTL, undo)
+			}
 		})
 	}
 	var failed []error
@@ -87,6 +106,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		case len(failed) > len(b.members)-b.majority:
 			return errors.Join(failed...)
 		case answered-len(failed) >= b.majority:
+			done = true // the caller does not call again
 			return nil
 		}
 	}

@@ -22,7 +22,7 @@
 // No two hold one key, whatever processes of whatever versions run: a lease counts for its
 // holder only as long as no change that the holder has not read of can have moved its key. A member
 // that was away for longer than Silence, and has come back without its record and its locks, grants nothing
-// until its leases would be over. Fencing tokens rise over a move, as far as the members' clocks agree to within that time.
+// until its leases would be over. Fencing tokens rise over a move, as far as the members' clocks agree to within Options.LongestTTL.
 //
 // # What is not
 //

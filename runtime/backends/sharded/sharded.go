@@ -141,7 +141,7 @@ func (b *Backend) Attach() { b.group.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close ends what runs in the
 // background, and closes the members.
-func (b *Backend) Close() (err error) { return b.group.Close(nil) }
+func (b *Backend) Close() (err error) { return b.group.Close(0) }
 
 // Ping implements [driver.Pinger]: each member answers, and has a record. Keys that move may
 // still wait.

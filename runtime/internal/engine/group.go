@@ -121,14 +121,14 @@ func (g *Group) Attach() {
 	})
 }
 
-// Close is [driver.Backend.Close]: the last Locker to close ends the Life, after end if that is
-// not nil, and closes all members.
-func (g *Group) Close(end func()) (err error) {
+// Close is [driver.Backend.Close]: the last Locker to close ends the Life, when all that goes on in it
+// has ended or grace is over, and closes all members.
+func (g *Group) Close(grace time.Duration) (err error) {
 	last := false
 	g.Life.Close(func() {
-		if last = true; end != nil {
-			end()
-		}
+		last = true
+		defer time.AfterFunc(grace, func() { g.Life.stop(driver.ErrClosed) }).Stop()
+		g.Life.work.Wait()
 	})
 	if last {
 		for _, m := range g.all {

@@ -1,0 +1,116 @@
+package quorum
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/runtime/backends/memlock"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// queued is a member that keeps the place of who is refused, for as long as its process lives.
+type queued struct {
+	*memlock.Backend
+	mu     sync.Mutex
+	places map[string]bool // by ID
+	hangs  time.Duration   // an Undo
+}
+
+func (q *queued) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	l, err := q.Backend.Acquire(ctx, a)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if heldBy(err) != nil && a.Queue {
+		q.places[a.ID] = true
+	} else if err == nil {
+		delete(q.places, a.ID)
+	}
+	return l, err
+}
+
+func (q *queued) Undo(ctx context.Context, a *driver.Acquisition) error {
+	q.mu.Lock()
+	hangs := q.hangs
+	q.mu.Unlock()
+	select {
+	case <-time.After(hangs):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a.Queue {
+		delete(q.places, a.ID)
+	}
+	return q.Backend.Undo(ctx, a)
+}
+
+func (q *queued) hang(d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hangs = d
+}
+
+func (q *queued) kept() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.places)
+}
+
+// newQueued returns a Backend whose members are queued, and the gate of "key", which another holds there.
+func newQueued(t *testing.T) (b *Backend, gate *queued) {
+	members := map[string]driver.Backend{}
+	for _, name := range []string{"a", "b", "c"} {
+		members[name] = &queued{Backend: memlock.New(), places: map[string]bool{}}
+	}
+	b = New(members, Options{LongestTTL: time.Minute})
+	b.Attach()
+	gate = b.gate("key").Backend.(*queued)
+	_, err := gate.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
+	require.NoError(t, err)
+	return b, gate
+}
+
+// The gate holds up an acquisition that the others grant until it is overruled. Its place in the gate's
+// queue, which would be granted the lock there one day, is given up then.
+func TestOverruledGateKeepsNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, gate := newQueued(t)
+		defer func() { require.NoError(t, b.Close()) }()
+		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
+		_, err := b.Acquire(t.Context(), a)
+		require.NotNil(t, heldBy(err), "%v", err)
+		require.Equal(t, 1, gate.kept())
+		for err != nil {
+			time.Sleep(time.Second)
+			_, err = b.Acquire(t.Context(), a)
+		}
+		time.Sleep(time.Second)
+		require.Zero(t, gate.kept())
+	})
+}
+
+// The gate hangs while an acquisition is undone. The place in its queue is given up when it answers.
+func TestUndoAtASilentGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, gate := newQueued(t)
+		defer func() { require.NoError(t, b.Close()) }()
+		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
+		_, err := b.Acquire(t.Context(), a)
+		require.NotNil(t, heldBy(err), "%v", err)
+		synctest.Wait()
+		gate.hang(time.Hour)
+		require.NoError(t, b.Undo(t.Context(), a))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, gate.kept())
+		gate.hang(0)
+		time.Sleep(2 * time.Second)
+		require.Zero(t, gate.kept())
+		b.change(func() { require.Empty(t, b.under) })
+	})
+}
