@@ -77,7 +77,9 @@ func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) 
 				return l, nil
 			}
 		}
-		again := unanswered(err) || errors.Is(err, errGone) || errors.Is(err, errEnded)
+		// A connection or a session may end after it was found, and before the request is sent.
+		ended := errors.Is(err, client.ErrNotSent) && !errors.Is(err, errAway)
+		again := unanswered(err) || errors.Is(err, errGone) || ended
 		if !again || try == tries || ctx.Err() != nil {
 			return nil, e.settle(ctx, a, err)
 		}

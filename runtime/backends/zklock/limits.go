@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 )
 
 // span is how long the leases of one session are, and what follows from it.
@@ -79,7 +77,7 @@ func (b *Backend) learn(ctx context.Context) (*limits, error) {
 	}
 	leave, err := b.learning.Enter(ctx, struct{}{})
 	if err != nil {
-		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
+		return nil, fmt.Errorf("%w yet: %w", errAway, err)
 	}
 	defer leave()
 	if lim := b.limits.Load(); lim != nil {

@@ -19,6 +19,9 @@ func (s *session) over() error { return context.Cause(s.Context()) }
 // errEnded is client.ErrNotSent because the session had ended: another one may do.
 var errEnded = fmt.Errorf("%w, the session has ended", client.ErrNotSent)
 
+// errAway is client.ErrNotSent because no connection came for a while.
+var errAway = fmt.Errorf("%w, there is no connection to ZooKeeper", client.ErrNotSent)
+
 // do makes requests, one behind the other, and returns the answer to the last. The error
 // is client.ErrNotSent where that was not sent, client.ErrNoAnswer where it may have run or
 // may yet run, and else the server's.
@@ -68,7 +71,7 @@ func (s *session) await(ctx context.Context) error {
 	case <-s.Context().Done():
 		return fmt.Errorf("%w: %w", errEnded, s.over())
 	case <-limited.Done():
-		return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", client.ErrNotSent, errors.Join(ctx.Err(), s.client.Why()))
+		return fmt.Errorf("%w: %w", errAway, errors.Join(ctx.Err(), s.client.Why()))
 	}
 }
 

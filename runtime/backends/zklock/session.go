@@ -59,7 +59,7 @@ func (b *Backend) open(ctx context.Context, sp span) (*session, error) {
 	}
 	s, err := b.sessions.Get(ctx, sp)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%w, there is no connection to ZooKeeper yet: %w", client.ErrNotSent, err)
+		return nil, fmt.Errorf("%w yet: %w", errAway, err)
 	}
 	return s, err
 }
@@ -96,7 +96,7 @@ func (s *session) Open(ctx context.Context) error {
 	select {
 	case err := <-tried:
 		if err != nil {
-			return fmt.Errorf("%w, there is no connection to ZooKeeper: %w", client.ErrNotSent, err)
+			return fmt.Errorf("%w: %w", errAway, err)
 		}
 		return nil
 	case <-ctx.Done():
