@@ -67,10 +67,10 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
 	l.known[e.id.backend].begin()
-	l.endOutage(e.id.backend)
 	l.watchdog.start()
 	l.watchdog.listen(lk)
 	l.listenForRecall(lk)
+	l.endOutage(e.id.backend)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
 		if l.lose(lk, errClosedUnder) {
 			_ = l.release(endedContext, lk, time.Now())

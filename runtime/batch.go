@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// How several locks of one call are tried at once, and freed. Only the commands are joint: each
-// lock has its own entry, acquisition and lease, and whatever undoes one of them alone undoes it
-// here.
+// What several locks of one call need of an engine that takes, and frees, many keys in few
+// commands. Only the commands are joint: each lock has its own entry, acquisition and lease,
+// and whatever undoes one of them alone undoes it here.
 //
-//	free in this process -> busy with the key -> asked for with the others -> as compete leaves it
+//	free in this process -> busy with the key -> asked for in one call -> as compete leaves it
 //	released -> its lease waits for those of the others -> freed in one call -> as before
 
 // batches reports whether b takes many keys in few commands.
@@ -24,70 +23,46 @@ func batches(b driver.Backend) bool {
 	return ok
 }
 
-// try asks for reqs, which are of one backend, all at once: in one call of a driver.BatchAcquirer,
-// else by goroutines. It leaves out those that come after one that another call of this process
-// holds or wants, so that nobody waits for it while it waits for somebody here. What comes after
-// one that failed may be left out too.
-func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
+// tryInBatch is try for reqs of one backend, which b is. It asks for those before the first
+// that another call of this process holds or wants: nobody waits for it while it waits for
+// somebody here.
+func (l *Locker) tryInBatch(ctx context.Context, b driver.BatchAcquirer, reqs []Request, ends []time.Time) []attempt {
 	tried := make([]attempt, len(reqs))
 	var ops []*acquireOp
-	end := earliest(ends)
+	var as []*driver.Acquisition
 	for i, r := range reqs {
-		op, err := l.reserve(ctx, r, end)
+		op, err := l.reserve(ctx, r, earliest(ends))
 		if err != nil {
 			tried[i].err = err
 			break
 		}
-		ops = append(ops, op)
+		ops, as = append(ops, op), append(as, op.acquisition)
 	}
 	if len(ops) == 0 {
 		return tried
 	}
-	ctx, cancel := ops[0].bounded()
+	askCtx, cancel := ops[0].bounded()
 	defer cancel()
-	if b, ok := ops[0].entry.backend.(driver.BatchAcquirer); ok {
-		leases, errs := acquireAll(ctx, b, ops)
-		for i, op := range ops {
-			tried[i] = l.conclude(op, leases[i], errs[i])
-		}
-		return tried
+	leases, errs := make([]driver.Lease, len(as)), repeated(errHeld, len(as))
+	if !ops[0].over() { // else nothing needs to be sent
+		leases, errs = b.AcquireAll(askCtx, as)
 	}
-	var failed atomic.Int64 // the first that did
-	failed.Store(int64(len(ops)))
-	inParallel(len(ops), atOnce(ops[0].entry.backend), func(i int) {
-		op, lease, err := ops[i], driver.Lease(nil), errHeld
-		if int64(i) < failed.Load() && !op.over() {
-			lease, err = op.entry.backend.Acquire(ctx, op.acquisition)
-		}
-		if tried[i] = l.conclude(op, lease, err); tried[i].err == nil { // it is renewed while others are asked for
-			return
-		}
-		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {
-		}
-	})
-	return tried
-}
-
-// acquireAll asks b for all of ops.
-func acquireAll(ctx context.Context, b driver.BatchAcquirer, ops []*acquireOp) ([]driver.Lease, []error) {
-	n := len(ops)
-	if ops[0].over() { // nothing needs to be sent
-		return make([]driver.Lease, n), repeated(errHeld, n)
+	if len(leases) != len(as) || len(errs) != len(as) {
+		leases = make([]driver.Lease, len(as))
+		errs = repeated(fmt.Errorf("%w: AcquireAll broke its contract: a lease or an error for each", ErrIndeterminate), len(as))
 	}
-	as := make([]*driver.Acquisition, n)
 	for i, op := range ops {
-		as[i] = op.acquisition
+		tried[i] = l.conclude(op, leases[i], errs[i])
 	}
-	leases, errs := b.AcquireAll(ctx, as)
-	if len(leases) != n || len(errs) != n {
-		return make([]driver.Lease, n), repeated(fmt.Errorf("%w: AcquireAll broke its contract: a lease or an error for each", ErrIndeterminate), n)
-	}
-	return leases, errs
+	return tried
 }
 
 // reserve makes this goroutine the one that is busy with r's key, unless another call of
 // this process holds or wants the key. Its acquisition is ready to be sent.
 func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquireOp, error) {
+	if err := l.vet(r.Policy, r.Key); err != nil {
+		return nil, err
+	}
 	s, err := l.admit(ctx, r.Key)
 	if err != nil {
 		return nil, err
@@ -106,7 +81,7 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 	return op, nil
 }
 
-// conclude does with the answer to op what compete does.
+// conclude does with the answer to op what compete and takeOne do.
 func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
 	e, h := op.entry, op.hold
 	if err != nil {

@@ -47,9 +47,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		err = errors.Join(err, b.Close())
 	}
 	l.watchdog.wait() // renewals under way end with their connections
-	for name := range l.backends {
-		l.endOutage(name) // nothing is renewed any more
-	}
+	l.endOutages()
 	return err
 }
 

@@ -236,7 +236,7 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 	if first.closed.Load() {
 		return errReturned
 	}
-	h, err := l.take(again, f.outer, s, &p, c.key, time.Time{})
+	h, err := l.take(again, f.outer, s, &p, c.key, time.Time{}, kept)
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)

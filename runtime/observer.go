@@ -85,7 +85,8 @@ const (
 	// background.
 	Released
 	// OutageBegan: no lease at the backend that Policy.Backend names could be
-	// renewed, as Err says. It is told once. Only Policy.Backend and Err are set.
+	// renewed, as Err says. It is told once until it has ended. Only Policy.Backend and
+	// Err are set.
 	OutageBegan
 	// OutageEnded: a lease at that backend was renewed or granted again, it answered that
 	// one is lost, or the Locker was closed. Duration is how long the outage lasted.
@@ -269,12 +270,14 @@ func (l *Locker) observeOutage(kind EventKind, backend string, d time.Duration, 
 }
 
 // observeWaiting notes that the call under ctx, which h is for, queues for key.
-// The Observer hears it once.
+// The Observer hears it once, and of a trial once that is kept.
 func (h *hold) observeWaiting(ctx context.Context, key string) {
 	if h.waited {
 		return
 	}
-	h.waited = true
+	if h.waited = true; h.trial.Load() != int32(kept) {
+		return
+	}
 	if o := h.locker.observer; o != nil {
 		o.Observe(ctx, Event{Kind: Waiting, Policy: h.policy, Key: key})
 	}

@@ -191,6 +191,41 @@ func TestOutageEndsWithoutARenewal(t *testing.T) {
 	})
 }
 
+// slowObserver takes its time over an outage.
+type slowObserver struct{ heard }
+
+func (s *slowObserver) Observe(ctx context.Context, e lock.Event) {
+	if e.Kind == lock.OutageBegan {
+		time.Sleep(10 * ttl)
+	}
+	s.heard.Observe(ctx, e)
+}
+
+// An Observer that takes its time over the outage of one backend holds up no acquire at another,
+// and hears of both edges in their order.
+func TestSlowObserverOfAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s, b := &slowObserver{}, newScripted()
+		b.onRenew = func(context.Context, func() error) error { return errors.New("connection reset") }
+		l := lock.New(b, &lock.Options{Observer: s, Backends: map[string]lock.Backend{"other": memlock.New()}})
+		_, held := acquire(t, t.Context(), l, renewed, "a")
+		time.Sleep(ttl) // the Observer is being told
+		began := time.Now()
+		_, other := acquire(t, t.Context(), l, &lock.Policy{Backend: "other"}, "a")
+		require.Zero(t, time.Since(began))
+		require.NoError(t, release(other))
+		require.ErrorIs(t, release(held), lock.ErrLost)
+		require.NoError(t, l.Close(t.Context()))
+		var edges []lock.EventKind
+		for _, k := range s.kinds() {
+			if k == lock.OutageBegan || k == lock.OutageEnded {
+				edges = append(edges, k)
+			}
+		}
+		require.Equal(t, []lock.EventKind{lock.OutageBegan, lock.OutageEnded}, edges)
+	})
+}
+
 // expired returns a context that has ended.
 func expired() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())

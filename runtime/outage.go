@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -8,11 +9,33 @@ import (
 )
 
 // outages are the backends at which renewals fail. The Observer hears when one begins and when
-// it ends, in this order: it is called under the mutex.
+// it ends, in this order, from one goroutine at a time, which has no mutex: an Observer that
+// takes its time holds nobody else up.
 type outages struct {
-	any   atomic.Bool // there is one: a grant needs no mutex to see that there is none
-	mu    sync.Mutex  // guards since
-	since map[string]time.Time
+	any     atomic.Bool // there is one: a grant needs no mutex to see that there is none
+	mu      sync.Mutex  // guards the rest
+	since   map[string]time.Time
+	untold  []func()
+	telling bool // a goroutine tells what is untold
+}
+
+// unlockAndTell unlocks o.mu and has the Observer told, by tell, after what is untold.
+func (o *outages) unlockAndTell(tell func()) {
+	o.untold = append(o.untold, tell)
+	if o.telling {
+		o.mu.Unlock()
+		return
+	}
+	o.telling = true
+	for len(o.untold) > 0 {
+		next := o.untold[0]
+		o.untold = o.untold[1:]
+		o.mu.Unlock()
+		next()
+		o.mu.Lock()
+	}
+	o.telling = false
+	o.mu.Unlock()
 }
 
 // noteRenewals notes errs, the results of one round of renewals at the backend of this name.
@@ -23,8 +46,8 @@ func (l *Locker) noteRenewals(backend string, errs []error) {
 	}
 	o := &l.outages
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if _, known := o.since[backend]; known {
+		o.mu.Unlock()
 		return
 	}
 	if o.since == nil {
@@ -32,7 +55,7 @@ func (l *Locker) noteRenewals(backend string, errs []error) {
 	}
 	o.since[backend] = time.Now()
 	o.any.Store(true)
-	l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1])
+	o.unlockAndTell(func() { l.observeOutage(OutageBegan, backend, 0, errs[len(errs)-1]) })
 }
 
 // endOutage ends the outage at the backend of this name, if there is one.
@@ -42,10 +65,24 @@ func (l *Locker) endOutage(backend string) {
 		return
 	}
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if since, known := o.since[backend]; known {
-		delete(o.since, backend)
-		o.any.Store(len(o.since) > 0)
-		l.observeOutage(OutageEnded, backend, time.Since(since), nil)
+	since, known := o.since[backend]
+	if !known {
+		o.mu.Unlock()
+		return
+	}
+	delete(o.since, backend)
+	o.any.Store(len(o.since) > 0)
+	lasted := time.Since(since)
+	o.unlockAndTell(func() { l.observeOutage(OutageEnded, backend, lasted, nil) })
+}
+
+// endOutages ends them all. Nothing is renewed any more.
+func (l *Locker) endOutages() {
+	o := &l.outages
+	o.mu.Lock()
+	names := slices.Collect(maps.Keys(o.since))
+	o.mu.Unlock()
+	for _, name := range names {
+		l.endOutage(name)
 	}
 }

@@ -104,12 +104,16 @@ const (
 var errHeld error = &driver.HeldError{}
 
 // take returns a hold on key: at once, by competing at the backend, or after
-// waiting in the queue. The zero end waits until ctx ends. outer is what the call holds.
-func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time) (*hold, error) {
+// waiting in the queue. The zero end waits until ctx ends. A trial that is not yet kept
+// waits for no holder. outer is what the call holds.
+func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time, t trial) (*hold, error) {
 	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
 		h := &hold{locker: l, policy: p, waited: waited}
 		h.first.frame.outer = outer
+		if t != kept { // an atomic store costs even where nobody else sees it
+			h.trial.Store(int32(t))
+		}
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
 		if err := e.refusesLocked(h, fresh != nil); err != nil {

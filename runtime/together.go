@@ -25,7 +25,11 @@ const (
 	maxConflicts = 3
 )
 
-// trial says what becomes of a lock that takeTogether asks for.
+// trial says what becomes of a lock that takeTogether asks for. Each is asked for by a goroutine
+// that goes through the local queue like any other call. To make this process busy with all keys
+// before the first is asked for, as a batch does, would keep other calls from keys that nobody
+// asks for yet, and to begin the holds when all are answered would leave the first ones without
+// renewals meanwhile.
 type trial int32
 
 const (
@@ -40,7 +44,16 @@ func (h *hold) tries() bool { return h.policy.Try || h.trial.Load() != int32(kep
 
 // keep ends the trial of h, which the Observer may hear of from now on. It reports false if
 // h was lost before.
-func (h *hold) keep() bool { return h.trial.CompareAndSwap(int32(trying), int32(kept)) }
+func (h *hold) keep(ctx context.Context) bool {
+	if !h.trial.CompareAndSwap(int32(trying), int32(kept)) {
+		return false
+	}
+	if h.waited { // for the answer to another goroutine
+		h.waited = false
+		h.observeWaiting(ctx, h.entry.id.key)
+	}
+	return true
+}
 
 // hides reports whether the Observer must not hear what has become of h.
 func (h *hold) hides(kind EventKind) bool {
@@ -102,7 +115,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	n := 0
 	for ; n < run && tried[n].err == nil; n++ {
 		one := tried[n].held
-		if !one.frame.hold().keep() {
+		if !one.frame.hold().keep(ctx) {
 			break
 		}
 		l.observeHold(ctx, one.frame.hold(), called)
@@ -125,6 +138,29 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 	}
 	releasePart(ctx, back, ends)
 	return false, nil
+}
+
+// try tries all of reqs at once. What comes after one that failed may be left out.
+func (l *Locker) try(ctx context.Context, reqs []Request, ends []time.Time) []attempt {
+	backend := l.backend(reqs[0].Policy.Backend)
+	if b, ok := backend.(driver.BatchAcquirer); ok {
+		return l.tryInBatch(ctx, b, reqs, ends)
+	}
+	tried := make([]attempt, len(reqs))
+	var failed atomic.Int64 // the first that did
+	failed.Store(int64(len(reqs)))
+	inParallel(len(reqs), atOnce(backend), func(i int) {
+		if failed.Load() < int64(i) {
+			return
+		}
+		one := &tried[i]
+		if one.held, one.err = l.takeOne(ctx, nil, nil, reqs[i], ends[i], trying); one.err == nil {
+			return
+		}
+		for first := failed.Load(); int64(i) < first && !failed.CompareAndSwap(first, int64(i)); first = failed.Load() {
+		}
+	})
+	return tried
 }
 
 // releaseAll releases the last one first, or all at once. What it adds to *errp has the

@@ -98,9 +98,12 @@ func TestRealTimeGoesOnToo(t *testing.T) {
 	require.Less(t, time.Since(began), ttl/20)
 	requireLost(t, ctx, held)
 
+	const lease = 2 * time.Second
 	renewed := make(renewals, 10)
-	ctx, held = acquire(t, e.Locker(&lock.Options{Observer: renewed}), &lock.Policy{TTL: 2 * time.Second}, "k2")
+	ctx, held = acquire(t, e.Locker(&lock.Options{Observer: renewed}), &lock.Policy{TTL: lease}, "k2")
+	granted := time.Now()
 	<-renewed
+	time.Sleep(time.Until(granted.Add(lease))) // it has outlasted what it was granted for
 	require.NoError(t, lock.Check(ctx))
 	require.NoError(t, release(held))
 }

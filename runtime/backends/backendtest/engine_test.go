@@ -109,7 +109,7 @@ func (e *engine) leaseOf(ttl time.Duration) time.Duration {
 	case e.is(neverExpires):
 		return 1000 * ttl
 	case e.is(expiresEarly):
-		return ttl / 4
+		return ttl / 2
 	}
 	return ttl
 }

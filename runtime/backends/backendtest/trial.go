@@ -196,10 +196,13 @@ func (c *trial) done(begin time.Time, err error) {
 	}
 }
 
-// late reports whether err says that a lock was lost on a machine that has been late since begin:
-// whoever is let in while it waits has a brief lease at first.
+// briefLease is how long the lease of who is let in while it waits may be, before its first renewal.
+const briefLease = 500 * time.Millisecond
+
+// late reports whether err says that a lock was lost on a machine that has been late since begin,
+// by as much as a brief lease lasts.
 func (c *trial) late(begin time.Time, err error) bool {
-	return errors.Is(err, lock.ErrLost) && c.meter.Since(begin) >= overrun
+	return errors.Is(err, lock.ErrLost) && c.meter.Since(begin) >= briefLease
 }
 
 // eventually takes key when its holder's lease has ended by itself, which must
