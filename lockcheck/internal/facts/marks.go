@@ -44,20 +44,6 @@ func key(text string) string {
 	return unquoted
 }
 
-// fallback names what is called where another holds the lock: "Service.Refuse", or nothing.
-func (m *mark) fallback() string {
-	const item = " fallback="
-	at := strings.LastIndex(m.texts[0], item)
-	if at < 0 {
-		return ""
-	}
-	name := m.texts[0][at+len(item):]
-	if owner, _, isMethod := strings.Cut(m.method, "."); isMethod {
-		return owner + "." + name
-	}
-	return name
-}
-
 // wrappers reads from a generated file who takes the locks of which function, and what
 // makes their keys.
 func (c *collector) wrappers(file *ast.File) {
@@ -89,8 +75,10 @@ func (c *collector) wrappers(file *ast.File) {
 		}
 		f := c.fn(fn)
 		f.Wraps = ID(raw, c.pass.Fset)
-		if other := c.named(m.fallback()); other != nil {
-			f.Calls = append(f.Calls, c.callOf(other, decl.Pos()))
+		if guarded != nil && guarded.Fallback != nil {
+			other := *guarded.Fallback
+			other.Pos = c.ix.At(decl.Pos())
+			f.Calls = append(f.Calls, other)
 		}
 		f.Calls = append(f.Calls, c.callOf(raw, decl.Pos()))
 		if guarded != nil {
