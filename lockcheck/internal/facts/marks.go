@@ -37,6 +37,15 @@ func readMark(doc *ast.CommentGroup) (m mark, ok bool) {
 	return m, m.method != ""
 }
 
+// old reports whether an earlier lockgen wrote the mark, which says nothing but a key.
+func (m *mark) old() bool {
+	if len(m.texts) == 0 {
+		return false
+	}
+	quoted, err := strconv.QuotedPrefix(m.texts[0])
+	return err == nil && quoted == m.texts[0]
+}
+
 // key is the key in the text of a mark; empty if the text was spoilt.
 func key(text string) string {
 	quoted, _ := strconv.QuotedPrefix(text)
