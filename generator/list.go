@@ -103,8 +103,7 @@ func (l *Lock) Items() string {
 	return strings.Join(words, " ")
 }
 
-// Text is what the directive asks for, the same however it is spelt: "a:<id>" ttl=5s try. A
-// fallback stands at its end.
+// Text is what the directive asks for, the same however it is spelt: "a:<id>" ttl=5s exclusive try.
 func (l *Lock) Text() string {
 	text := strconv.Quote(l.Key)
 	if l.Backend != "" {
@@ -113,7 +112,7 @@ func (l *Lock) Text() string {
 	if l.ownTTL {
 		text += " ttl=" + ShortDuration(l.TTL)
 	}
-	return text + strings.TrimPrefix(" "+l.Items(), " exclusive")
+	return text + " " + l.Items()
 }
 
 // ShortDuration writes d as a directive does: 1m, not 1m0s.

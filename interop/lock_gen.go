@@ -48,7 +48,7 @@ func SectionRunKey(name string) (string, error) {
 //
 // Run runs body when it has the lock.
 //
-//lockgen:wraps Section.Run "interop:<name>" wait=1m
+//lockgen:wraps Section.Run "interop:<name>" exclusive wait=1m
 func (w *SectionWithLock) Run(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := SectionRunKey(name)
 	if err != nil {
@@ -85,7 +85,7 @@ func SectionTryKey(name string) (string, error) {
 //
 // Try runs body if nobody holds the lock.
 //
-//lockgen:wraps Section.Try "interop:<name>" try
+//lockgen:wraps Section.Try "interop:<name>" exclusive try
 func (w *SectionWithLock) Try(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := SectionTryKey(name)
 	if err != nil {
@@ -138,7 +138,7 @@ func FolderRunKey(name string) (string, error) {
 //
 // Run runs body when it has the lock.
 //
-//lockgen:wraps Folder.Run "interop:<name>/.lock" wait=1m
+//lockgen:wraps Folder.Run "interop:<name>/.lock" exclusive wait=1m
 func (w *FolderWithLock) Run(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := FolderRunKey(name)
 	if err != nil {
@@ -175,7 +175,7 @@ func FolderTryKey(name string) (string, error) {
 //
 // Try runs body if nobody holds the lock.
 //
-//lockgen:wraps Folder.Try "interop:<name>/.lock" try
+//lockgen:wraps Folder.Try "interop:<name>/.lock" exclusive try
 func (w *FolderWithLock) Try(ctx context.Context, name string, body func(context.Context) error) (err error) {
 	key, err := FolderTryKey(name)
 	if err != nil {

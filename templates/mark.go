@@ -5,12 +5,13 @@ import "github.com/dave/jennifer/jen"
 // A linter reads from marks what generated functions are for. They are directives at the
 // end of a doc comment, and go doc leaves them out:
 //
-//	//lockgen:wraps SeckillService.CreateVoucherOrder "seckill:voucher:<id>" ttl=60s reentrant
+//	//lockgen:wraps SeckillService.CreateVoucherOrder "seckill:voucher:<id>" ttl=60s exclusive reentrant
 //	//lockgen:keyof SeckillService.CreateVoucherOrder "seckill:voucher:<id>"
 //
 // A method is named as the package that has the mark can find it: the type may have it from
 // one that it embeds. A wrapper's mark repeats the directive, so that a linter can tell
-// whether that has changed since.
+// whether that has changed since. Before marks did so they had the key alone, without the
+// kind of lock.
 const (
 	MarkWraps = "//lockgen:wraps " // on a wrapper, once for each lock, in source order
 	MarkKeyOf = "//lockgen:keyof " // on a function that makes keys

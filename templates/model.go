@@ -103,7 +103,7 @@ type Method struct {
 
 // Lock is one directive at work in one method.
 type Lock struct {
-	Directive string // `"seckill:voucher:<id>" ttl=60s reentrant`: its text, as the mark has it
+	Directive string // `"seckill:voucher:<id>" ttl=60s exclusive reentrant`: its text, as the mark has it
 	Policy    Policy
 	Key       KeyFunc
 	Tick      KeyFunc // of Policy.Once; without a name where there is none

@@ -88,11 +88,12 @@ func isDenied(err error) bool {
 	return false
 }
 
-// reached explains an error of the engine at the URL.
+// reached explains an error of the engine at the URL, and returns any other as it is.
 func (c *command) reached(err error) error {
 	var own *fail
+	var status exitStatus
 	switch {
-	case err == nil || errors.As(err, &own):
+	case err == nil || errors.As(err, &own) || errors.As(err, &status):
 		return err
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
 		return failed(codeUnavailable, "no answer from %s within %v (see -timeout): %v%s", redacted(c.url), c.timeout, err, overTLS(c.url))

@@ -44,7 +44,7 @@ func TestOnlyFatalSignalsEndTheWait(t *testing.T) {
 		got := acquireBeside(l, signals)
 		synctest.Wait()
 		signals <- syscall.SIGTERM
-		assert.Equal(t, exitStatus(128+15), (<-got).err)
+		assert.Equal(t, exitStatus(128+15), new(command).reached((<-got).err))
 
 		got = acquireBeside(l, signals)
 		synctest.Wait()

@@ -47,7 +47,7 @@ func ShopBuyKey(id int64) string {
 // Buy sells one piece of an item and returns how many are left. It reads, charges and
 // writes: two at once would sell the same piece.
 //
-//lockgen:wraps shop.Buy "shop:item:<id>" ttl=10s queue=100 wait=2s
+//lockgen:wraps shop.Buy "shop:item:<id>" ttl=10s exclusive queue=100 wait=2s
 func (w *shopWithLock) Buy(ctx context.Context, id int64) (left int64, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)

@@ -45,7 +45,7 @@ func ShopSellKey(id int64) string {
 // Sell sells one piece of an item, if one is left. java/src/main/java/shop/Shop.java does the
 // same on the same keys.
 //
-//lockgen:wraps shop.Sell "shop:item:<id>" ttl=10s
+//lockgen:wraps shop.Sell "shop:item:<id>" ttl=10s exclusive
 func (w *shopWithLock) Sell(ctx context.Context, id int64) (sold bool, err error) {
 	key := ShopSellKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopSellLock, key)

@@ -58,7 +58,8 @@ func (l *link) reset() {
 }
 
 // run moves frames until both directions have ended. What a client sent before it
-// closed still reaches the server, late or not, as over TCP.
+// closed still reaches the server, late or not, as over TCP. Requests that are held
+// and have no answer by then fail.
 func (l *link) run() {
 	defer l.cutNow()
 	requests := make(chan *frame, queueSize)
@@ -79,6 +80,11 @@ func (l *link) run() {
 	})
 	tasks.Wait()
 	_ = l.server.Close()
+	for _, f := range l.pending {
+		if f.held != nil { // it was delivered when the server was gone
+			close(f.held.failed)
+		}
+	}
 }
 
 func (l *link) readRequests(out chan<- *frame) {

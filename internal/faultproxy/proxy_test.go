@@ -191,12 +191,12 @@ func TestDelayAddsToTheLatencyOfEachDirection(t *testing.T) {
 		conn := dial(t, p.Addr())
 		p.Delay(c.dir, d)
 		begin := time.Now()
-		ended := make(chan error)
+		ended := make(chan error, 1) // of the command
 		go func() {
 			_, err := conn.Do(t.Context(), "SET", "k", "v")
 			ended <- err
 		}()
-		for get(t, server, "k") == nil {
+		for get(t, server, "k") == nil && len(ended) == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		if ran := time.Since(begin); ran < c.ran || ran > c.ran+d*9/10+meter.Since(begin) {

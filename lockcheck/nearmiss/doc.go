@@ -19,5 +19,7 @@
 // says. The suggested fix writes the directive that was meant.
 //
 // Ignore comments without a reason, or with the name of no check, are found here too, and
-// directives that were changed or added after lock_gen.go was generated.
+// directives that were changed or added after lock_gen.go was generated. For that the comments
+// of its functions are read, which repeat their directives, and no code: only lockgen -check
+// finds what was edited in lock_gen.go by hand.
 package nearmiss

@@ -44,7 +44,7 @@ func PaymentsPayKey(order int64) string {
 //
 // Pay pays an order.
 //
-//lockgen:wraps Payments.Pay "order:<order>" ttl=30s
+//lockgen:wraps Payments.Pay "order:<order>" ttl=30s exclusive
 func (w *PaymentsWithLock) Pay(ctx context.Context, order int64) (err error) {
 	key := PaymentsPayKey(order)
 	ctx, held, err := w.locker.Acquire(ctx, &paymentsPayLock, key)

@@ -44,7 +44,7 @@ func LedgerBookKey(account int64) string {
 //
 // Book books an amount.
 //
-//lockgen:wraps Ledger.Book "ledger:<account>" ttl=10s
+//lockgen:wraps Ledger.Book "ledger:<account>" ttl=10s exclusive
 func (w *LedgerWithLock) Book(ctx context.Context, account, cents int64) (err error) {
 	key := LedgerBookKey(account)
 	ctx, held, err := w.locker.Acquire(ctx, &ledgerBookLock, key)
@@ -73,7 +73,7 @@ func LedgerRenameKey(id int64) string {
 //
 // Rename changes the name of an item, whose row has the token in a column of its own.
 //
-//lockgen:wraps Ledger.Rename "item:<id>" ttl=10s
+//lockgen:wraps Ledger.Rename "item:<id>" ttl=10s exclusive
 func (w *LedgerWithLock) Rename(ctx context.Context, id int64, name string) (err error) {
 	key := LedgerRenameKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &ledgerRenameLock, key)

@@ -47,7 +47,7 @@ func AccountsWithdrawKey(id int64) string {
 //
 // Withdraw takes money from an account.
 //
-//lockgen:wraps Accounts.Withdraw "account:<id>" ttl=10s reentrant
+//lockgen:wraps Accounts.Withdraw "account:<id>" ttl=10s exclusive reentrant
 func (w *AccountsWithLock) Withdraw(ctx context.Context, id, cents int64) (err error) {
 	key := AccountsWithdrawKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &accountsWithdrawLock, key)
@@ -77,7 +77,7 @@ func AccountsCloseKey(id int64) string {
 //
 // Close empties an account. Withdraw enters the same lock again.
 //
-//lockgen:wraps Accounts.Close "account:<id>" ttl=10s reentrant
+//lockgen:wraps Accounts.Close "account:<id>" ttl=10s exclusive reentrant
 func (w *AccountsWithLock) Close(ctx context.Context, id, rest int64) (err error) {
 	key := AccountsCloseKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &accountsCloseLock, key)
@@ -123,8 +123,8 @@ func AccountsTransferKey2(to int64) string {
 //
 // Transfer moves money. Both accounts are locked, in an order that is the same everywhere.
 //
-//lockgen:wraps Accounts.Transfer "account:<from>" ttl=10s
-//lockgen:wraps Accounts.Transfer "account:<to>" ttl=10s
+//lockgen:wraps Accounts.Transfer "account:<from>" ttl=10s exclusive
+//lockgen:wraps Accounts.Transfer "account:<to>" ttl=10s exclusive
 func (w *AccountsWithLock) Transfer(ctx context.Context, from, to, cents int64) (err error) {
 	key := AccountsTransferKey(from)
 	key2 := AccountsTransferKey2(to)
@@ -282,7 +282,7 @@ func OutboxSendKey(topic string) (string, error) {
 //
 // Send sends the next messages of a topic. Where another process sends already, nothing is done.
 //
-//lockgen:wraps Outbox.Send "outbox:<topic>" ttl=30s try skip
+//lockgen:wraps Outbox.Send "outbox:<topic>" ttl=30s exclusive try skip
 func (w *OutboxWithLock) Send(ctx context.Context, topic string) (err error) {
 	key, err := OutboxSendKey(topic)
 	if err != nil {

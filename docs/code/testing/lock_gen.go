@@ -44,7 +44,7 @@ func ShopSellKey(id int64) string {
 //
 // Sell sells a piece.
 //
-//lockgen:wraps Shop.Sell "shop:<id>" ttl=10s
+//lockgen:wraps Shop.Sell "shop:<id>" ttl=10s exclusive
 func (w *ShopWithLock) Sell(ctx context.Context, id int64) (err error) {
 	key := ShopSellKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopSellLock, key)

@@ -49,7 +49,7 @@ func ShopBuyAloneKey(item int64) string {
 //
 // BuyAlone sells one piece in a transaction of its own. It reports whether there was one.
 //
-//lockgen:wraps Shop.BuyAlone "flash:<item>" ttl=10s
+//lockgen:wraps Shop.BuyAlone "flash:<item>" ttl=10s exclusive
 func (w *ShopWithLock) BuyAlone(ctx context.Context, item, buyer int64) (result bool, err error) {
 	key := ShopBuyAloneKey(item)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyAloneLock, key)
@@ -79,7 +79,7 @@ func ShopBuyKey(item int64) string {
 // Buy sells a piece to each of buyers, as long as there is one, in one transaction: all of
 // it is in the database afterwards, or nothing. The wrapper's BuyOne is what a buyer calls.
 //
-//lockgen:wraps Shop.Buy "flash:<item>" ttl=10s merge=64
+//lockgen:wraps Shop.Buy "flash:<item>" ttl=10s exclusive merge=64
 func (w *ShopWithLock) Buy(ctx context.Context, item int64, buyers []int64) (result []bool, err error) {
 	key := ShopBuyKey(item)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)
@@ -93,7 +93,7 @@ func (w *ShopWithLock) Buy(ctx context.Context, item int64, buyers []int64) (res
 // BuyOne has [Shop.Buy] take req along with others that wait for the same key,
 // 64 at most, while it holds the lock "flash:<item>".
 //
-//lockgen:wraps Shop.Buy "flash:<item>" ttl=10s merge=64
+//lockgen:wraps Shop.Buy "flash:<item>" ttl=10s exclusive merge=64
 func (w *ShopWithLock) BuyOne(ctx context.Context, item, req int64) (result bool, err error) {
 	key := ShopBuyKey(item)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, buyers []int64) ([]bool, error) {

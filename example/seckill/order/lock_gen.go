@@ -48,7 +48,7 @@ func ServicePlaceOrderKey(voucherID, userID int64) string {
 // PlaceOrder sells one piece of the voucher to the user, who gets at most one
 // however often and on however many machines they click.
 //
-//lockgen:wraps Service.PlaceOrder "seckill:voucher:<voucherID>:user:<userID>" ttl=5s
+//lockgen:wraps Service.PlaceOrder "seckill:voucher:<voucherID>:user:<userID>" ttl=5s exclusive
 func (w *ServiceWithLock) PlaceOrder(ctx context.Context, voucherID, userID int64, by Payment) (orderID int64, err error) {
 	key := ServicePlaceOrderKey(voucherID, userID)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePlaceOrderLock, key)
@@ -83,7 +83,7 @@ func ServiceOrderOfKey(voucherID, userID int64) string {
 // "my orders" page, which calls it directly, never answers "none" while a
 // payment is under way.
 //
-//lockgen:wraps Service.OrderOf "seckill:voucher:<voucherID>:user:<userID>" ttl=5s reentrant
+//lockgen:wraps Service.OrderOf "seckill:voucher:<voucherID>:user:<userID>" ttl=5s exclusive reentrant
 func (w *ServiceWithLock) OrderOf(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceOrderOfKey(voucherID, userID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOrderOfLock, key)
@@ -115,7 +115,7 @@ func ServiceSellByCardKey(voucherID int64) string {
 //
 // SellByCard takes one piece from the stock against a card payment.
 //
-//lockgen:wraps Service.SellByCard "seckill:voucher:<voucherID>" ttl=5s
+//lockgen:wraps Service.SellByCard "seckill:voucher:<voucherID>" ttl=5s exclusive
 func (w *ServiceWithLock) SellByCard(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceSellByCardKey(voucherID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSellByCardLock, key)
@@ -149,7 +149,7 @@ func ServiceSellByTransferKey(voucherID int64) string {
 // same lock under a shorter lease, which the watchdog renews for as long as
 // the bank takes: should this process die meanwhile, the sale goes on sooner.
 //
-//lockgen:wraps Service.SellByTransfer "seckill:voucher:<voucherID>" ttl=2s
+//lockgen:wraps Service.SellByTransfer "seckill:voucher:<voucherID>" ttl=2s exclusive
 func (w *ServiceWithLock) SellByTransfer(ctx context.Context, voucherID, userID int64) (orderID int64, err error) {
 	key := ServiceSellByTransferKey(voucherID)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSellByTransferLock, key)

@@ -100,9 +100,25 @@ func (c *collector) annotations(file *ast.File) []generator.Annotated {
 		f := c.fn(fn)
 		for _, d := range a.Directives {
 			f.Guard = append(f.Guard, c.lock(fn, &d))
+			f.Fallback = c.fallback(fn, &d)
 		}
 	}
 	return annotated
+}
+
+// fallback is the call of the method beside fn, or function, that a directive of fn names,
+// or nil.
+func (c *collector) fallback(fn *types.Func, d *generator.Directive) *Call {
+	obj := c.pass.Pkg.Scope().Lookup(d.Fallback)
+	if recv := fn.Signature().Recv(); recv != nil {
+		obj, _, _ = types.LookupFieldOrMethod(recv.Type(), true, c.pass.Pkg, d.Fallback)
+	}
+	other, ok := obj.(*types.Func)
+	if !ok {
+		return nil
+	}
+	call := c.callOf(other, d.Pos)
+	return &call
 }
 
 // lock is a directive with its placeholders looked up.

@@ -92,17 +92,18 @@ func (l *Lock) Literal() bool {
 
 // Func is what a function does, as far as locks are concerned.
 type Func struct {
-	ID     string // types.Func.FullName
-	Name   string // "order.Service.Place"
-	Pos    Position
-	Guard  []Lock // it is annotated: it runs under these
-	Takes  []Lock // it is a wrapper: it takes these
-	Wraps  string // the ID of what a wrapper calls
-	KeyOf  *Lock  // it computes the keys of this lock
-	Fence  *Fence
-	Tokens bool          // it asks for a fencing token
-	Sleeps time.Duration // in any case, at least
-	Calls  []Call
+	ID       string // types.Func.FullName
+	Name     string // "order.Service.Place"
+	Pos      Position
+	Guard    []Lock // it is annotated: it runs under these
+	Fallback *Call  // it is annotated: its wrappers call this where another holds the lock
+	Takes    []Lock // it is a wrapper: it takes these
+	Wraps    string // the ID of what a wrapper calls
+	KeyOf    *Lock  // it computes the keys of this lock
+	Fence    *Fence
+	Tokens   bool          // it asks for a fencing token
+	Sleeps   time.Duration // in any case, at least
+	Calls    []Call
 }
 
 // Fence says that a function writes what a fencing token protects.

@@ -37,25 +37,20 @@ func readMark(doc *ast.CommentGroup) (m mark, ok bool) {
 	return m, m.method != ""
 }
 
+// old reports whether an earlier lockgen wrote the mark, which says nothing but a key.
+func (m *mark) old() bool {
+	if len(m.texts) == 0 {
+		return false
+	}
+	quoted, err := strconv.QuotedPrefix(m.texts[0])
+	return err == nil && quoted == m.texts[0]
+}
+
 // key is the key in the text of a mark; empty if the text was spoilt.
 func key(text string) string {
 	quoted, _ := strconv.QuotedPrefix(text)
 	unquoted, _ := strconv.Unquote(quoted)
 	return unquoted
-}
-
-// fallback names what is called where another holds the lock: "Service.Refuse", or nothing.
-func (m *mark) fallback() string {
-	const item = " fallback="
-	at := strings.LastIndex(m.texts[0], item)
-	if at < 0 {
-		return ""
-	}
-	name := m.texts[0][at+len(item):]
-	if owner, _, isMethod := strings.Cut(m.method, "."); isMethod {
-		return owner + "." + name
-	}
-	return name
 }
 
 // wrappers reads from a generated file who takes the locks of which function, and what
@@ -89,8 +84,10 @@ func (c *collector) wrappers(file *ast.File) {
 		}
 		f := c.fn(fn)
 		f.Wraps = ID(raw, c.pass.Fset)
-		if other := c.named(m.fallback()); other != nil {
-			f.Calls = append(f.Calls, c.callOf(other, decl.Pos()))
+		if guarded != nil && guarded.Fallback != nil {
+			other := *guarded.Fallback
+			other.Pos = c.ix.At(decl.Pos())
+			f.Calls = append(f.Calls, other)
 		}
 		f.Calls = append(f.Calls, c.callOf(raw, decl.Pos()))
 		if guarded != nil {

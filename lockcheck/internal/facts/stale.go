@@ -30,8 +30,10 @@ func (c *collector) stale(annotated []generator.Annotated, generated []*ast.File
 			want = append(want, d.Text())
 		}
 		have := c.marked[method]
-		why := ""
+		why, hint := "", "run go generate, or go tool lockgen"
 		switch {
+		case have.old():
+			why, hint = "an earlier lockgen wrote it", "run go tool lockgen ./..."
 		case !slices.Equal(have.texts, want):
 			why = difference(method, have.texts, want)
 		case moved(fn, have.wrapper):
@@ -40,8 +42,11 @@ func (c *collector) stale(annotated []generator.Annotated, generated []*ast.File
 			continue
 		}
 		c.ix.Mistakes = append(c.ix.Mistakes, generator.Mistake{
-			Pos: a.Directives[0].Pos, Message: "lock_gen.go is stale: " + why, Hint: "run go generate, or go tool lockgen",
+			Pos: a.Directives[0].Pos, Message: "lock_gen.go is stale: " + why, Hint: hint,
 		})
+		if have.old() {
+			return // once for the package is enough
+		}
 	}
 }
 

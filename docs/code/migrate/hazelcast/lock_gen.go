@@ -44,7 +44,7 @@ func AccountsCloseKey(id int64) string {
 //
 // Close closes an account.
 //
-//lockgen:wraps Accounts.Close "account:<id>" ttl=30s
+//lockgen:wraps Accounts.Close "account:<id>" ttl=30s exclusive
 func (w *AccountsWithLock) Close(ctx context.Context, id int64) (err error) {
 	key := AccountsCloseKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &accountsCloseLock, key)

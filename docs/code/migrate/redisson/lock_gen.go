@@ -44,7 +44,7 @@ func OrdersPayKey(order int64) string {
 //
 // Pay pays an order.
 //
-//lockgen:wraps Orders.Pay "order:<order>" ttl=30s
+//lockgen:wraps Orders.Pay "order:<order>" ttl=30s exclusive
 func (w *OrdersWithLock) Pay(ctx context.Context, order int64) (err error) {
 	key := OrdersPayKey(order)
 	ctx, held, err := w.locker.Acquire(ctx, &ordersPayLock, key)

@@ -48,7 +48,7 @@ func AfterPayKey(order string) (string, error) {
 //
 // Pay pays an order.
 //
-//lockgen:wraps After.Pay "order:<order>" ttl=30s
+//lockgen:wraps After.Pay "order:<order>" ttl=30s exclusive
 func (w *AfterWithLock) Pay(ctx context.Context, order string) (err error) {
 	key, err := AfterPayKey(order)
 	if err != nil {

@@ -50,7 +50,7 @@ func ReportsWriteKey() string {
 //
 // Write writes the report of a day, at most once at a time.
 //
-//lockgen:wraps Reports.Write "report" ttl=30s max=10m atleast=30s try skip
+//lockgen:wraps Reports.Write "report" ttl=30s exclusive max=10m atleast=30s try skip
 func (w *ReportsWithLock) Write(ctx context.Context, day time.Time) (err error) {
 	key := ReportsWriteKey()
 	ctx, held, err := w.locker.Acquire(ctx, &reportsWriteLock, key)

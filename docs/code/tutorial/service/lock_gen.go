@@ -45,7 +45,7 @@ func ShopBuyKey(id int64) string {
 //
 // Buy sells one piece of the item and returns how many are left.
 //
-//lockgen:wraps Shop.Buy "shop:item:<id>" ttl=10s wait=2s
+//lockgen:wraps Shop.Buy "shop:item:<id>" ttl=10s exclusive wait=2s
 func (w *ShopWithLock) Buy(ctx context.Context, id int64) (left int, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)

@@ -42,7 +42,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>" ttl=5s
+//lockgen:wraps Service.Pay "order:<id>" ttl=5s exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -69,7 +69,7 @@ func ServiceBookKey(id int64) string {
 
 // Book calls [Service.Book] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Book "order:<id>" reentrant
+//lockgen:wraps Service.Book "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ServiceBookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBookLock, key)
@@ -111,7 +111,7 @@ func GenericSetKey() string {
 
 // Set calls [Generic.Set] while it holds the lock "generic".
 //
-//lockgen:wraps Generic.Set "generic"
+//lockgen:wraps Generic.Set "generic" exclusive
 func (w *GenericWithLock[T]) Set(ctx context.Context, v T) (err error) {
 	key := GenericSetKey()
 	ctx, held, err := w.locker.Acquire(ctx, &genericSetLock, key)

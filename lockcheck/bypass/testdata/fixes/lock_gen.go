@@ -40,7 +40,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &servicePayLock, key)
@@ -66,7 +66,7 @@ func ServiceBookKey(id int64) string {
 
 // Book calls [Service.Book] while it holds the lock "book:<id>".
 //
-//lockgen:wraps Service.Book "book:<id>"
+//lockgen:wraps Service.Book "book:<id>" exclusive
 func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ServiceBookKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceBookLock, key)
@@ -94,7 +94,7 @@ func ServiceRefundKey(id int64) string {
 //
 // Their wrappers would find the lock held.
 //
-//lockgen:wraps Service.Refund "order:<id>"
+//lockgen:wraps Service.Refund "order:<id>" exclusive
 func (w *ServiceWithLock) Refund(ctx context.Context, id int64) (err error) {
 	key := ServiceRefundKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceRefundLock, key)
@@ -120,7 +120,7 @@ func ServiceRebookKey(id int64) string {
 
 // Rebook calls [Service.Rebook] while it holds the lock "book:<id>".
 //
-//lockgen:wraps Service.Rebook "book:<id>"
+//lockgen:wraps Service.Rebook "book:<id>" exclusive
 func (w *ServiceWithLock) Rebook(ctx context.Context, id int64) (err error) {
 	key := ServiceRebookKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceRebookLock, key)
@@ -147,7 +147,7 @@ func ServiceCheckKey(id int64) string {
 
 // Check calls [Service.Check] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Check "order:<id>" reentrant
+//lockgen:wraps Service.Check "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Check(ctx context.Context, id int64) (err error) {
 	key := ServiceCheckKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceCheckLock, key)
@@ -173,7 +173,7 @@ func ServiceCheckedKey(id int64) string {
 
 // Checked calls [Service.Checked] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Checked "order:<id>"
+//lockgen:wraps Service.Checked "order:<id>" exclusive
 func (w *ServiceWithLock) Checked(ctx context.Context, id int64) (err error) {
 	key := ServiceCheckedKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &serviceCheckedLock, key)
@@ -215,7 +215,7 @@ func TwiceDoKey() string {
 
 // Do calls [Twice.Do] while it holds the lock "twice".
 //
-//lockgen:wraps Twice.Do "twice"
+//lockgen:wraps Twice.Do "twice" exclusive
 func (w *TwiceWithLock) Do(ctx context.Context) (err error) {
 	key := TwiceDoKey()
 	ctx, held, err := w.locker.Acquire(ctx, &twiceDoLock, key)
@@ -257,7 +257,7 @@ func DirectDoKey() string {
 
 // Do calls [Direct.Do] while it holds the lock "direct".
 //
-//lockgen:wraps Direct.Do "direct"
+//lockgen:wraps Direct.Do "direct" exclusive
 func (w *DirectWithLock) Do(ctx context.Context) (err error) {
 	key := DirectDoKey()
 	ctx, held, err := w.locker.Acquire(ctx, &directDoLock, key)
@@ -283,7 +283,7 @@ func ReportKey() string {
 
 // ReportWithLock calls [Report] while it holds the lock "report".
 //
-//lockgen:wraps Report "report"
+//lockgen:wraps Report "report" exclusive
 func ReportWithLock(ctx context.Context, locker *lock.Locker, day int) (err error) {
 	key := ReportKey()
 	ctx, held, err := locker.Acquire(ctx, &reportLock, key)

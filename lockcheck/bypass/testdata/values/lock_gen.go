@@ -40,7 +40,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -82,7 +82,7 @@ func StoreSaveKey(id int64) string {
 
 // Save calls [Store.Save] while it holds the lock "store:<id>".
 //
-//lockgen:wraps Store.Save "store:<id>"
+//lockgen:wraps Store.Save "store:<id>" exclusive
 func (w *StoreWithLock) Save(ctx context.Context, id int64) (err error) {
 	key := StoreSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &storeSaveLock, key)

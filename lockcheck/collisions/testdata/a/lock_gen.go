@@ -24,7 +24,7 @@ func VoucherKey(voucherID int64) string {
 
 // VoucherWithLock calls [Voucher] while it holds the lock "order:<voucherID>".
 //
-//lockgen:wraps Voucher "order:<voucherID>"
+//lockgen:wraps Voucher "order:<voucherID>" exclusive
 func VoucherWithLock(ctx context.Context, locker *lock.Locker, voucherID int64) (err error) {
 	key := VoucherKey(voucherID)
 	ctx, held, err := locker.Acquire(ctx, &voucherLock, key)
@@ -54,7 +54,7 @@ func StockKey(o *Order) (string, error) {
 
 // StockWithLock calls [Stock] while it holds the lock "stock:<o.ID>".
 //
-//lockgen:wraps Stock "stock:<o.ID>"
+//lockgen:wraps Stock "stock:<o.ID>" exclusive
 func StockWithLock(ctx context.Context, locker *lock.Locker, o *Order) (err error) {
 	key, err := StockKey(o)
 	if err != nil {
@@ -88,7 +88,7 @@ func UserKey(name string) (string, error) {
 
 // UserWithLock calls [User] while it holds the lock "user:<name>".
 //
-//lockgen:wraps User "user:<name>"
+//lockgen:wraps User "user:<name>" exclusive
 func UserWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := UserKey(name)
 	if err != nil {

@@ -24,7 +24,7 @@ func UserKey(userID int64) string {
 
 // UserWithLock calls [User] while it holds the lock "order:<userID>".
 //
-//lockgen:wraps User "order:<userID>"
+//lockgen:wraps User "order:<userID>" exclusive
 func UserWithLock(ctx context.Context, locker *lock.Locker, userID int64) (err error) {
 	key := UserKey(userID)
 	ctx, held, err := locker.Acquire(ctx, &userLock, key)
@@ -50,7 +50,7 @@ func StockKey(orderID int64) string {
 
 // StockWithLock calls [Stock] while it holds the lock "stock:<orderID>".
 //
-//lockgen:wraps Stock "stock:<orderID>"
+//lockgen:wraps Stock "stock:<orderID>" exclusive
 func StockWithLock(ctx context.Context, locker *lock.Locker, orderID int64) (err error) {
 	key := StockKey(orderID)
 	ctx, held, err := locker.Acquire(ctx, &stockLock, key)
@@ -76,7 +76,7 @@ func RootKey() string {
 
 // RootWithLock calls [Root] while it holds the lock "user:root".
 //
-//lockgen:wraps Root "user:root"
+//lockgen:wraps Root "user:root" exclusive
 func RootWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := RootKey()
 	ctx, held, err := locker.Acquire(ctx, &rootLock, key)

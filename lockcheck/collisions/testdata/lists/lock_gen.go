@@ -34,7 +34,7 @@ func FillKey(names []string) ([]string, error) {
 // FillWithLock calls [Fill] while it holds the locks "basket:<names...>", taken
 // in one global order: all or none.
 //
-//lockgen:wraps Fill "basket:<names...>"
+//lockgen:wraps Fill "basket:<names...>" exclusive
 func FillWithLock(ctx context.Context, locker *lock.Locker, names []string) (err error) {
 	keys, err := FillKey(names)
 	if err != nil {
@@ -70,7 +70,7 @@ func EmptyKey(name string) (string, error) {
 //
 // The element of a list is the same lock on purpose.
 //
-//lockgen:wraps Empty "basket:<name>"
+//lockgen:wraps Empty "basket:<name>" exclusive
 func EmptyWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := EmptyKey(name)
 	if err != nil {
@@ -99,7 +99,7 @@ func SweepKey() string {
 
 // SweepWithLock calls [Sweep] while it holds the lock "basket:all".
 //
-//lockgen:wraps Sweep "basket:all"
+//lockgen:wraps Sweep "basket:all" exclusive
 func SweepWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := SweepKey()
 	ctx, held, err := locker.Acquire(ctx, &sweepLock, key)
@@ -131,7 +131,7 @@ func SortKey(ids []int64) []string {
 // SortWithLock calls [Sort] while it holds the locks "shelf:<ids...>", taken in
 // one global order: all or none.
 //
-//lockgen:wraps Sort "shelf:<ids...>"
+//lockgen:wraps Sort "shelf:<ids...>" exclusive
 func SortWithLock(ctx context.Context, locker *lock.Locker, ids []int64) (err error) {
 	keys := SortKey(ids)
 	ctx, held, err := locker.AcquireAll(ctx, lock.Requests(&sortLock, keys)...)
@@ -159,7 +159,7 @@ func SortAllKey() string {
 //
 // A number is never this word.
 //
-//lockgen:wraps SortAll "shelf:all"
+//lockgen:wraps SortAll "shelf:all" exclusive
 func SortAllWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := SortAllKey()
 	ctx, held, err := locker.Acquire(ctx, &sortAllLock, key)

@@ -46,7 +46,7 @@ func ServiceByNameKey(name string) (string, error) {
 
 // ByName calls [Service.ByName] while it holds the lock "order:<name>".
 //
-//lockgen:wraps Service.ByName "order:<name>"
+//lockgen:wraps Service.ByName "order:<name>" exclusive
 func (w *ServiceWithLock) ByName(ctx context.Context, name string) (err error) {
 	key, err := ServiceByNameKey(name)
 	if err != nil {
@@ -75,7 +75,7 @@ func ServiceAllKey() string {
 
 // All calls [Service.All] while it holds the lock "order:all".
 //
-//lockgen:wraps Service.All "order:all"
+//lockgen:wraps Service.All "order:all" exclusive
 func (w *ServiceWithLock) All(ctx context.Context) (err error) {
 	key := ServiceAllKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAllLock, key)
@@ -108,7 +108,7 @@ func ServiceAgainKey(other string) (string, error) {
 //
 // Of one class, and so one lock on purpose.
 //
-//lockgen:wraps Service.Again "order:<other>"
+//lockgen:wraps Service.Again "order:<other>" exclusive
 func (w *ServiceWithLock) Again(ctx context.Context, other string) (err error) {
 	key, err := ServiceAgainKey(other)
 	if err != nil {
@@ -139,7 +139,7 @@ func ServiceItemKey(n int) string {
 //
 // An integer never makes these.
 //
-//lockgen:wraps Service.Item "item:<n>"
+//lockgen:wraps Service.Item "item:<n>" exclusive
 func (w *ServiceWithLock) Item(ctx context.Context, n int) (err error) {
 	key := ServiceItemKey(n)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceItemLock, key)
@@ -165,7 +165,7 @@ func ServiceItemsKey() string {
 
 // Items calls [Service.Items] while it holds the lock "item:all".
 //
-//lockgen:wraps Service.Items "item:all"
+//lockgen:wraps Service.Items "item:all" exclusive
 func (w *ServiceWithLock) Items(ctx context.Context) (err error) {
 	key := ServiceItemsKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceItemsLock, key)
@@ -191,7 +191,7 @@ func ServicePartKey(n, m int) string {
 
 // Part calls [Service.Part] while it holds the lock "item:<n>:<m>".
 //
-//lockgen:wraps Service.Part "item:<n>:<m>"
+//lockgen:wraps Service.Part "item:<n>:<m>" exclusive
 func (w *ServiceWithLock) Part(ctx context.Context, n, m int) (err error) {
 	key := ServicePartKey(n, m)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePartLock, key)
@@ -219,7 +219,7 @@ func ServiceOneKey() string {
 //
 // But it makes this.
 //
-//lockgen:wraps Service.One "item:-12"
+//lockgen:wraps Service.One "item:-12" exclusive
 func (w *ServiceWithLock) One(ctx context.Context) (err error) {
 	key := ServiceOneKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOneLock, key)
@@ -247,7 +247,7 @@ func ServiceFlagKey(on bool) string {
 //
 // Bools are two words.
 //
-//lockgen:wraps Service.Flag "flag:<on>"
+//lockgen:wraps Service.Flag "flag:<on>" exclusive
 func (w *ServiceWithLock) Flag(ctx context.Context, on bool) (err error) {
 	key := ServiceFlagKey(on)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFlagLock, key)
@@ -273,7 +273,7 @@ func ServiceNoFlagKey() string {
 
 // NoFlag calls [Service.NoFlag] while it holds the lock "flag:fa".
 //
-//lockgen:wraps Service.NoFlag "flag:fa"
+//lockgen:wraps Service.NoFlag "flag:fa" exclusive
 func (w *ServiceWithLock) NoFlag(ctx context.Context) (err error) {
 	key := ServiceNoFlagKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceNoFlagLock, key)
@@ -299,7 +299,7 @@ func ServiceIsFlagKey() string {
 
 // IsFlag calls [Service.IsFlag] while it holds the lock "flag:true".
 //
-//lockgen:wraps Service.IsFlag "flag:true"
+//lockgen:wraps Service.IsFlag "flag:true" exclusive
 func (w *ServiceWithLock) IsFlag(ctx context.Context) (err error) {
 	key := ServiceIsFlagKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceIsFlagLock, key)
@@ -332,7 +332,7 @@ func ServiceUUIDKey(u id) (string, error) {
 //
 // A type of one's own has a form of its own.
 //
-//lockgen:wraps Service.UUID "uuid:<u>"
+//lockgen:wraps Service.UUID "uuid:<u>" exclusive
 func (w *ServiceWithLock) UUID(ctx context.Context, u id) (err error) {
 	key, err := ServiceUUIDKey(u)
 	if err != nil {
@@ -361,7 +361,7 @@ func ServiceUUIDsKey() string {
 
 // UUIDs calls [Service.UUIDs] while it holds the lock "uuid:all".
 //
-//lockgen:wraps Service.UUIDs "uuid:all"
+//lockgen:wraps Service.UUIDs "uuid:all" exclusive
 func (w *ServiceWithLock) UUIDs(ctx context.Context) (err error) {
 	key := ServiceUUIDsKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUUIDsLock, key)
@@ -391,7 +391,7 @@ func ServiceElsewhereKey() string {
 //
 // On another engine.
 //
-//lockgen:wraps Service.Elsewhere "order:all" backend=other
+//lockgen:wraps Service.Elsewhere "order:all" backend=other exclusive
 func (w *ServiceWithLock) Elsewhere(ctx context.Context) (err error) {
 	key := ServiceElsewhereKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceElsewhereLock, key)
@@ -422,7 +422,7 @@ func ServiceAnyKey(kind string) (string, error) {
 
 // Any calls [Service.Any] while it holds the lock "<kind>:1".
 //
-//lockgen:wraps Service.Any "<kind>:1"
+//lockgen:wraps Service.Any "<kind>:1" exclusive
 func (w *ServiceWithLock) Any(ctx context.Context, kind string) (err error) {
 	key, err := ServiceAnyKey(kind)
 	if err != nil {
@@ -453,7 +453,7 @@ func ServiceJobsKey() string {
 //
 // No engine of this program takes a / for a path.
 //
-//lockgen:wraps Service.Jobs "jobs"
+//lockgen:wraps Service.Jobs "jobs" exclusive
 func (w *ServiceWithLock) Jobs(ctx context.Context) (err error) {
 	key := ServiceJobsKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceJobsLock, key)
@@ -484,7 +484,7 @@ func ServiceJobKey(name string) (string, error) {
 
 // Job calls [Service.Job] while it holds the lock "jobs/<name>".
 //
-//lockgen:wraps Service.Job "jobs/<name>"
+//lockgen:wraps Service.Job "jobs/<name>" exclusive
 func (w *ServiceWithLock) Job(ctx context.Context, name string) (err error) {
 	key, err := ServiceJobKey(name)
 	if err != nil {
@@ -542,7 +542,7 @@ func SetFeesKey(item int64) string {
 //
 // Of one class, and so one lock on purpose, which can't be of two kinds.
 //
-//lockgen:wraps SetFees "fee:<item>:of"
+//lockgen:wraps SetFees "fee:<item>:of" exclusive
 func SetFeesWithLock(ctx context.Context, locker *lock.Locker, item int64) (err error) {
 	key := SetFeesKey(item)
 	ctx, held, err := locker.Acquire(ctx, &setFeesLock, key)
@@ -598,7 +598,7 @@ func FeeElsewhereKey(elsewhere int64) string {
 // FeeElsewhereWithLock calls [FeeElsewhere] while it holds the lock
 // "fee:<elsewhere>:of".
 //
-//lockgen:wraps FeeElsewhere "fee:<elsewhere>:of" backend=other
+//lockgen:wraps FeeElsewhere "fee:<elsewhere>:of" backend=other exclusive
 func FeeElsewhereWithLock(ctx context.Context, locker *lock.Locker, elsewhere int64) (err error) {
 	key := FeeElsewhereKey(elsewhere)
 	ctx, held, err := locker.Acquire(ctx, &feeElsewhereLock, key)

@@ -23,7 +23,7 @@ func JobsKey() string {
 
 // JobsWithLock calls [Jobs] while it holds the lock "jobs".
 //
-//lockgen:wraps Jobs "jobs"
+//lockgen:wraps Jobs "jobs" exclusive
 func JobsWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := JobsKey()
 	ctx, held, err := locker.Acquire(ctx, &jobsLock, key)
@@ -54,7 +54,7 @@ func JobKey(name string) (string, error) {
 
 // JobWithLock calls [Job] while it holds the lock "jobs/<name>".
 //
-//lockgen:wraps Job "jobs/<name>"
+//lockgen:wraps Job "jobs/<name>" exclusive
 func JobWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := JobKey(name)
 	if err != nil {
@@ -83,7 +83,7 @@ func DoneKey() string {
 
 // DoneWithLock calls [Done] while it holds the lock "jobsdone".
 //
-//lockgen:wraps Done "jobsdone"
+//lockgen:wraps Done "jobsdone" exclusive
 func DoneWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := DoneKey()
 	ctx, held, err := locker.Acquire(ctx, &doneLock, key)

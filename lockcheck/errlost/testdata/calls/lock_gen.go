@@ -40,7 +40,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (result int64, err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -66,7 +66,7 @@ func ServiceBookKey() string {
 
 // Book calls [Service.Book] while it holds the lock "book".
 //
-//lockgen:wraps Service.Book "book"
+//lockgen:wraps Service.Book "book" exclusive
 func (w *ServiceWithLock) Book(ctx context.Context) (err error) {
 	key := ServiceBookKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBookLock, key)
@@ -108,7 +108,7 @@ func AnnotatedSaveKey(id int64) string {
 
 // Save calls [Annotated.Save] while it holds the lock "save:<id>".
 //
-//lockgen:wraps Annotated.Save "save:<id>"
+//lockgen:wraps Annotated.Save "save:<id>" exclusive
 func (w *AnnotatedWithLock) Save(ctx context.Context, id int64) (err error) {
 	key := AnnotatedSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &annotatedSaveLock, key)

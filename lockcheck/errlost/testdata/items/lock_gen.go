@@ -123,7 +123,7 @@ func ServiceBuyKey(id int64) string {
 
 // Buy calls [Service.Buy] while it holds the lock "buy:<id>".
 //
-//lockgen:wraps Service.Buy "buy:<id>" merge=64
+//lockgen:wraps Service.Buy "buy:<id>" exclusive merge=64
 func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ServiceBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBuyLock, key)
@@ -137,7 +137,7 @@ func (w *ServiceWithLock) Buy(ctx context.Context, id int64, reqs []string) (res
 // BuyOne has [Service.Buy] take req along with others that wait for the same
 // key, 64 at most, while it holds the lock "buy:<id>".
 //
-//lockgen:wraps Service.Buy "buy:<id>" merge=64
+//lockgen:wraps Service.Buy "buy:<id>" exclusive merge=64
 func (w *ServiceWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ServiceBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {
@@ -162,7 +162,7 @@ func ServiceFreshKey() string {
 // Fresh calls [Service.Fresh] while it holds the lock "fresh". Where another
 // has it, [Service.stale] is called instead, without a lock.
 //
-//lockgen:wraps Service.Fresh "fresh" try fallback=stale
+//lockgen:wraps Service.Fresh "fresh" exclusive try fallback=stale
 func (w *ServiceWithLock) Fresh(ctx context.Context) (err error) {
 	key := ServiceFreshKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFreshLock, key)

@@ -40,7 +40,7 @@ func ServiceZeroKey(id int64) string {
 
 // Zero calls [Service.Zero] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Zero "order:<id>"
+//lockgen:wraps Service.Zero "order:<id>" exclusive
 func (w *ServiceWithLock) Zero(ctx context.Context, id int64) (err error) {
 	key := ServiceZeroKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceZeroLock, key)
@@ -66,7 +66,7 @@ func ServiceGivenKey(id int64) string {
 
 // Given calls [Service.Given] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Given "order:<id>"
+//lockgen:wraps Service.Given "order:<id>" exclusive
 func (w *ServiceWithLock) Given(ctx context.Context, id int64) (err error) {
 	key := ServiceGivenKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGivenLock, key)
@@ -92,7 +92,7 @@ func ServiceBeginKey(id int64) string {
 
 // Begin calls [Service.Begin] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Begin "order:<id>"
+//lockgen:wraps Service.Begin "order:<id>" exclusive
 func (w *ServiceWithLock) Begin(ctx context.Context, id int64) (err error) {
 	key := ServiceBeginKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBeginLock, key)
@@ -118,7 +118,7 @@ func ServiceStaleKey(id int64) string {
 
 // Stale calls [Service.Stale] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Stale "order:<id>"
+//lockgen:wraps Service.Stale "order:<id>" exclusive
 func (w *ServiceWithLock) Stale(ctx context.Context, id int64) (err error) {
 	key := ServiceStaleKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceStaleLock, key)
@@ -144,7 +144,7 @@ func ServiceFreshKey(id int64) string {
 
 // Fresh calls [Service.Fresh] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Fresh "order:<id>"
+//lockgen:wraps Service.Fresh "order:<id>" exclusive
 func (w *ServiceWithLock) Fresh(ctx context.Context, id int64) (err error) {
 	key := ServiceFreshKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFreshLock, key)
@@ -172,7 +172,7 @@ func ServiceEpochKey(id int64) string {
 //
 // Set by who knows what.
 //
-//lockgen:wraps Service.Epoch "order:<id>"
+//lockgen:wraps Service.Epoch "order:<id>" exclusive
 func (w *ServiceWithLock) Epoch(ctx context.Context, id int64) (err error) {
 	key := ServiceEpochKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceEpochLock, key)
@@ -198,7 +198,7 @@ func ServiceLockedKey(id int64) string {
 
 // Locked calls [Service.Locked] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Locked "order:<id>"
+//lockgen:wraps Service.Locked "order:<id>" exclusive
 func (w *ServiceWithLock) Locked(ctx context.Context, id int64) (err error) {
 	key := ServiceLockedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceLockedLock, key)
@@ -238,8 +238,8 @@ func ServiceBothKey2(id int64) string {
 // Both calls [Service.Both] while it holds the locks "order:<id>" and
 // "stock:<id>", taken in one global order: all or none.
 //
-//lockgen:wraps Service.Both "order:<id>"
-//lockgen:wraps Service.Both "stock:<id>"
+//lockgen:wraps Service.Both "order:<id>" exclusive
+//lockgen:wraps Service.Both "stock:<id>" exclusive
 func (w *ServiceWithLock) Both(ctx context.Context, id int64) (err error) {
 	key := ServiceBothKey(id)
 	key2 := ServiceBothKey2(id)

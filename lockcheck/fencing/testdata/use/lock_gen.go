@@ -41,7 +41,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (wrapper *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := wrapper.locker.Acquire(ctx, &servicePayLock, key)
@@ -68,7 +68,7 @@ func ServiceUnfencedKey(id int64) string {
 
 // Unfenced calls [Service.Unfenced] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Unfenced "order:<id>"
+//lockgen:wraps Service.Unfenced "order:<id>" exclusive
 func (wrapper *ServiceWithLock) Unfenced(ctx context.Context, id int64, w store.Writer) (err error) {
 	key := ServiceUnfencedKey(id)
 	ctx, held, err := wrapper.locker.Acquire(ctx, &serviceUnfencedLock, key)

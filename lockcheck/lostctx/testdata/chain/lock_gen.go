@@ -41,7 +41,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>" reentrant
+//lockgen:wraps Service.Pay "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Pay(ctx context.Context, id, other int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -68,7 +68,7 @@ func ServiceBookKey(id int64) string {
 
 // Book calls [Service.Book] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Book "order:<id>" reentrant
+//lockgen:wraps Service.Book "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ServiceBookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBookLock, key)
@@ -96,7 +96,7 @@ func ServiceTryKey(id int64) string {
 
 // Try calls [Service.Try] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Try "order:<id>" try reentrant
+//lockgen:wraps Service.Try "order:<id>" exclusive try reentrant
 func (w *ServiceWithLock) Try(ctx context.Context, id int64) (err error) {
 	key := ServiceTryKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceTryLock, key)
@@ -122,7 +122,7 @@ func ServiceOtherKey(id int64) string {
 
 // Other calls [Service.Other] while it holds the lock "stock:<id>".
 //
-//lockgen:wraps Service.Other "stock:<id>"
+//lockgen:wraps Service.Other "stock:<id>" exclusive
 func (w *ServiceWithLock) Other(ctx context.Context, id int64) (err error) {
 	key := ServiceOtherKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOtherLock, key)

@@ -41,7 +41,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>" reentrant
+//lockgen:wraps Service.Pay "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -68,7 +68,7 @@ func ServiceBookKey(id int64) string {
 
 // Book calls [Service.Book] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Book "order:<id>" reentrant
+//lockgen:wraps Service.Book "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ServiceBookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBookLock, key)

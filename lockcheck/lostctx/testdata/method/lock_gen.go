@@ -42,7 +42,7 @@ func ServiceWithoutCancelKey(id int64) string {
 // WithoutCancel calls [Service.WithoutCancel] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.WithoutCancel "order:<id>"
+//lockgen:wraps Service.WithoutCancel "order:<id>" exclusive
 func (w *ServiceWithLock) WithoutCancel(ctx context.Context, id int64) (err error) {
 	key := ServiceWithoutCancelKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWithoutCancelLock, key)
@@ -68,7 +68,7 @@ func ServiceDerivedKey(id int64) string {
 
 // Derived calls [Service.Derived] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Derived "order:<id>"
+//lockgen:wraps Service.Derived "order:<id>" exclusive
 func (w *ServiceWithLock) Derived(ctx context.Context, id int64) (err error) {
 	key := ServiceDerivedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceDerivedLock, key)
@@ -94,7 +94,7 @@ func ServiceFencedKey(id int64) string {
 
 // Fenced calls [Service.Fenced] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Fenced "order:<id>"
+//lockgen:wraps Service.Fenced "order:<id>" exclusive
 func (w *ServiceWithLock) Fenced(ctx context.Context, id int64) (err error) {
 	key := ServiceFencedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFencedLock, key)
@@ -120,7 +120,7 @@ func ServiceGoesKey(id int64) string {
 
 // Goes calls [Service.Goes] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Goes "order:<id>"
+//lockgen:wraps Service.Goes "order:<id>" exclusive
 func (w *ServiceWithLock) Goes(ctx context.Context, id int64) (err error) {
 	key := ServiceGoesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGoesLock, key)
@@ -146,7 +146,7 @@ func ServiceWaitsKey(id int64) string {
 
 // Waits calls [Service.Waits] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Waits "order:<id>"
+//lockgen:wraps Service.Waits "order:<id>" exclusive
 func (w *ServiceWithLock) Waits(ctx context.Context, id int64) (err error) {
 	key := ServiceWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWaitsLock, key)
@@ -173,7 +173,7 @@ func ServiceReceivesKey(id int64) string {
 
 // Receives calls [Service.Receives] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Receives "order:<id>"
+//lockgen:wraps Service.Receives "order:<id>" exclusive
 func (w *ServiceWithLock) Receives(ctx context.Context, id int64) (err error) {
 	key := ServiceReceivesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceReceivesLock, key)
@@ -199,7 +199,7 @@ func ServiceStoresKey(id int64) string {
 
 // Stores calls [Service.Stores] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Stores "order:<id>"
+//lockgen:wraps Service.Stores "order:<id>" exclusive
 func (w *ServiceWithLock) Stores(ctx context.Context, id int64) (err error) {
 	key := ServiceStoresKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceStoresLock, key)

@@ -42,7 +42,7 @@ func ServiceUnrelatedWaitKey(id int64) string {
 // UnrelatedWait calls [Service.UnrelatedWait] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.UnrelatedWait "order:<id>"
+//lockgen:wraps Service.UnrelatedWait "order:<id>" exclusive
 func (w *ServiceWithLock) UnrelatedWait(ctx context.Context, id int64) (err error) {
 	key := ServiceUnrelatedWaitKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUnrelatedWaitLock, key)
@@ -70,7 +70,7 @@ func ServiceUnrelatedAcquireKey(id int64) string {
 // UnrelatedAcquire calls [Service.UnrelatedAcquire] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.UnrelatedAcquire "order:<id>"
+//lockgen:wraps Service.UnrelatedAcquire "order:<id>" exclusive
 func (w *ServiceWithLock) UnrelatedAcquire(ctx context.Context, id int64, sem *semaphore) (err error) {
 	key := ServiceUnrelatedAcquireKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUnrelatedAcquireLock, key)
@@ -98,7 +98,7 @@ func ServiceUnrelatedReceiveKey(id int64) string {
 // UnrelatedReceive calls [Service.UnrelatedReceive] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.UnrelatedReceive "order:<id>"
+//lockgen:wraps Service.UnrelatedReceive "order:<id>" exclusive
 func (w *ServiceWithLock) UnrelatedReceive(ctx context.Context, id int64, other <-chan int) (err error) {
 	key := ServiceUnrelatedReceiveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUnrelatedReceiveLock, key)
@@ -127,7 +127,7 @@ func ServiceAcquiresKey(id int64) string {
 //
 // Slots are taken again until all are free.
 //
-//lockgen:wraps Service.Acquires "order:<id>"
+//lockgen:wraps Service.Acquires "order:<id>" exclusive
 func (w *ServiceWithLock) Acquires(ctx context.Context, id int64, sem *semaphore) (err error) {
 	key := ServiceAcquiresKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAcquiresLock, key)
@@ -154,7 +154,7 @@ func ServiceFillsSlotsKey(id int64) string {
 
 // FillsSlots calls [Service.FillsSlots] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.FillsSlots "order:<id>"
+//lockgen:wraps Service.FillsSlots "order:<id>" exclusive
 func (w *ServiceWithLock) FillsSlots(ctx context.Context, id int64) (err error) {
 	key := ServiceFillsSlotsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFillsSlotsLock, key)
@@ -182,7 +182,7 @@ func ServiceGroupForgottenKey(id int64) string {
 // GroupForgotten calls [Service.GroupForgotten] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.GroupForgotten "order:<id>"
+//lockgen:wraps Service.GroupForgotten "order:<id>" exclusive
 func (w *ServiceWithLock) GroupForgotten(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupForgottenKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupForgottenLock, key)
@@ -209,7 +209,7 @@ func ServiceGroupWaitedKey(id int64) string {
 
 // GroupWaited calls [Service.GroupWaited] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.GroupWaited "order:<id>"
+//lockgen:wraps Service.GroupWaited "order:<id>" exclusive
 func (w *ServiceWithLock) GroupWaited(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupWaitedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupWaitedLock, key)
@@ -237,7 +237,7 @@ func ServiceCloserKey(id int64) string {
 //
 // The wait has a bound of its own.
 //
-//lockgen:wraps Service.Closer "order:<id>"
+//lockgen:wraps Service.Closer "order:<id>" exclusive
 func (w *ServiceWithLock) Closer(ctx context.Context, id int64) (err error) {
 	key := ServiceCloserKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceCloserLock, key)
@@ -265,7 +265,7 @@ func ServiceThroughKey(id int64) string {
 //
 // The goroutine ends by what it is given, or by a field that it sets.
 //
-//lockgen:wraps Service.Through "order:<id>"
+//lockgen:wraps Service.Through "order:<id>" exclusive
 func (w *ServiceWithLock) Through(ctx context.Context, id int64) (err error) {
 	key := ServiceThroughKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceThroughLock, key)
@@ -292,7 +292,7 @@ func ServiceByHelperKey(id int64) string {
 
 // ByHelper calls [Service.ByHelper] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.ByHelper "order:<id>"
+//lockgen:wraps Service.ByHelper "order:<id>" exclusive
 func (w *ServiceWithLock) ByHelper(ctx context.Context, id int64) (err error) {
 	key := ServiceByHelperKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceByHelperLock, key)
@@ -319,7 +319,7 @@ func ServiceByMethodKey(id int64) string {
 
 // ByMethod calls [Service.ByMethod] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.ByMethod "order:<id>"
+//lockgen:wraps Service.ByMethod "order:<id>" exclusive
 func (w *ServiceWithLock) ByMethod(ctx context.Context, id int64) (err error) {
 	key := ServiceByMethodKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceByMethodLock, key)
@@ -345,7 +345,7 @@ func ServiceClosureKey(id int64) string {
 
 // Closure calls [Service.Closure] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Closure "order:<id>"
+//lockgen:wraps Service.Closure "order:<id>" exclusive
 func (w *ServiceWithLock) Closure(ctx context.Context, id int64) (err error) {
 	key := ServiceClosureKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClosureLock, key)
@@ -373,7 +373,7 @@ func ServiceClosureWaitedKey(id int64) string {
 // ClosureWaited calls [Service.ClosureWaited] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.ClosureWaited "order:<id>"
+//lockgen:wraps Service.ClosureWaited "order:<id>" exclusive
 func (w *ServiceWithLock) ClosureWaited(ctx context.Context, id int64) (err error) {
 	key := ServiceClosureWaitedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClosureWaitedLock, key)
@@ -399,7 +399,7 @@ func ServiceLaterKey(id int64) string {
 
 // Later calls [Service.Later] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Later "order:<id>"
+//lockgen:wraps Service.Later "order:<id>" exclusive
 func (w *ServiceWithLock) Later(ctx context.Context, id int64) (err error) {
 	key := ServiceLaterKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceLaterLock, key)
@@ -425,7 +425,7 @@ func ServiceSendsKey(id int64) string {
 
 // Sends calls [Service.Sends] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Sends "order:<id>"
+//lockgen:wraps Service.Sends "order:<id>" exclusive
 func (w *ServiceWithLock) Sends(ctx context.Context, id int64) (err error) {
 	key := ServiceSendsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSendsLock, key)
@@ -453,7 +453,7 @@ func ServiceSendsAndWaitsKey(id int64) string {
 // SendsAndWaits calls [Service.SendsAndWaits] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.SendsAndWaits "order:<id>"
+//lockgen:wraps Service.SendsAndWaits "order:<id>" exclusive
 func (w *ServiceWithLock) SendsAndWaits(ctx context.Context, id int64) (err error) {
 	key := ServiceSendsAndWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSendsAndWaitsLock, key)
@@ -480,7 +480,7 @@ func ServiceOwnWorkersKey(id int64) string {
 
 // OwnWorkers calls [Service.OwnWorkers] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.OwnWorkers "order:<id>"
+//lockgen:wraps Service.OwnWorkers "order:<id>" exclusive
 func (w *ServiceWithLock) OwnWorkers(ctx context.Context, id int64) (err error) {
 	key := ServiceOwnWorkersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOwnWorkersLock, key)
@@ -509,7 +509,7 @@ func ServiceHarmlessKey(id int64) string {
 //
 // What ends with the context, or needs no lock.
 //
-//lockgen:wraps Service.Harmless "order:<id>"
+//lockgen:wraps Service.Harmless "order:<id>" exclusive
 func (w *ServiceWithLock) Harmless(ctx context.Context, id int64) (err error) {
 	key := ServiceHarmlessKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceHarmlessLock, key)
@@ -537,7 +537,7 @@ func ServiceLooksKey(id int64) string {
 //
 // A look at a channel is no wait for the goroutine.
 //
-//lockgen:wraps Service.Looks "order:<id>"
+//lockgen:wraps Service.Looks "order:<id>" exclusive
 func (w *ServiceWithLock) Looks(ctx context.Context, id int64) (err error) {
 	key := ServiceLooksKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceLooksLock, key)

@@ -41,7 +41,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -68,7 +68,7 @@ func ServiceAgainKey(id int64) string {
 
 // Again calls [Service.Again] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Again "order:<id>" reentrant
+//lockgen:wraps Service.Again "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Again(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ServiceAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAgainLock, key)
@@ -97,7 +97,7 @@ func ServiceRightlyKey(id int64) string {
 // The context of the lock, also by way of the request; clean-up; a failure that is
 // noted; a write that a token guards.
 //
-//lockgen:wraps Service.Rightly "order:<id>"
+//lockgen:wraps Service.Rightly "order:<id>" exclusive
 func (w *ServiceWithLock) Rightly(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ServiceRightlyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRightlyLock, key)
@@ -123,7 +123,7 @@ func ServiceFencedKey(id int64) string {
 
 // Fenced calls [Service.Fenced] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Fenced "order:<id>"
+//lockgen:wraps Service.Fenced "order:<id>" exclusive
 func (w *ServiceWithLock) Fenced(ctx context.Context, id int64) (err error) {
 	key := ServiceFencedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFencedLock, key)

@@ -42,7 +42,7 @@ func StoreSaveKey(id int) string {
 
 // Save calls [Store.Save] while it holds the lock "<id>".
 //
-//lockgen:wraps Store.Save "<id>" backend=a
+//lockgen:wraps Store.Save "<id>" backend=a exclusive
 func (w *StoreWithLock) Save(ctx context.Context, id int) (err error) {
 	key := StoreSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &storeSaveLock, key)
@@ -84,7 +84,7 @@ func OtherMoveKey(id int) string {
 
 // Move calls [Other.Move] while it holds the lock "a|<id>".
 //
-//lockgen:wraps Other.Move "a|<id>"
+//lockgen:wraps Other.Move "a|<id>" exclusive
 func (w *OtherWithLock) Move(ctx context.Context, id int) (err error) {
 	key := OtherMoveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &otherMoveLock, key)

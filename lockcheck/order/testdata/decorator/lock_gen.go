@@ -44,7 +44,7 @@ func StorageUpdateKey(id string) (string, error) {
 
 // Update calls [Storage.Update] while it holds the lock "client:<id>".
 //
-//lockgen:wraps Storage.Update "client:<id>"
+//lockgen:wraps Storage.Update "client:<id>" exclusive
 func (w *StorageWithLock) Update(ctx context.Context, id string) (err error) {
 	key, err := StorageUpdateKey(id)
 	if err != nil {
@@ -78,7 +78,7 @@ func StorageDeleteKey(id string) (string, error) {
 
 // Delete calls [Storage.Delete] while it holds the lock "client:<id>".
 //
-//lockgen:wraps Storage.Delete "client:<id>"
+//lockgen:wraps Storage.Delete "client:<id>" exclusive
 func (w *StorageWithLock) Delete(ctx context.Context, id string) (err error) {
 	key, err := StorageDeleteKey(id)
 	if err != nil {

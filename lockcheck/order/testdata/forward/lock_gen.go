@@ -26,7 +26,7 @@ func FirstKey(id int64) string {
 //
 // The parameter hides the function from its wrapper, which calls it by way of another.
 //
-//lockgen:wraps First "a:<id>"
+//lockgen:wraps First "a:<id>" exclusive
 func FirstWithLock(ctx context.Context, locker *lock.Locker, First, id int64) (err error) {
 	key := FirstKey(id)
 	ctx, held, err := locker.Acquire(ctx, &firstLock, key)
@@ -57,7 +57,7 @@ func SecondKey(id int64) string {
 
 // SecondWithLock calls [Second] while it holds the lock "b:<id>".
 //
-//lockgen:wraps Second "b:<id>"
+//lockgen:wraps Second "b:<id>" exclusive
 func SecondWithLock(ctx context.Context, locker *lock.Locker, Second, id int64) (err error) {
 	key := SecondKey(id)
 	ctx, held, err := locker.Acquire(ctx, &secondLock, key)

@@ -55,8 +55,8 @@ func SAKey2(id int64) string {
 // A calls [S.A] while it holds the locks "gate" and "a:<id>", taken in one
 // global order: all or none.
 //
-//lockgen:wraps S.A "gate"
-//lockgen:wraps S.A "a:<id>"
+//lockgen:wraps S.A "gate" exclusive
+//lockgen:wraps S.A "a:<id>" exclusive
 func (w *SWithLock) A(ctx context.Context, id int64) (err error) {
 	key := SAKey()
 	key2 := SAKey2(id)
@@ -100,8 +100,8 @@ func SBKey2(id int64) string {
 // B calls [S.B] while it holds the locks "gate" and "b:<id>", taken in one
 // global order: all or none.
 //
-//lockgen:wraps S.B "gate"
-//lockgen:wraps S.B "b:<id>"
+//lockgen:wraps S.B "gate" exclusive
+//lockgen:wraps S.B "b:<id>" exclusive
 func (w *SWithLock) B(ctx context.Context, id int64) (err error) {
 	key := SBKey()
 	key2 := SBKey2(id)
@@ -131,7 +131,7 @@ func SPlainAKey(id int64) string {
 
 // PlainA calls [S.PlainA] while it holds the lock "a:<id>".
 //
-//lockgen:wraps S.PlainA "a:<id>"
+//lockgen:wraps S.PlainA "a:<id>" exclusive
 func (w *SWithLock) PlainA(ctx context.Context, id int64) (err error) {
 	key := SPlainAKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sPlainALock, key)
@@ -157,7 +157,7 @@ func SPlainBKey(id int64) string {
 
 // PlainB calls [S.PlainB] while it holds the lock "b:<id>".
 //
-//lockgen:wraps S.PlainB "b:<id>"
+//lockgen:wraps S.PlainB "b:<id>" exclusive
 func (w *SWithLock) PlainB(ctx context.Context, id int64) (err error) {
 	key := SPlainBKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sPlainBLock, key)
@@ -185,7 +185,7 @@ func SCKey(id int64) string {
 //
 // Who does not wait blocks no one.
 //
-//lockgen:wraps S.C "c:<id>"
+//lockgen:wraps S.C "c:<id>" exclusive
 func (w *SWithLock) C(ctx context.Context, id int64) (err error) {
 	key := SCKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sCLock, key)
@@ -212,7 +212,7 @@ func SDKey(id int64) string {
 
 // D calls [S.D] while it holds the lock "d:<id>".
 //
-//lockgen:wraps S.D "d:<id>" try
+//lockgen:wraps S.D "d:<id>" exclusive try
 func (w *SWithLock) D(ctx context.Context, id int64) (err error) {
 	key := SDKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sDLock, key)
@@ -240,7 +240,7 @@ func SEKey(id int64) string {
 //
 // One order only.
 //
-//lockgen:wraps S.E "e:<id>"
+//lockgen:wraps S.E "e:<id>" exclusive
 func (w *SWithLock) E(ctx context.Context, id int64) (err error) {
 	key := SEKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sELock, key)
@@ -266,7 +266,7 @@ func SFKey(id int64) string {
 
 // F calls [S.F] while it holds the lock "f:<id>".
 //
-//lockgen:wraps S.F "f:<id>"
+//lockgen:wraps S.F "f:<id>" exclusive
 func (w *SWithLock) F(ctx context.Context, id int64) (err error) {
 	key := SFKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sFLock, key)
@@ -294,7 +294,7 @@ func SGKey() string {
 //
 // Two engines.
 //
-//lockgen:wraps S.G "g"
+//lockgen:wraps S.G "g" exclusive
 func (w *SWithLock) G(ctx context.Context) (err error) {
 	key := SGKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sGLock, key)
@@ -320,7 +320,7 @@ func SHKey() string {
 
 // H calls [S.H] while it holds the lock "h".
 //
-//lockgen:wraps S.H "h"
+//lockgen:wraps S.H "h" exclusive
 func (w *SWithLock) H(ctx context.Context) (err error) {
 	key := SHKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sHLock, key)
@@ -347,7 +347,7 @@ func SOtherGKey() string {
 
 // OtherG calls [S.OtherG] while it holds the lock "g".
 //
-//lockgen:wraps S.OtherG "g" backend=other
+//lockgen:wraps S.OtherG "g" backend=other exclusive
 func (w *SWithLock) OtherG(ctx context.Context) (err error) {
 	key := SOtherGKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sOtherGLock, key)

@@ -47,7 +47,7 @@ func ShopBuyKey(id int64) string {
 
 // Buy calls [Shop.Buy] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Buy "shop:<id>" merge=8
+//lockgen:wraps Shop.Buy "shop:<id>" exclusive merge=8
 func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result []string, err error) {
 	key := ShopBuyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBuyLock, key)
@@ -61,7 +61,7 @@ func (w *ShopWithLock) Buy(ctx context.Context, id int64, reqs []string) (result
 // BuyOne has [Shop.Buy] take req along with others that wait for the same key,
 // 8 at most, while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Buy "shop:<id>" merge=8
+//lockgen:wraps Shop.Buy "shop:<id>" exclusive merge=8
 func (w *ShopWithLock) BuyOne(ctx context.Context, id int64, req string) (result string, err error) {
 	key := ShopBuyKey(id)
 	return w.buyMerge.Do(ctx, key, req, func(ctx context.Context, reqs []string) ([]string, error) {
@@ -207,7 +207,7 @@ func PricesSetKey() string {
 // Set calls [Prices.Set] while it holds the lock "prices". Where another has
 // it, [Prices.later] is called instead, without a lock.
 //
-//lockgen:wraps Prices.Set "prices" wait=1s fallback=later
+//lockgen:wraps Prices.Set "prices" exclusive wait=1s fallback=later
 func (w *PricesWithLock) Set(ctx context.Context) (err error) {
 	key := PricesSetKey()
 	ctx, held, err := w.locker.Acquire(ctx, &pricesSetLock, key)
@@ -252,7 +252,7 @@ func OldReadKey() string {
 
 // Read calls [Old.Read] while it holds the lock "old".
 //
-//lockgen:wraps Old.Read "old"
+//lockgen:wraps Old.Read "old" exclusive
 func (w *OldWithLock) Read(ctx context.Context) (err error) {
 	key := OldReadKey()
 	ctx, held, err := w.locker.Acquire(ctx, &oldReadLock, key)

@@ -46,7 +46,7 @@ func ShopSellKey(ids []int64) []string {
 // Sell calls [Shop.Sell] while it holds the locks "stock:<ids...>", taken in
 // one global order: all or none.
 //
-//lockgen:wraps Shop.Sell "stock:<ids...>"
+//lockgen:wraps Shop.Sell "stock:<ids...>" exclusive
 func (w *ShopWithLock) Sell(ctx context.Context, ids, gifts []int64) (err error) {
 	keys := ShopSellKey(ids)
 	ctx, held, err := w.locker.AcquireAll(ctx, lock.Requests(&shopSellLock, keys)...)
@@ -78,7 +78,7 @@ func ShopPackKey(ids []int64) []string {
 // Pack calls [Shop.Pack] while it holds the locks "stock:<ids...>", taken in
 // one global order: all or none.
 //
-//lockgen:wraps Shop.Pack "stock:<ids...>"
+//lockgen:wraps Shop.Pack "stock:<ids...>" exclusive
 func (w *ShopWithLock) Pack(ctx context.Context, ids []int64) (err error) {
 	keys := ShopPackKey(ids)
 	ctx, held, err := w.locker.AcquireAll(ctx, lock.Requests(&shopPackLock, keys)...)
@@ -111,7 +111,7 @@ func ShopWrapKey(ids []int64) []string {
 // Wrap calls [Shop.Wrap] while it holds the locks "stock:<ids...>", taken in
 // one global order: all or none.
 //
-//lockgen:wraps Shop.Wrap "stock:<ids...>" reentrant
+//lockgen:wraps Shop.Wrap "stock:<ids...>" exclusive reentrant
 func (w *ShopWithLock) Wrap(ctx context.Context, ids []int64) (err error) {
 	keys := ShopWrapKey(ids)
 	ctx, held, err := w.locker.AcquireAll(ctx, lock.Requests(&shopWrapLock, keys)...)
@@ -137,7 +137,7 @@ func ShopCountKey(id int64) string {
 
 // Count calls [Shop.Count] while it holds the lock "stock:<id>".
 //
-//lockgen:wraps Shop.Count "stock:<id>"
+//lockgen:wraps Shop.Count "stock:<id>" exclusive
 func (w *ShopWithLock) Count(ctx context.Context, id int64) (err error) {
 	key := ShopCountKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopCountLock, key)
@@ -179,7 +179,7 @@ func AuditNoteKey() string {
 
 // Note calls [Audit.Note] while it holds the lock "audit".
 //
-//lockgen:wraps Audit.Note "audit"
+//lockgen:wraps Audit.Note "audit" exclusive
 func (w *AuditWithLock) Note(ctx context.Context) (err error) {
 	key := AuditNoteKey()
 	ctx, held, err := w.locker.Acquire(ctx, &auditNoteLock, key)

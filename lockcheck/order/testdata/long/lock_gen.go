@@ -40,7 +40,7 @@ func SXKey(id int64) string {
 
 // X calls [S.X] while it holds the lock "x:<id>".
 //
-//lockgen:wraps S.X "x:<id>"
+//lockgen:wraps S.X "x:<id>" exclusive
 func (w *SWithLock) X(ctx context.Context, id int64) (err error) {
 	key := SXKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sXLock, key)
@@ -66,7 +66,7 @@ func SYKey(id int64) string {
 
 // Y calls [S.Y] while it holds the lock "y:<id>".
 //
-//lockgen:wraps S.Y "y:<id>"
+//lockgen:wraps S.Y "y:<id>" exclusive
 func (w *SWithLock) Y(ctx context.Context, id int64) (err error) {
 	key := SYKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sYLock, key)
@@ -92,7 +92,7 @@ func SZKey(id int64) string {
 
 // Z calls [S.Z] while it holds the lock "z:<id>".
 //
-//lockgen:wraps S.Z "z:<id>"
+//lockgen:wraps S.Z "z:<id>" exclusive
 func (w *SWithLock) Z(ctx context.Context, id int64) (err error) {
 	key := SZKey(id)
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sZLock, key)
@@ -118,7 +118,7 @@ func SHandKey() string {
 
 // Hand calls [S.Hand] while it holds the lock "hand".
 //
-//lockgen:wraps S.Hand "hand"
+//lockgen:wraps S.Hand "hand" exclusive
 func (w *SWithLock) Hand(ctx context.Context) (err error) {
 	key := SHandKey()
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sHandLock, key)
@@ -146,7 +146,7 @@ func SPKey() string {
 //
 // A contradiction that is meant.
 //
-//lockgen:wraps S.P "p"
+//lockgen:wraps S.P "p" exclusive
 func (w *SWithLock) P(ctx context.Context) (err error) {
 	key := SPKey()
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sPLock, key)
@@ -172,7 +172,7 @@ func SQKey() string {
 
 // Q calls [S.Q] while it holds the lock "q".
 //
-//lockgen:wraps S.Q "q"
+//lockgen:wraps S.Q "q" exclusive
 func (w *SWithLock) Q(ctx context.Context) (err error) {
 	key := SQKey()
 	ctx, held, err := w.lockgenLocker.Acquire(ctx, &sQLock, key)

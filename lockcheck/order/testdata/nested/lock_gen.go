@@ -40,7 +40,7 @@ func STransferKey(from int64) string {
 
 // Transfer calls [S.Transfer] while it holds the lock "account:<from>".
 //
-//lockgen:wraps S.Transfer "account:<from>"
+//lockgen:wraps S.Transfer "account:<from>" exclusive
 func (w *SWithLock) Transfer(ctx context.Context, from, to int64) (err error) {
 	key := STransferKey(from)
 	ctx, held, err := w.locker.Acquire(ctx, &sTransferLock, key)
@@ -70,7 +70,7 @@ func SMoveKey(r *Request) (string, error) {
 
 // Move calls [S.Move] while it holds the lock "account:<r.From>".
 //
-//lockgen:wraps S.Move "account:<r.From>"
+//lockgen:wraps S.Move "account:<r.From>" exclusive
 func (w *SWithLock) Move(ctx context.Context, r *Request) (err error) {
 	key, err := SMoveKey(r)
 	if err != nil {
@@ -99,7 +99,7 @@ func SCreditKey(id int64) string {
 
 // Credit calls [S.Credit] while it holds the lock "account:<id>".
 //
-//lockgen:wraps S.Credit "account:<id>"
+//lockgen:wraps S.Credit "account:<id>" exclusive
 func (w *SWithLock) Credit(ctx context.Context, id int64) (err error) {
 	key := SCreditKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sCreditLock, key)
@@ -126,7 +126,7 @@ func SAgainKey(id int64) string {
 
 // Again calls [S.Again] while it holds the lock "account:<id>".
 //
-//lockgen:wraps S.Again "account:<id>" reentrant
+//lockgen:wraps S.Again "account:<id>" exclusive reentrant
 func (w *SWithLock) Again(ctx context.Context, id int64) (err error) {
 	key := SAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sAgainLock, key)
@@ -168,8 +168,8 @@ func SBothKey2(to int64) string {
 //
 // Both at once, in one order.
 //
-//lockgen:wraps S.Both "account:<from>"
-//lockgen:wraps S.Both "account:<to>"
+//lockgen:wraps S.Both "account:<from>" exclusive
+//lockgen:wraps S.Both "account:<to>" exclusive
 func (w *SWithLock) Both(ctx context.Context, from, to int64) (err error) {
 	key := SBothKey(from)
 	key2 := SBothKey2(to)
@@ -199,7 +199,7 @@ func SCloseKey(id int64) string {
 
 // Close calls [S.Close] while it holds the lock "account:<id>".
 //
-//lockgen:wraps S.Close "account:<id>"
+//lockgen:wraps S.Close "account:<id>" exclusive
 func (w *SWithLock) Close(ctx context.Context, id int64) (err error) {
 	key := SCloseKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sCloseLock, key)
@@ -227,7 +227,7 @@ func SUnknownKey(id int64) string {
 //
 // What is not known is not reported.
 //
-//lockgen:wraps S.Unknown "account:<id>"
+//lockgen:wraps S.Unknown "account:<id>" exclusive
 func (w *SWithLock) Unknown(ctx context.Context, id int64, next func() int64) (err error) {
 	key := SUnknownKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &sUnknownLock, key)
@@ -253,7 +253,7 @@ func SAllKey() string {
 
 // All calls [S.All] while it holds the lock "all".
 //
-//lockgen:wraps S.All "all"
+//lockgen:wraps S.All "all" exclusive
 func (w *SWithLock) All(ctx context.Context) (err error) {
 	key := SAllKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sAllLock, key)
@@ -279,7 +279,7 @@ func SAllAgainKey() string {
 
 // AllAgain calls [S.AllAgain] while it holds the lock "all".
 //
-//lockgen:wraps S.AllAgain "all"
+//lockgen:wraps S.AllAgain "all" exclusive
 func (w *SWithLock) AllAgain(ctx context.Context) (err error) {
 	key := SAllAgainKey()
 	ctx, held, err := w.locker.Acquire(ctx, &sAllAgainLock, key)

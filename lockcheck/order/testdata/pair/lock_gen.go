@@ -41,7 +41,7 @@ func ADoKey(id int64) string {
 
 // Do calls [A.Do] while it holds the lock "a:<id>".
 //
-//lockgen:wraps A.Do "a:<id>" reentrant
+//lockgen:wraps A.Do "a:<id>" exclusive reentrant
 func (w *AWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := ADoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &aDoLock, key)
@@ -83,7 +83,7 @@ func BDoKey(id int64) string {
 
 // Do calls [B.Do] while it holds the lock "b:<id>".
 //
-//lockgen:wraps B.Do "b:<id>"
+//lockgen:wraps B.Do "b:<id>" exclusive
 func (w *BWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := BDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bDoLock, key)
@@ -127,7 +127,7 @@ func CDoKey(id int64) string {
 //
 // A goroutine is not waited for, and its call holds nothing of the caller's.
 //
-//lockgen:wraps C.Do "c:<id>"
+//lockgen:wraps C.Do "c:<id>" exclusive
 func (w *CWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := CDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &cDoLock, key)

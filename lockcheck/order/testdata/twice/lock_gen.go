@@ -40,8 +40,8 @@ func MoveKey2(id int64) string {
 // MoveWithLock calls [Move] while it holds the locks "moved:<id>" and
 // "moved:<id>", taken in one global order: all or none.
 //
-//lockgen:wraps Move "moved:<id>" backend=west
-//lockgen:wraps Move "moved:<id>" backend=etcd
+//lockgen:wraps Move "moved:<id>" backend=west exclusive
+//lockgen:wraps Move "moved:<id>" backend=etcd exclusive
 func MoveWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
 	key := MoveKey(id)
 	key2 := MoveKey2(id)
@@ -72,7 +72,7 @@ func OtherKey() string {
 
 // OtherWithLock calls [Other] while it holds the lock "other".
 //
-//lockgen:wraps Other "other" backend=etcd
+//lockgen:wraps Other "other" backend=etcd exclusive
 func OtherWithLock(ctx context.Context, locker, l *lock.Locker, id int64) (err error) {
 	key := OtherKey()
 	ctx, held, err := locker.Acquire(ctx, &otherLock, key)
@@ -99,7 +99,7 @@ func EtcdKey(id int64) string {
 
 // EtcdWithLock calls [Etcd] while it holds the lock "moved:<id>".
 //
-//lockgen:wraps Etcd "moved:<id>" backend=etcd
+//lockgen:wraps Etcd "moved:<id>" backend=etcd exclusive
 func EtcdWithLock(ctx context.Context, locker *lock.Locker, id int64) (err error) {
 	key := EtcdKey(id)
 	ctx, held, err := locker.Acquire(ctx, &etcdLock, key)

@@ -40,7 +40,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -70,7 +70,7 @@ func ServiceSaveKey(u *unit) (string, error) {
 
 // Save calls [Service.Save] while it holds the lock "unit:<u.id>".
 //
-//lockgen:wraps Service.Save "unit:<u.id>"
+//lockgen:wraps Service.Save "unit:<u.id>" exclusive
 func (w *ServiceWithLock) Save(ctx context.Context, u *unit) (err error) {
 	key, err := ServiceSaveKey(u)
 	if err != nil {

@@ -43,7 +43,7 @@ func ServiceSleepsKey(id int64) string {
 
 // Sleeps calls [Service.Sleeps] while it holds the lock "a:<id>".
 //
-//lockgen:wraps Service.Sleeps "a:<id>" ttl=2s renew=off
+//lockgen:wraps Service.Sleeps "a:<id>" ttl=2s exclusive renew=off
 func (w *ServiceWithLock) Sleeps(ctx context.Context, id int64) (err error) {
 	key := ServiceSleepsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSleepsLock, key)
@@ -70,7 +70,7 @@ func ServiceRenewedKey(id int64) string {
 
 // Renewed calls [Service.Renewed] while it holds the lock "a:<id>".
 //
-//lockgen:wraps Service.Renewed "a:<id>" ttl=2s
+//lockgen:wraps Service.Renewed "a:<id>" ttl=2s exclusive
 func (w *ServiceWithLock) Renewed(ctx context.Context, id int64) (err error) {
 	key := ServiceRenewedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRenewedLock, key)
@@ -98,7 +98,7 @@ func ServiceWaitsKey(id int64) string {
 
 // Waits calls [Service.Waits] while it holds the lock "b:<id>".
 //
-//lockgen:wraps Service.Waits "b:<id>" ttl=2s renew=off
+//lockgen:wraps Service.Waits "b:<id>" ttl=2s exclusive renew=off
 func (w *ServiceWithLock) Waits(ctx context.Context, id int64, other <-chan int) (err error) {
 	key := ServiceWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWaitsLock, key)
@@ -126,7 +126,7 @@ func ServiceCallsKey(id int64) string {
 
 // Calls calls [Service.Calls] while it holds the lock "c:<id>".
 //
-//lockgen:wraps Service.Calls "c:<id>" ttl=2s renew=off
+//lockgen:wraps Service.Calls "c:<id>" ttl=2s exclusive renew=off
 func (w *ServiceWithLock) Calls(ctx context.Context, id int64) (err error) {
 	key := ServiceCallsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceCallsLock, key)

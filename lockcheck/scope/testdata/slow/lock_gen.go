@@ -43,7 +43,7 @@ func ServiceHelpersKey(id int64) string {
 
 // Helpers calls [Service.Helpers] while it holds the lock "a:<id>".
 //
-//lockgen:wraps Service.Helpers "a:<id>" ttl=2s renew=off
+//lockgen:wraps Service.Helpers "a:<id>" ttl=2s exclusive renew=off
 func (w *ServiceWithLock) Helpers(ctx context.Context, id int64) (err error) {
 	key := ServiceHelpersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceHelpersLock, key)
@@ -70,7 +70,7 @@ func ServiceRenewedKey(id int64) string {
 
 // Renewed calls [Service.Renewed] while it holds the lock "a:<id>".
 //
-//lockgen:wraps Service.Renewed "a:<id>" ttl=2s
+//lockgen:wraps Service.Renewed "a:<id>" ttl=2s exclusive
 func (w *ServiceWithLock) Renewed(ctx context.Context, id int64) (err error) {
 	key := ServiceRenewedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRenewedLock, key)
@@ -98,7 +98,7 @@ func ServiceTimersKey(id int64) string {
 
 // Timers calls [Service.Timers] while it holds the lock "b:<id>".
 //
-//lockgen:wraps Service.Timers "b:<id>" ttl=2s renew=off
+//lockgen:wraps Service.Timers "b:<id>" ttl=2s exclusive renew=off
 func (w *ServiceWithLock) Timers(ctx context.Context, id int64) (err error) {
 	key := ServiceTimersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceTimersLock, key)
@@ -129,7 +129,7 @@ func ServiceShortTimersKey(id int64) string {
 //
 // Short, bounded otherwise, of a time that is not known, or changed.
 //
-//lockgen:wraps Service.ShortTimers "b:<id>" ttl=2s renew=off
+//lockgen:wraps Service.ShortTimers "b:<id>" ttl=2s exclusive renew=off
 func (w *ServiceWithLock) ShortTimers(ctx context.Context, id int64) (err error) {
 	key := ServiceShortTimersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceShortTimersLock, key)
@@ -157,7 +157,7 @@ func ServiceClientsKey(id int64) string {
 
 // Clients calls [Service.Clients] while it holds the lock "c:<id>".
 //
-//lockgen:wraps Service.Clients "c:<id>" ttl=2s renew=off
+//lockgen:wraps Service.Clients "c:<id>" ttl=2s exclusive renew=off
 func (w *ServiceWithLock) Clients(ctx context.Context, id int64) (err error) {
 	key := ServiceClientsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClientsLock, key)

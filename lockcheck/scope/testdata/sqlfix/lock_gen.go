@@ -43,7 +43,7 @@ func StoreSaveKey(id int64) string {
 
 // Save calls [Store.Save] while it holds the lock "row:<id>".
 //
-//lockgen:wraps Store.Save "row:<id>" ttl=2s renew=off
+//lockgen:wraps Store.Save "row:<id>" ttl=2s exclusive renew=off
 func (w *StoreWithLock) Save(ctx context.Context, id int64) (err error) {
 	key := StoreSaveKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &storeSaveLock, key)

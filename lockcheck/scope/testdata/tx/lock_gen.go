@@ -41,7 +41,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, tx *sql.Tx, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -67,7 +67,7 @@ func ServiceWholeKey(id int64) string {
 
 // Whole calls [Service.Whole] while it holds the lock "whole:<id>".
 //
-//lockgen:wraps Service.Whole "whole:<id>"
+//lockgen:wraps Service.Whole "whole:<id>" exclusive
 func (w *ServiceWithLock) Whole(ctx context.Context, id int64) (err error) {
 	key := ServiceWholeKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWholeLock, key)

@@ -41,7 +41,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>" reentrant
+//lockgen:wraps Service.Pay "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -68,7 +68,7 @@ func ServiceRefundKey(id int64) string {
 
 // Refund calls [Service.Refund] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Refund "order:<id>" reentrant
+//lockgen:wraps Service.Refund "order:<id>" exclusive reentrant
 func (w *ServiceWithLock) Refund(ctx context.Context, id int64) (err error) {
 	key := ServiceRefundKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRefundLock, key)
@@ -101,7 +101,7 @@ func ReserveKey(sku string) (string, error) {
 //
 // Reserve is annotated as a function.
 //
-//lockgen:wraps Reserve "stock:<sku>"
+//lockgen:wraps Reserve "stock:<sku>" exclusive
 func ReserveWithLock(ctx context.Context, locker *lock.Locker, sku string) (err error) {
 	key, err := ReserveKey(sku)
 	if err != nil {

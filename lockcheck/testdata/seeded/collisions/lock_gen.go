@@ -29,7 +29,7 @@ func ByNameKey(name string) (string, error) {
 
 // ByNameWithLock calls [ByName] while it holds the lock "order:<name>".
 //
-//lockgen:wraps ByName "order:<name>"
+//lockgen:wraps ByName "order:<name>" exclusive
 func ByNameWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := ByNameKey(name)
 	if err != nil {
@@ -60,7 +60,7 @@ func AllKey() string {
 //
 // mistake collisions: can make one key, "order:all"
 //
-//lockgen:wraps All "order:all"
+//lockgen:wraps All "order:all" exclusive
 func AllWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := AllKey()
 	ctx, held, err := locker.Acquire(ctx, &allLock, key)
@@ -93,7 +93,7 @@ func AgainKey(other string) (string, error) {
 //
 // right: of one class, and so one lock on purpose
 //
-//lockgen:wraps Again "order:<other>"
+//lockgen:wraps Again "order:<other>" exclusive
 func AgainWithLock(ctx context.Context, locker *lock.Locker, other string) (err error) {
 	key, err := AgainKey(other)
 	if err != nil {
@@ -122,7 +122,7 @@ func ItemKey(n int) string {
 
 // ItemWithLock calls [Item] while it holds the lock "item:<n>".
 //
-//lockgen:wraps Item "item:<n>"
+//lockgen:wraps Item "item:<n>" exclusive
 func ItemWithLock(ctx context.Context, locker *lock.Locker, n int) (err error) {
 	key := ItemKey(n)
 	ctx, held, err := locker.Acquire(ctx, &itemLock, key)
@@ -150,7 +150,7 @@ func ItemsKey() string {
 //
 // right: an integer never makes this
 //
-//lockgen:wraps Items "item:all"
+//lockgen:wraps Items "item:all" exclusive
 func ItemsWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := ItemsKey()
 	ctx, held, err := locker.Acquire(ctx, &itemsLock, key)
@@ -178,7 +178,7 @@ func PartKey(n, m int) string {
 //
 // right: an integer has no colon
 //
-//lockgen:wraps Part "item:<n>:<m>"
+//lockgen:wraps Part "item:<n>:<m>" exclusive
 func PartWithLock(ctx context.Context, locker *lock.Locker, n, m int) (err error) {
 	key := PartKey(n, m)
 	ctx, held, err := locker.Acquire(ctx, &partLock, key)
@@ -206,7 +206,7 @@ func TwelveKey() string {
 //
 // mistake collisions: can make one key, "item:-12"
 //
-//lockgen:wraps Twelve "item:-12"
+//lockgen:wraps Twelve "item:-12" exclusive
 func TwelveWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := TwelveKey()
 	ctx, held, err := locker.Acquire(ctx, &twelveLock, key)
@@ -232,7 +232,7 @@ func FlagKey(on bool) string {
 
 // FlagWithLock calls [Flag] while it holds the lock "flag:<on>".
 //
-//lockgen:wraps Flag "flag:<on>"
+//lockgen:wraps Flag "flag:<on>" exclusive
 func FlagWithLock(ctx context.Context, locker *lock.Locker, on bool) (err error) {
 	key := FlagKey(on)
 	ctx, held, err := locker.Acquire(ctx, &flagLock, key)
@@ -260,7 +260,7 @@ func IsFlagKey() string {
 //
 // mistake collisions: can make one key, "flag:true"
 //
-//lockgen:wraps IsFlag "flag:true"
+//lockgen:wraps IsFlag "flag:true" exclusive
 func IsFlagWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := IsFlagKey()
 	ctx, held, err := locker.Acquire(ctx, &isFlagLock, key)
@@ -288,7 +288,7 @@ func NoFlagKey() string {
 //
 // right: no bool makes this
 //
-//lockgen:wraps NoFlag "flag:fa"
+//lockgen:wraps NoFlag "flag:fa" exclusive
 func NoFlagWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := NoFlagKey()
 	ctx, held, err := locker.Acquire(ctx, &noFlagLock, key)
@@ -317,7 +317,7 @@ func ElsewhereKey() string {
 //
 // right: on another engine
 //
-//lockgen:wraps Elsewhere "order:all" backend=other
+//lockgen:wraps Elsewhere "order:all" backend=other exclusive
 func ElsewhereWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := ElsewhereKey()
 	ctx, held, err := locker.Acquire(ctx, &elsewhereLock, key)
@@ -353,7 +353,7 @@ func FillKey(names []string) ([]string, error) {
 // FillWithLock calls [Fill] while it holds the locks "basket:<names...>", taken
 // in one global order: all or none.
 //
-//lockgen:wraps Fill "basket:<names...>"
+//lockgen:wraps Fill "basket:<names...>" exclusive
 func FillWithLock(ctx context.Context, locker *lock.Locker, names []string) (err error) {
 	keys, err := FillKey(names)
 	if err != nil {
@@ -384,7 +384,7 @@ func SweepKey() string {
 //
 // mistake collisions: can make one key, "basket:all"
 //
-//lockgen:wraps Sweep "basket:all"
+//lockgen:wraps Sweep "basket:all" exclusive
 func SweepWithLock(ctx context.Context, locker *lock.Locker) (err error) {
 	key := SweepKey()
 	ctx, held, err := locker.Acquire(ctx, &sweepLock, key)
@@ -417,7 +417,7 @@ func EmptyKey(name string) (string, error) {
 //
 // right: an element of the list is the same lock on purpose
 //
-//lockgen:wraps Empty "basket:<name>"
+//lockgen:wraps Empty "basket:<name>" exclusive
 func EmptyWithLock(ctx context.Context, locker *lock.Locker, name string) (err error) {
 	key, err := EmptyKey(name)
 	if err != nil {

@@ -41,7 +41,7 @@ func ServiceConstantsKey(id int64) string {
 
 // Constants calls [Service.Constants] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Constants "order:<id>"
+//lockgen:wraps Service.Constants "order:<id>" exclusive
 func (w *ServiceWithLock) Constants(ctx context.Context, id int64) (err error) {
 	key := ServiceConstantsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceConstantsLock, key)
@@ -67,7 +67,7 @@ func ServiceZeroKey(id int64) string {
 
 // Zero calls [Service.Zero] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Zero "order:<id>"
+//lockgen:wraps Service.Zero "order:<id>" exclusive
 func (w *ServiceWithLock) Zero(ctx context.Context, id int64) (err error) {
 	key := ServiceZeroKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceZeroLock, key)
@@ -93,7 +93,7 @@ func ServiceBeginKey(id int64) string {
 
 // Begin calls [Service.Begin] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Begin "order:<id>"
+//lockgen:wraps Service.Begin "order:<id>" exclusive
 func (w *ServiceWithLock) Begin(ctx context.Context, id int64) (err error) {
 	key := ServiceBeginKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceBeginLock, key)
@@ -119,7 +119,7 @@ func ServiceStaleKey(id int64) string {
 
 // Stale calls [Service.Stale] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Stale "order:<id>"
+//lockgen:wraps Service.Stale "order:<id>" exclusive
 func (w *ServiceWithLock) Stale(ctx context.Context, id int64) (err error) {
 	key := ServiceStaleKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceStaleLock, key)
@@ -145,7 +145,7 @@ func ServiceRightlyKey(id int64) string {
 
 // Rightly calls [Service.Rightly] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Rightly "order:<id>"
+//lockgen:wraps Service.Rightly "order:<id>" exclusive
 func (w *ServiceWithLock) Rightly(ctx context.Context, id int64, next func() uint64) (err error) {
 	key := ServiceRightlyKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceRightlyLock, key)
@@ -172,7 +172,7 @@ func ServiceContextsKey(id int64) string {
 
 // Contexts calls [Service.Contexts] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Contexts "order:<id>"
+//lockgen:wraps Service.Contexts "order:<id>" exclusive
 func (w *ServiceWithLock) Contexts(ctx context.Context, id int64) (err error) {
 	key := ServiceContextsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceContextsLock, key)
@@ -212,8 +212,8 @@ func ServiceBothKey2(id int64) string {
 // Both calls [Service.Both] while it holds the locks "order:<id>" and
 // "stock:<id>", taken in one global order: all or none.
 //
-//lockgen:wraps Service.Both "order:<id>"
-//lockgen:wraps Service.Both "stock:<id>"
+//lockgen:wraps Service.Both "order:<id>" exclusive
+//lockgen:wraps Service.Both "stock:<id>" exclusive
 func (w *ServiceWithLock) Both(ctx context.Context, id int64) (err error) {
 	key := ServiceBothKey(id)
 	key2 := ServiceBothKey2(id)

@@ -42,7 +42,7 @@ func ShopBookKey(id int64) string {
 
 // Book calls [Shop.Book] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Book "shop:<id>" reentrant
+//lockgen:wraps Shop.Book "shop:<id>" exclusive reentrant
 func (w *ShopWithLock) Book(ctx context.Context, id int64) (err error) {
 	key := ShopBookKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBookLock, key)
@@ -70,7 +70,7 @@ func ShopTryKey(id int64) string {
 
 // Try calls [Shop.Try] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Try "shop:<id>" try reentrant
+//lockgen:wraps Shop.Try "shop:<id>" exclusive try reentrant
 func (w *ShopWithLock) Try(ctx context.Context, id int64) (err error) {
 	key := ShopTryKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopTryLock, key)
@@ -96,7 +96,7 @@ func ShopOtherKey(id int64) string {
 
 // Other calls [Shop.Other] while it holds the lock "stock:<id>".
 //
-//lockgen:wraps Shop.Other "stock:<id>"
+//lockgen:wraps Shop.Other "stock:<id>" exclusive
 func (w *ShopWithLock) Other(ctx context.Context, id int64) (err error) {
 	key := ShopOtherKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopOtherLock, key)
@@ -123,7 +123,7 @@ func ShopAgainKey(id int64) string {
 
 // Again calls [Shop.Again] while it holds the lock "shop:<id>".
 //
-//lockgen:wraps Shop.Again "shop:<id>" reentrant
+//lockgen:wraps Shop.Again "shop:<id>" exclusive reentrant
 func (w *ShopWithLock) Again(ctx context.Context, r *http.Request, id, other int64) (err error) {
 	key := ShopAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopAgainLock, key)
@@ -149,7 +149,7 @@ func ShopWritesKey(id int64) string {
 
 // Writes calls [Shop.Writes] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Shop.Writes "order:<id>"
+//lockgen:wraps Shop.Writes "order:<id>" exclusive
 func (w *ShopWithLock) Writes(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ShopWritesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopWritesLock, key)
@@ -175,7 +175,7 @@ func ShopRequestsKey(id int64) string {
 
 // Requests calls [Shop.Requests] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Shop.Requests "order:<id>"
+//lockgen:wraps Shop.Requests "order:<id>" exclusive
 func (w *ShopWithLock) Requests(ctx context.Context, r *http.Request, id int64) (err error) {
 	key := ShopRequestsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopRequestsLock, key)
@@ -201,7 +201,7 @@ func ShopBeginsKey(id int64) string {
 
 // Begins calls [Shop.Begins] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Shop.Begins "order:<id>"
+//lockgen:wraps Shop.Begins "order:<id>" exclusive
 func (w *ShopWithLock) Begins(ctx context.Context, id int64) (err error) {
 	key := ShopBeginsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopBeginsLock, key)
@@ -227,7 +227,7 @@ func ShopFailsKey(id int64) string {
 
 // Fails calls [Shop.Fails] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Shop.Fails "order:<id>"
+//lockgen:wraps Shop.Fails "order:<id>" exclusive
 func (w *ShopWithLock) Fails(ctx context.Context, id int64) (err error) {
 	key := ShopFailsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopFailsLock, key)
@@ -253,7 +253,7 @@ func ShopGuardedKey(id int64) string {
 
 // Guarded calls [Shop.Guarded] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Shop.Guarded "order:<id>"
+//lockgen:wraps Shop.Guarded "order:<id>" exclusive
 func (w *ShopWithLock) Guarded(ctx context.Context, id int64) (err error) {
 	key := ShopGuardedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &shopGuardedLock, key)
@@ -295,7 +295,7 @@ func ServiceGoesKey(id int64) string {
 
 // Goes calls [Service.Goes] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Goes "order:<id>"
+//lockgen:wraps Service.Goes "order:<id>" exclusive
 func (w *ServiceWithLock) Goes(ctx context.Context, id int64) (err error) {
 	key := ServiceGoesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGoesLock, key)
@@ -323,7 +323,7 @@ func ServiceWaitsElsewhereKey(id int64) string {
 // WaitsElsewhere calls [Service.WaitsElsewhere] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.WaitsElsewhere "order:<id>"
+//lockgen:wraps Service.WaitsElsewhere "order:<id>" exclusive
 func (w *ServiceWithLock) WaitsElsewhere(ctx context.Context, id int64) (err error) {
 	key := ServiceWaitsElsewhereKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWaitsElsewhereLock, key)
@@ -351,7 +351,7 @@ func ServiceAcquiresElsewhereKey(id int64) string {
 // AcquiresElsewhere calls [Service.AcquiresElsewhere] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.AcquiresElsewhere "order:<id>"
+//lockgen:wraps Service.AcquiresElsewhere "order:<id>" exclusive
 func (w *ServiceWithLock) AcquiresElsewhere(ctx context.Context, id int64, sem *semaphore) (err error) {
 	key := ServiceAcquiresElsewhereKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAcquiresElsewhereLock, key)
@@ -379,7 +379,7 @@ func ServiceReceivesElsewhereKey(id int64) string {
 // ReceivesElsewhere calls [Service.ReceivesElsewhere] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.ReceivesElsewhere "order:<id>"
+//lockgen:wraps Service.ReceivesElsewhere "order:<id>" exclusive
 func (w *ServiceWithLock) ReceivesElsewhere(ctx context.Context, id int64, other <-chan int) (err error) {
 	key := ServiceReceivesElsewhereKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceReceivesElsewhereLock, key)
@@ -407,7 +407,7 @@ func ServiceWaitsForTimeKey(id int64) string {
 // WaitsForTime calls [Service.WaitsForTime] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.WaitsForTime "order:<id>"
+//lockgen:wraps Service.WaitsForTime "order:<id>" exclusive
 func (w *ServiceWithLock) WaitsForTime(ctx context.Context, id int64) (err error) {
 	key := ServiceWaitsForTimeKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWaitsForTimeLock, key)
@@ -434,7 +434,7 @@ func ServiceOtherGroupKey(id int64) string {
 
 // OtherGroup calls [Service.OtherGroup] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.OtherGroup "order:<id>"
+//lockgen:wraps Service.OtherGroup "order:<id>" exclusive
 func (w *ServiceWithLock) OtherGroup(ctx context.Context, id int64) (err error) {
 	key := ServiceOtherGroupKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOtherGroupLock, key)
@@ -460,7 +460,7 @@ func ServiceLooksKey(id int64) string {
 
 // Looks calls [Service.Looks] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Looks "order:<id>"
+//lockgen:wraps Service.Looks "order:<id>" exclusive
 func (w *ServiceWithLock) Looks(ctx context.Context, id int64) (err error) {
 	key := ServiceLooksKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceLooksLock, key)
@@ -488,7 +488,7 @@ func ServiceGroupForgottenKey(id int64) string {
 // GroupForgotten calls [Service.GroupForgotten] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.GroupForgotten "order:<id>"
+//lockgen:wraps Service.GroupForgotten "order:<id>" exclusive
 func (w *ServiceWithLock) GroupForgotten(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupForgottenKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupForgottenLock, key)
@@ -514,7 +514,7 @@ func ServiceClosureKey(id int64) string {
 
 // Closure calls [Service.Closure] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Closure "order:<id>"
+//lockgen:wraps Service.Closure "order:<id>" exclusive
 func (w *ServiceWithLock) Closure(ctx context.Context, id int64) (err error) {
 	key := ServiceClosureKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClosureLock, key)
@@ -541,7 +541,7 @@ func ServiceGroupWaitedKey(id int64) string {
 
 // GroupWaited calls [Service.GroupWaited] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.GroupWaited "order:<id>"
+//lockgen:wraps Service.GroupWaited "order:<id>" exclusive
 func (w *ServiceWithLock) GroupWaited(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupWaitedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupWaitedLock, key)
@@ -568,7 +568,7 @@ func ServiceGroupByDoneKey(id int64) string {
 
 // GroupByDone calls [Service.GroupByDone] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.GroupByDone "order:<id>"
+//lockgen:wraps Service.GroupByDone "order:<id>" exclusive
 func (w *ServiceWithLock) GroupByDone(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupByDoneKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupByDoneLock, key)
@@ -594,7 +594,7 @@ func ServiceQueueKey(id int64) string {
 
 // Queue calls [Service.Queue] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Queue "order:<id>"
+//lockgen:wraps Service.Queue "order:<id>" exclusive
 func (w *ServiceWithLock) Queue(ctx context.Context, id int64) (err error) {
 	key := ServiceQueueKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceQueueLock, key)
@@ -621,7 +621,7 @@ func ServiceGroupAddedKey(id int64) string {
 
 // GroupAdded calls [Service.GroupAdded] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.GroupAdded "order:<id>"
+//lockgen:wraps Service.GroupAdded "order:<id>" exclusive
 func (w *ServiceWithLock) GroupAdded(ctx context.Context, id int64) (err error) {
 	key := ServiceGroupAddedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceGroupAddedLock, key)
@@ -648,7 +648,7 @@ func ServiceReceivesKey(id int64) string {
 
 // Receives calls [Service.Receives] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Receives "order:<id>"
+//lockgen:wraps Service.Receives "order:<id>" exclusive
 func (w *ServiceWithLock) Receives(ctx context.Context, id int64) (err error) {
 	key := ServiceReceivesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceReceivesLock, key)
@@ -674,7 +674,7 @@ func ServiceClosesKey(id int64) string {
 
 // Closes calls [Service.Closes] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Closes "order:<id>"
+//lockgen:wraps Service.Closes "order:<id>" exclusive
 func (w *ServiceWithLock) Closes(ctx context.Context, id int64) (err error) {
 	key := ServiceClosesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceClosesLock, key)
@@ -701,7 +701,7 @@ func ServiceByHelperKey(id int64) string {
 
 // ByHelper calls [Service.ByHelper] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.ByHelper "order:<id>"
+//lockgen:wraps Service.ByHelper "order:<id>" exclusive
 func (w *ServiceWithLock) ByHelper(ctx context.Context, id int64) (err error) {
 	key := ServiceByHelperKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceByHelperLock, key)
@@ -728,7 +728,7 @@ func ServiceByMethodKey(id int64) string {
 
 // ByMethod calls [Service.ByMethod] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.ByMethod "order:<id>"
+//lockgen:wraps Service.ByMethod "order:<id>" exclusive
 func (w *ServiceWithLock) ByMethod(ctx context.Context, id int64) (err error) {
 	key := ServiceByMethodKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceByMethodLock, key)
@@ -754,7 +754,7 @@ func ServiceSlotsKey(id int64) string {
 
 // Slots calls [Service.Slots] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Slots "order:<id>"
+//lockgen:wraps Service.Slots "order:<id>" exclusive
 func (w *ServiceWithLock) Slots(ctx context.Context, id int64, sem *semaphore) (err error) {
 	key := ServiceSlotsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSlotsLock, key)
@@ -781,7 +781,7 @@ func ServiceUntilDoneKey(id int64) string {
 
 // UntilDone calls [Service.UntilDone] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.UntilDone "order:<id>"
+//lockgen:wraps Service.UntilDone "order:<id>" exclusive
 func (w *ServiceWithLock) UntilDone(ctx context.Context, id int64) (err error) {
 	key := ServiceUntilDoneKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceUntilDoneLock, key)
@@ -807,7 +807,7 @@ func ServiceTimersKey(id int64) string {
 
 // Timers calls [Service.Timers] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Timers "order:<id>"
+//lockgen:wraps Service.Timers "order:<id>" exclusive
 func (w *ServiceWithLock) Timers(ctx context.Context, id int64) (err error) {
 	key := ServiceTimersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceTimersLock, key)
@@ -834,7 +834,7 @@ func ServiceAfterDoneKey(id int64) string {
 
 // AfterDone calls [Service.AfterDone] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.AfterDone "order:<id>"
+//lockgen:wraps Service.AfterDone "order:<id>" exclusive
 func (w *ServiceWithLock) AfterDone(ctx context.Context, id int64) (err error) {
 	key := ServiceAfterDoneKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceAfterDoneLock, key)
@@ -860,7 +860,7 @@ func ServiceSendsKey(id int64) string {
 
 // Sends calls [Service.Sends] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Sends "order:<id>"
+//lockgen:wraps Service.Sends "order:<id>" exclusive
 func (w *ServiceWithLock) Sends(ctx context.Context, id int64) (err error) {
 	key := ServiceSendsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSendsLock, key)
@@ -888,7 +888,7 @@ func ServiceSendsAndWaitsKey(id int64) string {
 // SendsAndWaits calls [Service.SendsAndWaits] while it holds the lock
 // "order:<id>".
 //
-//lockgen:wraps Service.SendsAndWaits "order:<id>"
+//lockgen:wraps Service.SendsAndWaits "order:<id>" exclusive
 func (w *ServiceWithLock) SendsAndWaits(ctx context.Context, id int64) (err error) {
 	key := ServiceSendsAndWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceSendsAndWaitsLock, key)
@@ -915,7 +915,7 @@ func ServiceOwnWorkersKey(id int64) string {
 
 // OwnWorkers calls [Service.OwnWorkers] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.OwnWorkers "order:<id>"
+//lockgen:wraps Service.OwnWorkers "order:<id>" exclusive
 func (w *ServiceWithLock) OwnWorkers(ctx context.Context, id int64) (err error) {
 	key := ServiceOwnWorkersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceOwnWorkersLock, key)
@@ -941,7 +941,7 @@ func ServiceStoresKey(id int64) string {
 
 // Stores calls [Service.Stores] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Stores "order:<id>"
+//lockgen:wraps Service.Stores "order:<id>" exclusive
 func (w *ServiceWithLock) Stores(ctx context.Context, id int64) (err error) {
 	key := ServiceStoresKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceStoresLock, key)
@@ -968,7 +968,7 @@ func ServiceDetachesKey(id int64) string {
 
 // Detaches calls [Service.Detaches] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Detaches "order:<id>"
+//lockgen:wraps Service.Detaches "order:<id>" exclusive
 func (w *ServiceWithLock) Detaches(ctx context.Context, id int64) (err error) {
 	key := ServiceDetachesKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceDetachesLock, key)
@@ -994,7 +994,7 @@ func ServiceFencedKey(id int64) string {
 
 // Fenced calls [Service.Fenced] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Fenced "order:<id>"
+//lockgen:wraps Service.Fenced "order:<id>" exclusive
 func (w *ServiceWithLock) Fenced(ctx context.Context, id int64) (err error) {
 	key := ServiceFencedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceFencedLock, key)
@@ -1020,7 +1020,7 @@ func ServiceHelpsKey(id int64) string {
 
 // Helps calls [Service.Helps] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Helps "order:<id>"
+//lockgen:wraps Service.Helps "order:<id>" exclusive
 func (w *ServiceWithLock) Helps(ctx context.Context, id int64) (err error) {
 	key := ServiceHelpsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceHelpsLock, key)

@@ -40,7 +40,7 @@ func ADoKey(id int64) string {
 
 // Do calls [A.Do] while it holds the lock "a:<id>".
 //
-//lockgen:wraps A.Do "a:<id>"
+//lockgen:wraps A.Do "a:<id>" exclusive
 func (w *AWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := ADoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &aDoLock, key)
@@ -82,7 +82,7 @@ func BDoKey(id int64) string {
 
 // Do calls [B.Do] while it holds the lock "b:<id>".
 //
-//lockgen:wraps B.Do "b:<id>"
+//lockgen:wraps B.Do "b:<id>" exclusive
 func (w *BWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := BDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bDoLock, key)
@@ -124,7 +124,7 @@ func CDoKey(id int64) string {
 
 // Do calls [C.Do] while it holds the lock "c:<id>".
 //
-//lockgen:wraps C.Do "c:<id>"
+//lockgen:wraps C.Do "c:<id>" exclusive
 func (w *CWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := CDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &cDoLock, key)
@@ -166,7 +166,7 @@ func DDoKey(id int64) string {
 
 // Do calls [D.Do] while it holds the lock "d:<id>".
 //
-//lockgen:wraps D.Do "d:<id>"
+//lockgen:wraps D.Do "d:<id>" exclusive
 func (w *DWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := DDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &dDoLock, key)
@@ -208,7 +208,7 @@ func EDoKey(id int64) string {
 
 // Do calls [E.Do] while it holds the lock "e:<id>".
 //
-//lockgen:wraps E.Do "e:<id>"
+//lockgen:wraps E.Do "e:<id>" exclusive
 func (w *EWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := EDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &eDoLock, key)
@@ -251,7 +251,7 @@ func FDoKey(id int64) string {
 
 // Do calls [F.Do] while it holds the lock "f:<id>".
 //
-//lockgen:wraps F.Do "f:<id>" try
+//lockgen:wraps F.Do "f:<id>" exclusive try
 func (w *FWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := FDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fDoLock, key)
@@ -293,7 +293,7 @@ func XDoKey(id int64) string {
 
 // Do calls [X.Do] while it holds the lock "x:<id>".
 //
-//lockgen:wraps X.Do "x:<id>"
+//lockgen:wraps X.Do "x:<id>" exclusive
 func (w *XWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := XDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &xDoLock, key)
@@ -335,7 +335,7 @@ func YDoKey(id int64) string {
 
 // Do calls [Y.Do] while it holds the lock "y:<id>".
 //
-//lockgen:wraps Y.Do "y:<id>"
+//lockgen:wraps Y.Do "y:<id>" exclusive
 func (w *YWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := YDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &yDoLock, key)
@@ -377,7 +377,7 @@ func ZDoKey(id int64) string {
 
 // Do calls [Z.Do] while it holds the lock "z:<id>".
 //
-//lockgen:wraps Z.Do "z:<id>"
+//lockgen:wraps Z.Do "z:<id>" exclusive
 func (w *ZWithLock) Do(ctx context.Context, id int64) (err error) {
 	key := ZDoKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &zDoLock, key)
@@ -419,7 +419,7 @@ func BankAddKey(id int64) string {
 
 // Add calls [Bank.Add] while it holds the lock "account:<id>".
 //
-//lockgen:wraps Bank.Add "account:<id>"
+//lockgen:wraps Bank.Add "account:<id>" exclusive
 func (w *BankWithLock) Add(ctx context.Context, id int64) (err error) {
 	key := BankAddKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bankAddLock, key)
@@ -446,7 +446,7 @@ func BankTransferKey(from int64) string {
 
 // Transfer calls [Bank.Transfer] while it holds the lock "account:<from>".
 //
-//lockgen:wraps Bank.Transfer "account:<from>" reentrant
+//lockgen:wraps Bank.Transfer "account:<from>" exclusive reentrant
 func (w *BankWithLock) Transfer(ctx context.Context, from, to int64) (err error) {
 	key := BankTransferKey(from)
 	ctx, held, err := w.locker.Acquire(ctx, &bankTransferLock, key)
@@ -473,7 +473,7 @@ func BankAddTwiceKey(id int64) string {
 
 // AddTwice calls [Bank.AddTwice] while it holds the lock "account:<id>".
 //
-//lockgen:wraps Bank.AddTwice "account:<id>" reentrant
+//lockgen:wraps Bank.AddTwice "account:<id>" exclusive reentrant
 func (w *BankWithLock) AddTwice(ctx context.Context, id int64) (err error) {
 	key := BankAddTwiceKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bankAddTwiceLock, key)
@@ -500,7 +500,7 @@ func BankAddAgainKey(id int64) string {
 
 // AddAgain calls [Bank.AddAgain] while it holds the lock "account:<id>".
 //
-//lockgen:wraps Bank.AddAgain "account:<id>" reentrant
+//lockgen:wraps Bank.AddAgain "account:<id>" exclusive reentrant
 func (w *BankWithLock) AddAgain(ctx context.Context, id int64) (err error) {
 	key := BankAddAgainKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &bankAddAgainLock, key)

@@ -138,7 +138,7 @@ func ListBothKey2(id int64) string {
 // taken in one global order: all or none.
 //
 //lockgen:wraps List.Both "prices" read
-//lockgen:wraps List.Both "list:<id>"
+//lockgen:wraps List.Both "list:<id>" exclusive
 func (w *ListWithLock) Both(ctx context.Context, id int64) (err error) {
 	key := ListBothKey()
 	key2 := ListBothKey2(id)

@@ -45,7 +45,7 @@ func FixedSleepsKey(id int64) string {
 
 // Sleeps calls [Fixed.Sleeps] while it holds the lock "sleep:<id>".
 //
-//lockgen:wraps Fixed.Sleeps "sleep:<id>" ttl=2s renew=off
+//lockgen:wraps Fixed.Sleeps "sleep:<id>" ttl=2s exclusive renew=off
 func (w *FixedWithLock) Sleeps(ctx context.Context, id int64) (err error) {
 	key := FixedSleepsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedSleepsLock, key)
@@ -73,7 +73,7 @@ func FixedTimersKey(id int64) string {
 
 // Timers calls [Fixed.Timers] while it holds the lock "timer:<id>".
 //
-//lockgen:wraps Fixed.Timers "timer:<id>" ttl=2s renew=off
+//lockgen:wraps Fixed.Timers "timer:<id>" ttl=2s exclusive renew=off
 func (w *FixedWithLock) Timers(ctx context.Context, id int64) (err error) {
 	key := FixedTimersKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedTimersLock, key)
@@ -101,7 +101,7 @@ func FixedWaitsKey(id int64) string {
 
 // Waits calls [Fixed.Waits] while it holds the lock "wait:<id>".
 //
-//lockgen:wraps Fixed.Waits "wait:<id>" ttl=2s renew=off
+//lockgen:wraps Fixed.Waits "wait:<id>" ttl=2s exclusive renew=off
 func (w *FixedWithLock) Waits(ctx context.Context, id int64, other <-chan int) (err error) {
 	key := FixedWaitsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedWaitsLock, key)
@@ -129,7 +129,7 @@ func FixedCallsKey(id int64) string {
 
 // Calls calls [Fixed.Calls] while it holds the lock "call:<id>".
 //
-//lockgen:wraps Fixed.Calls "call:<id>" ttl=2s renew=off
+//lockgen:wraps Fixed.Calls "call:<id>" ttl=2s exclusive renew=off
 func (w *FixedWithLock) Calls(ctx context.Context, id int64, conn net.Conn) (err error) {
 	key := FixedCallsKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedCallsLock, key)
@@ -158,7 +158,7 @@ func FixedRenewedKey(id int64) string {
 //
 // Renewed is renewed as long as it lasts.
 //
-//lockgen:wraps Fixed.Renewed "renewed:<id>" ttl=2s
+//lockgen:wraps Fixed.Renewed "renewed:<id>" ttl=2s exclusive
 func (w *FixedWithLock) Renewed(ctx context.Context, id int64) (err error) {
 	key := FixedRenewedKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &fixedRenewedLock, key)
@@ -200,7 +200,7 @@ func ServicePayKey(id int64) string {
 
 // Pay calls [Service.Pay] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Pay "order:<id>"
+//lockgen:wraps Service.Pay "order:<id>" exclusive
 func (w *ServiceWithLock) Pay(ctx context.Context, id int64) (err error) {
 	key := ServicePayKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayLock, key)
@@ -226,7 +226,7 @@ func ServicePayInKey(id int64) string {
 
 // PayIn calls [Service.PayIn] while it holds the lock "given:<id>".
 //
-//lockgen:wraps Service.PayIn "given:<id>"
+//lockgen:wraps Service.PayIn "given:<id>" exclusive
 func (w *ServiceWithLock) PayIn(ctx context.Context, tx *sql.Tx, id int64) (err error) {
 	key := ServicePayInKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePayInLock, key)
@@ -256,7 +256,7 @@ func ServiceSaveKey(u *unit) (string, error) {
 
 // Save calls [Service.Save] while it holds the lock "unit:<u.id>".
 //
-//lockgen:wraps Service.Save "unit:<u.id>"
+//lockgen:wraps Service.Save "unit:<u.id>" exclusive
 func (w *ServiceWithLock) Save(ctx context.Context, u *unit) (err error) {
 	key, err := ServiceSaveKey(u)
 	if err != nil {
@@ -285,7 +285,7 @@ func ServiceWholeKey(id int64) string {
 
 // Whole calls [Service.Whole] while it holds the lock "whole:<id>".
 //
-//lockgen:wraps Service.Whole "whole:<id>"
+//lockgen:wraps Service.Whole "whole:<id>" exclusive
 func (w *ServiceWithLock) Whole(ctx context.Context, id int64) (err error) {
 	key := ServiceWholeKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &serviceWholeLock, key)

@@ -39,7 +39,7 @@ func ServiceNoteKey() string {
 
 // Note calls [Service.Note] while it holds the lock "audit".
 //
-//lockgen:wraps Service.Note "audit"
+//lockgen:wraps Service.Note "audit" exclusive
 func (w *ServiceWithLock) Note(ctx context.Context, id int64) (err error) {
 	key := ServiceNoteKey()
 	ctx, held, err := w.locker.Acquire(ctx, &serviceNoteLock, key)

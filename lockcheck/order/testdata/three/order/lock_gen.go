@@ -40,7 +40,7 @@ func ServicePlaceKey(id int64) string {
 
 // Place calls [Service.Place] while it holds the lock "order:<id>".
 //
-//lockgen:wraps Service.Place "order:<id>"
+//lockgen:wraps Service.Place "order:<id>" exclusive
 func (w *ServiceWithLock) Place(ctx context.Context, id int64, skus []string) (err error) {
 	key := ServicePlaceKey(id)
 	ctx, held, err := w.locker.Acquire(ctx, &servicePlaceLock, key)

@@ -44,7 +44,7 @@ func ServiceReserveKey(sku string) (string, error) {
 
 // Reserve calls [Service.Reserve] while it holds the lock "stock:<sku>".
 //
-//lockgen:wraps Service.Reserve "stock:<sku>"
+//lockgen:wraps Service.Reserve "stock:<sku>" exclusive
 func (w *ServiceWithLock) Reserve(ctx context.Context, sku string, id int64) (err error) {
 	key, err := ServiceReserveKey(sku)
 	if err != nil {
