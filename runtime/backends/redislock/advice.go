@@ -47,7 +47,7 @@ func (b *Backend) advised(l *batcher, err error) error {
 		err = fmt.Errorf("redis at %s: %w", l.client.Options().Addr, err)
 	}
 	var unfit *unfitError
-	reached := isAnswer(err) || errors.Is(err, errNoAnswer) || errors.As(err, &unfit)
+	reached := isAnswer(err) || errors.Is(err, errNoAnswer) || errors.Is(err, driver.ErrClosed) || errors.As(err, &unfit)
 	switch {
 	case b.router.cluster() == nil && strings.HasPrefix(text, "MOVED "):
 		return fmt.Errorf("%w; %s", err, useClusterClient)

@@ -2,7 +2,6 @@ package redislock
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -105,18 +104,12 @@ func TestCloseWithAHungServer(t *testing.T) {
 // Close does not wait for a server that says nothing to the subscriber.
 func TestCloseWhileTheSubscriberConnects(t *testing.T) {
 	t.Parallel()
-	t.Run("plain", func(t *testing.T) { closeWhileTheSubscriberConnects(t, nil) })
-	// With a TLSConfig go-redis's dialer looks at no context.
-	t.Run("TLS", func(t *testing.T) { closeWhileTheSubscriberConnects(t, &tls.Config{InsecureSkipVerify: true}) })
-}
-
-func closeWhileTheSubscriberConnects(t *testing.T, config *tls.Config) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	b := New(newClient(t, silent.Addr().String(), func(o *redis.Options) { o.TLSConfig = config }))
+	b := New(newClient(t, silent.Addr().String()))
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	waiting.Go(func() { _, _ = b.Subscribe(t.Context(), &driver.Acquisition{Key: "key", ID: newID()}) })

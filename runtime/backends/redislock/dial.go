@@ -25,37 +25,11 @@ func (b *Backend) dialing(dial dialer) dialer {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(b.life.Context(), cancel)()
-		conn, err := dialUntil(ctx, dial, network, addr)
+		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errDial, err)
 		}
 		return patient(conn), nil
-	}
-}
-
-// dialUntil returns what dial does, or ctx's error if that ends before: go-redis's own dialer looks
-// at no context where it speaks TLS.
-func dialUntil(ctx context.Context, dial dialer, network, addr string) (net.Conn, error) {
-	type dialed struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan dialed)
-	go func() {
-		conn, err := dial(ctx, network, addr)
-		select {
-		case done <- dialed{conn, err}:
-		case <-ctx.Done(): // nobody waits for it any more
-			if err == nil {
-				_ = conn.Close()
-			}
-		}
-	}()
-	select {
-	case d := <-done:
-		return d.conn, d.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 

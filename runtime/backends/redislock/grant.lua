@@ -54,7 +54,7 @@ local function grant(lock, queue, token, me, others)
       local hold = others > 0 and 2 or call('EXISTS', queue)
       n = tonumber(n)
       local first = take(lock, token, id, lease, n, micros)
-      local given = type(first) == 'number'
+      local given = type(first) == 'number' and first > 0
       if given and tell(id, string.format('granted %s %.0f %.0f %d ', id, first, micros, hold) .. lock) then
         return true
       end
