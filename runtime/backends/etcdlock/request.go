@@ -222,6 +222,13 @@ func newest(prefix string, upTo, n int64) *pb.RangeRequest {
 	}
 }
 
+// names is newest without the values.
+func names(prefix string, n int64) *pb.RangeRequest {
+	r := newest(prefix, 0, n)
+	r.KeysOnly = true
+	return r
+}
+
 // found returns the keys that the i-th operation of a transaction found.
 func found(resp *pb.TxnResponse, i int) []*mvccpb.KeyValue {
 	return resp.Responses[i].GetResponseRange().GetKvs()
