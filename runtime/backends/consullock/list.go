@@ -30,7 +30,11 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		if b.invalid != nil {
 			return b.invalid
 		}
-		prefix, _ := watchedPath(engine.Literal(pattern)) // some of it, where /v1/kv refuses the whole
+		begins := engine.Literal(pattern)
+		if checkKey(strings.ToValidUTF8(begins, "x")+"x") != nil {
+			return nil // no lock's key does
+		}
+		prefix, _ := watchedPath(begins) // some of it, where /v1/kv refuses the whole
 		keys, err := b.keys(ctx, prefix)
 		if err != nil {
 			return err
