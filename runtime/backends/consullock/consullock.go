@@ -220,7 +220,7 @@ func (b *Backend) askTTLs(ctx context.Context) (ttlRange, error) {
 	} else {
 		found := ttlRefused.FindStringSubmatch(err.Error())
 		if found == nil {
-			return ttlRange{}, advised(err)
+			return ttlRange{}, advised(engine.OrClosed(ctx, err))
 		}
 		if d, err := time.ParseDuration(found[1]); err == nil {
 			r.min = d

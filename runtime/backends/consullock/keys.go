@@ -75,17 +75,22 @@ func checkKey(key string) error {
 
 // watchedPath returns what a blocking query for key asks for: the key itself
 // or, as /v1/kv refuses keys that would hold a space or two dots if they were
-// decoded once more, the longest beginning of it that is served, as a prefix.
-// It returns "" if there is none.
+// decoded once more, and cleans paths, a long beginning of it that is served, as
+// a prefix. It returns "" if there is none.
 func watchedPath(key string) (served string, prefix bool) {
 	for try := key; try != ""; prefix = true {
 		decoded, err := url.PathUnescape(try)
 		if err != nil || decoded == try || !strings.Contains(decoded, "..") && !strings.Contains(decoded, " ") {
-			if served := strings.TrimRight(try, " "); path.Clean(served) == strings.TrimSuffix(served, "/") {
+			served := strings.TrimRight(try, " ")
+			if clean := strings.TrimSuffix(served, "/"); path.Clean(served) == clean && clean != "." && clean != ".." {
 				return served, prefix
 			}
 		}
-		try = try[:max(strings.LastIndexByte(try, '%'), 0)]
+		at := max(strings.LastIndexAny(try, "%/"), 0)
+		if try[at] == '/' && at < len(try)-1 {
+			at++ // the slash is served
+		}
+		try = try[:at]
 	}
 	return "", true
 }

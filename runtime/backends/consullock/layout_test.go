@@ -1,6 +1,7 @@
 package consullock
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -31,6 +32,47 @@ func TestLayout(t *testing.T) {
 	require.Empty(t, s.ServiceChecks)
 	release(t, l)
 	require.Nil(t, pair(t, addr, a.Key))
+}
+
+// asks notes the paths that are asked for.
+type asks struct {
+	http.RoundTripper
+	paths *[]string
+}
+
+func (a asks) RoundTrip(r *http.Request) (*http.Response, error) {
+	*a.paths = append(*a.paths, r.URL.Path)
+	return a.RoundTripper.RoundTrip(r)
+}
+
+// A list asks for the names that begin as the pattern does, as far as Consul serves that, and for
+// none where no lock's can.
+func TestListAsksForABeginning(t *testing.T) {
+	var paths []string
+	b := newBackend(t, testserver.Consul(t), func(c *api.Config) { c.HttpClient = &http.Client{Transport: asks{c.Transport, &paths}} })
+	key := newKey(t)
+	l := take(t, newBackend(t, testserver.Consul(t)), attempt(key+"/.a"))
+	for pattern, want := range map[string]string{
+		key + "/.a": key + "/.a", key + "/.*": key + "/", key + "/..*": key + "/", key + "/*": key + "/", key + "?*": key,
+		key + "//*": "", "/" + key + "*": "", "../*": "",
+	} {
+		paths = nil
+		found := 0
+		for info, err := range b.Locks(t.Context(), pattern) {
+			require.NoError(t, err)
+			require.Equal(t, key+"/.a", info.Key)
+			found++
+		}
+		if want == "" {
+			require.Empty(t, paths, pattern)
+			continue
+		}
+		require.Equal(t, "/v1/kv/"+want, paths[0], pattern)
+		if pattern != key+"/..*" {
+			require.Equal(t, 1, found, pattern)
+		}
+	}
+	release(t, l)
 }
 
 // A lock whose key we can't have keeps none behind it from being listed.

@@ -30,10 +30,14 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		if b.invalid != nil {
 			return b.invalid
 		}
-		prefix, _ := watchedPath(engine.Literal(pattern)) // some of it, where /v1/kv refuses the whole
-		keys, _, err := b.client.KV().Keys(prefix, "", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+		begins := engine.Literal(pattern)
+		if checkKey(strings.ToValidUTF8(begins, "x")+"x") != nil {
+			return nil // no lock's key does
+		}
+		prefix, _ := watchedPath(begins) // some of it, where /v1/kv refuses the whole
+		keys, err := b.keys(ctx, prefix)
 		if err != nil {
-			return advised(err)
+			return err
 		}
 		keys = slices.DeleteFunc(keys, func(key string) bool {
 			return strings.HasPrefix(key, ours) || !engine.Match(pattern, key)
@@ -62,6 +66,17 @@ func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.L
 		}
 		return nil
 	})
+}
+
+// keys returns the names of all keys that begin with prefix.
+func (b *Backend) keys(ctx context.Context, prefix string) ([]string, error) {
+	ctx, cancel := b.asking(ctx)
+	defer cancel()
+	keys, _, err := b.client.KV().Keys(prefix, "", (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
+	if err != nil {
+		return nil, advised(engine.OrClosed(ctx, err))
+	}
+	return keys, nil
 }
 
 func isLock(p *api.KVPair) bool {
@@ -109,6 +124,8 @@ func ownerOf(p *api.KVPair) string {
 }
 
 func (b *Backend) sessionHolder(ctx context.Context, id string) driver.Holder {
+	ctx, cancel := b.asking(ctx)
+	defer cancel()
 	h := driver.Holder{ID: id, Client: foreign}
 	s, _, err := b.client.Session().Info(id, (&api.QueryOptions{}).WithContext(ctx))
 	if err == nil && s != nil {

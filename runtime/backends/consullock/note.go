@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // noteKey is where the note of this name is.
@@ -42,7 +44,7 @@ func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, e
 		if entry, _, err := b.client.Session().Renew(session.(string), o); entry != nil {
 			return session.(string), nil
 		} else if err != nil {
-			return "", advised(err)
+			return "", advised(engine.OrClosed(ctx, err))
 		}
 	}
 	allowed, err := b.ttls(ctx)
@@ -54,7 +56,7 @@ func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, e
 		Behavior: api.SessionBehaviorDelete, LockDelay: noLockDelay,
 	}, o)
 	if err != nil {
-		return "", advised(err)
+		return "", advised(engine.OrClosed(ctx, err))
 	}
 	b.noted.Store(ttl, session)
 	return session, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 var (
@@ -36,11 +37,11 @@ const answerWithin = 8 * time.Second
 // asking returns a context for one request of a call with ctx: it ends as well when the
 // answer has taken too long, and when the Backend closes.
 func (b *Backend) asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, done := b.life.Within(ctx)
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
-	stop := context.AfterFunc(b.life.Context(), cancel)
 	return ctx, func() {
-		stop()
 		cancel()
+		done()
 	}
 }
 
@@ -110,12 +111,12 @@ func (b *Backend) write(ctx context.Context, t ops) (reply, error) {
 	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	if err := ctx.Err(); err != nil || b.invalid != nil {
-		return nil, cmp.Or(b.invalid, err)
+		return nil, cmp.Or(b.invalid, engine.OrClosed(ctx, err))
 	}
 	done, answer, _, err := b.client.Txn().Txn(t, (&api.QueryOptions{}).WithContext(ctx))
 	switch {
 	case err != nil:
-		return nil, told(err)
+		return nil, told(engine.OrClosed(ctx, err))
 	case !done:
 		return nil, refusal(answer.Errors)
 	}
@@ -132,7 +133,7 @@ func (b *Backend) read(ctx context.Context, t ops) (reply, api.TxnErrors, error)
 	}
 	_, answer, _, err := b.client.Txn().Txn(t, (&api.QueryOptions{RequireConsistent: true}).WithContext(ctx))
 	if err != nil {
-		return nil, nil, advised(err)
+		return nil, nil, advised(engine.OrClosed(ctx, err))
 	}
 	for _, e := range answer.Errors {
 		if strings.Contains(e.What, "Permission denied") {

@@ -13,16 +13,29 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
+// fairly is attempt at a fair lock.
+func fairly(key, id string) *driver.Acquisition {
+	a := attempt(key, id)
+	a.Mode.Kind = driver.Fair
+	return a
+}
+
+// mutexAndLocksBelow takes the mutex of key, and so many locks below it that a first look does not
+// see that. It returns the mutex first.
+func mutexAndLocksBelow(t testing.TB, b *Backend, key string) []driver.Lease {
+	leases := []driver.Lease{taken(t, b, attempt(key, newID("A")))}
+	for i := range enough {
+		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
+	}
+	return leases
+}
+
 // A record is refused where a mutex is, however many locks there are below the key.
 func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
 	t.Parallel()
 	b, key := newBackend(t, shared(t)), newKey(t)
-	leases := []driver.Lease{taken(t, b, attempt(key, "A:1"))}
-	for i := range enough {
-		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
-	}
-	fair := attempt(key, "B:1")
-	fair.Mode.Kind = driver.Fair
+	leases := mutexAndLocksBelow(t, b, key)
+	fair := fairly(key, "B:1")
 	_, err := b.Acquire(t.Context(), fair)
 	require.ErrorIs(t, err, driver.ErrConflict)
 	released(t, leases[0])
@@ -36,13 +49,9 @@ func TestRecordBesideAMutexAndLocksBelow(t *testing.T) {
 func TestRecordBesideAMutexAndALostReply(t *testing.T) {
 	t.Parallel()
 	b, f, key := torn(t)
-	leases := []driver.Lease{taken(t, b, attempt(key, "A:1"))}
-	for i := range enough {
-		leases = append(leases, taken(t, b, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
-	}
+	leases := mutexAndLocksBelow(t, b, key)
 	f.lose(1, func(req any) bool { return writes(key)(req) && len(req.(*pb.TxnRequest).Compare) == 1 })
-	fair := attempt(key, "B:1")
-	fair.Mode.Kind = driver.Fair
+	fair := fairly(key, "B:1")
 	_, err := b.Acquire(t.Context(), fair)
 	require.ErrorIs(t, err, driver.ErrConflict)
 	require.True(t, fair.MayHaveRun)
@@ -52,22 +61,19 @@ func TestRecordBesideAMutexAndALostReply(t *testing.T) {
 	nothingLeft(t, b.client, key)
 }
 
-// Nor is it left to who has come to it meanwhile.
+// Whoever comes to it meanwhile is refused as well.
 func TestRecordBesideAMutexAndOneThatComes(t *testing.T) {
 	t.Parallel()
 	other, key := newBackend(t, shared(t)), newKey(t)
-	leases := []driver.Lease{taken(t, other, attempt(key, "A:1"))}
-	for i := range enough {
-		leases = append(leases, taken(t, other, attempt(key+"/"+strconv.Itoa(i), newID("A"))))
-	}
-	one, two := attempt(key, "B:1"), attempt(key, "C:1")
-	one.Mode.Kind, two.Mode.Kind = driver.Fair, driver.Fair
+	leases := mutexAndLocksBelow(t, other, key)
+	one, two := fairly(key, "B:1"), fairly(key, "C:1")
 	came := false
 	between := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		err := invoke(ctx, method, req, reply, cc, options...)
 		if !came && writes(key)(req) && len(req.(*pb.TxnRequest).Compare) == 1 {
 			came = true
-			requireHeld(t, other, two)
+			_, err := other.Acquire(t.Context(), two)
+			require.ErrorIs(t, err, driver.ErrConflict)
 		}
 		return err
 	}
@@ -103,8 +109,7 @@ func TestRecordBesideAMutexThatComes(t *testing.T) {
 	b := newBackend(t, shared(t), func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
 	})
-	fair := attempt(key, "B:1")
-	fair.Mode.Kind = driver.Fair
+	fair := fairly(key, "B:1")
 	_, err := b.Acquire(t.Context(), fair)
 	require.ErrorIs(t, err, driver.ErrConflict)
 	for _, l := range leases {
@@ -127,11 +132,116 @@ func TestRecordBesideLocksBelowThatCome(t *testing.T) {
 	b := newBackend(t, shared(t), func(c *clientv3.Config) {
 		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(between))
 	})
-	fair := attempt(key, "B:1")
-	fair.Mode.Kind = driver.Fair
+	fair := fairly(key, "B:1")
 	l := taken(t, b, fair)
 	require.LessOrEqual(t, len(leases), 4)
 	for _, l := range append(leases, l) {
+		released(t, l)
+	}
+}
+
+// What is late of a record that was given up beside a mutex takes nothing from who has come since.
+func TestRecordIsGivenUpLate(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	other, third := newBackend(t, shared(t)), newBackend(t, shared(t))
+	leases := mutexAndLocksBelow(t, other, key)
+	late := f.late(deletes(key))
+	one := fairly(key, newID("B"))
+	_, err := b.Acquire(until(t, late.arrived), one)
+	require.Error(t, err)
+	require.True(t, one.MayHaveRun)
+	released(t, leases[0])
+	require.NoError(t, b.Undo(t.Context(), one))
+	held := taken(t, other, fairly(key, newID("C")))
+	require.NoError(t, late.arrives(t))
+	requireHeld(t, third, fairly(key, newID("D")))
+	require.NoError(t, held.Renew(t.Context(), held.Deadline().Left()))
+	for _, l := range append(leases[1:], held) {
+		released(t, l)
+	}
+}
+
+// Whoever is refused beside a mutex leaves the tombstone of an undo where it is.
+func TestTombstoneBesideAMutex(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	other, third := newBackend(t, shared(t)), newBackend(t, shared(t))
+	leases := mutexAndLocksBelow(t, other, key)
+	late := f.late(func(req any) bool { return writes(key)(req) && len(req.(*pb.TxnRequest).Compare) == 1 })
+	one := fairly(key, newID("B"))
+	_, err := b.Acquire(until(t, late.arrived), one)
+	require.Error(t, err)
+	require.NoError(t, b.Undo(t.Context(), one))
+	_, err = third.Acquire(t.Context(), fairly(key, newID("C")))
+	require.ErrorIs(t, err, driver.ErrConflict)
+	for _, l := range leases {
+		released(t, l)
+	}
+	before, _ := below(t, b.client, key)
+	require.NoError(t, late.arrives(t))
+	after, _ := below(t, b.client, key)
+	require.Equal(t, before, after)
+	released(t, taken(t, third, fairly(key, newID("C"))))
+}
+
+// An undo that leaves a tombstone beside a mutex lets nobody in there, of its process or another.
+func TestFairBesideAMutexAfterAnUndo(t *testing.T) {
+	t.Parallel()
+	b, f, key := torn(t)
+	other := newBackend(t, shared(t))
+	mutex := taken(t, other, attempt(key, "A:1"))
+	f.lose(1, writes(key))
+	one := fairly(key, newID("B"))
+	_, err := b.Acquire(t.Context(), one)
+	require.ErrorIs(t, err, driver.ErrConflict)
+	require.True(t, one.MayHaveRun)
+	require.NoError(t, b.Undo(t.Context(), one))
+	for _, next := range []*Backend{b, other, newBackend(t, shared(t))} {
+		a := fairly(key, newID("C"))
+		_, err = next.Acquire(t.Context(), a)
+		require.ErrorIs(t, err, driver.ErrConflict)
+		require.False(t, a.MayHaveRun)
+	}
+	released(t, mutex)
+	held := taken(t, other, fairly(key, newID("C")))
+	requireHeld(t, b, fairly(key, newID("B")))
+	released(t, held)
+}
+
+// What takes nothing reads no keys below.
+func TestUndoReadsTheRecordAlone(t *testing.T) {
+	t.Parallel()
+	var read []*pb.RangeRequest
+	reads := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if txn, ok := req.(*pb.TxnRequest); ok {
+			for _, op := range append(txn.Success, txn.Failure...) {
+				if r := op.GetRequestRange(); r != nil {
+					read = append(read, r)
+				}
+			}
+		}
+		return invoke(ctx, method, req, reply, cc, options...)
+	}
+	b, key := newBackend(t, shared(t), func(c *clientv3.Config) {
+		c.DialOptions = append(c.DialOptions, grpc.WithChainUnaryInterceptor(reads))
+	}), newKey(t)
+	leases := mutexAndLocksBelow(t, newBackend(t, shared(t)), key)
+	a := fairly(key, newID("B"))
+	a.MayHaveRun = true
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.NotEmpty(t, read)
+	for _, r := range read {
+		require.Equal(t, recordOf(key), string(r.Key))
+		require.Empty(t, r.RangeEnd)
+	}
+	read = nil
+	_, err := b.Acquire(t.Context(), fairly(key, newID("B")))
+	require.ErrorIs(t, err, driver.ErrConflict)
+	for _, r := range read {
+		require.True(t, r.KeysOnly || len(r.RangeEnd) == 0, "values of others")
+	}
+	for _, l := range leases {
 		released(t, l)
 	}
 }

@@ -1,6 +1,7 @@
 package etcdlock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -31,17 +32,97 @@ func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (st
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }
 
-// Swap implements [record.Store].
+// place is where a record is: [record.Answer.Place].
+type place struct {
+	made    int64 // its create revision
+	changed int64 // its mod revision; 0 is no record
+	alone   bool  // it is known that no mutex is older
+}
+
+// Swap implements [record.Store]. A mutex that is younger than the record gives way to it. So
+// whoever is the first to come into a record looks for an older one before. If there is one, the
+// record stays as it is: it may be the tombstone of an undo.
 func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	if err := b.check(w.Key); err != nil {
 		return a, err
 	}
-	at := recordOf(w.Key)
-	rev, _ := w.Place.(int64)
-	t := &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, rev)}, Failure: []*pb.RequestOp{get(one(at))}}
-	if rev == 0 {
-		t.Failure = append(t.Failure, get(newest(w.Key+"/", 0, enough)))
+	seen, _ := w.Place.(place)
+	if w.Takes && !w.Look && seen.changed > 0 && !seen.alone {
+		return b.swapAlone(ctx, w)
 	}
+	t := swapping(w, seen)
+	if w.Takes && seen.changed == 0 {
+		t.Compare = append(t.Compare, ifNoneSince(w.Key+"/", 0))
+		t.Failure = append(t.Failure, get(names(w.Key+"/", enough)))
+	}
+	resp, err := b.send(ctx, t, &a)
+	if err != nil {
+		return a, err
+	}
+	a.MayHaveRun = a.MayHaveRun && !w.Look
+	fill(&a, w, seen, resp)
+	if a.Done || a.Value != "" || len(t.Failure) < 2 {
+		return a, nil
+	}
+	if is := contender(w.Key+"/", found(resp, 1), 0); is != "" {
+		return a, record.InsteadOf(is)
+	} else if w.Look {
+		return a, nil
+	}
+	alone, err := b.swapAlone(ctx, w) // there are only keys of locks below this one, as far as we see
+	alone.MayHaveRun = alone.MayHaveRun || a.MayHaveRun
+	return alone, err
+}
+
+// swapAlone is Swap where it must be seen first whether the record is alone. Where none was seen
+// it makes an empty one, so that the mutexes that come from then on give way.
+func (b store) swapAlone(ctx context.Context, w record.Write) (a record.Answer, err error) {
+	at, all := recordOf(w.Key), get(names(w.Key+"/", 0))
+	seen, _ := w.Place.(place)
+	empty := record.Write{Key: w.Key, Value: record.Empty, Look: seen.changed > 0}
+	t := swapping(empty, place{})
+	t.Success, t.Failure = append(t.Success, all), append(t.Failure, all)
+	resp, err := b.send(ctx, t, &a)
+	if err != nil {
+		return a, err
+	}
+	fill(&a, empty, place{}, resp)
+	there, ok := a.Place.(place)
+	if a.Done = false; !ok {
+		return a, nil // it is gone
+	}
+	if is := contender(w.Key+"/", found(resp, 1), there.made); is != "" {
+		if a.Value == record.Empty { // which is no tombstone
+			_, _, err = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, there.changed)}, Success: []*pb.RequestOp{del(at)}})
+			a.MayHaveRun = a.MayHaveRun || err != nil
+		}
+		return a, record.InsteadOf(is)
+	}
+	there.alone = true
+	a.Place = there
+	if there.changed != seen.changed && (a.Value != record.Empty || seen.changed > 0) {
+		return a, nil
+	}
+	if resp, err = b.send(ctx, swapping(w, there), &a); err != nil {
+		a.MayHaveRun = true // the empty record stays
+		return a, err
+	}
+	fill(&a, w, there, resp)
+	return a, nil
+}
+
+// send sends t, and notes in a whether it may have run.
+func (b store) send(ctx context.Context, t *pb.TxnRequest, a *record.Answer) (*pb.TxnResponse, error) {
+	resp, r, err := b.txn(ctx, t)
+	a.MayHaveRun = a.MayHaveRun || r.mayHaveRun
+	return resp, err
+}
+
+// swapping returns the transaction of w, where the record is as it was seen. It reads the record
+// first if that is not so.
+func swapping(w record.Write, seen place) *pb.TxnRequest {
+	at := recordOf(w.Key)
+	t := &pb.TxnRequest{Compare: []*pb.Compare{ifModified(at, seen.changed)}, Failure: []*pb.RequestOp{get(one(at))}}
 	switch {
 	case w.Look:
 		t.Compare[0] = ifCreated(at, -1) // which is never so: only look
@@ -50,44 +131,23 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 	default:
 		t.Success = []*pb.RequestOp{put(at, w.Value, 0)}
 	}
-	if rev == 0 && !w.Look {
-		t.Compare = append(t.Compare, ifNoneSince(w.Key+"/", 0))
-	}
-	for {
-		resp, r, err := b.txn(ctx, t)
-		a.MayHaveRun = (a.MayHaveRun || r.mayHaveRun) && !w.Look
-		if err != nil {
-			return a, err
-		}
-		a.Done, a.Value, a.Place = resp.Succeeded, "", nil
-		made := int64(0) // the revision at which the record was, that is there now
-		if kvs := found(resp, 0); resp.Succeeded && w.Value != "" {
-			made = resp.Header.Revision
-			a.Value, a.Place = resolved(w.Value, made), made
-		} else if !resp.Succeeded && len(kvs) > 0 {
-			made = kvs[0].CreateRevision
-			a.Value, a.Place = resolved(string(kvs[0].Value), kvs[0].ModRevision), kvs[0].ModRevision
-		}
-		if w.Takes && len(resp.Responses) > 1 {
-			if is := contender(w.Key+"/", found(resp, 1), made); is != "" {
-				a.MayHaveRun = made > 0 && !b.takeBack(ctx, at, made) || a.MayHaveRun
-				return a, record.InsteadOf(is)
-			}
-		}
-		if a.Done || a.Value != "" || len(t.Compare) < 2 {
-			return a, nil
-		}
-		// There are only keys of locks below this one, as far as we see: write it, then look at all.
-		all := get(newest(w.Key+"/", 0, 0))
-		t.Compare, t.Success, t.Failure[1] = t.Compare[:1], append(t.Success, all), all
-	}
+	return t
 }
 
-// takeBack deletes the record that was made at this revision, with all that have come to it since,
-// and reports whether it did.
-func (b *Backend) takeBack(ctx context.Context, at string, revision int64) bool {
-	resp, _, err := b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{ifCreated(at, revision)}, Success: []*pb.RequestOp{del(at)}})
-	return err == nil && resp.Succeeded
+// fill sets in a what resp says of w's transaction, which was conditional on the place seen.
+func fill(a *record.Answer, w record.Write, seen place, resp *pb.TxnResponse) {
+	a.Done, a.Value, a.Place = resp.Succeeded, "", nil
+	switch {
+	case !resp.Succeeded:
+		for _, kv := range found(resp, 0) {
+			a.Value = resolved(string(kv.Value), kv.ModRevision)
+			a.Place = place{kv.CreateRevision, kv.ModRevision, !record.Idle(a.Value)}
+		}
+	case w.Value != "":
+		now := resp.Header.Revision
+		a.Value = resolved(w.Value, now)
+		a.Place = place{cmp.Or(seen.made, now), now, seen.alone || w.Takes}
+	}
 }
 
 func resolved(value string, revision int64) string {

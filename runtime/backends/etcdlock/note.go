@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 )
 
 // noteKey is where the note of this name is.
@@ -22,14 +23,17 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	t := &pb.TxnRequest{Success: []*pb.RequestOp{del(noteKey(name))}}
 	if ttl > 0 {
 		lease := (b.notes^uint64(ttl))>>1 | 1 // the same each time
-		_, err := b.client.KeepAliveOnce(ctx, clientv3.LeaseID(lease))
+		_, err := b.do(ctx, func(ctx context.Context, _ ...grpc.CallOption) error {
+			_, err := b.client.KeepAliveOnce(ctx, clientv3.LeaseID(lease))
+			return err
+		})
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			if _, err = b.grant(ctx, int64(lease), ttl); errors.Is(err, rpctypes.ErrLeaseExist) { // for another note
 				err = nil
 			}
 		}
 		if err != nil {
-			return b.explained(err)
+			return err
 		}
 		t.Success[0] = put(noteKey(name), text, int64(lease))
 	}

@@ -27,12 +27,13 @@ func undoneInVain(t testing.TB, b *Backend, proxy *faultproxy.Stream, a *driver.
 	defer cancel()
 	require.Error(t, b.Undo(ctx, a))
 	proxy.Accept()
+	accepted := time.Now()
 	back, cancel := contextFor(t, soon)
 	defer cancel()
 	for state := b.conn.GetState(); state != connectivity.Ready; state = b.conn.GetState() {
-		b.conn.ResetConnectBackoff()
 		require.True(t, b.conn.WaitForStateChange(back, state), "there is a connection again")
 	}
+	require.Less(t, time.Since(accepted), 600*time.Millisecond+meter.Since(accepted), "gRPC by itself pauses for 800 ms at least")
 }
 
 // nothingPending waits until the sessions of locker have no undo pending.

@@ -42,9 +42,11 @@ type request struct {
 	mayHaveRun bool           // some attempt had no answer
 }
 
-// do sends call until it is answered or ctx ends. call is idempotent.
+// do sends call until it is answered, ctx ends, or b is closed. call is idempotent.
 func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options ...grpc.CallOption) error) (request, error) {
 	goAlone(ctx)
+	ctx, done := b.life.Within(ctx)
+	defer done()
 	var r request
 	outcome, mayHaveRun, err := resend.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		if b.life.Closed() {
@@ -67,7 +69,7 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 	})
 	r.mayHaveRun = mayHaveRun
 	if outcome == engine.NoAnswer && ctx.Err() != nil {
-		err = fmt.Errorf("%w: %w", ctx.Err(), err) // errors.Is finds no context's error in gRPC's status
+		err = fmt.Errorf("%w: %w", engine.OrClosed(ctx, ctx.Err()), err) // errors.Is finds no context's error in gRPC's status
 	}
 	return r, b.explained(err)
 }
@@ -220,6 +222,13 @@ func newest(prefix string, upTo, n int64) *pb.RangeRequest {
 		Key: []byte(prefix), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(prefix)), Limit: n, MaxCreateRevision: upTo,
 		SortTarget: pb.RangeRequest_CREATE, SortOrder: pb.RangeRequest_DESCEND,
 	}
+}
+
+// names is newest without the values.
+func names(prefix string, n int64) *pb.RangeRequest {
+	r := newest(prefix, 0, n)
+	r.KeysOnly = true
+	return r
 }
 
 // found returns the keys that the i-th operation of a transaction found.

@@ -63,6 +63,29 @@ func (l *Life) Close(end func()) {
 // Context ends when the last Locker has closed; its cause is [driver.ErrClosed].
 func (l *Life) Context() context.Context { return l.ctx }
 
+// Within returns a context that ends with ctx, or when the last Locker has closed: then its
+// cause is [driver.ErrClosed]. The caller calls cancel when it needs it no longer.
+func (l *Life) Within(ctx context.Context) (within context.Context, cancel context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	if l.ctx.Err() != nil {
+		end(driver.ErrClosed) // at once, not in a goroutine
+	}
+	stop := context.AfterFunc(l.ctx, func() { end(driver.ErrClosed) })
+	return ctx, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// OrClosed returns the error of a call with ctx, which is of [Life.Within]: err, or
+// [driver.ErrClosed] if the last Close has ended that.
+func OrClosed(ctx context.Context, err error) error {
+	if err != nil && context.Cause(ctx) == driver.ErrClosed {
+		return driver.ErrClosed
+	}
+	return err
+}
+
 // Closed reports whether the last Locker has closed, or is about to have.
 func (l *Life) Closed() bool {
 	l.mu.Lock()

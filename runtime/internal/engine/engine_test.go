@@ -37,6 +37,31 @@ func TestLastCloseEndsALife(t *testing.T) {
 	})
 }
 
+// A context within a life ends with the last Close, or with the one that it was made of.
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, failed := engine.NewLife(), errors.New("failed")
+		of, end := context.WithCancel(t.Context())
+		one, cancel := l.Within(of)
+		defer cancel()
+		two, cancel := l.Within(t.Context())
+		defer cancel()
+		end()
+		<-one.Done()
+		require.NoError(t, two.Err())
+		l.Close(nil)
+		<-two.Done()
+		three, cancel := l.Within(t.Context())
+		defer cancel()
+		require.Error(t, three.Err(), "at once")
+		require.Equal(t, failed, engine.OrClosed(one, failed))
+		for _, closed := range []context.Context{two, three} {
+			require.Equal(t, driver.ErrClosed, engine.OrClosed(closed, failed))
+			require.NoError(t, engine.OrClosed(closed, nil))
+		}
+	})
+}
+
 // A call begins a period after the one before, at once if that took longer.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,10 +2,12 @@ package record
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
@@ -86,30 +88,78 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 	l.beats[key] = after
 }
 
-// sweep removes the record of key, which nobody uses and which is to be kept for so long. Of
-// several calls for one key the first counts.
-func (l *Locks) sweep(key string, after time.Duration) {
+const (
+	// sweepEvery is how often a process looks for records that need not be kept any more.
+	sweepEvery = 20 * time.Second
+	// A record that could not be removed is tried again after sweepPause, then after twice as
+	// long each time, and given up once that is more than sweepLongest.
+	sweepPause   = time.Minute
+	sweepLongest = 24 * time.Hour
+)
+
+// removal is that of one record.
+type removal struct {
+	due   Time          // by localTime
+	pause time.Duration // before the next try, if this one fails
+}
+
+// sweep removes the record of key, which nobody uses, once after has passed. Of several calls for
+// one key the earliest time counts.
+func (l *Locks) sweep(key string, after, pause time.Duration) {
 	l.mu.Lock()
-	under := l.sweeps[key]
-	l.sweeps[key] = true
-	l.mu.Unlock()
-	if under {
-		return
+	defer l.mu.Unlock()
+	due := l.localTime() + Time(after.Microseconds())
+	if earlier, ok := l.sweeps[key]; !ok || due < earlier.due {
+		l.sweeps[key] = removal{due, pause}
 	}
-	l.life.Go(func(ctx context.Context) {
-		if !engine.Pause(ctx, after+after/2) { // a fourth less at most, which is late enough
-			return
+	if !l.sweeping {
+		l.sweeping = l.life.Go(l.sweepAll)
+	}
+}
+
+// sweepAll removes records as they are due, until there are none left.
+func (l *Locks) sweepAll(ctx context.Context) {
+	for engine.Pause(ctx, sweepEvery) {
+		for key, r := range l.takeDue() {
+			l.removeUnused(ctx, key, r.pause)
 		}
 		l.mu.Lock()
-		delete(l.sweeps, key) // before it looks: who leaves the record from then on calls anew
+		l.sweeping = len(l.sweeps) > 0
+		on := l.sweeping
 		l.mu.Unlock()
-		v, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
-			return s.idle() && s.Keep.from(now) <= 0, nil
-		})
-		if left := v.state.Keep.from(v.now); err == nil && v.state.idle() && left > 0 {
-			l.sweep(key, left)
-		} else if err != nil {
-			l.sweep(key, after)
+		if !on {
+			return
 		}
+	}
+}
+
+// takeDue returns what is due, and forgets it: whoever leaves one of these records from then on
+// calls sweep anew.
+func (l *Locks) takeDue() map[string]removal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[string]removal{}
+	for key, r := range l.sweeps {
+		if r.due <= l.localTime() {
+			all[key] = r
+			delete(l.sweeps, key)
+		}
+	}
+	return all
+}
+
+// removeUnused removes the record of key if nobody uses it and it need not be kept.
+func (l *Locks) removeUnused(ctx context.Context, key string, pause time.Duration) {
+	v, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
+		return s.idle() && s.Keep.from(now) <= 0, nil
 	})
+	switch {
+	case err == nil:
+		if left := v.state.Keep.from(v.now); v.state.idle() && left > 0 {
+			l.sweep(key, left, sweepPause)
+		}
+	case errors.Is(err, driver.ErrConflict): // something else is at the key
+	case pause <= sweepLongest:
+		l.sweep(key, pause, 2*pause)
+	}
 }

@@ -17,6 +17,9 @@ var begins = regexp.MustCompile(`^[0-9a-f]{16} \{`)
 // IsRecord reports whether a value that begins like this may be a record.
 func IsRecord(value string) bool { return begins.MatchString(value) }
 
+// Empty is a record in which nobody is yet.
+const Empty = "0000000000000000 {}"
+
 // Describe returns what the record in value says when the engine's clock has this time; 0
 // is that of an engine without a clock, of which a lease lasts no longer than it says. The
 // error is that of a value that is no record.

@@ -289,3 +289,67 @@ func TestKeptRecordsAreRemoved(t *testing.T) {
 		require.Zero(t, left())
 	})
 }
+
+// refuses is a clockless engine at which something else comes to the keys.
+type refuses struct {
+	*held
+	with  atomic.Pointer[error] // nil: as yet nothing has
+	asked atomic.Int64
+}
+
+func (r *refuses) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+	if with := r.with.Load(); with != nil {
+		r.asked.Add(1)
+		return record.Answer{}, *with
+	}
+	return r.held.Swap(ctx, w)
+}
+
+// A record that can't be removed is tried again for a while, and not at all where it is one no
+// more.
+func TestKeptRecordsThatCannotBeRemoved(t *testing.T) {
+	for most, err := range map[int]error{1: driver.ErrConflict, 12: errors.New("permission denied")} {
+		synctest.Test(t, func(t *testing.T) {
+			r, life := &refuses{held: newHeld(true)}, engine.NewLife()
+			life.Attach()
+			defer life.Close(nil)
+			l, before := record.NewClockless(r, life, nil), runtime.NumGoroutine()
+			const keys = 10
+			for i := range keys {
+				a := acquisition(fmt.Sprint("k", i), "a:1")
+				a.MayHaveRun = true
+				require.NoError(t, l.Undo(t.Context(), a))
+			}
+			r.with.Store(&err)
+			time.Sleep(7 * 24 * time.Hour)
+			synctest.Wait()
+			require.Equal(t, before, runtime.NumGoroutine())
+			require.EqualValues(t, keys*most, r.asked.Load())
+		})
+	}
+}
+
+// A record that was to be kept for long, and then for less, is removed after that.
+func TestKeptRecordIsKeptForLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, life := newHeld(true), engine.NewLife()
+		life.Attach()
+		defer life.Close(nil)
+		l := record.NewClockless(h, life, nil)
+		for _, ttl := range []time.Duration{24 * time.Hour, 10 * time.Second} {
+			a := acquisition("k", "a:1")
+			a.MayHaveRun, a.TTL = true, ttl
+			require.NoError(t, l.Undo(t.Context(), a))
+		}
+		left := func() int {
+			synctest.Wait()
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return len(h.values)
+		}
+		time.Sleep(70 * time.Second)
+		require.Equal(t, 1, left())
+		time.Sleep(30 * time.Second)
+		require.Zero(t, left())
+	})
+}

@@ -82,12 +82,13 @@ type Locks struct {
 	began     time.Time            // likewise: what its clock counts from
 	coming    engine.Turns[string] // of those of this process who come to a key
 
-	mu      sync.Mutex           // guards the rest
-	beats   map[string]beats     // by key, of an engine without a clock
-	sweeps  map[string]bool      // likewise: the records that are going to be removed
-	watches map[string]*keyWatch // by key
-	seen    map[string]view      // by key: what was there last
-	leases  map[string]*lease    // by ID: those that are held
+	mu       sync.Mutex           // guards the rest
+	beats    map[string]beats     // by key, of an engine without a clock
+	sweeps   map[string]removal   // likewise: the records that are going to be removed
+	sweeping bool                 // likewise: sweepAll runs
+	watches  map[string]*keyWatch // by key
+	seen     map[string]view      // by key: what was there last
+	leases   map[string]*lease    // by ID: those that are held
 }
 
 // view is what a key was at one moment.
@@ -118,7 +119,7 @@ func NewWatched(s Store, life *engine.Life, watch Watch) *Locks {
 // brief lease from when they saw it begin, and this process saw it later.
 func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 	l := NewWatched(s, life, watch)
-	l.clockless, l.began, l.beats, l.sweeps = true, time.Now(), map[string]beats{}, map[string]bool{}
+	l.clockless, l.began, l.beats, l.sweeps = true, time.Now(), map[string]beats{}, map[string]removal{}
 	return l
 }
 
@@ -159,7 +160,7 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		}
 		if v, err = l.note(w, a, at, v.now); err != nil || a.Done && !w.Look {
 			if err == nil && l.clockless && v.state.idle() && w.Lasts > 0 {
-				l.sweep(key, w.Lasts)
+				l.sweep(key, w.Lasts, sweepPause)
 			}
 			return v, mayHaveRun, err
 		}
