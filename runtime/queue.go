@@ -109,11 +109,8 @@ var errHeld error = &driver.HeldError{}
 func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, key string, end time.Time, t trial) (*hold, error) {
 	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
-		h := &hold{locker: l, policy: p, waited: waited}
-		h.first.frame.outer = outer
-		if t != kept { // an atomic store costs even where nobody else sees it
-			h.trial.Store(int32(t))
-		}
+		h := l.newHold(outer, p, t)
+		h.waited = waited
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
 		if err := e.refusesLocked(h, fresh != nil); err != nil {
@@ -166,6 +163,16 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			h.giveBack()
 		}
 	}
+}
+
+// newHold returns what a call under p, which holds outer, will hold.
+func (l *Locker) newHold(outer *frame, p *Policy, t trial) *hold {
+	h := &hold{locker: l, policy: p}
+	h.first.frame.outer = outer
+	if t != kept { // an atomic store costs even where nobody else sees it
+		h.trial.Store(int32(t))
+	}
+	return h
 }
 
 // entryLocked returns the entry that a call under p competes for, or waits for. fresh is
