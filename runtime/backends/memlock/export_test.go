@@ -2,10 +2,10 @@ package memlock
 
 import (
 	"strings"
-
-	"github.com/lockgen/lockgen/runtime/internal/record"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
 // each calls f for each record of b.
@@ -66,4 +66,14 @@ func (b *Backend) Kept(prefix string) (keys []string) {
 		s.mu.Unlock()
 	}
 	return keys
+}
+
+// SawClock has b behave as if the wall clock had shown that, and was set back since.
+func (b *Backend) SawClock(clock time.Time) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		s.floorLocked(clock)
+		s.mu.Unlock()
+	}
 }

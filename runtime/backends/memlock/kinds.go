@@ -2,6 +2,7 @@ package memlock
 
 import (
 	"context"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/record"
@@ -32,8 +33,9 @@ func (b store) Swap(_ context.Context, w record.Write) (record.Answer, error) {
 	s := b.shard(w.Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := driver.Now()
-	s.expireLocked(now)
+	clock := time.Now()
+	s.expireLocked(clock)
+	now := driver.At(clock)
 	if r := s.keys[w.Key]; r != nil && r.owner != "" && now.Before(r.expires) {
 		return record.Answer{}, record.InsteadOf(record.Mutex)
 	}

@@ -1,6 +1,12 @@
 // Package memlock is a lock backend in this process's memory: for tests, for
 // development, and for services that run as one process. Lockers that share
 // one Backend exclude each other as processes on one engine would.
+//
+// Leases end by a clock that nobody can set. Fencing tokens rise for as long as the
+// Backend lives, and follow the wall clock, so that those of a later process are higher.
+// If the wall clock was set back, they are not: those of a mutex until the wall clock has
+// caught up with what it showed before; those of other kinds, where it was set back
+// since [New], for as long after the restart as it was set back by, whenever that was.
 package memlock
 
 import (
@@ -30,13 +36,14 @@ const shards = 64
 
 // shard is a part of the table of keys.
 type shard struct {
-	epoch driver.Instant // 1970, by the wall clock as it was when the Backend was made
+	epoch driver.Instant // 1970, by the wall clock as it was when the Backend was made: of records
 
 	mu        sync.Mutex // guards the rest, and the records
 	keys      map[string]*mutex
 	values    map[string]value // of kinds
 	notes     map[string]value
-	untilLook int // acquires left until expired records are looked for
+	untilLook int   // acquires left until expired records are looked for
+	latest    int64 // µs since 1970: the most that the wall clock has shown
 }
 
 // mutex is one key that is held, wanted, or was held a moment ago.
@@ -100,11 +107,12 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := driver.Now() // under the mutex: tokens rise with the clock while a record is forgotten
+	clock := time.Now() // under the mutex: tokens rise with the clock while a record is forgotten
+	now := driver.At(clock)
 	if v, ok := s.values[a.Key]; ok && now.Before(v.until) && !record.Idle(v.text) {
 		return nil, nil, record.Beside(record.Noun(v.text), record.Mutex)
 	}
-	s.expireLocked(now)
+	s.expireLocked(clock)
 	r := s.keys[a.Key]
 	if r == nil {
 		r = &mutex{}
@@ -128,7 +136,7 @@ func (s *shard) acquire(a *driver.Acquisition) (l *lease, recall func(), err err
 	if r.owner != a.ID {
 		r.wanted, r.recall = r.isWantedBeside(a), nil
 	}
-	first := max(r.last+1, s.floor(now))
+	first := max(r.last+1, s.floorLocked(clock))
 	r.turn = nil
 	r.owner, r.expires, r.last = a.ID, now.Add(a.TTL), first+a.Tokens-1
 	l.shard, l.key, l.id, l.tokens, l.n = s, a.Key, a.ID, first, a.Tokens
@@ -155,14 +163,15 @@ func (b *Backend) NotifyWanted(a *driver.Acquisition, look func()) {
 	}
 }
 
-// micros returns now in µs since 1970. It goes on from the wall clock as it was when the Backend
-// was made, so that setting that ends no lease and takes no token back.
+// micros returns now in µs since 1970, as records have it. It goes on from the wall clock as it was
+// when the Backend was made, so that setting that ends no lease and takes no token back.
 func (s *shard) micros(now driver.Instant) int64 { return now.Sub(s.epoch).Microseconds() }
 
-// floor is the lowest first token at a time: it keeps tokens rising after a
-// record was forgotten.
-func (s *shard) floor(now driver.Instant) uint64 {
-	return uint64(s.micros(now)) * driver.TokensPerMicrosecond
+// floorLocked is the lowest first token of a mutex at a time: it keeps tokens rising after a
+// mutex was forgotten. It follows the wall clock, but does not fall with it.
+func (s *shard) floorLocked(clock time.Time) uint64 {
+	s.latest = max(s.latest, clock.UnixMicro())
+	return uint64(s.latest) * driver.TokensPerMicrosecond
 }
 
 // Undo implements [driver.Backend]. Acquire is never indeterminate in memory, but
@@ -176,7 +185,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	defer s.mu.Unlock()
 	if r := s.keys[a.Key]; r != nil && r.owner == a.ID {
 		r.owner, r.expires = "", driver.Instant{}
-		s.passLocked(a.Key, r, driver.Now())
+		s.passLocked(a.Key, r, time.Now())
 	}
 	return nil
 }
@@ -217,26 +226,26 @@ func (b *Backend) RaiseToken(_ context.Context, held driver.Lease, least uint64)
 }
 
 // passLocked gives a key that is free to the one that waits longest, or forgets it.
-func (s *shard) passLocked(key string, r *mutex, now driver.Instant) {
+func (s *shard) passLocked(key string, r *mutex, clock time.Time) {
 	switch {
 	case len(r.waiting) > 0:
-		r.turn, r.turnEnds = r.waiting[0], now.Add(turnLimit)
+		r.turn, r.turnEnds = r.waiting[0], driver.At(clock).Add(turnLimit)
 		r.waiting = append(r.waiting[1:], r.turn)
 		select {
 		case r.turn.c <- struct{}{}:
 		default:
 		}
-	case r.last < s.floor(now):
+	case r.last < s.floorLocked(clock):
 		delete(s.keys, key)
 	}
 }
 
 // expireLocked forgets, now and then, what ended without a release.
-func (s *shard) expireLocked(now driver.Instant) {
+func (s *shard) expireLocked(clock time.Time) {
 	if s.untilLook--; s.untilLook > 0 {
 		return
 	}
-	floor := s.floor(now)
+	now, floor := driver.At(clock), s.floorLocked(clock)
 	for key, r := range s.keys {
 		if !now.Before(r.expires) && len(r.waiting) == 0 && r.last < floor {
 			delete(s.keys, key)
@@ -288,10 +297,10 @@ func (l *lease) Release(_ context.Context, last uint64) error {
 	if r == nil || r.owner != l.id {
 		return driver.ErrLost
 	}
-	now := driver.Now()
-	expired := !now.Before(r.expires)
+	clock := time.Now()
+	expired := r.expires.LeftAt(clock) <= 0
 	r.owner, r.expires, r.last = "", driver.Instant{}, last
-	s.passLocked(l.key, r, now)
+	s.passLocked(l.key, r, clock)
 	if expired {
 		return driver.ErrLost
 	}

@@ -3,6 +3,7 @@ package memlock
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
@@ -53,6 +54,6 @@ func (sub *subscription) Close() {
 		r.turn = nil
 	}
 	if r.owner == "" && r.turn == nil {
-		s.passLocked(sub.key, r, driver.Now())
+		s.passLocked(sub.key, r, time.Now())
 	}
 }

@@ -69,8 +69,8 @@
 // A pooler that gives sessions to transactions (PgBouncer in transaction mode) must
 // not be between. It is looked for before the first lock, and again after one that is
 // not in its session any more, and refused if it shows: others' traffic through it can
-// hide it. The server frees the lock of a client that vanished without a word when
-// TCP gives up: set tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a
+// hide it, and so can a pool of one connection, which has no two sessions to compare.
+// The server frees the lock of a client that vanished without a word when TCP gives up: set tcp_keepalives_idle (PostgreSQL), or wait_timeout (MySQL) above a
 // third of the longest ttl. RowLock keeps a transaction open for as long as the lock
 // is held, which holds up vacuum, and must not meet idle_in_transaction_session_timeout.
 // Its transactions are READ COMMITTED, so that rows can be made beside the one it

@@ -38,7 +38,7 @@ func (ss *sessions) roomLocked() bool {
 // stand has s wait in the server's queue for a, beside, and reports whether it does.
 func (ss *sessions) stand(ctx context.Context, s *session, a *driver.Acquisition) bool {
 	if s.number == 0 {
-		number, err := s.serverNumber(ctx)
+		number, err := s.backend.sessionNumber(ctx, s)
 		if err != nil {
 			return false
 		}

@@ -82,7 +82,7 @@ func (b *Backend) takeSeen(ctx context.Context, a *driver.Acquisition) (driver.L
 // a later acquisition of the process waits there. If a may yet run it leaves a tombstone: in the
 // lock's own row, so that the two can't pass each other.
 func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
-	_, err := b.change(ctx, a.Key, func(r *seen) error {
+	mayHaveRun, err := b.change(ctx, a.Key, func(r *seen) error {
 		if r.owner == a.ID {
 			r.free()
 			r.version -= int64(a.Tokens)
@@ -95,7 +95,7 @@ func (b *Backend) undoRow(ctx context.Context, a *driver.Acquisition) error {
 		}
 		return nil
 	})
-	if a.Queue {
+	if a.Queue && (err == nil || mayHaveRun) {
 		b.hub.Notify(address(a.Key, a.ID)) // a waiter that came after the look may have found the place, and needs another
 	}
 	return err

@@ -178,3 +178,31 @@ func TestUndoBesideALaterWaiter(t *testing.T) {
 	require.Positive(t, s.number("SELECT LENGTH(waiting) FROM "+s.options.Table))
 	require.NoError(t, l.Release(t.Context(), first(l)))
 }
+
+// An undo that changed nothing, since the database is away, has no waiter ask that: its call would end
+// by the error, where it may sleep until the database is back.
+func TestUndoThatFailsWakesNobody(t *testing.T) {
+	t.Parallel()
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	w, b := s.ready()
+	l := acquire(t, b, attempt("k", time.Minute))
+	one := attempt("k", time.Minute)
+	_, err := b.Acquire(t.Context(), one)
+	requireHeld(t, err)
+	later := *one
+	later.ID += "0"
+	sub, err := b.Subscribe(t.Context(), &later)
+	require.NoError(t, err)
+	defer sub.Close()
+	w.meet(func(string) error { return interrupted{} })
+	require.ErrorIs(t, b.Undo(t.Context(), one), interrupted{})
+	select {
+	case <-sub.C():
+		require.Fail(t, "a waiter is told of an undo that did nothing")
+	default:
+	}
+	w.meet(nil)
+	require.NoError(t, b.Undo(t.Context(), one))
+	<-sub.C()
+	require.NoError(t, l.Release(t.Context(), first(l)))
+}

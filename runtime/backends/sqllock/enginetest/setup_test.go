@@ -111,6 +111,7 @@ var (
 	served     = func(v variant) bool { return v.engine != "sqlite" }
 	onTables   = func(v variant) bool { return v.strategy == sqllock.Table }
 	inSessions = func(v variant) bool { return v.strategy != sqllock.Table }
+	isAdvisory = func(v variant) bool { return v.strategy == sqllock.Advisory }
 	hasSides   = func(v variant) bool { return v == variant{"postgres", sqllock.Advisory} }
 )
 
