@@ -111,7 +111,7 @@ func NewPlan(seed uint64, c Choice) *Plan {
 		p.long()
 	}
 	if hasSeveral(p.Engine) {
-		p.vary(rand.New(rand.NewPCG(seed, 5)))
+		p.vary(rand.New(rand.NewPCG(seed, 5)), c.Kinds)
 	}
 	// From a source of its own: a plan without them is what it is for the mutex alone.
 	if rng := rand.New(rand.NewPCG(seed, 2)); hasKinds(p.Engine) && (rng.IntN(2) == 0 || c.LockKind != "") {

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/lockgen/lockgen/internal/soak/history"
@@ -21,8 +22,8 @@ type setup struct {
 
 // vary draws a setup for half of the plans that have several servers: with two keys, so that calls hold
 // more than one lock, with clocks that are set back a little, and with a Close in the middle more often. It is called with a source of its own: a plan
-// without it is what it is for the same seed.
-func (p *Plan) vary(rng *rand.Rand) {
+// without it is what it is for the same seed. chosen are the kinds of faults that may be; none is all.
+func (p *Plan) vary(rng *rand.Rand, chosen []string) {
 	if rng.IntN(2) == 1 {
 		return
 	}
@@ -61,7 +62,9 @@ func (p *Plan) vary(rng *rand.Rand) {
 		if len(p.Faults) > 0 && rng.IntN(3) == 0 {
 			f := p.Faults[rng.IntN(len(p.Faults))]
 			f.Kind, f.For = kind, time.Duration(rng.Int64N(int64(p.TTL/2)))
-			p.Faults = append(p.Faults, f)
+			if len(chosen) == 0 || slices.Contains(chosen, kind) {
+				p.Faults = append(p.Faults, f)
+			}
 		}
 	}
 	p.leaveOut(func(kind string) bool { return kind == "set-back" || isQuorum(p.Engine) }, "evict-token")

@@ -86,7 +86,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	}
 	l, err := v.count(ctx)
 	b.change(func() { v.q.ended = err == nil || !a.Queue || heldBy(err) == nil && !a.MayHaveRun })
-	if kept := b.leave(a.ID, v.q); kept {
+	if again := b.leave(a.ID, v.q); again {
 		a.MayHaveRun = true // so that Undo forgets it
 	}
 	if err != nil {
@@ -106,6 +106,10 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	defer cancel()
 	if err := x.slot.take(limited); err != nil {
 		v.note(x, func() { x.answered, x.err = true, errSilent })
+		<-v.decided
+		if v.won != nil {
+			v.b.leaveQueueLater(ctx, x, &a)
+		}
 		return
 	}
 	defer x.slot.give()
@@ -124,6 +128,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if l != nil && x.member.base != nil {
 		base, err = x.member.base.read(limited)
 	}
+	v.b.change(func() { x.slot.placed = l == nil && (x.slot.placed || asked.MayBeGranted) }) // before the caller knows, and leaves
 	v.note(x, func() {
 		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
 		if l != nil {
@@ -136,7 +141,6 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 		v.admit()
 	}
 	v.confirmAll(ctx, x, a.TTL)
-	v.b.change(func() { x.slot.placed = l == nil && (x.slot.placed || asked.Queue && heldBy(err) != nil) })
 	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
 		return
 	}

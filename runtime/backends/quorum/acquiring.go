@@ -23,7 +23,7 @@ type acquiring struct {
 type slot struct {
 	room       chan struct{} // full while somebody is in
 	generation int           // of the ID: a new one where the member may refuse the one before for ever
-	placed     bool          // the member keeps a place in its queue, by the first ID
+	placed     bool          // the member may yet grant the key to the first ID, which has a place in its queue
 }
 
 // enter returns the state of the acquisition with this ID.
@@ -42,20 +42,21 @@ func (b *Backend) enter(id string) *acquiring {
 	return q
 }
 
-// leave ends a use of enter. The state is kept while somebody uses it, and between attempts
-// if the next needs it. kept says the latter.
-func (b *Backend) leave(id string, q *acquiring) (kept bool) {
+// leave ends a use of enter. The state is kept while somebody uses it, and between attempts if the next
+// needs it, as again says, or a member keeps a place: of that the Acquisition says that it may be granted.
+func (b *Backend) leave(id string, q *acquiring) (again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q.users--
-	kept = !q.ended && (q.near > 0 || q.gated > 0)
+	again, placed := q.near > 0 || q.gated > 0, false
 	for i := range q.slots {
-		kept = kept || !q.ended && (q.slots[i].generation > 0 || q.slots[i].placed)
+		again = again || q.slots[i].generation > 0
+		placed = placed || q.slots[i].placed
 	}
-	if q.users == 0 && !kept && b.under[id] == q {
+	if q.users == 0 && (q.ended || !again && !placed) && b.under[id] == q {
 		delete(b.under, id)
 	}
-	return kept
+	return again && !q.ended
 }
 
 // change sets something in q.

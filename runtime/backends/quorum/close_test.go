@@ -2,12 +2,14 @@ package quorum
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -78,4 +80,100 @@ func (p *patient) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// unhurried is a member whose leases take 200 ms to release. It stays open, so that the test can look.
+type unhurried struct{ *memlock.Backend }
+
+type unhurriedLease struct{ driver.Lease }
+
+func (u unhurried) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	l, err := u.Backend.Acquire(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return unhurriedLease{l}, nil
+}
+
+func (unhurried) Close() error { return nil }
+
+func (l unhurriedLease) Release(ctx context.Context, last uint64) error {
+	select {
+	case <-time.After(200 * time.Millisecond):
+		return l.Lease.Release(ctx, last)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close waits for the release of one lock. Another that begins meanwhile is waited for as well.
+func TestReleaseBegunWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members := map[string]driver.Backend{"a": unhurried{memlock.New()}, "b": unhurried{memlock.New()}, "c": unhurried{memlock.New()}}
+		b := New(members, Options{LongestTTL: time.Minute})
+		acquire := func(key, n string) driver.Lease {
+			l, err := b.Acquire(t.Context(), &driver.Acquisition{Key: key, ID: "8f0bdbd2-0000-8000-8000-000000000001:" + n, TTL: time.Minute, Tokens: 1})
+			require.NoError(t, err)
+			return l
+		}
+		one, two := acquire("one", "1"), acquire("two", "2")
+		synctest.Wait() // all members have answered
+		go one.Release(context.Background(), 0)
+		released := make(chan error, 1)
+		time.AfterFunc(150*time.Millisecond, func() { released <- two.Release(context.Background(), 0) })
+		synctest.Wait()
+		require.NoError(t, b.Close())
+		require.NoError(t, <-released)
+		for name, m := range members {
+			_, err := m.Acquire(t.Context(), &driver.Acquisition{Key: "two", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
+			require.NoError(t, err, "member %s", name)
+		}
+	})
+}
+
+// young is a member that answers an acquire after 100 ms, and the question since when it is up 50 ms after
+// that has ended, as driver allows.
+type young struct {
+	*memlock.Backend
+	asked *atomic.Int64 // how many such questions are under way
+}
+
+func (y young) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	time.Sleep(100 * time.Millisecond)
+	return y.Backend.Acquire(ctx, a)
+}
+
+func (y young) Incarnation(ctx context.Context) (driver.Incarnation, error) {
+	y.asked.Add(1)
+	defer y.asked.Add(-1)
+	<-ctx.Done()
+	time.Sleep(50 * time.Millisecond)
+	return driver.Incarnation{}, ctx.Err()
+}
+
+// What begins while Close waits has ended when Close returns.
+func TestNothingOutlastsClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		member := func() driver.Backend { return young{memlock.New(), &asked} }
+		b := New(map[string]driver.Backend{"a": member(), "b": member(), "c": member()}, Options{LongestTTL: time.Minute})
+		go b.Acquire(context.Background(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1})
+		synctest.Wait() // the members are asked
+		_ = b.Close()
+		require.Zero(t, asked.Load())
+	})
+}
+
+// A Ping of silent members ends with Close, which is the reason that it gives.
+func TestPingBesideClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lock.New(New(map[string]driver.Backend{"a": memlock.New(), "b": mute{memlock.New()}, "c": mute{memlock.New()}}, Options{LongestTTL: time.Minute}), nil)
+		answer := make(chan error, 1)
+		go func() { answer <- l.Ping(context.Background()) }()
+		synctest.Wait()
+		require.NoError(t, l.Close(t.Context()))
+		err := <-answer
+		require.ErrorIs(t, err, lock.ErrClosed)
+		require.NotErrorIs(t, err, context.Canceled)
+	})
 }

@@ -13,20 +13,45 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// queued is a member that keeps the place of who is refused, for as long as its process lives.
+// queued is a member that keeps the place of who is refused, for as long as its process lives, unless
+// places is nil.
 type queued struct {
 	*memlock.Backend
 	mu     sync.Mutex
 	places map[string]bool // by ID
 	hangs  time.Duration   // an Undo
+	silent bool            // to all calls
+}
+
+// answers waits as long as q is late with an answer, or silent.
+func (q *queued) answers(ctx context.Context, late time.Duration) error {
+	q.mu.Lock()
+	silent := q.silent
+	q.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return driver.ErrIndeterminate
+	}
+	if late == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(late):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (q *queued) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	if err := q.answers(ctx, 0); err != nil {
+		return nil, err
+	}
 	l, err := q.Backend.Acquire(ctx, a)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if heldBy(err) != nil && a.Queue {
-		q.places[a.ID] = true
+	if q.places != nil && heldBy(err) != nil && a.Queue {
+		q.places[a.ID], a.MayBeGranted = true, true
 	} else if err == nil {
 		delete(q.places, a.ID)
 	}
@@ -37,10 +62,8 @@ func (q *queued) Undo(ctx context.Context, a *driver.Acquisition) error {
 	q.mu.Lock()
 	hangs := q.hangs
 	q.mu.Unlock()
-	select {
-	case <-time.After(hangs):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := q.answers(ctx, hangs); err != nil {
+		return err
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -54,6 +77,12 @@ func (q *queued) hang(d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.hangs = d
+}
+
+func (q *queued) mute(silent bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.silent = silent
 }
 
 func (q *queued) kept() int {
@@ -82,6 +111,7 @@ func TestOverruledGateKeepsNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newQueued(t)
 		defer func() { require.NoError(t, b.Close()) }()
+		b.contend("key") // so that the gate is asked first
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		_, err := b.Acquire(t.Context(), a)
 		require.NotNil(t, heldBy(err), "%v", err)
@@ -100,6 +130,7 @@ func TestUndoAtASilentGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newQueued(t)
 		defer func() { require.NoError(t, b.Close()) }()
+		b.contend("key") // so that the gate is asked first
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		_, err := b.Acquire(t.Context(), a)
 		require.NotNil(t, heldBy(err), "%v", err)
@@ -113,4 +144,47 @@ func TestUndoAtASilentGate(t *testing.T) {
 		require.Zero(t, gate.kept())
 		b.change(func() { require.Empty(t, b.under) })
 	})
+}
+
+// The gate, which keeps a place, is silent for some time before the lock is free at the others, and a
+// while longer. The place is given up when it answers.
+func TestPlaceAtASilentGate(t *testing.T) {
+	for _, silent := range []time.Duration{time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second, 10 * time.Second} {
+		t.Run(silent.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, gate := newQueued(t)
+				defer func() { require.NoError(t, b.Close()) }()
+				var held []driver.Lease // at the others
+				for _, m := range b.members {
+					if m.Backend == gate {
+						continue
+					}
+					l, err := m.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
+					require.NoError(t, err)
+					held = append(held, l)
+				}
+				a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: 2 * time.Second, Tokens: 1, Queue: true}
+				_, err := b.Acquire(t.Context(), a)
+				require.NotNil(t, heldBy(err), "%v", err)
+				require.Equal(t, 1, gate.kept())
+				gate.mute(true)
+				time.AfterFunc(silent, func() {
+					for _, l := range held {
+						if err := l.Release(context.Background(), 0); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				for err != nil {
+					time.Sleep(time.Second)
+					_, err = b.Acquire(t.Context(), a)
+				}
+				time.Sleep(time.Second)
+				require.Equal(t, 1, gate.kept())
+				gate.mute(false)
+				time.Sleep(30 * time.Second)
+				require.Zero(t, gate.kept())
+			})
+		})
+	}
 }

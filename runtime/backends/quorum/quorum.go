@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,12 +96,10 @@ func (b *Backend) Close() (err error) {
 	return b.group.Close(min(closeLimit, 2*b.timeout(b.options.LongestTTL)))
 }
 
-// begin runs f in a goroutine, which Close waits for unless it has been called: a holder may release
+// begin runs f in a goroutine that Close waits for, also if it waits already: a holder may release
 // its lock beside it.
 func (b *Backend) begin(f func()) {
-	if !b.group.Life.Go(func(context.Context) { f() }) {
-		go f()
-	}
+	b.group.Life.Begin(func(context.Context) { f() })
 }
 
 // Ping implements [driver.Pinger]: a majority answers, and may vote. The others have a Timeout then to say
@@ -127,12 +126,12 @@ func (b *Backend) Ping(ctx context.Context) error {
 		case <-late:
 			return nil
 		case <-ctx.Done():
-			return errors.Join(append(failed, ctx.Err())...)
+			return cmp.Or(b.group.Usable(), errors.Join(append(failed, ctx.Err())...))
 		}
 		acquainted := answered == len(b.members) || !b.acquainting() // asked first: it may make b unusable
-		switch {
-		case b.group.Refused() != nil:
-			return b.group.Refused()
+		switch unusable := b.group.Usable(); {
+		case unusable != nil:
+			return unusable
 		case answered-len(failed) >= b.majority && acquainted:
 			return nil
 		case answered-len(failed) >= b.majority && late == nil:

@@ -29,6 +29,9 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (s
 		})
 	case x.asked.MayHaveRun || errors.Is(x.err, driver.ErrIndeterminate):
 		x.asked.MayHaveRun = true
+		if x.asked.Queue {
+			ttl = max(ttl, b.options.LongestTTL) // the place would be granted the key, however late
+		}
 		b.insist(ctx, ttl, func(ctx context.Context) error { return x.member.Undo(ctx, x.asked) })
 	}
 	return spent || x.asked.MayHaveRun
@@ -40,6 +43,17 @@ func (b *Backend) leaveQueue(ctx context.Context, x *ballot, a *driver.Acquisiti
 	place.Queue = true
 	b.insist(ctx, b.options.LongestTTL, func(ctx context.Context) error { return x.member.Undo(ctx, &place) })
 	b.change(func() { x.slot.placed = false })
+}
+
+// leaveQueueLater is leaveQueue after what is done for the acquisition at that member, if it has a place then.
+func (b *Backend) leaveQueueLater(ctx context.Context, x *ballot, a *driver.Acquisition) {
+	if x.slot.take(b.group.Life.Context()) != nil {
+		return
+	}
+	defer x.slot.give()
+	if x.slot.placed {
+		b.leaveQueue(ctx, x, a)
+	}
 }
 
 // insist calls free until it is answered, ttl has passed or b is closed. Not the owner is an

@@ -20,16 +20,18 @@ import (
 type Life struct {
 	ctx  context.Context // ends when the last Locker has closed
 	stop context.CancelCauseFunc
-	work sync.WaitGroup
 
-	mu     sync.Mutex // guards the rest, and Go against Close
-	users  int
-	closed bool
+	mu      sync.Mutex // guards the rest
+	users   int
+	closed  bool
+	running int       // what Go and Begin began
+	idle    sync.Cond // of mu: nothing runs
 }
 
 // NewLife returns the life of a Backend that no Locker uses yet.
 func NewLife() *Life {
 	l := &Life{}
+	l.idle.L = &l.mu
 	l.ctx, l.stop = context.WithCancelCause(context.Background())
 	return l
 }
@@ -42,8 +44,8 @@ func (l *Life) Attach() {
 }
 
 // Close counts one Locker less. For the last one it calls end, if that is not nil,
-// ends Context with [driver.ErrClosed] and returns when what Go began has ended.
-// Go begins nothing from then on. A second last Close does nothing.
+// ends Context with [driver.ErrClosed] and returns when what Go and Begin began has
+// ended. Go begins nothing from then on. A second last Close does nothing.
 func (l *Life) Close(end func()) {
 	l.mu.Lock()
 	l.users--
@@ -57,7 +59,16 @@ func (l *Life) Close(end func()) {
 		end()
 	}
 	l.stop(driver.ErrClosed)
-	l.work.Wait()
+	l.wait()
+}
+
+// wait returns at an instant at which nothing runs.
+func (l *Life) wait() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.running > 0 {
+		l.idle.Wait()
+	}
 }
 
 // Context ends when the last Locker has closed; its cause is [driver.ErrClosed].
@@ -101,8 +112,31 @@ func (l *Life) Go(f func(ctx context.Context)) bool {
 	if l.closed {
 		return false
 	}
-	l.work.Go(func() { f(l.ctx) })
+	l.beginLocked(f)
 	return true
+}
+
+// Begin is Go also while Close waits, which waits for f as well, and after it.
+func (l *Life) Begin(f func(ctx context.Context)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.beginLocked(f)
+}
+
+func (l *Life) beginLocked(f func(ctx context.Context)) {
+	l.running++
+	go func() {
+		defer l.ended()
+		f(l.ctx)
+	}()
+}
+
+func (l *Life) ended() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running--; l.running == 0 {
+		l.idle.Broadcast()
+	}
 }
 
 // Pause waits for d, a fourth more or less, and reports whether ctx still lives.

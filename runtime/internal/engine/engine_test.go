@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,28 @@ func TestWithin(t *testing.T) {
 			require.Equal(t, driver.ErrClosed, engine.OrClosed(closed, failed))
 			require.NoError(t, engine.OrClosed(closed, nil))
 		}
+	})
+}
+
+// What begins while Close waits, and after Context has ended, is waited for too.
+func TestBeginWhileClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := engine.NewLife()
+		l.Attach()
+		var ended atomic.Int64
+		l.Begin(func(ctx context.Context) {
+			<-ctx.Done()
+			l.Begin(func(context.Context) {
+				time.Sleep(time.Second)
+				ended.Add(1)
+			})
+			ended.Add(1)
+		})
+		l.Close(nil)
+		require.EqualValues(t, 2, ended.Load())
+		l.Begin(func(context.Context) { ended.Add(1) })
+		synctest.Wait()
+		require.EqualValues(t, 3, ended.Load())
 	})
 }
 

@@ -128,7 +128,7 @@ func (g *Group) Close(grace time.Duration) (err error) {
 	g.Life.Close(func() {
 		last = true
 		defer time.AfterFunc(grace, func() { g.Life.stop(driver.ErrClosed) }).Stop()
-		g.Life.work.Wait()
+		g.Life.wait()
 	})
 	if last {
 		for _, m := range g.all {
