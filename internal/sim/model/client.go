@@ -17,6 +17,7 @@ const (
 	tries     = 3                      // attempts of one Acquire
 	farewell  = 100 * time.Millisecond // for the request that ends the sessions
 	undoAgain = 20 * time.Millisecond  // between two tries to free a lock that has run out
+	owedAgain = time.Second            // between two tries to undo what the Locker has given up
 )
 
 // Client is the backend of one process. Besides [driver.Backend] it is a
@@ -38,11 +39,12 @@ type Client struct {
 	links         uint64 // how many there were
 	sessions      uint64 // how many there were
 	tickets       []*ticket
+	owed          map[string]bool // IDs of acquisitions that owe is to undo
 	subscriptions []*subscription
 }
 
 func newClient(s *Server, p *vnet.Path, timeout time.Duration, number uint64) *Client {
-	c := &Client{server: s, number: number, path: p, timeout: timeout, slots: make([]*link, s.kind.slots())}
+	c := &Client{server: s, number: number, path: p, timeout: timeout, slots: make([]*link, s.kind.slots()), owed: map[string]bool{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
@@ -115,9 +117,48 @@ func (c *Client) attempt(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	return &sessionLease{l}, nil
 }
 
-// Undo implements [driver.Backend].
+// Undo implements [driver.Backend]. The Locker gives up when the lease would be over; where there
+// are sessions, which live on for others, the client goes on with an undo that has failed, as the
+// engines do.
 func (c *Client) Undo(ctx context.Context, a *driver.Acquisition) error {
-	sessions, key, id := c.alive(), a.Key, a.ID
+	err := c.undo(ctx, a.Key, a.ID)
+	if err != nil && c.server.kind != Row {
+		c.owe(a.Key, a.ID)
+	}
+	return err
+}
+
+// owe undoes an acquisition in the background, once a second until that has succeeded.
+func (c *Client) owe(key, id string) {
+	c.mu.Lock()
+	known := c.owed[id]
+	c.owed[id] = true
+	c.mu.Unlock()
+	if known {
+		return
+	}
+	c.spawn(func() {
+		timer := time.NewTimer(owedAgain)
+		defer timer.Stop()
+		for {
+			select {
+			case <-timer.C:
+			case <-c.ctx.Done():
+				return
+			}
+			if c.undo(c.ctx, key, id) == nil {
+				break
+			}
+			timer.Reset(owedAgain)
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.owed, id)
+	})
+}
+
+func (c *Client) undo(ctx context.Context, key, id string) error {
+	sessions := c.alive()
 	_, err := ask(ctx, c, c.anySlot(), c.timeout, func(*link) (struct{}, error) {
 		c.server.undo(key, id, sessions)
 		return struct{}{}, nil

@@ -34,6 +34,23 @@ func TestLostReply(t *testing.T) {
 	})
 }
 
+// An undo that failed is gone on with while its session lives on for another.
+func TestUndoIsOwed(t *testing.T) {
+	each(t, func(w *world) {
+		a := wish("A:1")
+		a.TTL = time.Minute
+		w.taken(w.a, a) // which the Locker does not hear of
+		w.path.Refuse()
+		w.path.Reset()
+		if w.a.Undo(w.Context(), a) == nil {
+			w.Fatal("it was undone without a connection")
+		}
+		w.path.Heal()
+		time.Sleep(3 * owedAgain)
+		w.holds()
+	}, Etcd, ZooKeeper, Consul)
+}
+
 // An attempt that finds no answer is sent again, and yields one lease.
 func TestResend(t *testing.T) {
 	each(t, func(w *world) {

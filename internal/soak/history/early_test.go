@@ -54,6 +54,17 @@ func TestUnusedTokensAreGrantedAgain(t *testing.T) {
 	}
 }
 
+// When the next one was granted early is a guess, which may lie before the call of the unused one.
+func TestUnusedTokensAreGrantedEarly(t *testing.T) {
+	h := newTeller()
+	grant := Record{Op: Grant, Lease: "p1:1", Token: 100, Tokens: 1, TTL: 100 * ms, Valid: 1e12 + 600*ms, Outcome: OK}
+	h.put(1, grant, 500, 700)
+	h.put(1, Record{Op: Free, Lease: "p1:1", Token: 99}, 700, 701)
+	grant.Lease, grant.TTL, grant.Valid, grant.Since = "p2:1", 500*ms, 1e12+1200*ms, 1e12+200*ms
+	h.put(2, grant, 705, 705)
+	expect(t, &h.h, "")
+}
+
 // Who was in line is granted a brief lease at first, also by the attempt that it makes at that
 // moment: until it is renewed the engine need not keep more.
 func TestBriefGrantOfAnAttempt(t *testing.T) {

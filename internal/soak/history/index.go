@@ -257,7 +257,9 @@ func (x *index) sort() {
 	}
 	for _, ls := range x.byKey {
 		slices.SortFunc(ls, func(a, b *lease) int {
-			return cmp.Or(cmp.Compare(a.grant.Token, b.grant.Token), cmp.Compare(a.grant.Call, b.grant.Call))
+			// When an early one was granted is a guess, which may lie before the call of the unused one
+			// whose tokens it has.
+			return cmp.Or(cmp.Compare(a.grant.Token, b.grant.Token), unusedFirst(a, b), cmp.Compare(a.grant.Call, b.grant.Call))
 		})
 	}
 	for _, hs := range x.holds {
@@ -265,6 +267,17 @@ func (x *index) sort() {
 			return cmp.Or(cmp.Compare(a.grant.Token, b.grant.Token), cmp.Compare(a.grant.Call, b.grant.Call))
 		})
 	}
+}
+
+// unusedFirst orders a lease that was given back with all of its tokens before one that was not.
+func unusedFirst(a, b *lease) int {
+	switch {
+	case a.unused == b.unused:
+		return 0
+	case a.unused:
+		return -1
+	}
+	return 1
 }
 
 // join finds the lease of each hold: the one of its process whose block has the
