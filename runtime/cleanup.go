@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -21,16 +20,15 @@ const (
 
 // cleanup undoes acquires and releases whose outcome is unknown, in
 // the background, until each is done or the lease it is about has ended by
-// itself. Its goroutine lives only while there is something to do.
+// itself. Its goroutines and timers live only while there is something to do.
 type cleanup struct {
-	mu       sync.Mutex
-	due      map[string][]*task // waiting for room, first come, first served; by the backend's name
-	later    taskHeap           // waiting for their time to be tried again
-	underway map[string]int     // by the backend's name
-	urgent   int                // under way beside them
-	dropped  int                // not done when Close had no time left
-	done     chan struct{}      // of the goroutine; nil while there is none
-	poke     chan struct{}
+	mu      sync.Mutex
+	due     map[string][]*task    // waiting for a worker, first come, first served; by the backend's name
+	workers map[string]int        // goroutines; by the backend's name
+	later   map[*task]*time.Timer // until they are tried again
+	left    int                   // tasks that are not done
+	dropped int                   // not done when Close had no time left
+	done    chan struct{}         // closed when none is left; nil while there is none
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -40,81 +38,123 @@ type cleanup struct {
 type task struct {
 	backend string // its name
 	do      func(context.Context) error
-	due     time.Time // when it is tried again
 	end     time.Time
 	tried   bool
-	urgent  bool // its first try is under way, and takes nobody's room
 	backoff time.Duration
 }
 
 func (c *cleanup) init() {
-	c.poke = make(chan struct{}, 1)
-	c.due, c.underway = map[string][]*task{}, map[string]int{}
+	c.due, c.workers, c.later = map[string][]*task{}, map[string]int{}, map[*task]*time.Timer{}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 }
 
 // add has do, which asks the backend of this name, called now, and again until it
 // succeeds or the lease, of length ttl from now at most, is over.
 func (c *cleanup) add(backend string, ttl time.Duration, do func(context.Context) error) {
-	t := newTask(backend, ttl, do)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queueLocked(t)
-	c.wakeLocked()
+	c.queueLocked(c.newTaskLocked(backend, ttl, do))
 }
 
 // addUrgent is add for what others wait for: its first try waits for no other
 // task, of which each may hang for its second. It is for the release of a lock
 // that was held, so that no more run than calls had a lock within that second.
 func (c *cleanup) addUrgent(backend string, ttl time.Duration, do func(context.Context) error) {
-	t := newTask(backend, ttl, do)
-	t.urgent = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.urgent++
-	c.wakeLocked() // and have drain wait for it
-	go c.work(t)
+	go c.work(c.newTaskLocked(backend, ttl, do))
 }
 
-func newTask(backend string, ttl time.Duration, do func(context.Context) error) *task {
+func (c *cleanup) newTaskLocked(backend string, ttl time.Duration, do func(context.Context) error) *task {
+	if c.left++; c.done == nil {
+		c.done = make(chan struct{})
+	}
 	return &task{backend: backend, do: do, end: time.Now().Add(ttl + taskTimeout), backoff: taskFirst}
 }
 
-// finish takes t off the tasks under way, and puts it back if it is to be tried again.
-func (c *cleanup) finish(t *task, again bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if t.urgent {
-		t.urgent = false
-		c.urgent--
-	} else if c.underway[t.backend]--; c.underway[t.backend] == 0 {
-		delete(c.underway, t.backend)
+func (c *cleanup) finishLocked() {
+	if c.left--; c.left == 0 {
+		close(c.done)
+		c.done = nil
 	}
-	if again {
-		heap.Push(&c.later, t)
-	}
-	c.wakeLocked()
 }
 
-// queueLocked adds t to what is to be tried.
-func (c *cleanup) queueLocked(t *task) { c.due[t.backend] = append(c.due[t.backend], t) }
-
-// wakeLocked has the goroutine look at what is due.
-func (c *cleanup) wakeLocked() {
-	if c.done == nil {
-		c.done = make(chan struct{})
-		go c.run(c.done)
+// queueLocked has t tried as soon as a worker comes to it.
+func (c *cleanup) queueLocked(t *task) {
+	c.due[t.backend] = append(c.due[t.backend], t)
+	if c.workers[t.backend] < tasksAtOnce {
+		c.workers[t.backend]++
+		go c.run(t.backend)
 	}
-	select {
-	case c.poke <- struct{}{}:
+}
+
+// run is a worker: it tries what is due at the backend of this name.
+func (c *cleanup) run(backend string) {
+	for t := c.next(backend); t != nil; t = c.next(backend) {
+		c.work(t)
+	}
+}
+
+// next returns the first task that is due, or nil if there is none: then the worker ends.
+func (c *cleanup) next(backend string) *task {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	due := c.due[backend]
+	if len(due) == 0 {
+		delete(c.due, backend)
+		if c.workers[backend]--; c.workers[backend] == 0 {
+			delete(c.workers, backend)
+		}
+		return nil
+	}
+	t := due[0]
+	due[0], c.due[backend] = nil, due[1:]
+	return t
+}
+
+// work tries t once, and again later if that failed. In a Close without time it is tried if it
+// never was, and then dropped.
+func (c *cleanup) work(t *task) {
+	failed := true
+	if !t.tried || c.ctx.Err() == nil {
+		failed = c.try(t)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !failed:
+		c.finishLocked()
+	case c.ctx.Err() != nil:
+		c.dropped++
+		c.finishLocked()
 	default:
+		c.later[t] = time.AfterFunc(t.backoff-rand.N(t.backoff/4), func() { c.again(t) })
+		t.backoff = min(2*t.backoff, taskLongest)
+	}
+}
+
+// try reports whether t is to be tried again.
+func (c *cleanup) try(t *task) bool {
+	ctx, cancel := context.WithTimeout(c.ctx, taskTimeout)
+	defer cancel()
+	t.tried = true
+	return t.do(ctx) != nil && !time.Now().After(t.end)
+}
+
+// again puts t back to what is due, unless it was dropped.
+func (c *cleanup) again(t *task) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.later[t] != nil {
+		delete(c.later, t)
+		c.queueLocked(t)
 	}
 }
 
 // drain waits until all tasks are done, for a second at least and longer if ctx
 // allows it; then it drops what is left, which ends with its lease, or which the
 // backend goes on with if others use it. Each task is tried once at least: one that
-// has found no room by then runs under a context that has ended. It returns how many
+// has found no worker by then runs under a context that has ended. It returns how many
 // are left.
 func (c *cleanup) drain(ctx context.Context) (left int) {
 	defer c.cancel()
@@ -135,10 +175,7 @@ func (c *cleanup) drain(ctx context.Context) (left int) {
 	case <-done:
 	case <-ctx.Done():
 		c.cancel()
-		select { // what waits for its time has none left
-		case c.poke <- struct{}{}:
-		default:
-		}
+		c.dropLater()
 		<-done
 	}
 	c.mu.Lock()
@@ -146,107 +183,23 @@ func (c *cleanup) drain(ctx context.Context) (left int) {
 	return c.dropped
 }
 
-func (c *cleanup) run(done chan struct{}) {
-	defer close(done)
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		due, next, idle := c.collect()
-		if idle {
-			return
-		}
-		for _, t := range due {
-			go c.work(t)
-		}
-		timer.Reset(next)
-		select {
-		case <-timer.C:
-		case <-c.poke:
-		}
-	}
-}
-
-// collect takes out the tasks that are due, as many as may run at once, and
-// looks at no others: thousands may wait for an engine that hangs. next is how
-// long it is until another is due. idle says that nothing is left to do: the
-// goroutine must end.
-func (c *cleanup) collect() (due []*task, next time.Duration, idle bool) {
+// dropLater drops what waits for its time.
+func (c *cleanup) dropLater() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now, dropping := time.Now(), c.ctx.Err() != nil
-	if dropping {
-		c.dropped += len(c.later)
-		c.later = nil
+	for t, timer := range c.later {
+		timer.Stop()
+		delete(c.later, t)
+		c.dropped++
+		c.finishLocked()
 	}
-	for len(c.later) > 0 && !c.later[0].due.After(now) {
-		c.queueLocked(heap.Pop(&c.later).(*task))
-	}
-	for backend, waiting := range c.due {
-		for len(waiting) > 0 && c.underway[backend] < tasksAtOnce {
-			t := waiting[0]
-			waiting[0], waiting = nil, waiting[1:]
-			if dropping && t.tried {
-				c.dropped++
-				continue
-			}
-			c.underway[backend]++
-			due = append(due, t)
-		}
-		if c.due[backend] = waiting; len(waiting) == 0 {
-			delete(c.due, backend)
-		}
-	}
-	if len(c.due) == 0 && len(c.later) == 0 && len(c.underway) == 0 && c.urgent == 0 {
-		c.done = nil
-		return nil, 0, true
-	}
-	next = time.Hour // or until a task that is under way pokes
-	if len(c.later) > 0 {
-		next = c.later[0].due.Sub(now)
-	}
-	return due, next, false
-}
-
-// work tries t once and puts it back if that failed.
-func (c *cleanup) work(t *task) {
-	ctx, cancel := context.WithTimeout(c.ctx, taskTimeout)
-	defer cancel()
-	t.tried = true
-	again := t.do(ctx) != nil && !time.Now().After(t.end)
-	if again {
-		t.due = time.Now().Add(t.backoff - rand.N(t.backoff/4))
-		t.backoff = min(2*t.backoff, taskLongest)
-	}
-	c.finish(t, again)
-}
-
-// taskHeap orders tasks by when they are due.
-type taskHeap []*task
-
-func (h taskHeap) Len() int           { return len(h) }
-func (h taskHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h taskHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *taskHeap) Push(x any)        { *h = append(*h, x.(*task)) }
-func (h *taskHeap) Pop() any {
-	old := *h
-	t := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return t
 }
 
 // pending returns how many tasks are not done yet.
 func (c *cleanup) pending() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.urgent + len(c.later)
-	for _, due := range c.due {
-		n += len(due)
-	}
-	for _, tried := range c.underway {
-		n += tried
-	}
-	return n
+	return c.left
 }
 
 // stopCompeting cleans up after a competition that failed with err, and lets the

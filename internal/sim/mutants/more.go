@@ -136,7 +136,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "once", Mistake: "a clean-up that is tried once",
-		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "again := t.do(ctx) != nil && !time.Now().After(t.end)", New: "again := t.do(ctx) != nil && false"}},
+		Patches: []mutant.Patch{{File: locker + "cleanup.go", Old: "return t.do(ctx) != nil && !time.Now().After(t.end)", New: "return t.do(ctx) != nil && false"}},
 	},
 	{
 		Name: "missed", Mistake: "a waiter that subscribes and does not look again",
