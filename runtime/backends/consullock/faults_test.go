@@ -104,16 +104,22 @@ func TestRestartedServer(t *testing.T) {
 type forgetful struct {
 	http.RoundTripper
 	forgets atomic.Bool
-	asked   atomic.Int64 // while it forgets
+	asked   atomic.Int64 // to renew a session while it forgets
+	renewed atomic.Int64 // sessions
 }
 
 func (f *forgetful) RoundTrip(r *http.Request) (*http.Response, error) {
 	path := r.URL.Path
+	renewal := strings.HasPrefix(path, "/v1/session/renew/")
 	if _, consistent := r.URL.Query()["consistent"]; consistent || !f.forgets.Load() {
-		return f.RoundTripper.RoundTrip(r)
+		answer, err := f.RoundTripper.RoundTrip(r)
+		if renewal && err == nil && answer.StatusCode == http.StatusOK {
+			f.renewed.Add(1)
+		}
+		return answer, err
 	}
 	switch {
-	case strings.HasPrefix(path, "/v1/session/renew/"):
+	case renewal:
 		f.asked.Add(1)
 		return broken{http.StatusNotFound, "Session id not found"}.RoundTrip(r)
 	case strings.HasPrefix(path, "/v1/session/info/"):
@@ -167,7 +173,7 @@ func TestLeaderBehindItsLog(t *testing.T) {
 	ctx, held := acquire(t, l, ttl(short), newKey(t))
 	eventually(t, soon, "the session was renewed in vain", func() bool { return f.asked.Load() > 1 })
 	f.forgets.Store(false)
-	time.Sleep(short)
+	eventually(t, soon, "the session was renewed", func() bool { return f.renewed.Load() > 0 })
 	require.NoError(t, lock.Check(ctx))
 	mustRelease(t, held)
 }
