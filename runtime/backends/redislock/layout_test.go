@@ -24,6 +24,7 @@ func TestHeldLockIsOneFieldWithValueOne(t *testing.T) {
 	for _, want := range []time.Duration{700 * time.Millisecond, 5 * time.Second, lock.DefaultTTL} {
 		policy := ttl(want)
 		policy.Reentrant = true
+		begin := time.Now()
 		ctx, held := acquire(t, l, policy, key)
 		_, inner := acquireUnder(t, ctx, l, policy, key) // is counted here, not there
 		fields := hash(t, addr, key)
@@ -38,7 +39,7 @@ func TestHeldLockIsOneFieldWithValueOne(t *testing.T) {
 				t.Errorf("uuid %q has %d characters, want 36", uuid, len(uuid))
 			}
 		}
-		if left := pttl(t, addr, key); left <= want*9/10 || left > want {
+		if left := pttl(t, addr, key); left < want-time.Since(begin)-time.Millisecond || left > want {
 			t.Errorf("PTTL %v of a lease of %v", left, want)
 		}
 		mustRelease(t, inner)
@@ -59,12 +60,16 @@ func TestUncontendedIsTwoCommands(t *testing.T) {
 	warm(t, l)
 	eventually(t, soon, "the connection for renewals is there", func() bool { return p.Counts()["PING"] > 0 })
 	p.ResetCounts()
+	begin := time.Now()
 	const rounds = 20
 	for range rounds {
 		_, held := acquire(t, l, nil, key)
 		mustRelease(t, held)
 	}
-	if got := p.Counts(); got["EVALSHA"] != 2*rounds || len(got) != 1 {
+	got := p.Counts()
+	n := got["EVALSHA"]
+	alone := len(got) == 1 || meter.Since(begin) >= suspicious // else another connection was made for one that the machine was late with
+	if n < 2*rounds || tooMany(n, 2*rounds, begin) || !alone {
 		t.Errorf("%d rounds sent %v, want %d EVALSHA and nothing else", rounds, got, 2*rounds)
 	}
 }
