@@ -43,7 +43,8 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 		memory, server := pipe.Info(ctx, "memory"), pipe.Info(ctx, "server")
 		if _, err := pipe.Exec(ctx); err != nil && !isAnswer(err) {
 			b.mute.Store(!wary && isHangUp(err))
-			return fmt.Errorf("the server did not answer INFO (a proxy may not know it): %w", err)
+			// %v: of an error that wraps another, go-redis returns that one alone.
+			return fmt.Errorf("the server did not answer INFO (a proxy may not know it): %v", err)
 		}
 		if err := memory.Err(); err != nil && strings.HasPrefix(err.Error(), "NOAUTH ") {
 			return &unfitError{err.Error()} // a script of many words would get another answer
