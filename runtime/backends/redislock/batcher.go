@@ -43,7 +43,6 @@ type batcher struct {
 	width   int // how many were in use when a batch was done: one more makes one connection more
 
 	*server
-	mute atomic.Bool // the server hung up when it was asked
 
 	used     time.Time   // when it was asked for last, in a Cluster; under the router's mutex
 	outage   outage      // likewise

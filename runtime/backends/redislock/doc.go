@@ -22,14 +22,15 @@
 // waited for longer if it refuses, and is asked twice if it is silent: each time for
 // as long as the client's timeouts allow, unless the context ends. Holders keep the
 // lock if the new primary has it and their lease lasts until then, and hear of its
-// loss otherwise.
+// loss otherwise. If the old primary has fallen silent and has closed no connection,
+// a process listens at the new one 5 s and a read timeout later; until then its waiters
+// are served by asking once a second.
 //
-// In a Cluster all keys of a lock are in the slot of its name. A held lock
-// outlasts the migration of its slot and can be renewed and released meanwhile;
-// servers refuse to take a lock of the slot (TRYAGAIN) until all of its keys have
-// arrived. Releases are announced, and listened for, on the lock's plain channel
-// and, from Redis 7.0 on, on the sharded one: Redisson uses either, depending on
-// its version.
+// In a Cluster all keys of a lock are in the slot of its name. A held lock outlasts the
+// migration of its slot; a release takes effect once the slot has arrived, and until then
+// servers refuse to take a lock of it (TRYAGAIN). Releases are announced, and listened
+// for, on the lock's plain channel and, from Redis 7.0 on, on the sharded one: Redisson
+// uses either, depending on its version.
 //
 // Only mutexes are shared with Redisson. Read-write locks, fair locks, semaphores and
 // conditions are a record of this package: a string at the key. Redisson's RReadWriteLock,
@@ -51,9 +52,10 @@
 // (+info is for the check of the eviction policy, made on each new connection, and for
 // whether one command may be about many locks; without it, and without publish, locks
 // work, unchecked and by polling, and each is taken, renewed and released by a command
-// of its own. To name a string that is no lock, an error takes +getrange. Without
-// +pubsub Redisson's clients get less than their share; without +psubscribe and &* a
-// process of ours that waits for one of them counts as another.) A Cluster takes
-// +cluster|slots +asking as well and, for its sharded channels, +pubsub|shardnumsub
-// +spublish +ssubscribe +sunsubscribe; Replicas takes +wait.
+// of its own. A proxy that hangs up on INFO, as twemproxy does, can't be used. To name a
+// string that is no lock, an error takes +getrange. Without +pubsub Redisson's clients get
+// less than their share; without +psubscribe and &* a process of ours that waits for one
+// of them counts as another.) A Cluster takes +cluster|slots +asking as well and, for its
+// sharded channels, +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe; Replicas takes
+// +wait.
 package redislock

@@ -2,11 +2,8 @@ package redislock
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,9 +21,6 @@ const examinedFor = 10 * time.Minute
 // theirs, the caller's, and then asks the server about itself: each connection may lead
 // to another server than the one before. A wary one fails if the server may evict
 // locks.
-//
-// Some proxies hang up on a command that they do not know. Where the answer decides on
-// nothing but speed, the connection after that is not asked.
 func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary bool) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
 		if theirs != nil {
@@ -34,16 +28,12 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 				return err
 			}
 		}
-		if b.mute.Swap(false) {
-			b.single.Store(false)
-			return nil
-		}
 		// Two commands, because servers before 7.0 answer for one section each.
 		pipe := conn.Pipeline()
 		memory, server := pipe.Info(ctx, "memory"), pipe.Info(ctx, "server")
 		if _, err := pipe.Exec(ctx); err != nil && !isAnswer(err) {
-			b.mute.Store(!wary && isHangUp(err))
-			return fmt.Errorf("the server did not answer INFO (a proxy may not know it): %w", err)
+			// %v: of an error that wraps another, go-redis returns that one alone.
+			return fmt.Errorf("the server did not answer INFO (a proxy may not know it): %v", err)
 		}
 		if err := memory.Err(); err != nil && strings.HasPrefix(err.Error(), "NOAUTH ") {
 			return &unfitError{err.Error()} // a script of many words would get another answer
@@ -61,11 +51,6 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 		}
 		return nil
 	}
-}
-
-// isHangUp reports whether err says that the other side has closed the connection.
-func isHangUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // factsOf reads what INFO answered: nothing if the server does not say, because we
