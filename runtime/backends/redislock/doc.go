@@ -22,9 +22,7 @@
 // waited for longer if it refuses, and is asked twice if it is silent: each time for
 // as long as the client's timeouts allow, unless the context ends. Holders keep the
 // lock if the new primary has it and their lease lasts until then, and hear of its
-// loss otherwise. If the old primary has fallen silent and has closed no connection,
-// a process listens at the new one 5 s and a read timeout later; until then its waiters
-// are served by asking once a second.
+// loss otherwise.
 //
 // In a Cluster all keys of a lock are in the slot of its name. A held lock outlasts the
 // migration of its slot; a release takes effect once the slot has arrived, and until then

@@ -24,6 +24,7 @@ type router struct {
 
 	hooks    []redis.Hook // of the caller's client
 	evicting bool         // servers that may evict locks will do
+	moving   func()       // is told when servers may have changed places
 
 	mu      sync.Mutex
 	all     map[place]*batcher
@@ -242,8 +243,14 @@ func (r *router) replace(l *batcher) {
 	}
 }
 
-// reload has what is known of the servers asked for anew. It does not wait.
+// reload has what is known of the servers asked for anew, and told to those
+// whom it concerns. It does not wait.
 func (r *router) reload() {
+	r.refresh()
+	r.moving()
+}
+
+func (r *router) refresh() {
 	if cluster := r.cluster(); cluster != nil {
 		cluster.ReloadState(context.Background())
 	}

@@ -15,7 +15,7 @@ func (s *subscriber) listenSharded(w *waiter, channel string) (stop func()) {
 	ctx, cancel := context.WithCancel(s.life.Context())
 	s.life.Go(func(context.Context) {
 		for s.hearSharded(ctx, w, channel) && engine.Pause(ctx, firstRetry) {
-			s.router.reload() // the slot may have moved
+			s.router.refresh() // the slot may have moved
 		}
 	})
 	return cancel

@@ -23,8 +23,7 @@ const (
 	confirmLimit = time.Second
 	// linger is how long a subscription outlives its last waiter.
 	linger = 3 * time.Second
-	// quiet is how long a connection may say nothing before it is pinged. Nothing else
-	// tells that another server has taken the place of one that has fallen silent.
+	// quiet is how long a connection may say nothing before it is pinged.
 	quiet = 5 * time.Second
 	// A connection that was lost is dialed again after firstRetry, which doubles up to
 	// lastRetry.
@@ -120,6 +119,17 @@ func (s *subscriber) confirm(ctx context.Context, t *topic) error {
 		return driver.ErrClosed
 	case <-limit.C:
 		return fmt.Errorf("no subscription to %s within %v", t.channel, confirmLimit)
+	}
+}
+
+// suspect has the connection tested: another server may have taken the place of its own.
+func (s *subscriber) suspect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.session; c != nil {
+		c.heard = time.Time{}
+		c.limit = min(c.limit, confirmLimit)
+		s.rouse()
 	}
 }
 

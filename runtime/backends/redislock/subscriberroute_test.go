@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -30,4 +32,37 @@ func TestSubscriptionAtAnotherNode(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	w := b.subscriber.waiter(a, true)
 	eventually(t, 20*time.Second, "a subscription at a master that is well", func() bool { return w.state() == standing })
+}
+
+// Where calls have found that another server has taken the place of one that is silent, the
+// subscription follows before its connection is given up for its silence.
+func TestSubscriptionFollowsCalls(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t)
+	old, next := faultproxy.New(t, server), faultproxy.New(t, server)
+	var to atomic.Value
+	to.Store(old.Addr())
+	b := newTestBackend(t, old.Addr(), func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, to.Load().(string))
+		}
+	})
+	b.router.roams = true // as behind Sentinels
+	grantOf(t, b, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1})
+	a := &driver.Acquisition{Key: newKey(t), ID: newID()}
+	s, err := b.Subscribe(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	command(t, server, "PUBLISH", channelOfProcess(processOf(a.ID)), "look "+a.ID+" "+a.Key)
+	receive(t, "the notice", s.C())
+	old.Hole(faultproxy.Replies)
+	to.Store(next.Addr())
+	begin := time.Now()
+	grantOf(t, b, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1})
+	receive(t, "a notice that messages may have been missed", s.C())
+	if took := time.Since(begin); took > quiet {
+		t.Errorf("the subscription followed after %v", took)
+	}
 }
