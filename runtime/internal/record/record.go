@@ -22,7 +22,8 @@ import (
 
 const (
 	// grantLease is the lease of whoever is let in while it waits, until it renews that. A
-	// process that hangs in the queue costs the others so long, once.
+	// process that hangs in the queue costs the others so long, once, or until the next of them
+	// looks: a second.
 	grantLease = 500 * time.Millisecond
 	// waitLimit is how long a place in the queue lasts. Whoever waits tries once a second,
 	// and extends it.

@@ -23,12 +23,11 @@ type keyWatch struct {
 	ready chan struct{}      // closed when it watches, or has failed
 	err   error              // why it has failed; set before ready is closed
 	hub   engine.Hub[string] // by the IDs of the acquisitions that wait
-	free  *time.Timer        // fires when the lease ends that the next of them waits for; Locks.mu guards it
 }
 
 // Subscribe is [driver.Notifier.Subscribe]. Whoever waits hears when it waits no longer, by
-// the value at the key, and whoever is the next to come in hears when a lease ends soon. All
-// that wait for a key share one watch.
+// the value at the key. That a lease has ended nobody is told: who waits looks within a second.
+// All that wait for a key share one watch.
 func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	l.mu.Lock()
 	w := l.watches[a.Key]
@@ -90,9 +89,6 @@ func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
 
 func (l *Locks) endWatchLocked(key string, w *keyWatch) {
 	w.stop()
-	if w.free != nil {
-		w.free.Stop()
-	}
 	if l.watches[key] == w {
 		delete(l.watches, key)
 	}
@@ -119,9 +115,8 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 		w.hub.NotifyAll()
 		return 0
 	}
-	now := l.localTime()
 	if l.clockless {
-		l.hearLocked(key, &s, "", now)
+		l.hearLocked(key, &s, "", l.localTime())
 	}
 	for ahead < len(s.Queue) && s.Queue[ahead].Kind == kindFair {
 		ahead++
@@ -129,24 +124,11 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 	for _, id := range w.hub.Keys() {
 		n := find(s.Queue, id)
 		ahead = min(ahead, max(n, 0))
-		switch {
-		case n < 0:
+		if n < 0 {
 			w.hub.Notify(id)
-		case n == 0 && l.clockless:
-			if free := (view{state: s, now: now}).freeIn(); free < time.Second { // later it looks anyway
-				w.wakeIn(id, free)
-			}
 		}
 	}
 	return ahead
-}
-
-// wakeIn has the subscribers of an ID told after d, which is the next to come in.
-func (w *keyWatch) wakeIn(id string, d time.Duration) {
-	if w.free != nil {
-		w.free.Stop()
-	}
-	w.free = time.AfterFunc(d, func() { w.hub.Notify(id) })
 }
 
 // unsubscribed ends the watch if nobody waits any more.
