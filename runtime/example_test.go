@@ -112,7 +112,7 @@ func ExampleNewLogObserver() {
 		return err
 	})
 	// Output:
-	// level=INFO msg="lock rejected" method=Shop.Count pattern="" key=k error="lock: acquire k (Shop.Count): not acquired: held by another owner"
+	// level=INFO msg="lock rejected" method=Shop.Count key=k error="lock: acquire k (Shop.Count): not acquired: held by another owner"
 }
 
 // A service calls another one while it holds a lock, and the other one works inside it. The

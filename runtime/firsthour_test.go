@@ -128,7 +128,7 @@ func TestUnclosedLockerIsTold(t *testing.T) {
 		require.ErrorContains(t, e.Err, "call Close when the service ends")
 		lock.NewLogObserver(slog.New(slog.NewTextHandler(&out, nil))).Observe(t.Context(), e)
 	}
-	require.Contains(t, out.String(), `level=WARN msg="lock Locker was never closed"`)
+	require.Contains(t, out.String(), `level=WARN msg="lock unclosed" error="a Locker was never closed: `)
 	require.Empty(t, told)
 }
 

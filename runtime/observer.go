@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -148,7 +149,8 @@ func (k EventKind) String() string {
 
 // NewLogObserver returns an [Observer] that writes to logger: what is lost or
 // goes on in the background, and a Locker that nobody closed, as a warning, what was
-// rejected as information, all else for debugging.
+// rejected as information, all else for debugging. A line has what is known of the event:
+// method, pattern, backend, key, duration, token and error.
 func NewLogObserver(logger *slog.Logger) Observer { return logObserver{logger} }
 
 type logObserver struct{ logger *slog.Logger }
@@ -158,42 +160,26 @@ func (o logObserver) Observe(ctx context.Context, e Event) {
 	if !o.logger.Enabled(ctx, level) {
 		return
 	}
-	switch e.Kind {
-	case OutageBegan, OutageEnded:
-		o.logOutage(ctx, e)
-		return
-	case Unclosed:
-		o.logger.LogAttrs(ctx, level, "lock Locker was never closed", slog.String("error", e.Err.Error()))
-		return
-	}
 	attrs := []slog.Attr{
 		slog.String("method", e.Policy.Method),
 		slog.String("pattern", e.Policy.Pattern),
+		slog.String("backend", e.Policy.Backend),
 		slog.String("key", e.Key),
 		slog.Duration("duration", e.Duration),
-	}
-	if e.Token != 0 {
-		attrs = append(attrs, slog.Uint64("token", e.Token))
+		slog.Uint64("token", e.Token),
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
+	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool {
+		value := a.Value.Any()
+		return value == "" || value == time.Duration(0) || value == uint64(0)
+	})
 	what := e.Kind.String()
 	if e.Kind == Released && e.Err != nil {
 		what = "release not confirmed"
 	}
 	o.logger.LogAttrs(ctx, level, "lock "+what, attrs...)
-}
-
-func (o logObserver) logOutage(ctx context.Context, e Event) {
-	attrs := []slog.Attr{slog.String("backend", e.Policy.Backend)}
-	if e.Kind == OutageEnded {
-		attrs = append(attrs, slog.Duration("duration", e.Duration))
-	}
-	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", e.Err.Error()))
-	}
-	o.logger.LogAttrs(ctx, e.level(), "lock "+e.Kind.String(), attrs...)
 }
 
 func (e Event) level() slog.Level {

@@ -86,12 +86,12 @@ func TestTLSAndRole(t *testing.T) {
 	begin := time.Now()
 	err = rejected(t, anonymous, nil, "seckill:1")
 	require.ErrorIs(t, err, lock.ErrUnavailable)
-	require.ErrorContains(t, err, "user name and password")
+	require.ErrorContains(t, err, "user name is empty")
 	do(l.Ping(ctx))
 	do(nobody.Ping(ctx)) // it can't know which keys the rights should be on
 	err = anonymous.Ping(ctx)
 	require.ErrorIs(t, err, lock.ErrUnavailable)
-	require.ErrorContains(t, err, "user name and password")
+	require.ErrorContains(t, err, "user name is empty")
 	_, err = clientv3.New(clientv3.Config{Endpoints: []string{addr}, Username: "service", Password: "wrong", TLS: cert.Client()})
 	require.ErrorContains(t, err, "authentication failed", "clientv3's own, before there is a Backend")
 
@@ -127,7 +127,7 @@ func TestPasswordChanged(t *testing.T) {
 	require.NoError(t, err)
 	err = rejected(t, l, nil, "key")
 	require.ErrorIs(t, err, lock.ErrUnavailable)
-	require.ErrorContains(t, err, "user name and password")
+	require.ErrorContains(t, err, "invalid user ID or password")
 }
 
 // forbidden has the requests that match refused, as the server refuses those of a user who

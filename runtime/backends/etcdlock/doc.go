@@ -66,8 +66,9 @@
 //
 // Keys may have up to 1,024 bytes, of any value. An acquisition of which an attempt had no
 // answer leaves a tombstone at <key>.lockgen/undone/<id>/, for a minute, so that the attempt
-// can't come true later. An etcd that is out of space takes none: what such an acquisition
-// has is freed when there is space again, or its session ends.
+// can't come true later. An etcd that is out of space takes none, and no lock: compact and
+// defragment it, and disarm its alarm. What such an acquisition has is freed when there is space
+// again, or its session ends.
 //
 // # Other kinds
 //

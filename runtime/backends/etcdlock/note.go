@@ -7,7 +7,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 )
 
@@ -23,8 +22,11 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	t := &pb.TxnRequest{Success: []*pb.RequestOp{del(noteKey(name))}}
 	if ttl > 0 {
 		lease := (b.notes^uint64(ttl))>>1 | 1 // the same each time
-		_, err := b.do(ctx, func(ctx context.Context, _ ...grpc.CallOption) error {
-			_, err := b.client.KeepAliveOnce(ctx, clientv3.LeaseID(lease))
+		_, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
+			stream, err := b.leases.LeaseKeepAlive(ctx, options...)
+			if err == nil {
+				_, err = keepAlive(stream, int64(lease))
+			}
 			return err
 		})
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {

@@ -71,7 +71,7 @@ func (b *Backend) do(ctx context.Context, call func(ctx context.Context, options
 	if outcome == engine.NoAnswer && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", engine.OrClosed(ctx, ctx.Err()), err) // errors.Is finds no context's error in gRPC's status
 	}
-	return r, b.explained(err)
+	return r, explained(err)
 }
 
 // judge says what err leaves open; connected is whether a member was reached.
@@ -109,18 +109,10 @@ func (b *Backend) Servers() []string {
 	return b.client.Endpoints()
 }
 
-// explained says what a person can do about err, where that can be told.
-func (b *Backend) explained(err error) error {
-	if err == nil || errors.Is(err, driver.ErrClosed) || errors.Is(err, errClientClosed) {
-		return err
-	}
-	switch {
-	case errors.Is(err, rpctypes.ErrPermissionDenied):
+// explained says what a person can do about a right that is missing: etcd names none.
+func explained(err error) error {
+	if errors.Is(err, rpctypes.ErrPermissionDenied) {
 		return fmt.Errorf("%w: grant a role of the user readwrite on the prefix of the keys", err)
-	case errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
-		return fmt.Errorf("%w: check the client's user name and password", err)
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		return fmt.Errorf("%w: compact and defragment it, then disarm the alarm", err)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,13 @@ func (s *session) KeepAlive(ctx context.Context) error {
 		stream = &keepAliveStream{opened, cancel}
 	}
 	stop := context.AfterFunc(ctx, stream.close)
-	err := s.keepAlive(stream)
+	sent := driver.Now()
+	ttl, err := keepAlive(stream, s.id)
+	if err == nil {
+		s.Extend(sent, ttl, ttl/3)
+	} else if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		err = errSessionEnded
+	}
 	if !stop() || err != nil {
 		stream.close()
 		s.backend.conn.ResetConnectBackoff()
@@ -97,21 +104,21 @@ func (s *session) KeepAlive(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) keepAlive(stream *keepAliveStream) error {
-	sent := driver.Now()
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: s.id}); err != nil {
-		return err
+// keepAlive keeps a lease alive by one message on stream, and returns its length: not by
+// clientv3's KeepAliveOnce, which sends it again without a pause while a server says that it is
+// unavailable. The error is [rpctypes.ErrLeaseNotFound] if the server knows no such lease.
+func keepAlive(stream pb.Lease_LeaseKeepAliveClient, lease int64) (time.Duration, error) {
+	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: lease}); err != nil && !errors.Is(err, io.EOF) { // of that Recv says why
+		return 0, err
 	}
 	resp, err := stream.Recv()
 	switch {
 	case err != nil:
-		return err
-	case resp.TTL <= 0: // the server knows no such lease
-		return errSessionEnded
+		return 0, err
+	case resp.TTL <= 0:
+		return 0, rpctypes.ErrLeaseNotFound
 	}
-	ttl := inSeconds(resp.TTL)
-	s.Extend(sent, ttl, ttl/3)
-	return nil
+	return inSeconds(resp.TTL), nil
 }
 
 // Destroy implements [engine.SessionServer]: what is left in the session is freed by

@@ -91,26 +91,19 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 const (
 	// sweepEvery is how often a process looks for records that need not be kept any more.
 	sweepEvery = 20 * time.Second
-	// A record that could not be removed is tried again after sweepPause, then after twice as
-	// long each time, and given up once that is more than sweepLongest.
-	sweepPause   = time.Minute
-	sweepLongest = 24 * time.Hour
+	// sweepAgain is when a record is tried again that could not be removed.
+	sweepAgain = 10 * time.Minute
 )
 
-// removal is that of one record.
-type removal struct {
-	due   Time          // by localTime
-	pause time.Duration // before the next try, if this one fails
-}
-
 // sweep removes the record of key, which nobody uses, once after has passed. Of several calls for
-// one key the earliest time counts.
-func (l *Locks) sweep(key string, after, pause time.Duration) {
+// one key the earliest time counts. There are no more keys in sweeps than records that this process
+// has left at the engine: where none can be removed, none is written.
+func (l *Locks) sweep(key string, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	due := l.localTime() + Time(after.Microseconds())
-	if earlier, ok := l.sweeps[key]; !ok || due < earlier.due {
-		l.sweeps[key] = removal{due, pause}
+	if earlier, ok := l.sweeps[key]; !ok || due < earlier {
+		l.sweeps[key] = due
 	}
 	if !l.sweeping {
 		l.sweeping = l.life.Go(l.sweepAll)
@@ -119,47 +112,41 @@ func (l *Locks) sweep(key string, after, pause time.Duration) {
 
 // sweepAll removes records as they are due, until there are none left.
 func (l *Locks) sweepAll(ctx context.Context) {
-	for engine.Pause(ctx, sweepEvery) {
-		for key, r := range l.takeDue() {
-			l.removeUnused(ctx, key, r.pause)
-		}
-		l.mu.Lock()
-		l.sweeping = len(l.sweeps) > 0
-		on := l.sweeping
-		l.mu.Unlock()
-		if !on {
-			return
+	for more := true; more && engine.Pause(ctx, sweepEvery); {
+		var due []string
+		due, more = l.takeDue()
+		for _, key := range due {
+			l.removeUnused(ctx, key)
 		}
 	}
 }
 
 // takeDue returns what is due, and forgets it: whoever leaves one of these records from then on
-// calls sweep anew.
-func (l *Locks) takeDue() map[string]removal {
+// calls sweep anew. more is false if there was nothing at all.
+func (l *Locks) takeDue() (keys []string, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := map[string]removal{}
-	for key, r := range l.sweeps {
-		if r.due <= l.localTime() {
-			all[key] = r
+	l.sweeping = len(l.sweeps) > 0
+	for key, due := range l.sweeps {
+		if due <= l.localTime() {
+			keys = append(keys, key)
 			delete(l.sweeps, key)
 		}
 	}
-	return all
+	return keys, l.sweeping
 }
 
 // removeUnused removes the record of key if nobody uses it and it need not be kept.
-func (l *Locks) removeUnused(ctx context.Context, key string, pause time.Duration) {
+func (l *Locks) removeUnused(ctx context.Context, key string) {
 	v, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
 		return s.idle() && s.Keep.from(now) <= 0, nil
 	})
+	left := v.state.Keep.from(v.now)
 	switch {
-	case err == nil:
-		if left := v.state.Keep.from(v.now); v.state.idle() && left > 0 {
-			l.sweep(key, left, sweepPause)
-		}
 	case errors.Is(err, driver.ErrConflict): // something else is at the key
-	case pause <= sweepLongest:
-		l.sweep(key, pause, 2*pause)
+	case err != nil:
+		l.sweep(key, sweepAgain)
+	case v.state.idle() && left > 0:
+		l.sweep(key, left)
 	}
 }

@@ -80,28 +80,17 @@ func partyOf(a *driver.Acquisition) Party {
 	return p
 }
 
-// freeIn returns how long it is until the first lease of those inside ends, or 0 if nobody
-// is inside: then who waits for a condition waits for a call.
-func (v view) freeIn() (first time.Duration) {
-	if len(v.state.In) == 0 {
-		return 0
-	}
-	for _, p := range v.state.In {
-		if d := p.Until.from(v.now); first == 0 || d < first {
-			first = d
-		}
-	}
-	return max(first, time.Millisecond)
-}
-
-// held returns what p is told, which can't come in: the first of those inside, and the
-// smallest number of permits that they know of, if p knows of another.
+// held returns what p is told, which can't come in: the first of those inside, when the first of
+// their leases ends, and the smallest number of permits that they know of, if p knows of another.
+// If nobody is inside, p waits for a condition, and so for a call.
 func (v view) held(p Party) *driver.HeldError {
-	held := &driver.HeldError{RetryAfter: v.freeIn()}
+	held := &driver.HeldError{}
 	for i, other := range v.state.In {
+		left := max(other.Until.from(v.now), time.Millisecond)
 		if i == 0 {
-			held.Holder = other.ID
+			held.Holder, held.RetryAfter = other.ID, left
 		}
+		held.RetryAfter = min(held.RetryAfter, left)
 		if other.Limit != p.Limit && (held.Permits == 0 || other.Limit < held.Permits) {
 			held.Permits = other.Limit
 		}

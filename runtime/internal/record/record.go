@@ -22,7 +22,8 @@ import (
 
 const (
 	// grantLease is the lease of whoever is let in while it waits, until it renews that. A
-	// process that hangs in the queue costs the others so long, once.
+	// process that hangs in the queue costs the others so long, once, or until the next of them
+	// looks: a second.
 	grantLease = 500 * time.Millisecond
 	// waitLimit is how long a place in the queue lasts. Whoever waits tries once a second,
 	// and extends it.
@@ -84,7 +85,7 @@ type Locks struct {
 
 	mu       sync.Mutex           // guards the rest
 	beats    map[string]beats     // by key, of an engine without a clock
-	sweeps   map[string]removal   // likewise: the records that are going to be removed
+	sweeps   map[string]Time      // likewise: when records are going to be removed, by localTime
 	sweeping bool                 // likewise: sweepAll runs
 	watches  map[string]*keyWatch // by key
 	seen     map[string]view      // by key: what was there last
@@ -119,7 +120,7 @@ func NewWatched(s Store, life *engine.Life, watch Watch) *Locks {
 // brief lease from when they saw it begin, and this process saw it later.
 func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 	l := NewWatched(s, life, watch)
-	l.clockless, l.began, l.beats, l.sweeps = true, time.Now(), map[string]beats{}, map[string]removal{}
+	l.clockless, l.began, l.beats, l.sweeps = true, time.Now(), map[string]beats{}, map[string]Time{}
 	return l
 }
 
@@ -160,7 +161,7 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		}
 		if v, err = l.note(w, a, at, v.now); err != nil || a.Done && !w.Look {
 			if err == nil && l.clockless && v.state.idle() && w.Lasts > 0 {
-				l.sweep(key, w.Lasts, sweepPause)
+				l.sweep(key, w.Lasts)
 			}
 			return v, mayHaveRun, err
 		}

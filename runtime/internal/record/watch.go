@@ -1,7 +1,6 @@
 package record
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -12,7 +11,7 @@ import (
 
 // Watch follows the value of a key until ctx ends: it calls tell with each that it sees, ""
 // for none or one that it can't know. It calls ready once, when nothing that happens from
-// then on goes unseen. It returns before ctx ends only if it fails. tell returns how many fair
+// then on goes unseen. It returns before ctx ends only if it fails, and is begun anew then. tell returns how many fair
 // locks must be released one after the other before it is anybody's turn here: the watch may
 // be late by as long.
 type Watch func(ctx context.Context, key string, ready func(), tell func(value string) (ahead int)) error
@@ -20,15 +19,13 @@ type Watch func(ctx context.Context, key string, ready func(), tell func(value s
 // keyWatch is one watch, for all that wait for its key here.
 type keyWatch struct {
 	stop  context.CancelFunc
-	ready chan struct{}      // closed when it watches, or has failed
-	err   error              // why it has failed; set before ready is closed
+	ready chan struct{}      // closed when it watches
 	hub   engine.Hub[string] // by the IDs of the acquisitions that wait
-	free  *time.Timer        // fires when the lease ends that the next of them waits for; Locks.mu guards it
 }
 
 // Subscribe is [driver.Notifier.Subscribe]. Whoever waits hears when it waits no longer, by
-// the value at the key, and whoever is the next to come in hears when a lease ends soon. All
-// that wait for a key share one watch.
+// the value at the key. That a lease has ended nobody is told: who waits looks within a second.
+// All that wait for a key share one watch.
 func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	l.mu.Lock()
 	w := l.watches[a.Key]
@@ -40,16 +37,14 @@ func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Su
 	}
 	s := w.hub.Subscribe(a.ID, func() { l.unsubscribed(a.Key, w) })
 	l.mu.Unlock()
+	ctx, cancel := l.life.Within(ctx)
+	defer cancel()
 	select {
 	case <-w.ready:
-		if w.err == nil {
-			return s, nil
-		}
-		s.Close()
-		return nil, w.err
+		return s, nil
 	case <-ctx.Done():
 		s.Close()
-		return nil, ctx.Err()
+		return nil, engine.OrClosed(ctx, ctx.Err())
 	}
 }
 
@@ -66,35 +61,18 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 	return w
 }
 
-// follow watches key until ctx ends, or the first watch fails before it is ready.
+// follow watches key until ctx ends.
 func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.endWatchLocked(key, w) // the next that waits begins another
-	}()
-	ready := sync.OnceFunc(func() { close(w.ready) })
 	tell := func(value string) int { return l.tell(w, key, value) }
-	err := l.watch(ctx, key, ready, tell)
-	select {
-	case <-w.ready:
-	default:
-		w.err = cmp.Or(err, driver.ErrClosed)
-		ready()
-		return
-	}
-	for engine.Pause(ctx, 100*time.Millisecond) {
-		_ = l.watch(ctx, key, sync.OnceFunc(func() { tell("") }), tell) // what happened in the gap went unseen
-	}
-}
-
-func (l *Locks) endWatchLocked(key string, w *keyWatch) {
-	w.stop()
-	if w.free != nil {
-		w.free.Stop()
-	}
-	if l.watches[key] == w {
-		delete(l.watches, key)
+	for on := true; on; on = engine.Pause(ctx, 100*time.Millisecond) {
+		_ = l.watch(ctx, key, sync.OnceFunc(func() {
+			select {
+			case <-w.ready:
+				tell("") // what happened in the gap went unseen
+			default:
+				close(w.ready)
+			}
+		}), tell)
 	}
 }
 
@@ -119,9 +97,8 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 		w.hub.NotifyAll()
 		return 0
 	}
-	now := l.localTime()
 	if l.clockless {
-		l.hearLocked(key, &s, "", now)
+		l.hearLocked(key, &s, "", l.localTime())
 	}
 	for ahead < len(s.Queue) && s.Queue[ahead].Kind == kindFair {
 		ahead++
@@ -129,31 +106,22 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 	for _, id := range w.hub.Keys() {
 		n := find(s.Queue, id)
 		ahead = min(ahead, max(n, 0))
-		switch {
-		case n < 0:
+		if n < 0 {
 			w.hub.Notify(id)
-		case n == 0 && l.clockless:
-			if free := (view{state: s, now: now}).freeIn(); free < time.Second { // later it looks anyway
-				w.wakeIn(id, free)
-			}
 		}
 	}
 	return ahead
-}
-
-// wakeIn has the subscribers of an ID told after d, which is the next to come in.
-func (w *keyWatch) wakeIn(id string, d time.Duration) {
-	if w.free != nil {
-		w.free.Stop()
-	}
-	w.free = time.AfterFunc(d, func() { w.hub.Notify(id) })
 }
 
 // unsubscribed ends the watch if nobody waits any more.
 func (l *Locks) unsubscribed(key string, w *keyWatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(w.hub.Keys()) == 0 {
-		l.endWatchLocked(key, w)
+	if len(w.hub.Keys()) > 0 {
+		return
+	}
+	w.stop()
+	if l.watches[key] == w { // else there is another by now
+		delete(l.watches, key)
 	}
 }
