@@ -107,7 +107,7 @@ type Backend struct {
 // by its Close, and may be used beside it.
 //
 // No standby, one that is nil or there twice, and no place for the record are errors of
-// every call, and of Ping.
+// every call, and of Ping. So are two engines on one server, once both have answered.
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
 		group: engine.NewGroup("failover"), room: make(chan struct{}, 1), uuid: newUUID(),
