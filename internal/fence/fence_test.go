@@ -34,7 +34,6 @@ var fences = []struct {
 	{"runtime/backends/failover", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
 	{"runtime/backends/quorum", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
 	{"runtime/backends/sharded", []string{"runtime/driver", "runtime/internal/bootclock", "runtime/internal/engine"}, nil},
-	{"runtime/internal/severaltest", slices.Concat(users, []string{"internal/lagmeter", "internal/testserver", "runtime/backends/backendtest"}), nil},
 	{"runtime/backends/redislock", engines, goRedis},
 	{"runtime/backends/backendtest", slices.Concat(users, []string{"internal/lagmeter"}), nil},
 	{"runtime/backends/etcdlock", engines, etcdClient},
@@ -58,6 +57,7 @@ var fences = []struct {
 	{"internal/testserver", nil, nil},
 	{"internal/testserver/cmd", []string{"internal/testserver"}, nil},
 	{"internal/faultproxy", []string{"internal/testserver"}, nil},
+	{"internal/severaltest", slices.Concat(users, []string{"internal/lagmeter", "internal/testserver", "runtime/backends/backendtest"}), nil},
 
 	{"lockcheck", checkRooms, checkModules},
 	{"lockcheck/bypass", checkFacts, checkModules},

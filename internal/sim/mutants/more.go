@@ -74,7 +74,7 @@ var more = []mutant.Mutant{
 	},
 	{
 		Name: "blind-holder", Mistake: "a lease that counts on although the record was not read",
-		Patches: []mutant.Patch{{File: failover + "lease.go", Old: "end.Before(until)", New: "true"}},
+		Patches: []mutant.Patch{{File: failover + "lease.go", Old: "return engine.Earlier(l.Lease.Deadline(), until)", New: "_ = until\n	return l.Lease.Deadline()"}},
 		Faults:  []string{"blind"},
 	},
 	{

@@ -42,7 +42,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	at, offset, floor := waiter{engine.Process(a.ID), a.Key}, e.Offset, e.Floor
 	if err == nil {
 		delete(b.waiting, at)
-	} else if a.Queue && heldBy(err) != nil {
+	} else if a.Queue && engine.HeldBy(err) != nil {
 		b.waiting[at] = place{e.member, *a}
 	}
 	b.mu.Unlock()
@@ -74,7 +74,7 @@ func (e *epoch) attempt(ctx context.Context, a *driver.Acquisition) (driver.Leas
 // is over, what makes the caller wait for the next engine. What the attempt may have taken is
 // undone in the background then.
 func (b *Backend) unlessSwitched(ctx context.Context, e *epoch, a *driver.Acquisition, err error) error {
-	if e.ctx.Err() == nil || ctx.Err() != nil || b.group.Life.Closed() || heldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
+	if e.ctx.Err() == nil || ctx.Err() != nil || b.group.Life.Closed() || engine.HeldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) {
 		return err
 	}
 	a.MayHaveRun = true
@@ -155,25 +155,18 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	return err
 }
 
-const (
-	firstPause  = 20 * time.Millisecond // after a call that frees something has failed, then doubled
-	lastPause   = time.Second
-	freeTimeout = 500 * time.Millisecond // of one such call: as long a Close waits for it
-)
+// freeTimeout is how long one call that frees something may take, and Close waits for it.
+const freeTimeout = 500 * time.Millisecond
 
 // insist calls free in the background until it is answered, or LongestTTL has passed: before
 // an engine that is switched away from can grant again.
 func (b *Backend) insist(free func(context.Context) error) {
 	b.group.Life.Go(func(ctx context.Context) {
-		end := driver.Now().Add(b.options.LongestTTL)
-		for pause := firstPause; end.Left() > 0; pause = min(2*pause, lastPause) {
+		_ = engine.Insist(ctx, b.options.LongestTTL, func(ctx context.Context) error {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
-			err := free(limited)
-			cancel()
-			if err == nil || errors.Is(err, driver.ErrLost) || !engine.Pause(ctx, pause) {
-				return
-			}
-		}
+			defer cancel()
+			return free(limited)
+		})
 	})
 }
 

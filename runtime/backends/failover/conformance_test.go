@@ -6,11 +6,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockgen/lockgen/internal/severaltest"
 	"github.com/lockgen/lockgen/runtime/backends/failover"
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/backends/redislock"
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/severaltest"
 )
 
 func TestConformance(t *testing.T) {

@@ -3,7 +3,6 @@ package failover
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -108,7 +107,7 @@ type Backend struct {
 // by its Close, and may be used beside it.
 //
 // No standby, one that is nil or there twice, and no place for the record are errors of
-// every call, and of Ping.
+// every call, and of Ping. So are two engines on one server, once both have answered.
 func New(primary driver.Backend, standbys []driver.Backend, options ...Options) *Backend {
 	b := &Backend{
 		group: engine.NewGroup("failover"), room: make(chan struct{}, 1), uuid: newUUID(),
@@ -192,7 +191,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		return err
 	}
 	e, err := b.current(ctx)
-	if held := heldBy(err); held != nil {
+	if held := engine.HeldBy(err); held != nil {
 		return fmt.Errorf("the failover waits until no lease of the engine before can last: for %v", held.RetryAfter)
 	} else if err != nil {
 		return err
@@ -205,9 +204,3 @@ func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 
 // Servers implements [driver.Located].
 func (b *Backend) Servers() []string { return b.group.Servers() }
-
-// heldBy returns the HeldError in err, or nil.
-func heldBy(err error) *driver.HeldError {
-	held, _ := errors.AsType[*driver.HeldError](err)
-	return held
-}

@@ -22,10 +22,7 @@ func (l *lease) Deadline() driver.Instant {
 	l.backend.mu.Lock()
 	until := l.epoch.looked.Add(l.backend.bound())
 	l.backend.mu.Unlock()
-	if end := l.Lease.Deadline(); end.Before(until) {
-		return end
-	}
-	return until
+	return engine.Earlier(l.Lease.Deadline(), until)
 }
 
 // Tokens implements [driver.Lease].

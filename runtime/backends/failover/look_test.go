@@ -1,6 +1,7 @@
 package failover_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,33 @@ func TestLookWhileTheRecordHangs(t *testing.T) {
 			w.end()
 		})
 	}
+}
+
+// Calls that come faster than the record answers, while it hangs, leave a look its time once it answers
+// again: they share one, and do not ask one after the other, each with what is left of its own time.
+func TestLookOnceTheRecordIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 1)
+		b := w.processes[0].backend
+		_, err := b.Status(t.Context())
+		require.NoError(t, err)
+		w.third.set(func() { w.third.hung = true })
+		time.Sleep(10 * time.Second)
+		back := time.Now().Add(time.Second)
+		time.AfterFunc(time.Second, func() { w.third.set(func() { w.third.hung = false }) })
+		for i := 0; time.Since(back) < time.Second; i++ {
+			w.work.Go(func() {
+				begin := time.Now()
+				a := acquisition(0)
+				a.Key = fmt.Sprintf("key %d", i)
+				if _, err := b.Acquire(t.Context(), a); err != nil && begin.After(back.Add(quick.Timeout)) {
+					t.Errorf("%v after the record is back: %v", begin.Sub(back), err)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		w.end()
+	})
 }
 
 // Close ends a look that is waited for.

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockgen/lockgen/internal/severaltest"
 	"github.com/lockgen/lockgen/internal/testserver"
 	"github.com/lockgen/lockgen/runtime/backends/failover"
 	"github.com/lockgen/lockgen/runtime/driver"
-	"github.com/lockgen/lockgen/runtime/internal/severaltest"
 )
 
 // stormy switches as soon as a loaded machine allows.

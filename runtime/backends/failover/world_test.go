@@ -62,7 +62,11 @@ func (l *link) reach(ctx context.Context) (*memlock.Backend, error) {
 		<-ctx.Done()
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
 	}
-	time.Sleep(away/2 + rand.N(away))
+	select {
+	case <-time.After(away/2 + rand.N(away)):
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+	}
 	return memory, nil
 }
 

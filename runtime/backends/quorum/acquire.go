@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -85,7 +86,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		})
 	}
 	l, err := v.count(ctx)
-	b.change(func() { v.q.ended = err == nil || !a.Queue || heldBy(err) == nil && !a.MayHaveRun })
+	b.change(func() { v.q.ended = err == nil || !a.Queue || engine.HeldBy(err) == nil && !a.MayHaveRun })
 	if again := b.leave(a.ID, v.q); again {
 		a.MayHaveRun = true // so that Undo forgets it
 	}
@@ -137,7 +138,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 			v.order = append(v.order, x)
 		}
 	})
-	if x.gate && heldBy(err) == nil {
+	if x.gate && engine.HeldBy(err) == nil {
 		v.admit()
 	}
 	v.confirmAll(ctx, x, a.TTL)
@@ -234,7 +235,7 @@ func (v *vote) count(ctx context.Context) (*lease, error) {
 // first majority that granted, whose highest token is that of the lease.
 func (v *vote) look(took time.Duration) (done bool, err error) {
 	refused, pending, gate := v.tally()
-	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.alone() {
+	if gate != nil && gate.answered && engine.HeldBy(gate.err) != nil && v.alone() {
 		v.b.change(func() { v.q.gated++ })
 		v.b.contend(v.a.Key)
 		return true, gate.err
@@ -250,7 +251,7 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 	case yes < v.b.majority:
 		return true, v.refusal(yes, took)
 	}
-	if gate != nil && gate.answered && heldBy(gate.err) != nil && v.q.near < overrule {
+	if gate != nil && gate.answered && engine.HeldBy(gate.err) != nil && v.q.near < overrule {
 		v.b.contend(v.a.Key)
 		return true, v.refusal(len(voters), took)
 	}
@@ -302,7 +303,7 @@ func (v *vote) tally() (refused, pending int, gate *ballot) {
 
 // refused reports whether the member has answered that it does not grant the key, and after what time it may.
 func (x *ballot) refused() (after time.Duration, no bool) {
-	if held := heldBy(x.err); held != nil {
+	if held := engine.HeldBy(x.err); held != nil {
 		return held.RetryAfter, true
 	}
 	return 0, errors.Is(x.err, driver.ErrLost) // granted, and over before it was confirmed

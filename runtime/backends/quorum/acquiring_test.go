@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // refuse returns a Backend whose members keep places or not, and acquisitions of a key that another holds
@@ -32,7 +33,7 @@ func refuse(t *testing.T, places bool) (b *Backend, refused []*driver.Acquisitio
 		a := &driver.Acquisition{Key: "key", ID: fmt.Sprintf("8f0bdbd2-0000-8000-8000-000000000001:%d", n+1), TTL: time.Minute, Tokens: 1, Queue: true}
 		for range 1 + n%3 {
 			_, err := b.Acquire(t.Context(), a)
-			require.NotNil(t, heldBy(err), "%v", err)
+			require.NotNil(t, engine.HeldBy(err), "%v", err)
 			time.Sleep(2 * remembered) // so that all members are asked
 		}
 		refused = append(refused, a)

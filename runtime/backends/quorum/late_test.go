@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // A member is asked late, for an attempt that was refused meanwhile: the next attempt of the
@@ -65,7 +66,7 @@ func TestGrantIsOverBeforeItIsConfirmed(t *testing.T) {
 	require.NoError(t, ahead.RaiseToken(t.Context(), raised, first+1e12))
 	require.NoError(t, raised.Release(t.Context(), first+1e12))
 	_, err = b.Acquire(t.Context(), a)
-	require.NotNil(t, heldBy(err), "%v", err)
+	require.NotNil(t, engine.HeldBy(err), "%v", err)
 	require.Eventually(t, func() bool { _, err = b.Acquire(t.Context(), a); return err == nil }, time.Second, time.Millisecond)
 }
 
@@ -131,7 +132,7 @@ func TestHeldBesideAMemberThatIsAway(t *testing.T) {
 				}
 				a := acquisition(2)
 				_, err := b.Acquire(t.Context(), a)
-				require.NotNil(t, heldBy(err), "%v", err)
+				require.NotNil(t, engine.HeldBy(err), "%v", err)
 				require.NotErrorIs(t, err, driver.ErrIndeterminate)
 				require.False(t, a.MayHaveRun)
 			})
@@ -167,7 +168,7 @@ func TestWhoWaitsStandsInTheQueueOfALateGate(t *testing.T) {
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		begun := time.Now()
 		_, err = b.Acquire(t.Context(), a)
-		require.NotNil(t, heldBy(err), "%v", err)
+		require.NotNil(t, engine.HeldBy(err), "%v", err)
 		require.Equal(t, 50*time.Millisecond, time.Since(begun))
 		require.NoError(t, held.Release(t.Context(), 0))
 	})
@@ -243,7 +244,7 @@ func TestLateReleaseOfARefusedAttempt(t *testing.T) {
 		}
 		one := acquisition(1)
 		_, err := b.Acquire(t.Context(), one)
-		require.NotNil(t, heldBy(err), "%v", err)
+		require.NotNil(t, engine.HeldBy(err), "%v", err)
 		time.Sleep(2 * time.Second) // by then the second release was answered
 		for _, l := range others {
 			require.NoError(t, l.Release(t.Context(), 0))
@@ -255,6 +256,6 @@ func TestLateReleaseOfARefusedAttempt(t *testing.T) {
 		close(m.delivered)
 		synctest.Wait()
 		_, err = m.Acquire(t.Context(), acquisition(3))
-		require.NotNil(t, heldBy(err), "a member of the lock grants it to another: %v", err)
+		require.NotNil(t, engine.HeldBy(err), "a member of the lock grants it to another: %v", err)
 	})
 }

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -86,15 +87,7 @@ func (l *lease) Deadline() driver.Instant {
 	if len(ends) < l.backend.majority {
 		return driver.Instant{}
 	}
-	slices.SortFunc(ends, func(a, b driver.Instant) int {
-		switch {
-		case b.Before(a):
-			return -1
-		case a.Before(b):
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(ends, func(a, b driver.Instant) int { return cmp.Compare(b.Sub(a), 0) }) // the latest first
 	return ends[l.backend.majority-1]
 }
 

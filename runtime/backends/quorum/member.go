@@ -33,9 +33,8 @@ type member struct {
 	id     string        // by which it has answered; the backend's mutex guards it
 
 	mu     sync.Mutex
-	next   *look         // that was not sent yet
-	asking bool          // the goroutine that sends them runs
-	noted  chan struct{} // closed when the last note has been put
+	next   *look // that was not sent yet
+	asking bool  // the goroutine that sends them runs
 }
 
 // look is one question for a member's incarnation, for all that came before it was sent.
@@ -65,14 +64,7 @@ func (m *member) acquire(ctx context.Context, a *driver.Acquisition, decided <-c
 
 // answered reports whether an acquire that ended with err was answered.
 func answered(err error) bool {
-	return err == nil || heldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid)
-}
-
-// heldBy returns the HeldError in err, or nil.
-func heldBy(err error) *driver.HeldError {
-	var held *driver.HeldError
-	errors.As(err, &held)
-	return held
+	return err == nil || engine.HeldBy(err) != nil || errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid)
 }
 
 // mayVote returns nil if m is no other member as well, and remembers every lock that it had

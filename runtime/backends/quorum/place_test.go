@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/backends/memlock"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // queued is a member that keeps the place of who is refused, for as long as its process lives, unless
@@ -50,7 +51,7 @@ func (q *queued) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 	l, err := q.Backend.Acquire(ctx, a)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.places != nil && heldBy(err) != nil && a.Queue {
+	if q.places != nil && engine.HeldBy(err) != nil && a.Queue {
 		q.places[a.ID], a.MayBeGranted = true, true
 	} else if err == nil {
 		delete(q.places, a.ID)
@@ -114,7 +115,7 @@ func TestOverruledGateKeepsNoPlace(t *testing.T) {
 		b.contend("key") // so that the gate is asked first
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		_, err := b.Acquire(t.Context(), a)
-		require.NotNil(t, heldBy(err), "%v", err)
+		require.NotNil(t, engine.HeldBy(err), "%v", err)
 		require.Equal(t, 1, gate.kept())
 		for err != nil {
 			time.Sleep(time.Second)
@@ -133,7 +134,7 @@ func TestUndoAtASilentGate(t *testing.T) {
 		b.contend("key") // so that the gate is asked first
 		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 		_, err := b.Acquire(t.Context(), a)
-		require.NotNil(t, heldBy(err), "%v", err)
+		require.NotNil(t, engine.HeldBy(err), "%v", err)
 		synctest.Wait()
 		gate.hang(time.Hour)
 		require.NoError(t, b.Undo(t.Context(), a))
@@ -165,7 +166,7 @@ func TestPlaceAtASilentGate(t *testing.T) {
 				}
 				a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: 2 * time.Second, Tokens: 1, Queue: true}
 				_, err := b.Acquire(t.Context(), a)
-				require.NotNil(t, heldBy(err), "%v", err)
+				require.NotNil(t, engine.HeldBy(err), "%v", err)
 				require.Equal(t, 1, gate.kept())
 				gate.mute(true)
 				time.AfterFunc(silent, func() {

@@ -7,11 +7,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
-)
-
-const (
-	firstPause = 20 * time.Millisecond // after a call that frees something has failed, then doubled
-	lastPause  = time.Second
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // takeBack frees at one member what an attempt took, or may have taken, and returns when
@@ -58,23 +54,12 @@ func (b *Backend) leaveQueueLater(ctx context.Context, x *ballot, a *driver.Acqu
 
 // insist calls free until it is answered, ttl has passed or b is closed. Not the owner is an
 // answer, and the result.
-func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(context.Context) error) (err error) {
-	pause := firstPause
-	for end := driver.Now().Add(ttl); ; pause = min(2*pause, lastPause) {
+func (b *Backend) insist(ctx context.Context, ttl time.Duration, free func(context.Context) error) error {
+	return engine.Insist(b.group.Life.Context(), ttl, func(context.Context) error {
 		limited, cancel := b.limited(ctx, ttl)
-		err = free(limited)
-		cancel()
-		if err == nil || errors.Is(err, driver.ErrLost) || end.Left() <= 0 {
-			return err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-b.group.Life.Context().Done():
-			t.Stop()
-			return err
-		}
-	}
+		defer cancel()
+		return free(limited)
+	})
 }
 
 // Undo implements [driver.Backend]. It returns once so few members are left that they can't

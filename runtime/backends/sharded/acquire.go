@@ -105,10 +105,7 @@ func (l *lease) Deadline() driver.Instant {
 	l.member.mu.Lock()
 	until := l.lastLocked().looked.Add(l.member.backend.bound())
 	l.member.mu.Unlock()
-	if end := l.Lease.Deadline(); end.Before(until) {
-		return end
-	}
-	return until
+	return engine.Earlier(l.Lease.Deadline(), until)
 }
 
 // moved reports whether the member has the key no more.

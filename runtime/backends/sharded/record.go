@@ -32,16 +32,27 @@ func (s state) text() string {
 	return string(text)
 }
 
+// owner returns which of names has key: the one of the highest weight with it. So a name that
+// is added takes keys, and none moves between the others (rendezvous hashing).
+func owner(names []string, key string) (first string) {
+	var most uint64
+	for _, name := range names {
+		if w := engine.Weight(name, key); first == "" || w > most {
+			first, most = name, w
+		}
+	}
+	return first
+}
+
 // grants reports whether the member of this name grants key by s.
 func (s state) grants(name, key string) bool {
 	return owner(s.Members, key) == name && (s.Open || owner(s.Before, key) == name)
 }
 
 // epoch is one record that this process knows a member to have had. The member's mutex
-// guards what changes: Open, text, looked and next.
+// guards what changes: Open, looked and next.
 type epoch struct {
 	state
-	text   string
 	first  driver.Instant // when this process learned of it
 	looked driver.Instant // from before the last look that found it was sent
 	next   *epoch
@@ -126,7 +137,7 @@ func (m *member) learn(s state, text string, sent driver.Instant) {
 		}
 		m.now = e
 	}
-	e.state, e.text, e.looked = s, text, sent
+	e.state, e.looked = s, sent
 }
 
 // known returns what m's record is, as far as is known; nil if nothing is.

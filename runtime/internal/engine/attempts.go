@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Outcome is what one attempt to send a request leaves open.
@@ -47,4 +50,23 @@ func (s Schedule) Send(ctx context.Context, attempt func(context.Context) (Outco
 			return last, mayHaveRun, err
 		}
 	}
+}
+
+// Insist calls free, which frees something at an engine, until that is answered: with nil, or with
+// [driver.ErrLost]. It pauses between the calls, longer each time. It returns the last error once d has
+// passed, or ctx has ended.
+func Insist(ctx context.Context, d time.Duration, free func(context.Context) error) error {
+	end := driver.Now().Add(d)
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := free(ctx)
+		if err == nil || errors.Is(err, driver.ErrLost) || end.Left() <= 0 || !Pause(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// HeldBy returns the HeldError in err, or nil.
+func HeldBy(err error) *driver.HeldError {
+	held, _ := errors.AsType[*driver.HeldError](err)
+	return held
 }
