@@ -218,7 +218,7 @@ func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 		require.Equal(t, "theirs", string(pair(t, addr, key).Value))
 		v := sight(t, b, key)
 		n.LoseReplies()
-		_, err := (&acquireOp{backend: b, acquisition: a, place: placeOf(a)}).take(within(t, 200*time.Millisecond), v)
+		_, err := (&acquireOp{backend: b, acquisition: a, place: placeOf(a)}).round(within(t, 200*time.Millisecond), v, false)
 		require.ErrorIs(t, err, errNoAnswer)
 		n.Heal()
 		require.True(t, sight(t, b, key).heldBy(a.ID))

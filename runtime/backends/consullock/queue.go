@@ -44,9 +44,8 @@ func placeOf(a *driver.Acquisition) place { return place{a.Key, engine.Process(a
 type waiter struct {
 	backend *Backend
 	place   place
-	latest  string   // the ID of the acquisition that waits
-	entry   string   // the key of its entry in the queue, "" if it has none
-	session *session // that holds the entry, if it is known
+	latest  string // the ID of the acquisition that waits
+	entry   string // the key of its entry in the queue, "" if it has none
 	turn    turn
 
 	target   target
@@ -80,24 +79,11 @@ func (w *waiter) forgetLocked() {
 	}
 }
 
-// enlisted notes that w may have the entry, on s if that is not nil. It uses the session
-// until w leaves the queue.
-func (b *Backend) enlisted(w *waiter, entry string, s *session) {
+// enlisted notes that w may have the entry.
+func (b *Backend) enlisted(w *waiter, entry string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.entry = entry
-	if s != nil {
-		s.Use()
-		w.dropLocked()
-		w.session = s
-	}
-}
-
-func (w *waiter) dropLocked() {
-	if w.session != nil {
-		w.session.Drop()
-	}
-	w.session = nil
 }
 
 // busy is the answer to who could not ask before ctx ended, because an undo was under way.
@@ -121,7 +107,6 @@ func (b *Backend) placeless(p place) {
 
 func (w *waiter) leaveLocked() {
 	w.latest, w.entry, w.told = "", "", nil
-	w.dropLocked()
 	w.aimLocked(target{})
 	w.forgetLocked()
 }

@@ -73,7 +73,8 @@ func TestPlaceGoesWithItsSession(t *testing.T) {
 	release(t, first)
 }
 
-// A place lasts for as long as its process waits, though nobody uses the session else.
+// A place lasts for as long as its process waits, which tries again each second, though nobody
+// uses the session else.
 func TestPlaceLasts(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
@@ -82,7 +83,9 @@ func TestPlaceLasts(t *testing.T) {
 	held := take(t, newBackend(t, addr), wish(a.Key))
 	mustHeld(t, b, a)
 	place := sight(t, b, a.Key).queue[0].CreateIndex
-	time.Sleep(4 * classOf(a.TTL).sessionTTL())
+	for end := time.Now().Add(4 * classOf(a.TTL).sessionTTL()); time.Now().Before(end); time.Sleep(time.Second) {
+		mustHeld(t, b, a)
+	}
 	v := sight(t, b, a.Key)
 	require.Len(t, v.queue, 1)
 	require.Equal(t, place, v.queue[0].CreateIndex)
