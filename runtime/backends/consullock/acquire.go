@@ -188,9 +188,7 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits
 		return err
 	}
-	t := v.target(op.place.process)
-	w.aim(t)
-	answer.Notified = t.key != ""
+	answer.Notified = w.aim(v.target(op.place.process))
 	return &answer
 }
 

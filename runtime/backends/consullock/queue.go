@@ -48,35 +48,23 @@ type waiter struct {
 	entry   string // the key of its entry in the queue, "" if it has none
 	turn    turn
 
-	target   target
-	told     *seen              // the lock, which was told to be free; nil if not
-	listened bool               // somebody has subscribed: target is watched
-	cancel   context.CancelFunc // of the queries for target; nil if there are none
+	target target             // what is watched
+	told   *seen              // the lock, which was told to be free; nil if not
+	cancel context.CancelFunc // of the queries for target; nil if there were none
 }
 
 // waiterOf returns the waiter for a, which is the latest to wait.
 func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waiterLocked(placeOf(a))
-	w.latest = a.ID
-	return w
-}
-
-func (b *Backend) waiterLocked(p place) *waiter {
+	p := placeOf(a)
 	w := b.waiters[p]
 	if w == nil {
 		w = &waiter{backend: b, place: p}
 		b.waiters[p] = w
 	}
+	w.latest = a.ID
 	return w
-}
-
-// forgetLocked forgets w if it has no place and nobody listens.
-func (w *waiter) forgetLocked() {
-	if w.latest == "" && !w.listened && w.backend.waiters[w.place] == w {
-		delete(w.backend.waiters, w.place)
-	}
 }
 
 // enlisted notes that w may have the entry.
@@ -105,10 +93,10 @@ func (b *Backend) placeless(p place) {
 	}
 }
 
+// leaveLocked forgets w.
 func (w *waiter) leaveLocked() {
-	w.latest, w.entry, w.told = "", "", nil
 	w.aimLocked(target{})
-	w.forgetLocked()
+	delete(w.backend.waiters, w.place)
 }
 
 // leaves reports whether the place of a's process is to be given up with a, and if so
@@ -121,7 +109,7 @@ func (b *Backend) leaves(a *driver.Acquisition) bool {
 	switch {
 	case w == nil:
 		return a.Queue || a.MayHaveRun // it may have come after the place was given up
-	case !a.Queue, w.latest != "" && a.BegunBefore(w.latest):
+	case !a.Queue, a.BegunBefore(w.latest):
 		return false
 	}
 	w.leaveLocked()

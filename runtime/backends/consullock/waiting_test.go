@@ -161,11 +161,11 @@ func TestIndexResetsDoNotSpin(t *testing.T) {
 	b := newBackend(t, addr, config, func(c *api.Config) {
 		c.HttpClient.Transport = backwards{c.HttpClient.Transport}
 	})
-	s, err := b.Subscribe(t.Context(), attempt(key))
-	require.NoError(t, err)
+	a := wish(key)
+	mustHeld(t, b, a)
 	time.Sleep(time.Second)
 	require.Less(t, c.take()["GET kv"], 1000)
-	s.Close()
+	require.NoError(t, b.Undo(t.Context(), a))
 	release(t, holder)
 }
 
@@ -227,13 +227,32 @@ func TestOneQueryForAKey(t *testing.T) {
 		s.Close()
 	}
 	require.Empty(t, b.waiters)
-	for range manyWatches {
-		s, err := b.Subscribe(t.Context(), attempt(newKey(t)))
-		require.NoError(t, err)
-		defer s.Close()
+	eventually(t, soon, "nothing is watched", func() bool { return len(b.watches) == 0 })
+	holder, many := newBackend(t, addr), []*driver.Acquisition{}
+	for i := range manyWatches + 1 {
+		a = wish(newKey(t))
+		defer release(t, take(t, holder, wish(a.Key)))
+		require.Equal(t, i < manyWatches, isNotified(t, b, a))
+		many = append(many, a)
 	}
-	_, err := b.Subscribe(t.Context(), attempt(newKey(t)))
-	require.ErrorIs(t, err, errManyWatches)
+	s, err := b.Subscribe(t.Context(), a)
+	require.NoError(t, err)
+	receive(t, s.C())
+	require.NoError(t, b.Undo(t.Context(), many[0]))
+	eventually(t, soon, "the last is watched", func() bool { return isNotified(t, b, a) })
+	s.Close()
+	for _, a := range many[1:] {
+		require.NoError(t, b.Undo(t.Context(), a))
+	}
+}
+
+// isNotified has b wait for a, which another holds, and reports whether a will be told.
+func isNotified(t *testing.T, b *Backend, a *driver.Acquisition) bool {
+	t.Helper()
+	_, err := b.Acquire(t.Context(), a)
+	var held *driver.HeldError
+	require.ErrorAs(t, err, &held)
+	return held.Notified
 }
 
 // A release wakes the next in the queue alone, and that it has taken the lock wakes
