@@ -125,7 +125,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 // tells; then the lock is given back.
 func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	b, a, s := op.backend, op.acquisition, op.session
-	if err := s.lasts(ctx, a.TTL); errors.Is(err, driver.ErrLost) {
+	if err := s.Await(ctx, a.TTL); errors.Is(err, driver.ErrLost) {
 		return nil, errNoSession // whoever acquires begins again on another one
 	} else if err != nil {
 		return nil, err

@@ -48,11 +48,10 @@
 //
 // # What it needs
 //
-// A ttl is as long as Consul lets a session last: 10 s to 24 h, or from
-// session_ttl_min. Every key that processes wait for takes one connection of
-// each of them, for a blocking query; up to 64 at once, the rest look once a
-// second. An agent allows 200 connections of one address, see
-// limits.http_max_conns_per_client.
+// A ttl from 10 s, or session_ttl_min, to 12 h. Every key that processes wait for
+// takes one connection of each of them, for a blocking query; up to 64 at once,
+// the rest look once a second. An agent allows 200 connections of one address,
+// see limits.http_max_conns_per_client.
 //
 // TLS, ACL token, datacenter, namespace and partition are those of the client.
 // Least rights of a token, for locks under seckill:

@@ -20,8 +20,10 @@ const (
 	// maxKey keeps a key well within a URL and the server's memory; Consul
 	// itself names no limit.
 	maxKey = 4096
-	// maxTTL is the longest session that Consul grants.
-	maxTTL = 24 * time.Hour
+	// maxTTL is the longest lease. Its session, see sessionTTL, is shorter than maxSession.
+	maxTTL = 12 * time.Hour
+	// maxSession is the longest session that Consul grants.
+	maxSession = 24 * time.Hour
 	// defaultMinTTL is the shortest, unless session_ttl_min says otherwise.
 	defaultMinTTL = 10 * time.Second
 	// maxLockDelay is the longest lock-delay that Consul honours.
@@ -111,9 +113,9 @@ func classOf(ttl time.Duration) class {
 
 // sessionTTL is what Consul is asked for: a third more than the leases last, so
 // that a session that is renewed as often as they are has always a whole lease
-// ahead of it, for whoever comes next. Leases of nearly a day wait for a renewal.
+// ahead of it, for whoever comes next.
 func (c class) sessionTTL() time.Duration {
-	return min(time.Duration(c+c/3), maxTTL).Truncate(time.Millisecond)
+	return time.Duration(c + c/3).Truncate(time.Millisecond)
 }
 
 // lockFlag marks a key as a lock for every client of Consul.

@@ -55,7 +55,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 	var renewed []int
 	for i, ttl := range ttls {
 		l := leases[i].(*lease)
-		if errs[i] = l.session.lasts(ctx, ttl); errs[i] != nil {
+		if errs[i] = l.session.Await(ctx, ttl); errs[i] != nil {
 			continue
 		}
 		if !l.Extend(now.Add(ttl)) {
