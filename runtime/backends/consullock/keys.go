@@ -51,28 +51,13 @@ func isID(value string) bool {
 // checkKey refuses the keys that not every client of Consul takes for the same:
 // /v1/kv cleans paths and refuses some, and JSON replaces what is not UTF-8.
 func checkKey(key string) error {
-	var why string
-	switch {
-	case key == "":
-		why = "it is empty"
-	case len(key) > maxKey:
-		why = fmt.Sprintf("it has %d bytes, more than %d", len(key), maxKey)
-	case !utf8.ValidString(key):
-		why = "it is not UTF-8"
-	case key[0] == '/':
-		why = "it begins with a slash"
-	case strings.HasPrefix(key, ours):
-		why = ours + " is where this package keeps what is not a lock"
-	case strings.HasPrefix(key, " ") || strings.HasSuffix(key, " "):
-		why = "it begins or ends with a space"
-	case path.Clean(key) != strings.TrimSuffix(key, "/"):
-		why = "/v1/kv would read it as " + path.Clean(key)
-	case strings.HasPrefix(key, "../") || key == ".." || key == ".":
-		why = "it leads out of the tree"
-	default:
+	name := strings.TrimSuffix(key, "/")
+	if name != "" && len(key) <= maxKey && utf8.ValidString(key) && strings.Trim(key, " ") == key &&
+		path.Clean("/"+name) == "/"+name && !strings.HasPrefix(key, ours) {
 		return nil
 	}
-	return fmt.Errorf("%w: Consul can't have the key %.100q: %s", driver.ErrInvalid, key, why)
+	return fmt.Errorf("%w: Consul can't have the key %.100q of %d bytes: a key is UTF-8 of 1 to %d bytes, has no space at its ends, "+
+		"does not begin with a slash or %s, and has no empty part, . or .. between slashes", driver.ErrInvalid, key, len(key), maxKey, ours)
 }
 
 // watchedPath returns what a blocking query for key asks for: the key itself
