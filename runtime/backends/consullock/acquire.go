@@ -154,12 +154,10 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	}
 	b.placeless(op.place)
 	l := &lease{
-		Lease: s.NewLease(a, until, nil), backend: b, session: s, made: made(pair),
+		Lease: s.NewLease(a, until, nil), backend: b, session: s,
 		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits),
 	}
-	if l.pair.Store(pair); v.pair != nil {
-		l.before = v.pair.Value
-	}
+	l.pair.Store(pair)
 	return l, nil
 }
 
@@ -167,7 +165,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 // that arrives late frees none that is taken anew: so what an attempt without an answer has taken
 // is given back as well, and never kept.
 func (op *acquireOp) giveBack(ctx context.Context, p *api.KVPair) error {
-	_, err := op.backend.write(ctx, freeing(p, made(p), nil))
+	_, err := op.backend.write(ctx, freeing(p))
 	if err != nil { // perhaps not sent, as ctx has ended
 		op.acquisition.MayHaveRun = true
 	}

@@ -166,7 +166,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 		var t ops
 		if v.heldBy(a.ID) {
-			t = freeing(v.pair, made(v.pair), nil)
+			t = freeing(v.pair)
 		}
 		for _, e := range v.queue {
 			if leaves && processOf(e) == placeOf(a).process {

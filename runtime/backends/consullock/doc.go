@@ -11,8 +11,8 @@
 // service exclude each other on one key, and so does `consul lock PREFIX`, on the
 // key PREFIX/.lock. The value is the id of the acquisition. A key that a release
 // of ours finds as we made it is deleted; one that was there before, unlocked,
-// is left so, because LockIndex may be somebody's sequence. It has its value again, unless
-// an answer to the acquire was lost.
+// is left so, because LockIndex may be somebody's sequence, with the value of its
+// last holder.
 // A key that holds %20, as the generator writes a space, is beyond those two: they
 // lock by /v1/kv, which takes no such key, and this package by /v1/txn, which does.
 //
