@@ -188,11 +188,9 @@ func told(err error) error {
 	var dns *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
-	var status api.StatusError
 	switch {
 	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "remote error"),
 		errors.As(err, &dns), errors.As(err, &certificate), errors.As(err, &header),
-		errors.As(err, &status) && status.Code < 500,
 		slices.ContainsFunc(definite, func(word string) bool { return strings.Contains(err.Error(), word) }):
 		return advised(err)
 	}
