@@ -125,7 +125,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	op := &acquireOp{backend: b, acquisition: a, place: placeOf(a)}
 	leave, err := b.turns.Enter(ctx, op.place)
 	if err != nil {
-		return nil, b.busy(a, err)
+		return nil, fmt.Errorf("waiting for an undo that is under way: %w", err)
 	}
 	defer leave()
 	l, err := op.run(ctx)

@@ -2,7 +2,6 @@ package consullock
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -72,16 +71,6 @@ func (b *Backend) enlisted(w *waiter, entry string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.entry = entry
-}
-
-// busy is the answer to who could not ask before ctx ended, because an undo was under way.
-func (b *Backend) busy(a *driver.Acquisition, err error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w := b.waiters[placeOf(a)]; w != nil && w.latest == a.ID {
-		return &driver.HeldError{} // as it was when last heard of
-	}
-	return fmt.Errorf("waiting for an undo that is under way: %w", err)
 }
 
 // placeless notes that the process has no place in the queue.
