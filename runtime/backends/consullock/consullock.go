@@ -19,8 +19,8 @@ import (
 // Options of a [Backend].
 type Options struct {
 	// LockDelay is for how long Consul keeps a key shut after the session that
-	// held it has ended without a release: 15s unless set, 60s at most, none if
-	// negative. Holders of this package do not need it, those of api.Lock may.
+	// held it has ended without a release: 15s unless set, none if negative.
+	// Consul takes more than 60s for 60s. Holders of this package do not need it, those of api.Lock may.
 	LockDelay time.Duration
 }
 
@@ -61,9 +61,6 @@ func New(client *api.Client, options ...Options) *Backend {
 	}
 	if client == nil {
 		b.invalid = fmt.Errorf("%w: consullock.New needs a client that api.NewClient returned without an error, not nil", driver.ErrInvalid)
-	}
-	if b.lockDelay > maxLockDelay {
-		b.invalid = fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
 	}
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()

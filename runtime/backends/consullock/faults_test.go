@@ -196,7 +196,7 @@ func TestServerThatLostItsData(t *testing.T) {
 // what it is: nothing comes late any more.
 func TestUndoAfterTheSession(t *testing.T) {
 	addr := testserver.Consul(t)
-	b := New(newClient(t, addr), Options{LockDelay: maxLockDelay})
+	b := New(newClient(t, addr), Options{LockDelay: time.Minute})
 	defer b.Close()
 	s := take(t, b, attempt(newKey(t))).(*lease).session
 	for range 2 {

@@ -26,8 +26,6 @@ const (
 	maxSession = 24 * time.Hour
 	// defaultMinTTL is the shortest, unless session_ttl_min says otherwise.
 	defaultMinTTL = 10 * time.Second
-	// maxLockDelay is the longest lock-delay that Consul honours.
-	maxLockDelay = time.Minute
 	// noLockDelay is none: the client takes 0 for unset, and what is positive for 1 ms at least.
 	noLockDelay = time.Duration(-1)
 )

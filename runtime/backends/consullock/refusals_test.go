@@ -78,12 +78,6 @@ func TestRangeOfTTLs(t *testing.T) {
 	l := take(t, b, a)
 	require.NoError(t, l.Renew(t.Context(), a.TTL))
 	release(t, l)
-
-	c, config := counting()
-	b = New(newClient(t, strict, config), Options{LockDelay: 61 * time.Second})
-	refuses(t, b, attempt(newKey(t)), lock.ErrInvalid, "LockDelay", "1m0s")
-	require.Empty(t, c.take())
-	require.NoError(t, b.Close())
 }
 
 // What /v1/kv would clean or refuse is refused here, and nothing is sent.
@@ -169,7 +163,7 @@ func TestPing(t *testing.T) {
 	// The connection that b kept may report how it ended; a new one is refused.
 	require.ErrorContains(t, newBackend(t, server.Addr()).Ping(t.Context()), "CONSUL_HTTP_ADDR")
 
-	l := lock.New(New(newClient(t, server.Addr()), Options{LockDelay: time.Hour}), nil)
+	l := lock.New(New(nil), nil)
 	require.ErrorIs(t, l.Ping(t.Context()), lock.ErrInvalid)
 	require.NoError(t, l.Close(t.Context()))
 	wantIs(t, l.Ping(t.Context()), lock.ErrClosed)

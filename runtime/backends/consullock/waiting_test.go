@@ -99,7 +99,7 @@ func TestPlaceUnderLockDelay(t *testing.T) {
 	addr := testserver.Consul(t)
 	holder, key := newBackend(t, addr), newKey(t)
 	first := take(t, holder, attempt(key))
-	b := New(newClient(t, addr), Options{LockDelay: time.Minute})
+	b := New(newClient(t, addr), Options{LockDelay: time.Hour}) // Consul makes a minute of it
 	defer b.Close()
 	a := wish(key)
 	mustHeld(t, b, a)
