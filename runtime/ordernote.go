@@ -73,14 +73,18 @@ func (l *Locker) orderName(outer, inner class) string {
 	return "order/" + l.prefix + outer.pattern + " > " + inner.pattern
 }
 
-// readOrder returns the note of this name, or nil if there is none.
+// readOrder returns the note of this name, or nil if there is none that lasts: some engines
+// keep notes for ever.
 func readOrder(ctx context.Context, engine driver.Noter, name string) (*orderNote, error) {
 	text, err := engine.Note(ctx, name)
 	if err != nil || text == "" {
 		return nil, err
 	}
 	note := &orderNote{}
-	return note, json.Unmarshal([]byte(text), note)
+	if err := json.Unmarshal([]byte(text), note); err != nil || time.Since(note.At) >= orderFor {
+		return nil, err
+	}
+	return note, nil
 }
 
 // shortened returns the first frames of a stack, as many as a note has room for.

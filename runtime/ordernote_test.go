@@ -14,11 +14,28 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
+// keptNotes are an engine that forgets no note.
+type keptNotes struct{ *memlock.Backend }
+
+func (k keptNotes) PutNote(ctx context.Context, name, text string, _ time.Duration) error {
+	return k.Backend.PutNote(ctx, name, text, 365*24*time.Hour)
+}
+
+func TestOppositeOrdersOfProcesses(t *testing.T) {
+	for name, b := range map[string]func() driver.Backend{
+		"an engine that forgets notes": func() driver.Backend { return memlock.New() },
+		"one that keeps them":          func() driver.Backend { return keptNotes{memlock.New()} },
+	} {
+		t.Run(name, func(t *testing.T) { oppositeOrdersOfProcesses(t, b) })
+	}
+}
+
 // Two processes with opposite orders that never meet: the second is told at its first nested
 // call, with both stacks, and nobody after it.
-func TestOppositeOrdersOfProcesses(t *testing.T) {
+func oppositeOrdersOfProcesses(t *testing.T, open func() driver.Backend) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) { // for longer than a bubble
-		b := memlock.New()
+		b := open()
 		process := func() (*lock.Locker, *cycles) {
 			c := &cycles{}
 			return newLocker(t, b, &lock.Options{Observer: c}), c

@@ -19,8 +19,8 @@ import (
 // Options of a [Backend].
 type Options struct {
 	// LockDelay is for how long Consul keeps a key shut after the session that
-	// held it has ended without a release: 15s unless set, 60s at most, none if
-	// negative. Holders of this package do not need it, those of api.Lock may.
+	// held it has ended without a release: 15s unless set, none if negative.
+	// Consul takes more than 60s for 60s. Holders of this package do not need it, those of api.Lock may.
 	LockDelay time.Duration
 }
 
@@ -38,9 +38,9 @@ type Backend struct {
 	turns     engine.Turns[place] // of attempts and undos: one that gives a place up is not beside one that goes on with it
 	kinds     *record.Locks
 	methods
-	allowed atomic.Pointer[ttlRange] // nil: not yet known
-	noted   sync.Map                 // sessions of notes, by ttl
-	watches chan struct{}            // has room for as many keys as are watched at once
+	minTTL  atomic.Int64  // of a session at the server, in ns; 0: not yet known
+	noted   sync.Map      // sessions of notes, by ttl
+	watches chan struct{} // has room for as many keys as are watched at once
 
 	mu      sync.Mutex // guards the rest
 	waiters map[place]*waiter
@@ -61,9 +61,6 @@ func New(client *api.Client, options ...Options) *Backend {
 	}
 	if client == nil {
 		b.invalid = fmt.Errorf("%w: consullock.New needs a client that api.NewClient returned without an error, not nil", driver.ErrInvalid)
-	}
-	if b.lockDelay > maxLockDelay {
-		b.invalid = fmt.Errorf("%w: Options.LockDelay is %v; Consul's longest is %v", driver.ErrInvalid, b.lockDelay, maxLockDelay)
 	}
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()
@@ -100,7 +97,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if b.life.Closed() {
 		return driver.ErrClosed
 	}
-	_, err := b.askTTLs(ctx)
+	_, err := b.askLeastTTL(ctx)
 	return err
 }
 
@@ -111,21 +108,21 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	}
 	switch {
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
-		return nil, outOfRange(a.TTL, ttlRange{defaultMinTTL, maxTTL})
+		return nil, outOfRange(a.TTL, defaultMinTTL)
 	case b.life.Closed():
 		return nil, driver.ErrClosed
 	case a.Mode.Kind != 0:
 		return b.kinds.Acquire(ctx, a)
 	}
-	if r, err := b.ttls(ctx); err != nil {
+	if least, err := b.leastTTL(ctx); err != nil {
 		return nil, err
-	} else if a.TTL < r.min || a.TTL > r.max {
-		return nil, outOfRange(a.TTL, r)
+	} else if a.TTL < least {
+		return nil, outOfRange(a.TTL, least)
 	}
 	op := &acquireOp{backend: b, acquisition: a, place: placeOf(a)}
 	leave, err := b.turns.Enter(ctx, op.place)
 	if err != nil {
-		return nil, b.busy(a, err)
+		return nil, fmt.Errorf("waiting for an undo that is under way: %w", err)
 	}
 	defer leave()
 	l, err := op.run(ctx)
@@ -166,7 +163,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		}
 		var t ops
 		if v.heldBy(a.ID) {
-			t = freeing(v.pair, made(v.pair), nil)
+			t = freeing(v.pair)
 		}
 		for _, e := range v.queue {
 			if leaves && processOf(e) == placeOf(a).process {
@@ -182,52 +179,39 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	}
 }
 
-// ttlRange is how long sessions may last at the server.
-type ttlRange struct{ min, max time.Duration }
-
-func outOfRange(ttl time.Duration, r ttlRange) error {
-	return fmt.Errorf("%w: a ttl of %v; Consul's sessions last from %v (session_ttl_min) to %v",
-		driver.ErrInvalid, ttl, r.min, r.max)
+func outOfRange(ttl, least time.Duration) error {
+	return fmt.Errorf("%w: a ttl of %v; consullock takes from %v (session_ttl_min) to %v", driver.ErrInvalid, ttl, least, maxTTL)
 }
 
-var ttlRefused = regexp.MustCompile(`Invalid Session TTL .*between \[(\S+)=([^\]\s]+)\]`)
+var ttlRefused = regexp.MustCompile(`Invalid Session TTL .*between \[(\S+)=`)
 
-// ttls returns the range that the server allows. It is asked once.
-func (b *Backend) ttls(ctx context.Context) (ttlRange, error) {
-	if r := b.allowed.Load(); r != nil {
-		return *r, nil
+// leastTTL returns how long a session must last at least. The server is asked once.
+func (b *Backend) leastTTL(ctx context.Context) (time.Duration, error) {
+	if least := b.minTTL.Load(); least > 0 {
+		return time.Duration(least), nil
 	}
-	r, err := b.askTTLs(ctx)
+	least, err := b.askLeastTTL(ctx)
 	if err == nil {
-		b.allowed.Store(&r)
+		b.minTTL.Store(int64(least))
 	}
-	return r, err
+	return least, err
 }
 
-// askTTLs asks for the range that the server allows, which it tells whoever wants a
-// session that is too short.
-func (b *Backend) askTTLs(ctx context.Context) (ttlRange, error) {
+// askLeastTTL asks the server, which tells whoever wants a session that is too short.
+func (b *Backend) askLeastTTL(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := b.asking(ctx)
 	defer cancel()
 	if b.invalid != nil {
-		return ttlRange{}, b.invalid
+		return 0, b.invalid
 	}
 	o := (&api.WriteOptions{}).WithContext(ctx)
 	id, _, err := b.client.Session().CreateNoChecks(&api.SessionEntry{Name: "lockgen", TTL: "1ms"}, o)
-	r := ttlRange{time.Millisecond, maxTTL}
 	if err == nil { // nothing is too short for it
 		_, _ = b.client.Session().Destroy(id, o)
-	} else {
-		found := ttlRefused.FindStringSubmatch(err.Error())
-		if found == nil {
-			return ttlRange{}, advised(engine.OrClosed(ctx, err))
-		}
-		if d, err := time.ParseDuration(found[1]); err == nil {
-			r.min = d
-		}
-		if d, err := time.ParseDuration(found[2]); err == nil {
-			r.max = d
-		}
+		return time.Millisecond, nil
 	}
-	return r, nil
+	if found := ttlRefused.FindStringSubmatch(err.Error()); found != nil {
+		return time.ParseDuration(found[1])
+	}
+	return 0, advised(engine.OrClosed(ctx, err))
 }

@@ -11,8 +11,8 @@
 // service exclude each other on one key, and so does `consul lock PREFIX`, on the
 // key PREFIX/.lock. The value is the id of the acquisition. A key that a release
 // of ours finds as we made it is deleted; one that was there before, unlocked,
-// is left so, because LockIndex may be somebody's sequence. It has its value again, unless
-// an answer to the acquire was lost.
+// is left so, because LockIndex may be somebody's sequence, with the value of its
+// last holder.
 // A key that holds %20, as the generator writes a space, is beyond those two: they
 // lock by /v1/kv, which takes no such key, and this package by /v1/txn, which does.
 //
@@ -48,11 +48,10 @@
 //
 // # What it needs
 //
-// A ttl is as long as Consul lets a session last: 10 s to 24 h, or from
-// session_ttl_min. Every key that processes wait for takes one connection of
-// each of them, for a blocking query; up to 64 at once, the rest look once a
-// second. An agent allows 200 connections of one address, see
-// limits.http_max_conns_per_client.
+// A ttl from 10 s, or session_ttl_min, to 12 h. Every key that processes wait for
+// takes one connection of each of them, for a blocking query; up to 64 at once,
+// the rest look once a second. An agent allows 200 connections of one address,
+// see limits.http_max_conns_per_client.
 //
 // TLS, ACL token, datacenter, namespace and partition are those of the client.
 // Least rights of a token, for locks under seckill:

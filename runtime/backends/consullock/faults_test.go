@@ -196,7 +196,7 @@ func TestServerThatLostItsData(t *testing.T) {
 // what it is: nothing comes late any more.
 func TestUndoAfterTheSession(t *testing.T) {
 	addr := testserver.Consul(t)
-	b := New(newClient(t, addr), Options{LockDelay: maxLockDelay})
+	b := New(newClient(t, addr), Options{LockDelay: time.Minute})
 	defer b.Close()
 	s := take(t, b, attempt(newKey(t))).(*lease).session
 	for range 2 {
@@ -207,18 +207,17 @@ func TestUndoAfterTheSession(t *testing.T) {
 	}
 }
 
-// A key that was there before stays where the answer to the acquire was lost, though not its
-// value, of which nobody knows any more.
+// A key that was there before stays where the answer to the acquire was lost.
 func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 	addr := testserver.Consul(t)
 	for _, undone := range []bool{false, true} {
-		n, key := backendtest.NewNetwork(t), before(t, addr, "theirs")
+		n, key := backendtest.NewNetwork(t), before(t, addr)
 		b, a := newBackend(t, n.Addr(addr)), attempt(key)
 		release(t, take(t, b, attempt(key))) // there is a session
-		require.Equal(t, "theirs", string(pair(t, addr, key).Value))
+		created := pair(t, addr, key).CreateIndex
 		v := sight(t, b, key)
 		n.LoseReplies()
-		_, err := (&acquireOp{backend: b, acquisition: a, place: placeOf(a)}).take(within(t, 200*time.Millisecond), v)
+		_, err := (&acquireOp{backend: b, acquisition: a, place: placeOf(a)}).round(within(t, 200*time.Millisecond), v, false)
 		require.ErrorIs(t, err, errNoAnswer)
 		n.Heal()
 		require.True(t, sight(t, b, key).heldBy(a.ID))
@@ -229,6 +228,6 @@ func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 		}
 		p := pair(t, addr, key)
 		require.Empty(t, p.Session)
-		require.Empty(t, p.Value)
+		require.Equal(t, created, p.CreateIndex)
 	}
 }

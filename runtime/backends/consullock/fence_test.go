@@ -26,10 +26,10 @@ func unfenced(t *testing.T, addr string, s *session) {
 }
 
 // before makes a key that is there, unlocked, as api.Lock leaves it.
-func before(t *testing.T, addr, value string) (key string) {
+func before(t *testing.T, addr string) (key string) {
 	t.Helper()
 	key = newKey(t)
-	_, err := newClient(t, addr).KV().Put(&api.KVPair{Key: key, Flags: lockFlag, Value: []byte(value)}, nil)
+	_, err := newClient(t, addr).KV().Put(&api.KVPair{Key: key, Flags: lockFlag, Value: []byte("theirs")}, nil)
 	require.NoError(t, err)
 	return key
 }

@@ -20,12 +20,12 @@ const (
 	// maxKey keeps a key well within a URL and the server's memory; Consul
 	// itself names no limit.
 	maxKey = 4096
-	// maxTTL is the longest session that Consul grants.
-	maxTTL = 24 * time.Hour
+	// maxTTL is the longest lease. Its session, see sessionTTL, is shorter than maxSession.
+	maxTTL = 12 * time.Hour
+	// maxSession is the longest session that Consul grants.
+	maxSession = 24 * time.Hour
 	// defaultMinTTL is the shortest, unless session_ttl_min says otherwise.
 	defaultMinTTL = 10 * time.Second
-	// maxLockDelay is the longest lock-delay that Consul honours.
-	maxLockDelay = time.Minute
 	// noLockDelay is none: the client takes 0 for unset, and what is positive for 1 ms at least.
 	noLockDelay = time.Duration(-1)
 )
@@ -49,50 +49,27 @@ func isID(value string) bool {
 // checkKey refuses the keys that not every client of Consul takes for the same:
 // /v1/kv cleans paths and refuses some, and JSON replaces what is not UTF-8.
 func checkKey(key string) error {
-	var why string
-	switch {
-	case key == "":
-		why = "it is empty"
-	case len(key) > maxKey:
-		why = fmt.Sprintf("it has %d bytes, more than %d", len(key), maxKey)
-	case !utf8.ValidString(key):
-		why = "it is not UTF-8"
-	case key[0] == '/':
-		why = "it begins with a slash"
-	case strings.HasPrefix(key, ours):
-		why = ours + " is where this package keeps what is not a lock"
-	case strings.HasPrefix(key, " ") || strings.HasSuffix(key, " "):
-		why = "it begins or ends with a space"
-	case path.Clean(key) != strings.TrimSuffix(key, "/"):
-		why = "/v1/kv would read it as " + path.Clean(key)
-	case strings.HasPrefix(key, "../") || key == ".." || key == ".":
-		why = "it leads out of the tree"
-	default:
+	name := strings.TrimSuffix(key, "/")
+	if name != "" && len(key) <= maxKey && utf8.ValidString(key) && strings.Trim(key, " ") == key &&
+		path.Clean("/"+name) == "/"+name && !strings.HasPrefix(key, ours) {
 		return nil
 	}
-	return fmt.Errorf("%w: Consul can't have the key %.100q: %s", driver.ErrInvalid, key, why)
+	return fmt.Errorf("%w: Consul can't have the key %.100q of %d bytes: a key is UTF-8 of 1 to %d bytes, has no space at its ends, "+
+		"does not begin with a slash or %s, and has no empty part, . or .. between slashes", driver.ErrInvalid, key, len(key), maxKey, ours)
 }
 
 // watchedPath returns what a blocking query for key asks for: the key itself
 // or, as /v1/kv refuses keys that would hold a space or two dots if they were
-// decoded once more, and cleans paths, a long beginning of it that is served, as
+// decoded once more, and cleans paths, a beginning of it that is served, as
 // a prefix. It returns "" if there is none.
 func watchedPath(key string) (served string, prefix bool) {
-	for try := key; try != ""; prefix = true {
-		decoded, err := url.PathUnescape(try)
-		if err != nil || decoded == try || !strings.Contains(decoded, "..") && !strings.Contains(decoded, " ") {
-			served := strings.TrimRight(try, " ")
-			if clean := strings.TrimSuffix(served, "/"); path.Clean(served) == clean && clean != "." && clean != ".." {
-				return served, prefix
-			}
-		}
-		at := max(strings.LastIndexAny(try, "%/"), 0)
-		if try[at] == '/' && at < len(try)-1 {
-			at++ // the slash is served
-		}
-		try = try[:at]
+	served = key
+	decoded, err := url.PathUnescape(key)
+	if err == nil && decoded != key && (strings.Contains(decoded, "..") || strings.Contains(decoded, " ")) {
+		served, _, _ = strings.Cut(key, "%")
 	}
-	return "", true
+	served = strings.TrimRight(served, " .")
+	return served, served != key
 }
 
 // class is the longest ttl of the leases that share a session.
@@ -111,9 +88,9 @@ func classOf(ttl time.Duration) class {
 
 // sessionTTL is what Consul is asked for: a third more than the leases last, so
 // that a session that is renewed as often as they are has always a whole lease
-// ahead of it, for whoever comes next. Leases of nearly a day wait for a renewal.
+// ahead of it, for whoever comes next.
 func (c class) sessionTTL() time.Duration {
-	return min(time.Duration(c+c/3), maxTTL).Truncate(time.Millisecond)
+	return time.Duration(c + c/3).Truncate(time.Millisecond)
 }
 
 // lockFlag marks a key as a lock for every client of Consul.

@@ -89,12 +89,10 @@ func looksLike(p *api.KVPair) string {
 
 // watchRecord is the [record.Watch] of Consul.
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
-	select {
-	case b.watches <- struct{}{}:
-		defer func() { <-b.watches }()
-	default:
-		return errManyWatches
+	if err := b.beginWatch(key); err != nil {
+		return err
 	}
+	defer b.endWatch()
 	var at uint64
 	var failed error
 	follow(ctx, 0, func(o *api.QueryOptions) (*api.QueryMeta, bool, error) {

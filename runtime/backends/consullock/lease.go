@@ -27,8 +27,6 @@ type lease struct {
 	*engine.Lease
 	backend  *Backend
 	session  *session
-	made     bool   // the key was made by this acquisition, and goes with it
-	before   []byte // what it found at the key, if that is known
 	first, n uint64
 	pair     atomic.Pointer[api.KVPair] // as it is at the server, as far as we know
 	freed    atomic.Bool                // perhaps: some attempt to release had no answer
@@ -55,7 +53,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 	var renewed []int
 	for i, ttl := range ttls {
 		l := leases[i].(*lease)
-		if errs[i] = l.session.lasts(ctx, ttl); errs[i] != nil {
+		if errs[i] = l.session.Await(ctx, ttl); errs[i] != nil {
 			continue
 		}
 		if !l.Extend(now.Add(ttl)) {
@@ -130,7 +128,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 // free frees the lock, and learns who waits for it.
 func (l *lease) free(ctx context.Context) error {
 	for {
-		r, err := l.backend.write(ctx, append(l.freeing(), kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(l.Acquisition.Key)})))
+		r, err := l.backend.write(ctx, append(freeing(l.pair.Load()), kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(l.Acquisition.Key)})))
 		if err == nil {
 			l.backend.sawQueue(l.Acquisition.Key, r)
 			return nil
@@ -147,13 +145,4 @@ func (l *lease) free(ctx context.Context) error {
 		}
 		return err
 	}
-}
-
-// freeing returns what frees the lock. What somebody wrote into it stays.
-func (l *lease) freeing() ops {
-	p := l.pair.Load()
-	if string(p.Value) != l.Acquisition.ID || p.Flags != lockFlag {
-		return freeing(p, false, p.Value)
-	}
-	return freeing(p, l.made, l.before)
 }

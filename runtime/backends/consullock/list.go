@@ -167,8 +167,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	case v.pair.Session == "" || ownerOf(v.pair) != id:
 		return lost
 	}
-	ours := isID(string(v.pair.Value))
-	_, err = b.write(ctx, freeing(v.pair, ours && made(v.pair), v.pair.Value))
+	_, err = b.write(ctx, freeing(v.pair))
 	if errors.Is(err, errMoved) {
 		return lost
 	}

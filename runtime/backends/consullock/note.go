@@ -47,12 +47,12 @@ func (b *Backend) noteSession(ctx context.Context, ttl time.Duration) (string, e
 			return "", advised(engine.OrClosed(ctx, err))
 		}
 	}
-	allowed, err := b.ttls(ctx)
+	least, err := b.leastTTL(ctx)
 	if err != nil {
 		return "", err
 	}
 	session, _, err := b.client.Session().CreateNoChecks(&api.SessionEntry{
-		Name: "lockgen notes", TTL: min(max(ttl, allowed.min), allowed.max).String(),
+		Name: "lockgen notes", TTL: min(max(ttl, least), maxSession).String(),
 		Behavior: api.SessionBehaviorDelete, LockDelay: noLockDelay,
 	}, o)
 	if err != nil {

@@ -2,7 +2,6 @@ package consullock
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -44,70 +43,34 @@ func placeOf(a *driver.Acquisition) place { return place{a.Key, engine.Process(a
 type waiter struct {
 	backend *Backend
 	place   place
-	latest  string   // the ID of the acquisition that waits
-	entry   string   // the key of its entry in the queue, "" if it has none
-	session *session // that holds the entry, if it is known
+	latest  string // the ID of the acquisition that waits
+	entry   string // the key of its entry in the queue, "" if it has none
 	turn    turn
 
-	target   target
-	told     *seen              // the lock, which was told to be free; nil if not
-	listened bool               // somebody has subscribed: target is watched
-	cancel   context.CancelFunc // of the queries for target; nil if there are none
+	target target             // what is watched
+	told   *seen              // the lock, which was told to be free; nil if not
+	cancel context.CancelFunc // of the queries for target; nil if there were none
 }
 
 // waiterOf returns the waiter for a, which is the latest to wait.
 func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waiterLocked(placeOf(a))
-	w.latest = a.ID
-	return w
-}
-
-func (b *Backend) waiterLocked(p place) *waiter {
+	p := placeOf(a)
 	w := b.waiters[p]
 	if w == nil {
 		w = &waiter{backend: b, place: p}
 		b.waiters[p] = w
 	}
+	w.latest = a.ID
 	return w
 }
 
-// forgetLocked forgets w if it has no place and nobody listens.
-func (w *waiter) forgetLocked() {
-	if w.latest == "" && !w.listened && w.backend.waiters[w.place] == w {
-		delete(w.backend.waiters, w.place)
-	}
-}
-
-// enlisted notes that w may have the entry, on s if that is not nil. It uses the session
-// until w leaves the queue.
-func (b *Backend) enlisted(w *waiter, entry string, s *session) {
+// enlisted notes that w may have the entry.
+func (b *Backend) enlisted(w *waiter, entry string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.entry = entry
-	if s != nil {
-		s.Use()
-		w.dropLocked()
-		w.session = s
-	}
-}
-
-func (w *waiter) dropLocked() {
-	if w.session != nil {
-		w.session.Drop()
-	}
-	w.session = nil
-}
-
-// busy is the answer to who could not ask before ctx ended, because an undo was under way.
-func (b *Backend) busy(a *driver.Acquisition, err error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w := b.waiters[placeOf(a)]; w != nil && w.latest == a.ID {
-		return &driver.HeldError{} // as it was when last heard of
-	}
-	return fmt.Errorf("waiting for an undo that is under way: %w", err)
 }
 
 // placeless notes that the process has no place in the queue.
@@ -119,11 +82,10 @@ func (b *Backend) placeless(p place) {
 	}
 }
 
+// leaveLocked forgets w.
 func (w *waiter) leaveLocked() {
-	w.latest, w.entry, w.told = "", "", nil
-	w.dropLocked()
 	w.aimLocked(target{})
-	w.forgetLocked()
+	delete(w.backend.waiters, w.place)
 }
 
 // leaves reports whether the place of a's process is to be given up with a, and if so
@@ -136,7 +98,7 @@ func (b *Backend) leaves(a *driver.Acquisition) bool {
 	switch {
 	case w == nil:
 		return a.Queue || a.MayHaveRun // it may have come after the place was given up
-	case !a.Queue, w.latest != "" && a.BegunBefore(w.latest):
+	case !a.Queue, a.BegunBefore(w.latest):
 		return false
 	}
 	w.leaveLocked()

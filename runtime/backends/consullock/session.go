@@ -51,7 +51,7 @@ func (s *session) Open(ctx context.Context) error {
 // comes before less than a whole lease is left, for whoever acquires.
 func (s *session) extend(sent driver.Instant) {
 	length := s.class.sessionTTL()
-	s.Extend(sent, length, max((length-time.Duration(s.class))*3/4, length/16))
+	s.Extend(sent, length, (length-time.Duration(s.class))*3/4)
 }
 
 // KeepAlive implements [engine.SessionServer].
@@ -93,13 +93,6 @@ func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
 func (s *session) Destroy(ctx context.Context) error {
 	_, err := s.backend.client.Session().Destroy(s.id, (&api.WriteOptions{}).WithContext(ctx))
 	return err
-}
-
-// lasts waits until the session lasts for ttl from now on; or nearly, where Consul lets
-// no session last longer than the lease.
-func (s *session) lasts(ctx context.Context, ttl time.Duration) error {
-	length := s.class.sessionTTL()
-	return s.Await(ctx, min(ttl, max(length-30*time.Second, length-length/16)))
 }
 
 // gone ends the session, of which the server knows nothing.

@@ -188,11 +188,9 @@ func told(err error) error {
 	var dns *net.DNSError
 	var certificate *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
-	var status api.StatusError
 	switch {
 	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "remote error"),
 		errors.As(err, &dns), errors.As(err, &certificate), errors.As(err, &header),
-		errors.As(err, &status) && status.Code < 500,
 		slices.ContainsFunc(definite, func(word string) bool { return strings.Contains(err.Error(), word) }):
 		return advised(err)
 	}
@@ -265,7 +263,8 @@ func (v *seen) heldBy(id string) bool {
 	return v.held() && v.pair.Flags == lockFlag && string(v.pair.Value) == id
 }
 
-// made reports whether the acquisition that holds the lock p has made the key.
+// made reports whether the acquisition that holds the lock p has made the key, and nobody has
+// written to it since.
 func made(p *api.KVPair) bool { return p.CreateIndex == p.ModifyIndex }
 
 // at returns where the process stands in the queue, -1 if nowhere.
@@ -298,10 +297,10 @@ func (v *seen) target(process string) target {
 	return target{}
 }
 
-// freeing returns what frees the lock p as it is. The key goes if remove says so, else
-// it stays, unlocked, with the value.
-func freeing(p *api.KVPair, remove bool, value []byte) ops {
-	if remove {
+// freeing returns what frees the lock p as it is. A key that an acquisition of this package
+// has made goes; any other stays, unlocked, as it is.
+func freeing(p *api.KVPair) ops {
+	if made(p) && isID(string(p.Value)) {
 		return ops{
 			// Servers that have lost their data count indexes anew; no session comes twice.
 			kv(api.KVCheckSession, api.KVTxnOp{Key: p.Key, Session: p.Session}),
@@ -310,6 +309,6 @@ func freeing(p *api.KVPair, remove bool, value []byte) ops {
 	}
 	return ops{
 		unchanged(p.Key, p.ModifyIndex),
-		kv(api.KVUnlock, api.KVTxnOp{Key: p.Key, Session: p.Session, Flags: p.Flags, Value: value}),
+		kv(api.KVUnlock, api.KVTxnOp{Key: p.Key, Session: p.Session, Flags: p.Flags, Value: p.Value}),
 	}
 }

@@ -40,46 +40,52 @@ type target struct {
 	ours  bool // which a process of ours holds
 }
 
-// aim has the waiter watch t from now on.
-func (w *waiter) aim(t target) {
+// beginWatch makes room for a watch on key. Whoever calls it calls endWatch if it returns nil.
+func (b *Backend) beginWatch(key string) error {
+	if path, _ := watchedPath(key); path == "" {
+		return errors.New("no blocking query can ask for this key")
+	}
+	select {
+	case b.watches <- struct{}{}:
+		return nil
+	default:
+		return errManyWatches
+	}
+}
+
+func (b *Backend) endWatch() { <-b.watches }
+
+// aim has t watched from now on, and nothing else. It reports whether it is.
+func (w *waiter) aim(t target) bool {
 	w.backend.mu.Lock()
 	defer w.backend.mu.Unlock()
-	w.aimLocked(t)
+	return w.aimLocked(t)
 }
 
-func (w *waiter) aimLocked(t target) {
+func (w *waiter) aimLocked(t target) bool {
 	if w.target == t {
-		return
+		return t.key != ""
 	}
-	w.target, w.told = t, nil
-	w.followLocked()
-}
-
-// followLocked has the target watched, and nothing else, if somebody listens.
-func (w *waiter) followLocked() {
 	if w.cancel != nil {
 		w.cancel()
-		w.cancel = nil
 	}
-	t := w.target
-	if !w.listened || t.key == "" {
-		return
+	w.target, w.told = target{}, nil
+	if t.key == "" || w.backend.beginWatch(t.key) != nil {
+		return false
 	}
 	ctx, cancel := context.WithCancel(w.backend.life.Context())
-	w.cancel = cancel
-	w.backend.life.Go(func(context.Context) {
+	w.target, w.cancel = t, cancel
+	return w.backend.life.Go(func(context.Context) {
+		defer w.backend.endWatch()
 		defer cancel()
 		w.watch(ctx, t)
 	})
 }
 
-// Subscribe implements [driver.Notifier]. The index that the attempt before it has
-// seen is what a blocking query begins from, so that no change goes unnoticed. Without
-// one there is a notice at once.
+// Subscribe implements [driver.Notifier]. The attempt before it has begun the watch, from the
+// index that it has seen, so that no change goes unnoticed. Where nothing is watched, as the
+// change has been told already, there is a notice at once.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	if path, _ := watchedPath(a.Key); path == "" {
-		return nil, errors.New("no blocking query can ask for this key")
-	}
 	switch {
 	case b.invalid != nil:
 		return nil, b.invalid
@@ -90,34 +96,11 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waiterLocked(placeOf(a))
-	defer w.forgetLocked()
-	if !w.listened {
-		select {
-		case b.watches <- struct{}{}:
-		default:
-			return nil, errManyWatches
-		}
-		w.listened = true
-		w.followLocked()
+	s := b.hub.Subscribe(placeOf(a), nil)
+	if w := b.waiters[placeOf(a)]; w == nil || w.target.key == "" {
+		s.Notify()
 	}
-	if w.target.key == "" {
-		w.aimLocked(target{key: a.Key, lock: true})
-	}
-	s := b.hub.Subscribe(w.place, func() { b.unsubscribed(w) })
 	return s, nil
-}
-
-// unsubscribed ends the queries if nobody listens any more.
-func (b *Backend) unsubscribed(w *waiter) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w.listened && !b.hub.Waits(w.place) {
-		w.listened = false
-		w.followLocked()
-		<-b.watches
-		w.forgetLocked()
-	}
 }
 
 // watch tells when t has changed.

@@ -85,8 +85,8 @@
 // Notes that processes read of each other (driver.Noter) are ephemeral nodes below
 // <Root>/%note on the session of a lock that the process has: process/<UUID of its owner ids>
 // says who it is, and wait/<key> what the holder of a lock waits for. In which order locks were
-// nested is a persistent node, order/<outer> > <inner>: whoever makes one deletes those that
-// are a week old.
+// nested is a persistent node, order/<outer> > <inner>, one for each pair of patterns. Order
+// notes stay until somebody deletes them; older than a week they count for nothing.
 //
 // # What can go wrong
 //

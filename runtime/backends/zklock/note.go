@@ -37,8 +37,8 @@ func (b *Backend) noteNode(name string) (string, error) {
 
 // PutNote implements [driver.Noter] by an ephemeral node on a session that there is for
 // locks, so that it costs none of its own. It ends with that session, whatever the ttl. A
-// note for days is a persistent node, and whoever makes one takes away those of its topic
-// whose time is over.
+// note for days is a persistent node, which stays until somebody deletes it. That another puts
+// the same note meanwhile is an error.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	at, err := b.noteNode(name)
 	if err != nil {
@@ -52,18 +52,12 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	if ttl > sessionNote {
 		mode = zk.FlagPersistent
 	}
-	for again := true; again; again = errors.Is(err, zk.ErrNodeExists) { // another has put it meanwhile
-		_, err = s.do(ctx, client.Delete(at, client.AnyVersion)) // to replace the data would take a right more
-		if isNoNode(err) {
-			err = nil
-		}
-		if err == nil && ttl > 0 {
-			var made client.Answer
-			made, _, err = s.createAndList(ctx, client.Create(at, []byte(text), b.options.ACL, mode), path.Dir(at))
-			if err == nil && mode == zk.FlagPersistent {
-				err = s.clearNotes(ctx, path.Dir(at), made.Ctime-ttl.Milliseconds())
-			}
-		}
+	_, err = s.do(ctx, client.Delete(at, client.AnyVersion)) // to replace the data would take a right more
+	if isNoNode(err) {
+		err = nil
+	}
+	if err == nil && ttl > 0 {
+		_, _, err = s.createAndList(ctx, client.Create(at, []byte(text), b.options.ACL, mode), path.Dir(at))
 	}
 	return explained(err, "keep a note", at)
 }
@@ -76,20 +70,6 @@ func (b *Backend) lockSession() *session {
 		}
 	}
 	return nil
-}
-
-// clearNotes deletes the notes in dir that were made before then, in ms since 1970.
-func (s *session) clearNotes(ctx context.Context, dir string, then int64) error {
-	listed, err := s.do(ctx, client.Children(dir))
-	for _, name := range listed.Children {
-		at := path.Join(dir, name)
-		if note, failed := s.do(ctx, client.Exists(at)); failed == nil && note.Ctime < then {
-			if _, failed = s.do(ctx, client.Delete(at, client.AnyVersion)); !isNoNode(failed) {
-				err = errors.Join(err, failed)
-			}
-		}
-	}
-	return err
 }
 
 // Note implements [driver.Noter].

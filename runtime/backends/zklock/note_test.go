@@ -2,10 +2,7 @@ package zklock
 
 import (
 	"context"
-	"math"
-	"path"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
@@ -54,38 +51,23 @@ func TestNoteLivesOnASession(t *testing.T) {
 	free(t, l)
 }
 
-// A note for days outlives its process, and goes when another of its topic is put after its
-// time.
+// A note for days outlives its process.
 func TestNoteForDays(t *testing.T) {
 	t.Parallel()
 	addr, root := testserver.ZooKeeper(t), newRoot(t)
 	conn, b := admin(t, addr), newBackend(t, root, addr)
 	c := newClient(t, b)
 	defer free(t, c.take(c.attempt("k", long)))
-	const week = 7 * 24 * time.Hour
-	for _, name := range []string{"order/a > b", "order/c > d"} {
-		require.NoError(t, b.PutNote(t.Context(), name, "x", week))
-	}
+	require.NoError(t, b.PutNote(t.Context(), "order/a > b", "x", 2*sessionNote))
 	at, err := b.noteNode("order/a > b")
 	require.NoError(t, err)
 	require.Equal(t, root+"/%note/order/a > b", at)
 	_, stat, err := conn.Get(at)
 	require.NoError(t, err)
 	require.Zero(t, stat.EphemeralOwner)
-	left := func() (all []string) {
-		all, _, err := conn.Children(root + "/%note/order")
-		require.NoError(t, err)
-		return all
-	}
-	require.ElementsMatch(t, []string{"a > b", "c > d"}, left())
-	s := b.lockSession()
-	require.NoError(t, s.clearNotes(t.Context(), root+"/%note/order", stat.Ctime))
-	require.Contains(t, left(), "a > b", "its time is not over")
-	require.NoError(t, s.clearNotes(t.Context(), root+"/%note/order", stat.Ctime+week.Milliseconds()))
-	require.Empty(t, left())
 }
 
-// Two processes put the same note at once, and clear the same old one: neither is an error.
+// Two processes put the same note at once: one of them is told that it has not.
 func TestNotesAtOnce(t *testing.T) {
 	t.Parallel()
 	addr, _, p, c := proxied(t)
@@ -100,13 +82,8 @@ func TestNotesAtOnce(t *testing.T) {
 	_, err = conn.Create(at, []byte("theirs"), zk.FlagPersistent, zk.WorldACL(zk.PermAll))
 	require.NoError(t, err)
 	require.NoError(t, late.Deliver(t.Context()))
-	require.NoError(t, receive(t, "the put", put))
-
-	s := c.lockSession()
-	late = p.Late(faultproxy.Op("delete", at))
-	go func() { put <- s.clearNotes(context.WithoutCancel(t.Context()), path.Dir(at), math.MaxInt64) }()
-	receive(t, "the delete", late.Arrived())
-	require.NoError(t, conn.Delete(at, -1))
-	require.NoError(t, late.Deliver(t.Context()))
-	require.NoError(t, receive(t, "the clearing", put))
+	require.ErrorIs(t, receive(t, "the put", put), zk.ErrNodeExists)
+	text, err := c.Note(t.Context(), name)
+	require.NoError(t, err)
+	require.Equal(t, "theirs", text)
 }
