@@ -126,7 +126,8 @@
 // # Notifications
 //
 // With a Notifier, PostgreSQL tells waiters that it is their turn, in the statement
-// that frees the lock. On pgx:
+// that frees the lock. While the Notifier does not listen, waiters look once a second.
+// On pgx:
 //
 //	type notifier string // a data source name
 //

@@ -61,7 +61,8 @@ type Options struct {
 	// identifier of at most 48 bytes, or a schema's and a table's with a dot between.
 	Table string
 	// Notifier hears PostgreSQL's notifications, so that waiters need not
-	// poll. All processes that share a table should have one, or none.
+	// poll. While it does not listen they look once a second. All processes that share
+	// a table should have one, or none.
 	Notifier Notifier
 	// Server is the address of the database, for errors to say. Unless it is set [Open] takes
 	// it from the source, and [New] from the database itself once the first connection
@@ -147,7 +148,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
 	if o.Notifier != nil {
-		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub, ready: make(chan struct{})}
+		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub}
 	}
 	return b, nil
 }

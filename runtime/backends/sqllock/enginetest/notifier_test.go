@@ -96,8 +96,8 @@ func TestNotifierOfOtherKinds(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// A Notifier that can't connect costs a second, and then the waiter polls.
-func TestDeafNotifierPolls(t *testing.T) {
+// A waiter looks once a second while the Notifier can't connect.
+func TestDeafNotifier(t *testing.T) {
 	meter := lagmeter.Start()
 	defer meter.Stop()
 	s := variant{"postgres", sqllock.Table}.site(t, "")
@@ -105,10 +105,49 @@ func TestDeafNotifierPolls(t *testing.T) {
 	one, other := s.locker(nil), s.locker(nil)
 	_, held, err := one.Acquire(t.Context(), nil, "k")
 	require.NoError(t, err)
-	time.AfterFunc(1500*time.Millisecond, func() { held.Release(&err) })
+	time.AfterFunc(500*time.Millisecond, func() { held.Release(&err) })
 	begin := time.Now()
 	require.NoError(t, other.Do(t.Context(), &lock.Policy{}, "k", func(context.Context) error { return nil }))
-	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
+	require.Less(t, time.Since(begin), 1100*time.Millisecond+meter.Since(begin))
+}
+
+// lateNotifier listens once it may.
+type lateNotifier struct {
+	pgNotifier
+	may chan struct{}
+}
+
+func (n lateNotifier) Listen(ctx context.Context, channel string, ready func(), notice func(string)) error {
+	<-n.may
+	return n.pgNotifier.Listen(ctx, channel, ready, notice)
+}
+
+// Who waits since before the Notifier listens looks when it begins to: a notice may have gone by.
+func TestNotifierThatBeginsLate(t *testing.T) {
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	for condition, policy := range map[string]*lock.Policy{
+		"%s WHERE waiting <> ''":                  nil,
+		`%s_kinds WHERE value LIKE '%%"queue"%%'`: {Fair: true},
+	} {
+		s := variant{"postgres", sqllock.Table}.site(t, "")
+		one := s.locker(nil) // whose release calls nobody
+		may := make(chan struct{})
+		s.options.Notifier = lateNotifier{pgNotifier(s.source(s.addr)), may}
+		other := s.locker(nil)
+		_, held, err := one.Acquire(t.Context(), policy, "k")
+		require.NoError(t, err)
+		begin, got := time.Now(), make(chan error, 1)
+		go func() { got <- other.Do(context.Background(), policy, "k", func(context.Context) error { return nil }) }()
+		waits := "SELECT count(*) FROM " + fmt.Sprintf(condition, s.options.Table)
+		require.Eventually(t, func() bool { return s.number(waits) > 0 }, 5*time.Second, 5*time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // until it has looked again
+		held.Release(&err)
+		require.NoError(t, err)
+		close(may)
+		require.NoError(t, <-got)
+		require.Less(t, time.Since(begin), 600*time.Millisecond+meter.Since(begin), "it looks once a second besides")
+	}
 }
 
 // A channel's name has 63 bytes at most, and one of a schema and a table may be
