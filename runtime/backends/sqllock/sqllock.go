@@ -71,7 +71,8 @@ type Options struct {
 	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
 	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
 	// a second one, to take rows of the table. If db may open one connection only,
-	// renewals wait for that like all else, and New refuses Advisory and RowLock.
+	// renewals wait for that like all else. New refuses Advisory and RowLock on less
+	// than three connections.
 	Renewals *sql.DB
 }
 
@@ -153,8 +154,9 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	return b, nil
 }
 
-// besides is how many connections a strategy needs beside those of its locks.
-var besides = map[Strategy]int{Advisory: 1, RowLock: 2}
+// besides is how many connections Advisory and RowLock need beside those of their locks: for the
+// renewals, and to take rows by or to compare sessions.
+const besides = 2
 
 // vet completes b and reports what can't be right.
 func (b *Backend) vet(o Options) (err error) {
@@ -173,9 +175,9 @@ func (b *Backend) vet(o Options) (err error) {
 		return fmt.Errorf("sqllock: Options.Table %q is no plain name: letters, digits and _, at most 48, optionally after a schema and a dot", b.table)
 	case b.dialect == SQLite && b.strategy != Table:
 		return fmt.Errorf("sqllock: SQLite has no strategy %v: it locks the whole file; use Table", b.strategy)
-	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides[b.strategy]:
-		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: the locks would have them all, and their "+
-			"renewals none; allow one for each lock and two beside by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
+	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides:
+		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: it needs three at least, one for each "+
+			"lock and two beside; allow them by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
 	}
