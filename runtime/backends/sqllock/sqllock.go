@@ -92,8 +92,7 @@ type Backend struct {
 	listener *listener          // or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[freeing]
-	singles  chan struct{} // a semaphore of takes after a batch that failed
-	sessions *sessions     // of Advisory and RowLock, or nil
+	sessions *sessions // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
 	methods
@@ -129,7 +128,6 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
-	b.singles = make(chan struct{}, singlesMost)
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
