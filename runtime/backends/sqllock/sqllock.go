@@ -62,7 +62,7 @@ type Options struct {
 	Table string
 	// Notifier hears PostgreSQL's notifications, so that waiters need not
 	// poll. While it does not listen they look once a second. All processes that share
-	// a table should have one, or none.
+	// a table should have one, or none. With one, Table has at most 63 bytes.
 	Notifier Notifier
 	// Server is the address of the database, for errors to say. Unless it is set [Open] takes
 	// it from the source, and [New] from the database itself once the first connection
@@ -178,6 +178,8 @@ func (b *Backend) vet(o Options) (err error) {
 			"lock and two beside; allow them by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
+	case o.Notifier != nil && len(b.table) > maxChannel:
+		return fmt.Errorf("sqllock: Options.Table %q is too long for a channel of notifications, which PostgreSQL names by at most %d bytes", b.table, maxChannel)
 	}
 	return nil
 }

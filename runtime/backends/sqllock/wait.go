@@ -153,16 +153,8 @@ type listener struct {
 // maxChannel is the longest name of a channel that PostgreSQL takes, in bytes.
 const maxChannel = 63
 
-// channel is the one of a table. A name that is too long, of a schema and a table,
-// ends in its digest.
-func channel(table string) string {
-	name := strings.ReplaceAll(table, ".", "_")
-	if len(name) <= maxChannel {
-		return name
-	}
-	end := "_" + digest(name)
-	return name[:maxChannel-len(end)] + end
-}
+// channel is the one of a table.
+func channel(table string) string { return strings.ReplaceAll(table, ".", "_") }
 
 // begin has l listen from now on.
 func (l *listener) begin(life *engine.Life) {

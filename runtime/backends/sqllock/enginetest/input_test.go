@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +108,10 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		_, err := sqllock.New(db, o)
 		require.ErrorContains(t, err, says)
 	}
-	_, err := sqllock.New(nil)
+	long := sqllock.Options{Dialect: sqllock.Postgres, Notifier: pgNotifier(""), Table: strings.Repeat("s", 31) + "." + strings.Repeat("t", 32)}
+	_, err := sqllock.New(db, long)
+	require.ErrorContains(t, err, "too long for a channel")
+	_, err = sqllock.New(nil)
 	require.ErrorContains(t, err, "nil")
 	b, err := sqllock.New(db)
 	require.NoError(t, err)

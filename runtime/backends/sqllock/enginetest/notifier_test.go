@@ -3,7 +3,6 @@ package enginetest
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -148,32 +147,6 @@ func TestNotifierThatBeginsLate(t *testing.T) {
 		require.NoError(t, <-got)
 		require.Less(t, time.Since(begin), 600*time.Millisecond+meter.Since(begin), "it looks once a second besides")
 	}
-}
-
-// A channel's name has 63 bytes at most, and one of a schema and a table may be
-// longer: releases that call a waiter go on all the same.
-func TestLongNameOfATableIsHeard(t *testing.T) {
-	s := variant{"postgres", sqllock.Table}.site(t, "")
-	schema := fmt.Sprintf("%-48s", newTable())
-	schema = strings.ReplaceAll(schema, " ", "s")
-	s.exec("CREATE SCHEMA " + schema)
-	s.options.Table = schema + "." + strings.Repeat("t", 48)
-	s.options.Notifier = pgNotifier(s.source(s.addr))
-	require.NoError(t, s.backend().Migrate(t.Context()))
-	one, other := s.locker(nil), s.locker(nil)
-	_, held, err := one.Acquire(t.Context(), nil, "k")
-	require.NoError(t, err)
-	got := make(chan error, 1)
-	go func() {
-		got <- other.Do(context.Background(), nil, "k", func(context.Context) error { return nil })
-	}()
-	require.Eventually(t, func() bool { return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table) > 0 },
-		5*time.Second, 5*time.Millisecond)
-	freed := time.Now()
-	held.Release(&err)
-	require.NoError(t, err)
-	require.NoError(t, <-got)
-	require.Less(t, time.Since(freed), 10*time.Second, "it is not the lease that ended")
 }
 
 // listened is a Notifier that is never ready, and tells that it was asked to listen.
