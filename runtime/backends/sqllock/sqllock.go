@@ -89,7 +89,7 @@ type Backend struct {
 	life     *engine.Life
 	hub      engine.Hub[string] // by address
 	pollers  sync.Map           // *poller by address
-	listener *listener          // or nil
+	listener *listener          // of Table with a Notifier, or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[freeing]
 	sessions *sessions // of Advisory and RowLock, or nil
@@ -146,7 +146,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if o.Renewals != nil {
 		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
-	if o.Notifier != nil {
+	if o.Notifier != nil && b.strategy == Table {
 		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub}
 	}
 	return b, nil

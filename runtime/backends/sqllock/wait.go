@@ -40,14 +40,13 @@ func address(key, id string) string { return digest(key) + entry(id) }
 // Without one a poller looks at the row for as long as the subscription lives; with Advisory and
 // RowLock while the process does not stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	listens := b.sessions == nil && b.listener != nil
-	if listens {
+	if b.listener != nil {
 		defer b.listener.begin(b.life) // once the subscriber is there to be told
 	}
-	if a.Mode.Kind != 0 {
-		if b.sessions == nil && !listens {
-			return b.kinds.Subscribe(ctx, a)
-		}
+	switch {
+	case a.Mode.Kind != 0 && b.sessions == nil && b.listener == nil:
+		return b.kinds.Subscribe(ctx, a)
+	case a.Mode.Kind != 0:
 		return b.hub.Subscribe(a.ID, nil), nil
 	}
 	if b.life.Closed() {
@@ -60,7 +59,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		b.pollers.CompareAndDelete(p.address, p)
 	})
 	b.pollers.Store(p.address, p)
-	if !listens {
+	if b.listener == nil {
 		p.look(true)
 		b.life.Go(func(context.Context) { b.poll(looking, p) })
 	}
