@@ -32,7 +32,7 @@ const (
 // roomLocked reports whether one more session may wait: others need connections too.
 func (ss *sessions) roomLocked() bool {
 	most := ss.backend.db.Stats().MaxOpenConnections
-	return len(ss.places) < placesMost && (most == 0 || len(ss.places) < (most-besides[RowLock])/2)
+	return len(ss.places) < placesMost && (most == 0 || len(ss.places) < (most-besides)/2)
 }
 
 // stand has s wait in the server's queue for a, beside, and reports whether it does.

@@ -2,12 +2,9 @@ package sqllock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
-
-var errPooler = errors.New("a pooler shares them")
 
 // check looks, once, whether a session of ours is one of the server's, and not one
 // that a pooler (PgBouncer in transaction mode) gives to each transaction anew. Two sessions
@@ -21,9 +18,7 @@ func (ss *sessions) check(ctx context.Context) error {
 	}
 	defer leave()
 	if !ss.checked.Load() {
-		if err = ss.compare(ctx); errors.Is(err, errPooler) && ss.comparesRenewals() {
-			err = ss.compare(ctx) // their connection may have been lost meanwhile, and another taken
-		}
+		err = ss.compare(ctx)
 		if err == nil && ss.backend.strategy == RowLock {
 			err = ss.backend.touch(by(ctx, ss.backend.rows, 0)) // has its connection before locks have them all
 		}
@@ -32,33 +27,20 @@ func (ss *sessions) check(ctx context.Context) error {
 	return err
 }
 
-// comparesRenewals reports whether compare asks the connection of renewals: a pool of two has no third.
-func (ss *sessions) comparesRenewals() bool {
-	_, apart := ss.backend.renewals.(pool)
-	return ss.backend.db.Stats().MaxOpenConnections == 2 && !apart
-}
-
-// compare returns errPooler if a session of ours, or else that of renewals, is not what it was beside
-// another that is in a transaction.
+// compare returns errPooler if a session of ours is not what it was beside another that is in a
+// transaction.
 func (ss *sessions) compare(ctx context.Context) error {
 	b := ss.backend
 	one, two := ss.open(), ss.open()
 	defer one.giveBack()
 	defer two.discard() // whatever state it is in
-	asked, withRenewals := connector(one), ss.comparesRenewals()
-	if withRenewals {
-		asked = b.renewals
-	}
-	before, err := b.sessionNumber(ctx, asked)
+	before, err := b.sessionNumber(ctx, one)
 	if err != nil {
 		return err
 	}
 	for look := range 3 {
-		other, err := two.numberInside(ctx, withRenewals)
-		if err != nil {
-			return err
-		}
-		beside, err := b.sessionNumber(ctx, asked)
+		other := two.numberInside(ctx)
+		beside, err := b.sessionNumber(ctx, one)
 		if err == nil && other != 0 {
 			err = two.end(ctx, "ROLLBACK")
 		}
@@ -67,40 +49,31 @@ func (ss *sessions) compare(ctx context.Context) error {
 		}
 		after := beside
 		if look > 0 { // a pooler that lends the last used first lends it what the transaction had
-			if after, err = b.sessionNumber(ctx, asked); err != nil {
+			if after, err = b.sessionNumber(ctx, one); err != nil {
 				return err
 			}
 		}
 		if before != beside || before == other || before != after {
-			return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and %w (session %d became %d beside %d, and then %d): "+
-				"connect to the server itself or in session mode, or use strategy Table", b.strategy, errPooler, before, beside, other, after)
+			return fmt.Errorf("sqllock: strategy %v needs sessions of its own, and a pooler shares them (session %d became %d beside %d, and then %d): "+
+				"connect to the server itself or in session mode, or use strategy Table", b.strategy, before, beside, other, after)
 		}
-	}
-	if withRenewals {
-		two.giveBack() // for the lock: a connection that is discarded may count among the two for a while
 	}
 	return nil
 }
 
-// numberInside begins a transaction and returns the number of its session. Unless it is needed it is
-// not waited for: the pool may have no connection to lend just now. Then the number is 0.
-func (s *session) numberInside(ctx context.Context, needed bool) (int64, error) {
-	begin := func(ctx context.Context) (int64, error) {
-		if err := s.end(ctx, "START TRANSACTION"); err != nil {
-			return 0, err
-		}
-		return s.backend.sessionNumber(ctx, s)
+// numberInside begins a transaction and returns the number of its session. It is not waited for:
+// the pool may have no connection to lend just now. Then the number is 0.
+func (s *session) numberInside(ctx context.Context) int64 {
+	if s.backend.db.Stats().MaxOpenConnections == 1 {
+		return 0
 	}
-	switch {
-	case needed:
-		return begin(ctx)
-	case s.backend.db.Stats().MaxOpenConnections == 1:
-		return 0, nil
-	}
-	soon, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	number, _ := begin(soon)
-	return number, nil
+	if s.end(ctx, "START TRANSACTION") != nil {
+		return 0
+	}
+	number, _ := s.backend.sessionNumber(ctx, s)
+	return number
 }
 
 // sessionNumber asks for the number of the session that a statement by from is in.

@@ -77,9 +77,6 @@ func (b *Backend) run(ctx context.Context, s *statement) (r answer, unanswered b
 	_, unanswered, err = schedule.Send(ctx, func(ctx context.Context) (engine.Outcome, error) {
 		var err error
 		r, err = b.attempt(ctx, s)
-		if err != nil {
-			catchUp(ctx)
-		}
 		return b.outcome(err, b.way(ctx).another()), err
 	})
 	if err == nil {
@@ -114,14 +111,6 @@ func (b *Backend) outcome(err error, another bool) engine.Outcome {
 		return engine.Later
 	}
 	return engine.Refused
-}
-
-// catchUp waits for ctx to end if it is time: a dialer that goes by the deadline
-// can be ahead of ctx itself, and its error would then look like the server's.
-func catchUp(ctx context.Context) {
-	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
-		<-ctx.Done()
-	}
 }
 
 var errSlow = fmt.Errorf("it took too long: %w", context.DeadlineExceeded)

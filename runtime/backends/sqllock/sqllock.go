@@ -61,7 +61,8 @@ type Options struct {
 	// identifier of at most 48 bytes, or a schema's and a table's with a dot between.
 	Table string
 	// Notifier hears PostgreSQL's notifications, so that waiters need not
-	// poll. All processes that share a table should have one, or none.
+	// poll. While it does not listen they look once a second. All processes that share
+	// a table should have one, or none. With one, Table has at most 63 bytes.
 	Notifier Notifier
 	// Server is the address of the database, for errors to say. Unless it is set [Open] takes
 	// it from the source, and [New] from the database itself once the first connection
@@ -70,7 +71,8 @@ type Options struct {
 	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
 	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
 	// a second one, to take rows of the table. If db may open one connection only,
-	// renewals wait for that like all else, and New refuses Advisory and RowLock.
+	// renewals wait for that like all else. New refuses Advisory and RowLock on less
+	// than three connections.
 	Renewals *sql.DB
 }
 
@@ -87,11 +89,10 @@ type Backend struct {
 	life     *engine.Life
 	hub      engine.Hub[string] // by address
 	pollers  sync.Map           // *poller by address
-	listener *listener          // or nil
+	listener *listener          // of Table with a Notifier, or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[freeing]
-	singles  chan struct{} // a semaphore of takes after a batch that failed
-	sessions *sessions     // of Advisory and RowLock, or nil
+	sessions *sessions // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
 	methods
@@ -127,7 +128,6 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Methods()
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
-	b.singles = make(chan struct{}, singlesMost)
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
@@ -146,14 +146,15 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	if o.Renewals != nil {
 		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
-	if o.Notifier != nil {
-		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub, ready: make(chan struct{})}
+	if o.Notifier != nil && b.strategy == Table {
+		b.listener = &listener{notifier: o.Notifier, channel: channel(b.table), hub: &b.hub}
 	}
 	return b, nil
 }
 
-// besides is how many connections a strategy needs beside those of its locks.
-var besides = map[Strategy]int{Advisory: 1, RowLock: 2}
+// besides is how many connections Advisory and RowLock need beside those of their locks: for the
+// renewals, and to take rows by or to compare sessions.
+const besides = 2
 
 // vet completes b and reports what can't be right.
 func (b *Backend) vet(o Options) (err error) {
@@ -172,11 +173,13 @@ func (b *Backend) vet(o Options) (err error) {
 		return fmt.Errorf("sqllock: Options.Table %q is no plain name: letters, digits and _, at most 48, optionally after a schema and a dot", b.table)
 	case b.dialect == SQLite && b.strategy != Table:
 		return fmt.Errorf("sqllock: SQLite has no strategy %v: it locks the whole file; use Table", b.strategy)
-	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides[b.strategy]:
-		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: the locks would have them all, and their "+
-			"renewals none; allow one for each lock and two beside by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
+	case b.strategy != Table && o.Renewals == nil && most > 0 && most <= besides:
+		return fmt.Errorf("%w: sqllock: strategy %v with a *sql.DB that may open %d connections: it needs three at least, one for each "+
+			"lock and two beside; allow them by SetMaxOpenConns, or set Options.Renewals", driver.ErrInvalid, b.strategy, most)
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
+	case o.Notifier != nil && len(b.table) > maxChannel:
+		return fmt.Errorf("sqllock: Options.Table %q is too long for a channel of notifications, which PostgreSQL names by at most %d bytes", b.table, maxChannel)
 	}
 	return nil
 }

@@ -35,17 +35,19 @@ func lookAfter(waited time.Duration, ahead int64) time.Duration {
 // address names one process's wait for one key, and is the payload of notices to it.
 func address(key, id string) string { return digest(key) + entry(id) }
 
-// Subscribe implements [driver.Notifier]. With strategy Table and a Notifier it returns when the
-// channel is listened to, or after a second. Without, and if it is not, a poller looks at the row
-// for as long as the subscription lives; with Advisory and RowLock while the process does not
-// stand in the server's queue.
+// Subscribe implements [driver.Notifier]. With strategy Table and a Notifier the subscriber is told
+// of its turn, and whenever the Notifier has begun to listen, since a notice may have gone by before.
+// Without one a poller looks at the row for as long as the subscription lives; with Advisory and
+// RowLock while the process does not stand in the server's queue.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
-	if a.Mode.Kind != 0 {
-		if b.sessions == nil && (b.listener == nil || !b.listener.listens(ctx, b.life)) {
-			return b.kinds.Subscribe(ctx, a)
-		}
-		s := b.hub.Subscribe(a.ID, nil)
-		return s, nil
+	if b.listener != nil {
+		defer b.listener.begin(b.life) // once the subscriber is there to be told
+	}
+	switch {
+	case a.Mode.Kind != 0 && b.sessions == nil && b.listener == nil:
+		return b.kinds.Subscribe(ctx, a)
+	case a.Mode.Kind != 0:
+		return b.hub.Subscribe(a.ID, nil), nil
 	}
 	if b.life.Closed() {
 		return nil, errClosed
@@ -56,9 +58,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		stop()
 		b.pollers.CompareAndDelete(p.address, p)
 	})
-	hears := b.sessions == nil && b.listener != nil && b.listener.listens(ctx, b.life)
 	b.pollers.Store(p.address, p)
-	if !hears {
+	if b.listener == nil {
 		p.look(true)
 		b.life.Go(func(context.Context) { b.poll(looking, p) })
 	}
@@ -136,11 +137,8 @@ type Notifier interface {
 	Listen(ctx context.Context, channel string, ready func(), notice func(payload string)) error
 }
 
-const (
-	// listenWithin is how long a waiter waits to be listened for before it polls.
-	listenWithin = time.Second
-	relistenMost = time.Second
-)
+// relistenMost is the longest pause before a lost connection is made anew.
+const relistenMost = time.Second
 
 // listener has one connection for all subscriptions of a Backend, from the first
 // on.
@@ -148,43 +146,18 @@ type listener struct {
 	notifier Notifier
 	channel  string
 	hub      *engine.Hub[string] // by address
-
-	mu    sync.Mutex // guards the rest
-	begun bool
-	ready chan struct{} // closed while the channel is listened to
+	begun    sync.Once
 }
 
 // maxChannel is the longest name of a channel that PostgreSQL takes, in bytes.
 const maxChannel = 63
 
-// channel is the one of a table. A name that is too long, of a schema and a table,
-// ends in its digest.
-func channel(table string) string {
-	name := strings.ReplaceAll(table, ".", "_")
-	if len(name) <= maxChannel {
-		return name
-	}
-	end := "_" + digest(name)
-	return name[:maxChannel-len(end)] + end
-}
+// channel is the one of a table.
+func channel(table string) string { return strings.ReplaceAll(table, ".", "_") }
 
-// listens waits until the channel is listened to, for a second at most, and
-// reports whether it is.
-func (l *listener) listens(ctx context.Context, life *engine.Life) bool {
-	l.mu.Lock()
-	if !l.begun {
-		l.begun = life.Go(l.run)
-	}
-	ready := l.ready
-	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, listenWithin)
-	defer cancel()
-	select {
-	case <-ready:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+// begin has l listen from now on.
+func (l *listener) begin(life *engine.Life) {
+	l.begun.Do(func() { life.Go(l.run) })
 }
 
 // run listens, and again after each loss, until the Backend closes.
@@ -192,34 +165,12 @@ func (l *listener) run(ctx context.Context) {
 	backoff := 10 * time.Millisecond
 	for ctx.Err() == nil {
 		begin := time.Now()
-		_ = l.notifier.Listen(ctx, l.channel, l.confirmed, l.hub.Notify) // why it ended does not matter: waiters poll
-		l.lost()
+		// Why it ends does not matter: waiters look once a second meanwhile.
+		_ = l.notifier.Listen(ctx, l.channel, l.hub.NotifyAll, l.hub.Notify)
 		if time.Since(begin) > relistenMost {
 			backoff = 10 * time.Millisecond
 		}
 		engine.Pause(ctx, backoff)
 		backoff = min(2*backoff, relistenMost)
-	}
-}
-
-// confirmed wakes all: a notice may have gone by before.
-func (l *listener) confirmed() {
-	l.mu.Lock()
-	select {
-	case <-l.ready:
-	default:
-		close(l.ready)
-	}
-	l.mu.Unlock()
-	l.hub.NotifyAll()
-}
-
-func (l *listener) lost() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.ready:
-		l.ready = make(chan struct{})
-	default:
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +108,10 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		_, err := sqllock.New(db, o)
 		require.ErrorContains(t, err, says)
 	}
-	_, err := sqllock.New(nil)
+	long := sqllock.Options{Dialect: sqllock.Postgres, Notifier: pgNotifier(""), Table: strings.Repeat("s", 31) + "." + strings.Repeat("t", 32)}
+	_, err := sqllock.New(db, long)
+	require.ErrorContains(t, err, "too long for a channel")
+	_, err = sqllock.New(nil)
 	require.ErrorContains(t, err, "nil")
 	b, err := sqllock.New(db)
 	require.NoError(t, err)
@@ -188,31 +192,28 @@ func TestConnectionThatDoesNotCommit(t *testing.T) {
 	})
 }
 
-// The first lock would have the only connection, and its renewals none.
-func TestOneConnectionIsTooFewForSessions(t *testing.T) {
+// Locks would have all connections of a small pool, and their renewals none.
+func TestTwoConnectionsAreTooFewForSessions(t *testing.T) {
 	each(t, inSessions, func(t *testing.T, s *site) {
+		for most := range 3 {
+			db := s.open(t, s.addr)
+			db.SetMaxOpenConns(most + 1)
+			if most == 2 {
+				l := acquire(t, s.backendOn(db), attempt("k", time.Minute))
+				require.NoError(t, l.Renew(t.Context(), time.Minute))
+				require.NoError(t, l.Release(t.Context(), first(l)))
+				continue
+			}
+			_, err := sqllock.New(db, s.options)
+			require.ErrorIs(t, err, lock.ErrInvalid)
+			require.ErrorContains(t, err, "SetMaxOpenConns")
+		}
 		db := s.open(t, s.addr)
 		db.SetMaxOpenConns(1)
-		_, err := sqllock.New(db, s.options)
-		require.ErrorIs(t, err, lock.ErrInvalid)
-		require.ErrorContains(t, err, "SetMaxOpenConns")
 		s.options.Renewals = s.db
 		l := acquire(t, s.backendOn(db), attempt("k", time.Minute))
 		require.NoError(t, l.Renew(t.Context(), time.Minute))
 		require.NoError(t, l.Release(t.Context(), first(l)))
-	})
-}
-
-// Beside that of renewals a pool of two has one for a lock: the first does not wait for another to
-// compare sessions by.
-func TestTwoConnectionsAreEnough(t *testing.T) {
-	each(t, func(v variant) bool { return v.strategy == sqllock.Advisory }, func(t *testing.T, s *site) {
-		db := s.open(t, s.addr)
-		db.SetMaxOpenConns(2)
-		l := acquire(t, s.backendOn(db), attempt("k", time.Minute))
-		require.NoError(t, l.Renew(t.Context(), time.Minute))
-		require.NoError(t, l.Release(t.Context(), first(l)))
-		require.Zero(t, db.Stats().WaitCount)
 	})
 }
 

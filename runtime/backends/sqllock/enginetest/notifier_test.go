@@ -2,8 +2,6 @@ package enginetest
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/lockgen/lockgen/internal/lagmeter"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // pgNotifier is the Notifier of the documentation.
@@ -96,8 +95,8 @@ func TestNotifierOfOtherKinds(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// A Notifier that can't connect costs a second, and then the waiter polls.
-func TestDeafNotifierPolls(t *testing.T) {
+// A waiter looks once a second while the Notifier can't connect.
+func TestDeafNotifier(t *testing.T) {
 	meter := lagmeter.Start()
 	defer meter.Stop()
 	s := variant{"postgres", sqllock.Table}.site(t, "")
@@ -105,36 +104,51 @@ func TestDeafNotifierPolls(t *testing.T) {
 	one, other := s.locker(nil), s.locker(nil)
 	_, held, err := one.Acquire(t.Context(), nil, "k")
 	require.NoError(t, err)
-	time.AfterFunc(1500*time.Millisecond, func() { held.Release(&err) })
+	time.AfterFunc(500*time.Millisecond, func() { held.Release(&err) })
 	begin := time.Now()
 	require.NoError(t, other.Do(t.Context(), &lock.Policy{}, "k", func(context.Context) error { return nil }))
-	require.Less(t, time.Since(begin), 2*time.Second+meter.Since(begin))
+	require.Less(t, time.Since(begin), 1500*time.Millisecond+meter.Since(begin))
 }
 
-// A channel's name has 63 bytes at most, and one of a schema and a table may be
-// longer: releases that call a waiter go on all the same.
-func TestLongNameOfATableIsHeard(t *testing.T) {
+// lateNotifier listens once it may.
+type lateNotifier struct {
+	pgNotifier
+	may chan struct{}
+}
+
+func (n lateNotifier) Listen(ctx context.Context, channel string, ready func(), notice func(string)) error {
+	select {
+	case <-n.may:
+	case <-ctx.Done():
+	}
+	return n.pgNotifier.Listen(ctx, channel, ready, notice)
+}
+
+// Who has subscribed since before the Notifier listens looks when it begins to: a notice may have
+// gone by.
+func TestNotifierThatBeginsLate(t *testing.T) {
 	s := variant{"postgres", sqllock.Table}.site(t, "")
-	schema := fmt.Sprintf("%-48s", newTable())
-	schema = strings.ReplaceAll(schema, " ", "s")
-	s.exec("CREATE SCHEMA " + schema)
-	s.options.Table = schema + "." + strings.Repeat("t", 48)
-	s.options.Notifier = pgNotifier(s.source(s.addr))
-	require.NoError(t, s.backend().Migrate(t.Context()))
-	one, other := s.locker(nil), s.locker(nil)
-	_, held, err := one.Acquire(t.Context(), nil, "k")
-	require.NoError(t, err)
-	got := make(chan error, 1)
-	go func() {
-		got <- other.Do(context.Background(), nil, "k", func(context.Context) error { return nil })
-	}()
-	require.Eventually(t, func() bool { return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table) > 0 },
-		5*time.Second, 5*time.Millisecond)
-	freed := time.Now()
-	held.Release(&err)
-	require.NoError(t, err)
-	require.NoError(t, <-got)
-	require.Less(t, time.Since(freed), 10*time.Second, "it is not the lease that ended")
+	may := make(chan struct{})
+	s.options.Notifier = lateNotifier{pgNotifier(s.source(s.addr)), may}
+	b := s.backend()
+	var subs []driver.Subscription
+	for _, kind := range []driver.Kind{0, driver.Fair} {
+		a := attempt("k", time.Minute)
+		a.Mode.Kind = kind
+		sub, err := b.Subscribe(t.Context(), a)
+		require.NoError(t, err)
+		defer sub.Close()
+		require.Empty(t, sub.C())
+		subs = append(subs, sub)
+	}
+	close(may)
+	for _, sub := range subs {
+		select {
+		case <-sub.C():
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "nobody tells it to look")
+		}
+	}
 }
 
 // listened is a Notifier that is never ready, and tells that it was asked to listen.

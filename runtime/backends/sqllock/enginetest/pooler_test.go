@@ -28,7 +28,6 @@ type pooler struct {
 	mu      sync.Mutex
 	free    []driver.Conn
 	rotates bool
-	most    int // connections of a client's pool; 0 is any number
 }
 
 func (p *pooler) Connect(context.Context) (driver.Conn, error) { return &pooled{p: p}, nil }
@@ -149,7 +148,6 @@ func (s *site) pooler() *pooler {
 // backends returns what makes Backends for s behind p.
 func (p *pooler) backends(s *site) func() *sqllock.Backend {
 	db := sql.OpenDB(p)
-	db.SetMaxOpenConns(p.most)
 	s.t.Cleanup(func() {
 		_ = db.Close()
 		p.close()
@@ -171,48 +169,6 @@ func TestPoolerOfTransactionsIsRefused(t *testing.T) {
 		}
 		s.options.Strategy = sqllock.Table // which has no need of sessions
 		l := acquire(t, b(), attempt("k", time.Minute))
-		require.NoError(t, l.Release(t.Context(), first(l)))
-	})
-}
-
-// A pool of two has no two connections for this beside that of renewals, which is compared then.
-func TestPoolerBehindAPoolOfTwo(t *testing.T) {
-	each(t, isAdvisory, func(t *testing.T, s *site) {
-		for _, rotates := range []bool{false, true} {
-			p := s.pooler()
-			p.rotates, p.most = rotates, 2
-			for range 2 {
-				session, err := p.Connector.Connect(t.Context())
-				require.NoError(t, err)
-				p.put(session)
-			}
-			b := p.backends(s)()
-			_, err := b.Acquire(t.Context(), attempt("k", time.Minute))
-			require.ErrorContains(t, err, "pooler")
-			require.ErrorContains(t, b.Ping(t.Context()), "pooler")
-		}
-	})
-}
-
-// A connection of renewals that is lost while sessions are compared is not taken for a pooler.
-func TestRenewalsAreLostBesideALookForAPooler(t *testing.T) {
-	each(t, isAdvisory, func(t *testing.T, s *site) {
-		w, db := s.watched()
-		db.SetMaxOpenConns(2)
-		asks := map[string]string{"mysql": "SELECT CONNECTION_ID()", "pgx": "SELECT pg_backend_pid()"}[s.driver]
-		asked := 0
-		w.meet(func(text string) error {
-			if text == asks {
-				asked++
-			}
-			if text == asks && asked == 3 { // of that of renewals, another, and that of renewals again
-				return driver.ErrBadConn
-			}
-			return nil
-		})
-		b := s.backendOn(db)
-		l := acquire(t, b, attempt("k", time.Minute))
-		require.Greater(t, asked, 3)
 		require.NoError(t, l.Release(t.Context(), first(l)))
 	})
 }

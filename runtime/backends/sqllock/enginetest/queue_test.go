@@ -160,10 +160,7 @@ func TestUndoBesideALaterWaiter(t *testing.T) {
 	sub, err := b.Subscribe(t.Context(), &later)
 	require.NoError(t, err)
 	defer sub.Close()
-	select {
-	case <-sub.C(): // it listens
-	default:
-	}
+	<-sub.C() // it listens
 	_, err = b.Acquire(t.Context(), &later)
 	requireHeld(t, err)
 	require.NoError(t, tx.Rollback())
