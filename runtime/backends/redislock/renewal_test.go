@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -221,13 +222,14 @@ func TestTenThousandHolds(t *testing.T) {
 	begin := time.Now()
 	holds := make(chan outcome, n)
 	const workers = 64
+	var acquiring sync.WaitGroup
 	for w := range workers {
-		go func() {
+		acquiring.Go(func() {
 			for i := w; i < n; i += workers {
 				ctx, held, err := l.Acquire(t.Context(), ttl(lease), fmt.Sprint("key", i))
 				holds <- outcome{ctx: ctx, held: held, err: err}
 			}
-		}()
+		})
 	}
 	var all []outcome
 	for range n {
@@ -237,6 +239,7 @@ func TestTenThousandHolds(t *testing.T) {
 		}
 		all = append(all, got)
 	}
+	acquiring.Wait()
 	t.Logf("%d acquired in %v", n, time.Since(begin))
 	if more := runtime.NumGoroutine() - before; more > 50 {
 		t.Errorf("%d goroutines more than without the holds", more)
