@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -11,7 +12,7 @@ import (
 
 // Watch follows the value of a key until ctx ends: it calls tell with each that it sees, ""
 // for none or one that it can't know. It calls ready once, when nothing that happens from
-// then on goes unseen. It returns before ctx ends only if it fails, and is begun anew then. tell returns how many fair
+// then on goes unseen. It returns before ctx ends only if it fails. tell returns how many fair
 // locks must be released one after the other before it is anybody's turn here: the watch may
 // be late by as long.
 type Watch func(ctx context.Context, key string, ready func(), tell func(value string) (ahead int)) error
@@ -19,7 +20,8 @@ type Watch func(ctx context.Context, key string, ready func(), tell func(value s
 // keyWatch is one watch, for all that wait for its key here.
 type keyWatch struct {
 	stop  context.CancelFunc
-	ready chan struct{}      // closed when it watches
+	ready chan struct{}      // closed when it watches, or has failed
+	err   error              // why it has failed; set before ready is closed
 	hub   engine.Hub[string] // by the IDs of the acquisitions that wait
 }
 
@@ -37,14 +39,16 @@ func (l *Locks) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Su
 	}
 	s := w.hub.Subscribe(a.ID, func() { l.unsubscribed(a.Key, w) })
 	l.mu.Unlock()
-	ctx, cancel := l.life.Within(ctx)
-	defer cancel()
 	select {
 	case <-w.ready:
-		return s, nil
+		if w.err == nil {
+			return s, nil
+		}
+		s.Close()
+		return nil, w.err
 	case <-ctx.Done():
 		s.Close()
-		return nil, engine.OrClosed(ctx, ctx.Err())
+		return nil, ctx.Err()
 	}
 }
 
@@ -61,18 +65,32 @@ func (l *Locks) watchLocked(key string) *keyWatch {
 	return w
 }
 
-// follow watches key until ctx ends.
+// follow watches key until ctx ends, or the first watch fails before it is ready.
 func (l *Locks) follow(ctx context.Context, key string, w *keyWatch) {
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.endWatchLocked(key, w) // the next that waits begins another
+	}()
+	ready := sync.OnceFunc(func() { close(w.ready) })
 	tell := func(value string) int { return l.tell(w, key, value) }
-	for on := true; on; on = engine.Pause(ctx, 100*time.Millisecond) {
-		_ = l.watch(ctx, key, sync.OnceFunc(func() {
-			select {
-			case <-w.ready:
-				tell("") // what happened in the gap went unseen
-			default:
-				close(w.ready)
-			}
-		}), tell)
+	err := l.watch(ctx, key, ready, tell)
+	select {
+	case <-w.ready:
+	default:
+		w.err = cmp.Or(err, driver.ErrClosed)
+		ready()
+		return
+	}
+	for engine.Pause(ctx, 100*time.Millisecond) {
+		_ = l.watch(ctx, key, sync.OnceFunc(func() { tell("") }), tell) // what happened in the gap went unseen
+	}
+}
+
+func (l *Locks) endWatchLocked(key string, w *keyWatch) {
+	w.stop()
+	if l.watches[key] == w {
+		delete(l.watches, key)
 	}
 }
 
@@ -117,11 +135,7 @@ func (l *Locks) tell(w *keyWatch, key, value string) (ahead int) {
 func (l *Locks) unsubscribed(key string, w *keyWatch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(w.hub.Keys()) > 0 {
-		return
-	}
-	w.stop()
-	if l.watches[key] == w { // else there is another by now
-		delete(l.watches, key)
+	if len(w.hub.Keys()) == 0 {
+		l.endWatchLocked(key, w)
 	}
 }

@@ -2,14 +2,12 @@ package record_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
@@ -47,41 +45,5 @@ func TestChangeBetweenTwoWatches(t *testing.T) {
 		case <-time.After(time.Second):
 			t.Fatal("nobody is told once the second watch stands")
 		}
-	})
-}
-
-// A watch that fails before it stands is begun anew, for all that wait; with the last of them, or
-// with the Backend, it ends.
-func TestWatchThatFailsAtFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		life := engine.NewLife()
-		life.Attach()
-		var watches atomic.Int64
-		l := record.NewClockless(newHeld(true), life, func(ctx context.Context, key string, ready func(), _ func(string) int) error {
-			if watches.Add(1) < 3 || key != "k" {
-				return errNoAnswer
-			}
-			ready()
-			<-ctx.Done()
-			return ctx.Err()
-		})
-		s, err := l.Subscribe(t.Context(), acquisition("k", "a:1"))
-		require.NoError(t, err)
-		require.EqualValues(t, 3, watches.Load())
-		s.Close()
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = l.Subscribe(ctx, acquisition("m", "a:2"))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		before := watches.Load()
-		time.Sleep(time.Minute)
-		require.LessOrEqual(t, watches.Load(), before+1, "nobody waits")
-
-		time.AfterFunc(time.Second, func() { life.Close(nil) })
-		_, err = l.Subscribe(t.Context(), acquisition("m", "a:3"))
-		require.ErrorIs(t, err, driver.ErrClosed)
-		_, err = l.Subscribe(t.Context(), acquisition("k", "a:4"))
-		require.ErrorIs(t, err, driver.ErrClosed)
 	})
 }
