@@ -20,8 +20,7 @@ type Noter interface {
 	// is there, for ttl from now; with a ttl of 0 it takes the note away. An engine may keep
 	// it longer while the process that put it lives, and instead of a week for a day, or until
 	// somebody deletes it. What was put last before an answer is what Note returns; after an
-	// error it may have been done, or may yet be. A Backend made of several may return the
-	// note that was put before while one of them is late with either.
+	// error it may have been done, or may yet be.
 	PutNote(ctx context.Context, name, text string, ttl time.Duration) error
 
 	// Note returns the note of this name, or "" if there is none.

@@ -33,8 +33,9 @@ type member struct {
 	id     string        // by which it has answered; the backend's mutex guards it
 
 	mu     sync.Mutex
-	next   *look // that was not sent yet
-	asking bool  // the goroutine that sends them runs
+	next   *look         // that was not sent yet
+	asking bool          // the goroutine that sends them runs
+	noted  chan struct{} // closed when the last note has been put
 }
 
 // look is one question for a member's incarnation, for all that came before it was sent.

@@ -8,22 +8,43 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// PutNote implements [driver.Noter], at a majority of the members.
+// PutNote implements [driver.Noter], at a majority of the members. Each of them gets notes in the
+// order of the calls, also those that it is late with.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
-	_, err := b.note(ctx, func(ctx context.Context, n driver.Noter) (string, error) {
-		return "", n.PutNote(ctx, name, text, ttl)
+	_, err := b.note(ctx, func(m *member) asking {
+		before, put := m.nextNote()
+		return func(ctx context.Context, n driver.Noter) (string, error) {
+			defer close(put)
+			<-before // whose time is over before that of ctx is
+			return "", n.PutNote(ctx, name, text, ttl)
+		}
 	})
 	return err
 }
 
-// Note implements [driver.Noter]. Nothing is returned while a majority does not agree.
-func (b *Backend) Note(ctx context.Context, name string) (string, error) {
-	return b.note(ctx, func(ctx context.Context, n driver.Noter) (string, error) { return n.Note(ctx, name) })
+// nextNote returns what is closed when the notes before this one have been put at m, and what
+// the caller is to close.
+func (m *member) nextNote() (before, put chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, put = m.noted, make(chan struct{})
+	m.noted = put
+	return before, put
 }
 
-// note puts or reads a note at all members by ask, and returns what a majority of them answers. The
+// Note implements [driver.Noter]. Nothing is returned while a majority does not agree.
+func (b *Backend) Note(ctx context.Context, name string) (string, error) {
+	return b.note(ctx, func(*member) asking {
+		return func(ctx context.Context, n driver.Noter) (string, error) { return n.Note(ctx, name) }
+	})
+}
+
+// asking puts or reads a note at one member.
+type asking func(context.Context, driver.Noter) (string, error)
+
+// note asks all members by what of returns for each, and returns what a majority of them answers. The
 // others have their time when the caller has gone.
-func (b *Backend) note(ctx context.Context, ask func(context.Context, driver.Noter) (string, error)) (string, error) {
+func (b *Backend) note(ctx context.Context, of func(*member) asking) (string, error) {
 	if err := b.group.Usable(); err != nil {
 		return "", err
 	}
@@ -33,6 +54,7 @@ func (b *Backend) note(ctx context.Context, ask func(context.Context, driver.Not
 	}
 	answers := make(chan answer, len(b.members))
 	for _, m := range b.members {
+		ask := of(m)
 		limited, cancel := b.limited(context.WithoutCancel(ctx), b.options.LongestTTL)
 		b.begin(func() {
 			defer cancel()

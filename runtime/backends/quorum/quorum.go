@@ -70,7 +70,8 @@ func New(members map[string]driver.Backend, options ...Options) *Backend {
 		if !b.group.Add(name, e) {
 			continue
 		}
-		m := &member{Backend: e, name: name, backend: b, calls: make(chan struct{}, silentCalls)}
+		m := &member{Backend: e, name: name, backend: b, calls: make(chan struct{}, silentCalls), noted: make(chan struct{})}
+		close(m.noted)
 		m.raiser, _ = e.(driver.TokenRaiser)
 		if m.record, _ = e.(driver.Agreement); m.record != nil && m.raiser == nil {
 			m.base = &base{record: m.record}
