@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,9 +24,11 @@ type request struct {
 	nargs  int
 	copies copies
 
-	takes   bool // a lock: a server that is unfit for locks refuses it
-	renews  bool // a lease, by the standby
-	patient bool // its caller would rather wait for another server than be refused
+	takes     bool          // a lock: a server that is unfit for locks refuses it
+	renews    bool          // a lease, by the standby
+	tombstone time.Duration // that it leaves
+	splits    bool          // its caller knows another way where keys are in two places
+	patient   bool          // its caller would rather wait for another server than be refused
 }
 
 // call is one attempt to have a server do a request.

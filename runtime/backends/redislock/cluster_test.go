@@ -146,8 +146,8 @@ func TestCluster(t *testing.T) {
 	t.Run("S40SlotMigratedUnderLocks", func(t *testing.T) { testSlotMigrated(t, c) })
 	t.Run("S40HalfMigratedSlot", func(t *testing.T) { testHalfMigrated(t, c) })
 	t.Run("S40RenewalsOfAHalfMigratedSlot", func(t *testing.T) { testHalfMigratedBatch(t, c) })
-	t.Run("S40RenewedWhileParted", func(t *testing.T) { testRenewedWhileParted(t, c) })
-	t.Run("S40UndoneOnceArrived", func(t *testing.T) { testUndoneOnceArrived(t, c) })
+	t.Run("S40ReleasedWhileParted", func(t *testing.T) { testReleasedWhileParted(t, c) })
+	t.Run("S40UndoneWhileParted", func(t *testing.T) { testUndoneWhileParted(t, c) })
 }
 
 func testClusterKeys(t *testing.T, c *testserver.Cluster) {

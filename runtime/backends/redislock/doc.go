@@ -24,11 +24,12 @@
 // lock if the new primary has it and their lease lasts until then, and hear of its
 // loss otherwise.
 //
-// In a Cluster all keys of a lock are in the slot of its name. A held lock outlasts the
-// migration of its slot; a release takes effect once the slot has arrived, and until then
-// servers refuse to take a lock of it (TRYAGAIN). Releases are announced, and listened
-// for, on the lock's plain channel and, from Redis 7.0 on, on the sharded one: Redisson
-// uses either, depending on its version.
+// In a Cluster all keys of a lock are in the slot of its name. A held lock
+// outlasts the migration of its slot and can be renewed and released meanwhile;
+// servers refuse to take a lock of the slot (TRYAGAIN) until all of its keys have
+// arrived. Releases are announced, and listened for, on the lock's plain channel
+// and, from Redis 7.0 on, on the sharded one: Redisson uses either, depending on
+// its version.
 //
 // Only mutexes are shared with Redisson. Read-write locks, fair locks, semaphores and
 // conditions are a record of this package: a string at the key. Redisson's RReadWriteLock,

@@ -14,7 +14,11 @@ func noteKey(name string) string { return "lockgen:" + strings.Replace(name, "/"
 
 // PutNote implements [driver.Noter].
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
-	key := noteKey(name)
+	return b.put(ctx, noteKey(name), text, ttl)
+}
+
+// put has text at key for so long, by one SET. If that is 0 or less, nothing is there any more.
+func (b *Backend) put(ctx context.Context, key, text string, ttl time.Duration) error {
 	_, err := b.note(ctx, func() (string, error) {
 		if ttl <= 0 {
 			return "", b.own.PExpire(ctx, key, 0).Err() // DEL would take a right more

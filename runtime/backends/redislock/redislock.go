@@ -146,7 +146,7 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 				b.router.recovered(l)
 			}
 			return c, unanswered, nil
-		case c.renews && isApart(err): // see lease.renew
+		case c.splits && isApart(err):
 		case ctx.Err() == nil && (b.router.resends(attempt, begun) || c.patient && b.router.bears(l, begun)):
 			var passing bool
 			if to, passing = b.router.passing(err, l); passing && engine.Pause(ctx, resendAfter[min(attempt, len(resendAfter)-1)]) {

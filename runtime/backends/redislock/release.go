@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -25,7 +26,7 @@ func (l *lease) freeing(last uint64) *call {
 func (l *lease) release(ctx context.Context, first *call) error {
 	freedBefore := l.freed.Load()
 	l.backend.subscriber.letGo(l)
-	c, unanswered, err := l.backend.run(ctx, first)
+	c, unanswered, err := l.backend.free(ctx, first)
 	if unanswered {
 		l.freed.Store(true)
 	}
@@ -56,7 +57,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		entry:     queueEntry(a),
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
 	}
-	_, _, err = b.run(ctx, f.call(k, a.ID))
+	_, _, err = b.free(ctx, f.call(k, a.ID))
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
 	}
@@ -83,8 +84,37 @@ type freeing struct {
 
 // call returns the call that frees k of id.
 func (f freeing) call(k keys, id string) *call {
-	if f.tombstone == 0 {
-		return releaseScript.on(k.lock, k.queue, k.token).with(id, k.channel, f.last, f.entry)
+	c, tombstone := releaseScript.on(k.lock, k.queue, k.token), ""
+	if f.tombstone > 0 {
+		c, tombstone = releaseScript.on(k.lock, k.queue, k.token, k.undone(id)), ms(f.tombstone)
 	}
-	return releaseScript.on(k.lock, k.queue, k.token, k.undone(id)).with(id, k.channel, f.last, f.entry, ms(f.tombstone))
+	c.splits, c.tombstone = true, f.tombstone
+	return c.with(id, k.channel, f.last, f.entry, tombstone)
+}
+
+// While a slot of a Cluster is on its way, the keys of a lock are in two places,
+// or count as such as long as one of them does not exist: servers refuse scripts
+// of several keys then (TRYAGAIN), here and there. A script of one key they send
+// to where that key is. So a lock is freed and renewed by its own key; it can't be
+// taken until all of it has arrived.
+
+// isApart reports whether err says that some keys of a call are elsewhere.
+func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
+
+// free frees a lock by first, and by the lock's own key if it must: then unused tokens are not
+// given back and nobody in the queue is told. Both are over within a second by themselves.
+func (b *Backend) free(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
+	c, unanswered, err = b.run(ctx, first)
+	if !isApart(err) {
+		return c, unanswered, err
+	}
+	if first.tombstone > 0 { // first, so that no late acquire comes between
+		if err := b.put(ctx, first.keys[3], "", first.tombstone); err != nil {
+			return nil, unanswered, err
+		}
+	}
+	alone := &call{request: first.request}
+	alone.nkeys, alone.nargs = 1, 2
+	c, again, err := b.run(ctx, alone)
+	return c, unanswered || again, err
 }

@@ -1,7 +1,8 @@
 -- Frees a lock of one owner id and gives it to the next in line. It serves the release of
 -- a lease and the undoing of an acquisition.
 --
--- KEYS    as for acquire.lua; the fourth only with ARGV[5]
+-- KEYS    as for acquire.lua; the fourth only with ARGV[5]; the first alone while the others
+--         may be on another node of a Cluster: what this does beside freeing expires then
 -- ARGV[1] owner id
 -- ARGV[2] the lock's channel
 -- ARGV[3] the last fencing token that was used; '-' and the number of tokens reserved if
@@ -18,6 +19,12 @@ if type(freed) == 'table' and not string.find(freed.err, 'WRONGTYPE', 1, true) t
   return freed
 end
 local free = freed == 1
+if not KEYS[2] then
+  if free then
+    announce(ARGV[2])
+  end
+  return freed
+end
 
 -- Tokens in use must not run ahead of the server's clock, so what was reserved and not
 -- used is given back. pcall: the notice below must not fail.

@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -28,18 +27,9 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 // renewal returns the call that renews l.
 func (l *lease) renewal(ttl time.Duration) *call {
 	c := renewScript.on(l.keys.lock, l.keys.token).with(l.id, ms(ttl))
-	c.renews = true
+	c.renews, c.splits = true, true
 	return c
 }
-
-// While a slot of a Cluster is on its way, the keys of a lock are in two places,
-// or count as such as long as one of them does not exist: servers refuse scripts
-// of several keys then (TRYAGAIN), here and there. A script of one key they send
-// to where that key is. So a lock is renewed by its own key; it can't be taken or
-// released until all of it has arrived.
-
-// isApart reports whether err says that some keys of a call are elsewhere.
-func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
 // renew renews l by first, and by the lock's own key if it must.
 func (l *lease) renew(ctx context.Context, ttl time.Duration, first *call) error {

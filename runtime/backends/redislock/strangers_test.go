@@ -1,8 +1,11 @@
 package redislock
 
 import (
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -179,5 +182,29 @@ func TestListeningToRedissonCountsAsNoStranger(t *testing.T) {
 		receive(t, "the notice", s.C())
 		l, _ := grantOf(t, b, a)
 		freeLease(t, l)
+	}
+}
+
+// Redisson's clients are told of a release by the lock's own key, as while its slot is on its way.
+func TestReleaseByTheLocksOwnKeyIsAnnounced(t *testing.T) {
+	t.Parallel()
+	addr, key := testserver.Redis(t), newKey(t)
+	java := newClient(t, addr).Subscribe(t.Context(), channelOf(key))
+	defer java.Close()
+	if _, err := java.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, _ := grantOf(t, newTestBackend(t, addr), &driver.Acquisition{Key: key, ID: newID(), TTL: time.Minute, Tokens: 1})
+	first := l.(*lease).freeing(0)
+	first.failed = errors.New("TRYAGAIN its slot is on its way")
+	if err := l.(*lease).release(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if exists(t, addr, key) {
+		t.Error("not released")
+	}
+	message, err := java.ReceiveTimeout(t.Context(), soon)
+	if m, ok := message.(*redis.Message); !ok || m.Payload != "0" {
+		t.Errorf("heard %v, %v", message, err)
 	}
 }
