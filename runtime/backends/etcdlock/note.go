@@ -22,8 +22,9 @@ func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Durat
 	t := &pb.TxnRequest{Success: []*pb.RequestOp{del(noteKey(name))}}
 	if ttl > 0 {
 		lease := (b.notes^uint64(ttl))>>1 | 1 // the same each time
-		_, err := b.do(ctx, func(ctx context.Context, options ...grpc.CallOption) error {
-			stream, err := b.leases.LeaseKeepAlive(ctx, options...)
+		// Without the options: of a stream gRPC may set the peer's address after the answer.
+		_, err := b.do(ctx, func(ctx context.Context, _ ...grpc.CallOption) error {
+			stream, err := b.leases.LeaseKeepAlive(ctx)
 			if err == nil {
 				_, err = keepAlive(stream, int64(lease))
 			}

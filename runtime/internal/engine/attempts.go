@@ -54,12 +54,12 @@ func (s Schedule) Send(ctx context.Context, attempt func(context.Context) (Outco
 
 // Insist calls free, which frees something at an engine, until that is answered: with nil, or with
 // [driver.ErrLost]. It pauses between the calls, longer each time. It returns the last error once d has
-// passed, or ctx has ended.
+// passed, or ctx has ended: no call begins later than d, when others may count on what is there then.
 func Insist(ctx context.Context, d time.Duration, free func(context.Context) error) error {
 	end := driver.Now().Add(d)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := free(ctx)
-		if err == nil || errors.Is(err, driver.ErrLost) || end.Left() <= 0 || !Pause(ctx, pause) {
+		if err == nil || errors.Is(err, driver.ErrLost) || end.Left() <= 0 || !Pause(ctx, pause) || end.Left() <= 0 {
 			return err
 		}
 	}

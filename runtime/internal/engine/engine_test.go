@@ -160,6 +160,27 @@ func TestSend(t *testing.T) {
 	})
 }
 
+// Who may take the lock after d must not have it freed.
+func TestInsistEndsInTime(t *testing.T) {
+	const d = 10 * time.Second
+	away := errors.New("away")
+	for range 50 { // pauses are random
+		synctest.Test(t, func(t *testing.T) {
+			begin, calls, last := time.Now(), 0, time.Duration(0)
+			err := engine.Insist(t.Context(), d, func(context.Context) error {
+				calls++
+				last = time.Since(begin)
+				return away
+			})
+			require.ErrorIs(t, err, away)
+			require.Greater(t, calls, 8)
+			require.Less(t, last, d)
+		})
+	}
+	require.NoError(t, engine.Insist(t.Context(), 0, func(context.Context) error { return nil }))
+	require.ErrorIs(t, engine.Insist(t.Context(), d, func(context.Context) error { return driver.ErrLost }), driver.ErrLost)
+}
+
 func TestDeadlineMovesForwardOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d engine.Deadline
