@@ -14,8 +14,8 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// methods has a Backend call those that wait for a condition, and tell who leads.
-type methods = record.Methods
+// methods has a Backend call those that wait for a condition, tell who leads, and keep values.
+type methods = record.Register
 
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
@@ -23,11 +23,6 @@ func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 // recordOf is where the record of a key is: among the contenders of a mutex, so that a
 // mutex finds the key in use by something else, and a record a mutex.
 func recordOf(key string) string { return key + "/lockgen.record" }
-
-// CompareAndSwap implements [driver.Agreement].
-func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
-	return b.kinds.CompareAndSwap(ctx, key, old, next)
-}
 
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }

@@ -14,16 +14,11 @@ type value struct {
 	until driver.Instant
 }
 
-// methods has a Backend call those that wait for a condition, and tell who leads.
-type methods = record.Methods
+// methods has a Backend call those that wait for a condition, tell who leads, and keep values.
+type methods = record.Register
 
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
-
-// CompareAndSwap implements [driver.Agreement].
-func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
-	return b.kinds.CompareAndSwap(ctx, key, old, next)
-}
 
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }

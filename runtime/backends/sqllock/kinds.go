@@ -20,8 +20,8 @@ import (
 // that stand for the time of the write, beside that time. Whoever reads it puts the time in.
 // So a write is one statement, whose time is the database's own.
 
-// methods has a Backend call those that wait for a condition, and tell who leads.
-type methods = record.Methods
+// methods has a Backend call those that wait for a condition, tell who leads, and keep values.
+type methods = record.Register
 
 // Kinds implements [driver.Kinded].
 func (b *Backend) Kinds() driver.Kind {
@@ -39,7 +39,7 @@ func (b *Backend) CompareAndSwap(ctx context.Context, key, old, next string) (st
 	if b.strategy != Table {
 		return "", fmt.Errorf("%w: sqllock keeps values with strategy Table only", driver.ErrInvalid)
 	}
-	return b.kinds.CompareAndSwap(ctx, key, old, next)
+	return b.methods.CompareAndSwap(ctx, key, old, next)
 }
 
 // store is the Backend as the engine of its records.
@@ -54,15 +54,10 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 		mayHaveRun := a.MayHaveRun
 		a, err = b.read(ctx, w.Key)
 		a.MayHaveRun = mayHaveRun
-		// It may have found its own work, of an attempt whose answer was lost.
-		a.Done = err == nil && !w.Look && record.Version(a.Value) == record.Version(w.Value)
 	}
 	if a.Done {
 		for _, id := range w.Granted {
 			b.hub.Notify(id)
-		}
-		for _, id := range w.Wanted {
-			b.Backend.kinds.Wanted(id)
 		}
 	}
 	return a, err

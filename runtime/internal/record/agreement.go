@@ -12,9 +12,12 @@ import (
 // on which processes agree: for good, as people count.
 const valueLasts = 10 * 365 * 24 * time.Hour
 
-// CompareAndSwap is [driver.Agreement.CompareAndSwap].
-func (l *Locks) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
-	v, _, err := l.update(ctx, Write{Key: key, Takes: old != next, Waits: old != next}, func(s *State, _ Time) (bool, error) {
+// Register are the Methods of a Backend that is a [driver.Agreement] as well.
+type Register struct{ Methods }
+
+// CompareAndSwap implements [driver.Agreement].
+func (r Register) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
+	v, _, err := r.locks.update(ctx, Write{Key: key, Takes: old != next, Waits: old != next}, func(s *State, _ Time) (bool, error) {
 		if len(s.In)+len(s.Queue) > 0 {
 			return false, fmt.Errorf("%w: a lock is at the key, and a value was asked for", driver.ErrConflict)
 		}
