@@ -60,16 +60,24 @@ func checkKey(key string) error {
 
 // watchedPath returns what a blocking query for key asks for: the key itself
 // or, as /v1/kv refuses keys that would hold a space or two dots if they were
-// decoded once more, and cleans paths, a beginning of it that is served, as
+// decoded once more, and cleans paths, a long beginning of it that is served, as
 // a prefix. It returns "" if there is none.
 func watchedPath(key string) (served string, prefix bool) {
-	served = key
-	decoded, err := url.PathUnescape(key)
-	if err == nil && decoded != key && (strings.Contains(decoded, "..") || strings.Contains(decoded, " ")) {
-		served, _, _ = strings.Cut(key, "%")
+	for try := key; try != ""; prefix = true {
+		decoded, err := url.PathUnescape(try)
+		if err != nil || decoded == try || !strings.Contains(decoded, "..") && !strings.Contains(decoded, " ") {
+			served := strings.TrimRight(try, " ")
+			if clean := strings.TrimSuffix(served, "/"); path.Clean(served) == clean && clean != "." && clean != ".." {
+				return served, prefix
+			}
+		}
+		at := max(strings.LastIndexAny(try, "%/"), 0)
+		if try[at] == '/' && at < len(try)-1 {
+			at++ // the slash is served
+		}
+		try = try[:at]
 	}
-	served = strings.TrimRight(served, " .")
-	return served, served != key
+	return "", true
 }
 
 // class is the longest ttl of the leases that share a session.

@@ -134,7 +134,7 @@ func TestWakeUpOfKeysThatAreRefused(t *testing.T) {
 		release(t, take(t, waiting, a))
 	}
 	for key, want := range map[string]string{"a/b": "a/b", "a%2Fb": "a%2Fb", "ab%20c%20d": "ab", "%20": "", "a/%20": "a/",
-		"a/.": "a/", "a.": "a", "a/..%20": "a/", "a/%20/.": "a/", ".": "", "..": "", "a%20/%41.": "a"} {
+		"a/.": "a/", "a//": "a/", "a/../b": "a/", "a/%20/.": "a/", ".": "", "..": "", "a%20/%41.": "a"} {
 		got, prefix := watchedPath(key)
 		require.Equal(t, want, got)
 		require.Equal(t, want != key, prefix)
