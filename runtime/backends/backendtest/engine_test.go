@@ -187,6 +187,9 @@ func (e *engine) release(l driver.Lease, a *driver.Acquisition, last uint64) err
 }
 
 func (e *engine) renew(l driver.Lease, a *driver.Acquisition, ttl time.Duration) error {
+	if e.is(goroutinePerRenewal) {
+		go time.Sleep(ttl / 6)
+	}
 	switch {
 	case e.is(renewsNothing):
 		return nil

@@ -79,13 +79,13 @@ func (c *trial) holdMany() {
 	if errs.report(c, "acquires") {
 		return
 	}
-	// Each hold is renewed once in a third of its lease. The least of the peaks counts, for a
-	// machine that stands still for a moment has more goroutines wait then.
+	// The holds are renewed at each third of the lease, about. The least of the three peaks there
+	// counts: while a machine stands still for a moment more goroutines wait.
 	var peaks [3]int
 	begin := time.Now()
 	for now := begin; now.Sub(begin) < p.TTL*5/4; now = time.Now() {
-		if third := int(now.Sub(begin) * 3 / p.TTL); third < len(peaks) {
-			peaks[third] = max(peaks[third], runtime.NumGoroutine())
+		if i := (int(now.Sub(begin)*6/p.TTL) - 1) / 2; i < len(peaks) {
+			peaks[i] = max(peaks[i], runtime.NumGoroutine())
 		}
 		time.Sleep(p.TTL / 20)
 	}

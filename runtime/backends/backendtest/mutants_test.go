@@ -61,6 +61,7 @@ const (
 	staysSubscribed     mutant = "subscriptions stay"
 	recallsNobody       mutant = "an idle owner is told of nobody who waits"
 	goroutinePerHold    mutant = "each hold has a goroutine"
+	goroutinePerRenewal mutant = "each renewal has a goroutine"
 
 	// Of the harness, which must not declare missing what is there.
 	deniesWakeUp  mutant = "notices are declared missing, and come"
@@ -117,6 +118,7 @@ var caughtBy = map[mutant][]string{
 	staysSubscribed:     {"Leaks/Engine"},
 	recallsNobody:       {"Kinds/Sticky"},
 	goroutinePerHold:    {"Holds/Goroutines"},
+	goroutinePerRenewal: {"Holds/Goroutines"},
 
 	deniesWakeUp:  {"Waiting/Notice"},
 	deniesLapse:   {"Expiry/InTime"},

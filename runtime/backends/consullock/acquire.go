@@ -42,7 +42,7 @@ type acquireOp struct {
 	backend     *Backend
 	acquisition *driver.Acquisition
 	place       place
-	session     *session // that this round uses
+	session     *session // of the last transaction that was conditional on its fence
 }
 
 // run returns the lease, or why there is none.
@@ -65,7 +65,17 @@ func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 // looks first.
 func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
 	for i := range contentions {
-		l, err := op.round(ctx, v, i > 0)
+		var err error
+		if v == nil {
+			v, err = op.backend.look(ctx, op.place.key, op.session)
+			if err != nil && i > 0 && ctx.Err() != nil && !op.acquisition.MayHaveRun {
+				return nil, &driver.HeldError{} // as it was when last heard of
+			}
+		}
+		var l *lease
+		if err == nil {
+			l, err = op.actOn(ctx, v)
+		}
 		if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) {
 			return l, err
 		}
@@ -75,27 +85,6 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
 		}
 	}
 	return nil, &driver.HeldError{}
-}
-
-// round acts on the lock once, for the first time or because it was overtaken. Also who waits
-// uses the session, each second, so that the session of its place is never idle.
-func (op *acquireOp) round(ctx context.Context, v *seen, overtaken bool) (*lease, error) {
-	s, err := op.backend.sessions.Get(ctx, classOf(op.acquisition.TTL))
-	if err != nil {
-		return nil, err
-	}
-	defer s.Drop()
-	op.session = s
-	if v == nil {
-		v, err = op.backend.look(ctx, op.place.key, s)
-		switch {
-		case err != nil && overtaken && ctx.Err() != nil && !op.acquisition.MayHaveRun:
-			return nil, &driver.HeldError{} // as it was when last heard of
-		case err != nil:
-			return nil, err
-		}
-	}
-	return op.actOn(ctx, v)
 }
 
 // actOn takes the lock if that is free and it is the turn of this process; else
@@ -124,12 +113,18 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 // process out of the queue. If nobody has looked whether others wait, the transaction
 // tells; then the lock is given back.
 func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
-	b, a, s := op.backend, op.acquisition, op.session
-	if err := s.Await(ctx, a.TTL); errors.Is(err, driver.ErrLost) {
+	b, a := op.backend, op.acquisition
+	s, err := b.sessions.Get(ctx, classOf(a.TTL))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Drop()
+	if err = s.Await(ctx, a.TTL); errors.Is(err, driver.ErrLost) {
 		return nil, errNoSession // whoever acquires begins again on another one
 	} else if err != nil {
 		return nil, err
 	}
+	op.session = s
 	t := ops{s.unfenced(), unchanged(v.key, v.index())}
 	t = append(t, kv(api.KVLock, api.KVTxnOp{Key: v.key, Session: s.id, Flags: lockFlag, Value: []byte(a.ID)}))
 	if key := b.entryOf(op.place); key != "" {
@@ -139,7 +134,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 		t = append(t, kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}))
 	}
 	until := driver.Now().Add(a.TTL)
-	r, err := op.write(ctx, t)
+	r, err := op.write(ctx, s, t)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +176,7 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 	}
 	w := op.backend.waiterOf(op.acquisition)
 	if at := v.at(op.place.process); at >= 0 {
-		op.backend.enlisted(w, v.queue[at].Key)
+		op.backend.enlisted(w, v.queue[at].Key, nil)
 	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
 		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits
 		return err
@@ -195,13 +190,19 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 // after its acquisition has taken the lock would stay. And on the fence: one that came
 // after its undo would stand in the others' way.
 func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
-	s := op.session
+	b, a := op.backend, op.acquisition
+	s, err := b.sessions.Get(ctx, classOf(a.TTL))
+	if err != nil {
+		return err
+	}
+	defer s.Drop()
+	op.session = s
 	key := queuePrefix(v.key) + op.place.process + "." + s.id
-	op.backend.enlisted(w, key)
-	r, err := op.write(ctx, ops{
+	b.enlisted(w, key, s)
+	r, err := op.write(ctx, s, ops{
 		s.unfenced(),
 		unchanged(v.key, v.index()),
-		kv(api.KVLock, api.KVTxnOp{Key: key, Session: s.id, Value: []byte(op.acquisition.ID)}),
+		kv(api.KVLock, api.KVTxnOp{Key: key, Session: s.id, Value: []byte(a.ID)}),
 		kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(v.key)}),
 	})
 	if err == nil {
@@ -210,14 +211,14 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	return err
 }
 
-// write sends what locks a key by the session.
-func (op *acquireOp) write(ctx context.Context, t ops) (reply, error) {
+// write sends what locks a key by s.
+func (op *acquireOp) write(ctx context.Context, s *session, t ops) (reply, error) {
 	r, err := op.backend.write(ctx, t)
 	switch {
 	case errors.Is(err, errNoAnswer):
 		op.acquisition.MayHaveRun = true
 	case errors.Is(err, errNoSession):
-		op.session.gone()
+		s.gone()
 	}
 	return r, err
 }

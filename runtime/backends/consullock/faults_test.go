@@ -217,7 +217,7 @@ func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 		created := pair(t, addr, key).CreateIndex
 		v := sight(t, b, key)
 		n.LoseReplies()
-		_, err := (&acquireOp{backend: b, acquisition: a, place: placeOf(a)}).round(within(t, 200*time.Millisecond), v, false)
+		_, err := (&acquireOp{backend: b, acquisition: a, place: placeOf(a)}).take(within(t, 200*time.Millisecond), v)
 		require.ErrorIs(t, err, errNoAnswer)
 		n.Heal()
 		require.True(t, sight(t, b, key).heldBy(a.ID))

@@ -43,11 +43,13 @@ func placeOf(a *driver.Acquisition) place { return place{a.Key, engine.Process(a
 type waiter struct {
 	backend *Backend
 	place   place
-	latest  string // the ID of the acquisition that waits
-	entry   string // the key of its entry in the queue, "" if it has none
+	latest  string   // the ID of the acquisition that waits
+	entry   string   // the key of its entry in the queue, "" if it has none
+	session *session // that holds the entry, if it is known
 	turn    turn
 
 	target target             // what is watched
+	room   bool               // it has room for a watch, until it leaves the queue
 	told   *seen              // the lock, which was told to be free; nil if not
 	cancel context.CancelFunc // of the queries for target; nil if there were none
 }
@@ -66,11 +68,24 @@ func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	return w
 }
 
-// enlisted notes that w may have the entry.
-func (b *Backend) enlisted(w *waiter, entry string) {
+// enlisted notes that w may have the entry, on s if that is not nil. It uses the session
+// until w leaves the queue.
+func (b *Backend) enlisted(w *waiter, entry string, s *session) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w.entry = entry
+	if s != nil {
+		s.Use()
+		w.dropLocked()
+		w.session = s
+	}
+}
+
+func (w *waiter) dropLocked() {
+	if w.session != nil {
+		w.session.Drop()
+	}
+	w.session = nil
 }
 
 // placeless notes that the process has no place in the queue.
@@ -84,7 +99,11 @@ func (b *Backend) placeless(p place) {
 
 // leaveLocked forgets w.
 func (w *waiter) leaveLocked() {
+	w.dropLocked()
 	w.aimLocked(target{})
+	if w.room {
+		w.backend.endWatch()
+	}
 	delete(w.backend.waiters, w.place)
 }
 

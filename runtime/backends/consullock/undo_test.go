@@ -99,9 +99,8 @@ func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 // take its place in the queue.
 func enlisting(t *testing.T, b *Backend, a *driver.Acquisition) (*acquireOp, *seen, *waiter) {
 	t.Helper()
-	l := take(t, b, wish(newKey(t))).(*lease)
-	release(t, l)
-	return &acquireOp{backend: b, acquisition: a, place: placeOf(a), session: l.session}, sight(t, b, a.Key), b.waiterOf(a)
+	release(t, take(t, b, wish(newKey(t)))) // there is a session
+	return &acquireOp{backend: b, acquisition: a, place: placeOf(a)}, sight(t, b, a.Key), b.waiterOf(a)
 }
 
 // S15: the undo overtakes the place in the queue as it does an acquire.

@@ -3,6 +3,8 @@ package consullock
 import (
 	"context"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,8 +75,71 @@ func TestPlaceGoesWithItsSession(t *testing.T) {
 	release(t, first)
 }
 
-// A place lasts for as long as its process waits, which tries again each second, though nobody
-// uses the session else.
+// noSessions refuses to make sessions.
+type noSessions struct {
+	http.RoundTripper
+	refused atomic.Bool
+}
+
+func (n *noSessions) RoundTrip(r *http.Request) (*http.Response, error) {
+	if n.refused.Load() && strings.Contains(r.URL.Path, "/session/create") {
+		return broken{http.StatusTooManyRequests, "rate limit exceeded, try again later or against a different server"}.RoundTrip(r)
+	}
+	return n.RoundTripper.RoundTrip(r)
+}
+
+// Who waits goes on without a session, while the server makes none.
+func TestWaiterWithoutASession(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Consul(t)
+	var sessions noSessions
+	b := newBackend(t, addr, func(c *api.Config) {
+		sessions.RoundTripper = c.Transport
+		c.HttpClient = &http.Client{Transport: &sessions}
+	})
+	a := wish(newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	mustHeld(t, b, a)
+	sessions.refused.Store(true)
+	endSession(t, addr, b.sessions.All()[0].id)
+	queued(t, addr, a.Key, 0)
+	mustHeld(t, b, a)
+	sessions.refused.Store(false)
+	release(t, held)
+	release(t, take(t, b, a))
+}
+
+// A waiter that is to watch another key needs no room beside what it has.
+func TestWatchKeepsItsRoom(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), wish(newKey(t))
+	for range manyWatches - 1 {
+		b.watches <- struct{}{} // as many others
+	}
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	mustHeld(t, newBackend(t, addr), wish(a.Key)) // stands before
+	s := waits(t, b, a)                           // for the one before
+	theirs, err := newClient(t, addr).LockKey(a.Key)
+	require.NoError(t, err)
+	release(t, held)
+	_, err = theirs.Lock(nil)
+	require.NoError(t, err)
+	_, err = b.Acquire(t.Context(), a) // now it waits for the lock
+	var others *driver.HeldError
+	require.ErrorAs(t, err, &others)
+	require.True(t, others.Notified)
+	select {
+	case <-s.C():
+	default:
+	}
+	require.NoError(t, theirs.Unlock())
+	receive(t, s.C())
+	require.NoError(t, b.Undo(t.Context(), a))
+	require.Len(t, b.watches, manyWatches-1)
+}
+
+// A place lasts for as long as its process waits, though nobody uses the session else.
 func TestPlaceLasts(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
@@ -83,9 +148,7 @@ func TestPlaceLasts(t *testing.T) {
 	held := take(t, newBackend(t, addr), wish(a.Key))
 	mustHeld(t, b, a)
 	place := sight(t, b, a.Key).queue[0].CreateIndex
-	for end := time.Now().Add(4 * classOf(a.TTL).sessionTTL()); time.Now().Before(end); time.Sleep(time.Second) {
-		mustHeld(t, b, a)
-	}
+	time.Sleep(4 * classOf(a.TTL).sessionTTL())
 	v := sight(t, b, a.Key)
 	require.Len(t, v.queue, 1)
 	require.Equal(t, place, v.queue[0].CreateIndex)

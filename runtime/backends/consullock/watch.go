@@ -70,13 +70,12 @@ func (w *waiter) aimLocked(t target) bool {
 		w.cancel()
 	}
 	w.target, w.told = target{}, nil
-	if t.key == "" || w.backend.beginWatch(t.key) != nil {
+	if t.key == "" || !w.room && w.backend.beginWatch(t.key) != nil {
 		return false
 	}
 	ctx, cancel := context.WithCancel(w.backend.life.Context())
-	w.target, w.cancel = t, cancel
+	w.room, w.target, w.cancel = true, t, cancel
 	return w.backend.life.Go(func(context.Context) {
-		defer w.backend.endWatch()
 		defer cancel()
 		w.watch(ctx, t)
 	})
