@@ -204,34 +204,6 @@ func TestWakeUpOfKeysThatAreRefused(t *testing.T) {
 	}
 }
 
-// backwards is a server whose index always goes back.
-type backwards struct{ http.RoundTripper }
-
-func (b backwards) RoundTrip(r *http.Request) (*http.Response, error) {
-	reply, err := b.RoundTripper.RoundTrip(r)
-	if err == nil && reply.Header.Get("X-Consul-Index") != "" {
-		reply.Header.Set("X-Consul-Index", "0")
-	}
-	return reply, err
-}
-
-// An index that is reset is begun anew, without turning at full speed.
-func TestIndexResetsDoNotSpin(t *testing.T) {
-	addr := testserver.Consul(t)
-	c, config := counting()
-	key := newKey(t)
-	holder := take(t, newBackend(t, addr), wish(key))
-	b := newBackend(t, addr, config, func(c *api.Config) {
-		c.HttpClient.Transport = backwards{c.HttpClient.Transport}
-	})
-	a := wish(key)
-	mustHeld(t, b, a)
-	time.Sleep(time.Second)
-	require.Less(t, c.take()["GET kv"], 1000)
-	require.NoError(t, b.Undo(t.Context(), a))
-	release(t, holder)
-}
-
 // Queries that are answered at once, or fail, do not follow each other at full speed.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
