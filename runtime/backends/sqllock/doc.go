@@ -104,14 +104,13 @@
 // # Connections
 //
 // Acquires and releases take connections of db as they need them; Advisory and RowLock
-// need one for each lock that is held or waited for, and three connections at least. Renewals
-// keep one for themselves, so that the user's own traffic can't keep them waiting: taken from db
-// at the first lock, and again when it is lost ([Options].Renewals gives them others). It is best
-// to give New a *sql.DB of its own, which waits for nobody. Let it keep as many connections as
-// goroutines take locks at once (SetMaxIdleConns; two unless set): a connection that is dialed
-// costs more than a lock. SetMaxOpenConns bounds connections, also after a fault: of a statement
-// on many locks that failed, each lock's caller goes on by itself. On MySQL connections must commit
-// by themselves (autocommit=1, the default): on others there is no lock.
+// need one for each lock that is held or waited for, and three connections at least. Renewals keep one for themselves, so that
+// the user's own traffic can't keep them waiting: taken from db at the first lock, and again
+// when it is lost ([Options].Renewals gives them others). It is best to give New
+// a *sql.DB of its own, which waits for nobody. Let it keep as many connections as goroutines
+// take locks at once (SetMaxIdleConns; two unless set): a connection that is dialed costs more
+// than a lock. On MySQL connections must commit by themselves (autocommit=1, the default): on
+// others there is no lock.
 //
 // Durability counts: a server that answers before a commit is on disk
 // (synchronous_commit=off, innodb_flush_log_at_trx_commit other than 1) may forget

@@ -203,6 +203,9 @@ const (
 	// batchesMost is how many batches of calls are under way beside these: more would make
 	// batches smaller, fewer would have callers wait for a round trip of others.
 	batchesMost = 4
+	// singlesMost is how many calls go by themselves at once after a batch that failed. A *sql.DB
+	// without limits would dial for each.
+	singlesMost = aloneMost * batchesMost
 )
 
 // combiner has calls of concurrent goroutines share statements and commits, once there are
@@ -319,10 +322,18 @@ func (b *Backend) takeTogether(ctx context.Context, a *driver.Acquisition) (driv
 		return nil, err
 	}
 	a.MayHaveRun = own.MayHaveRun
-	switch {
-	case one.lease != nil:
+	if one.lease != nil {
 		return one.lease, nil
-	case one.err != nil && !a.MayHaveRun: // the database refused all, perhaps because of another; or there was no connection yet
+	}
+	if one.err != nil || a.MayHaveRun {
+		select {
+		case b.singles <- struct{}{}:
+			defer func() { <-b.singles }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+		}
+	}
+	if one.err != nil && !a.MayHaveRun { // the database refused all, perhaps because of another; or there was no connection yet
 		return b.takeRow(ctx, a)
 	}
 	return b.takeSeen(ctx, a)

@@ -92,7 +92,8 @@ type Backend struct {
 	listener *listener          // of Table with a Notifier, or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[freeing]
-	sessions *sessions // of Advisory and RowLock, or nil
+	singles  chan struct{} // a semaphore of takes after a batch that failed
+	sessions *sessions     // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
 	methods
@@ -128,6 +129,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = methods{Methods: b.kinds.Methods()}
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
+	b.singles = make(chan struct{}, singlesMost)
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)

@@ -143,6 +143,50 @@ func TestBatchWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+// After a batch that failed few of its calls go by themselves at once: a *sql.DB without limits
+// would dial for each.
+func TestCallsOfAFailedBatchAreFewAtOnce(t *testing.T) {
+	t.Parallel()
+	s := variant{"mariadb", sqllock.Table}.site(t, "")
+	w, db := s.watched()
+	b := s.backendOn(db)
+	l := acquire(t, b, attempt("first", time.Minute))
+	require.NoError(t, l.Release(t.Context(), first(l)))
+	user, err := s.db.Conn(t.Context())
+	require.NoError(t, err)
+	defer user.Close()
+	_, err = user.ExecContext(t.Context(), "LOCK TABLES "+s.options.Table+" WRITE") // so that those that go by themselves wait
+	require.NoError(t, err)
+	const calls, alone, batches, singles = 100, 8, 4, 32
+	var refused atomic.Int64 // of a batch
+	w.meet(func(text string) error {
+		if !strings.HasPrefix(text, "INSERT ") {
+			return nil
+		}
+		refused.Add(max(1, int64(strings.Count(text, "AS column1"))))
+		return interrupted{}
+	})
+	errs := make(chan error, calls)
+	for i := range calls {
+		go func() {
+			_, err := b.Acquire(t.Context(), attempt(fmt.Sprint("k", i), time.Minute))
+			errs <- err
+		}()
+	}
+	waiting := "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND info LIKE ?"
+	require.Eventually(t, func() bool {
+		return refused.Load() == calls-alone && s.number(waiting, "UPDATE %"+s.options.Table+"%") >= alone+singles
+	}, 10*time.Second, time.Millisecond)
+	const renewals = 1
+	require.LessOrEqual(t, db.Stats().InUse, alone+batches+singles+renewals)
+	w.meet(nil)
+	_, err = user.ExecContext(t.Context(), "UNLOCK TABLES")
+	require.NoError(t, err)
+	for range calls {
+		require.NoError(t, <-errs)
+	}
+}
+
 // MySQL tells by a second statement what the first one took. If that is not answered, a look at
 // each row tells.
 func TestBatchThatIsNotTold(t *testing.T) {
