@@ -139,6 +139,22 @@ func TestWatchKeepsItsRoom(t *testing.T) {
 	require.Len(t, b.watches, manyWatches-1)
 }
 
+// A query for a key that /v1/kv refuses would be one for the whole store. The place of another
+// in its queue may be asked for.
+func TestNoWatchOfTheWholeStore(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Consul(t)
+	b, a := newBackend(t, addr), wish("%20"+newKey(t))
+	held := take(t, newBackend(t, addr), wish(a.Key))
+	before, first := newBackend(t, addr), wish(a.Key)
+	mustHeld(t, before, first)
+	require.True(t, isNotified(t, b, a))
+	require.NoError(t, before.Undo(t.Context(), first))
+	require.False(t, isNotified(t, b, a))
+	release(t, held)
+	release(t, take(t, b, a))
+}
+
 // A place lasts for as long as its process waits, though nobody uses the session else.
 func TestPlaceLasts(t *testing.T) {
 	t.Parallel()

@@ -70,7 +70,7 @@ func (w *waiter) aimLocked(t target) bool {
 		w.cancel()
 	}
 	w.target, w.told = target{}, nil
-	if t.key == "" || !w.room && w.backend.beginWatch(t.key) != nil {
+	if path, _ := watchedPath(t.key); path == "" || !w.room && w.backend.beginWatch(t.key) != nil {
 		return false
 	}
 	ctx, cancel := context.WithCancel(w.backend.life.Context())

@@ -91,3 +91,5 @@ func contenders(t testing.TB, c *clientv3.Client, prefix string) (keys []string)
 	}
 	return keys
 }
+
+var _ driver.Agreement = (*Backend)(nil)

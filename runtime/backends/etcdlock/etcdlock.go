@@ -66,7 +66,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 	}
 	b.sessions = engine.NewSessions(b.life, b.newSession)
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
-	b.methods = methods{Methods: b.kinds.Methods()}
+	b.methods = b.kinds.Register()
 	for _, o := range options {
 		b.options = o
 	}

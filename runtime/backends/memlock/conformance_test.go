@@ -26,3 +26,5 @@ func TestConformance(t *testing.T) {
 		},
 	})
 }
+
+var _ driver.Agreement = (*memlock.Backend)(nil)

@@ -74,7 +74,7 @@ func New() *Backend {
 		s.epoch, s.keys, s.values, s.notes = epoch, map[string]*mutex{}, map[string]value{}, map[string]value{}
 	}
 	b.kinds = record.New(store{b})
-	b.methods = methods{Methods: b.kinds.Methods()}
+	b.methods = b.kinds.Register()
 	return b
 }
 

@@ -126,3 +126,5 @@ func onAll(t testing.TB, addrs []string, args ...string) (replies []any) {
 	}
 	return replies
 }
+
+var _ driver.Agreement = (*Backend)(nil)

@@ -67,7 +67,7 @@ func newBackend(options []Options) *Backend {
 func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.own, b.router.own = own, own
 	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
-	b.methods, b.subscriber.wanted = methods{Methods: b.kinds.Methods()}, b.kinds.Wanted
+	b.methods, b.subscriber.wanted = b.kinds.Register(), b.kinds.Wanted
 	b.router.moving = b.subscriber.suspect
 	switch c := own.(type) {
 	case *redis.Client:

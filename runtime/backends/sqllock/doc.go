@@ -104,9 +104,9 @@
 // # Connections
 //
 // Acquires and releases take connections of db as they need them; Advisory and RowLock
-// need one for each lock that is held or waited for, and three connections at least. Renewals keep one for themselves, so that
-// the user's own traffic can't keep them waiting: taken from db at the first lock, and again
-// when it is lost ([Options].Renewals gives them others). It is best to give New
+// need one for each lock that is held or waited for, and three at least. Renewals keep one for
+// themselves, so that the user's own traffic can't keep them waiting: taken from db at the first
+// lock, and again when it is lost ([Options].Renewals gives them others). It is best to give New
 // a *sql.DB of its own, which waits for nobody. Let it keep as many connections as goroutines
 // take locks at once (SetMaxIdleConns; two unless set): a connection that is dialed costs more
 // than a lock. On MySQL connections must commit by themselves (autocommit=1, the default): on

@@ -127,7 +127,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	}
 	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
-	b.methods = methods{Methods: b.kinds.Methods()}
+	b.methods = b.kinds.Register()
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
 	b.singles = make(chan struct{}, singlesMost)
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}

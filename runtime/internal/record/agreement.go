@@ -12,8 +12,13 @@ import (
 // on which processes agree: for good, as people count.
 const valueLasts = 10 * 365 * 24 * time.Hour
 
+type methods = Methods
+
 // Register are the Methods of a Backend that is a [driver.Agreement] as well.
-type Register struct{ Methods }
+type Register struct{ methods }
+
+// Register returns those of l.
+func (l *Locks) Register() Register { return Register{l.Methods()} }
 
 // CompareAndSwap implements [driver.Agreement].
 func (r Register) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
