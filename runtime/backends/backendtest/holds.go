@@ -79,8 +79,8 @@ func (c *trial) holdMany() {
 	if errs.report(c, "acquires") {
 		return
 	}
-	// The holds are renewed at each third of the lease, about. The least of the three peaks there
-	// counts: while a machine stands still for a moment more goroutines wait.
+	// The holds are renewed at each third of the lease, about: there is a peak within a sixth of it.
+	// The least of the three counts, for while a machine stands still more goroutines wait.
 	var peaks [3]int
 	begin := time.Now()
 	for now := begin; now.Sub(begin) < p.TTL*5/4; now = time.Now() {
@@ -104,8 +104,9 @@ func (c *trial) holdMany() {
 	}
 	c.free(other.take(keys[0]))
 	c.free(other.take(keys[len(keys)-1]))
-	seen := slices.DeleteFunc(peaks[:], func(n int) bool { return n == 0 }) // a machine that stood still for a third has seen none there
-	extra := slices.Min(seen) - before
+	// Where the machine stood still all the time nobody has counted.
+	counted := slices.DeleteFunc(peaks[:], func(n int) bool { return n == 0 })
+	extra := slices.Min(counted) - before
 	c.suite.held = &extra
 }
 

@@ -263,14 +263,15 @@ func TestCloseEndsTheSessions(t *testing.T) {
 	require.Nil(t, s)
 }
 
-// refusing answers renewals of sessions as a cluster does that has no leader.
+// refusing answers requests for a path as a cluster does that has no leader, while it is on.
 type refusing struct {
 	http.RoundTripper
-	on atomic.Bool
+	path string
+	on   atomic.Bool
 }
 
 func (r *refusing) RoundTrip(request *http.Request) (*http.Response, error) {
-	if r.on.Load() && strings.Contains(request.URL.Path, "/session/renew/") {
+	if r.on.Load() && strings.Contains(request.URL.Path, r.path) {
 		return broken{http.StatusInternalServerError, "No cluster leader"}.RoundTrip(request)
 	}
 	return r.RoundTripper.RoundTrip(request)
@@ -280,7 +281,7 @@ func (r *refusing) RoundTrip(request *http.Request) (*http.Response, error) {
 func TestLeaseWithinItsSession(t *testing.T) {
 	addr := testserver.Consul(t)
 	const d = maxTTL
-	renewals := &refusing{}
+	renewals := &refusing{path: "/session/renew/"}
 	b := newBackend(t, addr, func(c *api.Config) {
 		renewals.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: renewals}

@@ -3,8 +3,6 @@ package consullock
 import (
 	"context"
 	"net/http"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,36 +73,23 @@ func TestPlaceGoesWithItsSession(t *testing.T) {
 	release(t, first)
 }
 
-// noSessions refuses to make sessions.
-type noSessions struct {
-	http.RoundTripper
-	refused atomic.Bool
-}
-
-func (n *noSessions) RoundTrip(r *http.Request) (*http.Response, error) {
-	if n.refused.Load() && strings.Contains(r.URL.Path, "/session/create") {
-		return broken{http.StatusTooManyRequests, "rate limit exceeded, try again later or against a different server"}.RoundTrip(r)
-	}
-	return n.RoundTripper.RoundTrip(r)
-}
-
 // Who waits goes on without a session, while the server makes none.
 func TestWaiterWithoutASession(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Consul(t)
-	var sessions noSessions
+	sessions := &refusing{path: "/session/create"}
 	b := newBackend(t, addr, func(c *api.Config) {
 		sessions.RoundTripper = c.Transport
-		c.HttpClient = &http.Client{Transport: &sessions}
+		c.HttpClient = &http.Client{Transport: sessions}
 	})
 	a := wish(newKey(t))
 	held := take(t, newBackend(t, addr), wish(a.Key))
 	mustHeld(t, b, a)
-	sessions.refused.Store(true)
+	sessions.on.Store(true)
 	endSession(t, addr, b.sessions.All()[0].id)
 	queued(t, addr, a.Key, 0)
 	mustHeld(t, b, a)
-	sessions.refused.Store(false)
+	sessions.on.Store(false)
 	release(t, held)
 	release(t, take(t, b, a))
 }

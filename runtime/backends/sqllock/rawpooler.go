@@ -27,8 +27,8 @@ func (ss *sessions) check(ctx context.Context) error {
 	return err
 }
 
-// compare returns errPooler if a session of ours is not what it was beside another that is in a
-// transaction.
+// compare returns an error if a session of ours is not what it was beside another that is in a
+// transaction: a pooler shares them.
 func (ss *sessions) compare(ctx context.Context) error {
 	b := ss.backend
 	one, two := ss.open(), ss.open()

@@ -71,8 +71,8 @@ type Options struct {
 	// Renewals is where renewals go. Unless it is set they have one connection of db, taken
 	// out of the pool at the first lock and kept until it is lost or Close. RowLock keeps
 	// a second one, to take rows of the table. If db may open one connection only,
-	// renewals wait for that like all else. New refuses Advisory and RowLock on less
-	// than three connections.
+	// renewals wait for that like all else. Unless it is set New refuses Advisory and
+	// RowLock on fewer than three connections.
 	Renewals *sql.DB
 }
 
@@ -181,7 +181,7 @@ func (b *Backend) vet(o Options) (err error) {
 	case o.Notifier != nil && b.dialect != Postgres:
 		return fmt.Errorf("sqllock: %v sends no notifications; leave Options.Notifier nil", b.dialect)
 	case o.Notifier != nil && len(b.table) > maxChannel:
-		return fmt.Errorf("sqllock: Options.Table %q is too long for a channel of notifications, which PostgreSQL names by at most %d bytes", b.table, maxChannel)
+		return fmt.Errorf("sqllock: Options.Table %q is too long for a channel of notifications, which PostgreSQL names by at most %d bytes; shorten it, or leave Options.Notifier nil", b.table, maxChannel)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // on which processes agree: for good, as people count.
 const valueLasts = 10 * 365 * 24 * time.Hour
 
-type methods = Methods
+type methods = Methods // so that a Backend that embeds a Register has no exported field by it
 
 // Register are the Methods of a Backend that is a [driver.Agreement] as well.
 type Register struct{ methods }
