@@ -124,7 +124,7 @@ func (m *method) check() bool {
 		return false
 	}
 	if sig.Params().Len() == 0 || !isContext(sig.Params().At(0).Type()) {
-		m.report(m.id.Pos(), "write "+m.id.Name+"(ctx context.Context, …): the lock's lease ends through it",
+		m.report(m.id.Pos(), "write "+m.id.Name+"(ctx context.Context, …): it ends when the lock is lost",
 			"%s has no context.Context as its first parameter", m.name())
 	}
 	if n := sig.Results().Len(); n == 0 || !isError(sig.Results().At(n-1).Type()) {

@@ -39,7 +39,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.notes.end(ctx)
 	if n := l.cleanup.drain(ctx); n > 0 {
-		err = errors.Join(err, &Error{Op: "close", Err: fmt.Errorf("%d locks could not be given back, and may stay until their leases end: %w", n, ctx.Err())})
+		err = errors.Join(err, &Error{Op: "close", Err: fmt.Errorf("%d locks, or requests for one, could not be given back, and may stay until their leases end: %w", n, ctx.Err())})
 	}
 	l.watchdog.halt()
 	l.known.end(ctx)

@@ -140,10 +140,9 @@ func (d *delegatedHold) policy() *Policy {
 // The end is that of the caller's lease by the caller's wall clock, less the Keyring's Skew.
 // While the clocks of both differ by less, no callee works longer than that lease. Whatever
 // they say, it counts at most the time that was left when the delegation was written, from
-// when it was read here: it is too long by the time that the request was under way, at
-// most.
+// when it was read here: at worst it ends later by as long as the request travelled.
 //
-// An error that wraps [ErrInvalid] says that the delegation is no whole one, is signed by a
+// An error that wraps [ErrInvalid] says that the delegation is incomplete, is signed by a
 // key that the Keyring does not have, or is for another audience, or that the clocks
 // differ by more than Skew; ErrLost that its time is over; [ErrNotAcquired] that ctx ended.
 func Extract(ctx context.Context, c Carrier, k *Keyring) (context.Context, *Hold, error) {

@@ -12,9 +12,9 @@ import (
 // What is known when a call fails. Match with [errors.Is].
 var (
 	// ErrNotAcquired says that the wait was over, or the context ended, before
-	// this call's turn came: another owner held the key, or (so it is no proof of
-	// one) another goroutine of this Locker had asked for it and the engine had
-	// not answered yet. Or the grant took longer than its lease lasts. The method
+	// this call's turn came: another owner held the key, or another goroutine of this
+	// Locker was still waiting for the engine's answer; so the error does not prove
+	// that somebody holds it. Or the grant took longer than its lease lasts. The method
 	// did not run.
 	ErrNotAcquired = errors.New("not acquired")
 
@@ -93,7 +93,7 @@ func (e *Error) Unwrap() error { return e.Err }
 var (
 	errLeaseOver   = errors.New("its lease is over")
 	errNoAnswer    = errors.New("its lease is over; a renewal has had no answer yet")
-	errNotOwner    = errors.New("the engine answered that another owns it, or no one")
+	errNotOwner    = errors.New("the engine answered that this process no longer owns it")
 	errClosedUnder = errors.New("the Locker was closed")
 	errReturned    = errors.New("the locked method has returned")
 	errOutlived    = errors.New("the method outlived the call that held the lock for it")

@@ -23,8 +23,8 @@ type Options struct {
 
 	// TTL and Wait are for policies that say nothing of their own: how long a lease is, and
 	// how long a call queues before it gets ErrNotAcquired. 0 means DefaultTTL, and until
-	// the context ends. Wait counts for none that has Try or Leader, and of a Merger for its
-	// callers.
+	// the context ends. Policies with Try or Leader ignore Wait. Of a Merger it is the wait of
+	// its callers.
 	TTL, Wait time.Duration
 
 	// Patterns overrides what directives say, by Policy.Pattern, for what differs between the

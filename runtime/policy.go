@@ -66,7 +66,7 @@ type Policy struct {
 	// Sticky is for how long this process keeps the lease after a release while nobody here
 	// uses it. The next call here begins on it without a command to the engine, with the
 	// next token. The lease goes back as soon as another process waits for the key: a Try
-	// does not wait, and a client of another make is not heard, so that these find the lock
+	// does not wait, and other client libraries can't ask for it, so that these find the lock
 	// held. Sticky is for mutexes, at a backend that implements driver.Recaller; it does
 	// nothing where Options.HandOff is negative.
 	//

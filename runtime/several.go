@@ -13,8 +13,8 @@ import (
 // key), so that two calls can't wait for each other. While it waits for one it holds
 // none that comes after that. Mutexes are first tried all at once, which saves round
 // trips where they are free: in few commands if the engine is a driver.BatchAcquirer, else
-// if there are four and more. A key that is named twice is taken once, and
-// [ErrInvalid] says that its two policies ask for different things. Otherwise it is as
+// if there are four and more. A key that is named twice is taken once; if
+// its two policies differ, the call fails with [ErrInvalid]. Otherwise it is as
 // [Locker.Acquire]; each policy's Wait counts from the call.
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := l.inOrder(reqs)

@@ -321,7 +321,7 @@ func TestManyLostAtTheRelease(t *testing.T) {
 		requireOnly(t, lock.ErrLost, err)
 		var want string
 		for i := 9; i >= 0; i-- {
-			want += fmt.Sprintf("lock: release k%03d: lock lost: the engine answered that another owns it, or no one\n", i)
+			want += fmt.Sprintf("lock: release k%03d: lock lost: the engine answered that this process no longer owns it\n", i)
 		}
 		require.Equal(t, want, err.Error()+"\n")
 	})

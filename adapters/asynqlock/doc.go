@@ -17,7 +17,8 @@
 // asynq delivers a task at least once: again, if a worker has died or lost its lease after
 // the handler was done. With Once in the Policy the tick is the task's ID, which retries
 // keep, and a task that was completed under the key is left alone and counts as processed.
-// The engine remembers the last 256 tasks of a key.
+// The engine remembers the 256 tasks of a key that were completed last, or as many as have
+// IDs of 10,000 bytes together, for 40 days after the last of them.
 //
 // # A handler that goes on
 //

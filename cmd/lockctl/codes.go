@@ -38,7 +38,7 @@ const exitCodes = `0	done
 5	what is at the key is no lock that lockctl knows, or none that it can free
 6	another holds the lock by now, or nobody
 7	the lock was lost while the command ran
-8	the release was not confirmed
+8	the question of release was not answered with yes; nothing was freed
 
 Run exits as its command does, with 128 and the signal's number if a signal ended that. Its own
 codes are 100 more than the above: 101 not free in time, 103 no engine, 107 lost. 126

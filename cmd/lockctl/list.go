@@ -124,12 +124,12 @@ func (c *command) show(ctx context.Context) error {
 		return err
 	}
 	if r == nil || len(r.Holders) == 0 {
-		return failed(codeNone, "nobody holds %s", c.args[0])
+		return failed(codeNone, "nobody holds %q", c.args[0])
 	}
 	if c.json {
 		return objects(c.stdout, []*lockRow{r})
 	}
-	fmt.Fprintf(c.stdout, "%s, a %s\n", printable(r.Key), r.Kind)
+	fmt.Fprintf(c.stdout, "%s, kind %s\n", printable(r.Key), r.Kind)
 	for _, h := range r.Holders {
 		side := "held"
 		if h.Side != "" {

@@ -24,7 +24,7 @@ func (c *command) release(ctx context.Context) error {
 		return err
 	}
 	if r == nil || len(r.Holders) == 0 {
-		return failed(codeNone, "nobody holds %s", key)
+		return failed(codeNone, "nobody holds %q", key)
 	}
 	if c.id != "" {
 		r.Holders = slices.DeleteFunc(r.Holders, func(h holderRow) bool { return h.ID != c.id })

@@ -69,7 +69,7 @@ type ProvisionalLease interface {
 // the key.
 type WantedLease interface {
 	// Wanted reports whether one does, as far as the engine has told. The Locker then hands
-	// the lease on inside its process for 2 ms in all at most, and not as long as it is
+	// the lease on inside its process for 1.5 ms in all at most, and not as long as it is
 	// allowed to. It is called under a lock of the Locker, and must not block.
 	Wanted() bool
 }

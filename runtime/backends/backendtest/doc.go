@@ -24,8 +24,7 @@
 // memlock/conformance_test.go is the shortest test of this form, and etcdlock has one
 // with a Network between client and server.
 //
-// Each behaviour has a file: exclusion, expiry, renewal, release, fencing,
-// waiting, cancellation, replies, keys, kinds, close, leaks, holds. Checks of
+// Each behaviour has a file of its name; suite.go lists them. Checks of
 // the bare Backend hold it to the contract that its interface states; checks
 // through a Locker hold both to what a user sees.
 //

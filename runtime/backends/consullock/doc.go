@@ -9,10 +9,9 @@
 // A lock is what api.Lock makes of it: the KV pair at the key itself, with flags
 // 0x2ddccbc058a50c18, held by a session. So a service on api.Lock and a lockgen
 // service exclude each other on one key, and so does `consul lock PREFIX`, on the
-// key PREFIX/.lock. The value is the id of the acquisition. A key that a release
-// of ours finds as we made it is deleted; one that was there before, unlocked,
-// is left so, because LockIndex may be somebody's sequence, with the value of its
-// last holder.
+// key PREFIX/.lock. The value is the id of the acquisition. A release deletes
+// the key if this package made it. A key that was there before is only unlocked, and
+// keeps the value of its last holder, because LockIndex may be somebody's sequence.
 // A key that holds %20, as the generator writes a space, is beyond those two: they
 // lock by /v1/kv, which takes no such key, and this package by /v1/txn, which does.
 //
@@ -43,7 +42,7 @@
 // it hears with the next renewal, after a third of the ttl: a blocking query for each
 // key that is held would take a connection each.
 //
-// One that dies while it holds a key that was there before takes that along, and so its
+// If one dies while it holds a key that was there before, Consul deletes the key, and so its
 // LockIndex: whoever counts by that begins anew.
 //
 // # What it needs

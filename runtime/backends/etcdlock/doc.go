@@ -59,7 +59,7 @@
 // A key below <key>/ that has a lease is a contender, as it is for
 // concurrency.Mutex, whoever wrote it. One that has none can be nobody's lock and
 // would block it for ever: where it does, an acquire is driver.ErrConflict. A key whose
-// rest after <key>/ holds another slash is a matter of another lock: a and a/b
+// rest after <key>/ holds another slash belongs to another lock: a and a/b
 // are independent here. They are not for concurrency.Mutex and etcdctl: their
 // lock on a waits for ours, and theirs, on a/b. What lies at <key> itself counts for
 // nothing.
@@ -67,7 +67,7 @@
 // Keys may have up to 1,024 bytes, of any value. An acquisition of which an attempt had no
 // answer leaves a tombstone at <key>.lockgen/undone/<id>/, for a minute, so that the attempt
 // can't come true later. An etcd that is out of space takes none, and no lock: compact and
-// defragment it, and disarm its alarm. What such an acquisition has is freed when there is space
+// defragment it, and disarm its alarm. The lock that it may have taken is freed when there is space
 // again, or its session ends.
 //
 // # Other kinds

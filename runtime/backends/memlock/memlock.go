@@ -5,8 +5,8 @@
 // Leases end by a clock that nobody can set. Fencing tokens rise for as long as the
 // Backend lives, and follow the wall clock, so that those of a later process are higher.
 // If the wall clock was set back, they are not: those of a mutex until the wall clock has
-// caught up with what it showed before; those of other kinds, where it was set back
-// since [New], for as long after the restart as it was set back by, whenever that was.
+// caught up with what it showed before; and if it was set back by d
+// since [New], those of other kinds for d after a restart.
 package memlock
 
 import (

@@ -9,7 +9,7 @@ import (
 )
 
 // PutNote implements [driver.Noter], at a majority of the members. Each of them gets notes in the
-// order of the calls, also those that it is late with.
+// order of the calls, even one that is behind.
 func (b *Backend) PutNote(ctx context.Context, name, text string, ttl time.Duration) error {
 	_, err := b.note(ctx, func(m *member) asking {
 		before, put := m.nextNote()

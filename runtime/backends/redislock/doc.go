@@ -4,7 +4,7 @@
 // wake each other on one key; field <uuid>:<n> is the owner's, with value 1. A
 // re-entry is counted in the process and leaves it at 1: a counter at the
 // server would count a command that was sent twice. Read-write locks, fair locks and
-// semaphores do not meet Redisson's RReadWriteLock, RFairLock, RSemaphore and
+// semaphores do not exclude Redisson's RReadWriteLock, RFairLock, RSemaphore and
 // RPermitExpirableSemaphore: see below.
 //
 // One Redis whose replica is promoted can lose a lock that the replica had not
@@ -14,7 +14,7 @@
 // rising all the same. [Options].Replicas makes the former rarer.
 //
 // While a primary that Sentinel or a Cluster looks after is replaced, or a slot
-// is on its way, who would wait for a lock waits for that as well, until its
+// is on its way, calls that may wait also wait for that, each until its
 // context ends and, counted from the first call that failed, for 10 s at most;
 // then, and with a policy that says try, calls are sent again for about half a
 // second, 5 s if no server answers, and fail with driver.ErrUnavailable, or with

@@ -15,7 +15,7 @@
 // other keys are granted as before, by old processes and new ones. An old process is refused
 // the keys that have moved, and goes on with the others. A member that is taken out is
 // named in Options.Leaving until then. Changes are made one after the other: each when the
-// one before is through, or its keys wait for both. To go back is a change as well, with a version of its own.
+// one before is through, otherwise keys wait for both. To go back is a change as well, with a version of its own.
 //
 // # What is protected
 //
@@ -30,8 +30,8 @@
 // was promoted: its keys are then as safe as on that engine alone. A member
 // that is in Options.Leaving as gone (nil), and still reached by some process. The same
 // version for two memberships while none of the processes has read the other's record; then it is refused. Other
-// Options in other processes. Locks that are taken at a member directly. A change waits
-// as long as some member does not answer.
+// Options in other processes. Locks that are taken at a member directly. A change is held up
+// until every member answers.
 //
 // It takes mutexes only. A note of a process (driver.Noter) is kept at one member, by a hash of
 // what it is about.

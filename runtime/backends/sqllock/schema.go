@@ -131,7 +131,7 @@ func (b *Backend) purgeNowAndThen() {
 
 // Purge removes the rows of locks that were not held for idle (four seconds at
 // least), as the Backend does by itself for those of ten minutes. A row stays for
-// as long as its tokens are not below what the clock would yield. It returns how
+// as long as its last token is not below what the clock would yield. It returns how
 // many rows of locks it removed, of all kinds.
 func (b *Backend) Purge(ctx context.Context, idle time.Duration) (removed int, err error) {
 	if idle < leastIdle {

@@ -102,8 +102,8 @@
 // Least rights for the identity in [Options].Auth: create, delete and read (cdr)
 // on Root and all below it, so Options.ACL needs no more than
 // zk.DigestACL(zk.PermCreate|zk.PermDelete|zk.PermRead, user, password). If Root
-// is to be made, create on the node above it. Read is for the names of a
-// directory's children, and for the watch on the node before one's own: the end of a
+// is to be made, create on the node above it. Read is needed to list
+// a directory's children, and for the watch on the node before one's own: the end of a
 // node that may not be read is noticed within a second. Delete on a directory
 // allows to free any lock in it. The other kinds of lock need write as well (cdrw).
 //

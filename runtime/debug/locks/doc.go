@@ -21,8 +21,9 @@
 //     page of its own with its holders, what is left of their leases, and its queue.
 //   - Locks inside of others: the orders in which patterns were nested, and those that
 //     contradict each other, so that calls may come to wait for each other.
-//   - Events: locks that were lost, releases that the engine did not confirm, outages, and
-//     orders that contradict each other with the stacks, and Lockers that nobody closed.
+//   - Events: locks that were lost, releases that the engine did not confirm, outages,
+//     orders that contradict each other with the stacks, calls that met a holder with another
+//     number of permits, and Lockers that nobody closed.
 //
 // All lists are cut into pages, so that what the browser gets has a bound.
 //
@@ -34,7 +35,8 @@
 //	go tool pprof 'http://localhost:6060/debug/locks/?profile=wait'
 //	go tool pprof -tagroot pattern 'http://localhost:6060/debug/locks/?profile=hold&seconds=30'
 //
-// The caller of a lock that was lost is not known: its hold has no stack.
+// The caller of a lock that was lost is not known: its hold has no stack. A wait counts once
+// it has ended.
 //
 // # Limits
 //

@@ -71,8 +71,8 @@ func New(opts *Options) *Monitor {
 		others:  &row{label: label{method: "(all others)"}},
 		watched: map[weak.Pointer[lock.Locker]]int{}, outages: map[string]outage{},
 		fraction: opts.ProfileFraction,
-		wait:     profile{name: "lockgen/wait", samples: map[sampleKey]sample{}},
-		hold:     profile{name: "lockgen/hold", samples: map[sampleKey]sample{}},
+		wait:     profile{name: "lockgen_wait", samples: map[sampleKey]sample{}},
+		hold:     profile{name: "lockgen_hold", samples: map[sampleKey]sample{}},
 	}
 	m.rows.Store(&map[label]*row{})
 	return m

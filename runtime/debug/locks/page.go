@@ -66,7 +66,7 @@ func (m *Monitor) page(w http.ResponseWriter, query url.Values) {
 // title names the process in the window's title.
 func title() string {
 	host, _ := os.Hostname() // empty where the system does not tell
-	return fmt.Sprintf("Locks of %s on %s:%d", filepath.Base(os.Args[0]), host, os.Getpid())
+	return fmt.Sprintf("Locks of %s on %s, process %d", filepath.Base(os.Args[0]), host, os.Getpid())
 }
 
 // stream sends each section that has changed, as a server-sent event of its name.

@@ -49,8 +49,8 @@ type location struct {
 func encode(name string, samples map[sampleKey]sample, began time.Time, d time.Duration, fraction int64) []byte {
 	e := &encoder{strings: map[string]int64{}, functions: map[string]int64{}, locations: map[location]int64{}}
 	e.text("") // which is number 0
-	e.bytes(1, e.valueType(name+"/count", "count"))
-	e.bytes(1, e.valueType(name+"/delay", "nanoseconds"))
+	e.bytes(1, e.valueType(name+"_count", "count"))
+	e.bytes(1, e.valueType(name+"_delay", "nanoseconds"))
 	for key, s := range samples {
 		var one message
 		var path []int64
@@ -73,7 +73,7 @@ func encode(name string, samples map[sampleKey]sample, began time.Time, d time.D
 	e.varint(10, int64(d))
 	e.bytes(11, e.valueType(name, "count"))
 	e.varint(12, fraction)
-	e.varint(14, e.text(name+"/delay"))
+	e.varint(14, e.text(name+"_delay"))
 	return e.message
 }
 

@@ -26,7 +26,7 @@ const (
 
 // profile adds up how long calls waited, or held locks, by label and stack.
 type profile struct {
-	name string // "lockgen/wait"
+	name string // "lockgen_wait"
 
 	mu      sync.Mutex
 	samples map[sampleKey]sample
