@@ -34,8 +34,8 @@ func (c *checker) hidden() {
 	}
 }
 
-// generic reports an argument whose type is one of a generic function's, which calls its
-// methods through the constraint.
+// generic reports a type that is one of a generic function's, which calls its methods
+// through the constraint: where an argument has it, or where the function makes its own value.
 func (c *checker) generic(call *ast.CallExpr) {
 	id := calleeName(call)
 	if id == nil || strings.HasSuffix(id.Name, "WithLock") {
@@ -53,13 +53,41 @@ func (c *checker) generic(call *ast.CallExpr) {
 		if !ok || constraint.NumMethods() == 0 || types.IsInterface(instance.TypeArgs.At(i)) {
 			continue
 		}
-		for at := range min(len(call.Args), sig.Params().Len()) {
-			if holds(sig.Params().At(at).Type(), param) {
-				c.becomes(facts.Conversion{Expr: call.Args[at], From: instance.TypeArgs.At(i), To: param.Constraint(), Call: call})
-				break
-			}
+		at := index(sig.Params(), param)
+		conv := facts.Conversion{Expr: id, From: instance.TypeArgs.At(i), To: param.Constraint(), Call: call}
+		switch {
+		case at >= 0 && at < len(call.Args):
+			conv.Expr = call.Args[at]
+			c.becomes(conv)
+		case at < 0 && makes(constraint, instance, i) && index(sig.Results(), param) < 0:
+			c.becomes(conv)
 		}
 	}
+}
+
+// index is the place of the first variable that holds a value of the type parameter, or -1.
+func index(list *types.Tuple, param *types.TypeParam) int {
+	for at := range list.Len() {
+		if holds(list.At(at).Type(), param) {
+			return at
+		}
+	}
+	return -1
+}
+
+// makes reports whether a function can make a value of its i-th type: by the constraint it
+// is a pointer to another one, as P in [T any, P interface{ *T; Payer }].
+func makes(constraint *types.Interface, instance types.Instance, i int) bool {
+	ptr, ok := types.Unalias(instance.TypeArgs.At(i)).(*types.Pointer)
+	if !ok || constraint.IsMethodSet() {
+		return false
+	}
+	for other := range instance.TypeArgs.Types() {
+		if types.Identical(other, ptr.Elem()) {
+			return true
+		}
+	}
+	return false
 }
 
 // holds reports whether a value of type t is, or has elements of, the type parameter.

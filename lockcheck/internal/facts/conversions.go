@@ -29,7 +29,7 @@ func (c *collector) conversions(file *ast.File) {
 	v := &converter{collector: c}
 	types := []ast.Node{
 		(*ast.CallExpr)(nil), (*ast.AssignStmt)(nil), (*ast.ValueSpec)(nil),
-		(*ast.ReturnStmt)(nil), (*ast.CompositeLit)(nil), (*ast.SendStmt)(nil),
+		(*ast.ReturnStmt)(nil), (*ast.CompositeLit)(nil), (*ast.SendStmt)(nil), (*ast.RangeStmt)(nil),
 	}
 	inspector.New([]*ast.File{file}).WithStack(types, func(n ast.Node, push bool, stack []ast.Node) bool {
 		if push {
@@ -53,28 +53,80 @@ func (v *converter) visit(n ast.Node, stack []ast.Node) {
 	case *ast.CallExpr:
 		v.call(n)
 	case *ast.AssignStmt:
-		if len(n.Lhs) == len(n.Rhs) {
-			for i := range n.Lhs {
-				v.note(n.Rhs[i], info.TypeOf(n.Lhs[i]), nil)
-			}
+		for i, value := range v.values(n.Rhs) {
+			v.note(value, info.TypeOf(n.Lhs[i]), nil)
 		}
 	case *ast.ValueSpec:
-		for i, value := range n.Values {
-			if n.Type != nil && len(n.Values) == len(n.Names) && n.Names[i].Name != "_" {
+		for i, value := range v.values(n.Values) {
+			if n.Type != nil && n.Names[i].Name != "_" {
 				v.note(value, info.TypeOf(n.Type), nil)
 			}
 		}
 	case *ast.ReturnStmt:
-		if sig := enclosing(info, stack); sig != nil && sig.Results().Len() == len(n.Results) {
-			for i, result := range n.Results {
-				v.note(result, sig.Results().At(i).Type(), nil)
+		if sig := enclosing(info, stack); sig != nil {
+			for i, value := range v.values(n.Results) {
+				v.note(value, sig.Results().At(i).Type(), nil)
 			}
 		}
+	case *ast.RangeStmt:
+		v.ranged(n)
 	case *ast.CompositeLit:
 		v.literal(n)
 	case *ast.SendStmt:
 		if ch, ok := info.TypeOf(n.Chan).Underlying().(*types.Chan); ok {
-			v.note(n.Value, ch.Elem(), nil)
+			v.note(v.value(n.Value), ch.Elem(), nil)
+		}
+	}
+}
+
+// value is one value of an expression, which may have several.
+type value struct {
+	expr ast.Expr
+	t    types.Type
+}
+
+func (v *converter) value(e ast.Expr) value { return value{e, v.pass.TypesInfo.TypeOf(e)} }
+
+// values are those of a list of expressions, or of the one call, element of a map, receive or
+// assertion in it that has several.
+func (v *converter) values(list []ast.Expr) []value {
+	var out []value
+	for _, e := range list {
+		tuple, several := v.pass.TypesInfo.TypeOf(e).(*types.Tuple)
+		if !several {
+			out = append(out, v.value(e))
+			continue
+		}
+		for part := range tuple.Variables() {
+			out = append(out, value{e, part.Type()})
+		}
+	}
+	return out
+}
+
+// ranged notes what a range statement assigns to variables that are declared elsewhere.
+func (v *converter) ranged(n *ast.RangeStmt) {
+	info := v.pass.TypesInfo
+	t := info.TypeOf(n.X).Underlying()
+	if ptr, ok := t.(*types.Pointer); ok {
+		t = ptr.Elem().Underlying()
+	}
+	var parts []types.Type
+	switch t := t.(type) {
+	case *types.Map:
+		parts = []types.Type{t.Key(), t.Elem()}
+	case *types.Chan:
+		parts = []types.Type{t.Elem()}
+	case *types.Signature: // func(yield func(K, V) bool)
+		for yielded := range t.Params().At(0).Type().Underlying().(*types.Signature).Params().Variables() {
+			parts = append(parts, yielded.Type())
+		}
+	case interface{ Elem() types.Type }:
+		parts = []types.Type{types.Typ[types.Int], t.Elem()}
+	}
+	for i, e := range []ast.Expr{n.Key, n.Value} {
+		if e != nil && i < len(parts) {
+			v.note(value{n.X, parts[i]}, info.TypeOf(e), nil)
 		}
 	}
 }
@@ -102,7 +154,7 @@ func (v *converter) call(n *ast.CallExpr) {
 		return
 	case tv.IsType():
 		if len(n.Args) == 1 {
-			v.note(n.Args[0], tv.Type, n)
+			v.note(v.value(n.Args[0]), tv.Type, n)
 		}
 		return
 	}
@@ -110,13 +162,14 @@ func (v *converter) call(n *ast.CallExpr) {
 	if !ok || tv.IsBuiltin() {
 		return
 	}
-	for i, arg := range n.Args {
-		at := min(i, sig.Params().Len()-1)
+	last := sig.Params().Len() - 1
+	for i, arg := range v.values(n.Args) {
+		at := min(i, last)
 		if at < 0 {
 			return
 		}
 		t := sig.Params().At(at).Type()
-		if slice, ok := t.Underlying().(*types.Slice); ok && sig.Variadic() && at == sig.Params().Len()-1 && !n.Ellipsis.IsValid() {
+		if slice, ok := t.Underlying().(*types.Slice); ok && sig.Variadic() && at == last && !n.Ellipsis.IsValid() {
 			t = slice.Elem()
 		}
 		v.note(arg, t, n)
@@ -134,34 +187,32 @@ func (v *converter) literal(n *ast.CompositeLit) {
 	}
 	for i, elem := range n.Elts {
 		kv, keyed := elem.(*ast.KeyValueExpr)
-		value := elem
 		if keyed {
-			value = kv.Value
+			elem = kv.Value
 		}
 		switch u := t.Underlying().(type) {
 		case *types.Struct:
 			if keyed {
 				if id, ok := kv.Key.(*ast.Ident); ok && info.ObjectOf(id) != nil {
-					v.note(value, info.ObjectOf(id).Type(), nil)
+					v.note(v.value(elem), info.ObjectOf(id).Type(), nil)
 				}
 			} else if i < u.NumFields() {
-				v.note(value, u.Field(i).Type(), nil)
+				v.note(v.value(elem), u.Field(i).Type(), nil)
 			}
 		case interface{ Elem() types.Type }:
-			v.note(value, u.Elem(), nil)
+			v.note(v.value(elem), u.Elem(), nil)
 		}
 	}
 }
 
-func (v *converter) note(e ast.Expr, to types.Type, call *ast.CallExpr) {
-	from := v.pass.TypesInfo.TypeOf(e)
-	if from == nil || to == nil || !isMethodInterface(to) || types.Identical(from, to) {
+func (v *converter) note(from value, to types.Type, call *ast.CallExpr) {
+	if from.t == nil || to == nil || !isMethodInterface(to) || types.Identical(from.t, to) {
 		return
 	}
-	if b, ok := from.(*types.Basic); ok && b.Kind() == types.UntypedNil {
+	if b, ok := from.t.(*types.Basic); ok && b.Kind() == types.UntypedNil {
 		return
 	}
-	v.out = append(v.out, Conversion{Expr: e, From: from, To: to, Decl: v.decl, Call: call})
+	v.out = append(v.out, Conversion{Expr: from.expr, From: from.t, To: to, Decl: v.decl, Call: call})
 }
 
 func isMethodInterface(t types.Type) bool {

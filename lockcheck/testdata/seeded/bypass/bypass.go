@@ -148,10 +148,79 @@ var _ Payer = (*Service)(nil) // right: says that it implements it
 
 var shared Payer = &Service{} // mistake bypass: becomes Payer here
 
+func open() (*Service, error)           { return &Service{}, nil }
+func wrapped() (*ServiceWithLock, bool) { return nil, true }
+
+func two(p Payer, err error)      {}
+func twoWrapped(p Payer, ok bool) {}
+func twoNamed(n Namer, err error) {}
+
+func several(s *Service, w *ServiceWithLock) (p Payer, err error) {
+	p, err = open()       // mistake bypass: becomes Payer here
+	two(open())           // mistake bypass: becomes Payer here
+	defer two(open())     // mistake bypass: becomes Payer here
+	var q, _ = open()     // right: q is a *Service
+	p, ok := wrapped()    // right: the wrapper
+	twoWrapped(wrapped()) // right: the wrapper
+	twoNamed(open())      // right: no method of Namer has a lock
+	_, err = open()       // right: is dropped
+	byID := map[int]*Service{}
+	p, ok = byID[1] // mistake bypass: becomes Payer here
+	locked := map[int]*ServiceWithLock{}
+	p, ok = locked[1] // right: the wrapper
+	ch := make(chan *Service, 1)
+	p, ok = <-ch           // mistake bypass: becomes Payer here
+	p, ok = any(w).(Payer) // right: may be the wrapper
+	_, _ = q, ok
+	return open() // mistake bypass: becomes Payer here
+}
+
+func ranges(all []*Service, locked []*ServiceWithLock, ch chan *Service, seq func(func(*Service, error) bool)) (p Payer) {
+	for _, p = range all { // mistake bypass: becomes Payer here
+	}
+	for _, p = range locked { // right: the wrapper
+	}
+	for _, s := range all { // right: s is a *Service
+		_ = s
+	}
+	for p = range ch { // mistake bypass: becomes Payer here
+	}
+	for p = range seq { // mistake bypass: becomes Payer here
+	}
+	var i int
+	for i = range all { // right: the index
+	}
+	_ = i
+	return p
+}
+
 func pay[P Payer](ctx context.Context, p P) error         { return p.Pay(ctx, 1) }
 func payEach[P Payer](ctx context.Context, all []P) error { return nil }
 func name[N Namer](n N) string                            { return n.Name() }
 func same[T any](v T) T                                   { return v }
+
+func payNew[T any, P interface {
+	*T
+	Payer
+}](ctx context.Context) error {
+	return P(new(T)).Pay(ctx, 1)
+}
+func payOf[T any, P interface {
+	*T
+	Payer
+}](ctx context.Context, v *T) error { return P(v).Pay(ctx, 1) }
+func make2[T any, P interface {
+	*T
+	Payer
+}]() P { return new(T) }
+func nameNew[T any, P interface {
+	*T
+	Namer
+}]() string { return P(new(T)).Name() }
+func unique[P interface {
+	comparable
+	Payer
+}](by func(P)) {}
 
 type pool[P Payer] struct{ one P }
 
@@ -164,6 +233,11 @@ func generic(ctx context.Context, s *Service, w *ServiceWithLock) {
 	report(pay[Payer](ctx, s.payer))            // right: may be the wrapper
 	report(payEach(ctx, []*Service{s}))         // mistake bypass: becomes Payer here
 	report(payEach(ctx, []*ServiceWithLock{w})) // right: the wrapper
+	report(payNew[Service](ctx))                // mistake bypass: *Service becomes interface{*T; Payer} here
+	report(payOf(ctx, s))                       // mistake bypass: *Service becomes interface{*T; Payer} here
+	_ = nameNew[Service]()                      // right: no method of Namer has a lock
+	_ = make2[Service]()                        // right: what is made may be wrapped yet
+	unique[*Service](nil)                       // right: has no value of it
 	_ = pool[*Service]{one: s}                  // unseen bypass: what a generic type does with its field is not followed
 	_ = pool[*ServiceWithLock]{one: w}          // right: the wrapper
 	_ = name(s)                                 // right: no method of Namer has a lock

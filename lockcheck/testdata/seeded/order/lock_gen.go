@@ -691,6 +691,90 @@ func (w *DocWithLock) Q(ctx context.Context, id int64) (err error) {
 	return w.docInner.Q(ctx, id)
 }
 
+// deskInner is Desk under a name that no other package can use to reach past
+// the locks.
+type deskInner = Desk
+
+// DeskWithLock is a [Desk] whose annotated methods run under their locks. Its
+// other methods pass through.
+type DeskWithLock struct {
+	*deskInner
+	locker *lock.Locker
+}
+
+// NewDeskWithLock guards inner with the locks of locker.
+func NewDeskWithLock(inner *Desk, locker *lock.Locker) *DeskWithLock {
+	return &DeskWithLock{deskInner: inner, locker: locker}
+}
+
+// deskDoLock is what the directive "desk:<id>" asks for.
+var deskDoLock = lock.Policy{
+	Method:  "Desk.Do",
+	Pattern: "desk:<id>",
+}
+
+// DeskDoKey returns the key "desk:<id>" as [Desk.Do] locks it.
+//
+//lockgen:keyof Desk.Do "desk:<id>"
+func DeskDoKey(id int64) string {
+	return "desk:" + strconv.FormatInt(id, 10)
+}
+
+// Do calls [Desk.Do] while it holds the lock "desk:<id>".
+//
+//lockgen:wraps Desk.Do "desk:<id>" exclusive
+func (w *DeskWithLock) Do(ctx context.Context, id int64) (err error) {
+	key := DeskDoKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &deskDoLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.deskInner.Do(ctx, id)
+}
+
+// hotelInner is Hotel under a name that no other package can use to reach past
+// the locks.
+type hotelInner = Hotel
+
+// HotelWithLock is a [Hotel] whose annotated methods run under their locks. Its
+// other methods pass through.
+type HotelWithLock struct {
+	*hotelInner
+	locker *lock.Locker
+}
+
+// NewHotelWithLock guards inner with the locks of locker.
+func NewHotelWithLock(inner *Hotel, locker *lock.Locker) *HotelWithLock {
+	return &HotelWithLock{hotelInner: inner, locker: locker}
+}
+
+// hotelBookLock is what the directive "hotel:<id>" asks for.
+var hotelBookLock = lock.Policy{
+	Method:  "Hotel.Book",
+	Pattern: "hotel:<id>",
+}
+
+// HotelBookKey returns the key "hotel:<id>" as [Hotel.Book] locks it.
+//
+//lockgen:keyof Hotel.Book "hotel:<id>"
+func HotelBookKey(id int64) string {
+	return "hotel:" + strconv.FormatInt(id, 10)
+}
+
+// Book calls [Hotel.Book] while it holds the lock "hotel:<id>".
+//
+//lockgen:wraps Hotel.Book "hotel:<id>" exclusive
+func (w *HotelWithLock) Book(ctx context.Context, id int64) (err error) {
+	key := HotelBookKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &hotelBookLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.hotelInner.Book(ctx, id)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -713,4 +797,6 @@ var (
 	_ func(*Doc, context.Context, int64) error         = (*Doc).Look
 	_ func(*Doc, context.Context, int64) error         = (*Doc).P
 	_ func(*Doc, context.Context, int64) error         = (*Doc).Q
+	_ func(*Desk, context.Context, int64) error        = (*Desk).Do
+	_ func(*Hotel, context.Context, int64) error       = (*Hotel).Book
 )

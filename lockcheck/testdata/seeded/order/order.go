@@ -118,3 +118,28 @@ func (d *Doc) P(ctx context.Context, id int64) error {
 func (d *Doc) Q(ctx context.Context, id int64) error {
 	return d.self.P(ctx, id) // right: all is read locks
 }
+
+// What is behind an interface came as one of several results.
+
+type Booker interface {
+	Book(ctx context.Context, id int64) error
+}
+
+type Desk struct{ hotel Booker }
+
+type Hotel struct{ desk *DeskWithLock }
+
+//lock:key="desk:<id>"
+func (d *Desk) Do(ctx context.Context, id int64) error {
+	return d.hotel.Book(ctx, id) // mistake order: "desk:<id>" before "hotel:<id>", "hotel:<id>" before "desk:<id>"
+}
+
+//lock:key="hotel:<id>"
+func (h *Hotel) Book(ctx context.Context, id int64) error { return h.desk.Do(ctx, id) }
+
+func open() (*HotelWithLock, error) { return nil, nil }
+
+func (d *Desk) furnish() (err error) {
+	d.hotel, err = open()
+	return err
+}
