@@ -150,10 +150,14 @@ func (c *checker) becomes(conv facts.Conversion) {
 			continue
 		}
 		relative := types.RelativeTo(c.pass.Pkg)
+		mend := fmt.Sprintf("wrap it by New%sWithLock first", receiverName(impl))
+		if id, ok := conv.Expr.(*ast.Ident); ok && conv.Call != nil && id == calleeName(conv.Call) {
+			mend = fmt.Sprintf("have %s take one that New%sWithLock made", id.Name, receiverName(impl))
+		}
 		c.Report(c.pass, analysis.Diagnostic{
 			Pos: conv.Expr.Pos(), End: conv.Expr.End(), Category: c.pass.Analyzer.Name,
-			Message: fmt.Sprintf("%s becomes %s here, whose %s then runs without the lock %s: wrap it by New%sWithLock first",
-				types.TypeString(conv.From, relative), types.TypeString(conv.To, relative), method.Name(), facts.Quote(f.Guard), receiverName(impl)),
+			Message: fmt.Sprintf("%s becomes %s here, whose %s then runs without the lock %s: %s",
+				types.TypeString(conv.From, relative), types.TypeString(conv.To, relative), method.Name(), facts.Quote(f.Guard), mend),
 			Related: c.Related(f.Guard[0].Pos, "the lock is asked for here"),
 		})
 		return

@@ -26,9 +26,11 @@
 //     for its fencing token, which guards the write instead.
 //   - a context given to a go statement, to the Go of a WaitGroup, to time.AfterFunc or
 //     sent on a channel, in a method that does not wait for what uses it: once the method
-//     has returned, the lock is another's and the context is cancelled. A wait counts if
-//     it is for something that the goroutine names, or that a goroutine names which waits
-//     for it: wg.Wait() for another group and a receive from another channel do not.
+//     has returned, the lock is another's and the context is cancelled. So is what
+//     lock.Detach makes of it; context.WithoutCancel(lock.Detach(ctx)) goes on. A wait
+//     counts if it is for something that the goroutine names, or that a goroutine names
+//     which waits for it: wg.Wait() for another group and a receive from another channel
+//     do not.
 //   - a write to a database under context.Background() or the Context of an *http.Request,
 //     which goes on when the lock is lost, and Exec or Begin of a *sql.DB, which take no
 //     context. It is left alone after a failure, in deferred clean-up, where the method

@@ -78,7 +78,7 @@ func (c *checker) stopped(made *ast.CallExpr) bool {
 	return found
 }
 
-// started reports a context that owns the lock and goes to what may outlive it.
+// started reports a context that ends with the method and goes to what may outlive it.
 func (c *checker) started() {
 	starts := c.starts(c.Body)
 	if len(starts) == 0 {
@@ -86,7 +86,7 @@ func (c *checker) started() {
 	}
 	waits := c.waits(c.Body, 0)
 	for _, s := range starts {
-		id := c.owned(s.node)
+		id := c.ending(s.node)
 		if id == nil || c.joined(s, starts, waits) {
 			continue
 		}
@@ -166,9 +166,9 @@ func within(outer, inner ast.Node) bool {
 	return outer.Pos() <= inner.Pos() && inner.End() <= outer.End()
 }
 
-// owned finds a use of a context that owns the lock in what is started.
-func (c *checker) owned(start ast.Node) *ast.Ident {
-	if id := c.ownedIn(start); id != nil {
+// ending finds a use of a context that ends with the method in what is started.
+func (c *checker) ending(start ast.Node) *ast.Ident {
+	if id := c.endingIn(start); id != nil {
 		return id
 	}
 	var found *ast.Ident
@@ -179,12 +179,12 @@ func (c *checker) owned(start ast.Node) *ast.Ident {
 		}
 		switch from := c.Scope.Source(id).(type) {
 		case *ast.FuncLit:
-			found = c.ownedIn(from)
+			found = c.endingIn(from)
 		case *ast.CompositeLit:
-			found = c.ownedIn(from)
+			found = c.endingIn(from)
 		case *ast.UnaryExpr:
 			if lit, ok := from.X.(*ast.CompositeLit); ok && from.Op == token.AND {
-				found = c.ownedIn(lit)
+				found = c.endingIn(lit)
 			}
 		}
 		return found == nil
@@ -192,7 +192,7 @@ func (c *checker) owned(start ast.Node) *ast.Ident {
 	return found
 }
 
-func (c *checker) ownedIn(start ast.Node) (found *ast.Ident) {
+func (c *checker) endingIn(start ast.Node) (found *ast.Ident) {
 	ast.Inspect(start, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
 		if !ok || found != nil || !facts.IsContext(c.pass.TypesInfo.TypeOf(id)) || c.pass.TypesInfo.Defs[id] != nil {
@@ -202,7 +202,7 @@ func (c *checker) ownedIn(start ast.Node) (found *ast.Ident) {
 		if !isVar || v.IsField() || start.Pos() <= v.Pos() && v.Pos() < start.End() {
 			return true
 		}
-		if lost, owned := c.Scope.Lost(id); owned && lost == "" && !c.harmless(start, id) {
+		if c.Scope.Ends(id) && !c.harmless(start, id) {
 			found = id
 		}
 		return found == nil
@@ -224,7 +224,10 @@ func (c *checker) harmless(n ast.Node, use *ast.Ident) bool {
 			if fn == nil || fn.Pkg() == nil || len(n.Args) == 0 {
 				break
 			}
-			if id, ok := ast.Unparen(n.Args[0]).(*ast.Ident); ok && (fn.FullName() == "context.WithoutCancel" || fn.Pkg().Path() == "log/slog") {
+			if fn.FullName() == "context.WithoutCancel" {
+				return false
+			}
+			if id, ok := ast.Unparen(n.Args[0]).(*ast.Ident); ok && fn.Pkg().Path() == "log/slog" {
 				fine[id] = true
 			}
 		case *ast.SelectorExpr: // ctx.Done(), ctx.Err(), ctx.Value(k)

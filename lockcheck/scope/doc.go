@@ -17,8 +17,9 @@
 //
 // Let the annotated method begin and commit. Reported is a call of a wrapper that is
 // given the transaction, itself, in a struct or in the context, where the commit follows
-// in the same function or is made by whoever calls the function literal with it; and a
-// deferred Commit that runs after the deferred Release. A function whose name says so,
+// in the same function, is deferred there, or is made by whoever calls the function literal
+// with it; and a deferred Commit that runs after the deferred Release. Not: of a lock that
+// the directive of the function around it holds. A function whose name says so,
 // such as WithTx or RunInTransaction, is taken to put the transaction in the context that
 // it gives to the literal.
 //

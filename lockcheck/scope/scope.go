@@ -26,6 +26,7 @@ var Analyzer = &analysis.Analyzer{
 type checker struct {
 	*facts.Index
 	pass *analysis.Pass
+	held []facts.Lock // by the directive of the function that is looked at
 }
 
 func run(pass *analysis.Pass) (any, error) {

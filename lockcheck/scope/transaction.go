@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"slices"
 
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
@@ -11,11 +12,16 @@ import (
 // transactions finds locks of one function that are released before a transaction
 // commits in which they were taken.
 func (c *checker) transactions(decl *ast.FuncDecl) {
+	fn, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
+	c.held = nil
+	if f := c.Guarded(fn); f != nil {
+		c.held = f.Guard
+	}
 	commits := c.commits(decl.Body)
-	ast.Inspect(decl.Body, func(n ast.Node) bool {
+	ast.PreorderStack(decl.Body, nil, func(n ast.Node, stack []ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.CallExpr:
-			c.inTransaction(n, commits, decl.Body)
+			c.inTransaction(n, commits, decl.Body, stack)
 			c.literals(n)
 		case *ast.FuncLit:
 			c.deferred(n.Body)
@@ -32,13 +38,37 @@ type commit struct {
 	expr string
 	part bool
 	pos  token.Pos
+	when moment
+}
+
+// moment says when code runs: of two moments of one function the greater is the later.
+type moment []token.Pos
+
+// momentOf is when a call runs, which is at pos or beside it. What is deferred runs at the
+// end of the function around it, and what was deferred first runs last. The arguments of a
+// deferred call are evaluated at once.
+func momentOf(call *ast.CallExpr, pos token.Pos, stack []ast.Node) moment {
+	isLiteral := func(n ast.Node) bool { _, ok := n.(*ast.FuncLit); return ok }
+	end := stack[0].End()
+	for i, n := range stack {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			end = n.End()
+		case *ast.DeferStmt:
+			if n.Call == call || slices.ContainsFunc(stack[i:], isLiteral) {
+				return moment{end, -n.Pos(), pos}
+			}
+		}
+	}
+	return moment{pos}
 }
 
 func (c *checker) commits(body ast.Node) []commit {
 	var out []commit
-	ast.Inspect(body, func(n ast.Node) bool {
+	ast.PreorderStack(body, nil, func(n ast.Node, stack []ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
 			if made, ok := c.committed(call); ok {
+				made.when = momentOf(call, call.Pos(), stack)
 				out = append(out, made)
 			}
 		}
@@ -63,7 +93,7 @@ func (c *checker) committed(call *ast.CallExpr) (commit, bool) {
 		return commit{}, false
 	}
 	v, ok := c.pass.TypesInfo.Uses[id].(*types.Var)
-	return commit{v, types.ExprString(sel.X), part, call.Pos()}, ok
+	return commit{tx: v, expr: types.ExprString(sel.X), part: part, pos: call.Pos()}, ok
 }
 
 // isTransaction reports whether values of type t commit and roll back.
@@ -80,10 +110,14 @@ func (c *checker) isTransaction(t types.Type) bool {
 	return true
 }
 
-// locks are those that a call takes and has released when it returns.
+// locks are those that a call takes and has released when it returns. One that the function
+// around it holds stays held.
 func (c *checker) locks(call *ast.CallExpr) string {
 	fn := facts.Callee(c.pass.TypesInfo, call)
-	if locks := c.TakenBy(fn); len(locks) > 0 {
+	locks := slices.DeleteFunc(slices.Clone(c.TakenBy(fn)), func(l facts.Lock) bool {
+		return slices.ContainsFunc(c.held, func(h facts.Lock) bool { return h.Class() == l.Class() })
+	})
+	if len(locks) > 0 {
 		return facts.Quote(locks)
 	}
 	if facts.IsLocker(fn, "Do") && len(call.Args) == 4 {
@@ -94,7 +128,7 @@ func (c *checker) locks(call *ast.CallExpr) string {
 
 // inTransaction reports a locked call that is given a transaction which is committed
 // after it.
-func (c *checker) inTransaction(call *ast.CallExpr, commits []commit, body ast.Node) {
+func (c *checker) inTransaction(call *ast.CallExpr, commits []commit, body ast.Node, stack []ast.Node) {
 	if len(commits) == 0 {
 		return
 	}
@@ -103,7 +137,7 @@ func (c *checker) inTransaction(call *ast.CallExpr, commits []commit, body ast.N
 		return
 	}
 	for _, at := range commits {
-		if at.pos < call.End() {
+		if slices.Compare(at.when, momentOf(call, call.End(), stack)) < 0 {
 			continue
 		}
 		given := c.isGiven(call, at.tx, c.carriersOf(body, at.tx))

@@ -198,15 +198,23 @@ func contextArgument(info *types.Info, call *ast.CallExpr) ast.Expr {
 
 // Lost says what a context is that owns no lock for sure; owned, that it comes
 // from a parameter.
-func (s *Scope) Lost(e ast.Expr) (lost string, owned bool) { return s.lost(e, 10) }
+func (s *Scope) Lost(e ast.Expr) (lost string, owned bool) { return s.lost(e, 10, false) }
 
-func (s *Scope) lost(e ast.Expr, depth int) (lost string, owned bool) {
+// Ends reports whether a context comes from a parameter and is cancelled with it, as one of
+// lock.Detach is, which owns no lock.
+func (s *Scope) Ends(e ast.Expr) bool {
+	lost, ends := s.lost(e, 10, true)
+	return ends && lost == ""
+}
+
+// lost follows a context to what it is made from; detached, through lock.Detach as well.
+func (s *Scope) lost(e ast.Expr, depth int, detached bool) (lost string, owned bool) {
 	if depth == 0 {
 		return "", false
 	}
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:
-		return s.lostIdent(e, depth)
+		return s.lostIdent(e, depth, detached)
 	case *ast.SelectorExpr:
 		obj := s.info.ObjectOf(e.Sel)
 		if id, ok := ast.Unparen(e.X).(*ast.Ident); ok && s.params[s.info.ObjectOf(id)] == "r" && isField(obj) {
@@ -223,11 +231,11 @@ func (s *Scope) lost(e ast.Expr, depth int) (lost string, owned bool) {
 				return "context." + fn.Name() + "(" + argument(e) + ")", false
 			}
 		}
-		if IsRuntime(fn, "Detach") {
+		if IsRuntime(fn, "Detach") && !detached {
 			return "lock.Detach(" + argument(e) + ")", false
 		}
 		if arg := contextArgument(s.info, e); arg != nil {
-			return s.lost(arg, depth-1)
+			return s.lost(arg, depth-1, detached)
 		}
 	}
 	return "", false
@@ -268,7 +276,7 @@ func argument(call *ast.CallExpr) string {
 	return types.ExprString(call.Args[0])
 }
 
-func (s *Scope) lostIdent(id *ast.Ident, depth int) (lost string, owned bool) {
+func (s *Scope) lostIdent(id *ast.Ident, depth int, detached bool) (lost string, owned bool) {
 	obj := s.info.ObjectOf(id)
 	from := s.sources[obj]
 	switch {
@@ -283,7 +291,7 @@ func (s *Scope) lostIdent(id *ast.Ident, depth int) (lost string, owned bool) {
 		if e == nil {
 			return "", owned
 		}
-		l, o := s.lost(e, depth-1)
+		l, o := s.lost(e, depth-1, detached)
 		if l == "" && !o {
 			return "", owned
 		}

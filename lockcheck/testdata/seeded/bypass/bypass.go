@@ -208,19 +208,26 @@ func payNew[T any, P interface {
 func payOf[T any, P interface {
 	*T
 	Payer
-}](ctx context.Context, v *T) error { return P(v).Pay(ctx, 1) }
+}](ctx context.Context, v *T) error {
+	return P(v).Pay(ctx, 1)
+}
 func make2[T any, P interface {
 	*T
 	Payer
-}]() P { return new(T) }
+}]() P {
+	return new(T)
+}
 func nameNew[T any, P interface {
 	*T
 	Namer
-}]() string { return P(new(T)).Name() }
+}]() string {
+	return P(new(T)).Name()
+}
 func unique[P interface {
 	comparable
 	Payer
-}](by func(P)) {}
+}](by func(P)) {
+}
 
 type pool[P Payer] struct{ one P }
 
@@ -233,8 +240,8 @@ func generic(ctx context.Context, s *Service, w *ServiceWithLock) {
 	report(pay[Payer](ctx, s.payer))            // right: may be the wrapper
 	report(payEach(ctx, []*Service{s}))         // mistake bypass: becomes Payer here
 	report(payEach(ctx, []*ServiceWithLock{w})) // right: the wrapper
-	report(payNew[Service](ctx))                // mistake bypass: *Service becomes interface{*T; Payer} here
-	report(payOf(ctx, s))                       // mistake bypass: *Service becomes interface{*T; Payer} here
+	report(payNew[Service](ctx))                // mistake bypass: *Service becomes interface{*T; Payer} here, whose Pay then runs without the lock "order:<id>": have payNew take one
+	report(payOf(ctx, s))                       // mistake bypass: have payOf take one that NewServiceWithLock made
 	_ = nameNew[Service]()                      // right: no method of Namer has a lock
 	_ = make2[Service]()                        // right: what is made may be wrapped yet
 	unique[*Service](nil)                       // right: has no value of it

@@ -1005,6 +1005,34 @@ func (w *ServiceWithLock) Fenced(ctx context.Context, id int64) (err error) {
 	return w.serviceInner.Fenced(ctx, id)
 }
 
+// serviceDetachesBesideLock is what the directive "order:<id>" asks for.
+var serviceDetachesBesideLock = lock.Policy{
+	Method:  "Service.DetachesBeside",
+	Pattern: "order:<id>",
+}
+
+// ServiceDetachesBesideKey returns the key "order:<id>" as
+// [Service.DetachesBeside] locks it.
+//
+//lockgen:keyof Service.DetachesBeside "order:<id>"
+func ServiceDetachesBesideKey(id int64) string {
+	return "order:" + strconv.FormatInt(id, 10)
+}
+
+// DetachesBeside calls [Service.DetachesBeside] while it holds the lock
+// "order:<id>".
+//
+//lockgen:wraps Service.DetachesBeside "order:<id>" exclusive
+func (w *ServiceWithLock) DetachesBeside(ctx context.Context, id int64) (err error) {
+	key := ServiceDetachesBesideKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceDetachesBesideLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.DetachesBeside(ctx, id)
+}
+
 // serviceHelpsLock is what the directive "order:<id>" asks for.
 var serviceHelpsLock = lock.Policy{
 	Method:  "Service.Helps",
@@ -1070,5 +1098,6 @@ var (
 	_ func(*Service, context.Context, int64) error                    = (*Service).Stores
 	_ func(*Service, context.Context, int64) error                    = (*Service).Detaches
 	_ func(*Service, context.Context, int64) error                    = (*Service).Fenced
+	_ func(*Service, context.Context, int64) error                    = (*Service).DetachesBeside
 	_ func(*Service, context.Context, int64) error                    = (*Service).Helps
 )

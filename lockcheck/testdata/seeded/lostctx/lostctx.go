@@ -312,6 +312,24 @@ func (s *Service) Fenced(ctx context.Context, id int64) error {
 	return write(context.WithoutCancel(ctx), token) // right: a token guards the write
 }
 
+//lock:key="order:<id>"
+func (s *Service) DetachesBeside(ctx context.Context, id int64) error {
+	detached := lock.Detach(ctx)
+	go func() { _ = work(detached) }()      // mistake lostctx: detached is cancelled
+	go work(detached)                       // mistake lostctx: detached goes to a goroutine
+	go work(lock.Detach(ctx))               // mistake lostctx: ctx goes to a goroutine
+	go func() { println(detached.Err()) }() // right: only looks whether it is over
+	free := context.WithoutCancel(detached)
+	go work(free)                                                     // right: is never cancelled
+	go work(context.WithoutCancel(detached))                          // right: is never cancelled
+	go work(context.WithoutCancel(lock.Detach(ctx)))                  // right: is never cancelled
+	go func() { _ = work(context.WithoutCancel(lock.Detach(ctx))) }() // right: is never cancelled
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = work(detached) }) // right: wg.Wait waits for it
+	wg.Wait()
+	return nil
+}
+
 func write(ctx context.Context, token uint64) error { return nil }
 
 // plain has no lock.

@@ -296,6 +296,60 @@ func (w *ServiceWithLock) Whole(ctx context.Context, id int64) (err error) {
 	return w.serviceInner.Whole(ctx, id)
 }
 
+// serviceInWholeLock is what the directive "whole:<id>" asks for.
+var serviceInWholeLock = lock.Policy{
+	Method:    "Service.InWhole",
+	Pattern:   "whole:<id>",
+	Reentrant: true,
+}
+
+// ServiceInWholeKey returns the key "whole:<id>" as [Service.InWhole] locks it.
+//
+//lockgen:keyof Service.InWhole "whole:<id>"
+func ServiceInWholeKey(id int64) string {
+	return "whole:" + strconv.FormatInt(id, 10)
+}
+
+// InWhole calls [Service.InWhole] while it holds the lock "whole:<id>".
+//
+//lockgen:wraps Service.InWhole "whole:<id>" exclusive reentrant
+func (w *ServiceWithLock) InWhole(ctx context.Context, tx *sql.Tx, id int64) (err error) {
+	key := ServiceInWholeKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceInWholeLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.InWhole(ctx, tx, id)
+}
+
+// serviceAroundBothLock is what the directive "whole:<id>" asks for.
+var serviceAroundBothLock = lock.Policy{
+	Method:  "Service.AroundBoth",
+	Pattern: "whole:<id>",
+}
+
+// ServiceAroundBothKey returns the key "whole:<id>" as [Service.AroundBoth]
+// locks it.
+//
+//lockgen:keyof Service.AroundBoth "whole:<id>"
+func ServiceAroundBothKey(id int64) string {
+	return "whole:" + strconv.FormatInt(id, 10)
+}
+
+// AroundBoth calls [Service.AroundBoth] while it holds the lock "whole:<id>".
+//
+//lockgen:wraps Service.AroundBoth "whole:<id>" exclusive
+func (w *ServiceWithLock) AroundBoth(ctx context.Context, id int64) (err error) {
+	key := ServiceAroundBothKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceAroundBothLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.AroundBoth(ctx, id)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -308,4 +362,6 @@ var (
 	_ func(*Service, context.Context, *sql.Tx, int64) error  = (*Service).PayIn
 	_ func(*Service, context.Context, *unit) error           = (*Service).Save
 	_ func(*Service, context.Context, int64) error           = (*Service).Whole
+	_ func(*Service, context.Context, *sql.Tx, int64) error  = (*Service).InWhole
+	_ func(*Service, context.Context, int64) error           = (*Service).AroundBoth
 )

@@ -9,8 +9,9 @@ import (
 )
 
 type Service struct {
-	db *sql.DB
-	tx *sql.Tx
+	db   *sql.DB
+	tx   *sql.Tx
+	self *ServiceWithLock
 }
 
 type unit struct {
@@ -139,6 +140,64 @@ func managed(ctx context.Context, m manager, w *ServiceWithLock) {
 	check(m.Each(ctx, func(ctx context.Context) error {
 		return w.Pay(ctx, 1) // right: no transaction
 	}))
+}
+
+func inDefer(ctx context.Context, db *sql.DB, w *ServiceWithLock) (err error) {
+	check(w.PayIn(ctx, nil, 1)) // right: is given none
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer w.PayIn(ctx, tx, 1)        //lockcheck:ignore errlost right: runs after the commit
+	defer check(w.PayIn(ctx, tx, 1)) // mistake scope: is released before tx commits
+	defer func() {
+		if err != nil {
+			check(tx.Rollback())
+			return
+		}
+		check(w.PayIn(ctx, tx, 1)) // mistake scope: is released before tx commits
+		err = tx.Commit()
+		check(w.PayIn(ctx, tx, 1)) // right: after the commit
+	}()
+	defer func() { check(w.PayIn(ctx, tx, 1)) }() // mistake scope: is released before tx commits
+	check(w.Pay(ctx, 1))                          // right: is not given the transaction
+	return w.PayIn(ctx, tx, 1)                    // mistake scope: the lock "given:<id>" is released before tx commits
+}
+
+func inLiterals(ctx context.Context, w *ServiceWithLock, tx *sql.Tx) {
+	func() {
+		defer tx.Commit()
+		check(w.PayIn(ctx, tx, 1)) // mistake scope: is released before tx commits
+	}()
+	check(w.PayIn(ctx, tx, 1)) // right: after the commit
+}
+
+func atOnce(ctx context.Context, w *ServiceWithLock, tx *sql.Tx) {
+	defer check(tx.Commit())
+	check(w.PayIn(ctx, tx, 1)) // right: after the commit, an argument that is evaluated at once
+}
+
+func deferredAfter(ctx context.Context, db *sql.DB, w *ServiceWithLock) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { check(w.PayIn(ctx, tx, 1)) }() // right: runs after the commit
+	return tx.Commit()
+}
+
+//lock:key="whole:<id>" reentrant
+func (s *Service) InWhole(ctx context.Context, tx *sql.Tx, id int64) error { return nil }
+
+//lock:key="whole:<id>"
+func (s *Service) AroundBoth(ctx context.Context, id int64) (err error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = tx.Commit() }()
+	check(s.self.InWhole(ctx, tx, id)) // right: the method holds the lock until after the commit
+	return s.self.PayIn(ctx, tx, id)   // mistake scope: the lock "given:<id>" is released before tx commits
 }
 
 func byDo(ctx context.Context, db *sql.DB, l *lock.Locker) error {
