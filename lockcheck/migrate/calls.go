@@ -43,7 +43,7 @@ func (m *migration) function(u *source.Unit, file *ast.File, id *ast.Ident, stac
 	if !ok || functionWrapper(fn.Origin()) == nil || m.ignored(file, id.Pos()) || !m.once("function", id) {
 		return
 	}
-	m.raw++
+	m.raw[m.place(id.Pos())] = true
 	what := fmt.Sprintf("%s is called without its lock", fn.Name())
 	if !isCallee(id, stack) {
 		m.leave(id.Pos(), fmt.Sprintf("%s is used as a value, without its lock: use a function that calls %sWithLock", fn.Name(), fn.Name()))

@@ -3,6 +3,7 @@ package migrate
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
 	"path/filepath"
 	"strings"
 )
@@ -90,8 +91,7 @@ func (m *migration) spread() {
 
 // hinders says why what the value of a use comes from can't be a wrapper; empty is nothing.
 func (m *migration) hinders(use *use) string {
-	at := m.Fset.Position(use.expr.Pos())
-	where := fmt.Sprintf(" (%s:%d)", filepath.Base(at.Filename), at.Line)
+	where := fmt.Sprintf(" (%s)", m.at(use.expr.Pos()))
 	to := use.to
 	switch {
 	case to.goal == elsewhere:
@@ -101,8 +101,7 @@ func (m *migration) hinders(use *use) string {
 	case use.value && to.goal != nothing && to.goal != guarded:
 		return "is copied" + where
 	case (to.goal == converted || to.goal == iface) && use.t.asserted != nil:
-		asserted := m.Fset.Position(use.t.asserted.Pos())
-		return fmt.Sprintf("becomes an interface%s, and %s:%d takes one for a *%s", where, filepath.Base(asserted.Filename), asserted.Line, use.t.name.Name())
+		return fmt.Sprintf("becomes an interface%s, and %s takes one for a *%s", where, m.at(use.t.asserted.Pos()), use.t.name.Name())
 	case to.goal == variable && m.why[to.to] != "":
 		return fmt.Sprintf("goes to %s%s, which %s", to.to.name, where, m.why[to.to])
 	}
@@ -172,7 +171,7 @@ func (m *migration) giveUp() bool {
 			if use.to.to.isNil && !use.fresh {
 				m.give(use.to.to, "is compared with nil, and a wrapper of nil is not nil")
 			} else if l := m.locker(use.unit, use.file, use.expr.Pos()); l.why != "" && !m.push(use) {
-				m.give(use.to.to, "is given a value at "+m.at(use.expr)+", where "+l.why)
+				m.give(use.to.to, "is given a value at "+m.at(use.expr.Pos())+", where "+l.why)
 			}
 		case guarded, converted:
 			if m.mine(use) && m.locker(use.unit, use.file, use.expr.Pos()).why != "" {
@@ -187,7 +186,7 @@ func (m *migration) giveUp() bool {
 		if mk.to.isNil {
 			m.give(mk.to, "is compared with nil, and a wrapper of nil is not nil")
 		} else if l := m.locker(mk.unit, mk.file, mk.check.End()); l.why != "" {
-			m.give(mk.to, "is given a value at "+m.at(mk.name)+", where "+l.why)
+			m.give(mk.to, "is given a value at "+m.at(mk.name.Pos())+", where "+l.why)
 		}
 	}
 	return len(m.why)+len(m.pushed) > before
@@ -208,9 +207,15 @@ func (m *migration) push(use *use) bool {
 	return true
 }
 
-func (m *migration) at(n ast.Node) string {
-	p := m.Fset.Position(n.Pos())
-	return fmt.Sprintf("%s:%d", filepath.Base(p.Filename), p.Line)
+// at names a place as a report does, from the folder where the run began.
+func (m *migration) at(pos token.Pos) string {
+	p := m.Fset.Position(pos)
+	if dir, err := filepath.Abs(m.opts.Dir); err == nil {
+		if name, err := filepath.Rel(dir, p.Filename); err == nil {
+			p.Filename = name
+		}
+	}
+	return fmt.Sprintf("%s:%d", p.Filename, p.Line)
 }
 
 // rewrite wraps the value of a use where it needs to be.
@@ -225,7 +230,7 @@ func (m *migration) rewrite(use *use) {
 		if !m.mine(use) {
 			return
 		}
-		m.raw++
+		m.raw[m.place(use.pos())] = true
 		switch {
 		case use.to.in != nil:
 			m.leave(use.to.at.Pos(), fmt.Sprintf("%s.%s is called without its lock%s", use.t.name.Name(), use.to.at.Name, held(use.to.in)))
@@ -237,10 +242,9 @@ func (m *migration) rewrite(use *use) {
 
 // wrapHere wraps a value for one call or one conversion, or tells why it is left.
 func (m *migration) wrapHere(use *use) {
-	name, pos := use.t.name.Name(), use.expr.Pos()
+	name, pos := use.t.name.Name(), use.pos()
 	what := name + " becomes an interface without its lock"
 	if use.to.goal == guarded {
-		pos = use.to.at.Pos()
 		what = fmt.Sprintf("%s.%s is called without its lock", name, use.to.at.Name)
 	}
 	l := m.locker(use.unit, use.file, use.expr.Pos())
@@ -250,7 +254,7 @@ func (m *migration) wrapHere(use *use) {
 	case use.value && !isLiteral(use.expr):
 		m.leave(pos, fmt.Sprintf("%s, on a value that is no pointer: make it a *%s", what, name))
 	case use.to.goal == converted && use.t.asserted != nil:
-		m.leave(pos, fmt.Sprintf("%s, and an interface is taken for a *%s at %s: assert an interface there", what, name, m.at(use.t.asserted)))
+		m.leave(pos, fmt.Sprintf("%s, and an interface is taken for a *%s at %s: assert an interface there", what, name, m.at(use.t.asserted.Pos())))
 	case l.why != "":
 		m.leave(pos, what+m.because(use, l.why))
 	default:

@@ -12,6 +12,7 @@
 //	          locker.go   the Locker that each wrap is given
 //	          edit.go     edits of text; comments and layout stay
 //	verify    verify.go   what compiles no more is not rewritten
+//	          rest.go     what lockcheck finds beside all that is left as it is
 //
 // A variable, field, parameter or result of type *T becomes a *TWithLock if an annotated
 // method is called through it, or if a value of such a variable goes to it. Where a *T goes
@@ -29,6 +30,7 @@ import (
 	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
+	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
 // Options say what to rewrite. The zero value is the package in the current directory.
@@ -75,13 +77,16 @@ func Run(ctx context.Context, opts Options) (*Result, error) {
 	if err := checkLocker(w, opts.Locker); err != nil {
 		return nil, err
 	}
-	m := &migration{World: w, opts: opts, wraps: map[string]*wrapped{}, nodes: map[nodeID]*node{}, guards: map[token.Pos][]generator.Directive{}, seen: map[seenKey]bool{}, ignores: map[*ast.File][]facts.Ignore{}}
+	m := &migration{World: w, opts: opts, wraps: map[string]*wrapped{}, nodes: map[nodeID]*node{}, guards: map[token.Pos][]generator.Directive{}, seen: map[seenKey]bool{}, raw: map[module.Place]bool{}, tuples: map[module.Place][]*node{}, ignores: map[*ast.File][]facts.Ignore{}}
 	if !m.flow() {
 		return nil, errors.New("no package calls code that has a wrapper: annotate a method, run lockgen, then migrate")
 	}
 	m.decide()
 	m.functions()
-	res := &Result{Files: m.verified(), Left: m.left, Raw: m.raw}
+	if err := m.rest(ctx); err != nil {
+		return nil, err
+	}
+	res := &Result{Files: m.verified(), Left: m.left, Raw: len(m.raw)}
 	slices.SortFunc(res.Left, func(a, b Left) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/migrate"
+	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
 var update = flag.Bool("update", false, "write what is found to testdata")
@@ -32,11 +33,12 @@ replace github.com/lockgen/lockgen => %s
 `
 
 // A case is a module, and in want/ the diff and what is left. Its comment may begin with a
-// line "-locker expr". After the migration it compiles with its tests, and a second one has
-// nothing to do.
+// line "-locker expr". After the migration it compiles with its tests, a second one has
+// nothing to do, and what the check bypass finds was left.
 func TestCases(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("LOCKGENCACHE", "off")
 	cases, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)
 	for _, path := range cases {
@@ -80,6 +82,9 @@ func check(t *testing.T, path string) {
 	again, err := migrate.Run(context.Background(), opts)
 	require.NoError(t, err)
 	require.Empty(t, again.Files)
+	checked, err := module.Check(context.Background(), module.Options{Dir: dir, Patterns: opts.Patterns, Checks: []string{"bypass"}})
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(checked.Diagnostics), len(res.Left), "what is found after it was not said before: %v", checked.Diagnostics)
 }
 
 // lay writes a case to a folder and generates its wrappers.

@@ -9,6 +9,7 @@ import (
 	"github.com/lockgen/lockgen/generator"
 	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 	"github.com/lockgen/lockgen/lockcheck/internal/source"
+	"github.com/lockgen/lockgen/lockcheck/module"
 )
 
 // migration is one call of Run.
@@ -28,7 +29,8 @@ type migration struct {
 	pushed  map[*node]bool   // what becomes a wrapper since no Locker is where its value goes
 	changes []*change
 	left    []Left
-	raw     int
+	raw     map[module.Place]bool    // where something is called, or becomes an interface, without its lock
+	tuples  map[module.Place][]*node // the results of calls that have several, by where these are
 }
 
 // nodeID is where a variable is declared, or a function and which of its results.
@@ -238,8 +240,13 @@ func (m *migration) path(file *ast.File) string { return m.Fset.Position(file.Fi
 
 func (m *migration) isTest(file *ast.File) bool { return strings.HasSuffix(m.path(file), "_test.go") }
 
+func (m *migration) place(pos token.Pos) module.Place {
+	at := m.Fset.Position(pos)
+	return module.Place{File: at.Filename, Line: at.Line, Column: at.Column}
+}
+
 // leave tells that a place is left as it is.
 func (m *migration) leave(pos token.Pos, message string) {
-	at := m.Fset.Position(pos)
-	m.left = append(m.left, Left{at.Filename, at.Line, at.Column, message})
+	at := m.place(pos)
+	m.left = append(m.left, Left{at.File, at.Line, at.Column, message})
 }

@@ -105,6 +105,8 @@ func (m *migration) visit(u *source.Unit, file *ast.File, n ast.Node, stack []as
 		m.several(u, n)
 	case *ast.SelectorExpr:
 		m.selector(u, file, n)
+	case *ast.CallExpr:
+		m.results(u, n)
 	}
 	e, ok := n.(ast.Expr)
 	if !ok || isName(n, stack) {
@@ -238,10 +240,10 @@ func (m *migration) selector(u *source.Unit, file *ast.File, n *ast.SelectorExpr
 	}
 	switch through, _ := m.of(sel.Recv()); {
 	case sel.Kind() == types.MethodExpr && m.once("left", n):
-		m.raw++
+		m.raw[m.place(n.Sel.Pos())] = true
 		m.leave(n.Sel.Pos(), fmt.Sprintf("%s.%s is used as a function: use the method of a %s", t.name.Name(), fn.Name(), t.wrapper()))
 	case sel.Kind() == types.MethodVal && through == nil && !isWrapperType(sel.Recv()) && m.once("left", n):
-		m.raw++
+		m.raw[m.place(n.Sel.Pos())] = true
 		m.leave(n.Sel.Pos(), fmt.Sprintf("%s.%s is called through a type that embeds it: embed a *%s", t.name.Name(), fn.Name(), t.wrapper()))
 	}
 }

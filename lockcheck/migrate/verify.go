@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"go/types"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -49,8 +48,7 @@ func (m *migration) verified() []File {
 func (m *migration) refused(g *node, err error) {
 	why := err.Error()
 	if e, ok := err.(types.Error); ok {
-		at := e.Fset.Position(e.Pos)
-		why = fmt.Sprintf("%s:%d: %s", filepath.Base(at.Filename), at.Line, strings.Join(strings.Fields(e.Msg), " "))
+		why = m.at(e.Pos) + ": " + strings.Join(strings.Fields(e.Msg), " ")
 	}
 	m.leave(g.id.pos, fmt.Sprintf("%s is left as it is, since the code would not compile: %s; rewrite it by hand", g.name, why))
 }

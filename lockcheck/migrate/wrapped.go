@@ -101,7 +101,7 @@ func (m *migration) interfaces() (found bool) {
 			}
 			found = true
 			if !made[obj.Pkg().Path()+"."+t.constructor] {
-				m.raw++
+				m.raw[m.place(obj.Pos())] = true
 				m.leave(obj.Pos(), fmt.Sprintf("no %s is made: where the program makes its %s, write %s(x, locker)", t.wrapper(), name, t.constructor))
 			}
 		}

@@ -1,0 +1,56 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"go/ast"
+	"go/token"
+	"slices"
+
+	"golang.org/x/tools/go/types/typeutil"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/source"
+	"github.com/lockgen/lockgen/lockcheck/module"
+)
+
+// rest leaves what the check bypass finds and nothing here follows: a value that goes to an
+// interface as one of several results, by a generic function, out of an any or of a range.
+func (m *migration) rest(ctx context.Context) error {
+	res, err := module.Check(ctx, module.Options{Dir: m.opts.Dir, Patterns: m.opts.Patterns, BuildFlags: m.opts.BuildFlags, Checks: []string{"bypass"}})
+	if err != nil {
+		return err
+	}
+	if len(res.Broken) > 0 {
+		return errors.New(res.Broken[0])
+	}
+	for _, d := range res.Diagnostics {
+		wrapped := slices.ContainsFunc(m.tuples[d.Place], func(n *node) bool { return n.chosen })
+		if !m.raw[d.Place] && !wrapped {
+			m.left = append(m.left, Left{d.File, d.Line, d.Column, d.Message + "; migrate can't rewrite it"})
+		}
+		m.raw[d.Place] = true
+	}
+	return nil
+}
+
+// results notes a call of several results, which may become wrappers.
+func (m *migration) results(u *source.Unit, call *ast.CallExpr) {
+	fn := typeutil.StaticCallee(u.Info, call)
+	if fn == nil || fn.Signature().Results().Len() < 2 || !m.once("results", call) {
+		return
+	}
+	for i := range fn.Signature().Results().Len() {
+		if n := m.result(fn, i); n != nil {
+			m.tuples[m.place(call.Pos())] = append(m.tuples[m.place(call.Pos())], n)
+		}
+	}
+}
+
+// pos is where the check bypass sees a use.
+func (use *use) pos() token.Pos {
+	if use.to.goal == guarded {
+		return use.to.at.Pos()
+	}
+	e, _ := unparenthesized(use)
+	return e.Pos()
+}
