@@ -75,7 +75,7 @@ var fences = []struct {
 	{"lockcheck/draw", nil, nil},
 	{"lockcheck/module", checks, checkModules},
 	{"lockcheck/internal/source", nil, goPackages},
-	{"lockcheck/migrate", checkSource, checkModules},
+	{"lockcheck/migrate", checks, checkModules},
 	{"lockcheck/suggest", slices.Concat(checkSource, checkGraph, []string{"lockcheck/lostctx"}), checkModules},
 }
 
