@@ -5,7 +5,7 @@ import "time"
 // waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
 type waitQueue struct {
 	first, last *waiter
-	length      int
+	length      int32
 	contested   bool // somebody had to wait: ask for a lease that can be handed on
 }
 
@@ -36,11 +36,11 @@ func (e *entry) rejectTriesLocked() {
 func (e *entry) waitingLocked() int {
 	switch g := e.group; {
 	case g != nil:
-		return e.length + g.waiting
+		return int(e.length) + g.waiting
 	case e.elsewhere:
-		return e.length + 1
+		return int(e.length) + 1
 	}
-	return e.length
+	return int(e.length)
 }
 
 func (q *waitQueue) pushLocked(w *waiter) {
