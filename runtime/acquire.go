@@ -62,9 +62,8 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	e.giveLocked(h, lk, now)
-	e.placed = false // taking the lock gave it up
-	e.answer = nil
-	e.shareLocked(now) // also with those that try
+	e.placed, e.answer = false, nil // taking the lock gave the place up
+	e.shareLocked(now)              // also with those that try
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
@@ -166,7 +165,6 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(op.locker.open, cancel)()
-
 	poll := pollAfter(err)
 	due, timer := time.Now().Add(poll), time.NewTimer(poll)
 	defer timer.Stop()

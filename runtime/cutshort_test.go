@@ -70,6 +70,41 @@ func TestAnswerFromBeforeTheCallDoesNotCount(t *testing.T) {
 	})
 }
 
+// Once this process has held the key, the answer from before says nothing about who holds it.
+func TestAnswerEndsWithAHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		var silent atomic.Bool
+		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if !silent.Load() {
+				return do()
+			}
+			<-ctx.Done()
+			return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+		}
+		other := newLocker(t, b.Backend, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "k")
+		l := newLocker(t, b, &lock.Options{HandOff: -1})
+		granted := make(chan *lock.Hold)
+		go func() {
+			_, held := acquire(t, t.Context(), l, nil, "k")
+			granted <- held
+		}()
+		synctest.Wait()
+		ended := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 10 * time.Second}, "k")
+			ended <- err
+		}()
+		time.Sleep(2 * time.Second) // within which the first has asked again
+		require.NoError(t, release(theirs))
+		held := <-granted
+		silent.Store(true)
+		require.NoError(t, release(held))
+		requireOnly(t, lock.ErrIndeterminate, <-ended)
+	})
+}
+
 // Close does not wait until an engine that has become silent answers a waiter.
 func TestCloseCutsAWaiterShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -74,13 +74,6 @@ type entry struct {
 	answer       *heldAnswer // the last one, if the key is not held here since
 }
 
-// heldAnswer says when the engine answered that another process holds a key, by monotonic,
-// and the last one of these answers that named it.
-type heldAnswer struct {
-	err error
-	at  time.Duration
-}
-
 // newEntry is an entry and its first lease, in one allocation. It takes 512 bytes at most: for a
 // larger one Go's allocator needs a header.
 type newEntry struct {

@@ -20,6 +20,12 @@ type waiter struct {
 	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
 }
 
+// heldAnswer is what a waiter knows of an engine where another process holds the key.
+type heldAnswer struct {
+	err error         // the last answer that named the holder, or the first one
+	at  time.Duration // of the last answer, by monotonic
+}
+
 // rejectTriesLocked answers every Try in the queue: the key is held by another.
 func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
