@@ -179,8 +179,6 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 			case <-timer.C:
 			case <-ctx.Done():
 				return nil, err
-			case <-op.locker.open.Done():
-				return nil, ErrClosed
 			}
 		}
 		if op.over() { // together with a notice

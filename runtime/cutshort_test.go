@@ -26,35 +26,41 @@ func slow(t *testing.T, d time.Duration) *scripted {
 		case <-time.After(d):
 			return do()
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+			return b.silent(ctx)
 		}
 	}
 	return b
 }
 
-// lateCaller calls for k after the first one, with 10 ms left when that gives up.
-func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, after time.Duration) error {
+// silent is an engine that does not answer before ctx ends.
+func (s *scripted) silent(ctx context.Context) (driver.Lease, error) {
+	<-ctx.Done()
+	return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+}
+
+// lateCaller calls for k by p after another call, whose wait ends 10 ms before its own.
+func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, wait, after time.Duration) error {
 	go func() {
-		first, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		first, cancel := context.WithTimeout(t.Context(), wait-10*time.Millisecond)
 		defer cancel()
 		_, _, err := l.Acquire(first, nil, "k")
 		requireOnly(t, lock.ErrNotAcquired, err)
 	}()
 	time.Sleep(after)
-	ctx, cancel := context.WithTimeout(t.Context(), 310*time.Millisecond-after)
+	ctx, cancel := context.WithTimeout(t.Context(), wait-after)
 	defer cancel()
 	_, _, err := l.Acquire(ctx, p, "k")
 	return err
 }
 
-// The first attempt of a call that had waited in the queue is cut short. While it waited the
+// The first attempt of a call that had waited in the queue is cut short. A moment before the
 // engine has said that another holds the key, so the engine is not away.
 func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
-	for name, p := range map[string]*lock.Policy{"context": nil, "wait": {Wait: 305 * time.Millisecond}} {
+	for name, p := range map[string]*lock.Policy{"context": nil, "wait": {Wait: 155 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := newLocker(t, slow(t, 50*time.Millisecond), nil)
-				err := lateCaller(t, l, p, time.Millisecond)
+				err := lateCaller(t, l, p, 310*time.Millisecond, 150*time.Millisecond)
 				requireOnly(t, lock.ErrNotAcquired, err)
 				require.Equal(t, p == nil, errors.Is(err, context.DeadlineExceeded))
 			})
@@ -62,11 +68,18 @@ func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
 	}
 }
 
-// What the engine said before a call began tells it nothing about an engine that is silent.
-func TestAnswerFromBeforeTheCallDoesNotCount(t *testing.T) {
+// An answer that is old says nothing about an engine that is silent.
+func TestOldAnswerDoesNotCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		l := newLocker(t, slow(t, 50*time.Millisecond), nil)
-		requireOnly(t, lock.ErrIndeterminate, lateCaller(t, l, nil, 150*time.Millisecond))
+		b := slow(t, 50*time.Millisecond)
+		answer, began := b.onAcquire, time.Now()
+		b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if time.Since(began) > 500*time.Millisecond {
+				return b.silent(ctx)
+			}
+			return answer(ctx, a, do)
+		}
+		requireOnly(t, lock.ErrIndeterminate, lateCaller(t, newLocker(t, b, nil), nil, 4*time.Second, 10*time.Millisecond))
 	})
 }
 
@@ -79,8 +92,7 @@ func TestAnswerEndsWithAHold(t *testing.T) {
 			if !silent.Load() {
 				return do()
 			}
-			<-ctx.Done()
-			return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+			return b.silent(ctx)
 		}
 		other := newLocker(t, b.Backend, nil)
 		_, theirs := acquire(t, t.Context(), other, nil, "k")
@@ -105,6 +117,23 @@ func TestAnswerEndsWithAHold(t *testing.T) {
 	})
 }
 
+// Who waits while nothing is under way is told the same.
+func TestCloseTellsEachWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 20 {
+			l, ended := lock.New(slow(t, time.Millisecond), nil), make(chan error)
+			go func() {
+				_, _, err := l.Acquire(t.Context(), nil, "k")
+				ended <- err
+			}()
+			time.Sleep(100 * time.Millisecond)
+			go func() { requireOnly(t, lock.ErrClosed, <-ended) }()
+			require.NoError(t, l.Close(t.Context()))
+			synctest.Wait()
+		}
+	})
+}
+
 // Close does not wait until an engine that has become silent answers a waiter.
 func TestCloseCutsAWaiterShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -115,8 +144,7 @@ func TestCloseCutsAWaiterShort(t *testing.T) {
 			if !silent.Load() {
 				return answer(ctx, a, do)
 			}
-			<-ctx.Done()
-			return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
+			return b.silent(ctx)
 		}
 		l := lock.New(b, nil)
 		ended := make(chan error)

@@ -130,15 +130,15 @@ func (op *acquireOp) explain(err error) error {
 	if answer := op.entry.answer; answer != nil {
 		held = answer.err
 	}
-	if held != nil && !isHeld(err) && isContextError(err) {
-		// The last attempt was cut short. During this call one was answered, maybe that of
-		// the goroutine whose turn this one has taken over: the engine is there and another
-		// holds the key.
+	if over := op.over(); held != nil && (isHeld(err) || isContextError(err)) {
 		switch {
-		case op.over():
-			err = held
-		case op.locker.open.Err() != nil:
+		case !over && op.locker.open.Err() != nil:
 			return ErrClosed
+		case over && !isHeld(err):
+			// The last attempt was cut short. One before it was answered, maybe that of the
+			// goroutine whose turn this one has taken over: the engine is there and another
+			// holds the key.
+			err = held
 		}
 	}
 	switch {

@@ -64,8 +64,8 @@ func (l *Locker) next(e *entry) {
 	e.elsewhere, e.competing = false, nil
 	e.competesLocked(false)
 	if w := e.first; w != nil {
-		if e.answer != nil && e.answer.at < w.since {
-			e.answer = nil // from before w's call, of which it says nothing
+		if e.answer != nil && monotonic()-e.answer.at > answerLimit {
+			e.answer = nil
 		}
 		e.removeLocked(w)
 		w.entry = e

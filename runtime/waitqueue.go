@@ -20,6 +20,10 @@ type waiter struct {
 	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
 }
 
+// answerLimit is for how long an answer counts for the next waiter, if the engine gives that none
+// in time. Each asks once in pollLimit, so an older answer says that the engine is silent.
+const answerLimit = 2 * pollLimit
+
 // heldAnswer is what a waiter knows of an engine where another process holds the key.
 type heldAnswer struct {
 	err error         // the last answer that named the holder, or the first one
