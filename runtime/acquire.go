@@ -27,8 +27,9 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			e.subscription = nil
 		}
 		if err != nil {
+			told := op.explain(err)
 			l.stopCompeting(&op, err)
-			return nil, op.explain(err)
+			return nil, told
 		}
 		if inTime, err := l.granted(e, h, lk, lease); err != nil {
 			return nil, err
@@ -61,8 +62,8 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	e.giveLocked(h, lk, now)
-	e.placed = false   // taking the lock gave it up
-	e.shareLocked(now) // also with those that try
+	e.placed, e.answer = false, nil // taking the lock gave the place up
+	e.shareLocked(now)              // also with those that try
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
@@ -90,7 +91,6 @@ type acquireOp struct {
 	acquisition *driver.Acquisition // of the lease that it makes
 	late        bool                // a grant of it came too late: with Sticky, it asks for the whole ttl
 	reserved    *heldLease          // of an op of tryInBatch
-	held        error               // the answer to an attempt, once another holds the key: the last that says who
 	deadlock    error               // that its wait has found
 }
 
@@ -151,18 +151,20 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, op.held = true, err
+	e.placed, e.answer = true, &heldAnswer{err: err, at: monotonic()}
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)
-	e.competing, e.since = op.hold, monotonic()
+	e.competing, e.since = op.hold, e.answer.at
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
 	defer traceWait(op.ctx, op.hold.policy)()
 	ctx, nested := op.hold.waitNested(ctx, e.backend, e.id.key)
 	defer func() { op.deadlock = nested.end() }()
-
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(op.locker.open, cancel)()
 	poll := pollAfter(err)
 	due, timer := time.Now().Add(poll), time.NewTimer(poll)
 	defer timer.Stop()
@@ -177,8 +179,6 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 			case <-timer.C:
 			case <-ctx.Done():
 				return nil, err
-			case <-op.locker.closing:
-				return nil, ErrClosed
 			}
 		}
 		if op.over() { // together with a notice
@@ -189,8 +189,8 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
-		if heldError(err).Holder != "" {
-			op.held = err
+		if e.answer.at = monotonic(); heldError(err).Holder != "" {
+			e.answer.err = err
 		}
 		poll = pollAfter(err)
 		due = time.Now().Add(poll)

@@ -85,8 +85,9 @@ func (l *Locker) reserve(ctx context.Context, r Request, end time.Time) (*acquir
 func (l *Locker) conclude(op *acquireOp, lease driver.Lease, err error) attempt {
 	e, h := op.entry, op.hold
 	if err != nil {
+		told := op.explain(err)
 		l.stopCompeting(op, err)
-		err = op.explain(err)
+		err = told
 	} else {
 		var inTime bool
 		if inTime, err = l.granted(e, h, op.reserved, lease); err == nil && !inTime {

@@ -8,12 +8,12 @@ import (
 )
 
 // Close makes every new acquire and every waiting one fail with [ErrClosed]
-// (a method that runs may still re-enter the locks that it holds), waits until
-// all holds are released or ctx ends, takes away the locks that are then left
-// (their methods get [ErrLost]), and frees the backends. After it no goroutine,
-// timer or subscription of the Locker lives. Its error says that ctx ended
-// first, naming the locks that were still held, and how many could not be given
-// back, or what a backend's Close had to say. A second call waits for the first, or
+// (a method that runs may still re-enter the locks that it holds), ends the contexts of
+// leaders ([Locker.Lead]), waits until all holds are released or ctx ends, takes away the
+// locks that are then left (their methods get [ErrLost]), and frees the backends, which may
+// take 2 s more where an engine is silent. After it no goroutine, timer or subscription of
+// the Locker lives. Its error says that ctx ended first, naming the locks that were still
+// held, and how many could not be given back, or what a backend's Close had to say. A second call waits for the first, or
 // until its own ctx ends, and returns nil or the error of that.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
@@ -31,7 +31,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.unclosed.Stop()
 	defer close(l.done)
-	close(l.closing)
+	l.shut()
 	l.rejectWaiters()
 	err := l.awaitIdle(ctx)
 	if err != nil {
@@ -59,7 +59,11 @@ func (l *Locker) awaitIdle(ctx context.Context) error {
 		case <-l.idle:
 		case <-ctx.Done():
 			if n := l.active(); n > 0 {
-				return &Error{Op: "close", Err: fmt.Errorf("%d locks were still held%s: %w", n, l.heldNames(), ctx.Err())}
+				what := "acquires were still under way"
+				if names := l.heldNames(); names != "" {
+					what = "locks were still held" + names
+				}
+				return &Error{Op: "close", Err: fmt.Errorf("%d %s: %w", n, what, ctx.Err())}
 			}
 		}
 	}

@@ -126,16 +126,26 @@ func (op *acquireOp) explain(err error) error {
 		return op.deadlock
 	}
 	ended := op.ctx.Err()
-	if op.held != nil && op.over() && !isHeld(err) && isContextError(err) {
-		// The last attempt was cut short by the end of the wait. The one before it
-		// was answered, so the engine is there and another holds the key.
-		err = op.held
+	var held error
+	if answer := op.entry.answer; answer != nil {
+		held = answer.err
+	}
+	if over := op.over(); held != nil && (isHeld(err) || isContextError(err)) {
+		switch {
+		case !over && op.locker.open.Err() != nil:
+			return ErrClosed
+		case over && !isHeld(err):
+			// The last attempt was cut short. One before it was answered, maybe that of the
+			// goroutine whose turn this one has taken over: the engine is there and another
+			// holds the key.
+			err = held
+		}
 	}
 	switch {
 	case isHeld(err) && ended != nil:
-		return naming(ctxEnded(op.ctx), err, op.held)
+		return naming(ctxEnded(op.ctx), err, held)
 	case isHeld(err) && !op.hold.tries():
-		return naming(waitOver(op.hold.policy), err, op.held)
+		return naming(waitOver(op.hold.policy), err, held)
 	case isHeld(err):
 		return because(ErrNotAcquired, err)
 	}
@@ -148,7 +158,7 @@ func (op *acquireOp) explain(err error) error {
 		return because(ErrIndeterminate, op.endedBy(err))
 	}
 	select {
-	case <-op.locker.closing: // what was under way may have been cut
+	case <-op.locker.open.Done(): // what was under way may have been cut
 		return because(ErrClosed, op.endedBy(err))
 	default:
 	}

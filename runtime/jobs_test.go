@@ -138,6 +138,30 @@ func TestLead(t *testing.T) {
 	})
 }
 
+// A leader that works until its context ends resigns when its Locker closes.
+func TestLeadEndsWithClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, p := locktest.New(t), &lock.Policy{Leader: true, TTL: time.Minute}
+		l := lock.New(engine, nil)
+		ended := make(chan error)
+		go func() {
+			ended <- l.Lead(t.Context(), p, "k", func(ctx context.Context) error {
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), lock.ErrClosed)
+				require.NoError(t, lock.Check(ctx)) // it leads until it returns
+				return ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		began := time.Now()
+		go func() { require.ErrorIs(t, <-ended, lock.ErrClosed) }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, l.Close(ctx))
+		require.Zero(t, time.Since(began))
+	})
+}
+
 // An engine that is slow for a time ends no campaign.
 func TestLeadBesideASlowEngine(t *testing.T) {
 	bubble(t, func(t *testing.T) {

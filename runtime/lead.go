@@ -25,8 +25,8 @@ type Leadership struct {
 
 // Lead campaigns for key under p, which has Leader set, and calls lead for as long as this
 // process is the leader. Its context ends with cause [ErrLost] when the leadership is
-// lost, before another can lead; its token is in the context. Lead resigns when lead
-// returns, and then
+// lost, before another can lead, and with cause [ErrClosed] when the Locker begins to close;
+// its token is in the context. Lead resigns when lead returns, and then
 //
 //   - returns nil if lead returned nil while it led;
 //   - campaigns again if lead returned an error or the leadership was lost, after a pause
@@ -53,6 +53,9 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		var began time.Time // of the term; zero where it was not elected
 		err := l.Do(ctx, &named, key, func(ctx context.Context) error {
 			began = time.Now()
+			ctx, cancel := context.WithCancelCause(ctx)
+			defer cancel(nil)
+			defer context.AfterFunc(l.open, func() { cancel(ErrClosed) })()
 			return lead(ctx)
 		})
 		led := !began.IsZero()
@@ -73,7 +76,7 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		case <-ctx.Done():
 			timer.Stop()
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ctxEnded(ctx)})
-		case <-l.closing:
+		case <-l.open.Done():
 			timer.Stop()
 			return errors.Join(err, &Error{Op: "acquire", Method: p.Method, Key: key, Err: ErrClosed})
 		}
@@ -141,7 +144,7 @@ func (l *Locker) WatchLeader(ctx context.Context, p *Policy, key string, changed
 		case <-time.After(pollLimit):
 		case <-ctx.Done():
 			return fmt.Errorf("lock: watch %s: %w", key, ctx.Err())
-		case <-l.closing:
+		case <-l.open.Done():
 			return &Error{Op: "view", Method: p.Method, Key: key, Err: ErrClosed}
 		}
 	}

@@ -45,11 +45,12 @@ type Locker struct {
 	waits    *nestedWaits  // of the process
 	notes    noteWork
 
-	closed  atomic.Bool   // no new acquire begins
-	forced  atomic.Bool   // Close has waited long enough: nothing is held any more
-	closing chan struct{} // closed by Close: whoever competes at a backend gives up
-	idle    chan struct{} // has room for one: a shard has nothing active any more, after closing
-	done    chan struct{} // closed when Close has returned
+	closed atomic.Bool        // no new acquire begins
+	forced atomic.Bool        // Close has waited long enough: nothing is held any more
+	open   context.Context    // ends when Close begins: whoever waits at a backend gives up
+	shut   context.CancelFunc // of open
+	idle   chan struct{}      // has room for one: a shard has nothing active any more, after closing
+	done   chan struct{}      // closed when Close has returned
 
 	unclosed runtime.Cleanup // tells the Observer of a Locker that nobody closed
 }

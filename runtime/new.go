@@ -35,10 +35,10 @@ func New(b Backend, opts *Options) *Locker {
 		observer: opts.Observer,
 		prefix:   opts.Prefix,
 		defaults: Policy{TTL: opts.TTL, Wait: opts.Wait},
-		closing:  make(chan struct{}),
 		idle:     make(chan struct{}, 1),
 		done:     make(chan struct{}),
 	}
+	l.open, l.shut = context.WithCancel(context.Background())
 	l.patterns = opts.mustBeRight()
 	if l.handOff == 0 {
 		l.handOff = DefaultHandOff

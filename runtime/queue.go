@@ -48,7 +48,7 @@ func (l *Locker) shard(key string) *shard {
 // for the key at the backend: the one that state says is busy with it. All
 // others wait in its queue.
 //
-// The shard's mutex guards all but subscription and placed, which belong to the
+// The shard's mutex guards all but subscription, placed and answer, which belong to the
 // goroutine that is busy with the key.
 type entry struct {
 	id      entryID
@@ -71,6 +71,7 @@ type entry struct {
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
+	answer       *heldAnswer // the last one, if the key is not held here since
 }
 
 // newEntry is an entry and its first lease, in one allocation. It takes 512 bytes at most: for a

@@ -5,7 +5,7 @@ import "time"
 // waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
 type waitQueue struct {
 	first, last *waiter
-	length      int
+	length      int32
 	contested   bool // somebody had to wait: ask for a lease that can be handed on
 }
 
@@ -18,6 +18,16 @@ type waiter struct {
 	since      time.Duration // by monotonic
 	left       time.Duration // of the lease, as it was handed on
 	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
+}
+
+// answerLimit is for how long an answer counts for the next waiter, if the engine gives that none
+// in time. Each asks once in pollLimit, so an older answer says that the engine is silent.
+const answerLimit = 2 * pollLimit
+
+// heldAnswer is what a waiter knows of an engine where another process holds the key.
+type heldAnswer struct {
+	err error         // the last answer that named the holder, or the first one
+	at  time.Duration // of the last answer, by monotonic
 }
 
 // rejectTriesLocked answers every Try in the queue: the key is held by another.
@@ -36,11 +46,11 @@ func (e *entry) rejectTriesLocked() {
 func (e *entry) waitingLocked() int {
 	switch g := e.group; {
 	case g != nil:
-		return e.length + g.waiting
+		return int(e.length) + g.waiting
 	case e.elsewhere:
-		return e.length + 1
+		return int(e.length) + 1
 	}
-	return e.length
+	return int(e.length)
 }
 
 func (q *waitQueue) pushLocked(w *waiter) {
