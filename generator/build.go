@@ -84,9 +84,7 @@ func (gm guardedMethod) instance() *types.Named {
 	if len(gm.path) > 0 {
 		t = gm.path[len(gm.path)-1].Type()
 	}
-	if ptr, ok := t.Underlying().(*types.Pointer); ok {
-		t = ptr.Elem()
-	}
+	t = pointee(t)
 	named, _ := types.Unalias(t).(*types.Named)
 	return named
 }

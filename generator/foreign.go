@@ -148,9 +148,7 @@ func (u *unit) promotable(t types.Type) (out []*target) {
 func embeddedTypes(t types.Type) (out []*types.Named) {
 	var visit func(t types.Type)
 	visit = func(t types.Type) {
-		if ptr, ok := t.Underlying().(*types.Pointer); ok {
-			t = ptr.Elem()
-		}
+		t = pointee(t)
 		if named, ok := types.Unalias(t).(*types.Named); ok {
 			if slices.Contains(out, named) {
 				return

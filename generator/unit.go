@@ -219,29 +219,42 @@ func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.
 }
 
 // stub declares the wrapper types of the annotated types, for code whose
-// declarations mention them. That of a generic type is empty and has no
-// constraints: it only has to be there.
+// declarations mention them. They have the fields that the real ones will have.
+// Type parameters are without their constraints, which need imports: errors in the
+// stub are nobody's.
 func (u *unit) stub() *ast.File {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n", u.pkg.name)
 	declared, decls := declaredNames(u.files), typeDecls(u.files)
-	for _, name := range sortedKeys(u.pkg.guardedBy) {
+	for _, name := range u.pkg.guardedNames {
 		if len(decls[name]) == 0 || declared[name+"WithLock"] != nil {
 			continue
 		}
-		spec := decls[name][0].spec
-		embedded := "*" + name
+		spec, alias := decls[name][0].spec, u.pkg.innerAlias(name)
+		params, args := "", ""
+		if names := fieldNames(spec.TypeParams); len(names) > 0 {
+			params = "[" + strings.Join(names, ", ") + " any]"
+			for i, n := range names {
+				if n == "_" {
+					names[i] = "any"
+				}
+			}
+			args = "[" + strings.Join(names, ", ") + "]"
+		}
+		pointer := "*"
 		if _, ok := ast.Unparen(spec.Type).(*ast.InterfaceType); ok {
-			embedded = name
+			pointer = ""
 		}
-		if params := fieldNames(spec.TypeParams); len(params) > 0 {
-			fmt.Fprintf(&b, "type %sWithLock[%s any] struct {}\n", name, strings.Join(params, ", "))
-			continue
-		}
-		fmt.Fprintf(&b, "type %sWithLock struct { %s }\n", name, embedded)
+		fmt.Fprintf(&b, "type %s%s = %s%s\n", alias, params, name, args)
+		fmt.Fprintf(&b, "type %sWithLock%s struct { %s%s%s }\n", name, params, pointer, alias, args)
 	}
 	file, _ := parser.ParseFile(u.pkg.run.fset, stubFile, b.String(), parser.SkipObjectResolution)
 	return file
+}
+
+// inStub reports whether a field is that of a wrapper which is about to be generated.
+func (u *unit) inStub(field *types.Var) bool {
+	return u.pkg.run.fset.Position(field.Pos()).Filename == stubFile
 }
 
 func fieldNames(list *ast.FieldList) []string {
