@@ -54,8 +54,11 @@ func (u *unit) neededImports() []string {
 			}
 		}
 	}
-	if u.pkg.external {
-		delete(n.paths, u.pkg.tested.path) // the go command would compile it
+	if u.tested != nil {
+		for _, path := range u.tested.neededImports() {
+			n.paths[path] = true
+		}
+		delete(n.paths, u.tested.pkg.path) // the go command would compile it
 	}
 	return sortedKeys(n.paths)
 }
