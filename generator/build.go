@@ -1,6 +1,8 @@
 package generator
 
 import (
+	"go/ast"
+	"go/token"
 	"go/types"
 	"slices"
 	"strings"
@@ -84,9 +86,7 @@ func (gm guardedMethod) instance() *types.Named {
 	if len(gm.path) > 0 {
 		t = gm.path[len(gm.path)-1].Type()
 	}
-	if ptr, ok := t.Underlying().(*types.Pointer); ok {
-		t = ptr.Elem()
-	}
+	t = pointee(t)
 	named, _ := types.Unalias(t).(*types.Named)
 	return named
 }
@@ -199,6 +199,7 @@ func (b *builder) takeNames() {
 	for name, id := range declaredNames(together) {
 		b.known[name] = knownName{declared: shortPosition(b.pkg.run.fset.Position(id.Pos()))}
 	}
+	b.takeDotImported()
 	for _, g := range b.guarded {
 		for _, m := range g.methods {
 			b.pkg.naming.users.addAll(signatureNames(m.sig))
@@ -210,6 +211,24 @@ func (b *builder) takeNames() {
 	}
 	for _, g := range b.guarded {
 		g.nameTypeParams(b.pkg.naming.declared)
+	}
+}
+
+// takeDotImported takes what an external test imports with a dot of the package that it
+// tests, what this run generates for that included.
+func (b *builder) takeDotImported() {
+	tested := b.pkg.tested
+	if tested == nil || tested.naming == nil || !slices.ContainsFunc(b.unit.files, func(f *source) bool {
+		return slices.ContainsFunc(f.imports(), func(s *ast.ImportSpec) bool {
+			return s.Name != nil && s.Name.Name == "." && importPath(s) == tested.path
+		})
+	}) {
+		return
+	}
+	for name := range tested.naming.scope.own {
+		if token.IsExported(name) && b.known[name].declared == "" {
+			b.known[name] = knownName{claimed: "a name of package " + tested.name + ", which is imported with a dot,"}
+		}
 	}
 }
 

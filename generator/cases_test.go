@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -194,7 +195,7 @@ func hasCgo(t *testing.T) bool {
 func TestHosts(t *testing.T) {
 	dir := t.TempDir()
 	for _, g := range loadCases(t, dir) {
-		if g.name != "ok-builds" && g.name != "ok-promoted-builds" {
+		if !slices.Contains([]string{"ok-builds", "ok-promoted-builds", "ok-promoted-cgo"}, g.name) {
 			continue
 		}
 		for _, goos := range []string{"linux", "windows", "darwin"} {

@@ -174,8 +174,8 @@ func (c *config) apply(conf *packages.Config) {
 	if env == nil {
 		env = os.Environ()
 	}
-	cgo := "0" // a C compiler for another system is rarely there
-	if c.cgo && c.goos == runtime.GOOS {
+	cgo := "0"
+	if c.cgo {
 		cgo = "1"
 	}
 	conf.Env = append(slices.Clone(env), "GOOS="+c.goos, "GOARCH="+c.goarch, "CGO_ENABLED="+cgo)
@@ -232,8 +232,11 @@ func configFor(x constraint.Expr, host *config) *config {
 			}
 		}
 		for _, goos := range oses {
+			// A C compiler for another system is rarely there. Where a build has to have cgo, what
+			// can't be compiled is loaded from source.
+			first := host.cgo && goos == runtime.GOOS
 			for _, goarch := range arches {
-				for _, cgo := range []bool{host.cgo, !host.cgo} {
+				for _, cgo := range []bool{first, !first} {
 					if c := (&config{goos, goarch, cgo, tags}); c.satisfies(x) {
 						return c
 					}

@@ -109,7 +109,7 @@ func (p *pkg) byName() map[string][]*target {
 // foreignBuilds are the builds in which types of other packages, embedded in a guarded type,
 // have annotated methods that the build at hand does not have.
 func (u *unit) foreignBuilds() (out []constraint.Expr) {
-	if u.pkg.external || u.pkg.run.exports != nil {
+	if u.pkg.run.exports != nil {
 		return nil
 	}
 	for _, name := range sortedKeys(u.pkg.guardedBy) {
@@ -148,9 +148,7 @@ func (u *unit) promotable(t types.Type) (out []*target) {
 func embeddedTypes(t types.Type) (out []*types.Named) {
 	var visit func(t types.Type)
 	visit = func(t types.Type) {
-		if ptr, ok := t.Underlying().(*types.Pointer); ok {
-			t = ptr.Elem()
-		}
+		t = pointee(t)
 		if named, ok := types.Unalias(t).(*types.Named); ok {
 			if slices.Contains(out, named) {
 				return

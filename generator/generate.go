@@ -148,7 +148,7 @@ func (r *run) made(pkgs []*pkg) map[string][]byte {
 func (u *unit) generate(ctx context.Context, imports *importer, making map[string]bool) (done bool) {
 	u.load(imports)
 	u.others = u.foreignBuilds()
-	if u.config != nil && (u.incomplete() || slices.ContainsFunc(u.others, u.config.satisfies)) {
+	if u.config != nil && (u.tested != nil || u.incomplete() || slices.ContainsFunc(u.others, u.config.satisfies)) {
 		if im, err := u.pkg.run.loadImports(ctx, [][]*unit{{u}}, u.config, nil); err == nil {
 			u.load(im)
 		}

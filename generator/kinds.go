@@ -83,10 +83,66 @@ func elementKinds(t types.Type) []templates.PartKind {
 	return slices.Compact(all)
 }
 
+// basic adds an integer or bool, which needs no encoding, or a string.
+func (r *resolver) basic(p part, v value, kind templates.PartKind) {
+	if kind != templates.Encoded {
+		r.out.parts = append(r.out.parts, templates.Part{Kind: kind, Text: v.text, Type: basicName(v.typ)})
+		return
+	}
+	expr := v.text
+	if basicName(v.typ) != "string" {
+		expr = "string(" + expr + ")"
+	}
+	r.encode(p, v, "KeyString", expr)
+}
+
+func basicName(t types.Type) string {
+	if b, ok := types.Unalias(t).(*types.Basic); ok {
+		return types.Typ[b.Kind()].Name()
+	}
+	return ""
+}
+
 // mixed adds a value of a type parameter whose types become text in several ways.
 func (r *resolver) mixed(p part, v value, kinds []templates.PartKind) {
 	last := lowerFirst(v.lastName())
 	text := &templates.Mixed{Name: r.locals.pick(last + "Text"), Value: r.locals.pick(last + "Value"), Expr: v.text, Kinds: kinds}
 	r.out.steps = append(r.out.steps, templates.Step{Mixed: text})
 	r.encode(p, v, "KeyString", text.Name)
+}
+
+// method adds a value that knows its own text, if it does.
+func (r *resolver) method(p part, v value) bool {
+	for _, way := range []struct {
+		method, function string
+		iface            *types.Interface
+	}{{"MarshalText", "KeyText", textMarshaler}, {"String", "KeyStringer", stringer}} {
+		byAddress := v.addressable && !types.IsInterface(v.typ) && types.Implements(types.NewPointer(v.typ), way.iface)
+		if !byAddress && !types.Implements(v.typ, way.iface) {
+			continue
+		}
+		from, ok := r.promotedFrom(p, v, way.method)
+		switch {
+		case !ok: // reported
+		case r.tick && isTime(pointee(from.typ)):
+			r.text(p, from)
+		case types.Implements(from.typ, way.iface):
+			r.encode(p, from, way.function, from.text)
+		default:
+			r.encode(p, from, way.function, "&"+from.text)
+		}
+		return true
+	}
+	return false
+}
+
+// promotedFrom is the embedded field that v has the method from, if it can be nil or is
+// a time; else v.
+func (r *resolver) promotedFrom(p part, v value, method string) (value, bool) {
+	_, index, _ := types.LookupFieldOrMethod(v.typ, true, nil, method)
+	path := embeddedFields(v.typ, index[:len(index)-1])
+	if !slices.ContainsFunc(path, func(f *types.Var) bool { return canBeNil(f.Type()) || r.tick && isTime(f.Type()) }) {
+		return v, true
+	}
+	return r.through(p, v, path)
 }

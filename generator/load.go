@@ -121,16 +121,14 @@ func (r *run) plan(pkgs []*pkg) [][]*unit {
 	var out [][]*unit
 	for _, p := range pkgs {
 		p.plan()
-		if p.external && len(p.units) > 0 {
-			p.tested.forTests()
-		}
 	}
 	for _, p := range pkgs {
 		switch {
-		case p.external && len(p.units) > 0:
+		case len(p.units) == 0:
+		case p.external && len(p.tested.units) > 0:
 			last := len(out) - 1 // of the package that it tests, which stands before it
 			out[last] = append(out[last], p.units...)
-		case len(p.units) > 0:
+		default:
 			out = append(out, p.units)
 		}
 	}

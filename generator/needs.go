@@ -15,7 +15,7 @@ import (
 // which matters only where it touches an annotated signature, and there it is
 // not left out.
 func (u *unit) neededImports() []string {
-	n := &needs{paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}}
+	n := &needs{paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
 	for _, f := range u.files {
 		n.index(f)
 	}
@@ -30,9 +30,14 @@ func (u *unit) neededImports() []string {
 					roots[part.path[0]] = true
 				}
 			}
+			for _, fallback := range n.functions[d.fallback] {
+				n.visit(fallback.file, fallback.node, false)
+			}
 		}
 		n.fields(m.file, m.recv, roots)
-		n.fields(m.file, m.typ.TypeParams, nil)
+		if m.typ.TypeParams != nil {
+			n.visit(m.file, m.typ.TypeParams, true)
+		}
 		n.fields(m.file, m.typ.Params, roots)
 		n.fields(m.file, m.typ.Results, nil)
 		n.guarded(m.owner())
@@ -49,8 +54,11 @@ func (u *unit) neededImports() []string {
 			}
 		}
 	}
-	if u.pkg.external {
-		delete(n.paths, u.pkg.tested.path) // the go command would compile it
+	if u.tested != nil {
+		for _, path := range u.tested.neededImports() {
+			n.paths[path] = true
+		}
+		delete(n.paths, u.tested.pkg.path) // the go command would compile it
 	}
 	return sortedKeys(n.paths)
 }
@@ -62,10 +70,11 @@ type declared struct {
 }
 
 type needs struct {
-	paths    map[string]bool
-	seen     map[string]bool
-	declared map[string][]declared // by name
-	methods  map[string][]declared // by receiver; only those without parameters
+	paths     map[string]bool
+	seen      map[string]bool
+	declared  map[string][]declared // by name
+	methods   map[string][]declared // by receiver; only those without parameters
+	functions map[string][]declared // and methods, by name
 }
 
 func (n *needs) index(f *source) {
@@ -75,6 +84,7 @@ func (n *needs) index(f *source) {
 	for _, d := range f.syntax.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
+			n.functions[d.Name.Name] = append(n.functions[d.Name.Name], declared{f, d.Type})
 			if d.Recv != nil && len(d.Type.Params.List) == 0 {
 				name := baseName(d.Recv)
 				n.methods[name] = append(n.methods[name], declared{f, d.Type})
@@ -84,11 +94,22 @@ func (n *needs) index(f *source) {
 				switch s := s.(type) {
 				case *ast.TypeSpec:
 					n.declared[s.Name.Name] = append(n.declared[s.Name.Name], declared{f, s})
+					n.indexInterface(f, s)
 				case *ast.ValueSpec:
 					for _, name := range s.Names {
 						n.declared[name.Name] = append(n.declared[name.Name], declared{f, s})
 					}
 				}
+			}
+		}
+	}
+}
+
+func (n *needs) indexInterface(f *source, spec *ast.TypeSpec) {
+	if iface, ok := ast.Unparen(spec.Type).(*ast.InterfaceType); ok {
+		for _, m := range iface.Methods.List {
+			for _, id := range m.Names {
+				n.functions[id.Name] = append(n.functions[id.Name], declared{f, m.Type})
 			}
 		}
 	}

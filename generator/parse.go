@@ -18,22 +18,23 @@ import (
 
 // pkg is one package on its way through the run: its files in all builds.
 type pkg struct {
-	run         *run
-	name, path  string
-	dir         string
-	external    bool               // the tests of a package that are one themselves
-	tested      *pkg               // and that package
-	files       []*source          // by path
-	partial     bool               // there are files that can't be read
-	outputs     map[string]*output // by path
-	index       index              // what they declare
-	targets     []*target          // what has a directive, in source order
-	guardedBy   map[string]bool    // the types among whose methods these are
-	naming      *naming
-	units       []*unit
-	diagnostics []Diagnostic
-	warnings    []Diagnostic
-	heard       func(token.Pos, Diagnostic) // told of each diagnostic, if set
+	run          *run
+	name, path   string
+	dir          string
+	external     bool               // the tests of a package that are one themselves
+	tested       *pkg               // and that package
+	files        []*source          // by path
+	partial      bool               // there are files that can't be read
+	outputs      map[string]*output // by path
+	index        index              // what they declare
+	targets      []*target          // what has a directive, in source order
+	guardedBy    map[string]bool    // the types among whose methods these are
+	guardedNames []string           // these, in source order
+	naming       *naming
+	units        []*unit
+	diagnostics  []Diagnostic
+	warnings     []Diagnostic
+	heard        func(token.Pos, Diagnostic) // told of each diagnostic, if set
 }
 
 // source is one file of a package.

@@ -10,7 +10,8 @@ import (
 
 // promotedMethods are the annotated methods of embedded types: through the
 // wrapper's embedded type they would be reached without their lock. Those that
-// another package declares get a lock of their own here, with the same key.
+// another package declares get a lock of their own here, with the same key. What is
+// reached through a wrapper has its lock.
 func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 	var out []guardedMethod
 	add := func(fn *types.Func, gm guardedMethod) {
@@ -38,14 +39,10 @@ func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 		if !ok || len(sel.Index()) < 2 {
 			continue
 		}
-		gm := guardedMethod{sig: sel.Type().(*types.Signature)}
-		t := recv
-		for _, i := range sel.Index()[:len(sel.Index())-1] {
-			field := structOf(t).Field(i)
-			gm.path = append(gm.path, field)
-			t = field.Type()
+		gm := guardedMethod{sig: sel.Type().(*types.Signature), path: embeddedFields(recv, sel.Index()[:len(sel.Index())-1])}
+		if !slices.ContainsFunc(gm.path, b.unit.inStub) {
+			add(fn, gm)
 		}
-		add(fn, gm)
 	}
 	return out
 }

@@ -166,8 +166,7 @@ func (r *resolver) have(p part) string {
 }
 
 // selector goes one step along a placeholder: to a field, or to the result of
-// a method without arguments. Embedded fields on the way are gone through one
-// by one, since a nil one must end the key and not the program.
+// a method without arguments.
 func (r *resolver) selector(p part, v value, name string) (value, bool) {
 	pkg := r.m.unit.types
 	obj, index, _ := types.LookupFieldOrMethod(v.typ, v.addressable, pkg, name)
@@ -175,12 +174,10 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 		r.reportNoSelector(p, v, name)
 		return v, false
 	}
-	v = r.notNil(p, v)
-	base := v
-	for _, i := range index[:len(index)-1] {
-		field := structOf(v.typ).Field(i)
-		v = value{text: v.text + "." + field.Name(), path: v.path + "." + field.Name(), typ: field.Type(), addressable: v.addressable, call: v.call}
-		v = r.notNil(p, v)
+	base := r.notNil(p, v)
+	v, ok := r.through(p, base, embeddedFields(v.typ, index[:len(index)-1]))
+	if !ok {
+		return v, false
 	}
 	text, path := v.text+"."+name, base.path+"."+name
 	if strings.HasPrefix(v.text, base.text+".") { // Go finds the embedded fields by itself
@@ -198,6 +195,33 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 		return r.once(value{text: text + "()", path: path, typ: sig.Results().At(0).Type(), call: true}), true
 	}
 	return v, false
+}
+
+// through goes along embedded fields one by one, since a nil one must end the key
+// and not the program.
+func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
+	for _, field := range path {
+		v = r.notNil(p, v)
+		if strings.HasPrefix(v.text, "*") {
+			v.text = "(" + v.text + ")"
+		}
+		v = value{text: v.text + "." + field.Name(), path: v.path + "." + field.Name(), typ: field.Type(), addressable: v.addressable, call: v.call}
+		if canBeNil(v.typ) && !field.Exported() && field.Pkg() != r.m.unit.types {
+			r.report(p, "pass what it names as a parameter", "%s: %s may be nil, and only package %s can name it", p.text, v.path, field.Pkg().Name())
+			return v, false
+		}
+	}
+	return r.notNil(p, v), true
+}
+
+// embeddedFields are the fields at index, each of the type of the one before it, and the
+// first of t.
+func embeddedFields(t types.Type, index []int) (path []*types.Var) {
+	for _, i := range index {
+		field := structOf(t).Field(i)
+		path, t = append(path, field), field.Type()
+	}
+	return path
 }
 
 // once gives the result of a call a name if another placeholder needs it too: what is
@@ -246,17 +270,13 @@ func (r *resolver) reportNoSelector(p part, v value, name string) {
 
 // structOf is the struct that t is or points to.
 func structOf(t types.Type) *types.Struct {
-	if ptr, ok := t.Underlying().(*types.Pointer); ok {
-		t = ptr.Elem()
-	}
-	s, _ := t.Underlying().(*types.Struct)
+	s, _ := pointee(t).Underlying().(*types.Struct)
 	return s
 }
 
 // notNil sees to it that a pointer or interface can be gone through, once.
 func (r *resolver) notNil(p part, v value) value {
-	_, isPointer := v.typ.Underlying().(*types.Pointer)
-	if !isPointer && (!types.IsInterface(v.typ) || isTypeParam(v.typ)) {
+	if !canBeNil(v.typ) {
 		return v
 	}
 	if v.call {
@@ -271,9 +291,12 @@ func (r *resolver) notNil(p part, v value) value {
 		r.out.steps = append(r.out.steps, templates.Step{NotNil: &templates.NotNil{Expr: v.text, Placeholder: p.text, Path: path}})
 	}
 	r.out.fails = true
-	v.addressable = isPointer
+	v.addressable = isPointer(v.typ)
 	return v
 }
+
+// canBeNil reports whether fields and methods are selected through what may be nil.
+func canBeNil(t types.Type) bool { return isPointer(t) || types.IsInterface(t) && !isTypeParam(t) }
 
 // local gives the result of a call a name, so that what is checked is what is used.
 func (r *resolver) local(v value) value {
@@ -347,44 +370,6 @@ func (r *resolver) reportType(p part, t types.Type) {
 		hint = "did you mean " + p.dotted() + "? It takes one lock for each element"
 	}
 	r.report(p, hint, "%s has type %s", p.text, r.describe(t))
-}
-
-// basic adds an integer or bool, which needs no encoding, or a string.
-func (r *resolver) basic(p part, v value, kind templates.PartKind) {
-	if kind != templates.Encoded {
-		r.out.parts = append(r.out.parts, templates.Part{Kind: kind, Text: v.text, Type: basicName(v.typ)})
-		return
-	}
-	expr := v.text
-	if basicName(v.typ) != "string" {
-		expr = "string(" + expr + ")"
-	}
-	r.encode(p, v, "KeyString", expr)
-}
-
-func basicName(t types.Type) string {
-	if b, ok := types.Unalias(t).(*types.Basic); ok {
-		return types.Typ[b.Kind()].Name()
-	}
-	return ""
-}
-
-// method adds a value that knows its own text, if it does.
-func (r *resolver) method(p part, v value) bool {
-	for _, way := range []struct {
-		function string
-		iface    *types.Interface
-	}{{"KeyText", textMarshaler}, {"KeyStringer", stringer}} {
-		if types.Implements(v.typ, way.iface) {
-			r.encode(p, v, way.function, v.text)
-			return true
-		}
-		if v.addressable && !types.IsInterface(v.typ) && types.Implements(types.NewPointer(v.typ), way.iface) {
-			r.encode(p, v, way.function, "&"+strings.TrimPrefix(v.text, "&"))
-			return true
-		}
-	}
-	return false
 }
 
 func (r *resolver) encode(p part, v value, function, expr string) {

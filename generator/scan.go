@@ -42,8 +42,9 @@ func (p *pkg) scan() {
 	}
 	p.guardedBy = map[string]bool{}
 	for _, t := range p.targets {
-		if name := t.owner(); name != "" {
-			p.guardedBy[p.aliased(name)] = true
+		if name := p.aliased(t.owner()); name != "" && !p.guardedBy[name] {
+			p.guardedBy[name] = true
+			p.guardedNames = append(p.guardedNames, name)
 		}
 	}
 	if len(p.targets) > 0 {

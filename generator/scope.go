@@ -287,3 +287,10 @@ func (n *naming) pickMember(t thing, members *scope, beside []string, candidates
 	}
 	return n.chosen[t]
 }
+
+// innerAlias names what a guarded type is embedded as in its wrapper.
+func (p *pkg) innerAlias(target string) string {
+	alias := p.naming.pickMember(thing{kind: innerAlias, of: target}, p.members(target), nil, lowerFirst(target)+"Inner")
+	p.naming.scope.add(alias)
+	return alias
+}

@@ -129,10 +129,16 @@ func invalid(t types.Type) bool { return written(t, isInvalid) }
 
 // unknown reports whether it can't be made out what t, or what t points to, is made of.
 func unknown(t types.Type) bool {
-	if ptr, ok := t.Underlying().(*types.Pointer); ok {
-		t = ptr.Elem()
-	}
+	t = pointee(t)
 	return invalid(t) || isInvalid(t.Underlying())
+}
+
+// pointee is what t points to, or t.
+func pointee(t types.Type) types.Type {
+	if ptr, ok := t.Underlying().(*types.Pointer); ok {
+		return ptr.Elem()
+	}
+	return t
 }
 
 func isInvalid(t types.Type) bool {

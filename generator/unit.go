@@ -17,6 +17,7 @@ type unit struct {
 	pkg     *pkg
 	config  *config // nil: as the go command listed the package
 	tests   bool    // with its tests
+	tested  *unit   // of an external test: what it imports, from source
 	whole   bool    // an external test may ask for anything in it
 	files   []*source
 	has     map[*source]bool // the same files
@@ -111,6 +112,10 @@ func (p *pkg) newUnit(c *config, tests bool) *unit {
 			u.has[f] = true
 		}
 	}
+	if p.external {
+		u.tested = p.tested.newUnit(c, true)
+		u.tested.whole = true
+	}
 	return u
 }
 
@@ -126,20 +131,6 @@ func (u *unit) selects(f *source) bool {
 	return f.listed
 }
 
-// forTests is the build that an external test imports.
-func (p *pkg) forTests() *unit {
-	for _, u := range p.units {
-		if u.tests && u.config == nil {
-			u.whole = true
-			return u
-		}
-	}
-	u := p.newUnit(nil, true)
-	u.whole = true
-	p.units = append(p.units, u)
-	return u
-}
-
 // stubFile is the name under which declarations stand in for the types that
 // are about to be generated.
 const stubFile = "lockgen stub"
@@ -149,6 +140,9 @@ const stubFile = "lockgen stub"
 // yet, and its signatures may mention it.
 func (u *unit) load(im *importer) {
 	u.imports, u.typeErrors = im, nil
+	if u.tested != nil { // types of two loads are never the same
+		u.tested.load(im)
+	}
 	files := u.syntax()
 	if stub := u.stub(); stub != nil {
 		files = append(files, stub)
@@ -160,8 +154,8 @@ func (u *unit) load(im *importer) {
 // Import implements types.Importer. An external test has the package that it
 // tests from its source, the identifiers that tests add included.
 func (u *unit) Import(path string) (*types.Package, error) {
-	if u.pkg.external && path == u.pkg.tested.path {
-		return u.pkg.tested.forTests().types, nil
+	if u.tested != nil && path == u.tested.pkg.path {
+		return u.tested.types, nil
 	}
 	return u.imports.Import(path)
 }
@@ -219,29 +213,42 @@ func (u *unit) typeCheck(files []*ast.File, info *types.Info, report func(types.
 }
 
 // stub declares the wrapper types of the annotated types, for code whose
-// declarations mention them. That of a generic type is empty and has no
-// constraints: it only has to be there.
+// declarations mention them. They have the fields that the real ones will have.
+// Type parameters are without their constraints, which need imports: errors in the
+// stub are nobody's.
 func (u *unit) stub() *ast.File {
 	var b strings.Builder
 	fmt.Fprintf(&b, "package %s\n", u.pkg.name)
 	declared, decls := declaredNames(u.files), typeDecls(u.files)
-	for _, name := range sortedKeys(u.pkg.guardedBy) {
+	for _, name := range u.pkg.guardedNames {
 		if len(decls[name]) == 0 || declared[name+"WithLock"] != nil {
 			continue
 		}
-		spec := decls[name][0].spec
-		embedded := "*" + name
+		spec, alias := decls[name][0].spec, u.pkg.innerAlias(name)
+		params, args := "", ""
+		if names := fieldNames(spec.TypeParams); len(names) > 0 {
+			params = "[" + strings.Join(names, ", ") + " any]"
+			for i, n := range names {
+				if n == "_" {
+					names[i] = "any"
+				}
+			}
+			args = "[" + strings.Join(names, ", ") + "]"
+		}
+		pointer := "*"
 		if _, ok := ast.Unparen(spec.Type).(*ast.InterfaceType); ok {
-			embedded = name
+			pointer = ""
 		}
-		if params := fieldNames(spec.TypeParams); len(params) > 0 {
-			fmt.Fprintf(&b, "type %sWithLock[%s any] struct {}\n", name, strings.Join(params, ", "))
-			continue
-		}
-		fmt.Fprintf(&b, "type %sWithLock struct { %s }\n", name, embedded)
+		fmt.Fprintf(&b, "type %s%s = %s%s\n", alias, params, name, args)
+		fmt.Fprintf(&b, "type %sWithLock%s struct { %s%s%s }\n", name, params, pointer, alias, args)
 	}
 	file, _ := parser.ParseFile(u.pkg.run.fset, stubFile, b.String(), parser.SkipObjectResolution)
 	return file
+}
+
+// inStub reports whether a field is that of a wrapper which is about to be generated.
+func (u *unit) inStub(field *types.Var) bool {
+	return u.pkg.run.fset.Position(field.Pos()).Filename == stubFile
 }
 
 func fieldNames(list *ast.FieldList) []string {

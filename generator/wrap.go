@@ -33,8 +33,7 @@ func (b *builder) nameWrapper(g *guarded) {
 
 	// A field of ours would hide a field or method of that name of the user's.
 	members := b.pkg.members(target)
-	w.Alias = b.pkg.naming.pickMember(thing{kind: innerAlias, of: target}, members, nil, lowerFirst(target)+"Inner")
-	b.pkg.naming.scope.add(w.Alias)
+	w.Alias = b.pkg.innerAlias(target)
 	w.Locker = b.pkg.naming.pickMember(thing{kind: lockerField, of: target}, members, []string{w.Alias}, "locker", "lockgenLocker")
 
 	params := within()

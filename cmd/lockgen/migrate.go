@@ -30,10 +30,7 @@ Exit status 1 means that something was left as it is.
 
 // migrate prints or writes what makes the packages call the wrappers.
 func (c *command) migrate(ctx context.Context) int {
-	opts := migrate.Options{Dir: c.dir, Patterns: c.args, Locker: c.locker}
-	if c.tags != "" {
-		opts.BuildFlags = []string{"-tags=" + c.tags}
-	}
+	opts := migrate.Options{Dir: c.dir, Patterns: c.args, BuildFlags: c.buildFlags(), Locker: c.locker}
 	progress := newProgress(c.stderr)
 	defer progress.stop()
 	progress.stage("loading the module")

@@ -103,11 +103,18 @@ func (c *command) fail(err error) int {
 	return unusual
 }
 
-func (c *command) options(patterns []string) generator.Options {
-	opts := generator.Options{Dir: c.dir, Patterns: patterns}
-	if c.tags != "" {
-		opts.BuildFlags = []string{"-tags=" + c.tags}
+// buildFlags are what the go command gets. With a space between two tags it takes a comma
+// for part of a tag.
+func (c *command) buildFlags() []string {
+	tags := strings.FieldsFunc(c.tags, func(r rune) bool { return r == ',' || r == ' ' })
+	if len(tags) == 0 {
+		return nil
 	}
+	return []string{"-tags=" + strings.Join(tags, ",")}
+}
+
+func (c *command) options(patterns []string) generator.Options {
+	opts := generator.Options{Dir: c.dir, Patterns: patterns, BuildFlags: c.buildFlags()}
 	if c.files != "" {
 		opts.Build = &generator.Build{Files: strings.Split(c.files, ","), ImportPath: c.importPath, Exports: c.exports, Output: c.out}
 	}

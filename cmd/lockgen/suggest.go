@@ -34,10 +34,7 @@ type jsonSuggestion struct {
 
 // suggest prints the calls that lack a lock which most others have.
 func (c *command) suggest(ctx context.Context) int {
-	opts := suggest.Options{Dir: c.dir, Patterns: c.args}
-	if c.tags != "" {
-		opts.BuildFlags = []string{"-tags=" + c.tags}
-	}
+	opts := suggest.Options{Dir: c.dir, Patterns: c.args, BuildFlags: c.buildFlags()}
 	progress := newProgress(c.stderr)
 	defer progress.stop()
 	progress.stage("loading the module")

@@ -95,10 +95,7 @@ func (c *command) vet(ctx context.Context) int {
 }
 
 func (c *command) checked(ctx context.Context) (*module.Result, int) {
-	opts := module.Options{Dir: c.dir, Patterns: c.args}
-	if c.tags != "" {
-		opts.BuildFlags = []string{"-tags=" + c.tags}
-	}
+	opts := module.Options{Dir: c.dir, Patterns: c.args, BuildFlags: c.buildFlags()}
 	if c.checks != "" {
 		opts.Checks = strings.Split(c.checks, ",")
 	}
