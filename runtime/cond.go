@@ -36,7 +36,8 @@ var (
 
 // NewCond returns the condition of the lock on key. backend is the name of the backend that
 // the lock is at, the Locker's own unless given. All processes that wait and signal share
-// the condition of a key. It panics with an [*Error] if l is nil or the backend has no conditions.
+// the condition of a key. It panics with an [*Error] if l is nil, or the backend is not there
+// or has no conditions.
 func NewCond(l *Locker, key string, backend ...string) *Cond {
 	if l == nil {
 		panic(&Error{Op: "cond", Key: key, Err: invalidf("the Locker is nil; make one with lock.New")})
@@ -45,9 +46,13 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 	for _, name := range backend {
 		c.backend = name
 	}
-	k, ok := l.backend(c.backend).(driver.Kinded)
-	if _, calls := l.backend(c.backend).(driver.Caller); !ok || !calls || k.Kinds()&driver.Condition == 0 {
-		panic(&Error{Op: "cond", Key: key, Err: invalidf("the backend %T has no conditions", l.backend(c.backend))})
+	b := l.backend(c.backend)
+	if b == nil {
+		panic(&Error{Op: "cond", Key: key, Err: l.noBackend(c.backend)})
+	}
+	k, ok := b.(driver.Kinded)
+	if _, calls := b.(driver.Caller); !ok || !calls || k.Kinds()&driver.Condition == 0 {
+		panic(&Error{Op: "cond", Key: key, Err: invalidf("the backend %T has no conditions", b)})
 	}
 	return c
 }

@@ -179,6 +179,7 @@ func TestCondNeedsItsLock(t *testing.T) {
 			require.ErrorIs(t, f(ctx), lock.ErrInvalid)
 		}
 		require.Panics(t, func() { lock.NewCond(newLocker(t, mutexesOnly{memlock.New()}, nil), "k") })
+		require.PanicsWithError(t, `lock: cond k: invalid: no backend is named "nope" in Options.Backends; there are none`, func() { lock.NewCond(l, "k", "nope") })
 		require.PanicsWithError(t, "lock: cond k: invalid: the Locker is nil; make one with lock.New", func() { lock.NewCond(nil, "k") })
 		require.NoError(t, l.Do(t.Context(), nil, "k", cond.Signal), "nobody waits")
 	})

@@ -53,10 +53,12 @@ type delegatedHold struct {
 //
 // The caller must hold its locks until the callee has returned. If it does not, because it
 // was cancelled or timed out, the callee hears nothing of that, and works on until the
-// delegation ends: beside the next holder, whom the fencing token alone protects.
+// delegation ends: beside the next holder, whom the fencing token alone protects. The same
+// goes for [Hold.Downgrade], which does not know of callees.
 //
 // If ctx owns nothing, Inject writes nothing and returns nil. If one of the locks was lost,
-// it returns an error that wraps [ErrLost]. It does no I/O.
+// or the method that ctx is of has returned, it returns an error that wraps [ErrLost]. It
+// does no I/O.
 func Inject(ctx context.Context, c Carrier, s *Signer, audience string) error {
 	fail := func(err error) error { return &Error{Op: "inject", Err: err} }
 	if s == nil || audience == "" {

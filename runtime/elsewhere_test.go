@@ -39,7 +39,9 @@ func TestTwoPoliciesForOneKey(t *testing.T) {
 		short, long := &lock.Policy{TTL: lock.DefaultTTL / 2, Pattern: "<a>"}, &lock.Policy{Pattern: "<b>"}
 		_, _, err := l.AcquireAll(t.Context(), lock.Request{Policy: short, Key: "k"}, lock.Request{Policy: long, Key: "k"})
 		requireOnly(t, lock.ErrInvalid, err)
-		require.ErrorContains(t, err, "two policies for one key differ")
+		require.ErrorContains(t, err, "two policies for one key differ: TTL is 15s and 30s; give")
+		_, _, err = l.AcquireAll(t.Context(), lock.Request{Policy: &lock.Policy{Try: true, Queue: 2}, Key: "k"}, lock.Request{Key: "k"})
+		require.ErrorContains(t, err, "two policies for one key differ: Try is true and false, Queue is 2 and 0; give")
 		require.Zero(t, b.acquires.Load())
 
 		// The names of two directives may differ, and so may the ways to say the default.

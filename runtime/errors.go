@@ -64,7 +64,10 @@ var (
 // Error says where one of the sentinels arose. It wraps the sentinel and,
 // where there is one, the engine's or the context's own error.
 type Error struct {
-	Op     string // "acquire", "hold", "check", "require", "release", "key", "close", "ping", "inject", "extract", "keyring"
+	// Op is what was tried. Of a lock: "acquire", "hold", "check", "require", "release",
+	// "downgrade", "view" (who leads). Of a condition: "cond", "wait", "signal", "broadcast".
+	// Of a delegation: "inject", "extract", "keyring". Else "key", "policy", "ping", "close".
+	Op     string
 	Method string // the locked method, "Service.Buy"; empty when locked by hand
 	Key    string // the key; its pattern where the key itself is what failed
 	Err    error  // the sentinel, with what it came from

@@ -18,6 +18,7 @@ type hold struct {
 	began  driver.Instant
 	waited bool         // in the queue, or at the engine
 	handed bool         // the lease came from the hold before
+	done   bool         // of AcquireOnce: Complete was called
 	trial  atomic.Int32 // a trial: see together.go
 
 	method atomic.Pointer[methodContext] // nil before the method's call began

@@ -34,6 +34,12 @@ func TestTicksThatCantBeRight(t *testing.T) {
 	require.ErrorIs(t, l.Lead(t.Context(), nil, "k", nil), lock.ErrInvalid)
 	_, err = l.Leader(t.Context(), once, "k")
 	require.ErrorIs(t, err, lock.ErrInvalid)
+	for _, p := range []lock.Policy{{Leader: true, Skip: true}, {Leader: true, AtLeast: time.Second}} {
+		err := l.Lead(t.Context(), &p, "k", func(context.Context) error { return nil })
+		require.ErrorIs(t, err, lock.ErrInvalid)
+		require.ErrorContains(t, err, "Leader excludes Skip and AtLeast")
+		require.Panics(t, func() { l.MustSupport(&p) })
+	}
 }
 
 // A run whose release has no answer is completed all the same, once the engine is back.

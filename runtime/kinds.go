@@ -219,26 +219,39 @@ func (h *hold) admits(p *Policy) error {
 	return nil
 }
 
-// leaveWriteSide sees to it that no other writer of this process follows on the lease of h. It
-// reports false if h was released or lost: the lease may be another's.
-func (h *Hold) leaveWriteSide() bool {
+// leaveWriteSide sees to it that no other writer of this process follows on the lease of h,
+// and that no nested one is inside or enters. If h was released or lost, the lease may be
+// another's.
+func (h *Hold) leaveWriteSide() error {
 	hold := h.frame.hold()
 	s := hold.entry.shard
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if hold.entry.holder != hold || h.frame.closed.Load() { // released and kept by AtLeast
-		return false
+	switch {
+	case hold.entry.holder != hold || h.frame.closed.Load(): // released and kept by AtLeast
+		return because(ErrLost, errReturned)
+	case hold.lease.downgraded.Load(): // those inside read
+		return nil
+	}
+	slot := h.frame.slot()
+	select {
+	case slot <- struct{}{}: // each nested call has it, or is inside of one that has
+		defer slot.leave()
+	default:
+		return invalidf("a nested call is inside the lock, and it may write; call Downgrade when it has returned")
 	}
 	hold.lease.downgraded.Store(true)
-	return true
+	return nil
 }
 
 // Downgrade makes a hold of the write side one of the read side, in one step: nobody writes
 // between, and those that wait to read come in. The context, the token and the duty to
-// release stay. It returns nil if the hold reads already, an error that wraps [ErrInvalid]
-// if it is no hold of a read-write lock, and [ErrLost] if it was lost. After any other
-// error the hold is one or the other; call Downgrade again, or release it. It blocks until
-// the engine answers or ctx ends.
+// release stay. A nested call that would write from then on gets [ErrDeadlock]. It returns
+// nil if the hold reads already, and [ErrLost] if it was lost. An error that wraps
+// [ErrInvalid] says that nothing has changed: it is no hold of a read-write lock, or a
+// nested call is inside, which may write, also below one that reads. After any other error
+// the hold is one or the other; call Downgrade again, or release it. It blocks until the
+// engine answers or ctx ends.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	if h.rest != nil || h.parent != nil {
 		return &Error{Op: "downgrade", Key: h.Key(), Err: invalidf("only the outermost hold of a single lock can be downgraded")}
@@ -257,8 +270,8 @@ func (h *Hold) Downgrade(ctx context.Context) error {
 	if err := hold.check(); err != nil {
 		return fail(because(ErrLost, err))
 	}
-	if !h.leaveWriteSide() {
-		return fail(because(ErrLost, errReturned))
+	if err := h.leaveWriteSide(); err != nil {
+		return fail(err)
 	}
 	err := d.Downgrade(ctx, hold.token)
 	switch {

@@ -42,7 +42,6 @@ func (l *Locker) Lead(ctx context.Context, p *Policy, key string, lead func(ctx 
 		return l.reject(ctx, &Policy{}, key, l.observedSince(), invalidf("Lead needs a Policy with Leader"))
 	}
 	named := *p
-	named.Skip = false // with it Do has no error
 	if named.name = ""; l != nil {
 		named.name = l.name
 	}

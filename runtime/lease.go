@@ -25,7 +25,7 @@ type heldLease struct {
 
 	also map[*hold]struct{} // those that share it with its holder, because they read
 
-	completed  atomic.Bool // of AcquireOnce: the release records its tick
+	completed  atomic.Bool // of AcquireOnce: the release, which has begun, records its tick
 	downgraded atomic.Bool // it was a writer's, and is a reader's now
 
 	// For the watchdog, guarded by the shard's mutex.

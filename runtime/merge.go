@@ -79,7 +79,8 @@ func (e *PanicError) Error() string {
 }
 
 // NewMerger returns a Merger of at most so many requests in a section, which is taken
-// under p. It panics if l or p is nil or most is less than 2.
+// under p. It panics if l or p is nil or most is less than 2. If p has Read, Permits, Once,
+// Leader, Try, Reentrant or Skip, Do returns [ErrInvalid].
 func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 	if l == nil || p == nil || most < 2 {
 		panic(fmt.Sprintf("lock: NewMerger needs a Locker, a Policy and at least 2 requests in a section, got %p, %v and %d", l, p, most))
@@ -101,8 +102,7 @@ func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 //
 // The context of batch has the values of the first caller's (its trace, its user), the
 // token of the section, and no caller's deadline or cancellation: it ends when the lock is
-// lost, or when all callers have gone. Do under a lock of the same key is [ErrDeadlock],
-// also where the policy is reentrant.
+// lost, or when all callers have gone. Do under a lock of the same key is [ErrDeadlock].
 func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch func(context.Context, []Req) ([]Res, error)) (res Res, err error) {
 	l := m.locker
 	outer := owned(ctx)

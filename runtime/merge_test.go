@@ -163,6 +163,16 @@ func TestMergerFailures(t *testing.T) {
 	})
 }
 
+// A Merger refuses what its directive excludes.
+func TestMergerPolicies(t *testing.T) {
+	l := newLocker(t, memlock.New(), nil)
+	for _, p := range []lock.Policy{{Read: true}, {Permits: 2}, {Once: true}, {Leader: true}, {Try: true}, {Reentrant: true}, {Skip: true}} {
+		_, err := lock.NewMerger[int, int](l, &p, 10).Do(t.Context(), "k", 1, func(_ context.Context, reqs []int) ([]int, error) { return reqs, nil })
+		require.ErrorIs(t, err, lock.ErrInvalid, "%+v", p)
+		require.ErrorContains(t, err, "a Merger's policy")
+	}
+}
+
 func TestMergerShedsLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := lock.New(memlock.New(), nil)

@@ -47,13 +47,15 @@ func (l *Locker) AcquireOnce(ctx context.Context, p *Policy, key, tick string) (
 
 // Complete says that the job of an AcquireOnce is done: the release records the tick as
 // completed, in the same step. Call it when the method has returned without an error,
-// before Release. It does no I/O. On any other Hold it does nothing.
+// before Release, on the same goroutine. It does no I/O. On any other Hold it does nothing.
 //
-// A release that has no answer goes on in the background, and so does the completion. If
-// the engine is away until the lease has ended, the tick is not completed.
+// If the lock was lost before Release, the tick is not completed, and Release says
+// [ErrLost]. A release that has no answer goes on in the background, and so does the
+// completion, though Release returns no error. If the engine is away until the lease has
+// ended, the tick may not be completed.
 func (h *Hold) Complete() {
 	if h != nil && h.rest == nil && h.parent == nil {
-		h.frame.hold().lease.completed.Store(true)
+		h.frame.hold().done = true
 	}
 }
 

@@ -2,6 +2,8 @@ package lock
 
 import (
 	"fmt"
+	"reflect"
+	"strings"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -55,7 +57,7 @@ type Policy struct {
 	Once bool
 
 	// Leader is for a method that runs for as long as its process leads: see [Locker.Lead].
-	// It is a Fair lock whose holder has a name.
+	// It is a Fair lock whose holder has a name. It excludes Skip and AtLeast.
 	Leader bool
 
 	// AtLeast is how long the lock is held at the least, counted from when it was
@@ -109,6 +111,18 @@ func (p *Policy) terms() Policy {
 	terms := *p
 	terms.Method, terms.Pattern, terms.TTL = "", "", p.ttl()
 	return terms
+}
+
+// differences names the fields in which the terms of a and b differ, for an error.
+func differences(a, b *Policy) string {
+	var all []string
+	x, y := reflect.ValueOf(a.terms()), reflect.ValueOf(b.terms())
+	for i := range x.NumField() {
+		if f := x.Type().Field(i); f.IsExported() && !x.Field(i).Equal(y.Field(i)) {
+			all = append(all, fmt.Sprintf("%s is %v and %v", f.Name, x.Field(i), y.Field(i)))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // validate reports what can't be right about p.
@@ -168,6 +182,10 @@ func (p *Policy) validateKind() error {
 		return invalidf("Delay is %v; the longest is %v", p.Delay, maxTTL)
 	case p.Once && p.Reentrant:
 		return invalidf("Once and Reentrant exclude each other: a nested call has a tick of its own")
+	case p.Leader && (p.Skip || p.AtLeast > 0):
+		return invalidf("Leader excludes Skip and AtLeast: it campaigns until it leads, and who leads resigns by returning")
+	case p.merges && (p.Read || p.Permits > 0 || p.Once || p.Leader || p.Try || p.Reentrant || p.Skip):
+		return invalidf("a Merger's policy has none of Read, Permits, Once, Leader, Try, Reentrant and Skip: its sections are under way one at a time, for who waits")
 	case p.Delay > 0 && p.TTL == 0:
 		return invalidf("Delay needs a TTL: it begins when that is over")
 	}

@@ -39,6 +39,10 @@ func TestInvalidPolicies(t *testing.T) {
 	requireOnly(t, lock.ErrInvalid, err)
 	_, _, err = l.AcquireAll(t.Context())
 	requireOnly(t, lock.ErrInvalid, err)
+	_, _, err = l.AcquireAll(t.Context(), lock.Requests(nil, nil)...)
+	require.EqualError(t, err, "lock: acquire: invalid: the list has no element, or an empty key")
+	_, _, err = l.AcquireAll(t.Context(), lock.Requests(&lock.Policy{Pattern: "k:<ids...>"}, nil)...)
+	require.ErrorContains(t, err, "invalid: k:<ids...>: the list has no element")
 	require.Zero(t, b.acquires.Load(), "something was sent")
 }
 

@@ -90,6 +90,10 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 		slot.leave()
 		return nil, because(ErrLost, err)
 	}
+	if h := f.hold(); h.lease.downgraded.Load() && h.admits(p) != nil { // since it was asked above
+		slot.leave()
+		return nil, h.admits(p)
+	}
 	x := &entering{}
 	x.frame.current.Store(f.hold())
 	x.frame.outer, x.frame.ctx = outer, &x.owned

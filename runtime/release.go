@@ -160,6 +160,9 @@ func (h *Hold) beginRelease() (r releasing) {
 		r.err = hold.fail("release", cause)
 		return r
 	}
+	if hold.done { // not before: a lost lease may be freed at any time
+		hold.lease.completed.Store(true)
+	}
 	if rest := hold.policy.AtLeast - hold.heldFor(r.now); rest > 0 && hold.method.Load() != nil { // else it has not run
 		hold.stay(rest)
 		return r

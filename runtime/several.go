@@ -67,7 +67,7 @@ func (l *Locker) inOrder(reqs []Request) ([]Request, error) {
 	same := func(a, b Request) bool { return a.Key == b.Key && a.Policy.Backend == b.Policy.Backend }
 	for i := 1; i < len(reqs); i++ {
 		if a, b := reqs[i-1], reqs[i]; same(a, b) && a.Policy.terms() != b.Policy.terms() {
-			return reqs[i-1 : i], invalidf("two policies for one key differ: %+v and %+v; give both locks the same", a.Policy.terms(), b.Policy.terms())
+			return reqs[i-1 : i], invalidf("two policies for one key differ: %s; give both locks the same", differences(a.Policy, b.Policy))
 		}
 	}
 	return slices.CompactFunc(reqs, same), nil
@@ -105,7 +105,11 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 // precheck returns the error that r is certain to end with, or nil.
 func (l *Locker) precheck(outer *frame, r Request) error {
 	if r.listed && r.Key == "" {
-		return invalidf("%s: the list has no element, or an empty key", r.Policy.Pattern)
+		list := "the list"
+		if r.Policy.Pattern != "" {
+			list = r.Policy.Pattern + ": " + list
+		}
+		return invalidf("%s has no element, or an empty key", list)
 	}
 	if err := l.vet(r.Policy, r.Key); err != nil {
 		return err

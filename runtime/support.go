@@ -73,7 +73,7 @@ func (l *Locker) MustSupport(policies ...*Policy) {
 func (l *Locker) supports(p *Policy) error {
 	b := l.backend(p.Backend)
 	if b == nil {
-		return invalidf("no backend is named %q in Options.Backends; there are %s", p.Backend, l.backendNames())
+		return l.noBackend(p.Backend)
 	}
 	if p.Sticky > 0 {
 		if _, ok := b.(driver.Recaller); !ok {
@@ -106,6 +106,10 @@ func (l *Locker) backend(name string) driver.Backend {
 		}
 	}
 	return b
+}
+
+func (l *Locker) noBackend(name string) error {
+	return invalidf("no backend is named %q in Options.Backends; there are %s", name, l.backendNames())
 }
 
 // backendNames lists the named backends, for an error.
