@@ -150,7 +150,7 @@ func indeterminate(a *driver.Acquisition, err error) error {
 	if err == nil || !a.MayHaveRun || answered || errors.Is(err, driver.ErrIndeterminate) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	return fmt.Errorf("%w: an earlier attempt had no answer: %w", driver.ErrIndeterminate, err)
 }
 
 // unreached says why there was no connection.
