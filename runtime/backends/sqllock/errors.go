@@ -18,8 +18,6 @@ var (
 	// errNoAnswer says that a statement may have run, or may yet run.
 	errNoAnswer = errors.New("no answer")
 
-	errClosed = errors.New("the backend is closed")
-
 	errManual = errors.New("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; " +
 		"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off")
 )
