@@ -43,7 +43,7 @@ var (
 	// of this module are, and none of them is a read side or a permit.
 	ErrDeadlock = errors.New("deadlock")
 
-	// ErrConflict says that something that is no lock of ours lives at the key.
+	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
 	ErrConflict = driver.ErrConflict
 
 	// ErrInvalid says that a key or policy cannot be right. Nothing was sent.
