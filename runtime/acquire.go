@@ -27,9 +27,8 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			e.subscription = nil
 		}
 		if err != nil {
-			told := op.explain(err)
-			l.stopCompeting(&op, err)
-			return nil, told
+			defer l.stopCompeting(&op, err)
+			return nil, op.explain(err)
 		}
 		if inTime, err := l.granted(e, h, lk, lease); err != nil {
 			return nil, err
@@ -165,8 +164,8 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(op.locker.open, cancel)()
-	poll := pollAfter(err)
-	due, timer := time.Now().Add(poll), time.NewTimer(poll)
+	due := time.Now().Add(pollAfter(err))
+	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
 	for {
 		if fresh := op.subscribe(ctx, due); !fresh || notified(err) {
@@ -192,9 +191,8 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if e.answer.at = monotonic(); heldError(err).Holder != "" {
 			e.answer.err = err
 		}
-		poll = pollAfter(err)
-		due = time.Now().Add(poll)
-		timer.Reset(poll)
+		due = time.Now().Add(pollAfter(err))
+		timer.Reset(time.Until(due))
 	}
 }
 

@@ -66,6 +66,7 @@ func TestEachEngineErrorHasItsClass(t *testing.T) {
 				require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
 				require.NotErrorIs(t, err, context.Canceled, "the caller's context has not ended")
 				require.NotContains(t, err.Error(), "\n")
+				require.NotContains(t, err.Error(), tc.kind.Error()+": "+tc.kind.Error())
 				var where *lock.Error
 				require.ErrorAs(t, err, &where)
 				require.Equal(t, lock.Error{Op: "acquire", Method: "Shop.Buy", Key: "k", Err: where.Err}, *where)

@@ -43,7 +43,7 @@ var (
 	// of this module are, and none of them is a read side or a permit.
 	ErrDeadlock = errors.New("deadlock")
 
-	// ErrConflict says that something that is no lock of ours lives at the key.
+	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
 	ErrConflict = driver.ErrConflict
 
 	// ErrInvalid says that a key or policy cannot be right. Nothing was sent.
@@ -154,18 +154,18 @@ func (op *acquireOp) explain(err error) error {
 	}
 	for _, kind := range []error{ErrConflict, ErrInvalid, ErrDone, ErrClosed} {
 		if errors.Is(err, kind) && !errors.Is(err, ErrIndeterminate) {
-			return because(kind, op.endedBy(err))
+			return because(kind, op.endedBy(kind, err))
 		}
 	}
 	if err = driver.Locate(op.entry.backend, err); errors.Is(err, ErrIndeterminate) {
-		return because(ErrIndeterminate, op.endedBy(err))
+		return because(ErrIndeterminate, op.endedBy(ErrIndeterminate, err))
 	}
 	select {
 	case <-op.locker.open.Done(): // what was under way may have been cut
-		return because(ErrClosed, op.endedBy(err))
+		return because(ErrClosed, op.endedBy(ErrClosed, err))
 	default:
 	}
-	return because(ErrUnavailable, op.endedBy(err))
+	return because(ErrUnavailable, op.endedBy(ErrUnavailable, err))
 }
 
 // tooLate ends a competition whose grants came too late, and returns its error.
@@ -179,25 +179,18 @@ func (l *Locker) tooLate(e *entry, h *hold) error {
 		" was over when its grant arrived; a longer "+item+" is needed"))
 }
 
-// endedBy returns err such that it matches a context's error exactly when the
-// caller's has ended: the wait of the policy is a deadline too, and none of the
+// endedBy returns err, which is of kind, such that it matches a context's error exactly when
+// the caller's has ended: the wait of the policy is a deadline too, and none of the
 // caller's, and so are a client library's own.
-func (op *acquireOp) endedBy(err error) error {
+func (op *acquireOp) endedBy(kind, err error) error {
 	ended := op.ctx.Err()
 	switch {
 	case ended == nil && isContextError(err):
-		return &reason{kind: sentinel(err), cause: errors.New(err.Error())}
+		return errors.New(strings.TrimPrefix(err.Error(), kind.Error()+": "))
 	case ended != nil && !errors.Is(err, ended):
 		return &reason{kind: err, cause: ended}
 	}
 	return err
-}
-
-func sentinel(err error) error {
-	if errors.Is(err, ErrIndeterminate) {
-		return ErrIndeterminate
-	}
-	return ErrUnavailable
 }
 
 func isContextError(err error) bool {

@@ -17,8 +17,8 @@ var (
 	// ErrLost says that the lock was held and may no longer be.
 	ErrLost = errors.New("lock lost")
 
-	// ErrConflict says that something that is no lock of ours lives at the key.
-	ErrConflict = errors.New("key is in use by something that is no lock")
+	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
+	ErrConflict = errors.New("key is in use by something else")
 
 	// ErrInvalid says that a key, a policy or an option cannot be right. Nothing
 	// was sent.

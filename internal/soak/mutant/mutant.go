@@ -54,7 +54,7 @@ end`},
 	{
 		Name:    "recreate",
 		Mistake: "a renewal that makes the lock anew",
-		Patches: []Patch{{redislock + "renew.lua", "redis.pcall('HEXISTS', KEYS[1], ARGV[1]) ~= 1", "not redis.pcall('HSET', KEYS[1], ARGV[1], 1)"}},
+		Patches: []Patch{{redislock + "renew.lua", "redis.pcall('HEXISTS', KEYS[1], ARGV[1])", "redis.pcall('HSET', KEYS[1], ARGV[1], 1) and 1"}},
 		Faults:  []string{"pause-client", "delay-requests", "stop-server", "force-unlock"},
 	},
 	{

@@ -20,7 +20,7 @@ var closing = []check{
 	{name: "GoroutinesHung", alone: true, needs: []Ability{NetworkFaults}, run: closeEndsGoroutinesHung},
 }
 
-// A Backend that is closed refuses at once, or works on where it holds nothing
+// A Backend that is closed refuses at once with ErrClosed, or works on where it holds nothing
 // open; to close it again is harmless.
 func closedBackend(c *trial) {
 	b := c.h.Open(c.T)
@@ -39,6 +39,8 @@ func closedBackend(c *trial) {
 	c.within("Acquire after Close", begin, pollLimit)
 	if err == nil {
 		c.free(lease)
+	} else {
+		c.is("Acquire after Close", err, lock.ErrClosed)
 	}
 	if lease != nil && err != nil {
 		c.Errorf("Acquire after Close returned a lease and the error %v", err)

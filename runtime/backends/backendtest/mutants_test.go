@@ -54,6 +54,7 @@ const (
 	refusesVaguely      mutant = "long keys are refused by a plain error"
 	overwritesConflicts mutant = "what is no lock is overwritten"
 	takesAnyTTL         mutant = "any ttl is taken"
+	closedVaguely       mutant = "what is closed refuses by a plain error"
 	closeLeaks          mutant = "close leaves a goroutine"
 	closeHangs          mutant = "close waits for the engine"
 	closeKeepsCalls     mutant = "calls under way outlast close"
@@ -111,6 +112,7 @@ var caughtBy = map[mutant][]string{
 	refusesVaguely:      {"Keys/Length"},
 	overwritesConflicts: {"Keys/Conflict"},
 	takesAnyTTL:         {"Kinds/TTL"},
+	closedVaguely:       {"Close/Backend"},
 	closeLeaks:          {"Close/Goroutines"},
 	closeHangs:          {"Close/Hung"},
 	closeKeepsCalls:     {"Close/EndsCalls"},

@@ -14,10 +14,7 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-var (
-	errClosed = errors.New("the backend is closed")
-	errCut    = errors.New("the connection was cut")
-)
+var errCut = errors.New("the connection was cut")
 
 // way is a client of an engine, with the way to it, which can be disturbed. It
 // is a right Backend, unless it is a mutant.
@@ -42,7 +39,7 @@ func newWay(e *engine) *way {
 // may have been done, or may yet be.
 func (w *way) call(ctx context.Context, f func()) error {
 	if w.closed.Load() {
-		return errClosed
+		return lock.ErrClosed
 	}
 	if w.is(ignoresContexts) {
 		ctx = context.WithoutCancel(ctx)
@@ -149,7 +146,9 @@ func (w *way) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease,
 	var refused error
 	err := w.call(ctx, func() { inner, refused = w.acquire(&asked) })
 	switch {
-	case errors.Is(err, errClosed):
+	case errors.Is(err, lock.ErrClosed) && w.is(closedVaguely):
+		return nil, errCut
+	case errors.Is(err, lock.ErrClosed):
 		return nil, err
 	case err != nil && w.is(hidesUnknown):
 		return nil, err

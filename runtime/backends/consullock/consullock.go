@@ -108,7 +108,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	}
 	switch {
 	case a.TTL < time.Millisecond || a.TTL > maxTTL:
-		return nil, outOfRange(a.TTL, defaultMinTTL)
+		return nil, outOfRange(a.TTL, "session_ttl_min (10s unless set)")
 	case b.life.Closed():
 		return nil, driver.ErrClosed
 	case a.Mode.Kind != 0:
@@ -117,7 +117,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if least, err := b.leastTTL(ctx); err != nil {
 		return nil, err
 	} else if a.TTL < least {
-		return nil, outOfRange(a.TTL, least)
+		return nil, outOfRange(a.TTL, least.String()+" (session_ttl_min)")
 	}
 	op := &acquireOp{backend: b, acquisition: a, place: placeOf(a)}
 	leave, err := b.turns.Enter(ctx, op.place)
@@ -179,8 +179,8 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	}
 }
 
-func outOfRange(ttl, least time.Duration) error {
-	return fmt.Errorf("%w: a ttl of %v; consullock takes from %v (session_ttl_min) to %v", driver.ErrInvalid, ttl, least, maxTTL)
+func outOfRange(ttl time.Duration, least string) error {
+	return fmt.Errorf("%w: a ttl of %v; consullock takes from %s to %v", driver.ErrInvalid, ttl, least, maxTTL)
 }
 
 var ttlRefused = regexp.MustCompile(`Invalid Session TTL .*between \[(\S+)=`)

@@ -24,8 +24,6 @@ const (
 	maxTTL = 12 * time.Hour
 	// maxSession is the longest session that Consul grants.
 	maxSession = 24 * time.Hour
-	// defaultMinTTL is the shortest, unless session_ttl_min says otherwise.
-	defaultMinTTL = 10 * time.Second
 	// noLockDelay is none: the client takes 0 for unset, and what is positive for 1 ms at least.
 	noLockDelay = time.Duration(-1)
 )

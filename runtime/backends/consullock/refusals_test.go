@@ -72,6 +72,8 @@ func TestRangeOfTTLs(t *testing.T) {
 		refuses(t, b, a, lock.ErrInvalid, d.String(), "10s", "12h0m0s", "session_ttl_min")
 	}
 	a := attempt(newKey(t))
+	a.TTL = 13 * time.Hour // what this server takes was not asked yet
+	refuses(t, newBackend(t, testserver.Consul(t)), a, lock.ErrInvalid, "from session_ttl_min (10s unless set) to 12h0m0s")
 	a.TTL = 10 * time.Second
 	release(t, take(t, b, a))
 	a.TTL = 12 * time.Hour

@@ -12,9 +12,13 @@
 // session), granted at the first acquire and kept alive by a stream of its own
 // at a third of its length. Its ttl is the next whole second above the
 // policy's, or more where the server's least is higher (one and a half of its
-// election timeouts): a crash keeps the lock for so long. The holder's own deadline
+// election timeouts, which is 2 s by default): a crash keeps the lock for so long. A
+// process that dies while it waits stays in the queue for so long, as one of
+// concurrency.Mutex does: when its turn comes, the lock is free and nobody gets it. Fair
+// locks, which are records, pass over it after half a second. The holder's own deadline
 // is the policy's ttl or the session's, whichever is earlier, and counts from
-// before the request was sent that the server acknowledged. A lock that is no
+// before the request was sent that the server acknowledged; so a ttl may be shorter
+// than any session. A lock that is no
 // longer renewed (renew=off, max) is freed by this process at the end of its
 // ttl. A session that ended takes all its locks along, at once, and is never
 // taken up again: the next acquire makes a new one. A session that nobody has

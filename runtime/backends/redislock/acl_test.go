@@ -217,6 +217,20 @@ func TestRecordsThatMayNotBeRead(t *testing.T) {
 	}
 }
 
+// S37, S53: a user who may not look at locks for a while is not told that they are another's.
+func TestLockThatMayNotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, documented(t)...)
+	ctx, held := acquire(t, newLocker(t, server.Addr(), login), ttl(3*time.Second), "seckill:lock")
+	command(t, server.Addr(), "ACL", "SETUSER", "alice", "-hexists")
+	eventually(t, soon, "a renewal is refused", func() bool { return slices.Contains(denials(t, server.Addr()), "hexists") })
+	command(t, server.Addr(), "ACL", "SETUSER", "alice", "+hexists")
+	stillHeld(t, ctx, 3*time.Second)
+	if err := held.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
 // S37: without pexpire nor what could undo its refusal, on a key that a user
 // with all rights used a moment ago.
 func TestWithoutPexpireOrDelNothingIsLeft(t *testing.T) {

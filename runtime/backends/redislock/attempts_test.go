@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,23 @@ func TestAnAttemptGivenUpChangesNoOther(t *testing.T) {
 		t.Errorf("replicas: %v, then %v", first.copied(), c.copied())
 	}
 	if err := b.Undo(t.Context(), a); err != nil {
+		t.Error(err)
+	}
+}
+
+// An outcome is unknown because of the attempt that may have run, whatever became of the last.
+func TestUnknownOutcomeTellsOfTheEarlierAttempt(t *testing.T) {
+	t.Parallel()
+	b, a := newTestBackend(t, "127.0.0.1:1"), wish(newKey(t), 1)
+	k, err := keysOf(a.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := b.acquire(k, a, nil)
+	first.failed = errNoAnswer
+	_, _, err = b.run(t.Context(), first)
+	wantIs(t, err, driver.ErrIndeterminate, errNotSent)
+	if !strings.HasPrefix(err.Error(), "outcome unknown: an earlier attempt had no answer: not sent: ") {
 		t.Error(err)
 	}
 }

@@ -143,7 +143,7 @@ func TestUseAfterClose(t *testing.T) {
 		closeLocker(t, l)
 		late := lock.New(b, nil)
 		err := refused(t, late, nil, "key")
-		wantIs(t, err, lock.ErrUnavailable)
+		wantIs(t, err, lock.ErrClosed)
 		if _, err := b.Subscribe(t.Context(), &driver.Acquisition{Key: "key", ID: newID()}); err == nil {
 			t.Error("subscribed on a closed backend")
 		}

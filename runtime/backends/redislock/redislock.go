@@ -154,7 +154,10 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 				continue
 			}
 		}
-		if err = b.advised(l, err); unanswered {
+		if err = b.advised(l, err); unanswered && !errors.Is(err, errNoAnswer) {
+			err = fmt.Errorf("an earlier attempt had no answer: %w", err)
+		}
+		if unanswered {
 			return nil, true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
 		return nil, false, err

@@ -7,11 +7,14 @@
 --
 -- Returns 1 if renewed, 0 if the lock is not this owner's.
 
-if redis.pcall('HEXISTS', KEYS[1], ARGV[1]) ~= 1 then
+local owned = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
+if type(owned) == 'table' and not string.find(owned.err, 'WRONGTYPE', 1, true) then
+  return owned -- who may not look does not know
+end
+if owned ~= 1 then
   -- A server that was made a replica meanwhile, and has not its primary's data yet,
-  -- is not to say this. It refuses to write, even to delete what nobody has: not the
-  -- owner's field, which is there if it was the look that was refused.
-  local refusal = redis.pcall('HDEL', KEYS[1], ARGV[1] .. '?')
+  -- is not to say this. It refuses to write, even to delete what is not there.
+  local refusal = redis.pcall('HDEL', KEYS[1], ARGV[1])
   if type(refusal) == 'table' and string.find(refusal.err, 'READONLY', 1, true) then
     return refusal
   end

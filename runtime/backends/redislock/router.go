@@ -75,6 +75,9 @@ func (r *router) cluster() *redis.ClusterClient {
 // of returns the batcher to the server that owns key, or to where a server sent
 // the call. copied is for calls that wait for replicas.
 func (r *router) of(ctx context.Context, key string, to route, copied bool) (*batcher, error) {
+	if r.life.Closed() {
+		return nil, driver.ErrClosed
+	}
 	client, addr, err := r.home(ctx, key)
 	if err != nil {
 		return nil, err

@@ -55,9 +55,10 @@
 // client. A Backend stands in 16 queues at a time, and with less than half of the connections
 // that SetMaxOpenConns allows; beyond that its waiters try now and then. The server ends a wait
 // after 50 s (for a row of MySQL innodb_lock_wait_timeout says it), and it is begun anew, at
-// the end of the queue. A process that gives up ends its session. One that is frozen while it
-// waits keeps what the server grants it until it goes on or its session ends, as every client
-// of such locks does.
+// the end of the queue. A process that gives up ends its session. One that is stopped (SIGSTOP)
+// while it waits or holds keeps what the server has granted it until it goes on or its session
+// ends, past its ttl, as every client of such locks does: all others wait, also those of sqllock
+// with the same strategy.
 //
 // A session that ends frees its lock at once, whoever has ended it. So against foreign
 // clients all that is promised is that the holder hears of it (driver.ErrLost): within

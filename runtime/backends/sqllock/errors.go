@@ -18,8 +18,6 @@ var (
 	// errNoAnswer says that a statement may have run, or may yet run.
 	errNoAnswer = errors.New("no answer")
 
-	errClosed = errors.New("the backend is closed")
-
 	errManual = errors.New("sqllock: connections of the *sql.DB have autocommit=0, so that a lock could be rolled back while it is held; " +
 		"take autocommit=0 out of the data source, or put autocommit=1 there if the server's own setting is off")
 )
@@ -150,7 +148,7 @@ func indeterminate(a *driver.Acquisition, err error) error {
 	if err == nil || !a.MayHaveRun || answered || errors.Is(err, driver.ErrIndeterminate) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+	return fmt.Errorf("%w: an earlier attempt had no answer: %w", driver.ErrIndeterminate, err)
 }
 
 // unreached says why there was no connection.

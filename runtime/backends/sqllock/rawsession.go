@@ -237,7 +237,7 @@ func (ss *sessions) probe(ctx context.Context, leases []driver.Lease, ttls []tim
 func (l *sessionLease) holds(ctx context.Context) error {
 	answered := make(chan error, 1)
 	if !l.session.backend.life.Go(func(life context.Context) { answered <- l.ask(life) }) {
-		return errClosed
+		return driver.ErrClosed
 	}
 	select {
 	case err := <-answered:

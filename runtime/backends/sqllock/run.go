@@ -129,12 +129,12 @@ func (b *Backend) attempt(ctx context.Context, s *statement) (answer, error) {
 	var claimed atomic.Bool // by who is about to send, or by a caller that leaves before
 	sending, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	defer context.AfterFunc(b.life.Context(), func() { cancel(errClosed) })()
+	defer context.AfterFunc(b.life.Context(), func() { cancel(driver.ErrClosed) })()
 	if !b.life.Go(func(context.Context) {
 		a, err := b.send(sending, cancel, s, &claimed)
 		done <- outcome{a, err}
 	}) {
-		return answer{}, fmt.Errorf("%w: %w", errNotSent, errClosed)
+		return answer{}, fmt.Errorf("%w: %w", errNotSent, driver.ErrClosed)
 	}
 	select {
 	case o := <-done:

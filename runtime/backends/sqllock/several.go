@@ -254,7 +254,7 @@ func (c *combiner[T]) do(ctx context.Context, value T) error {
 	begun := c.batches > 0
 	c.mu.Unlock()
 	if !begun {
-		return fmt.Errorf("%w: %w", errNotSent, errClosed)
+		return fmt.Errorf("%w: %w", errNotSent, driver.ErrClosed)
 	}
 	select {
 	case <-one.done:

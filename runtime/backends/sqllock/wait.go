@@ -50,7 +50,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 		return b.hub.Subscribe(a.ID, nil), nil
 	}
 	if b.life.Closed() {
-		return nil, errClosed
+		return nil, driver.ErrClosed
 	}
 	looking, stop := context.WithCancel(b.life.Context())
 	p := &poller{key: a.Key, address: address(a.Key, a.ID), id: a.ID, poke: make(chan struct{}, 1)}

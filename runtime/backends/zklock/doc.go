@@ -58,7 +58,10 @@
 // The leases of one length share one session, and so one connection. The first
 // acquire makes it, and it is closed when nobody has used it for three of its
 // timeouts. The session's timeout is the lease's length, an eighth more, and two
-// ticks. A crashed holder's key is free when that has passed, and another tick. A
+// ticks. A crashed holder's key is free when that has passed, and another tick. The node
+// of a process that died while it waited is in the queue for as long, as one of Curator's
+// is: when its turn comes, the lock is free and nobody gets it. Fair locks, which are records,
+// pass over it after half a second. A
 // Locker needs no request to renew, however many leases it has. Each session proves
 // itself alive by two requests, an eighth of the length after the last two.
 //
