@@ -49,6 +49,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 // busy with e.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
+	e.answer = nil // no other holds the key
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
@@ -62,8 +63,8 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	e.giveLocked(h, lk, now)
-	e.placed, e.answer = false, nil // taking the lock gave the place up
-	e.shareLocked(now)              // also with those that try
+	e.placed = false   // taking the lock gave it up
+	e.shareLocked(now) // also with those that try
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
@@ -151,7 +152,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, e.answer = true, &heldAnswer{err: err, at: monotonic()}
+	e.placed, e.answer = true, &heldAnswer{hold: op.hold, err: err, at: monotonic()}
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)

@@ -31,8 +31,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.unclosed.Stop()
 	defer close(l.done)
+	l.rejectWaiters() // first, so that nobody takes the turn of one that shut ends
 	l.shut()
-	l.rejectWaiters()
 	err := l.awaitIdle(ctx)
 	if err != nil {
 		l.loseAll()
