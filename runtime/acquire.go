@@ -45,8 +45,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 
 // granted makes h the holder of e by lk, which lease was granted for. If the grant took
 // longer than the lease lasts, nothing may begin under it; nor under one that Sticky made too
-// short for a renewal. Then granted gives it back and reports false, and the caller is still
-// busy with e.
+// short for a renewal. Then granted gives it back, reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
 	e.answer = nil // no other holds the key
