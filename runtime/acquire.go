@@ -44,10 +44,10 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 
 // granted makes h the holder of e by lk, which lease was granted for. If the grant took
 // longer than the lease lasts, nothing may begin under it; nor under one that Sticky made too
-// short for a renewal. Then granted gives it back and reports false, and the caller is still
-// busy with e.
+// short for a renewal. Then granted gives it back, reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
+	e.answer = nil // no other holds the key
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
@@ -61,8 +61,8 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
 	e.giveLocked(h, lk, now)
-	e.placed, e.answer = false, nil // taking the lock gave the place up
-	e.shareLocked(now)              // also with those that try
+	e.placed = false   // taking the lock gave it up
+	e.shareLocked(now) // also with those that try
 	e.rejectTriesLocked()
 	l.watchdog.addLocked(lk)
 	e.shard.mu.Unlock()
@@ -150,7 +150,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, e.answer = true, &heldAnswer{err: err, at: monotonic()}
+	e.placed, e.answer = true, &heldAnswer{hold: op.hold, err: err, at: monotonic()}
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)

@@ -31,8 +31,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	l.unclosed.Stop()
 	defer close(l.done)
+	l.rejectWaiters() // first, so that nobody takes the turn of one that shut ends
 	l.shut()
-	l.rejectWaiters()
 	err := l.awaitIdle(ctx)
 	if err != nil {
 		l.loseAll()
@@ -59,11 +59,7 @@ func (l *Locker) awaitIdle(ctx context.Context) error {
 		case <-l.idle:
 		case <-ctx.Done():
 			if n := l.active(); n > 0 {
-				what := "acquires were still under way"
-				if names := l.heldNames(); names != "" {
-					what = "locks were still held" + names
-				}
-				return &Error{Op: "close", Err: fmt.Errorf("%d %s: %w", n, what, ctx.Err())}
+				return &Error{Op: "close", Err: fmt.Errorf("%s: %w", l.left(n), ctx.Err())}
 			}
 		}
 	}
@@ -93,26 +89,28 @@ func (l *Locker) rejectWaiters() {
 	}
 }
 
-// heldLeases returns the leases that are held at the moment.
-func (l *Locker) heldLeases() (all []*heldLease) {
+// heldLeases returns the leases that are held at the moment, and of how many holds they are.
+func (l *Locker) heldLeases() (all []*heldLease, holds int64) {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
 		for _, e := range s.entries {
 			if e.lease != nil {
 				all = append(all, e.lease)
+				holds += 1 + int64(len(e.lease.also))
 			}
 		}
 		s.mu.Unlock()
 	}
-	return all
+	return all, holds
 }
 
 // loseAll takes away every lock that is still held and gives it back to its
 // engine. A lock that is granted from here on is given back by compete.
 func (l *Locker) loseAll() {
 	l.forced.Store(true)
-	for _, lk := range l.heldLeases() {
+	all, _ := l.heldLeases()
+	for _, lk := range all {
 		if l.lose(lk, errClosedUnder) && lk.delay == 0 {
 			l.discard(lk)
 		}
@@ -122,10 +120,15 @@ func (l *Locker) loseAll() {
 // namedLocks is how many of the locks that were still held an error names.
 const namedLocks = 5
 
-// heldNames returns the keys that are still held and their methods, for an error.
-func (l *Locker) heldNames() string {
+// left says what the n are that active has counted, for an error: it names the keys that are
+// held and their methods.
+func (l *Locker) left(n int64) string {
+	all, holds := l.heldLeases()
+	if holds == 0 {
+		return fmt.Sprintf("%d acquires or releases were still under way", n)
+	}
 	var names []string
-	for _, lk := range l.heldLeases() {
+	for _, lk := range all {
 		if len(names) == namedLocks {
 			names = append(names, "...")
 			break
@@ -136,10 +139,11 @@ func (l *Locker) heldNames() string {
 		}
 		names = append(names, name)
 	}
-	if len(names) == 0 {
-		return ""
+	text := fmt.Sprintf("%d locks were still held (%s)", holds, strings.Join(names, ", "))
+	if n > holds {
+		text += fmt.Sprintf(" and %d acquires or releases under way", n-holds)
 	}
-	return " (" + strings.Join(names, ", ") + ")"
+	return text
 }
 
 // active returns how many acquires are under way and how many holds there are. Once

@@ -178,7 +178,30 @@ func TestCloseTellsAcquiresFromHolds(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorContains(t, l.Close(ctx), "close: 1 acquires were still under way: context deadline exceeded")
+		require.ErrorContains(t, l.Close(ctx), "close: 1 acquires or releases were still under way: context deadline exceeded")
+		require.Error(t, <-ended)
+	})
+}
+
+// An acquire beside a hold is not counted as held; each of those that read together is.
+func TestCloseCountsHolds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l, read := lock.New(b, nil), &lock.Policy{Read: true}
+		_, first := acquire(t, t.Context(), l, read, "a")
+		_, second := acquire(t, t.Context(), l, read, "a")
+		b.onAcquire = slow(t, time.Minute).onAcquire
+		ended := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: time.Hour}, "k")
+			ended <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorContains(t, l.Close(ctx), "close: 2 locks were still held (a) and 1 acquires or releases under way: context deadline exceeded")
+		require.Error(t, release(first))
+		require.Error(t, release(second))
 		require.Error(t, <-ended)
 	})
 }

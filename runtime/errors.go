@@ -129,10 +129,7 @@ func (op *acquireOp) explain(err error) error {
 		return op.deadlock
 	}
 	ended := op.ctx.Err()
-	var held error
-	if answer := op.entry.answer; answer != nil {
-		held = answer.err
-	}
+	held := op.held()
 	if over := op.over(); held != nil && (isHeld(err) || isContextError(err)) {
 		switch {
 		case !over && op.locker.open.Err() != nil:

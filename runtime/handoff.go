@@ -64,9 +64,6 @@ func (l *Locker) next(e *entry) {
 	e.elsewhere, e.competing = false, nil
 	e.competesLocked(false)
 	if w := e.first; w != nil {
-		if e.answer != nil && monotonic()-e.answer.at > answerLimit {
-			e.answer = nil
-		}
 		e.removeLocked(w)
 		w.entry = e
 		e.shard.mu.Unlock()

@@ -160,11 +160,11 @@ func TestLeadEndsWithClose(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		go func() { require.ErrorIs(t, <-ended, lock.ErrClosed) }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		require.NoError(t, l.Close(ctx))
 		require.Zero(t, time.Since(began))
+		require.ErrorIs(t, <-ended, lock.ErrClosed)
 	})
 }
 

@@ -71,7 +71,7 @@ type entry struct {
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
-	answer       *heldAnswer // the last one, if the key is not held here since
+	answer       *heldAnswer // the last one, if the engine has neither granted the key nor failed since
 }
 
 // newEntry is an entry and its first lease, in one allocation. It takes 512 bytes at most: for a

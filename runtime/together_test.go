@@ -177,8 +177,7 @@ func TestWaitingForOneOfAThousand(t *testing.T) {
 	})
 }
 
-// What this process holds already is waited for in its turn: meanwhile nothing behind it is asked
-// for.
+// What this process holds already is waited for in its turn: meanwhile nothing behind it is kept.
 func TestManyBesideAHolderHere(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBatching()
@@ -191,7 +190,11 @@ func TestManyBesideAHolderHere(t *testing.T) {
 			done <- held
 		}()
 		synctest.Wait()
-		require.EqualValues(t, 1+5, b.acquires.Load())
+		asked := b.acquires.Load()
+		require.GreaterOrEqual(t, asked, int64(1+5))
+		require.LessOrEqual(t, asked, int64(1+19)) // those behind it may have been tried at the same moment
+		time.Sleep(time.Minute)
+		require.Equal(t, asked, b.acquires.Load())
 		free(t, l, numbered(20, nil)[6:])
 		require.NoError(t, release(theirs))
 		require.NoError(t, release(<-done))

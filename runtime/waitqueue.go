@@ -26,8 +26,19 @@ const answerLimit = 2 * pollLimit
 
 // heldAnswer is what a waiter knows of an engine where another process holds the key.
 type heldAnswer struct {
-	err error         // the last answer that named the holder, or the first one
-	at  time.Duration // of the last answer, by monotonic
+	hold *hold         // that the waiter asked for
+	err  error         // the last answer that named the holder, or the first one
+	at   time.Duration // of the last answer, by monotonic
+}
+
+// held returns the last answer by which another held the key: that to op itself, or one to the
+// waiter before it that is not old.
+func (op *acquireOp) held() error {
+	a := op.entry.answer
+	if a == nil || a.hold != op.hold && monotonic()-a.at > answerLimit {
+		return nil
+	}
+	return a.err
 }
 
 // rejectTriesLocked answers every Try in the queue: the key is held by another.

@@ -84,15 +84,16 @@ func (e *Elector) IsLeader(context.Context) error {
 }
 
 // Term returns the context of this process's leadership, or the error of [Elector.IsLeader].
-// The context ends, with cause lock.ErrLost, before another process can lead, and
-// lock.Token returns the term's fencing token. It has nothing of a job's own context.
+// The context ends before another process can lead, with cause lock.ErrLost if the
+// leadership was lost and lock.ErrClosed if the Locker closes, and lock.Token returns the
+// term's fencing token. It has nothing of a job's own context.
 func (e *Elector) Term() (context.Context, error) {
 	e.mu.Lock()
 	term, err := e.term, e.err
 	e.mu.Unlock()
 	if term != nil {
 		if err = lock.Check(term); err == nil {
-			err = context.Cause(term) // Close was called
+			err = context.Cause(term) // Close was called, here or on the Locker
 		}
 		if err == nil {
 			return term, nil

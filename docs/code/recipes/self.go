@@ -73,7 +73,7 @@ func (r *Reports) Nightly(ctx context.Context, day time.Time) error {
 func (r *Reports) Drain(ctx context.Context) error {
 	for {
 		select {
-		case <-ctx.Done(): // no longer the leader: cause lock.ErrLost
+		case <-ctx.Done(): // not the leader any more, with cause lock.ErrLost, or to resign
 			return context.Cause(ctx)
 		case <-time.After(time.Second):
 			// one step of work, whose writes carry lock.Token(ctx)

@@ -16,6 +16,7 @@ var closing = []check{
 	{name: "EndsCalls", needs: []Ability{NetworkFaults}, run: closeEndsCalls},
 	{name: "Shared", run: closeOfShared},
 	{name: "Hung", needs: []Ability{NetworkFaults}, run: closeOnHungEngine},
+	{name: "HungWait", needs: []Ability{NetworkFaults}, run: closeEndsHungWait},
 	{name: "Goroutines", alone: true, run: closeEndsGoroutines},
 	{name: "GoroutinesHung", alone: true, needs: []Ability{NetworkFaults}, run: closeEndsGoroutinesHung},
 }
@@ -138,6 +139,24 @@ func closeOnHungEngine(c *trial) {
 	case <-time.After(givenUp):
 	}
 	c.within("Close on a hung engine", begin, 100*time.Millisecond+2*time.Second+slackOfClose)
+}
+
+// Whoever waits is told of Close also while the engine does not answer its last attempt.
+func closeEndsHungWait(c *trial) {
+	other, key := c.locker(), c.newKey()
+	_, held := c.enter(other, &lock.Policy{TTL: c.long()}, key)
+	defer c.leave(held)
+	l, faults := c.lockerFaulty()
+	waiter := entering(c.bounded(), l, c.policy(), key)
+	time.Sleep(100 * time.Millisecond)
+	faults.Silence()
+	time.Sleep(pollLimit + 100*time.Millisecond) // it asks again meanwhile
+	ctx, cancel := brief(2 * time.Second)
+	defer cancel()
+	begin := time.Now()
+	go func() { _ = l.Close(ctx) }() // an engine that is silent takes nothing back
+	c.is("an acquire that waited", receive(c, "it to end", waiter).err, lock.ErrClosed)
+	c.within("an acquire that waited, after Close,", begin, slackOfClose)
 }
 
 // slackOfClose is what a Close may take beside its waiting.
