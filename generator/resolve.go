@@ -198,20 +198,60 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 }
 
 // through goes along embedded fields one by one, since a nil one must end the key
-// and not the program.
+// and not the program. One that only its own package can name is left out, as Go finds
+// what it has without it.
 func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
+	if i := r.unnamed(v.typ, path); i >= 0 {
+		at := v.path
+		for _, field := range path[:i+1] {
+			at += "." + field.Name()
+		}
+		r.report(p, "pass what it names as a parameter", "%s: %s %s, and only package %s can name it", p.text, at, r.goneInto(path[i].Type()), path[i].Pkg().Name())
+		return v, false
+	}
 	for _, field := range path {
 		v = r.notNil(p, v)
 		if strings.HasPrefix(v.text, "*") {
 			v.text = "(" + v.text + ")"
 		}
-		v = value{text: v.text + "." + field.Name(), path: v.path + "." + field.Name(), typ: field.Type(), addressable: v.addressable, call: v.call}
-		if canBeNil(v.typ) && !field.Exported() && field.Pkg() != r.m.unit.types {
-			r.report(p, "pass what it names as a parameter", "%s: %s may be nil, and only package %s can name it", p.text, v.path, field.Pkg().Name())
-			return v, false
+		text := v.text
+		if !r.hides(field) {
+			text += "." + field.Name()
 		}
+		v = value{text: text, path: v.path + "." + field.Name(), typ: field.Type(), addressable: v.addressable, call: v.call}
 	}
 	return r.notNil(p, v), true
+}
+
+// unnamed is the place of the first of the embedded fields of t at path that the key
+// function has to name and can't, or -1.
+func (r *resolver) unnamed(t types.Type, path []*types.Var) int {
+	for i, field := range path {
+		found, _, _ := types.LookupFieldOrMethod(t, true, r.m.unit.types, field.Name())
+		if r.goneInto(field.Type()) != "" && (r.hides(field) || found != field) {
+			return i
+		}
+		if !r.hides(field) {
+			t = field.Type()
+		}
+	}
+	return -1
+}
+
+// hides reports whether only another package can name a field.
+func (r *resolver) hides(field *types.Var) bool {
+	return !field.Exported() && field.Pkg() != r.m.unit.types
+}
+
+// goneInto says why the key function has to name an embedded field of that type, if it has to.
+func (r *resolver) goneInto(t types.Type) string {
+	switch {
+	case canBeNil(t):
+		return "may be nil"
+	case r.tick && isTime(t):
+		return "is the instant"
+	}
+	return ""
 }
 
 // embeddedFields are the fields at index, each of the type of the one before it, and the

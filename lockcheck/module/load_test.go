@@ -11,6 +11,7 @@ import (
 // runtime and an engine.
 func TestTypesAreOfOneLoad(t *testing.T) {
 	t.Setenv("GOWORK", "off")
+	t.Setenv("LOCKGENCACHE", "off")
 	res, err := Check(context.Background(), Options{Dir: "../..", Patterns: []string{"./example/javabeside"}})
 	require.NoError(t, err)
 	require.Empty(t, res.Broken)
