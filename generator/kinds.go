@@ -135,18 +135,3 @@ func (r *resolver) method(p part, v value) bool {
 	}
 	return false
 }
-
-// promotedFrom is the last of the embedded fields that v has the method through which can
-// be nil or is a time; without one, v, and so where only another package can name one.
-func (r *resolver) promotedFrom(p part, v value, method string) (value, bool) {
-	_, index, _ := types.LookupFieldOrMethod(v.typ, true, nil, method)
-	path := embeddedFields(v.typ, index[:len(index)-1])
-	for len(path) > 0 && r.goneInto(path[len(path)-1].Type()) == "" {
-		path = path[:len(path)-1]
-	}
-	isInstant := r.tick && len(path) > 0 && isTime(pointee(path[len(path)-1].Type()))
-	if len(path) == 0 || !isInstant && r.unnamed(v.typ, path) >= 0 {
-		return v, true
-	}
-	return r.through(p, v, path)
-}
