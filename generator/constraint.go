@@ -135,6 +135,7 @@ type config struct {
 	goos, goarch string
 	cgo          bool
 	tags         []string
+	compilesC    bool // also what it imports is with cgo
 }
 
 // hostConfig is the build at hand, as far as files that the go command does not
@@ -175,7 +176,7 @@ func (c *config) apply(conf *packages.Config) {
 		env = os.Environ()
 	}
 	cgo := "0"
-	if c.cgo {
+	if c.compilesC {
 		cgo = "1"
 	}
 	conf.Env = append(slices.Clone(env), "GOOS="+c.goos, "GOARCH="+c.goarch, "CGO_ENABLED="+cgo)
@@ -232,19 +233,30 @@ func configFor(x constraint.Expr, host *config) *config {
 			}
 		}
 		for _, goos := range oses {
-			// A C compiler for another system is rarely there. Where a build has to have cgo, what
-			// can't be compiled is loaded from source.
-			first := host.cgo && goos == runtime.GOOS
 			for _, goarch := range arches {
-				for _, cgo := range []bool{first, !first} {
-					if c := (&config{goos, goarch, cgo, tags}); c.satisfies(x) {
-						return c
+				for _, cgo := range []bool{host.cgo, !host.cgo} {
+					if c := (&config{goos, goarch, cgo, tags, cgo && goos == runtime.GOOS}); c.satisfies(x) {
+						return c.compiling(x)
 					}
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// compiling is a build that satisfies x, with imports that do. A C compiler for another
+// system is rarely there, so they are without cgo unless x asks for it; what can't be
+// compiled then is loaded from source.
+func (c *config) compiling(x constraint.Expr) *config {
+	bare := *c
+	bare.cgo = false
+	if bare.satisfies(x) {
+		return c
+	}
+	out := *c
+	out.compilesC = true
+	return &out
 }
 
 func visitTags(x constraint.Expr, visit func(tag string)) {

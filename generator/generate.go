@@ -149,6 +149,11 @@ func (u *unit) generate(ctx context.Context, imports *importer, making map[strin
 	u.load(imports)
 	u.others = u.foreignBuilds()
 	if u.config != nil && (u.tested != nil || u.incomplete() || slices.ContainsFunc(u.others, u.config.satisfies)) {
+		for _, when := range u.others {
+			if u.config.satisfies(when) {
+				u.config = u.config.compiling(when)
+			}
+		}
 		if im, err := u.pkg.run.loadImports(ctx, [][]*unit{{u}}, u.config, nil); err == nil {
 			u.load(im)
 		}

@@ -135,14 +135,3 @@ func (r *resolver) method(p part, v value) bool {
 	}
 	return false
 }
-
-// promotedFrom is the embedded field that v has the method from, if it can be nil or is
-// a time; else v.
-func (r *resolver) promotedFrom(p part, v value, method string) (value, bool) {
-	_, index, _ := types.LookupFieldOrMethod(v.typ, true, nil, method)
-	path := embeddedFields(v.typ, index[:len(index)-1])
-	if !slices.ContainsFunc(path, func(f *types.Var) bool { return canBeNil(f.Type()) || r.tick && isTime(f.Type()) }) {
-		return v, true
-	}
-	return r.through(p, v, path)
-}

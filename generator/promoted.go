@@ -40,11 +40,33 @@ func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 			continue
 		}
 		gm := guardedMethod{sig: sel.Type().(*types.Signature), path: embeddedFields(recv, sel.Index()[:len(sel.Index())-1])}
-		if !slices.ContainsFunc(gm.path, b.unit.inStub) {
+		if !slices.ContainsFunc(gm.path, b.unit.inStub) && !b.wrapped(recv, fn.Name(), len(gm.path)) {
 			add(fn, gm)
 		}
 	}
 	return out
+}
+
+// wrapped reports whether a wrapper that t embeds at that depth will have a method of that
+// name, of which the declaration that stands in for it has none.
+func (b *builder) wrapped(t types.Type, method string, depth int) bool {
+	s := structOf(t)
+	if s == nil || depth == 0 {
+		return false
+	}
+	for f := range s.Fields() {
+		switch inner := structOf(f.Type()); {
+		case !f.Embedded():
+		case depth > 1 && b.wrapped(f.Type(), method, depth-1):
+			return true
+		case depth == 1 && inner != nil && inner.NumFields() == 1 && b.unit.inStub(inner.Field(0)):
+			obj, _, _ := types.LookupFieldOrMethod(inner.Field(0).Type(), true, b.unit.types, method)
+			if fn, ok := obj.(*types.Func); ok && b.annotated[fn.Origin()] != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // foreignMethod is a method of another package's type as g has it, if that has

@@ -197,33 +197,6 @@ func (r *resolver) selector(p part, v value, name string) (value, bool) {
 	return v, false
 }
 
-// through goes along embedded fields one by one, since a nil one must end the key
-// and not the program.
-func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
-	for _, field := range path {
-		v = r.notNil(p, v)
-		if strings.HasPrefix(v.text, "*") {
-			v.text = "(" + v.text + ")"
-		}
-		v = value{text: v.text + "." + field.Name(), path: v.path + "." + field.Name(), typ: field.Type(), addressable: v.addressable, call: v.call}
-		if canBeNil(v.typ) && !field.Exported() && field.Pkg() != r.m.unit.types {
-			r.report(p, "pass what it names as a parameter", "%s: %s may be nil, and only package %s can name it", p.text, v.path, field.Pkg().Name())
-			return v, false
-		}
-	}
-	return r.notNil(p, v), true
-}
-
-// embeddedFields are the fields at index, each of the type of the one before it, and the
-// first of t.
-func embeddedFields(t types.Type, index []int) (path []*types.Var) {
-	for _, i := range index {
-		field := structOf(t).Field(i)
-		path, t = append(path, field), field.Type()
-	}
-	return path
-}
-
 // once gives the result of a call a name if another placeholder needs it too: what is
 // called twice may say two things.
 func (r *resolver) once(v value) value {

@@ -47,12 +47,13 @@ func list(ctx context.Context, opts Options, c *cache) (all []*packages.Package,
 	return relevant(listed, asked), asked, nil
 }
 
-// relevant are the packages that are asked for, the imports that lead to the runtime, and
-// those of the main module, whose helpers may call what does.
+// relevant are the packages that are asked for, the imports that lead to the runtime,
+// those of the main module, whose helpers may call what does, and what imports one of
+// these: types of two loads are never the same.
 func relevant(roots []*packages.Package, asked map[string]bool) []*packages.Package {
 	slices.SortFunc(roots, func(a, b *packages.Package) int { return strings.Compare(a.PkgPath, b.PkgPath) })
 	var out []*packages.Package
-	leads, seen := map[*packages.Package]bool{}, map[*packages.Package]bool{}
+	leads, taken, seen := map[*packages.Package]bool{}, map[*packages.Package]bool{}, map[*packages.Package]bool{}
 	var visit func(p *packages.Package)
 	visit = func(p *packages.Package) {
 		if seen[p] {
@@ -63,8 +64,10 @@ func relevant(roots []*packages.Package, asked map[string]bool) []*packages.Pack
 		for _, path := range sortedKeys(p.Imports) {
 			visit(p.Imports[path])
 			leads[p] = leads[p] || leads[p.Imports[path]]
+			taken[p] = taken[p] || taken[p.Imports[path]]
 		}
-		if asked[p.PkgPath] || p.PkgPath != generator.RuntimePath && (leads[p] || p.Module != nil && p.Module.Main) {
+		if taken[p] || asked[p.PkgPath] || p.PkgPath != generator.RuntimePath && (leads[p] || p.Module != nil && p.Module.Main) {
+			taken[p] = true
 			out = append(out, p)
 		}
 	}

@@ -1,0 +1,88 @@
+package generator
+
+import (
+	"go/types"
+	"strings"
+)
+
+// through goes along embedded fields one by one, since a nil one must end the key
+// and not the program. One that only its own package can name is left out, as Go finds
+// what it has without it.
+func (r *resolver) through(p part, v value, path []*types.Var) (value, bool) {
+	if i := r.unnamed(v.typ, path); i >= 0 {
+		at := v.path
+		for _, field := range path[:i+1] {
+			at += "." + field.Name()
+		}
+		r.report(p, "pass what it names as a parameter", "%s: %s %s, and only package %s can name it", p.text, at, r.goneInto(path[i].Type()), path[i].Pkg().Name())
+		return v, false
+	}
+	for _, field := range path {
+		v = r.notNil(p, v)
+		if strings.HasPrefix(v.text, "*") {
+			v.text = "(" + v.text + ")"
+		}
+		text := v.text
+		if !r.hides(field) {
+			text += "." + field.Name()
+		}
+		v = value{text: text, path: v.path + "." + field.Name(), typ: field.Type(), addressable: v.addressable, call: v.call}
+	}
+	return r.notNil(p, v), true
+}
+
+// unnamed is the place of the first of the embedded fields of t at path that the key
+// function has to name and can't, or -1.
+func (r *resolver) unnamed(t types.Type, path []*types.Var) int {
+	for i, field := range path {
+		found, _, _ := types.LookupFieldOrMethod(t, true, r.m.unit.types, field.Name())
+		if r.goneInto(field.Type()) != "" && (r.hides(field) || found != field) {
+			return i
+		}
+		if !r.hides(field) {
+			t = field.Type()
+		}
+	}
+	return -1
+}
+
+// hides reports whether only another package can name a field.
+func (r *resolver) hides(field *types.Var) bool {
+	return !field.Exported() && field.Pkg() != r.m.unit.types
+}
+
+// goneInto says why the key function has to name an embedded field of that type, if it has to.
+func (r *resolver) goneInto(t types.Type) string {
+	switch {
+	case canBeNil(t):
+		return "may be nil"
+	case r.tick && isTime(t):
+		return "is the instant"
+	}
+	return ""
+}
+
+// embeddedFields are the fields at index, each of the type of the one before it, and the
+// first of t.
+func embeddedFields(t types.Type, index []int) (path []*types.Var) {
+	for _, i := range index {
+		field := structOf(t).Field(i)
+		path, t = append(path, field), field.Type()
+	}
+	return path
+}
+
+// promotedFrom is the last of the embedded fields that v has the method through which can
+// be nil or is a time; without one, v, and so where only another package can name one.
+func (r *resolver) promotedFrom(p part, v value, method string) (value, bool) {
+	_, index, _ := types.LookupFieldOrMethod(v.typ, true, nil, method)
+	path := embeddedFields(v.typ, index[:len(index)-1])
+	for len(path) > 0 && r.goneInto(path[len(path)-1].Type()) == "" {
+		path = path[:len(path)-1]
+	}
+	isInstant := r.tick && len(path) > 0 && isTime(pointee(path[len(path)-1].Type()))
+	if len(path) == 0 || !isInstant && r.unnamed(v.typ, path) >= 0 {
+		return v, true
+	}
+	return r.through(p, v, path)
+}
