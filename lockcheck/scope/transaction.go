@@ -111,11 +111,11 @@ func (c *checker) isTransaction(t types.Type) bool {
 }
 
 // locks are those that a call takes and has released when it returns. One that the function
-// around it holds stays held.
+// around it holds stays held; directives that spell their keys alike are taken for one.
 func (c *checker) locks(call *ast.CallExpr) string {
 	fn := facts.Callee(c.pass.TypesInfo, call)
 	locks := slices.DeleteFunc(slices.Clone(c.TakenBy(fn)), func(l facts.Lock) bool {
-		return slices.ContainsFunc(c.held, func(h facts.Lock) bool { return h.Class() == l.Class() })
+		return slices.ContainsFunc(c.held, func(h facts.Lock) bool { return h.Key == l.Key && h.Backend == l.Backend })
 	})
 	if len(locks) > 0 {
 		return facts.Quote(locks)

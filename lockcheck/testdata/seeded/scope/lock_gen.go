@@ -350,6 +350,32 @@ func (w *ServiceWithLock) AroundBoth(ctx context.Context, id int64) (err error) 
 	return w.serviceInner.AroundBoth(ctx, id)
 }
 
+// serviceMoveLock is what the directive "whole:<from>" asks for.
+var serviceMoveLock = lock.Policy{
+	Method:  "Service.Move",
+	Pattern: "whole:<from>",
+}
+
+// ServiceMoveKey returns the key "whole:<from>" as [Service.Move] locks it.
+//
+//lockgen:keyof Service.Move "whole:<from>"
+func ServiceMoveKey(from int64) string {
+	return "whole:" + strconv.FormatInt(from, 10)
+}
+
+// Move calls [Service.Move] while it holds the lock "whole:<from>".
+//
+//lockgen:wraps Service.Move "whole:<from>" exclusive
+func (w *ServiceWithLock) Move(ctx context.Context, from, to int64) (err error) {
+	key := ServiceMoveKey(from)
+	ctx, held, err := w.locker.Acquire(ctx, &serviceMoveLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.serviceInner.Move(ctx, from, to)
+}
+
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
@@ -364,4 +390,5 @@ var (
 	_ func(*Service, context.Context, int64) error           = (*Service).Whole
 	_ func(*Service, context.Context, *sql.Tx, int64) error  = (*Service).InWhole
 	_ func(*Service, context.Context, int64) error           = (*Service).AroundBoth
+	_ func(*Service, context.Context, int64, int64) error    = (*Service).Move
 )

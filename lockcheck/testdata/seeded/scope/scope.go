@@ -200,6 +200,16 @@ func (s *Service) AroundBoth(ctx context.Context, id int64) (err error) {
 	return s.self.PayIn(ctx, tx, id)   // mistake scope: the lock "given:<id>" is released before tx commits
 }
 
+//lock:key="whole:<from>"
+func (s *Service) Move(ctx context.Context, from, to int64) (err error) {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = tx.Commit() }()
+	return s.self.InWhole(ctx, tx, to) //lockcheck:ignore order mistake scope: the lock "whole:<id>" is released before tx commits
+}
+
 func byDo(ctx context.Context, db *sql.DB, l *lock.Locker) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
