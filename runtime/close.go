@@ -13,8 +13,8 @@ import (
 // locks that are then left (their methods get [ErrLost]), and frees the backends, which may
 // take 2 s more where an engine is silent. After it no goroutine, timer or subscription of
 // the Locker lives. Its error says that ctx ended first, naming the locks that were still
-// held, and how many could not be given back, or what a backend's Close had to say. A second call waits for the first, or
-// until its own ctx ends, and returns nil or the error of that.
+// held, and how many could not be given back, or what a backend's Close had to say. A second
+// call waits for the first, or until its own ctx ends, and returns nil or the error of that.
 func (l *Locker) Close(ctx context.Context) error {
 	if l.closed.Swap(true) {
 		select {

@@ -90,7 +90,8 @@ const (
 	// Err are set.
 	OutageBegan
 	// OutageEnded: a lease at that backend was renewed or granted again, the engine answered
-	// that such a lease is lost, or the Locker was closed. Duration is how long the outage lasted.
+	// that such a lease is lost, or the Locker was closed. Duration is how long the outage
+	// lasted.
 	OutageEnded
 	// Unclosed: the garbage collector has found a Locker that nobody closed, which leaves
 	// goroutines and connections of its backends behind. Only Err is set.
@@ -100,12 +101,12 @@ const (
 	// the orders and where each was seen first. It is told once. A pattern around both that
 	// keeps the calls apart is not known to do so. See Snapshot.Orders. Orders of other
 	// processes count, as pairs of patterns that contradict each other, where both locks are
-	// at one Backend that is a driver.Noter, as those of this module are; the process that nests
-	// them second reports it, soon after its call, and again after a week.
+	// at one Backend that is a driver.Noter, as those of this module are; the process that
+	// nests them second reports it, soon after its call, and again after a week.
 	OrderCycle
 	// PermitsDiffer: a call could not have a permit at once, while a holder went by another
-	// number of permits, for example while a deployment changes Policy.Permits. Until that holder has gone
-	// the smaller number counts. Err tells both.
+	// number of permits, for example while a deployment changes Policy.Permits. Until that
+	// holder has gone the smaller number counts. Err tells both.
 	PermitsDiffer
 )
 

@@ -185,7 +185,7 @@ func (p *Policy) validateKind() error {
 	case p.Leader && (p.Skip || p.AtLeast > 0):
 		return invalidf("Leader excludes Skip and AtLeast: it campaigns until it leads, and who leads resigns by returning")
 	case p.merges && (p.Read || p.Permits > 0 || p.Once || p.Leader || p.Try || p.Reentrant || p.Skip):
-		return invalidf("a Merger's policy has none of Read, Permits, Once, Leader, Try, Reentrant and Skip: its sections are under way one at a time, for who waits")
+		return invalidf("a Merger's policy has none of Read, Permits, Once, Leader, Try, Reentrant and Skip: its sections run one at a time, for callers that wait")
 	case p.Delay > 0 && p.TTL == 0:
 		return invalidf("Delay needs a TTL: it begins when that is over")
 	}

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -148,7 +149,12 @@ func closeEndsHungWait(c *trial) {
 	defer c.leave(held)
 	l, faults := c.lockerFaulty()
 	waiter := entering(c.bounded(), l, c.policy(), key)
-	time.Sleep(100 * time.Millisecond)
+	atEngine := func(w lock.WaitingCall) bool { return w.AtEngine } // Close does not cut a first attempt
+	for ctx := c.bounded(); !slices.ContainsFunc(l.Snapshot().Waiters, atEngine); time.Sleep(5 * time.Millisecond) {
+		if ctx.Err() != nil {
+			c.Fatal("no call waits at the engine")
+		}
+	}
 	faults.Silence()
 	time.Sleep(pollLimit + 100*time.Millisecond) // it asks again meanwhile
 	ctx, cancel := brief(2 * time.Second)

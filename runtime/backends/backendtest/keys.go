@@ -39,12 +39,13 @@ func (c *trial) refusedBy(what string, err error, a *driver.Acquisition, says st
 func (c *trial) allDistinct(names []string) {
 	c.Helper()
 	a, b := c.open(), c.open()
-	base := c.prefix + ":"
+	base, ttl := c.prefix+":", c.atLeast(time.Minute) // many keys take a slow machine more than c.long
 	var taken []string
 	var leases []driver.Lease
 	for _, name := range names {
 		key := c.h.Key(base + name)
 		attempt := a.attempt(key)
+		attempt.TTL = ttl
 		lease, err := a.Acquire(c.bounded(), attempt)
 		switch reason := c.h.Refuses(key); {
 		case reason != "":
@@ -61,7 +62,7 @@ func (c *trial) allDistinct(names []string) {
 		}
 	}
 	for i, lease := range leases {
-		if err := lease.Renew(c.bounded(), c.long()); err != nil {
+		if err := lease.Renew(c.bounded(), ttl); err != nil {
 			c.Errorf("Renew of the lock on %q: %v", taken[i], err)
 		}
 		c.free(lease)
