@@ -62,8 +62,8 @@
 //  4. a pointer to one of these; nil is ErrInvalid at run time
 //
 // A text that is promoted through an embedded pointer or interface is that field's, and
-// nil is ErrInvalid, unless only another package can name the field. In a tick a time.Time comes first, also where the text would be
-// promoted from it: it is the instant, in UTC.
+// nil is ErrInvalid, unless only another package can name the field. In a tick a time.Time
+// comes first, also where the text would be promoted from it: it is the instant, in UTC.
 //
 // A literal < or > in a key is written << or >>. What other tools take for a
 // placeholder, such as {id}, #id or %d, is refused where it has a parameter's name.

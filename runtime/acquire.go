@@ -27,7 +27,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 			e.subscription = nil
 		}
 		if err != nil {
-			defer l.stopCompeting(&op, err)
+			defer l.stopCompeting(&op, err) // which gives up e, by whose answer op explains err
 			return nil, op.explain(err)
 		}
 		if inTime, err := l.granted(e, h, lk, lease); err != nil {

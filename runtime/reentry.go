@@ -90,9 +90,11 @@ func (f *frame) reenter(ctx context.Context, outer *frame, p *Policy, end time.T
 		slot.leave()
 		return nil, because(ErrLost, err)
 	}
-	if h := f.hold(); h.lease.downgraded.Load() && h.admits(p) != nil { // since it was asked above
-		slot.leave()
-		return nil, h.admits(p)
+	if h := f.hold(); h.lease.downgraded.Load() { // maybe since it was asked above
+		if err := h.admits(p); err != nil {
+			slot.leave()
+			return nil, err
+		}
 	}
 	x := &entering{}
 	x.frame.current.Store(f.hold())

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ type scripted struct {
 	onRelease   func(ctx context.Context, last uint64, do func() error) error
 	onSubscribe func(ctx context.Context, a *driver.Acquisition, do func() (driver.Subscription, error)) (driver.Subscription, error)
 
+	muted                               atomic.Bool // no acquire is answered any more
 	acquires, undos, renewals, releases atomic.Int64
 	closes, attaches                    atomic.Int64
 
@@ -53,10 +55,22 @@ func (s *scripted) Acquire(ctx context.Context, a *driver.Acquisition) (driver.L
 		}
 		return &scriptedLease{Lease: inner, script: s, key: a.Key, deadline: sent.Add(a.TTL)}, nil
 	}
-	if s.onAcquire == nil {
+	switch {
+	case s.muted.Load():
+		return s.silent(ctx)
+	case s.onAcquire == nil:
 		return do()
 	}
 	return s.onAcquire(ctx, a, do)
+}
+
+// mute has no acquire answered from now on.
+func (s *scripted) mute() { s.muted.Store(true) }
+
+// silent is an engine that does not answer before ctx ends.
+func (s *scripted) silent(ctx context.Context) (driver.Lease, error) {
+	<-ctx.Done()
+	return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, ctx.Err())
 }
 
 func (s *scripted) Undo(ctx context.Context, a *driver.Acquisition) error {

@@ -1,0 +1,128 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Who waits while nothing is under way is told the same.
+func TestCloseTellsEachWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 20 {
+			l, ended := lock.New(slow(t, time.Millisecond), nil), make(chan error)
+			go func() {
+				_, _, err := l.Acquire(t.Context(), nil, "k")
+				ended <- err
+			}()
+			time.Sleep(100 * time.Millisecond)
+			go func() { requireOnly(t, lock.ErrClosed, <-ended) }()
+			require.NoError(t, l.Close(t.Context()))
+			synctest.Wait()
+		}
+	})
+}
+
+// Close does not wait until an engine that has become silent answers a waiter.
+func TestCloseCutsAWaiterShort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := slow(t, time.Millisecond)
+		l := lock.New(b, nil)
+		ended := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), nil, "k")
+			ended <- err
+		}()
+		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
+		b.mute()
+		time.Sleep(2 * time.Second) // the waiter asks once a second
+		began := time.Now()
+		closed := make(chan error)
+		go func() { closed <- l.Close(t.Context()) }()
+		requireOnly(t, lock.ErrClosed, <-ended)
+		require.NoError(t, <-closed)
+		require.Less(t, time.Since(began), time.Second)
+		require.NotZero(t, b.undos.Load())
+	})
+}
+
+// The error of Close tells locks from acquires to which the engine has not answered.
+func TestCloseTellsAcquiresFromHolds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := lock.New(slow(t, time.Minute), nil)
+		ended := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: time.Hour}, "k")
+			ended <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorContains(t, l.Close(ctx), "close: 1 acquires or releases were still under way: context deadline exceeded")
+		require.Error(t, <-ended)
+	})
+}
+
+// An acquire beside a hold is not counted as held; each of those that read together is.
+func TestCloseCountsHolds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		l, read := lock.New(b, nil), &lock.Policy{Read: true}
+		_, first := acquire(t, t.Context(), l, read, "a")
+		_, second := acquire(t, t.Context(), l, read, "a")
+		b.onAcquire = slow(t, time.Minute).onAcquire
+		ended := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: time.Hour}, "k")
+			ended <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorContains(t, l.Close(ctx), "close: 2 locks were still held (a) and 1 acquires or releases under way: context deadline exceeded")
+		require.Error(t, release(first))
+		require.Error(t, release(second))
+		require.Error(t, <-ended)
+	})
+}
+
+// Nobody takes the turn of a waiter that Close has cut short.
+func TestCloseEndsTheQueueFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		other := newLocker(t, b.Backend, nil)
+		l := lock.New(b, nil)
+		const keys = 5000
+		ended := make(chan error, 2*keys)
+		for i := range keys {
+			key := fmt.Sprint("k", i)
+			_, theirs := acquire(t, t.Context(), other, nil, key)
+			defer func() { require.NoError(t, release(theirs)) }()
+			for range 2 {
+				go func() {
+					_, _, err := l.Acquire(context.Background(), &lock.Policy{Wait: time.Hour}, key)
+					ended <- err
+				}()
+			}
+		}
+		synctest.Wait()
+		b.mute()
+		time.Sleep(2 * time.Second)
+		asked := b.acquires.Load()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.NoError(t, l.Close(ctx))
+		assert.Equal(t, asked, b.acquires.Load(), "somebody asks again")
+		for range 2 * keys {
+			requireOnly(t, lock.ErrClosed, <-ended)
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// slow returns a Backend where another process holds "k" and each answer takes d.
+func slow(t *testing.T, d time.Duration) *scripted {
+	b := newScripted()
+	other := newLocker(t, b.Backend, nil)
+	_, held := acquire(t, t.Context(), other, nil, "k")
+	t.Cleanup(func() { require.NoError(t, release(held)) })
+	b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+		select {
+		case <-time.After(d):
+			return do()
+		case <-ctx.Done():
+			return b.silent(ctx)
+		}
+	}
+	return b
+}
+
+// lateCaller calls for k by p after another call, whose wait ends 10 ms before its own.
+func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, wait, after time.Duration) error {
+	go func() {
+		first, cancel := context.WithTimeout(t.Context(), wait-10*time.Millisecond)
+		defer cancel()
+		_, _, err := l.Acquire(first, nil, "k")
+		requireOnly(t, lock.ErrNotAcquired, err)
+	}()
+	time.Sleep(after)
+	ctx, cancel := context.WithTimeout(t.Context(), wait-after)
+	defer cancel()
+	_, _, err := l.Acquire(ctx, p, "k")
+	return err
+}
+
+// The first attempt of a call that had waited in the queue is cut short. A moment before the
+// engine has said that another holds the key, so the engine is not away.
+func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
+	for name, p := range map[string]*lock.Policy{"context": nil, "wait": {Wait: 155 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l := newLocker(t, slow(t, 50*time.Millisecond), nil)
+				err := lateCaller(t, l, p, 310*time.Millisecond, 150*time.Millisecond)
+				requireOnly(t, lock.ErrNotAcquired, err)
+				require.Equal(t, p == nil, errors.Is(err, context.DeadlineExceeded))
+			})
+		})
+	}
+}
+
+// An answer that is old says nothing about an engine that is silent.
+func TestOldAnswerDoesNotCount(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := failing(t, 500*time.Millisecond, (*scripted).silent)
+		requireOnly(t, lock.ErrIndeterminate, lateCaller(t, newLocker(t, b, nil), nil, 4*time.Second, 10*time.Millisecond))
+	})
+}
+
+// Once this process has held the key, the answer from before says nothing about who holds it.
+func TestAnswerEndsWithAHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		other := newLocker(t, b.Backend, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "k")
+		l := newLocker(t, b, &lock.Options{HandOff: -1})
+		granted := make(chan *lock.Hold)
+		go func() {
+			_, held := acquire(t, t.Context(), l, nil, "k")
+			granted <- held
+		}()
+		synctest.Wait()
+		ended := make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 10 * time.Second}, "k")
+			ended <- err
+		}()
+		time.Sleep(2 * time.Second) // within which the first has asked again
+		require.NoError(t, release(theirs))
+		held := <-granted
+		b.mute()
+		require.NoError(t, release(held))
+		requireOnly(t, lock.ErrIndeterminate, <-ended)
+	})
+}
+
+// failing returns slow(t, a millisecond), whose answers are those of after once so much time is over.
+func failing(t *testing.T, after time.Duration, answer func(b *scripted, ctx context.Context) (driver.Lease, error)) *scripted {
+	b := slow(t, time.Millisecond)
+	before, began := b.onAcquire, time.Now()
+	b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+		if time.Since(began) > after {
+			return answer(b, ctx)
+		}
+		return before(ctx, a, do)
+	}
+	return b
+}
+
+// The answer to another call grows old while the engine does not answer this one.
+func TestAnswerGrowsOldInTheNextAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := newLocker(t, failing(t, 250*time.Millisecond, (*scripted).silent), nil)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 300 * time.Millisecond}, "k")
+			requireOnly(t, lock.ErrNotAcquired, err)
+		}()
+		synctest.Wait()
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 10 * time.Second}, "k")
+		requireOnly(t, lock.ErrIndeterminate, err)
+	})
+}
+
+// An engine that has failed since says nothing by the answer that it gave before.
+func TestFailureEndsAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var failed atomic.Bool
+		l := newLocker(t, failing(t, 250*time.Millisecond, func(b *scripted, ctx context.Context) (driver.Lease, error) {
+			if !failed.Swap(true) {
+				return nil, lock.ErrUnavailable
+			}
+			return b.silent(ctx)
+		}), nil)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), nil, "k")
+			requireOnly(t, lock.ErrUnavailable, err)
+		}()
+		synctest.Wait()
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 1500 * time.Millisecond}, "k")
+		requireOnly(t, lock.ErrIndeterminate, err)
+	})
+}
+
+// A grant says that no other holds the key, also if it came too late.
+func TestLateGrantEndsAnAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		other := newLocker(t, b.Backend, nil)
+		_, theirs := acquire(t, t.Context(), other, nil, "k")
+		var granted atomic.Bool
+		b.onAcquire = func(ctx context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if granted.Load() {
+				return b.silent(ctx)
+			}
+			lease, err := do()
+			if err == nil {
+				granted.Store(true)
+				time.Sleep(1500 * time.Millisecond)
+			}
+			return lease, err
+		}
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			require.NoError(t, release(theirs))
+		}()
+		_, _, err := newLocker(t, b, nil).Acquire(t.Context(), &lock.Policy{TTL: time.Second, Wait: 2 * time.Second}, "k")
+		requireOnly(t, lock.ErrIndeterminate, err)
+	})
+}
