@@ -51,6 +51,9 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 		return nil, err
 	}
 	left := numbers[0]
+	if a.Mode.Kind == 0 && kind == "hash" && ownerPattern.MatchString(more) && left >= 0 {
+		return held, nil // a mutex has been taken since
+	}
 	if !waits || kind != "string" || left < 0 || record.IsRecord(more) {
 		return nil, conflict(a, kind, more, left)
 	}

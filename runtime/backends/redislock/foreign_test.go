@@ -3,8 +3,11 @@ package redislock
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
@@ -69,6 +72,27 @@ func TestStringIsWaitedFor(t *testing.T) {
 			}
 			mustRelease(t, next.held)
 		}
+	}
+}
+
+// Who has met a string, and finds a mutex when it looks what that is, meets a holder: the
+// string has gone meanwhile.
+func TestMutexAfterAString(t *testing.T) {
+	t.Parallel()
+	addr := testserver.Redis(t)
+	for _, waits := range []bool{true, false} {
+		key, owner := newKey(t), lockerOn(t, newWaitingBackend(t, addr))
+		command(t, addr, "SET", key, "", "PX", "60000")
+		var held *lock.Hold
+		swap := before{script: foreignScript, do: sync.OnceFunc(func() {
+			command(t, addr, "DEL", key)
+			_, held = acquire(t, owner, nil, key)
+		})}
+		l := lockerOn(t, New(newClient(t, addr), Options{WaitForStrings: waits, Hooks: []redis.Hook{swap}}))
+		err := refused(t, l, try(), key)
+		wantIs(t, err, lock.ErrNotAcquired)
+		wantIsNot(t, err, lock.ErrConflict)
+		mustRelease(t, held)
 	}
 }
 

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -37,5 +38,36 @@ func TestHookThatAnswersGrantsNothing(t *testing.T) {
 	_, _, err := l.Acquire(t.Context(), try(), "key")
 	if !errors.Is(err, lock.ErrUnavailable) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// before does something before a script is sent.
+type before struct {
+	redis.Hook
+	script *script
+	do     func()
+}
+
+func (h before) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.see(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (h before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			h.see(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (h before) see(cmd redis.Cmder) {
+	if slices.Contains(cmd.Args(), any(h.script.hash)) {
+		h.do()
 	}
 }

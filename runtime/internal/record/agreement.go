@@ -2,10 +2,7 @@ package record
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // valueLasts is for how long after its last write an engine with a clock keeps the value
@@ -24,7 +21,7 @@ func (l *Locks) Register() Register { return Register{l.Methods()} }
 func (r Register) CompareAndSwap(ctx context.Context, key, old, next string) (string, error) {
 	v, _, err := r.locks.update(ctx, Write{Key: key, Takes: old != next, Waits: old != next}, func(s *State, _ Time) (bool, error) {
 		if len(s.In)+len(s.Queue) > 0 {
-			return false, fmt.Errorf("%w: a lock is at the key, and a value was asked for", driver.ErrConflict)
+			return false, Beside("a lock", "a value")
 		}
 		if string(s.Value) != old || old == next {
 			return false, nil

@@ -69,11 +69,9 @@ func (l *Locks) hearLocked(key string, s *State, own string, now Time) {
 			return
 		}
 		first, known := before[b.Mark]
-		switch {
-		case own != "" && strings.HasPrefix(b.Mark, own):
+		if own != "" && strings.HasPrefix(b.Mark, own) {
 			first = now // though another goroutine here has seen it since, before its answer came
-		case known:
-		default:
+		} else if !known {
 			first = l.localTime()
 		}
 		after[b.Mark] = first

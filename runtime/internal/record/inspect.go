@@ -84,9 +84,8 @@ func kindOf(name string) driver.Kind {
 // Break takes the holder with this ID out, whoever it is, and lets in whom that makes room
 // for: see [driver.Inspector].
 func (l *Locks) Break(ctx context.Context, key, id string) error {
-	held := false
 	_, _, err := l.update(ctx, Write{Key: key}, func(s *State, now Time) (bool, error) {
-		if held = s.holder(id) != nil; !held {
+		if s.holder(id) == nil {
 			return false, fmt.Errorf("%w: %s does not hold %s", driver.ErrLost, id, key)
 		}
 		s.remove(id, now)

@@ -179,6 +179,31 @@ func TestCallIsHeardLate(t *testing.T) {
 	})
 }
 
+// Who hears late that it was let in has not lost the lock before it begins: its brief lease is
+// extended, unless most of it is left.
+func TestGrantIsHeardLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHeld(false)
+		l := record.New(h)
+		for _, late := range []time.Duration{0, 400 * time.Millisecond} {
+			first, err := l.Acquire(t.Context(), acquisition("k", "a:1"))
+			require.NoError(t, err)
+			waiter := acquisition("k", "b:1")
+			waiter.Queue = true
+			_, err = l.Acquire(t.Context(), waiter)
+			require.Error(t, err, "it waits")
+			require.NoError(t, first.Release(t.Context(), 0))
+			time.Sleep(late)
+			writes := h.values["k"].text
+			lease, err := l.Acquire(t.Context(), waiter)
+			require.NoError(t, err)
+			require.Equal(t, late > 0, h.values["k"].text != writes, "written")
+			require.GreaterOrEqual(t, lease.Deadline().Left(), 500*time.Millisecond)
+			require.NoError(t, lease.Release(t.Context(), 0))
+		}
+	})
+}
+
 func acquisitionOf(kind driver.Kind, key, id string) *driver.Acquisition {
 	a := acquisition(key, id)
 	a.Queue, a.Mode.Kind = true, kind

@@ -33,13 +33,11 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		if s.isDone(p.Tick) && s.holder(p.ID) == nil {
 			return false, driver.ErrDone
 		}
-		if l.confirms && s.holder(p.ID) != nil {
+		if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.confirms || inside.Until < now+Time(inside.Grant/2)) {
+			// The lease of whoever was let in is brief, and may have begun a while ago.
 			s.expire(now)
-			if inside := s.holder(p.ID); inside != nil {
-				// The lease of whoever was let in is brief, and may have begun a while ago.
-				inside.Until = After(a.TTL.Microseconds())
-				return true, nil
-			}
+			s.holder(p.ID).Until = After(a.TTL.Microseconds())
+			return true, nil
 		}
 		if p.Kind == kindCondition && a.MayBeGranted && find(s.Queue, p.ID) < 0 {
 			if called := s.holder(p.ID); called == nil || called.Until <= now {

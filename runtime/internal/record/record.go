@@ -12,7 +12,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -82,6 +81,7 @@ type Locks struct {
 	clockless bool                 // see NewClockless
 	began     time.Time            // likewise: what its clock counts from
 	coming    engine.Turns[string] // of those of this process who come to a key
+	again     engine.Turns[string] // of those whose write that takes nothing came too late
 
 	mu       sync.Mutex           // guards the rest
 	beats    map[string]beats     // by key, of an engine without a clock
@@ -125,9 +125,9 @@ func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 }
 
 // update replaces the state of purpose.Key by what change makes of it, until nobody else has
-// changed it meanwhile. purpose says what for; the rest is filled in. change gets a copy. It returns false if there is nothing to
-// change; that counts if it was asked about a state that this call has seen. mayHaveRun
-// says that some attempt had no answer.
+// changed it meanwhile. purpose says what for; the rest is filled in. change gets a copy. It
+// returns false if there is nothing to change; that counts if it was asked about a state that
+// this call has seen. mayHaveRun says that some attempt had no answer.
 func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
 	key := purpose.Key
 	v = l.last(key)
@@ -165,8 +165,19 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 			}
 			return v, mayHaveRun, err
 		}
-		if i >= 3 && !engine.Pause(ctx, time.Duration(mathrand.IntN(min(i, 10)*200))*time.Microsecond) {
-			return v, mayHaveRun, ctx.Err()
+		switch { // of those who write at the same time, one succeeds
+		case w.Look || w.Renews:
+		case w.Takes: // those who hold the lock go first: the lease of one that was let in is brief
+			if !engine.Pause(ctx, time.Duration(min(i, 20)*100)*time.Microsecond) {
+				return v, mayHaveRun, ctx.Err()
+			}
+		case i == 0:
+			leave, err := l.again.Enter(ctx, key)
+			if err != nil {
+				return v, mayHaveRun, err
+			}
+			defer leave()
+			v = l.last(key)
 		}
 	}
 }
@@ -226,9 +237,7 @@ func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, erro
 		v.now = now
 		l.hearLocked(key, &v.state, own, now)
 	}
-	if version == "" {
-		delete(l.seen, key)
-	} else {
+	if delete(l.seen, key); version != "" {
 		if len(l.seen) >= manySeen {
 			clear(l.seen) // which costs a request each
 		}
