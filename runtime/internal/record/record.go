@@ -35,6 +35,8 @@ const (
 	remembered = 2500 * time.Millisecond
 	// versionLength is that of a version: 8 random bytes in hexadecimal.
 	versionLength = 16
+	// longestPause bounds how long an attempt leaves a key to others that write there as well.
+	longestPause = 100 * time.Millisecond
 	// manySeen bounds how many values are remembered.
 	manySeen = 1000
 )
@@ -167,8 +169,8 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		}
 		switch { // of those who write at the same time, one succeeds
 		case w.Look || w.Renews:
-		case w.Takes: // those who hold the lock go first: the lease of one that was let in is brief
-			if !engine.Pause(ctx, time.Duration(min(i, 20)*100)*time.Microsecond) {
+		case w.Takes: // those who hold it go first: the lease of who was let in is brief. After a pause v is old
+			if i%2 == 1 && !engine.Pause(ctx, min(-at.Left()*time.Duration(min(i, 8)), longestPause)) {
 				return v, mayHaveRun, ctx.Err()
 			}
 		case i == 0:
