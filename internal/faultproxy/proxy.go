@@ -162,7 +162,7 @@ func (p *Proxy) Accept() {
 	if p.listener != nil {
 		return
 	}
-	listener, err := net.Listen("tcp", p.addr)
+	listener, err := listen(p.addr)
 	if err != nil {
 		p.t.Errorf("faultproxy: %v", err)
 		return

@@ -107,7 +107,7 @@ func (s *Stream) Accept() {
 	if s.listener != nil {
 		return
 	}
-	listener, err := net.Listen("tcp", s.addr)
+	listener, err := listen(s.addr)
 	if err != nil {
 		s.t.Errorf("faultproxy: %v", err)
 		return
