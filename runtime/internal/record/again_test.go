@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -17,43 +18,84 @@ import (
 // Of those that leave at the same time, who was too late tries again one at a time for each
 // process; who comes meanwhile gives way. So a release does not last as long as a brief lease.
 func TestManyLeaveAtOnce(t *testing.T) {
+	for _, others := range []int{0, 1001} { // so many that what was seen of the key is forgotten
+		synctest.Test(t, func(t *testing.T) { leaveAtOnce(t, others) })
+	}
+}
+
+func leaveAtOnce(t *testing.T, others int) {
 	const processes, each = 8, 8
+	d := &distant{server: newHeld(false).server}
+	permit := func(id string) *driver.Acquisition {
+		a := acquisition("k", id)
+		a.Queue, a.Mode = true, driver.Mode{Kind: driver.Permits, Weight: 1, Permits: processes * each}
+		a.TTL = time.Hour
+		return a
+	}
+	var all []*record.Locks
+	var leases []driver.Lease
+	for p := range processes {
+		all = append(all, record.New(d))
+		for i := range each {
+			l, err := all[p].Acquire(t.Context(), permit(fmt.Sprintf("%d:%d", p, i)))
+			require.NoError(t, err)
+			leases = append(leases, l)
+		}
+	}
+	for _, l := range all {
+		for i := range others {
+			_, err := l.Acquire(t.Context(), acquisition(fmt.Sprint("other ", i), "x:1"))
+			require.True(t, err == nil || errors.As(err, new(*driver.HeldError)))
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var coming, leaving sync.WaitGroup
+	for p, l := range all {
+		for i := range each {
+			coming.Go(func() { _, _ = l.Acquire(ctx, permit(fmt.Sprintf("%d:%d", p, each+i))) })
+		}
+	}
+	begin, sent := time.Now(), d.sent.Load()
+	for _, l := range leases {
+		leaving.Go(func() {
+			token, _ := l.Tokens()
+			require.NoError(t, l.Release(t.Context(), token))
+		})
+	}
+	leaving.Wait()
+	t.Logf("%v, %d requests", time.Since(begin), d.sent.Load()-sent)
+	require.Less(t, time.Since(begin), 2*processes*each*time.Millisecond) // the engine is a millisecond away
+	require.Less(t, d.sent.Load()-sent, int64(processes*processes*each*2))
+	cancel()
+	coming.Wait()
+}
+
+// A release does not stand in line behind what gives up.
+func TestReleaseBesideManyUndos(t *testing.T) {
+	const many = 32
 	synctest.Test(t, func(t *testing.T) {
-		d := &distant{server: newHeld(false).server}
-		permit := func(id string) *driver.Acquisition {
-			a := acquisition("k", id)
-			a.Queue, a.Mode = true, driver.Mode{Kind: driver.Permits, Weight: 1, Permits: processes * each}
-			return a
+		b := &busy{server: newHeld(false).server}
+		b.until = time.Now()
+		l := record.New(b)
+		lease, err := l.Acquire(t.Context(), waiting("a:0"))
+		require.NoError(t, err)
+		var undone sync.WaitGroup
+		var given []*driver.Acquisition
+		for i := range many {
+			given = append(given, waiting(fmt.Sprintf("a:%d", i+1)))
+			_, err := l.Acquire(t.Context(), given[i])
+			require.ErrorAs(t, err, new(*driver.HeldError))
 		}
-		var all []*record.Locks
-		var leases []driver.Lease
-		for p := range processes {
-			all = append(all, record.New(d))
-			for i := range each {
-				l, err := all[p].Acquire(t.Context(), permit(fmt.Sprintf("%d:%d", p, i)))
-				require.NoError(t, err)
-				leases = append(leases, l)
-			}
+		begin := time.Now()
+		b.until = begin.Add(6 * time.Millisecond) // each first write comes too late
+		for _, a := range given {
+			undone.Go(func() { require.NoError(t, l.Undo(t.Context(), a)) })
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var coming, leaving sync.WaitGroup
-		for p, l := range all {
-			for i := range each {
-				coming.Go(func() { _, _ = l.Acquire(ctx, permit(fmt.Sprintf("%d:%d", p, each+i))) })
-			}
-		}
-		begin, sent := time.Now(), d.sent.Load()
-		for _, l := range leases {
-			leaving.Go(func() {
-				token, _ := l.Tokens()
-				require.NoError(t, l.Release(t.Context(), token))
-			})
-		}
-		leaving.Wait()
-		t.Logf("%v, %d requests", time.Since(begin), d.sent.Load()-sent)
-		require.Less(t, time.Since(begin), 2*processes*each*time.Millisecond) // the engine is a millisecond away
-		require.Less(t, d.sent.Load()-sent, int64(processes*processes*each*2))
-		cancel()
-		coming.Wait()
+		time.Sleep(5 * time.Millisecond)
+		token, _ := lease.Tokens()
+		require.NoError(t, lease.Release(t.Context(), token))
+		took := time.Since(begin)
+		undone.Wait()
+		require.Less(t, took, 25*time.Millisecond)
 	})
 }

@@ -3,6 +3,7 @@ package record_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,4 +128,56 @@ func TestManyComeWhereThereIsRoom(t *testing.T) {
 			require.NotZero(t, late)
 		})
 	}
+}
+
+// Who loses to others that write until its time is over has waited for the lock, also if its last
+// write has no answer by then. But not where the engine has been silent for longer.
+func TestOthersAreFasterUntilTheEnd(t *testing.T) {
+	for _, silent := range []time.Duration{0, 100 * time.Millisecond, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &busy{server: newHeld(false).server}
+			_, err := record.New(&distant{server: d.server}).Acquire(t.Context(), acquisition("k", "b:1"))
+			require.NoError(t, err)
+			l := record.New(d)
+			limit := 50 * time.Millisecond
+			if silent > 0 {
+				d.silentAt = time.Now().Add(limit)
+				limit += silent
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			a := waiting("a:1")
+			_, err = l.Acquire(ctx, a)
+			require.Equal(t, silent > 0, a.MayHaveRun)
+			if silent > time.Second {
+				require.NotErrorAs(t, err, new(*driver.HeldError))
+			} else {
+				require.ErrorAs(t, err, new(*driver.HeldError))
+			}
+		})
+	}
+}
+
+// busy is about a millisecond away, and others write to it before each write of ours arrives.
+type busy struct {
+	*server
+	until    time.Time // if it is not zero: then no others write any more
+	silentAt time.Time // if it is not zero
+	n        atomic.Int64
+}
+
+func (b *busy) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+	time.Sleep(time.Millisecond/2 + rand.N(time.Millisecond)) // else the same of two would always be first
+	if !b.silentAt.IsZero() && time.Now().After(b.silentAt) {
+		<-ctx.Done()
+		return record.Answer{MayHaveRun: true}, fmt.Errorf("no answer: %w", ctx.Err())
+	}
+	if b.until.IsZero() || time.Now().Before(b.until) {
+		b.mu.Lock()
+		v := b.values[w.Key]
+		v.text = fmt.Sprintf("%016x%s", b.n.Add(1), v.text[16:])
+		b.values[w.Key] = v
+		b.mu.Unlock()
+	}
+	return b.run(w), nil
 }

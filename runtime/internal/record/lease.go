@@ -109,7 +109,7 @@ func (l *lease) Complete(ctx context.Context, last uint64) error { return l.rele
 func (l *lease) release(ctx context.Context, last uint64, completed bool) error {
 	l.locks.letGo(l)
 	tick := Text(l.of.Mode.Tick)
-	v, mayHaveRun, err := l.change(ctx, Write{Key: l.of.Key}, func(s *State, p *Party, now Time) bool {
+	v, mayHaveRun, err := l.change(ctx, Write{Key: l.of.Key, Line: " released"}, func(s *State, p *Party, now Time) bool {
 		s.giveBack(p, Token(last))
 		if completed {
 			s.complete(tick)

@@ -33,7 +33,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		if s.isDone(p.Tick) && s.holder(p.ID) == nil {
 			return false, driver.ErrDone
 		}
-		if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.confirms || inside.Until < now+Time(inside.Grant/2)) {
+		if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.confirms || p.Kind != kindCondition && inside.Until < now+Time(inside.Grant/2)) {
 			// The lease of whoever was let in is brief, and may have begun a while ago.
 			s.expire(now)
 			s.holder(p.ID).Until = After(a.TTL.Microseconds())
@@ -52,6 +52,8 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	})
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
+	case err != nil && errors.Is(err, ctx.Err()) && v.fresh && v.at.Left() > -2*time.Second:
+		return nil, v.held(p) // the engine has just answered: others were faster until the end of ctx
 	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrDone) && !errors.Is(err, driver.ErrIndeterminate):
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	case err != nil:

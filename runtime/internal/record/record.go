@@ -35,8 +35,6 @@ const (
 	remembered = 2500 * time.Millisecond
 	// versionLength is that of a version: 8 random bytes in hexadecimal.
 	versionLength = 16
-	// longestPause bounds how long an attempt leaves a key to others that write there as well.
-	longestPause = 100 * time.Millisecond
 	// manySeen bounds how many values are remembered.
 	manySeen = 1000
 )
@@ -50,6 +48,7 @@ type Write struct {
 	Takes   bool          // it is to take a lock
 	Waits   bool          // its caller would rather wait for another server than be refused
 	Renews  bool          // it is to renew a lease, and waits for nothing else
+	Line    string        // of the lines at the key in which the writes of a process try again
 	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that; 0 is at once
 	Granted []string      // the IDs that wait no longer by it: their processes are to be told
@@ -131,7 +130,7 @@ func NewClockless(s Store, life *engine.Life, watch Watch) *Locks {
 // returns false if there is nothing to change; that counts if it was asked about a state that
 // this call has seen. mayHaveRun says that some attempt had no answer.
 func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State, now Time) (bool, error)) (v view, mayHaveRun bool, err error) {
-	key := purpose.Key
+	key, entered := purpose.Key, false
 	v = l.last(key)
 	for i := 0; ; i++ {
 		at := driver.Now()
@@ -155,8 +154,10 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		}
 		mayHaveRun = mayHaveRun || a.MayHaveRun
 		if err != nil {
-			l.forget(key)
-			return view{}, mayHaveRun, err
+			l.mu.Lock()
+			delete(l.seen, key)
+			l.mu.Unlock()
+			return v, mayHaveRun, err
 		}
 		if a.Done {
 			l.letIn(w.Key, w.Granted)
@@ -170,16 +171,16 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		switch { // of those who write at the same time, one succeeds
 		case w.Look || w.Renews:
 		case w.Takes: // those who hold it go first: the lease of who was let in is brief. After a pause v is old
-			if i%2 == 1 && !engine.Pause(ctx, min(-at.Left()*time.Duration(min(i, 8)), longestPause)) {
+			if i%2 == 1 && !engine.Pause(ctx, min(-at.Left()*time.Duration(min(i, 8)), 100*time.Millisecond)) {
 				return v, mayHaveRun, ctx.Err()
 			}
-		case i == 0:
-			leave, err := l.again.Enter(ctx, key)
+		case !entered:
+			leave, err := l.again.Enter(ctx, key+w.Line)
 			if err != nil {
 				return v, mayHaveRun, err
 			}
 			defer leave()
-			v = l.last(key)
+			entered, v = true, l.last(key)
 		}
 	}
 }
@@ -224,13 +225,13 @@ func (l *Locks) last(key string) view {
 func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, error) {
 	key := w.Key
 	version, s, err := decode(a.Value)
-	if err != nil {
-		l.forget(key)
-		return view{}, err
-	}
 	v := view{version: version, place: a.Place, state: s, now: a.Now, at: at}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err != nil {
+		delete(l.seen, key)
+		return view{}, err
+	}
 	if l.clockless {
 		own := ""
 		if a.Done && !w.Look {
@@ -247,12 +248,6 @@ func (l *Locks) note(w Write, a Answer, at driver.Instant, now Time) (view, erro
 	}
 	v.fresh = true
 	return v, nil
-}
-
-func (l *Locks) forget(key string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.seen, key)
 }
 
 func (s *State) clone() State {
