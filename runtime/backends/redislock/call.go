@@ -87,7 +87,7 @@ var (
 func (c *call) sent() driver.Instant { return *c.mark.at.Load() }
 
 // sentMark knows whether a command was sent, and when. go-redis does not tell, so the
-// mark is an argument of the command: go-redis asks it for its bytes when it encodes
+// mark stands for the script in the command: go-redis asks it for its bytes when it encodes
 // the command, just before it writes to the connection.
 type sentMark struct {
 	arg  string // what the server gets
@@ -97,10 +97,11 @@ type sentMark struct {
 }
 
 // MarshalBinary implements [encoding.BinaryMarshaler]. It fails if the caller has gone
-// while the connection was made: then the command is not sent.
+// while the connection was made: then the command is not sent, and go-redis keeps the connection,
+// as after an answer. The few bytes before the mark are in a buffer that the next command empties.
 func (m *sentMark) MarshalBinary() ([]byte, error) {
 	if m.call != nil && !m.call.encode() {
-		return nil, errNotSent
+		return nil, answerError("not sent: the caller has gone")
 	}
 	m.once.Do(func() {
 		now := driver.Now()
@@ -134,14 +135,12 @@ func (c *call) encode() bool {
 
 // command returns c as a command to a node of a Cluster, or a server by itself.
 func (c *call) command(cluster bool) []any {
-	args := c.args[:c.nargs]
-	c.mark = &sentMark{arg: args[0], call: c}
-	all := c.script.at(cluster).command(make([]any, 0, 3+c.nkeys+len(args)), c.whole, c.nkeys)
+	c.mark = &sentMark{call: c}
+	all := c.script.at(cluster).command(make([]any, 0, 3+c.nkeys+c.nargs), c.mark, c.whole, c.nkeys)
 	for _, k := range c.keys[:c.nkeys] {
 		all = append(all, k)
 	}
-	all = append(all, c.mark)
-	for _, a := range args[1:] {
+	for _, a := range c.args[:c.nargs] {
 		all = append(all, a)
 	}
 	return all

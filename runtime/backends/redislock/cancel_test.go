@@ -288,3 +288,40 @@ func TestDialingEndsWithTheContext(t *testing.T) {
 	_, held := acquire(t, l, nil, newKey(t))
 	mustRelease(t, held)
 }
+
+// A connection outlives the call that it was made for: where none has the time to make one, a
+// later one finds it.
+func TestConnectionOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	_, p := proxied(t)
+	l, key := newLocker(t, p.Addr()), newKey(t)
+	const trip = 30 * time.Millisecond // a connection takes three, an acquire one
+	p.Delay(faultproxy.Requests|faultproxy.Replies, trip/2)
+	for range 3 {
+		eventually(t, soon, "an acquire", func() bool {
+			_, held, err := l.Acquire(t.Context(), &lock.Policy{Wait: 2 * trip}, key)
+			held.Release(nil)
+			return err == nil
+		})
+		p.Reset()
+	}
+}
+
+// What was written of a call before its caller left is no part of the next.
+func TestConnectionOfACallThatIsNotSent(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, testserver.Redis(t), func(o *redis.Options) { o.WriteBufferSize = 64 })
+	for range 3 {
+		c := releaseCall(t, strings.Repeat("k", 1000), newID(), freeing{})
+		c.state.Store(left)
+		if err := client.Do(t.Context(), c.command(false)...).Err(); err == nil {
+			t.Error("it was sent")
+		}
+		if got, err := client.Echo(t.Context(), "word").Result(); got != "word" {
+			t.Errorf("the next: %q, %v", got, err)
+		}
+	}
+	if n := client.PoolStats().Misses; n != 1 {
+		t.Errorf("%d connections were made", n)
+	}
+}

@@ -3,6 +3,7 @@ package redislock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -67,7 +68,7 @@ func (h before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 func (h before) see(cmd redis.Cmder) {
-	if slices.Contains(cmd.Args(), any(h.script.hash)) {
+	if slices.ContainsFunc(cmd.Args(), func(a any) bool { return fmt.Sprint(a) == h.script.hash }) {
 		h.do()
 	}
 }

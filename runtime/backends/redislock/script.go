@@ -87,10 +87,12 @@ func function(name, source string) string {
 }
 
 // command appends the beginning of a command that runs t on so many keys: by its hash,
-// or whole.
-func (t text) command(all []any, whole bool, nkeys int) []any {
+// or whole. Its mark is m.
+func (t text) command(all []any, m *sentMark, whole bool, nkeys int) []any {
+	name := "evalsha"
+	m.arg = t.hash
 	if whole {
-		return append(all, "eval", t.source, nkeys)
+		name, m.arg = "eval", t.source
 	}
-	return append(all, "evalsha", t.hash, nkeys)
+	return append(all, name, m, nkeys)
 }

@@ -60,15 +60,15 @@ func (b *batcher) togetherCommand(calls []*call) *redis.Cmd {
 		shape = append(shape, c.script.letter, byte('0'+c.nkeys), byte('0'+c.nargs))
 		nkeys, nargs, whole = nkeys+c.nkeys, nargs+c.nargs, whole || c.whole
 	}
-	mark := &sentMark{arg: string(shape)}
-	all := togetherScript.at(b.bySlot).command(make([]any, 0, 4+nkeys+nargs), whole, nkeys)
+	mark := &sentMark{}
+	all := togetherScript.at(b.bySlot).command(make([]any, 0, 4+nkeys+nargs), mark, whole, nkeys)
 	for _, c := range calls {
 		c.mark = mark
 		for _, k := range c.keys[:c.nkeys] {
 			all = append(all, k)
 		}
 	}
-	all = append(all, mark)
+	all = append(all, string(shape))
 	for _, c := range calls {
 		for _, a := range c.args[:c.nargs] {
 			all = append(all, a)
@@ -77,19 +77,19 @@ func (b *batcher) togetherCommand(calls []*call) *redis.Cmd {
 	return redis.NewCmd(context.Background(), all...)
 }
 
-// scriptError is why one script of several failed, as the server said it.
-type scriptError string
+// answerError is an error that counts as the server's: see isAnswer.
+type answerError string
 
-func (e scriptError) Error() string { return string(e) }
+func (e answerError) Error() string { return string(e) }
 
 // RedisError implements [redis.Error].
-func (scriptError) RedisError() {}
+func (answerError) RedisError() {}
 
 // oneOfTogether returns what one of several calls was answered: see together.lua.
 func oneOfTogether(answer any) (any, error) {
 	if list, ok := answer.([]any); ok && len(list) == 1 {
 		if text, ok := list[0].(string); ok {
-			return nil, scriptError(text)
+			return nil, answerError(text)
 		}
 	}
 	return answer, nil
