@@ -12,7 +12,7 @@ const (
 	taskTimeout = time.Second            // of one try
 	taskFirst   = 20 * time.Millisecond  // wait after the first failure, then doubled
 	taskLongest = 500 * time.Millisecond // the longest wait between two tries
-	tasksAtOnce = 32                     // of one backend: another's silence delays none
+	tasksAtOnce = 32                     // of one backend that have failed: more would burden an engine that comes back
 
 	// placeLimit is the longest that a place in an engine's queue lasts: see driver.Acquisition.
 	placeLimit = 10 * time.Second
@@ -23,7 +23,7 @@ const (
 // itself. Its goroutines and timers live only while there is something to do.
 type cleanup struct {
 	mu      sync.Mutex
-	due     map[string][]*task    // waiting for a worker, first come, first served; by the backend's name
+	due     map[string][]*task    // to be tried again by a worker, first come, first served; by the backend's name
 	workers map[string]int        // goroutines; by the backend's name
 	later   map[*task]*time.Timer // until they are tried again
 	left    int                   // tasks that are not done
@@ -39,7 +39,6 @@ type task struct {
 	backend string // its name
 	do      func(context.Context) error
 	end     time.Time
-	tried   bool
 	backoff time.Duration
 }
 
@@ -49,27 +48,16 @@ func (c *cleanup) init() {
 }
 
 // add has do, which asks the backend of this name, called now, and again until it
-// succeeds or the lease, of length ttl from now at most, is over.
+// succeeds or the lease, of length ttl from now at most, is over. The first try waits for
+// no other task: of those that ask one engine, or one part of it, each may hang for its second.
 func (c *cleanup) add(backend string, ttl time.Duration, do func(context.Context) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queueLocked(c.newTaskLocked(backend, ttl, do))
-}
-
-// addUrgent is add for what others wait for: its first try waits for no other
-// task, of which each may hang for its second. It is for the release of a lock
-// that was held, so that no more run than calls had a lock within that second.
-func (c *cleanup) addUrgent(backend string, ttl time.Duration, do func(context.Context) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	go c.work(c.newTaskLocked(backend, ttl, do))
-}
-
-func (c *cleanup) newTaskLocked(backend string, ttl time.Duration, do func(context.Context) error) *task {
 	if c.left++; c.done == nil {
 		c.done = make(chan struct{})
 	}
-	return &task{backend: backend, do: do, end: time.Now().Add(ttl + taskTimeout), backoff: taskFirst}
+	t := &task{backend: backend, do: do, end: time.Now().Add(ttl + taskTimeout), backoff: taskFirst}
+	go func() { c.tried(t, c.try(t)) }()
 }
 
 func (c *cleanup) finishLocked() {
@@ -79,19 +67,11 @@ func (c *cleanup) finishLocked() {
 	}
 }
 
-// queueLocked has t tried as soon as a worker comes to it.
-func (c *cleanup) queueLocked(t *task) {
-	c.due[t.backend] = append(c.due[t.backend], t)
-	if c.workers[t.backend] < tasksAtOnce {
-		c.workers[t.backend]++
-		go c.run(t.backend)
-	}
-}
-
-// run is a worker: it tries what is due at the backend of this name.
+// run is a worker: it tries again what is due at the backend of this name. After a Close
+// without time that is dropped.
 func (c *cleanup) run(backend string) {
 	for t := c.next(backend); t != nil; t = c.next(backend) {
-		c.work(t)
+		c.tried(t, c.ctx.Err() != nil || c.try(t))
 	}
 }
 
@@ -112,13 +92,8 @@ func (c *cleanup) next(backend string) *task {
 	return t
 }
 
-// work tries t once, and again later if that failed. In a Close without time it is tried if it
-// never was, and then dropped.
-func (c *cleanup) work(t *task) {
-	failed := true
-	if !t.tried || c.ctx.Err() == nil {
-		failed = c.try(t)
-	}
+// tried has t tried again later if it failed, and Close has not run out of time.
+func (c *cleanup) tried(t *task, failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -137,25 +112,28 @@ func (c *cleanup) work(t *task) {
 func (c *cleanup) try(t *task) bool {
 	ctx, cancel := context.WithTimeout(c.ctx, taskTimeout)
 	defer cancel()
-	t.tried = true
 	return t.do(ctx) != nil && !time.Now().After(t.end)
 }
 
-// again puts t back to what is due, unless it was dropped.
+// again has t tried as soon as a worker comes to it, unless it was dropped.
 func (c *cleanup) again(t *task) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.later[t] != nil {
-		delete(c.later, t)
-		c.queueLocked(t)
+	if c.later[t] == nil {
+		return
+	}
+	delete(c.later, t)
+	c.due[t.backend] = append(c.due[t.backend], t)
+	if c.workers[t.backend] < tasksAtOnce {
+		c.workers[t.backend]++
+		go c.run(t.backend)
 	}
 }
 
 // drain waits until all tasks are done, for a second at least and longer if ctx
 // allows it; then it drops what is left, which ends with its lease, or which the
-// backend goes on with if others use it. Each task is tried once at least: one that
-// has found no worker by then runs under a context that has ended. It returns how many
-// are left.
+// backend goes on with if others use it. Each task is tried once at least, if need be
+// under a context that has ended. It returns how many are left.
 func (c *cleanup) drain(ctx context.Context) (left int) {
 	defer c.cancel()
 	c.mu.Lock()

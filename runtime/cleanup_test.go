@@ -82,6 +82,78 @@ func TestGivenBackBesideHungKeys(t *testing.T) {
 	})
 }
 
+// silentPart is an engine of which the keys that begin with z do not answer. It notes how many
+// undos hang there at once.
+func silentPart() (b *scripted, hanging *atomic.Int64) {
+	b, hanging = newScripted(), &atomic.Int64{}
+	b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+		if strings.HasPrefix(a.Key, "z") {
+			return b.silent(ctx)
+		}
+		return do()
+	}
+	b.onUndo = func(ctx context.Context, a *driver.Acquisition) error {
+		if strings.HasPrefix(a.Key, "z") {
+			hanging.Add(1)
+			defer hanging.Add(-1)
+			return hang(ctx, nil)
+		}
+		return b.Backend.Undo(ctx, a)
+	}
+	return b, hanging
+}
+
+// Part of an engine hangs, and calls go on giving up there: who gives up waiting at the rest is taken
+// out of its queue at once.
+func TestUndoBesideHungKeys(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, _ := silentPart()
+		var undone atomic.Bool
+		hangs := b.onUndo
+		b.onUndo = func(ctx context.Context, a *driver.Acquisition) error {
+			undone.Store(undone.Load() || a.Key == "k")
+			return hangs(ctx, a)
+		}
+		l := lock.New(b, nil)
+		together(30, func(i int) {
+			for n := range 20 {
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				_, _, err := l.Acquire(ctx, nil, "z"+strconv.Itoa(100*i+n))
+				require.ErrorIs(t, err, lock.ErrIndeterminate)
+				cancel()
+			}
+		})
+		_, held := acquire(t, t.Context(), newLocker(t, b.Backend, nil), nil, "k")
+		_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: 100 * time.Millisecond}, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		synctest.Wait()
+		require.True(t, undone.Load())
+		require.NoError(t, release(held))
+		require.ErrorIs(t, l.Close(expired()), context.Canceled) // what hangs is left
+	})
+}
+
+// What was not undone at the first try is tried again, by so many at once as an engine that
+// comes back can bear.
+func TestFewUndosAreTriedAgainAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, hanging := silentPart()
+		l := lock.New(b, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		together(500, func(i int) {
+			_, _, err := l.Acquire(ctx, nil, "z"+strconv.Itoa(i))
+			require.ErrorIs(t, err, lock.ErrIndeterminate)
+		})
+		time.Sleep(1200 * time.Millisecond) // the first tries are over
+		for range 100 {
+			time.Sleep(100 * time.Millisecond)
+			require.LessOrEqual(t, hanging.Load(), int64(32))
+		}
+		require.ErrorIs(t, l.Close(expired()), context.Canceled) // what hangs is left
+	})
+}
+
 // What hangs while others wait for it takes the room of no other chore.
 func TestClearingUpBesideHungReleases(t *testing.T) {
 	bubble(t, func(t *testing.T) {

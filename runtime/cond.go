@@ -187,7 +187,7 @@ func (w *condWaiter) wait(ctx context.Context) error {
 // heard tells the engine that the call was heard.
 func (w *condWaiter) heard(lease driver.Lease) {
 	first, _ := lease.Tokens()
-	w.op.locker.cleanup.addUrgent(w.op.entry.id.backend, time.Second, func(ctx context.Context) error {
+	w.op.locker.cleanup.add(w.op.entry.id.backend, time.Second, func(ctx context.Context) error {
 		if err := lease.Release(ctx, first); !isLost(err) {
 			return err
 		}
@@ -198,7 +198,7 @@ func (w *condWaiter) heard(lease driver.Lease) {
 // leave gives the place in the queue up. A call that came at that moment goes to the next.
 func (w *condWaiter) leave() {
 	a := w.op.acquisition
-	w.op.locker.cleanup.addUrgent(w.op.entry.id.backend, a.TTL, func(ctx context.Context) error {
+	w.op.locker.cleanup.add(w.op.entry.id.backend, a.TTL, func(ctx context.Context) error {
 		return w.op.entry.backend.Undo(ctx, a)
 	})
 }

@@ -265,7 +265,7 @@ func (l *Locker) discard(lk *heldLease) {
 // attempt, once at least.
 func (l *Locker) discardNow(lk *heldLease, then func()) {
 	free := lk.freeing()
-	l.cleanup.addUrgent(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
+	l.cleanup.add(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
 		defer then()
 		return free(ctx)
 	})

@@ -101,7 +101,13 @@ func (b *Backend) check(ctx context.Context, l *lease, floor uint64) error {
 		return fmt.Errorf("the clock or revision of the engine %q has gone back: its token would be %d, and an engine before it gave up to %d",
 			l.epoch.member.name, first, floor)
 	}
-	return b.cover(ctx, l.epoch, first+n-1)
+	last := first + n - 1
+	b.mu.Lock()
+	if e := l.epoch; last > e.last {
+		e.last, e.granted = last, driver.Now()
+	}
+	b.mu.Unlock()
+	return b.cover(ctx, l.epoch, last)
 }
 
 // leaveOther gives up the place in another engine's queue than m's, where a switch has left it.

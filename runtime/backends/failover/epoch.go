@@ -32,7 +32,7 @@ func (s state) text() string {
 }
 
 // epoch is what this process knows of one. The Backend's mutex guards what changes: looked,
-// Open, Ceiling and text.
+// Open, Ceiling, text, last and granted.
 type epoch struct {
 	state
 	text   string
@@ -41,6 +41,9 @@ type epoch struct {
 	end    context.CancelFunc
 	first  driver.Instant // when this process learned of it
 	looked driver.Instant // from before the last look that found it was sent
+
+	last    uint64         // token that this process has had of it; 0: none
+	granted driver.Instant // when
 }
 
 // Status is what the record says.
@@ -207,8 +210,26 @@ func (b *Backend) cover(ctx context.Context, e *epoch, last uint64) error {
 	}
 }
 
+// raiseAhead has e's ceiling rise before a grant needs it: above what a clock counts as long as the
+// record may stay unread.
+func (b *Backend) raiseAhead(ctx context.Context, e *epoch) error {
+	b.mu.Lock()
+	last, since := e.last, e.granted
+	b.mu.Unlock()
+	if last == 0 {
+		return nil
+	}
+	o := &b.options
+	return b.cover(ctx, e, last+counted(driver.Now().Sub(since)+o.Silence+o.Probe+o.Timeout))
+}
+
 // step is by how much the ceiling rises at once: by what a clock counts in a quarter of the
 // time that a switch waits, so that tokens which a clock counts are above the ceiling after it.
 func (b *Backend) step() uint64 {
-	return uint64(b.drain().Microseconds()) * driver.TokensPerMicrosecond / 4
+	return counted(b.drain() / 4)
+}
+
+// counted returns how many tokens a clock counts in d.
+func counted(d time.Duration) uint64 {
+	return uint64(d.Microseconds()) * driver.TokensPerMicrosecond
 }

@@ -62,6 +62,40 @@ func TestRecordLostDuringASwitchByHand(t *testing.T) {
 	})
 }
 
+// A record that is away for less than Silence refuses nobody a lock, whenever it goes, also after a time
+// in which nobody took one.
+func TestRecordAwayForLessThanSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begun(t, 2)
+		b := w.processes[0].backend
+		take := func(i int) {
+			a := acquisition(i)
+			a.Key = fmt.Sprint("key ", i)
+			l, err := b.Acquire(t.Context(), a)
+			if err != nil {
+				t.Fatalf("acquire %d: %v", i, err)
+			}
+			first, _ := l.Tokens()
+			if err := l.Release(t.Context(), first); err != nil {
+				t.Error(err)
+			}
+		}
+		n := 0
+		for range 20 {
+			take(n)
+			time.Sleep(2*quick.Probe + time.Duration(n%7)*time.Second)
+			w.processes[0].record.cut.Store(true)
+			for away := time.Now(); time.Since(away) < quick.Silence-2*quick.Probe-quick.Timeout; n++ {
+				take(n)
+				time.Sleep(20 * time.Millisecond)
+			}
+			w.processes[0].record.cut.Store(false)
+			time.Sleep(2 * quick.Timeout) // a question that is under way fails
+		}
+		w.end()
+	})
+}
+
 // The record does not answer when many grants need a higher ceiling: none waits for the questions of all others.
 func TestManyGrantsWhileTheRecordHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -45,6 +45,7 @@ func (b *Backend) act(ctx context.Context) {
 	if !s.Open && e.first.Add(b.drain()).Left() <= 0 {
 		_ = b.open(ctx, e)
 	}
+	_ = b.raiseAhead(ctx, e) // else a grant does
 	away, why := e.member.isAway()
 	if b.options.ByHand || !away || e.first.Add(b.rest()).Left() > 0 {
 		return
