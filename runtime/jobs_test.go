@@ -95,6 +95,33 @@ func TestAtLeastEndsWithClose(t *testing.T) {
 	})
 }
 
+// Close does not wait for a lock that was lost while AtLeast kept it.
+func TestAtLeastEndsWithALoss(t *testing.T) {
+	for name, renew := range map[string]func(context.Context, func() error) error{
+		"no answer": hang,
+		"not owner": func(context.Context, func() error) error { return lock.ErrLost },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newScripted()
+				b.onRenew = renew
+				l := lock.New(b, nil)
+				p := &lock.Policy{TTL: 10 * time.Second, AtLeast: time.Hour}
+				ctx, cancel := context.WithCancel(t.Context())
+				require.NoError(t, l.Do(ctx, p, "k", func(context.Context) error { return nil }))
+				cancel() // the end of the caller's is no loss
+				synctest.Wait()
+				require.Len(t, l.Snapshot().Holds, 1)
+				time.Sleep(time.Minute)
+				require.Empty(t, l.Snapshot().Holds)
+				begin := time.Now()
+				require.NoError(t, l.Close(t.Context()))
+				require.Zero(t, time.Since(begin))
+			})
+		})
+	}
+}
+
 func TestSkip(t *testing.T) {
 	l := newLocker(t, memlock.New(), nil)
 	_, held, err := l.Acquire(t.Context(), nil, "k")

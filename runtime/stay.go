@@ -1,23 +1,26 @@
 package lock
 
 import (
+	"context"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // stay keeps the lock of h, whose method has returned, for so long, and releases it then.
-// The watchdog renews it meanwhile. A Close waits for it as for a hold.
+// The watchdog renews it meanwhile. A Close waits for it as for a hold, unless it is lost.
 func (h *hold) stay(rest time.Duration) {
 	l, s := h.locker, h.entry.shard
 	s.active.Add(1)
+	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
+	h.begin(kept) // a loss ends it, as it would end the method's
 	go func() {
 		defer l.leave(s)
 		timer := time.NewTimer(rest)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-		case <-l.done: // Close has given it up
+		case <-kept.Done():
 		}
 		now := time.Now()
 		_ = l.pass(endedContext, h, now) // which does not wait for the engine
