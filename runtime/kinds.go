@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -16,6 +17,8 @@ type group struct {
 	waiting int       // those of them that compete at the engine, and were told that another holds the key
 	free    []uint64  // slots that were used before
 	readers *entry    // that newcomers who read share or wait for, or nil
+
+	readTTL time.Duration // of all that wait for readers
 }
 
 // slotLocked returns what tells the entry for a call under p from others of its key and
@@ -34,10 +37,12 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	case id.kind == driver.Permits && g.used >= p.Permits:
 		return s.anyLocked(id), g // all entries have one queue
 	case id.kind == driver.Read && p.shares():
-		if e := g.readers; e != nil && (e.state == busy || e.canShareLocked(p, driver.Now())) {
+		// Whoever waits for an entry must be able to share its lease: to ask the engine only
+		// when that is granted would be to wait for a second writer.
+		if e := g.readers; e != nil && (e.state == busy && p.ttl() == g.readTTL || e.canShareLocked(p, driver.Now())) {
 			return e.id.slot, g
 		}
-		g.readers = nil // entryLocked sets it to the new entry
+		g.readers, g.readTTL = nil, p.ttl() // entryLocked sets readers to the new entry
 	}
 	return g.takeSlot(), g
 }
@@ -114,18 +119,13 @@ func (lk *heldLease) fits(p *Policy, now driver.Instant) bool {
 }
 
 // shareLocked has those that wait in the queue to read share the lease of e, which was
-// granted just now. One that it is too long or too short for asks the engine: it must not
-// wait for others that read.
+// granted just now, for a ttl that is theirs too.
 func (e *entry) shareLocked(now driver.Instant) {
 	if e.id.kind != driver.Read {
 		return
 	}
 	for w := e.first; w != nil; w = e.first {
 		e.removeLocked(w)
-		if !e.lease.fits(w.hold.policy, now) {
-			w.turn <- again
-			continue
-		}
 		e.joinLocked(w.hold, now)
 		w.left = e.lease.deadline().Sub(now)
 		w.turn <- granted

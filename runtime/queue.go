@@ -96,7 +96,6 @@ const (
 	granted  turn = iota // the hold has been given the lease
 	stale                // granted, but so long ago that the lease may be over
 	compete              // go and compete at the backend
-	again                // begin again: another has the lease, and it can't be shared
 	rejected             // for Try: the key is held by another
 	closing              // the Locker is closing
 )
@@ -153,8 +152,6 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return nil, because(ErrNotAcquired, errHeld)
 		case turn == closing:
 			return nil, ErrClosed
-		case turn == again:
-			continue
 		case h.lostCause() == nil && (turn != stale || h.lease.deadline().Left() > 0):
 			return h, nil
 		}

@@ -2,10 +2,12 @@ package lock_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -35,6 +37,75 @@ func TestReadersOfDifferentLengths(t *testing.T) {
 				return nil
 			}))
 		})
+	})
+}
+
+// Who comes to read while a writer is inside waits for that one, and not for the next one too,
+// whatever the ttl of others that wait to read.
+func TestReadersWaitForOneWriter(t *testing.T) {
+	for _, lengths := range [][]time.Duration{
+		{10 * time.Second, 10 * time.Second}, {10 * time.Second, time.Minute}, {time.Minute, 50 * time.Second},
+	} {
+		bubble(t, func(t *testing.T) {
+			b, write := memlock.New(), &lock.Policy{Write: true}
+			l, writer, next := newLocker(t, b, nil), newLocker(t, b, nil), newLocker(t, b, nil)
+			_, held := acquire(t, t.Context(), writer, write, "k")
+			var left time.Time
+			var all sync.WaitGroup
+			for _, length := range lengths {
+				all.Go(func() {
+					assert.NoError(t, l.Do(t.Context(), &lock.Policy{Read: true, TTL: length}, "k", func(context.Context) error {
+						assert.Zero(t, time.Since(left), "%v", lengths)
+						time.Sleep(time.Second)
+						return nil
+					}))
+				})
+				synctest.Wait()
+			}
+			all.Go(func() {
+				assert.NoError(t, next.Do(t.Context(), write, "k", func(context.Context) error { time.Sleep(10 * time.Second); return nil }))
+			})
+			synctest.Wait()
+			left = time.Now()
+			require.NoError(t, release(held))
+			all.Wait()
+		})
+	}
+}
+
+// lateReads is an engine whose grants to those who read are heard of after so long.
+type lateReads struct {
+	*memlock.Backend
+	late time.Duration
+}
+
+func (b *lateReads) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	lease, err := b.Backend.Acquire(ctx, a)
+	if err == nil && a.Mode.Kind == driver.Read {
+		time.Sleep(b.late)
+	}
+	return lease, err
+}
+
+// Those that wait for another's grant share it, also if it came late: to ask the engine anew
+// would be to wait for a writer that came after them.
+func TestReadersShareALateGrant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &lateReads{Backend: memlock.New(), late: 8 * time.Second}
+		l, writer, begin := newLocker(t, b, nil), newLocker(t, b, nil), time.Now()
+		read := &lock.Policy{Read: true, TTL: 10 * time.Second}
+		go func() {
+			time.Sleep(time.Second)
+			assert.NoError(t, writer.Do(t.Context(), &lock.Policy{Write: true}, "k", func(context.Context) error { return nil }))
+		}()
+		together(2, func(int) {
+			assert.NoError(t, l.Do(t.Context(), read, "k", func(ctx context.Context) error {
+				assert.Equal(t, b.late, time.Since(begin))
+				time.Sleep(time.Minute)
+				return lock.Check(ctx)
+			}))
+		})
+		time.Sleep(time.Minute)
 	})
 }
 
