@@ -3,7 +3,6 @@ package lock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 )
@@ -14,7 +13,9 @@ import (
 // none that comes after that. Mutexes are first tried all at once, which saves round
 // trips where they are free: in few commands if the engine is a driver.BatchAcquirer, else
 // if there are four and more. A key that is named twice is taken once; if
-// its two policies differ, the call fails with [ErrInvalid]. Otherwise it is as
+// its two policies differ, the call fails with [ErrInvalid]. A lease that is not renewed
+// (NoRenew, Max) has to last until the last lock is had: if it is over sooner, all are taken
+// anew, and the fourth time the call fails with [ErrNotAcquired]. Otherwise it is as
 // [Locker.Acquire]; each policy's Wait counts from the call.
 func (l *Locker) AcquireAll(ctx context.Context, reqs ...Request) (context.Context, *Hold, error) {
 	reqs, err := l.inOrder(reqs)
@@ -91,13 +92,18 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 	for i, r := range reqs {
 		ends[i] = l.waitEnd(r.Policy)
 	}
-	for {
+	called := l.observedSince()
+	for round := 1; ; round++ {
 		held, err := l.takeSeveral(ctx, outer, reqs, ends)
 		if err == nil {
 			return held.frame.ctx, held, nil
 		}
-		if !errors.Is(err, errLostEarly) {
+		lost, ok := err.(*lostEarly)
+		if !ok {
 			return ctx, nil, err
+		}
+		if round > lateGrants && !lost.renews() {
+			return ctx, nil, l.reject(ctx, lost.policy, lost.entry.id.key, called, because(ErrNotAcquired, lost))
 		}
 	}
 }
@@ -123,9 +129,14 @@ func (l *Locker) precheck(outer *frame, r Request) error {
 	return nil
 }
 
-// errLostEarly says that one lock was lost while the call waited for another.
-// Nothing has run, so all are taken anew.
-var errLostEarly = errors.New("lost before the method began")
+// lostEarly is the error that one lock was lost while the call waited for another. Nothing has
+// run, so all are taken anew: a few times only if the lease is not renewed, because each time
+// keeps others from those that were had.
+type lostEarly struct{ *hold }
+
+func (e *lostEarly) Error() string {
+	return "its lease, which is not renewed, was over before the call had the other locks; a longer ttl (or max) is needed"
+}
 
 func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, ends []time.Time) (_ *Hold, err error) {
 	method := &methodContext{caller: ctx}
@@ -162,8 +173,8 @@ func (l *Locker) takeSeveral(ctx context.Context, outer *frame, reqs []Request, 
 	}
 	for _, one := range all.rest {
 		// By the clock: a process that was paused may be ahead of its watchdog.
-		if one.parent == nil && one.frame.hold().check() != nil {
-			return nil, errLostEarly
+		if h := one.frame.hold(); one.parent == nil && h.check() != nil {
+			return nil, &lostEarly{h}
 		}
 	}
 	for _, one := range all.rest {

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -193,6 +194,39 @@ func TestLossWhileWaitingForAnother(t *testing.T) {
 		require.Equal(t, []string{"b", "a", "b", "a", "b"}, seen(b, &b.keys))
 		require.NoError(t, release(held))
 	})
+}
+
+// Where that happens each time, because the lease is not renewed for so long, the call fails.
+func TestLeaseShorterThanTheWaitForAnother(t *testing.T) {
+	for _, p := range []*lock.Policy{{TTL: ttl}, {TTL: ttl, NoRenew: true}, {TTL: ttl, Max: ttl / 10}} {
+		bubble(t, func(t *testing.T) {
+			b := newScripted()
+			ctx, cancel := context.WithCancel(t.Context())
+			for range 2 {
+				other := newLocker(t, b.Backend, nil)
+				go func() {
+					for ctx.Err() == nil {
+						_ = other.Do(ctx, nil, "b", func(context.Context) error { time.Sleep(3 * ttl / 2); return nil })
+					}
+				}()
+			}
+			time.Sleep(ttl)
+			l := newLocker(t, b, nil)
+			_, held, err := l.AcquireAll(t.Context(), lock.Request{Policy: p, Key: "a"}, lock.Request{Key: "b"})
+			cancel()
+			if !p.NoRenew && p.Max == 0 {
+				require.NoError(t, err)
+				require.NoError(t, release(held))
+			} else {
+				requireOnly(t, lock.ErrNotAcquired, err)
+				require.ErrorContains(t, err, "lock: acquire a: not acquired: its lease, which is not renewed")
+				require.Equal(t, []string{"a", "b", "a", "b", "a", "b", "a", "b"}, slices.Compact(seen(b, &b.keys)))
+			}
+			time.Sleep(10 * ttl)
+			_, held = acquire(t, t.Context(), l, &lock.Policy{Try: true}, "a")
+			require.NoError(t, release(held))
+		})
+	}
 }
 
 // The same, of which nobody was told: the clock says so as the last one is taken.
