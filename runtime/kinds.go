@@ -3,6 +3,7 @@ package lock
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -16,9 +17,11 @@ type group struct {
 	used    int       // entries
 	waiting int       // those of them that compete at the engine, and were told that another holds the key
 	free    []uint64  // slots that were used before
-	readers *entry    // that newcomers who read share or wait for, or nil
 
-	readTTL time.Duration // of all that wait for readers
+	// What newcomers who read share or wait for, by their ttl. Whoever waits for an entry must
+	// be able to share its lease: to ask the engine only when that is granted would be to wait
+	// for a second writer.
+	readers map[time.Duration]*entry
 }
 
 // slotLocked returns what tells the entry for a call under p from others of its key and
@@ -37,12 +40,12 @@ func (s *shard) slotLocked(id entryID, p *Policy) (slot uint64, g *group) {
 	case id.kind == driver.Permits && g.used >= p.Permits:
 		return s.anyLocked(id), g // all entries have one queue
 	case id.kind == driver.Read && p.shares():
-		// Whoever waits for an entry must be able to share its lease: to ask the engine only
-		// when that is granted would be to wait for a second writer.
-		if e := g.readers; e != nil && (e.state == busy && p.ttl() == g.readTTL || e.canShareLocked(p, driver.Now())) {
+		if e := g.readers[p.ttl()]; e != nil && (e.state == busy || e.canShareLocked(driver.Now())) {
 			return e.id.slot, g
 		}
-		g.readers, g.readTTL = nil, p.ttl() // entryLocked sets readers to the new entry
+		if g.readers == nil {
+			g.readers = map[time.Duration]*entry{} // entryLocked puts the new entry there
+		}
 	}
 	return g.takeSlot(), g
 }
@@ -67,8 +70,10 @@ func (g *group) takeSlot() (slot uint64) {
 // closeReadersLocked has those that come to read ask the engine, as somebody will write.
 func (s *shard) closeReadersLocked(id entryID) {
 	id.kind = driver.Read
-	if g := s.groups[id]; g != nil && g.readers != nil {
-		g.readers.closed = true
+	if g := s.groups[id]; g != nil {
+		for _, e := range g.readers {
+			e.closed = true
+		}
 	}
 }
 
@@ -96,26 +101,18 @@ func (s *shard) forgetLocked(e *entry) {
 	e.competesLocked(false)
 	g.used--
 	g.free = append(g.free, e.id.slot)
-	if g.readers == e {
-		g.readers = nil
-	}
+	maps.DeleteFunc(g.readers, func(_ time.Duration, r *entry) bool { return r == e })
 	if g.used == 0 {
 		delete(s.groups, entryID{backend: e.id.backend, key: e.id.key, kind: e.id.kind})
 	}
 }
 
-// canShareLocked reports whether a newcomer under p may have the lease of e, because both
-// read: for as long as a lease is handed on, while nobody waits to write. After that it
-// asks the engine, which knows.
-func (e *entry) canShareLocked(p *Policy, now driver.Instant) bool {
+// canShareLocked reports whether a newcomer with the ttl of e's lease may have it, because both
+// read: for as long as a lease is handed on, and lasts, while nobody waits to write. After
+// that it asks the engine, which knows.
+func (e *entry) canShareLocked(now driver.Instant) bool {
 	lk := e.lease
-	return e.state == held && !e.closed && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.fits(p, now)
-}
-
-// fits reports whether lk lasts, and is of about the length that p asks for.
-func (lk *heldLease) fits(p *Policy, now driver.Instant) bool {
-	ttl := p.ttl()
-	return p.shares() && lk.deadline().Sub(now) > lk.term()/3 && lk.length() >= ttl && lk.length() <= ttl+ttl/2
+	return e.state == held && !e.closed && now.Before(lk.handOnUntil) && !lk.isWanted() && lk.deadline().Sub(now) > lk.term()/3
 }
 
 // shareLocked has those that wait in the queue to read share the lease of e, which was

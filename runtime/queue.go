@@ -191,7 +191,7 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	case id.kind == driver.Permits:
 		e.waitQueue = &g.queue
 	case id.kind == driver.Read && p.shares():
-		g.readers = e
+		g.readers[p.ttl()] = e
 	}
 	s.entries[id] = e
 	return e, fresh

@@ -73,6 +73,28 @@ func TestReadersWaitForOneWriter(t *testing.T) {
 	}
 }
 
+// Readers of one process whose leases have two lengths ask the engine once for each, whether
+// they come while others read or while somebody writes.
+func TestReadersOfEachLengthShare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &counting{Backend: memlock.New()}
+		l, writer := newLocker(t, b, nil), newLocker(t, b.Backend, nil)
+		both := func() {
+			together(20, func(i int) {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				p := &lock.Policy{Read: true, TTL: []time.Duration{10 * time.Second, time.Minute}[i%2]}
+				assert.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error { time.Sleep(time.Second); return nil }))
+			})
+		}
+		both()
+		require.EqualValues(t, 2, b.acquires.Load())
+		_, held := acquire(t, t.Context(), writer, &lock.Policy{Write: true}, "k")
+		time.AfterFunc(500*time.Millisecond, func() { _ = release(held) })
+		both()
+		require.LessOrEqual(t, b.acquires.Load(), int64(2+2*3), "each asks before and after it listens, and once it is told")
+	})
+}
+
 // lateReads is an engine whose grants to those who read are heard of after so long.
 type lateReads struct {
 	*memlock.Backend
