@@ -130,11 +130,11 @@ func (op *acquireOp) explain(err error) error {
 	}
 	ended := op.ctx.Err()
 	held := op.held()
-	if over := op.over(); held != nil && (isHeld(err) || isContextError(err)) {
+	if over := op.over(); isHeld(err) || isContextError(err) {
 		switch {
-		case !over && op.locker.open.Err() != nil:
+		case !over && (op.hold.waited || op.hold.queued) && op.locker.open.Err() != nil:
 			return ErrClosed
-		case over && !isHeld(err):
+		case over && !isHeld(err) && held != nil:
 			// The last attempt was cut short. One before it was answered, maybe that of the
 			// goroutine whose turn this one has taken over: the engine is there and another
 			// holds the key.

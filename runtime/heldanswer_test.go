@@ -31,13 +31,14 @@ func slow(t *testing.T, d time.Duration) *scripted {
 	return b
 }
 
-// lateCaller calls for k by p after another call, whose wait ends 10 ms before its own.
-func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, wait, after time.Duration) error {
+// lateCaller calls for k by p after another call, whose wait ends 10 ms before its own, with the
+// error first.
+func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, first error, wait, after time.Duration) error {
 	go func() {
-		first, cancel := context.WithTimeout(t.Context(), wait-10*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), wait-10*time.Millisecond)
 		defer cancel()
-		_, _, err := l.Acquire(first, nil, "k")
-		requireOnly(t, lock.ErrNotAcquired, err)
+		_, _, err := l.Acquire(ctx, nil, "k")
+		requireOnly(t, first, err)
 	}()
 	time.Sleep(after)
 	ctx, cancel := context.WithTimeout(t.Context(), wait-after)
@@ -53,7 +54,7 @@ func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := newLocker(t, slow(t, 50*time.Millisecond), nil)
-				err := lateCaller(t, l, p, 310*time.Millisecond, 150*time.Millisecond)
+				err := lateCaller(t, l, p, lock.ErrNotAcquired, 310*time.Millisecond, 150*time.Millisecond)
 				requireOnly(t, lock.ErrNotAcquired, err)
 				require.Equal(t, p == nil, errors.Is(err, context.DeadlineExceeded))
 			})
@@ -65,7 +66,7 @@ func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
 func TestOldAnswerDoesNotCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := failing(t, 500*time.Millisecond, (*scripted).silent)
-		requireOnly(t, lock.ErrIndeterminate, lateCaller(t, newLocker(t, b, nil), nil, 4*time.Second, 10*time.Millisecond))
+		requireOnly(t, lock.ErrIndeterminate, lateCaller(t, newLocker(t, b, nil), nil, lock.ErrIndeterminate, 4*time.Second, 10*time.Millisecond))
 	})
 }
 
@@ -107,6 +108,34 @@ func failing(t *testing.T, after time.Duration, answer func(b *scripted, ctx con
 		return before(ctx, a, do)
 	}
 	return b
+}
+
+// A call's own answer grows old as well: an engine that has been silent since is away, and the
+// fallback of Skip does not begin.
+func TestOwnAnswerGrowsOld(t *testing.T) {
+	for name, p := range map[string]*lock.Policy{"wait": {Wait: time.Minute}, "skip": {Wait: time.Minute, Skip: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l := newLocker(t, failing(t, 500*time.Millisecond, (*scripted).silent), nil)
+				err := l.Do(t.Context(), p, "k", func(context.Context) error { return nil })
+				requireOnly(t, lock.ErrIndeterminate, err)
+			})
+		})
+	}
+}
+
+// A waiter hears nothing for as long as the other holds the key, but it asks: no answer of an
+// engine that is there grows old, also of one that takes its time.
+func TestAnswerStaysYoungWhileTheEngineAnswers(t *testing.T) {
+	for _, takes := range []time.Duration{time.Millisecond, 900 * time.Millisecond} {
+		for _, wait := range []time.Duration{59500 * time.Millisecond, time.Minute, 60500 * time.Millisecond} {
+			bubble(t, func(t *testing.T) {
+				l := newLocker(t, slow(t, takes), nil)
+				_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: wait}, "k")
+				requireOnly(t, lock.ErrNotAcquired, err)
+			})
+		}
+	}
 }
 
 // The answer to another call grows old while the engine does not answer this one.
