@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,45 @@ func TestManyComeAndFewInTime(t *testing.T) {
 			require.ErrorAs(t, err, new(*driver.HeldError))
 		}
 	})
+}
+
+// Whose time is over while many write to the key has waited for the lock; not if the engine has
+// been silent before.
+func TestTimeIsOverWhileManyWrite(t *testing.T) {
+	for _, silent := range []time.Duration{0, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &distant{server: newHeld(false).server}
+			other := record.New(d)
+			_, err := other.Acquire(t.Context(), waiting("a:0"))
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			b := &busy{distant: d, writes: func(n int) {
+				if _, err := other.Acquire(t.Context(), waiting(fmt.Sprintf("a:%d", n))); err != nil && n > 5 {
+					time.Sleep(silent)
+					cancel()
+				}
+			}}
+			_, err = record.New(b).Acquire(ctx, waiting("b:1"))
+			require.Equal(t, silent == 0, errors.As(err, new(*driver.HeldError)), "%v", err)
+			require.Equal(t, silent != 0, errors.Is(err, context.Canceled), "%v", err)
+		})
+	}
+}
+
+// busy is where another writes before each of our writes arrives.
+type busy struct {
+	*distant
+	writes func(n int)
+	n      int
+}
+
+func (b *busy) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+	b.n++
+	b.writes(b.n)
+	if err := ctx.Err(); err != nil {
+		return record.Answer{MayHaveRun: true}, err
+	}
+	return b.distant.Swap(ctx, w)
 }
 
 // A call that has no answer holds up those that come after it until they give up, and nobody

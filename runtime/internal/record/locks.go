@@ -41,8 +41,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 		}
 		if p.Kind == kindCondition && a.MayBeGranted && find(s.Queue, p.ID) < 0 {
 			if called := s.holder(p.ID); called == nil || called.Until <= now {
-				// It has not heard in time that it was called. So it hears it now: whoever waits
-				// looks again, but may not miss a call.
+				// It has not heard in time that it was called, and may not miss a call: it hears it now.
 				s.expire(now)
 				s.enter(p, now, p.Grant)
 				return true, nil
@@ -52,6 +51,8 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	})
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
+	case err != nil && ctx.Err() != nil && driver.Now().Sub(v.at) < waitLimit && v.state.excludes(p):
+		return nil, v.held(p) // its time is over, and the engine was there: many write to the key
 	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrDone) && !errors.Is(err, driver.ErrIndeterminate):
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	case err != nil:

@@ -27,8 +27,7 @@ const (
 	// waitLimit is how long a place in the queue lasts. Whoever waits tries once a second,
 	// and extends it.
 	waitLimit = 2500 * time.Millisecond
-	// straggler is how long after its lease's length an attempt without an answer may
-	// still reach the engine.
+	// straggler is by how much an attempt without an answer may outlast its lease on its way.
 	straggler = time.Minute
 	// remembered is how long the engine keeps the value of a key that nobody uses any more:
 	// its tokens rise then though the engine's clock may be set back by as much.
@@ -156,7 +155,7 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		mayHaveRun = mayHaveRun || a.MayHaveRun
 		if err != nil {
 			l.forget(key)
-			return view{}, mayHaveRun, err
+			return v, mayHaveRun, err
 		}
 		if a.Done {
 			l.letIn(w.Key, w.Granted)
