@@ -187,9 +187,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
-		if e.answer.at = monotonic(); heldError(err).Holder != "" {
-			e.answer.err = err
-		}
+		e.answer.note(err)
 		due = time.Now().Add(pollAfter(err))
 		timer.Reset(time.Until(due))
 	}

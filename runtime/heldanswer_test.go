@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -124,10 +125,29 @@ func TestOwnAnswerGrowsOld(t *testing.T) {
 	}
 }
 
+// Whoever keeps its place in the queue of an engine that is away goes on waiting, and is not told
+// that the lock was held.
+func TestPlaceAtAnEngineThatIsAway(t *testing.T) {
+	for _, c := range []struct {
+		wait time.Duration
+		kind error
+	}{{time.Minute, lock.ErrUnavailable}, {2 * time.Second, lock.ErrNotAcquired}} {
+		bubble(t, func(t *testing.T) {
+			b := failing(t, 500*time.Millisecond, func(*scripted, context.Context) (driver.Lease, error) {
+				return nil, fmt.Errorf("%w: %w", &driver.HeldError{}, lock.ErrUnavailable)
+			})
+			began := time.Now()
+			_, _, err := newLocker(t, b, nil).Acquire(t.Context(), &lock.Policy{Wait: c.wait}, "k")
+			requireOnly(t, c.kind, err)
+			require.Equal(t, c.wait, time.Since(began))
+		})
+	}
+}
+
 // A waiter hears nothing for as long as the other holds the key, but it asks: no answer of an
 // engine that is there grows old, also of one that takes its time.
 func TestAnswerStaysYoungWhileTheEngineAnswers(t *testing.T) {
-	for _, takes := range []time.Duration{time.Millisecond, 900 * time.Millisecond} {
+	for _, takes := range []time.Duration{time.Millisecond, 900 * time.Millisecond, 1900 * time.Millisecond} {
 		for _, wait := range []time.Duration{59500 * time.Millisecond, time.Minute, 60500 * time.Millisecond} {
 			bubble(t, func(t *testing.T) {
 				l := newLocker(t, slow(t, takes), nil)

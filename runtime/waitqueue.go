@@ -39,13 +39,24 @@ func pollAfter(err error) time.Duration {
 }
 
 // answerLimit is for how long the answer counts that another holds the key, if the engine gives
-// none after it. Each waiter asks once in pollLimit, so an older one says that the engine is silent.
-const answerLimit = 2 * pollLimit
+// none after it. Each waiter asks once in pollLimit, so an older one says that the engine has been
+// silent for two seconds.
+const answerLimit = 3 * pollLimit
 
 // heldAnswer is what waiters know of an engine where another process holds the key.
 type heldAnswer struct {
 	err error         // the last answer that named the holder, or the first one
 	at  time.Duration // of the last answer, by monotonic
+}
+
+// note takes down err, by which another still holds the key, unless the engine did not answer.
+func (a *heldAnswer) note(err error) {
+	if isAway(err) {
+		return
+	}
+	if a.at = monotonic(); heldError(err).Holder != "" {
+		a.err = err
+	}
 }
 
 // held returns the answer, to op or to the waiter before it, by which another holds the key.
