@@ -3,14 +3,10 @@ package lock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
-
-// pollLimit bounds what a lost notification can cost a waiter.
-const pollLimit = time.Second
 
 // lateGrants is how often a waiter asks again because a grant took longer than its
 // lease lasts: a server may stall once. Where every grant does, the ttl is too short.
@@ -127,6 +123,10 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	op.prepare()
 	ctx, cancel := op.bounded()
 	defer cancel()
+	if op.hold.queued {
+		ctx, cancel = op.locker.untilClose(ctx)
+		defer cancel()
+	}
 	if op.over() { // the turn came as the wait ended: nothing needs to be sent
 		return nil, errHeld
 	}
@@ -150,7 +150,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, e.answer = true, &heldAnswer{hold: op.hold, err: err, at: monotonic()}
+	e.placed, e.answer = true, &heldAnswer{err: err, at: monotonic()}
 	e.shard.mu.Lock()
 	e.elsewhere = true
 	e.competesLocked(true)
@@ -161,9 +161,8 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 	defer traceWait(op.ctx, op.hold.policy)()
 	ctx, nested := op.hold.waitNested(ctx, e.backend, e.id.key)
 	defer func() { op.deadlock = nested.end() }()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := op.locker.untilClose(ctx)
 	defer cancel()
-	defer context.AfterFunc(op.locker.open, cancel)()
 	due := time.Now().Add(pollAfter(err))
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()
@@ -188,9 +187,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
-		if e.answer.at = monotonic(); heldError(err).Holder != "" {
-			e.answer.err = err
-		}
+		e.answer.note(err)
 		due = time.Now().Add(pollAfter(err))
 		timer.Reset(time.Until(due))
 	}
@@ -227,16 +224,4 @@ func (op *acquireOp) bounded() (context.Context, context.CancelFunc) {
 // timer may not have fired yet.
 func (op *acquireOp) over() bool {
 	return op.ctx.Err() != nil || !op.end.IsZero() && !time.Now().Before(op.end)
-}
-
-// pollAfter returns when to try again without a notice: when the holder's lease
-// ends, and within a second. Jitter keeps processes from polling in step.
-func pollAfter(err error) time.Duration {
-	h := heldError(err)
-	d := pollLimit - rand.N(pollLimit/10)
-	if h != nil && h.RetryAfter > 0 && h.RetryAfter < d {
-		// Engines count in milliseconds; one more, and the lease is over.
-		return h.RetryAfter + time.Millisecond
-	}
-	return d
 }

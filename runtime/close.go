@@ -51,6 +51,13 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
+// untilClose returns ctx, ending when Close begins.
+func (l *Locker) untilClose(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.open, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
 // awaitIdle waits until every hold is released and every acquire has ended. Its error
 // says that ctx ended first.
 func (l *Locker) awaitIdle(ctx context.Context) error {

@@ -54,6 +54,29 @@ func TestCloseCutsAWaiterShort(t *testing.T) {
 	})
 }
 
+// Nor does it if the waiter has taken over the turn of one whose wait has ended.
+func TestCloseCutsAWaiterThatTookOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := slow(t, time.Millisecond)
+		l := lock.New(b, nil)
+		go func() { _, _, _ = l.Acquire(t.Context(), &lock.Policy{Wait: 3 * time.Second}, "k") }()
+		synctest.Wait()
+		ended := make(chan error, 1)
+		go func() {
+			_, _, err := l.Acquire(context.Background(), &lock.Policy{Wait: time.Hour}, "k")
+			ended <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		b.mute()
+		time.Sleep(time.Minute) // the second has had its turn for most of it, and no answer
+		began := time.Now()
+		require.NoError(t, l.Close(t.Context()))
+		require.Less(t, time.Since(began), time.Second)
+		requireOnly(t, lock.ErrClosed, <-ended)
+		require.NotZero(t, b.undos.Load())
+	})
+}
+
 // The error of Close tells locks from acquires to which the engine has not answered.
 func TestCloseTellsAcquiresFromHolds(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -130,18 +130,21 @@ func (op *acquireOp) explain(err error) error {
 	}
 	ended := op.ctx.Err()
 	held := op.held()
-	if over := op.over(); held != nil && (isHeld(err) || isContextError(err)) {
+	away := isAway(err)
+	if over := op.over(); isHeld(err) || isContextError(err) {
 		switch {
-		case !over && op.locker.open.Err() != nil:
+		case !over && (op.hold.waited || op.hold.queued) && op.locker.open.Err() != nil:
 			return ErrClosed
-		case over && !isHeld(err):
+		case over && (away || !isHeld(err)) && held != nil:
 			// The last attempt was cut short. One before it was answered, maybe that of the
 			// goroutine whose turn this one has taken over: the engine is there and another
 			// holds the key.
-			err = held
+			err, away = held, false
 		}
 	}
 	switch {
+	case away:
+		return because(ErrUnavailable, op.endedBy(ErrUnavailable, err))
 	case isHeld(err) && ended != nil:
 		return naming(ctxEnded(op.ctx), err, held)
 	case isHeld(err) && !op.hold.tries():
@@ -279,6 +282,9 @@ func naming(err error, answers ...error) error {
 }
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }
+
+// isAway reports whether whoever got err stands in the queue of an engine that does not answer.
+func isAway(err error) bool { return errors.Is(err, ErrUnavailable) && isHeld(err) }
 
 // heldError returns the *driver.HeldError in err, or nil. It costs an allocation.
 func heldError(err error) (h *driver.HeldError) {

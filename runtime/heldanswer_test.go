@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -31,13 +32,14 @@ func slow(t *testing.T, d time.Duration) *scripted {
 	return b
 }
 
-// lateCaller calls for k by p after another call, whose wait ends 10 ms before its own.
-func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, wait, after time.Duration) error {
+// lateCaller calls for k by p after another call, whose wait ends 10 ms before its own, with the
+// error first.
+func lateCaller(t *testing.T, l *lock.Locker, p *lock.Policy, first error, wait, after time.Duration) error {
 	go func() {
-		first, cancel := context.WithTimeout(t.Context(), wait-10*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), wait-10*time.Millisecond)
 		defer cancel()
-		_, _, err := l.Acquire(first, nil, "k")
-		requireOnly(t, lock.ErrNotAcquired, err)
+		_, _, err := l.Acquire(ctx, nil, "k")
+		requireOnly(t, first, err)
 	}()
 	time.Sleep(after)
 	ctx, cancel := context.WithTimeout(t.Context(), wait-after)
@@ -53,7 +55,7 @@ func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				l := newLocker(t, slow(t, 50*time.Millisecond), nil)
-				err := lateCaller(t, l, p, 310*time.Millisecond, 150*time.Millisecond)
+				err := lateCaller(t, l, p, lock.ErrNotAcquired, 310*time.Millisecond, 150*time.Millisecond)
 				requireOnly(t, lock.ErrNotAcquired, err)
 				require.Equal(t, p == nil, errors.Is(err, context.DeadlineExceeded))
 			})
@@ -65,7 +67,7 @@ func TestAnswerCountsForTheNextInTheQueue(t *testing.T) {
 func TestOldAnswerDoesNotCount(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := failing(t, 500*time.Millisecond, (*scripted).silent)
-		requireOnly(t, lock.ErrIndeterminate, lateCaller(t, newLocker(t, b, nil), nil, 4*time.Second, 10*time.Millisecond))
+		requireOnly(t, lock.ErrIndeterminate, lateCaller(t, newLocker(t, b, nil), nil, lock.ErrIndeterminate, 4*time.Second, 10*time.Millisecond))
 	})
 }
 
@@ -107,6 +109,53 @@ func failing(t *testing.T, after time.Duration, answer func(b *scripted, ctx con
 		return before(ctx, a, do)
 	}
 	return b
+}
+
+// A call's own answer grows old as well: an engine that has been silent since is away, and the
+// fallback of Skip does not begin.
+func TestOwnAnswerGrowsOld(t *testing.T) {
+	for name, p := range map[string]*lock.Policy{"wait": {Wait: time.Minute}, "skip": {Wait: time.Minute, Skip: true}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l := newLocker(t, failing(t, 500*time.Millisecond, (*scripted).silent), nil)
+				err := l.Do(t.Context(), p, "k", func(context.Context) error { return nil })
+				requireOnly(t, lock.ErrIndeterminate, err)
+			})
+		})
+	}
+}
+
+// Whoever keeps its place in the queue of an engine that is away goes on waiting, and is not told
+// that the lock was held.
+func TestPlaceAtAnEngineThatIsAway(t *testing.T) {
+	for _, c := range []struct {
+		wait time.Duration
+		kind error
+	}{{time.Minute, lock.ErrUnavailable}, {2 * time.Second, lock.ErrNotAcquired}} {
+		bubble(t, func(t *testing.T) {
+			b := failing(t, 500*time.Millisecond, func(*scripted, context.Context) (driver.Lease, error) {
+				return nil, fmt.Errorf("%w: %w", &driver.HeldError{}, lock.ErrUnavailable)
+			})
+			began := time.Now()
+			_, _, err := newLocker(t, b, nil).Acquire(t.Context(), &lock.Policy{Wait: c.wait}, "k")
+			requireOnly(t, c.kind, err)
+			require.Equal(t, c.wait, time.Since(began))
+		})
+	}
+}
+
+// A waiter hears nothing for as long as the other holds the key, but it asks: no answer of an
+// engine that is there grows old, also of one that takes its time.
+func TestAnswerStaysYoungWhileTheEngineAnswers(t *testing.T) {
+	for _, takes := range []time.Duration{time.Millisecond, 900 * time.Millisecond, 1900 * time.Millisecond} {
+		for _, wait := range []time.Duration{59500 * time.Millisecond, time.Minute, 60500 * time.Millisecond} {
+			bubble(t, func(t *testing.T) {
+				l := newLocker(t, slow(t, takes), nil)
+				_, _, err := l.Acquire(t.Context(), &lock.Policy{Wait: wait}, "k")
+				requireOnly(t, lock.ErrNotAcquired, err)
+			})
+		}
+	}
 }
 
 // The answer to another call grows old while the engine does not answer this one.

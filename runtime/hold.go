@@ -16,7 +16,8 @@ type hold struct {
 	lease  *heldLease
 	token  uint64
 	began  driver.Instant
-	waited bool         // in the queue, or at the engine
+	waited bool         // in the queue, or at the engine, as the Observer knows
+	queued bool         // the call has waited in the queue
 	handed bool         // the lease came from the hold before
 	done   bool         // of AcquireOnce: Complete was called
 	trial  atomic.Int32 // a trial: see together.go

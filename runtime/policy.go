@@ -45,7 +45,7 @@ type Policy struct {
 
 	// Queue is how many calls may wait for a key in this process. The next one gets
 	// ErrBusy at once. 0 is any number. A call that asks the engine counts once it is
-	// told that another holds the key.
+	// told that another holds the key; with Fair or Once it counts at once.
 	Queue int
 
 	// Delay is for how long a lock that was lost stays closed after its TTL, for

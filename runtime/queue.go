@@ -110,7 +110,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 	id := entryID{backend: p.Backend, key: key}
 	for waited := false; ; {
 		h := l.newHold(outer, p, t)
-		h.waited = waited
+		h.waited, h.queued = waited, waited
 		s.mu.Lock()
 		e, fresh := s.entryLocked(id, p, l)
 		if err := e.refusesLocked(h, fresh != nil); err != nil {
@@ -141,7 +141,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		if back != nil {
 			_ = l.free(endedContext, back, time.Now()) // which does not wait for the engine
 		}
-		waited = true
+		waited, h.queued = true, true
 		turn, given, err := l.awaitTurn(ctx, outer, e, w, end)
 		switch {
 		case err != nil:

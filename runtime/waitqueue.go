@@ -1,6 +1,9 @@
 package lock
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
 type waitQueue struct {
@@ -20,22 +23,46 @@ type waiter struct {
 	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
 }
 
-// answerLimit is for how long an answer counts for the next waiter, if the engine gives that none
-// in time. Each asks once in pollLimit, so an older answer says that the engine is silent.
-const answerLimit = 2 * pollLimit
+// pollLimit bounds what a lost notification can cost a waiter.
+const pollLimit = time.Second
 
-// heldAnswer is what a waiter knows of an engine where another process holds the key.
-type heldAnswer struct {
-	hold *hold         // that the waiter asked for
-	err  error         // the last answer that named the holder, or the first one
-	at   time.Duration // of the last answer, by monotonic
+// pollAfter returns when to try again without a notice: when the holder's lease
+// ends, and within a second. Jitter keeps processes from polling in step.
+func pollAfter(err error) time.Duration {
+	h := heldError(err)
+	d := pollLimit - rand.N(pollLimit/10)
+	if h != nil && h.RetryAfter > 0 && h.RetryAfter < d {
+		// Engines count in milliseconds; one more, and the lease is over.
+		return h.RetryAfter + time.Millisecond
+	}
+	return d
 }
 
-// held returns the last answer by which another held the key: that to op itself, or one to the
-// waiter before it that is not old.
+// answerLimit is for how long the answer counts that another holds the key, if the engine gives
+// none after it. Each waiter asks once in pollLimit, so an older one says that the engine has been
+// silent for two seconds.
+const answerLimit = 3 * pollLimit
+
+// heldAnswer is what waiters know of an engine where another process holds the key.
+type heldAnswer struct {
+	err error         // the last answer that named the holder, or the first one
+	at  time.Duration // of the last answer, by monotonic
+}
+
+// note takes down err, by which another still holds the key, unless the engine did not answer.
+func (a *heldAnswer) note(err error) {
+	if isAway(err) {
+		return
+	}
+	if a.at = monotonic(); heldError(err).Holder != "" {
+		a.err = err
+	}
+}
+
+// held returns the answer, to op or to the waiter before it, by which another holds the key.
 func (op *acquireOp) held() error {
 	a := op.entry.answer
-	if a == nil || a.hold != op.hold && monotonic()-a.at > answerLimit {
+	if a == nil || monotonic()-a.at > answerLimit {
 		return nil
 	}
 	return a.err

@@ -20,8 +20,7 @@ var (
 	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
 	ErrConflict = errors.New("key is in use by something else")
 
-	// ErrInvalid says that a key, a policy or an option cannot be right. Nothing
-	// was sent.
+	// ErrInvalid says that a key, a policy or an option cannot be right. Nothing was sent.
 	ErrInvalid = errors.New("invalid")
 
 	// ErrDone says that the tick was completed before.
@@ -31,7 +30,8 @@ var (
 	ErrClosed = errors.New("locker closed")
 )
 
-// HeldError is what Backend.Acquire returns while another owner holds the key.
+// HeldError is what Backend.Acquire returns while another owner holds the key. Joined with
+// ErrUnavailable it says that the acquisition keeps its place though the engine does not answer.
 type HeldError struct {
 	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
 	RetryAfter time.Duration

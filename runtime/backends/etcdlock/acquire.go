@@ -54,7 +54,6 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 			return nil, err
 		}
 	}
-	waits := e.known() && e.owner == a.ID
 	if a.Tokens > 1 && s.Left() < a.TTL {
 		// It is to be handed on, and each hold to begin with its own ttl ahead. The
 		// keep-alive runs beside what follows.
@@ -66,8 +65,6 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			s.End(errSessionEnded)
 			return nil, errSessionEnded
-		case err != nil && ctx.Err() != nil && waits && !errors.Is(err, driver.ErrIndeterminate):
-			return nil, &driver.HeldError{} // as it was when we last looked
 		case err != nil:
 			// What we have at the server may own the lock, or come to: nobody else frees it.
 			a.MayBeGranted = a.MayBeGranted || e.serves(a)

@@ -238,3 +238,22 @@ func TestCloseWithAHungServer(t *testing.T) {
 	server.Cont()
 	require.NoError(t, finish(held))
 }
+
+// To whoever waits while etcd is silent the lock does not look as if it were held.
+func TestWaitEndsInSilence(t *testing.T) {
+	t.Parallel()
+	proxy, key := faultproxy.NewStream(t, shared(t)), newKey(t)
+	_, held := acquire(t, newLocker(t, shared(t)), nil, key)
+	defer held.Release(nil)
+	l, done := newLocker(t, proxy.Addr()), make(chan error, 1)
+	go func() {
+		_, _, err := l.Acquire(context.Background(), &lock.Policy{Wait: 4500 * time.Millisecond}, key)
+		done <- err
+	}()
+	time.Sleep(500 * time.Millisecond)
+	proxy.Hole(both)
+	err := receive(t, "its end", done)
+	require.NotErrorIs(t, err, lock.ErrNotAcquired)
+	require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
+	proxy.Heal()
+}

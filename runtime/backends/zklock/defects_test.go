@@ -2,6 +2,7 @@ package zklock
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -55,6 +56,34 @@ func TestWaitsWhileTheServersAreAway(t *testing.T) {
 	eventually(t, soon, "it waits again", func() bool { return len(contenders(t, conn, root+"/k")) == 2 })
 	require.NoError(t, leave())
 	require.NoError(t, receive(t, "its turn", done))
+}
+
+// But the lock does not look as if it were held to whoever waits until then.
+func TestWaitEndsWhileTheServersAreAway(t *testing.T) {
+	t.Parallel()
+	addr := testserver.ZooKeeper(t)
+	for name, fault := range map[string]func(p *faultproxy.Proxy){
+		"away":   func(p *faultproxy.Proxy) { p.Refuse(); p.Reset() },
+		"silent": func(p *faultproxy.Proxy) { p.Hole(faultproxy.Requests | faultproxy.Replies) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root, p := newRoot(t), faultproxy.NewZooKeeper(t, addr)
+			_, leave := enter(t, newLocker(t, root, addr), ttl(20*second), "k")
+			b, done := New([]string{p.Addr()}, Options{Root: root}), make(chan error, 1)
+			waiter := lockerOn(t, b)
+			go func() {
+				_, _, err := waiter.Acquire(context.WithoutCancel(t.Context()), &lock.Policy{TTL: 10 * second, Wait: 6 * second}, "k")
+				done <- err
+			}()
+			eventually(t, soon, "it was told to wait", func() bool { return refusals(b) == 1 })
+			fault(p)
+			err := receive(t, "its end", done)
+			require.NotErrorIs(t, err, lock.ErrNotAcquired)
+			require.True(t, errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrIndeterminate), "%v", err)
+			require.NoError(t, leave())
+		})
+	}
 }
 
 // Answers that are slow prove less, but a lease lives on what they prove.

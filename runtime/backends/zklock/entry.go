@@ -172,6 +172,8 @@ func (e *entry) settle(ctx context.Context, a *driver.Acquisition, err error) er
 	left := e.node != nil && e.owner == a.ID
 	a.MayHaveRun = a.MayHaveRun || left && !(held && a.Queue) // so that Undo is called
 	switch {
+	case held && err != nil:
+		return fmt.Errorf("%w, as far as is known, %w: %w", &driver.HeldError{}, driver.ErrUnavailable, err)
 	case held:
 		return &driver.HeldError{}
 	case left && e.node.path == "" && !unanswered(err):
