@@ -20,6 +20,8 @@ func (d *drawer) acquiring() call {
 		c.args[3] = a.entry()
 	}
 	switch {
+	case a.queue && d.chance(20): // as one that follows on another of its process
+		c.args = append(c.args, pick(d, "1", "1782907200123456", "4503599627370496"))
 	case a.queue:
 	case a.tokens > 1:
 		c.args = c.args[:3]

@@ -1,14 +1,14 @@
--- Takes a lock, or stands in line for it. Idempotent for one owner id: it is sent again
--- when a reply was lost.
+-- Takes a lock, or stands in line for it. It may be sent again when a reply was lost.
 --
 -- KEYS[1] the lock, as Redisson's RLock: hash, field = owner id, value = 1
--- KEYS[2] the queue: zset of entries (see grant.lua), score = server time of arrival in µs
+-- KEYS[2] the queue: zset of entries (see grant.lua), score = since when its process waits, in µs
 -- KEYS[3] the highest fencing token that is reserved or was used
 -- KEYS[4] the tombstone of this acquisition: it was undone
 -- ARGV[1] owner id
 -- ARGV[2] lease in ms
 -- ARGV[3] how many fencing tokens the lease reserves; nil: 1
 -- ARGV[4] the entry to stand in the queue with; nil not to queue
+-- ARGV[5] since when its process waits, by the server's time; nil: since now
 --
 -- Returns the first token when taken; 'undone'; or, when held, for how many ms, the
 -- server's time in µs, 1 if the holder is a client of Redisson, else 0, and the holder.
@@ -52,7 +52,7 @@ if call('EXISTS', KEYS[1], KEYS[2], KEYS[4], aside) > 0 then
   end
   if left >= 0 then
     if ARGV[4] and ARGV[4] ~= '' then
-      call('ZADD', KEYS[2], 'NX', micros, ARGV[4])
+      call('ZADD', KEYS[2], 'NX', ARGV[5] or micros, ARGV[4])
       local expires = redis.pcall('PEXPIRE', KEYS[2], QUEUE)
       if expires ~= 1 then -- a queue without an expiry would stay
         call('ZREM', KEYS[2], ARGV[4])

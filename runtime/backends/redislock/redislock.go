@@ -58,7 +58,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if a.Queue {
 		if w = b.subscriber.waiter(a, false); w != nil {
 			if l := w.claim(b, k, a); l != nil && b.options.Replicas == 0 {
-				w.ended()
+				w.ended(true)
 				return b.subscriber.hold(l), nil
 			}
 			stood = w.state() == standing
@@ -73,7 +73,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		}
 		return nil, held
 	case w != nil:
-		w.ended()
+		w.ended(err == nil)
 	}
 	if err != nil {
 		b.subscriber.forget(a.ID)
@@ -117,14 +117,14 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 // acquire returns the call that takes k for a. It passes no argument that
 // goes without saying.
 func (b *Backend) acquire(k keys, a *driver.Acquisition, w *waiter) *call {
-	tokens, entry := "", ""
-	if a.Queue && (w == nil || w.state() != denied) { // who can't be told polls
-		entry = queueEntry(a)
+	tokens, entry, since := "", "", ""
+	if a.Queue {
+		entry, since = w.place(a)
 	}
 	if a.Tokens > 1 || entry != "" {
 		tokens = strconv.FormatUint(a.Tokens, 10)
 	}
-	c := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry)
+	c := acquireScript.on(k.lock, k.queue, k.token, k.undone(a.ID)).with(a.ID, ms(a.TTL), tokens, entry, since)
 	c.takes, c.copies, c.patient = true, b.copies(), a.Queue
 	return c
 }

@@ -41,6 +41,7 @@ type waiter struct {
 	sent    driver.Instant // of its last attempt that was answered
 	micros  int64          // the server's time of that
 	granted *grant
+	since   int64 // the server's time since when its process waits, or 0
 }
 
 // grant is what a release says to whom it has given the lock.
@@ -93,6 +94,9 @@ func (s *subscriber) waiter(a *driver.Acquisition, attach bool) *waiter {
 	}
 	if w.id != a.ID {
 		w.id, w.granted, w.micros = a.ID, nil, 0
+		if w.attached == 0 { // nobody of the process has waited in between
+			w.since = 0
+		}
 	}
 	w.attempting = !attach
 	if attach {
@@ -126,6 +130,24 @@ func (w *waiter) claim(b *Backend, k keys, a *driver.Acquisition) *lease {
 	return l
 }
 
+// place returns what stands in the queue for a, and since when: "" if from now on. It is the
+// process that has a place, so an acquisition that follows on one that gave up has that one's.
+// Who can't be told has none, and polls. w may be nil.
+func (w *waiter) place(a *driver.Acquisition) (entry, since string) {
+	if w == nil {
+		return queueEntry(a), ""
+	}
+	w.subscriber.mu.Lock()
+	defer w.subscriber.mu.Unlock()
+	if w.own.state == denied {
+		return "", ""
+	}
+	if w.since > 0 {
+		since = strconv.FormatInt(w.since, 10)
+	}
+	return queueEntry(a), since
+}
+
 // state says whether the server tells this waiter what concerns it.
 func (w *waiter) state() subscription {
 	w.subscriber.mu.Lock()
@@ -140,6 +162,9 @@ func (w *waiter) held(sent driver.Instant, micros int64, stranger bool, channel 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.sent, w.micros = sent, micros
+	if w.since == 0 || micros < w.since { // or the server's clock was set back
+		w.since = micros
+	}
 	if stranger && s.waiters[w.key] == w {
 		s.listenLocked(w, channel)
 	}
@@ -165,11 +190,15 @@ func (s *subscriber) listenLocked(w *waiter, channel string) {
 	}
 }
 
-// ended notes that an attempt has ended and does not leave w waiting.
-func (w *waiter) ended() {
+// ended notes that an attempt has ended and does not leave w waiting. taken says that it took
+// the lock: that ends the place of w's process, which is else for those that wait behind it.
+func (w *waiter) ended(taken bool) {
 	w.subscriber.mu.Lock()
 	defer w.subscriber.mu.Unlock()
 	w.attempting = false
+	if taken {
+		w.since = 0
+	}
 	w.subscriber.tidyLocked(w)
 }
 
@@ -259,7 +288,11 @@ func (s *subscriber) grantedLocked(id, rest string) {
 	first, err1 := strconv.ParseUint(words[0], 10, 63)
 	micros, err2 := strconv.ParseInt(words[1], 10, 64)
 	hold, err3 := strconv.Atoi(words[2])
-	if w == nil || w.id != id || err1 != nil || err2 != nil || err3 != nil {
+	if w == nil || err1 != nil || err2 != nil || err3 != nil {
+		return
+	}
+	w.since = 0 // its process has its turn, whatever becomes of it
+	if w.id != id {
 		return // given up, and being undone
 	}
 	w.granted = &grant{first: first, micros: micros, hold: hold}
