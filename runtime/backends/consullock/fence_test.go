@@ -61,7 +61,7 @@ func refusedBy(t *testing.T, addr string, next func(between *intruder)) *Backend
 		between.RoundTripper = c.Transport
 		c.HttpClient = &http.Client{Transport: between}
 	})
-	l := take(t, b, attempt(newKey(t))).(*lease)
+	l := take(t, b, wish(newKey(t))).(*lease)
 	t.Cleanup(func() { release(t, l) })
 	between.do = func() {
 		between.n.Store(-1)
@@ -81,7 +81,7 @@ func TestFencesThatFollowEachOther(t *testing.T) {
 			between.n.Store(2) // the next look comes first
 		}
 	})
-	l, err := b.Acquire(t.Context(), attempt(newKey(t)))
+	l, err := b.Acquire(t.Context(), wish(newKey(t)))
 	require.NoError(t, err)
 	release(t, l)
 	require.Equal(t, contentions+1, fences)
@@ -95,7 +95,7 @@ func TestFenceIsNoHolder(t *testing.T) {
 		between.do = cancel
 		between.n.Store(1)
 	})
-	_, err := b.Acquire(ctx, attempt(newKey(t)))
+	_, err := b.Acquire(ctx, wish(newKey(t)))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
