@@ -62,29 +62,35 @@ func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 
 // attempt acts on the lock and its queue as they are expected to be. If that is
 // wrong, the conditions of the transaction find it out; then, or if v is nil, it
-// looks first.
-func (op *acquireOp) attempt(ctx context.Context, v *seen) (*lease, error) {
-	for i := range contentions {
-		var err error
+// looks first. What this process has changed itself overtakes nobody: it tries again until
+// ctx ends, each time after twice as long.
+func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error) {
+	held := false // by others, as far as was heard
+	for i, own := 0, 0; i-own < contentions; i++ {
 		if v == nil {
 			v, err = op.backend.look(ctx, op.place.key, op.session)
-			if err != nil && i > 0 && ctx.Err() != nil && !op.acquisition.MayHaveRun {
-				return nil, &driver.HeldError{} // as it was when last heard of
+			if err != nil && held && ctx.Err() != nil && !op.acquisition.MayHaveRun {
+				return nil, &driver.HeldError{}
 			}
 		}
-		var l *lease
 		if err == nil {
 			l, err = op.actOn(ctx, v)
 		}
 		if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) {
 			return l, err
 		}
-		v = nil
-		if i > 0 && !engine.Pause(ctx, rand.N(time.Millisecond)) {
-			return nil, &driver.HeldError{}
+		v, held = nil, errors.Is(err, errMoved) && !errors.Is(err, errOwn)
+		if errors.Is(err, errOwn) {
+			own++
+		}
+		if i > 0 && !engine.Pause(ctx, rand.N(time.Millisecond<<min(own, 8))) {
+			break
 		}
 	}
-	return nil, &driver.HeldError{}
+	if held {
+		return nil, &driver.HeldError{}
+	}
+	return nil, errors.Join(ctx.Err(), err)
 }
 
 // actOn takes the lock if that is free and it is the turn of this process; else
@@ -95,7 +101,7 @@ func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	case v.pair != nil && v.pair.Flags != lockFlag:
 		return nil, record.Beside(looksLike(v.pair), record.Mutex)
 	case v.heldBy(a.ID): // by an attempt that had no answer
-		return nil, op.giveBack(ctx, v.pair)
+		return nil, cmp.Or(op.giveBack(ctx, v.pair), errOwn)
 	case v.held():
 		return nil, op.wait(ctx, v, driver.HeldError{Holder: ownerOf(v.pair)})
 	case v.told || len(ahead) == 0:
@@ -145,7 +151,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	pair.Value = []byte(a.ID)
 	if others := r.queue(v.key); len(others) > 0 { // it is somebody's turn
 		b.sawQueue(v.key, r)
-		return nil, op.giveBack(ctx, pair)
+		return nil, cmp.Or(op.giveBack(ctx, pair), errMoved)
 	}
 	b.placeless(op.place)
 	l := &lease{
@@ -156,15 +162,15 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 	return l, nil
 }
 
-// giveBack frees the lock that an attempt has taken as p, and returns errMoved. A request to do so
-// that arrives late frees none that is taken anew: so what an attempt without an answer has taken
-// is given back as well, and never kept.
+// giveBack frees the lock that an attempt has taken as p. A request to do so that arrives late
+// frees none that is taken anew: so what an attempt without an answer has taken is given back as
+// well, and never kept.
 func (op *acquireOp) giveBack(ctx context.Context, p *api.KVPair) error {
 	_, err := op.backend.write(ctx, freeing(p))
 	if err != nil { // perhaps not sent, as ctx has ended
 		op.acquisition.MayHaveRun = true
 	}
-	return cmp.Or(err, errMoved)
+	return err
 }
 
 // wait has the process stand in the queue, if the caller will wait, and watch what

@@ -23,6 +23,8 @@ var (
 	// errMoved says that a transaction did nothing, because what it was
 	// conditional on was no longer so.
 	errMoved = errors.New("changed meanwhile")
+	// errOwn is errMoved because of what this process did, which says nothing of others.
+	errOwn = fmt.Errorf("%w by this process", errMoved)
 	// errNoSession says that the session has ended.
 	errNoSession = errors.New("the session has ended")
 	// errDelayed says that the key is shut. For how long is known to the server alone.
@@ -155,8 +157,12 @@ func (b *Backend) get(ctx context.Context, key string) (*api.KVPair, error) {
 // refusal is why a transaction was not done: the weightiest of its reasons.
 func refusal(reasons api.TxnErrors) error {
 	var all []string
+	moved := errOwn // as are the fences
 	for _, e := range reasons {
 		all = append(all, e.What)
+		if !strings.Contains(e.What, `"`+fenceKey("")) {
+			moved = errMoved
+		}
 	}
 	what := strings.Join(all, "; ")
 	switch {
@@ -169,7 +175,7 @@ func refusal(reasons api.TxnErrors) error {
 	}
 	for _, known := range []string{"exists", "doesn't exist", "index", "session check", "lock is already held", "isn't held"} {
 		if strings.Contains(what, known) {
-			return fmt.Errorf("%w: %s", errMoved, what)
+			return fmt.Errorf("%w: %s", moved, what)
 		}
 	}
 	return errors.New(what)

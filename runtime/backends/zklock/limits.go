@@ -69,30 +69,31 @@ const (
 	recordsLength = 2 * time.Second
 )
 
-// learn returns the servers' limits. One caller at a time asks them, until they are
-// known.
+// learn returns the servers' limits. They are asked for until they are known, by one
+// question for all callers.
 func (b *Backend) learn(ctx context.Context) (*limits, error) {
 	if lim := b.limits.Load(); lim != nil {
 		return lim, nil
 	}
-	leave, err := b.learning.Enter(ctx, struct{}{})
-	if err != nil {
+	err := b.learning.Do(ctx, b.life, b.askLimits)
+	if err != nil && ctx.Err() != nil {
 		return nil, fmt.Errorf("%w yet: %w", errAway, err)
 	}
-	defer leave()
-	if lim := b.limits.Load(); lim != nil {
-		return lim, nil
-	}
+	return b.limits.Load(), err
+}
+
+// askLimits asks the servers for their limits.
+func (b *Backend) askLimits(ctx context.Context) error {
 	least, err := b.introduce(ctx, shortSession)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	most, err := b.introduce(ctx, longSession)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.limits.Store(&limits{least, most, cmp.Or(max(b.options.TickTime, 0), least/2)})
-	return b.limits.Load(), nil
+	return nil
 }
 
 // introduce begins a session, and returns the timeout that the servers grant for it.

@@ -2,9 +2,13 @@ package zklock
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +37,33 @@ func TestTryInAnOutage(t *testing.T) {
 		t.Error("it did not")
 	}
 	p.Accept()
+}
+
+// Servers that accept connections and say nothing hold none of many callers up for longer
+// than one of them, and a caller's end cuts no question that others share.
+func TestSilentServersWhenManyBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := backendWith(t, Options{Dialer: func(string, string, time.Duration) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			return ours, nil
+		}}, "silent:2181")
+		c, begin := newClient(t, b), time.Now()
+		brief, cancel := context.WithTimeout(t.Context(), second)
+		defer cancel()
+		_, err := c.Acquire(brief, c.attempt("first", long))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var all sync.WaitGroup
+		for i := range 5 {
+			a := c.attempt(fmt.Sprint("k", i), long)
+			all.Go(func() {
+				_, err := c.Acquire(t.Context(), a)
+				require.ErrorContains(t, err, "silent:2181 gave no session")
+			})
+		}
+		all.Wait()
+		require.Less(t, time.Since(begin), 6*second, "they waited for each other")
+	})
 }
 
 // authenticating returns a Backend that is to log in, while the server's answer to

@@ -79,7 +79,7 @@ type Backend struct {
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
-	learning engine.Turns[struct{}] // of who asks for the limits
+	learning engine.Shared          // for the limits
 	limits   atomic.Pointer[limits] // nil until the servers were asked
 
 	mu      sync.Mutex // guards the rest
