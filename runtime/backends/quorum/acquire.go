@@ -149,7 +149,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 		v.b.leaveQueue(ctx, x, &a)
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
-		v.b.change(func() { x.slot.generation++ })
+		v.b.change(func() { x.slot.generation, x.slot.placed = x.slot.generation+1, false })
 	}
 }
 
