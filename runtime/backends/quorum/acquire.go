@@ -339,19 +339,28 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 }
 
 // failure is the error of an attempt that was not answered by a majority; because of cause,
-// if the caller did not wait for it.
+// if the caller did not wait for it. It is a HeldError or ErrConflict only if a majority says so.
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
-	unknown := false
+	unknown, held, conflicts := false, 0, 0
 	for _, x := range v.ballots {
+		unknown = unknown || !x.answered || errors.Is(x.err, driver.ErrIndeterminate)
 		switch {
-		case !x.answered:
-			unknown = true
-			continue
-		case x.err != nil:
-			errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, driver.Locate(x.member.Backend, x.err)))
+		case engine.HeldBy(x.err) != nil:
+			held++
+		case errors.Is(x.err, driver.ErrConflict):
+			conflicts++
 		}
-		unknown = unknown || errors.Is(x.err, driver.ErrIndeterminate)
+	}
+	for _, x := range v.ballots {
+		if x.err == nil {
+			continue
+		}
+		err := driver.Locate(x.member.Backend, x.err)
+		if held < v.b.majority && engine.HeldBy(err) != nil || conflicts < v.b.majority && errors.Is(err, driver.ErrConflict) {
+			err = errors.New(err.Error())
+		}
+		errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, err))
 	}
 	if err := errors.Join(errs...); cause == nil && errors.Is(err, driver.ErrInvalid) {
 		return err // no member that has its like has taken what these refuse unsent
