@@ -17,6 +17,8 @@ const (
 	// overrule is after how many attempts that a majority granted the gate's refusal does not
 	// count any more: who is first in its queue has had the time to take the lock.
 	overrule = 4
+	// attempts is how many are made for who only tries, while others ask at the same time.
+	attempts = 4
 	// nearest and farthest bound the pause after an attempt that some member granted.
 	nearest, farthest = 2 * time.Millisecond, time.Second
 )
@@ -69,31 +71,45 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, fmt.Errorf("%w: a lease of %v; the quorum takes %v at most (Options.LongestTTL, the same in all processes)",
 			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
 	}
-	v := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
-	gate := b.gate(a.Key)
-	if !a.Queue || !b.contended(a.Key) || b.overrules(v.q) {
-		v.admit()
+	q := b.enter(a.ID)
+	var l *lease
+	var err error
+	for n := 1; ; n++ {
+		l, err = b.ask(ctx, a, q)
+		// Who waits calls again. Of those that only try, and split the votes of a free lock, one is to get it.
+		if a.Queue || q.near < n || n == attempts || !engine.Pause(ctx, engine.HeldBy(err).RetryAfter) {
+			break
+		}
 	}
-	for i, m := range b.members {
-		v.ballots = append(v.ballots, &ballot{member: m, slot: &v.q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
-	}
-	asked := *a // which count changes
-	for _, x := range v.ballots {
-		b.change(func() { v.q.users++ })
-		b.begin(func() {
-			defer b.leave(asked.ID, v.q)
-			v.ask(ctx, x, asked)
-		})
-	}
-	l, err := v.count(ctx)
-	b.change(func() { v.q.ended = err == nil || !a.Queue || engine.HeldBy(err) == nil && !a.MayHaveRun })
-	if again := b.leave(a.ID, v.q); again {
+	b.change(func() { q.ended = err == nil || !a.Queue || engine.HeldBy(err) == nil && !a.MayHaveRun })
+	if again := b.leave(a.ID, q); again {
 		a.MayHaveRun = true // so that Undo forgets it
 	}
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// ask makes one attempt, at all members.
+func (b *Backend) ask(ctx context.Context, a *driver.Acquisition, q *acquiring) (*lease, error) {
+	v := &vote{b: b, a: a, q: q, changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
+	gate := b.gate(a.Key)
+	if !a.Queue || !b.contended(a.Key) || b.overrules(q) {
+		v.admit()
+	}
+	for i, m := range b.members {
+		v.ballots = append(v.ballots, &ballot{member: m, slot: &q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
+	}
+	asked := *a // which count changes
+	for _, x := range v.ballots {
+		b.change(func() { q.users++ })
+		b.begin(func() {
+			defer b.leave(asked.ID, q)
+			v.ask(ctx, x, asked)
+		})
+	}
+	return v.count(ctx)
 }
 
 // ask has one member vote, and does with its grant what the vote decides. It goes on when the
