@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// overrule is after how many attempts that a majority granted the gate's refusal does not
-	// count any more: who is first in its queue has had the time to take the lock.
+	// overrule is after how many attempts that the gate refuses for one holder its refusal does not
+	// count for one: a crash may have left a lease there alone.
 	overrule = 4
 	// attempts is how many are made for who only tries, while others ask at the same time.
 	attempts = 4
@@ -44,12 +44,13 @@ type ballot struct {
 
 // vote is one attempt to acquire, at all members.
 type vote struct {
-	b       *Backend
-	a       *driver.Acquisition
-	q       *acquiring
-	ballots []*ballot
-	changed chan struct{} // has room for one: a ballot has
-	decided chan struct{} // closed once won is set or stays nil
+	b         *Backend
+	a         *driver.Acquisition
+	q         *acquiring
+	ballots   []*ballot
+	overrules bool          // the gate's refusal for q.holder does not count
+	changed   chan struct{} // has room for one: a ballot has
+	decided   chan struct{} // closed once won is set or stays nil
 
 	admitted chan struct{} // closed when the others than the gate may be asked
 	once     sync.Once     // closes it
@@ -95,7 +96,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 func (b *Backend) ask(ctx context.Context, a *driver.Acquisition, q *acquiring) (*lease, error) {
 	v := &vote{b: b, a: a, q: q, changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
 	gate := b.gate(a.Key)
-	if !a.Queue || !b.contended(a.Key) || b.overrules(q) {
+	if v.overrules = b.overrules(q); v.overrules || !a.Queue || !b.contended(a.Key) {
 		v.admit()
 	}
 	for i, m := range b.members {
@@ -251,9 +252,12 @@ func (v *vote) count(ctx context.Context) (*lease, error) {
 // first majority that granted, whose highest token is that of the lease.
 func (v *vote) look(took time.Duration) (done bool, err error) {
 	refused, pending, gate := v.tally()
-	if gate != nil && gate.answered && engine.HeldBy(gate.err) != nil && v.alone() {
-		v.b.change(func() { v.q.gated++ })
-		v.b.contend(v.a.Key)
+	var held *driver.HeldError // by the gate
+	if gate != nil && gate.answered {
+		held = engine.HeldBy(gate.err)
+	}
+	if held != nil && v.alone() {
+		v.b.gated(v.a.Key, v.q, held)
 		return true, gate.err
 	}
 	voters := slices.DeleteFunc(slices.Clone(v.order), func(x *ballot) bool { return x.err != nil })
@@ -267,8 +271,8 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 	case yes < v.b.majority:
 		return true, v.refusal(yes, took)
 	}
-	if gate != nil && gate.answered && engine.HeldBy(gate.err) != nil && v.q.near < overrule {
-		v.b.contend(v.a.Key)
+	if held != nil && !(v.overrules && held.Holder == v.q.holder) {
+		v.b.gated(v.a.Key, v.q, held)
 		return true, v.refusal(len(voters), took)
 	}
 	voters = voters[:v.b.majority]

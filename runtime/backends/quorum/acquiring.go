@@ -14,8 +14,10 @@ type acquiring struct {
 	slots []slot
 	users int
 	ended bool // no further attempt is expected
-	gated int  // attempts in a row that the gate alone was asked for, and refused
+	gated int  // attempts in a row that the gate refused for holder, alone or against a majority
 	near  int  // attempts that were refused although some member granted
+
+	holder string // as the gate calls it, or ""
 }
 
 // slot keeps what is done for one acquisition at one member in order: an attempt begins after
