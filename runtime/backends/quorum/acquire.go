@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// overrule is after how many attempts that the gate refuses for one holder its refusal does not
-	// count for one: a crash may have left a lease there alone.
+	// overrule is how many attempts the gate refuses for one holder before one attempt disregards its
+	// refusal: a crash may have left a lease there alone.
 	overrule = 4
 	// attempts is how many are made for who only tries, while others ask at the same time.
 	attempts = 4
