@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -176,56 +175,17 @@ func (b *Backend) insist(free func(context.Context) error) {
 	})
 }
 
-// Subscribe implements [driver.Notifier].
+// Subscribe implements [driver.Notifier], at the engine that grants.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if err := b.usable(); err != nil {
 		return nil, err
 	}
-	s := &subscription{backend: b, asked: *a}
-	if err := s.follow(ctx); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// subscription is one at the engine that grants.
-type subscription struct {
-	backend *Backend
-	asked   driver.Acquisition
-
-	mu     sync.Mutex // guards the rest
-	member *member
-	inner  driver.Subscription
-	moving bool
-	closed bool
-}
-
-// follow subscribes at the engine that grants.
-func (s *subscription) follow(ctx context.Context) error {
-	m := s.backend.granting()
-	if m == nil {
-		return errors.New("no engine grants")
-	}
-	n, ok := m.Backend.(driver.Notifier)
-	if !ok {
-		return fmt.Errorf("the engine %q, a %T, tells of no release", m.name, m.Backend)
-	}
-	asked := s.asked
-	inner, err := n.Subscribe(ctx, &asked)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	old := s.inner
-	s.member, s.inner = m, inner
-	if s.closed {
-		old = inner
-	}
-	s.mu.Unlock()
-	if old != nil {
-		old.Close()
-	}
-	return nil
+	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend {
+		if m := b.granting(); m != nil {
+			return m.Backend
+		}
+		return nil
+	})
 }
 
 // granting returns the engine that grants, as far as is known, or nil.
@@ -236,32 +196,4 @@ func (b *Backend) granting() *member {
 		return nil
 	}
 	return b.now.member
-}
-
-// C implements [driver.Subscription]. Whoever waits asks for it again after each attempt;
-// after a switch it is that of the next engine from the second time on.
-func (s *subscription) C() <-chan struct{} {
-	m := s.backend.granting()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.member != m && !s.moving {
-		s.moving = s.backend.group.Life.Go(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, s.backend.options.Timeout)
-			defer cancel()
-			_ = s.follow(ctx) // whoever waits polls as long as that fails
-			s.mu.Lock()
-			s.moving = false
-			s.mu.Unlock()
-		})
-	}
-	return s.inner.C()
-}
-
-// Close implements [driver.Subscription].
-func (s *subscription) Close() {
-	s.mu.Lock()
-	s.closed = true
-	inner := s.inner
-	s.mu.Unlock()
-	inner.Close()
 }

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// overrule is after how many attempts that a majority granted the gate's refusal does not
-	// count any more: who is first in its queue has had the time to take the lock.
+	// overrule is how many attempts the gate refuses for one holder before one attempt disregards its
+	// refusal: a crash may have left a lease there alone.
 	overrule = 4
+	// attempts is how many are made for who only tries, while others ask at the same time.
+	attempts = 4
 	// nearest and farthest bound the pause after an attempt that some member granted.
 	nearest, farthest = 2 * time.Millisecond, time.Second
 )
@@ -42,12 +44,13 @@ type ballot struct {
 
 // vote is one attempt to acquire, at all members.
 type vote struct {
-	b       *Backend
-	a       *driver.Acquisition
-	q       *acquiring
-	ballots []*ballot
-	changed chan struct{} // has room for one: a ballot has
-	decided chan struct{} // closed once won is set or stays nil
+	b         *Backend
+	a         *driver.Acquisition
+	q         *acquiring
+	ballots   []*ballot
+	overrules bool          // the gate's refusal for q.holder does not count
+	changed   chan struct{} // has room for one: a ballot has
+	decided   chan struct{} // closed once won is set or stays nil
 
 	admitted chan struct{} // closed when the others than the gate may be asked
 	once     sync.Once     // closes it
@@ -69,31 +72,45 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, fmt.Errorf("%w: a lease of %v; the quorum takes %v at most (Options.LongestTTL, the same in all processes)",
 			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
 	}
-	v := &vote{b: b, a: a, q: b.enter(a.ID), changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
-	gate := b.gate(a.Key)
-	if !a.Queue || !b.contended(a.Key) || b.overrules(v.q) {
-		v.admit()
+	q := b.enter(a.ID)
+	var l *lease
+	var err error
+	for n := 1; ; n++ {
+		l, err = b.ask(ctx, a, q)
+		// Who waits calls again. Of those that only try, and split the votes of a free lock, one is to get it.
+		if a.Queue || q.near < n || n == attempts || !engine.Pause(ctx, engine.HeldBy(err).RetryAfter) {
+			break
+		}
 	}
-	for i, m := range b.members {
-		v.ballots = append(v.ballots, &ballot{member: m, slot: &v.q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
-	}
-	asked := *a // which count changes
-	for _, x := range v.ballots {
-		b.change(func() { v.q.users++ })
-		b.begin(func() {
-			defer b.leave(asked.ID, v.q)
-			v.ask(ctx, x, asked)
-		})
-	}
-	l, err := v.count(ctx)
-	b.change(func() { v.q.ended = err == nil || !a.Queue || engine.HeldBy(err) == nil && !a.MayHaveRun })
-	if again := b.leave(a.ID, v.q); again {
+	b.change(func() { q.ended = err == nil || !a.Queue || engine.HeldBy(err) == nil && !a.MayHaveRun })
+	if again := b.leave(a.ID, q); again {
 		a.MayHaveRun = true // so that Undo forgets it
 	}
 	if err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// ask makes one attempt, at all members.
+func (b *Backend) ask(ctx context.Context, a *driver.Acquisition, q *acquiring) (*lease, error) {
+	v := &vote{b: b, a: a, q: q, changed: make(chan struct{}, 1), decided: make(chan struct{}), admitted: make(chan struct{})}
+	gate := b.gate(a.Key)
+	if v.overrules = b.overrules(q); v.overrules || !a.Queue || !b.contended(a.Key) {
+		v.admit()
+	}
+	for i, m := range b.members {
+		v.ballots = append(v.ballots, &ballot{member: m, slot: &q.slots[i], gate: m == gate, confirm: make(chan uint64, 1)})
+	}
+	asked := *a // which count changes
+	for _, x := range v.ballots {
+		b.change(func() { q.users++ })
+		b.begin(func() {
+			defer b.leave(asked.ID, q)
+			v.ask(ctx, x, asked)
+		})
+	}
+	return v.count(ctx)
 }
 
 // ask has one member vote, and does with its grant what the vote decides. It goes on when the
@@ -149,7 +166,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 		v.b.leaveQueue(ctx, x, &a)
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
-		v.b.change(func() { x.slot.generation++ })
+		v.b.change(func() { x.slot.generation, x.slot.placed = x.slot.generation+1, false })
 	}
 }
 
@@ -235,9 +252,12 @@ func (v *vote) count(ctx context.Context) (*lease, error) {
 // first majority that granted, whose highest token is that of the lease.
 func (v *vote) look(took time.Duration) (done bool, err error) {
 	refused, pending, gate := v.tally()
-	if gate != nil && gate.answered && engine.HeldBy(gate.err) != nil && v.alone() {
-		v.b.change(func() { v.q.gated++ })
-		v.b.contend(v.a.Key)
+	var held *driver.HeldError // by the gate
+	if gate != nil && gate.answered {
+		held = engine.HeldBy(gate.err)
+	}
+	if held != nil && v.alone() {
+		v.b.gated(v.a.Key, v.q, held)
 		return true, gate.err
 	}
 	voters := slices.DeleteFunc(slices.Clone(v.order), func(x *ballot) bool { return x.err != nil })
@@ -251,8 +271,8 @@ func (v *vote) look(took time.Duration) (done bool, err error) {
 	case yes < v.b.majority:
 		return true, v.refusal(yes, took)
 	}
-	if gate != nil && gate.answered && engine.HeldBy(gate.err) != nil && v.q.near < overrule {
-		v.b.contend(v.a.Key)
+	if held != nil && !(v.overrules && held.Holder == v.q.holder) {
+		v.b.gated(v.a.Key, v.q, held)
 		return true, v.refusal(len(voters), took)
 	}
 	voters = voters[:v.b.majority]
@@ -339,19 +359,28 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 }
 
 // failure is the error of an attempt that was not answered by a majority; because of cause,
-// if the caller did not wait for it.
+// if the caller did not wait for it. It is a HeldError or ErrConflict only if a majority says so.
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
-	unknown := false
+	unknown, held, conflicts := false, 0, 0
 	for _, x := range v.ballots {
+		unknown = unknown || !x.answered || errors.Is(x.err, driver.ErrIndeterminate)
 		switch {
-		case !x.answered:
-			unknown = true
-			continue
-		case x.err != nil:
-			errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, driver.Locate(x.member.Backend, x.err)))
+		case engine.HeldBy(x.err) != nil:
+			held++
+		case errors.Is(x.err, driver.ErrConflict):
+			conflicts++
 		}
-		unknown = unknown || errors.Is(x.err, driver.ErrIndeterminate)
+	}
+	for _, x := range v.ballots {
+		if x.err == nil {
+			continue
+		}
+		err := driver.Locate(x.member.Backend, x.err)
+		if held < v.b.majority && engine.HeldBy(err) != nil || conflicts < v.b.majority && errors.Is(err, driver.ErrConflict) {
+			err = errors.New(err.Error())
+		}
+		errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, err))
 	}
 	if err := errors.Join(errs...); cause == nil && errors.Is(err, driver.ErrInvalid) {
 		return err // no member that has its like has taken what these refuse unsent

@@ -14,8 +14,10 @@ type acquiring struct {
 	slots []slot
 	users int
 	ended bool // no further attempt is expected
-	gated int  // attempts in a row that the gate alone was asked for, and refused
+	gated int  // attempts in a row that the gate refused for holder, alone or against a majority
 	near  int  // attempts that were refused although some member granted
+
+	holder string // as the gate calls it, or ""
 }
 
 // slot keeps what is done for one acquisition at one member in order: an attempt begins after
@@ -23,7 +25,7 @@ type acquiring struct {
 type slot struct {
 	room       chan struct{} // full while somebody is in
 	generation int           // of the ID: a new one where the member may refuse the one before for ever
-	placed     bool          // the member may yet grant the key to the first ID, which has a place in its queue
+	placed     bool          // the member may yet grant the key to the ID, which has a place in its queue
 }
 
 // enter returns the state of the acquisition with this ID.
@@ -78,14 +80,14 @@ func (s *slot) take(ctx context.Context) error {
 
 func (s *slot) give() { <-s.room }
 
-// attempt returns a as the member of s is asked, of which the caller has the room. A
-// member keeps places in its queue for IDs that the Locker knows, so others get none.
+// attempt returns a as the member of s is asked, of which the caller has the room. Only the
+// gate keeps a place in its queue.
 func (b *Backend) attempt(a *driver.Acquisition, s *slot, gate bool) *driver.Acquisition {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	asked := *a
 	asked.MayHaveRun, asked.MayBeGranted = false, false
-	asked.Queue = a.Queue && gate && s.generation == 0
+	asked.Queue = a.Queue && gate
 	if s.generation > 0 {
 		process, n, _ := strings.Cut(a.ID, ":")
 		asked.ID = fmt.Sprintf("%s:0%04d%s", process, s.generation, n) // no number of a Locker's begins with 0

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -67,5 +68,60 @@ func TestPlacesAreForgotten(t *testing.T) {
 		synctest.Wait()
 		b.change(func() { require.Empty(t, b.under) })
 		require.Zero(t, b.gate("key").Backend.(*queued).kept())
+	})
+}
+
+// far is a member that is asked and answers after a while.
+type far struct {
+	*memlock.Backend
+	by time.Duration
+}
+
+func (f far) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
+	time.Sleep(f.by)
+	return f.Backend.Acquire(ctx, a)
+}
+
+// Each of three processes that only try a free lock at the same time is granted it by another member. One of
+// them gets it, and no other.
+func TestOneOfThoseThatTryGetsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var memories [3]*memlock.Backend
+		for i := range memories {
+			memories[i] = memlock.New()
+		}
+		var processes [3]*Backend
+		for p := range processes {
+			members := map[string]driver.Backend{}
+			for i, m := range memories {
+				members[fmt.Sprint(i)] = far{m, time.Duration((3+i-p)%3) * 100 * time.Microsecond}
+			}
+			processes[p] = New(members, Options{LongestTTL: time.Minute})
+			processes[p].Attach()
+			defer func() { require.NoError(t, processes[p].Close()) }()
+		}
+		for round := range 50 {
+			errs := make(chan error, len(processes))
+			for p, b := range processes {
+				go func() {
+					id := fmt.Sprintf("8f0bdbd2-0000-8000-8000-%012d:%d", p, round+1)
+					_, err := b.Acquire(t.Context(), &driver.Acquisition{Key: fmt.Sprint("key:", round), ID: id, TTL: time.Minute, Tokens: 1})
+					errs <- err
+				}()
+			}
+			got := 0
+			for range processes {
+				if err := <-errs; err == nil {
+					got++
+				} else {
+					require.NotNil(t, engine.HeldBy(err), "%v", err)
+				}
+			}
+			require.Equal(t, 1, got)
+		}
+		time.Sleep(time.Second) // all members have answered
+		for _, b := range processes {
+			b.change(func() { require.Empty(t, b.under) })
+		}
 	})
 }

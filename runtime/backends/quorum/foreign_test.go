@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/quorum"
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -43,4 +44,44 @@ func TestForeignKindAtAMajority(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One member says that the key is held, or that something else is there. With the others away, or hung, that
+// is not what the quorum says.
+func TestOneMemberIsNoMajority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := newServer()
+		if _, err := held.Backend.Acquire(t.Context(), wish("key", "2:1")); err != nil {
+			t.Fatal(err)
+		}
+		for says, one := range map[string]driver.Backend{"held": held, "foreign": foreign{newServer()}} {
+			for _, hung := range []bool{false, true} {
+				members := map[string]driver.Backend{"a": one}
+				for _, name := range []string{"b", "c"} {
+					members[name] = unreachable{newServer()}
+					if hung {
+						s := newServer()
+						s.hang(true)
+						members[name] = s
+					}
+				}
+				l := lock.New(quorum.New(members), nil)
+				for _, try := range []bool{true, false} {
+					_, _, err := l.Acquire(t.Context(), &lock.Policy{TTL: 2 * time.Second, Try: try}, "key") // which waits forever, if it is held
+					if !errors.Is(err, lock.ErrUnavailable) && !errors.Is(err, lock.ErrIndeterminate) || errors.Is(err, lock.ErrNotAcquired) || errors.Is(err, lock.ErrConflict) {
+						t.Errorf("%s, hung %t, try %t: %v", says, hung, try, err)
+					}
+				}
+				_ = l.Close(t.Context())
+			}
+		}
+	})
+}
+
+// unreachable is a server that can't be reached, which is heard later than others' answers.
+type unreachable struct{ *server }
+
+func (unreachable) Acquire(context.Context, *driver.Acquisition) (driver.Lease, error) {
+	time.Sleep(2 * away)
+	return nil, errors.New("connection refused")
 }

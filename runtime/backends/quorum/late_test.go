@@ -59,7 +59,7 @@ func TestGrantIsOverBeforeItIsConfirmed(t *testing.T) {
 	ahead, one := memlock.New(), &forgets{Backend: memlock.New()}
 	b := New(map[string]driver.Backend{"a": ahead, "b": one, "c": away{memlock.New()}}, Options{LongestTTL: time.Minute})
 	defer func() { require.NoError(t, b.Close()) }()
-	a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1}
+	a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
 	raised, err := ahead.Acquire(t.Context(), a)
 	require.NoError(t, err)
 	first, _ := raised.Tokens()

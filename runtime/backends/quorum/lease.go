@@ -128,10 +128,7 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		l.backend.contend(l.key)
 	}
 	l.mu.Lock()
-	if !l.freeing {
-		l.freeing = true
-		l.backend.begin(func() { l.free(context.WithoutCancel(ctx), last) })
-	}
+	l.beginLocked(ctx, last)
 	for {
 		done, err := l.outcomeLocked()
 		changed := l.changed
@@ -149,6 +146,14 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 			return ctx.Err()
 		}
 		l.mu.Lock()
+	}
+}
+
+// beginLocked begins to free l, unless that has been begun.
+func (l *lease) beginLocked(ctx context.Context, last uint64) {
+	if !l.freeing {
+		l.freeing = true
+		l.backend.begin(func() { l.free(context.WithoutCancel(ctx), last) })
 	}
 }
 

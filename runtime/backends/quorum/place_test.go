@@ -189,3 +189,74 @@ func TestPlaceAtASilentGate(t *testing.T) {
 		})
 	}
 }
+
+// The gate has not answered an attempt. The next stands in its queue again, until the acquisition is undone
+// or has the lock.
+func TestPlaceAfterASilence(t *testing.T) {
+	for _, undone := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b, gate := newQueued(t)
+			defer func() { require.NoError(t, b.Close()) }()
+			var held []driver.Lease // at the others
+			for _, m := range b.members {
+				if m.Backend == gate {
+					continue
+				}
+				l, err := m.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
+				require.NoError(t, err)
+				held = append(held, l)
+			}
+			a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: 2 * time.Second, Tokens: 1, Queue: true}
+			for _, silent := range []bool{false, true, false, false} { // with the third it is the gate again
+				gate.mute(silent)
+				_, err := b.Acquire(t.Context(), a)
+				require.NotNil(t, engine.HeldBy(err), "%v", err)
+				gate.mute(false)
+				time.Sleep(2 * time.Second) // what had no answer is undone
+			}
+			require.Equal(t, 1, gate.kept())
+			if undone {
+				require.NoError(t, b.Undo(t.Context(), a))
+			} else {
+				for _, l := range held {
+					require.NoError(t, l.Release(t.Context(), 0))
+				}
+				require.Eventually(t, func() bool { _, err := b.Acquire(t.Context(), a); return err == nil }, time.Minute, time.Second)
+			}
+			time.Sleep(time.Second)
+			for _, m := range b.members {
+				require.Zero(t, m.Backend.(*queued).kept(), m.name)
+			}
+		})
+	}
+}
+
+// Another member is the gate from when it falls silent. Whoever waits asks again at once, and hears of a
+// release there.
+func TestSubscriptionFollowsTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, gate := newQueued(t)
+		defer func() { require.NoError(t, b.Close()) }()
+		s, err := b.Subscribe(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1})
+		require.NoError(t, err)
+		defer s.Close()
+		told := func() bool {
+			select {
+			case <-s.C():
+				return true
+			case <-time.After(time.Second):
+				return false
+			}
+		}
+		require.False(t, told())
+		b.gate("key").silent.Store(true)
+		next := b.gate("key").Backend.(*queued)
+		require.NotSame(t, gate, next)
+		l, err := next.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
+		require.NoError(t, err)
+		require.True(t, told(), "that the gate is another")
+		require.False(t, told())
+		require.NoError(t, l.Release(t.Context(), 0))
+		require.True(t, told(), "of the release")
+	})
+}

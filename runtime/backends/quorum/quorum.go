@@ -148,17 +148,13 @@ func (b *Backend) AtOnce() int { return b.group.AtOnce() }
 // Servers implements [driver.Located].
 func (b *Backend) Servers() []string { return b.group.Servers() }
 
-// Subscribe implements [driver.Notifier], at the gate of the key.
+// Subscribe implements [driver.Notifier], at the gate of the key, also when that is another member.
 func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.Subscription, error) {
 	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
-	gate := b.gate(a.Key)
-	n, ok := gate.Backend.(driver.Notifier)
-	if !ok {
-		return nil, fmt.Errorf("the member %q, a %T, tells of no release", gate.name, gate.Backend)
-	}
-	return n.Subscribe(ctx, a)
+	key := a.Key
+	return engine.Follow(ctx, b.group.Life, a, func() driver.Backend { return b.gate(key).Backend })
 }
 
 // timeout is how long a call about a lease of this length may take at one member.

@@ -265,6 +265,54 @@ func TestTokensRiseOverMajorities(t *testing.T) {
 	})
 }
 
+// A majority has lost the lock. It is given back at the others, where it would hold up the next.
+func TestLostMajorityIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		l, err := process(t, all).Acquire(t.Context(), wish("key", "1:1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // all have answered
+		for _, s := range all[:3] {
+			if err := s.Backend.Undo(t.Context(), wish("key", "1:1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Renew(t.Context(), 30*time.Second); !errors.Is(err, driver.ErrLost) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for i, s := range all {
+			if _, err := s.Backend.Acquire(t.Context(), wish("key", "2:1")); err != nil {
+				t.Errorf("server %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// A crash has left a lease of a minute at one member, which may be the gate.
+func TestLeaseLeftAtOneMember(t *testing.T) {
+	for left := range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			all := servers(5)
+			if _, err := all[left].Backend.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: wish("", "2:1").ID, TTL: time.Minute, Tokens: 1}); err != nil {
+				t.Fatal(err)
+			}
+			l := lock.New(process(t, all), nil)
+			begin := time.Now()
+			_, h, err := l.Acquire(t.Context(), nil, "key")
+			if took := time.Since(begin); err != nil || took > 5*time.Second {
+				t.Fatalf("a lease at server %d: %v after %v", left, err, took)
+			}
+			if err := h.Unlock(); err != nil {
+				t.Error(err)
+			}
+			_ = l.Close(t.Context())
+		})
+	}
+}
+
 // plain has no RaiseToken.
 type plain struct{ driver.Backend }
 

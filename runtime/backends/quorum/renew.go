@@ -59,7 +59,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 		b.begin(func() { r.renewAt(context.WithoutCancel(ctx), b, m, to) })
 	}
 	for {
-		if errs := r.results(b.majority, ctx.Err()); errs != nil {
+		if errs := r.results(ctx, b.majority); errs != nil {
 			return errs
 		}
 		select {
@@ -103,9 +103,9 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 	}
 }
 
-// results returns an error or nil for each lease, or nil while that is open for some. ended is
-// why no more answers are waited for.
-func (r *round) results(majority int, ended error) []error {
+// results returns an error or nil for each lease, or nil while that is open for some. When ctx has
+// ended, no more answers are waited for. A lost lease is freed where it is left.
+func (r *round) results(ctx context.Context, majority int) []error {
 	errs := make([]error, len(r.leases))
 	for i, l := range r.leases {
 		l.mu.Lock()
@@ -114,6 +114,9 @@ func (r *round) results(majority int, ended error) []error {
 			if !p.lost {
 				holds++
 			}
+		}
+		if holds < majority {
+			l.beginLocked(ctx, l.first+l.n-1)
 		}
 		l.mu.Unlock()
 		r.mu.Lock()
@@ -125,8 +128,8 @@ func (r *round) results(majority int, ended error) []error {
 			errs[i] = driver.ErrLost
 		case t.renewed+t.left < majority:
 			errs[i] = errors.Join(t.errs...)
-		case ended != nil:
-			errs[i] = ended
+		case ctx.Err() != nil:
+			errs[i] = ctx.Err()
 		default:
 			return nil
 		}

@@ -35,9 +35,8 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (s
 
 // leaveQueue gives up the place of an acquisition, which has the lock without it, in the queue of one member.
 func (b *Backend) leaveQueue(ctx context.Context, x *ballot, a *driver.Acquisition) {
-	place := *a
-	place.Queue = true
-	b.insist(ctx, b.options.LongestTTL, func(ctx context.Context) error { return x.member.Undo(ctx, &place) })
+	place := b.attempt(a, x.slot, true)
+	b.insist(ctx, b.options.LongestTTL, func(ctx context.Context) error { return x.member.Undo(ctx, place) })
 	b.change(func() { x.slot.placed = false })
 }
 
@@ -118,7 +117,9 @@ func (b *Backend) undoAt(ctx context.Context, m *member, s *slot, a *driver.Acqu
 	err := s.take(ctx)
 	if err == nil {
 		defer s.give()
-		err = m.Undo(ctx, a)
+		asked := b.attempt(a, s, true) // it may have a place in the queue of any that was the gate
+		asked.MayHaveRun = a.MayHaveRun
+		err = m.Undo(ctx, asked)
 	}
 	if err != nil {
 		return fmt.Errorf("member %q: %w", m.name, err)
