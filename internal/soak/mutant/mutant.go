@@ -69,7 +69,7 @@ end`},
 	{
 		Name:    "deaf",
 		Mistake: "no poll behind the notifications",
-		Patches: []Patch{{"runtime/acquire.go", "d := pollLimit - rand.N(pollLimit/10)", `d := pollLimit - rand.N(pollLimit/10)
+		Patches: []Patch{{"runtime/waitqueue.go", "d := pollLimit - rand.N(pollLimit/10)", `d := pollLimit - rand.N(pollLimit/10)
 	if d > 0 {
 		return time.Hour
 	}`}},
