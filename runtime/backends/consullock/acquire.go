@@ -79,7 +79,7 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 		if !errors.Is(err, errMoved) && !errors.Is(err, errNoSession) {
 			return l, err
 		}
-		v, held = nil, errors.Is(err, errMoved) && !errors.Is(err, errOwn)
+		v, held = nil, held || errors.Is(err, errMoved) && !errors.Is(err, errOwn)
 		if errors.Is(err, errOwn) {
 			own++
 		}
@@ -90,7 +90,10 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 	if held {
 		return nil, &driver.HeldError{}
 	}
-	return nil, errors.Join(ctx.Err(), err)
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return nil, err
 }
 
 // actOn takes the lock if that is free and it is the turn of this process; else

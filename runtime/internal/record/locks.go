@@ -52,7 +52,8 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	})
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
-	case err != nil && errors.Is(err, ctx.Err()) && v.fresh && v.at.Left() > -2*time.Second:
+	case err != nil && errors.Is(err, ctx.Err()) && v.fresh && v.at.Left() > -2*time.Second &&
+		v.state.holder(p.ID) == nil && (!mayHaveRun || v.state.excludes(p)):
 		return nil, v.held(p) // the engine has just answered: others were faster until the end of ctx
 	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrDone) && !errors.Is(err, driver.ErrIndeterminate):
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
