@@ -106,6 +106,19 @@ func newQueued(t *testing.T) (b *Backend, gate *queued) {
 	return b, gate
 }
 
+// heldBeside has another hold "key" at the members that are not its gate, and returns those leases.
+func heldBeside(t *testing.T, b *Backend, gate *queued) (held []driver.Lease) {
+	for _, m := range b.members {
+		if m.Backend == gate {
+			continue
+		}
+		l, err := m.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
+		require.NoError(t, err)
+		held = append(held, l)
+	}
+	return held
+}
+
 // The gate holds up an acquisition that the others grant until it is overruled. Its place in the gate's
 // queue, which would be granted the lock there one day, is given up then.
 func TestOverruledGateKeepsNoPlace(t *testing.T) {
@@ -155,15 +168,7 @@ func TestPlaceAtASilentGate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, gate := newQueued(t)
 				defer func() { require.NoError(t, b.Close()) }()
-				var held []driver.Lease // at the others
-				for _, m := range b.members {
-					if m.Backend == gate {
-						continue
-					}
-					l, err := m.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
-					require.NoError(t, err)
-					held = append(held, l)
-				}
+				held := heldBeside(t, b, gate)
 				a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: 2 * time.Second, Tokens: 1, Queue: true}
 				_, err := b.Acquire(t.Context(), a)
 				require.NotNil(t, engine.HeldBy(err), "%v", err)
@@ -197,15 +202,7 @@ func TestPlaceAfterASilence(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b, gate := newQueued(t)
 			defer func() { require.NoError(t, b.Close()) }()
-			var held []driver.Lease // at the others
-			for _, m := range b.members {
-				if m.Backend == gate {
-					continue
-				}
-				l, err := m.Acquire(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1", TTL: time.Minute, Tokens: 1})
-				require.NoError(t, err)
-				held = append(held, l)
-			}
+			held := heldBeside(t, b, gate)
 			a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: 2 * time.Second, Tokens: 1, Queue: true}
 			ask := func() {
 				_, err := b.Acquire(t.Context(), a)
