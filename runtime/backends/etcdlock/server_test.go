@@ -250,7 +250,10 @@ func TestWaitEndsInSilence(t *testing.T) {
 		_, _, err := l.Acquire(context.Background(), &lock.Policy{Wait: 4500 * time.Millisecond}, key)
 		done <- err
 	}()
-	time.Sleep(500 * time.Millisecond)
+	eventually(t, "it waits at etcd", func() bool {
+		waiting := l.Snapshot().Waiters
+		return len(waiting) == 1 && waiting[0].AtEngine
+	})
 	proxy.Hole(both)
 	err := receive(t, "its end", done)
 	require.NotErrorIs(t, err, lock.ErrNotAcquired)
