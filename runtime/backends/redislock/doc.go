@@ -54,10 +54,9 @@
 // of its own. Who may not subscribe polls too, and stands in no queue: a lock goes to the
 // processes that do, and while some of them wait it may never have it. Redis 7 gives a new
 // user no channel unless one is named. A proxy that hangs up on INFO, as twemproxy does,
-// can't be used. To name a
-// string that is no lock, an error takes +getrange. Without +pubsub Redisson's clients get
-// less than their share; without +psubscribe and &* a process of ours that waits for one
-// of them counts as another.) A Cluster takes +cluster|slots +asking as well and, for its
+// can't be used. To name a string that is no lock, an error takes +getrange. Without
+// +pubsub Redisson's clients get less than their share; without +psubscribe and &* a
+// process of ours that waits for one of them counts as another.) A Cluster takes +cluster|slots +asking as well and, for its
 // sharded channels, +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe; Replicas takes
 // +wait.
 package redislock
