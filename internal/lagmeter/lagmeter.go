@@ -3,36 +3,47 @@
 package lagmeter
 
 import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 )
 
-// Between two looks of a meter; and how late one may be without being a lapse.
 const (
-	step = 5 * time.Millisecond
-	slip = 2 * time.Millisecond
+	step = 5 * time.Millisecond   // between two looks of a meter
+	slip = 2 * time.Millisecond   // how late one may be without being a lapse
+	asks = 5                      // the threads are asked at each fifth
+	most = 500 * time.Millisecond // more of what they waited would excuse a call that hangs
 )
 
-// Meter sleeps for 5 ms again and again, and notes when that took longer. It is
-// safe for concurrent use.
+// Meter sleeps for 5 ms again and again, and notes when that took longer. On Linux it also
+// notes how long each thread waits for a CPU: one thread may wait while the meter's own does
+// not. It is safe for concurrent use.
 type Meter struct {
-	end  chan struct{}
-	done sync.WaitGroup
+	end     chan struct{}
+	done    sync.WaitGroup
+	threads func() map[string]time.Duration
 
 	mu     sync.Mutex
 	slept  time.Time // when it went to sleep last
 	lapses []lapse
+	waited map[string]time.Duration // by each thread, when they were asked last
 }
 
 type lapse struct {
-	at time.Time
-	by time.Duration
+	at     time.Time // its end
+	by     time.Duration
+	thread string // that waited; "" for the meter's sleep
 }
 
 // Start returns a meter that measures until Stop.
-func Start() *Meter {
-	m := &Meter{end: make(chan struct{}), slept: time.Now()}
+func Start() *Meter { return start(threadWaits) }
+
+func start(threads func() map[string]time.Duration) *Meter {
+	m := &Meter{end: make(chan struct{}), threads: threads, slept: time.Now(), waited: threads()}
 	m.done.Go(m.run)
 	return m
 }
@@ -48,25 +59,58 @@ func (m *Meter) Stop() {
 func (m *Meter) Since(begin time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	worst, all := time.Duration(0), time.Duration(0)
+	m.askThreads()
+	worst, all, threads := time.Duration(0), time.Duration(0), map[string]time.Duration{"": 0}
 	if by := time.Since(m.slept) - step; by > slip {
 		worst, all = by, by // a lapse that is about to end: the meter has not been woken either
 	}
-	for _, l := range m.lapses {
-		if l.at.After(begin) {
+	for i := len(m.lapses) - 1; i >= 0 && m.lapses[i].at.After(begin); i-- {
+		if l := m.lapses[i]; l.thread != "" {
+			threads[l.thread] += l.by
+		} else {
 			worst, all = max(worst, l.by), all+l.by
 		}
 	}
 	// Several goroutines and the server have to be scheduled, and each may meet a lapse
 	// of its own.
-	return max(4*worst, all)
+	longest := slices.Max(slices.Collect(maps.Values(threads)))
+	return max(4*worst, all, min(2*longest, most))
+}
+
+// askThreads notes what the threads have waited since it was called last. Callers hold m.mu.
+func (m *Meter) askThreads() {
+	now, waited := time.Now(), m.threads()
+	for thread, total := range waited {
+		if by := total - m.waited[thread]; by > 0 {
+			m.lapses = append(m.lapses, lapse{now, by, thread})
+		}
+	}
+	m.waited = waited
+}
+
+// threadWaits returns how long each thread of this process has waited for a CPU so far: the
+// second number of its schedstat. Without Linux's /proc it returns nothing.
+func threadWaits() map[string]time.Duration {
+	waits := make(map[string]time.Duration)
+	tasks, _ := os.ReadDir("/proc/self/task")
+	for _, task := range tasks {
+		stat, _ := os.ReadFile("/proc/self/task/" + task.Name() + "/schedstat") // a thread may have ended
+		var ran, waited time.Duration
+		if _, err := fmt.Sscan(string(stat), (*int64)(&ran), (*int64)(&waited)); err == nil {
+			waits[task.Name()] = waited
+		}
+	}
+	return waits
 }
 
 func (m *Meter) run() {
 	timer := time.NewTimer(step)
 	defer timer.Stop()
-	for {
+	for i := 0; ; i++ {
 		m.mu.Lock()
+		if i%asks == 0 {
+			m.askThreads()
+		}
 		begin := time.Now()
 		m.slept = begin
 		m.mu.Unlock()
@@ -78,7 +122,7 @@ func (m *Meter) run() {
 		}
 		if by := time.Since(begin) - step; by > slip {
 			m.mu.Lock()
-			m.lapses = append(m.lapses, lapse{time.Now(), by})
+			m.lapses = append(m.lapses, lapse{time.Now(), by, ""})
 			m.mu.Unlock()
 		}
 	}

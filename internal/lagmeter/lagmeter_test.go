@@ -1,6 +1,9 @@
 package lagmeter
 
 import (
+	"maps"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +14,7 @@ import (
 // The meter itself in a bubble's time: what is late there is late by our doing.
 func TestSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &Meter{slept: time.Now()}
+		m := &Meter{slept: time.Now(), threads: idle}
 		begin := time.Now()
 		require.Zero(t, m.Since(begin))
 		time.Sleep(step + slip)
@@ -20,19 +23,68 @@ func TestSince(t *testing.T) {
 		require.Equal(t, 4*(slip+time.Millisecond), m.Since(begin), "not woken yet")
 
 		m.slept = time.Now()
-		m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond}, lapse{time.Now(), 10 * time.Millisecond})
+		m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond, ""}, lapse{time.Now(), 10 * time.Millisecond, ""})
 		require.Equal(t, 80*time.Millisecond, m.Since(begin))
 		for range 3 {
-			m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond})
+			m.lapses = append(m.lapses, lapse{time.Now(), 20 * time.Millisecond, ""})
 		}
 		require.Equal(t, 90*time.Millisecond, m.Since(begin), "all of them together")
 		require.Zero(t, m.Since(time.Now()), "what was before does not count")
 	})
 }
 
+func idle() map[string]time.Duration { return nil }
+
+// The thread that has waited longest counts, twice; what it had waited before does not.
+func TestThreadsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waited := map[string]time.Duration{"1": time.Hour, "2": time.Minute}
+		m := start(func() map[string]time.Duration { return maps.Clone(waited) })
+		defer m.Stop()
+		time.Sleep(step / 2) // never at once with the meter
+		begin := time.Now()
+		for range 2 {
+			time.Sleep(time.Second)
+			waited["1"] += 30 * time.Millisecond
+			waited["2"] += 20 * time.Millisecond
+			waited["3"] += 10 * time.Millisecond // a new thread
+		}
+		require.Equal(t, 120*time.Millisecond, m.Since(begin))
+		require.Equal(t, 60*time.Millisecond, m.Since(begin.Add(1500*time.Millisecond)))
+		delete(waited, "1")
+		time.Sleep(time.Second)
+		waited["1"] = 5 * time.Millisecond // another thread of that number
+		require.Equal(t, 130*time.Millisecond, m.Since(begin))
+		waited["2"] += time.Second
+		require.Equal(t, most, m.Since(begin))
+	})
+}
+
+func TestThreadWaits(t *testing.T) {
+	waits := threadWaits()
+	if len(waits) == 0 {
+		t.Log("this system does not tell how long a thread waits")
+		return
+	}
+	var burning sync.WaitGroup
+	for range 4 * runtime.GOMAXPROCS(0) {
+		burning.Go(func() {
+			runtime.LockOSThread() // more threads than there are CPUs
+			for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
+			}
+		})
+	}
+	burning.Wait()
+	longest := time.Duration(0)
+	for thread, waited := range threadWaits() {
+		longest = max(longest, waited-waits[thread])
+	}
+	require.Positive(t, longest)
+}
+
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which waits for all goroutines
-		m := Start()
+		m := start(idle)
 		time.Sleep(time.Second)
 		require.Zero(t, m.Since(time.Now().Add(-time.Second)))
 		m.Stop()
