@@ -140,6 +140,7 @@ func TestWeExcludeAndWakeRedisson(t *testing.T) {
 		for i := range others {
 			waiting = append(waiting, start(t.Context(), newLocker(t, addr), nil, key))
 			queued(t, addr, key, int64(i+1))
+			subscribed(t, addr, key, int64(i+1))
 		}
 		mustRelease(t, held)
 		for _, w := range waiting {

@@ -28,6 +28,7 @@ func TestOrderOfService(t *testing.T) {
 			}
 		}()
 		queued(t, addr, key, int64(i+1))
+		subscribed(t, addr, key, int64(i+1))
 	}
 	mustRelease(t, held)
 	for want := range n {
@@ -111,6 +112,7 @@ func TestDeadProcessInTheQueue(t *testing.T) {
 	queued(t, addr, key, 1)
 	waiting := start(t.Context(), waiter, nil, key)
 	queued(t, addr, key, 2)
+	subscribed(t, addr, key, 2)
 	dead.kill()
 	_ = dead.cmd.Wait()
 	for round, limit := range []time.Duration{grantLease + 100*time.Millisecond, 100 * time.Millisecond} {
@@ -125,6 +127,7 @@ func TestDeadProcessInTheQueue(t *testing.T) {
 		}
 		waiting = start(t.Context(), holder, nil, key)
 		queued(t, addr, key, 1)
+		subscribed(t, addr, key, 1)
 		holder, waiter, held = waiter, holder, next.held
 	}
 	mustRelease(t, held)
@@ -153,6 +156,7 @@ func TestTurnsGoOnAfterADeath(t *testing.T) {
 			}
 		}()
 		queued(t, addr, key, int64(i+2))
+		subscribed(t, addr, key, int64(i+2))
 	}
 	dead.kill()
 	begin := time.Now()
@@ -188,6 +192,7 @@ func TestExpiryKeepsTheOrder(t *testing.T) {
 			}
 		}()
 		queued(t, addr, key, int64(i+1))
+		subscribed(t, addr, key, int64(i+1))
 	}
 	dead.kill()
 	begin := time.Now()
