@@ -35,18 +35,25 @@ type term struct {
 }
 
 func newCourt(c *trial) *court {
-	p := &lock.Policy{Leader: true, TTL: c.h.TTL}
+	p := &lock.Policy{Leader: true, TTL: c.long()}
 	return &court{trial: c, key: c.newKey(), policy: p, watch: c.locker()}
 }
 
 // campaign has a process of this name campaign through l, until a term ends with its
 // resignation. Each of its terms comes out of the channel.
 func (k *court) campaign(name string, l *lock.Locker) <-chan *term {
+	return k.campaignFor(name, l, k.policy.TTL)
+}
+
+// campaignFor is campaign with leases of another length: brief for who is going to be cut off,
+// while those that are not keep theirs on a busy machine.
+func (k *court) campaignFor(name string, l *lock.Locker, ttl time.Duration) <-chan *term {
 	begun := make(chan *term, 8)
 	k.lockers = append(k.lockers, l)
-	ctx := k.bounded()
+	ctx, policy := k.bounded(), *k.policy
+	policy.TTL = ttl
 	k.all.Go(func() {
-		if err := l.Lead(ctx, k.policy, k.key, func(ctx context.Context) error { return k.lead(ctx, name, begun) }); err != nil {
+		if err := l.Lead(ctx, &policy, k.key, func(ctx context.Context) error { return k.lead(ctx, name, begun) }); err != nil {
 			k.Errorf("%s leads no more: %v", name, err)
 		}
 	})
@@ -213,7 +220,7 @@ func leaderCrashed(c *trial) {
 func leaderCutOff(c *trial) {
 	k := newCourt(c)
 	l, faults := c.namedFaulty("first")
-	first := k.campaign("first", l)
+	first := k.campaignFor("first", l, c.h.TTL)
 	old := receive(c, "the first leader", first)
 	other := c.named("second")
 	second := k.campaign("second", other)
@@ -240,7 +247,7 @@ func campaignCutOff(c *trial) {
 	k := newCourt(c)
 	t := receive(c, "the first leader", k.campaign("first", c.named("first")))
 	l, faults := c.namedFaulty("second")
-	second := k.campaign("second", l)
+	second := k.campaignFor("second", l, c.h.TTL)
 	k.queues(l)
 	behind := c.named("third")
 	third := k.campaign("third", behind)

@@ -66,6 +66,8 @@ func TestTLSAndRole(t *testing.T) {
 	do(finish(got.held))
 
 	// An undo, and the tombstone that it leaves.
+	_, held = acquire(t, l, nil, "seckill:0") // which takes a session
+	do(finish(held))
 	f.lose(100, writes("seckill:2"))
 	short, cancel := contextFor(t, 200*time.Millisecond)
 	defer cancel()

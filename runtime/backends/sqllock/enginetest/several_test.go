@@ -158,7 +158,8 @@ func TestOneOfSeveralIsHeld(t *testing.T) {
 			done <- err
 		}()
 		require.Eventually(t, func() bool {
-			return s.held() == 151 && s.number("SELECT count(*) FROM "+s.options.Table+" WHERE waiting <> ''") == 1
+			return s.held() == 151 && s.number("SELECT count(*) FROM "+s.options.Table+" WHERE waiting <> ''") == 1 &&
+				len(l.Snapshot().Waiters) == 1 // it has the answer
 		}, 30*time.Second, 5*time.Millisecond)
 		cancel()
 		err := <-done
