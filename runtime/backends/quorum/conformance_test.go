@@ -39,7 +39,7 @@ func TestConformanceRedis(t *testing.T) {
 		for i, addr := range addrs {
 			members[fmt.Sprint(i)] = old{redislock.Open(&redis.UniversalOptions{Addrs: []string{addr}})}
 		}
-		return quorum.New(members, quorum.Options{LongestTTL: time.Hour, Timeout: time.Second})
+		return quorum.New(members, quorum.Options{LongestTTL: time.Hour, Timeout: 2 * time.Second})
 	}, func(b driver.Backend) { _ = b.Close() })
 }
 
