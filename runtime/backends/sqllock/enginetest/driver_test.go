@@ -31,6 +31,7 @@ type watched struct {
 	meets     func(text string) error
 	forgotten error // that tells of an answer that was forgotten; driver.ErrBadConn unless set
 	now, most int   // statements under way
+	waits     int   // how many were stuck
 	conns     []*watchedConn
 
 	transactions atomic.Int64 // begun
@@ -92,6 +93,24 @@ func (w *watched) stick() (loose func()) {
 	})
 }
 
+// untilStuck returns a context that ends soon after the first statement is stuck.
+func (w *watched) untilStuck(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		for t.Context().Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+			w.mu.Lock()
+			stuck := w.waits > 0
+			w.mu.Unlock()
+			if stuck {
+				return
+			}
+		}
+	}()
+	return ctx
+}
+
 func (c *watchedConn) begin() (end func()) {
 	w := c.w
 	w.mu.Lock()
@@ -101,6 +120,7 @@ func (c *watchedConn) begin() (end func()) {
 		stuck = w.stuck
 	}
 	if stuck != nil {
+		w.waits++
 		w.mu.Unlock()
 		<-stuck
 		w.mu.Lock()

@@ -230,9 +230,7 @@ func TestNoAnswerForSeveral(t *testing.T) {
 		loose := w.stick()
 		defer loose()
 		as := together(5)
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, errs := b.AcquireAll(ctx, as)
+		_, errs := b.AcquireAll(w.untilStuck(t), as)
 		for i, a := range as {
 			require.ErrorIs(t, errs[i], lock.ErrIndeterminate)
 			require.True(t, a.MayHaveRun)
