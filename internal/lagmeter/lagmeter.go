@@ -4,9 +4,7 @@ package lagmeter
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -60,20 +58,21 @@ func (m *Meter) Since(begin time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.askThreads()
-	worst, all, threads := time.Duration(0), time.Duration(0), map[string]time.Duration{"": 0}
+	var worst, all, longest time.Duration
+	threads := make(map[string]time.Duration)
 	if by := time.Since(m.slept) - step; by > slip {
 		worst, all = by, by // a lapse that is about to end: the meter has not been woken either
 	}
 	for i := len(m.lapses) - 1; i >= 0 && m.lapses[i].at.After(begin); i-- {
 		if l := m.lapses[i]; l.thread != "" {
 			threads[l.thread] += l.by
+			longest = max(longest, threads[l.thread])
 		} else {
 			worst, all = max(worst, l.by), all+l.by
 		}
 	}
 	// Several goroutines and the server have to be scheduled, and each may meet a lapse
 	// of its own.
-	longest := slices.Max(slices.Collect(maps.Values(threads)))
 	return max(4*worst, all, min(2*longest, most))
 }
 
