@@ -38,6 +38,9 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 		MinTTL: time.Millisecond,
 		MaxTTL: 10 * 365 * 24 * time.Hour,
 		MaxKey: 1024,
+		// PostgreSQL starts a process for each connection: of 16 checks each waits for a
+		// CPU on a machine of two cores.
+		Parallel: 8,
 		Remove: func(t testing.TB, key string) {
 			_, err := s.db.ExecContext(t.Context(), "DELETE FROM "+s.options.Table+" WHERE name = "+s.param(1), []byte(key))
 			require.NoError(t, err)
