@@ -195,7 +195,7 @@ func TestRenewalRefusedForTheMoment(t *testing.T) {
 			t.Parallel()
 			const lease = 1500 * time.Millisecond
 			renewals := make(chan string, 100)
-			for range 4 {
+			for range 2 { // and time for more tries on a busy machine
 				renewals <- "-" + word + " for the moment\r\n"
 			}
 			for range cap(renewals) - len(renewals) {

@@ -117,7 +117,7 @@ func TestPlaceThatIsGivenUp(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			begin := time.Now()
 			require.NoError(t, b.Undo(t.Context(), a))
-			require.Less(t, time.Since(begin), 100*time.Millisecond+meter.Since(begin))
+			require.Less(t, time.Since(begin), 500*time.Millisecond+meter.Since(begin)) // a statement, and no wait
 			o.free("k")
 			s.requireFree("k")
 		}
