@@ -35,6 +35,8 @@ const (
 	remembered = 2500 * time.Millisecond
 	// versionLength is that of a version: 8 random bytes in hexadecimal.
 	versionLength = 16
+	// longestPause bounds how long an attempt leaves a key to others that write there as well.
+	longestPause = 100 * time.Millisecond
 	// manySeen bounds how many values are remembered.
 	manySeen = 1000
 )
@@ -48,7 +50,7 @@ type Write struct {
 	Takes   bool          // it is to take a lock
 	Waits   bool          // its caller would rather wait for another server than be refused
 	Renews  bool          // it is to renew a lease, and waits for nothing else
-	Line    string        // of the lines at the key in which the writes of a process try again
+	Line    string        // in which writes of this process that came too late try again, one at a time: "", or that of releases
 	Value   string        // the new one
 	Lasts   time.Duration // the engine forgets the value after that; 0 is at once
 	Granted []string      // the IDs that wait no longer by it: their processes are to be told
@@ -171,7 +173,7 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		switch { // of those who write at the same time, one succeeds
 		case w.Look || w.Renews:
 		case w.Takes: // those who hold it go first: the lease of who was let in is brief. After a pause v is old
-			if i%2 == 1 && !engine.Pause(ctx, min(-at.Left()*time.Duration(min(i, 8)), 100*time.Millisecond)) {
+			if i%2 == 1 && !engine.Pause(ctx, min(-at.Left()*time.Duration(min(i, 8)), longestPause)) {
 				return v, mayHaveRun, ctx.Err()
 			}
 		case !entered:

@@ -29,9 +29,9 @@ type watched struct {
 	mu        sync.Mutex
 	stuck     chan struct{} // unless nil, statements wait for it to be closed
 	meets     func(text string) error
-	forgotten error // that tells of an answer that was forgotten; driver.ErrBadConn unless set
-	now, most int   // statements under way
-	waits     int   // how many were stuck
+	forgotten error  // that tells of an answer that was forgotten; driver.ErrBadConn unless set
+	now, most int    // statements under way
+	whenStuck func() // unless nil, called as a statement is stuck
 	conns     []*watchedConn
 
 	transactions atomic.Int64 // begun
@@ -93,21 +93,12 @@ func (w *watched) stick() (loose func()) {
 	})
 }
 
-// untilStuck returns a context that ends soon after the first statement is stuck.
-func (w *watched) untilStuck(t *testing.T) context.Context {
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		defer cancel()
-		for t.Context().Err() == nil {
-			time.Sleep(20 * time.Millisecond)
-			w.mu.Lock()
-			stuck := w.waits > 0
-			w.mu.Unlock()
-			if stuck {
-				return
-			}
-		}
-	}()
+// untilStuck returns a context that ends as the next statement is stuck.
+func (w *watched) untilStuck(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.whenStuck = cancel
 	return ctx
 }
 
@@ -120,7 +111,9 @@ func (c *watchedConn) begin() (end func()) {
 		stuck = w.stuck
 	}
 	if stuck != nil {
-		w.waits++
+		if w.whenStuck != nil {
+			w.whenStuck()
+		}
 		w.mu.Unlock()
 		<-stuck
 		w.mu.Lock()

@@ -230,7 +230,7 @@ func TestNoAnswerForSeveral(t *testing.T) {
 		loose := w.stick()
 		defer loose()
 		as := together(5)
-		_, errs := b.AcquireAll(w.untilStuck(t), as)
+		_, errs := b.AcquireAll(w.untilStuck(t.Context()), as)
 		for i, a := range as {
 			require.ErrorIs(t, errs[i], lock.ErrIndeterminate)
 			require.True(t, a.MayHaveRun)
