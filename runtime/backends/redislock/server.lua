@@ -17,8 +17,12 @@ end
 
 -- tell sends a message to the process of an owner id, and reports whether that is connected. A
 -- node of a Cluster counts only who is connected to itself, so everybody counts as connected.
+-- Replicas are not told: who listens there is not counted, and would take itself for the holder
+-- of a lock that has gone to the next. pcall: a server of another make may have no set_repl.
 local function tell(id, message)
+  pcall(redis.set_repl, redis.REPL_NONE)
   local heard = redis.pcall('PUBLISH', 'lockgen:process:' .. string.sub(id, 1, 36), message)
+  pcall(redis.set_repl, redis.REPL_ALL)
   return type(heard) == 'number' and (CLUSTER or heard > 0)
 end
 

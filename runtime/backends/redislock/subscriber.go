@@ -60,6 +60,7 @@ type session struct {
 	pending []string      // the channels asked for, and "" for a ping, until answered
 	since   time.Time     // when the first of these was asked, or the one before it was answered
 	heard   time.Time
+	demoted time.Time       // when a call last met a replica in the place of the primary, or zero
 	alive   context.Context // ends when the connection is of no use any more
 	end     context.CancelFunc
 }
@@ -130,6 +131,16 @@ func (s *subscriber) suspect() {
 		c.heard = time.Time{}
 		c.limit = min(c.limit, confirmLimit)
 		s.rouse()
+	}
+}
+
+// demoted has another connection made once the calls meet no replica any more: who listens at
+// what was the primary hears of no grant.
+func (s *subscriber) demoted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.session; c != nil {
+		c.demoted = time.Now()
 	}
 }
 
@@ -245,7 +256,8 @@ func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, nex
 	if len(c.pending) > 0 {
 		next = min(next, c.limit-now.Sub(c.since))
 	}
-	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0
+	stale := !c.demoted.IsZero() && now.Sub(c.demoted) >= confirmLimit
+	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0 || stale
 }
 
 // askLocked notes that channel is being subscribed to, or with "" a ping.
