@@ -105,8 +105,8 @@ func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 // The context of batch has the values of the first caller's (its trace, its user), the
 // token of the section, and no caller's deadline or cancellation: it ends when the lock is
 // lost, or when all callers have gone. Do under a lock of the same key is [ErrDeadlock]. So
-// may Do be under other locks until its section begins. That batch waits for a lock which a
-// caller holds is not noticed: it then waits until all callers have gone.
+// may Do be under other locks, until its section begins. A batch that waits for a lock which
+// one of its callers holds is not noticed: it waits until all of them have gone.
 func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch func(context.Context, []Req) ([]Res, error)) (res Res, err error) {
 	l := m.locker
 	outer := owned(ctx)
