@@ -66,7 +66,7 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 // If ctx ends, Wait takes the lock again and returns the context's error. That blocks until
 // the lock is free or the context of the locked method has ended, 100 ms longer at most;
 // if the lock can't be had by then, or was lost before, the error wraps [ErrLost] and the
-// method's context ends. [ErrInvalid] says that ctx does not own the lock. After any other
+// method's context ends; a call that Wait had heard goes to the next. [ErrInvalid] says that ctx does not own the lock. After any other
 // error, such as [ErrUnavailable], the lock is held: it was not given up, or was taken again.
 func (c *Cond) Wait(ctx context.Context) error {
 	f, err := c.owner(ctx)
@@ -83,7 +83,10 @@ func (c *Cond) Wait(ctx context.Context) error {
 		return c.fail("wait", err)
 	}
 	called := w.wait(ctx)
-	if err := c.takeAgain(f, old); err != nil {
+	if err := c.takeAgain(f, owned(ctx), old); err != nil {
+		if called == nil {
+			w.passOn()
+		}
 		return c.fail("wait", errors.Join(because(ErrLost, err), called))
 	}
 	if called != nil {
@@ -195,6 +198,14 @@ func (w *condWaiter) heard(lease driver.Lease) {
 	})
 }
 
+// passOn has the next called in place of w, which has heard its call and can't use it.
+func (w *condWaiter) passOn() {
+	a := w.op.acquisition
+	w.op.locker.cleanup.add(w.op.entry.id.backend, a.TTL, func(ctx context.Context) error {
+		return w.op.entry.backend.(driver.Caller).Call(ctx, a, 1)
+	})
+}
+
 // leave gives the place in the queue up. A call that came at that moment goes to the next.
 func (w *condWaiter) leave() {
 	a := w.op.acquisition
@@ -223,8 +234,9 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 	return nil
 }
 
-// takeAgain takes the lock for f and the frames around it, which had it as old.
-func (c *Cond) takeAgain(f *frame, old *hold) error {
+// takeAgain takes the lock for f and the frames around it, which had it as old. Meanwhile the
+// call holds the other locks of the chain of innermost.
+func (c *Cond) takeAgain(f, innermost *frame, old *hold) error {
 	p := *old.policy
 	p.Try, p.Wait, p.Queue = false, 0, 0
 	method := old.method.Load()
@@ -241,7 +253,10 @@ func (c *Cond) takeAgain(f *frame, old *hold) error {
 	if first.closed.Load() {
 		return errReturned
 	}
-	h, err := l.take(again, f.outer, s, &p, c.key, time.Time{}, kept)
+	if innermost == f {
+		innermost = f.outer
+	}
+	h, err := l.take(again, innermost, s, &p, c.key, time.Time{}, kept)
 	if err != nil {
 		old.lost.Store(&errNotBack)
 		old.endLost(errNotBack)

@@ -51,16 +51,15 @@ type nestedWait struct {
 	note    *waitNote // what the engine is told of it; nil before noteAfter, and where it is not told
 }
 
-// waitNested notes that h begins to wait for key at b. The context that it returns ends also
-// when the call has to give up. end must follow.
-func (h *hold) waitNested(ctx context.Context, b driver.Backend, key string) (context.Context, *nestedWait) {
-	chain := h.first.frame.outer
-	if chain == nil || h.policy.Permits > 0 {
+// waitNested notes that a call under chain begins to wait for key at b, under p. The context that
+// it returns ends also when the call has to give up. end must follow.
+func (l *Locker) waitNested(ctx context.Context, chain *frame, p *Policy, b driver.Backend, key string) (context.Context, *nestedWait) {
+	if chain == nil || p.Permits > 0 {
 		return ctx, nil
 	}
-	w := &nestedWait{locker: h.locker, backend: b, key: h.locker.prefix + key, shown: key, policy: h.policy, chain: chain}
+	w := &nestedWait{locker: l, backend: b, key: l.prefix + key, shown: key, policy: p, chain: chain}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
-	all := w.locker.waits
+	all := l.waits
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	for f := chain; f != nil; f = f.outer {

@@ -192,3 +192,39 @@ func TestDeadlockAtTheEngineIsUndone(t *testing.T) {
 		}
 	})
 }
+
+// A call that waits for a merged section, inside of other locks, waits for who holds its key.
+func TestDeadlockOfAMergedCall(t *testing.T) {
+	for name, first := range map[string]time.Duration{"the merged call looks first": 0, "the other looks first": 10 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				l := newLocker(t, memlock.New(), nil)
+				m := lock.NewMerger[int, int](l, &lock.Policy{}, 8)
+				limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				under := func(key string, after time.Duration, f func(context.Context) error) error {
+					return l.Do(limited, nil, key, func(ctx context.Context) error {
+						time.Sleep(5*time.Millisecond + after)
+						return f(ctx)
+					})
+				}
+				began, errs := time.Now(), make([]error, 2)
+				together(2, func(i int) {
+					if i == 0 {
+						errs[i] = under("x", first, func(ctx context.Context) error {
+							_, err := m.Do(ctx, "k", 1, func(_ context.Context, reqs []int) ([]int, error) { return reqs, nil })
+							return err
+						})
+						return
+					}
+					errs[i] = under("k", 10*time.Millisecond-first, func(ctx context.Context) error {
+						return l.Do(ctx, nil, "x", func(context.Context) error { return nil })
+					})
+				})
+				require.Less(t, time.Since(began), time.Second)
+				require.Condition(t, func() bool { return (errs[0] == nil) != (errs[1] == nil) }, "%v", errs)
+				require.ErrorIs(t, errors.Join(errs...), lock.ErrDeadlock)
+			})
+		})
+	}
+}

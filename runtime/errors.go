@@ -254,7 +254,7 @@ func whileHolding(ctx context.Context, err error) error {
 func (f *frame) keys() (keys []string) {
 	for ; f != nil; f = f.outer {
 		key := f.hold().entry.id.key
-		if f.returned() || slices.Contains(keys, key) {
+		if f.alive() != nil || slices.Contains(keys, key) {
 			continue
 		}
 		if len(keys) == namedLocks {

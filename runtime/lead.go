@@ -33,7 +33,9 @@ type Leadership struct {
 //     of 100 ms, twice as long after each such term, 10 s at most. A term that has lasted
 //     for longer than the pause begins again with the shortest, and so does a campaign of
 //     more than 10 s;
-//   - returns an error once ctx ends, the Locker is closed, or the policy can't be right.
+//   - returns an error once ctx ends, the Locker is closed, or the policy can't be right
+//     ([ErrInvalid]); also if it meets something else at the key ([ErrConflict]), such as a
+//     lock of another kind, or a deadlock ([ErrDeadlock]).
 //
 // An engine that can't be reached is asked again likewise. lead must return when its
 // context ends. If p has Try, or a Wait that is over, Lead returns [ErrNotAcquired].

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,12 @@ type mergeQueue[Req, Res any] struct {
 
 // merged is one call.
 type merged[Req, Res any] struct {
-	ctx  context.Context
-	req  Req
-	res  Res
-	err  error
-	done chan struct{} // closed when res and err are there
+	ctx    context.Context
+	nested *nestedWait // until its section begins
+	req    Req
+	res    Res
+	err    error
+	done   chan struct{} // closed when res and err are there
 }
 
 // EachError is what a method that is merged may return in place of one error for all: it
@@ -102,7 +104,9 @@ func NewMerger[Req, Res any](l *Locker, p *Policy, most int) *Merger[Req, Res] {
 //
 // The context of batch has the values of the first caller's (its trace, its user), the
 // token of the section, and no caller's deadline or cancellation: it ends when the lock is
-// lost, or when all callers have gone. Do under a lock of the same key is [ErrDeadlock].
+// lost, or when all callers have gone. Do under a lock of the same key is [ErrDeadlock]. So
+// may Do be under other locks, until its section begins. A batch that waits for a lock which
+// one of its callers holds is not noticed: it waits until all of them have gone.
 func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch func(context.Context, []Req) ([]Res, error)) (res Res, err error) {
 	l := m.locker
 	outer := owned(ctx)
@@ -112,7 +116,9 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	case outer.find(l, m.policy.Backend, key) != nil, outer.heldElsewhere(l, l.backend(m.policy.Backend), key):
 		return res, l.reject(ctx, m.policy, key, l.observedSince(), errNested)
 	}
-	c := &merged[Req, Res]{ctx: ctx, req: req, done: make(chan struct{})}
+	waiting, nested := l.waitNested(ctx, outer, m.policy, l.backend(m.policy.Backend), key)
+	defer nested.end()
+	c := &merged[Req, Res]{ctx: ctx, nested: nested, req: req, done: make(chan struct{})}
 	q, ok := m.join(key, c, batch)
 	if !ok {
 		return res, l.reject(ctx, m.policy, key, l.observedSince(), because(ErrNotAcquired, ErrBusy))
@@ -125,9 +131,9 @@ func (m *Merger[Req, Res]) Do(ctx context.Context, key string, req Req, batch fu
 	}
 	select {
 	case <-c.done:
-	case <-ctx.Done():
+	case <-waiting.Done():
 		if m.leave(q, c) {
-			return res, l.reject(ctx, m.policy, key, l.observedSince(), ctxEnded(ctx))
+			return res, l.reject(ctx, m.policy, key, l.observedSince(), cmp.Or(nested.end(), ctxEnded(ctx)))
 		}
 	case <-over:
 		if m.leave(q, c) {
@@ -222,6 +228,9 @@ func (m *Merger[Req, Res]) next(ctx context.Context, key string, q *mergeQueue[R
 		n = 0
 	}
 	calls, q.waiting = slices.Clone(q.waiting[:n]), slices.Delete(q.waiting, 0, n)
+	for _, c := range calls {
+		c.nested.end()
+	}
 	q.cancel = nil
 	if len(q.waiting) > 0 {
 		m.askLocked(key, q, batch)

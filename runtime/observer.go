@@ -25,8 +25,9 @@ type HoldObserver interface {
 
 	// BeginHold returns the context that the method of a hold runs under, which must be
 	// derived from ctx. It is called after the hold's Acquired or HandedOff, which e is,
-	// and not for a re-entry. Lost or Released, one of the two, follows with the context
-	// that BeginHold returned (Lost of a lock that was lost meanwhile with
+	// and not for a re-entry, nor for the hold that a [Cond.Wait] takes again, which has the
+	// context of the one that it gave up. Lost or Released, one of the two, follows with the
+	// context that BeginHold returned (Lost of a lock that was lost meanwhile with
 	// [context.Background]), and so do Renewed and RenewalFailed. Of several locks that one
 	// call takes, each gets the context of the one before it, and all of them hear the
 	// context of the last.

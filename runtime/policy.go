@@ -62,7 +62,9 @@ type Policy struct {
 
 	// AtLeast is how long the lock is held at the least, counted from when it was
 	// taken. If the method returns sooner, the call returns too, and the release
-	// follows in the background. The watchdog renews the lease until then.
+	// follows in the background, and with it the completion of a Once. The watchdog renews
+	// the lease until then; with NoRenew, AtLeast has to be shorter than the TTL by 2 % and
+	// the time of a request, or the lock is lost at its end.
 	AtLeast time.Duration
 
 	// Sticky is for how long this process keeps the lease after a release while nobody here

@@ -311,7 +311,7 @@ func (l *Locker) awaitSeen(ctx context.Context, e *entry, w *waiter, end time.Ti
 	h := w.hold
 	h.observeWaiting(ctx, e.id.key)
 	defer traceWait(ctx, h.policy)()
-	waiting, nested := h.waitNested(ctx, e.backend, e.id.key)
+	waiting, nested := l.waitNested(ctx, h.first.frame.outer, h.policy, e.backend, e.id.key)
 	t, err := l.await(waiting, e, w, end)
 	if deadlock := nested.end(); deadlock != nil && err != nil {
 		err = deadlock

@@ -18,7 +18,8 @@
 // the handler was done. With Once in the Policy the tick is the task's ID, which retries
 // keep, and a task that was completed under the key is left alone and counts as processed.
 // The engine remembers the 256 tasks of a key that were completed last, or as many as have
-// IDs of 10,000 bytes together, for 40 days after the last of them.
+// IDs of 10,000 bytes together, for 40 days after the last of them, and on etcd, Consul and
+// ZooKeeper for good: have no key there for each account or order.
 //
 // # A handler that goes on
 //

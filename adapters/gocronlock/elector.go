@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-co-op/gocron/v2"
 
@@ -14,6 +15,10 @@ import (
 // ErrNotLeader says that this process does not lead: another one does, or none yet.
 var ErrNotLeader = errors.New("this process does not lead")
 
+// conflictPause is how long an Elector waits until it asks again for a key that something
+// else is at.
+const conflictPause = time.Second
+
 // Elector is a gocron.Elector: of all processes that have one for a key, one leads. Its
 // methods may be called from any number of goroutines.
 type Elector struct {
@@ -22,14 +27,15 @@ type Elector struct {
 
 	mu   sync.Mutex
 	term context.Context // of the leadership, or nil
-	err  error           // why the campaign is over, or nil
+	err  error           // why the campaign is over or pauses, or nil
 }
 
 var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector that campaigns for key in the background, by
-// lock.Locker.Lead, until Close is called or ctx ends. It does no I/O itself. A leadership
-// that was lost is campaigned for again. p has Leader, and neither Try nor Wait; nil is
+// lock.Locker.Lead, until Close is called or ctx ends. It does no I/O itself. It campaigns
+// again when a leadership was lost, and a second after lock.ErrConflict, which says that
+// something else is at the key, such as a mutex of the version before. p has Leader, and neither Try nor Wait; nil is
 // such a Policy with the defaults.
 //
 // It panics with a *lock.Error if p can't be right, or l does not have fair locks.
@@ -52,13 +58,22 @@ func NewElector(ctx context.Context, l *lock.Locker, p *lock.Policy, key string)
 
 func (e *Elector) campaign(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) {
 	defer close(e.done)
-	err := l.Lead(ctx, p, key, func(term context.Context) error {
-		e.begin(term)
-		defer e.end(nil)
-		<-term.Done()
-		return context.Cause(term)
-	})
-	e.end(err)
+	for {
+		err := l.Lead(ctx, p, key, func(term context.Context) error {
+			e.begin(term)
+			defer e.end(nil)
+			<-term.Done()
+			return context.Cause(term)
+		})
+		if e.end(err); !errors.Is(err, lock.ErrConflict) {
+			return
+		}
+		select {
+		case <-time.After(conflictPause):
+		case <-ctx.Done():
+		}
+		e.end(nil)
+	}
 }
 
 func (e *Elector) begin(term context.Context) {
@@ -67,7 +82,7 @@ func (e *Elector) begin(term context.Context) {
 	e.term = term
 }
 
-// end ends a term, or the campaign if err is not nil.
+// end ends a term, or a campaign if err is not nil.
 func (e *Elector) end(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,7 +91,8 @@ func (e *Elector) end(err error) {
 
 // IsLeader returns nil if this process leads, by the clocks at this instant and without
 // I/O: also right after a pause of the process. Otherwise its error wraps [ErrNotLeader],
-// and the reason if the campaign is over or the leadership was lost just now. gocron asks
+// and the reason if the campaign is over, something else is at the key, or the leadership
+// was lost just now. gocron asks
 // before each run; a run that has begun goes on when the leadership is lost.
 func (e *Elector) IsLeader(context.Context) error {
 	_, err := e.Term()

@@ -74,6 +74,27 @@ func TestALostLeadershipIsCampaignedForAgain(t *testing.T) {
 	})
 }
 
+// A lock of another kind is at the key as the Elector begins, such as the mutex of the version
+// before.
+func TestElectorBesideAMutex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := memlock.New()
+		_, held, err := newLocks(t, memory).Acquire(t.Context(), nil, "scheduler")
+		require.NoError(t, err)
+		e := elect(t, newLocks(t, memory))
+		for range 3 {
+			err := e.IsLeader(t.Context())
+			require.ErrorIs(t, err, gocronlock.ErrNotLeader)
+			require.ErrorIs(t, err, lock.ErrConflict)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+		}
+		held.Release(nil)
+		time.Sleep(10 * time.Second)
+		require.NoError(t, e.IsLeader(t.Context()))
+	})
+}
+
 // A lease that is not renewed ends by the clock alone.
 func TestIsLeaderUntilTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -52,7 +52,7 @@ func UnaryClientInterceptor(s *lock.Signer, audience string) grpc.UnaryClientInt
 // delegation is forged, for another service or unreadable (lock.ErrInvalid),
 // FailedPrecondition if it is over (lock.ErrLost), and else that of the context.
 // If the delegation ends before the handler has returned, the status is what the handler
-// returned or, without an error of its own, FailedPrecondition. The error wraps those of
+// returned or, without a status of its own, FailedPrecondition. The error wraps those of
 // package lock for the server's other interceptors; a caller sees only the status.
 func UnaryServerInterceptor(k *lock.Keyring) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
@@ -62,11 +62,14 @@ func UnaryServerInterceptor(k *lock.Keyring) grpc.UnaryServerInterceptor {
 			return nil, refusal(ctx, err)
 		}
 		defer func() {
-			if _, own := status.FromError(err); !own && errors.Is(err, lock.ErrLost) {
+			lost := held.Unlock() // nil without a delegation
+			if lost != nil && !errors.Is(err, lock.ErrLost) {
+				err = errors.Join(err, lost)
+			}
+			if _, own := status.FromError(err); lost != nil && !own {
 				err = refusal(ctx, err)
 			}
 		}()
-		defer held.Release(&err)
 		return handle(inside, request)
 	}
 }

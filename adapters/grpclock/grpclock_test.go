@@ -181,6 +181,10 @@ func TestOver(t *testing.T) {
 	err := try()
 	require.Equal(t, codes.FailedPrecondition, status.Code(err), err)
 	require.ErrorIs(t, *s.last.Load(), lock.ErrLost)
+	own = errors.New("no such piece")
+	err = try()
+	require.Equal(t, codes.FailedPrecondition, status.Code(err), err)
+	require.ErrorIs(t, *s.last.Load(), own)
 	own = status.Error(codes.NotFound, "no such piece")
 	err = try()
 	require.Equal(t, codes.NotFound, status.Code(err), err)
@@ -188,7 +192,21 @@ func TestOver(t *testing.T) {
 
 	err = call(metadata.NewOutgoingContext(t.Context(), md))
 	require.Equal(t, codes.FailedPrecondition, status.Code(err), err)
-	require.EqualValues(t, 2, s.calls.Load(), "the third is not handled")
+	require.EqualValues(t, 3, s.calls.Load(), "the fourth is not handled")
+}
+
+// A handler that loses a lock of its own has the status that it has without the interceptor.
+func TestOwnLockIsLost(t *testing.T) {
+	engine := locktest.New(t)
+	l := engine.Locker(nil)
+	s := serve(t, "stock", func(context.Context) error {
+		return l.Do(t.Context(), nil, "own", func(context.Context) error { engine.Expire("own"); return nil })
+	})
+	call := client(t, s, signer(t, secret), "stock")
+	for _, err := range []error{call(t.Context()), newLocker(t, memlock.New()).Do(t.Context(), nil, "k", call)} {
+		require.Equal(t, codes.Unknown, status.Code(err), err)
+		require.ErrorIs(t, *s.last.Load(), lock.ErrLost)
+	}
 }
 
 // Who waits for another callee of the hold waits as long as its own call.

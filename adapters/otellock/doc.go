@@ -5,7 +5,8 @@
 //
 // A call that takes a lock has a span "wait Shop.Buy" from the call to the lock, or to the
 // error. The method runs under a span "hold Shop.Buy", so that what it does in its turn,
-// such as commands to a database, stands below it. A re-entry has no spans of its own.
+// such as commands to a database, stands below it. A re-entry has no spans of its own. The
+// span ends where lock.Cond.Wait gives the lock up, and the hold after it has none.
 // Where a lock is taken by hand, the pattern stands for the method, and without one "lock".
 //
 // The attributes of both are lockgen.method, lockgen.pattern, lockgen.backend (empty for

@@ -18,8 +18,8 @@ type turn struct {
 	users  int           // in it, or waiting; the mutex of Turns guards it
 }
 
-// Enter waits until nobody is in for key, or ctx ends: then it returns the error of ctx. If
-// nobody is in, the end of ctx does not count. Who is in must call leave once.
+// Enter waits until nobody is in for key, or ctx ends: then it returns the error of ctx, also
+// if both come together. If nobody is in, the end of ctx does not count. Who is in must call leave once.
 func (t *Turns[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 	t.mu.Lock()
 	if t.keys == nil {
@@ -46,11 +46,14 @@ func (t *Turns[K]) Enter(ctx context.Context, key K) (leave func(), err error) {
 	}
 	select {
 	case one.inside <- struct{}{}:
-		return leave, nil
+		if ctx.Err() == nil {
+			return leave, nil
+		}
+		<-one.inside
 	case <-ctx.Done():
-		t.forget(key, one)
-		return nil, ctx.Err()
 	}
+	t.forget(key, one)
+	return nil, ctx.Err()
 }
 
 func (t *Turns[K]) forget(key K, one *turn) {

@@ -54,3 +54,25 @@ func TestTurns(t *testing.T) {
 		require.Empty(t, turns.keys)
 	})
 }
+
+// Whose context ends as its turn comes does not come in.
+func TestTurnsWhoseContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns[string]
+		for range 20 {
+			leave, err := turns.Enter(t.Context(), "a")
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			entered := make(chan error)
+			go func() {
+				_, err := turns.Enter(ctx, "a")
+				entered <- err
+			}()
+			synctest.Wait()
+			leave()
+			cancel()
+			require.ErrorIs(t, <-entered, context.Canceled)
+		}
+		require.Empty(t, turns.keys)
+	})
+}

@@ -73,6 +73,52 @@ func TestManyComeAndFewInTime(t *testing.T) {
 	})
 }
 
+// reached is a millisecond away. It is sent nothing, and gives no answer, once the context has ended.
+type reached struct {
+	*server
+	sends time.Duration // how long it takes until what it is asked for leaves
+}
+
+func (r *reached) Swap(ctx context.Context, w record.Write) (record.Answer, error) {
+	sent, answered := time.After(r.sends), time.After(time.Millisecond)
+	select {
+	case <-sent:
+	case <-ctx.Done():
+		return record.Answer{}, fmt.Errorf("not sent: %w", ctx.Err())
+	}
+	a := r.run(w)
+	select {
+	case <-answered:
+		return a, nil
+	case <-ctx.Done():
+		return record.Answer{MayHaveRun: true}, fmt.Errorf("no answer: %w", ctx.Err())
+	}
+}
+
+// Nor does one whose time ends as it asks take from the others what is known.
+func TestManyComeAndSomeHaveNoAnswer(t *testing.T) {
+	for _, sends := range []time.Duration{300 * time.Microsecond, 600 * time.Microsecond} {
+		synctest.Test(t, func(t *testing.T) {
+			l := record.New(&reached{newHeld(false).server, sends})
+			_, err := l.Acquire(t.Context(), waiting("a:0"))
+			require.NoError(t, err)
+			errs := make([]error, 32)
+			var all sync.WaitGroup
+			for i := range errs {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Microsecond+time.Duration(i)*10*time.Microsecond)
+					defer cancel()
+					_, errs[i] = l.Acquire(ctx, waiting(fmt.Sprintf("a:%d", i+1)))
+				})
+			}
+			all.Wait()
+			for _, err := range errs {
+				require.ErrorAs(t, err, new(*driver.HeldError))
+			}
+		})
+	}
+}
+
 // A call that has no answer holds up those that come after it until they give up, and nobody
 // who is in the queue.
 func TestOneComesAndHasNoAnswer(t *testing.T) {

@@ -11,50 +11,47 @@ import (
 
 // Acquire is [driver.Backend.Acquire] for a Mode that is no mutex.
 func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lease, error) {
-	p := partyOf(a)
+	var err error
+	p, began, leave := partyOf(a), driver.Now(), func() {}
 	if l.clockless {
 		p.Tokens = min(p.Tokens, 1<<revisionBits)
 	}
 	if a.Queue && !a.MayBeGranted { // not in the queue yet: of writes at once one succeeds, and each other costs a look
-		began := driver.Now()
-		leave, err := l.coming.Enter(ctx, a.Key)
-		if v := l.last(a.Key); err != nil && began.Before(v.at) && v.state.excludes(p) {
-			return nil, v.held(p) // the engine is there: those before it were answered
-		}
-		if err != nil {
-			return nil, err
-		}
-		defer leave()
+		leave, err = l.coming.Enter(ctx, a.Key)
 	}
-	v, mayHaveRun, err := l.update(ctx, Write{Key: a.Key, Takes: true, Waits: a.Queue}, func(s *State, now Time) (bool, error) {
-		if err := s.conflict(p); err != nil {
-			return false, err
-		}
-		if s.isDone(p.Tick) && s.holder(p.ID) == nil {
-			return false, driver.ErrDone
-		}
-		if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.confirms || p.Kind != kindCondition && inside.Until < now+Time(inside.Grant/2)) {
-			// The lease of whoever was let in is brief, and may have begun a while ago.
-			s.expire(now)
-			s.holder(p.ID).Until = After(a.TTL.Microseconds())
-			return true, nil
-		}
-		if p.Kind == kindCondition && a.MayBeGranted && find(s.Queue, p.ID) < 0 {
-			if called := s.holder(p.ID); called == nil || called.Until <= now {
-				// It has not heard in time that it was called. So it hears it now: whoever waits
-				// looks again, but may not miss a call.
+	v, mayHaveRun := l.last(a.Key), false
+	if err == nil {
+		defer leave()
+		v, mayHaveRun, err = l.update(ctx, Write{Key: a.Key, Takes: true, Waits: a.Queue}, func(s *State, now Time) (bool, error) {
+			if err := s.conflict(p); err != nil {
+				return false, err
+			}
+			if s.isDone(p.Tick) && s.holder(p.ID) == nil {
+				return false, driver.ErrDone
+			}
+			if inside := s.holder(p.ID); inside != nil && inside.Until > now && (l.confirms || p.Kind != kindCondition && inside.Until < now+Time(inside.Grant/2)) {
+				// The lease of whoever was let in is brief, and may have begun a while ago.
 				s.expire(now)
-				s.enter(p, now, p.Grant)
+				s.holder(p.ID).Until = After(a.TTL.Microseconds())
 				return true, nil
 			}
-		}
-		return s.arrive(p, now, a.TTL.Microseconds(), a.Queue), nil
-	})
+			if p.Kind == kindCondition && a.MayBeGranted && find(s.Queue, p.ID) < 0 {
+				if called := s.holder(p.ID); called == nil || called.Until <= now {
+					// It has not heard in time that it was called. So it hears it now: whoever waits
+					// looks again, but may not miss a call.
+					s.expire(now)
+					s.enter(p, now, p.Grant)
+					return true, nil
+				}
+			}
+			return s.arrive(p, now, a.TTL.Microseconds(), a.Queue), nil
+		})
+	}
 	a.MayHaveRun = a.MayHaveRun || mayHaveRun
 	switch {
-	case err != nil && errors.Is(err, ctx.Err()) && v.fresh && v.at.Left() > -2*time.Second &&
-		v.state.holder(p.ID) == nil && (!mayHaveRun || v.state.excludes(p)):
-		return nil, v.held(p) // the engine has just answered: others were faster until the end of ctx
+	case err != nil && errors.Is(err, ctx.Err()) && !v.at.Before(began) && v.at.Left() > -2*time.Second &&
+		v.state.holder(p.ID) == nil && (v.fresh && !mayHaveRun || v.state.excludes(p)):
+		return nil, v.held(p) // the engine has just answered, this call or one before it: others were faster until the end of ctx
 	case err != nil && mayHaveRun && !errors.Is(err, driver.ErrConflict) && !errors.Is(err, driver.ErrDone) && !errors.Is(err, driver.ErrIndeterminate):
 		return nil, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	case err != nil:

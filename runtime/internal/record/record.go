@@ -103,6 +103,7 @@ type view struct {
 	now     Time           // by the engine's clock
 	at      driver.Instant // from before it was asked
 	fresh   bool           // it was seen by this call
+	doubted bool           // a write has failed since: nothing is made of it before a look
 }
 
 // New returns the locks that s keeps.
@@ -146,7 +147,7 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 			return v, mayHaveRun, err
 		}
 		w := purpose
-		w.Seen, w.Place, w.Look = v.version, v.place, err != nil || !changed
+		w.Seen, w.Place, w.Look = v.version, v.place, err != nil || !changed || v.doubted
 		if !w.Look {
 			l.fill(&w, &v.state, &s, v.now)
 		}
@@ -157,7 +158,9 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		mayHaveRun = mayHaveRun || a.MayHaveRun
 		if err != nil {
 			l.mu.Lock()
-			delete(l.seen, key)
+			if seen, ok := l.seen[key]; ok {
+				l.seen[key] = view{state: seen.state, at: seen.at, doubted: true}
+			}
 			l.mu.Unlock()
 			return v, mayHaveRun, err
 		}
