@@ -187,9 +187,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
-		e.shard.mu.Lock()
-		e.noteLocked(err)
-		e.shard.mu.Unlock()
+		e.note(err)
 		due = time.Now().Add(pollAfter(err))
 		timer.Reset(time.Until(due))
 	}

@@ -59,6 +59,13 @@ type contender struct {
 	told  error         // last: another holds the key, or the engine is away
 }
 
+// note is noteLocked under the mutex.
+func (e *entry) note(err error) {
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	e.noteLocked(err)
+}
+
 // noteLocked takes down err, which the one that competes was told, as an answer if it is one.
 func (e *entry) noteLocked(err error) {
 	e.competing.told = err

@@ -31,8 +31,7 @@ var (
 )
 
 // HeldError is what Backend.Acquire returns while another owner holds the key. Joined with
-// ErrUnavailable it says that who waits goes on waiting though the engine does not answer, or
-// grants nothing yet; nobody is told that the lock is held.
+// ErrUnavailable it is for an engine that does not answer, or grants nothing yet: waiters go on.
 type HeldError struct {
 	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
 	RetryAfter time.Duration
