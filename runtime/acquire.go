@@ -150,11 +150,11 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, e.answer = true, &heldAnswer{err: err, at: monotonic()}
+	e.placed = true
 	e.shard.mu.Lock()
-	e.elsewhere = true
+	e.competing = &contender{hold: op.hold, since: monotonic()}
+	e.noteLocked(err)
 	e.competesLocked(true)
-	e.competing, e.since = op.hold, e.answer.at
 	e.rejectTriesLocked()
 	e.shard.mu.Unlock()
 	op.hold.observeWaiting(op.ctx, e.id.key)
@@ -187,7 +187,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
-		e.answer.note(err)
+		e.note(err)
 		due = time.Now().Add(pollAfter(err))
 		timer.Reset(time.Until(due))
 	}

@@ -22,7 +22,7 @@ var (
 	// joined with ErrNotAcquired.
 	ErrBusy = errors.New("too many wait for it")
 
-	// ErrUnavailable says that the engine refused or could not be reached.
+	// ErrUnavailable says that the engine refused, could not be reached, or may grant nothing yet.
 	// The lock is not held and the method did not run.
 	ErrUnavailable = driver.ErrUnavailable
 
@@ -144,7 +144,7 @@ func (op *acquireOp) explain(err error) error {
 	}
 	switch {
 	case away:
-		return because(ErrUnavailable, op.endedBy(ErrUnavailable, err))
+		return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
 	case isHeld(err) && ended != nil:
 		return naming(ctxEnded(op.ctx), err, held)
 	case isHeld(err) && !op.hold.tries():
@@ -154,18 +154,18 @@ func (op *acquireOp) explain(err error) error {
 	}
 	for _, kind := range []error{ErrConflict, ErrInvalid, ErrDone, ErrClosed} {
 		if errors.Is(err, kind) && !errors.Is(err, ErrIndeterminate) {
-			return because(kind, op.endedBy(kind, err))
+			return because(kind, endedBy(op.ctx, kind, err))
 		}
 	}
 	if err = driver.Locate(op.entry.backend, err); errors.Is(err, ErrIndeterminate) {
-		return because(ErrIndeterminate, op.endedBy(ErrIndeterminate, err))
+		return because(ErrIndeterminate, endedBy(op.ctx, ErrIndeterminate, err))
 	}
 	select {
 	case <-op.locker.open.Done(): // what was under way may have been cut
-		return because(ErrClosed, op.endedBy(ErrClosed, err))
+		return because(ErrClosed, endedBy(op.ctx, ErrClosed, err))
 	default:
 	}
-	return because(ErrUnavailable, op.endedBy(ErrUnavailable, err))
+	return because(ErrUnavailable, endedBy(op.ctx, ErrUnavailable, err))
 }
 
 // tooLate ends a competition whose grants came too late, and returns its error.
@@ -182,15 +182,22 @@ func (l *Locker) tooLate(e *entry, h *hold) error {
 // endedBy returns err, which is of kind, such that it matches a context's error exactly when
 // the caller's has ended: the wait of the policy is a deadline too, and none of the
 // caller's, and so are a client library's own.
-func (op *acquireOp) endedBy(kind, err error) error {
-	ended := op.ctx.Err()
-	switch {
-	case ended == nil && isContextError(err):
-		return errors.New(strings.TrimPrefix(err.Error(), kind.Error()+": "))
-	case ended != nil && !errors.Is(err, ended):
+func endedBy(ctx context.Context, kind, err error) error {
+	switch ended := ctx.Err(); {
+	case ended == nil:
+		return withoutContext(kind, err)
+	case !errors.Is(err, ended):
 		return &reason{kind: err, cause: ended}
 	}
 	return err
+}
+
+// withoutContext returns err, which is of kind, such that it matches no context's error.
+func withoutContext(kind, err error) error {
+	if !isContextError(err) {
+		return err
+	}
+	return because(kind, errors.New(strings.TrimPrefix(err.Error(), kind.Error()+": ")))
 }
 
 func isContextError(err error) bool {
@@ -283,7 +290,7 @@ func naming(err error, answers ...error) error {
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }
 
-// isAway reports whether whoever got err stands in the queue of an engine that does not answer.
+// isAway reports whether whoever got err may wait for an engine that does not answer, or grants nothing yet.
 func isAway(err error) bool { return errors.Is(err, ErrUnavailable) && isHeld(err) }
 
 // heldError returns the *driver.HeldError in err, or nil. It costs an allocation.

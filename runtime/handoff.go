@@ -61,7 +61,7 @@ func (l *Locker) part(h *hold, now driver.Instant) *heldLease {
 // over. If there is none, the entry is removed.
 func (l *Locker) next(e *entry) {
 	e.shard.mu.Lock()
-	e.elsewhere, e.competing = false, nil
+	e.competing = nil
 	e.competesLocked(false)
 	if w := e.first; w != nil {
 		e.removeLocked(w)

@@ -60,12 +60,10 @@ type entry struct {
 	idleUntil driver.Instant // while idle
 
 	*waitQueue
-	ownQueue  waitQueue     // of an entry that shares its queue with no other
-	group     *group        // or nil
-	competing *hold         // that waits at the engine, where elsewhere is set
-	since     time.Duration // of competing, by monotonic
+	ownQueue  waitQueue  // of an entry that shares its queue with no other
+	group     *group     // or nil
+	competing *contender // or nil: the engine has not refused whoever is busy with the key
 	state     entryState
-	elsewhere bool // the one that competes was told that another process holds the key
 	closed    bool // for who would share the lease of others that read: somebody will write
 	waits     bool // it counts in group.waiting
 
@@ -96,7 +94,7 @@ const (
 	granted  turn = iota // the hold has been given the lease
 	stale                // granted, but so long ago that the lease may be over
 	compete              // go and compete at the backend
-	rejected             // for Try: the key is held by another
+	rejected             // for Try: the key is held by another, or the engine is away
 	closing              // the Locker is closing
 )
 
@@ -145,11 +143,9 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		turn, given, err := l.awaitTurn(ctx, outer, e, w, end)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, e.whileAway(ctx, err)
 		case turn == compete:
 			return l.compete(ctx, given, h, end, &heldLease{})
-		case turn == rejected:
-			return nil, because(ErrNotAcquired, errHeld)
 		case turn == closing:
 			return nil, ErrClosed
 		case h.lostCause() == nil && (turn != stale || h.lease.deadline().Left() > 0):
@@ -210,8 +206,8 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 	case fresh:
 		e.competesLocked(p.Fair || p.Once)
 		return nil
-	case h.tries() && (e.state == held || e.elsewhere):
-		return because(ErrNotAcquired, errHeld)
+	case h.tries() && (e.state == held || e.competing != nil):
+		return e.competing.refusal(h)
 	case h.locker.closed.Load(): // under the mutex, so that Close finds all others in the queue
 		return ErrClosed
 	}
@@ -231,8 +227,11 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 	if err == nil && t == granted && monotonic()-w.since >= w.left {
 		t = stale
 	}
+	if t == rejected {
+		err = w.refusal
+	}
 	given = w.entry
-	w.hold, w.entry = nil, nil
+	w.hold, w.entry, w.refusal = nil, nil, nil
 	l.waiters.Put(w)
 	return t, given, err
 }
@@ -275,6 +274,6 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.competesLocked(false)
-	e.state, e.lease, e.holder, e.elsewhere, e.competing = held, lease, h, false, nil
+	e.state, e.lease, e.holder, e.competing = held, lease, h, nil
 	lease.holder.Store(h)
 }

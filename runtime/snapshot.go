@@ -79,8 +79,8 @@ func (all *Snapshot) addShard(s *shard) {
 				}
 			}
 		}
-		if e.competing != nil {
-			all.addWaiter(e, e.competing.policy, now.Add(e.since-clock), true)
+		if c := e.competing; c != nil {
+			all.addWaiter(e, c.hold.policy, now.Add(c.since-clock), true)
 		}
 		if queues[e.waitQueue] {
 			continue

@@ -132,7 +132,7 @@ func (l *Locker) takeTogether(ctx context.Context, all *Hold, reqs []Request, en
 			back = append(back, one.held)
 		}
 	}
-	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) {
+	if err := tried[n].err; err != nil && !errors.Is(err, ErrNotAcquired) && !isAway(err) {
 		all.rest = append(all.rest, back...) // which are released with the others, in the time of one release
 		return false, l.reject(ctx, reqs[began+n].Policy, reqs[began+n].Key, called, err)
 	}

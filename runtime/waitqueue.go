@@ -1,6 +1,8 @@
 package lock
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -20,6 +22,7 @@ type waiter struct {
 	queued     bool
 	since      time.Duration // by monotonic
 	left       time.Duration // of the lease, as it was handed on
+	refusal    error         // why it was rejected
 	turn       chan turn     // has room for one; receives exactly one once the waiter is dequeued
 }
 
@@ -49,14 +52,52 @@ type heldAnswer struct {
 	at  time.Duration // of the last answer, by monotonic
 }
 
-// note takes down err, by which another still holds the key, unless the engine did not answer.
-func (a *heldAnswer) note(err error) {
-	if isAway(err) {
-		return
+// contender is the call that waits at the engine. The shard's mutex guards it.
+type contender struct {
+	hold  *hold
+	since time.Duration // by monotonic
+	told  error         // last: another holds the key, or the engine is away
+}
+
+// note is noteLocked under the mutex.
+func (e *entry) note(err error) {
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	e.noteLocked(err)
+}
+
+// noteLocked takes down err, which the one that competes was told, as an answer if it is one.
+func (e *entry) noteLocked(err error) {
+	e.competing.told = err
+	switch now := monotonic(); {
+	case isAway(err):
+	case e.answer == nil || heldError(err).Holder != "":
+		e.answer = &heldAnswer{err: err, at: now}
+	default:
+		e.answer.at = now
 	}
-	if a.at = monotonic(); heldError(err).Holder != "" {
-		a.err = err
+}
+
+// refusal is what h, which waits for no holder, is told while c waits at the engine, or while
+// another call of this process holds the key. A trial is followed by a call that waits.
+func (c *contender) refusal(h *hold) error {
+	if c != nil && h.policy.Try && isAway(c.told) {
+		return withoutContext(ErrUnavailable, c.told)
 	}
+	return because(ErrNotAcquired, errHeld)
+}
+
+// whileAway returns what a call is told whose wait in the queue has ended with err: that the
+// engine is away, if the one that competes was told so last.
+func (e *entry) whileAway(ctx context.Context, err error) error {
+	e.shard.mu.Lock()
+	c := e.competing
+	away := c != nil && isAway(c.told)
+	if away && errors.Is(err, ErrNotAcquired) {
+		err = endedBy(ctx, ErrUnavailable, c.told)
+	}
+	e.shard.mu.Unlock()
+	return err
 }
 
 // held returns the answer, to op or to the waiter before it, by which another holds the key.
@@ -68,12 +109,13 @@ func (op *acquireOp) held() error {
 	return a.err
 }
 
-// rejectTriesLocked answers every Try in the queue: the key is held by another.
+// rejectTriesLocked answers every Try in the queue.
 func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
 		next := w.next
 		if w.hold.tries() {
 			e.removeLocked(w)
+			w.refusal = e.competing.refusal(w.hold)
 			w.turn <- rejected
 		}
 		w = next
@@ -85,7 +127,7 @@ func (e *entry) waitingLocked() int {
 	switch g := e.group; {
 	case g != nil:
 		return int(e.length) + g.waiting
-	case e.elsewhere:
+	case e.competing != nil:
 		return int(e.length) + 1
 	}
 	return int(e.length)

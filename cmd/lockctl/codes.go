@@ -76,7 +76,7 @@ var denials = []string{
 	"permission denied", "authentication failed", "user name is empty", "invalid auth token", // etcd, PostgreSQL
 	"Permission denied", "ACL not found", // Consul
 	"not authenticated", "authentication failed", // ZooKeeper
-	"password authentication failed", "Access denied", "command denied", // SQL
+	"the database refused the login", "Access denied", "command denied", // SQL
 }
 
 func isDenied(err error) bool {

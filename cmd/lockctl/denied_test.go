@@ -90,6 +90,22 @@ func deniedPostgres(t *testing.T) string {
 	return "postgres://nobody:secret@" + addr + "/postgres?sslmode=disable"
 }
 
+// PostgreSQL refuses a role that is not there, or may not log in, by another code than a wrong password.
+func TestRefusedLogin(t *testing.T) {
+	addr := testserver.StartPostgres(t).Addr()
+	db, err := sql.Open("pgx", "postgres://lockgen@"+addr+"/postgres?sslmode=disable")
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec("CREATE ROLE idle NOLOGIN")
+	require.NoError(t, err)
+	for _, role := range []string{"absent", "idle"} {
+		c := &command{settings: settings{url: "postgres://" + role + "@" + addr + "/postgres?sslmode=disable", timeout: 5 * time.Second}}
+		err := c.list(t.Context())
+		require.ErrorContains(t, err, "the database refused the login")
+		require.Equal(t, codeDenied, codeOf(err))
+	}
+}
+
 // A server that does not speak TLS may leave a client that does without an answer.
 func TestSaysThatTheURLIsForTLS(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

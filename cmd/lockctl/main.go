@@ -68,8 +68,10 @@ func (c *command) parse(args []string) error {
 			}
 			c.spec = findSpec("help")
 			return nil
+		case err != nil && flags.Name() == "":
+			return usage("%v; only -url and -timeout may stand before the command, its own flags stand behind it (lockctl help COMMAND lists them)", err)
 		case err != nil:
-			return usage("%v; lockctl help lists what there is", err)
+			return usage("%v; lockctl help %s lists what there is", err, flags.Name())
 		}
 		if args = flags.Args(); len(args) == 0 {
 			break

@@ -15,18 +15,51 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-func openPostgres(text string) (driver.Backend, error) { return openSQL("pgx", text) }
+func openPostgres(text string) (driver.Backend, error) {
+	if err := checkPassword(text); err != nil {
+		return nil, err
+	}
+	return openSQL("pgx", text)
+}
+
+// errURL quotes nothing of the URL, which may hold a password.
+var errURL = errors.New("the URL can't be read; write %2F, %3F, %23, %25 and %40 for /, ?, #, % and @ in a user or a password")
+
+// checkPassword says if the user or the password in a URL, of one host or several, is not encoded, so
+// that a part of it would count as a host or as what follows.
+func checkPassword(text string) error {
+	_, rest, _ := strings.Cut(text, "://")
+	authority, more := rest, ""
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		authority, more = rest[:end], rest[end:]
+	}
+	user, hosts, found := strings.Cut(authority, "@")
+	if !found {
+		user, hosts = "", authority
+	}
+	path, query, _ := strings.Cut(more, "?")
+	option, _, _ := strings.Cut(query, "=")
+	_, err := url.PathUnescape(user)
+	bad := err != nil || strings.Contains(hosts+path+option, "@")
+	for host := range strings.SplitSeq(hosts, ",") {
+		_, err := url.Parse("//" + host)
+		bad = bad || err != nil
+	}
+	if bad {
+		return errURL
+	}
+	return nil
+}
 
 // openMySQL opens mysql://user:password@host:3306/database?option=value, whose options are
 // those of the driver.
 func openMySQL(text string) (driver.Backend, error) {
+	if err := checkPassword(text); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(text)
 	if err != nil {
-		var parse *url.Error
-		if errors.As(err, &parse) {
-			err = parse.Err // without the URL, which may hold a password
-		}
-		return nil, err
+		return nil, errURL
 	}
 	host := u.Host
 	if u.Port() == "" {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,24 +25,28 @@ func (c *command) runProgram(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	locker := lock.New(b.Backend, nil)
-	defer func() {
-		closing, cancel := context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-		_ = locker.Close(closing)
-	}()
+	bounded, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.timeout, func() { cancel(context.DeadlineExceeded) })
+	locker := lock.New(b.Backend, &lock.Options{Observer: answer{late}})
+	var held *lock.Hold
+	defer func() { c.close(ctx, locker, held != nil) }()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
 
 	p := &lock.Policy{TTL: c.ttl, Wait: c.settings.patience, Try: c.try, Read: c.read, Write: c.write, Fair: c.fair}
-	ctx, held, err := c.acquire(ctx, locker, p, key, signals)
+	under, held, err := c.acquire(bounded, locker, p, key, signals)
+	late.Stop()
+	if cause := context.Cause(bounded); cause != nil {
+		held.Release(&err) // it came as the time was over
+		err = errors.Join(cause, err)
+	}
 	if err != nil {
 		return c.reached(err)
 	}
-	err = c.execute(ctx, path, key, signals)
+	err = c.execute(under, path, key, signals)
 	then := "it was ended"
-	if ctx.Err() == nil {
+	if under.Err() == nil {
 		then = "it had ended by itself when that was found"
 	}
 	var lost error
@@ -50,6 +55,25 @@ func (c *command) runProgram(ctx context.Context) error {
 		return failed(codeLost, "the lock on %s was lost while %s ran, and %s: %v", key, c.program[0], then, lost)
 	}
 	return err
+}
+
+// answer stops a timer when the engine has granted the lock, or has said that another holds it.
+type answer struct{ late *time.Timer }
+
+// Observe implements [lock.Observer].
+func (a answer) Observe(_ context.Context, e lock.Event) {
+	if e.Kind == lock.Acquired || e.Kind == lock.Waiting {
+		a.late.Stop()
+	}
+}
+
+// close gives back what l has, and says if a lock was taken and may be left.
+func (c *command) close(ctx context.Context, l *lock.Locker, taken bool) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	if err := l.Close(ctx); err != nil && taken {
+		fmt.Fprintf(c.stderr, "lockctl: the lock was not given back, and lasts until its lease of %v is over: %v\n", c.ttl, err)
+	}
 }
 
 // acquire takes the lock, unless a signal ends that.

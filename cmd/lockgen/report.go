@@ -37,7 +37,11 @@ func (c *command) printText(res *generator.Result, changed []generator.File, fai
 		}
 	}
 	if c.check && len(changed) > 0 {
-		fmt.Fprintf(c.stderr, "run: go tool lockgen %s\n", strings.Join(c.packages(), " "))
+		if c.files != "" { // what calls lockgen has names for it
+			fmt.Fprintln(c.stderr, "run it without -check")
+		} else {
+			fmt.Fprintf(c.stderr, "run: go tool lockgen %s\n", strings.Join(c.packages(), " "))
+		}
 	}
 	if res.Methods == 0 && len(res.Diagnostics) == 0 && len(changed)+failed == 0 {
 		fmt.Fprintf(c.stderr, "lockgen: no //lock: directive in %s\n", plural(res.Packages, "package"))

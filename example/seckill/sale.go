@@ -226,7 +226,7 @@ func (s *sale) click(ctx context.Context, user int64, turn int) error {
 		case r.Outcome == abandoned:
 			return p.failure()
 		case r.Down:
-			return fmt.Errorf("%v: %s\nIs %s still running, and reachable?", p, r.Error, s.on.label)
+			return fmt.Errorf("%v: %s\nIf nothing above says why: is %s still running, and reachable?", p, r.Error, s.on.label)
 		case r.Outcome == failed:
 			return fmt.Errorf("%v: %s", p, r.Error)
 		default:

@@ -8,7 +8,7 @@ import (
 // What an engine answers. Package lock has these under the same names, and wraps
 // them in its Error. Match with [errors.Is].
 var (
-	// ErrUnavailable says that the engine refused or could not be reached.
+	// ErrUnavailable says that the engine refused, could not be reached, or may grant nothing yet.
 	ErrUnavailable = errors.New("engine unavailable")
 
 	// ErrIndeterminate says that the outcome of an acquire is unknown.
@@ -31,7 +31,7 @@ var (
 )
 
 // HeldError is what Backend.Acquire returns while another owner holds the key. Joined with
-// ErrUnavailable it says that the acquisition keeps its place though the engine does not answer.
+// ErrUnavailable it is for an engine that does not answer, or grants nothing yet: waiters go on.
 type HeldError struct {
 	// RetryAfter is how long the holder's lease lasts if it is not renewed; 0 is unknown.
 	RetryAfter time.Duration

@@ -30,9 +30,17 @@ func (g *Graph) Order() []Finding {
 	for _, c := range g.Cycles() {
 		out = append(out, c.finding())
 	}
-	known := map[string]bool{}
+	known, entered := map[string]bool{}, map[string]bool{}
+	for _, r := range g.Reentries() {
+		if r.Same == Yes {
+			entered[r.way()] = true
+		}
+	}
 	for _, r := range g.Reentries() {
 		f, ok := r.finding()
+		if r.Same == No && entered[r.way()] { // another of the root's locks is the one that it takes
+			continue
+		}
 		if ok && !known[f.ID] {
 			known[f.ID] = true
 			out = append(out, f)
@@ -88,6 +96,11 @@ func (s Step) String() string {
 // short names a place within its folder.
 func short(p facts.Position) string {
 	return fmt.Sprintf("%s:%d", p.File[strings.LastIndexAny(p.File, `/\`)+1:], p.Line)
+}
+
+// way tells what leads from the root to the lock, whichever of its locks the root holds.
+func (e *Edge) way() string {
+	return fmt.Sprint(e.Root.ID, e.places(), e.Wrapper.ID, e.To.Pos, e.To.Key)
 }
 
 func (e *Edge) places() []facts.Position {

@@ -1,13 +1,12 @@
 package consullock
 
 import (
-	"errors"
 	"fmt"
-	"net/url"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // Open is [New] for a client that it makes for the agent at a URL:
@@ -35,12 +34,8 @@ func Open(rawURL string, options ...Options) *Backend {
 }
 
 func configOf(rawURL string) (*api.Config, error) {
-	u, err := url.Parse(rawURL)
+	u, err := engine.ParseURL(rawURL)
 	if err != nil {
-		var parse *url.Error
-		if errors.As(err, &parse) {
-			err = parse.Err // without the URL, which may hold a token
-		}
 		return nil, err
 	}
 	c := api.DefaultConfig()

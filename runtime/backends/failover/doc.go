@@ -9,8 +9,9 @@
 // another well, writes the next one into the record. That waits until no lease of the engine
 // before can last, then it grants: after Options.LongestTTL and Options.Silence, 71 seconds
 // unless set. With the probes before it, locks are granted again within Failures × (Probe + Timeout), the wait,
-// three Probes, and a second: 82 seconds unless set. Nobody is granted a lock meanwhile; those that wait go on waiting; holders go on
-// until their leases end, which are not renewed. The engine that was away stays out until it
+// three Probes, and a second: 82 seconds unless set. Nobody is granted a lock meanwhile: those
+// that wait go on waiting, and who does not, or whose wait ends, gets driver.ErrUnavailable. Holders
+// go on until their leases end, which are not renewed. The engine that was away stays out until it
 // is switched back by hand ([Backend.Switch]), or the other fails. Fencing tokens rise over
 // a switch.
 //

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // state is the record: which engine grants.
@@ -149,8 +150,8 @@ func (b *Backend) enterLocked(s state) *epoch {
 	return e
 }
 
-// current returns the epoch by which locks can be taken now: as long as it is not open, a
-// HeldError.
+// current returns the epoch by which locks can be taken now: as long as it is not open,
+// [engine.Waits].
 func (b *Backend) current(ctx context.Context) (*epoch, error) {
 	for {
 		e, err := b.known()
@@ -175,7 +176,7 @@ func (b *Backend) known() (e *epoch, err error) {
 	e = b.now
 	switch {
 	case b.fallen && e == nil && !b.failed: // a first start: the record is about to be written
-		err = &driver.HeldError{RetryAfter: b.options.Probe}
+		err = engine.Waits(b.options.Probe, fmt.Sprintf("the first start of a failover waits for %v", b.drain()))
 	case b.fallen:
 		err = fmt.Errorf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, and so does one that has lost its record",
 			b.options.Key, b.drain())
@@ -184,7 +185,8 @@ func (b *Backend) known() (e *epoch, err error) {
 	case e.member == nil:
 		err = fmt.Errorf("%w: failover: the engine %q grants, which this process was not given; give all processes the same", driver.ErrInvalid, e.Engine)
 	case !e.Open:
-		err = &driver.HeldError{RetryAfter: max(e.first.Add(b.drain()).Left(), 0) + b.options.Probe}
+		left := max(e.first.Add(b.drain()).Left(), 0) + b.options.Probe
+		err = engine.Waits(left, fmt.Sprintf("the failover waits until no lease of the engine before can last: for %v", left.Round(time.Millisecond)))
 	default:
 		return e, nil
 	}

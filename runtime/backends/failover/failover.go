@@ -191,9 +191,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		return err
 	}
 	e, err := b.current(ctx)
-	if held := engine.HeldBy(err); held != nil {
-		return fmt.Errorf("the failover waits until no lease of the engine before can last: for %v", held.RetryAfter)
-	} else if err != nil {
+	if err != nil {
 		return err
 	}
 	return e.member.ping(ctx)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -253,6 +254,8 @@ func TestFirstStart(t *testing.T) {
 		w := newWorld(t)
 		begin := time.Now()
 		p := w.join()
+		time.Sleep(time.Second)
+		w.refused(p, "key")
 		_, h, err := p.Acquire(t.Context(), &lock.Policy{TTL: time.Second}, "key")
 		if took := time.Since(begin); err != nil || took < drain || took > drain+2*time.Second {
 			t.Errorf("the first start took %v: %v; want %v", took, err, drain)
@@ -263,12 +266,10 @@ func TestFirstStart(t *testing.T) {
 		}
 		time.Sleep(drain - time.Second)
 		late := w.join()
-		if err := late.Ping(t.Context()); err == nil {
-			t.Error("a process that starts while a switch waits is ready")
+		if err := late.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "the failover waits until") {
+			t.Errorf("a process that starts while a switch waits: %v", err)
 		}
-		if _, _, err := late.Acquire(t.Context(), &lock.Policy{TTL: time.Second, Try: true}, "key"); !errors.Is(err, lock.ErrNotAcquired) {
-			t.Errorf("while a switch waits: %v", err)
-		}
+		w.refused(late, "key")
 		time.Sleep(2 * time.Second)
 		if err := late.Ping(t.Context()); err != nil {
 			t.Errorf("when it has waited: %v", err)

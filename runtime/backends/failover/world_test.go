@@ -313,6 +313,18 @@ func (w *world) enter(ctx context.Context, key string, token uint64) {
 	w.inside[key][ctx] = time.Now().Format(time.StampMicro)
 }
 
+// refused has p call while nobody can be granted a lock: no call is told that another holds it.
+func (w *world) refused(p *process, key string) {
+	w.t.Helper()
+	for _, one := range []*lock.Policy{{Try: true}, {Wait: 300 * time.Millisecond}, {Try: true, Skip: true}} {
+		one.TTL = time.Second
+		err := p.Do(w.t.Context(), one, key, func(context.Context) error { return nil })
+		if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotAcquired) {
+			w.t.Errorf("while nobody can be granted a lock: %v", err)
+		}
+	}
+}
+
 // granting waits until p's record says that this engine grants.
 func (w *world) granting(p *process, engine string, within time.Duration) {
 	w.t.Helper()

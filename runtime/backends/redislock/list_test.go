@@ -198,7 +198,8 @@ func TestOpensURLs(t *testing.T) {
 		"http://:secret@host":                  `its scheme is "http", not redis, rediss or unix`,
 		"redis://:secret@host/x":               `invalid database number: "x"`,
 		"redis://:secret@host?nonsense=1":      "unexpected option: nonsense",
-		"redis://:secret@ho st":                "invalid character",
+		"redis://:secret@ho st":                "it can't be read",
+		"redis://bob:secret/x@host:1":          "write %2F",
 		"redis://:secret@host/x?master_name=a": `invalid database number: "x"`,
 		"redis://:secret@host?addr=b:1&x=1":    "unexpected option: x",
 	} {

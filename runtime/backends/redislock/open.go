@@ -1,11 +1,11 @@
 package redislock
 
 import (
-	"errors"
 	"fmt"
-	"net/url"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // Open is [New] for servers that it makes a client for: those of a URL, or those that
@@ -47,9 +47,9 @@ func openUniversal(universal *redis.UniversalOptions, options []Options) *Backen
 
 func openURL(text string, options []Options) *Backend {
 	refuse := func(err error) *Backend {
-		return newBackend(options).refuse("Open got a URL that can't be used: " + withoutURL(err).Error())
+		return newBackend(options).refuse("Open got a URL that can't be used: " + err.Error())
 	}
-	u, err := url.Parse(text)
+	u, err := engine.ParseURL(text)
 	if err != nil {
 		return refuse(err)
 	}
@@ -84,13 +84,4 @@ func openURL(text string, options []Options) *Backend {
 	}
 	defer client.Close() // it never dialed
 	return New(client, options...)
-}
-
-// withoutURL returns err without the URL that is in it: that may hold a password.
-func withoutURL(err error) error {
-	var parse *url.Error
-	if errors.As(err, &parse) {
-		return parse.Err
-	}
-	return err
 }

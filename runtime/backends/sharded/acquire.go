@@ -58,7 +58,9 @@ func (m *member) refusal(e *epoch, key string) error {
 	case s.Version == m.backend.options.Version && stranger != "":
 		return fmt.Errorf("%w: sharded: the key may be held at %q, a member before version %d; name it in Options.Leaving", driver.ErrInvalid, stranger, s.Version)
 	}
-	return &driver.HeldError{RetryAfter: max(waits, 0) + m.backend.options.Probe}
+	left := max(waits, 0) + m.backend.options.Probe
+	return engine.Waits(left, fmt.Sprintf("the member %q grants the key once no lease elsewhere, or by a record that was lost, can last: in %v at the earliest",
+		m.name, left.Round(time.Millisecond)))
 }
 
 // Undo implements [driver.Backend].

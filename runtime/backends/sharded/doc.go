@@ -11,7 +11,8 @@
 //	sharded.New(map[string]driver.Backend{"a": …, "b": …, "c": …}, sharded.Options{Version: 2})
 //
 // The first process with it tells each member. A key that moves to c is granted there once no lease can last
-// where it was: Options.LongestTTL and Options.Silence later, 71 seconds unless set. All
+// where it was: Options.LongestTTL and Options.Silence later, 71 seconds unless set. Until then
+// calls for it wait, and who does not, or whose wait ends, gets driver.ErrUnavailable. All
 // other keys are granted as before, by old processes and new ones. An old process is refused
 // the keys that have moved, and goes on with the others. A member that is taken out is
 // named in Options.Leaving until then. Changes are made one after the other: each when the

@@ -172,6 +172,18 @@ func (w *world) begun(p *process) *process {
 	return p
 }
 
+// refused has p call while nobody can be granted key: no call is told that another holds it.
+func (w *world) refused(p *process, key string) {
+	w.t.Helper()
+	for _, one := range []*lock.Policy{{Try: true}, {Wait: 300 * time.Millisecond}, {Try: true, Skip: true}} {
+		one.TTL = time.Second
+		err := p.Do(w.t.Context(), one, key, func(context.Context) error { return nil })
+		if !errors.Is(err, lock.ErrUnavailable) || errors.Is(err, lock.ErrNotAcquired) {
+			w.t.Errorf("while nobody can be granted %s: %v", key, err)
+		}
+	}
+}
+
 func (p *process) end() {
 	close(p.stop)
 	p.work.Wait()

@@ -135,7 +135,7 @@ func (b *Backend) explained(err error) error {
 			"set default_query_exec_mode=exec or simple_protocol in the data source of pgx, binary_parameters=yes in that of lib/pq, "+
 			"or connect to the server itself: %w", err)
 	case denied:
-		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on %s: %w", b.tables("and"), err)
+		return fmt.Errorf("sqllock: the database's user needs SELECT, INSERT, UPDATE and DELETE on %s, and to call Migrate the right to create tables: %w", b.tables("and"), err)
 	}
 	return err
 }

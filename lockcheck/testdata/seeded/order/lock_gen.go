@@ -511,6 +511,80 @@ func (w *BankWithLock) AddAgain(ctx context.Context, id int64) (err error) {
 	return w.bankInner.AddAgain(ctx, id)
 }
 
+// bankDrawLock is what the directive "account:<id>" asks for.
+var bankDrawLock = lock.Policy{
+	Method:    "Bank.Draw",
+	Pattern:   "account:<id>",
+	Reentrant: true,
+}
+
+// BankDrawKey returns the key "account:<id>" as [Bank.Draw] locks it.
+//
+//lockgen:keyof Bank.Draw "account:<id>"
+func BankDrawKey(id int64) string {
+	return "account:" + strconv.FormatInt(id, 10)
+}
+
+// Draw calls [Bank.Draw] while it holds the lock "account:<id>".
+//
+//lockgen:wraps Bank.Draw "account:<id>" exclusive reentrant
+func (w *BankWithLock) Draw(ctx context.Context, id int64) (err error) {
+	key := BankDrawKey(id)
+	ctx, held, err := w.locker.Acquire(ctx, &bankDrawLock, key)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.bankInner.Draw(ctx, id)
+}
+
+// bankTransferBothLock is what the directive "account:<from>" asks for.
+var bankTransferBothLock = lock.Policy{
+	Method:  "Bank.TransferBoth",
+	Pattern: "account:<from>",
+}
+
+// BankTransferBothKey returns the key "account:<from>" as [Bank.TransferBoth]
+// locks it.
+//
+//lockgen:keyof Bank.TransferBoth "account:<from>"
+func BankTransferBothKey(from int64) string {
+	return "account:" + strconv.FormatInt(from, 10)
+}
+
+// bankTransferBothLock2 is what the directive "account:<to>" asks for.
+var bankTransferBothLock2 = lock.Policy{
+	Method:  "Bank.TransferBoth",
+	Pattern: "account:<to>",
+}
+
+// BankTransferBothKey2 returns the key "account:<to>" as [Bank.TransferBoth]
+// locks it.
+//
+//lockgen:keyof Bank.TransferBoth "account:<to>"
+func BankTransferBothKey2(to int64) string {
+	return "account:" + strconv.FormatInt(to, 10)
+}
+
+// TransferBoth calls [Bank.TransferBoth] while it holds the locks
+// "account:<from>" and "account:<to>", taken in one global order: all or none.
+//
+//lockgen:wraps Bank.TransferBoth "account:<from>" exclusive
+//lockgen:wraps Bank.TransferBoth "account:<to>" exclusive
+func (w *BankWithLock) TransferBoth(ctx context.Context, from, to, fees int64) (err error) {
+	key := BankTransferBothKey(from)
+	key2 := BankTransferBothKey2(to)
+	ctx, held, err := w.locker.AcquireAll(ctx,
+		lock.Request{Policy: &bankTransferBothLock, Key: key},
+		lock.Request{Policy: &bankTransferBothLock2, Key: key2},
+	)
+	if err != nil {
+		return err
+	}
+	defer held.Release(&err)
+	return w.bankInner.TransferBoth(ctx, from, to, fees)
+}
+
 // docInner is Doc under a name that no other package can use to reach past the
 // locks.
 type docInner = Doc
@@ -778,25 +852,27 @@ func (w *HotelWithLock) Book(ctx context.Context, id int64) (err error) {
 // What follows compiles only while the signatures are those that this file was
 // generated from. If it does not: go tool lockgen
 var (
-	_ func(*A, context.Context, int64) error           = (*A).Do
-	_ func(*B, context.Context, int64) error           = (*B).Do
-	_ func(*C, context.Context, int64) error           = (*C).Do
-	_ func(*D, context.Context, int64) error           = (*D).Do
-	_ func(*E, context.Context, int64) error           = (*E).Do
-	_ func(*F, context.Context, int64) error           = (*F).Do
-	_ func(*X, context.Context, int64) error           = (*X).Do
-	_ func(*Y, context.Context, int64) error           = (*Y).Do
-	_ func(*Z, context.Context, int64) error           = (*Z).Do
-	_ func(*Bank, context.Context, int64) error        = (*Bank).Add
-	_ func(*Bank, context.Context, int64, int64) error = (*Bank).Transfer
-	_ func(*Bank, context.Context, int64) error        = (*Bank).AddTwice
-	_ func(*Bank, context.Context, int64) error        = (*Bank).AddAgain
-	_ func(*Doc, context.Context, int64) error         = (*Doc).Read
-	_ func(*Doc, context.Context, int64) error         = (*Doc).Write
-	_ func(*Doc, context.Context, int64) error         = (*Doc).WriteThenRead
-	_ func(*Doc, context.Context, int64) error         = (*Doc).Look
-	_ func(*Doc, context.Context, int64) error         = (*Doc).P
-	_ func(*Doc, context.Context, int64) error         = (*Doc).Q
-	_ func(*Desk, context.Context, int64) error        = (*Desk).Do
-	_ func(*Hotel, context.Context, int64) error       = (*Hotel).Book
+	_ func(*A, context.Context, int64) error                  = (*A).Do
+	_ func(*B, context.Context, int64) error                  = (*B).Do
+	_ func(*C, context.Context, int64) error                  = (*C).Do
+	_ func(*D, context.Context, int64) error                  = (*D).Do
+	_ func(*E, context.Context, int64) error                  = (*E).Do
+	_ func(*F, context.Context, int64) error                  = (*F).Do
+	_ func(*X, context.Context, int64) error                  = (*X).Do
+	_ func(*Y, context.Context, int64) error                  = (*Y).Do
+	_ func(*Z, context.Context, int64) error                  = (*Z).Do
+	_ func(*Bank, context.Context, int64) error               = (*Bank).Add
+	_ func(*Bank, context.Context, int64, int64) error        = (*Bank).Transfer
+	_ func(*Bank, context.Context, int64) error               = (*Bank).AddTwice
+	_ func(*Bank, context.Context, int64) error               = (*Bank).AddAgain
+	_ func(*Bank, context.Context, int64) error               = (*Bank).Draw
+	_ func(*Bank, context.Context, int64, int64, int64) error = (*Bank).TransferBoth
+	_ func(*Doc, context.Context, int64) error                = (*Doc).Read
+	_ func(*Doc, context.Context, int64) error                = (*Doc).Write
+	_ func(*Doc, context.Context, int64) error                = (*Doc).WriteThenRead
+	_ func(*Doc, context.Context, int64) error                = (*Doc).Look
+	_ func(*Doc, context.Context, int64) error                = (*Doc).P
+	_ func(*Doc, context.Context, int64) error                = (*Doc).Q
+	_ func(*Desk, context.Context, int64) error               = (*Desk).Do
+	_ func(*Hotel, context.Context, int64) error              = (*Hotel).Book
 )

@@ -1,7 +1,10 @@
 // Package order takes locks in orders that contradict each other.
 package order
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 type A struct{ b *BWithLock }
 
@@ -87,6 +90,19 @@ func (b *Bank) AddTwice(ctx context.Context, id int64) error {
 //lock:key="account:<id>" reentrant
 func (b *Bank) AddAgain(ctx context.Context, id int64) error {
 	return b.self.Add(ctx, id) // mistake order: is held already and order.BankWithLock.Add is not reentrant
+}
+
+//lock:key="account:<id>" reentrant
+func (b *Bank) Draw(ctx context.Context, id int64) error { return nil }
+
+//lock:key="account:<from>"
+//lock:key="account:<to>"
+func (b *Bank) TransferBoth(ctx context.Context, from, to, fees int64) error {
+	return errors.Join(
+		b.self.Draw(ctx, from), // right: the call holds both, taken in one order
+		b.self.Draw(ctx, to),   // right: and this one
+		b.self.Draw(ctx, fees), // mistake order: is held while "account:<id>" is taken with another value
+	)
 }
 
 type Doc struct{ self *DocWithLock }
