@@ -264,6 +264,9 @@ func (s *delegatedStay) enterOne(d *delegatedHold) (*Hold, error) {
 	in := s.keyring.use(d.ID)
 	if err := in.frame.slot().enter(s.method, defaultPolicy, time.Time{}); err != nil {
 		s.keyring.unuse(d.ID)
+		if s.until.Left() <= 0 {
+			err = because(ErrLost, errLeaseOver)
+		}
 		return nil, err
 	}
 	h := &hold{

@@ -199,15 +199,22 @@ func isContextError(err error) bool {
 
 // ctxEnded is what a call is told whose context ended before it had the lock. A
 // context that ended because a lock around the call was lost says that: it is
-// no matter of who holds this key.
+// no matter of who holds this key. The loss of a lock that is not around it, as of another
+// call with the same context, ends it like any other cause.
 func ctxEnded(ctx context.Context) error {
-	switch cause := context.Cause(ctx); {
-	case isLost(cause):
+	if cause := context.Cause(ctx); isLost(cause) && Check(ctx) != nil {
 		return &reason{kind: cause, cause: ctx.Err()}
-	case cause != ctx.Err():
-		return because(ErrNotAcquired, &reason{kind: ctx.Err(), cause: &hidden{cause}})
 	}
-	return because(ErrNotAcquired, ctx.Err())
+	return because(ErrNotAcquired, contextError(ctx))
+}
+
+// contextError is the error of ctx, which has ended, with the cause in its text.
+func contextError(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != err {
+		return &reason{kind: err, cause: &hidden{cause}}
+	}
+	return err
 }
 
 // hidden is an error that led to another one. errors.Is and errors.As find in it what others
