@@ -43,10 +43,10 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 // short for a renewal. Then granted gives it back, reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
-	e.answer = nil // no other holds the key
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
+		e.note(nil)
 		return false, nil
 	}
 	return true, l.begin(h, lk, now)
@@ -128,7 +128,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		defer cancel()
 	}
 	if op.over() { // the turn came as the wait ended: nothing needs to be sent
-		return nil, errHeld
+		return nil, op.entry.heldOrSilent()
 	}
 	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
 	if ttl := p.ttl() + p.Delay; op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
@@ -150,9 +150,9 @@ func (op *acquireOp) run() (driver.Lease, error) {
 // once a second.
 func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) {
 	e := op.entry
-	e.placed, e.answer = true, &heldAnswer{err: err, at: monotonic()}
+	e.placed = true
 	e.shard.mu.Lock()
-	e.elsewhere = true
+	e.elsewhere, e.answer = true, &heldAnswer{err: err, at: monotonic()}
 	e.competesLocked(true)
 	e.competing, e.since = op.hold, e.answer.at
 	e.rejectTriesLocked()
@@ -187,7 +187,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 		if !isHeld(err) {
 			return lease, err
 		}
-		e.answer.note(err)
+		e.note(err)
 		due = time.Now().Add(pollAfter(err))
 		timer.Reset(time.Until(due))
 	}

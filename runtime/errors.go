@@ -13,9 +13,9 @@ import (
 var (
 	// ErrNotAcquired says that the wait was over, or the context ended, before
 	// this call's turn came: another owner held the key, or another goroutine of this
-	// Locker was still waiting for the engine's answer; so the error does not prove
-	// that somebody holds it. Or the grant took longer than its lease lasts. The method
-	// did not run.
+	// Locker was still waiting for the engine's answer, for three seconds at most; so the
+	// error does not prove that somebody holds it. Or the grant took longer than its lease
+	// lasts. The method did not run.
 	ErrNotAcquired = errors.New("not acquired")
 
 	// ErrBusy says that as many calls wait for the key as Policy.Queue allows. It is
@@ -286,6 +286,18 @@ func naming(err error, answers ...error) error {
 		}
 	}
 	return err
+}
+
+// errSilent is what a call is told that has waited behind another one of this process, to which
+// the engine has not answered for answerLimit.
+var errSilent = because(ErrUnavailable, errors.New("another call of this process asks for the key, and the engine has not answered for "+answerLimit.String()))
+
+// silentTo is errSilent, for a call with ctx.
+func silentTo(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return errSilent
+	}
+	return &reason{kind: errSilent, cause: contextError(ctx)}
 }
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }

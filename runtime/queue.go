@@ -48,8 +48,8 @@ func (l *Locker) shard(key string) *shard {
 // for the key at the backend: the one that state says is busy with it. All
 // others wait in its queue.
 //
-// The shard's mutex guards all but subscription, placed and answer, which belong to the
-// goroutine that is busy with the key.
+// The shard's mutex guards all but subscription and placed, which belong to the goroutine
+// that is busy with the key. It alone writes answer, and since while nobody holds the key.
 type entry struct {
 	id      entryID
 	shard   *shard
@@ -63,7 +63,7 @@ type entry struct {
 	ownQueue  waitQueue     // of an entry that shares its queue with no other
 	group     *group        // or nil
 	competing *hold         // that waits at the engine, where elsewhere is set
-	since     time.Duration // of competing, by monotonic
+	since     time.Duration // when competing began to wait, or e to be busy; by monotonic
 	state     entryState
 	elsewhere bool // the one that competes was told that another process holds the key
 	closed    bool // for who would share the lease of others that read: somebody will write
@@ -71,7 +71,7 @@ type entry struct {
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
-	answer       *heldAnswer // the last one, if the engine has neither granted the key nor failed since
+	answer       *heldAnswer // the last one, if the engine has neither granted the key in time nor failed since
 }
 
 // newEntry is an entry and its first lease, in one allocation. It takes 512 bytes at most: for a
@@ -186,7 +186,7 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	fresh = &newEntry{}
 	e = &fresh.entry
 	e.id, e.shard, e.backend, e.group = id, s, l.backend(id.backend), g
-	e.waitQueue = &e.ownQueue
+	e.waitQueue, e.since = &e.ownQueue, monotonic()
 	switch {
 	case id.kind == driver.Permits:
 		e.waitQueue = &g.queue
@@ -210,6 +210,8 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 	case fresh:
 		e.competesLocked(p.Fair || p.Once)
 		return nil
+	case h.tries() && e.elsewhere && e.silent():
+		return errSilent
 	case h.tries() && (e.state == held || e.elsewhere):
 		return because(ErrNotAcquired, errHeld)
 	case h.locker.closed.Load(): // under the mutex, so that Close finds all others in the queue
@@ -238,7 +240,7 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 }
 
 // await waits in the queue. A waiter that gives up has left the queue on return. If
-// it was given its turn at that moment, await has passed the turn on.
+// it was given the lease at that moment, await has passed it on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	var timer <-chan time.Time
 	if !end.IsZero() {
@@ -258,15 +260,18 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	e.shard.mu.Lock()
 	if w.queued {
 		e.removeLocked(w)
+		if e.silent() && !isLost(err) {
+			err = silentTo(ctx)
+		}
 		e.shard.mu.Unlock()
 		return 0, err
 	}
 	e.shard.mu.Unlock()
-	switch <-w.turn {
+	switch t := <-w.turn; t {
 	case granted:
 		l.pass(endedContext, w.hold, time.Now())
-	case compete:
-		l.next(w.entry)
+	case compete: // it knows that the wait is over
+		return t, nil
 	}
 	return 0, err
 }
@@ -275,6 +280,6 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.competesLocked(false)
-	e.state, e.lease, e.holder, e.elsewhere, e.competing = held, lease, h, false, nil
+	e.state, e.lease, e.holder, e.elsewhere, e.competing, e.answer = held, lease, h, false, nil, nil
 	lease.holder.Store(h)
 }

@@ -45,18 +45,23 @@ const answerLimit = 3 * pollLimit
 
 // heldAnswer is what waiters know of an engine where another process holds the key.
 type heldAnswer struct {
-	err error         // the last answer that named the holder, or the first one
+	err error         // the last answer that named the holder, or the first one; nil of a grant that came too late
 	at  time.Duration // of the last answer, by monotonic
 }
 
-// note takes down err, by which another still holds the key, unless the engine did not answer.
-func (a *heldAnswer) note(err error) {
-	if isAway(err) {
+// note takes down err, by which another still holds the key, unless the engine did not answer,
+// or nil for a grant that came too late.
+func (e *entry) note(err error) {
+	if err != nil && isAway(err) {
 		return
 	}
-	if a.at = monotonic(); heldError(err).Holder != "" {
-		a.err = err
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	next := &heldAnswer{err: err, at: monotonic()}
+	if err != nil && heldError(err).Holder == "" && e.answer != nil && e.answer.err != nil {
+		next.err = e.answer.err
 	}
+	e.answer = next
 }
 
 // held returns the answer, to op or to the waiter before it, by which another holds the key.
@@ -66,6 +71,25 @@ func (op *acquireOp) held() error {
 		return nil
 	}
 	return a.err
+}
+
+// silent reports whether the engine has not answered for answerLimit those that competed for e.
+// A call that has not asked it knows no more then than that.
+func (e *entry) silent() bool {
+	heard := e.since
+	if e.answer != nil {
+		heard = max(heard, e.answer.at)
+	}
+	return e.state == busy && monotonic()-heard > answerLimit
+}
+
+// heldOrSilent returns why a call that is busy with e, and has not asked the engine, does not
+// get it.
+func (e *entry) heldOrSilent() error {
+	if e.silent() {
+		return errSilent
+	}
+	return errHeld
 }
 
 // rejectTriesLocked answers every Try in the queue: the key is held by another.
