@@ -135,7 +135,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return h, nil
 		}
 		w := l.waiters.Get().(*waiter)
-		w.hold, w.since = h, monotonic()
+		w.hold, w.entry, w.since = h, e, monotonic()
 		e.pushLocked(w)
 		s.mu.Unlock()
 		if back != nil {
@@ -259,8 +259,8 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	}
 	e.shard.mu.Lock()
 	if w.queued {
-		e.removeLocked(w)
-		if e.silent() && !isLost(err) {
+		w.entry.removeLocked(w)
+		if w.entry.silent() && !isLost(err) {
 			err = silentTo(ctx)
 		}
 		e.shard.mu.Unlock()

@@ -15,7 +15,7 @@ type waitQueue struct {
 // waiter is one goroutine in the queue of an entry.
 type waiter struct {
 	hold       *hold
-	entry      *entry // that it was given
+	entry      *entry // that it waits for, or was given
 	next, prev *waiter
 	queued     bool
 	since      time.Duration // by monotonic
