@@ -68,6 +68,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	l.listenForRecall(lk)
 	l.endOutage(e.id.backend)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
+		h.trial.Store(int32(dropped)) // the Observer hears of no hold, but of a call that was rejected
 		if l.lose(lk, errClosedUnder) {
 			_ = l.release(endedContext, lk, time.Now())
 		}

@@ -40,7 +40,10 @@ var (
 	// one of them gets ErrDeadlock within a second, and the others go on. A goroutine that
 	// waits under the context of a locked method counts as that method. Calls of other
 	// processes count if all of the locks are at one Backend that is a driver.Noter, as those
-	// of this module are, and none of them is a read side or a permit.
+	// of this module are, and none of them is a read side or a permit; of the locks of one
+	// call, which may be many, the outermost and the innermost 15 count. Not found are a wait
+	// for a permit, one to read behind a writer that waits, one for another re-entry of the
+	// same hold, and one under [Extract]: only a deadline ends those.
 	ErrDeadlock = errors.New("deadlock")
 
 	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
