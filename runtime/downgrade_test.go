@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -72,47 +71,5 @@ func TestDowngradeRacesWithANestedWriter(t *testing.T) {
 			require.NoError(t, wrote)
 		}
 		require.NoError(t, held.Unlock())
-	}
-}
-
-// A writer of the same process waits at the engine for a hold that reads now, whether it came before the
-// Downgrade or after, and those that come to read then wait for it.
-func TestWriterWaitsBesideADowngradedHold(t *testing.T) {
-	for _, before := range []bool{true, false} {
-		bubble(t, func(t *testing.T) {
-			engine, read, write := memlock.New(), &lock.Policy{Read: true}, &lock.Policy{Write: true}
-			l, other := newLocker(t, engine, nil), newLocker(t, engine, nil)
-			ctx, held := acquire(t, t.Context(), l, write, "k")
-			began := time.Now()
-			var calls sync.WaitGroup
-			inAt := func(l *lock.Locker, p *lock.Policy, came, at time.Duration) {
-				calls.Go(func() {
-					time.Sleep(came)
-					require.NoError(t, l.Do(t.Context(), p, "k", func(context.Context) error {
-						require.Equal(t, at, time.Since(began))
-						time.Sleep(time.Second)
-						return nil
-					}))
-				})
-			}
-			came := 10 * time.Millisecond
-			if !before {
-				came = time.Second
-			}
-			inAt(l, write, came, 10*time.Second)
-			inAt(l, write, came+time.Millisecond, 12*time.Second) // after those that read
-			calls.Go(func() {                                     // behind both, in the queue
-				time.Sleep(came + 2*time.Millisecond)
-				_, _, err := l.Acquire(t.Context(), &lock.Policy{Write: true, Wait: 5 * time.Second}, "k")
-				requireOnly(t, lock.ErrNotAcquired, err)
-			})
-			inAt(l, read, 2*time.Second, 11*time.Second)
-			inAt(other, read, 3*time.Second, 11*time.Second)
-			time.Sleep(100 * time.Millisecond)
-			require.NoError(t, held.Downgrade(ctx))
-			time.Sleep(9900 * time.Millisecond)
-			require.NoError(t, release(held))
-			calls.Wait()
-		})
 	}
 }

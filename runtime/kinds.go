@@ -216,7 +216,7 @@ func (h *hold) admits(p *Policy) error {
 	return nil
 }
 
-// leaveWriteSide sees to it that no other writer of this process waits for the lease of h,
+// leaveWriteSide sees to it that no other writer of this process follows on the lease of h,
 // and that no nested one is inside or enters. If h was released or lost, the lease may be
 // another's.
 func (h *Hold) leaveWriteSide() error {
@@ -238,29 +238,7 @@ func (h *Hold) leaveWriteSide() error {
 		return invalidf("a nested call is inside the lock, and it may write; call Downgrade when it has returned")
 	}
 	hold.lease.downgraded.Store(true)
-	hold.locker.setAsideLocked(hold.entry)
 	return nil
-}
-
-// setAsideLocked makes room for a writer beside e, whose holder reads from now on: those of
-// this process that want to write have an entry of their own, and the first of them competes
-// at the engine, so that it has a place there before those that come to read.
-func (l *Locker) setAsideLocked(e *entry) {
-	s, id := e.shard, e.id
-	delete(s.entries, id)
-	e.id.slot = e.holder.token
-	s.entries[e.id] = e
-	first := e.first
-	if first == nil {
-		return
-	}
-	next, _ := s.entryLocked(id, first.hold.policy, l)
-	next.ownQueue, e.ownQueue = e.ownQueue, waitQueue{}
-	for w := first; w != nil; w = w.next {
-		w.entry = next
-	}
-	next.removeLocked(first)
-	first.turn <- compete
 }
 
 // Downgrade makes a hold of the write side one of the read side, in one step: nobody writes

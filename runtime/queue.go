@@ -63,7 +63,7 @@ type entry struct {
 	ownQueue  waitQueue     // of an entry that shares its queue with no other
 	group     *group        // or nil
 	competing *hold         // that waits at the engine, where elsewhere is set
-	since     time.Duration // when competing began to wait, or e to be busy; by monotonic
+	since     time.Duration // when competing began to wait, or the first one behind who is busy with e; by monotonic
 	state     entryState
 	elsewhere bool // the one that competes was told that another process holds the key
 	closed    bool // for who would share the lease of others that read: somebody will write
@@ -135,7 +135,10 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 			return h, nil
 		}
 		w := l.waiters.Get().(*waiter)
-		w.hold, w.entry, w.since = h, e, monotonic()
+		w.hold, w.since = h, monotonic()
+		if e.since == 0 { // busy with a call that nobody has waited behind
+			e.since = w.since
+		}
 		e.pushLocked(w)
 		s.mu.Unlock()
 		if back != nil {
@@ -186,7 +189,7 @@ func (s *shard) entryLocked(id entryID, p *Policy, l *Locker) (e *entry, fresh *
 	fresh = &newEntry{}
 	e = &fresh.entry
 	e.id, e.shard, e.backend, e.group = id, s, l.backend(id.backend), g
-	e.waitQueue, e.since = &e.ownQueue, monotonic()
+	e.waitQueue = &e.ownQueue
 	switch {
 	case id.kind == driver.Permits:
 		e.waitQueue = &g.queue
@@ -259,8 +262,8 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	}
 	e.shard.mu.Lock()
 	if w.queued {
-		w.entry.removeLocked(w)
-		if w.entry.silent() && !isLost(err) {
+		e.removeLocked(w)
+		if e.silent() && !isLost(err) {
 			err = silentTo(ctx)
 		}
 		e.shard.mu.Unlock()

@@ -43,8 +43,8 @@ func (f *frame) find(l *Locker, backend, key string) *frame {
 // of backends, or at any if there are none, or nil.
 func (f *frame) findAt(key string, backends []string) *frame {
 	for ; f != nil; f = f.outer {
-		e := f.hold().entry // whose slot may change
-		if e.id.key == key && (len(backends) == 0 || slices.Contains(backends, e.id.backend)) {
+		id := f.hold().entry.id
+		if id.key == key && (len(backends) == 0 || slices.Contains(backends, id.backend)) {
 			return f
 		}
 	}

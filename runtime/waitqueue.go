@@ -15,7 +15,7 @@ type waitQueue struct {
 // waiter is one goroutine in the queue of an entry.
 type waiter struct {
 	hold       *hold
-	entry      *entry // that it waits for, or was given
+	entry      *entry // that it was given
 	next, prev *waiter
 	queued     bool
 	since      time.Duration // by monotonic
@@ -74,13 +74,13 @@ func (op *acquireOp) held() error {
 }
 
 // silent reports whether the engine has not answered for answerLimit those that competed for e.
-// A call that has not asked it knows no more then than that.
+// It counts from when somebody waits for that.
 func (e *entry) silent() bool {
 	heard := e.since
 	if e.answer != nil {
 		heard = max(heard, e.answer.at)
 	}
-	return e.state == busy && monotonic()-heard > answerLimit
+	return e.state == busy && heard != 0 && monotonic()-heard > answerLimit
 }
 
 // heldOrSilent returns why a call that is busy with e, and has not asked the engine, does not
