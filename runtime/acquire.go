@@ -43,10 +43,10 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 // short for a renewal. Then granted gives it back, reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
-	e.answer = nil // no other holds the key
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
+		e.grantedLate()
 		return false, nil
 	}
 	return true, l.begin(h, lk, now)
@@ -68,6 +68,7 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	l.listenForRecall(lk)
 	l.endOutage(e.id.backend)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
+		h.trial.Store(int32(dropped)) // the Observer hears of no hold, but of a call that was rejected
 		if l.lose(lk, errClosedUnder) {
 			_ = l.release(endedContext, lk, time.Now())
 		}
@@ -128,7 +129,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 		defer cancel()
 	}
 	if op.over() { // the turn came as the wait ended: nothing needs to be sent
-		return nil, errHeld
+		return nil, op.entry.heldOrAway()
 	}
 	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
 	if ttl := p.ttl() + p.Delay; op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {

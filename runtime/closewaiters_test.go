@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // Who waits while nothing is under way is told the same.
@@ -147,5 +148,28 @@ func TestCloseEndsTheQueueFirst(t *testing.T) {
 		for range 2 * keys {
 			requireOnly(t, lock.ErrClosed, <-ended)
 		}
+	})
+}
+
+// A lock that is granted when Close has no time left is given back. The Observer hears of a call that
+// was rejected, and of no hold.
+func TestGrantAfterCloseIsNoHold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, heard := newScripted(), &events{kinds: map[lock.EventKind]int{}}
+		b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			time.Sleep(5 * time.Second)
+			return do()
+		}
+		l, ended := lock.New(b, &lock.Options{Observer: heard}), make(chan error)
+		go func() {
+			_, _, err := l.Acquire(t.Context(), nil, "k")
+			ended <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, l.Close(ctx))
+		requireOnly(t, lock.ErrClosed, <-ended)
+		require.Equal(t, map[lock.EventKind]int{lock.Rejected: 1}, heard.kinds)
 	})
 }

@@ -182,7 +182,7 @@ func (w *condWaiter) wait(ctx context.Context) error {
 	}
 	w.leave()
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return contextError(ctx)
 	}
 	return w.op.explain(err)
 }

@@ -5,7 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"strconv"
+	"fmt"
+	"hash/maphash"
 	"strings"
 	"sync"
 	"time"
@@ -34,14 +35,15 @@ type delegation struct {
 }
 
 type delegatedHold struct {
-	ID      string `json:"id"`
-	Key     string `json:"key"`
-	Backend string `json:"backend,omitempty"`
-	Token   uint64 `json:"token,string"`
-	Method  string `json:"method,omitempty"`
-	Kind    uint8  `json:"kind,omitempty"` // a driver.Kind
-	Permits int    `json:"permits,omitempty"`
-	Weight  int    `json:"weight,omitempty"`
+	ID      string  `json:"id"`
+	Key     string  `json:"key"`
+	Prefix  *string `json:"prefix,omitempty"` // Options.Prefix; nil if the caller has not told it
+	Backend string  `json:"backend,omitempty"`
+	Token   uint64  `json:"token,string"`
+	Method  string  `json:"method,omitempty"`
+	Kind    uint8   `json:"kind,omitempty"` // a driver.Kind
+	Permits int     `json:"permits,omitempty"`
+	Weight  int     `json:"weight,omitempty"`
 }
 
 // Inject writes into c a delegation of the locks that ctx owns, for one request to the
@@ -105,14 +107,28 @@ func (h *hold) delegate() delegatedHold {
 	if h.lease.downgraded.Load() {
 		kind = driver.Read
 	}
-	id := h.lease.acquisition.ID + ":" + strconv.FormatUint(h.token, 10) + ":" + strconv.FormatInt(int64(h.began.Sub(driver.Instant{})), 10)
-	if of, ok := h.lease.Lease.(*delegatedLease); ok {
-		id = of.id + "/" + of.keyring.audience
-	}
-	return delegatedHold{
-		ID: id, Key: h.entry.id.key, Backend: h.entry.id.backend, Token: h.token, Method: p.Method,
+	d := delegatedHold{
+		Key: h.entry.id.key, Backend: h.entry.id.backend, Token: h.token, Method: p.Method,
 		Kind: uint8(kind), Permits: p.Permits, Weight: p.Weight,
 	}
+	if lease, ok := h.lease.Lease.(*delegatedLease); ok {
+		d.ID, d.Prefix = lease.of.ID+"/"+lease.keyring.audience, lease.of.Prefix
+		return d
+	}
+	d.Prefix = &h.locker.prefix
+	// Readers that share a lease may have begun at the same moment.
+	d.ID = fmt.Sprintf("%s:%d:%d:%x", h.lease.acquisition.ID, h.token, h.began.Sub(driver.Instant{}), maphash.Comparable(h.locker.seed, h))
+	return d
+}
+
+// entersBy reports whether a call by l may enter h again: it is l's, or was delegated to a
+// Locker with the same prefix.
+func (h *hold) entersBy(l *Locker) bool {
+	if h.locker != nil {
+		return h.locker == l
+	}
+	prefix := h.lease.Lease.(*delegatedLease).of.Prefix
+	return prefix == nil || *prefix == l.prefix
 }
 
 // policy is that of the hold, as far as a nested call is judged by it.
@@ -132,8 +148,8 @@ func (d *delegatedHold) policy() *Policy {
 //
 // Under the context [Token], [TokenOf] and [Owns] answer as under the caller's. At the end
 // of the delegation [Check] and the context's cause say ErrLost. A nested acquire of the
-// key, by any Locker of the process, enters without a command if its policy is Reentrant.
-// A [Cond] can't be used.
+// key, by any Locker of the process with the caller's Options.Prefix, enters without a
+// command if its policy is Reentrant. A [Cond] can't be used.
 //
 // Callees of one hold of the caller are inside one at a time: Extract blocks while another
 // one is, until ctx or the delegation ends. A request may be sent again with the same
@@ -230,12 +246,11 @@ type delegatedStay struct {
 // delegatedLease is the lease of a hold that is the caller's.
 type delegatedLease struct {
 	*delegatedStay
-	id    string
-	token uint64
+	of *delegatedHold
 }
 
 func (l *delegatedLease) Deadline() driver.Instant                     { return l.until }
-func (l *delegatedLease) Tokens() (first, n uint64)                    { return l.token, 1 }
+func (l *delegatedLease) Tokens() (first, n uint64)                    { return l.of.Token, 1 }
 func (l *delegatedLease) Renew(context.Context, time.Duration) error   { return driver.ErrLost }
 func (l *delegatedLease) Release(_ context.Context, last uint64) error { return driver.ErrLost }
 
@@ -264,12 +279,15 @@ func (s *delegatedStay) enterOne(d *delegatedHold) (*Hold, error) {
 	in := s.keyring.use(d.ID)
 	if err := in.frame.slot().enter(s.method, defaultPolicy, time.Time{}); err != nil {
 		s.keyring.unuse(d.ID)
+		if s.until.Left() <= 0 {
+			err = because(ErrLost, errLeaseOver)
+		}
 		return nil, err
 	}
 	h := &hold{
 		policy: d.policy(), token: d.Token, began: driver.Now(),
 		entry: &entry{id: entryID{backend: d.Backend, key: d.Key, kind: driver.Kind(d.Kind)}},
-		lease: &heldLease{Lease: &delegatedLease{s, d.ID, d.Token}},
+		lease: &heldLease{Lease: &delegatedLease{s, d}},
 	}
 	one := &Hold{frame: &frame{}, parent: &in.frame}
 	one.frame.current.Store(h)
@@ -307,12 +325,12 @@ func (s *delegatedStay) end(cause error) {
 // leaveDelegated ends what a callee has of its caller's hold: a re-entry, or all of it,
 // which it entered by a frame of the Keyring.
 func (h *Hold) leaveDelegated(hold *hold) error {
-	of := hold.lease.Lease.(*delegatedLease)
+	lease := hold.lease.Lease.(*delegatedLease)
 	if h.parent.hold() != nil {
 		return h.leaveReentry()
 	}
-	of.end(errReturned)
+	lease.end(errReturned)
 	err := h.leaveReentry()
-	of.keyring.unuse(of.id)
+	lease.keyring.unuse(lease.of.ID)
 	return err
 }

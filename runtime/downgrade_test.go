@@ -33,6 +33,7 @@ func TestDowngradeBesideANestedWriter(t *testing.T) {
 		require.NoError(t, read.Unlock())
 
 		require.NoError(t, held.Downgrade(t.Context()))
+		require.Equal(t, "read", l.Snapshot().Holds[0].Kind)
 		_, beside := acquire(t, t.Context(), other, tries, "k")
 		_, read = acquire(t, ctx, l, &lock.Policy{Read: true, Reentrant: true}, "k")
 		require.NoError(t, held.Downgrade(t.Context()), "it reads already, and so does who is inside")

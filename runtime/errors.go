@@ -13,9 +13,9 @@ import (
 var (
 	// ErrNotAcquired says that the wait was over, or the context ended, before
 	// this call's turn came: another owner held the key, or another goroutine of this
-	// Locker was still waiting for the engine's answer; so the error does not prove
-	// that somebody holds it. Or the grant took longer than its lease lasts. The method
-	// did not run.
+	// Locker was still waiting for the engine's answer, for three seconds at most; so the
+	// error does not prove that somebody holds it. Or the grant took longer than its lease
+	// lasts. The method did not run.
 	ErrNotAcquired = errors.New("not acquired")
 
 	// ErrBusy says that as many calls wait for the key as Policy.Queue allows. It is
@@ -40,7 +40,10 @@ var (
 	// one of them gets ErrDeadlock within a second, and the others go on. A goroutine that
 	// waits under the context of a locked method counts as that method. Calls of other
 	// processes count if all of the locks are at one Backend that is a driver.Noter, as those
-	// of this module are, and none of them is a read side or a permit.
+	// of this module are, and none of them is a read side or a permit; of the locks of one
+	// call, which may be many, the outermost and the innermost 15 count. Not found are a wait
+	// for a permit, one to read behind a writer that waits, one for another re-entry of the
+	// same hold, and one under [Extract]: only a deadline ends those.
 	ErrDeadlock = errors.New("deadlock")
 
 	// ErrConflict says that something else lives at the key: no lock of ours, or one of another kind.
@@ -206,15 +209,22 @@ func isContextError(err error) bool {
 
 // ctxEnded is what a call is told whose context ended before it had the lock. A
 // context that ended because a lock around the call was lost says that: it is
-// no matter of who holds this key.
+// no matter of who holds this key. The loss of a lock that is not around it, as of another
+// call with the same context, ends it like any other cause.
 func ctxEnded(ctx context.Context) error {
-	switch cause := context.Cause(ctx); {
-	case isLost(cause):
+	if cause := context.Cause(ctx); isLost(cause) && Check(ctx) != nil {
 		return &reason{kind: cause, cause: ctx.Err()}
-	case cause != ctx.Err():
-		return because(ErrNotAcquired, &reason{kind: ctx.Err(), cause: &hidden{cause}})
 	}
-	return because(ErrNotAcquired, ctx.Err())
+	return because(ErrNotAcquired, contextError(ctx))
+}
+
+// contextError is the error of ctx, which has ended, with the cause in its text.
+func contextError(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != err {
+		return &reason{kind: err, cause: &hidden{cause}}
+	}
+	return err
 }
 
 // hidden is an error that led to another one. errors.Is and errors.As find in it what others
@@ -287,6 +297,10 @@ func naming(err error, answers ...error) error {
 	}
 	return err
 }
+
+// errSilent is what a call is told that has waited behind another one of this process, to which
+// the engine has not answered for answerLimit.
+var errSilent = because(ErrUnavailable, errors.New("another call of this process asks for the key, and the engine has not answered for "+answerLimit.String()))
 
 func isHeld(err error) bool { return err != nil && heldError(err) != nil }
 

@@ -79,6 +79,57 @@ func TestCancelledWaitSaysTheCause(t *testing.T) {
 	})
 }
 
+// Two calls have one context, as of an errgroup. The loss of one's lock ends the wait of the other,
+// which has lost nothing.
+func TestLossElsewhereEndsAWait(t *testing.T) {
+	for name, outer := range map[string]bool{"": false, "under a lock": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				e := locktest.New(t)
+				l := e.Locker(nil)
+				defer e.HeldByOther("b").Release()
+				parent := t.Context()
+				if outer {
+					locked, held := acquire(t, parent, l, nil, "o")
+					defer func() { require.NoError(t, release(held)) }()
+					parent = locked
+				}
+				group, cancel := context.WithCancelCause(parent)
+				go func() {
+					cancel(l.Do(group, nil, "a", func(ctx context.Context) error {
+						time.Sleep(time.Second)
+						e.Expire("a")
+						return ctx.Err()
+					}))
+				}()
+				_, _, err := l.Acquire(group, nil, "b")
+				requireOnly(t, lock.ErrNotAcquired, err)
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorContains(t, err, "release a: lock lost", "the cause")
+				require.NoError(t, l.Do(group, &lock.Policy{Skip: true}, "b", nil))
+			})
+		})
+	}
+}
+
+// The wait for a condition too, whose lock is had again.
+func TestCondWaitSaysTheCause(t *testing.T) {
+	for _, cause := range []error{errors.New("the service stops"), &lock.Error{Op: "hold", Key: "other", Err: lock.ErrLost}} {
+		bubble(t, func(t *testing.T) {
+			l := newLocker(t, memlock.New(), nil)
+			ctx, held := acquire(t, t.Context(), l, nil, "k")
+			short, cancel := context.WithTimeoutCause(ctx, time.Second, cause)
+			defer cancel()
+			err := lock.NewCond(l, "k").Wait(short)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, cause.Error())
+			require.NotErrorIs(t, err, lock.ErrLost)
+			require.NoError(t, lock.Check(ctx))
+			require.NoError(t, release(held))
+		})
+	}
+}
+
 // Of two calls that take two locks in opposite orders each says what it holds.
 func TestWaitInVainSaysWhatIsHeld(t *testing.T) {
 	bubble(t, func(t *testing.T) {

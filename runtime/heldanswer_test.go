@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -216,5 +217,99 @@ func TestLateGrantEndsAnAnswer(t *testing.T) {
 		}()
 		_, _, err := newLocker(t, b, nil).Acquire(t.Context(), &lock.Policy{TTL: time.Second, Wait: 2 * time.Second}, "k")
 		requireOnly(t, lock.ErrIndeterminate, err)
+	})
+}
+
+// A call that waits behind another one of its process asks nothing. It says what the other knows.
+func TestSilenceCountsForWhoWaitsBehind(t *testing.T) {
+	for name, p := range map[string]lock.Policy{"mutex": {}, "write": {Write: true}, "read": {Read: true}, "permits": {Permits: 1}} {
+		for _, answers := range []bool{false, true} { // for a while
+			t.Run(fmt.Sprint(name, answers), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					b := newScripted()
+					other := newLocker(t, b.Backend, nil)
+					_, held := acquire(t, t.Context(), other, &lock.Policy{Write: p.Write || p.Read, Permits: p.Permits}, "k")
+					defer func() { require.NoError(t, release(held)) }()
+					l := newLocker(t, b, nil)
+					if !answers {
+						b.mute()
+					}
+					ended := make(chan error)
+					go func() {
+						first := p
+						first.Wait = time.Minute
+						_, _, err := l.Acquire(t.Context(), &first, "k")
+						ended <- err
+					}()
+					synctest.Wait()
+					ask := func(wait time.Duration, try bool) error {
+						ctx, cancel := context.WithTimeout(t.Context(), wait)
+						defer cancel()
+						second := p
+						second.Try = try
+						return l.Do(ctx, &second, "k", nil)
+					}
+					requireOnly(t, lock.ErrNotAcquired, ask(2500*time.Millisecond, false))
+					b.mute()
+					for _, try := range []bool{false, true} {
+						err := ask(5*time.Second, try)
+						requireOnly(t, lock.ErrUnavailable, err)
+						require.Equal(t, !answers || !try, errors.Is(err, context.DeadlineExceeded))
+					}
+					requireOnly(t, lock.ErrUnavailable, ask(time.Millisecond, false))
+					requireOnly(t, lock.ErrIndeterminate, <-ended)
+				})
+			})
+		}
+	}
+}
+
+// Nor does one know more whose turn comes as its wait ends.
+func TestSilenceCountsAsTheTurnComes(t *testing.T) {
+	for range 20 {
+		bubble(t, func(t *testing.T) {
+			b := newScripted()
+			b.mute()
+			l, p := newLocker(t, b, nil), &lock.Policy{Wait: 5 * time.Second}
+			together(3, func(int) {
+				_, _, err := l.Acquire(t.Context(), p, "k")
+				require.NotErrorIs(t, err, lock.ErrNotAcquired)
+			})
+		})
+	}
+}
+
+// A call of this process holds the key, or releases it, for as long as it likes; and another process,
+// for which this one waits. The engine is there all the time.
+func TestWhoWaitsBehindAHealthyWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := slow(t, 900*time.Millisecond) // by which "k" is held
+		b.onRelease = func(_ context.Context, _ uint64, do func() error) error {
+			time.Sleep(900 * time.Millisecond)
+			return do()
+		}
+		l := newLocker(t, b, &lock.Options{HandOff: -1})
+		var calls sync.WaitGroup
+		for _, key := range []string{"k", "own"} {
+			calls.Go(func() {
+				_, held, err := l.Acquire(t.Context(), &lock.Policy{Wait: 20 * time.Second}, key)
+				if key == "k" {
+					requireOnly(t, lock.ErrNotAcquired, err)
+					return
+				}
+				require.NoError(t, err)
+				time.Sleep(10 * time.Second)
+				require.NoError(t, release(held))
+			})
+			synctest.Wait()
+			for i := range 120 {
+				calls.Go(func() {
+					_, held, err := l.Acquire(t.Context(), &lock.Policy{Wait: time.Duration(1+i) * 100 * time.Millisecond}, key)
+					held.Release(nil)
+					require.NotErrorIs(t, err, lock.ErrUnavailable)
+				})
+			}
+		}
+		calls.Wait()
 	})
 }

@@ -145,3 +145,18 @@ func BenchmarkNested(b *testing.B) {
 		})
 	}
 }
+
+// Of several locks under one policy those count that are taken, also if the first is re-entered.
+func TestOrderOfSeveralBehindAReentry(t *testing.T) {
+	var c cycles
+	l := newLocker(t, memlock.New(), &lock.Options{Observer: &c})
+	a, b := &lock.Policy{Pattern: "a:<id>", Reentrant: true}, &lock.Policy{Pattern: "b"}
+	ctx, first := acquire(t, t.Context(), l, a, "a:1")
+	ctx, second := acquire(t, ctx, l, b, "b")
+	_, all, err := l.AcquireAll(ctx, lock.Requests(a, []string{"a:1", "a:2"})...)
+	require.NoError(t, err)
+	require.Len(t, c.told, 1)
+	for _, held := range []*lock.Hold{all, second, first} {
+		require.NoError(t, release(held))
+	}
+}

@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"hash/maphash"
 	"runtime/trace"
 	"sync"
@@ -48,8 +49,8 @@ func (l *Locker) shard(key string) *shard {
 // for the key at the backend: the one that state says is busy with it. All
 // others wait in its queue.
 //
-// The shard's mutex guards all but subscription, placed and answer, which belong to the
-// goroutine that is busy with the key.
+// The shard's mutex guards all but subscription and placed, which belong to the goroutine
+// that is busy with the key. It alone writes answer, and since while nobody holds the key.
 type entry struct {
 	id      entryID
 	shard   *shard
@@ -60,16 +61,17 @@ type entry struct {
 	idleUntil driver.Instant // while idle
 
 	*waitQueue
-	ownQueue  waitQueue  // of an entry that shares its queue with no other
-	group     *group     // or nil
-	competing *contender // or nil: the engine has not refused whoever is busy with the key
+	ownQueue  waitQueue     // of an entry that shares its queue with no other
+	group     *group        // or nil
+	competing *contender    // or nil: the engine has not refused whoever is busy with the key
+	since     time.Duration // when the first one began to wait for whoever is busy with the key, by monotonic
 	state     entryState
 	closed    bool // for who would share the lease of others that read: somebody will write
 	waits     bool // it counts in group.waiting
 
 	placed       bool // the engine may keep a place in its queue for this process
 	subscription driver.Subscription
-	answer       *heldAnswer // the last one, if the engine has neither granted the key nor failed since
+	answer       *heldAnswer // the last one, if the engine has neither granted the key in time nor failed since
 }
 
 // newEntry is an entry and its first lease, in one allocation. It takes 512 bytes at most: for a
@@ -134,6 +136,9 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		}
 		w := l.waiters.Get().(*waiter)
 		w.hold, w.since = h, monotonic()
+		if e.since == 0 { // busy with a call that nobody has waited behind
+			e.since = w.since
+		}
 		e.pushLocked(w)
 		s.mu.Unlock()
 		if back != nil {
@@ -143,7 +148,7 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		turn, given, err := l.awaitTurn(ctx, outer, e, w, end)
 		switch {
 		case err != nil:
-			return nil, e.whileAway(ctx, err)
+			return nil, err
 		case turn == compete:
 			return l.compete(ctx, given, h, end, &heldLease{})
 		case turn == closing:
@@ -207,7 +212,7 @@ func (e *entry) refusesLocked(h *hold, fresh bool) error {
 		e.competesLocked(p.Fair || p.Once)
 		return nil
 	case h.tries() && (e.state == held || e.competing != nil):
-		return e.competing.refusal(h)
+		return e.refusalLocked(h)
 	case h.locker.closed.Load(): // under the mutex, so that Close finds all others in the queue
 		return ErrClosed
 	}
@@ -237,7 +242,7 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 }
 
 // await waits in the queue. A waiter that gives up has left the queue on return. If
-// it was given its turn at that moment, await has passed the turn on.
+// it was given the lease at that moment, await has passed it on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	var timer <-chan time.Time
 	if !end.IsZero() {
@@ -257,15 +262,18 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 	e.shard.mu.Lock()
 	if w.queued {
 		e.removeLocked(w)
+		if away := e.awayLocked(); away != nil && errors.Is(err, ErrNotAcquired) {
+			err = endedBy(ctx, ErrUnavailable, away)
+		}
 		e.shard.mu.Unlock()
 		return 0, err
 	}
 	e.shard.mu.Unlock()
-	switch <-w.turn {
+	switch t := <-w.turn; t {
 	case granted:
 		l.pass(endedContext, w.hold, time.Now())
-	case compete:
-		l.next(w.entry)
+	case compete: // it knows that the wait is over
+		return t, nil
 	}
 	return 0, err
 }
@@ -274,6 +282,6 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.competesLocked(false)
-	e.state, e.lease, e.holder, e.competing = held, lease, h, nil
+	e.state, e.lease, e.holder, e.competing, e.answer = held, lease, h, nil, nil
 	lease.holder.Store(h)
 }

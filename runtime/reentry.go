@@ -29,7 +29,7 @@ func (f *frame) hold() *hold { return f.current.Load() }
 func (f *frame) find(l *Locker, backend, key string) *frame {
 	for ; f != nil; f = f.outer {
 		h := f.hold()
-		if (h.locker == l || h.locker == nil) && h.entry.id.key == key && h.entry.id.backend == backend {
+		if h.entry.id.key == key && h.entry.id.backend == backend && h.entersBy(l) {
 			if f.returned() {
 				return nil
 			}

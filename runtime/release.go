@@ -343,5 +343,8 @@ func (lk *heldLease) Release(ctx context.Context, last uint64) error {
 // changes nothing any more: the engine checks the owner, and its answer is ignored.
 func (e *entry) endLocked() {
 	e.shard.leases.remove(e.lease)
-	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
+	e.state, e.lease, e.holder, e.closed, e.since = busy, nil, nil, false, 0
+	if e.first != nil { // no reading of the clock where nobody waits
+		e.since = monotonic()
+	}
 }

@@ -283,3 +283,34 @@ func TestLossRacesWithRelease(t *testing.T) {
 		}
 	})
 }
+
+// The Observer hears what the engine has said of the release after AtLeast.
+func TestAtLeastTellsOfItsRelease(t *testing.T) {
+	for name, c := range map[string]struct {
+		release func(context.Context, func() error) error
+		kind    lock.EventKind
+		err     error
+	}{
+		"no answer": {hang, lock.Released, context.DeadlineExceeded},
+		"not owner": {func(context.Context, func() error) error { return lock.ErrLost }, lock.Lost, lock.ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				b.onRelease = func(ctx context.Context, _ uint64, do func() error) error {
+					if b.releases.Load() > 1 {
+						return do()
+					}
+					return c.release(ctx, do)
+				}
+				told := make(chan lock.Event, 2)
+				l := newLocker(t, b, &lock.Options{Observer: observerFunc(func(_ context.Context, e lock.Event) { told <- e })})
+				require.NoError(t, l.Do(t.Context(), &lock.Policy{AtLeast: time.Second}, "k", func(context.Context) error { return nil }))
+				require.Equal(t, lock.Acquired, (<-told).Kind)
+				last := <-told
+				require.Equal(t, c.kind, last.Kind)
+				require.ErrorIs(t, last.Err, c.err)
+			})
+		})
+	}
+}

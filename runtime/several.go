@@ -83,8 +83,10 @@ func (l *Locker) acquireSeveral(ctx context.Context, reqs []Request) (context.Co
 			return ctx, nil, l.reject(ctx, r.Policy, r.Key, l.observedSince(), err)
 		}
 	}
-	for i, r := range reqs {
-		if outer != nil && (i == 0 || r.Policy != reqs[i-1].Policy) && outer.find(l, r.Policy.Backend, r.Key) == nil {
+	var noted *Policy
+	for _, r := range reqs {
+		if outer != nil && r.Policy != noted && outer.find(l, r.Policy.Backend, r.Key) == nil {
+			noted = r.Policy
 			l.noteOrders(ctx, outer, r.Policy, r.Key)
 		}
 	}

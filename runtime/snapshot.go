@@ -94,21 +94,21 @@ func (all *Snapshot) addShard(s *shard) {
 
 func (all *Snapshot) addHold(e *entry, h *hold, now time.Time) {
 	all.Holds = append(all.Holds, HeldLock{
-		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: h.policy.kindName(),
+		Backend: e.id.backend, Key: e.id.key, Method: h.policy.Method, Pattern: h.policy.Pattern, Kind: kindName(h.kindNow()),
 		Token: h.token, Since: now.Add(-h.heldFor(driver.At(now))), Deadline: now.Add(e.lease.deadline().LeftAt(now)), TTL: e.lease.length(),
 	})
 }
 
 func (all *Snapshot) addWaiter(e *entry, p *Policy, since time.Time, atEngine bool) {
 	all.Waiters = append(all.Waiters, WaitingCall{
-		Backend: e.id.backend, Key: e.id.key, Method: p.Method, Pattern: p.Pattern, Kind: p.kindName(),
+		Backend: e.id.backend, Key: e.id.key, Method: p.Method, Pattern: p.Pattern, Kind: kindName(p.kind()),
 		Since: since, AtEngine: atEngine,
 	})
 }
 
-func (p *Policy) kindName() string {
-	if k := p.kind(); k != 0 {
-		return k.String()
+func kindName(k driver.Kind) string {
+	if k == 0 {
+		return "mutex"
 	}
-	return "mutex"
+	return k.String()
 }

@@ -15,7 +15,6 @@ func (h *hold) stay(rest time.Duration) {
 	kept := &methodContext{caller: context.WithoutCancel(h.caller())}
 	h.begin(kept) // a loss ends it, as it would end the method's
 	go func() {
-		defer l.leave(s)
 		timer := time.NewTimer(rest)
 		defer timer.Stop()
 		select {
@@ -23,9 +22,10 @@ func (h *hold) stay(rest time.Duration) {
 		case <-kept.Done():
 		}
 		now := time.Now()
-		_ = l.pass(endedContext, h, now) // which does not wait for the engine
-		if h.lostCause() == nil {
-			h.observe(Released, h.heldFor(driver.At(now)), nil)
+		r := releasing{hold: h, now: driver.At(now)}
+		if r.lease = l.part(h, r.now); r.lease != nil {
+			r.err = l.free(kept.caller, r.lease, now)
 		}
+		_ = r.end() // which tells the Observer
 	}()
 }

@@ -108,11 +108,11 @@ func (w *nestedWait) newNote() *waitNote {
 		return nil
 	}
 	n := &waitNote{id: newUUID(), engine: engine, put: map[string]string{}}
-	for f := w.chain; f != nil && len(n.holds) < mostNotes; f = f.outer {
+	for f := w.chain; f != nil; f = f.outer {
 		at, ok := f.hold().fullKey()
 		h := heldLock{f, f.hold(), at}
 		if ok && h.excludes() && sameBackend(h.hold.entry.backend, w.backend) && !n.covers(at) {
-			n.holds = append(n.holds, h)
+			n.holds = append(n.holds[:min(len(n.holds), mostNotes-1)], h) // the outermost is one of them
 		}
 	}
 	if n.holds == nil {

@@ -326,3 +326,27 @@ func TestNotesCostLittle(t *testing.T) {
 		outer.Release(nil)
 	})
 }
+
+// A call may hold more locks than it has notes of: the outermost counts.
+func TestDeadlockBeyondManyLocks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ls, errs := newProcesses(t, 2, memlock.New(), nil), make([]error, 2)
+		keys := []string{}
+		for i := range 20 {
+			keys = append(keys, fmt.Sprintf("k%02d", i))
+		}
+		wants := [][]string{keys, {"x"}}
+		together(2, func(i int) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			errs[i] = ls[i].Do(ctx, nil, []string{"x", "k19"}[i], func(ctx context.Context) error {
+				time.Sleep(100 * time.Millisecond)
+				_, held, err := ls[i].AcquireAll(ctx, lock.Requests(nil, wants[i])...)
+				held.Release(nil)
+				return err
+			})
+		})
+		require.Condition(t, func() bool { return (errs[0] == nil) != (errs[1] == nil) }, "%v", errs)
+		require.ErrorIs(t, errors.Join(errs...), lock.ErrDeadlock)
+	})
+}

@@ -1,8 +1,6 @@
 package lock
 
 import (
-	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -78,26 +76,36 @@ func (e *entry) noteLocked(err error) {
 	}
 }
 
-// refusal is what h, which waits for no holder, is told while c waits at the engine, or while
-// another call of this process holds the key. A trial is followed by a call that waits.
-func (c *contender) refusal(h *hold) error {
-	if c != nil && h.policy.Try && isAway(c.told) {
-		return withoutContext(ErrUnavailable, c.told)
-	}
-	return because(ErrNotAcquired, errHeld)
+// grantedLate notes that the engine has answered, by a grant that came too late.
+func (e *entry) grantedLate() {
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	e.answer, e.since = nil, monotonic()
 }
 
-// whileAway returns what a call is told whose wait in the queue has ended with err: that the
-// engine is away, if the one that competes was told so last.
-func (e *entry) whileAway(ctx context.Context, err error) error {
-	e.shard.mu.Lock()
-	c := e.competing
-	away := c != nil && isAway(c.told)
-	if away && errors.Is(err, ErrNotAcquired) {
-		err = endedBy(ctx, ErrUnavailable, c.told)
+// awayLocked returns why nobody knows whether another holds the key: the one that competes was
+// told so last, or the engine has not answered for answerLimit while somebody waits behind it.
+func (e *entry) awayLocked() error {
+	if c := e.competing; c != nil && isAway(c.told) {
+		return c.told
 	}
-	e.shard.mu.Unlock()
-	return err
+	heard := e.since
+	if e.answer != nil {
+		heard = max(heard, e.answer.at)
+	}
+	if e.state == busy && heard != 0 && monotonic()-heard > answerLimit {
+		return errSilent
+	}
+	return nil
+}
+
+// refusalLocked is what h, which waits for no holder, is told while another call of this process
+// waits at the engine or holds the key. A trial is followed by a call that waits.
+func (e *entry) refusalLocked(h *hold) error {
+	if away := e.awayLocked(); away != nil && h.policy.Try {
+		return withoutContext(ErrUnavailable, away)
+	}
+	return because(ErrNotAcquired, errHeld)
 }
 
 // held returns the answer, to op or to the waiter before it, by which another holds the key.
@@ -109,13 +117,23 @@ func (op *acquireOp) held() error {
 	return a.err
 }
 
+// heldOrAway returns why a call that is busy with e, and has not asked the engine, does not get it.
+func (e *entry) heldOrAway() error {
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	if away := e.awayLocked(); away != nil {
+		return away
+	}
+	return errHeld
+}
+
 // rejectTriesLocked answers every Try in the queue.
 func (e *entry) rejectTriesLocked() {
 	for w := e.first; w != nil; {
 		next := w.next
 		if w.hold.tries() {
 			e.removeLocked(w)
-			w.refusal = e.competing.refusal(w.hold)
+			w.refusal = e.refusalLocked(w.hold)
 			w.turn <- rejected
 		}
 		w = next

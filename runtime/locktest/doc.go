@@ -29,6 +29,10 @@
 //	HeldByOther   another has it, while    the same, and two are inside meanwhile: only
 //	              a method runs            the fencing token tells them apart
 //
+// HeldByOther takes a mutex. Where the method's lock is of another kind (fair, read, write,
+// permits or once) it would get ErrConflict: have a second Locker of the Engine take the lock by
+// the same kind of policy.
+//
 // All switches may be thrown at any time, by any goroutine. When Expire or
 // [Engine.Advance] returns, the contexts that it ends have ended: a test needs
 // neither to sleep nor to poll.

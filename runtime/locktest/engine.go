@@ -214,5 +214,22 @@ func (e *Engine) Close() error { return nil }
 
 // NotifyWanted implements [driver.Recaller].
 func (e *Engine) NotifyWanted(a *driver.Acquisition, look func()) {
+	e.mu.Lock()
+	if l := e.holders[a.Key]; l != nil && l.id == a.ID {
+		l.recall = look
+	}
+	e.mu.Unlock()
 	e.memory.NotifyWanted(a, func() { go look() }) // who asks has e's mutex
+}
+
+// recall has the Locker that holds key give up a lease that it keeps by Policy.Sticky, as for
+// a process that waits.
+func (e *Engine) recall(key string) {
+	recall := func() {}
+	e.mu.Lock()
+	if l := e.holders[key]; l != nil && l.recall != nil {
+		recall = l.recall
+	}
+	e.mu.Unlock()
+	recall()
 }

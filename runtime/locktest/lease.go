@@ -19,6 +19,7 @@ type lease struct {
 	expires      driver.Instant // at the engine
 	deadline     driver.Instant // by the answers that the holder has
 	look         func()         // has the Locker look at deadline
+	recall       func()         // has the Locker give the lease up if nobody uses it, or nil
 	looks        int            // under way
 	unanswered   int            // renewals whose answers are under way
 }

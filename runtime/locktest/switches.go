@@ -67,9 +67,12 @@ func (e *Engine) Lose(key string) {
 // HeldByOther has another process take the lock on key and hold it until
 // [Other.Release]. If a method under test holds it, that one is not told until
 // its next renewal, as after [Engine.Lose]: until then both are inside, and
-// what they write differs only by the fencing token.
+// what they write differs only by the fencing token. The lock is a mutex: a method with
+// another kind of lock gets [driver.ErrConflict], unless a second Locker of e takes the lock
+// by that method's policy in place of HeldByOther.
 func (e *Engine) HeldByOther(key string) *Other {
 	e.helper()
+	e.recall(key)
 	for {
 		l, err := e.seize(key)
 		if err == nil {

@@ -138,6 +138,23 @@ func TestHeldByOtherTakesAHeldLock(t *testing.T) {
 	})
 }
 
+// A lease that the process keeps and does not use goes to the other, as when that waits.
+func TestHeldByOtherRecallsAStickyLease(t *testing.T) {
+	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
+		l, p := e.Locker(nil), &lock.Policy{Sticky: time.Minute, Try: true}
+		_, held := acquire(t, l, p, "k")
+		require.NoError(t, release(held))
+		other := e.HeldByOther("k")
+		_, _, err := l.Acquire(t.Context(), p, "k")
+		require.ErrorIs(t, err, lock.ErrNotAcquired)
+		other.Release()
+		ctx, held := acquire(t, l, &lock.Policy{Sticky: time.Minute}, "k")
+		token, _ := lock.Token(ctx)
+		require.Greater(t, token, other.Token)
+		require.NoError(t, release(held))
+	})
+}
+
 // A key that is kept for a waiter can be had by another all the same.
 func TestHeldByOtherWhileOthersWait(t *testing.T) {
 	onBothClocks(t, func(t *testing.T, e *locktest.Engine) {
