@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,7 +145,7 @@ func (c *call) command(cluster bool) []any {
 	return all
 }
 
-func isUnknownScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
+func isUnknownScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // isAnswer reports whether err is what the server said, and not about the way there.
 func isAnswer(err error) bool {
