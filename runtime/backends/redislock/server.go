@@ -31,7 +31,7 @@ func newBatcher(o redis.Options, wary bool) *batcher {
 		asking.ConnMaxLifetime, asking.ConnMaxLifetimeJitter = examinedFor, 0
 	}
 	b.client = redis.NewClient(&asking)
-	b.standby = &batcher{client: redis.NewClient(&o), server: b.server}
+	b.standby = &batcher{client: redis.NewClient(&o), server: b.server, width: 1} // warm dials the first connection
 	return b
 }
 
