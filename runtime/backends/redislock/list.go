@@ -2,9 +2,11 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -174,7 +176,7 @@ func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]fo
 	for i, key := range keys {
 		all[i] = ask(ctx, pipe, key)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isAnswer(err) {
+	if err := sendAll(ctx, pipe); err != nil {
 		return nil, err
 	}
 	if err := now.Err(); err != nil {
@@ -182,7 +184,7 @@ func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]fo
 	}
 	out, values := make([]found, len(keys)), c.Pipeline()
 	for i, l := range all {
-		if err := l.kind.Err(); err != nil {
+		if err := refusal(l.kind, l.left, l.fields, l.begins); err != nil {
 			return nil, err
 		}
 		switch out[i].kind = l.kind.Val(); {
@@ -197,15 +199,40 @@ func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]fo
 	if values.Len() == 0 {
 		return out, nil
 	}
-	if _, err := values.Exec(ctx); err != nil && !isAnswer(err) {
+	if err := sendAll(ctx, values); err != nil {
 		return nil, err
 	}
 	for i, l := range all {
-		if l.record != nil && l.record.Err() == nil { // else it has gone, or is something else by now
+		if l.record == nil {
+			continue
+		}
+		if err := refusal(l.record); err != nil {
+			return nil, err
+		}
+		if l.record.Err() == nil { // else it has gone, or is something else by now
 			out[i].lock, _ = record.Describe(keys[i], l.record.Val(), record.Time(now.Val().UnixMicro()))
 		}
 	}
 	return out, nil
+}
+
+// sendAll sends what pipe has. It returns an error if the commands have none of their own.
+func sendAll(ctx context.Context, pipe redis.Pipeliner) error {
+	cmds, err := pipe.Exec(ctx)
+	if isAnswer(err) && slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return nil
+	}
+	return err // of the connection, also where the server refuses its user
+}
+
+// refusal returns the error of the first of cmds that the server refused: not for what is at the key.
+func refusal(cmds ...redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
+		}
+	}
+	return nil
 }
 
 // complete adds to a mutex what stands beside it. Its token is remembered for a while only,
