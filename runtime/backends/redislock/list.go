@@ -76,7 +76,7 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 		if err != nil {
 			return yield(nil, b.advised(nil, err)) && false
 		}
-		infos, err := describe(ctx, c, names)
+		infos, err := b.describe(ctx, names)
 		if err != nil {
 			return yield(nil, b.advised(nil, err)) && false
 		}
@@ -96,7 +96,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	if b.unusable != nil {
 		return nil, b.unusable
 	}
-	infos, err := describe(ctx, b.own, []string{key})
+	infos, err := b.describe(ctx, []string{key})
 	switch {
 	case err != nil:
 		return nil, b.advised(nil, err)
@@ -169,9 +169,10 @@ func ask(ctx context.Context, pipe redis.Pipeliner, key string) *look {
 	return l
 }
 
-// describe looks at keys, in two round trips at most.
-func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]found, error) {
-	all, pipe := make([]*look, len(keys)), c.Pipeline()
+// describe looks at keys, in two round trips at most. In a Cluster a key whose slot is on its way
+// may be at another master than the one that named it.
+func (b *Backend) describe(ctx context.Context, keys []string) ([]found, error) {
+	all, pipe := make([]*look, len(keys)), b.own.Pipeline()
 	now := pipe.Time(ctx)
 	for i, key := range keys {
 		all[i] = ask(ctx, pipe, key)
@@ -182,7 +183,7 @@ func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]fo
 	if err := now.Err(); err != nil {
 		return nil, err
 	}
-	out, values := make([]found, len(keys)), c.Pipeline()
+	out, values := make([]found, len(keys)), b.own.Pipeline()
 	for i, l := range all {
 		if err := refusal(l.kind, l.left, l.fields, l.begins); err != nil {
 			return nil, err
