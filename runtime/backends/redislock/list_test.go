@@ -111,6 +111,7 @@ func TestBreaksForTheNext(t *testing.T) {
 // A cluster's locks are those of all masters.
 func testClusterList(t *testing.T, c *testserver.Cluster) {
 	opened := Open("redis://" + c.Addrs()[0] + "?cluster=true")
+	require.NoError(t, opened.Ping(t.Context()))
 	l := lockerOn(t, opened)
 	prefix := newKey(t)
 	var keys []string

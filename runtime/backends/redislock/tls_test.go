@@ -83,6 +83,12 @@ func TestIdleConnectionsThatWereClosed(t *testing.T) {
 			mustRelease(t, held)
 		}
 	}
+	lieIdle()
+	for name, l := range all {
+		if err := l.Ping(t.Context()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // Who does not trust the server, is not who it takes for alice, or speaks no TLS to
