@@ -62,7 +62,7 @@ func factsOf(info *redis.StringCmd) map[string]string {
 	}
 	for line := range strings.Lines(info.Val()) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			facts[name] = value
+			facts[strings.Replace(name, "server_mode", "redis_mode", 1)] = value // as Valkey calls it
 		}
 	}
 	return facts
