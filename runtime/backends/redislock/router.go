@@ -57,8 +57,8 @@ type route struct {
 // has taken its place, and, for a call that may be sent again, ask it then.
 const suspicious = 500 * time.Millisecond
 
-// replaceAfter is how old a batcher is at least that is replaced: at a server that refuses each
-// call, or hangs up, few of those that were replaced are not closed yet.
+// replaceAfter is how old a batcher is at least that is replaced. At a server that refuses each
+// call, or hangs up, no more of them are open at a time than drainLimit has seconds, and one.
 const replaceAfter = time.Second
 
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
