@@ -31,7 +31,7 @@ func hasSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner })
 		return err
 	}
 	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil && strings.HasPrefix(err.Error(), "MOVED ") {
+		if redis.HasErrorPrefix(cmd.Err(), "MOVED ") {
 			return &unfitError{useClusterClient}
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -86,14 +84,20 @@ var (
 // sent returns the instant from before c was sent.
 func (c *call) sent() driver.Instant { return *c.mark.at.Load() }
 
+// doubtful reports whether err, which c ended with, leaves open what an attempt has done: it had
+// no answer, or a hook has sent it more than once, and only the last answer is known.
+func (c *call) doubtful(err error) bool {
+	return errors.Is(err, errNoAnswer) || (err == nil || isAnswer(err)) && c.mark != nil && c.mark.again.Load()
+}
+
 // sentMark knows whether a command was sent, and when. go-redis does not tell, so the
 // mark stands for the script in the command: go-redis asks it for its bytes when it encodes
 // the command, just before it writes to the connection.
 type sentMark struct {
-	arg  string // what the server gets
-	call *call  // that the command is for, or nil if it is for several
-	once sync.Once
-	at   atomic.Pointer[driver.Instant]
+	arg   string // what the server gets
+	call  *call  // that the command is for, or nil if it is for several
+	at    atomic.Pointer[driver.Instant]
+	again atomic.Bool // a hook has sent it more than once
 }
 
 // MarshalBinary implements [encoding.BinaryMarshaler]. It fails if the caller has gone
@@ -103,10 +107,10 @@ func (m *sentMark) MarshalBinary() ([]byte, error) {
 	if m.call != nil && !m.call.encode() {
 		return nil, answerError("not sent: the caller has gone")
 	}
-	m.once.Do(func() {
-		now := driver.Now()
-		m.at.Store(&now)
-	})
+	now := driver.Now()
+	if !m.at.CompareAndSwap(nil, &now) {
+		m.again.Store(true)
+	}
 	return []byte(m.arg), nil
 }
 
@@ -146,7 +150,7 @@ func (c *call) command(cluster bool) []any {
 	return all
 }
 
-func isUnknownScript(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") }
+func isUnknownScript(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // isAnswer reports whether err is what the server said, and not about the way there.
 func isAnswer(err error) bool {

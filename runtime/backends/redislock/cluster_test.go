@@ -145,6 +145,7 @@ func TestCluster(t *testing.T) {
 	t.Run("WaitersOfOtherProcessesWake", func(t *testing.T) { testClusterWaiting(t, c) })
 	t.Run("S40SlotMigratedUnderLocks", func(t *testing.T) { testSlotMigrated(t, c) })
 	t.Run("S40HalfMigratedSlot", func(t *testing.T) { testHalfMigrated(t, c) })
+	t.Run("S40HalfMigratedList", func(t *testing.T) { testHalfMigratedList(t, c) })
 	t.Run("S40RenewalsOfAHalfMigratedSlot", func(t *testing.T) { testHalfMigratedBatch(t, c) })
 	t.Run("S40ReleasedWhileParted", func(t *testing.T) { testReleasedWhileParted(t, c) })
 	t.Run("S40UndoneWhileParted", func(t *testing.T) { testUndoneWhileParted(t, c) })

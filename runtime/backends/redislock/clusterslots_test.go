@@ -84,6 +84,24 @@ func testHalfMigrated(t *testing.T, c *testserver.Cluster) {
 	mustRelease(t, held)
 }
 
+// S40: locks of a slot that is on its way are listed as the others are.
+func testHalfMigratedList(t *testing.T, c *testserver.Cluster) {
+	b, tag := clusterBackend(t, c), newKey(t)
+	l := lockerOn(t, b)
+	for i := range 3 {
+		_, held := acquire(t, l, nil, fmt.Sprintf("%d{%s}", i, tag))
+		defer mustRelease(t, held)
+	}
+	moved, to := "1{"+tag+"}", otherMaster(t, c, tag)
+	c.MigrateSlot(t.Context(), moved, to, false)
+	for range 3 {
+		if all := list(t, b, "*{"+tag+"}"); len(all) != 3 || len(all[moved].Holders) != 1 {
+			t.Errorf("listed: %v", all)
+		}
+	}
+	c.MigrateSlot(t.Context(), moved, to, true)
+}
+
 // S40: leases of a slot that is on its way are renewed here or there, each
 // where it is.
 func testHalfMigratedBatch(t *testing.T, c *testserver.Cluster) {

@@ -58,5 +58,6 @@
 // +pubsub Redisson's clients get less than their share; without +psubscribe and &* a
 // process of ours that waits for one of them counts as another.) A Cluster takes +cluster|slots +asking as well and, for its
 // sharded channels, +pubsub|shardnumsub +spublish +ssubscribe +sunsubscribe; Replicas takes
-// +wait.
+// +wait. The records of packages sharded, failover and quorum take ~lockgen.* at each of their
+// members.
 package redislock

@@ -35,7 +35,7 @@ func (b *batcher) examine(theirs func(context.Context, *redis.Conn) error, wary 
 			// %v: of an error that wraps another, go-redis returns that one alone.
 			return fmt.Errorf("the server did not answer INFO (a proxy may not know it): %v", err)
 		}
-		if err := memory.Err(); err != nil && strings.HasPrefix(err.Error(), "NOAUTH ") {
+		if err := memory.Err(); redis.HasErrorPrefix(err, "NOAUTH ") {
 			return &unfitError{err.Error()} // a script of many words would get another answer
 		}
 		facts, about := factsOf(memory), factsOf(server)
@@ -62,7 +62,7 @@ func factsOf(info *redis.StringCmd) map[string]string {
 	}
 	for line := range strings.Lines(info.Val()) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			facts[name] = value
+			facts[strings.Replace(name, "server_mode", "redis_mode", 1)] = value // as Valkey calls it
 		}
 	}
 	return facts

@@ -21,6 +21,7 @@ var servers = map[string]struct {
 	single bool
 }{
 	"one server":                       {answerOf(wholeServer), true},
+	"one of Valkey":                    {answerOf(strings.Replace(wholeServer, "redis_mode", "server_mode", 1)), true},
 	"a proxy that knows no INFO":       {"-ERR unknown command\r\n", false},
 	"a proxy that says little":         {answerOf("redis_mode:standalone\r\nrun_id:5f9c\r\nuptime:7\r\n"), false},
 	"a proxy to several, as Envoy":     {answerOf(strings.Replace(wholeServer, "standalone", "cluster", 1)), false},

@@ -68,7 +68,7 @@ func (b *Backend) besideForeign(ctx context.Context, a *driver.Acquisition, w *w
 // conflict says what is at a's key, of which foreign.lua has told this.
 func conflict(a *driver.Acquisition, kind, more string, left int64) error {
 	is := looksLike(kind, more)
-	if kind == "string" && left < 0 {
+	if left < 0 && (kind == "string" || kind == "hash") {
 		is += " which has no expiry,"
 	}
 	if a.Mode.Kind != 0 {

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
+	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // answering is a hook that answers in the server's place, as a mock does.
@@ -70,5 +74,113 @@ func (h before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 func (h before) see(cmd redis.Cmder) {
 	if slices.ContainsFunc(cmd.Args(), func(a any) bool { return fmt.Sprint(a) == h.script.hash }) {
 		h.do()
+	}
+}
+
+// wrapping says of each error which command it is of, as go-redis's README has hooks do.
+type wrapping struct{ redis.Hook }
+
+func (wrapping) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (wrapping) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil {
+			err = fmt.Errorf("redis %s: %w", cmd.Name(), err)
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func (wrapping) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			if err := cmd.Err(); err != nil {
+				cmd.SetErr(fmt.Errorf("redis %s: %w", cmd.Name(), err))
+			}
+		}
+		return err
+	}
+}
+
+// What the server answers is understood whatever a hook has written around it.
+func TestHookThatWrapsErrors(t *testing.T) {
+	t.Parallel()
+	addr := testserver.StartRedis(t).Addr()
+	client := newClient(t, addr)
+	client.AddHook(wrapping{})
+	b := New(client)
+	l := lockerOn(t, b)
+	warm(t, l) // the server knows no script yet
+	key := newKey(t)
+	ctx, held := acquire(t, l, ttl(1500*time.Millisecond), key)
+	command(t, addr, "SCRIPT", "FLUSH")
+	stillHeld(t, ctx, 1500*time.Millisecond)
+	command(t, addr, "SCRIPT", "FLUSH")
+	mustRelease(t, held)
+	if exists(t, addr, key) {
+		t.Error("not released")
+	}
+	command(t, addr, "SCRIPT", "FLUSH")
+	var as []*driver.Acquisition
+	for range 2 {
+		as = append(as, &driver.Acquisition{Key: newKey(t), ID: newID(), TTL: long, Tokens: 1})
+	}
+	leases, errs := b.AcquireAll(t.Context(), as)
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases {
+		freeLease(t, l)
+	}
+	command(t, addr, "HSET", key, "name", "value")
+	wantIs(t, refused(t, l, try(), key), lock.ErrConflict)
+}
+
+// Nor does a hook keep a call from where a server sends it.
+func TestHookThatWrapsRefusals(t *testing.T) {
+	t.Parallel()
+	answers := make(chan string, 4)
+	for _, refusal := range []string{"-MOVED 1 127.0.0.1:1", "-TRYAGAIN now", "-READONLY now"} {
+		answers <- refusal + "\r\n"
+	}
+	answers <- granting
+	client := newClient(t, stub(t, scripted(func() string { return <-answers }, always(renewed), always(freed))))
+	client.AddHook(wrapping{})
+	_, held := acquire(t, lockerOn(t, New(client)), nil, "key")
+	mustRelease(t, held)
+}
+
+// resending is a hook that sends a command once more that had no answer.
+type resending struct{ wrapping }
+
+func (resending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err != nil && !isAnswer(err) {
+			cmd.SetErr(nil)
+			err = next(ctx, cmd)
+		}
+		return err
+	}
+}
+
+// A release whose answer is lost is one, also if a hook sends it again.
+func TestHookThatResends(t *testing.T) {
+	t.Parallel()
+	server, p := proxied(t)
+	client := newClient(t, p.Addr())
+	client.AddHook(resending{})
+	l := lockerOn(t, New(client))
+	warm(t, l)
+	key := newKey(t)
+	_, held := acquire(t, l, nil, key)
+	lost := p.Swallow(1, faultproxy.Command("evalsha", key))
+	mustRelease(t, held)
+	receive(t, "the lost answer", lost)
+	if exists(t, server, key) {
+		t.Error("not released")
 	}
 }

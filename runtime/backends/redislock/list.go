@@ -2,9 +2,11 @@ package redislock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,7 +76,7 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 		if err != nil {
 			return yield(nil, b.advised(nil, err)) && false
 		}
-		infos, err := describe(ctx, c, names)
+		infos, err := b.describe(ctx, names)
 		if err != nil {
 			return yield(nil, b.advised(nil, err)) && false
 		}
@@ -94,7 +96,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	if b.unusable != nil {
 		return nil, b.unusable
 	}
-	infos, err := describe(ctx, b.own, []string{key})
+	infos, err := b.describe(ctx, []string{key})
 	switch {
 	case err != nil:
 		return nil, b.advised(nil, err)
@@ -167,22 +169,23 @@ func ask(ctx context.Context, pipe redis.Pipeliner, key string) *look {
 	return l
 }
 
-// describe looks at keys, in two round trips at most.
-func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]found, error) {
-	all, pipe := make([]*look, len(keys)), c.Pipeline()
+// describe looks at keys, in two round trips at most. In a Cluster a key whose slot is on its way
+// may be at another master than the one that named it.
+func (b *Backend) describe(ctx context.Context, keys []string) ([]found, error) {
+	all, pipe := make([]*look, len(keys)), b.own.Pipeline()
 	now := pipe.Time(ctx)
 	for i, key := range keys {
 		all[i] = ask(ctx, pipe, key)
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isAnswer(err) {
+	if err := sendAll(ctx, pipe); err != nil {
 		return nil, err
 	}
 	if err := now.Err(); err != nil {
 		return nil, err
 	}
-	out, values := make([]found, len(keys)), c.Pipeline()
+	out, values := make([]found, len(keys)), b.own.Pipeline()
 	for i, l := range all {
-		if err := l.kind.Err(); err != nil {
+		if err := refusal(l.kind, l.left, l.fields, l.begins); err != nil {
 			return nil, err
 		}
 		switch out[i].kind = l.kind.Val(); {
@@ -197,15 +200,40 @@ func describe(ctx context.Context, c redis.UniversalClient, keys []string) ([]fo
 	if values.Len() == 0 {
 		return out, nil
 	}
-	if _, err := values.Exec(ctx); err != nil && !isAnswer(err) {
+	if err := sendAll(ctx, values); err != nil {
 		return nil, err
 	}
 	for i, l := range all {
-		if l.record != nil && l.record.Err() == nil { // else it has gone, or is something else by now
+		if l.record == nil {
+			continue
+		}
+		if err := refusal(l.record); err != nil {
+			return nil, err
+		}
+		if l.record.Err() == nil { // else it has gone, or is something else by now
 			out[i].lock, _ = record.Describe(keys[i], l.record.Val(), record.Time(now.Val().UnixMicro()))
 		}
 	}
 	return out, nil
+}
+
+// sendAll sends what pipe has. It returns an error if the commands have none of their own.
+func sendAll(ctx context.Context, pipe redis.Pipeliner) error {
+	cmds, err := pipe.Exec(ctx)
+	if isAnswer(err) && slices.ContainsFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil }) {
+		return nil
+	}
+	return err // of the connection, also where the server refuses its user
+}
+
+// refusal returns the error of the first of cmds that the server refused: not for what is at the key.
+func refusal(cmds ...redis.Cmder) error {
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return err
+		}
+	}
+	return nil
 }
 
 // complete adds to a mutex what stands beside it. Its token is remembered for a while only,

@@ -3,11 +3,13 @@ package redislock
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/internal/testserver"
@@ -109,6 +111,7 @@ func TestBreaksForTheNext(t *testing.T) {
 // A cluster's locks are those of all masters.
 func testClusterList(t *testing.T, c *testserver.Cluster) {
 	opened := Open("redis://" + c.Addrs()[0] + "?cluster=true")
+	require.NoError(t, opened.Ping(t.Context()))
 	l := lockerOn(t, opened)
 	prefix := newKey(t)
 	var keys []string
@@ -208,4 +211,43 @@ func TestOpensURLs(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "secret")
 	}
+}
+
+// Who may not look at a lock is told so, and not that it is none, nor that there is none.
+func TestListWithoutRights(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, append(documented(t), "+scan", "+hscan", "+getrange")...)
+	l, mutex, fair := newLocker(t, server.Addr()), "seckill:mutex", "seckill:fair"
+	for key, p := range map[string]*lock.Policy{mutex: nil, fair: {Fair: true}} {
+		_, held := acquire(t, l, p, key)
+		defer mustRelease(t, held)
+	}
+	b := newTestBackend(t, server.Addr(), login)
+	require.Len(t, list(t, b, "seckill:*"), 2)
+	for right, denies := range map[string][]string{
+		"scan": nil, "type": {mutex, fair}, "time": {mutex, fair}, "pttl": {mutex, fair}, "hscan": {mutex, fair}, "getrange": {mutex, fair}, "get": {fair},
+	} {
+		command(t, server.Addr(), "ACL", "SETUSER", "alice", "-"+right)
+		var failed error
+		for _, err := range b.Locks(t.Context(), "seckill:*") {
+			failed = errors.Join(failed, err)
+		}
+		require.ErrorContains(t, failed, "NOPERM", right)
+		for _, key := range denies {
+			_, err := b.Lock(t.Context(), key)
+			require.ErrorContains(t, err, "NOPERM", right)
+			require.NotErrorIs(t, err, driver.ErrConflict, right)
+		}
+		command(t, server.Addr(), "ACL", "SETUSER", "alice", "+"+right)
+	}
+}
+
+// Nor is a lock none because the password is wrong.
+func TestListWithAWrongPassword(t *testing.T) {
+	t.Parallel()
+	addr := testserver.StartRedis(t, "--requirepass", "secret").Addr()
+	b := newTestBackend(t, addr, func(o *redis.Options) { o.Password = "mistaken" })
+	_, err := b.Lock(t.Context(), "key")
+	require.ErrorContains(t, err, "WRONGPASS")
+	require.NotErrorIs(t, err, driver.ErrConflict)
 }

@@ -92,17 +92,3 @@ func (b *Backend) Close() (err error) {
 	b.life.Close(func() { err = errors.Join(b.router.close(), b.own.Close()) })
 	return err
 }
-
-// Ping implements [driver.Pinger]: it asks the server by which locks would be taken,
-// in a Cluster the one of some slot, whether it is fit for them.
-func (b *Backend) Ping(ctx context.Context) error {
-	if b.unusable != nil {
-		return b.unusable
-	}
-	l, err := b.router.of(ctx, "lockgen", route{}, false)
-	if err != nil {
-		return err
-	}
-	_, err = within(ctx, func() (string, error) { return l.client.Ping(ctx).Result() })
-	return err
-}

@@ -307,3 +307,37 @@ func TestRenewalsHaveAConnectionFromTheFirstLock(t *testing.T) {
 	}
 	mustRelease(t, held)
 }
+
+// forgettable is a connection that something on the way may forget: what is written arrives
+// nowhere from then on.
+type forgettable struct {
+	net.Conn
+	forgotten *atomic.Bool
+}
+
+func (c forgettable) Write(b []byte) (int, error) {
+	if c.forgotten.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// S53: a lock is kept if all connections that there were when it was taken are forgotten, and new
+// ones are well.
+func TestRenewalBesideForgottenConnections(t *testing.T) {
+	t.Parallel()
+	var last atomic.Pointer[atomic.Bool]
+	last.Store(new(atomic.Bool))
+	l := newLocker(t, testserver.Redis(t), func(o *redis.Options) {
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return forgettable{conn, last.Load()}, err
+		}
+	})
+	const lease = 3 * time.Second
+	ctx, held := acquire(t, l, ttl(lease), newKey(t))
+	time.Sleep(lease / 15) // the standby has a connection
+	last.Swap(new(atomic.Bool)).Store(true)
+	stillHeld(t, ctx, 2*lease)
+	mustRelease(t, held)
+}

@@ -205,3 +205,29 @@ func (r *relay) serve(in net.Conn) {
 	_ = out.Close()
 	<-done
 }
+
+// However many calls a server refuses that has been demoted, it has few connections.
+func TestDemotedServerHasFewConnections(t *testing.T) {
+	t.Parallel()
+	primary, replica := replicaOf(t), replicaOf(t)
+	l := newLocker(t, replica.Addr())
+	warm(t, l)
+	follow(t, replica, primary)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*replaceAfter)
+	defer cancel()
+	var callers sync.WaitGroup
+	for range 20 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				_ = l.Do(ctx, try(), newKey(t), func(context.Context) error { return nil })
+			}
+		})
+	}
+	callers.Wait()
+	if n := infoField(t, replica.Addr(), "clients", "connected_clients"); len(n) > 2 {
+		t.Errorf("%s connections", n)
+	}
+	command(t, replica.Addr(), "REPLICAOF", "NO", "ONE")
+	_, held := acquire(t, l, nil, newKey(t))
+	mustRelease(t, held)
+}

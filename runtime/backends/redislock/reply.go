@@ -1,7 +1,10 @@
 package redislock
 
 import (
+	"errors"
 	"fmt"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -47,13 +50,14 @@ func (r reply) senseless() error {
 
 // read notes what the server answered to c.
 func (c *call) read(value any, err error) {
+	var answer redis.Error
 	switch {
 	case err == nil && c.mark.at.Load() == nil:
 		c.err = fmt.Errorf("%w: a hook has answered in the server's place", errNotSent)
 	case err == nil:
 		c.reply, c.err = reply{value}, nil
-	case isAnswer(err):
-		c.err = err
+	case errors.As(err, &answer):
+		c.err = answer // without what a hook has written around it
 	default:
 		c.err = c.mark.failed(err)
 	}

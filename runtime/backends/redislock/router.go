@@ -58,6 +58,10 @@ type route struct {
 // has taken its place, and, for a call that may be sent again, ask it then.
 const suspicious = 500 * time.Millisecond
 
+// replaceAfter is how old a batcher is at least that is replaced. At a server that refuses each
+// call, or hangs up, no more of them are open at a time than drainLimit has seconds, and one.
+const replaceAfter = time.Second
+
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
 const drainLimit = 5 * time.Second
 
@@ -211,6 +215,9 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 			return route{}, false // the server is unfit
 		}
 		r.reload()
+		if isBroken(err) {
+			r.replace(l)
+		}
 		gone := errors.Is(err, errNotSent) && r.roams && !errors.Is(err, redis.ErrClosed)
 		return route{}, gone || errors.Is(err, errNoAnswer) || errors.Is(err, errNoHandshake)
 	}
@@ -236,13 +243,20 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 	return route{}, false
 }
 
-// replace makes room for a new batcher in place of l, whose connections lead to what is
-// a replica by now. go-redis would keep those on which it had that answer in a pipeline.
+// isBroken reports whether err says that a connection ended before the answer came.
+func isBroken(err error) bool {
+	var late net.Error
+	return errors.Is(err, errNoAnswer) && !(errors.As(err, &late) && late.Timeout())
+}
+
+// replace makes room for a new batcher in place of l, whose connections lead to what is a replica
+// by now, or were closed while they lay idle. go-redis would keep the former if it had that
+// answer in a pipeline, and sees the latter only where a connection is a socket: not with TLS.
 func (r *router) replace(l *batcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for at, one := range r.all {
-		if one == l && r.life.Go(func(ctx context.Context) { engine.Pause(ctx, drainLimit); _ = l.close() }) {
+		if one == l && time.Since(l.made) >= replaceAfter && r.life.Go(func(ctx context.Context) { engine.Pause(ctx, drainLimit); _ = l.close() }) {
 			delete(r.all, at)
 		}
 	}

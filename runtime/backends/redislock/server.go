@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,6 +13,7 @@ import (
 
 // server is what a batcher and its standby know of their server.
 type server struct {
+	made   time.Time   // when the batcher was
 	bySlot bool        // it is a node of a Cluster, where a command's keys share a slot
 	asked  atomic.Bool // it was asked about itself
 	single atomic.Bool // it has all keys, by what it said last
@@ -20,7 +22,7 @@ type server struct {
 // newBatcher returns a batcher to the server that o leads to. A wary one takes no
 // locks where the server may evict them.
 func newBatcher(o redis.Options, wary bool) *batcher {
-	b := &batcher{server: &server{}}
+	b := &batcher{server: &server{made: time.Now()}}
 	// Again: a client that was made has turned "no retries" into 0, which is the default,
 	// and has put a processor of its own into its options.
 	asking := *lockOptions(&o, 0)
@@ -29,7 +31,7 @@ func newBatcher(o redis.Options, wary bool) *batcher {
 		asking.ConnMaxLifetime, asking.ConnMaxLifetimeJitter = examinedFor, 0
 	}
 	b.client = redis.NewClient(&asking)
-	b.standby = &batcher{client: redis.NewClient(&o), server: b.server}
+	b.standby = &batcher{client: redis.NewClient(&o), server: b.server, width: 1} // warm dials the first connection
 	return b
 }
 

@@ -1,0 +1,54 @@
+package redislock
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/testserver"
+	lock "github.com/lockgen/lockgen/runtime"
+)
+
+// Ping is nil where locks can be taken, and says why not elsewhere. It writes nothing.
+func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
+	t.Parallel()
+	server, login := alice(t, documented(t)...)
+	addr, primary := server.Addr(), testserver.StartRedis(t)
+	l := newLocker(t, addr, login)
+	changes := infoField(t, addr, "persistence", "rdb_changes_since_last_save")
+	require.NoError(t, l.Ping(t.Context()))
+	require.Equal(t, changes, infoField(t, addr, "persistence", "rdb_changes_since_last_save"))
+	require.Empty(t, command(t, addr, "KEYS", "*"))
+	for _, c := range []struct {
+		says     string
+		do, undo []string
+	}{
+		{"OOM ", []string{"CONFIG", "SET", "maxmemory", "1"}, []string{"CONFIG", "SET", "maxmemory", "0"}},
+		{"NOREPLICAS ", []string{"CONFIG", "SET", "min-replicas-to-write", "1"}, []string{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+		{"READONLY ", []string{"REPLICAOF", "127.0.0.1", portOf(primary)}, []string{"REPLICAOF", "NO", "ONE"}},
+		{"can't run this command", []string{"ACL", "SETUSER", "alice", "-set"}, []string{"ACL", "SETUSER", "alice", "+set"}},
+		{"NOPERM ", []string{"ACL", "SETUSER", "alice", "-evalsha"}, []string{"ACL", "SETUSER", "alice", "+evalsha"}},
+		{"NOPERM ", []string{"ACL", "SETUSER", "alice", "resetkeys", "~seckill:*"}, []string{"ACL", "SETUSER", "alice", "~lockgen:*"}},
+		{"noeviction", []string{"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}, []string{"CONFIG", "SET", "maxmemory-policy", "noeviction"}},
+	} {
+		command(t, addr, c.do...)
+		one := newLocker(t, addr, login)
+		for _, l := range []*lock.Locker{l, one} {
+			if c.says == "noeviction" && l != one {
+				continue // a connection that there was is asked after ten minutes
+			}
+			err := l.Ping(t.Context())
+			require.ErrorIs(t, err, lock.ErrUnavailable, c.says)
+			require.ErrorContains(t, err, c.says)
+		}
+		command(t, addr, c.undo...)
+		require.NoError(t, l.Ping(t.Context()), c.says)
+	}
+}
+
+// No lock is at the key that Ping asks about.
+func TestPingKeyIsNoLock(t *testing.T) {
+	t.Parallel()
+	_, err := keysOf(pingKey)
+	require.ErrorIs(t, err, lock.ErrInvalid)
+}
