@@ -66,8 +66,10 @@ func NewCond(l *Locker, key string, backend ...string) *Cond {
 // If ctx ends, Wait takes the lock again and returns the context's error. That blocks until
 // the lock is free or the context of the locked method has ended, 100 ms longer at most;
 // if the lock can't be had by then, or was lost before, the error wraps [ErrLost] and the
-// method's context ends; a call that Wait had heard goes to the next. [ErrInvalid] says that ctx does not own the lock. After any other
-// error, such as [ErrUnavailable], the lock is held: it was not given up, or was taken again.
+// method's context ends; a call that Wait had heard goes to the next. Under other locks that
+// may be a deadlock, and the error wraps [ErrDeadlock] too; while Wait waits for its call, who
+// wants one of those waits as well. [ErrInvalid] says that ctx does not own the lock. After any
+// other error, such as [ErrUnavailable], the lock is held: it was not given up, or was taken again.
 func (c *Cond) Wait(ctx context.Context) error {
 	f, err := c.owner(ctx)
 	if err != nil {
@@ -83,7 +85,10 @@ func (c *Cond) Wait(ctx context.Context) error {
 		return c.fail("wait", err)
 	}
 	called := w.wait(ctx)
-	if err := c.takeAgain(f, owned(ctx), old); err != nil {
+	s := c.locker.shard(c.key)
+	s.active.Add(1) // Close waits for this call also if the method returns meanwhile
+	defer c.locker.leave(s)
+	if err := c.takeAgain(f, owned(ctx), s, old); err != nil {
 		if called == nil {
 			w.passOn()
 		}
@@ -236,7 +241,7 @@ func (c *Cond) giveUp(ctx context.Context, old *hold) error {
 
 // takeAgain takes the lock for f and the frames around it, which had it as old. Meanwhile the
 // call holds the other locks of the chain of innermost.
-func (c *Cond) takeAgain(f, innermost *frame, old *hold) error {
+func (c *Cond) takeAgain(f, innermost *frame, s *shard, old *hold) error {
 	p := *old.policy
 	p.Try, p.Wait, p.Queue = false, 0, 0
 	method := old.method.Load()
@@ -247,9 +252,7 @@ func (c *Cond) takeAgain(f, innermost *frame, old *hold) error {
 		again = bounded
 	}
 	l, called := c.locker, c.locker.observedSince()
-	s, first := l.shard(c.key), f.outermost()
-	s.active.Add(1) // Close waits for this call also if the method returns meanwhile
-	defer l.leave(s)
+	first := f.outermost()
 	if first.closed.Load() {
 		return errReturned
 	}

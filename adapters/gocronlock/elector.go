@@ -15,9 +15,12 @@ import (
 // ErrNotLeader says that this process does not lead: another one does, or none yet.
 var ErrNotLeader = errors.New("this process does not lead")
 
-// conflictPause is how long an Elector waits until it asks again for a key that something
-// else is at.
-const conflictPause = time.Second
+// How long an Elector waits until it asks again for a key that something else is at: twice as
+// long each time.
+const (
+	conflictFirst = time.Second
+	conflictMost  = 10 * time.Second
+)
 
 // Elector is a gocron.Elector: of all processes that have one for a key, one leads. Its
 // methods may be called from any number of goroutines.
@@ -34,9 +37,9 @@ var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector that campaigns for key in the background, by
 // lock.Locker.Lead, until Close is called or ctx ends. It does no I/O itself. It campaigns
-// again when a leadership was lost, and a second after lock.ErrConflict, which says that
-// something else is at the key, such as a mutex of the version before. p has Leader, and neither Try nor Wait; nil is
-// such a Policy with the defaults.
+// again when a leadership was lost, and 1 to 10 s after lock.ErrConflict, which says that
+// something else is at the key, such as a mutex of the version before. p has Leader, and
+// neither Try nor Wait; nil is such a Policy with the defaults.
 //
 // It panics with a *lock.Error if p can't be right, or l does not have fair locks.
 func NewElector(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) *Elector {
@@ -58,7 +61,7 @@ func NewElector(ctx context.Context, l *lock.Locker, p *lock.Policy, key string)
 
 func (e *Elector) campaign(ctx context.Context, l *lock.Locker, p *lock.Policy, key string) {
 	defer close(e.done)
-	for {
+	for pause := conflictFirst; ; pause = min(2*pause, conflictMost) {
 		err := l.Lead(ctx, p, key, func(term context.Context) error {
 			e.begin(term)
 			defer e.end(nil)
@@ -69,7 +72,7 @@ func (e *Elector) campaign(ctx context.Context, l *lock.Locker, p *lock.Policy, 
 			return
 		}
 		select {
-		case <-time.After(conflictPause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 		}
 		e.end(nil)

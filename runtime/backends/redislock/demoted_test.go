@@ -12,8 +12,8 @@ import (
 
 // The name of a primary leads to another by now, and the old one follows that: connections stay
 // where they are. What the new one says to a process reaches nobody there, so it gives the lock
-// to others; a replica that repeats it must not make the process a holder. Then each process
-// listens at the new one.
+// to others; a replica that repeats it must not make the process a holder. After a while each
+// process listens at the new one.
 func TestSubscriptionAtADemotedServer(t *testing.T) {
 	t.Parallel()
 	primary, replica := replicaOf(t), replicaOf(t)
@@ -26,7 +26,9 @@ func TestSubscriptionAtADemotedServer(t *testing.T) {
 	var inside holders
 	const processes = 3
 	for range processes {
-		l := newLocker(t, front.addr())
+		b := New(newClient(t, front.addr()))
+		b.subscriber.deafAfter = time.Second
+		l := lockerOn(t, b)
 		all.Go(func() {
 			for ctx.Err() == nil {
 				change.RLock()

@@ -35,7 +35,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 		swap.copies, swap.patient = b.copies(), w.Waits
 	}
 	c, unanswered, err := b.run(ctx, swap)
-	a := record.Answer{MayHaveRun: unanswered}
+	a := record.Answer{MayHaveRun: unanswered && !w.Look}
 	if err != nil {
 		return a, err
 	}

@@ -68,7 +68,7 @@ func (b *Backend) use(own redis.UniversalClient) *Backend {
 	b.own, b.router.own = own, own
 	b.subscriber, b.kinds = newSubscriber(&b.router), record.New(store{b})
 	b.methods, b.subscriber.wanted = b.kinds.Register(), b.kinds.Wanted
-	b.router.moving, b.router.demoted = b.subscriber.suspect, b.subscriber.demoted
+	b.router.moving = b.subscriber.suspect
 	switch c := own.(type) {
 	case *redis.Client:
 		b.tls, b.router.roams = c.Options().TLSConfig != nil, c.Options().Addr == sentinelAddr

@@ -25,7 +25,6 @@ type router struct {
 	hooks    []redis.Hook // of the caller's client
 	evicting bool         // servers that may evict locks will do
 	moving   func()       // is told when servers may have changed places
-	demoted  func()       // is told when a primary has become a replica
 
 	mu      sync.Mutex
 	all     map[place]*batcher
@@ -235,7 +234,6 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 			r.reload()
 			if state == "READONLY " {
 				r.replace(l)
-				r.demoted()
 			}
 			return route{}, true
 		}

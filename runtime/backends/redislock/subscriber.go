@@ -25,6 +25,9 @@ const (
 	linger = 3 * time.Second
 	// quiet is how long a connection may say nothing before it is pinged.
 	quiet = 5 * time.Second
+	// deafAfter is how long nothing may be said on a connection's channels before another takes
+	// its place. It may lead to what was the primary, or a node of the Cluster, and answers pings.
+	deafAfter = 30 * time.Second
 	// A connection that was lost is dialed again after firstRetry, which doubles up to
 	// lastRetry.
 	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
@@ -38,9 +41,10 @@ const (
 //
 // Its mutex guards all fields below it, and those of waiters, topics and the session.
 type subscriber struct {
-	life   *engine.Life
-	router *router
-	active atomic.Int64 // topics
+	life      *engine.Life
+	router    *router
+	deafAfter time.Duration // as the constant; a test has less
+	active    atomic.Int64  // topics
 
 	mu      sync.Mutex
 	topics  map[string]*topic
@@ -60,7 +64,7 @@ type session struct {
 	pending []string      // the channels asked for, and "" for a ping, until answered
 	since   time.Time     // when the first of these was asked, or the one before it was answered
 	heard   time.Time
-	demoted time.Time       // when a call last met a replica in the place of the primary, or zero
+	told    time.Time       // when something was last said on a channel, or the connection made
 	alive   context.Context // ends when the connection is of no use any more
 	end     context.CancelFunc
 }
@@ -68,7 +72,7 @@ type session struct {
 func newSubscriber(r *router) *subscriber {
 	return &subscriber{
 		life: r.life, router: r, topics: map[string]*topic{}, waiters: map[waiterKey]*waiter{},
-		holders: map[string]*holder{}, wake: make(chan struct{}, 1),
+		holders: map[string]*holder{}, wake: make(chan struct{}, 1), deafAfter: deafAfter,
 	}
 }
 
@@ -134,16 +138,6 @@ func (s *subscriber) suspect() {
 	}
 }
 
-// demoted has another connection made once the calls meet no replica any more: who listens at
-// what was the primary hears of no grant.
-func (s *subscriber) demoted() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.session; c != nil {
-		c.demoted = time.Now()
-	}
-}
-
 // run keeps a connection as long as there are topics.
 func (s *subscriber) run(ctx context.Context) {
 	retry := firstRetry
@@ -173,7 +167,7 @@ func (s *subscriber) connect(life context.Context) (stood bool) {
 		return false
 	}
 	o := s.router.optionsAt(like, addr)
-	c := &session{limit: o.ReadTimeout, heard: time.Now()}
+	c := &session{limit: o.ReadTimeout, heard: time.Now(), told: time.Now()}
 	c.alive, c.end = context.WithCancel(life)
 	o.Dialer = once(c.alive, o.Dialer)
 	client := redis.NewClient(&o)
@@ -256,8 +250,8 @@ func (s *subscriber) orders(c *session) (orders []func(*redis.PubSub) error, nex
 	if len(c.pending) > 0 {
 		next = min(next, c.limit-now.Sub(c.since))
 	}
-	stale := !c.demoted.IsZero() && now.Sub(c.demoted) >= confirmLimit
-	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0 || stale
+	deaf := now.Sub(c.told) >= s.deafAfter
+	return orders, max(next, time.Millisecond), c.alive.Err() != nil || len(s.topics) == 0 || next <= 0 || deaf
 }
 
 // askLocked notes that channel is being subscribed to, or with "" a ping.
@@ -281,6 +275,7 @@ func (s *subscriber) read(c *session) {
 		c.heard = time.Now()
 		switch m := message.(type) {
 		case *redis.Message:
+			c.told = c.heard
 			s.heardLocked(m)
 		case *redis.Subscription:
 			if m.Kind == "subscribe" || m.Kind == "psubscribe" {

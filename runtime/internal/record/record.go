@@ -159,7 +159,7 @@ func (l *Locks) update(ctx context.Context, purpose Write, change func(s *State,
 		if err != nil {
 			l.mu.Lock()
 			if seen, ok := l.seen[key]; ok {
-				l.seen[key] = view{state: seen.state, at: seen.at, doubted: true}
+				l.seen[key] = view{state: seen.state, now: seen.now, at: seen.at, doubted: true}
 			}
 			l.mu.Unlock()
 			return v, mayHaveRun, err
