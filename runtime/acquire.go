@@ -43,6 +43,7 @@ func (l *Locker) compete(ctx context.Context, e *entry, h *hold, end time.Time, 
 // short for a renewal. Then granted gives it back, reports false, and e stays busy.
 func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (inTime bool, err error) {
 	now := driver.Now()
+	e.answer = nil // no other holds the key
 	left := lk.init(lease, e, l.tenure(lk.acquisition.TTL-h.policy.Delay), h.policy, now)
 	if left <= 0 || lk.isTooShortFor(h, left) {
 		l.discard(lk)
@@ -56,6 +57,9 @@ func (l *Locker) granted(e *entry, h *hold, lk *heldLease, lease driver.Lease) (
 func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	e := lk.entry
 	e.shard.mu.Lock()
+	if l.forced.Load() {
+		h.trial.Store(int32(dropped)) // the Observer hears of no hold, but of a call that was rejected
+	}
 	e.giveLocked(h, lk, now)
 	e.placed = false   // taking the lock gave it up
 	e.shareLocked(now) // also with those that try
@@ -68,7 +72,6 @@ func (l *Locker) begin(h *hold, lk *heldLease, now driver.Instant) error {
 	l.listenForRecall(lk)
 	l.endOutage(e.id.backend)
 	if l.forced.Load() { // Close did not wait for this grant, and no one would renew it
-		h.trial.Store(int32(dropped)) // the Observer hears of no hold, but of a call that was rejected
 		if l.lose(lk, errClosedUnder) {
 			_ = l.release(endedContext, lk, time.Now())
 		}
@@ -131,11 +134,11 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	if op.over() { // the turn came as the wait ended: nothing needs to be sent
 		return nil, op.entry.heldOrAway()
 	}
-	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
+	lease, err := op.ask(ctx)
 	if ttl := p.ttl() + p.Delay; op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
 		// The longer lease exceeds the engine's limit: ask for one that is not handed on.
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
-		lease, err = op.entry.backend.Acquire(ctx, op.acquisition)
+		lease, err = op.ask(ctx)
 	}
 	if !isHeld(err) {
 		return lease, err
@@ -184,7 +187,7 @@ func (op *acquireOp) wait(ctx context.Context, err error) (driver.Lease, error) 
 			return nil, err
 		}
 		var lease driver.Lease
-		lease, err = e.backend.Acquire(ctx, op.acquisition)
+		lease, err = op.askAgain(ctx)
 		if !isHeld(err) {
 			return lease, err
 		}

@@ -184,10 +184,10 @@ func (c *cleanup) pending() int {
 // next in the queue compete.
 func (l *Locker) stopCompeting(op *acquireOp, err error) {
 	e, a := op.entry, op.acquisition
-	e.shard.mu.Lock()
 	if !isHeld(err) && !isContextError(err) { // the engine has failed since it answered
 		e.answer = nil
 	}
+	e.shard.mu.Lock()
 	alone := e.first == nil || e.id.kind != 0 // whose places in the engine's queue are each goroutine's own
 	e.shard.mu.Unlock()
 	unknown := a.MayHaveRun || a.MayBeGranted || errors.Is(err, ErrIndeterminate)

@@ -35,15 +35,15 @@ type delegation struct {
 }
 
 type delegatedHold struct {
-	ID      string  `json:"id"`
-	Key     string  `json:"key"`
-	Prefix  *string `json:"prefix,omitempty"` // Options.Prefix; nil if the caller has not told it
-	Backend string  `json:"backend,omitempty"`
-	Token   uint64  `json:"token,string"`
-	Method  string  `json:"method,omitempty"`
-	Kind    uint8   `json:"kind,omitempty"` // a driver.Kind
-	Permits int     `json:"permits,omitempty"`
-	Weight  int     `json:"weight,omitempty"`
+	ID      string `json:"id"`
+	Key     string `json:"key"`
+	Prefix  string `json:"prefix,omitempty"` // Options.Prefix
+	Backend string `json:"backend,omitempty"`
+	Token   uint64 `json:"token,string"`
+	Method  string `json:"method,omitempty"`
+	Kind    uint8  `json:"kind,omitempty"` // a driver.Kind
+	Permits int    `json:"permits,omitempty"`
+	Weight  int    `json:"weight,omitempty"`
 }
 
 // Inject writes into c a delegation of the locks that ctx owns, for one request to the
@@ -115,9 +115,11 @@ func (h *hold) delegate() delegatedHold {
 		d.ID, d.Prefix = lease.of.ID+"/"+lease.keyring.audience, lease.of.Prefix
 		return d
 	}
-	d.Prefix = &h.locker.prefix
-	// Readers that share a lease may have begun at the same moment.
-	d.ID = fmt.Sprintf("%s:%d:%d:%x", h.lease.acquisition.ID, h.token, h.began.Sub(driver.Instant{}), maphash.Comparable(h.locker.seed, h))
+	d.Prefix = h.locker.prefix
+	d.ID = fmt.Sprintf("%s:%d:%d", h.lease.acquisition.ID, h.token, h.began.Sub(driver.Instant{}))
+	if kind == driver.Read { // those that share a lease may have begun at the same moment
+		d.ID += fmt.Sprintf(":%x", maphash.Comparable(h.locker.seed, h))
+	}
 	return d
 }
 
@@ -127,8 +129,7 @@ func (h *hold) entersBy(l *Locker) bool {
 	if h.locker != nil {
 		return h.locker == l
 	}
-	prefix := h.lease.Lease.(*delegatedLease).of.Prefix
-	return prefix == nil || *prefix == l.prefix
+	return h.lease.Lease.(*delegatedLease).of.Prefix == l.prefix
 }
 
 // policy is that of the hold, as far as a nested call is judged by it.

@@ -2,9 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
 	"testing"
 	"time"
 
@@ -45,7 +42,7 @@ func canceledContext(t *testing.T) context.Context {
 }
 
 // A lock of another prefix is another lock, also where the delegation has gone through a third
-// process. A caller of an older version tells none.
+// process.
 func TestDelegationIsOfAPrefix(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		engine := memlock.New()
@@ -62,24 +59,8 @@ func TestDelegationIsOfAPrefix(t *testing.T) {
 			require.NoError(t, release(nested))
 		}
 		require.NoError(t, release(in2))
-		require.NoError(t, release(in))
-
-		old := `{"aud":"stock","at":946684800000000000,"left":9000000000,"holds":[{"id":"1","key":"x","token":"7"}]}`
-		ctx, in = extract(t, signed(old), keyring(t, "stock"))
-		_, nested := acquire(t, ctx, b, enters, "x")
-		require.NoError(t, release(nested))
 		for _, one := range []*lock.Hold{in, held, theirs} {
 			require.NoError(t, release(one))
 		}
 	})
-}
-
-// signed returns a request with this delegation.
-func signed(payload string) lock.HeaderCarrier {
-	message := "k1." + base64.RawURLEncoding.EncodeToString([]byte(payload))
-	h := hmac.New(sha256.New, secret)
-	h.Write([]byte("lockgen-delegation-1\n" + message))
-	c := lock.HeaderCarrier{}
-	c.Set(lock.DelegationKey, message+"."+base64.RawURLEncoding.EncodeToString(h.Sum(nil)))
-	return c
 }

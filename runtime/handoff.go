@@ -66,6 +66,7 @@ func (l *Locker) next(e *entry) {
 	if w := e.first; w != nil {
 		e.removeLocked(w)
 		w.entry = e
+		e.askLocked()
 		e.shard.mu.Unlock()
 		w.turn <- compete
 		return

@@ -49,8 +49,8 @@ func (l *Locker) shard(key string) *shard {
 // for the key at the backend: the one that state says is busy with it. All
 // others wait in its queue.
 //
-// The shard's mutex guards all but subscription and placed, which belong to the goroutine
-// that is busy with the key. It alone writes answer, and since while nobody holds the key.
+// The shard's mutex guards all but subscription, placed and answer, which belong to the
+// goroutine that is busy with the key.
 type entry struct {
 	id      entryID
 	shard   *shard
@@ -64,7 +64,7 @@ type entry struct {
 	ownQueue  waitQueue     // of an entry that shares its queue with no other
 	group     *group        // or nil
 	competing *contender    // or nil: the engine has not refused whoever is busy with the key
-	since     time.Duration // when the first one began to wait for whoever is busy with the key, by monotonic
+	asked     time.Duration // when the engine was first asked without an answer since, by monotonic; 0 if it was not while others wait
 	state     entryState
 	closed    bool // for who would share the lease of others that read: somebody will write
 	waits     bool // it counts in group.waiting
@@ -136,8 +136,8 @@ func (l *Locker) take(ctx context.Context, outer *frame, s *shard, p *Policy, ke
 		}
 		w := l.waiters.Get().(*waiter)
 		w.hold, w.since = h, monotonic()
-		if e.since == 0 { // busy with a call that nobody has waited behind
-			e.since = w.since
+		if e.state == busy && e.competing == nil { // with a first request, whose time nobody has read
+			e.askLocked()
 		}
 		e.pushLocked(w)
 		s.mu.Unlock()
@@ -282,6 +282,6 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 func (e *entry) giveLocked(h *hold, lease *heldLease, now driver.Instant) {
 	h.entry, h.lease, h.token, h.began = e, lease, lease.nextToken(), now
 	e.competesLocked(false)
-	e.state, e.lease, e.holder, e.competing, e.answer = held, lease, h, nil, nil
+	e.state, e.lease, e.holder, e.competing, e.asked = held, lease, h, nil, 0
 	lease.holder.Store(h)
 }

@@ -271,6 +271,24 @@ func (l *Locker) discardNow(lk *heldLease, then func()) {
 	})
 }
 
+// freeLater is discard for a lease whose caller has gone. It returns what the first attempt, which
+// Close waits for, ended with.
+func (l *Locker) freeLater(lk *heldLease) error {
+	first, last := make(chan error, 1), lk.token-1
+	l.cleanup.add(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
+		err := lk.Release(ctx, last)
+		select {
+		case first <- err:
+		default:
+		}
+		if isLost(err) {
+			return nil
+		}
+		return err
+	})
+	return <-first
+}
+
 // freeing returns a function that releases lk as it is now. ErrLost counts as done.
 func (lk *heldLease) freeing() func(context.Context) error {
 	last := lk.token - 1
@@ -343,8 +361,5 @@ func (lk *heldLease) Release(ctx context.Context, last uint64) error {
 // changes nothing any more: the engine checks the owner, and its answer is ignored.
 func (e *entry) endLocked() {
 	e.shard.leases.remove(e.lease)
-	e.state, e.lease, e.holder, e.closed, e.since = busy, nil, nil, false, 0
-	if e.first != nil { // no reading of the clock where nobody waits
-		e.since = monotonic()
-	}
+	e.state, e.lease, e.holder, e.closed = busy, nil, nil, false
 }

@@ -24,7 +24,8 @@ func (h *hold) stay(rest time.Duration) {
 		now := time.Now()
 		r := releasing{hold: h, now: driver.At(now)}
 		if r.lease = l.part(h, r.now); r.lease != nil {
-			r.err = l.free(kept.caller, r.lease, now)
+			r.err = l.freeLater(r.lease)
+			l.next(r.lease.entry)
 		}
 		_ = r.end() // which tells the Observer
 	}()

@@ -1,8 +1,11 @@
 package lock
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
 )
 
 // waitQueue is a queue of goroutines, first come, first served. The shard's mutex guards it.
@@ -76,24 +79,56 @@ func (e *entry) noteLocked(err error) {
 	}
 }
 
-// grantedLate notes that the engine has answered, by a grant that came too late.
+// askLocked notes that the engine is asked for the key. Of requests that were cut off, the
+// first one counts.
+func (e *entry) askLocked() {
+	if e.asked == 0 {
+		e.asked = monotonic()
+	}
+}
+
+// ask asks the engine. It notes an answer that is no lease.
+func (op *acquireOp) ask(ctx context.Context) (driver.Lease, error) {
+	lease, err := op.entry.backend.Acquire(ctx, op.acquisition)
+	if err != nil {
+		op.entry.heard(err)
+	}
+	return lease, err
+}
+
+// askAgain is ask for a call behind which others may wait.
+func (op *acquireOp) askAgain(ctx context.Context) (driver.Lease, error) {
+	e := op.entry
+	e.shard.mu.Lock()
+	e.askLocked()
+	e.shard.mu.Unlock()
+	return op.ask(ctx)
+}
+
+// grantedLate notes that the engine has answered, and is asked once more.
 func (e *entry) grantedLate() {
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	e.answer, e.since = nil, monotonic()
+	e.asked = monotonic()
+}
+
+// heard notes that the engine has answered by err, unless that is no answer.
+func (e *entry) heard(err error) {
+	if isContextError(err) || isAway(err) {
+		return
+	}
+	e.shard.mu.Lock()
+	defer e.shard.mu.Unlock()
+	e.asked = 0
 }
 
 // awayLocked returns why nobody knows whether another holds the key: the one that competes was
-// told so last, or the engine has not answered for answerLimit while somebody waits behind it.
+// told so last, or the engine has not answered for answerLimit.
 func (e *entry) awayLocked() error {
 	if c := e.competing; c != nil && isAway(c.told) {
 		return c.told
 	}
-	heard := e.since
-	if e.answer != nil {
-		heard = max(heard, e.answer.at)
-	}
-	if e.state == busy && heard != 0 && monotonic()-heard > answerLimit {
+	if e.state == busy && e.asked != 0 && monotonic()-e.asked > answerLimit {
 		return errSilent
 	}
 	return nil

@@ -1,0 +1,81 @@
+package lock_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// An engine that answers is not silent to those that wait behind others, whatever it says.
+func TestAnswersAreNoSilence(t *testing.T) {
+	for name, answer := range map[string]func(do func() (driver.Lease, error)) (driver.Lease, error){
+		"held":     func(do func() (driver.Lease, error)) (driver.Lease, error) { return do() },
+		"conflict": func(func() (driver.Lease, error)) (driver.Lease, error) { return nil, driver.ErrConflict },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := newScripted()
+				_, held := acquire(t, t.Context(), newLocker(t, b.Backend, nil), nil, "k")
+				b.onAcquire = func(_ context.Context, _ *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+					time.Sleep(20 * time.Millisecond)
+					return answer(do)
+				}
+				l := newLocker(t, b, nil)
+				begun := time.Now()
+				var all sync.WaitGroup
+				for range 10 {
+					all.Go(func() {
+						for time.Since(begun) < 10*time.Second {
+							ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+							_, _, err := l.Acquire(ctx, &lock.Policy{Try: true}, "k")
+							require.NotErrorIs(t, err, lock.ErrUnavailable)
+							cancel()
+						}
+					})
+				}
+				all.Wait()
+				_ = release(held)
+			})
+		})
+	}
+}
+
+// A call for several keys goes on waiting where the engine has been silent to another call of its
+// process.
+func TestSeveralWaitBehindASilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, hangs := newScripted(), make(chan struct{})
+		_, held := acquire(t, t.Context(), newLocker(t, b.Backend, nil), nil, "k3")
+		asked := new(atomic.Int64)
+		b.onAcquire = func(_ context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			if a.Key == "k3" && asked.Add(1) > 1 {
+				<-hangs
+			}
+			return do()
+		}
+		l := newLocker(t, b.plain(), nil)
+		go func() {
+			_, h, _ := l.Acquire(t.Context(), nil, "k3")
+			h.Release(nil)
+		}()
+		synctest.Wait()
+		time.Sleep(5 * time.Second)
+		time.AfterFunc(time.Second, func() {
+			close(hangs)
+			_ = release(held)
+		})
+		_, all, err := l.AcquireAll(t.Context(), lock.Requests(&lock.Policy{Wait: time.Minute}, []string{"k1", "k2", "k3", "k4", "k5"})...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Release(nil)
+	})
+}
