@@ -2,6 +2,7 @@ package generator
 
 import (
 	"go/ast"
+	"go/token"
 	"path"
 	"regexp"
 	"slices"
@@ -15,7 +16,7 @@ import (
 // which matters only where it touches an annotated signature, and there it is
 // not left out.
 func (u *unit) neededImports() []string {
-	n := &needs{paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
+	n := &needs{run: u.pkg.run, paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
 	for _, f := range u.files {
 		n.index(f)
 	}
@@ -41,13 +42,8 @@ func (u *unit) neededImports() []string {
 		n.fields(m.file, m.typ.Params, roots)
 		n.fields(m.file, m.typ.Results, nil)
 		n.guarded(m.owner())
-		for _, s := range m.file.imports() { // its names are used without a qualifier
-			if s.Name != nil && s.Name.Name == "." {
-				n.paths[importPath(s)] = true
-			}
-		}
 	}
-	if u.whole {
+	if u.whole || u.pkg.run.exports != nil { // a build system has them all at hand
 		for _, f := range u.files {
 			for _, s := range f.imports() {
 				n.paths[importPath(s)] = true
@@ -70,6 +66,7 @@ type declared struct {
 }
 
 type needs struct {
+	run       *run
 	paths     map[string]bool
 	seen      map[string]bool
 	declared  map[string][]declared // by name
@@ -144,6 +141,7 @@ func (n *needs) guarded(name string) {
 		}
 		list := members(spec)
 		if list == nil { // an alias, or type T Other
+			n.visit(d.file, spec.Type, false)
 			n.guarded(typeName(ast.Unparen(spec.Type)))
 			continue
 		}
@@ -168,6 +166,9 @@ func (n *needs) visit(f *source, node ast.Node, deep bool) {
 				return false
 			}
 		case *ast.Ident:
+			if n.declared[x.Name] == nil && token.IsExported(x.Name) {
+				n.imported(f, ".")
+			}
 			n.follow(x.Name, deep)
 		}
 		return true
@@ -194,23 +195,38 @@ func (n *needs) follow(name string, deep bool) {
 	}
 }
 
-// imported notes the import that a file calls name. Where the import has no
-// name of its own, its path may not tell how the package is called.
+// imported notes the imports that a file may call name: where none is called so as far as
+// is known, all of which it is not known.
 func (n *needs) imported(f *source, name string) {
 	var unclear []string
 	for _, s := range f.imports() {
 		p := importPath(s)
+		called, known := n.run.called(s)
 		switch {
-		case s.Name != nil && s.Name.Name == name, s.Name == nil && guessName(p) == name:
+		case called == name:
 			n.paths[p] = true
-			return
-		case s.Name == nil:
+			if name != "." {
+				return
+			}
+		case !known && name != ".":
 			unclear = append(unclear, p)
 		}
 	}
 	for _, p := range unclear {
 		n.paths[p] = true
 	}
+}
+
+// called is what an import is called, and whether that is known: where it has no name of
+// its own it is a guess until a load has told the name of the package.
+func (r *run) called(s *ast.ImportSpec) (name string, known bool) {
+	if s.Name != nil {
+		return s.Name.Name, true
+	}
+	if told, ok := r.names.Load(importPath(s)); ok {
+		return told.(string), true
+	}
+	return guessName(importPath(s)), false
 }
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)
