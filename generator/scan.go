@@ -3,6 +3,7 @@ package generator
 import (
 	"go/ast"
 	"go/token"
+	"slices"
 	"strings"
 )
 
@@ -24,6 +25,16 @@ func (t *target) owner() string {
 		return t.iface.Name.Name
 	}
 	return baseName(t.recv)
+}
+
+// directiveTexts are the directives as they are written.
+func (t *target) directiveTexts() (out []string) {
+	for _, c := range t.doc.List {
+		if slices.ContainsFunc(t.directives, func(d *directive) bool { return d.pos == c.Slash }) {
+			out = append(out, c.Text)
+		}
+	}
+	return out
 }
 
 // scan gathers what the files of the package say.
