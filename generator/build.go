@@ -183,6 +183,7 @@ func (b *builder) group() {
 		}
 	}
 	for _, g := range b.guarded {
+		b.checkEmbedded(g)
 		g.methods = append(g.methods, b.promotedMethods(g)...)
 	}
 }

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"go/ast"
 	"go/build/constraint"
 	"go/types"
 	"path/filepath"
@@ -155,21 +156,50 @@ func embeddedTypes(t types.Type) (out []*types.Named) {
 			}
 			out = append(out, named)
 		}
-		switch t := t.Underlying().(type) {
-		case *types.Struct:
-			for f := range t.Fields() {
-				if f.Embedded() {
-					visit(f.Type())
-				}
-			}
-		case *types.Interface:
-			for e := range t.EmbeddedTypes() {
-				visit(e)
-			}
+		for _, embedded := range embeddedIn(t) {
+			visit(embedded)
 		}
 	}
 	visit(t)
 	return out
+}
+
+// embeddedIn are the types that t embeds itself.
+func embeddedIn(t types.Type) (out []types.Type) {
+	switch t := t.Underlying().(type) {
+	case *types.Struct:
+		for f := range t.Fields() {
+			if f.Embedded() {
+				out = append(out, f.Type())
+			}
+		}
+	case *types.Interface:
+		out = slices.Collect(t.EmbeddedTypes())
+	}
+	return out
+}
+
+// checkEmbedded reports embedded types that can't be made out, where a build system has not
+// handed over the export data of their packages: their methods would be called without their
+// locks. The go command has all imports, or the package does not compile.
+func (b *builder) checkEmbedded(g *guarded) {
+	if b.pkg.run.exports == nil {
+		return
+	}
+	for _, t := range embeddedTypes(g.recv.Type()) {
+		if t.Obj().Pkg() != b.unit.types || !slices.ContainsFunc(append(embeddedIn(t), t), unknown) {
+			continue
+		}
+		hint, name := "", t.Obj().Name()
+		for _, decl := range b.pkg.typesNamed(name) {
+			for _, n := range decl.file.importsNamedIn(decl.spec) {
+				if p := importPath(n.(*ast.ImportSpec)); b.unit.imports.failed[p] != "" {
+					hint = "write it into " + filepath.Base(b.pkg.run.exports.path) + ": packagefile " + p + "=FILE"
+				}
+			}
+		}
+		b.pkg.report(t.Obj().Pos(), hint, "%s has methods from a type that can't be made out: a directive there would be lost", name)
+	}
 }
 
 // planForeign adds the builds that the package has to be generated for since types that it
