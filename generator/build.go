@@ -277,6 +277,9 @@ func (b *builder) nameImports() {
 			params(m.sig.RecvTypeParams())
 			types.TypeString(m.sig.Params(), b.imports.collect)
 			types.TypeString(m.sig.Results(), b.imports.collect)
+			for _, t := range m.inClosures(m.sig) {
+				types.TypeString(t, b.imports.collect)
+			}
 			for _, t := range m.typeArgs() { // its key function may need them
 				types.TypeString(t, b.imports.collectBody)
 			}

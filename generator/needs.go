@@ -10,7 +10,7 @@ import (
 )
 
 // neededImports lists the imports that the directives depend on: those which
-// annotated signatures name, and, where a placeholder goes into a type, those
+// annotated signatures name, and, where a placeholder or merge goes into a type, those
 // which that type names. A service imports hundreds of packages; its annotated
 // signatures name two. An import that is left out is an error to go/types,
 // which matters only where it touches an annotated signature, and there it is
@@ -24,24 +24,7 @@ func (u *unit) neededImports() []string {
 		if !u.has[m.file] {
 			continue
 		}
-		roots := map[string]bool{}
-		for _, d := range m.directives {
-			for _, part := range slices.Concat(d.key.parts, d.tick.parts) {
-				if part.isPlaceholder() {
-					roots[part.path[0]] = true
-				}
-			}
-			for _, fallback := range n.functions[d.fallback] {
-				n.visit(fallback.file, fallback.node, false)
-			}
-		}
-		n.fields(m.file, m.recv, roots)
-		if m.typ.TypeParams != nil {
-			n.visit(m.file, m.typ.TypeParams, true)
-		}
-		n.fields(m.file, m.typ.Params, roots)
-		n.fields(m.file, m.typ.Results, nil)
-		n.guarded(m.owner())
+		n.target(m)
 	}
 	if u.whole || u.pkg.run.exports != nil { // a build system has them all at hand
 		for _, f := range u.files {
@@ -72,6 +55,31 @@ type needs struct {
 	declared  map[string][]declared // by name
 	methods   map[string][]declared // by receiver; only those without parameters
 	functions map[string][]declared // and methods, by name
+}
+
+// target visits what a wrapper is made of.
+func (n *needs) target(m *target) {
+	roots := map[string]bool{}
+	for _, d := range m.directives {
+		for _, part := range slices.Concat(d.key.parts, d.tick.parts) {
+			if part.isPlaceholder() {
+				roots[part.path[0]] = true
+			}
+		}
+		for _, fallback := range n.functions[d.fallback] {
+			n.visit(fallback.file, fallback.node, false)
+		}
+		if d.merge > 0 { // the wrapper names the elements of its slices
+			n.visit(m.file, m.typ, true)
+		}
+	}
+	n.fields(m.file, m.recv, roots)
+	if m.typ.TypeParams != nil {
+		n.visit(m.file, m.typ.TypeParams, true)
+	}
+	n.fields(m.file, m.typ.Params, roots)
+	n.fields(m.file, m.typ.Results, nil)
+	n.guarded(m.owner())
 }
 
 func (n *needs) index(f *source) {

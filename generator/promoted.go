@@ -177,7 +177,7 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	if !m.fn.Exported() {
 		return "only that package can name it"
 	}
-	if b.hidden(sig) {
+	if b.hidden(sig) || slices.ContainsFunc(m.inClosures(sig), b.hidden) {
 		return "its signature names what can't be named from here"
 	}
 	for _, d := range m.directives {
