@@ -34,6 +34,7 @@ type knownName struct {
 // fileModel is the model of one file as it grows, and the qualifier of the types in it.
 type fileModel struct {
 	templates.File
+	path     string
 	wrappers map[*guarded]*templates.Wrapper
 	imports  *importTable
 	used     map[string]bool // path: the file mentions it
@@ -149,7 +150,7 @@ func (b *builder) in(files ...*source) *fileModel {
 	o := b.pkg.outputOf(files...)
 	f := b.files[o]
 	if f == nil {
-		f = &fileModel{wrappers: map[*guarded]*templates.Wrapper{}, imports: b.imports, used: map[string]bool{}}
+		f = &fileModel{path: o.path, wrappers: map[*guarded]*templates.Wrapper{}, imports: b.imports, used: map[string]bool{}}
 		f.Package, f.Names, f.Constraint = b.pkg.name, b.imports.fileNames(), constraintText(o.when)
 		b.files[o] = f
 	}
