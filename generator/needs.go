@@ -69,8 +69,9 @@ func (n *needs) target(m *target) {
 		for _, fallback := range n.functions[d.fallback] {
 			n.visit(fallback.file, fallback.node, false)
 		}
-		if d.merge > 0 { // the wrapper names the elements of its slices
-			n.visit(m.file, m.typ, true)
+		if d.merge > 0 {
+			n.elements(m.typ.Params)
+			n.elements(m.typ.Results)
 		}
 	}
 	n.fields(m.file, m.recv, roots)
@@ -132,8 +133,19 @@ func (n *needs) fields(f *source, list *ast.FieldList, roots map[string]bool) {
 	}
 }
 
+// elements visits what named slices among these are defined from: the wrapper of merged calls
+// names the types of their elements.
+func (n *needs) elements(list *ast.FieldList) {
+	if list == nil {
+		return
+	}
+	for _, field := range list.List {
+		n.guarded(typeName(field.Type))
+	}
+}
+
 // guarded visits what the wrapper repeats of the guarded type: its type
-// parameters, and the types embedded in it, whose methods it may wrap again.
+// parameters, and what it is defined from or embeds, whose methods it may wrap again.
 func (n *needs) guarded(name string) {
 	if name == "" || n.seen["embedded "+name] {
 		return

@@ -3,7 +3,9 @@ package hooks
 
 import "context"
 
-type Hook interface{ Run(ctx context.Context) error }
+type Hook interface {
+	Run(ctx context.Context) error
+}
 
 type A struct{ hooks []Hook }
 
