@@ -1,10 +1,12 @@
 package generator
 
 import (
+	"fmt"
 	"go/token"
 	"go/types"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -43,7 +45,7 @@ func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 			continue
 		}
 		gm := guardedMethod{sig: sel.Type().(*types.Signature), path: embeddedFields(recv, sel.Index()[:len(sel.Index())-1])}
-		if !slices.ContainsFunc(gm.path, b.unit.inStub) && !b.wrapped(recv, fn.Name(), len(gm.path)) {
+		if !slices.ContainsFunc(gm.path, b.unit.inStub) && !b.wrapped(g, recv, fn.Name(), len(gm.path)) {
 			add(gm.path[len(gm.path)-1].Type(), fn, gm)
 		}
 	}
@@ -71,11 +73,11 @@ func (b *builder) declarations(g *guarded, t types.Type, fn *types.Func) (out []
 	return out
 }
 
-// agree reports whether these declarations of one method have the same directives.
+// agree reports whether the directives of these declarations of one method ask for the same.
 func (b *builder) agree(g *guarded, declared []*types.Func) bool {
 	first := b.targetOf(g, declared[0])
 	for _, fn := range declared[1:] {
-		if other := b.targetOf(g, fn); !slices.Equal(other.directiveTexts(), first.directiveTexts()) {
+		if other := b.targetOf(g, fn); !slices.Equal(b.asked(other, fn), b.asked(first, declared[0])) {
 			b.pkg.report(g.recv.Pos(), "declare a method "+fn.Name()+" of "+g.recv.Name()+" with a directive of its own",
 				"%s has %s from %s and from %s, whose directives differ", g.recv.Name(), fn.Name(), first.owner(), other.owner())
 			return false
@@ -84,9 +86,35 @@ func (b *builder) agree(g *guarded, declared []*types.Func) bool {
 	return true
 }
 
+// asked is what the directives of the method fn ask for, however they are spelt and its
+// parameters are called.
+func (b *builder) asked(t *target, fn *types.Func) (out []string) {
+	order := map[string]int{}
+	for i := range fn.Signature().Params().Len() {
+		order[fn.Signature().Params().At(i).Name()] = i
+	}
+	numbered := func(in pattern) string {
+		text := ""
+		for _, p := range in.parts {
+			if p.isPlaceholder() {
+				text += fmt.Sprint(order[p.path[0]], p.path[1:], p.each)
+			} else {
+				text += strconv.Quote(p.literal)
+			}
+		}
+		return text
+	}
+	for _, d := range t.directives {
+		l := b.pkg.lock(t, d)
+		l.Key, l.Tick = numbered(d.key), numbered(d.tick)
+		out = append(out, l.Text())
+	}
+	return out
+}
+
 // wrapped reports whether a wrapper that t embeds at that depth will have a method of that
 // name, of which the declaration that stands in for it has none.
-func (b *builder) wrapped(t types.Type, method string, depth int) bool {
+func (b *builder) wrapped(g *guarded, t types.Type, method string, depth int) bool {
 	s := structOf(t)
 	if s == nil || depth == 0 {
 		return false
@@ -94,11 +122,19 @@ func (b *builder) wrapped(t types.Type, method string, depth int) bool {
 	for f := range s.Fields() {
 		switch inner := structOf(f.Type()); {
 		case !f.Embedded():
-		case depth > 1 && b.wrapped(f.Type(), method, depth-1):
+		case depth > 1 && b.wrapped(g, f.Type(), method, depth-1):
 			return true
 		case depth == 1 && inner != nil && inner.NumFields() == 1 && b.unit.inStub(inner.Field(0)):
-			obj, _, _ := types.LookupFieldOrMethod(inner.Field(0).Type(), true, b.unit.types, method)
-			if fn, ok := obj.(*types.Func); ok && b.annotated[fn.Origin()] != nil {
+			at := inner.Field(0).Type()
+			obj, index, _ := types.LookupFieldOrMethod(at, true, b.unit.types, method)
+			fn, ok := obj.(*types.Func)
+			if !ok {
+				continue
+			}
+			for _, field := range embeddedFields(at, index[:len(index)-1]) {
+				at = field.Type()
+			}
+			if slices.ContainsFunc(b.declarations(g, at, fn), func(fn *types.Func) bool { return b.annotated[fn.Origin()] != nil }) {
 				return true
 			}
 		}
@@ -182,7 +218,8 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	}
 	buried := slices.ContainsFunc(path, func(f *types.Var) bool { return !f.Exported() && f.Pkg() != b.unit.types })
 	for _, d := range m.directives {
-		if d.wrong {
+		req, res := mergedTypes(sig)
+		if d.wrong || d.merge > 0 && (req == nil || res == nil) {
 			return "its directive has a mistake"
 		}
 		if d.fallback != "" && !token.IsExported(d.fallback) {

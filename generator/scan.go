@@ -3,7 +3,6 @@ package generator
 import (
 	"go/ast"
 	"go/token"
-	"slices"
 	"strings"
 )
 
@@ -25,16 +24,6 @@ func (t *target) owner() string {
 		return t.iface.Name.Name
 	}
 	return baseName(t.recv)
-}
-
-// directiveTexts are the directives as they are written.
-func (t *target) directiveTexts() (out []string) {
-	for _, c := range t.doc.List {
-		if slices.ContainsFunc(t.directives, func(d *directive) bool { return d.pos == c.Slash }) {
-			out = append(out, c.Text)
-		}
-	}
-	return out
 }
 
 // scan gathers what the files of the package say.
