@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"go/ast"
 	"go/build/constraint"
 	"go/types"
 	"path/filepath"
@@ -179,27 +178,31 @@ func embeddedIn(t types.Type) (out []types.Type) {
 	return out
 }
 
-// checkEmbedded reports embedded types that can't be made out, where a build system has not
-// handed over the export data of their packages: their methods would be called without their
-// locks. The go command has all imports, or the package does not compile.
+// checkEmbedded reports a type that embeds one which can't be made out, where a build system
+// has not handed over the export data of its package: its methods would be called without
+// their locks. The go command has all imports, or the package does not compile. Types of C
+// have no methods.
 func (b *builder) checkEmbedded(g *guarded) {
-	if b.pkg.run.exports == nil {
+	if b.pkg.run.exports == nil || !slices.ContainsFunc(embeddedTypes(g.recv.Type()), func(t *types.Named) bool {
+		return t.Obj().Pkg() == b.unit.types && slices.ContainsFunc(append(embeddedIn(t), t), unknown)
+	}) {
 		return
 	}
-	for _, t := range embeddedTypes(g.recv.Type()) {
-		if t.Obj().Pkg() != b.unit.types || !slices.ContainsFunc(append(embeddedIn(t), t), unknown) {
-			continue
+	n, missing := b.unit.needs(), []string(nil)
+	n.guarded(g.recv.Name())
+	for _, path := range sortedKeys(n.paths) {
+		if b.unit.imports.failed[path] != "" {
+			missing = append(missing, "packagefile "+path+"=FILE")
 		}
-		hint, name := "", t.Obj().Name()
-		for _, decl := range b.pkg.typesNamed(name) {
-			for _, n := range decl.file.importsNamedIn(decl.spec) {
-				if p := importPath(n.(*ast.ImportSpec)); b.unit.imports.failed[p] != "" {
-					hint = "write it into " + filepath.Base(b.pkg.run.exports.path) + ": packagefile " + p + "=FILE"
-				}
-			}
-		}
-		b.pkg.report(t.Obj().Pos(), hint, "%s has methods from a type that can't be made out: a directive there would be lost", name)
 	}
+	hint := ""
+	switch {
+	case len(missing) > 0:
+		hint = "write it into " + filepath.Base(b.pkg.run.exports.path) + ": " + strings.Join(missing, ", ")
+	case n.paths["C"]:
+		return
+	}
+	b.pkg.report(g.recv.Pos(), hint, "%s has methods from a type that can't be made out: a directive there would be lost", g.recv.Name())
 }
 
 // planForeign adds the builds that the package has to be generated for since types that it

@@ -185,6 +185,9 @@ func (r *run) neededImports(units [][]*unit) []string {
 // generated, which is an error; the other imports are returned all the same, since
 // directives can be checked against them.
 func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*importer, error) {
+	if r.exports != nil {
+		return r.exports.load(r, paths)
+	}
 	conf := r.config(ctx, packages.NeedName|packages.NeedFiles|packages.NeedTypes)
 	c.apply(conf)
 	loaded, err := packages.Load(conf, paths...)

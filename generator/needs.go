@@ -16,17 +16,14 @@ import (
 // which matters only where it touches an annotated signature, and there it is
 // not left out.
 func (u *unit) neededImports() []string {
-	n := &needs{run: u.pkg.run, paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
-	for _, f := range u.files {
-		n.index(f)
-	}
+	n := u.needs()
 	for _, m := range u.pkg.targets {
 		if !u.has[m.file] {
 			continue
 		}
 		n.target(m)
 	}
-	if u.whole || u.pkg.run.exports != nil { // a build system has them all at hand
+	if u.whole {
 		for _, f := range u.files {
 			for _, s := range f.imports() {
 				n.paths[importPath(s)] = true
@@ -55,6 +52,15 @@ type needs struct {
 	declared  map[string][]declared // by name
 	methods   map[string][]declared // by receiver; only those without parameters
 	functions map[string][]declared // and methods, by name
+}
+
+// needs has what the files of the build declare, and no import yet.
+func (u *unit) needs() *needs {
+	n := &needs{run: u.pkg.run, paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
+	for _, f := range u.files {
+		n.index(f)
+	}
+	return n
 }
 
 // target visits what a wrapper is made of.
