@@ -34,6 +34,7 @@ type knownName struct {
 // fileModel is the model of one file as it grows, and the qualifier of the types in it.
 type fileModel struct {
 	templates.File
+	path     string
 	wrappers map[*guarded]*templates.Wrapper
 	imports  *importTable
 	used     map[string]bool // path: the file mentions it
@@ -149,7 +150,7 @@ func (b *builder) in(files ...*source) *fileModel {
 	o := b.pkg.outputOf(files...)
 	f := b.files[o]
 	if f == nil {
-		f = &fileModel{wrappers: map[*guarded]*templates.Wrapper{}, imports: b.imports, used: map[string]bool{}}
+		f = &fileModel{path: o.path, wrappers: map[*guarded]*templates.Wrapper{}, imports: b.imports, used: map[string]bool{}}
 		f.Package, f.Names, f.Constraint = b.pkg.name, b.imports.fileNames(), constraintText(o.when)
 		b.files[o] = f
 	}
@@ -183,6 +184,7 @@ func (b *builder) group() {
 		}
 	}
 	for _, g := range b.guarded {
+		b.checkEmbedded(g)
 		g.methods = append(g.methods, b.promotedMethods(g)...)
 	}
 }
@@ -276,6 +278,9 @@ func (b *builder) nameImports() {
 			params(m.sig.RecvTypeParams())
 			types.TypeString(m.sig.Params(), b.imports.collect)
 			types.TypeString(m.sig.Results(), b.imports.collect)
+			for _, t := range m.inClosures(m.sig) {
+				types.TypeString(t, b.imports.collect)
+			}
 			for _, t := range m.typeArgs() { // its key function may need them
 				types.TypeString(t, b.imports.collectBody)
 			}

@@ -35,7 +35,7 @@ func (r *run) generateBuild(ctx context.Context) (*Result, error) {
 	pkgs := []*pkg{p}
 	p.scan()
 	units := r.plan(pkgs)
-	imports, broken := r.exports.load(r.fset, r.neededImports(units))
+	imports, broken := r.loadImports(ctx, units, nil, nil)
 	if imports != nil {
 		r.generate(ctx, pkgs, units, imports)
 	}

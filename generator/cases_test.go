@@ -215,6 +215,21 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// What is generated for a package does not depend on which others are in the run: their
+// imports are loaded with its own.
+func TestAlone(t *testing.T) {
+	for _, g := range loadCases(t, t.TempDir()) {
+		if !slices.Contains([]string{"ok-promoted-named", "ok-merge-named"}, g.name) {
+			continue
+		}
+		res, err := generator.Generate(t.Context(), generator.Options{Dir: g.dir, Env: offline()})
+		require.NoError(t, err)
+		want, ok := g.want("lock_gen.go")
+		require.True(t, ok)
+		require.Equal(t, map[string]string{"lock_gen.go": want}, g.got(t, res), g.name)
+	}
+}
+
 // contents are the generated files by path.
 func contents(res *generator.Result) map[string]string {
 	out := map[string]string{}

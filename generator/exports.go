@@ -3,7 +3,6 @@ package generator
 import (
 	"fmt"
 	gc "go/importer"
-	"go/token"
 	"io"
 	"os"
 	"path/filepath"
@@ -79,9 +78,9 @@ func (e *exports) file(path string) string {
 // load reads the types of these imports. What is missing is an import that is not there to
 // go/types, which matters where an annotated signature names it; without the runtime
 // nothing can be generated.
-func (e *exports) load(fset *token.FileSet, paths []string) (*importer, error) {
+func (e *exports) load(r *run, paths []string) (*importer, error) {
 	im := newImporter()
-	compiled := gc.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(e.file(path)) })
+	compiled := gc.ForCompiler(r.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(e.file(path)) })
 	for _, path := range paths {
 		im.files[path] = goFiles{e.sources[path], len(e.sources[path])}
 		file := e.file(path)
@@ -94,6 +93,7 @@ func (e *exports) load(fset *token.FileSet, paths []string) (*importer, error) {
 			return nil, fmt.Errorf("%s has no export data of %s that can be read; if a newer Go wrote it, build lockgen with that: %w", file, path, err)
 		}
 		im.packages[path] = p
+		r.names.Store(path, p.Name())
 	}
 	if len(paths) > 0 && im.packages[RuntimePath] == nil {
 		im.withoutRuntime = true

@@ -36,9 +36,9 @@ func TestExports(t *testing.T) {
 
 	write("std/net/http.a", "nonsense")
 	write("std/errors.a", "")
-	_, err = e.load(token.NewFileSet(), []string{"net/http"})
+	_, err = e.load(&run{fset: token.NewFileSet()}, []string{"net/http"})
 	require.ErrorContains(t, err, "http.a has no export data of net/http that can be read")
-	im, err := e.load(token.NewFileSet(), []string{"example.com/b", RuntimePath})
+	im, err := e.load(&run{fset: token.NewFileSet()}, []string{"example.com/b", RuntimePath})
 	require.ErrorContains(t, err, "list names no export data of github.com/lockgen/lockgen/runtime")
 	require.ErrorContains(t, importError(im, "example.com/b"), "list names no export data of example.com/b")
 }

@@ -155,21 +155,54 @@ func embeddedTypes(t types.Type) (out []*types.Named) {
 			}
 			out = append(out, named)
 		}
-		switch t := t.Underlying().(type) {
-		case *types.Struct:
-			for f := range t.Fields() {
-				if f.Embedded() {
-					visit(f.Type())
-				}
-			}
-		case *types.Interface:
-			for e := range t.EmbeddedTypes() {
-				visit(e)
-			}
+		for _, embedded := range embeddedIn(t) {
+			visit(embedded)
 		}
 	}
 	visit(t)
 	return out
+}
+
+// embeddedIn are the types that t embeds itself.
+func embeddedIn(t types.Type) (out []types.Type) {
+	switch t := t.Underlying().(type) {
+	case *types.Struct:
+		for f := range t.Fields() {
+			if f.Embedded() {
+				out = append(out, f.Type())
+			}
+		}
+	case *types.Interface:
+		out = slices.Collect(t.EmbeddedTypes())
+	}
+	return out
+}
+
+// checkEmbedded reports a type that embeds one which can't be made out, where a build system
+// has not handed over the export data of its package: its methods would be called without
+// their locks. The go command has all imports, or the package does not compile. Types of C
+// have no methods.
+func (b *builder) checkEmbedded(g *guarded) {
+	if b.pkg.run.exports == nil || !slices.ContainsFunc(embeddedTypes(g.recv.Type()), func(t *types.Named) bool {
+		return t.Obj().Pkg() == b.unit.types && slices.ContainsFunc(append(embeddedIn(t), t), unknown)
+	}) {
+		return
+	}
+	n, missing := b.unit.needs(), []string(nil)
+	n.guarded(g.recv.Name())
+	for _, path := range sortedKeys(n.paths) {
+		if b.unit.imports.failed[path] != "" {
+			missing = append(missing, "packagefile "+path+"=FILE")
+		}
+	}
+	hint := ""
+	switch {
+	case len(missing) > 0:
+		hint = "write it into " + filepath.Base(b.pkg.run.exports.path) + ": " + strings.Join(missing, ", ")
+	case n.paths["C"]:
+		return
+	}
+	b.pkg.report(g.recv.Pos(), hint, "%s has methods from a type that can't be made out: a directive there would be lost", g.recv.Name())
 }
 
 // planForeign adds the builds that the package has to be generated for since types that it

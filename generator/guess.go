@@ -48,13 +48,19 @@ func (r *run) nameFolders() bool {
 	})
 }
 
-// covers reports whether the guess has loaded what is needed, once it is done.
-func (g *guess) covers(paths []string) bool {
-	if g == nil {
-		return false
+func (g *guess) wait() {
+	if g != nil {
+		<-g.done
 	}
-	<-g.done
-	return g.im != nil && !slices.ContainsFunc(paths, func(p string) bool { return !slices.Contains(g.paths, p) })
+}
+
+// covers reports whether the guess has loaded what is needed. It is done.
+func (g *guess) covers(paths []string) bool {
+	return g != nil && g.im != nil && containsAll(g.paths, paths)
+}
+
+func containsAll(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
 // scanFolders parses what the folders of the patterns have, as if all their

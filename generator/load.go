@@ -31,6 +31,7 @@ type run struct {
 	texts   sync.Map          // path: *source, as it was read first
 	folders sync.Map          // path: []string, its Go files
 	parsed  sync.Map          // path: *parsed
+	names   sync.Map          // path: name of the package there, once it was loaded
 	dirs    []string          // of the packages that were listed
 	exports *exports          // of a Build
 	overlay map[string][]byte // what was generated for packages that others need, by path
@@ -140,18 +141,26 @@ func (r *run) plan(pkgs []*pkg) [][]*unit {
 // annotated packages themselves are never loaded so: the go command would
 // compile each of them, and fail while the generated file is missing. With a
 // configuration it loads for that one and not for the build at hand.
-func (r *run) loadImports(ctx context.Context, units [][]*unit, c *config, g *guess) (*importer, error) {
-	paths := r.neededImports(units)
-	switch {
-	case len(paths) == 0:
-		return newImporter(), nil
-	case g.covers(paths):
-		return g.im, nil
+func (r *run) loadImports(ctx context.Context, units [][]*unit, c *config, g *guess) (im *importer, err error) {
+	g.wait()
+	var loaded []string
+	for err == nil {
+		paths := r.neededImports(units)
+		switch {
+		case len(paths) == 0:
+			return newImporter(), nil
+		case g.covers(paths):
+			return g.im, nil
+		case im != nil && containsAll(loaded, paths):
+			return im, nil
+		}
+		if c == nil {
+			r.stage("loading the types of %d imports", len(paths))
+		}
+		im, err = r.loadTypes(ctx, paths, c)
+		loaded = paths // and their names are known: it may be others that are needed
 	}
-	if c == nil {
-		r.stage("loading the types of %d imports", len(paths))
-	}
-	return r.loadTypes(ctx, paths, c)
+	return im, err
 }
 
 // neededImports lists the imports of all these builds, and what the generated
@@ -176,6 +185,9 @@ func (r *run) neededImports(units [][]*unit) []string {
 // generated, which is an error; the other imports are returned all the same, since
 // directives can be checked against them.
 func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*importer, error) {
+	if r.exports != nil {
+		return r.exports.load(r, paths)
+	}
 	conf := r.config(ctx, packages.NeedName|packages.NeedFiles|packages.NeedTypes)
 	c.apply(conf)
 	loaded, err := packages.Load(conf, paths...)
@@ -192,6 +204,9 @@ func (r *run) loadTypes(ctx context.Context, paths []string, c *config) (*import
 	im := newImporter()
 	for _, p := range loaded {
 		im.add(p)
+		if p.Name != "" {
+			r.names.Store(p.PkgPath, p.Name)
+		}
 	}
 	if im.packages[RuntimePath] == nil {
 		run := getTool

@@ -34,9 +34,14 @@ func (b *builder) checkMerge(m *method, d *directive) {
 		fail("annotate a method of a struct or another type", "merge needs a wrapper that keeps those who wait, and %s is not of a type with one", m.name())
 		return
 	}
-	if req, res := mergedTypes(sig); req == nil || res == nil {
+	req, res := mergedTypes(sig)
+	switch {
+	case req == nil || res == nil:
 		fail("write "+m.fn.Name()+"(ctx context.Context, …, reqs []Req) ([]Res, error)",
 			"merge needs a slice of requests as the last parameter of %s, and results of a slice and an error", m.name())
+		return
+	case b.hidden(req) || b.hidden(res):
+		fail("export it there", "the wrapper of %s names the elements of its slices, and only another package can name one", m.name())
 		return
 	}
 	whole := within()

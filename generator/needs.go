@@ -2,6 +2,7 @@ package generator
 
 import (
 	"go/ast"
+	"go/token"
 	"path"
 	"regexp"
 	"slices"
@@ -9,43 +10,18 @@ import (
 )
 
 // neededImports lists the imports that the directives depend on: those which
-// annotated signatures name, and, where a placeholder goes into a type, those
+// annotated signatures name, and, where a placeholder or merge goes into a type, those
 // which that type names. A service imports hundreds of packages; its annotated
 // signatures name two. An import that is left out is an error to go/types,
 // which matters only where it touches an annotated signature, and there it is
 // not left out.
 func (u *unit) neededImports() []string {
-	n := &needs{paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
-	for _, f := range u.files {
-		n.index(f)
-	}
+	n := u.needs()
 	for _, m := range u.pkg.targets {
 		if !u.has[m.file] {
 			continue
 		}
-		roots := map[string]bool{}
-		for _, d := range m.directives {
-			for _, part := range slices.Concat(d.key.parts, d.tick.parts) {
-				if part.isPlaceholder() {
-					roots[part.path[0]] = true
-				}
-			}
-			for _, fallback := range n.functions[d.fallback] {
-				n.visit(fallback.file, fallback.node, false)
-			}
-		}
-		n.fields(m.file, m.recv, roots)
-		if m.typ.TypeParams != nil {
-			n.visit(m.file, m.typ.TypeParams, true)
-		}
-		n.fields(m.file, m.typ.Params, roots)
-		n.fields(m.file, m.typ.Results, nil)
-		n.guarded(m.owner())
-		for _, s := range m.file.imports() { // its names are used without a qualifier
-			if s.Name != nil && s.Name.Name == "." {
-				n.paths[importPath(s)] = true
-			}
-		}
+		n.target(m)
 	}
 	if u.whole {
 		for _, f := range u.files {
@@ -70,11 +46,47 @@ type declared struct {
 }
 
 type needs struct {
+	run       *run
 	paths     map[string]bool
 	seen      map[string]bool
 	declared  map[string][]declared // by name
 	methods   map[string][]declared // by receiver; only those without parameters
 	functions map[string][]declared // and methods, by name
+}
+
+// needs has what the files of the build declare, and no import yet.
+func (u *unit) needs() *needs {
+	n := &needs{run: u.pkg.run, paths: map[string]bool{}, seen: map[string]bool{}, declared: map[string][]declared{}, methods: map[string][]declared{}, functions: map[string][]declared{}}
+	for _, f := range u.files {
+		n.index(f)
+	}
+	return n
+}
+
+// target visits what a wrapper is made of.
+func (n *needs) target(m *target) {
+	roots := map[string]bool{}
+	for _, d := range m.directives {
+		for _, part := range slices.Concat(d.key.parts, d.tick.parts) {
+			if part.isPlaceholder() {
+				roots[part.path[0]] = true
+			}
+		}
+		for _, fallback := range n.functions[d.fallback] {
+			n.visit(fallback.file, fallback.node, false)
+		}
+		if d.merge > 0 {
+			n.elements(m.typ.Params)
+			n.elements(m.typ.Results)
+		}
+	}
+	n.fields(m.file, m.recv, roots)
+	if m.typ.TypeParams != nil {
+		n.visit(m.file, m.typ.TypeParams, true)
+	}
+	n.fields(m.file, m.typ.Params, roots)
+	n.fields(m.file, m.typ.Results, nil)
+	n.guarded(m.owner())
 }
 
 func (n *needs) index(f *source) {
@@ -127,8 +139,19 @@ func (n *needs) fields(f *source, list *ast.FieldList, roots map[string]bool) {
 	}
 }
 
+// elements visits what named slices among these are defined from: the wrapper of merged calls
+// names the types of their elements.
+func (n *needs) elements(list *ast.FieldList) {
+	if list == nil {
+		return
+	}
+	for _, field := range list.List {
+		n.guarded(typeName(field.Type))
+	}
+}
+
 // guarded visits what the wrapper repeats of the guarded type: its type
-// parameters, and the types embedded in it, whose methods it may wrap again.
+// parameters, and what it is defined from or embeds, whose methods it may wrap again.
 func (n *needs) guarded(name string) {
 	if name == "" || n.seen["embedded "+name] {
 		return
@@ -144,6 +167,7 @@ func (n *needs) guarded(name string) {
 		}
 		list := members(spec)
 		if list == nil { // an alias, or type T Other
+			n.visit(d.file, spec.Type, false)
 			n.guarded(typeName(ast.Unparen(spec.Type)))
 			continue
 		}
@@ -168,6 +192,9 @@ func (n *needs) visit(f *source, node ast.Node, deep bool) {
 				return false
 			}
 		case *ast.Ident:
+			if n.declared[x.Name] == nil && token.IsExported(x.Name) {
+				n.imported(f, ".")
+			}
 			n.follow(x.Name, deep)
 		}
 		return true
@@ -194,23 +221,38 @@ func (n *needs) follow(name string, deep bool) {
 	}
 }
 
-// imported notes the import that a file calls name. Where the import has no
-// name of its own, its path may not tell how the package is called.
+// imported notes the imports that a file may call name: where none is called so as far as
+// is known, all of which it is not known.
 func (n *needs) imported(f *source, name string) {
 	var unclear []string
 	for _, s := range f.imports() {
 		p := importPath(s)
+		called, known := n.run.called(s)
 		switch {
-		case s.Name != nil && s.Name.Name == name, s.Name == nil && guessName(p) == name:
+		case called == name:
 			n.paths[p] = true
-			return
-		case s.Name == nil:
+			if name != "." {
+				return
+			}
+		case !known && name != ".":
 			unclear = append(unclear, p)
 		}
 	}
 	for _, p := range unclear {
 		n.paths[p] = true
 	}
+}
+
+// called is what an import is called, and whether that is known: where it has no name of
+// its own it is a guess until a load has told the name of the package.
+func (r *run) called(s *ast.ImportSpec) (name string, known bool) {
+	if s.Name != nil {
+		return s.Name.Name, true
+	}
+	if told, ok := r.names.Load(importPath(s)); ok {
+		return told.(string), true
+	}
+	return guessName(importPath(s)), false
 }
 
 var majorVersion = regexp.MustCompile(`^v[0-9]+$`)

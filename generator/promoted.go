@@ -1,10 +1,12 @@
 package generator
 
 import (
+	"fmt"
 	"go/token"
 	"go/types"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,22 +16,25 @@ import (
 // reached through a wrapper has its lock.
 func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 	var out []guardedMethod
-	add := func(fn *types.Func, gm guardedMethod) {
-		switch gm.method = b.annotated[fn.Origin()]; {
-		case gm.method != nil && gm.recv != g.recv:
-		case gm.method == nil && fn.Pkg() != nil && fn.Pkg() != b.unit.types:
-			if gm.method = b.foreignMethod(g, fn, gm.path); gm.method == nil {
-				return
-			}
-		default:
+	add := func(from types.Type, fn *types.Func, gm guardedMethod) {
+		declared := b.declarations(g, from, fn)
+		if len(declared) == 0 || !b.agree(g, declared) {
 			return
 		}
-		out = append(out, gm)
+		if declared[0] != fn { // its parameters may have other names
+			fn, gm.sig = declared[0], declared[0].Signature()
+		}
+		if gm.method = b.annotated[fn.Origin()]; gm.method == nil {
+			gm.method = b.foreignMethod(g, fn, gm.path)
+		}
+		if gm.method != nil && (gm.method.embedder != nil || gm.recv != g.recv) {
+			out = append(out, gm)
+		}
 	}
 	recv := g.recv.Type()
 	if isInterface(g.recv) {
 		for fn := range recv.Underlying().(*types.Interface).Methods() {
-			add(fn, guardedMethod{sig: fn.Signature(), from: g})
+			add(recv, fn, guardedMethod{sig: fn.Signature(), from: g})
 		}
 		return out
 	}
@@ -40,16 +45,76 @@ func (b *builder) promotedMethods(g *guarded) []guardedMethod {
 			continue
 		}
 		gm := guardedMethod{sig: sel.Type().(*types.Signature), path: embeddedFields(recv, sel.Index()[:len(sel.Index())-1])}
-		if !slices.ContainsFunc(gm.path, b.unit.inStub) && !b.wrapped(recv, fn.Name(), len(gm.path)) {
-			add(fn, gm)
+		if !slices.ContainsFunc(gm.path, b.unit.inStub) && !b.wrapped(g, recv, fn.Name(), len(gm.path)) {
+			add(gm.path[len(gm.path)-1].Type(), fn, gm)
 		}
+	}
+	return out
+}
+
+// declarations are those of the method fn of t that have directives. An interface can have
+// it from several that it embeds, of which go/types knows the first.
+func (b *builder) declarations(g *guarded, t types.Type, fn *types.Func) (out []*types.Func) {
+	iface, ok := t.Underlying().(*types.Interface)
+	if !ok {
+		if b.targetOf(g, fn) != nil {
+			out = append(out, fn)
+		}
+		return out
+	}
+	for own := range iface.ExplicitMethods() {
+		if own.Id() == fn.Id() && b.targetOf(g, own) != nil {
+			return []*types.Func{own}
+		}
+	}
+	for embedded := range iface.EmbeddedTypes() {
+		out = append(out, b.declarations(g, embedded, fn)...)
+	}
+	return out
+}
+
+// agree reports whether the directives of these declarations of one method ask for the same.
+func (b *builder) agree(g *guarded, declared []*types.Func) bool {
+	first := b.targetOf(g, declared[0])
+	for _, fn := range declared[1:] {
+		if other := b.targetOf(g, fn); !slices.Equal(b.asked(other, fn), b.asked(first, declared[0])) {
+			b.pkg.report(g.recv.Pos(), "declare a method "+fn.Name()+" of "+g.recv.Name()+" with a directive of its own",
+				"%s has %s from %s and from %s, whose directives differ", g.recv.Name(), fn.Name(), first.owner(), other.owner())
+			return false
+		}
+	}
+	return true
+}
+
+// asked is what the directives of the method fn ask for, however they are spelt and its
+// parameters are called.
+func (b *builder) asked(t *target, fn *types.Func) (out []string) {
+	order := map[string]int{}
+	for i := range fn.Signature().Params().Len() {
+		order[fn.Signature().Params().At(i).Name()] = i
+	}
+	numbered := func(in pattern) string {
+		text := ""
+		for _, p := range in.parts {
+			if p.isPlaceholder() {
+				text += fmt.Sprint(order[p.path[0]], p.path[1:], p.each)
+			} else {
+				text += strconv.Quote(p.literal)
+			}
+		}
+		return text
+	}
+	for _, d := range t.directives {
+		l := b.pkg.lock(t, d)
+		l.Key, l.Tick = numbered(d.key), numbered(d.tick)
+		out = append(out, l.Text())
 	}
 	return out
 }
 
 // wrapped reports whether a wrapper that t embeds at that depth will have a method of that
 // name, of which the declaration that stands in for it has none.
-func (b *builder) wrapped(t types.Type, method string, depth int) bool {
+func (b *builder) wrapped(g *guarded, t types.Type, method string, depth int) bool {
 	s := structOf(t)
 	if s == nil || depth == 0 {
 		return false
@@ -57,11 +122,19 @@ func (b *builder) wrapped(t types.Type, method string, depth int) bool {
 	for f := range s.Fields() {
 		switch inner := structOf(f.Type()); {
 		case !f.Embedded():
-		case depth > 1 && b.wrapped(f.Type(), method, depth-1):
+		case depth > 1 && b.wrapped(g, f.Type(), method, depth-1):
 			return true
 		case depth == 1 && inner != nil && inner.NumFields() == 1 && b.unit.inStub(inner.Field(0)):
-			obj, _, _ := types.LookupFieldOrMethod(inner.Field(0).Type(), true, b.unit.types, method)
-			if fn, ok := obj.(*types.Func); ok && b.annotated[fn.Origin()] != nil {
+			at := inner.Field(0).Type()
+			obj, index, _ := types.LookupFieldOrMethod(at, true, b.unit.types, method)
+			fn, ok := obj.(*types.Func)
+			if !ok {
+				continue
+			}
+			for _, field := range embeddedFields(at, index[:len(index)-1]) {
+				at = field.Type()
+			}
+			if slices.ContainsFunc(b.declarations(g, at, fn), func(fn *types.Func) bool { return b.annotated[fn.Origin()] != nil }) {
 				return true
 			}
 		}
@@ -69,34 +142,38 @@ func (b *builder) wrapped(t types.Type, method string, depth int) bool {
 	return false
 }
 
-// foreignMethod is a method of another package's type as g has it, if that has
-// directives. One whose lock can't be taken from here is warned of.
+// targetOf is what stands in the source of the method fn, if that has directives.
+func (b *builder) targetOf(g *guarded, fn *types.Func) *target {
+	if m := b.annotated[fn.Origin()]; m != nil {
+		return m.target
+	}
+	named := receiverType(fn)
+	if named == nil || fn.Pkg() == nil || fn.Pkg() == b.unit.types || b.pkg.run.exports != nil && b.unknown(g, fn) {
+		return nil
+	}
+	targets := b.unit.foreignTargets(fn.Pkg().Path())[named.Obj().Name()+"."+fn.Name()]
+	if i := slices.IndexFunc(targets, func(t *target) bool { return b.unit.selects(t.file) }); i >= 0 {
+		return targets[i]
+	}
+	return nil
+}
+
+func receiverType(fn *types.Func) *types.Named {
+	named, _ := types.Unalias(pointee(fn.Signature().Recv().Type())).(*types.Named)
+	return named
+}
+
+// foreignMethod is a method of another package's type, with directives, as g has it. One
+// whose lock can't be taken from here is warned of.
 func (b *builder) foreignMethod(g *guarded, fn *types.Func, path []*types.Var) *method {
-	recv := fn.Signature().Recv().Type()
-	if ptr, ok := recv.(*types.Pointer); ok {
-		recv = ptr.Elem()
-	}
-	named, ok := types.Unalias(recv).(*types.Named)
-	if !ok {
-		return nil
-	}
-	name := named.Obj().Name() + "." + fn.Name()
-	if b.pkg.run.exports != nil && b.unknown(g, fn) {
-		return nil
-	}
-	targets := b.unit.foreignTargets(fn.Pkg().Path())[name]
-	i := slices.IndexFunc(targets, func(t *target) bool { return b.unit.selects(t.file) })
-	if i < 0 {
-		return nil
-	}
-	t := targets[i]
+	t, named := b.targetOf(g, fn), receiverType(fn)
 	m := &method{target: t, unit: b.unit, fn: fn, recv: g.recv, embedder: g.file}
 	if why := b.unreachable(m, named, path); why != "" {
 		hint := "declare a method " + fn.Name() + " of " + g.recv.Name() + " with a directive of its own"
 		if !fn.Exported() { // of that name or not, it would be another method
 			hint = "export it"
 		}
-		b.pkg.warn(g.recv.Pos(), hint, "%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), name, why)
+		b.pkg.warn(g.recv.Pos(), hint, "%s.%s is called without the lock of %s.%s: %s", g.recv.Name(), fn.Name(), fn.Pkg().Name(), named.Obj().Name()+"."+fn.Name(), why)
 		return nil
 	}
 	b.foreign = append(b.foreign, m)
@@ -136,25 +213,27 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	if !m.fn.Exported() {
 		return "only that package can name it"
 	}
-	if b.hidden(sig) {
+	if b.hidden(sig) || slices.ContainsFunc(m.inClosures(sig), b.hidden) {
 		return "its signature names what can't be named from here"
 	}
+	buried := slices.ContainsFunc(path, func(f *types.Var) bool { return !f.Exported() && f.Pkg() != b.unit.types })
 	for _, d := range m.directives {
-		if d.wrong {
+		req, res := mergedTypes(sig)
+		if d.wrong || d.merge > 0 && (req == nil || res == nil) {
 			return "its directive has a mistake"
 		}
 		if d.fallback != "" && !token.IsExported(d.fallback) {
 			return "only that package can name its fallback " + d.fallback
+		}
+		if d.fallback != "" && buried {
+			return "only that package can name the field through which its fallback " + d.fallback + " is called"
 		}
 		taken := within()
 		params := m.keyParams(taken)
 		key, tick := m.resolveKey(d, params, taken), m.resolveTick(d, params, taken)
 		unseen := len(key.problems)+len(tick.problems) > 0
 		if slices.Contains(key.roots, m.receiver()) || slices.Contains(tick.roots, m.receiver()) {
-			unseen = unseen || b.hidden(m.receiver().Type())
-			for i, field := range path {
-				unseen = unseen || i > 0 && !field.Exported()
-			}
+			unseen = unseen || buried || b.hidden(m.receiver().Type())
 		}
 		if unseen {
 			return "its key " + d.key.text + " names what only that package can see" // or its tick

@@ -212,7 +212,7 @@ type naming struct {
 // thing is something of ours that has a name.
 type thing struct {
 	kind kind
-	of   string // the type or method that it is for
+	of   string // the type, method or file that it is for
 	nth  int    // of several directives
 }
 

@@ -73,7 +73,7 @@ func (s *source) syntaxFor(u *unit) *ast.File {
 			taken[spec.Name.Name] = true
 		} else if known, _ := u.Import(p); known != nil {
 			taken[known.Name()] = true
-		} else if guess := guessName(p); p != "C" && guess != path.Base(p) {
+		} else if guess, _ := u.pkg.run.called(spec); p != "C" && guess != path.Base(p) {
 			named[spec] = &ast.ImportSpec{Name: &ast.Ident{NamePos: spec.Pos(), Name: guess}, Path: spec.Path, EndPos: spec.End()}
 		}
 	}

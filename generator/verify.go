@@ -49,6 +49,25 @@ func (u *unit) verify() {
 	}
 }
 
+// torn reports whether an external test imports what imports the package that it tests. That
+// names the types as they were compiled, and the test those of the source: to go/types what is
+// right can't be used.
+func (u *unit) torn() bool {
+	if u.tested == nil {
+		return false
+	}
+	seen := map[*types.Package]bool{u.tested.types: true}
+	var leads func(p *types.Package) bool
+	leads = func(p *types.Package) bool {
+		if seen[p] {
+			return false
+		}
+		seen[p] = true
+		return p.Path() == u.tested.pkg.path || slices.ContainsFunc(p.Imports(), leads)
+	}
+	return slices.ContainsFunc(u.types.Imports(), leads)
+}
+
 func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 	var qualifiers map[token.Pos]bool
 	u.typeCheck(files, nil, func(e types.Error) {
@@ -58,6 +77,7 @@ func (u *unit) checkOutput(files []*ast.File, ours map[string]bool) {
 		at := u.pkg.run.fset.Position(e.Pos)
 		switch {
 		case e.Soft || strings.HasPrefix(e.Msg, "could not import") || u.unloaded(e.Pos, qualifiers[e.Pos]):
+		case strings.HasPrefix(e.Msg, "cannot use ") && u.torn():
 		case ours[at.Filename]:
 			u.failed(at.String() + ": " + e.Msg)
 		case strings.HasSuffix(e.Msg, "(missing comparable constraint)") && u.leftOut(): // it may be in there

@@ -197,7 +197,7 @@ func (b *builder) method(gm *method, sig *types.Signature, taken *scope, file *f
 	})
 	if taken.has("nil") {
 		if file.Names.NoError == "" {
-			file.Names.NoError = b.pkg.naming.pick(thing{kind: noErrorVar, of: file.Constraint}, "noError")
+			file.Names.NoError = b.pkg.naming.pick(thing{kind: noErrorVar, of: file.path}, "noError")
 		}
 		m.Nil = file.Names.NoError
 	}

@@ -7,6 +7,8 @@ import (
 	"go/types"
 
 	"golang.org/x/tools/go/types/typeutil"
+
+	"github.com/lockgen/lockgen/lockcheck/internal/facts"
 )
 
 // target is where the value of a use goes.
@@ -144,8 +146,11 @@ func (m *migration) passed(use *use, call *ast.CallExpr, arg ast.Node) target {
 		return m.becomes(use, fun.Type, nil, "is converted")
 	}
 	sig, ok := types.Unalias(fun.Type).Underlying().(*types.Signature)
-	if !ok || fun.IsBuiltin() {
+	switch {
+	case !ok || fun.IsBuiltin() && (!facts.IsAppend(call) || at == 0 || call.Ellipsis.IsValid()):
 		return target{goal: elsewhere, why: "goes to a built-in function"}
+	case fun.IsBuiltin():
+		return m.becomes(use, sig.Params().At(1).Type().(*types.Slice).Elem(), nil, "is appended to a slice")
 	}
 	var v *node
 	why := "goes to a function that is not known here"

@@ -144,30 +144,27 @@ func (c *checker) changes(call *ast.CallExpr) bool {
 	return ok && (builtin.Name() == "delete" || builtin.Name() == "clear" || builtin.Name() == "copy")
 }
 
-// shared reports whether e is a place that all copies of the receiver have in common: a
-// field behind a pointer, or an element of a map or slice.
+// shared reports whether e is a place that all copies of the receiver have in common: what
+// is behind a pointer, or an element of a map or slice.
 func (c *checker) shared(e ast.Expr, receiver types.Object) bool {
-	field, behind := false, false
+	behind := false
 	for {
 		e = ast.Unparen(e)
 		var inner ast.Expr
 		switch x := e.(type) {
 		case *ast.Ident:
-			return field && behind && c.pass.TypesInfo.Uses[x] == receiver
+			return behind && c.pass.TypesInfo.Uses[x] == receiver
 		case *ast.SelectorExpr:
 			sel := c.pass.TypesInfo.Selections[x]
 			if sel == nil || sel.Kind() != types.FieldVal {
 				return false
 			}
-			field = true
 			behind = behind || sel.Indirect()
 			inner = x.X
 		case *ast.IndexExpr:
-			switch c.pass.TypesInfo.TypeOf(x.X).Underlying().(type) {
-			case *types.Map, *types.Slice, *types.Pointer:
-				behind = true
-			}
-			inner = x.X
+			behind, inner = behind || c.refers(x.X), x.X
+		case *ast.SliceExpr:
+			behind, inner = behind || c.refers(x.X), x.X
 		case *ast.StarExpr:
 			behind, inner = true, x.X
 		default:
@@ -175,4 +172,16 @@ func (c *checker) shared(e ast.Expr, receiver types.Object) bool {
 		}
 		e = inner
 	}
+}
+
+// refers reports whether the elements of e are no part of e itself.
+func (c *checker) refers(e ast.Expr) bool {
+	if s, ok := ast.Unparen(e).(*ast.SliceExpr); ok {
+		return c.refers(s.X)
+	}
+	switch c.pass.TypesInfo.TypeOf(e).Underlying().(type) {
+	case *types.Map, *types.Slice, *types.Pointer:
+		return true
+	}
+	return false
 }

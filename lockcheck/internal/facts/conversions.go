@@ -159,7 +159,7 @@ func (v *converter) call(n *ast.CallExpr) {
 		return
 	}
 	sig, ok := tv.Type.Underlying().(*types.Signature)
-	if !ok || tv.IsBuiltin() {
+	if !ok || tv.IsBuiltin() && !IsAppend(n) {
 		return
 	}
 	last := sig.Params().Len() - 1
@@ -189,6 +189,9 @@ func (v *converter) literal(n *ast.CompositeLit) {
 		kv, keyed := elem.(*ast.KeyValueExpr)
 		if keyed {
 			elem = kv.Value
+			if m, ok := t.Underlying().(*types.Map); ok {
+				v.note(v.value(kv.Key), m.Key(), nil)
+			}
 		}
 		switch u := t.Underlying().(type) {
 		case *types.Struct:
@@ -248,6 +251,12 @@ func (c *collector) bind(conv Conversion) {
 			c.ix.Own.Binds = append(c.ix.Own.Binds, b)
 		}
 	}
+}
+
+// IsAppend reports whether a call of a builtin is one of append.
+func IsAppend(call *ast.CallExpr) bool {
+	id, ok := ast.Unparen(call.Fun).(*ast.Ident)
+	return ok && id.Name == "append"
 }
 
 // Callee is the function or method that a call calls, or nil.

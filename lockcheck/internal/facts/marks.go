@@ -64,14 +64,11 @@ func (c *collector) wrappers(file *ast.File) {
 		}
 		m, marked := readMark(decl.Doc)
 		fn, _ := c.pass.TypesInfo.Defs[decl.Name].(*types.Func)
-		raw := c.named(m.method)
+		raw, from := c.named(m.method)
 		if !marked || fn == nil || raw == nil {
 			continue
 		}
-		guarded := c.ix.Guarded(raw)
-		if guarded == nil {
-			guarded = c.own[ID(raw, c.pass.Fset)]
-		}
+		guarded := c.guarded(raw, from)
 		if m.keyOf {
 			if guarded != nil && keys[guarded] == nil {
 				keys[guarded] = map[string]int{}
@@ -131,20 +128,62 @@ func taken(guarded *Func, wrapper, raw *types.Func) []Lock {
 	return out
 }
 
-// named is the function or method of this package that a mark names, or nil.
-func (c *collector) named(name string) *types.Func {
+// named is the function or method of this package that a mark names, or nil, and the type
+// that it is selected from where that is embedded.
+func (c *collector) named(name string) (fn *types.Func, from types.Type) {
 	owner, method, isMethod := strings.Cut(name, ".")
 	obj := c.pass.Pkg.Scope().Lookup(owner)
 	if obj == nil {
-		return nil
+		return nil, nil
 	}
-	if isMethod {
-		t := obj.Type()
-		if !types.IsInterface(t) {
-			t = types.NewPointer(t)
+	from = obj.Type()
+	if !isMethod {
+		fn, _ = obj.(*types.Func)
+		return fn, from
+	}
+	if !types.IsInterface(from) {
+		from = types.NewPointer(from)
+	}
+	obj, index, _ := types.LookupFieldOrMethod(from, true, c.pass.Pkg, method)
+	fn, ok := obj.(*types.Func)
+	if !ok {
+		return nil, nil
+	}
+	for _, i := range index[:len(index)-1] {
+		if ptr, ok := from.Underlying().(*types.Pointer); ok {
+			from = ptr.Elem()
 		}
-		obj, _, _ = types.LookupFieldOrMethod(t, true, c.pass.Pkg, method)
+		from = from.Underlying().(*types.Struct).Field(i).Type()
 	}
-	fn, _ := obj.(*types.Func)
-	return fn
+	return fn, from
+}
+
+// guarded is the annotated function that fn is, or nil. An interface can have a method from
+// several that it embeds, of which go/types knows the first and one has the directive.
+func (c *collector) guarded(fn *types.Func, from types.Type) *Func {
+	iface, ok := from.Underlying().(*types.Interface)
+	if !ok {
+		return c.annotated(fn)
+	}
+	for own := range iface.ExplicitMethods() {
+		if f := c.annotated(own); f != nil && own.Id() == fn.Id() {
+			return f
+		}
+	}
+	for embedded := range iface.EmbeddedTypes() {
+		if f := c.guarded(fn, embedded); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+func (c *collector) annotated(fn *types.Func) *Func {
+	if f := c.ix.Guarded(fn); f != nil {
+		return f
+	}
+	if f := c.own[ID(fn, c.pass.Fset)]; f != nil && len(f.Guard) > 0 {
+		return f
+	}
+	return nil
 }

@@ -46,8 +46,13 @@ func unguarded() (Payer, error) {
 	other := Service{self: s}          // want `becomes Payer here`
 	_ = Payer(s)                       // want `becomes Payer here`
 	ch := make(chan Payer, 1)
-	ch <- s // want `becomes Payer here`
-	_, _, _ = list, byName, other
+	ch <- s                     // want `becomes Payer here`
+	list = append(list, nil, s) // want `becomes Payer here`
+	list = append(list, []Payer{}...)
+	plain := append([]*Service{}, s)    // no interface
+	byPayer := map[Payer]string{s: "a"} // want `becomes Payer here`
+	delete(byPayer, Payer(nil))
+	_, _, _, _ = list, byName, other, plain
 	return s, nil // want `becomes Payer here`
 }
 

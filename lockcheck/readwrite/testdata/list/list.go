@@ -29,7 +29,11 @@ func (l *List) Total(ctx context.Context, id int64) (total int64, err error) {
 	l.fixed[0] = 1                // want `l\.fixed\[0\] is changed`
 	for l.count = range l.order { // want `l\.count is changed`
 	}
-	func() { l.count = 2 }() // want `l\.count is changed`
+	func() { l.count = 2 }()   // want `l\.count is changed`
+	copy(l.order[1:], l.order) // want `l\.order\[1:\] is changed`
+	clear(l.fixed[:])          // want `l\.fixed\[:\] is changed`
+	l.order[1:][0] = 1         // want `l\.order\[1:\]\[0\] is changed`
+	*l = List{}                // want `\*l is changed`
 
 	local := *l
 	local.count++ // a copy
@@ -63,11 +67,12 @@ func (l *List) Channel(ctx context.Context) error {
 
 //lock:key="prices" read
 func (l List) ByValue(ctx context.Context, id int64) error {
-	l.count++        // of a copy
-	l.fixed[0] = 1   // likewise
-	l.inner.hits = 1 // likewise
-	l.prices[id] = 1 // want `l\.prices\[id\] is changed`
-	l.first.hits = 1 // want `l\.first\.hits is changed`
+	l.count++         // of a copy
+	l.fixed[0] = 1    // likewise
+	clear(l.fixed[:]) // likewise
+	l.inner.hits = 1  // likewise
+	l.prices[id] = 1  // want `l\.prices\[id\] is changed`
+	l.first.hits = 1  // want `l\.first\.hits is changed`
 	return nil
 }
 
