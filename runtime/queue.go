@@ -242,7 +242,7 @@ func (l *Locker) awaitTurn(ctx context.Context, outer *frame, e *entry, w *waite
 }
 
 // await waits in the queue. A waiter that gives up has left the queue on return. If
-// it was given the lease at that moment, await has passed it on.
+// it was given its turn at that moment, await has passed the turn on.
 func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) (turn, error) {
 	var timer <-chan time.Time
 	if !end.IsZero() {
@@ -260,20 +260,20 @@ func (l *Locker) await(ctx context.Context, e *entry, w *waiter, end time.Time) 
 		err = waitOver(w.hold.policy)
 	}
 	e.shard.mu.Lock()
+	if away := e.awayLocked(); away != nil && errors.Is(err, ErrNotAcquired) {
+		err = endedBy(ctx, ErrUnavailable, away)
+	}
 	if w.queued {
 		e.removeLocked(w)
-		if away := e.awayLocked(); away != nil && errors.Is(err, ErrNotAcquired) {
-			err = endedBy(ctx, ErrUnavailable, away)
-		}
 		e.shard.mu.Unlock()
 		return 0, err
 	}
 	e.shard.mu.Unlock()
-	switch t := <-w.turn; t {
+	switch <-w.turn {
 	case granted:
 		l.pass(endedContext, w.hold, time.Now())
-	case compete: // it knows that the wait is over
-		return t, nil
+	case compete:
+		l.next(w.entry)
 	}
 	return 0, err
 }

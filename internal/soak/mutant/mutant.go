@@ -217,7 +217,7 @@ var OfExtras = []Mutant{
 	{
 		Name:    "cond-open",
 		Mistake: "a Wait that returns without the lock",
-		Patches: []Patch{{locker + "cond.go", "	if err := c.takeAgain(f, old); err != nil {", "	if old.lost.Store(nil); called == nil {\n		return nil\n	}\n	if err := c.takeAgain(f, old); err != nil {"}},
+		Patches: []Patch{{locker + "cond.go", "	if err := c.takeAgain(f, owned(ctx), s, old); err != nil {", "	if old.lost.Store(nil); called == nil {\n		return nil\n	}\n	if err := c.takeAgain(f, owned(ctx), s, old); err != nil {"}},
 		Locks:   "condition",
 	},
 	{
