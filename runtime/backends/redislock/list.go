@@ -185,7 +185,7 @@ func (b *Backend) describe(ctx context.Context, keys []string) ([]found, error) 
 	}
 	out, values := make([]found, len(keys)), b.own.Pipeline()
 	for i, l := range all {
-		if err := refusal(l.kind, l.left, l.fields, l.begins); err != nil {
+		if err := l.refusal(); err != nil {
 			return nil, err
 		}
 		switch out[i].kind = l.kind.Val(); {
@@ -224,6 +224,17 @@ func sendAll(ctx context.Context, pipe redis.Pipeliner) error {
 		return nil
 	}
 	return err // of the connection, also where the server refuses its user
+}
+
+// refusal returns an error if the server has refused to tell what there is at the key.
+func (l *look) refusal() error {
+	switch l.kind.Val() {
+	case "hash":
+		return refusal(l.left, l.fields)
+	case "string":
+		return refusal(l.begins)
+	}
+	return refusal(l.kind)
 }
 
 // refusal returns the error of the first of cmds that the server refused: not for what is at the key.

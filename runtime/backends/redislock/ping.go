@@ -1,6 +1,10 @@
 package redislock
 
-import "context"
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+)
 
 // pingKey is the name of no lock: that has no empty pair of braces.
 const pingKey = "lockgen:ping:{}"
@@ -17,6 +21,15 @@ func (b *Backend) Ping(ctx context.Context) error {
 	}
 	c := pingScript.on(pingKey)
 	c.takes = true
-	_, _, err := b.run(ctx, c)
-	return err
+	l, err := b.attempt(ctx, c, route{}, 0)
+	switch {
+	case err == nil:
+		return nil
+	case isBroken(err), redis.HasErrorPrefix(err, "MOVED "), redis.HasErrorPrefix(err, "ASK "):
+		c = pingScript.on(pingKey)
+		c.takes = true
+		_, _, err = b.run(ctx, c)
+		return err
+	}
+	return b.advised(l, err)
 }

@@ -26,7 +26,7 @@ func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
 		{"OOM ", []string{"CONFIG", "SET", "maxmemory", "1"}, []string{"CONFIG", "SET", "maxmemory", "0"}},
 		{"NOREPLICAS ", []string{"CONFIG", "SET", "min-replicas-to-write", "1"}, []string{"CONFIG", "SET", "min-replicas-to-write", "0"}},
 		{"READONLY ", []string{"REPLICAOF", "127.0.0.1", portOf(primary)}, []string{"REPLICAOF", "NO", "ONE"}},
-		{"can't run this command", []string{"ACL", "SETUSER", "alice", "-set"}, []string{"ACL", "SETUSER", "alice", "+set"}},
+		{"script", []string{"ACL", "SETUSER", "alice", "-set"}, []string{"ACL", "SETUSER", "alice", "+set"}},
 		{"NOPERM ", []string{"ACL", "SETUSER", "alice", "-evalsha"}, []string{"ACL", "SETUSER", "alice", "+evalsha"}},
 		{"NOPERM ", []string{"ACL", "SETUSER", "alice", "resetkeys", "~seckill:*"}, []string{"ACL", "SETUSER", "alice", "~lockgen:*"}},
 		{"noeviction", []string{"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"}, []string{"CONFIG", "SET", "maxmemory-policy", "noeviction"}},

@@ -336,8 +336,13 @@ func TestRenewalBesideForgottenConnections(t *testing.T) {
 	})
 	const lease = 3 * time.Second
 	ctx, held := acquire(t, l, ttl(lease), newKey(t))
-	time.Sleep(lease / 15) // the standby has a connection
+	ctx2, held2 := acquire(t, l, ttl(lease), newKey(t)) // they are renewed together
+	time.Sleep(lease / 15)                              // the standby has a connection
 	last.Swap(new(atomic.Bool)).Store(true)
 	stillHeld(t, ctx, 2*lease)
+	if err := lock.Check(ctx2); err != nil {
+		t.Error(err)
+	}
 	mustRelease(t, held)
+	mustRelease(t, held2)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -57,8 +59,8 @@ type route struct {
 // has taken its place, and, for a call that may be sent again, ask it then.
 const suspicious = 500 * time.Millisecond
 
-// replaceAfter is how old a batcher is at least that is replaced. At a server that refuses each
-// call, or hangs up, no more of them are open at a time than drainLimit has seconds, and one.
+// replaceAfter is how old a batcher, or its client, is at least that is replaced: at a server that
+// refuses each call, or hangs up, few are open at a time.
 const replaceAfter = time.Second
 
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
@@ -214,9 +216,6 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 			return route{}, false // the server is unfit
 		}
 		r.reload()
-		if isBroken(err) {
-			r.replace(l)
-		}
 		gone := errors.Is(err, errNotSent) && r.roams && !errors.Is(err, redis.ErrClosed)
 		return route{}, gone || errors.Is(err, errNoAnswer) || errors.Is(err, errNoHandshake)
 	}
@@ -241,15 +240,18 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 	return route{}, false
 }
 
-// isBroken reports whether err says that a connection ended before the answer came.
+// isBroken reports whether err says that a connection was closed before the answer came.
 func isBroken(err error) bool {
-	var late net.Error
-	return errors.Is(err, errNoAnswer) && !(errors.As(err, &late) && late.Timeout())
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return errors.Is(err, errNoAnswer)
+		}
+	}
+	return false
 }
 
-// replace makes room for a new batcher in place of l, whose connections lead to what is a replica
-// by now, or were closed while they lay idle. go-redis would keep the former if it had that
-// answer in a pipeline, and sees the latter only where a connection is a socket: not with TLS.
+// replace makes room for a new batcher in place of l, whose connections lead to what is
+// a replica by now. go-redis would keep those on which it had that answer in a pipeline.
 func (r *router) replace(l *batcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
