@@ -98,9 +98,11 @@ func (ss *sessions) close() {
 	ss.mu.Lock()
 	left := slices.Collect(maps.Keys(ss.all))
 	ss.mu.Unlock()
+	var all sync.WaitGroup
 	for _, s := range left {
-		s.discard()
+		all.Go(s.discard)
 	}
+	all.Wait()
 }
 
 // sessionTries is how many connections an acquire tries, if they turn out dead.

@@ -258,10 +258,22 @@ func (d *dedicated) dial(ctx context.Context) (*sql.Conn, error) {
 func (d *dedicated) done(_ *sql.Conn, broken bool) {
 	if broken {
 		if conn := d.take(); conn != nil {
-			discard(conn)
+			d.end(conn)
 		}
 	}
 	<-d.inUse
+}
+
+// end is discard, of a session that has freed its advisory locks: what the driver closes may go back to
+// a pool of its own (OpenDBFromPool of pgx), which keeps the session. Behind a pooler the session may be
+// another's.
+func (d *dedicated) end(conn *sql.Conn) {
+	if b := d.backend; b.dialect == Postgres && b.strategy == Advisory && b.sessions.checked.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = conn.ExecContext(ctx, "SELECT pg_advisory_unlock_all()")
+	}
+	discard(conn)
 }
 
 // gone reports whether the connection was lost or given back.
@@ -283,7 +295,7 @@ func (d *dedicated) take() *sql.Conn {
 	return conn
 }
 
-// discard closes the connection, and with it frees what its session holds. A
+// discard ends the connection, and with it frees what its session holds. A
 // statement that is under way is waited for, beside: a *sql.Conn that is closed just
 // as a statement begins on it panics.
 func (d *dedicated) discard() {
@@ -294,7 +306,7 @@ func (d *dedicated) discard() {
 	end := func(context.Context) {
 		d.inUse <- struct{}{}
 		defer func() { <-d.inUse }()
-		discard(conn)
+		d.end(conn)
 	}
 	if !d.backend.life.Go(end) {
 		end(nil)
