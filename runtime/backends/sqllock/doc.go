@@ -31,6 +31,8 @@
 // and its release frees as many by one; all else, and all of Advisory and RowLock, one after the
 // other. It uses one connection at a time. While more than 8 acquires, or more than 8 releases, are under way in a
 // process, those that come share statements in this way, on 4 connections each.
+// Acquires that wait, or that a batch has not served, and those of other kinds of lock share
+// 16 connections, and the pollers 8, however many keys are waited for.
 //
 // # Other kinds of lock
 //

@@ -115,7 +115,7 @@ func recordOf(said answer) string {
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
 	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
-		r, err := b.attempt(by(ctx, pool{b.db}, 0), b.sql.recordAt(key, seen))
+		r, err := b.attempt(by(ctx, b.looks, 0), b.sql.recordAt(key, seen))
 		if err != nil {
 			continue
 		}

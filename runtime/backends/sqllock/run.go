@@ -49,6 +49,31 @@ func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ct
 func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
 func (p pool) another() bool                               { return true }
 
+// bounded lends as many connections of another at once as there is room for. A *sql.DB without
+// limits would dial for each statement.
+type bounded struct {
+	connector
+	room chan struct{}
+}
+
+func (b bounded) conn(ctx context.Context) (*sql.Conn, error) {
+	select {
+	case b.room <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	conn, err := b.connector.conn(ctx)
+	if err != nil {
+		<-b.room
+	}
+	return conn, err
+}
+
+func (b bounded) done(conn *sql.Conn, broken bool) {
+	b.connector.done(conn, broken)
+	<-b.room
+}
+
 // way is how the statements of a call go that do not go by the pool: on what connections, and how
 // long an attempt waits for its answer. A context holds it.
 type way struct {

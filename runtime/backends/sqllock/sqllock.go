@@ -92,13 +92,14 @@ type Backend struct {
 	listener *listener          // of Table with a Notifier, or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[freeing]
-	singles  chan struct{} // a semaphore of takes after a batch that failed
 	sessions *sessions     // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
 	methods
 
 	pool      connector // of all statements but those below
+	singles   connector // of takes that share no statement and may be many
+	looks     connector // of pollers
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
 	dedicated []*dedicated // of these, if they have no pool
@@ -129,7 +130,6 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Register()
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
-	b.singles = make(chan struct{}, singlesMost)
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
@@ -145,6 +145,8 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 			b.pool = b.renewals
 		}
 	}
+	b.singles = bounded{b.pool, make(chan struct{}, singlesMost)}
+	b.looks = bounded{b.pool, make(chan struct{}, looksMost)}
 	if o.Renewals != nil {
 		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
@@ -264,8 +266,9 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	case b.sessions != nil:
 		return b.sessions.acquire(ctx, a)
 	case a.Mode.Kind != 0:
-		return b.kinds.Acquire(ctx, a)
+		return b.kinds.Acquire(by(ctx, b.singles, 0), a)
 	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
+		ctx = by(ctx, b.singles, 0)
 	case b.takes.goAlone():
 		defer b.takes.wentAlone()
 	default:
