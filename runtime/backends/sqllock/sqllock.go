@@ -92,7 +92,7 @@ type Backend struct {
 	listener *listener          // of Table with a Notifier, or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[freeing]
-	sessions *sessions     // of Advisory and RowLock, or nil
+	sessions *sessions // of Advisory and RowLock, or nil
 
 	kinds *record.Locks // that are no mutexes
 	methods
