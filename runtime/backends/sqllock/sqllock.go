@@ -94,7 +94,8 @@ type Backend struct {
 	frees    *combiner[freeing]
 	sessions *sessions // of Advisory and RowLock, or nil
 
-	kinds *record.Locks // that are no mutexes
+	kinds   *record.Locks // that are no mutexes
+	records recordRenewals
 	methods
 
 	pool      connector // of all statements but those below
@@ -129,6 +130,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Register()
+	b.records = recordRenewals{backend: b, queued: map[driver.Lease]*renewal{}}
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {

@@ -1,0 +1,114 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+const (
+	// helpersMost is how many connections of the pool help with renewals of records.
+	helpersMost = 8
+	// helperShare is how many renewals wait for each of them.
+	helperShare = 4
+)
+
+// recordRenewals are those of records, which have a statement each. They go by the connection of
+// renewals, and while many wait by some of the pool as well: none waits for one of these.
+type recordRenewals struct {
+	backend *Backend
+
+	mu      sync.Mutex // guards the rest
+	waiting []*renewal
+	queued  map[driver.Lease]*renewal // those that wait
+	works   [1 + helpersMost]bool     // on the connection of renewals, and on those that help
+}
+
+// renewal is that of one record.
+type renewal struct {
+	ctx   context.Context
+	lease driver.Lease
+	ttl   time.Duration
+	err   error
+	done  chan struct{} // closed once err is set
+}
+
+// renew renews l, by the renewal of it that waits already if there is one.
+func (r *recordRenewals) renew(ctx context.Context, l driver.Lease, ttl time.Duration) error {
+	r.mu.Lock()
+	one := r.queued[l]
+	if one == nil {
+		one = &renewal{lease: l, done: make(chan struct{})}
+		r.queued[l] = one
+		r.waiting = append(r.waiting, one)
+	}
+	one.ctx, one.ttl = ctx, max(one.ttl, ttl)
+	for n := range 1 + min(len(r.waiting)/helperShare, r.backend.helpers()) {
+		if !r.works[n] {
+			r.works[n] = r.backend.life.Go(func(life context.Context) { r.work(life, n) })
+		}
+	}
+	begun := r.works[0]
+	r.mu.Unlock()
+	if !begun {
+		return driver.ErrClosed
+	}
+	select {
+	case <-one.done:
+		return one.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+	}
+}
+
+// helpers returns how many connections of the pool may help: less than half. Those who write to a file
+// take turns, and locks of sessions are no more than connections.
+func (b *Backend) helpers() int {
+	most := b.db.Stats().MaxOpenConnections
+	switch {
+	case b.sessions != nil || b.dialect == SQLite:
+		return 0
+	case most == 0:
+		return helpersMost
+	}
+	return min((most-1)/2, helpersMost)
+}
+
+// work renews what waits by connection n, until nothing does.
+func (r *recordRenewals) work(life context.Context, n int) {
+	from := r.backend.renewals
+	if _, isOne := from.(*dedicated); isOne && n > 0 {
+		d := r.backend.newDedicated(true, nil)
+		defer d.giveBack()
+		from = d
+		if conn, err := d.conn(life); err == nil {
+			d.done(conn, false)
+		} else {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.works[n] = false
+			return
+		}
+	}
+	for one := r.next(n); one != nil; one = r.next(n) {
+		one.err = one.lease.Renew(by(one.ctx, from, renewalLimit(one.ttl)), one.ttl)
+		close(one.done)
+	}
+}
+
+// next returns the first that waits. If there is none, connection n works no more.
+func (r *recordRenewals) next(n int) *renewal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.waiting) == 0 {
+		r.waiting, r.works[n] = nil, false
+		return nil
+	}
+	one := r.waiting[0]
+	r.waiting = r.waiting[1:]
+	delete(r.queued, one.lease)
+	return one
+}
