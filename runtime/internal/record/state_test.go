@@ -168,3 +168,15 @@ func FuzzDecode(f *testing.F) {
 		encode(version, &s)
 	})
 }
+
+// What users write is ASCII in a value, without what the engine looks for, and comes back.
+func TestTextInAValue(t *testing.T) {
+	for _, text := range []Text{"", "nightly", `+5" "@6" %22 %zz = 'ü'`, "2026年1月\x00/😀"} {
+		value := encode("0123456789abcdef", &State{Done: []Text{text}})
+		require.Regexp(t, `^[ -~]*$`, value)
+		require.Equal(t, value, Resolve(value, 7))
+		_, s, err := decode(value)
+		require.NoError(t, err)
+		require.Equal(t, text, s.Done[0])
+	}
+}
