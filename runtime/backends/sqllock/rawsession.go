@@ -153,6 +153,7 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 	if err != nil {
 		dead = s.gone()
 		_ = s.free(ctx, a.Key)
+		a.MayBeGranted = false // it stands nowhere: its poller looks at the row
 	}
 	return l, dead, err
 }

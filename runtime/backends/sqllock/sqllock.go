@@ -55,7 +55,8 @@ type Options struct {
 	// Dialect says what database it is, where the driver's type does not.
 	Dialect Dialect
 	// Strategy is [Table] unless set. Backends of different strategies on one
-	// table exclude each other.
+	// table exclude each other. A read-write lock of Advisory may wait for as long as
+	// others of Table do.
 	Strategy Strategy
 	// Table is the name of the table, [DefaultTable] unless set: a plain
 	// identifier of at most 48 bytes, or a schema's and a table's with a dot between.
