@@ -50,6 +50,9 @@
 //
 // # Advisory and RowLock
 //
+// A *sql.DB with a bound needs room for all locks that are held or waited for at once, or nested
+// calls wait for each other: see Connections.
+//
 // They exclude clients that do not know of the table. A session of the database, on
 // a connection that is dedicated to one lock, holds the lock that such clients know;
 // then the row is taken, which gives what Table promises among users of sqllock.
@@ -107,7 +110,9 @@
 // # Connections
 //
 // Acquires and releases take connections of db as they need them; Advisory and RowLock
-// need one for each lock that is held or waited for, and three at least. Renewals keep one for
+// need one for each lock that is held or waited for, and three at least. If db may open fewer
+// (SetMaxOpenConns) than all locks that are held or waited for at once, nested calls, and those of an
+// AcquireAll, can each wait for a connection that another has, until their contexts end. Renewals keep one for
 // themselves, so that the user's own traffic can't keep them waiting: taken from db at the first
 // lock, and again when it is lost ([Options].Renewals gives them others). One statement renews a
 // hundred mutexes, and one lock of another kind: while many of these are due up to 8 connections of
@@ -124,6 +129,8 @@
 // On SQLite set a busy timeout and WAL (_pragma=busy_timeout(5000),
 // _pragma=journal_mode(WAL)); all processes must be on one machine. A file has one
 // writer at a time; statements of one Backend take turns on one connection, in order.
+// Of a database in memory (":memory:") each connection has one of its own: allow db one,
+// by SetMaxOpenConns before New, or Locks finds no table.
 //
 // Through PgBouncer in transaction mode Table works if the driver prepares no
 // statements: default_query_exec_mode=exec or simple_protocol in the data source of pgx.

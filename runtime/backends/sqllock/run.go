@@ -132,7 +132,7 @@ func (b *Backend) outcome(err error, another bool) engine.Outcome {
 		return engine.Refused
 	case b.dialect.judge(err) == demoted && another: // which may lead to the primary
 		return engine.NotSent
-	case b.dialect.judge(err) == passing:
+	case b.dialect.judge(err) == passing, b.dialect.judge(err) == taken: // after the user's lock_timeout: nothing here is NOWAIT
 		return engine.Later
 	}
 	return engine.Refused
