@@ -50,9 +50,6 @@
 //
 // # Advisory and RowLock
 //
-// A *sql.DB with a bound needs room for all locks that are held or waited for at once, or nested
-// calls wait for each other: see Connections.
-//
 // They exclude clients that do not know of the table. A session of the database, on
 // a connection that is dedicated to one lock, holds the lock that such clients know;
 // then the row is taken, which gives what Table promises among users of sqllock.
@@ -64,6 +61,10 @@
 // while it waits or holds keeps what the server has granted it until it goes on or its session
 // ends, past its ttl, as every client of such locks does: all others wait, also those of sqllock
 // with the same strategy.
+//
+// A bounded *sql.DB (SetMaxOpenConns) must have room for all locks that are held or waited for at
+// once: else nested calls, or those of an AcquireAll, each wait for a connection that another has,
+// until their contexts end.
 //
 // A session that ends frees its lock at once, whoever has ended it. So against foreign
 // clients all that is promised is that the holder hears of it (driver.ErrLost): within
@@ -110,9 +111,7 @@
 // # Connections
 //
 // Acquires and releases take connections of db as they need them; Advisory and RowLock
-// need one for each lock that is held or waited for, and three at least. If db may open fewer
-// (SetMaxOpenConns) than all locks that are held or waited for at once, nested calls, and those of an
-// AcquireAll, can each wait for a connection that another has, until their contexts end. Renewals keep one for
+// need one for each lock that is held or waited for, and three at least. Renewals keep one for
 // themselves, so that the user's own traffic can't keep them waiting: taken from db at the first
 // lock, and again when it is lost ([Options].Renewals gives them others). One statement renews a
 // hundred mutexes, and one lock of another kind: while many of these are due up to 8 connections of
