@@ -66,7 +66,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 // write does w if the record has the version that was seen.
 func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	v := values{
-		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": w.Value,
+		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": ascii(w.Value),
 		"lasts": w.Lasts.Microseconds(), "instant": time.Now().UnixMicro(), "woken": strings.Join(w.Granted, " "),
 	}
 	file := "swap.sql"

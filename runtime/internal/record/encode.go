@@ -1,10 +1,8 @@
 package record
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -44,20 +42,24 @@ func (t Token) MarshalJSON() ([]byte, error) {
 	return []byte(`"@` + strconv.FormatUint(uint64(t-fromClock), 10) + `"`), nil
 }
 
-// Text is what a user has written. In a value it has "=" before it and is escaped as in a URL: so
-// no part of it is taken for what the engine puts in, and a database of any encoding can keep it.
+// Text is what a user has written. In a value it has "=" before it and no quotation marks,
+// so that no part of it is taken for what the engine puts in.
 type Text string
 
+var (
+	escaped   = strings.NewReplacer("%", "%25", `"`, "%22")
+	unescaped = strings.NewReplacer("%22", `"`, "%25", "%")
+)
+
 // MarshalJSON implements [json.Marshaler].
-func (t Text) MarshalJSON() ([]byte, error) { return json.Marshal("=" + url.PathEscape(string(t))) }
+func (t Text) MarshalJSON() ([]byte, error) { return json.Marshal("=" + escaped.Replace(string(t))) }
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (t *Text) UnmarshalJSON(value []byte) error {
 	var s string
 	err := json.Unmarshal(value, &s)
-	text, bad := url.PathUnescape(strings.TrimPrefix(s, "="))
-	*t = Text(text)
-	return cmp.Or(err, bad)
+	*t = Text(unescaped.Replace(strings.TrimPrefix(s, "=")))
+	return err
 }
 
 var marks = regexp.MustCompile(`"([+@])(\d+)"`)
