@@ -31,8 +31,9 @@
 // and its release frees as many by one; all else, and all of Advisory and RowLock, one after the
 // other. It uses one connection at a time. While more than 8 acquires, or more than 8 releases, are under way in a
 // process, those that come share statements in this way, on 4 connections each.
-// Acquires that wait, or that a batch has not served, and those of other kinds of lock share
-// 16 connections, and the pollers 8, however many keys are waited for.
+// Where db has no bound (SetMaxOpenConns, before New), acquires that wait share 16 connections, and the
+// pollers 32, however many keys are waited for. All else opens one for each statement that is under way:
+// a bound also spares the server hundreds of acquires that begin at once.
 //
 // # Other kinds of lock
 //
@@ -61,6 +62,9 @@
 // while it waits or holds keeps what the server has granted it until it goes on or its session
 // ends, past its ttl, as every client of such locks does: all others wait, also those of sqllock
 // with the same strategy.
+//
+// Who finds the row taken by a process with Table waits in the row's queue. If a foreign client takes the lock
+// meanwhile, its place there holds up Table once, for half a second.
 //
 // A bounded *sql.DB (SetMaxOpenConns) must have room for all locks that are held or waited for at
 // once: else nested calls, or those of an AcquireAll, each wait for a connection that another has,
@@ -114,8 +118,9 @@
 // need one for each lock that is held or waited for, and three at least. Renewals keep one for
 // themselves, so that the user's own traffic can't keep them waiting: taken from db at the first
 // lock, and again when it is lost ([Options].Renewals gives them others). One statement renews a
-// hundred mutexes, and one lock of another kind: while many of these are due up to 8 connections of
-// db help, fewer than half of what SetMaxOpenConns allows. It is best to give New
+// hundred mutexes, and one lock of another kind: while many of these are due all of Options.Renewals help (32 if
+// it has no bound), or else, with Table, up to 8 connections of db, fewer than half of what SetMaxOpenConns
+// allows; on SQLite none. It is best to give New
 // a *sql.DB of its own, which waits for nobody. Let it keep as many connections as goroutines
 // take locks at once (SetMaxIdleConns; two unless set): a connection that is dialed costs more
 // than a lock. On MySQL connections must commit by themselves (autocommit=1, the default): on

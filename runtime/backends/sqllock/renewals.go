@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -10,21 +11,24 @@ import (
 )
 
 const (
-	// helpersMost is how many connections of the pool help with renewals of records.
+	// helpersMost is how many connections of db help with renewals of records.
 	helpersMost = 8
+	// renewalsMost is how many of Options.Renewals there are for them, if that has no bound of its own.
+	renewalsMost = 32
 	// helperShare is how many renewals wait for each of them.
 	helperShare = 4
 )
 
-// recordRenewals are those of records, which have a statement each. They go by the connection of
-// renewals, and while many wait by some of the pool as well: none waits for one of these.
+// recordRenewals are those of records, which have a statement each. While many wait they go by more
+// connections than one: by all of Options.Renewals, or else by some of db, and none waits for one of
+// these; with Advisory by none of db.
 type recordRenewals struct {
 	backend *Backend
 
 	mu      sync.Mutex // guards the rest
 	waiting []*renewal
 	queued  map[driver.Lease]*renewal // those that wait
-	works   [1 + helpersMost]bool     // on the connection of renewals, and on those that help
+	works   map[int]bool              // on the connection of renewals, and on those that help
 }
 
 // renewal is that of one record.
@@ -64,22 +68,30 @@ func (r *recordRenewals) renew(ctx context.Context, l driver.Lease, ttl time.Dur
 	}
 }
 
-// helpers returns how many connections of the pool may help: less than half. Those who write to a file
-// take turns, and locks of sessions are no more than connections.
+// helpers returns how many more connections may help: all of Options.Renewals, or less than half of db.
+// Those who write to a file take turns, and locks of sessions need db's.
 func (b *Backend) helpers() int {
-	most := b.db.Stats().MaxOpenConnections
-	switch {
-	case b.sessions != nil || b.dialect == SQLite:
+	own, isPool := b.renewals.(pool)
+	switch most := b.db.Stats().MaxOpenConnections; {
+	case b.dialect == SQLite:
+		return 0
+	case isPool:
+		return cmp.Or(own.db.Stats().MaxOpenConnections, renewalsMost) - 1
+	case b.sessions != nil:
 		return 0
 	case most == 0:
 		return helpersMost
+	default:
+		return min((most-1)/2, helpersMost)
 	}
-	return min((most-1)/2, helpersMost)
 }
 
 // work renews what waits by connection n, until nothing does.
 func (r *recordRenewals) work(life context.Context, n int) {
 	from := r.backend.renewals
+	if own, isPool := from.(pool); isPool && own.db != r.backend.db {
+		from = hasty{own}
+	}
 	if _, isOne := from.(*dedicated); isOne && n > 0 {
 		d := r.backend.newDedicated(true, nil)
 		defer d.giveBack()

@@ -49,16 +49,37 @@ func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ct
 func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
 func (p pool) another() bool                               { return true }
 
-// bounded lends as many connections of another at once as there is room for. A *sql.DB without
-// limits would dial for each statement.
+// hasty lends those of another. A dial that takes too long is given up, and counts as a connection that
+// was lost.
+type hasty struct{ connector }
+
+func (h hasty) conn(ctx context.Context) (*sql.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, attemptLimit)
+	defer cancel()
+	conn, err := h.connector.conn(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = fmt.Errorf("%w: %w", sql.ErrConnDone, err)
+	}
+	return conn, err
+}
+
+// bounded lends as many connections of another at once as there is room for, and passes them on to
+// those that wait for one. A *sql.DB without limits would dial for each statement.
 type bounded struct {
 	connector
 	room chan struct{}
+	next chan *sql.Conn
+}
+
+func newBounded(from connector, most int) connector {
+	return bounded{hasty{from}, make(chan struct{}, most), make(chan *sql.Conn)}
 }
 
 func (b bounded) conn(ctx context.Context) (*sql.Conn, error) {
 	select {
 	case b.room <- struct{}{}:
+	case conn := <-b.next:
+		return conn, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -70,6 +91,13 @@ func (b bounded) conn(ctx context.Context) (*sql.Conn, error) {
 }
 
 func (b bounded) done(conn *sql.Conn, broken bool) {
+	if !broken {
+		select {
+		case b.next <- conn:
+			return
+		default:
+		}
+	}
 	b.connector.done(conn, broken)
 	<-b.room
 }
@@ -206,7 +234,9 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *s
 	case b.dialect.judge(err) == silent:
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
 	case b.dialect.judge(err) == demoted, b.dialect.judge(err) == manual:
-		discard(conn) // the driver thinks no ill of it, and it may be in a transaction
+		if from.another() { // the driver thinks no ill of it, and it may be in a transaction
+			discard(conn)
+		}
 	default:
 		broken = false
 	}
@@ -265,19 +295,12 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// dial takes a connection out of the pool. If others wait for it too, a dial that takes too long is
-// given up, and counts as a connection that was lost.
+// dial takes a connection out of the pool. If others wait for it too, it is hasty.
 func (d *dedicated) dial(ctx context.Context) (*sql.Conn, error) {
 	if !d.again {
 		return d.backend.db.Conn(ctx)
 	}
-	limited, cancel := context.WithTimeout(ctx, attemptLimit)
-	defer cancel()
-	conn, err := d.backend.db.Conn(limited)
-	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = fmt.Errorf("%w: %w", sql.ErrConnDone, err)
-	}
-	return conn, err
+	return hasty{pool{d.backend.db}}.conn(ctx)
 }
 
 func (d *dedicated) done(_ *sql.Conn, broken bool) {

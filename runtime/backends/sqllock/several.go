@@ -203,9 +203,9 @@ const (
 	// batchesMost is how many batches of calls are under way beside these: more would make
 	// batches smaller, fewer would have callers wait for a round trip of others.
 	batchesMost = 4
-	// singlesMost is how many statements of calls that wait, or go by themselves after a batch, are
-	// under way beside these.
-	singlesMost = 2 * aloneMost
+	// singlesMost is how many calls go by themselves at once after a batch that failed. A *sql.DB
+	// without limits would dial for each.
+	singlesMost = aloneMost * batchesMost
 )
 
 // combiner has calls of concurrent goroutines share statements and commits, once there are
@@ -325,7 +325,14 @@ func (b *Backend) takeTogether(ctx context.Context, a *driver.Acquisition) (driv
 	if one.lease != nil {
 		return one.lease, nil
 	}
-	ctx = by(ctx, b.singles, 0)
+	if one.err != nil || a.MayHaveRun {
+		select {
+		case b.singles <- struct{}{}:
+			defer func() { <-b.singles }()
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
+		}
+	}
 	if one.err != nil && !a.MayHaveRun { // the database refused all, perhaps because of another; or there was no connection yet
 		return b.takeRow(ctx, a)
 	}

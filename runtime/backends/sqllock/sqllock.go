@@ -93,14 +93,15 @@ type Backend struct {
 	listener *listener          // of Table with a Notifier, or nil
 	takes    *combiner[*wanted]
 	frees    *combiner[freeing]
-	sessions *sessions // of Advisory and RowLock, or nil
+	singles  chan struct{} // a semaphore of takes after a batch that failed
+	sessions *sessions     // of Advisory and RowLock, or nil
 
 	kinds   *record.Locks // that are no mutexes
 	records recordRenewals
 	methods
 
 	pool      connector // of all statements but those below
-	singles   connector // of takes that share no statement and may be many
+	waits     connector // of takes of those that wait
 	looks     connector // of pollers
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
@@ -131,8 +132,9 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Register()
-	b.records = recordRenewals{backend: b, queued: map[driver.Lease]*renewal{}}
+	b.records = recordRenewals{backend: b, queued: map[driver.Lease]*renewal{}, works: map[int]bool{}}
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
+	b.singles = make(chan struct{}, singlesMost)
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}
 	if b.strategy != Table {
 		b.sessions = newSessions(b)
@@ -148,8 +150,10 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 			b.pool = b.renewals
 		}
 	}
-	b.singles = bounded{b.pool, make(chan struct{}, singlesMost)}
-	b.looks = bounded{b.pool, make(chan struct{}, looksMost)}
+	b.waits, b.looks = b.pool, b.pool
+	if db.Stats().MaxOpenConnections == 0 && b.dialect != SQLite {
+		b.waits, b.looks = newBounded(b.pool, waitsMost), newBounded(b.pool, looksMost)
+	}
 	if o.Renewals != nil {
 		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
 	}
@@ -199,7 +203,8 @@ func (b *Backend) AtOnce() int { return 1 }
 func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close gives back the
-// connections. The *sql.DB remains the caller's.
+// connections. The *sql.DB remains the caller's. With Advisory on PostgreSQL it waits for up to
+// a second for sessions that do not answer.
 func (b *Backend) Close() error {
 	b.life.Close(nil)
 	if !b.life.Closed() {
@@ -269,9 +274,12 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	case b.sessions != nil:
 		return b.sessions.acquire(ctx, a)
 	case a.Mode.Kind != 0:
-		return b.kinds.Acquire(by(ctx, b.singles, 0), a)
+		if a.MayBeGranted { // it is in the queue
+			ctx = by(ctx, b.waits, 0)
+		}
+		return b.kinds.Acquire(ctx, a)
 	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
-		ctx = by(ctx, b.singles, 0)
+		ctx = by(ctx, b.waits, 0)
 	case b.takes.goAlone():
 		defer b.takes.wentAlone()
 	default:

@@ -19,7 +19,10 @@ const (
 	lookShare = 100                  // of the wait
 	lookKinds = 5 * time.Millisecond // at first, at a record: who joins the queue changes it too
 
-	looksMost = 8 // at once
+	// How many statements of those that wait, and of their pollers, are under way at once, where db
+	// has no bound of its own.
+	waitsMost = 16
+	looksMost = 32
 
 	// With others before us in the queue:
 	farFirst = 10 * time.Millisecond

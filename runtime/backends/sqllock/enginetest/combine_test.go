@@ -157,7 +157,7 @@ func TestCallsOfAFailedBatchAreFewAtOnce(t *testing.T) {
 	defer user.Close()
 	_, err = user.ExecContext(t.Context(), "LOCK TABLES "+s.options.Table+" WRITE") // so that those that go by themselves wait
 	require.NoError(t, err)
-	const calls, alone, batches, singles = 100, 8, 4, 16
+	const calls, alone, batches, singles = 100, 8, 4, 32
 	var refused atomic.Int64 // of a batch
 	w.meet(func(text string) error {
 		if !strings.HasPrefix(text, "INSERT ") {

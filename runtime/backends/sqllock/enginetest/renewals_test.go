@@ -57,6 +57,27 @@ func TestManyRecordsAreRenewedAtOnce(t *testing.T) {
 	})
 }
 
+// All connections of Options.Renewals renew records, however few db has.
+func TestRecordsAreRenewedByAllOfRenewals(t *testing.T) {
+	const connections, each, delay = 30, 10, 20 * time.Millisecond
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	network := backendtest.NewNetwork(t)
+	db, renewals := s.open(t, s.addr), s.openSource(t, s.source(network.Addr(s.addr)))
+	db.SetMaxOpenConns(2)
+	renewals.SetMaxOpenConns(connections)
+	renewals.SetMaxIdleConns(connections)
+	s.options.Renewals = renewals
+	b := s.backendOn(db)
+	leases, ttls := permits(t, b, connections*each)
+	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...)) // has the connections
+	network.Delay(delay)
+	begin := time.Now()
+	require.NoError(t, errors.Join(b.RenewAll(t.Context(), leases, ttls)...))
+	require.Less(t, time.Since(begin), 5*each*delay+meter.Since(begin)) // a single one took 30 times each*delay
+}
+
 // They wait for none of the pool.
 func TestRecordsAreRenewedWithoutThePool(t *testing.T) {
 	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
