@@ -98,7 +98,8 @@ func TestWaitersWhoseDialsHang(t *testing.T) {
 			_, held[i], err = holder.Acquire(t.Context(), p, fmt.Sprint(i))
 			require.NoError(t, err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		var all sync.WaitGroup
 		got := make(chan error, 1)
 		for i := range keys {
