@@ -31,6 +31,9 @@
 // and its release frees as many by one; all else, and all of Advisory and RowLock, one after the
 // other. It uses one connection at a time. While more than 8 acquires, or more than 8 releases, are under way in a
 // process, those that come share statements in this way, on 4 connections each.
+// Where db has no bound (SetMaxOpenConns, before New), acquires that wait share 16 connections, and the
+// pollers 32, however many keys are waited for. All else opens one for each statement that is under way:
+// a bound also spares the server hundreds of acquires that begin at once.
 //
 // # Other kinds of lock
 //
@@ -59,6 +62,13 @@
 // while it waits or holds keeps what the server has granted it until it goes on or its session
 // ends, past its ttl, as every client of such locks does: all others wait, also those of sqllock
 // with the same strategy.
+//
+// Who finds the row taken by a process with Table waits in the row's queue. If a foreign client takes the lock
+// meanwhile, its place there holds up Table once, for half a second.
+//
+// A bounded *sql.DB (SetMaxOpenConns) must have room for all locks that are held or waited for at
+// once: else nested calls, or those of an AcquireAll, each wait for a connection that another has,
+// until their contexts end.
 //
 // A session that ends frees its lock at once, whoever has ended it. So against foreign
 // clients all that is promised is that the holder hears of it (driver.ErrLost): within
@@ -107,7 +117,10 @@
 // Acquires and releases take connections of db as they need them; Advisory and RowLock
 // need one for each lock that is held or waited for, and three at least. Renewals keep one for
 // themselves, so that the user's own traffic can't keep them waiting: taken from db at the first
-// lock, and again when it is lost ([Options].Renewals gives them others). It is best to give New
+// lock, and again when it is lost ([Options].Renewals gives them others). One statement renews a
+// hundred mutexes, and one lock of another kind: while many of these are due all of Options.Renewals help (32 if
+// it has no bound), or else, with Table, up to 8 connections of db, fewer than half of what SetMaxOpenConns
+// allows; on SQLite none. It is best to give New
 // a *sql.DB of its own, which waits for nobody. Let it keep as many connections as goroutines
 // take locks at once (SetMaxIdleConns; two unless set): a connection that is dialed costs more
 // than a lock. On MySQL connections must commit by themselves (autocommit=1, the default): on
@@ -120,6 +133,8 @@
 // On SQLite set a busy timeout and WAL (_pragma=busy_timeout(5000),
 // _pragma=journal_mode(WAL)); all processes must be on one machine. A file has one
 // writer at a time; statements of one Backend take turns on one connection, in order.
+// Of a database in memory (":memory:") each connection has one of its own: allow db one,
+// by SetMaxOpenConns before New, or Locks finds no table.
 //
 // Through PgBouncer in transaction mode Table works if the driver prepares no
 // statements: default_query_exec_mode=exec or simple_protocol in the data source of pgx.

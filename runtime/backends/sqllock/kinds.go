@@ -66,7 +66,7 @@ func (b store) Swap(ctx context.Context, w record.Write) (a record.Answer, err e
 // write does w if the record has the version that was seen.
 func (b store) write(ctx context.Context, w record.Write) (a record.Answer, err error) {
 	v := values{
-		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": w.Value,
+		"key": []byte(w.Key), "seen": w.Seen, "version": record.Version(w.Value), "value": ascii(w.Value),
 		"lasts": w.Lasts.Microseconds(), "instant": time.Now().UnixMicro(), "woken": strings.Join(w.Granted, " "),
 	}
 	file := "swap.sql"
@@ -115,7 +115,7 @@ func recordOf(said answer) string {
 func (b *Backend) watchRecord(ctx context.Context, key string, ready func(), tell func(value string) int) error {
 	ready()
 	for since, seen := time.Now(), ""; engine.Pause(ctx, max(lookAfter(time.Since(since), 0), lookKinds)); {
-		r, err := b.attempt(by(ctx, pool{b.db}, 0), b.sql.recordAt(key, seen))
+		r, err := b.attempt(by(ctx, b.looks, 0), b.sql.recordAt(key, seen))
 		if err != nil {
 			continue
 		}

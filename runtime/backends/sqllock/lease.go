@@ -94,7 +94,7 @@ type due struct {
 // RenewAll implements [driver.BatchRenewer]: one statement for a hundred leases of one length, on
 // a connection that acquires and releases do not wait for. Advisory and RowLock
 // also ask each lock's own connection whether it still holds the lock. Locks that are no
-// mutexes have a statement each.
+// mutexes have a statement each, see recordRenewals.
 func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	if b.sessions != nil && len(leases) > 0 {
@@ -112,7 +112,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 		case ok:
 			rows = append(rows, due{row, ttls[i], &errs[i]})
 		default:
-			records.Go(func() { errs[i] = l.Renew(by(ctx, b.renewals, renewalLimit(ttls[i])), ttls[i]) })
+			records.Go(func() { errs[i] = b.records.renew(ctx, l, ttls[i]) })
 		}
 	}
 	// Those of one length together; and in one order everywhere, so that two statements

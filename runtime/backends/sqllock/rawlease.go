@@ -30,7 +30,9 @@ func (s *session) takeRow(ctx context.Context, a *driver.Acquisition) (driver.Le
 		take = b.kinds.Acquire
 	}
 	alone := *a
-	alone.Queue = false // the server's queue is the only one
+	// It waits for a row in the row's queue as well, among those of strategy Table. A record would let
+	// it in without the session's lock.
+	alone.Queue = a.Queue && a.Mode.Kind == 0
 	row, err := take(by(ctx, from, 0), &alone)
 	a.MayHaveRun = alone.MayHaveRun
 	if err != nil {

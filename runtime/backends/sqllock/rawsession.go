@@ -98,9 +98,11 @@ func (ss *sessions) close() {
 	ss.mu.Lock()
 	left := slices.Collect(maps.Keys(ss.all))
 	ss.mu.Unlock()
+	var all sync.WaitGroup
 	for _, s := range left {
-		s.discard()
+		all.Go(s.discard)
 	}
+	all.Wait()
 }
 
 // sessionTries is how many connections an acquire tries, if they turn out dead.
@@ -151,6 +153,7 @@ func (ss *sessions) attempt(ctx context.Context, a *driver.Acquisition) (l drive
 	if err != nil {
 		dead = s.gone()
 		_ = s.free(ctx, a.Key)
+		a.MayBeGranted = false // it stands nowhere: its poller looks at the row
 	}
 	return l, dead, err
 }

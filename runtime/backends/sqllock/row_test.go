@@ -91,3 +91,16 @@ func TestTombstoneFreesWhatCameLate(t *testing.T) {
 		}
 	}
 }
+
+// Records are kept in ASCII, as JSON of the same texts.
+func TestASCII(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                        "",
+		`v {"done":["=a\u0000"]}`: `v {"done":["=a\u0000"]}`,
+		`["=2026年1月/😀 ü"]`:        `["=2026\u5e741\u6708/\ud83d\ude00 \u00fc"]`,
+	} {
+		if got := ascii(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}

@@ -49,6 +49,59 @@ func (p pool) conn(ctx context.Context) (*sql.Conn, error) { return p.db.Conn(ct
 func (p pool) done(conn *sql.Conn, _ bool)                 { _ = conn.Close() } // the pool asks the driver itself
 func (p pool) another() bool                               { return true }
 
+// hasty lends those of another. A dial that takes too long is given up, and counts as a connection that
+// was lost.
+type hasty struct{ connector }
+
+func (h hasty) conn(ctx context.Context) (*sql.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, attemptLimit)
+	defer cancel()
+	conn, err := h.connector.conn(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = fmt.Errorf("%w: %w", sql.ErrConnDone, err)
+	}
+	return conn, err
+}
+
+// bounded lends as many connections of another at once as there is room for, and passes them on to
+// those that wait for one. A *sql.DB without limits would dial for each statement.
+type bounded struct {
+	connector
+	room chan struct{}
+	next chan *sql.Conn
+}
+
+func newBounded(from connector, most int) connector {
+	return bounded{hasty{from}, make(chan struct{}, most), make(chan *sql.Conn)}
+}
+
+func (b bounded) conn(ctx context.Context) (*sql.Conn, error) {
+	select {
+	case b.room <- struct{}{}:
+	case conn := <-b.next:
+		return conn, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	conn, err := b.connector.conn(ctx)
+	if err != nil {
+		<-b.room
+	}
+	return conn, err
+}
+
+func (b bounded) done(conn *sql.Conn, broken bool) {
+	if !broken {
+		select {
+		case b.next <- conn:
+			return
+		default:
+		}
+	}
+	b.connector.done(conn, broken)
+	<-b.room
+}
+
 // way is how the statements of a call go that do not go by the pool: on what connections, and how
 // long an attempt waits for its answer. A context holds it.
 type way struct {
@@ -107,7 +160,7 @@ func (b *Backend) outcome(err error, another bool) engine.Outcome {
 		return engine.Refused
 	case b.dialect.judge(err) == demoted && another: // which may lead to the primary
 		return engine.NotSent
-	case b.dialect.judge(err) == passing:
+	case b.dialect.judge(err) == passing, b.dialect.judge(err) == taken: // after the user's lock_timeout: nothing here is NOWAIT
 		return engine.Later
 	}
 	return engine.Refused
@@ -181,7 +234,9 @@ func (b *Backend) send(ctx context.Context, cancel context.CancelCauseFunc, s *s
 	case b.dialect.judge(err) == silent:
 		err = fmt.Errorf("%w: %w", errNoAnswer, err)
 	case b.dialect.judge(err) == demoted, b.dialect.judge(err) == manual:
-		discard(conn) // the driver thinks no ill of it, and it may be in a transaction
+		if from.another() { // the driver thinks no ill of it, and it may be in a transaction
+			discard(conn)
+		}
 	default:
 		broken = false
 	}
@@ -240,28 +295,33 @@ func (d *dedicated) conn(ctx context.Context) (*sql.Conn, error) {
 	return conn, nil
 }
 
-// dial takes a connection out of the pool. If others wait for it too, a dial that takes too long is
-// given up, and counts as a connection that was lost.
+// dial takes a connection out of the pool. If others wait for it too, it is hasty.
 func (d *dedicated) dial(ctx context.Context) (*sql.Conn, error) {
 	if !d.again {
 		return d.backend.db.Conn(ctx)
 	}
-	limited, cancel := context.WithTimeout(ctx, attemptLimit)
-	defer cancel()
-	conn, err := d.backend.db.Conn(limited)
-	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = fmt.Errorf("%w: %w", sql.ErrConnDone, err)
-	}
-	return conn, err
+	return hasty{pool{d.backend.db}}.conn(ctx)
 }
 
 func (d *dedicated) done(_ *sql.Conn, broken bool) {
 	if broken {
 		if conn := d.take(); conn != nil {
-			discard(conn)
+			d.end(conn)
 		}
 	}
 	<-d.inUse
+}
+
+// end is discard, of a session that has freed its advisory locks: what the driver closes may go back to
+// a pool of its own (OpenDBFromPool of pgx), which keeps the session. Behind a pooler the session may be
+// another's.
+func (d *dedicated) end(conn *sql.Conn) {
+	if b := d.backend; b.dialect == Postgres && b.strategy == Advisory && b.sessions.checked.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = conn.ExecContext(ctx, "SELECT pg_advisory_unlock_all()")
+	}
+	discard(conn)
 }
 
 // gone reports whether the connection was lost or given back.
@@ -283,7 +343,7 @@ func (d *dedicated) take() *sql.Conn {
 	return conn
 }
 
-// discard closes the connection, and with it frees what its session holds. A
+// discard ends the connection, and with it frees what its session holds. A
 // statement that is under way is waited for, beside: a *sql.Conn that is closed just
 // as a statement begins on it panics.
 func (d *dedicated) discard() {
@@ -294,7 +354,7 @@ func (d *dedicated) discard() {
 	end := func(context.Context) {
 		d.inUse <- struct{}{}
 		defer func() { <-d.inUse }()
-		discard(conn)
+		d.end(conn)
 	}
 	if !d.backend.life.Go(end) {
 		end(nil)

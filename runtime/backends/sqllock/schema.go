@@ -61,7 +61,7 @@ func (b *Backend) DDL() string {
 		SQLite:   {"BLOB", "TEXT", "INTEGER", "TEXT", "TEXT", "", "TEXT"},
 	}[b.dialect]
 	create := func(table string, columns ...string) string {
-		ddl := "CREATE TABLE IF NOT EXISTS " + b.dialect.quoted(table) + " (\n  name " + types[0] + " NOT NULL PRIMARY KEY"
+		ddl := createTable + b.dialect.quoted(table) + " (\n  name " + types[0] + " NOT NULL PRIMARY KEY"
 		for i := 0; i < len(columns); i += 2 {
 			ddl += ",\n  " + columns[i] + " " + columns[i+1] + " NOT NULL"
 		}
@@ -76,12 +76,19 @@ func (b *Backend) DDL() string {
 	return ddl
 }
 
-// Migrate makes the tables unless they exist: it runs [Backend.DDL], for which
-// the user needs the right to create tables. It may be called by many processes
-// at once, and each time a service starts.
+const createTable = "CREATE TABLE IF NOT EXISTS "
+
+// Migrate makes the tables that the database does not find, by [Backend.DDL]; for that
+// the user needs the right to create tables. It may be called by many processes at once,
+// and each time a service starts.
 func (b *Backend) Migrate(ctx context.Context) error {
 	for statementText := range strings.SplitSeq(strings.TrimSpace(b.DDL()), ";\n") {
 		s := &statement{text: strings.TrimSuffix(statementText, ";")}
+		table, _, _ := strings.Cut(strings.TrimPrefix(s.text, createTable), " ")
+		// IF NOT EXISTS would make one in the first schema of the search path beside that of another.
+		if _, _, err := b.run(ctx, &statement{text: "SELECT 1 FROM " + table + " WHERE 1 = 0"}); err == nil {
+			continue
+		}
 		_, _, err := b.run(ctx, s)
 		// IF NOT EXISTS of two sessions at once: one finds the name taken, until the other has committed.
 		for range 10 {

@@ -55,7 +55,8 @@ type Options struct {
 	// Dialect says what database it is, where the driver's type does not.
 	Dialect Dialect
 	// Strategy is [Table] unless set. Backends of different strategies on one
-	// table exclude each other.
+	// table exclude each other. A read-write lock of Advisory may wait for as long as
+	// others of Table do.
 	Strategy Strategy
 	// Table is the name of the table, [DefaultTable] unless set: a plain
 	// identifier of at most 48 bytes, or a schema's and a table's with a dot between.
@@ -95,10 +96,13 @@ type Backend struct {
 	singles  chan struct{} // a semaphore of takes after a batch that failed
 	sessions *sessions     // of Advisory and RowLock, or nil
 
-	kinds *record.Locks // that are no mutexes
+	kinds   *record.Locks // that are no mutexes
+	records recordRenewals
 	methods
 
 	pool      connector // of all statements but those below
+	waits     connector // of takes of those that wait
+	looks     connector // of pollers
 	renewals  connector
 	rows      connector    // of the row statements of RowLock, whose sessions are in transactions
 	dedicated []*dedicated // of these, if they have no pool
@@ -128,6 +132,7 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 	b.sql = &statements{dialect: b.dialect, notify: o.Notifier != nil, macros: b.dialect.macros(b.table, b.Kinds() != 0)}
 	b.kinds = record.NewWatched(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Register()
+	b.records = recordRenewals{backend: b, queued: map[driver.Lease]*renewal{}, works: map[int]bool{}}
 	b.takes = &combiner[*wanted]{life: b.life, run: b.takeBatches}
 	b.singles = make(chan struct{}, singlesMost)
 	b.frees = &combiner[freeing]{life: b.life, run: b.free}
@@ -144,6 +149,10 @@ func New(db *sql.DB, options ...Options) (*Backend, error) {
 			// a while, in no order: of many, some would wait for longer than a lease.
 			b.pool = b.renewals
 		}
+	}
+	b.waits, b.looks = b.pool, b.pool
+	if db.Stats().MaxOpenConnections == 0 && b.dialect != SQLite {
+		b.waits, b.looks = newBounded(b.pool, waitsMost), newBounded(b.pool, looksMost)
 	}
 	if o.Renewals != nil {
 		b.renewals, b.rows = pool{o.Renewals}, pool{o.Renewals}
@@ -194,7 +203,8 @@ func (b *Backend) AtOnce() int { return 1 }
 func (b *Backend) Attach() { b.life.Attach() }
 
 // Close implements [driver.Backend]: the last Locker to close gives back the
-// connections. The *sql.DB remains the caller's.
+// connections. The *sql.DB remains the caller's. With Advisory on PostgreSQL it waits for up to
+// a second for sessions that do not answer.
 func (b *Backend) Close() error {
 	b.life.Close(nil)
 	if !b.life.Closed() {
@@ -264,8 +274,12 @@ func (b *Backend) acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	case b.sessions != nil:
 		return b.sessions.acquire(ctx, a)
 	case a.Mode.Kind != 0:
+		if a.MayBeGranted { // it is in the queue
+			ctx = by(ctx, b.waits, 0)
+		}
 		return b.kinds.Acquire(ctx, a)
 	case b.hub.Waits(address(a.Key, a.ID)): // its row has a queue
+		ctx = by(ctx, b.waits, 0)
 	case b.takes.goAlone():
 		defer b.takes.wentAlone()
 	default:

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf16"
 
 	"github.com/lockgen/lockgen/runtime/driver"
 )
@@ -315,4 +317,20 @@ func inBatches[T any](all []T, alike func(x, y T) bool, f func(part []T)) {
 		f(all[:n])
 		all = all[n:]
 	}
+}
+
+// ascii returns JSON without characters beyond ASCII, which a database of another encoding may lack.
+func ascii(text string) string {
+	if !strings.ContainsFunc(text, func(char rune) bool { return char > unicode.MaxASCII }) {
+		return text
+	}
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune(text)) {
+		if unit <= unicode.MaxASCII {
+			b.WriteByte(byte(unit))
+		} else {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }

@@ -19,6 +19,11 @@ const (
 	lookShare = 100                  // of the wait
 	lookKinds = 5 * time.Millisecond // at first, at a record: who joins the queue changes it too
 
+	// How many statements of those that wait, and of their pollers, are under way at once, where db
+	// has no bound of its own.
+	waitsMost = 16
+	looksMost = 32
+
 	// With others before us in the queue:
 	farFirst = 10 * time.Millisecond
 	farMost  = 100 * time.Millisecond
@@ -112,7 +117,7 @@ func (b *Backend) poll(ctx context.Context, p *poller) {
 			continue
 		}
 		look := b.sql.one("row.sql", values{"key": []byte(p.key)})
-		said, err := b.attempt(b.life.Context(), look) // to its end: a driver closes the connection of one that is cancelled
+		said, err := b.attempt(by(b.life.Context(), b.looks, 0), look) // to its end: a driver closes the connection of one that is cancelled
 		if err != nil {
 			continue // as seldom as after a long wait: since stays
 		}

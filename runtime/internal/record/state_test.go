@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -167,4 +168,26 @@ func FuzzDecode(f *testing.F) {
 		s.arrive(party("c", kindPermits), 1<<40, 5, true)
 		encode(version, &s)
 	})
+}
+
+// Processes of all versions share values: texts are written and read as ever.
+func TestTextsOfOtherVersions(t *testing.T) {
+	for text, value := range map[Text]string{
+		"2026-01-02 03:04":         `"=2026-01-02 03:04"`,
+		"2026/11/28, 3%":           `"=2026/11/28, 3%25"`,
+		`{"grants":"a","epoch":3}`: `"={%22grants%22:%22a%22,%22epoch%22:3}"`,
+		`%22 %2522 \ +5" "@6"`:     `"=%2522 %252522 \\ +5%22 %22@6%22"`,
+	} {
+		written, err := json.Marshal(text)
+		require.NoError(t, err)
+		require.Equal(t, value, string(written))
+		var read Text
+		require.NoError(t, json.Unmarshal([]byte(value), &read))
+		require.Equal(t, text, read)
+	}
+	for _, value := range []string{`"=年😀"`, `"=\u5e74\ud83d\ude00"`} { // as sqllock keeps it
+		var read Text
+		require.NoError(t, json.Unmarshal([]byte(value), &read))
+		require.Equal(t, Text("年😀"), read)
+	}
 }

@@ -187,3 +187,36 @@ func acquireAndRelease(t testing.TB, b driver.Backend, key string) {
 	l := acquire(t, b, attempt(key, time.Minute))
 	require.NoError(t, l.Release(t.Context(), first(l)))
 }
+
+// Beside processes with strategy Table, as while a program goes over from one to another, no
+// process gets less than half its even share; and who gives up leaves no place.
+func TestFairnessBesideTable(t *testing.T) {
+	each(t, inSessions, func(t *testing.T, s *site) {
+		beside := *s
+		beside.options.Strategy = sqllock.Table
+		require.NoError(t, beside.backend().Migrate(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		var all sync.WaitGroup
+		var sections [4]int
+		for i, one := range []*site{s, s, &beside, &beside} {
+			l := one.locker(nil)
+			all.Go(func() {
+				for ctx.Err() == nil {
+					_ = l.Do(ctx, nil, "k", func(context.Context) error { time.Sleep(10 * time.Millisecond); sections[i]++; return nil })
+				}
+			})
+		}
+		all.Wait()
+		total := 0
+		for _, n := range sections {
+			total += n
+		}
+		for _, n := range sections {
+			require.Greater(t, n, total/len(sections)/2, "%v", sections)
+		}
+		require.Eventually(t, func() bool { // their undos go on beside
+			return s.number("SELECT LENGTH(waiting) FROM "+s.options.Table) == 0
+		}, 5*time.Second, 10*time.Millisecond)
+	})
+}

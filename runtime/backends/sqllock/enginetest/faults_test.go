@@ -241,3 +241,16 @@ func TestRenewalsGoInBatches(t *testing.T) {
 	t.Logf("%d renewals by %d statements", after-before, last-statements)
 	require.GreaterOrEqual(t, after-before, 50*(last-statements))
 }
+
+// A statement that waited for a row for longer than the user's lock_timeout is sent again.
+func TestLockTimeout(t *testing.T) {
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	acquireAndRelease(t, s.backend(), "k")
+	b := s.backendOn(s.openSource(t, s.source(s.addr)+"&lock_timeout=1ms"))
+	tx, err := s.db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = tx.ExecContext(t.Context(), "UPDATE "+s.options.Table+" SET acquired = 1")
+	require.NoError(t, err)
+	time.AfterFunc(300*time.Millisecond, func() { _ = tx.Commit() })
+	acquireAndRelease(t, b, "k")
+}

@@ -283,3 +283,41 @@ func TestMigrateOfANameThatIsTaken(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, s.backend().Migrate(ctx), "already exists")
 }
+
+// user makes one of the database, who may use the tables and not make any, and returns their
+// source and name.
+func (s *site) user() (source, name string) {
+	s.t.Helper()
+	name = "u_" + s.options.Table[len(s.options.Table)-12:]
+	source, grantee := "postgres://"+name+"@"+s.addr+"/postgres", name
+	if s.driver == "mysql" {
+		source, grantee = name+"@tcp("+s.addr+")/lockgen", "'"+name+"'@'%'"
+	}
+	s.exec("CREATE USER " + grantee)
+	s.t.Cleanup(func() { _, _ = s.db.Exec("DROP USER " + grantee) })
+	for _, table := range []string{s.options.Table, s.options.Table + "_kinds"} {
+		s.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON " + table + " TO " + grantee)
+	}
+	return source, name
+}
+
+// Where the tables are, Migrate needs no right to make them.
+func TestMigrateWithoutRights(t *testing.T) {
+	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
+		source, _ := s.user()
+		require.NoError(t, s.backendOn(s.openSource(t, source)).Migrate(t.Context()))
+	})
+}
+
+// Where the tables are in a later schema of the search path, Migrate makes none before them.
+func TestMigrateBesideASchema(t *testing.T) {
+	s := variant{"postgres", sqllock.Table}.site(t, "")
+	source, user := s.user()
+	held := acquire(t, s.backendOn(s.openSource(t, source)), attempt("key", time.Minute))
+	s.exec("CREATE SCHEMA " + user + " AUTHORIZATION " + user)
+	other := s.backendOn(s.openSource(t, source))
+	require.NoError(t, other.Migrate(t.Context()))
+	_, err := other.Acquire(t.Context(), attempt("key", time.Minute))
+	requireHeld(t, err)
+	require.NoError(t, held.Release(t.Context(), first(held)))
+}

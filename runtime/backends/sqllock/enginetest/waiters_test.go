@@ -1,0 +1,132 @@
+package enginetest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/internal/lagmeter"
+	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/backends/sqllock"
+)
+
+// Those that wait for many keys use few connections, and who stops waiting does not wait for one.
+func TestManyWaitersUseFewConnections(t *testing.T) {
+	const keys, tries, looks = 100, 16, 32
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	each(t, func(v variant) bool { return served(v) && onTables(v) }, func(t *testing.T, s *site) {
+		for _, p := range []*lock.Policy{{TTL: time.Minute}, {TTL: time.Minute, Write: true}} {
+			w, db := s.watched()
+			holder, waits := s.locker(nil), lockerOn(t, s.backendOn(db), nil)
+			for i := range keys {
+				_, h, err := holder.Acquire(t.Context(), p, fmt.Sprint(p.Write, i))
+				require.NoError(t, err)
+				defer func() { h.Release(&err); require.NoError(t, err) }()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var all sync.WaitGroup
+			for i := range keys {
+				all.Go(func() {
+					_, _, err := waits.Acquire(ctx, p, fmt.Sprint(p.Write, i))
+					require.ErrorIs(t, err, context.Canceled)
+				})
+			}
+			time.Sleep(time.Second) // all wait
+			require.Eventually(t, func() bool { return db.Stats().InUse <= tries+looks+1 }, 10*time.Second, 10*time.Millisecond)
+			w.mu.Lock()
+			w.most = 0
+			w.mu.Unlock()
+			time.Sleep(2 * time.Second)
+			w.mu.Lock()
+			most := w.most
+			w.mu.Unlock()
+			require.LessOrEqual(t, most, tries+looks+1, "%v", p) // and the renewals
+			require.LessOrEqual(t, db.Stats().InUse, tries+looks+1)
+			loose := w.stick()
+			defer loose()
+			time.Sleep(200 * time.Millisecond) // some wait for a connection
+			begin := time.Now()
+			cancel()
+			all.Wait()
+			require.Less(t, time.Since(begin), time.Second+meter.Since(begin))
+			loose()
+		}
+	})
+}
+
+// hanging is a driver whose dials hang while hangs says so, for as long as their contexts last.
+type hanging struct {
+	*watched
+	hangs atomic.Bool
+	hung  atomic.Int64
+}
+
+func (h *hanging) Connect(ctx context.Context) (driver.Conn, error) {
+	if h.hangs.Load() {
+		h.hung.Add(1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return h.watched.Connect(ctx)
+}
+
+// Dials that hang keep those that wait from none that would go through for more than a few seconds.
+func TestWaitersWhoseDialsHang(t *testing.T) {
+	const keys, limit = 60, 3 * time.Second
+	meter := lagmeter.Start()
+	defer meter.Stop()
+	for _, p := range []*lock.Policy{{TTL: time.Minute}, {TTL: time.Minute, Write: true}} {
+		s := variant{"postgres", sqllock.Table}.site(t, "")
+		w, _ := s.watched()
+		h := &hanging{watched: w}
+		db := sql.OpenDB(h)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		db.SetMaxIdleConns(-1) // so that each statement has a dial
+		holder, waits := s.locker(nil), lockerOn(t, s.backendOn(db), nil)
+		held := make([]*lock.Hold, keys)
+		var err error
+		for i := range keys {
+			_, held[i], err = holder.Acquire(t.Context(), p, fmt.Sprint(i))
+			require.NoError(t, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var all sync.WaitGroup
+		got := make(chan error, 1)
+		for i := range keys {
+			all.Go(func() {
+				_, h, err := waits.Acquire(ctx, p, fmt.Sprint(i))
+				if i == 0 {
+					got <- err
+				}
+				if err == nil {
+					h.Release(&err)
+				}
+			})
+		}
+		time.Sleep(time.Second) // all wait
+		h.hangs.Store(true)
+		require.Eventually(t, func() bool { return h.hung.Load() >= 48 }, 5*time.Second, time.Millisecond)
+		h.hangs.Store(false)
+		begin := time.Now()
+		held[0].Release(&err)
+		require.NoError(t, err)
+		require.NoError(t, <-got)
+		require.Less(t, time.Since(begin), limit+time.Second+meter.Since(begin))
+		cancel()
+		all.Wait()
+		for _, h := range held[1:] {
+			h.Release(&err)
+			require.NoError(t, err)
+		}
+	}
+}
