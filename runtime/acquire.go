@@ -138,7 +138,7 @@ func (op *acquireOp) run() (driver.Lease, error) {
 	if ttl := p.ttl() + p.Delay; op.acquisition.TTL > ttl && errors.Is(err, ErrInvalid) {
 		// The longer lease exceeds the engine's limit: ask for one that is not handed on.
 		op.acquisition.TTL, op.acquisition.Tokens = ttl, 1
-		lease, err = op.ask(ctx)
+		lease, err = op.askAgain(ctx)
 	}
 	if !isHeld(err) {
 		return lease, err

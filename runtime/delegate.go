@@ -117,7 +117,7 @@ func (h *hold) delegate() delegatedHold {
 	}
 	d.Prefix = h.locker.prefix
 	d.ID = fmt.Sprintf("%s:%d:%d", h.lease.acquisition.ID, h.token, h.began.Sub(driver.Instant{}))
-	if kind == driver.Read { // those that share a lease may have begun at the same moment
+	if p.kind() == driver.Read { // those that share a lease may have begun at the same moment
 		d.ID += fmt.Sprintf(":%x", maphash.Comparable(h.locker.seed, h))
 	}
 	return d

@@ -43,10 +43,8 @@ func hasSlots(ctx context.Context, conn interface{ Pipeline() redis.Pipeliner })
 func (b *Backend) advised(l *batcher, err error) error {
 	err = explained(err)
 	text := err.Error()
-	if l != nil {
-		if addr := l.client().Options().Addr; addr != sentinelAddr && !strings.Contains(text, addr) {
-			err = fmt.Errorf("redis at %s: %w", addr, err)
-		}
+	if l != nil && l.client.Options().Addr != sentinelAddr && !strings.Contains(text, l.client.Options().Addr) {
+		err = fmt.Errorf("redis at %s: %w", l.client.Options().Addr, err)
 	}
 	var unfit *unfitError
 	reached := isAnswer(err) || errors.Is(err, errNoAnswer) || errors.Is(err, driver.ErrClosed) || errors.As(err, &unfit)

@@ -32,10 +32,10 @@ const (
 // a slot free is sent at once, by its caller if the server is prompt and has a connection free;
 // those that come while all are in use go together in the next batch.
 type batcher struct {
-	clients             // their connections ask the server whether it is fit for locks, but for a standby's
-	standby *batcher    // for renewals, and for releases where client has no connection; it has none itself
-	warmed  atomic.Bool // standby has had a connection, or is dialing one
-	prompt  atomic.Bool // the last round trip was answered, and promptly
+	client  *redis.Client // its connections ask the server whether it is fit for locks, but for a standby's
+	standby *batcher      // for renewals, and for releases where client has no connection; it has none itself
+	warmed  atomic.Bool   // standby has had a connection, or is dialing one
+	prompt  atomic.Bool   // the last round trip was answered, and promptly
 
 	mu      sync.Mutex
 	waiting []*call
@@ -251,17 +251,17 @@ func (b *batcher) process(ctx context.Context, cmds []*redis.Cmd, each []*call) 
 	begun := time.Now()
 	defer func() {
 		err := cmds[len(cmds)-1].Err()
-		b.prompt.Store(err == nil && time.Since(begun) < promptly)
+		b.prompt.Store((err == nil || isAnswer(err)) && time.Since(begun) < promptly)
 	}()
 	asks := false
 	for _, c := range each {
 		asks = asks || c.asking || c.copies.want > 0
 	}
 	if len(cmds) == 1 && !asks {
-		_ = b.client().Process(ctx, cmds[0])
+		_ = b.client.Process(ctx, cmds[0])
 		return
 	}
-	pipe := b.client().Pipeline()
+	pipe := b.client.Pipeline()
 	first := len(cmds) - len(each) // those before are of several calls
 	for i, cmd := range cmds {
 		if i < first {

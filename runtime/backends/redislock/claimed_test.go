@@ -37,7 +37,7 @@ func TestCallWhoseCallerLeftIsNotSent(t *testing.T) {
 				}
 				return ":1\r\n"
 			})
-			if err := b.client().Ping(t.Context()).Err(); err != nil {
+			if err := b.client.Ping(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
 			calls := []*call{releaseCall(t, "a", newID(), freeing{}), releaseCall(t, "b", gone, freeing{}), releaseCall(t, "c", newID(), freeing{})}
@@ -73,7 +73,7 @@ func TestUnknownScriptsAndADeniedKey(t *testing.T) {
 		}
 		return ":1\r\n"
 	})
-	if err := b.client().Ping(t.Context()).Err(); err != nil {
+	if err := b.client.Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	calls := []*call{acquireCallOf(t, &driver.Acquisition{Key: "a", ID: newID(), TTL: 1e9, Tokens: 1}), releaseCall(t, "b", newID(), freeing{})}

@@ -33,7 +33,7 @@ func TestLifeOfAConnection(t *testing.T) {
 	for _, step := range []struct{ theirs, want time.Duration }{{0, examinedFor}, {time.Hour, examinedFor}, {time.Minute, time.Minute}} {
 		o := redis.Options{Addr: "127.0.0.1:0", ConnMaxLifetime: step.theirs, ConnMaxLifetimeJitter: time.Second}
 		b := newBatcher(*lockOptions(&o, 0), true)
-		got := b.client().Options()
+		got := b.client.Options()
 		require.NoError(t, b.close())
 		require.Equal(t, step.want, got.ConnMaxLifetime)
 		require.LessOrEqual(t, got.ConnMaxLifetime+got.ConnMaxLifetimeJitter, examinedFor)

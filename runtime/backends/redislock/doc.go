@@ -39,6 +39,10 @@
 // other; use RLock on the Java side. A key whose record was used in the last 2.5 s can't be
 // that of a mutex.
 //
+// By TLS, or by a Dialer whose connections are no sockets, go-redis does not see that a connection
+// was closed while it lay idle (by the server's timeout, or a load balancer): the next call may get
+// driver.ErrIndeterminate. Set ConnMaxIdleTime of the client to less than they wait.
+//
 // While a server is away, go-redis prints each connection that it can't dial by its
 // own logger; redis.SetLogger changes that.
 //

@@ -69,7 +69,7 @@ func (detour) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipeli
 // hook adds hooks to the clients of b.
 func (b *batcher) hook(hooks []redis.Hook) {
 	for _, h := range hooks {
-		b.addHook(h)
-		b.standby.addHook(h)
+		b.client.AddHook(h)
+		b.standby.client.AddHook(h)
 	}
 }

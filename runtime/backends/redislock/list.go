@@ -76,7 +76,7 @@ func (b *Backend) scan(ctx context.Context, c redis.UniversalClient, pattern, ki
 		if err != nil {
 			return yield(nil, b.advised(nil, err)) && false
 		}
-		infos, err := b.describe(ctx, names)
+		infos, err := b.describe(ctx, c, names)
 		if err != nil {
 			return yield(nil, b.advised(nil, err)) && false
 		}
@@ -96,7 +96,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 	if b.unusable != nil {
 		return nil, b.unusable
 	}
-	infos, err := b.describe(ctx, []string{key})
+	infos, err := b.describe(ctx, b.own, []string{key})
 	switch {
 	case err != nil:
 		return nil, b.advised(nil, err)
@@ -169,18 +169,18 @@ func ask(ctx context.Context, pipe redis.Pipeliner, key string) *look {
 	return l
 }
 
-// describe looks at keys, in two round trips at most. In a Cluster a key whose slot is on its way
+// describe looks at keys, in three round trips at most, by the time of clock. In a Cluster a key whose slot is on its way
 // may be at another master than the one that named it.
-func (b *Backend) describe(ctx context.Context, keys []string) ([]found, error) {
+func (b *Backend) describe(ctx context.Context, clock redis.UniversalClient, keys []string) ([]found, error) {
+	now, err := clock.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
 	all, pipe := make([]*look, len(keys)), b.own.Pipeline()
-	now := pipe.Time(ctx)
 	for i, key := range keys {
 		all[i] = ask(ctx, pipe, key)
 	}
 	if err := sendAll(ctx, pipe); err != nil {
-		return nil, err
-	}
-	if err := now.Err(); err != nil {
 		return nil, err
 	}
 	out, values := make([]found, len(keys)), b.own.Pipeline()
@@ -194,7 +194,7 @@ func (b *Backend) describe(ctx context.Context, keys []string) ([]found, error) 
 		case out[i].kind == "hash" && l.fields.Err() == nil && l.left.Val() > 0:
 			fields, _ := l.fields.Val()
 			out[i].lock = hashLock(keys[i], fields, l.left.Val())
-			l.complete(out[i].lock, now.Val())
+			l.complete(out[i].lock, now)
 		}
 	}
 	if values.Len() == 0 {
@@ -211,7 +211,7 @@ func (b *Backend) describe(ctx context.Context, keys []string) ([]found, error) 
 			return nil, err
 		}
 		if l.record.Err() == nil { // else it has gone, or is something else by now
-			out[i].lock, _ = record.Describe(keys[i], l.record.Val(), record.Time(now.Val().UnixMicro()))
+			out[i].lock, _ = record.Describe(keys[i], l.record.Val(), record.Time(now.UnixMicro()))
 		}
 	}
 	return out, nil

@@ -171,6 +171,7 @@ func TestNamesTheHolder(t *testing.T) {
 	t.Parallel()
 	addr := testserver.Redis(t)
 	holder, l, b := newLocker(t, addr), newLocker(t, addr), newTestBackend(t, addr)
+	warm(t, l) // 50 ms may be too short for a connection
 	for name, p := range map[string]*lock.Policy{"mutex": {}, "fair": {Fair: true}} {
 		key := newKey(t) + name
 		_, held := acquire(t, holder, p, key)

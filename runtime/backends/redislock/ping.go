@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -25,7 +26,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case isBroken(err), redis.HasErrorPrefix(err, "MOVED "), redis.HasErrorPrefix(err, "ASK "):
+	case errors.Is(err, errNoAnswer), errors.Is(err, errNotSent), redis.HasErrorPrefix(err, "MOVED "), redis.HasErrorPrefix(err, "ASK "):
 		c = pingScript.on(pingKey)
 		c.takes = true
 		_, _, err = b.run(ctx, c)

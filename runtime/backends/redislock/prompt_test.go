@@ -45,7 +45,7 @@ func TestCallsOfTheirCallers(t *testing.T) {
 		return freed
 	})
 	var by callers
-	b.addHook(&by)
+	b.client.AddHook(&by)
 	send := func() {
 		// A busy machine may give the answer after ownLimit.
 		if err := b.do(t.Context(), releaseCall(t, "a", newID(), freeing{})); err != nil && !errors.Is(err, errNoAnswer) {

@@ -48,7 +48,7 @@ func (b *Backend) Incarnation(ctx context.Context) (driver.Incarnation, error) {
 		return driver.Incarnation{}, err
 	}
 	info, err := within(ctx, func() (*redis.StringCmd, error) {
-		info := l.client().Info(ctx, "server")
+		info := l.client.Info(ctx, "server")
 		return info, info.Err()
 	})
 	if err != nil {

@@ -179,5 +179,5 @@ func (b *Backend) attempt(ctx context.Context, c *call, to route, n int) (*batch
 	if c.takes {
 		l.warm(b.life)
 	}
-	return l, l.of(c).try(ctx, c, b.life)
+	return l, l.of(c).do(ctx, c)
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,8 +57,8 @@ type route struct {
 // has taken its place, and, for a call that may be sent again, ask it then.
 const suspicious = 500 * time.Millisecond
 
-// replaceAfter is how old a batcher, or its client, is at least that is replaced: at a server that
-// refuses each call, or hangs up, few are open at a time.
+// replaceAfter is how old a batcher is at least that is replaced: at a server that refuses each
+// call few are open at a time.
 const replaceAfter = time.Second
 
 // drainLimit is how long a batcher that is replaced may finish what it has under way.
@@ -238,16 +236,6 @@ func (r *router) passing(err error, l *batcher) (to route, passing bool) {
 		}
 	}
 	return route{}, false
-}
-
-// isBroken reports whether err says that a connection was closed before the answer came.
-func isBroken(err error) bool {
-	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE} {
-		if errors.Is(err, end) {
-			return errors.Is(err, errNoAnswer)
-		}
-	}
-	return false
 }
 
 // replace makes room for a new batcher in place of l, whose connections lead to what is

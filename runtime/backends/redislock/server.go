@@ -3,7 +3,6 @@ package redislock
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,63 +30,10 @@ func newBatcher(o redis.Options, wary bool) *batcher {
 	if asking.ConnMaxLifetime <= 0 || asking.ConnMaxLifetime+asking.ConnMaxLifetimeJitter > examinedFor {
 		asking.ConnMaxLifetime, asking.ConnMaxLifetimeJitter = examinedFor, 0
 	}
-	b.clients.make(asking)
-	b.standby = &batcher{server: b.server, width: 2} // warm dials the first connection; a renewal that hangs leaves one to the next
-	b.standby.clients.make(o)
+	b.client = redis.NewClient(&asking)
+	// Warm dials the first connection. A renewal that hangs leaves one to the next.
+	b.standby = &batcher{client: redis.NewClient(&o), server: b.server, width: 2}
 	return b
-}
-
-// try is do. If a connection had been closed, further calls go by others.
-func (b *batcher) try(ctx context.Context, c *call, life *engine.Life) error {
-	err := b.do(ctx, c)
-	if isBroken(err) {
-		b.exchange(life)
-	}
-	return err
-}
-
-// clients are go-redis's clients of one server, one after the other.
-type clients struct {
-	options redis.Options
-	now     atomic.Pointer[redis.Client]
-
-	exchanging sync.Mutex // guards hooks and since
-	hooks      []redis.Hook
-	since      time.Time // when the present one was made
-}
-
-func (c *clients) make(o redis.Options) {
-	its := o // which NewClient changes
-	client := redis.NewClient(&its)
-	for _, h := range c.hooks {
-		client.AddHook(h)
-	}
-	c.options, c.since = o, time.Now()
-	c.now.Store(client)
-}
-
-func (c *clients) client() *redis.Client { return c.now.Load() }
-
-func (c *clients) addHook(h redis.Hook) {
-	c.exchanging.Lock()
-	defer c.exchanging.Unlock()
-	c.hooks = append(c.hooks, h)
-	c.client().AddHook(h)
-}
-
-// exchange has further calls go by connections that are made anew, as one of those that there
-// were has been closed: others that lay idle may have been. go-redis sees that only where a
-// connection is a socket, so not with TLS.
-func (c *clients) exchange(life *engine.Life) {
-	c.exchanging.Lock()
-	defer c.exchanging.Unlock()
-	old, drain := c.client(), max(2*drainLimit, 2*c.options.ReadTimeout)
-	if time.Since(c.since) >= replaceAfter && life.Go(func(ctx context.Context) {
-		engine.Pause(ctx, drain)
-		_ = old.Close()
-	}) {
-		c.make(c.options)
-	}
 }
 
 // warm has the standby dial its connection, so that the first renewal does not
@@ -98,10 +44,10 @@ func (b *batcher) warm(life *engine.Life) {
 		return
 	}
 	life.Go(func(context.Context) {
-		if b.standby.client().Ping(context.Background()).Err() != nil {
+		if b.standby.client.Ping(context.Background()).Err() != nil {
 			b.warmed.Store(false) // the next lock tries again
 		}
 	})
 }
 
-func (b *batcher) close() error { return errors.Join(b.client().Close(), b.standby.client().Close()) }
+func (b *batcher) close() error { return errors.Join(b.client.Close(), b.standby.client.Close()) }

@@ -143,7 +143,7 @@ func TestClientsOfDepartedMastersClose(t *testing.T) {
 	if all := use(); len(all) != 3 || all[from] != nil || all[place{addr: next.Addr()}] == nil {
 		t.Errorf("batchers to %v", all)
 	}
-	for _, client := range []*redis.Client{departed.client(), departed.standby.client()} {
+	for _, client := range []*redis.Client{departed.client, departed.standby.client} {
 		eventually(t, soon, "it is closed", func() bool { return errors.Is(client.Ping(t.Context()).Err(), redis.ErrClosed) })
 	}
 }

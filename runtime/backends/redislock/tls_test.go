@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -39,55 +37,6 @@ func TestTLSAndLeastRights(t *testing.T) {
 	}
 	if refused := denials(t, server.Addr()); len(refused) > 0 {
 		t.Errorf("refused: %v", refused)
-	}
-}
-
-// Connections that were closed while they lay idle cost nobody the lock, however many: go-redis
-// can't tell where they are no sockets.
-func TestIdleConnectionsThatWereClosed(t *testing.T) {
-	t.Parallel()
-	cert := testserver.NewCertificate(t)
-	server, overTLS := testserver.StartRedisTLS(t, cert)
-	opaque := func(o *redis.Options) {
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			return struct{ net.Conn }{conn}, err
-		}
-	}
-	all := map[string]*lock.Locker{
-		"TLS":                   newLocker(t, overTLS, func(o *redis.Options) { o.TLSConfig = cert.Client() }),
-		"a dialer of one's own": newLocker(t, server.Addr(), opaque),
-	}
-	lieIdle := func() {
-		command(t, server.Addr(), "CLIENT", "PAUSE", "100", "ALL") // so that each call takes a connection
-		var calls sync.WaitGroup
-		for range batchSlots {
-			for _, l := range all {
-				calls.Go(func() { _ = l.Do(t.Context(), nil, newKey(t), func(context.Context) error { return nil }) })
-			}
-			time.Sleep(time.Millisecond)
-		}
-		calls.Wait()
-		time.Sleep(replaceAfter)
-		command(t, server.Addr(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-	}
-	for _, policy := range []*lock.Policy{nil, try()} {
-		lieIdle()
-		var holds []*lock.Hold
-		for _, l := range all {
-			_, held := acquire(t, l, policy, newKey(t))
-			holds = append(holds, held)
-		}
-		lieIdle()
-		for _, held := range holds {
-			mustRelease(t, held)
-		}
-	}
-	lieIdle()
-	for name, l := range all {
-		if err := l.Ping(t.Context()); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
 

@@ -50,7 +50,11 @@ func (r *recordRenewals) renew(ctx context.Context, l driver.Lease, ttl time.Dur
 		r.waiting = append(r.waiting, one)
 	}
 	one.ctx, one.ttl = ctx, max(one.ttl, ttl)
-	for n := range 1 + min(len(r.waiting)/helperShare, r.backend.helpers()) {
+	helpers := len(r.waiting) / helperShare
+	if r.works[0] { // and may be held up by one
+		helpers++
+	}
+	for n := range 1 + min(helpers, r.backend.helpers()) {
 		if !r.works[n] {
 			r.works[n] = r.backend.life.Go(func(life context.Context) { r.work(life, n) })
 		}
@@ -106,7 +110,10 @@ func (r *recordRenewals) work(life context.Context, n int) {
 		}
 	}
 	for one := r.next(n); one != nil; one = r.next(n) {
-		one.err = one.lease.Renew(by(one.ctx, from, renewalLimit(one.ttl)), one.ttl)
+		limit := renewalLimit(one.ttl)
+		ctx, cancel := context.WithTimeout(one.ctx, 2*limit) // others wait, and this one is asked for again
+		one.err = one.lease.Renew(by(ctx, from, limit), one.ttl)
+		cancel()
 		close(one.done)
 	}
 }
