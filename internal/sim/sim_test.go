@@ -62,6 +62,7 @@ func playShort(t *testing.T) {
 		{2061, Choice{Engine: "zookeeper"}},
 		{44713, Choice{Engine: "row"}}, // an undo that kept its tokens
 		{20044, Choice{Engine: "quorum"}},
+		{231, Choice{Engine: "quorum"}}, // a message of a grant that had been given back
 		{20012, Choice{Engine: "sharded"}},
 	} {
 		play(t, binary, Options{First: found.seed, Count: 1, Choice: found.choice})

@@ -13,7 +13,7 @@ import (
 // takeBack frees at one member what an attempt took, or may have taken, and returns when
 // that is done or the lease is over. It reports whether the next attempt needs another ID: the
 // member may refuse this one for ever, or a release that had no answer may yet free what is
-// granted to it.
+// granted to it; or a message may yet tell of a grant to its place in the queue, which has been freed.
 func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (spent bool) {
 	switch {
 	case x.lease != nil:
@@ -23,6 +23,7 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (s
 			spent = spent || err != nil && !errors.Is(err, driver.ErrLost)
 			return err
 		})
+		spent = spent || x.asked.Queue
 	case x.asked.MayHaveRun || errors.Is(x.err, driver.ErrIndeterminate):
 		x.asked.MayHaveRun = true
 		if x.asked.Queue {
