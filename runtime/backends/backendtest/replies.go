@@ -158,7 +158,7 @@ func lostRenewal(c *trial) {
 	}
 	faults.Heal()
 	c.renewed(lease)
-	c.free(lease)
+	c.released(lease) // a session may be renewed without the connection, which may have been cut
 }
 
 // renewed renews l on a healthy network, to which its client may have to connect
