@@ -216,7 +216,7 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 	if b.hidden(sig) || slices.ContainsFunc(m.inClosures(sig), b.hidden) {
 		return "its signature names what can't be named from here"
 	}
-	buried := slices.ContainsFunc(path, func(f *types.Var) bool { return !f.Exported() && f.Pkg() != b.unit.types })
+	hiddenField := slices.ContainsFunc(path, func(f *types.Var) bool { return !f.Exported() && f.Pkg() != b.unit.types })
 	for _, d := range m.directives {
 		req, res := mergedTypes(sig)
 		if d.wrong || d.merge > 0 && (req == nil || res == nil) {
@@ -225,7 +225,7 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 		if d.fallback != "" && !token.IsExported(d.fallback) {
 			return "only that package can name its fallback " + d.fallback
 		}
-		if d.fallback != "" && buried {
+		if d.fallback != "" && hiddenField {
 			return "only that package can name the field through which its fallback " + d.fallback + " is called"
 		}
 		taken := within()
@@ -233,7 +233,7 @@ func (b *builder) unreachable(m *method, recv *types.Named, path []*types.Var) s
 		key, tick := m.resolveKey(d, params, taken), m.resolveTick(d, params, taken)
 		unseen := len(key.problems)+len(tick.problems) > 0
 		if slices.Contains(key.roots, m.receiver()) || slices.Contains(tick.roots, m.receiver()) {
-			unseen = unseen || buried || b.hidden(m.receiver().Type())
+			unseen = unseen || hiddenField || b.hidden(m.receiver().Type())
 		}
 		if unseen {
 			return "its key " + d.key.text + " names what only that package can see" // or its tick

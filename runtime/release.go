@@ -223,7 +223,7 @@ func (l *Locker) free(ctx context.Context, lease *heldLease, now time.Time) erro
 	e := lease.entry
 	if ctx == endedContext { // nobody waits for this release, and it must not hold the caller up
 		var once sync.Once
-		l.discardNow(lease, func() { once.Do(func() { l.next(e) }) })
+		l.discardNow(lease, func(error) { once.Do(func() { l.next(e) }) })
 		return nil
 	}
 	err := l.release(ctx, lease, now)
@@ -261,32 +261,18 @@ func (l *Locker) discard(lk *heldLease) {
 	l.cleanup.add(lk.entry.id.backend, lk.ttl(), lk.freeing())
 }
 
-// discardNow is discard for a release that others wait for. It calls then after each
-// attempt, once at least.
-func (l *Locker) discardNow(lk *heldLease, then func()) {
-	free := lk.freeing()
-	l.cleanup.add(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
-		defer then()
-		return free(ctx)
-	})
-}
-
-// freeLater is discard for a lease whose caller has gone. It returns what the first attempt, which
-// Close waits for, ended with.
-func (l *Locker) freeLater(lk *heldLease) error {
-	first, last := make(chan error, 1), lk.token-1
+// discardNow is discard for a release that others wait for. It calls then with what each
+// attempt, of which there is one at least, has ended with.
+func (l *Locker) discardNow(lk *heldLease, then func(err error)) {
+	last := lk.token - 1
 	l.cleanup.add(lk.entry.id.backend, lk.ttl(), func(ctx context.Context) error {
 		err := lk.Release(ctx, last)
-		select {
-		case first <- err:
-		default:
-		}
+		then(err)
 		if isLost(err) {
 			return nil
 		}
 		return err
 	})
-	return <-first
 }
 
 // freeing returns a function that releases lk as it is now. ErrLost counts as done.

@@ -79,3 +79,37 @@ func TestSeveralWaitBehindASilence(t *testing.T) {
 		all.Release(nil)
 	})
 }
+
+// An engine refuses a lease that could be handed on, as it is too long, and says nothing to the
+// request for a shorter one.
+func TestSilenceCountsForTheShorterLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b, silent := newScripted(), false
+		p := lock.Policy{TTL: 30 * time.Second}
+		b.onAcquire = func(ctx context.Context, a *driver.Acquisition, do func() (driver.Lease, error)) (driver.Lease, error) {
+			switch {
+			case a.TTL > p.TTL:
+				return nil, driver.ErrInvalid
+			case silent:
+				return b.silent(ctx)
+			}
+			return do()
+		}
+		l := newLocker(t, b, nil)
+		_, held := acquire(t, t.Context(), l, &p, "k")
+		errs := make(chan error, 2)
+		for _, wait := range []time.Duration{time.Minute, 10 * time.Second} {
+			p := p
+			p.Wait = wait
+			go func() {
+				_, _, err := l.Acquire(t.Context(), &p, "k")
+				errs <- err
+			}()
+			synctest.Wait()
+		}
+		silent = true
+		require.NoError(t, release(held))
+		requireOnly(t, lock.ErrUnavailable, <-errs)
+		<-errs
+	})
+}

@@ -24,7 +24,14 @@ func (h *hold) stay(rest time.Duration) {
 		now := time.Now()
 		r := releasing{hold: h, now: driver.At(now)}
 		if r.lease = l.part(h, r.now); r.lease != nil {
-			r.err = l.freeLater(r.lease)
+			first := make(chan error, 1)
+			l.discardNow(r.lease, func(err error) { // which Close waits for
+				select {
+				case first <- err:
+				default:
+				}
+			})
+			r.err = <-first
 			l.next(r.lease.entry)
 		}
 		_ = r.end() // which tells the Observer

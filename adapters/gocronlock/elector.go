@@ -95,8 +95,8 @@ func (e *Elector) end(err error) {
 // IsLeader returns nil if this process leads, by the clocks at this instant and without
 // I/O: also right after a pause of the process. Otherwise its error wraps [ErrNotLeader],
 // and the reason if the campaign is over, something else is at the key, or the leadership
-// was lost just now. gocron asks
-// before each run; a run that has begun goes on when the leadership is lost.
+// was lost just now. gocron asks before each run; a run that has begun goes on when the
+// leadership is lost.
 func (e *Elector) IsLeader(context.Context) error {
 	_, err := e.Term()
 	return err

@@ -89,7 +89,7 @@ func (b *Backend) switched(e *epoch) error {
 	if b.granting() == e.member {
 		return fmt.Errorf("engine %q: it was left while it was asked, and grants again, or the record was lost", e.member.name)
 	}
-	return engine.Waits(b.options.Probe, fmt.Sprintf("the engine %q was left while it was asked; the next one grants once no lease of it can last", e.member.name))
+	return engine.NotYet(b.options.Probe, fmt.Sprintf("the engine %q was left while it was asked; the next one grants once no lease of it can last", e.member.name))
 }
 
 // check returns nil if l, which has just been granted, may begin: its tokens are above all

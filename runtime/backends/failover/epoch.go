@@ -151,7 +151,7 @@ func (b *Backend) enterLocked(s state) *epoch {
 }
 
 // current returns the epoch by which locks can be taken now: as long as it is not open,
-// [engine.Waits].
+// [engine.NotYet].
 func (b *Backend) current(ctx context.Context) (*epoch, error) {
 	for {
 		e, err := b.known()
@@ -176,7 +176,7 @@ func (b *Backend) known() (e *epoch, err error) {
 	e = b.now
 	switch {
 	case b.fallen && e == nil && !b.failed: // a first start: the record is about to be written
-		err = engine.Waits(b.options.Probe, fmt.Sprintf("the first start of a failover waits for %v", b.drain()))
+		err = engine.NotYet(b.options.Probe, fmt.Sprintf("the first start of a failover waits for %v", b.drain()))
 	case b.fallen:
 		err = fmt.Errorf("the record of which engine grants, %q, is not there; the first start of a failover waits for %v, and so does one that has lost its record",
 			b.options.Key, b.drain())
@@ -186,7 +186,7 @@ func (b *Backend) known() (e *epoch, err error) {
 		err = fmt.Errorf("%w: failover: the engine %q grants, which this process was not given; give all processes the same", driver.ErrInvalid, e.Engine)
 	case !e.Open:
 		left := max(e.first.Add(b.drain()).Left(), 0) + b.options.Probe
-		err = engine.Waits(left, fmt.Sprintf("the failover waits until no lease of the engine before can last: for %v", left.Round(time.Millisecond)))
+		err = engine.NotYet(left, fmt.Sprintf("the failover waits until no lease of the engine before can last: for %v", left.Round(time.Millisecond)))
 	default:
 		return e, nil
 	}

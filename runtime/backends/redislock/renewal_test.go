@@ -328,16 +328,18 @@ func TestRenewalBesideForgottenConnections(t *testing.T) {
 	t.Parallel()
 	var last atomic.Pointer[atomic.Bool]
 	last.Store(new(atomic.Bool))
+	var dialed atomic.Int64
 	l := newLocker(t, testserver.Redis(t), func(o *redis.Options) {
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			dialed.Add(1)
 			return forgettable{conn, last.Load()}, err
 		}
 	})
 	const lease = 3 * time.Second
 	ctx, held := acquire(t, l, ttl(lease), newKey(t))
 	ctx2, held2 := acquire(t, l, ttl(lease), newKey(t)) // they are renewed together
-	time.Sleep(lease / 15)                              // the standby has a connection
+	eventually(t, soon, "the standby has a connection", func() bool { return dialed.Load() >= 2 })
 	last.Swap(new(atomic.Bool)).Store(true)
 	stillHeld(t, ctx, 2*lease)
 	if err := lock.Check(ctx2); err != nil {

@@ -59,7 +59,7 @@ func (m *member) refusal(e *epoch, key string) error {
 		return fmt.Errorf("%w: sharded: the key may be held at %q, a member before version %d; name it in Options.Leaving", driver.ErrInvalid, stranger, s.Version)
 	}
 	left := max(waits, 0) + m.backend.options.Probe
-	return engine.Waits(left, fmt.Sprintf("the member %q grants the key once no lease elsewhere, or by a record that was lost, can last: in %v at the earliest",
+	return engine.NotYet(left, fmt.Sprintf("the member %q grants the key once no lease elsewhere, or by a record that was lost, can last: in %v at the earliest",
 		m.name, left.Round(time.Millisecond)))
 }
 

@@ -65,19 +65,19 @@ func Insist(ctx context.Context, d time.Duration, free func(context.Context) err
 	}
 }
 
-// Waits returns the error of an engine that grants no lock yet, as why says: who waits goes on
+// NotYet returns the error of an engine that grants no lock yet, as why says: who waits goes on
 // waiting and tries again after d, all others get [driver.ErrUnavailable].
-func Waits(d time.Duration, why string) error {
-	return &waits{why, driver.HeldError{RetryAfter: d}}
+func NotYet(d time.Duration, why string) error {
+	return &notYet{why, driver.HeldError{RetryAfter: d}}
 }
 
-type waits struct {
+type notYet struct {
 	why  string
 	held driver.HeldError
 }
 
-func (w *waits) Error() string   { return driver.ErrUnavailable.Error() + ": " + w.why }
-func (w *waits) Unwrap() []error { return []error{driver.ErrUnavailable, &w.held} }
+func (n *notYet) Error() string   { return driver.ErrUnavailable.Error() + ": " + n.why }
+func (n *notYet) Unwrap() []error { return []error{driver.ErrUnavailable, &n.held} }
 
 // HeldBy returns the HeldError in err, or nil.
 func HeldBy(err error) *driver.HeldError {
