@@ -157,10 +157,7 @@ func (op *acquireOp) take(ctx context.Context, v *seen) (*lease, error) {
 		return nil, cmp.Or(op.giveBack(ctx, pair), errMoved)
 	}
 	b.placeless(op.place)
-	l := &lease{
-		Lease: s.NewLease(a, until, nil), backend: b, session: s,
-		first: pair.ModifyIndex << tokenBits, n: min(a.Tokens, 1<<tokenBits),
-	}
+	l := &lease{Lease: s.NewLease(a, pair.ModifyIndex, until, nil), backend: b, session: s}
 	l.pair.Store(pair)
 	return l, nil
 }

@@ -14,26 +14,16 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-const (
-	// tokenBits is how many bits of a fencing token count hand-offs; those above
-	// are the Raft index at which the lock was taken.
-	tokenBits = 16
-	// checkedAtOnce is how many locks one transaction looks at, on any version.
-	checkedAtOnce = 64
-)
+// checkedAtOnce is how many locks one transaction looks at, on any version.
+const checkedAtOnce = 64
 
 // lease implements [driver.Lease].
 type lease struct {
 	*engine.Lease
-	backend  *Backend
-	session  *session
-	first, n uint64
-	pair     atomic.Pointer[api.KVPair] // as it is at the server, as far as we know
-	freed    atomic.Bool                // perhaps: some attempt to release had no answer
+	backend *Backend
+	session *session
+	pair    atomic.Pointer[api.KVPair] // as it is at the server, as far as we know
 }
-
-// Tokens implements [driver.Lease].
-func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
@@ -56,8 +46,7 @@ func (b *Backend) renewMutexes(ctx context.Context, leases []driver.Lease, ttls 
 		if errs[i] = l.session.Await(ctx, ttl); errs[i] != nil {
 			continue
 		}
-		if !l.Extend(now.Add(ttl)) {
-			errs[i] = driver.ErrLost
+		if errs[i] = l.Extend(now.Add(ttl)); errs[i] != nil {
 			l.Disown()
 			continue
 		}
@@ -112,17 +101,18 @@ func (l *lease) own(ctx context.Context) error {
 
 // Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, _ uint64) error {
-	if l.Acquisition.MayHaveRun {
-		if err := l.backend.fence(ctx, l.Acquisition.ID); err != nil {
-			return err
+	return l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
+		if l.Acquisition.MayHaveRun {
+			if err := l.backend.fence(ctx, l.Acquisition.ID); err != nil {
+				return false, false, err
+			}
 		}
-	}
-	_, err := resend(ctx, l.free)
-	if err == nil || errors.Is(err, driver.ErrLost) {
-		l.Close()
-		l.session.Settle(l.Acquisition.ID)
-	}
-	return err
+		mayHaveRun, err = resend(ctx, l.free)
+		if errors.Is(err, driver.ErrLost) {
+			return false, mayHaveRun, nil
+		}
+		return true, mayHaveRun, err
+	})
 }
 
 // free frees the lock, and learns who waits for it.
@@ -131,18 +121,12 @@ func (l *lease) free(ctx context.Context) error {
 		r, err := l.backend.write(ctx, append(freeing(l.pair.Load()), kv(api.KVGetTree, api.KVTxnOp{Key: queuePrefix(l.Acquisition.Key)})))
 		if err == nil {
 			l.backend.sawQueue(l.Acquisition.Key, r)
-			return nil
 		}
-		if errors.Is(err, errMoved) {
-			if err = l.own(ctx); err == nil {
-				continue
-			}
+		if !errors.Is(err, errMoved) {
+			return err
 		}
-		if errors.Is(err, errNoAnswer) {
-			l.freed.Store(true)
-		} else if errors.Is(err, driver.ErrLost) && l.freed.Load() { // by an attempt whose answer was lost
-			return nil
+		if err = l.own(ctx); err != nil {
+			return err
 		}
-		return err
 	}
 }

@@ -110,7 +110,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (*driver.LockInfo, error
 // holderOf returns who holds the mutex p: by the session, if it is another client's.
 func (b *Backend) holderOf(ctx context.Context, p *api.KVPair) driver.Holder {
 	if id := string(p.Value); isID(id) {
-		return driver.Holder{ID: id, Client: record.Client, Token: p.ModifyIndex << tokenBits}
+		return driver.Holder{ID: id, Client: record.Client, Token: p.ModifyIndex << engine.TokenBits}
 	}
 	return b.sessionHolder(ctx, p.Session)
 }

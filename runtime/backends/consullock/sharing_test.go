@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // G1, G3, G10: processes of ours and clients of api.Lock exclude each other on one key,
@@ -106,7 +107,7 @@ func (s *section) theirs(ctx context.Context, client *api.Client, key string) {
 			continue
 		}
 		if at, _, err = kv.Get(key, nil); err == nil {
-			s.enter(1, at.ModifyIndex<<tokenBits)
+			s.enter(1, at.ModifyIndex<<engine.TokenBits)
 		}
 		if _, _, err = kv.Release(p, nil); err != nil {
 			s.t.Error(err)

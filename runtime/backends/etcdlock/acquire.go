@@ -219,7 +219,7 @@ func (e *entry) wait(ctx context.Context, s *session, a *driver.Acquisition, st 
 func (e *entry) grant(s *session, a *driver.Acquisition, sent driver.Instant) *lease {
 	defer e.lost() // the lease stands for it
 	if l := e.holder(); l != nil && l.session == s && l.created == e.created {
-		l.Extend(sent.Add(a.TTL))
+		_ = l.Extend(sent.Add(a.TTL)) // one that has ended says so by its deadline
 		return l
 	}
 	return newLease(e, s, a, sent)

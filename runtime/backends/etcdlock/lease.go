@@ -18,9 +18,6 @@ import (
 )
 
 const (
-	// tokenBits is by how much the create revision is shifted for the fencing tokens
-	// of the hand-offs within one lease.
-	tokenBits = 16
 	// batch is how many keys one request is about: etcd takes 128 at most, unless it
 	// is told otherwise.
 	batch = 100
@@ -28,36 +25,25 @@ const (
 	batchesAtOnce = 16
 )
 
-var (
-	errOver    = fmt.Errorf("%w: its lease was over", driver.ErrLost)
-	errKeyGone = fmt.Errorf("%w: its key is gone", driver.ErrLost)
-)
+var errKeyGone = fmt.Errorf("%w: its key is gone", driver.ErrLost)
 
 // lease implements [driver.Lease] by a key of ours that owns the lock.
 type lease struct {
 	*engine.Lease
 	session *session
 	key     string
-	created int64 // its create revision
-	tokens  uint64
-	freeing atomic.Bool // a request to delete the key had no answer
+	created int64       // its create revision
 	wanted  atomic.Bool // another acquisition of its Locker waits behind it
 }
 
 func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) *lease {
-	l := &lease{
-		session: s, key: e.keyIn(s), created: e.created,
-		tokens: min(max(a.Tokens, 1), 1<<tokenBits),
-	}
+	l := &lease{session: s, key: e.keyIn(s), created: e.created}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
-	l.Lease = s.NewLease(a, sent.Add(a.TTL), l.forget)
+	l.Lease = s.NewLease(a, uint64(e.created), sent.Add(a.TTL), l.forget)
 	e.backend.held[e.id] = l
 	return l
 }
-
-// Tokens implements [driver.Lease].
-func (l *lease) Tokens() (first, n uint64) { return uint64(l.created) << tokenBits, l.tokens }
 
 // over reports whether the lease has ended.
 func (l *lease) over() bool { return l.Deadline().Left() <= 0 }
@@ -123,34 +109,16 @@ func (l *lease) extend(ctx context.Context, sent driver.Instant, ttl time.Durati
 	if err := l.session.Await(ctx, lasts); err != nil {
 		return err
 	}
-	if !l.Extend(sent.Add(ttl)) {
-		return errOver
-	}
-	return nil
+	return l.Extend(sent.Add(ttl))
 }
 
 // Release implements [driver.Lease]. It deletes the key, if it is still the one that was
 // acquired.
 func (l *lease) Release(ctx context.Context, _ uint64) error {
-	over := l.over()
-	if l.Closed() {
-		return fmt.Errorf("%w: it is not held", driver.ErrLost)
-	}
-	resp, r, err := l.session.backend.free(ctx, &l.Acquisition, ifCreated(l.key, l.created), del(l.key))
-	if r.mayHaveRun {
-		l.freeing.Store(true)
-	}
-	if err != nil {
-		return err
-	}
-	l.Close()
-	switch {
-	case !resp.Succeeded && !l.freeing.Load(): // else it was we who deleted it
-		return errKeyGone
-	case over:
-		return errOver
-	}
-	return nil
+	return l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
+		resp, r, err := l.session.backend.free(ctx, &l.Acquisition, ifCreated(l.key, l.created), del(l.key))
+		return err == nil && resp.Succeeded, r.mayHaveRun, err
+	})
 }
 
 // forget notes that the key is no longer ours.

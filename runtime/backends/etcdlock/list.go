@@ -136,7 +136,7 @@ func (b *Backend) contenders(ctx context.Context, key string) (all []*mvccpb.Key
 
 // holderOf returns who holds the lock that kv owns: by the etcd lease, if it is another's.
 func holderOf(kv *mvccpb.KeyValue) driver.Holder {
-	h := driver.Holder{ID: string(kv.Value), Client: record.Client, Token: uint64(kv.CreateRevision) << tokenBits}
+	h := driver.Holder{ID: string(kv.Value), Client: record.Client, Token: uint64(kv.CreateRevision) << engine.TokenBits}
 	if process, n, ok := strings.Cut(h.ID, ":"); !ok || len(process) != 36 || n == "" {
 		h = driver.Holder{ID: strconv.FormatInt(kv.Lease, 16), Client: foreign}
 	}

@@ -64,7 +64,7 @@ func (e *entry) acquire(ctx context.Context, a *driver.Acquisition, dir string) 
 		if l.Deadline().Left() > 0 {
 			return l, l.Renew(ctx, a.TTL)
 		}
-		if _, err := l.free(ctx); err != nil { // the next node has its name
+		if err := l.free(ctx); err != nil { // the next node has its name
 			return nil, err
 		}
 	}
@@ -128,7 +128,7 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 // grant makes the lease for a, whose node is the first.
 func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.Instant) (*lease, error) {
 	n := e.node
-	token, err := firstToken(n.czxid)
+	_, err := firstToken(n.czxid)
 	if err == nil && a.NoRenewal { // it has its whole length, whatever was proved last
 		err = n.session.Await(ctx, a.TTL)
 		sent = driver.Now()
@@ -141,10 +141,10 @@ func (e *entry) grant(ctx context.Context, a *driver.Acquisition, sent driver.In
 	}
 	n.session.client.Unwatch(n.before)
 	e.node, e.owner, e.told = nil, "", ""
-	l := &lease{node: n, first: token, n: min(a.Tokens, tokensPerNode)}
+	l := &lease{node: n}
 	e.backend.mu.Lock()
 	defer e.backend.mu.Unlock()
-	l.Lease = n.session.NewLease(a, sent.Add(a.TTL), l.forget)
+	l.Lease = n.session.NewLease(a, uint64(n.czxid), sent.Add(a.TTL), l.forget)
 	n.lease.Store(l)
 	e.backend.leases[a.ID] = l
 	return l, nil
@@ -203,8 +203,7 @@ func (e *entry) forgetNode() {
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 	if l := b.leaseOf(a); l != nil {
 		l.End()
-		_, err := l.free(ctx)
-		return err
+		return l.free(ctx)
 	}
 	e, leave, err := b.enter(ctx, keyOf(a))
 	if err != nil {

@@ -2,7 +2,6 @@ package zklock
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
@@ -14,15 +13,8 @@ import (
 // to, and no longer than its own deadline, which renewals move.
 type lease struct {
 	*engine.Lease
-	node     *node
-	first, n uint64
-
-	// releasing says that a release was sent, and none was answered yet.
-	releasing atomic.Bool
+	node *node
 }
-
-// Tokens implements [driver.Lease].
-func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 
 // Renew implements [driver.Lease]; see Backend.RenewAll.
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
@@ -38,9 +30,7 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 	errs := make([]error, len(leases))
 	for i, one := range leases {
 		l := one.(*lease)
-		if l.releasing.Load() || !l.Extend(asked.Add(ttls[i])) {
-			errs[i] = driver.ErrLost
-		} else {
+		if errs[i] = l.Extend(asked.Add(ttls[i])); errs[i] == nil {
 			watched[i] = l.node.watchOwn()
 		}
 	}
@@ -58,43 +48,26 @@ func (b *Backend) renew(ctx context.Context, leases []driver.Lease, ttls []time.
 
 // deleted is told by the watch on the node. It must not block.
 func (l *lease) deleted() {
-	if !l.releasing.Load() {
-		l.node.session.backend.life.Go(func(context.Context) { l.Lose() })
-	}
+	l.node.session.backend.life.Go(func(context.Context) { l.Lose() })
 }
 
-// Release implements [driver.Lease]. What has no answer goes on in the background,
-// whether Release is called again or not: the session may outlast the Locker's
-// patience, and with it the node.
+// Release implements [driver.Lease].
 func (l *lease) Release(ctx context.Context, _ uint64) error {
-	over, again := l.Deadline().Left() <= 0, l.releasing.Swap(true)
-	switch {
-	case again:
-	case l.Closed():
-		l.releasing.Store(false)
-		return driver.ErrLost
-	case over:
-		l.node.session.Owe(&l.Acquisition)
-		return driver.ErrLost
-	}
-	deleted, err := l.free(ctx)
-	if err != nil {
-		l.node.session.Owe(&l.Acquisition)
-		return explained(err, "release a lock", l.node.path)
-	}
-	l.releasing.Store(false)
-	if !deleted && !again { // else by an attempt that had no answer
-		return driver.ErrLost
-	}
-	return nil
+	l.node.session.client.Unwatch(l.node.own.Load()) // that it is deleted now is no loss
+	err := l.ReleaseBy(ctx, func(ctx context.Context) (had, mayHaveRun bool, err error) {
+		had, err = l.node.remove(ctx)
+		return had, had && err != nil, err
+	})
+	return explained(err, "release a lock", l.node.path)
 }
 
-// free deletes the node, and reports whether it was there, or may have been.
-func (l *lease) free(ctx context.Context) (deleted bool, err error) {
-	if deleted, err = l.node.remove(ctx); err == nil {
+// free deletes the node, whose lease nobody has any more.
+func (l *lease) free(ctx context.Context) error {
+	_, err := l.node.remove(ctx)
+	if err == nil {
 		l.Close()
 	}
-	return deleted, err
+	return err
 }
 
 // forget notes that the node is gone.

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -185,9 +186,6 @@ func obstacle(children []string, ahead []contender) (lock string) {
 	return lock
 }
 
-// tokensPerNode is how many fencing tokens each node's czxid stands for.
-const tokensPerNode = 1 << 16
-
 var errTooManyElections = errors.New("this ZooKeeper ensemble has had more than 32767 elections")
 
 // firstToken returns the lowest fencing token of the node that was created by
@@ -197,5 +195,5 @@ func firstToken(czxid int64) (uint64, error) {
 		return 0, fmt.Errorf("%w (transaction %#x); a fencing token of 63 bits has room for no more: "+
 			"move the locks to a new ensemble, and have what they guard forget its tokens", errTooManyElections, czxid)
 	}
-	return uint64(czxid) * tokensPerNode, nil
+	return uint64(czxid) << engine.TokenBits, nil
 }

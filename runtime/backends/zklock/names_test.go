@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 func TestNamesOfKeys(t *testing.T) {
@@ -118,7 +119,7 @@ func TestTokensOfTransactions(t *testing.T) {
 	require.EqualValues(t, 5<<16, n)
 	n, err = firstToken(32767<<32 | math.MaxUint32)
 	require.NoError(t, err)
-	require.Less(t, n+tokensPerNode-1, uint64(1)<<63)
+	require.Less(t, n+1<<engine.TokenBits-1, uint64(1)<<63)
 	for _, czxid := range []int64{0, -1, 32768 << 32} {
 		_, err = firstToken(czxid)
 		require.ErrorIs(t, err, errTooManyElections)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -272,6 +273,20 @@ func TestNextInLineIsDeleted(t *testing.T) {
 	require.NoError(t, conn.Delete(l.(*lease).node.path, -1))
 	receive(t, "the loss", told)
 	require.ErrorIs(t, l.Release(t.Context(), first(l)), lock.ErrLost)
+}
+
+// A release that deletes the node is no loss.
+func TestReleaseOfAWatchedNode(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, newRoot(t), testserver.ZooKeeper(t))
+	c := newClient(t, b)
+	l := c.take(c.attempt("k", long))
+	require.NoError(t, l.Renew(t.Context(), long))
+	var told atomic.Bool
+	l.(driver.LossNotifier).NotifyLoss(func() { told.Store(true) })
+	free(t, l)
+	require.NoError(t, b.Close()) // waits for what tells
+	require.False(t, told.Load())
 }
 
 // One that is written to, as Curator's Revoker does, has not gone.

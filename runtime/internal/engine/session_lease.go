@@ -2,10 +2,22 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// TokenBits is by how much the revision of the write that took a lock is shifted for the
+// fencing tokens of its lease. The bits below count the hand-offs within that.
+const TokenBits = 16
+
+var (
+	errOver    = fmt.Errorf("%w: its lease was over", driver.ErrLost)
+	errGone    = fmt.Errorf("%w: what it had at the server is gone", driver.ErrLost)
+	errNotHeld = fmt.Errorf("%w: it is not held", driver.ErrLost)
 )
 
 // Lease is a lease on a session, which an engine embeds in its own: it lasts until
@@ -16,9 +28,11 @@ type Lease struct {
 	// Acquisition is what it was granted for. Its place in the queue serves another by now, if any.
 	Acquisition driver.Acquisition
 
-	on      *Session
-	onClose func()
-	until   Deadline
+	on       *Session
+	onClose  func()
+	first, n uint64 // tokens
+	until    Deadline
+	freeing  atomic.Bool // a request to free it had no answer
 
 	mu     sync.Mutex // guards the rest, and that until is not extended once it has passed
 	timer  *time.Timer
@@ -26,11 +40,12 @@ type Lease struct {
 	look   func()
 }
 
-// NewLease returns a lease for a that lasts until then. It uses the session until Close, or
+// NewLease returns a lease for a, which took the lock by the write with this revision. It lasts until
+// then. It uses the session until Close, or
 // until the session has ended at the server, which may be before the call. onClose, if it is not nil,
 // is called then.
-func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose func()) *Lease {
-	l := &Lease{Acquisition: *a, on: s, onClose: onClose}
+func (s *Session) NewLease(a *driver.Acquisition, revision uint64, until driver.Instant, onClose func()) *Lease {
+	l := &Lease{Acquisition: *a, on: s, onClose: onClose, first: revision << TokenBits, n: min(max(a.Tokens, 1), 1<<TokenBits)}
 	l.Acquisition.Queue = false
 	l.until.Extend(until)
 	s.mu.Lock()
@@ -50,16 +65,19 @@ func (s *Session) NewLease(a *driver.Acquisition, until driver.Instant, onClose 
 // Deadline implements [driver.Lease].
 func (l *Lease) Deadline() driver.Instant { return Earlier(l.until.Get(), l.on.Deadline()) }
 
-// Extend moves the lease's own deadline to until, if that is later, and reports
-// whether the lease had not ended before: one that has is not revived.
-func (l *Lease) Extend(until driver.Instant) bool {
+// Tokens implements [driver.Lease].
+func (l *Lease) Tokens() (first, n uint64) { return l.first, l.n }
+
+// Extend moves the lease's own deadline to until, if that is later. A lease that has ended is
+// not revived: the error wraps driver.ErrLost.
+func (l *Lease) Extend(until driver.Instant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.Deadline().Left() <= 0 {
-		return false
+		return errOver
 	}
 	l.until.Extend(until)
-	return true
+	return nil
 }
 
 // NotifyLoss implements [driver.LossNotifier].
@@ -86,6 +104,31 @@ func (l *Lease) tell() {
 	if look != nil {
 		look()
 	}
+}
+
+// ReleaseBy is [driver.Lease.Release] by free, which reports whether the lease still had the lock,
+// and whether an attempt had no answer: then a later one may find that the lock is gone.
+func (l *Lease) ReleaseBy(ctx context.Context, free func(context.Context) (had, mayHaveRun bool, err error)) error {
+	over := l.Deadline().Left() <= 0
+	if l.Closed() {
+		return errNotHeld
+	}
+	had, mayHaveRun, err := free(ctx)
+	if mayHaveRun {
+		l.freeing.Store(true)
+	}
+	if err != nil {
+		return err
+	}
+	l.Close()
+	l.on.Settle(l.Acquisition.ID)
+	switch {
+	case !had && !l.freeing.Load(): // else it was we who freed it
+		return errGone
+	case over:
+		return errOver
+	}
+	return nil
 }
 
 // lapse ends the lease if its own deadline has passed.

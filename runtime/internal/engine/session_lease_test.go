@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -10,24 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 func TestLeaseLapses(t *testing.T) {
 	withServer(t, func(t *testing.T, s *server) {
 		one := s.get("a")
 		a := driver.Acquisition{Key: "k", ID: "p:1", MayHaveRun: true}
-		kept := one.NewLease(&driver.Acquisition{Key: "l", ID: "p:2"}, driver.Now().Add(2*time.Second), nil)
-		lease := one.NewLease(&a, driver.Now().Add(2*time.Second), nil)
-		require.True(t, kept.Extend(driver.Now().Add(4*time.Second)))
-		require.True(t, kept.Extend(driver.Now().Add(3*time.Second)))
+		kept := one.NewLease(&driver.Acquisition{Key: "l", ID: "p:2"}, 1, driver.Now().Add(2*time.Second), nil)
+		lease := one.NewLease(&a, 1, driver.Now().Add(2*time.Second), nil)
+		require.NoError(t, kept.Extend(driver.Now().Add(4*time.Second)))
+		require.NoError(t, kept.Extend(driver.Now().Add(3*time.Second)))
 		pass(2 * time.Second)
 		require.Equal(t, []driver.Acquisition{a}, saw(s, &s.undone))
-		require.False(t, lease.Extend(driver.Now().Add(time.Hour)))
+		require.Error(t, lease.Extend(driver.Now().Add(time.Hour)))
 		require.LessOrEqual(t, lease.Deadline().Left(), time.Duration(0))
 		require.Equal(t, 2*time.Second, kept.Deadline().Left())
 		pass(2 * time.Second)
 		require.Len(t, saw(s, &s.undone), 2)
-		freed := one.NewLease(&driver.Acquisition{Key: "m", ID: "p:3"}, driver.Now().Add(time.Second), nil)
+		freed := one.NewLease(&driver.Acquisition{Key: "m", ID: "p:3"}, 1, driver.Now().Add(time.Second), nil)
 		freed.Close()
 		pass(time.Minute)
 		require.Len(t, saw(s, &s.undone), 2, "what was released is not undone")
@@ -38,14 +40,14 @@ func TestLeaseLapses(t *testing.T) {
 func TestLostLease(t *testing.T) {
 	withServer(t, func(t *testing.T, s *server) {
 		one := s.get("a")
-		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Second), nil)
+		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, 1, driver.Now().Add(time.Second), nil)
 		told := false
 		lease.NotifyLoss(func() { told = true })
 		lease.Lose()
 		require.True(t, told)
 		require.LessOrEqual(t, lease.Deadline().Left(), time.Duration(0))
 
-		cut := one.NewLease(&driver.Acquisition{ID: "p:2"}, driver.Now().Add(time.Minute), nil)
+		cut := one.NewLease(&driver.Acquisition{ID: "p:2"}, 1, driver.Now().Add(time.Minute), nil)
 		told = false
 		cut.NotifyLoss(func() { told = true })
 		one.Shorten(driver.Now().Add(time.Second))
@@ -105,7 +107,7 @@ func TestLeaseOnASessionThatHasGone(t *testing.T) {
 		var mu sync.Mutex // as an engine has one, which what it does at the end takes
 		closed := false
 		mu.Lock()
-		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Minute), func() {
+		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, 1, driver.Now().Add(time.Minute), func() {
 			mu.Lock()
 			defer mu.Unlock()
 			closed = true
@@ -114,6 +116,47 @@ func TestLeaseOnASessionThatHasGone(t *testing.T) {
 		synctest.Wait()
 		require.True(t, closed, "nobody else closes it")
 		require.True(t, lease.Closed())
-		require.False(t, lease.Extend(driver.Now().Add(time.Hour)))
+		require.Error(t, lease.Extend(driver.Now().Add(time.Hour)))
+	})
+}
+
+// G4, G5: a release that finds the lock gone has been done by itself only if an attempt before had
+// no answer. One of a lease that is over frees what is left, and says so.
+func TestReleaseBy(t *testing.T) {
+	withServer(t, func(t *testing.T, s *server) {
+		one, calls := s.get("a"), 0
+		take := func(id string) *engine.Lease {
+			return one.NewLease(&driver.Acquisition{ID: id}, 7, driver.Now().Add(time.Second), nil)
+		}
+		release := func(l *engine.Lease, had, mayHaveRun bool, err error) error {
+			return l.ReleaseBy(t.Context(), func(context.Context) (bool, bool, error) {
+				calls++
+				return had, mayHaveRun, err
+			})
+		}
+		held := take("p:1")
+		first, n := held.Tokens()
+		require.Equal(t, []uint64{7 << engine.TokenBits, 1}, []uint64{first, n})
+		require.NoError(t, release(held, true, false, nil))
+		require.ErrorIs(t, release(held, true, false, nil), driver.ErrLost, "it was released already")
+		require.Equal(t, 1, calls)
+
+		require.ErrorIs(t, release(take("p:2"), false, false, nil), driver.ErrLost)
+
+		cut := take("p:3")
+		require.ErrorIs(t, release(cut, false, true, errAway), errAway)
+		require.False(t, cut.Closed())
+		require.NoError(t, release(cut, false, false, nil), "the first attempt has freed it")
+
+		refused := take("p:4")
+		require.ErrorIs(t, release(refused, false, false, errAway), errAway)
+		require.ErrorIs(t, release(refused, false, false, nil), driver.ErrLost)
+
+		late := take("p:5")
+		s.set(func() { s.undo = func(*driver.Acquisition) error { return errAway } })
+		pass(time.Second)
+		require.True(t, one.Owes(), "it has lapsed")
+		require.ErrorIs(t, release(late, true, false, nil), driver.ErrLost)
+		require.False(t, one.Owes())
 	})
 }

@@ -245,13 +245,13 @@ func TestLostSession(t *testing.T) {
 	withServer(t, func(t *testing.T, s *server) {
 		one := s.get("a")
 		s.set(func() { s.end = away })
-		lease := one.NewLease(&driver.Acquisition{Key: "k", ID: "p:1"}, driver.Now().Add(time.Minute), nil)
+		lease := one.NewLease(&driver.Acquisition{Key: "k", ID: "p:1"}, 1, driver.Now().Add(time.Minute), nil)
 		var left time.Duration
 		told := 0
 		lease.NotifyLoss(func() { told++; left = lease.Deadline().Left() })
 		require.InDelta(t, length, lease.Deadline().Left(), 0, "the session's, which is earlier")
 		one.End(driver.ErrLost)
-		require.False(t, lease.Extend(driver.Now().Add(time.Hour)))
+		require.Error(t, lease.Extend(driver.Now().Add(time.Hour)))
 		synctest.Wait()
 		require.Equal(t, 1, told)
 		require.LessOrEqual(t, left, time.Duration(0))
@@ -276,7 +276,7 @@ func TestIdleSession(t *testing.T) {
 		require.Same(t, one, s.get("a"))
 		pass(10 * length)
 		require.True(t, one.Alive(), "it has a user")
-		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, driver.Now().Add(time.Hour), nil)
+		lease := one.NewLease(&driver.Acquisition{ID: "p:1"}, 1, driver.Now().Add(time.Hour), nil)
 		one.Drop()
 		pass(10 * length)
 		require.True(t, one.Alive(), "it has a lease")

@@ -26,10 +26,6 @@ type beat struct {
 	Lasts int64  `json:"lasts,omitempty"` // µs
 }
 
-// revisionBits is how far a revision is shifted to make a token of it: the bits below count
-// those that are handed on.
-const revisionBits = 16
-
 // ResolveRevision puts tokens into a value that an engine without a clock has: into that
 // of a new record, which has the revision of its first write. All later tokens are below
 // those of the record's last revision: each takes a write, and has 2^16 at most.
@@ -37,7 +33,7 @@ func ResolveRevision(value string, revision uint64) string {
 	if !strings.Contains(value, `"@`) {
 		return value
 	}
-	return replaceMarks(value, func(_ byte, n uint64) uint64 { return revision<<revisionBits + n })
+	return replaceMarks(value, func(_ byte, n uint64) uint64 { return revision<<engine.TokenBits + n })
 }
 
 // beats are when the marks of one key were seen first.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // Acquire is [driver.Backend.Acquire] for a Mode that is no mutex.
@@ -14,7 +15,7 @@ func (l *Locks) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Leas
 	var err error
 	p, began, leave := partyOf(a), driver.Now(), func() {}
 	if l.clockless {
-		p.Tokens = min(p.Tokens, 1<<revisionBits)
+		p.Tokens = min(p.Tokens, 1<<engine.TokenBits)
 	}
 	if a.Queue && !a.MayBeGranted { // not in the queue yet: of writes at once one succeeds, and each other costs a look
 		leave, err = l.coming.Enter(ctx, a.Key)
