@@ -66,7 +66,7 @@ func New(client *api.Client, options ...Options) *Backend {
 	b.methods = b.kinds.Methods()
 	b.sessions = engine.NewSessions(b.life, func(c class, s *engine.Session) *session {
 		return &session{Session: s, backend: b, class: c}
-	})
+	}, b.undo)
 	return b
 }
 
@@ -140,7 +140,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	return b.sessions.Undone(a, b.undo(ctx, a))
+	return b.sessions.Undo(ctx, a)
 }
 
 // undo frees the lock if a has it and, if its process leaves the queue, takes that out.

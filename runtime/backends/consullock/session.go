@@ -84,11 +84,6 @@ func (s *session) isGone(ctx context.Context) error {
 	return errors.New("the server has not caught up with its log yet")
 }
 
-// Undo implements [engine.SessionServer].
-func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
-	return s.backend.undo(ctx, a)
-}
-
 // Destroy implements [engine.SessionServer].
 func (s *session) Destroy(ctx context.Context) error {
 	_, err := s.backend.client.Session().Destroy(s.id, (&api.WriteOptions{}).WithContext(ctx))

@@ -64,7 +64,7 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		entries: map[entryID]*entry{},
 		held:    map[entryID]*lease{},
 	}
-	b.sessions = engine.NewSessions(b.life, b.newSession)
+	b.sessions = engine.NewSessions(b.life, b.newSession, b.undo)
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
 	b.methods = b.kinds.Register()
 	for _, o := range options {
@@ -154,7 +154,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	return b.sessions.Undone(a, b.undo(ctx, a))
+	return b.sessions.Undo(ctx, a)
 }
 
 // undo is Undo of a mutex.

@@ -130,8 +130,3 @@ func (s *session) Destroy(ctx context.Context) error {
 	}
 	return err
 }
-
-// Undo implements [engine.SessionServer].
-func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
-	return s.backend.undo(ctx, a)
-}

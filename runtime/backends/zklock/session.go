@@ -143,11 +143,6 @@ func (s *session) grant(timeout time.Duration, sent driver.Instant) {
 	}
 }
 
-// Undo implements [engine.SessionServer].
-func (s *session) Undo(ctx context.Context, a *driver.Acquisition) error {
-	return s.backend.undo(ctx, a)
-}
-
 // Destroy implements [engine.SessionServer]. The client ends with the session's
 // context. Who waits by a node of the session is told, and begins again.
 func (s *session) Destroy(ctx context.Context) error {

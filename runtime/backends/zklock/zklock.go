@@ -103,7 +103,7 @@ func New(servers []string, options ...Options) *Backend {
 		opts = o
 	}
 	b := &Backend{root: opts.Root, options: opts, life: engine.NewLife()}
-	b.sessions = engine.NewSessions(b.life, b.newSession)
+	b.sessions = engine.NewSessions(b.life, b.newSession, b.undo)
 	b.entries, b.leases = map[queueKey]*entry{}, map[string]*lease{}
 	rs := &records{b}
 	b.kinds = record.NewClockless(rs, b.life, rs.watchRecord)
@@ -190,7 +190,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 	if a.Mode.Kind != 0 {
 		return b.kinds.Undo(ctx, a)
 	}
-	return explained(b.sessions.Undone(a, b.undo(ctx, a)), "undo an acquire", dir)
+	return explained(b.sessions.Undo(ctx, a), "undo an acquire", dir)
 }
 
 // Subscribe implements [driver.Notifier]. The watch is set by each Acquire that

@@ -33,6 +33,7 @@ var (
 type Session struct {
 	life   *Life
 	server SessionServer
+	undo   func(context.Context, *driver.Acquisition) error
 	retire func() // lets another session of the class be opened
 	forget func() // it has ended at the server
 

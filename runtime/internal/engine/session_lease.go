@@ -225,7 +225,7 @@ func (s *Session) undoPending(ctx context.Context) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, undoWithin)
-		err := s.server.Undo(ctx, a)
+		err := s.undo(ctx, a)
 		cancel()
 		wait = retryUndo
 		if err == nil || ended {

@@ -20,10 +20,6 @@ type SessionServer interface {
 	// session. Calls overlap where an answer is slow.
 	KeepAlive(ctx context.Context) error
 
-	// Undo undoes what the acquisition took, or may yet take, in this session. Once that has
-	// ended it forgets what it knows of it.
-	Undo(ctx context.Context, a *driver.Acquisition) error
-
 	// Destroy ends the session at the server, when it has ended here. It is called
 	// until it returns nil, and for the last time when the last Locker closes.
 	Destroy(ctx context.Context) error
@@ -38,6 +34,7 @@ type SessionServer interface {
 type Sessions[C comparable, S SessionServer] struct {
 	life  *Life
 	begin func(C, *Session) S
+	undo  func(context.Context, *driver.Acquisition) error
 
 	mu      sync.Mutex
 	byClass map[C]S
@@ -45,9 +42,10 @@ type Sessions[C comparable, S SessionServer] struct {
 }
 
 // NewSessions returns the sessions of a Backend; none is open yet. begin returns the
-// engine's side of a new one. It must neither block nor call a method of Sessions.
-func NewSessions[C comparable, S SessionServer](life *Life, begin func(C, *Session) S) *Sessions[C, S] {
-	return &Sessions[C, S]{life: life, begin: begin, byClass: map[C]S{}, all: map[*Session]S{}}
+// engine's side of a new one. It must neither block nor call a method of Sessions. undo undoes
+// what an acquisition took, or may yet take, and forgets what it knows of what ended with its session.
+func NewSessions[C comparable, S SessionServer](life *Life, begin func(C, *Session) S, undo func(context.Context, *driver.Acquisition) error) *Sessions[C, S] {
+	return &Sessions[C, S]{life: life, begin: begin, undo: undo, byClass: map[C]S{}, all: map[*Session]S{}}
 }
 
 // Get returns the session of class, and opens one if none lives. The caller uses it
@@ -85,7 +83,7 @@ func (t *Sessions[C, S]) lookUp(class C) (S, error) {
 	if !ok {
 		s := newSession(t.life)
 		server = t.begin(class, s)
-		s.server = server
+		s.server, s.undo = server, t.undo
 		s.retire = func() { t.retire(class, s) }
 		s.forget = func() { t.forget(s) }
 		if !t.life.Go(s.run) {
@@ -126,10 +124,10 @@ func (t *Sessions[C, S]) All() (open []S) {
 	return open
 }
 
-// Undone notes how an undo of a has ended. What it has left each session undoes: the Locker
-// gives up when the lease that was asked for would be over, and a session goes on. It
-// returns err.
-func (t *Sessions[C, S]) Undone(a *driver.Acquisition, err error) error {
+// Undo undoes a. What it leaves each session undoes: the Locker gives up when the lease that was
+// asked for would be over, and a session goes on.
+func (t *Sessions[C, S]) Undo(ctx context.Context, a *driver.Acquisition) error {
+	err := t.undo(ctx, a)
 	for _, server := range t.All() {
 		if err != nil {
 			server.Base().Owe(a)

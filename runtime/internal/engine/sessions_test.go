@@ -70,7 +70,7 @@ func withServer(t *testing.T, test func(t *testing.T, s *server)) {
 		}
 		s.sessions = engine.NewSessions(s.life, func(class string, base *engine.Session) *session {
 			return &session{base, s, class}
-		})
+		}, s.undoOnce)
 		s.life.Attach()
 		test(t, s)
 		s.life.Close(s.sessions.Close)
@@ -131,13 +131,13 @@ func (s *session) prove(ctx context.Context, do func(context.Context) error) err
 	return err
 }
 
-func (s *session) Undo(_ context.Context, a *driver.Acquisition) error {
-	s.server.mu.Lock()
-	defer s.server.mu.Unlock()
-	s.server.tried++
-	err := s.server.undo(a)
+func (s *server) undoOnce(_ context.Context, a *driver.Acquisition) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tried++
+	err := s.undo(a)
 	if err == nil {
-		s.server.undone = append(s.server.undone, *a)
+		s.undone = append(s.undone, *a)
 	}
 	return err
 }
