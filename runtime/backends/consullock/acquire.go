@@ -41,7 +41,7 @@ func resend(ctx context.Context, attempt func(context.Context) error) (mayHaveRu
 type acquireOp struct {
 	backend     *Backend
 	acquisition *driver.Acquisition
-	place       place
+	place       engine.Place
 	session     *session // of the last transaction that was conditional on its fence
 }
 
@@ -68,7 +68,7 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 	held := false // by others, as far as was heard
 	for i, own := 0, 0; i-own < contentions; i++ {
 		if v == nil {
-			v, err = op.backend.look(ctx, op.place.key, op.session)
+			v, err = op.backend.look(ctx, op.place.Key, op.session)
 			if err != nil && held && ctx.Err() != nil && !op.acquisition.MayHaveRun {
 				return nil, &driver.HeldError{}
 			}
@@ -100,7 +100,7 @@ func (op *acquireOp) attempt(ctx context.Context, v *seen) (l *lease, err error)
 // it says why not. errMoved says that it is to be looked at again.
 func (op *acquireOp) actOn(ctx context.Context, v *seen) (*lease, error) {
 	b, a := op.backend, op.acquisition
-	switch ahead := v.ahead(op.place.process); {
+	switch ahead := v.ahead(op.place.Process); {
 	case v.pair != nil && v.pair.Flags != lockFlag:
 		return nil, record.Beside(looksLike(v.pair), record.Mutex)
 	case v.heldBy(a.ID): // by an attempt that had no answer
@@ -181,13 +181,13 @@ func (op *acquireOp) wait(ctx context.Context, v *seen, answer driver.HeldError)
 		return &answer
 	}
 	w := op.backend.waiterOf(op.acquisition)
-	if at := v.at(op.place.process); at >= 0 {
+	if at := v.at(op.place.Process); at >= 0 {
 		op.backend.enlisted(w, v.queue[at].Key, nil)
 	} else if err := op.enlist(ctx, v, w); errors.Is(err, errMoved) || errors.Is(err, errNoSession) {
 		op.backend.placeless(op.place) // nobody undoes an attempt that fails before it waits
 		return err
 	}
-	answer.Notified = w.aim(v.target(op.place.process))
+	answer.Notified = w.aim(v.target(op.place.Process))
 	return &answer
 }
 
@@ -203,7 +203,7 @@ func (op *acquireOp) enlist(ctx context.Context, v *seen, w *waiter) error {
 	}
 	defer s.Drop()
 	op.session = s
-	key := queuePrefix(v.key) + op.place.process + "." + s.id
+	key := queuePrefix(v.key) + op.place.Process + "." + s.id
 	b.enlisted(w, key, s)
 	r, err := op.write(ctx, s, ops{
 		s.unfenced(),

@@ -34,8 +34,8 @@ type Backend struct {
 	lockDelay time.Duration
 	life      *engine.Life
 	sessions  *engine.Sessions[class, *session]
-	hub       engine.Hub[place]
-	turns     engine.Turns[place] // of attempts and undos: one that gives a place up is not beside one that goes on with it
+	hub       engine.Hub[engine.Place]
+	turns     engine.Turns[engine.Place] // of attempts and undos: one that gives a place up is not beside one that goes on with it
 	kinds     *record.Locks
 	methods
 	minTTL  atomic.Int64  // of a session at the server, in ns; 0: not yet known
@@ -43,7 +43,7 @@ type Backend struct {
 	watches chan struct{} // has room for as many keys as are watched at once
 
 	mu      sync.Mutex // guards the rest
-	waiters map[place]*waiter
+	waiters map[engine.Place]*waiter
 	crowded map[string]time.Time // by key: when another process was last seen in its queue
 }
 
@@ -53,7 +53,7 @@ func New(client *api.Client, options ...Options) *Backend {
 		client:  client,
 		life:    engine.NewLife(),
 		watches: make(chan struct{}, manyWatches),
-		waiters: map[place]*waiter{},
+		waiters: map[engine.Place]*waiter{},
 		crowded: map[string]time.Time{},
 	}
 	for _, o := range options {
@@ -119,7 +119,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	} else if a.TTL < least {
 		return nil, outOfRange(a.TTL, least.String()+" (session_ttl_min)")
 	}
-	op := &acquireOp{backend: b, acquisition: a, place: placeOf(a)}
+	op := &acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}
 	leave, err := b.turns.Enter(ctx, op.place)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for an undo that is under way: %w", err)
@@ -145,7 +145,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 
 // undo frees the lock if a has it and, if its process leaves the queue, takes that out.
 func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
-	leave, err := b.turns.Enter(ctx, placeOf(a))
+	leave, err := b.turns.Enter(ctx, engine.PlaceOf(a))
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 			t = freeing(v.pair)
 		}
 		for _, e := range v.queue {
-			if leaves && processOf(e) == placeOf(a).process {
+			if leaves && processOf(e) == engine.PlaceOf(a).Process {
 				t = append(t, kv(api.KVDeleteCAS, api.KVTxnOp{Key: e.Key, Index: e.ModifyIndex}))
 			}
 		}

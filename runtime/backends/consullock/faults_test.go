@@ -17,6 +17,7 @@ import (
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // S15, S65: the undo overtakes the acquire. It changes the fence on which the
@@ -217,7 +218,7 @@ func TestKeyBeforeAnAttemptWithoutAnAnswer(t *testing.T) {
 		created := pair(t, addr, key).CreateIndex
 		v := sight(t, b, key)
 		n.LoseReplies()
-		_, err := (&acquireOp{backend: b, acquisition: a, place: placeOf(a)}).take(within(t, 200*time.Millisecond), v)
+		_, err := (&acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}).take(within(t, 200*time.Millisecond), v)
 		require.ErrorIs(t, err, errNoAnswer)
 		n.Heal()
 		require.True(t, sight(t, b, key).heldBy(a.ID))

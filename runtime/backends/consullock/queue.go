@@ -33,16 +33,11 @@ const (
 	manyCrowded = 1000
 )
 
-// place is where one process waits for one key.
-type place struct{ key, process string }
-
-func placeOf(a *driver.Acquisition) place { return place{a.Key, engine.Process(a.ID)} }
-
 // waiter is what one process has at one key while it waits. The Backend's mutex
 // guards it.
 type waiter struct {
 	backend *Backend
-	place   place
+	place   engine.Place
 	latest  string   // the ID of the acquisition that waits
 	entry   string   // the key of its entry in the queue, "" if it has none
 	session *session // that holds the entry, if it is known
@@ -58,7 +53,7 @@ type waiter struct {
 func (b *Backend) waiterOf(a *driver.Acquisition) *waiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := placeOf(a)
+	p := engine.PlaceOf(a)
 	w := b.waiters[p]
 	if w == nil {
 		w = &waiter{backend: b, place: p}
@@ -89,7 +84,7 @@ func (w *waiter) dropLocked() {
 }
 
 // placeless notes that the process has no place in the queue.
-func (b *Backend) placeless(p place) {
+func (b *Backend) placeless(p engine.Place) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
@@ -113,7 +108,7 @@ func (w *waiter) leaveLocked() {
 func (b *Backend) leaves(a *driver.Acquisition) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.waiters[placeOf(a)]
+	w := b.waiters[engine.PlaceOf(a)]
 	switch {
 	case w == nil:
 		return a.Queue || a.MayHaveRun // it may have come after the place was given up
@@ -125,7 +120,7 @@ func (b *Backend) leaves(a *driver.Acquisition) bool {
 }
 
 // entryOf returns the key of the entry that the process may have in the queue, or "".
-func (b *Backend) entryOf(p place) string {
+func (b *Backend) entryOf(p engine.Place) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
@@ -136,7 +131,7 @@ func (b *Backend) entryOf(p place) string {
 
 // expected returns how the lock is, if the process was told that it is free, or how
 // it is likely to be: free, with nobody waiting. nil says that it is to be looked at.
-func (b *Backend) expected(p place) *seen {
+func (b *Backend) expected(p engine.Place) *seen {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if w := b.waiters[p]; w != nil {
@@ -144,10 +139,10 @@ func (b *Backend) expected(p place) *seen {
 		w.told = nil
 		return v
 	}
-	if time.Since(b.crowded[p.key]) < crowdedFor {
+	if time.Since(b.crowded[p.Key]) < crowdedFor {
 		return nil
 	}
-	return &seen{key: p.key, assumed: true}
+	return &seen{key: p.Key, assumed: true}
 }
 
 // sawQueue remembers whether others wait for the key, as a transaction that took or

@@ -17,6 +17,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/backendtest"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // long is the lease of what waits in most tests.
@@ -100,7 +101,7 @@ func TestUndoOfAPlaceThatCameLate(t *testing.T) {
 func enlisting(t *testing.T, b *Backend, a *driver.Acquisition) (*acquireOp, *seen, *waiter) {
 	t.Helper()
 	release(t, take(t, b, wish(newKey(t)))) // there is a session
-	return &acquireOp{backend: b, acquisition: a, place: placeOf(a)}, sight(t, b, a.Key), b.waiterOf(a)
+	return &acquireOp{backend: b, acquisition: a, place: engine.PlaceOf(a)}, sight(t, b, a.Key), b.waiterOf(a)
 }
 
 // S15: the undo overtakes the place in the queue as it does an acquire.

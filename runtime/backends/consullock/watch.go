@@ -95,8 +95,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := b.hub.Subscribe(placeOf(a), nil)
-	if w := b.waiters[placeOf(a)]; w == nil || w.target.key == "" {
+	s := b.hub.Subscribe(engine.PlaceOf(a), nil)
+	if w := b.waiters[engine.PlaceOf(a)]; w == nil || w.target.key == "" {
 		s.Notify()
 	}
 	return s, nil
@@ -118,7 +118,7 @@ func (w *waiter) watch(ctx context.Context, t target) {
 // since. If it was the lock, and it is free, the next attempt takes it as it is; or it
 // looks again, if clients of api.Lock come first.
 func (w *waiter) tell(ctx context.Context, t target, pair *api.KVPair) {
-	v := &seen{key: w.place.key, pair: pair, told: true}
+	v := &seen{key: w.place.Key, pair: pair, told: true}
 	if !t.lock || v.held() {
 		v = nil
 	} else if pair != nil && t.ours {

@@ -98,7 +98,7 @@ func (e *entry) acquire(ctx context.Context, s *session, a *driver.Acquisition) 
 func (e *entry) stand(ctx context.Context, s *session, a *driver.Acquisition) (standing, error) {
 	alone := !e.known() && !a.Queue
 	for n := int64(enough); ; {
-		mine, prefix, tombstone := e.keyIn(s), e.id.prefix(), tombstoneOf(a)
+		mine, prefix, tombstone := e.keyIn(s), e.prefix(), tombstoneOf(a)
 		t := &pb.TxnRequest{
 			Compare: []*pb.Compare{ifModified(mine, e.changed), ifCreated(tombstone, 0)},
 			Success: []*pb.RequestOp{put(mine, a.ID, s.id), get(newest(prefix, e.created, n))},
@@ -171,7 +171,7 @@ func (e *entry) met(s *session, a *driver.Acquisition, resp *pb.TxnResponse) sta
 // read makes out how matters stand from what was found, newest first. ok is false
 // if that was not enough to say.
 func (e *entry) read(s *session, kvs []*mvccpb.KeyValue, more bool) (st standing, ok bool) {
-	mine, prefix := e.keyIn(s), e.id.prefix()
+	mine, prefix := e.keyIn(s), e.prefix()
 	var oldest *mvccpb.KeyValue
 	for _, kv := range kvs {
 		switch {

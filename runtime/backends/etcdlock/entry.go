@@ -8,11 +8,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// entryID names what one Locker has to do with one key.
-type entryID struct{ locker, key string }
-
-func idOf(a *driver.Acquisition) entryID { return entryID{engine.Process(a.ID), a.Key} }
-
 // entry is one Locker's queue entry for one key. The Locker has one goroutine
 // compete for a key at a time, so one key of etcd serves them all, in turn: when
 // one gives up, the next takes the entry over by writing its own ID over the other's,
@@ -22,7 +17,7 @@ func idOf(a *driver.Acquisition) entryID { return entryID{engine.Process(a.ID), 
 // Its methods are here and in acquire.go.
 type entry struct {
 	backend *Backend
-	id      entryID
+	id      engine.Place
 
 	// For who has the turn.
 	endTurn func()
@@ -36,16 +31,16 @@ type entry struct {
 }
 
 // prefix is that of the contenders for the key.
-func (id entryID) prefix() string { return id.key + "/" }
+func (e *entry) prefix() string { return e.id.Key + "/" }
 
 // keyIn is our key if that is in s.
-func (e *entry) keyIn(s *session) string { return e.id.prefix() + s.suffix }
+func (e *entry) keyIn(s *session) string { return e.prefix() + s.suffix }
 
 // enter returns the entry that a is about, for the caller alone until it calls leave. What
 // has the turn meanwhile is mostly an undo, which lasts as long as etcd does not answer: that
 // alone does not say that anyone holds the key.
 func (b *Backend) enter(ctx context.Context, a *driver.Acquisition) (*entry, error) {
-	id := idOf(a)
+	id := engine.PlaceOf(a)
 	endTurn, err := b.turns.Enter(ctx, id)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -40,15 +40,15 @@ type Backend struct {
 
 	life     *engine.Life
 	sessions *engine.Sessions[class, *session]
-	hub      engine.Hub[entryID]
-	turns    engine.Turns[entryID]
+	hub      engine.Hub[engine.Place]
+	turns    engine.Turns[engine.Place]
 	kinds    *record.Locks
 	methods
 	notes uint64 // what the IDs of the leases of notes are made of
 
 	mu      sync.Mutex // guards the rest, and the watches of entries
-	entries map[entryID]*entry
-	held    map[entryID]*lease // those that have not been released yet
+	entries map[engine.Place]*entry
+	held    map[engine.Place]*lease // those that have not been released yet
 }
 
 // New returns a Backend on the servers of client, with the last of options. It does
@@ -60,9 +60,9 @@ func New(client *clientv3.Client, options ...Options) *Backend {
 		client:  client,
 		life:    engine.NewLife(),
 		notes:   rand.Uint64(),
-		turns:   engine.Turns[entryID]{OnWait: goAlone}, // what is sent together does not wait for a turn
-		entries: map[entryID]*entry{},
-		held:    map[entryID]*lease{},
+		turns:   engine.Turns[engine.Place]{OnWait: goAlone}, // what is sent together does not wait for a turn
+		entries: map[engine.Place]*entry{},
+		held:    map[engine.Place]*lease{},
 	}
 	b.sessions = engine.NewSessions(b.life, b.newSession, b.undo)
 	b.kinds = record.NewClockless(store{b}, b.life, b.watchRecord)
@@ -143,7 +143,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 		return nil, err
 	}
 	defer e.leave()
-	return e.take(ctx, class{e.id.locker, ttl}, a)
+	return e.take(ctx, class{e.id.Process, ttl}, a)
 }
 
 // Undo implements [driver.Backend].
@@ -179,7 +179,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		return nil
 	}
 	for _, s := range b.sessions.All() {
-		if s.class.locker != e.id.locker || !s.Alive() { // one that has ended takes all along
+		if s.class.locker != e.id.Process || !s.Alive() { // one that has ended takes all along
 			continue
 		}
 		mine := e.keyIn(s)

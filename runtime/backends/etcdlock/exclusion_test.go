@@ -15,6 +15,7 @@ import (
 
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // What others keep below a key is no matter of its lock, however large it is.
@@ -46,7 +47,7 @@ func TestLeaseInASessionThatHasEnded(t *testing.T) {
 	eventually(t, "the session is gone", func() bool { return len(b.sessions.All()) == 0 && b.remembered() == 0 })
 	for i := range 1000 {
 		a := attempt(key+strconv.Itoa(i), "A:2")
-		newLease(&entry{backend: b, id: idOf(a), created: 1}, s, a, driver.Now())
+		newLease(&entry{backend: b, id: engine.PlaceOf(a), created: 1}, s, a, driver.Now())
 	}
 	eventually(t, "all leases are closed", func() bool { return b.remembered() == 0 })
 }

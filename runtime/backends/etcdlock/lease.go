@@ -125,7 +125,7 @@ func (l *lease) Release(ctx context.Context, _ uint64) error {
 func (l *lease) forget() {
 	b := l.session.backend
 	b.mu.Lock() // a session that has ended calls this before newLease has set all
-	id := idOf(&l.Acquisition)
+	id := engine.PlaceOf(&l.Acquisition)
 	if b.held[id] == l {
 		delete(b.held, id)
 	}

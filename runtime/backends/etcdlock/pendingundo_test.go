@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // undoneInVain has an undo of a fail, and nobody tries it again; the session
@@ -84,7 +85,7 @@ func TestPendingUndoOfAnEntry(t *testing.T) {
 	eventually(t, "the entry is forgotten", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.entries[entryID{"A", key}] == nil
+		return b.entries[engine.Place{Process: "A", Key: key}] == nil
 	})
 
 	requireHeld(t, b, attempt(key, "A:3"))

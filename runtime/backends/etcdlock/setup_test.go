@@ -243,7 +243,7 @@ func follows(t testing.TB, b *Backend, key string) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for id, p := range b.entries {
-			if id.key == key && p.watch != nil {
+			if id.Key == key && p.watch != nil {
 				return true
 			}
 		}

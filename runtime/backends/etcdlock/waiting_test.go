@@ -14,6 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // An acquire and a release are a request each, once there is a session; to be
@@ -306,7 +307,7 @@ func TestSubscribeBesideANotice(t *testing.T) {
 		a := attempt(key, newID("B"))
 		requireHeld(t, b, a)
 		b.mu.Lock()
-		e := b.entries[entryID{"B", key}]
+		e := b.entries[engine.Place{Process: "B", Key: key}]
 		w := e.watch
 		b.mu.Unlock()
 		var all sync.WaitGroup

@@ -76,8 +76,8 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sub := b.hub.Subscribe(idOf(a), nil)
-	if e := b.entries[idOf(a)]; e == nil || e.watch == nil {
+	sub := b.hub.Subscribe(engine.PlaceOf(a), nil)
+	if e := b.entries[engine.PlaceOf(a)]; e == nil || e.watch == nil {
 		sub.Notify()
 	}
 	return sub, nil

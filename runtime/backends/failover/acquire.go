@@ -10,9 +10,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// waiter is a Locker that waits for a key.
-type waiter struct{ locker, key string }
-
 // place is where it stands in an engine's queue.
 type place struct {
 	member *member
@@ -38,7 +35,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	b.leaveOther(e.member, a)
 	granted, err := e.attempt(ctx, a)
 	b.mu.Lock()
-	at, offset, floor := waiter{engine.Process(a.ID), a.Key}, e.Offset, e.Floor
+	at, offset, floor := engine.PlaceOf(a), e.Offset, e.Floor
 	if err == nil {
 		delete(b.waiting, at)
 	} else if a.Queue && engine.HeldBy(err) != nil {
@@ -113,7 +110,7 @@ func (b *Backend) check(ctx context.Context, l *lease, floor uint64) error {
 func (b *Backend) leaveOther(m *member, a *driver.Acquisition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := waiter{engine.Process(a.ID), a.Key}
+	at := engine.PlaceOf(a)
 	p, waits := b.waiting[at]
 	if !waits || p.member == m {
 		return
@@ -140,7 +137,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 			delete(b.former, m)
 		}
 	}
-	at := waiter{engine.Process(a.ID), a.Key}
+	at := engine.PlaceOf(a)
 	if p, waits := b.waiting[at]; a.Queue && waits && !a.BegunBefore(p.asked.ID) {
 		delete(b.waiting, at)
 		if !asked[p.member] { // nor is it by the next call

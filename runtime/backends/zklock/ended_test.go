@@ -10,6 +10,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // A node of a session that has ended here, and not yet at the servers, has the same name as
@@ -83,7 +84,7 @@ func begin(c *peer, a *driver.Acquisition) <-chan answer {
 	eventually(c.t, soon, "it has the turn", func() bool {
 		ctx, cancel := context.WithTimeout(c.t.Context(), time.Millisecond)
 		defer cancel()
-		_, leave, err := c.enter(ctx, keyOf(a))
+		_, leave, err := c.enter(ctx, engine.PlaceOf(a))
 		if err == nil {
 			leave()
 		}
@@ -123,7 +124,7 @@ func TestNoLeaseOnAnEndedSession(t *testing.T) {
 	a := c.attempt("k", long)
 	dir, err := c.directory("k")
 	require.NoError(t, err)
-	e, leave, err := c.enter(t.Context(), keyOf(a))
+	e, leave, err := c.enter(t.Context(), engine.PlaceOf(a))
 	require.NoError(t, err)
 	first, err := e.attempt(t.Context(), a, dir)
 	require.NoError(t, err)

@@ -10,17 +10,12 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
-// queueKey says where a Locker waits.
-type queueKey struct{ locker, key string }
-
-func keyOf(a *driver.Acquisition) queueKey { return queueKey{engine.Process(a.ID), a.Key} }
-
 // entry is what one Locker has to do with one key, but for its leases. The Locker has one
 // goroutine compete for a key at a time, so one node in the key's queue serves them all,
 // in turn: when one gives up, the next takes the node over.
 type entry struct {
 	backend *Backend
-	key     queueKey
+	key     engine.Place
 
 	// For who has the turn of the key, of Backend.turns.
 	node  *node  // the one that competes or waits, or nil
@@ -36,7 +31,7 @@ var errGone = errors.New("the node of this acquisition is gone")
 const tries = 16
 
 // enter returns the entry of a key, for the caller alone until it calls leave.
-func (b *Backend) enter(ctx context.Context, key queueKey) (e *entry, leave func(), err error) {
+func (b *Backend) enter(ctx context.Context, key engine.Place) (e *entry, leave func(), err error) {
 	end, err := b.turns.Enter(ctx, key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w, something else about the key is under way: %w", client.ErrNotSent, err)
@@ -205,7 +200,7 @@ func (b *Backend) undo(ctx context.Context, a *driver.Acquisition) error {
 		l.End()
 		return l.free(ctx)
 	}
-	e, leave, err := b.enter(ctx, keyOf(a))
+	e, leave, err := b.enter(ctx, engine.PlaceOf(a))
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // waiter is one in the queue, with its Locker's subscription.
@@ -40,7 +41,7 @@ func newWaiter(t *testing.T, b *Backend) *waiter {
 
 // nodeOf returns the node by which a waits.
 func nodeOf(b *Backend, a *driver.Acquisition) *node {
-	e, leave, err := b.enter(context.Background(), keyOf(a))
+	e, leave, err := b.enter(context.Background(), engine.PlaceOf(a))
 	if err != nil {
 		panic(err)
 	}

@@ -14,6 +14,7 @@ import (
 	lock "github.com/lockgen/lockgen/runtime"
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // remembered counts what b knows of acquisitions.
@@ -62,7 +63,7 @@ func TestUndoneUnderATry(t *testing.T) {
 	holder := other.take(other.attempt("k", long))
 	a := c.waiting("k", long)
 	c.held(a)
-	e, leave, err := c.enter(t.Context(), keyOf(a))
+	e, leave, err := c.enter(t.Context(), engine.PlaceOf(a))
 	require.NoError(t, err)
 	undone := make(chan error, 1)
 	go func() { undone <- c.Undo(t.Context(), a) }()

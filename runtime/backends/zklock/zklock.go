@@ -74,8 +74,8 @@ type Backend struct {
 	life    *engine.Life
 	kinds   *record.Locks // those that are no mutexes
 	methods
-	hub   engine.Hub[queueKey] // of who waits for a mutex
-	turns engine.Turns[queueKey]
+	hub   engine.Hub[engine.Place] // of who waits for a mutex
+	turns engine.Turns[engine.Place]
 	// sessions are by what their leases need of them.
 	sessions *engine.Sessions[span, *session]
 
@@ -83,7 +83,7 @@ type Backend struct {
 	limits   atomic.Pointer[limits] // nil until the servers were asked
 
 	mu      sync.Mutex // guards the rest
-	entries map[queueKey]*entry
+	entries map[engine.Place]*entry
 	leases  map[string]*lease // by the ID of the acquisition, as long as the node may be there
 }
 
@@ -104,7 +104,7 @@ func New(servers []string, options ...Options) *Backend {
 	}
 	b := &Backend{root: opts.Root, options: opts, life: engine.NewLife()}
 	b.sessions = engine.NewSessions(b.life, b.newSession, b.undo)
-	b.entries, b.leases = map[queueKey]*entry{}, map[string]*lease{}
+	b.entries, b.leases = map[engine.Place]*entry{}, map[string]*lease{}
 	rs := &records{b}
 	b.kinds = record.NewClockless(rs, b.life, rs.watchRecord)
 	b.methods = b.kinds.Methods()
@@ -172,7 +172,7 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if a.Mode.Kind != 0 {
 		return b.kinds.Acquire(ctx, a)
 	}
-	e, leave, err := b.enter(ctx, keyOf(a))
+	e, leave, err := b.enter(ctx, engine.PlaceOf(a))
 	if err != nil {
 		return nil, explained(err, "take a lock", dir)
 	}
@@ -199,7 +199,7 @@ func (b *Backend) Subscribe(ctx context.Context, a *driver.Acquisition) (driver.
 	if a.Mode.Kind != 0 {
 		return b.kinds.Subscribe(ctx, a)
 	}
-	s := b.hub.Subscribe(keyOf(a), nil)
+	s := b.hub.Subscribe(engine.PlaceOf(a), nil)
 	return s, nil
 }
 

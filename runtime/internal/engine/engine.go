@@ -174,6 +174,12 @@ func Every(ctx context.Context, d time.Duration, f func(ctx context.Context)) {
 	}
 }
 
+// Place is where the goroutines of one Locker compete or wait for one key: one at a time.
+type Place struct{ Process, Key string }
+
+// PlaceOf returns that of an acquisition.
+func PlaceOf(a *driver.Acquisition) Place { return Place{Process(a.ID), a.Key} }
+
 // Process returns the part of an acquisition's ID that names its Locker.
 func Process(id string) string {
 	process, _, _ := strings.Cut(id, ":")
