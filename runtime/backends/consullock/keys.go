@@ -2,7 +2,6 @@ package consullock
 
 import (
 	"fmt"
-	"math/bits"
 	"net/url"
 	"path"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 const (
@@ -81,16 +81,7 @@ func watchedPath(key string) (served string, prefix bool) {
 // class is the longest ttl of the leases that share a session.
 type class time.Duration
 
-// classOf returns the class for leases of length ttl. There are eight for every
-// doubling of the ttl; the ttls of one policy, with the time for which a lease
-// may be handed on and without it, are in one.
-func classOf(ttl time.Duration) class {
-	const tolerance = 25 // a ttl may be longer than its class's step by one part in so many
-	base := max(ttl-ttl/tolerance, 1)
-	step := time.Duration(1) << max(bits.Len64(uint64(base))-4, 0)
-	top := (base + step - 1) / step * step
-	return class(top + top/(tolerance-1) + 1)
-}
+func classOf(ttl time.Duration) class { return class(engine.Longest(ttl)) }
 
 // sessionTTL is what Consul is asked for: a third more than the leases last, so
 // that a session that is renewed as often as they are has always a whole lease

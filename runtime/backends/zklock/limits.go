@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // span is how long the leases of one session are, and what follows from it.
@@ -17,28 +19,17 @@ type span struct {
 	timeout time.Duration // of the session
 }
 
-// spanOf returns the span for leases of ttl. Lengths that are close to each
-// other share one, so that a Locker whose leases differ by its tenure has one
-// session. The timeout is longer than the leases by how old a proof may be, an
-// eighth and two ticks, because a lease is to have its whole length ahead when
-// it is taken. most is the longest timeout that the servers give.
+// spanOf returns the span for leases of ttl. The timeout is longer than the leases
+// by how old a proof may be, an eighth and two ticks, because a lease is to have its
+// whole length ahead when it is taken. most is the longest timeout that the servers give.
 func spanOf(ttl, tick, most time.Duration) span {
-	unit := time.Millisecond
-	for unit*32 <= ttl {
-		unit *= 2
-	}
-	lease := (ttl + unit - 1) / unit * unit
+	lease := engine.Longest(ttl)
 	if longest := longestLease(tick, most); lease > longest {
 		lease = max(longest, ttl)
 	}
 	sp := span{lease: lease, tick: tick, beat: lease / 8}
 	sp.timeout = (lease + sp.beat + 2*tick + time.Millisecond - 1) / time.Millisecond * time.Millisecond
 	return sp
-}
-
-// suits reports whether leases of ttl may live on a session of sp.
-func (sp span) suits(ttl time.Duration) bool {
-	return sp.lease >= ttl && sp.lease < 2*ttl+time.Second
 }
 
 // longestLease is how long a lease may be where timeouts are most at most.

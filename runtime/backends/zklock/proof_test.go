@@ -42,7 +42,7 @@ func TestSpans(t *testing.T) {
 	for ttl := 4 * time.Second; ttl <= longestLease(tick, most); ttl += 97 * time.Millisecond {
 		sp := spanOf(ttl, tick, most)
 		require.GreaterOrEqual(t, sp.lease, ttl)
-		require.LessOrEqual(t, sp.lease, ttl+ttl/15)
+		require.LessOrEqual(t, sp.lease, ttl+ttl/5)
 		require.LessOrEqual(t, sp.timeout, most, "%v", ttl)
 		require.GreaterOrEqual(t, sp.timeout-ttl, sp.beat+2*tick)
 	}

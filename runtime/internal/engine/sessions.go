@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -39,6 +40,17 @@ type Sessions[C comparable, S SessionServer] struct {
 	mu      sync.Mutex
 	byClass map[C]S
 	all     map[*Session]S // those, and the ones that have not ended at the server yet
+}
+
+// Longest returns the length of the longest of the leases that share a session with one of length
+// ttl. There are eight of these lengths for every doubling of the ttl; the ttls of one policy, with the
+// time for which a lease may be handed on and without it, have one.
+func Longest(ttl time.Duration) time.Duration {
+	const tolerance = 25 // a ttl may be longer than its step by one part in so many
+	base := max(ttl-ttl/tolerance, 1)
+	step := time.Duration(1) << max(bits.Len64(uint64(base))-4, 0)
+	top := (base + step - 1) / step * step
+	return top + top/(tolerance-1) + 1
 }
 
 // NewSessions returns the sessions of a Backend; none is open yet. begin returns the
