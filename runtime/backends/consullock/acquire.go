@@ -53,8 +53,7 @@ func (op *acquireOp) run(ctx context.Context) (l *lease, err error) {
 		v = nil
 		return err
 	})
-	var held *driver.HeldError
-	if err != nil && op.acquisition.MayHaveRun && !errors.As(err, &held) {
+	if err != nil && op.acquisition.MayHaveRun && engine.HeldBy(err) == nil {
 		err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 	}
 	return l, err

@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"strings"
 
-	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
@@ -17,9 +16,6 @@ var swapScript = newScript(0, swapSource)
 
 // methods has a Backend call those that wait for a condition, tell who leads, and keep values.
 type methods = record.Register
-
-// Kinds implements [driver.Kinded].
-func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }

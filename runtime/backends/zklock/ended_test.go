@@ -36,7 +36,7 @@ func TestNodeOfAnEndedSession(t *testing.T) {
 	}()
 	receive(t, "the create", lost.Arrived())
 	p.Reset()
-	require.True(t, isHeld(receive(t, "the answer", answer)))
+	require.NotNil(t, engine.HeldBy(receive(t, "the answer", answer)))
 	require.NotEqual(t, old.path, nodeOf(c.Backend, a).path)
 	require.Len(t, contenders(t, conn, root+"/k"), 3)
 

@@ -223,8 +223,3 @@ func (b *Backend) leaseOf(a *driver.Acquisition) *lease {
 	}
 	return nil
 }
-
-func isHeld(err error) bool {
-	var held *driver.HeldError
-	return errors.As(err, &held)
-}

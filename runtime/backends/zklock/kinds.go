@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
-	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
@@ -21,9 +20,6 @@ const (
 
 // methods has a Backend call those that wait for a condition, and tell who leads.
 type methods = record.Methods
-
-// Kinds implements [driver.Kinded].
-func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
 
 // unwatched is how long whoever waits for a record that is not there waits to look again.
 const unwatched = 100 * time.Millisecond

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockgen/lockgen/runtime/backends/zklock/internal/client"
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // over returns why the session has ended, or nil.
@@ -131,7 +132,7 @@ func final(err error) bool {
 // explained says of a server's refusal what the Locker's caller is to know of it.
 func explained(err error, what, path string) error {
 	switch {
-	case err == nil, isHeld(err):
+	case err == nil, engine.HeldBy(err) != nil:
 		return err
 	case errors.Is(err, zk.ErrNoAuth):
 		return fmt.Errorf("zookeeper refuses to %s at %s; give Options.Auth whose ACL there allows create, delete and read, and write for what is no mutex: %w", what, path, err)
