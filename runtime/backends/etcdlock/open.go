@@ -3,8 +3,6 @@ package etcdlock
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // dialTimeout is how long Open takes at most to log in.
@@ -44,38 +43,24 @@ func Open(rawURL string, options ...Options) *Backend {
 }
 
 func configOf(rawURL string) (*clientv3.Config, error) {
-	// Not url.Parse: it knows one host. A password stays out of the errors.
-	scheme, rest, _ := strings.Cut(rawURL, "://")
-	c := &clientv3.Config{DialTimeout: dialTimeout, Logger: zap.NewNop()}
-	switch scheme {
+	u, servers, err := engine.ParseServers(rawURL, "2379")
+	if err != nil {
+		return nil, err
+	}
+	c := &clientv3.Config{Endpoints: servers, DialTimeout: dialTimeout, Logger: zap.NewNop()}
+	switch u.Scheme {
 	case "etcd":
 	case "etcds":
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	default:
-		return nil, fmt.Errorf("its scheme is %q, not etcd or etcds", scheme)
+		return nil, fmt.Errorf("its scheme is %q, not etcd or etcds", u.Scheme)
 	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		user, password, _ := strings.Cut(rest[:at], ":")
-		var errs [2]error
-		c.Username, errs[0] = url.PathUnescape(user)
-		c.Password, errs[1] = url.PathUnescape(password)
-		if errs[0] != nil || errs[1] != nil {
-			return nil, fmt.Errorf("its user or password is not well encoded")
-		}
-		rest = rest[at+1:]
+	if u.Path != "" {
+		return nil, fmt.Errorf("there is a path in it: %s", u.Path)
 	}
-	hosts, more, _ := strings.Cut(rest, "/")
-	if more != "" || strings.ContainsAny(hosts, "?#") {
-		return nil, fmt.Errorf("only host:port, parted by commas, may follow, not %q", rest)
-	}
-	for host := range strings.SplitSeq(hosts, ",") {
-		if host == "" {
-			return nil, fmt.Errorf("a host is missing")
-		}
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			host = net.JoinHostPort(strings.Trim(host, "[]"), "2379")
-		}
-		c.Endpoints = append(c.Endpoints, host)
+	if u.User != nil {
+		c.Username = u.User.Username()
+		c.Password, _ = u.User.Password()
 	}
 	return c, nil
 }

@@ -10,13 +10,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 )
 
-// A host without a port has etcd's, also an address of IPv6.
-func TestHostsOfAURL(t *testing.T) {
-	c, err := configOf("etcd://one,two:99,[::1],[::2]:99")
-	require.NoError(t, err)
-	require.Equal(t, []string{"one:2379", "two:99", "[::1]:2379", "[::2]:99"}, c.Endpoints)
-}
-
 // The client that Open has made stays open until its sessions were given back.
 func TestCloseOfAnOpenedBackend(t *testing.T) {
 	t.Parallel()

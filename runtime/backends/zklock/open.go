@@ -1,13 +1,11 @@
 package zklock
 
 import (
-	"errors"
 	"fmt"
-	"net/url"
 	"path"
-	"strings"
 
 	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // Open is [New] for the servers of a URL:
@@ -33,30 +31,20 @@ func Open(rawURL string, options ...Options) *Backend {
 
 // from has o as the URL says, and returns its servers.
 func (o *Options) from(rawURL string) (servers []string, err error) {
-	scheme, rest, _ := strings.Cut(rawURL, "://") // url.Parse knows one host
-	if scheme != "zk" {
-		return nil, fmt.Errorf("its scheme is %q, not zk", scheme)
-	}
-	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		identity, err := url.PathUnescape(rest[:at])
-		if err != nil {
-			return nil, errors.New("its user or password is not well encoded")
+	u, servers, err := engine.ParseServers(rawURL, defaultPort)
+	switch {
+	case err != nil:
+		return nil, err
+	case u.Scheme != "zk":
+		return nil, fmt.Errorf("its scheme is %q, not zk", u.Scheme)
+	case u.Path != "":
+		if o.Root = "/" + u.Path; path.Clean(o.Root) != o.Root {
+			return nil, fmt.Errorf("%s is no path of ZooKeeper's", o.Root)
 		}
-		o.Auth = append(o.Auth[:len(o.Auth):len(o.Auth)], Auth{Scheme: "digest", Auth: []byte(identity)})
-		rest = rest[at+1:]
 	}
-	hosts, root, _ := strings.Cut(rest, "/")
-	if root = strings.TrimSuffix(root, "/"); root != "" {
-		o.Root = "/" + root
-	}
-	if strings.ContainsAny(rest, "?#") || root != "" && path.Clean(o.Root) != o.Root {
-		return nil, fmt.Errorf("only host:port, parted by commas, and a path may follow, not %q", rest)
-	}
-	for host := range strings.SplitSeq(hosts, ",") {
-		if host == "" {
-			return nil, errors.New("a host is missing")
-		}
-		servers = append(servers, host)
+	if u.User != nil {
+		password, _ := u.User.Password()
+		o.Auth = append(o.Auth[:len(o.Auth):len(o.Auth)], Auth{Scheme: "digest", Auth: []byte(u.User.Username() + ":" + password)})
 	}
 	return servers, nil
 }

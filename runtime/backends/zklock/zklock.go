@@ -20,6 +20,8 @@ import (
 // DefaultRoot is Options.Root unless that is set.
 const DefaultRoot = "/lockgen"
 
+const defaultPort = "2181"
+
 // Auth is one identity of a client, as zk.Conn.AddAuth takes it: for the scheme
 // "digest" the bytes are "user:password".
 type Auth struct {
@@ -138,10 +140,7 @@ func addresses(servers []string, root string) (all []string, err error) {
 		if strings.Contains(server, ",") {
 			return nil, fmt.Errorf("%w: the server %q: give New each server by itself", driver.ErrInvalid, server)
 		}
-		if _, _, err := net.SplitHostPort(server); err != nil {
-			server = net.JoinHostPort(strings.Trim(server, "[]"), "2181")
-		}
-		all = append(all, server)
+		all = append(all, engine.WithPort(server, defaultPort))
 	}
 	return all, nil
 }

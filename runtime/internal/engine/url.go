@@ -2,6 +2,8 @@ package engine
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
 	"strings"
 )
@@ -21,4 +23,40 @@ func ParseURL(text string) (*url.URL, error) {
 		return nil, errURL
 	}
 	return u, nil
+}
+
+// ParseServers is ParseURL for scheme://user:password@host:port,host/path, as [url.Parse] knows
+// one host alone. It returns the servers, of which those without a port have this one, and the rest of the URL.
+func ParseServers(text, port string) (rest *url.URL, servers []string, err error) {
+	scheme, behind, _ := strings.Cut(text, "://")
+	rest = &url.URL{Scheme: scheme}
+	if at := strings.LastIndexByte(behind, '@'); at >= 0 {
+		user, password, _ := strings.Cut(behind[:at], ":")
+		user, failed := url.PathUnescape(user)
+		password, err := url.PathUnescape(password)
+		if failed != nil || err != nil {
+			return nil, nil, errors.New("its user or password is not well encoded")
+		}
+		rest.User, behind = url.UserPassword(user, password), behind[at+1:]
+	}
+	if strings.ContainsAny(behind, "?#") {
+		return nil, nil, fmt.Errorf("only host:port, parted by commas, and a path may follow, not %q", behind)
+	}
+	hosts, path, _ := strings.Cut(behind, "/")
+	rest.Path = strings.TrimSuffix(path, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if host == "" {
+			return nil, nil, errors.New("a host is missing")
+		}
+		servers = append(servers, WithPort(host, port))
+	}
+	return rest, servers, nil
+}
+
+// WithPort returns the address of a server, with this port if it has none.
+func WithPort(address, port string) string {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return net.JoinHostPort(strings.Trim(address, "[]"), port)
+	}
+	return address
 }

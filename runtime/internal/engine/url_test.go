@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -21,6 +22,30 @@ func TestParseURLQuotesNoPassword(t *testing.T) {
 		"redis://h/%40",
 	} {
 		if _, err := ParseURL(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+func TestParseServers(t *testing.T) {
+	for text, want := range map[string][]string{
+		"etcd://one,two:99,[::1],[::2]:99":      {"one:2379", "two:99", "[::1]:2379", "[::2]:99"},
+		"zk://bob:p%2Fa%40s%25@one,two:9/a/b/":  {"one:2379", "two:9"},
+		"zk://bob:p/a@s%25@one:1,two:9/a/b":     {"one:1", "two:9"},
+		"zk://b%6Fb:p%2Fa@s%25@[::1]:7,x:8/a/b": {"[::1]:7", "x:8"},
+	} {
+		u, servers, err := ParseServers(text, "2379")
+		if err != nil || !slices.Equal(servers, want) {
+			t.Fatalf("%s: %v, %v", text, servers, err)
+		}
+		if password, _ := u.User.Password(); u.Scheme == "zk" && (u.User.Username() != "bob" || password != "p/a@s%" || u.Path != "a/b") {
+			t.Errorf("%s: %v", text, u)
+		}
+	}
+	for _, text := range []string{
+		"bob:SECRET@h", "zk://bob:SE%zzCRET@h", "zk://bob:SECRET@", "zk://bob:SECRET@a,,b", "zk://bob:SECRET@h?x=y", "zk://bob:SECRET@h/a#b",
+	} {
+		if _, _, err := ParseServers(text, "1"); err == nil || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
