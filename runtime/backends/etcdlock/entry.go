@@ -37,20 +37,16 @@ func (e *entry) prefix() string { return e.id.Key + "/" }
 func (e *entry) keyIn(s *session) string { return e.prefix() + s.suffix }
 
 // enter returns the entry that a is about, for the caller alone until it calls leave. What
-// has the turn meanwhile is mostly an undo, which lasts as long as etcd does not answer: that
-// alone does not say that anyone holds the key.
+// has the turn meanwhile is mostly an undo, which lasts as long as etcd does not answer.
 func (b *Backend) enter(ctx context.Context, a *driver.Acquisition) (*entry, error) {
 	id := engine.PlaceOf(a)
 	endTurn, err := b.turns.Enter(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for what is under way about the key: %w", err)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.entries[id]
-	if err != nil {
-		if b.held[id] != nil || e != nil && e.watch != nil || b.hub.Waits(id) {
-			return nil, &driver.HeldError{} // as it was when we last looked
-		}
-		return nil, fmt.Errorf("waiting for what is under way about the key: %w", err)
-	}
 	if e == nil {
 		e = &entry{backend: b, id: id}
 		b.entries[id] = e

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,7 +14,7 @@ import (
 	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
-	"github.com/lockgen/lockgen/runtime/driver"
+	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
 // A server that is not there is said so at once, whatever the policy.
@@ -180,42 +182,29 @@ func TestServerHangsAndNobodyHoldsTheKey(t *testing.T) {
 	}
 }
 
-// What is known of the key when something else of the same Locker is under way about it.
+// What is told when something else of the same Locker is under way about the key: by the Backend that
+// nothing is known, and by the Locker to who waits what it heard before.
 func TestAcquireWithoutTheTurn(t *testing.T) {
 	t.Parallel()
-	b, other, key := newBackend(t, shared(t)), newBackend(t, shared(t)), newKey(t)
-	without := func() error {
-		e, err := b.enter(t.Context(), attempt(key, "A:9"))
-		require.NoError(t, err)
-		defer e.leave()
-		ctx, cancel := contextFor(t, 20*time.Millisecond)
-		defer cancel()
-		_, err = b.Acquire(ctx, only(attempt(key, "A:1")))
-		return err
-	}
-	var held *driver.HeldError
-	free := func() {
-		t.Helper()
-		err := without()
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.False(t, errors.As(err, &held), err)
-	}
-	free()
-	lease := taken(t, b, attempt(key, "A:2"))
-	require.ErrorAs(t, without(), &held)
-	released(t, lease)
-	free()
-	lease = taken(t, other, attempt(key, "B:1"))
-	requireHeld(t, b, attempt(key, "A:3"))
-	require.ErrorAs(t, without(), &held)
-	require.NoError(t, b.Undo(t.Context(), attempt(key, "A:3")))
-	free()
-	sub, err := b.Subscribe(t.Context(), attempt(key, "A:4"))
+	b, key := New(newClient(t, []string{shared(t)})), newKey(t)
+	_, theirs := acquire(t, newLocker(t, shared(t)), nil, key)
+	l := lockerOn(t, b)
+	waiting := start(t.Context(), l, &lock.Policy{Wait: 1500 * time.Millisecond}, key)
+	follows(t, b, key)
+	b.mu.Lock()
+	places := slices.Collect(maps.Keys(b.entries))
+	b.mu.Unlock()
+	require.Len(t, places, 1)
+	leave, err := b.turns.Enter(t.Context(), places[0])
 	require.NoError(t, err)
-	require.ErrorAs(t, without(), &held)
-	sub.Close()
-	free()
-	released(t, lease)
+	defer leave()
+	ctx, cancel := contextFor(t, 20*time.Millisecond)
+	defer cancel()
+	_, err = b.Acquire(ctx, only(attempt(key, places[0].Process+":9")))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Nil(t, engine.HeldBy(err))
+	require.ErrorIs(t, receive(t, "the end of its wait", waiting).err, lock.ErrNotAcquired)
+	require.NoError(t, finish(theirs))
 }
 
 // Close is bounded when the server says nothing.
