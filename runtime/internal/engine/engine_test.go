@@ -181,24 +181,6 @@ func TestInsistEndsInTime(t *testing.T) {
 	require.ErrorIs(t, engine.Insist(t.Context(), d, func(context.Context) error { return driver.ErrLost }), driver.ErrLost)
 }
 
-func TestDeadlineMovesForwardOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var d engine.Deadline
-		require.LessOrEqual(t, d.Get().Left(), time.Duration(0))
-		now := driver.Now()
-		d.Extend(now.Add(2 * time.Second))
-		d.Extend(now.Add(time.Second))
-		require.Equal(t, 2*time.Second, d.Get().Left())
-		d.Shorten(now.Add(3 * time.Second))
-		require.Equal(t, 2*time.Second, d.Get().Left())
-		d.Shorten(now.Add(time.Second))
-		require.Equal(t, time.Second, d.Get().Left())
-		d.End()
-		d.Extend(now.Add(time.Minute))
-		require.LessOrEqual(t, d.Get().Left(), time.Duration(0), "what has ended is not revived")
-	})
-}
-
 func TestHub(t *testing.T) {
 	var h engine.Hub[string]
 	closed := 0
