@@ -45,9 +45,6 @@ func newLease(e *entry, s *session, a *driver.Acquisition, sent driver.Instant) 
 	return l
 }
 
-// over reports whether the lease has ended.
-func (l *lease) over() bool { return l.Deadline().Left() <= 0 }
-
 // Renew implements [driver.Lease].
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
 	return l.session.backend.RenewAll(ctx, []driver.Lease{l}, []time.Duration{ttl})[0]

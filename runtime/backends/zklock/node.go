@@ -130,8 +130,7 @@ func (n *node) predecessor(ctx context.Context, listed <-chan client.Answer) (at
 	var a client.Answer
 	if listed != nil {
 		a, err = await(ctx, listed)
-	}
-	if listed == nil || unanswered(err) || errors.Is(err, client.ErrNotSent) {
+	} else {
 		a, err = n.session.do(ctx, client.Children(n.dir))
 	}
 	name := path.Base(n.path)
