@@ -84,8 +84,12 @@ func (s *scan) pair(invariant string, earlier, later Record, format string, args
 	})
 }
 
-// stealable is the instant from which the engine may give the key to another.
-func (l *lease) stealable() int64 { return min(l.freed, l.acknowledged-rounding, l.clipped) }
+// promised is the instant until which the engine must keep the lease.
+func (l *lease) promised() int64 { return min(l.freed, l.acknowledged-rounding, l.clipped) }
+
+// stealable is the instant from which the engine may give the key to another. A lease that it
+// took away is nobody's once its process was told: see kept.
+func (l *lease) stealable() int64 { return min(l.promised(), l.lost) }
 
 // believed is the instant until which the process took the lease for its own.
 func (l *lease) believed() int64 {
