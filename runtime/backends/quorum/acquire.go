@@ -146,7 +146,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if l != nil && x.member.base != nil {
 		base, err = x.member.base.read(limited)
 	}
-	v.b.change(func() { x.slot.placed = l == nil && (x.slot.placed || asked.MayBeGranted) }) // before the caller knows, and leaves
+	v.b.change(func() { x.slot.placed = x.slot.placed || asked.MayBeGranted }) // before the caller knows, and leaves
 	v.note(x, func() {
 		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
 		if l != nil {
@@ -162,7 +162,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
 		return
 	}
-	if v.won != nil && x.slot.placed {
+	if v.won != nil && l == nil && x.slot.placed {
 		v.b.leaveQueue(ctx, x, &a)
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
