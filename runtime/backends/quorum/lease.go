@@ -16,6 +16,7 @@ type lease struct {
 	key      string
 	ttl      time.Duration
 	first, n uint64
+	closed   bool // it stays closed if it is lost: what is left then is not given back
 
 	mu      sync.Mutex
 	parts   []*part
@@ -38,7 +39,7 @@ type part struct {
 }
 
 func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
-	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, changed: make(chan struct{})}
+	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, closed: a.NoRenewal, changed: make(chan struct{})}
 }
 
 // join makes the grant of x part of l. It reports false if l is being released already.

@@ -104,7 +104,7 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 }
 
 // results returns an error or nil for each lease, or nil while that is open for some. When ctx has
-// ended, no more answers are waited for. A lost lease is freed where it is left.
+// ended, no more answers are waited for. A lost lease is freed where it is left, unless it stays closed.
 func (r *round) results(ctx context.Context, majority int) []error {
 	errs := make([]error, len(r.leases))
 	for i, l := range r.leases {
@@ -115,7 +115,7 @@ func (r *round) results(ctx context.Context, majority int) []error {
 				holds++
 			}
 		}
-		if holds < majority {
+		if holds < majority && !l.closed {
 			l.beginLocked(ctx, l.first+l.n-1)
 		}
 		l.mu.Unlock()
