@@ -11,6 +11,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
+// errGone is what one member's [driver.ErrLost] is to the round: the lease is lost only when a majority has
+// said so.
+var errGone = errors.New("a member has the lease no more")
+
 // round is one call of RenewAll.
 type round struct {
 	leases  []*lease
@@ -84,6 +88,7 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 			l.mu.Lock()
 			p.lost = true
 			l.mu.Unlock()
+			errs[i] = errGone
 		}
 	}
 	r.mu.Lock()
