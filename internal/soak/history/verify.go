@@ -19,7 +19,8 @@ const (
 // grants are sorted by token:
 //
 //	I1  tokens are unique, and their order agrees with real time
-//	I2  nobody is granted a key before its last lease was given up or over
+//	I2  nobody is granted a key before its last lease was given up or over, and no
+//	    lease is taken away before
 //	I3  nobody believes to hold a key that another was granted meanwhile
 //	I4  the fenced register accepts no token below one that it has accepted, and
 //	    each accepted one was granted to the hold that wrote it

@@ -355,7 +355,8 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 }
 
 // failure is the error of an attempt that was not answered by a majority; because of cause,
-// if the caller did not wait for it. It is a HeldError or ErrConflict only if a majority says so.
+// if the caller did not wait for it. It is a HeldError or ErrConflict only if a majority says so, and
+// no ErrLost: the caller has held nothing.
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
 	unknown, held, conflicts := false, 0, 0
@@ -373,7 +374,7 @@ func (v *vote) failure(cause error) error {
 			continue
 		}
 		err := driver.Locate(x.member.Backend, x.err)
-		if held < v.b.majority && engine.HeldBy(err) != nil || conflicts < v.b.majority && errors.Is(err, driver.ErrConflict) {
+		if held < v.b.majority && engine.HeldBy(err) != nil || conflicts < v.b.majority && errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrLost) {
 			err = errors.New(err.Error())
 		}
 		errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, err))
