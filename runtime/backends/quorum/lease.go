@@ -129,6 +129,10 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		l.backend.contend(l.key)
 	}
 	l.mu.Lock()
+	if l.closed && !l.freeing && l.keptLocked() < l.backend.majority {
+		l.mu.Unlock()
+		return driver.ErrLost
+	}
 	l.beginLocked(ctx, last)
 	for {
 		done, err := l.outcomeLocked()
@@ -148,6 +152,16 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		}
 		l.mu.Lock()
 	}
+}
+
+// keptLocked returns how many members have not said that l is lost.
+func (l *lease) keptLocked() (n int) {
+	for _, p := range l.parts {
+		if !p.lost {
+			n++
+		}
+	}
+	return n
 }
 
 // beginLocked begins to free l, unless that has been begun.

@@ -285,6 +285,9 @@ func TestLostMajorityIsGivenBack(t *testing.T) {
 			if err := l.Renew(t.Context(), 30*time.Second); !errors.Is(err, driver.ErrLost) {
 				t.Fatal(err)
 			}
+			if err := l.Release(t.Context(), 0); !errors.Is(err, driver.ErrLost) {
+				t.Fatal(err)
+			}
 			time.Sleep(time.Second)
 			for i, s := range all {
 				if _, err := s.Backend.Acquire(t.Context(), wish("key", "2:1")); (err == nil) != (i < 3 || !closed) {

@@ -114,12 +114,7 @@ func (r *round) results(ctx context.Context, majority int) []error {
 	errs := make([]error, len(r.leases))
 	for i, l := range r.leases {
 		l.mu.Lock()
-		holds := 0
-		for _, p := range l.parts {
-			if !p.lost {
-				holds++
-			}
-		}
+		holds := l.keptLocked()
 		if holds < majority && !l.closed {
 			l.beginLocked(ctx, l.first+l.n-1)
 		}
