@@ -64,6 +64,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	}
 	for {
 		if errs := r.results(ctx, b.majority); errs != nil {
+			r.giveBack(ctx, errs)
 			return errs
 		}
 		select {
@@ -109,15 +110,12 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 }
 
 // results returns an error or nil for each lease, or nil while that is open for some. When ctx has
-// ended, no more answers are waited for. A lost lease is freed where it is left, unless it stays closed.
+// ended, no more answers are waited for.
 func (r *round) results(ctx context.Context, majority int) []error {
 	errs := make([]error, len(r.leases))
 	for i, l := range r.leases {
 		l.mu.Lock()
 		holds := l.keptLocked()
-		if holds < majority && !l.closed {
-			l.beginLocked(ctx, l.first+l.n-1)
-		}
 		l.mu.Unlock()
 		r.mu.Lock()
 		t := r.tally[i]
@@ -135,4 +133,17 @@ func (r *round) results(ctx context.Context, majority int) []error {
 		}
 	}
 	return errs
+}
+
+// giveBack frees the lost leases where they are left, unless they stay closed. Their holders must be told
+// just then: before, another would hold such a lock while its holder does not know.
+func (r *round) giveBack(ctx context.Context, errs []error) {
+	for i, l := range r.leases {
+		if errs[i] != driver.ErrLost || l.closed {
+			continue
+		}
+		l.mu.Lock()
+		l.beginLocked(ctx, l.first+l.n-1)
+		l.mu.Unlock()
+	}
 }
