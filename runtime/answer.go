@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockgen/lockgen/runtime/driver"
@@ -79,7 +80,7 @@ func (e *entry) grantedLate() {
 
 // heard notes that the engine has answered by err, unless that is no answer.
 func (e *entry) heard(err error) {
-	if isContextError(err) || isAway(err) {
+	if isContextError(err) || isAway(err) || errors.Is(err, ErrIndeterminate) {
 		return
 	}
 	e.shard.mu.Lock()

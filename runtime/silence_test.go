@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -77,6 +78,28 @@ func TestSeveralWaitBehindASilence(t *testing.T) {
 			t.Fatal(err)
 		}
 		all.Release(nil)
+	})
+}
+
+// The client of an engine gives up a request without an answer, and the next call asks. The silence has
+// lasted since the first request.
+func TestSilenceOverSeveralRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newScripted()
+		b.onAcquire = func(context.Context, *driver.Acquisition, func() (driver.Lease, error)) (driver.Lease, error) {
+			time.Sleep(2 * time.Second)
+			return nil, fmt.Errorf("%w: i/o timeout", driver.ErrIndeterminate)
+		}
+		l := newLocker(t, b, nil)
+		errs := make([]error, 3)
+		var all sync.WaitGroup
+		for i := range errs {
+			all.Go(func() { _, _, errs[i] = l.Acquire(t.Context(), &lock.Policy{Wait: 3500 * time.Millisecond}, "k") })
+			synctest.Wait()
+		}
+		all.Wait()
+		requireOnly(t, lock.ErrIndeterminate, errs[0])
+		requireOnly(t, lock.ErrUnavailable, errs[2])
 	})
 }
 

@@ -63,6 +63,7 @@ func playShort(t *testing.T) {
 		{44713, Choice{Engine: "row"}}, // an undo that kept its tokens
 		{20044, Choice{Engine: "quorum"}},
 		{231, Choice{Engine: "quorum"}}, // a message of a grant that had been given back
+		{239, Choice{Engine: "quorum"}}, // a lease that was given back because a majority had forgotten it
 		{20012, Choice{Engine: "sharded"}},
 	} {
 		play(t, binary, Options{First: found.seed, Count: 1, Choice: found.choice})

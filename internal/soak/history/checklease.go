@@ -58,8 +58,8 @@ func (s *scan) honestCheck(h *hold, c Record) {
 // that it had acknowledged for longer, and that nobody gave up.
 func (s *scan) kept(l *lease) {
 	for _, r := range l.renewsAsked {
-		if r.Outcome == Lost && r.Ret < l.stealable() {
-			s.pair("I2", l.grant, r, "the engine took the lease away %v before its end", Between(r.Ret, l.stealable()))
+		if r.Outcome == Lost && r.Ret < l.promised() {
+			s.pair("I2", l.grant, r, "the engine took the lease away %v before its end", Between(r.Ret, l.promised()))
 		}
 	}
 }

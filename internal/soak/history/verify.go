@@ -19,7 +19,8 @@ const (
 // grants are sorted by token:
 //
 //	I1  tokens are unique, and their order agrees with real time
-//	I2  nobody is granted a key before its last lease was given up or over
+//	I2  nobody is granted a key before its last lease was given up or over, and no
+//	    lease is taken away before
 //	I3  nobody believes to hold a key that another was granted meanwhile
 //	I4  the fenced register accepts no token below one that it has accepted, and
 //	    each accepted one was granted to the hold that wrote it
@@ -84,8 +85,12 @@ func (s *scan) pair(invariant string, earlier, later Record, format string, args
 	})
 }
 
-// stealable is the instant from which the engine may give the key to another.
-func (l *lease) stealable() int64 { return min(l.freed, l.acknowledged-rounding, l.clipped) }
+// promised is the instant until which the engine must keep the lease.
+func (l *lease) promised() int64 { return min(l.freed, l.acknowledged-rounding, l.clipped) }
+
+// stealable is the instant from which the engine may give the key to another. A lease that it
+// took away is nobody's once its process was told: see kept.
+func (l *lease) stealable() int64 { return min(l.promised(), l.lost) }
 
 // believed is the instant until which the process took the lease for its own.
 func (l *lease) believed() int64 {

@@ -21,12 +21,8 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := b.usable(); err != nil {
 		return nil, err
 	}
-	if a.Mode.Kind != 0 {
-		return nil, fmt.Errorf("%w: failover has no %s locks, only mutexes", driver.ErrInvalid, a.Mode.Kind)
-	}
-	if a.TTL > b.options.LongestTTL {
-		return nil, fmt.Errorf("%w: a lease of %v; the failover takes %v at most (Options.LongestTTL, the same in all processes)",
-			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
+	if err := b.group.Takes(a, b.options.LongestTTL); err != nil {
+		return nil, err
 	}
 	e, err := b.current(ctx)
 	if err != nil {

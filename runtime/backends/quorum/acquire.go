@@ -65,12 +65,8 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	if err := b.group.Usable(); err != nil {
 		return nil, err
 	}
-	if a.Mode.Kind != 0 {
-		return nil, fmt.Errorf("%w: quorum has no %s locks, only mutexes", driver.ErrInvalid, a.Mode.Kind)
-	}
-	if a.TTL > b.options.LongestTTL {
-		return nil, fmt.Errorf("%w: a lease of %v; the quorum takes %v at most (Options.LongestTTL, the same in all processes)",
-			driver.ErrInvalid, a.TTL, b.options.LongestTTL)
+	if err := b.group.Takes(a, b.options.LongestTTL); err != nil {
+		return nil, err
 	}
 	q := b.enter(a.ID)
 	var l *lease
@@ -146,7 +142,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if l != nil && x.member.base != nil {
 		base, err = x.member.base.read(limited)
 	}
-	v.b.change(func() { x.slot.placed = l == nil && (x.slot.placed || asked.MayBeGranted) }) // before the caller knows, and leaves
+	v.b.change(func() { x.slot.placed = x.slot.placed || asked.MayBeGranted }) // before the caller knows, and leaves
 	v.note(x, func() {
 		x.answered, x.sent, x.asked, x.lease, x.base, x.err = true, sent, asked, l, base, err
 		if l != nil {
@@ -162,7 +158,7 @@ func (v *vote) ask(ctx context.Context, x *ballot, a driver.Acquisition) {
 	if l != nil && v.won != nil && (x.joined || v.won.join(x)) {
 		return
 	}
-	if v.won != nil && x.slot.placed {
+	if v.won != nil && l == nil && x.slot.placed {
 		v.b.leaveQueue(ctx, x, &a)
 	}
 	if v.b.takeBack(ctx, x, a.TTL) {
@@ -359,7 +355,8 @@ func (v *vote) refusal(yes int, took time.Duration) error {
 }
 
 // failure is the error of an attempt that was not answered by a majority; because of cause,
-// if the caller did not wait for it. It is a HeldError or ErrConflict only if a majority says so.
+// if the caller did not wait for it. It is a HeldError or ErrConflict only if a majority says so, and
+// no ErrLost: the caller has held nothing.
 func (v *vote) failure(cause error) error {
 	errs := []error{cause}
 	unknown, held, conflicts := false, 0, 0
@@ -377,7 +374,7 @@ func (v *vote) failure(cause error) error {
 			continue
 		}
 		err := driver.Locate(x.member.Backend, x.err)
-		if held < v.b.majority && engine.HeldBy(err) != nil || conflicts < v.b.majority && errors.Is(err, driver.ErrConflict) {
+		if held < v.b.majority && engine.HeldBy(err) != nil || conflicts < v.b.majority && errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrLost) {
 			err = errors.New(err.Error())
 		}
 		errs = append(errs, fmt.Errorf("member %q: %w", x.member.name, err))

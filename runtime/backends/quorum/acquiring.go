@@ -25,7 +25,7 @@ type acquiring struct {
 type slot struct {
 	room       chan struct{} // full while somebody is in
 	generation int           // of the ID: a new one where the member may refuse the one before for ever
-	placed     bool          // the member may yet grant the key to the ID, which has a place in its queue
+	placed     bool          // the member may yet grant the key to the ID, which has a place in its queue, or has done so
 }
 
 // enter returns the state of the acquisition with this ID.

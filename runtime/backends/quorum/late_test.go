@@ -70,6 +70,19 @@ func TestGrantIsOverBeforeItIsConfirmed(t *testing.T) {
 	require.Eventually(t, func() bool { _, err = b.Acquire(t.Context(), a); return err == nil }, time.Second, time.Millisecond)
 }
 
+// Of an attempt that has failed, one grant was over before it was confirmed. The caller has lost nothing.
+func TestFailedAttemptIsNoLoss(t *testing.T) {
+	b := New(map[string]driver.Backend{"a": memlock.New(), "b": memlock.New(), "c": memlock.New()}, Options{LongestTTL: time.Minute})
+	defer func() { require.NoError(t, b.Close()) }()
+	failed := &vote{b: b, a: &driver.Acquisition{Key: "key"}}
+	for i, err := range []error{driver.ErrLost, errors.New("refused"), errors.New("refused")} {
+		failed.ballots = append(failed.ballots, &ballot{member: b.members[i], answered: true, err: err})
+	}
+	err := failed.refusal(0, 0)
+	require.ErrorContains(t, err, driver.ErrLost.Error())
+	require.NotErrorIs(t, err, driver.ErrLost)
+}
+
 // late is a member that answers once its gate is open.
 type late struct {
 	*memlock.Backend

@@ -16,6 +16,7 @@ type lease struct {
 	key      string
 	ttl      time.Duration
 	first, n uint64
+	closed   bool // it stays closed if it is lost: what is left then is not given back
 
 	mu      sync.Mutex
 	parts   []*part
@@ -38,7 +39,7 @@ type part struct {
 }
 
 func newLease(b *Backend, a *driver.Acquisition, first uint64) *lease {
-	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, changed: make(chan struct{})}
+	return &lease{backend: b, key: a.Key, ttl: a.TTL, first: first, n: a.Tokens, closed: a.NoRenewal, changed: make(chan struct{})}
 }
 
 // join makes the grant of x part of l. It reports false if l is being released already.
@@ -128,6 +129,10 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		l.backend.contend(l.key)
 	}
 	l.mu.Lock()
+	if l.closed && !l.freeing && l.keptLocked() < l.backend.majority {
+		l.mu.Unlock()
+		return driver.ErrLost
+	}
 	l.beginLocked(ctx, last)
 	for {
 		done, err := l.outcomeLocked()
@@ -147,6 +152,16 @@ func (l *lease) Release(ctx context.Context, last uint64) error {
 		}
 		l.mu.Lock()
 	}
+}
+
+// keptLocked returns how many members have not said that l is lost.
+func (l *lease) keptLocked() (n int) {
+	for _, p := range l.parts {
+		if !p.lost {
+			n++
+		}
+	}
+	return n
 }
 
 // beginLocked begins to free l, unless that has been begun.

@@ -20,6 +20,7 @@ type queued struct {
 	*memlock.Backend
 	mu     sync.Mutex
 	places map[string]bool // by ID
+	ids    []string        // that it has granted
 	hangs  time.Duration   // an Undo
 	silent bool            // to all calls
 }
@@ -55,6 +56,7 @@ func (q *queued) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Lea
 		q.places[a.ID], a.MayBeGranted = true, true
 	} else if err == nil {
 		delete(q.places, a.ID)
+		q.ids = append(q.ids, a.ID)
 	}
 	return l, err
 }
@@ -232,6 +234,37 @@ func TestPlaceAfterASilence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Another member is the gate when the one that keeps a place grants it. That is given back, and what the
+// member may yet tell of the grant concerns no later attempt.
+func TestGrantAtAFormerGateIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, former := newQueued(t)
+		defer func() { require.NoError(t, b.Close()) }()
+		held := heldBeside(t, b, former)
+		a := &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000001:1", TTL: time.Minute, Tokens: 1, Queue: true}
+		ask := func() error {
+			_, err := b.Acquire(t.Context(), a)
+			time.Sleep(time.Second) // what is given back is free
+			return err
+		}
+		require.NotNil(t, engine.HeldBy(ask()))
+		require.Equal(t, 1, former.kept())
+		require.NoError(t, former.Undo(t.Context(), &driver.Acquisition{Key: "key", ID: "8f0bdbd2-0000-8000-8000-000000000002:1"}))
+		for _, m := range b.members {
+			m.silent.Store(m.Backend == former)
+		}
+		require.NotNil(t, engine.HeldBy(ask()))
+		require.Len(t, former.ids, 2)
+		for _, l := range held {
+			require.NoError(t, l.Release(t.Context(), 0))
+		}
+		require.NoError(t, ask())
+		require.Len(t, former.ids, 3)
+		require.NotEqual(t, former.ids[1], former.ids[2])
+		b.change(func() { require.Empty(t, b.under) })
+	})
 }
 
 // Another member is the gate from when it falls silent. Whoever waits asks again at once, and hears of a

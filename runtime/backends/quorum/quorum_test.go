@@ -265,30 +265,37 @@ func TestTokensRiseOverMajorities(t *testing.T) {
 	})
 }
 
-// A majority has lost the lock. It is given back at the others, where it would hold up the next.
+// A majority has lost the lock. It is given back at the others, where it would hold up the next, unless it
+// is one that stays closed then: a Locker asks for that without renewals, and renews it all the same.
 func TestLostMajorityIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(5)
-		l, err := process(t, all).Acquire(t.Context(), wish("key", "1:1"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second) // all have answered
-		for _, s := range all[:3] {
-			if err := s.Backend.Undo(t.Context(), wish("key", "1:1")); err != nil {
+	for _, closed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			all, a := servers(5), wish("key", "1:1")
+			a.NoRenewal = closed
+			l, err := process(t, all).Acquire(t.Context(), a)
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		if err := l.Renew(t.Context(), 30*time.Second); !errors.Is(err, driver.ErrLost) {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		for i, s := range all {
-			if _, err := s.Backend.Acquire(t.Context(), wish("key", "2:1")); err != nil {
-				t.Errorf("server %d: %v", i, err)
+			time.Sleep(time.Second) // all have answered
+			for _, s := range all[:3] {
+				if err := s.Backend.Undo(t.Context(), wish("key", "1:1")); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-	})
+			if err := l.Renew(t.Context(), 30*time.Second); !errors.Is(err, driver.ErrLost) {
+				t.Fatal(err)
+			}
+			if err := l.Release(t.Context(), 0); !errors.Is(err, driver.ErrLost) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			for i, s := range all {
+				if _, err := s.Backend.Acquire(t.Context(), wish("key", "2:1")); (err == nil) != (i < 3 || !closed) {
+					t.Errorf("stays closed %v, server %d: %v", closed, i, err)
+				}
+			}
+		})
+	}
 }
 
 // A crash has left a lease of a minute at one member, which may be the gate.

@@ -11,6 +11,10 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
 
+// errGone is what one member's [driver.ErrLost] is to the round: the lease is lost only when a majority has
+// said so.
+var errGone = errors.New("a member has the lease no more")
+
 // round is one call of RenewAll.
 type round struct {
 	leases  []*lease
@@ -60,6 +64,7 @@ func (b *Backend) RenewAll(ctx context.Context, leases []driver.Lease, ttls []ti
 	}
 	for {
 		if errs := r.results(ctx, b.majority); errs != nil {
+			r.giveBack(ctx, errs)
 			return errs
 		}
 		select {
@@ -84,6 +89,7 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 			l.mu.Lock()
 			p.lost = true
 			l.mu.Unlock()
+			errs[i] = errGone
 		}
 	}
 	r.mu.Lock()
@@ -104,20 +110,12 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 }
 
 // results returns an error or nil for each lease, or nil while that is open for some. When ctx has
-// ended, no more answers are waited for. A lost lease is freed where it is left.
+// ended, no more answers are waited for.
 func (r *round) results(ctx context.Context, majority int) []error {
 	errs := make([]error, len(r.leases))
 	for i, l := range r.leases {
 		l.mu.Lock()
-		holds := 0
-		for _, p := range l.parts {
-			if !p.lost {
-				holds++
-			}
-		}
-		if holds < majority {
-			l.beginLocked(ctx, l.first+l.n-1)
-		}
+		holds := l.keptLocked()
 		l.mu.Unlock()
 		r.mu.Lock()
 		t := r.tally[i]
@@ -135,4 +133,17 @@ func (r *round) results(ctx context.Context, majority int) []error {
 		}
 	}
 	return errs
+}
+
+// giveBack frees the lost leases where they are left, unless they stay closed. Their holders must be told
+// just then: before, another would hold such a lock while its holder does not know.
+func (r *round) giveBack(ctx context.Context, errs []error) {
+	for i, l := range r.leases {
+		if errs[i] != driver.ErrLost || l.closed {
+			continue
+		}
+		l.mu.Lock()
+		l.beginLocked(ctx, l.first+l.n-1)
+		l.mu.Unlock()
+	}
 }

@@ -23,7 +23,7 @@ func (b *Backend) takeBack(ctx context.Context, x *ballot, ttl time.Duration) (s
 			spent = spent || err != nil && !errors.Is(err, driver.ErrLost)
 			return err
 		})
-		spent = spent || x.asked.Queue
+		spent = spent || x.asked.Queue || x.slot.placed // also at a member that is the gate no more
 	case x.asked.MayHaveRun || errors.Is(x.err, driver.ErrIndeterminate):
 		x.asked.MayHaveRun = true
 		if x.asked.Queue {

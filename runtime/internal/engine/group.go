@@ -54,6 +54,19 @@ func (g *Group) Usable() error {
 	return nil
 }
 
+// Takes returns why no lock can be taken for a, or nil: there are only mutexes, by leases of longest at most,
+// which Options.LongestTTL says.
+func (g *Group) Takes(a *driver.Acquisition, longest time.Duration) error {
+	switch {
+	case a.Mode.Kind != 0:
+		return fmt.Errorf("%w: %s has no %s locks, only mutexes", driver.ErrInvalid, g.of, a.Mode.Kind)
+	case a.TTL > longest:
+		return fmt.Errorf("%w: a lease of %v; %s takes %v at most (Options.LongestTTL, the same in all processes)",
+			driver.ErrInvalid, a.TTL, g.of, longest)
+	}
+	return nil
+}
+
 // Add makes b a member, of which there must be one, and only once. It reports false if b is nil.
 func (g *Group) Add(name string, b driver.Backend) bool {
 	if b == nil {

@@ -1,0 +1,70 @@
+package quorum_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lockgen/lockgen/runtime/driver"
+)
+
+// One member has forgotten the lease and two are silent, so that no majority renews it. It is not lost: when
+// they answer again a majority does.
+func TestRenewalBesideAMemberThatHasForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		l, err := process(t, all).Acquire(t.Context(), wish("key", "1:1"))
+		require.NoError(t, err)
+		time.Sleep(time.Second) // all have answered
+		all[0].restart()
+		all[1].hang(true)
+		all[2].hang(true)
+		err = l.Renew(t.Context(), 30*time.Second)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, driver.ErrLost)
+		require.Positive(t, l.Deadline().Left())
+		all[1].hang(false)
+		all[2].hang(false)
+		require.NoError(t, l.Renew(t.Context(), 30*time.Second))
+	})
+}
+
+// A lease has lost its majority, and its holder hears of it when all leases of the round are known. It is not
+// given back before.
+func TestLossIsToldBeforeTheLeaseIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		b := process(t, all)
+		lost, err := b.Acquire(t.Context(), wish("lost", "1:1"))
+		require.NoError(t, err)
+		all[0].hang(true)
+		all[1].hang(true)
+		other, err := b.Acquire(t.Context(), wish("other", "1:2"))
+		require.NoError(t, err)
+		all[0].hang(false)
+		all[1].hang(false)
+		time.Sleep(10 * time.Second) // all have answered
+		for _, s := range all[:3] {
+			require.NoError(t, s.Backend.Undo(t.Context(), wish("lost", "1:1")))
+		}
+		all[4].hang(true)
+		free := func() bool {
+			l, err := all[3].Backend.Acquire(t.Context(), wish("lost", "2:1"))
+			if err == nil {
+				require.NoError(t, l.Release(t.Context(), 0))
+			}
+			return err == nil
+		}
+		told := make(chan error)
+		go func() {
+			told <- b.RenewAll(t.Context(), []driver.Lease{lost, other}, []time.Duration{30 * time.Second, 30 * time.Second})[0]
+		}()
+		time.Sleep(100 * time.Millisecond) // all others have answered
+		require.False(t, free(), "it is given back before its holder is told")
+		require.ErrorIs(t, <-told, driver.ErrLost)
+		time.Sleep(time.Second)
+		require.True(t, free())
+	})
+}
