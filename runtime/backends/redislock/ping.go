@@ -16,7 +16,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		return b.unusable
 	}
 	c := pingScript.on(pingKey)
-	c.takes = true
+	c.takes, c.asks = true, true
 	_, _, err := b.run(ctx, c)
 	return err
 }

@@ -59,6 +59,10 @@ func TestPingIsSentAgain(t *testing.T) {
 	require.NoError(t, l.Ping(t.Context()))
 	<-lost
 	require.Greater(t, p.Count("evalsha"), 1)
+	p.Hole(faultproxy.Replies)
+	err := l.Ping(t.Context())
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.NotErrorIs(t, err, lock.ErrIndeterminate) // a probe takes nothing
 }
 
 // No lock is at the key that Ping asks about.

@@ -157,10 +157,10 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 		if err = b.advised(l, err); unanswered && !errors.Is(err, errNoAnswer) {
 			err = fmt.Errorf("an earlier attempt had no answer: %w", err)
 		}
-		if unanswered {
-			return nil, true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+		if unanswered && !first.asks {
+			err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
-		return nil, false, err
+		return nil, unanswered, err
 	}
 }
 
