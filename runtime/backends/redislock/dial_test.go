@@ -2,6 +2,7 @@ package redislock
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -23,4 +24,18 @@ func TestNotesAreNotCached(t *testing.T) {
 	require.NoError(t, err)
 	mustRelease(t, held)
 	require.NotContains(t, command(t, server.Addr(), "INFO", "commandstats"), "client|tracking")
+}
+
+// A connection lives no longer than the caller's client allows, nor than until the server is
+// to be asked about itself again.
+func TestLifeOfAConnection(t *testing.T) {
+	t.Parallel()
+	for _, step := range []struct{ theirs, want time.Duration }{{0, examinedFor}, {time.Hour, examinedFor}, {time.Minute, time.Minute}} {
+		o := redis.Options{Addr: "127.0.0.1:0", ConnMaxLifetime: step.theirs, ConnMaxLifetimeJitter: time.Second}
+		b := newBatcher(*lockOptions(&o, 0), true)
+		got := b.client.Options()
+		require.NoError(t, b.close())
+		require.Equal(t, step.want, got.ConnMaxLifetime)
+		require.LessOrEqual(t, got.ConnMaxLifetime+got.ConnMaxLifetimeJitter, examinedFor)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,6 +13,9 @@ import (
 type unfitError struct{ why string }
 
 func (e *unfitError) Error() string { return e.why }
+
+// examinedFor is how long a connection is used until the server is asked again.
+const examinedFor = 10 * time.Minute
 
 // examine returns the OnConnect of connections on which locks are taken. It calls
 // theirs, the caller's, and then asks the server about itself: each connection may lead

@@ -37,7 +37,7 @@ func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
 		one := newLocker(t, addr, login)
 		for _, l := range []*lock.Locker{l, one} {
 			if c.says == "noeviction" && l != one {
-				continue // a connection that there was is not asked again
+				continue // a connection that there was is asked after ten minutes
 			}
 			err := l.Ping(t.Context())
 			require.ErrorIs(t, err, lock.ErrUnavailable, c.says)

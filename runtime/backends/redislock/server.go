@@ -27,6 +27,9 @@ func newBatcher(o redis.Options, wary bool) *batcher {
 	// and has put a processor of its own into its options.
 	asking := *lockOptions(&o, 0)
 	asking.OnConnect = b.examine(o.OnConnect, wary)
+	if asking.ConnMaxLifetime <= 0 || asking.ConnMaxLifetime+asking.ConnMaxLifetimeJitter > examinedFor {
+		asking.ConnMaxLifetime, asking.ConnMaxLifetimeJitter = examinedFor, 0
+	}
 	b.client = redis.NewClient(&asking)
 	// Warm dials the first connection. A renewal that hangs leaves one to the next.
 	b.standby = &batcher{client: redis.NewClient(&o), server: b.server, width: 2}
