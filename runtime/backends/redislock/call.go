@@ -24,6 +24,7 @@ type request struct {
 
 	takes     bool          // a lock: a server that is unfit for locks refuses it
 	renews    bool          // a lease, by the standby
+	asks      bool          // and changes nothing, so that its outcome is never unknown
 	tombstone time.Duration // that it leaves
 	splits    bool          // its caller knows another way where keys are in two places
 	patient   bool          // its caller would rather wait for another server than be refused

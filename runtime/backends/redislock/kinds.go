@@ -35,11 +35,11 @@ func (b store) Swap(ctx context.Context, w record.Write) (record.Answer, error) 
 	if err != nil {
 		return a, err
 	}
-	numbers, value := c.reply.list()
-	if len(numbers) != 2 {
+	numbers, texts := c.reply.list()
+	if len(numbers) != 2 || len(texts) != 1 {
 		return a, c.reply.senseless()
 	}
-	a.Done, a.Now, a.Value = numbers[0] == 1, record.Time(numbers[1]), value
+	a.Done, a.Now, a.Value = numbers[0] == 1, record.Time(numbers[1]), texts[0]
 	if a.Done {
 		err = c.copied()
 		a.MayHaveRun = a.MayHaveRun || err != nil

@@ -1,11 +1,6 @@
 package redislock
 
-import (
-	"context"
-	"errors"
-
-	"github.com/redis/go-redis/v9"
-)
+import "context"
 
 // pingKey is the name of no lock: that has no empty pair of braces.
 const pingKey = "lockgen:ping:{}"
@@ -21,16 +16,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 		return b.unusable
 	}
 	c := pingScript.on(pingKey)
-	c.takes = true
-	l, err := b.attempt(ctx, c, route{}, 0)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, errNoAnswer), errors.Is(err, errNotSent), redis.HasErrorPrefix(err, "MOVED "), redis.HasErrorPrefix(err, "ASK "):
-		c = pingScript.on(pingKey)
-		c.takes = true
-		_, _, err = b.run(ctx, c)
-		return err
-	}
-	return b.advised(l, err)
+	c.takes, c.asks = true, true
+	_, _, err := b.run(ctx, c)
+	return err
 }

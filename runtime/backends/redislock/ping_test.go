@@ -2,9 +2,11 @@ package redislock
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lockgen/lockgen/internal/faultproxy"
 	"github.com/lockgen/lockgen/internal/testserver"
 	lock "github.com/lockgen/lockgen/runtime"
 )
@@ -44,6 +46,23 @@ func TestPingSaysWhetherLocksCanBeTaken(t *testing.T) {
 		command(t, addr, c.undo...)
 		require.NoError(t, l.Ping(t.Context()), c.says)
 	}
+}
+
+// A probe whose answer is lost is sent again, as any call.
+func TestPingIsSentAgain(t *testing.T) {
+	t.Parallel()
+	_, p := proxied(t)
+	l := newLocker(t, p.Addr(), readTimeout(200*time.Millisecond))
+	require.NoError(t, l.Ping(t.Context()))
+	p.ResetCounts()
+	lost := p.Swallow(1, faultproxy.Command("evalsha"))
+	require.NoError(t, l.Ping(t.Context()))
+	<-lost
+	require.Greater(t, p.Count("evalsha"), 1)
+	p.Hole(faultproxy.Replies)
+	err := l.Ping(t.Context())
+	require.ErrorIs(t, err, lock.ErrUnavailable)
+	require.NotErrorIs(t, err, lock.ErrIndeterminate) // a probe takes nothing
 }
 
 // No lock is at the key that Ping asks about.

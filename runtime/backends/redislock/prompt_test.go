@@ -24,6 +24,9 @@ func (h *callers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 func (h *callers) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" {
+			return next(ctx, cmd) // of a new connection
+		}
 		stack := make([]byte, 1<<16)
 		if strings.Contains(string(stack[:runtime.Stack(stack, false)]), "(*batcher).do(") {
 			h.own.Add(1)

@@ -90,14 +90,14 @@ func (b *Backend) attemptAcquire(ctx context.Context, k keys, a *driver.Acquisit
 		held, err := b.besideForeign(ctx, a, w, err)
 		return nil, held, err
 	}
-	switch numbers, holder := c.reply.list(); {
+	switch numbers, texts := c.reply.list(); {
 	case c.reply.number() > 0:
-	case len(numbers) == 3:
+	case len(numbers) == 3 && len(texts) == 1:
 		a.MayBeGranted = a.MayBeGranted || a.Queue
 		if w != nil {
 			w.held(c.sent(), numbers[1], numbers[2] == 1, k.channel)
 		}
-		return nil, &driver.HeldError{RetryAfter: time.Duration(numbers[0]) * time.Millisecond, Holder: holder}, nil
+		return nil, &driver.HeldError{RetryAfter: time.Duration(numbers[0]) * time.Millisecond, Holder: texts[0]}, nil
 	case c.reply.value == "undone":
 		return nil, nil, errors.New("the acquisition was undone already")
 	default:
@@ -157,10 +157,10 @@ func (b *Backend) run(ctx context.Context, first *call) (c *call, unanswered boo
 		if err = b.advised(l, err); unanswered && !errors.Is(err, errNoAnswer) {
 			err = fmt.Errorf("an earlier attempt had no answer: %w", err)
 		}
-		if unanswered {
-			return nil, true, fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
+		if unanswered && !first.asks {
+			err = fmt.Errorf("%w: %w", driver.ErrIndeterminate, err)
 		}
-		return nil, false, err
+		return nil, unanswered, err
 	}
 }
 

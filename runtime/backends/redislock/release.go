@@ -26,7 +26,7 @@ func (l *lease) freeing(last uint64) *call {
 func (l *lease) release(ctx context.Context, first *call) error {
 	freedBefore := l.freed.Load()
 	l.backend.subscriber.letGo(l)
-	c, unanswered, err := l.backend.free(ctx, first)
+	c, unanswered, err := l.backend.runApart(ctx, first)
 	if unanswered {
 		l.freed.Store(true)
 	}
@@ -57,7 +57,7 @@ func (b *Backend) Undo(ctx context.Context, a *driver.Acquisition) error {
 		entry:     queueEntry(a),
 		tombstone: tombstone(a.MayHaveRun, a.TTL),
 	}
-	_, _, err = b.free(ctx, f.call(k, a.ID))
+	_, _, err = b.runApart(ctx, f.call(k, a.ID))
 	if errors.Is(err, driver.ErrConflict) {
 		return nil // something else is at the key, and the rest was undone
 	}
@@ -101,9 +101,10 @@ func (f freeing) call(k keys, id string) *call {
 // isApart reports whether err says that some keys of a call are elsewhere.
 func isApart(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN ") }
 
-// free frees a lock by first, and by the lock's own key if it must: then unused tokens are not
-// given back and nobody in the queue is told. Both are over within a second by themselves.
-func (b *Backend) free(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
+// runApart is run for a release or a renewal, which is made by the lock's own key if it must be. What
+// is not done then (unused tokens are not given back, nobody in the queue is told) is over within a
+// second by itself.
+func (b *Backend) runApart(ctx context.Context, first *call) (c *call, unanswered bool, err error) {
 	c, unanswered, err = b.run(ctx, first)
 	if !isApart(err) {
 		return c, unanswered, err
@@ -114,7 +115,7 @@ func (b *Backend) free(ctx context.Context, first *call) (c *call, unanswered bo
 		}
 	}
 	alone := &call{request: first.request}
-	alone.nkeys, alone.nargs = 1, 2
+	alone.nkeys = 1
 	c, again, err := b.run(ctx, alone)
 	return c, unanswered || again, err
 }

@@ -31,15 +31,9 @@ func (l *lease) renewal(ttl time.Duration) *call {
 	return c
 }
 
-// renew renews l by first, and by the lock's own key if it must.
+// renew renews l by first.
 func (l *lease) renew(ctx context.Context, ttl time.Duration, first *call) error {
-	c, _, err := l.backend.run(ctx, first)
-	apart := isApart(err)
-	if apart {
-		alone := &call{request: first.request}
-		alone.nkeys = 1
-		c, _, err = l.backend.run(ctx, alone)
-	}
+	c, _, err := l.backend.runApart(ctx, first)
 	if err == nil {
 		err = c.reply.owned()
 	}
@@ -50,8 +44,5 @@ func (l *lease) renew(ctx context.Context, ttl time.Duration, first *call) error
 		return err
 	}
 	l.extend(c.sent(), ttl)
-	if apart { // where that fails the clock will have to do
-		_ = l.backend.own.PExpire(ctx, l.keys.token, ttl+tokenLimit).Err()
-	}
 	return nil
 }

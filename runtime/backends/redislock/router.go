@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,24 +27,19 @@ type router struct {
 	evicting bool         // servers that may evict locks will do
 	moving   func()       // is told when servers may have changed places
 
-	mu      sync.Mutex
-	all     map[place]*batcher
-	swept   time.Time // when batchers without use were looked for last
-	mapped  bool      // there is a map of slots: to find a master asks nobody any more
-	mapping *mapping  // the attempt to get one that is under way
-	outage  outage    // of the map
+	mapping engine.Shared // the attempt to get the map of slots
+	mapped  atomic.Bool   // there is one: to find a master asks nobody any more
+
+	mu     sync.Mutex
+	all    map[place]*batcher
+	swept  time.Time // when batchers without use were looked for last
+	outage outage    // of the map
 }
 
 // place is what a batcher is for.
 type place struct {
 	addr   string // in a Cluster
 	copied bool   // its calls wait for replicas; those that do not are not to wait for them
-}
-
-// mapping is one attempt to read the map of slots.
-type mapping struct {
-	done chan struct{}
-	err  error
 }
 
 // route is where a server sent a call that it did not take; the zero route
@@ -148,50 +144,23 @@ func (r *router) optionsAt(like *redis.Client, addr string) redis.Options {
 }
 
 // master returns go-redis's client of the master of key's slot. It does I/O
-// only before there is a map of slots, and then not for longer than ctx.
-func (r *router) master(ctx context.Context, key string) (*redis.Client, error) {
-	r.mu.Lock()
-	if !r.mapped {
-		m := r.mapping
-		if m == nil {
-			m = &mapping{done: make(chan struct{})}
-			r.mapping = m
-			if !r.life.Go(func(context.Context) { r.read(m, key) }) {
-				m.err = driver.ErrClosed
-				close(m.done)
-			}
-		}
-		r.mu.Unlock()
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", errNotSent, ctx.Err())
-		}
-		if m.err != nil {
-			return nil, m.err
-		}
-	} else {
-		r.mu.Unlock()
+// only before there is a map of slots, and then not for longer than ctx: go-redis asks one
+// node after the other for it, each until it times out, whatever becomes of the caller.
+func (r *router) master(ctx context.Context, key string) (client *redis.Client, err error) {
+	if !r.mapped.Load() {
+		err = r.mapping.Do(ctx, r.life, func(context.Context) error {
+			_, err := r.cluster().MasterForKey(context.Background(), key)
+			r.mapped.Store(err == nil)
+			return err
+		})
 	}
-	client, err := r.cluster().MasterForKey(ctx, key)
-	if err != nil { // nobody owns the slot
-		return nil, fmt.Errorf("%w: %w", errNotSent, err)
+	if err == nil {
+		client, err = r.cluster().MasterForKey(ctx, key)
 	}
-	return client, nil
-}
-
-// read has go-redis read the map of slots, one caller for all: it asks one
-// node after the other, each until it times out, whatever becomes of the caller.
-func (r *router) read(m *mapping, key string) {
-	_, err := r.cluster().MasterForKey(context.Background(), key)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		m.err = fmt.Errorf("%w: %w", errNotSent, err)
+	if err != nil && !errors.Is(err, driver.ErrClosed) { // such as that nobody owns the slot
+		err = fmt.Errorf("%w: %w", errNotSent, err)
 	}
-	r.mapped = err == nil
-	r.mapping = nil
-	close(m.done)
+	return client, err
 }
 
 func (r *router) close() error {
