@@ -301,7 +301,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test MODULES=example/seckill' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
+NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test MODULES=example/seckill' 'test PKG=./runtime/internal/record GOTESTFLAGS=-seeds=100' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \
