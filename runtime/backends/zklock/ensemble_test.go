@@ -15,7 +15,6 @@ import (
 
 // TestEnsemble has one ensemble, because three more JVMs at a time are enough.
 func TestEnsemble(t *testing.T) {
-	t.Parallel()
 	e := testserver.StartEnsemble(t)
 	t.Run("MembersKilled", func(t *testing.T) { membersKilled(t, e) })
 	t.Run("MemberHangs", func(t *testing.T) { memberHangs(t, e) })
