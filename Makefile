@@ -19,6 +19,7 @@ SOAKFLAGS   ?=
 CALLS       ?= 10000
 TRIES       ?= 1000
 KILLS       ?= 100
+HOLDS       ?= 1000
 SECTIONS    ?=
 SEEDS       ?=
 SEED        ?=
@@ -60,7 +61,7 @@ STATICCHECK  = $$(GOWORK=off go -C tools tool -n staticcheck)
 
 .DEFAULT_GOAL := help
 .PHONY: api browser lint/api help demo quick test test/all lint lint/tree lint/vet lint/staticcheck
-.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/several sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
+.PHONY: generate check measure fuzz interop javabeside newcomer reproducible release bench plots sim sim/several sim/mutants sim/peers soak soak/mutants storm storm/root storm/nested storm/some crossing downgrades holds deadlocks quorum/engines quorum/restarts failover/kills record spec spec/short spec/more spec/graph spec/histories nightly servers FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -272,6 +273,10 @@ downgrades: servers $(BIN)/testserver ## writers that become readers while other
 	$(BIN)/testserver exec $(ONLY) -- env LOCKGEN_DOWNGRADES=$(CALLS) MODULES='$(if $(ENGINE),$(MODULES),. runtime/backends/consullock runtime/backends/sqllock/enginetest)' \
 		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^ReadWrite$$/^Downgrades$$|^TestConformance$(RUN)/^[a-z]/./^ReadWrite$$/^Downgrades$$' $(PKG)
 
+holds: servers $(BIN)/testserver # HOLDS locks held and renewed at once, on each engine (ENGINE)
+	$(BIN)/testserver exec $(ONLY) -- env LOCKGEN_HOLDS=$(HOLDS) MODULES='$(if $(ENGINE),$(MODULES),. runtime/backends/consullock runtime/backends/sqllock/enginetest)' \
+		$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) -run '^TestConformance$(RUN)/^Holds$$|^TestConformance$(RUN)/^[a-z]/./^Holds$$' $(PKG)
+
 deadlocks: servers $(BIN)/testserver ## 8 processes that nest locks in any order, or take several by one call, CALLS times on each engine (RUN=/redis)
 	$(BIN)/testserver exec $(ONLY) -- env LOCKGEN_DEADLOCKS=$(CALLS) GOWORK=off go test -C cmd/lockctl -count=1 -timeout 3h -v -run '^TestProcessesThat$(RUN)' .
 
@@ -296,7 +301,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
+NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test MODULES=example/seckill' 'test PKG=./runtime/internal/record GOTESTFLAGS=-seeds=100' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

@@ -50,7 +50,7 @@ func ring(t *testing.T, n int, lockers []*lock.Locker, p *lock.Policy) (victims 
 
 // Calls that cross are solved within a second, by one victim and no more.
 func TestCrossingNestedLocks(t *testing.T) {
-	times := 10_000
+	times := 1_000
 	if testing.Short() {
 		times = 100
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,6 +27,13 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(crosserEnv) != "" {
 		os.Exit(crosserMain())
+	}
+	if filepath.Base(os.Args[0]) != "lockctl" { // else they are the command's
+		flag.Parse()
+		// The scripts wait for leases and processes much more than they compute.
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
 	}
 	testscript.Main(m, map[string]func(){"lockctl": main})
 }

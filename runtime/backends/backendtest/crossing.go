@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	lock "github.com/lockgen/lockgen/runtime"
@@ -19,14 +20,15 @@ const crossingEnv = "LOCKGEN_CROSSING"
 const fewCrossing = 60
 
 // many returns the number that the environment has by this name, few unless it is set.
-func (c *trial) many(env string, few int64) int64 {
+func many(t testing.TB, env string, few int64) int64 {
+	t.Helper()
 	text := os.Getenv(env)
 	if text == "" {
 		return few
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		c.Fatalf("%s is no number: %v", env, err)
+		t.Fatalf("%s is no number: %v", env, err)
 	}
 	return n
 }
@@ -46,7 +48,7 @@ type crossing struct {
 // other.
 func crossingCalls(c *trial) {
 	const lockers, goroutines, keys = 8, 2, 10
-	x := &crossing{trial: c, keys: c.newKeys(keys), inside: make([]atomic.Bool, keys), calls: c.many(crossingEnv, fewCrossing)}
+	x := &crossing{trial: c, keys: c.newKeys(keys), inside: make([]atomic.Bool, keys), calls: many(c, crossingEnv, fewCrossing)}
 	ctx, cancel := context.WithTimeout(c.Context(), c.soon()+30*time.Second+time.Duration(x.calls)*50*time.Millisecond)
 	defer cancel()
 	var callers sync.WaitGroup

@@ -59,7 +59,8 @@ type Harness struct {
 	// refuse what comes late, or to have tokens rise, does not count.
 	Leftovers func(t testing.TB, prefix string) []string
 
-	// Holds is how many locks are held, and renewed, at once: 1,000 unless set.
+	// Holds is how many locks are held, and renewed, at once: 300 unless set, which is a few
+	// batches, or what the environment has by the name of LOCKGEN_HOLDS.
 	Holds int
 	// Parallel is how many checks run at once: 16 unless set, and 1 for an engine
 	// that does one thing after the other.
@@ -184,10 +185,11 @@ func (h *Harness) check(t testing.TB) {
 	}
 }
 
-func (h *Harness) withDefaults() *Harness {
+func (h *Harness) withDefaults(t testing.TB) *Harness {
+	t.Helper()
 	c := *h
 	if c.Holds == 0 {
-		c.Holds = 1000
+		c.Holds = int(many(t, holdsEnv, 300))
 	}
 	if c.Parallel == 0 {
 		c.Parallel = 16

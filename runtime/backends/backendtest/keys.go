@@ -34,16 +34,18 @@ func (c *trial) refusedBy(what string, err error, a *driver.Acquisition, says st
 	}
 }
 
+// keysAtOnce is how many of many keys are asked for at once.
+const keysAtOnce = 4
+
 // allDistinct takes all of names at once, beside each other: none is another's.
 // Those that the backend refuses must be refused.
 func (c *trial) allDistinct(names []string) {
 	c.Helper()
 	a, b := c.open(), c.open()
 	base, ttl := c.prefix+":", c.atLeast(time.Minute) // many keys take a slow machine more than c.long
-	var taken []string
-	var leases []driver.Lease
-	for _, name := range names {
-		key := c.h.Key(base + name)
+	leases := make([]driver.Lease, len(names))
+	c.each(keysAtOnce, len(names), func(i int) {
+		key := c.h.Key(base + names[i])
 		attempt := a.attempt(key)
 		attempt.TTL = ttl
 		lease, err := a.Acquire(c.bounded(), attempt)
@@ -58,16 +60,27 @@ func (c *trial) allDistinct(names []string) {
 		case err != nil:
 			c.Errorf("the key %q: %v; if the backend can't take it, say so in Refuses", key, err)
 		default:
-			taken, leases = append(taken, key), append(leases, lease)
+			leases[i] = lease
 		}
-	}
-	for i, lease := range leases {
-		if err := lease.Renew(c.bounded(), ttl); err != nil {
-			c.Errorf("Renew of the lock on %q: %v", taken[i], err)
+	})
+	c.each(keysAtOnce, len(names), func(i int) {
+		if leases[i] == nil {
+			return // it was not taken
 		}
-		c.free(lease)
-		c.free(b.take(taken[i]))
-	}
+		key := c.h.Key(base + names[i])
+		if err := leases[i].Renew(c.bounded(), ttl); err != nil {
+			c.Errorf("Renew of the lock on %q: %v", key, err)
+		}
+		if err := leases[i].Release(c.bounded(), last(leases[i])); err != nil {
+			c.Errorf("Release of the lock on %q: %v", key, err)
+		}
+		again, err := b.Acquire(c.bounded(), b.attempt(key))
+		if err != nil {
+			c.Errorf("Acquire of %q, which was released: %v", key, err)
+			return
+		}
+		c.released(again)
+	})
 }
 
 func keysDistinct(c *trial) {

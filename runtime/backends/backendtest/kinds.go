@@ -170,6 +170,9 @@ func (c *trial) comes(what string, held <-chan *lock.Hold) *lock.Hold {
 	c.Helper()
 	select {
 	case h := <-held:
+		if h == nil {
+			c.FailNow() // begin has told why
+		}
 		return h
 	case <-time.After(c.soon()):
 		c.Fatalf("%s has not got the lock", what)

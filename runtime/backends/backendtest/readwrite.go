@@ -241,7 +241,7 @@ const downgradesEnv = "LOCKGEN_DOWNGRADES"
 // Between a downgrade and its release nobody writes, however many try.
 func downgrades(c *trial) {
 	const lockers = 3
-	key, times := c.newKey(), c.many(downgradesEnv, 60)/lockers
+	key, times := c.newKey(), many(c, downgradesEnv, 60)/lockers
 	var value atomic.Int64
 	var all sync.WaitGroup
 	for range lockers {

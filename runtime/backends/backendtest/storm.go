@@ -40,7 +40,7 @@ const (
 func Storm(t *testing.T, h Harness, d time.Duration, seed uint64) {
 	t.Helper()
 	h.check(t)
-	s := &suite{h: h.withDefaults(), meter: lagmeter.Start()}
+	s := &suite{h: h.withDefaults(t), meter: lagmeter.Start()}
 	defer s.meter.Stop()
 	st := &storm{trial: newTrial(t, s), seed: seed, stop: make(chan struct{}), claims: map[string][]claim{}}
 	st.drawKeys()

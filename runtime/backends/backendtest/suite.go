@@ -64,7 +64,7 @@ func Run(t *testing.T, h Harness) {
 		return
 	}
 	h.check(t)
-	s := &suite{h: h.withDefaults(), meter: lagmeter.Start()}
+	s := &suite{h: h.withDefaults(t), meter: lagmeter.Start()}
 	defer s.meter.Stop()
 	r := newReport(h.Name)
 	defer r.print(t)

@@ -31,7 +31,6 @@ func TestConformance(t *testing.T) {
 		MinTTL: 500 * time.Millisecond,
 		MaxTTL: maxTTL,
 		MaxKey: maxKey,
-		Holds:  400,
 		// A server that writes a log entry for each change is soon busier than a
 		// machine of two cores can bear.
 		Parallel: 6,

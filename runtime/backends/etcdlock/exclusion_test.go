@@ -188,7 +188,7 @@ func TestInteropCounts(t *testing.T) {
 	t.Parallel()
 	key, l := newKey(t), newLocker(t, shared(t))
 	mutex := concurrency.NewMutex(stranger(t, shared(t)), key)
-	const each = 250
+	const each = 50
 	var n int
 	var both sync.WaitGroup
 	both.Go(func() {

@@ -186,7 +186,13 @@ func hash(t testing.TB, addr, key string) map[string]string {
 
 func exists(t testing.TB, addr, key string) bool {
 	t.Helper()
-	return command(t, addr, "EXISTS", key) == int64(1)
+	return existing(t, addr, key) == 1
+}
+
+// existing returns how many of keys exist. At a node of a cluster they must share a slot.
+func existing(t testing.TB, addr string, keys ...string) int64 {
+	t.Helper()
+	return command(t, addr, append([]string{"EXISTS"}, keys...)...).(int64)
 }
 
 func pttl(t testing.TB, addr, key string) time.Duration {

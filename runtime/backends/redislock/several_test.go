@@ -30,11 +30,11 @@ func several(tag string, n int, p *lock.Policy) []lock.Request {
 // anyLeft reports whether one of reqs is held, or stood for.
 func anyLeft(t *testing.T, addr string, reqs []lock.Request) bool {
 	t.Helper()
-	args := []string{"EXISTS"}
+	var keys []string
 	for _, r := range reqs {
-		args = append(args, r.Key, "lockgen:queue:"+r.Key+":")
+		keys = append(keys, r.Key, "lockgen:queue:"+r.Key+":")
 	}
-	return command(t, addr, args...).(int64) > 0
+	return existing(t, addr, keys...) > 0
 }
 
 // nothingIsLeft waits until none of reqs is held any more, or stood for: a release may go on
@@ -69,14 +69,14 @@ func TestAThousandKeysOfANewServer(t *testing.T) {
 func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 	l := clusterLocker(t, c)
 	var reqs []lock.Request
-	masters, of := keysAt(t, c, 2), map[*testserver.Instance][]lock.Request{}
-	for node, tags := range masters {
+	masters, of := keysAt(t, c, 2), map[string][]lock.Request{}
+	for _, tags := range masters {
 		for i := range 1000 {
 			for _, tag := range tags {
-				of[node] = append(of[node], lock.Request{Key: fmt.Sprintf("%03d{%s}", i, tag)})
+				of[tag] = append(of[tag], lock.Request{Key: fmt.Sprintf("%03d{%s}", i, tag)})
+				reqs = append(reqs, of[tag][i])
 			}
 		}
-		reqs = append(reqs, of[node]...)
 	}
 	did := map[*testserver.Instance]int{}
 	begin := time.Now()
@@ -98,16 +98,16 @@ func testClusterSeveral(t *testing.T, c *testserver.Cluster) {
 		t.Fatal(err)
 	}
 	sent("take")
-	for node := range masters {
-		if key := of[node][1999].Key; !exists(t, node.Addr(), key) {
+	for node, tags := range masters {
+		if key := of[tags[1]][999].Key; !exists(t, node.Addr(), key) {
 			t.Errorf("%s is not held", key)
 		}
 	}
 	mustRelease(t, held)
 	sent("free")
-	for node := range masters { // the release may have gone on without its caller
-		for _, r := range of[node] {
-			eventually(t, soon, "none is left behind", func() bool { return !exists(t, node.Addr(), r.Key) })
+	for node, tags := range masters {
+		for _, tag := range tags {
+			nothingIsLeft(t, node.Addr(), of[tag])
 		}
 	}
 }

@@ -215,7 +215,7 @@ func TestManyLeasesOneSession(t *testing.T) {
 	p := faultproxy.NewZooKeeper(t, addr)
 	b := newBackend(t, root, p.Addr())
 	c := newClient(t, b)
-	const n, length = 200, 8 * second
+	const n, length = 60, 8 * second
 	var leases []driver.Lease
 	var ttls []time.Duration
 	for i := range n {

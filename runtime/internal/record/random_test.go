@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 12, "how many random episodes TestRandom plays")
+	seeds = flag.Int("seeds", 6, "how many random episodes TestRandom plays")
 	first = flag.Uint64("seed", 1, "the seed of the first")
 )
 

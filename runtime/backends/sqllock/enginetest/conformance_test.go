@@ -65,7 +65,7 @@ func (v variant) conformance(t *testing.T) backendtest.Harness {
 	switch {
 	case inSessions(v):
 		h.Cannot[backendtest.NetworkFaults] = "the lock of a session ends with its connection, by design, and faults cut that; frozen servers and killed sessions are tested beside"
-		h.Holds = 200 // of the connections that the server has, each takes one
+		h.Holds = 60 // each takes a connection, for which PostgreSQL starts a process
 		if s.driver == "mysql" {
 			h.Cannot[backendtest.FlatHolds] = "a lock has a connection for itself, by design, and the driver a goroutine for each connection"
 		}

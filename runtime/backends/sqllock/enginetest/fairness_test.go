@@ -42,7 +42,7 @@ func TestFairnessToForeignClients(t *testing.T) {
 			continue
 		}
 		for _, sides := range [][2]int{{1, 3}, {3, 2}} { // one after the other: they are to be alone with the server
-			t.Run(v.String(), func(t *testing.T) { v.site(t, "").fair(sides[0], sides[1], 3*time.Second) })
+			t.Run(v.String(), func(t *testing.T) { v.site(t, "").fair(sides[0], sides[1], 2*time.Second) })
 		}
 	}
 }

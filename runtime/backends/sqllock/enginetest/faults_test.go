@@ -21,8 +21,8 @@ import (
 func TestFrozenServer(t *testing.T) {
 	meter := lagmeter.Start()
 	defer meter.Stop()
-	servers := map[string]func(testing.TB, ...string) *testserver.Instance{
-		"mariadb": testserver.StartMySQL, "postgres": testserver.StartPostgres,
+	servers := map[string]*testserver.Instance{
+		"mariadb": testserver.StartMySQL(t), "postgres": testserver.StartPostgres(t),
 	}
 	frozen := func(v variant) bool { return served(v) && v.strategy != sqllock.RowLock }
 	for _, v := range variants { // one after the other: it bounds how long calls take
@@ -30,7 +30,7 @@ func TestFrozenServer(t *testing.T) {
 			continue
 		}
 		t.Run(v.String(), func(t *testing.T) {
-			i := servers[v.engine](t)
+			i := servers[v.engine]
 			s := v.site(t, i.Addr())
 			l := s.locker(nil)
 			const ttl = time.Second
@@ -61,10 +61,10 @@ func TestFrozenServer(t *testing.T) {
 func TestServerRestart(t *testing.T) {
 	t.Parallel()
 	meter := lagmeter.Start()
-	defer meter.Stop()
+	t.Cleanup(meter.Stop)
 	// Commits must reach the system before they are answered, or a server that is
 	// killed forgets them, and with them who holds what.
-	start := map[string]func(t *testing.T) *testserver.Instance{
+	servers := map[string]func(t *testing.T) *testserver.Instance{
 		"mariadb": func(t *testing.T) *testserver.Instance {
 			return testserver.StartMySQL(t, "--innodb-flush-log-at-trx-commit=2")
 		},
@@ -72,39 +72,64 @@ func TestServerRestart(t *testing.T) {
 			return testserver.StartPostgres(t, "-c", "synchronous_commit=on")
 		},
 	}
-	sideBySide(t, served, func(t *testing.T, v variant) {
-		i := start[v.engine](t)
-		s := v.site(t, i.Addr())
-		l := s.locker(nil)
-		const ttl = 15 * time.Second // a server may take half of it to start
-		ctx, held, err := l.Acquire(t.Context(), &lock.Policy{TTL: ttl}, "k")
+	for engine, start := range servers {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			i, here := start(t), func(v variant) bool { return v.engine == engine }
+			held := map[variant]*survivor{}
+			for _, v := range variants {
+				if here(v) {
+					held[v] = survive(v.site(t, i.Addr()))
+				}
+			}
+			i.Restart()
+			restarted := time.Now()
+			sideBySide(t, here, func(t *testing.T, v variant) { held[v].restarted(t, v, restarted, meter) })
+		})
+	}
+}
+
+// survivor holds the lock k while its server restarts.
+type survivor struct {
+	*site
+	ctx    context.Context
+	held   *lock.Hold
+	expiry string // the query for it
+	before int64  // the expiry of the grant
+}
+
+// restartTTL is the lease of a survivor: a server may take half of it to start.
+const restartTTL = 15 * time.Second
+
+func survive(s *site) *survivor {
+	ctx, held, err := s.locker(nil).Acquire(s.t.Context(), &lock.Policy{TTL: restartTTL}, "k")
+	require.NoError(s.t, err)
+	expiry := "SELECT expires FROM " + s.options.Table
+	return &survivor{site: s, ctx: ctx, held: held, expiry: expiry, before: s.number(expiry)}
+}
+
+// restarted checks what became of the lock, and that the next one has a later token.
+func (s *survivor) restarted(t *testing.T, v variant, at time.Time, meter *lagmeter.Meter) {
+	err := error(nil)
+	if onTables(v) {
+		require.Eventually(t, func() bool { // it is renewed
+			var n int64
+			return s.db.QueryRowContext(t.Context(), s.expiry).Scan(&n) == nil && n > s.before
+		}, restartTTL, 10*time.Millisecond)
+		require.NoError(t, lock.Check(s.ctx))
+		s.held.Release(&err)
 		require.NoError(t, err)
-		before, _ := lock.Token(ctx)
-		expires := "SELECT expires FROM " + s.options.Table
-		granted := s.number(expires)
-		i.Restart()
-		restarted := time.Now()
-		if onTables(v) {
-			require.Eventually(t, func() bool { // it is renewed
-				var n int64
-				return s.db.QueryRowContext(t.Context(), expires).Scan(&n) == nil && n > granted
-			}, ttl, 10*time.Millisecond)
-			require.NoError(t, lock.Check(ctx))
-			held.Release(&err)
-			require.NoError(t, err)
-		} else {
-			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), lock.ErrLost)
-			require.Less(t, time.Since(restarted), ttl/3+500*time.Millisecond+meter.Since(restarted))
-			held.Release(&err)
-		}
-		ctx, next, err := s.locker(nil).Acquire(t.Context(), nil, "k")
-		require.NoError(t, err)
-		after, _ := lock.Token(ctx)
-		require.Greater(t, after, before)
-		next.Release(&err)
-		require.NoError(t, err)
-	})
+	} else {
+		<-s.ctx.Done()
+		require.ErrorIs(t, context.Cause(s.ctx), lock.ErrLost)
+		require.Less(t, time.Since(at), restartTTL/3+500*time.Millisecond+meter.Since(at))
+		s.held.Release(&err)
+	}
+	_, next, err := s.on(t).locker(nil).Acquire(t.Context(), nil, "k")
+	require.NoError(t, err)
+	require.Greater(t, next.Token(), s.held.Token())
+	next.Release(&err)
+	require.NoError(t, err)
 }
 
 // G11: renewals do not wait for the user's own traffic, which has all other
