@@ -139,7 +139,7 @@ func TestForeignTypeAtTheKeyIsAConflict(t *testing.T) {
 	addr := testserver.Redis(t)
 	l, key := newLocker(t, addr), newKey(t)
 	command(t, addr, "SET", key, "precious")
-	for _, policy := range []*lock.Policy{nil, try(), {Wait: 50 * time.Millisecond}} {
+	for _, policy := range []*lock.Policy{nil, try(), {Wait: time.Second}} {
 		err := refused(t, l, policy, key)
 		wantIs(t, err, lock.ErrConflict)
 		wantIsNot(t, err, lock.ErrNotAcquired, lock.ErrIndeterminate)
