@@ -3,11 +3,10 @@ package bypass_test
 import (
 	"testing"
 
-	"golang.org/x/tools/go/analysis/analysistest"
-
 	"github.com/lockgen/lockgen/lockcheck/bypass"
+	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 )
 
 func Test(t *testing.T) {
-	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), bypass.Analyzer, "./...")
+	checktest.Run(t, "testdata", bypass.Analyzer, "./...")
 }

@@ -3,11 +3,10 @@ package errlost_test
 import (
 	"testing"
 
-	"golang.org/x/tools/go/analysis/analysistest"
-
 	"github.com/lockgen/lockgen/lockcheck/errlost"
+	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 )
 
 func Test(t *testing.T) {
-	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), errlost.Analyzer, "./...")
+	checktest.Run(t, "testdata", errlost.Analyzer, "./...")
 }

@@ -3,11 +3,10 @@ package fencing_test
 import (
 	"testing"
 
-	"golang.org/x/tools/go/analysis/analysistest"
-
 	"github.com/lockgen/lockgen/lockcheck/fencing"
+	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 )
 
 func Test(t *testing.T) {
-	analysistest.Run(t, analysistest.TestData(), fencing.Analyzer, "./...")
+	checktest.Run(t, "testdata", fencing.Analyzer, "./...")
 }

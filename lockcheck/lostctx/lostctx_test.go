@@ -3,11 +3,10 @@ package lostctx_test
 import (
 	"testing"
 
-	"golang.org/x/tools/go/analysis/analysistest"
-
+	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 	"github.com/lockgen/lockgen/lockcheck/lostctx"
 )
 
 func Test(t *testing.T) {
-	analysistest.Run(t, analysistest.TestData(), lostctx.Analyzer, "./...")
+	checktest.Run(t, "testdata", lostctx.Analyzer, "./...")
 }

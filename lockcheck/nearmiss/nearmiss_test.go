@@ -3,11 +3,10 @@ package nearmiss_test
 import (
 	"testing"
 
-	"golang.org/x/tools/go/analysis/analysistest"
-
+	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 	"github.com/lockgen/lockgen/lockcheck/nearmiss"
 )
 
 func Test(t *testing.T) {
-	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), nearmiss.Analyzer, "./...")
+	checktest.Run(t, "testdata", nearmiss.Analyzer, "./...")
 }
