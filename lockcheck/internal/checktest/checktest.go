@@ -11,6 +11,7 @@
 package checktest
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"go/ast"
@@ -23,8 +24,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"golang.org/x/tools/go/analysis"
 	"golang.org/x/tools/go/analysis/checker"
 	"golang.org/x/tools/go/packages"
@@ -39,13 +38,18 @@ func Run(t *testing.T, dir string, check *analysis.Analyzer, patterns ...string)
 	pkgs, err := packages.Load(&packages.Config{
 		Mode: loadMode, Dir: dir, Tests: true, Env: append(os.Environ(), "GOPROXY=off", "GOWORK=off"),
 	}, patterns...)
-	require.NoError(t, err)
-	require.NotEmpty(t, pkgs)
+	if err != nil || len(pkgs) == 0 {
+		t.Fatalf("%d packages: %v", len(pkgs), err)
+	}
 	done, err := checker.Analyze([]*analysis.Analyzer{check}, pkgs, &checker.Options{SanityCheck: true})
-	require.NoError(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var found []analysis.Diagnostic
 	for _, act := range done.Roots {
-		require.NoError(t, act.Err, "%s: %v", act, act.Package.Errors)
+		if act.Err != nil {
+			t.Fatalf("%s: %v %v", act, act.Err, act.Package.Errors)
+		}
 		compareFindings(t, act)
 		compareFixes(t, act)
 		found = append(found, act.Diagnostics...)
@@ -104,9 +108,10 @@ func wanted(t *testing.T, comment string) (patterns []string) {
 	rest, ok := strings.CutPrefix(text, "want")
 	for rest = strings.TrimSpace(rest); ok && rest != ""; {
 		quoted, err := strconv.QuotedPrefix(rest)
-		require.NoError(t, err, comment)
-		pattern, err := strconv.Unquote(quoted)
-		require.NoError(t, err, comment)
+		if err != nil {
+			t.Fatalf("%s: %v", comment, err)
+		}
+		pattern, _ := strconv.Unquote(quoted)
 		patterns = append(patterns, pattern)
 		rest = strings.TrimSpace(rest[len(quoted):])
 	}
@@ -136,30 +141,39 @@ func compareFixes(t *testing.T, act *checker.Action) {
 	}
 	for _, file := range act.Package.Syntax {
 		f := act.Package.Fset.File(file.Pos())
-		if len(edits[f]) > 0 && !ast.IsGenerated(file) {
-			want, err := os.ReadFile(f.Name() + ".golden")
-			require.NoError(t, err)
-			want, err = format.Source(want)
-			require.NoError(t, err)
-			got, err := fixed(f.Name(), edits[f])
-			require.NoError(t, err, f.Name())
-			assert.Equal(t, string(want), string(got), f.Name())
+		if len(edits[f]) == 0 || ast.IsGenerated(file) {
+			continue
+		}
+		want, got, err := fixed(f.Name(), edits[f])
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name(), err)
+		}
+		if !bytes.Equal(want, got) {
+			t.Errorf("%s: the fixes make\n%s\nand should make\n%s", f.Name(), got, want)
 		}
 	}
 }
 
-func fixed(path string, edits []edit) ([]byte, error) {
+// fixed returns what a file should become, and what the edits make of it.
+func fixed(path string, edits []edit) (want, got []byte, err error) {
+	golden, err := os.ReadFile(path + ".golden")
+	if err != nil {
+		return nil, nil, err
+	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(b.start, a.start) })
 	limit := len(text)
 	for _, e := range edits { // the last first, so that offsets stay right
 		if e.end > limit {
-			return nil, fmt.Errorf("fixes overlap at offset %d", e.start)
+			return nil, nil, fmt.Errorf("fixes overlap at offset %d", e.start)
 		}
 		text, limit = slices.Concat(text[:e.start], []byte(e.text), text[e.end:]), e.start
 	}
-	return format.Source(text)
+	if want, err = format.Source(golden); err == nil {
+		got, err = format.Source(text)
+	}
+	return want, got, err
 }
