@@ -3,10 +3,11 @@ package bypass_test
 import (
 	"testing"
 
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/bypass"
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", bypass.Analyzer, "./...")
+	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), bypass.Analyzer, "./...")
 }

@@ -3,10 +3,11 @@ package collisions_test
 import (
 	"testing"
 
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/collisions"
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", collisions.Analyzer, "./...")
+	analysistest.Run(t, analysistest.TestData(), collisions.Analyzer, "./...")
 }

@@ -3,10 +3,11 @@ package errlost_test
 import (
 	"testing"
 
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/errlost"
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", errlost.Analyzer, "./...")
+	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), errlost.Analyzer, "./...")
 }

@@ -3,10 +3,11 @@ package fencing_test
 import (
 	"testing"
 
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/fencing"
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", fencing.Analyzer, "./...")
+	analysistest.Run(t, analysistest.TestData(), fencing.Analyzer, "./...")
 }

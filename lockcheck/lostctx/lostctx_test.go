@@ -3,10 +3,11 @@ package lostctx_test
 import (
 	"testing"
 
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/lostctx"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", lostctx.Analyzer, "./...")
+	analysistest.Run(t, analysistest.TestData(), lostctx.Analyzer, "./...")
 }

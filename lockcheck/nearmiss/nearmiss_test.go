@@ -3,10 +3,11 @@ package nearmiss_test
 import (
 	"testing"
 
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/nearmiss"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", nearmiss.Analyzer, "./...")
+	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), nearmiss.Analyzer, "./...")
 }

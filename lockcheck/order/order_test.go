@@ -3,10 +3,11 @@ package order_test
 import (
 	"testing"
 
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/order"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", order.Analyzer, "./...")
+	analysistest.Run(t, analysistest.TestData(), order.Analyzer, "./...")
 }

@@ -3,10 +3,11 @@ package readwrite_test
 import (
 	"testing"
 
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/readwrite"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", readwrite.Analyzer, "./...")
+	analysistest.Run(t, analysistest.TestData(), readwrite.Analyzer, "./...")
 }

@@ -3,10 +3,11 @@ package scope_test
 import (
 	"testing"
 
-	"github.com/lockgen/lockgen/lockcheck/internal/checktest"
+	"golang.org/x/tools/go/analysis/analysistest"
+
 	"github.com/lockgen/lockgen/lockcheck/scope"
 )
 
 func Test(t *testing.T) {
-	checktest.Run(t, "testdata", scope.Analyzer, "./...")
+	analysistest.RunWithSuggestedFixes(t, analysistest.TestData(), scope.Analyzer, "./...")
 }
