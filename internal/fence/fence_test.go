@@ -69,7 +69,6 @@ var fences = []struct {
 	{"lockcheck/order", checkGraph, checkModules},
 	{"lockcheck/readwrite", checkFacts, checkModules},
 	{"lockcheck/scope", checkFacts, checkModules},
-	{"lockcheck/internal/checktest", nil, goPackages},
 	{"lockcheck/internal/doctext", nil, nil},
 	{"lockcheck/internal/facts", []string{"generator", "templates"}, checkModules},
 	{"lockcheck/internal/lockgraph", checkFacts, checkModules},
