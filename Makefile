@@ -26,6 +26,7 @@ SEED        ?=
 REPORTS     ?=
 SIMFLAGS    ?=
 RECORDFLAGS ?=
+RACED       ?=
 SPEC        ?=
 RULE        ?=
 
@@ -113,10 +114,9 @@ endif
 test: test/all ## run all tests of all modules against real servers (ENGINE=redis, PKG, RUN, GOTESTFLAGS, RACE=)
 
 test/all: servers $(BIN)/testserver $(BIN)/testsum
-	WITHOUT='interop runtime/debug/locks/browsertest $(VETTED)' $(EACH) go list $(RACE) -test -deps -export $(PKG) >/dev/null # builds, on all cores
 	$(BIN)/testserver exec $(ONLY) -- \
 		$(BIN)/testsum -summary .cache/test-summary $(filter -v,$(GOTESTFLAGS)) -- \
-		env PKG='$(PKG)' scripts/test $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)')
+		env PKG='$(PKG)' RACE='$(RACE)' RACED=$(RACED) scripts/test $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)')
 
 lint: lint/tree lint/api lint/vet lint/staticcheck ## check format, vet, staticcheck and our own rules
 
@@ -157,7 +157,7 @@ interop: $(BIN)/testserver $(BIN)/testsum ## lock beside Redisson, Curator, etcd
 	scripts/build-interop
 	LOCKGEN_TEST_REQUIRE=all LOCKGEN_INTEROP_SECTIONS=$(SECTIONS) $(BIN)/testserver exec -- \
 		$(BIN)/testsum -summary .cache/interop-summary $(filter -v,$(GOTESTFLAGS)) -- \
-		env MODULES=interop $(EACH) go test -json -count=1 -timeout 30m $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') ./...
+		env MODULES=interop $(EACH) go test -json -count=1 -vet=off -timeout 30m $(RACE) $(GOTESTFLAGS) $(if $(RUN),-run '$(RUN)') ./...
 
 javabeside: $(BIN)/testserver ## sell one stock from Go and, by Redisson, from Java (example/javabeside; java, mvn)
 	scripts/install-servers redis jdk maven
@@ -251,7 +251,7 @@ soak/mutants:
 
 # Each backend's own way to its engine is disturbed, and nothing else: see backendtest.Storm.
 STORM = $(BIN)/testserver exec $(ONLY) -- env LOCKGEN_STORM=$(STORMTIME) MODULES='$(1)' \
-	$(EACH) go test -count=1 -p 1 -timeout 3h -v $(RACE) $(GOTESTFLAGS) -run '^Test(Conformance|Storm)$(RUN)'
+	$(EACH) go test -count=1 -vet=off -p 1 -timeout 3h -v $(RACE) $(GOTESTFLAGS) -run '^Test(Conformance|Storm)$(RUN)'
 
 storm: servers $(BIN)/testserver ## lock at random on every engine, with faults on the way, for STORMTIME each (STORMTIME=1m,7 for seed 7; ENGINE, PKG)
 	+@$(MAKE) --no-print-directory -j2 -O $(if $(ENGINE)$(filter-out ./...,$(PKG)),storm/some,storm/root storm/nested)
@@ -301,7 +301,7 @@ browser: ## look at the debug page in a real browser (chromium, 300 MB)
 	scripts/install-servers chromium
 	GOWORK=off go test -C runtime/debug/locks/browsertest -count=1 -timeout 5m -v ./...
 
-NIGHTLY := sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test MODULES=example/seckill' 'test PKG=./runtime/internal/record GOTESTFLAGS=-seeds=100' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
+NIGHTLY := 'test RACED=all' sim/several 'sim SEEDS=4000 SEED='$$(date +%s) sim/mutants 'soak SOAKTIME=10m' soak/mutants 'storm STORMTIME=1m' holds 'test PKG=./runtime/internal/record GOTESTFLAGS=-seeds=100' 'fuzz FUZZTIME=1m' interop javabeside spec/more spec/graph 'spec/histories SOAKTIME=1m' crossing downgrades deadlocks quorum/engines quorum/restarts failover/kills 'bench BACKEND=quorum' browser newcomer reproducible
 
 nightly: ## what takes long: faults at random, mutants, fuzz targets, other clients in full
 	@failed=; for target in $(NIGHTLY); do $(MAKE) $$target || failed="$$failed $$target"; done; \

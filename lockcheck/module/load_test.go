@@ -16,3 +16,19 @@ func TestTypesAreOfOneLoad(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, res.Broken)
 }
+
+// Packages that do not import one another are checked side by side, and what is kept of them
+// is the same.
+func TestPackagesSideBySide(t *testing.T) {
+	t.Setenv("GOWORK", "off")
+	t.Setenv("LOCKGENCACHE", t.TempDir())
+	opts := Options{Dir: "../order/testdata", Patterns: []string{"./..."}}
+	res, err := Check(t.Context(), opts)
+	require.NoError(t, err)
+	require.Empty(t, res.Broken)
+	require.Greater(t, res.Packages, 10)
+	require.NotEmpty(t, res.Diagnostics)
+	again, err := Check(t.Context(), opts)
+	require.NoError(t, err)
+	require.Equal(t, res.Diagnostics, again.Diagnostics)
+}

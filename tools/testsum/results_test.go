@@ -47,7 +47,7 @@ func sum(t *testing.T, sources map[string]string, env ...string) (out, summary s
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "summary")
-	cmd := exec.Command(self, "-summary", file, "--", "go", "test", "-json", "./...")
+	cmd := exec.Command(self, "-summary", file, "--", "go", "test", "-json", "-vet=off", "./...")
 	cmd.Dir = module(t, sources)
 	cmd.Env = append(os.Environ(), append([]string{
 		beCommand + "=1", "GOWORK=off", "CI=", "LOCKGEN_TEST_REQUIRE=", "GORACE=atexit_sleep_ms=0",
