@@ -53,14 +53,19 @@ func emptyMembers(e *episode, f Fault, r *history.Fault) {
 	time.Sleep(untilItVotes)
 }
 
-// isForgotten reports whether v says that a majority forgot a lease: its holder hears of
-// it, and nobody else may have the lock before the lease is over.
+// isForgotten reports whether v says that a lease was lost while members were emptied: a majority may
+// have forgotten it. Its holder hears of that before another has the lock.
 //
 // Nor is it asked of a quorum that a lock never lies free while somebody waits: who has no
 // majority pauses by chance.
 func (r *Result) isForgotten(v history.Violation) bool {
-	emptied := slices.ContainsFunc(r.History.Faults, func(f history.Fault) bool { return f.Kind == "empty-members" })
-	return emptied && v.Invariant == "I2" && strings.HasPrefix(v.Text, "the engine took the lease away")
+	if v.Invariant != "I2" || !strings.HasPrefix(v.Text, "the engine took the lease away") {
+		return false
+	}
+	granted, lost := v.Records[0], v.Records[1]
+	return slices.ContainsFunc(r.History.Faults, func(f history.Fault) bool {
+		return f.Kind == "empty-members" && f.Begin < lost.Ret && granted.Call < f.End
+	})
 }
 
 // live makes the server a member, of whose life INFO tells.

@@ -74,7 +74,8 @@ func (b *Backend) Acquire(ctx context.Context, a *driver.Acquisition) (driver.Le
 	for n := 1; ; n++ {
 		l, err = b.ask(ctx, a, q)
 		// Who waits calls again. Of those that only try, and split the votes of a free lock, one is to get it.
-		if a.Queue || q.near < n || n == attempts || !engine.Pause(ctx, engine.HeldBy(err).RetryAfter) {
+		held := engine.HeldBy(err)
+		if a.Queue || q.near < n || n == attempts || held == nil || !engine.Pause(ctx, held.RetryAfter) {
 			break
 		}
 	}

@@ -16,7 +16,7 @@ type lease struct {
 	key      string
 	ttl      time.Duration
 	first, n uint64
-	closed   bool // it stays closed if it is lost: what is left then is not given back
+	closed   bool // it is not renewed to go on, as with a delay: if it is lost, what is left of it stays
 
 	mu      sync.Mutex
 	parts   []*part

@@ -25,6 +25,8 @@ type server struct {
 	began time.Time
 	hung  bool
 	ahead uint64 // of its fencing tokens
+
+	onRenew func() error // unless nil: comes before a renewal, which it may refuse
 }
 
 // lease is one that a life of the server granted.
@@ -87,7 +89,12 @@ func (s *server) RaiseToken(ctx context.Context, l driver.Lease, least uint64) e
 func (s *server) RenewAll(ctx context.Context, leases []driver.Lease, ttls []time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		errs[i] = l.Renew(ctx, ttls[i])
+		if s.onRenew != nil {
+			errs[i] = s.onRenew()
+		}
+		if errs[i] == nil {
+			errs[i] = l.Renew(ctx, ttls[i])
+		}
 	}
 	return errs
 }

@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -10,10 +11,6 @@ import (
 	"github.com/lockgen/lockgen/runtime/driver"
 	"github.com/lockgen/lockgen/runtime/internal/engine"
 )
-
-// errGone is what one member's [driver.ErrLost] is to the round: the lease is lost only when a majority has
-// said so.
-var errGone = errors.New("a member has the lease no more")
 
 // round is one call of RenewAll.
 type round struct {
@@ -89,7 +86,7 @@ func (r *round) renewAt(ctx context.Context, b *Backend, m *member, to *batch) {
 			l.mu.Lock()
 			p.lost = true
 			l.mu.Unlock()
-			errs[i] = errGone
+			errs[i] = fmt.Errorf("member %q has the lease no more", m.name) // only a majority's ErrLost is one
 		}
 	}
 	r.mu.Lock()
@@ -124,7 +121,7 @@ func (r *round) results(ctx context.Context, majority int) []error {
 		case t.renewed >= majority:
 		case holds < majority:
 			errs[i] = driver.ErrLost
-		case t.renewed+t.left < majority:
+		case t.renewed+t.left < majority && holds-t.left >= majority: // else it may yet turn out to be lost
 			errs[i] = errors.Join(t.errs...)
 		case ctx.Err() != nil:
 			errs[i] = ctx.Err()
@@ -135,8 +132,9 @@ func (r *round) results(ctx context.Context, majority int) []error {
 	return errs
 }
 
-// giveBack frees the lost leases where they are left, unless they stay closed. Their holders must be told
-// just then: before, another would hold such a lock while its holder does not know.
+// giveBack frees the lost leases where they are left, unless they stay closed. Their holders are told as
+// RenewAll returns: freed before, such a lock would have another holder while the others of the round are
+// waited for.
 func (r *round) giveBack(ctx context.Context, errs []error) {
 	for i, l := range r.leases {
 		if errs[i] != driver.ErrLost || l.closed {

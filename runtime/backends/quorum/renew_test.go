@@ -1,6 +1,7 @@
 package quorum_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,5 +67,27 @@ func TestLossIsToldBeforeTheLeaseIsGivenBack(t *testing.T) {
 		require.ErrorIs(t, <-told, driver.ErrLost)
 		time.Sleep(time.Second)
 		require.True(t, free())
+	})
+}
+
+// Two members refuse a renewal and three have forgotten the lease, of which two say so later. It is lost,
+// which is told by the same round.
+func TestMajorityThatSaysLaterThatALeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := servers(5)
+		l, err := process(t, all).Acquire(t.Context(), wish("key", "1:1"))
+		require.NoError(t, err)
+		time.Sleep(time.Second) // all have answered
+		for i, s := range all {
+			s.onRenew = func() error {
+				if i < 2 {
+					return errors.New("refused")
+				} else if i > 2 {
+					time.Sleep(20 * time.Millisecond)
+				}
+				return s.Backend.Undo(t.Context(), wish("key", "1:1"))
+			}
+		}
+		require.ErrorIs(t, l.Renew(t.Context(), 30*time.Second), driver.ErrLost)
 	})
 }
