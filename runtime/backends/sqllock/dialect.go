@@ -28,13 +28,14 @@ var drivers = map[string]Dialect{
 	"*mysql.MySQLDriver":    MySQL,    // github.com/go-sql-driver/mysql
 	"*stdlib.Driver":        Postgres, // github.com/jackc/pgx/v5/stdlib
 	"*pq.Driver":            Postgres, // github.com/lib/pq
+	"pq.driverWrapper":      Postgres, // likewise, of a connector
 	"*sqlite.Driver":        SQLite,   // modernc.org/sqlite
 	"*sqlite3.SQLiteDriver": SQLite,   // github.com/mattn/go-sqlite3
 }
 
 func detect(db *sql.DB) (Dialect, error) {
 	name := fmt.Sprintf("%T", db.Driver())
-	d := drivers[strings.Replace(name, "pq.driverWrapper", "*pq.Driver", 1)]
+	d := drivers[name]
 	if d == Detect {
 		return d, fmt.Errorf("sqllock: New does not know the database of driver %s; set Options.Dialect", name)
 	}

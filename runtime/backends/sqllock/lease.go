@@ -19,7 +19,7 @@ type lease struct {
 	backend    *Backend
 	key, id    string
 	first, n   uint64
-	ttl        atomic.Int64 // of the last renewal, ns
+	ttl        time.Duration // that was asked for
 	deadline   engine.Deadline
 	unanswered bool        // some attempt to acquire had no answer: a copy may yet arrive
 	freed      atomic.Bool // perhaps: some attempt to release had no answer
@@ -28,7 +28,7 @@ type lease struct {
 // newLease returns the lease of a, whose row has the highest token version since an instant after
 // sent.
 func (b *Backend) newLease(a *driver.Acquisition, version int64, sent driver.Instant) *lease {
-	l := &lease{backend: b, key: a.Key, id: a.ID, first: uint64(version) - a.Tokens + 1, n: a.Tokens, unanswered: a.MayHaveRun}
+	l := &lease{backend: b, key: a.Key, id: a.ID, first: uint64(version) - a.Tokens + 1, n: a.Tokens, ttl: a.TTL, unanswered: a.MayHaveRun}
 	l.extend(sent, a.TTL)
 	return l
 }
@@ -40,7 +40,6 @@ func (l *lease) Tokens() (first, n uint64) { return l.first, l.n }
 // extend says that the row lasts for ttl after sent: the statement shortens no lease.
 func (l *lease) extend(sent driver.Instant, ttl time.Duration) {
 	l.deadline.Extend(sent.Add(ttl.Truncate(time.Microsecond))) // as the server was told
-	l.ttl.Store(int64(ttl))
 }
 
 func (l *lease) Renew(ctx context.Context, ttl time.Duration) error {
@@ -72,7 +71,7 @@ func (l *lease) release(ctx context.Context, last uint64) error {
 		return lost
 	}
 	_, err := l.backend.change(ctx, l.key, func(r *seen) error { // after the release, which tells whether the lock was lost
-		r.tombstone(l.id, time.Duration(l.ttl.Load())+straggler)
+		r.tombstone(l.id, l.ttl+straggler)
 		return nil
 	})
 	if err != nil {
