@@ -7,6 +7,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -90,8 +91,12 @@ func (b bounded) conn(ctx context.Context) (*sql.Conn, error) {
 	return conn, err
 }
 
+// returnOneIn is how often a connection that others wait for goes back to its pool instead, which
+// ends those that are too old.
+const returnOneIn = 64
+
 func (b bounded) done(conn *sql.Conn, broken bool) {
-	if !broken {
+	if !broken && rand.N(returnOneIn) > 0 {
 		select {
 		case b.next <- conn:
 			return

@@ -42,7 +42,7 @@ func TestManyWaitersUseFewConnections(t *testing.T) {
 					require.ErrorIs(t, err, context.Canceled)
 				})
 			}
-			time.Sleep(time.Second) // all wait
+			require.Eventually(t, func() bool { return len(waits.Snapshot().Waiters) == keys }, 30*time.Second, 10*time.Millisecond)
 			require.Eventually(t, func() bool { return db.Stats().InUse <= few }, 10*time.Second, 10*time.Millisecond)
 			w.mu.Lock()
 			w.most = 0
