@@ -18,13 +18,14 @@ import (
 	"github.com/lockgen/lockgen/runtime/internal/record"
 )
 
-// looking calls look with the session that records share.
-func (b *Backend) looking(ctx context.Context, look func(*session) error) error {
-	s, err := b.session(ctx, recordsTTL)
-	if err != nil {
-		return explained(err, "begin a session", "all servers")
+// looking calls look with s, or if that is nil with the session that records share.
+func (b *Backend) looking(ctx context.Context, s *session, look func(*session) error) (err error) {
+	if s == nil {
+		if s, err = b.session(ctx, recordsTTL); err != nil {
+			return explained(err, "begin a session", "all servers")
+		}
+		defer s.Drop()
 	}
-	defer s.Drop()
 	return look(s)
 }
 
@@ -32,7 +33,7 @@ func (b *Backend) looking(ctx context.Context, look func(*session) error) error 
 // in one answer, and what is in their directories one after the other.
 func (b *Backend) Locks(ctx context.Context, pattern string) iter.Seq2[*driver.LockInfo, error] {
 	return engine.List(func(yield func(*driver.LockInfo) bool) error {
-		return b.looking(ctx, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
+		return b.looking(ctx, nil, func(s *session) error { return b.locks(ctx, s, pattern, yield) })
 	})
 }
 
@@ -63,7 +64,7 @@ func (b *Backend) Lock(ctx context.Context, key string) (info *driver.LockInfo, 
 	if err != nil {
 		return nil, err
 	}
-	err = b.looking(ctx, func(s *session) error {
+	err = b.looking(ctx, nil, func(s *session) error {
 		info, err = b.lockIn(ctx, s, key, dir)
 		return err
 	})
@@ -142,7 +143,7 @@ func (b *Backend) Break(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
-	return b.looking(ctx, func(s *session) error {
+	return b.looking(ctx, nil, func(s *session) error {
 		a, err := s.fresh(ctx, client.Children(dir))
 		at, queue := recordIn(dir, a.Children)
 		if err == nil && at != "" {

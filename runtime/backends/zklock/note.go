@@ -78,7 +78,7 @@ func (b *Backend) Note(ctx context.Context, name string) (text string, err error
 	if err != nil {
 		return "", err
 	}
-	err = b.looking(ctx, func(s *session) error {
+	err = b.looking(ctx, b.lockSession(), func(s *session) error {
 		a, err := s.fresh(ctx, client.Get(at))
 		if text = string(a.Value); isNoNode(err) {
 			return nil
