@@ -17,6 +17,9 @@ const recordFlag = lockFlag ^ 0x4c4b47 // "LKG"
 // methods has a Backend call those that wait for a condition, and tell who leads.
 type methods = record.Methods
 
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
+
 // store is the Backend as the engine of its records, each of which is at the lock's key.
 type store struct{ *Backend }
 

@@ -16,6 +16,9 @@ import (
 // methods has a Backend call those that wait for a condition, tell who leads, and keep values.
 type methods = record.Register
 
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
+
 // recordOf is where the record of a key is: among the contenders of a mutex, so that a
 // mutex finds the key in use by something else, and a record a mutex.
 func recordOf(key string) string { return key + "/lockgen.record" }

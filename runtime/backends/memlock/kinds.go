@@ -17,6 +17,9 @@ type value struct {
 // methods has a Backend call those that wait for a condition, tell who leads, and keep values.
 type methods = record.Register
 
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
+
 // store is the Backend as the engine of its records.
 type store struct{ *Backend }
 

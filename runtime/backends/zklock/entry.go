@@ -89,7 +89,7 @@ func (e *entry) attempt(ctx context.Context, a *driver.Acquisition, dir string) 
 		return false, err
 	}
 	defer s.Drop()
-	if n := e.node; n != nil && n.session != s { // of another length, or one that has ended
+	if n := e.node; n != nil && !(n.session.Alive() && n.session.span.suits(a.TTL)) {
 		if err := e.giveUp(ctx); err != nil {
 			return false, err
 		}

@@ -21,6 +21,9 @@ const (
 // methods has a Backend call those that wait for a condition, and tell who leads.
 type methods = record.Methods
 
+// Kinds implements [driver.Kinded].
+func (b *Backend) Kinds() driver.Kind { return record.AllKinds }
+
 // unwatched is how long whoever waits for a record that is not there waits to look again.
 const unwatched = 100 * time.Millisecond
 

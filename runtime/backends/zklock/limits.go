@@ -32,6 +32,11 @@ func spanOf(ttl, tick, most time.Duration) span {
 	return sp
 }
 
+// suits reports whether a node for a lease of ttl may stay on a session of sp, where it has its place.
+func (sp span) suits(ttl time.Duration) bool {
+	return sp.lease >= ttl && sp.lease < 2*ttl+time.Second
+}
+
 // longestLease is how long a lease may be where timeouts are most at most.
 func longestLease(tick, most time.Duration) time.Duration {
 	return ((most - 2*tick) * 8 / 9).Truncate(time.Millisecond) - time.Millisecond

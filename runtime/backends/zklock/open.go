@@ -43,8 +43,11 @@ func (o *Options) from(rawURL string) (servers []string, err error) {
 		}
 	}
 	if u.User != nil {
-		password, _ := u.User.Password()
-		o.Auth = append(o.Auth[:len(o.Auth):len(o.Auth)], Auth{Scheme: "digest", Auth: []byte(u.User.Username() + ":" + password)})
+		who := u.User.Username()
+		if password, ok := u.User.Password(); ok {
+			who += ":" + password
+		}
+		o.Auth = append(o.Auth[:len(o.Auth):len(o.Auth)], Auth{Scheme: "digest", Auth: []byte(who)})
 	}
 	return servers, nil
 }

@@ -28,16 +28,22 @@ func ParseURL(text string) (*url.URL, error) {
 // ParseServers is ParseURL for scheme://user:password@host:port,host/path, as [url.Parse] knows
 // one host alone. It returns the servers, of which those without a port have this one, and the rest of the URL.
 func ParseServers(text, port string) (rest *url.URL, servers []string, err error) {
-	scheme, behind, _ := strings.Cut(text, "://")
+	scheme, behind, ok := strings.Cut(text, "://")
+	if !ok || strings.ContainsAny(scheme, ":@/") {
+		return nil, nil, errors.New("it begins with no scheme")
+	}
 	rest = &url.URL{Scheme: scheme}
 	if at := strings.LastIndexByte(behind, '@'); at >= 0 {
-		user, password, _ := strings.Cut(behind[:at], ":")
+		user, password, withPassword := strings.Cut(behind[:at], ":")
 		user, failed := url.PathUnescape(user)
 		password, err := url.PathUnescape(password)
 		if failed != nil || err != nil {
 			return nil, nil, errors.New("its user or password is not well encoded")
 		}
-		rest.User, behind = url.UserPassword(user, password), behind[at+1:]
+		rest.User, behind = url.User(user), behind[at+1:]
+		if withPassword {
+			rest.User = url.UserPassword(user, password)
+		}
 	}
 	if strings.ContainsAny(behind, "?#") {
 		return nil, nil, fmt.Errorf("only host:port, parted by commas, and a path may follow, not %q", behind)

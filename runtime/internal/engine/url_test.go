@@ -42,8 +42,11 @@ func TestParseServers(t *testing.T) {
 			t.Errorf("%s: %v", text, u)
 		}
 	}
+	if u, _, err := ParseServers("zk://bob@h", "1"); err != nil || u.User.String() != "bob" {
+		t.Errorf("a user without a password: %v, %v", u, err)
+	}
 	for _, text := range []string{
-		"bob:SECRET@h", "zk://bob:SE%zzCRET@h", "zk://bob:SECRET@", "zk://bob:SECRET@a,,b", "zk://bob:SECRET@h?x=y", "zk://bob:SECRET@h/a#b",
+		"bob:SECRET@h", "bob:SECRET@zk://h", "zk://bob:SE%zzCRET@h", "zk://bob:SECRET@", "zk://bob:SECRET@a,,b", "zk://bob:SECRET@h?x=y", "zk://bob:SECRET@h/a#b",
 	} {
 		if _, _, err := ParseServers(text, "1"); err == nil || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: %v", text, err)

@@ -116,14 +116,11 @@ func (l *Locks) Undo(ctx context.Context, a *driver.Acquisition) error {
 // AllKinds are the kinds of lock that records keep.
 const AllKinds = driver.Read | driver.Write | driver.Fair | driver.Permits | driver.Condition | driver.Once
 
-// Methods are what a Backend embeds to be a [driver.Kinded], a [driver.Viewer] and a [driver.Caller].
+// Methods are what a Backend embeds to be a [driver.Viewer] and a [driver.Caller].
 type Methods struct{ locks *Locks }
 
 // Methods returns those of l.
 func (l *Locks) Methods() Methods { return Methods{l} }
-
-// Kinds implements [driver.Kinded].
-func (Methods) Kinds() driver.Kind { return AllKinds }
 
 // View implements [driver.Viewer].
 func (m Methods) View(ctx context.Context, a *driver.Acquisition) (holder *driver.Holder, err error) {
